@@ -1,0 +1,8 @@
+//! From a recorded tape to a training step: parameters with their optimiser, and programs planned into an arena.
+//!
+//! The reverse pass itself is [`Tape::backward`](crate::ops::Tape::backward): it appends to the tape.
+mod optimizer;
+mod program;
+
+pub use optimizer::{Parameters, ScaledInit};
+pub use program::{OpTime, Program};

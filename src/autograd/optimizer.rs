@@ -1,0 +1,106 @@
+//! Parameters: named stored values with their start and their optimiser's state.
+use crate::{
+    error::Result,
+    ops::{Tape, adam::AdamSlot},
+    runtime::*,
+};
+
+/// How a parameter starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ScaledInit {
+    /// Uniform in ±1/sqrt(n), as PyTorch's `Linear` and `GRUCell` with n inputs (or units).
+    FanIn(usize),
+    /// Every element alike.
+    Constant(f64),
+}
+
+struct Parameter {
+    name: String,
+    value: BufferId,
+    moments: [BufferId; 2],
+}
+
+/// The parameters of a model, in the order in which it named them.
+pub struct Parameters {
+    list: Vec<Parameter>,
+    seed: u64,
+    learning_rate: BufferId,
+    step: BufferId,
+}
+
+impl Parameters {
+    /// No parameter yet; starts are drawn with `seed`.
+    pub fn new(store: &mut Store, seed: u64, learning_rate: f64) -> Self {
+        Parameters {
+            list: Vec::new(),
+            seed,
+            learning_rate: store.values("adam.lr", Spec::real(Rows::fixed(1), 1), &[learning_rate]),
+            step: store.zeros("adam.step", Spec::count()),
+        }
+    }
+    /// Adds the parameter `name`, `[rows, cols]`. The draw depends on the seed, the order of the parameters and the
+    /// position only.
+    pub fn add(
+        &mut self,
+        store: &mut Store,
+        name: &str,
+        rows: usize,
+        cols: usize,
+        init: ScaledInit,
+    ) -> BufferId {
+        let spec = Spec::real(Rows::fixed(rows), cols);
+        let key = philox::Key::new(self.seed, 0x1417, [self.list.len() as u32, 0]);
+        let values: Vec<f64> = (0..rows * cols)
+            .map(|i| match init {
+                ScaledInit::Constant(c) => c,
+                ScaledInit::FanIn(n) => {
+                    let u = f64::from(key.draw(i as u64)[0]) / f64::from(1u32 << 31) - 1.0;
+                    u / (n.max(1) as f64).sqrt()
+                }
+            })
+            .collect();
+        let value = store.values(name, spec, &values);
+        let moments = [format!("adam.m.{name}"), format!("adam.v.{name}")].map(|n| store.zeros(n, spec));
+        self.list.push(Parameter { name: name.to_owned(), value, moments });
+        value
+    }
+    /// Names and buffers.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, BufferId)> {
+        self.list.iter().map(|p| (p.name.as_str(), p.value))
+    }
+    /// Buffers of the optimiser: the step count and the moments.
+    pub fn optimizer_buffers(&self) -> impl Iterator<Item = BufferId> {
+        std::iter::once(self.step).chain(self.list.iter().flat_map(|p| p.moments))
+    }
+    /// Numbers in all parameters together.
+    pub fn count(&self, store: &Store) -> usize {
+        self.list.iter().map(|p| store.spec(p.value).len()).sum()
+    }
+    /// The step size, which may be changed between steps.
+    pub fn learning_rate(&self) -> BufferId {
+        self.learning_rate
+    }
+    /// Appends the reverse pass of `loss` and the optimiser's update of every parameter that it depends on; returns
+    /// the gradients, by name.
+    ///
+    /// # Errors
+    /// `Shape` where an op on the way has no derivative.
+    pub fn minimize(&self, t: &mut Tape, store: &mut Store, loss: Var) -> Result<Vec<(String, Var)>> {
+        let one = store.values("one", Spec::real(Rows::fixed(1), 1), &[1.0f64]);
+        let seed = t.stored(store, one);
+        let grads = t.backward_many(&[(loss, seed)])?;
+        let mut named = Vec::new();
+        let mut slots = Vec::new();
+        for p in &self.list {
+            let w = t.stored(store, p.value);
+            if let Some(&g) = grads.get(&w) {
+                let [m, v] = p.moments.map(|m| t.stored(store, m));
+                slots.push(AdamSlot { w, g, m, v });
+                named.push((p.name.clone(), g));
+            }
+        }
+        let (lr, step) = (t.stored(store, self.learning_rate), t.stored(store, self.step));
+        t.adam(lr, step, &slots)?;
+        Ok(named)
+    }
+}

@@ -1,0 +1,301 @@
+//! A tape made ready to run: dead nodes dropped, memory planned, addresses fixed.
+use crate::{
+    error::{Error, ErrorKind, Result},
+    ops::{Backend, Home, Node, Tape},
+    runtime::*,
+};
+use std::time::Instant;
+
+/// Bytes that blocks of the arena are aligned to: a cache line, a vector register.
+const ALIGN: usize = 64;
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[allow(dead_code)] [u8; ALIGN]); // only its address is used
+
+/// Where an operand lies.
+#[derive(Clone, Copy)]
+enum Place {
+    Arena(usize),
+    Stored(BufferId),
+}
+
+struct Planned {
+    node: Node,
+    ins: Vec<(Place, Spec)>,
+    outs: Vec<(Place, Spec)>,
+    scratch: (usize, usize),
+}
+
+/// Time that runs of one op took.
+#[derive(Clone, Debug)]
+pub struct OpTime {
+    /// The op.
+    pub op: &'static str,
+    /// Seconds in all.
+    pub seconds: f64,
+    /// Its cost at full row counts, in all.
+    pub cost: crate::ops::Cost,
+    /// Runs.
+    pub runs: usize,
+}
+
+/// A tape with its memory planned.
+///
+/// Nodes whose results nobody reads are dropped. Every value that lives within a step has a fixed place in one
+/// arena; places of values that are never alive together overlap. Running allocates no tensor memory.
+pub struct Program {
+    nodes: Vec<Planned>,
+    places: Vec<Option<Place>>,
+    specs: Vec<Spec>,
+    arena: Vec<Line>,
+    precision: Precision,
+    backend: Backend,
+    times: Option<Vec<(f64, usize)>>,
+}
+
+impl Program {
+    /// Plans `tape` for reals of `precision`; values of `keep` survive the run, to be [`read`](Self::read).
+    pub fn new(tape: &Tape, keep: &[Var], precision: Precision, backend: Backend) -> Self {
+        let specs: Vec<Spec> = (0..tape.len() as u32).map(|v| tape.spec(Var(v))).collect();
+        let alive = alive(tape, keep, &specs);
+        let nodes: Vec<&Node> = tape.nodes().iter().zip(alive).filter(|(_, a)| *a).map(|(n, _)| n).collect();
+        let last_use = last_uses(&nodes, keep, &specs);
+        let mut arena = ArenaPlan::default();
+        let mut places: Vec<Option<Place>> = (0..tape.len() as u32)
+            .map(|v| match tape.home(Var(v)) {
+                Home::Stored { id, .. } => Some(Place::Stored(id)),
+                Home::Step => None,
+            })
+            .collect();
+        let mut planned = Vec::with_capacity(nodes.len());
+        for (at, node) in nodes.into_iter().enumerate() {
+            for &o in &node.outs {
+                let bytes = specs[o.0 as usize].bytes(precision);
+                places[o.0 as usize] = Some(Place::Arena(arena.place(bytes, at, last_use[o.0 as usize])));
+            }
+            let scratch = node.op.scratch(&tape.specs(&node.ins)) * DType::F32.size(precision);
+            let scratch = (arena.place(scratch, at, at), scratch);
+            let operand = |v: &Var| {
+                // A value is made before it is used: the tape only hands out what it has made.
+                (places[v.0 as usize].unwrap_or(Place::Arena(0)), specs[v.0 as usize])
+            };
+            let (ins, outs) =
+                (node.ins.iter().map(operand).collect(), node.outs.iter().map(operand).collect());
+            planned.push(Planned { node: node.clone(), ins, outs, scratch });
+        }
+        let arena = vec![Line([0; ALIGN]); arena.size.div_ceil(ALIGN)];
+        Program { nodes: planned, places, specs, arena, precision, backend, times: None }
+    }
+    /// Bytes of the arena.
+    pub fn arena_bytes(&self) -> usize {
+        self.arena.len() * ALIGN
+    }
+    /// Shape and type of a value.
+    pub fn spec(&self, v: Var) -> Spec {
+        self.specs[v.0 as usize]
+    }
+    /// Nodes that run.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().map(|p| &p.node)
+    }
+    /// Starts to take the time of every op (a few percent slower); see [`op_times`](Self::op_times).
+    pub fn profile(&mut self) {
+        self.times = Some(vec![(0.0, 0); self.nodes.len()]);
+    }
+    /// Times by op since [`profile`](Self::profile), slowest first.
+    pub fn op_times(&self) -> Vec<OpTime> {
+        let mut by_op: Vec<OpTime> = Vec::new();
+        for (p, &(seconds, runs)) in self.nodes.iter().zip(self.times.iter().flatten()) {
+            let ins: Vec<Spec> = p.ins.iter().map(|x| x.1).collect();
+            let outs: Vec<Spec> = p.outs.iter().map(|x| x.1).collect();
+            let (op, cost) = (p.node.op.name(), p.node.op.cost(&ins, &outs));
+            let at = by_op.iter().position(|t| t.op == op).unwrap_or_else(|| {
+                by_op.push(OpTime { op, seconds: 0.0, cost: Default::default(), runs: 0 });
+                by_op.len() - 1
+            });
+            by_op[at].seconds += seconds;
+            by_op[at].runs += runs;
+            by_op[at].cost.bytes += cost.bytes * runs;
+            by_op[at].cost.flops += cost.flops * runs;
+        }
+        by_op.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        by_op
+    }
+    /// Runs the program once over `store`.
+    ///
+    /// # Errors
+    /// `Diverged` where an op met a number that is not finite, `Data` where it met an index outside its table; the
+    /// text names op and row. What the step had written by then stays written.
+    ///
+    /// # Panics
+    /// When the store's precision is not the program's.
+    pub fn run(&mut self, store: &mut Store) -> Result<()> {
+        assert_eq!(store.precision(), self.precision, "precision of store and program");
+        let status = Status::default();
+        let base = self.arena.as_mut_ptr().cast::<u8>();
+        let (mut ins, mut outs) = (Vec::with_capacity(16), Vec::with_capacity(16));
+        for at in 0..self.nodes.len() {
+            let started = self.times.is_some().then(Instant::now);
+            let p = &self.nodes[at];
+            let mut slot = |&(place, spec): &(Place, Spec), own: &[Var]| {
+                let ptr = match place {
+                    // SAFETY: the plan gave every place room inside the arena.
+                    Place::Arena(offset) => unsafe { base.add(offset) },
+                    Place::Stored(id) => store.address(id),
+                };
+                Slot { ptr, spec, rows: self.live_rows(base, store, spec.rows, own) }
+            };
+            ins.clear();
+            ins.extend(p.ins.iter().map(|x| slot(x, &[])));
+            outs.clear();
+            outs.extend(p.outs.iter().map(|x| slot(x, &p.node.outs)));
+            // SAFETY: as above.
+            let scratch = (unsafe { base.add(p.scratch.0) }, p.scratch.1);
+            // SAFETY: places of values that are alive together are disjoint by the plan; the arena and the store's
+            // buffers are zeroed or written; `store` and `self` are borrowed mutably, so nobody else looks; a state
+            // is given once a node, checked when it was pushed.
+            let io = unsafe { Io::new(&ins, &outs, scratch, &p.node.writes, &status) };
+            p.node.op.run(self.backend, self.precision, &io);
+            if let Some((row, value)) = status.take() {
+                return Err(fault(p.node.op.name(), row, f32::from_bits(value)));
+            }
+            if let (Some(times), Some(started)) = (&mut self.times, started) {
+                times[at].0 += started.elapsed().as_secs_f64();
+                times[at].1 += 1;
+            }
+        }
+        Ok(())
+    }
+    /// Live rows; all of them where the node itself makes the count (`own` are its outputs).
+    fn live_rows(&self, base: *mut u8, store: &Store, rows: Rows, own: &[Var]) -> usize {
+        let Some(live) = rows.live.filter(|l| !own.contains(&l.var)) else { return rows.cap };
+        let count = match self.places[live.var.0 as usize] {
+            // SAFETY: a count is a `[1]` u32 inside the arena, made by an earlier node.
+            Some(Place::Arena(offset)) => unsafe { base.add(offset).cast::<u32>().read() },
+            Some(Place::Stored(id)) => store.read::<u32>(id)[0],
+            None => return rows.cap,
+        };
+        (count as usize * live.times).min(rows.cap)
+    }
+    /// Live rows of a value after a run.
+    pub fn rows(&self, v: Var, store: &Store) -> usize {
+        let base = self.arena.as_ptr().cast_mut().cast::<u8>();
+        self.live_rows(base, store, self.specs[v.0 as usize].rows, &[])
+    }
+    /// The live rows of a kept or stored value, as the last run left them.
+    ///
+    /// # Panics
+    /// When `T` is not the value's element type.
+    pub fn read<'a, T: Element>(&'a self, v: Var, store: &'a Store) -> &'a [T] {
+        let spec = self.specs[v.0 as usize];
+        assert_eq!(
+            (T::DTYPE, size_of::<T>()),
+            (spec.dtype, spec.dtype.size(self.precision)),
+            "type of {v:?}"
+        );
+        let base = self.arena.as_ptr().cast_mut().cast::<u8>();
+        let n = self.live_rows(base, store, spec.rows, &[]) * spec.cols;
+        match self.places[v.0 as usize] {
+            Some(Place::Stored(id)) => &store.read(id)[..n],
+            // SAFETY: the plan gave the value this room; it was zeroed or written; every bit pattern is a `T`.
+            Some(Place::Arena(offset)) => unsafe { std::slice::from_raw_parts(base.add(offset).cast(), n) },
+            None => &[],
+        }
+    }
+}
+
+// SAFETY: the raw pointers made in `run` do not outlive it; everything stored is plain data and `Send + Sync` ops.
+unsafe impl Send for Program {}
+
+fn fault(op: &str, row: u32, value: f32) -> Error {
+    if value.is_finite() {
+        return Error::new(ErrorKind::Data, format!("{op}: row {row} names row {value} of a smaller table"));
+    }
+    Error::new(ErrorKind::Diverged, format!("{op}: row {row} is {value}"))
+        .remedy("lower the learning rate, or look for extreme values among the features")
+}
+
+/// Which nodes matter: those that write state, and those whose results a kept value or such a node needs.
+fn alive(tape: &Tape, keep: &[Var], specs: &[Spec]) -> Vec<bool> {
+    let mut needed = vec![false; tape.len()];
+    let need = |needed: &mut Vec<bool>, v: Var| {
+        needed[v.0 as usize] = true;
+        if let Some(l) = specs[v.0 as usize].rows.live {
+            needed[l.var.0 as usize] = true;
+        }
+    };
+    keep.iter().for_each(|&v| need(&mut needed, v));
+    let mut alive = vec![false; tape.nodes().len()];
+    for (at, n) in tape.nodes().iter().enumerate().rev() {
+        alive[at] = !n.writes.is_empty() || n.outs.iter().any(|o| needed[o.0 as usize]);
+        if alive[at] {
+            n.ins.iter().chain(&n.outs).for_each(|&v| need(&mut needed, v));
+        }
+    }
+    alive
+}
+
+/// The last node that touches each value, or its row count.
+fn last_uses(nodes: &[&Node], keep: &[Var], specs: &[Spec]) -> Vec<usize> {
+    let mut last = vec![0; specs.len()];
+    let mut touch = |v: Var, at: usize| {
+        last[v.0 as usize] = at;
+        if let Some(l) = specs[v.0 as usize].rows.live {
+            last[l.var.0 as usize] = at;
+        }
+    };
+    for (at, n) in nodes.iter().enumerate() {
+        n.ins.iter().chain(&n.outs).for_each(|&v| touch(v, at));
+    }
+    keep.iter().for_each(|&v| touch(v, nodes.len()));
+    last
+}
+
+/// Places in an arena: first fit among what is alive at the same time.
+#[derive(Default)]
+struct ArenaPlan {
+    /// Offset, end, last use; sorted by offset.
+    blocks: Vec<(usize, usize, usize)>,
+    size: usize,
+}
+
+impl ArenaPlan {
+    /// Room for `bytes` from node `from` to node `until`, both included. Nodes come in ascending order.
+    fn place(&mut self, bytes: usize, from: usize, until: usize) -> usize {
+        self.blocks.retain(|b| b.2 >= from);
+        let bytes = bytes.next_multiple_of(ALIGN);
+        let mut offset = 0;
+        let mut index = self.blocks.len();
+        for (i, b) in self.blocks.iter().enumerate() {
+            if offset + bytes <= b.0 {
+                index = i;
+                break;
+            }
+            offset = offset.max(b.1);
+        }
+        self.blocks.insert(index, (offset, offset + bytes, until));
+        self.size = self.size.max(offset + bytes);
+        offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ArenaPlan;
+
+    #[test]
+    fn blocks_alive_together_never_overlap_and_dead_room_is_used_again() {
+        let mut plan = ArenaPlan::default();
+        let mut all: Vec<(usize, usize, usize, usize)> = Vec::new();
+        for at in 0..200 {
+            let (bytes, until) = ((at * 37) % 300, at + (at * 13) % 7);
+            let offset = plan.place(bytes, at, until);
+            for &(o, b, _, u) in &all {
+                assert!(u < at || offset + bytes <= o || o + b <= offset, "node {at}");
+            }
+            all.push((offset, bytes, at, until));
+        }
+        assert!(plan.size < 3000, "{}", plan.size);
+    }
+}

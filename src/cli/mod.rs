@@ -1,0 +1,3 @@
+//! The subcommands of `tgnn-bench`.
+pub mod data;
+mod report;

@@ -1,0 +1,204 @@
+//! What `tgnn-bench data` prints; plain text that fits in 80 columns.
+use crate::data::{
+    Bucket, Events, Stats, SynthOptions,
+    text::{counted, grouped},
+};
+use std::{fmt::Write, path::Path};
+
+const WIDTH: usize = 80;
+/// Room for a bar beside its label, count and share.
+const BAR: usize = 40;
+
+/// The report of `data info`.
+pub(super) fn stats(s: &Stats) -> String {
+    let mut out = format!("{}\n{}\n", s.name, "─".repeat(s.name.chars().count().clamp(1, WIDTH)));
+    let mut line = |key: &str, value: String| line(&mut out, key, &value);
+    line("events", grouped(s.events));
+    line(
+        "nodes",
+        format!(
+            "{}  ({}, {}{})",
+            grouped(s.nodes),
+            counted(s.sources, "source"),
+            counted(s.destinations, "destination"),
+            if s.bipartite { ", bipartite" } else { "" }
+        ),
+    );
+    line("time span", format!("{}  ({})", span(s.span_seconds), unit(s.ticks_per_second)));
+    line("distinct times", format!("{}  ({})", grouped(s.distinct_times), share(s.distinct_times, s.events)));
+    line("distinct pairs", grouped(s.distinct_pairs));
+    line("repeats", format!("{:.1} % of events repeat an earlier pair", 100.0 * s.repeat_share));
+    line("self-loops", format!("{}  ({})", grouped(s.self_loops), share(s.self_loops, s.events)));
+    line(
+        "labels",
+        match (s.label_values, s.positive_labels) {
+            (Some(values), Some(positive)) => format!(
+                "{}, {} positive  ({})",
+                counted(values, "value"),
+                grouped(positive),
+                share(positive, s.events)
+            ),
+            _ => "none".into(),
+        },
+    );
+    line("edge features", width(s.edge_feature_width));
+    line("node features", width(s.node_feature_width));
+    line("degree", format!("mean {:.1}, largest {}", s.mean_degree, grouped(s.max_degree)));
+    for note in &s.notes {
+        line("note", note.clone());
+    }
+    histogram(&mut out, "nodes by number of events", &s.degrees);
+    histogram(&mut out, "events by time since the source's previous one", &s.gaps);
+    out
+}
+
+/// The report of `data import`.
+pub(super) fn imported(events: &Events, dir: &Path) -> String {
+    let mut out = format!(
+        "wrote {}: {}, {}, {}\n",
+        dir.display(),
+        counted(events.len() as u64, "event"),
+        counted(events.nodes as u64, "node"),
+        span(events.span_seconds())
+    );
+    events.notes.iter().for_each(|note| line(&mut out, "note", note));
+    out
+}
+
+/// The report of `data synth`.
+pub(super) fn made(o: &SynthOptions, dir: &Path, seconds: f64) -> String {
+    format!(
+        "wrote {}: {}, {} in {seconds:.1} s ({:.1} M events/s)\n",
+        dir.display(),
+        counted(o.events as u64, "event"),
+        counted((o.sources + o.destinations) as u64, "node"),
+        o.events as f64 / seconds.max(1e-9) / 1e6
+    )
+}
+
+/// A key and its value, folded at blanks where the line would be too long.
+fn line(out: &mut String, key: &str, value: &str) {
+    const INDENT: usize = 18;
+    let _ = write!(out, "  {key:<15}");
+    let mut column = INDENT - 1;
+    for word in value.split(' ') {
+        let length = word.chars().count();
+        if column + 1 + length > WIDTH && column >= INDENT {
+            let _ = write!(out, "\n{:1$}", "", INDENT - 1);
+            column = INDENT - 1;
+        }
+        let _ = write!(out, " {word}");
+        column += 1 + length;
+    }
+    out.push('\n');
+}
+
+fn histogram(out: &mut String, title: &str, buckets: &[Bucket]) {
+    let total: u64 = buckets.iter().map(|b| b.count).sum();
+    let largest = buckets.iter().map(|b| b.count).max().unwrap_or(0);
+    if largest == 0 {
+        return;
+    }
+    let label = buckets.iter().map(|b| b.label.chars().count()).max().unwrap_or(0);
+    let count = grouped(largest).len();
+    // Two blanks of indent, four between the columns, eight for the share.
+    let room = BAR.min(WIDTH.saturating_sub(label + count + 14));
+    let _ = writeln!(out, "\n  {title}");
+    for b in buckets {
+        let bar = bar(b.count as f64 / largest as f64, room);
+        let number = grouped(b.count);
+        let _ = writeln!(
+            out,
+            "  {:>label$}  {bar:<room$} {number:>count$} {:>7}",
+            b.label,
+            share(b.count, total)
+        );
+    }
+}
+
+/// A bar of `fraction` of `room` characters, in eighths.
+fn bar(fraction: f64, room: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (fraction * room as f64 * 8.0).round() as usize;
+    // What is there must be seen.
+    let eighths = if fraction > 0.0 { eighths.max(1) } else { 0 };
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+fn share(part: u64, whole: u64) -> String {
+    let percent = 100.0 * part as f64 / whole.max(1) as f64;
+    if percent > 0.0 && percent < 0.05 { "<0.1 %".into() } else { format!("{percent:.1} %") }
+}
+
+fn width(columns: usize) -> String {
+    if columns == 0 { "none".into() } else { counted(columns as u64, "column") }
+}
+
+fn unit(ticks_per_second: f64) -> String {
+    if ticks_per_second == 1.0 {
+        "1 tick = 1 s".into()
+    } else {
+        format!("1 tick = {:e} s", 1.0 / ticks_per_second)
+    }
+}
+
+/// Seconds in the unit that a person would use.
+fn span(seconds: f64) -> String {
+    const UNITS: [(f64, &str); 5] = [
+        (365.25 * 86_400.0, "years"),
+        (86_400.0, "days"),
+        (3_600.0, "hours"),
+        (60.0, "minutes"),
+        (1.0, "seconds"),
+    ];
+    let (size, name) = UNITS.into_iter().find(|u| seconds >= 2.0 * u.0).unwrap_or((1.0, "seconds"));
+    format!("{:.1} {name}", seconds / size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_the_bundled_set_fits_in_80_columns_and_says_what_matters() {
+        let text = stats(&Stats::of(&crate::data::bundled().unwrap()));
+        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
+        for said in
+            ["157,474", "9,227  (8,227 sources, 1,000 destinations, bipartite)", "31.0 days", "88.4 %", "217"]
+        {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_told_in_one_line_and_its_notes() {
+        let mut events = crate::data::bundled().unwrap();
+        events.notes.push("sorted 1 out-of-order event".into());
+        let text = imported(&events, Path::new("out"));
+        assert!(text.starts_with("wrote out: 157,474 events, 9,227 nodes, 31.0 days\n  note "), "{text}");
+        let text = made(&SynthOptions::default(), Path::new("out"), 0.1);
+        assert_eq!(text, "wrote out: 157,474 events, 9,227 nodes in 0.1 s (1.6 M events/s)\n");
+    }
+
+    #[test]
+    fn long_notes_are_folded_under_their_key() {
+        let mut out = String::new();
+        line(&mut out, "note", &"word ".repeat(30));
+        assert_eq!(out.matches("note").count(), 1);
+        assert!(out.lines().count() == 3 && out.lines().all(|l| l.chars().count() <= WIDTH), "{out}");
+    }
+
+    #[test]
+    fn bars_are_in_proportion_and_never_vanish() {
+        assert_eq!((bar(1.0, 4), bar(0.5, 4), bar(0.0, 4)), ("████".into(), "██".into(), String::new()));
+        assert_eq!(bar(1e-9, 4), "▏");
+    }
+
+    #[test]
+    fn spans_are_told_in_the_unit_a_person_would_use() {
+        assert_eq!(
+            [0.0, 90.0, 7200.0, 2_678_373.0, 1e8].map(span).join(", "),
+            "0.0 seconds, 90.0 seconds, 2.0 hours, 31.0 days, 3.2 years"
+        );
+    }
+}

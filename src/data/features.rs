@@ -1,0 +1,218 @@
+//! Rows of numbers that go with events or nodes.
+use super::npy;
+use crate::error::{Error, Result};
+use memmap2::Mmap;
+use rayon::prelude::*;
+use std::{fmt, path::Path, sync::Arc};
+
+/// A `[rows, cols]` matrix of `f32`, row-major: owned, or mapped from a `.npy` file so that rows are read from disk
+/// when they are used.
+///
+/// A clone shares the values. All values are finite; constructors see to it.
+#[derive(Clone)]
+pub struct Features {
+    rows: usize,
+    cols: usize,
+    /// First value in the store, counted in values.
+    start: usize,
+    store: Store,
+}
+
+#[derive(Clone)]
+enum Store {
+    Owned(Arc<Vec<f32>>),
+    /// Aligned to four bytes and in this machine's byte order.
+    Mapped(Arc<Mmap>),
+}
+
+impl Features {
+    /// Takes row-major `values`.
+    ///
+    /// # Errors
+    /// Shape if `values` does not hold `rows * cols` values or there are no columns; data if one is not finite.
+    pub fn from_vec(rows: usize, cols: usize, values: Vec<f32>) -> Result<Self> {
+        if cols == 0 || rows.checked_mul(cols) != Some(values.len()) {
+            return Err(Error::shape(
+                "features",
+                format_args!("{} values for [{rows}, {cols}]", values.len()),
+            ));
+        }
+        let features = Features { rows, cols, start: 0, store: Store::Owned(Arc::new(values)) };
+        features.check_finite(Path::new("features"))?;
+        Ok(features)
+    }
+
+    /// Reads a `.npy` file of shape `[rows, cols]`, or `[rows]` for one column, of any number type and order.
+    ///
+    /// Little-endian `f32` in C order is mapped, everything else converted. Every value is looked at once. While the
+    /// features live, nobody may shorten or rewrite a mapped file in place.
+    ///
+    /// # Errors
+    /// Io if the file cannot be read; data if it is no such array, has no columns, or a value is not finite in `f32`.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let array = npy::Array::open(path)?;
+        let (rows, cols) = match *array.shape() {
+            [rows] => (rows, 1),
+            [rows, cols] if cols > 0 => (rows, cols),
+            _ => {
+                return Err(Error::data(path, format!("features of shape {:?}", array.shape()))
+                    .remedy("features are [rows, columns]"));
+            }
+        };
+        let (start, store) = match array.mapped_f32() {
+            Some((map, start)) => (start, Store::Mapped(map)),
+            None => (0, Store::Owned(Arc::new(array.to_f32()))),
+        };
+        let features = Features { rows, cols, start, store };
+        features.check_finite(path)?;
+        Ok(features)
+    }
+
+    /// Seeded noise of mean 0 and variance 1, close to normal: each value is a sum of four uniform numbers.
+    ///
+    /// Value `i` depends on `seed` and `i` alone, so that it is the same on every machine and for any number of
+    /// threads, and a matrix with more rows starts with the same rows.
+    pub fn random(rows: usize, cols: usize, seed: u64) -> Self {
+        let mut values = vec![0f32; rows * cols];
+        values.par_chunks_mut(1 << 14).enumerate().for_each(|(chunk, out)| {
+            let first = (chunk << 14) as u64;
+            for (i, value) in out.iter_mut().enumerate() {
+                *value = noise(hash(seed, first + i as u64));
+            }
+        });
+        Features { rows, cols, start: 0, store: Store::Owned(Arc::new(values)) }
+    }
+
+    /// The number of rows: events or nodes.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The number of columns: the width of a feature.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// All values, `rows * cols`, row after row.
+    pub fn values(&self) -> &[f32] {
+        let all: &[f32] = match &self.store {
+            Store::Owned(values) => values,
+            Store::Mapped(map) => bytemuck::cast_slice(&map[..map.len() & !3]),
+        };
+        &all[self.start..self.start + self.rows * self.cols]
+    }
+
+    /// Row `i`, `cols` values.
+    ///
+    /// # Panics
+    /// If `i` is not below [`rows`](Self::rows).
+    pub fn row(&self, i: usize) -> &[f32] {
+        &self.values()[i * self.cols..][..self.cols]
+    }
+
+    /// Whether the values lie in a mapped file rather than in memory of their own.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.store, Store::Mapped(_))
+    }
+
+    /// The same features without row 0.
+    pub(super) fn skip_first(mut self) -> Self {
+        if self.rows > 0 {
+            self.rows -= 1;
+            self.start += self.cols;
+        }
+        self
+    }
+
+    /// New features whose row `k` is row `order[k]` of these.
+    pub(super) fn gather(&self, order: impl ExactSizeIterator<Item = usize>) -> Self {
+        let rows = order.len();
+        let mut values = Vec::with_capacity(rows * self.cols);
+        order.for_each(|i| values.extend_from_slice(self.row(i)));
+        Features { rows, cols: self.cols, start: 0, store: Store::Owned(Arc::new(values)) }
+    }
+
+    fn check_finite(&self, path: &Path) -> Result<()> {
+        match self.values().par_iter().position_first(|v| !v.is_finite()) {
+            None => Ok(()),
+            Some(i) => {
+                let (row, col, value) = (i / self.cols, i % self.cols, self.values()[i]);
+                Err(Error::data(path, format!("the feature in row {row}, column {col} is {value}"))
+                    .remedy("features must be finite; rows and columns count from 0"))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.is_mapped() { "mapped" } else { "owned" };
+        write!(f, "Features[{}, {}] {place}", self.rows, self.cols)
+    }
+}
+
+impl PartialEq for Features {
+    fn eq(&self, other: &Self) -> bool {
+        (self.rows, self.cols) == (other.rows, other.cols) && self.values() == other.values()
+    }
+}
+
+/// Draw `counter` of the stream `seed`: splitmix64, which is a bijection of the counter and passes BigCrush.
+pub(super) fn hash(seed: u64, counter: u64) -> u64 {
+    let mut z = seed
+        .wrapping_mul(0xd134_2543_de82_ef95)
+        .wrapping_add(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(counter.wrapping_add(1)));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// 64 random bits as a number of mean 0 and variance 1: four uniform 16-bit numbers, summed and scaled.
+pub(super) fn noise(bits: u64) -> f32 {
+    let sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+    // Mean 4 * 65535 / 2; variance 4 * (65536^2 - 1) / 12.
+    (sum as f32 - 131_070.0) * (1.0 / 37_837.227)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_must_fill_the_shape_and_be_finite() {
+        let f = Features::from_vec(2, 3, (0..6).map(|v| v as f32).collect()).unwrap();
+        assert_eq!((f.rows(), f.cols(), f.row(1), f.is_mapped()), (2, 3, &[3., 4., 5.][..], false));
+        assert!(Features::from_vec(2, 3, vec![0.; 5]).is_err());
+        assert!(Features::from_vec(2, 0, vec![]).is_err());
+        assert!(Features::from_vec(usize::MAX, 2, vec![0.; 5]).is_err());
+        let e = Features::from_vec(2, 2, vec![0., 1., 2., f32::NAN]).unwrap_err().to_string();
+        assert!(e.contains("row 1, column 1 is NaN"), "{e}");
+    }
+
+    #[test]
+    fn a_clone_shares_the_values() {
+        let f = Features::random(4, 4, 1);
+        assert_eq!(f.values().as_ptr(), f.clone().values().as_ptr());
+    }
+
+    #[test]
+    fn random_features_are_seeded_standard_and_grow_by_rows() {
+        let f = Features::random(5000, 20, 7);
+        assert_eq!(f, Features::random(5000, 20, 7));
+        assert_ne!(f, Features::random(5000, 20, 8));
+        assert_eq!(f.row(3), Features::random(10, 20, 7).row(3));
+        let n = f.values().len() as f64;
+        let mean = f.values().iter().map(|&v| f64::from(v)).sum::<f64>() / n;
+        let variance = f.values().iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / n;
+        // Five standard errors at 100,000 values.
+        assert!(mean.abs() < 0.016 && (variance - 1.0).abs() < 0.02, "{mean} {variance}");
+    }
+
+    #[test]
+    fn rows_are_skipped_and_gathered() {
+        let f = Features::from_vec(3, 1, vec![0., 1., 2.]).unwrap();
+        assert_eq!(f.clone().skip_first().values(), [1., 2.]);
+        assert_eq!(f.gather([2, 0, 2].into_iter()).values(), [2., 0., 2.]);
+    }
+}

@@ -1,0 +1,99 @@
+//! A first look at a file: its delimiter, its header, its first rows.
+use super::{
+    columns::{Role, role},
+    input::Input,
+    number::is_number,
+    records::{Delimiter, Span, is_skipped, split},
+};
+use crate::error::{Error, Result};
+
+/// Rows looked at.
+const ROWS: usize = 100;
+
+/// What the first lines of a file show.
+pub(super) struct Sample {
+    pub delimiter: Delimiter,
+    /// The names of the columns, where the first line is a header; an unnamed column is empty.
+    pub header: Option<Vec<String>>,
+    /// The first rows of data, at most 100; none if the file has only a header.
+    pub rows: Vec<Vec<Vec<u8>>>,
+}
+
+impl Sample {
+    /// Looks at the first lines; an error if the file is empty, or is no text.
+    pub(super) fn of(input: &Input) -> Result<Self> {
+        let head = input.head();
+        let what = match head {
+            [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => {
+                Some("is one NumPy array; give the folder that holds src.npy")
+            }
+            [b'P', b'K', 3, 4, ..] => Some("is a zip archive; unpack it first"),
+            [b'P', b'A', b'R', b'1', ..] => Some("is a Parquet file; write it as CSV first"),
+            [b'{' | b'[', ..] => Some("is JSON, not a list of events; write one event a line: src,dst,time"),
+            _ if head.contains(&0) => {
+                Some("is a binary file; write the events as text, or as a folder of .npy")
+            }
+            _ => None,
+        };
+        if let Some((what, remedy)) = what.and_then(|w| w.split_once("; ")) {
+            return Err(Error::data(&input.path, what).remedy(remedy));
+        }
+        let mut lines = head.split(|&b| b == b'\n').filter(|l| !is_skipped(l));
+        let Some(first) = lines.next() else {
+            return Err(
+                Error::data(&input.path, "the file is empty").remedy("write one event a line: src,dst,time")
+            );
+        };
+        let delimiter = delimiter(first);
+        let mut spans = Vec::new();
+        let names = fields(first, delimiter, &mut spans);
+        let header = is_header(&names)
+            .then(|| names.iter().map(|n| String::from_utf8_lossy(n).into_owned()).collect::<Vec<_>>());
+        let start = if header.is_some() { None } else { Some(first) };
+        let rows = start.into_iter().chain(lines).take(ROWS).map(|l| fields(l, delimiter, &mut spans));
+        Ok(Sample { delimiter, rows: rows.collect(), header })
+    }
+
+    /// Fields in the first row of data; 0 if there is none.
+    pub(super) fn width(&self) -> usize {
+        self.rows.first().map_or(0, Vec::len)
+    }
+
+    /// Whether the header has a column of this name.
+    pub(super) fn names(&self, wanted: &str) -> bool {
+        self.header.as_ref().is_some_and(|h| h.iter().any(|n| n.eq_ignore_ascii_case(wanted)))
+    }
+
+    /// The numbers in column `i` (from 0) of the rows seen; a row cut off by the end of the sample is left out.
+    pub(super) fn numbers(&self, i: usize) -> impl Iterator<Item = f64> {
+        let number = move |row: &Vec<Vec<u8>>| std::str::from_utf8(row.get(i)?).ok()?.parse().ok();
+        let whole = self.rows.len().saturating_sub(1).max(1).min(self.rows.len());
+        self.rows[..whole].iter().filter_map(number)
+    }
+}
+
+fn fields(line: &[u8], delimiter: Delimiter, spans: &mut Vec<Span>) -> Vec<Vec<u8>> {
+    split(line, delimiter, spans);
+    spans.iter().map(|&(a, b)| line[a..b].to_vec()).collect()
+}
+
+/// A comma beats a semicolon beats a tab beats blanks. Tabs are kept apart only where a field may be empty or hold a
+/// blank, which is where there are names; between numbers any run of blanks will do.
+fn delimiter(line: &[u8]) -> Delimiter {
+    let text = line.iter().any(|b| b.is_ascii_alphabetic());
+    match () {
+        _ if line.contains(&b',') => Delimiter::Byte(b','),
+        _ if line.contains(&b';') => Delimiter::Byte(b';'),
+        _ if line.contains(&b'\t') && text => Delimiter::Byte(b'\t'),
+        _ => Delimiter::Blanks,
+    }
+}
+
+/// A header has a name that we know, or no number at all.
+fn is_header(fields: &[Vec<u8>]) -> bool {
+    let known = |f: &Vec<u8>| {
+        let name = String::from_utf8_lossy(f);
+        !is_number(f) && role(&name) != Role::Other
+    };
+    fields.iter().any(known) || !fields.iter().any(|f| is_number(f))
+}

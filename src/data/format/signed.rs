@@ -1,0 +1,26 @@
+//! SNAP signed networks: `source,target,rating,time`, with a header or without one.
+//!
+//! The rating becomes an edge feature of width 1. Sources: Bitcoin OTC and Alpha (Kumar et al., ICDM 2016); KONECT's
+//! `src dst weight time` has the same order.
+use super::{
+    columns::{Columns, columns},
+    sample::Sample,
+};
+
+/// Where the columns are if no header says otherwise.
+pub(super) const COLUMNS: Columns = columns(1, 2, 4, None, Some((3, Some(3))));
+
+/// Ratings are small; no Unix time is.
+const LARGEST_RATING: f64 = 1000.0;
+
+/// A rating by name; or four columns of which the third is small everywhere and the fourth is large.
+pub(super) fn recognises(sample: &Sample) -> bool {
+    if sample.header.is_some() {
+        return ["rating", "feature", "weight", "sign"].iter().any(|n| sample.names(n))
+            && sample.width() == 4
+            && !sample.names("label");
+    }
+    sample.width() == 4
+        && sample.numbers(2).all(|x| x.abs() <= LARGEST_RATING)
+        && sample.numbers(3).all(|t| t > LARGEST_RATING)
+}

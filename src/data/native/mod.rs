@@ -1,0 +1,47 @@
+//! The native layout: a folder of `.npy` arrays that NumPy reads and writes too.
+//!
+//! | file | shape and type as written | read from |
+//! | --- | --- | --- |
+//! | `src.npy`, `dst.npy` | `[events]` u32 | any integers, or floats that are whole |
+//! | `time.npy` | `[events]` i64, ticks since the first event | integers, or floats as seconds |
+//! | `label.npy` | `[events]` f32, optional | any numbers |
+//! | `edge_features.npy` | `[events, width]` f32, optional | any numbers; f32 is mapped |
+//! | `node_features.npy` | `[nodes, width]` f32, optional | any numbers; f32 is mapped |
+//! | `ids.npy`, `ids.csv` | `[nodes]` u64, the original ids, if they differ | `ids.npy` |
+//! | `info.json` | the [`Info`] | absent in folders made by hand |
+//!
+//! A folder without `info.json` is treated like any other file: sorted, renumbered, times in seconds.
+mod read;
+mod write;
+
+pub(super) use read::{is_native, read};
+pub use write::save;
+pub(super) use write::{FolderWriter, Shape};
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the layout; a reader refuses any other.
+const SCHEMA: u32 = 1;
+
+/// What `info.json` says beyond the arrays.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Info {
+    /// Version of the layout; set when the folder is finished, as is the next.
+    pub schema: u32,
+    /// What wrote the folder.
+    #[serde(default)]
+    pub written_by: String,
+    pub name: String,
+    pub events: usize,
+    pub nodes: usize,
+    /// Where destinations start in a bipartite stream.
+    pub first_destination: Option<u32>,
+    pub ticks_per_second: f64,
+    /// Original time of the first event, in ticks.
+    pub origin: i64,
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Reading a folder of `.npy`.
+use super::{Info, SCHEMA};
+use crate::{
+    data::{
+        Events, Features, Ids, ReadOptions,
+        format::{attach, edge_rows, number},
+        npy::{Array, Scalar},
+        raw::Raw,
+    },
+    error::{Error, Result},
+};
+use std::path::{Path, PathBuf};
+
+const REQUIRED: [&str; 3] = ["src.npy", "dst.npy", "time.npy"];
+
+/// Whether a folder holds the three arrays that make a stream.
+pub(in crate::data) fn is_native(dir: &Path) -> bool {
+    REQUIRED.iter().all(|f| dir.join(f).is_file())
+}
+
+/// Reads a folder for which [`is_native`] holds; `name` is for folders that do not say theirs.
+pub(in crate::data) fn read(dir: &Path, name: String, options: &ReadOptions) -> Result<Events> {
+    if options.columns.is_some() {
+        return Err(Error::usage("a folder of arrays has no columns to name").remedy("leave out --columns"));
+    }
+    let path = dir.join("info.json");
+    if path.exists() { read_imported(dir, &path, options) } else { read_plain(dir, name, options) }
+}
+
+/// A folder that [`save`](super::save) wrote: the arrays are final, and only checked.
+fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Events> {
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
+    let info: Info = serde_json::from_str(&text).map_err(|e| {
+        Error::data(path, "not a data set's description").caused_by(e).remedy("import the data again")
+    })?;
+    if info.schema != SCHEMA {
+        return Err(Error::data(
+            path,
+            format!("schema {} is not {SCHEMA}, the one this version reads", info.schema),
+        )
+        .remedy("import the data again with this version"));
+    }
+    if options.bipartite.is_some_and(|b| b != info.first_destination.is_some()) {
+        return Err(Error::usage("whether this data set is bipartite was settled when it was imported")
+            .remedy("import the original file again with --bipartite"));
+    }
+    let narrow = |v: u64, i: usize, file: &Path| {
+        u32::try_from(v).map_err(|_| {
+            Error::data(file, format!("value {i} is {v}, more than a node's number can be"))
+                .remedy("import the data again")
+        })
+    };
+    let nodes = |file: &str| -> Result<Vec<u32>> {
+        let file = dir.join(file);
+        if let Some(plain) = Array::open(&file)?.as_slice::<u32>() {
+            return Ok(plain.to_vec());
+        }
+        ids(&file)?.iter().enumerate().map(|(i, &v)| narrow(v, i, &file)).collect()
+    };
+    let (src, dst) = (nodes("src.npy")?, nodes("dst.npy")?);
+    if src.len() != info.events {
+        let what = format!("{} events in src.npy, {} expected", src.len(), info.events);
+        return Err(Error::data(path, what).remedy("import the data again"));
+    }
+    let file = |given: &Option<PathBuf>, name| given.clone().or_else(|| optional(dir, name));
+    let edge_features = file(&options.edge_features, "edge_features.npy");
+    let node_features = file(&options.node_features, "node_features.npy");
+    let events = Events {
+        name: info.name,
+        src,
+        dst,
+        time: ticks(&dir.join("time.npy"))?,
+        label: labels(dir)?,
+        nodes: info.nodes,
+        first_destination: info.first_destination,
+        ticks_per_second: info.ticks_per_second,
+        origin: info.origin,
+        ids: optional(dir, "ids.npy").map(|f| ids(&f)).transpose()?.map(Ids::new),
+        edge_features: edge_features.map(|f| edge_rows(&f, info.events)).transpose()?,
+        node_features: node_features.map(Features::read).transpose()?,
+        notes: info.notes,
+    };
+    events.validate(dir)?;
+    Ok(events)
+}
+
+/// A folder that someone's script wrote.
+fn read_plain(dir: &Path, name: String, options: &ReadOptions) -> Result<Events> {
+    let mut raw = Raw::new(dir);
+    raw.name = name;
+    raw.src = ids(&dir.join("src.npy"))?;
+    raw.dst = ids(&dir.join("dst.npy"))?;
+    let file = dir.join("time.npy");
+    let array = Array::open(&file)?;
+    if array.is_short_float() {
+        raw.notes
+            .push("time.npy holds 32-bit floats or shorter: times beyond 2^24 s have lost seconds".into());
+    }
+    let mut clock = number::Clock::default();
+    for (i, value) in array.vector()?.enumerate() {
+        let bad = |what: String| Error::data(&file, format!("value {i}: {what}")).remedy("write seconds");
+        let time = match value {
+            Scalar::Int(v) => Ok(number::Decimal { mantissa: v, digits: 0, rounded: false }),
+            // The shortest decimal that names a float is the one its writer meant.
+            other => number::parse_decimal(other.text().as_bytes()),
+        };
+        let late = time
+            .and_then(|t| clock.push(t))
+            .map_err(|f| bad(f.describe(value.text().as_bytes(), "a time")))?;
+        if late && options.strict {
+            return Err(bad("this event is earlier than one before it".into())
+                .remedy("sort the arrays by time, or leave out --strict"));
+        }
+    }
+    raw.ticks_per_second = clock.ticks_per_second();
+    raw.time = clock.ticks;
+    raw.label = labels(dir)?;
+    let lengths = [("dst.npy", raw.dst.len()), ("time.npy", raw.time.len())];
+    let label = raw.label.as_ref().map(|l| ("label.npy", l.len()));
+    if let Some((file, len)) = lengths.into_iter().chain(label).find(|(_, len)| *len != raw.src.len()) {
+        return Err(Error::data(dir.join(file), format!("{len} values, but src.npy has {}", raw.src.len()))
+            .remedy("write one value per event"));
+    }
+    attach(&mut raw, options, (optional(dir, "edge_features.npy"), optional(dir, "node_features.npy")))?;
+    raw.build(options.bipartite)
+}
+
+fn optional(dir: &Path, file: &str) -> Option<PathBuf> {
+    Some(dir.join(file)).filter(|p| p.is_file())
+}
+
+fn labels(dir: &Path) -> Result<Option<Vec<f32>>> {
+    match optional(dir, "label.npy") {
+        Some(file) => Ok(Some(Features::read(file)?.values().to_vec())),
+        None => Ok(None),
+    }
+}
+
+fn ids(file: &Path) -> Result<Vec<u64>> {
+    let whole = |(i, value)| match value {
+        Scalar::Uint(v) => Ok(v),
+        Scalar::Int(v) if v >= 0 => Ok(v as u64),
+        // Beyond 2^53 a float no longer tells one integer from the next.
+        Scalar::Float(v) if v.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&v) => Ok(v as u64),
+        other => Err(Error::data(file, format!("value {i} is {}, which is not a node id", other.text()))
+            .remedy("ids are integers from 0")),
+    };
+    let array = Array::open(file)?;
+    match array.as_slice::<u64>() {
+        Some(plain) => Ok(plain.to_vec()),
+        None => array.vector()?.enumerate().map(whole).collect(),
+    }
+}
+
+fn ticks(file: &Path) -> Result<Vec<i64>> {
+    let whole = |(i, value)| match value {
+        Scalar::Int(v) => Ok(v),
+        other => Err(Error::data(file, format!("value {i} is {}, not a signed integer", other.text()))
+            .remedy("import the data again")),
+    };
+    let array = Array::open(file)?;
+    match array.as_slice::<i64>() {
+        Some(plain) => Ok(plain.to_vec()),
+        None => array.vector()?.enumerate().map(whole).collect(),
+    }
+}

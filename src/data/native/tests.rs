@@ -1,0 +1,149 @@
+//! Folders written, read back, and damaged.
+use crate::{
+    data::{Events, Features, ReadOptions, bundled, load, npy, save},
+    error::{ErrorKind, Result},
+};
+use std::{fs, path::Path};
+use tempfile::tempdir;
+
+fn read(dir: &Path) -> Result<Events> {
+    load(dir.to_str().unwrap(), &ReadOptions::default())
+}
+
+/// A stream with everything a stream can have.
+fn full() -> Events {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("x.csv");
+    fs::write(&path, "src,dst,time,label,f0,f1\n9,4,7.25,1,0.5,1\n4,2,7.5,0,2,3\n2,9,7,0,4,5\n").unwrap();
+    let mut events = load(path.to_str().unwrap(), &ReadOptions::default()).unwrap();
+    events.node_features = Some(Features::random(3, 5, 1));
+    events
+}
+
+fn entries(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_is_imported_loads_equal_and_features_are_mapped() {
+    let dir = tempdir().unwrap();
+    for (name, events) in [("full", full()), ("wikipedia", bundled().unwrap())] {
+        let path = dir.path().join("deep").join(name);
+        save(&events, &path, false).unwrap();
+        let back = read(&path).unwrap();
+        assert_eq!(back, events);
+        assert!(back.edge_features.iter().chain(&back.node_features).all(Features::is_mapped));
+        assert_eq!(path.join("ids.npy").exists(), events.ids.is_some());
+    }
+    assert_eq!(fs::read_to_string(dir.path().join("deep/full/ids.csv")).unwrap(), "node,id\n0,2\n1,4\n2,9\n");
+    assert_eq!(entries(&dir.path().join("deep")), ["full", "wikipedia"]);
+}
+
+#[test]
+fn features_given_by_hand_replace_those_in_the_folder() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("x");
+    save(&full(), &path, false).unwrap();
+    let file = dir.path().join("f.npy");
+    npy::write(file.clone(), &[4, 1], &[9f32, 1., 2., 3.]).unwrap();
+    let options = ReadOptions { edge_features: Some(file), ..ReadOptions::default() };
+    let events = load(path.to_str().unwrap(), &options).unwrap();
+    assert_eq!(events.edge_features.unwrap().values(), [1., 2., 3.]);
+}
+
+#[test]
+fn an_existing_folder_is_replaced_only_by_force_and_only_if_it_is_a_data_set() {
+    let dir = tempdir().unwrap();
+    let (data, other, empty) = (dir.path().join("data"), dir.path().join("other"), dir.path().join("empty"));
+    fs::create_dir(&empty).unwrap();
+    save(&full(), &empty, false).unwrap();
+    save(&full(), &data, false).unwrap();
+    let e = save(&bundled().unwrap(), &data, false).unwrap_err();
+    assert_eq!((e.kind(), e.to_string().contains("--force")), (ErrorKind::Usage, true));
+    assert_eq!(read(&data).unwrap().len(), 3);
+    save(&bundled().unwrap(), &data, true).unwrap();
+    assert_eq!(read(&data).unwrap().len(), 157_474);
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("thesis.tex"), "x").unwrap();
+    assert_eq!(save(&full(), &other, true).unwrap_err().kind(), ErrorKind::Usage);
+    assert_eq!(entries(&other), ["thesis.tex"]);
+}
+
+#[test]
+fn a_failed_write_leaves_nothing_behind() {
+    let dir = tempdir().unwrap();
+    let mut broken = full();
+    broken.label = Some(vec![0.0]);
+    assert!(save(&broken, dir.path().join("x"), false).is_err());
+    let shape = super::Shape { events: 5, labelled: false, edge_width: 2 };
+    let mut folder = super::FolderWriter::create(&dir.path().join("x"), false, &shape).unwrap();
+    folder.src.extend(&[1, 2]).unwrap();
+    assert_eq!(entries(dir.path()).len(), 1);
+    drop(folder);
+    assert!(entries(dir.path()).is_empty());
+}
+
+#[test]
+fn a_folder_made_by_a_script_is_read_like_any_other_file() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str, descr: &str, data: &[u8]| {
+        let n = data.len() / descr[2..].parse::<usize>().unwrap();
+        fs::write(dir.path().join(name), npy::tests::bytes(descr, false, &format!("({n},)"), data)).unwrap();
+    };
+    let le = |values: &[f64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+    file("src.npy", "<i8", &[5i64, 7, 5].map(i64::to_le_bytes).concat());
+    file("dst.npy", "<f8", &le(&[7., 9., 9.]));
+    file("time.npy", "<f8", &le(&[1289241911.72836, 1289241911.5, 1289241912.]));
+    file("label.npy", "|u1", &[0, 1, 1]);
+    let e = read(dir.path()).unwrap();
+    assert_eq!(
+        (e.src.as_slice(), e.dst.as_slice(), e.ticks_per_second),
+        (&[1, 0, 0][..], &[2, 1, 2][..], 1e5)
+    );
+    assert_eq!((e.time, e.label.unwrap()), (vec![0, 22_836, 50_000], vec![1., 0., 1.]));
+    assert_eq!(e.notes.len(), 2);
+
+    file("time.npy", "<f4", &[1f32, 2., 3.].map(f32::to_le_bytes).concat());
+    assert!(read(dir.path()).unwrap().notes.iter().any(|n| n.contains("32-bit")));
+    file("time.npy", "<f8", &le(&[1., f64::NAN, 2.]));
+    assert!(read(dir.path()).unwrap_err().to_string().contains("time.npy: value 1: `NaN` is not a time"));
+    file("time.npy", "<i8", &[1i64, 2].map(i64::to_le_bytes).concat());
+    assert!(read(dir.path()).unwrap_err().to_string().contains("time.npy: 2 values, but src.npy has 3"));
+    file("dst.npy", "<f8", &le(&[7., 9.5, 9.]));
+    assert!(
+        read(dir.path()).unwrap_err().to_string().contains("dst.npy: value 1 is 9.5, which is not a node id")
+    );
+    fs::write(dir.path().join("dst.npy"), npy::tests::bytes("<u8", false, "(1, 3)", &[0; 24])).unwrap();
+    assert!(
+        read(dir.path())
+            .unwrap_err()
+            .to_string()
+            .contains("dst.npy: an array of shape [1, 3], where a vector")
+    );
+    file("src.npy", "<i8", &[5i64, -7, 5].map(i64::to_le_bytes).concat());
+    assert!(read(dir.path()).unwrap_err().to_string().contains("src.npy: value 1 is -7"));
+}
+
+#[test]
+fn a_folder_that_contradicts_itself_is_refused() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("x");
+    save(&full(), &path, false).unwrap();
+    let info = fs::read_to_string(path.join("info.json")).unwrap();
+    for (from, to, said) in [
+        ("\"schema\": 1", "\"schema\": 2", "schema 2 is not 1"),
+        ("\"events\": 3", "\"events\": 4", "3 events in src.npy, 4 expected"),
+        ("\"nodes\": 3", "\"nodes\": 2", "outside 0..2"),
+        ("\"name\"", "name", "not a data set's description"),
+    ] {
+        fs::write(path.join("info.json"), info.replace(from, to)).unwrap();
+        let e = read(&path).unwrap_err();
+        assert!(e.kind() == ErrorKind::Data && e.to_string().contains(said), "{e}");
+    }
+    fs::write(path.join("info.json"), info).unwrap();
+    let options = ReadOptions { bipartite: Some(true), ..ReadOptions::default() };
+    assert_eq!(load(path.to_str().unwrap(), &options).unwrap_err().kind(), ErrorKind::Usage);
+}

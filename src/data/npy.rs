@@ -1,0 +1,408 @@
+//! NumPy's `.npy`: one array, a header in Python's notation, then the values.
+//!
+//! Written here rather than taken from a crate because hostile headers must end in an error, and because values must
+//! be usable in place from a mapped file. Data starts at a multiple of 64 bytes in what is written.
+use super::text::counted;
+use crate::error::{Error, Result};
+use bytemuck::Pod;
+use half::f16;
+use memmap2::Mmap;
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    marker::PhantomData,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// Where data may start, so that mapped values are aligned for any vector unit.
+const ALIGN: usize = 64;
+
+/// One value of an array, in the widest type of its kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scalar {
+    Int(i64),
+    Uint(u64),
+    Float(f64),
+}
+
+impl Scalar {
+    /// The shortest decimal that names the value.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Scalar::Int(v) => v.to_string(),
+            Scalar::Uint(v) => v.to_string(),
+            Scalar::Float(v) => v.to_string(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Int,
+    Uint,
+    Float,
+}
+
+/// A mapped `.npy` file of numbers.
+pub(crate) struct Array {
+    path: PathBuf,
+    map: Arc<Mmap>,
+    start: usize,
+    kind: Kind,
+    size: usize,
+    big_endian: bool,
+    fortran: bool,
+    shape: Vec<usize>,
+    len: usize,
+}
+
+impl Array {
+    /// Maps a file and checks its header against its length.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let bad = |what: String| Error::data(path, what).remedy("write the array with numpy.save");
+        let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
+        // SAFETY: the map is read-only. That nobody shortens or rewrites the file meanwhile is part of the contract
+        // of `Features::read`; the other arrays are copied out and dropped before `open`'s caller returns.
+        let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, "cannot map", e))?;
+        let header_at = match map.get(..8) {
+            Some([magic @ .., major, _]) if magic == MAGIC => {
+                if *major == 1 {
+                    10
+                } else {
+                    12
+                }
+            }
+            _ => return Err(bad("this is not a .npy file".into())),
+        };
+        let text_len = map.get(8..header_at).map(|b| b.iter().rev().fold(0, |n, &b| n << 8 | usize::from(b)));
+        let text = text_len.and_then(|n| map.get(header_at..header_at.checked_add(n)?));
+        let text = text.and_then(|t| std::str::from_utf8(t).ok());
+        let text = text.ok_or_else(|| bad("the header is cut short".into()))?;
+        let start = header_at + text.len();
+        let value = |key| value(text, key).ok_or_else(|| bad(format!("the header has no {key}")));
+
+        let descr = value("descr")?;
+        let (kind, size, big_endian) =
+            number_type(descr).ok_or_else(|| bad(format!("values of type {descr} are not numbers")))?;
+        let fortran = value("fortran_order")? == "True";
+        let shape = value("shape")?;
+        let dims = shape.trim_matches(['(', ')']).split(',').map(str::trim).filter(|d| !d.is_empty());
+        let shape: Option<Vec<usize>> = dims.map(|d| d.trim_end_matches('L').parse().ok()).collect();
+        let shape = shape.ok_or_else(|| bad("the shape in the header is no tuple of sizes".into()))?;
+        let len = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        let available = (map.len() - start) / size;
+        match len {
+            Some(len) if len <= available => Ok(Array {
+                path: path.into(),
+                map: Arc::new(map),
+                start,
+                kind,
+                size,
+                big_endian,
+                fortran,
+                shape,
+                len,
+            }),
+            _ => {
+                let has = counted(available as u64, "value");
+                Err(bad(format!("the file is cut short: shape {shape:?}, but {has} in the file")))
+            }
+        }
+    }
+
+    /// The sizes of the axes.
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Value `i` in the order of the file; `i` is below the product of the shape.
+    fn scalar(&self, i: usize) -> Scalar {
+        let mut bytes = [0u8; 8];
+        let place = &self.map[self.start + i * self.size..][..self.size];
+        bytes[..self.size].copy_from_slice(place);
+        if self.big_endian {
+            bytes[..self.size].reverse();
+        }
+        let word = u64::from_le_bytes(bytes);
+        match (self.kind, self.size) {
+            (Kind::Bool | Kind::Uint, _) => Scalar::Uint(word),
+            (Kind::Int, size) => {
+                let unused = 64 - 8 * size as u32;
+                Scalar::Int((word << unused) as i64 >> unused)
+            }
+            (Kind::Float, 2) => Scalar::Float(f16::from_bits(word as u16).into()),
+            (Kind::Float, 4) => Scalar::Float(f32::from_bits(word as u32).into()),
+            (Kind::Float, _) => Scalar::Float(f64::from_bits(word)),
+        }
+    }
+
+    /// The values of a vector, or an error that names its shape.
+    pub(crate) fn vector(&self) -> Result<impl ExactSizeIterator<Item = Scalar>> {
+        match self.shape[..] {
+            [_] | [_, 1] => Ok((0..self.len).map(|i| self.scalar(i))),
+            _ => Err(Error::data(
+                &self.path,
+                format!("an array of shape {:?}, where a vector is wanted", self.shape),
+            )
+            .remedy("save one value per event")),
+        }
+    }
+
+    /// Whether times of this type lose whole seconds.
+    pub(crate) fn is_short_float(&self) -> bool {
+        self.kind == Kind::Float && self.size <= 4
+    }
+
+    /// All values as `f32` in C order; what is outside `f32` becomes infinite.
+    pub(crate) fn to_f32(&self) -> Vec<f32> {
+        let value = |i| match self.scalar(i) {
+            Scalar::Int(v) => v as f32,
+            Scalar::Uint(v) => v as f32,
+            Scalar::Float(v) => v as f32,
+        };
+        match self.shape[..] {
+            [rows, cols] if self.fortran => {
+                (0..self.len).map(|i| value(i % cols * rows + i / cols)).collect()
+            }
+            _ => (0..self.len).map(value).collect(),
+        }
+    }
+
+    /// Whether the values lie in the file as a `[T]` lies in memory.
+    fn is_plain<T: Element>(&self) -> bool {
+        let same = number_type(&format!("'{}'", T::NAME)) == Some((self.kind, self.size, false));
+        let c_order = !self.fortran || self.shape.len() < 2;
+        same && c_order
+            && self.big_endian == cfg!(target_endian = "big")
+            && self.start.is_multiple_of(self.size)
+    }
+
+    /// The values of a vector, if they can be used as they lie.
+    pub(crate) fn as_slice<T: Element>(&self) -> Option<&[T]> {
+        let vector = matches!(self.shape[..], [_] | [_, 1]);
+        (vector && self.is_plain::<T>())
+            .then(|| bytemuck::cast_slice(&self.map[self.start..][..self.len * self.size]))
+    }
+
+    /// The map and the first value in it, counted in values, if the file can serve as `&[f32]` as it lies.
+    pub(crate) fn mapped_f32(&self) -> Option<(Arc<Mmap>, usize)> {
+        (self.is_plain::<f32>() && self.len > 0).then(|| (self.map.clone(), self.start / 4))
+    }
+}
+
+/// The text of a header's value: what follows `'key':`, up to the comma or bracket that ends it.
+fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
+    let at = header.find(&format!("'{key}'"))? + key.len() + 2;
+    let rest = header[at..].trim_start().strip_prefix(':')?.trim_start();
+    let end = match rest.as_bytes().first()? {
+        b'(' => rest.find(')')? + 1,
+        b'[' => rest.find(']')? + 1,
+        _ => rest.find([',', '}'])?,
+    };
+    Some(rest[..end].trim())
+}
+
+/// Kind, bytes and byte order of a type such as `'<f4'`.
+fn number_type(descr: &str) -> Option<(Kind, usize, bool)> {
+    let inner = descr.strip_prefix(['\'', '"'])?.strip_suffix(['\'', '"'])?;
+    let big_endian = inner.starts_with('>') || (inner.starts_with('=') && cfg!(target_endian = "big"));
+    Some(match inner.trim_start_matches(['<', '>', '=', '|']) {
+        "b1" => (Kind::Bool, 1, big_endian),
+        "i1" => (Kind::Int, 1, big_endian),
+        "i2" => (Kind::Int, 2, big_endian),
+        "i4" => (Kind::Int, 4, big_endian),
+        "i8" => (Kind::Int, 8, big_endian),
+        "u1" => (Kind::Uint, 1, big_endian),
+        "u2" => (Kind::Uint, 2, big_endian),
+        "u4" => (Kind::Uint, 4, big_endian),
+        "u8" => (Kind::Uint, 8, big_endian),
+        "f2" => (Kind::Float, 2, big_endian),
+        "f4" => (Kind::Float, 4, big_endian),
+        "f8" => (Kind::Float, 8, big_endian),
+        _ => return None,
+    })
+}
+
+/// A type that is written as it lies in memory.
+pub(crate) trait Element: Pod {
+    /// NumPy's name without the byte order.
+    const NAME: &'static str;
+}
+impl Element for u32 {
+    const NAME: &'static str = "u4";
+}
+impl Element for u64 {
+    const NAME: &'static str = "u8";
+}
+impl Element for i64 {
+    const NAME: &'static str = "i8";
+}
+impl Element for f32 {
+    const NAME: &'static str = "f4";
+}
+
+/// Writes an array whose shape is known before its values are.
+pub(crate) struct Writer<T> {
+    path: PathBuf,
+    file: BufWriter<File>,
+    missing: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Writer<T> {
+    /// Creates the file and writes the header.
+    pub(crate) fn create(path: PathBuf, shape: &[usize]) -> Result<Self> {
+        let file = File::create_new(&path).map_err(|e| Error::io(&path, "cannot create", e))?;
+        let order = if cfg!(target_endian = "little") { '<' } else { '>' };
+        let dims: String = shape.iter().map(|d| format!("{d}, ")).collect();
+        let mut header = format!(
+            "{{'descr': '{order}{}', 'fortran_order': False, 'shape': ({}), }}",
+            T::NAME,
+            if shape.len() == 1 { dims.trim_end() } else { dims.trim_end_matches(", ") }
+        );
+        let total = (10 + header.len() + 1).next_multiple_of(ALIGN);
+        header.push_str(&" ".repeat(total - 10 - header.len() - 1));
+        header.push('\n');
+        let mut writer = Writer {
+            file: BufWriter::with_capacity(256 << 10, file),
+            missing: shape.iter().product(),
+            path,
+            element: PhantomData,
+        };
+        writer.bytes(&[MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat())?;
+        Ok(writer)
+    }
+
+    /// Appends values.
+    pub(crate) fn extend(&mut self, values: &[T]) -> Result<()> {
+        self.missing = self.missing.checked_sub(values.len()).ok_or_else(|| self.miscounted("too many"))?;
+        self.bytes(bytemuck::cast_slice(values))
+    }
+
+    /// Brings everything to the disk; an error if values are missing.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        if self.missing > 0 {
+            return Err(self.miscounted("too few"));
+        }
+        self.file
+            .flush()
+            .and_then(|()| self.file.get_ref().sync_all())
+            .map_err(|e| Error::io(&self.path, "cannot write", e))
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|e| Error::io(&self.path, "cannot write", e))
+    }
+
+    fn miscounted(&self, what: &str) -> Error {
+        Error::shape("npy", format_args!("{what} values for {}", self.path.display()))
+    }
+}
+
+/// Writes a whole array.
+pub(crate) fn write<T: Element>(path: PathBuf, shape: &[usize], values: &[T]) -> Result<()> {
+    let mut writer = Writer::create(path, shape)?;
+    writer.extend(values)?;
+    writer.finish()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::data::Features;
+    use proptest::prelude::*;
+    use tempfile::tempdir;
+
+    /// A `.npy` file as `numpy.save` writes it.
+    pub(crate) fn bytes(descr: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
+        let order = if fortran { "True" } else { "False" };
+        let mut text = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}");
+        while (10 + text.len() + 1) % 64 != 0 {
+            text.push(' ');
+        }
+        text.push('\n');
+        [MAGIC, &[1, 0], &(text.len() as u16).to_le_bytes(), text.as_bytes(), data].concat()
+    }
+
+    fn read(content: &[u8]) -> Result<Features> {
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("x.npy");
+        std::fs::write(&path, content).unwrap();
+        Features::read(&path)
+    }
+
+    #[test]
+    fn what_is_written_reads_back_mapped_and_aligned() {
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("x.npy");
+        write(path.clone(), &[2, 3], &[1f32, 2., 3., 4., 5., 6.]).unwrap();
+        let features = Features::read(&path).unwrap();
+        assert_eq!((features.rows(), features.row(1)), (2, &[4., 5., 6.][..]));
+        assert!(features.is_mapped());
+        assert_eq!(features.values().as_ptr() as usize % ALIGN, 0);
+        assert_eq!(features.skip_first().values(), [4., 5., 6.]);
+    }
+
+    #[test]
+    fn every_number_type_is_converted() {
+        let cases: [(&str, Vec<u8>); 9] = [
+            ("|b1", vec![1, 0]),
+            ("|i1", vec![1, 0]),
+            ("<u2", vec![1, 0, 0, 0]),
+            (">i4", vec![0, 0, 0, 1, 0, 0, 0, 0]),
+            ("<i8", [1i64, 0].iter().flat_map(|v| v.to_le_bytes()).collect()),
+            ("<f2", [f16::ONE, f16::ZERO].iter().flat_map(|v| v.to_le_bytes()).collect()),
+            (">f4", [1f32, 0.].iter().flat_map(|v| v.to_be_bytes()).collect()),
+            ("<f8", [1f64, 0.].iter().flat_map(|v| v.to_le_bytes()).collect()),
+            (">f8", [1f64, 0.].iter().flat_map(|v| v.to_be_bytes()).collect()),
+        ];
+        for (descr, data) in cases {
+            let features = read(&bytes(descr, false, "(2, 1)", &data)).unwrap();
+            assert_eq!(features.values(), [1., 0.], "{descr}");
+            assert!(!features.is_mapped(), "{descr}");
+        }
+        assert_eq!(read(&bytes("<i2", false, "(1,)", &(-7i16).to_le_bytes())).unwrap().values(), [-7.]);
+    }
+
+    #[test]
+    fn fortran_order_is_transposed() {
+        let data: Vec<u8> = [1f32, 4., 2., 5., 3., 6.].iter().flat_map(|v| v.to_le_bytes()).collect();
+        assert_eq!(read(&bytes("<f4", true, "(2, 3)", &data)).unwrap().values(), [1., 2., 3., 4., 5., 6.]);
+    }
+
+    #[test]
+    fn damaged_arrays_are_errors_that_say_what_is_wrong() {
+        let whole = bytes("<f4", false, "(2, 2)", &[0; 16]);
+        for (content, said) in [
+            (&b"hello"[..], "not a .npy file"),
+            (&whole[..40], "cut short"),
+            (&whole[..whole.len() - 1], "shape [2, 2], but 3 values"),
+            (&bytes("<U4", false, "(2, 2)", &[0; 64]), "`<U4`".trim_matches('`')),
+            (&bytes("<f4", false, "(4294967296, 4294967296, 2)", &[0; 64]), "cut short"),
+            (&bytes("<f4", false, "(-1, 2)", &[0; 64]), "no tuple of sizes"),
+            (&bytes("<f4", false, "(2, 2, 1)", &[0; 16]), "features of shape [2, 2, 1]"),
+            (
+                &bytes("<f8", false, "(1, 2)", &[[0; 8], f64::MAX.to_le_bytes()].concat()),
+                "row 0, column 1 is inf",
+            ),
+            (
+                &bytes("<f4", false, "(2,)", &[[0; 4], f32::NAN.to_le_bytes()].concat()),
+                "row 1, column 0 is NaN",
+            ),
+        ] {
+            let e = read(content).unwrap_err().to_string();
+            assert!(e.contains(said), "{e}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_panics(text in "[ -~]{0,80}", tail in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let len = (text.len() as u16).to_le_bytes();
+            let _ = read(&[MAGIC, &[1, 0], &len, text.as_bytes(), &tail].concat());
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! From what a reader found to an [`Events`] that holds its promises: sorted, renumbered, checked.
+use super::{
+    Events, Features, Ids,
+    text::{counted, grouped},
+};
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// Events as a file has them: original ids, absolute times, in the order of the file.
+pub(super) struct Raw {
+    /// What errors call the input.
+    pub file: PathBuf,
+    pub name: String,
+    pub src: Vec<u64>,
+    pub dst: Vec<u64>,
+    /// Ticks since the epoch of the file.
+    pub time: Vec<i64>,
+    pub ticks_per_second: f64,
+    pub label: Option<Vec<f32>>,
+    /// A row per event, in the order of the file.
+    pub edge_features: Option<Features>,
+    /// With the file they came from.
+    pub node_features: Option<(Features, PathBuf)>,
+    /// Whether sources and destinations are numbered apart, so that equal ids are different nodes.
+    pub separate: bool,
+    /// Whether event numbers, where there are any, run on without a gap.
+    pub numbered: bool,
+    pub notes: Vec<String>,
+}
+
+impl Raw {
+    /// No events yet.
+    pub(super) fn new(file: &Path) -> Self {
+        Raw {
+            file: file.to_owned(),
+            name: String::new(),
+            src: Vec::new(),
+            dst: Vec::new(),
+            time: Vec::new(),
+            ticks_per_second: 1.0,
+            label: None,
+            edge_features: None,
+            node_features: None,
+            separate: false,
+            numbered: true,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Sorts by time, numbers nodes densely, counts time from the first event, and checks the result.
+    pub(super) fn build(mut self, bipartite: Option<bool>) -> Result<Events> {
+        if self.src.is_empty() {
+            return Err(Error::data(&self.file, "there are no events").remedy("write at least one"));
+        }
+        check_count(&self.file, self.src.len(), "events")?;
+        self.sort();
+        let numbering = Numbering::new(&self, bipartite);
+        check_count(&self.file, numbering.ids.len(), "nodes")?;
+        if numbering.moved() {
+            self.notes.push(numbering.note());
+        }
+        let node_features = match self.node_features.take() {
+            Some((features, file)) => Some(numbering.node_features(features, &file)?),
+            None => None,
+        };
+        let origin = self.time[0];
+        // Sorted, so the last difference is the largest.
+        if self.time.last().is_none_or(|last| last.checked_sub(origin).is_none()) {
+            return Err(
+                Error::data(&self.file, "the times span more than 2^63 ticks").remedy("mend the times")
+            );
+        }
+        self.time.iter_mut().for_each(|t| *t -= origin);
+        let (src, dst) = numbering.apply(&self.src, &self.dst);
+        let events = Events {
+            name: self.name,
+            src,
+            dst,
+            time: self.time,
+            label: self.label,
+            nodes: numbering.ids.len(),
+            first_destination: numbering.split.map(|f| f as u32),
+            ticks_per_second: self.ticks_per_second,
+            origin,
+            ids: numbering.moved().then(|| Ids::new(numbering.ids)),
+            edge_features: self.edge_features,
+            node_features,
+            notes: self.notes,
+        };
+        events.validate(&self.file)?;
+        Ok(events)
+    }
+
+    /// Stable, so that events of one time keep the order of the file.
+    fn sort(&mut self) {
+        let mut latest = i64::MIN;
+        let is_late = |t: &&i64| {
+            latest = latest.max(**t);
+            **t < latest
+        };
+        let late = self.time.iter().filter(is_late).count();
+        if late == 0 {
+            return;
+        }
+        self.notes.push(format!("sorted {}", counted(late as u64, "out-of-order event")));
+        let mut order: Vec<u32> = (0..self.time.len() as u32).collect();
+        order.sort_by_key(|&i| self.time[i as usize]);
+        fn permute<T: Copy>(values: &mut Vec<T>, order: &[u32]) {
+            *values = order.iter().map(|&i| values[i as usize]).collect();
+        }
+        permute(&mut self.src, &order);
+        permute(&mut self.dst, &order);
+        permute(&mut self.time, &order);
+        if let Some(label) = &mut self.label {
+            permute(label, &order);
+        }
+        if let Some(features) = &mut self.edge_features {
+            *features = features.gather(order.iter().map(|&i| i as usize));
+        }
+    }
+}
+
+/// Node and event numbers are 32 bits wide.
+fn check_count(file: &Path, n: usize, what: &str) -> Result<()> {
+    if n > u32::MAX as usize {
+        return Err(Error::data(
+            file,
+            format!("{} {what}; at most {} are possible", grouped(n as u64), u32::MAX),
+        )
+        .remedy("split the file"));
+    }
+    Ok(())
+}
+
+/// Original ids by node: node `n` was `ids[n]`.
+struct Numbering {
+    ids: Vec<u64>,
+    /// Where destinations start, if sources and destinations are different kinds of nodes.
+    split: Option<usize>,
+}
+
+impl Numbering {
+    /// Ascending in the original id; sources before destinations in a bipartite stream. Ids that already are so keep
+    /// their number.
+    fn new(raw: &Raw, bipartite: Option<bool>) -> Self {
+        let (mut sources, destinations) = (distinct(&raw.src), distinct(&raw.dst));
+        let two_sided = bipartite.unwrap_or_else(|| raw.separate || disjoint(&sources, &destinations));
+        let split = two_sided.then_some(sources.len());
+        sources.extend_from_slice(&destinations);
+        if !two_sided {
+            sources.sort_unstable();
+            sources.dedup();
+        }
+        Numbering { ids: sources, split }
+    }
+
+    /// Whether a node's number is not its original id.
+    fn moved(&self) -> bool {
+        self.ids.iter().enumerate().any(|(n, &id)| n as u64 != id)
+    }
+
+    fn note(&self) -> String {
+        let largest = self.ids.iter().max().copied().unwrap_or(0);
+        match self.split {
+            Some(f) => format!(
+                "ids renumbered: {}, then {}",
+                counted(f as u64, "source"),
+                counted((self.ids.len() - f) as u64, "destination")
+            ),
+            None => format!(
+                "ids renumbered: {} ids of up to {}",
+                grouped(self.ids.len() as u64),
+                grouped(largest)
+            ),
+        }
+    }
+
+    /// The node numbers of sources and destinations.
+    fn apply(&self, src: &[u64], dst: &[u64]) -> (Vec<u32>, Vec<u32>) {
+        if !self.moved() {
+            let plain = |ids: &[u64]| ids.iter().map(|&id| id as u32).collect();
+            return (plain(src), plain(dst));
+        }
+        let (sources, destinations) = self.ids.split_at(self.split.unwrap_or(0));
+        let sources = if self.split.is_some() { sources } else { destinations };
+        (rank(src, sources, 0), rank(dst, destinations, self.split.unwrap_or(0) as u32))
+    }
+
+    /// A row per node, from a file with a row per original id or a row per node.
+    fn node_features(&self, features: Features, file: &Path) -> Result<Features> {
+        let (rows, nodes) = (features.rows(), self.ids.len());
+        let largest = self.ids.iter().max().copied().unwrap_or(0);
+        // Where sources and destinations are numbered apart, an id alone names no row.
+        let unique = self.split.is_none_or(|f| disjoint(&self.ids[..f], &self.ids[f..]));
+        match () {
+            _ if rows == nodes => Ok(features),
+            _ if unique && rows as u64 > largest => {
+                Ok(features.gather(self.ids.iter().map(|&id| id as usize)))
+            }
+            _ => Err(Error::data(
+                file,
+                format!("{rows} rows of features for {nodes} nodes with ids up to {largest}"),
+            )
+            .remedy("write a row per node, or a row per id from 0")),
+        }
+    }
+}
+
+/// Room for a table by id: ids in use are seldom sparser than this, and the memory stays that of the events.
+fn dense(largest: u64, n: usize) -> Option<usize> {
+    (largest < 4 * n as u64 + (1 << 20)).then(|| largest as usize + 1)
+}
+
+/// The different ids, ascending.
+fn distinct(ids: &[u64]) -> Vec<u64> {
+    let largest = ids.iter().max().copied().unwrap_or(0);
+    if let Some(room) = dense(largest, ids.len()) {
+        let mut seen = vec![false; room];
+        ids.iter().for_each(|&id| seen[id as usize] = true);
+        return (0..=largest).filter(|&id| seen[id as usize]).collect();
+    }
+    let mut ids = ids.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// The place of every id among the `known`, which ascend and hold them all, counted from `first`.
+fn rank(ids: &[u64], known: &[u64], first: u32) -> Vec<u32> {
+    if let Some(room) = known.last().and_then(|&largest| dense(largest, ids.len())) {
+        let mut place = vec![0; room];
+        known.iter().zip(first..).for_each(|(&id, n)| place[id as usize] = n);
+        return ids.iter().map(|&id| place[id as usize]).collect();
+    }
+    ids.iter().map(|id| first + known.partition_point(|k| k < id) as u32).collect()
+}
+
+/// Whether two ascending lists have nothing in common.
+fn disjoint(a: &[u64], b: &[u64]) -> bool {
+    let (mut i, mut j) = (0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        if x == y {
+            return false;
+        }
+        if x < y { i += 1 } else { j += 1 }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn raw(events: &[(u64, u64, i64)]) -> Raw {
+        let mut raw = Raw::new(Path::new("events"));
+        for &(src, dst, time) in events {
+            raw.src.push(src);
+            raw.dst.push(dst);
+            raw.time.push(time);
+        }
+        raw
+    }
+
+    #[test]
+    fn contiguous_ids_keep_their_numbers() {
+        let e = raw(&[(0, 1, 5), (1, 2, 7)]).build(None).unwrap();
+        assert_eq!((e.src, e.dst, e.time, e.origin, e.nodes), (vec![0, 1], vec![1, 2], vec![0, 2], 5, 3));
+        assert!(e.ids.is_none() && e.notes.is_empty() && e.first_destination.is_none());
+    }
+
+    #[test]
+    fn sparse_and_huge_ids_are_numbered_in_ascending_order() {
+        let e = raw(&[(u64::MAX, 7, 0), (7, 1 << 40, 0)]).build(None).unwrap();
+        assert_eq!((e.src.as_slice(), e.dst.as_slice()), (&[2, 0][..], &[0, 1][..]));
+        assert_eq!(e.ids.unwrap().original(), [7, 1 << 40, u64::MAX]);
+        assert!(e.notes[0].contains("3 ids of up to 18,446,744,073,709,551,615"));
+    }
+
+    #[test]
+    fn ids_from_one_are_shifted() {
+        let e = raw(&[(1, 2, 0), (2, 3, 0)]).build(None).unwrap();
+        assert_eq!((e.src, e.dst, e.nodes), (vec![0, 1], vec![1, 2], 3));
+    }
+
+    #[test]
+    fn a_bipartite_stream_has_its_sources_first() {
+        let e = raw(&[(10, 3, 0), (12, 4, 0)]).build(None).unwrap();
+        assert_eq!(
+            (e.src.as_slice(), e.dst.as_slice(), e.first_destination),
+            (&[0, 1][..], &[2, 3][..], Some(2))
+        );
+        assert_eq!(e.ids.unwrap().original(), [10, 12, 3, 4]);
+    }
+
+    #[test]
+    fn numbering_apart_shifts_destinations_and_can_be_asked_for() {
+        let both = [(0, 0, 0), (1, 0, 0), (0, 1, 0)];
+        let e = raw(&both).build(Some(true)).unwrap();
+        assert_eq!((e.src, e.dst, e.first_destination), (vec![0, 1, 0], vec![2, 2, 3], Some(2)));
+        assert_eq!(raw(&both).build(None).unwrap().first_destination, None);
+        assert_eq!(raw(&[(0, 1, 0)]).build(Some(false)).unwrap().first_destination, None);
+        let mut apart = raw(&both);
+        apart.separate = true;
+        assert_eq!(apart.build(None).unwrap().nodes, 4);
+    }
+
+    #[test]
+    fn sorting_is_stable_and_takes_labels_and_features_along() {
+        let mut raw = raw(&[(0, 1, 9), (1, 0, 3), (0, 2, 9), (2, 0, 3)]);
+        raw.label = Some(vec![0., 1., 2., 3.]);
+        raw.edge_features = Some(Features::from_vec(4, 1, vec![0., 1., 2., 3.]).unwrap());
+        let e = raw.build(None).unwrap();
+        assert_eq!(
+            (e.src.as_slice(), e.time.as_slice(), e.origin),
+            (&[1, 2, 0, 0][..], &[0, 0, 6, 6][..], 3)
+        );
+        assert_eq!(e.label.unwrap(), [1., 3., 0., 2.]);
+        assert_eq!(e.edge_features.unwrap().values(), [1., 3., 0., 2.]);
+        assert_eq!(e.notes, ["sorted 2 out-of-order events"]);
+    }
+
+    #[test]
+    fn node_features_are_found_by_original_id_or_by_node() {
+        let file = PathBuf::from("nodes.npy");
+        let build = |rows: usize| {
+            let mut raw = raw(&[(2, 3, 0), (3, 5, 0)]);
+            let values = (0..rows).map(|v| v as f32).collect();
+            raw.node_features = Some((Features::from_vec(rows, 1, values).unwrap(), file.clone()));
+            raw.build(None).map(|e| e.node_features.unwrap().values().to_vec())
+        };
+        assert_eq!(build(3).unwrap(), [0., 1., 2.]);
+        assert_eq!(build(6).unwrap(), [2., 3., 5.]);
+        let e = build(5).unwrap_err().to_string();
+        assert!(e.starts_with("nodes.npy: 5 rows of features for 3 nodes with ids up to 5;"), "{e}");
+    }
+
+    #[test]
+    fn times_too_far_apart_and_too_many_nodes_are_refused() {
+        let e = raw(&[(0, 1, i64::MIN), (0, 1, i64::MAX)]).build(None).unwrap_err().to_string();
+        assert!(e.contains("2^63 ticks"), "{e}");
+        assert!(check_count(Path::new("x"), 1 << 32, "nodes").is_err());
+        assert!(check_count(Path::new("x"), u32::MAX as usize, "nodes").is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn renumbering_loses_nothing(
+            events in proptest::collection::vec((0u64..30, 0u64..30, -50i64..50), 1..60),
+            factor in prop_oneof![Just(1u64), Just(1 << 50)],
+            bipartite in proptest::option::of(any::<bool>()),
+        ) {
+            let scaled: Vec<_> = events.iter().map(|&(s, d, t)| (s * factor, d * factor, t)).collect();
+            let e = raw(&scaled).build(bipartite).unwrap();
+            let id = |n: u32| e.ids.as_ref().map_or(u64::from(n), |ids| ids.original()[n as usize]);
+            let back: Vec<_> = (0..e.len()).map(|i| (id(e.src[i]), id(e.dst[i]), e.time[i] + e.origin)).collect();
+            let mut sorted = scaled.clone();
+            sorted.sort_by_key(|e| e.2);
+            prop_assert_eq!(back, sorted);
+        }
+    }
+}

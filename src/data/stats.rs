@@ -1,0 +1,206 @@
+//! A stream in numbers.
+use super::Events;
+use rayon::prelude::*;
+use serde::Serialize;
+
+/// What a stream is like; plain data, ready to be printed or written as JSON.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stats {
+    /// The data set's name.
+    pub name: String,
+    /// Events.
+    pub events: u64,
+    /// Nodes, with or without events.
+    pub nodes: u64,
+    /// Nodes that are a source at least once.
+    pub sources: u64,
+    /// Nodes that are a destination at least once.
+    pub destinations: u64,
+    /// Whether sources and destinations are different kinds of nodes.
+    pub bipartite: bool,
+    /// Seconds between the first and the last event.
+    pub span_seconds: f64,
+    /// Unit of time.
+    pub ticks_per_second: f64,
+    /// Original time of the first event, in ticks.
+    pub origin: i64,
+    /// Different times.
+    pub distinct_times: u64,
+    /// Different ordered pairs of source and destination.
+    pub distinct_pairs: u64,
+    /// Share of events whose pair occurred before, from 0 to 1.
+    pub repeat_share: f64,
+    /// Events from a node to itself.
+    pub self_loops: u64,
+    /// Different labels; `None` if events have no labels.
+    pub label_values: Option<u64>,
+    /// Events with a label above 0; `None` if events have no labels.
+    pub positive_labels: Option<u64>,
+    /// Columns of the edge features, 0 if there are none.
+    pub edge_feature_width: usize,
+    /// Columns of the node features, 0 if there are none.
+    pub node_feature_width: usize,
+    /// Mean events per node, counting both ends.
+    pub mean_degree: f64,
+    /// Most events of one node.
+    pub max_degree: u64,
+    /// Nodes by their number of events, in powers of two, from the first bucket that is not empty to the last.
+    pub degrees: Vec<Bucket>,
+    /// Events by the time since the source's previous event (as a source); first events are not counted.
+    pub gaps: Vec<Bucket>,
+    /// What the reader changed or doubted.
+    pub notes: Vec<String>,
+}
+
+/// A bar of a histogram.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Bucket {
+    /// The values counted here, in words.
+    pub label: String,
+    /// How many there are.
+    pub count: u64,
+}
+
+/// Upper ends of the buckets of gaps, in seconds, and their names.
+const GAPS: [(f64, &str); 11] = [
+    (0.0, "same time"),
+    (1.0, "to 1 s"),
+    (10.0, "to 10 s"),
+    (60.0, "to 1 min"),
+    (600.0, "to 10 min"),
+    (3600.0, "to 1 h"),
+    (21_600.0, "to 6 h"),
+    (86_400.0, "to 1 day"),
+    (604_800.0, "to 1 week"),
+    (2_592_000.0, "to 30 days"),
+    (f64::INFINITY, "longer"),
+];
+
+impl Stats {
+    /// Looks at every event; time and memory are those of sorting one 64-bit number per event.
+    pub fn of(events: &Events) -> Self {
+        let n = events.len() as u64;
+        let mut degree = vec![0u64; events.nodes];
+        let (mut is_source, mut is_destination) = (vec![false; events.nodes], vec![false; events.nodes]);
+        let mut previous = vec![i64::MIN; events.nodes];
+        let mut gaps = [0u64; GAPS.len()];
+        let mut self_loops = 0;
+        for ((&s, &d), &t) in events.src.iter().zip(&events.dst).zip(&events.time) {
+            let (s, d) = (s as usize, d as usize);
+            degree[s] += 1;
+            degree[d] += 1;
+            is_source[s] = true;
+            is_destination[d] = true;
+            self_loops += u64::from(s == d);
+            // Times count from 0, so the least value means "none yet".
+            if previous[s] != i64::MIN {
+                let seconds = (t - previous[s]) as f64 / events.ticks_per_second;
+                gaps[GAPS.iter().position(|g| seconds <= g.0).unwrap_or(GAPS.len() - 1)] += 1;
+            }
+            previous[s] = t;
+        }
+        let mut pairs: Vec<u64> =
+            events.src.iter().zip(&events.dst).map(|(&s, &d)| u64::from(s) << 32 | u64::from(d)).collect();
+        pairs.par_sort_unstable();
+        let distinct_pairs = distinct(&pairs);
+        let labels = events.label.as_ref().map(|labels| {
+            let mut bits: Vec<u32> = labels.iter().map(|l| (l + 0.0).to_bits()).collect();
+            bits.par_sort_unstable();
+            (distinct(&bits), labels.iter().filter(|&&l| l > 0.0).count() as u64)
+        });
+        let count = |flags: &[bool]| flags.iter().filter(|&&f| f).count() as u64;
+        Stats {
+            name: events.name.clone(),
+            events: n,
+            nodes: events.nodes as u64,
+            sources: count(&is_source),
+            destinations: count(&is_destination),
+            bipartite: events.first_destination.is_some(),
+            span_seconds: events.span_seconds(),
+            ticks_per_second: events.ticks_per_second,
+            origin: events.origin,
+            distinct_times: distinct(&events.time),
+            distinct_pairs,
+            repeat_share: (n - distinct_pairs) as f64 / n.max(1) as f64,
+            self_loops,
+            label_values: labels.map(|l| l.0),
+            positive_labels: labels.map(|l| l.1),
+            edge_feature_width: events.edge_width(),
+            node_feature_width: events.node_width(),
+            mean_degree: 2.0 * n as f64 / events.nodes.max(1) as f64,
+            max_degree: degree.iter().max().copied().unwrap_or(0),
+            degrees: degree_buckets(&degree),
+            gaps: trim(
+                gaps.iter().zip(GAPS).map(|(&count, g)| Bucket { label: g.1.into(), count }).collect(),
+            ),
+            notes: events.notes.clone(),
+        }
+    }
+}
+
+/// Different values of a sorted list.
+fn distinct<T: PartialEq>(sorted: &[T]) -> u64 {
+    sorted.chunk_by(|a, b| a == b).count() as u64
+}
+
+/// 0, 1, 2-3, 4-7, and so on.
+fn degree_buckets(degree: &[u64]) -> Vec<Bucket> {
+    let mut counts = [0u64; 65];
+    degree.iter().for_each(|d| counts[64 - d.leading_zeros() as usize] += 1);
+    let label = |k: usize| match k {
+        0 | 1 => k.to_string(),
+        _ => format!("{}-{}", 1u64 << (k - 1), (1u128 << k) - 1),
+    };
+    let skip = counts.iter().position(|&c| c > 0).unwrap_or(0);
+    trim(counts.iter().enumerate().skip(skip).map(|(k, &count)| Bucket { label: label(k), count }).collect())
+}
+
+/// Drops empty buckets at the end.
+fn trim(mut buckets: Vec<Bucket>) -> Vec<Bucket> {
+    buckets.truncate(buckets.iter().rposition(|b| b.count > 0).map_or(0, |last| last + 1));
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_stream_is_counted_right() {
+        let events = Events {
+            name: "small".into(),
+            src: vec![0, 0, 1, 0, 1],
+            dst: vec![1, 1, 1, 2, 0],
+            time: vec![0, 5, 5, 65, 100_000],
+            label: Some(vec![0., 1., -0., 2., 0.]),
+            nodes: 3,
+            first_destination: None,
+            ticks_per_second: 1.0,
+            origin: 0,
+            ids: None,
+            edge_features: None,
+            node_features: None,
+            notes: Vec::new(),
+        };
+        let s = Stats::of(&events);
+        assert_eq!(
+            (s.sources, s.destinations, s.self_loops, s.distinct_pairs, s.distinct_times),
+            (2, 3, 1, 4, 4)
+        );
+        assert_eq!((s.repeat_share, s.label_values, s.positive_labels), (0.2, Some(3), Some(2)));
+        let bars =
+            |b: &[Bucket]| b.iter().map(|b| format!("{}:{}", b.label, b.count)).collect::<Vec<_>>().join(" ");
+        // Node 0 has four events, node 1 five (its self-loop counts twice), node 2 one.
+        assert_eq!(bars(&s.degrees), "1:1 2-3:0 4-7:2");
+        assert_eq!((s.max_degree, s.gaps.iter().map(|b| b.count).sum()), (5, 3u64));
+        assert_eq!(s.gaps.last().unwrap().label, "to 1 week");
+    }
+
+    #[test]
+    fn the_bundled_set_has_known_statistics() {
+        let s = Stats::of(&crate::data::bundled().unwrap());
+        assert_eq!((s.distinct_pairs, s.sources, s.destinations, s.bipartite), (18_257, 8_227, 1_000, true));
+        assert_eq!(s.degrees.iter().map(|b| b.count).sum::<u64>(), s.nodes);
+        assert_eq!(s.gaps.iter().map(|b| b.count).sum::<u64>(), s.events - s.sources);
+    }
+}

@@ -1,0 +1,456 @@
+//! Streams made up, of any size, with a planted signal; what is planted is told at [`synth`](fn@synth).
+use super::{
+    Events, Features,
+    draw::{Draws, PowerLaw, Scatter},
+    features::{hash, noise},
+    native::{FolderWriter, Info, Shape},
+};
+use crate::error::{Error, Result};
+use rayon::prelude::*;
+use std::path::Path;
+
+/// New partners that a source remembers.
+const PARTNERS: usize = 4;
+/// Size of the noise on a feature, beside a code of ±1.
+const NOISE: f32 = 0.5;
+/// Probability of heading for another group after a new partner.
+const MOVE: f64 = 0.5;
+/// Streams of the generator apart from the one that makes the choices.
+const CODE_STREAM: u64 = 0xc0de;
+const NOISE_STREAM: u64 = 0x0f1e;
+/// Events generated between two writes of [`synth_to`].
+const CHUNK: usize = 1 << 14;
+
+/// What to make up; see [`synth`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct SynthOptions {
+    /// The data set's name.
+    pub name: String,
+    /// Events.
+    pub events: usize,
+    /// Source nodes.
+    pub sources: usize,
+    /// Destination nodes; 0 for a stream among the sources, which is then not bipartite and has no self-loops.
+    pub destinations: usize,
+    /// Columns of the edge features; 0 for none.
+    pub edge_features: usize,
+    /// Hidden groups of destinations; at most as many as there are destinations.
+    pub groups: usize,
+    /// Probability, from 0 to 1, of meeting a known partner again.
+    pub repeat: f64,
+    /// Exponent of the power law of popularity, at least 0: 0 is uniform, 1 is Zipf's law.
+    pub exponent: f64,
+    /// Probability, from 0 to 1, that a choice follows the planted rule; 0 leaves nothing to learn but popularity
+    /// and recency.
+    pub signal: f64,
+    /// Mean seconds between two events.
+    pub mean_gap: f64,
+    /// Different seeds give independent streams.
+    pub seed: u64,
+}
+
+impl Default for SynthOptions {
+    /// A stream of the size of the bundled one.
+    fn default() -> Self {
+        SynthOptions {
+            name: "synth".into(),
+            events: 157_474,
+            sources: 8_227,
+            destinations: 1_000,
+            edge_features: 16,
+            groups: 16,
+            repeat: 0.8,
+            exponent: 1.1,
+            signal: 0.9,
+            mean_gap: 17.0,
+            seed: 0,
+        }
+    }
+}
+
+/// Makes a stream in memory, with a signal that a temporal model can learn and a static one cannot.
+///
+/// **Who acts.** The source of every event is drawn from a power law over sources: rank `r` has weight
+/// `r^-exponent`. Ranks are scattered over the ids, so that an id says nothing about popularity.
+///
+/// **Whom they meet.** Destinations are divided into hidden groups. Each source remembers its last four new partners.
+/// - With probability `repeat` it meets one of them again: with probability `signal` the next in turn (so that the
+///   partner of this event follows from the order of the ones before), else any of the four.
+/// - Otherwise it meets someone new: with probability `signal` a member of the group it is *heading for*, else any
+///   destination; in both cases by a power law of popularity. It then chooses where to head for next: on with the
+///   same group or, half of the time, to another.
+///
+/// **What gives it away.** The features of an event carry the code of the group its source heads for *after* it: one
+/// random sign a column and group, plus noise of half the size, with a wrong group's code with probability
+/// `1 - signal`. So the group of a source's next new partner can be read off the features of its last event, and which
+/// destinations belong to a group off the features that came before their events. Without features the turn of the
+/// four partners remains. Labels are 1 where a new partner comes from another group than the one before.
+///
+/// **When.** Gaps between events are exponential; a tick is a second.
+///
+/// The same options give the same stream, and the first events of a longer stream are those of a shorter one. The
+/// power law and the gaps use the platform's `exp`, `ln` and `pow`, whose last bit may differ between platforms.
+///
+/// # Errors
+/// Usage if an option is out of range.
+pub fn synth(options: &SynthOptions) -> Result<Events> {
+    let mut maker = Maker::new(options)?;
+    let n = options.events;
+    let width = options.edge_features;
+    let mut block = Block::default();
+    let mut values = vec![0f32; n * width];
+    for first in (0..n).step_by(CHUNK) {
+        let last = (first + CHUNK).min(n);
+        maker.fill(last - first, &mut block, &mut values[first * width..last * width]);
+    }
+    let edge_features = if width > 0 { Some(Features::from_vec(n, width, values)?) } else { None };
+    let Info { name, nodes, first_destination, ticks_per_second, origin, notes, .. } = maker.info();
+    let Block { src, dst, time, label } = block;
+    let label = Some(label);
+    let (ids, node_features) = (None, None);
+    let events = Events {
+        name,
+        src,
+        dst,
+        time,
+        label,
+        nodes,
+        first_destination,
+        ticks_per_second,
+        origin,
+        ids,
+        edge_features,
+        node_features,
+        notes,
+    };
+    events.validate("synth")?;
+    Ok(events)
+}
+
+/// Makes the stream of [`synth`] straight into the folder `dir`: memory grows with the nodes, not with the events.
+///
+/// # Errors
+/// Usage if an option is out of range, or `dir` is taken (see [`save`](super::save)); io if the disk refuses.
+pub fn synth_to(options: &SynthOptions, dir: impl AsRef<Path>, force: bool) -> Result<()> {
+    let mut maker = Maker::new(options)?;
+    let shape = Shape { events: options.events, labelled: true, edge_width: options.edge_features };
+    let mut folder = FolderWriter::create(dir.as_ref(), force, &shape)?;
+    let mut values = vec![0f32; CHUNK.min(options.events) * options.edge_features];
+    let mut block = Block::default();
+    for first in (0..options.events).step_by(CHUNK) {
+        let n = CHUNK.min(options.events - first);
+        let values = &mut values[..n * options.edge_features];
+        block.clear();
+        maker.fill(n, &mut block, values);
+        folder.src.extend(&block.src)?;
+        folder.dst.extend(&block.dst)?;
+        folder.time.extend(&block.time)?;
+        if let Some(file) = &mut folder.label {
+            file.extend(&block.label)?;
+        }
+        if let Some(file) = &mut folder.edge_features {
+            file.extend(values)?;
+        }
+    }
+    folder.finish(maker.info())
+}
+
+/// Events without their features.
+#[derive(Default)]
+struct Block {
+    src: Vec<u32>,
+    dst: Vec<u32>,
+    time: Vec<i64>,
+    label: Vec<f32>,
+}
+
+impl Block {
+    fn clear(&mut self) {
+        self.src.clear();
+        self.dst.clear();
+        self.time.clear();
+        self.label.clear();
+    }
+}
+
+/// What a source remembers.
+#[derive(Clone, Copy, Default)]
+struct Source {
+    partners: [u32; PARTNERS],
+    /// New partners so far.
+    met: u32,
+    /// Whose turn it is among the partners.
+    turn: u8,
+    /// The group of the last new partner, and the one of the next.
+    group: u16,
+    heading: u16,
+}
+
+/// The state of the generator between two events.
+struct Maker<'a> {
+    options: &'a SynthOptions,
+    draws: Draws,
+    activity: PowerLaw,
+    popularity: PowerLaw,
+    /// Groups differ in size by one at most: the first `larger` groups have one member more.
+    within: [PowerLaw; 2],
+    larger: usize,
+    groups: usize,
+    source_ids: Scatter,
+    destination_ids: Scatter,
+    sources: Vec<Source>,
+    /// Code of a group: a row of ±1.
+    codes: Vec<f32>,
+    clock: f64,
+    event: u64,
+}
+
+impl<'a> Maker<'a> {
+    fn new(options: &'a SynthOptions) -> Result<Self> {
+        let o = options;
+        let least = if o.destinations == 0 { 2 } else { 1 };
+        let share = |v: f64| (0.0..=1.0).contains(&v);
+        let limit = u32::MAX as usize;
+        let fault = match () {
+            _ if o.events == 0 || o.events > limit => Some("events must be from 1 to 2^32 - 1".to_owned()),
+            _ if o.sources < least => Some(format!("sources must be at least {least}")),
+            _ if o.sources.saturating_add(o.destinations) > limit => {
+                Some("there can be 2^32 - 1 nodes".into())
+            }
+            _ if o.groups == 0 || o.groups > 1 << 16 => Some("groups must be from 1 to 65536".into()),
+            _ if o.edge_features > 1 << 16 => Some("edge features can have 65536 columns".into()),
+            _ if !share(o.repeat) => Some(format!("repeat is a probability, {} is not", o.repeat)),
+            _ if !share(o.signal) => Some(format!("signal is a probability, {} is not", o.signal)),
+            _ if !(0.0..=10.0).contains(&o.exponent) => Some("exponent must be from 0 to 10".into()),
+            _ if !(0.0..=1e9).contains(&o.mean_gap) => {
+                Some("the mean gap must be from 0 to 1e9 seconds".into())
+            }
+            _ => None,
+        };
+        if let Some(fault) = fault {
+            return Err(Error::usage(format!("synth: {fault}")));
+        }
+        let targets = if o.destinations == 0 { o.sources } else { o.destinations };
+        let groups = o.groups.min(targets);
+        let law = |n| PowerLaw::new(n, o.exponent);
+        let sign = |i: usize| if hash(o.seed ^ CODE_STREAM, i as u64) & 1 == 0 { -1.0 } else { 1.0 };
+        let mut draws = Draws::new(o.seed);
+        let heading = |_| Source { heading: draws.below(groups) as u16, ..Source::default() };
+        Ok(Maker {
+            sources: (0..o.sources).map(heading).collect(),
+            options,
+            draws,
+            activity: law(o.sources),
+            popularity: law(targets),
+            within: [law(targets / groups), law(targets / groups + 1)],
+            larger: targets % groups,
+            groups,
+            source_ids: Scatter::new(o.sources),
+            destination_ids: Scatter::new(targets),
+            codes: (0..groups * o.edge_features).map(sign).collect(),
+            clock: 0.0,
+            event: 0,
+        })
+    }
+
+    /// Appends `n` events to `block` and writes their features to `rows`.
+    fn fill(&mut self, n: usize, block: &mut Block, rows: &mut [f32]) {
+        let width = self.options.edge_features;
+        let first = self.event;
+        let mut announced = Vec::with_capacity(n);
+        for _ in 0..n {
+            let src = self.source_ids.id(self.activity.rank(self.draws.unit()));
+            let (target, label) = self.meet(src);
+            if self.event > 0 {
+                self.clock -= (1.0 - self.draws.unit()).ln() * self.options.mean_gap;
+            }
+            let bipartite = self.options.destinations > 0;
+            block.src.push(src as u32);
+            block.dst.push(if bipartite { self.options.sources as u32 + target } else { target });
+            block.time.push(self.clock as i64);
+            block.label.push(f32::from(u8::from(label)));
+            announced.push(self.announced(src));
+            self.event += 1;
+        }
+        // Noise is most of the work, and depends on the place alone.
+        let (seed, codes) = (self.options.seed ^ NOISE_STREAM, &self.codes);
+        rows.par_chunks_mut(width.max(1)).zip(&announced).enumerate().for_each(|(i, (row, &group))| {
+            let code = &codes[group * width..][..width];
+            for ((value, code), place) in row.iter_mut().zip(code).zip((first + i as u64) * width as u64..) {
+                *value = code + NOISE * noise(hash(seed, place));
+            }
+        });
+    }
+
+    /// The partner of `src` in this event, and whether it comes from another group than the one before.
+    fn meet(&mut self, src: usize) -> (u32, bool) {
+        let keeps = self.draws.chance(self.options.signal);
+        let known = self.sources[src].met as usize;
+        if known > 0 && self.draws.chance(self.options.repeat) {
+            let filled = known.min(PARTNERS);
+            let source = &mut self.sources[src];
+            let turn = if keeps { usize::from(source.turn) % filled } else { self.draws.below(filled) };
+            source.turn = ((turn + 1) % filled) as u8;
+            return (source.partners[turn], false);
+        }
+        let (heading, before) =
+            (usize::from(self.sources[src].heading), usize::from(self.sources[src].group));
+        let unit = self.draws.unit();
+        // Members of a group are every `groups`-th destination by popularity, so that each has popular ones.
+        let rank = if keeps {
+            self.within[usize::from(heading < self.larger)].rank(unit) * self.groups + heading
+        } else {
+            self.popularity.rank(unit)
+        };
+        let mut target = self.destination_ids.id(rank);
+        if self.options.destinations == 0 && target == src {
+            target = (target + 1) % self.options.sources;
+        }
+        let next = if self.draws.chance(MOVE) { self.draws.below(self.groups) } else { heading };
+        let source = &mut self.sources[src];
+        source.partners[known % PARTNERS] = target as u32;
+        source.met = source.met.saturating_add(1);
+        source.group = heading as u16;
+        source.heading = next as u16;
+        (target as u32, known > 0 && heading != before)
+    }
+
+    /// The group whose code the event's features carry: the one that `src` heads for, or a wrong one.
+    fn announced(&mut self, src: usize) -> usize {
+        let honest = self.draws.chance(self.options.signal);
+        if honest { usize::from(self.sources[src].heading) } else { self.draws.below(self.groups) }
+    }
+
+    fn info(&self) -> Info {
+        let o = self.options;
+        let nodes = o.sources + o.destinations;
+        Info {
+            name: o.name.clone(),
+            events: o.events,
+            nodes,
+            first_destination: (o.destinations > 0).then_some(o.sources as u32),
+            ticks_per_second: 1.0,
+            origin: 0,
+            notes: vec![format!(
+                "made up: seed {}, repeat {}, exponent {}, signal {}, {} groups",
+                o.seed, o.repeat, o.exponent, o.signal, self.groups
+            )],
+            ..Info::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{ReadOptions, Stats, load};
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+    use tempfile::tempdir;
+
+    fn small() -> SynthOptions {
+        SynthOptions {
+            events: 40_000,
+            sources: 300,
+            destinations: 100,
+            edge_features: 16,
+            ..SynthOptions::default()
+        }
+    }
+
+    #[test]
+    fn the_same_options_give_the_same_stream_in_memory_and_on_disk() {
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("synth");
+        let events = synth(&small()).unwrap();
+        synth_to(&small(), &path, false).unwrap();
+        assert_eq!(load(path.to_str().unwrap(), &ReadOptions::default()).unwrap(), events);
+        assert_eq!(synth(&small()).unwrap(), events);
+        assert_ne!(synth(&SynthOptions { seed: 1, ..small() }).unwrap().src, events.src);
+        let prefix = synth(&SynthOptions { events: 1000, ..small() }).unwrap();
+        assert_eq!((&prefix.dst[..], &prefix.time[..]), (&events.dst[..1000], &events.time[..1000]));
+    }
+
+    #[test]
+    fn the_stream_has_the_shape_that_was_asked_for() {
+        let s = Stats::of(&synth(&small()).unwrap());
+        assert!(s.bipartite && (0.75..1.0).contains(&s.repeat_share), "{}", s.repeat_share);
+        let mean = s.span_seconds / s.events as f64;
+        assert!((mean - 17.0).abs() < 0.5, "{mean}");
+        let one = Stats::of(&synth(&SynthOptions { destinations: 0, ..small() }).unwrap());
+        assert_eq!((one.bipartite, one.nodes, one.self_loops), (false, 300, 0));
+        let flat = Stats::of(&synth(&SynthOptions { exponent: 0.0, ..small() }).unwrap());
+        let steep = Stats::of(&synth(&SynthOptions { exponent: 1.5, ..small() }).unwrap());
+        assert!(flat.max_degree * 4 < steep.max_degree);
+    }
+
+    /// The oracle of the doc comment: reads the group off the last features, the turn off the history.
+    fn predicted(signal: f64) -> (f64, f64) {
+        let options = SynthOptions { signal, ..small() };
+        let maker = Maker::new(&options).unwrap();
+        let e = synth(&options).unwrap();
+        let features = e.edge_features.as_ref().unwrap();
+        let group_of = |node: u32| {
+            let target = (node - 300) as usize;
+            (0..100).find(|&r| maker.destination_ids.id(r) == target).unwrap() % maker.groups
+        };
+        let mut last: HashMap<u32, (usize, Vec<u32>)> = HashMap::new();
+        let (mut fresh, mut hits, mut again, mut turns) = (0, 0, 0, 0);
+        for i in 0..e.len() {
+            let (row, seen) = last.entry(e.src[i]).or_default();
+            if seen[seen.len().saturating_sub(40)..].contains(&e.dst[i]) {
+                again += 1;
+                // In a round of four without interruption the next partner is the fourth last.
+                turns += usize::from(seen.iter().nth_back(3) == Some(&e.dst[i]));
+            } else if !seen.is_empty() {
+                let score = |g: usize| {
+                    let code = &maker.codes[g * 16..][..16];
+                    code.iter().zip(features.row(*row)).map(|(a, b)| a * b).sum::<f32>()
+                };
+                let best = (0..maker.groups).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap();
+                fresh += 1;
+                hits += usize::from(best == group_of(e.dst[i]));
+            }
+            *row = i;
+            seen.push(e.dst[i]);
+        }
+        (hits as f64 / f64::from(fresh), turns as f64 / f64::from(again))
+    }
+
+    #[test]
+    fn the_planted_signal_can_be_read_off_the_past_and_is_gone_without_it() {
+        let (groups, turns) = predicted(1.0);
+        assert!(groups > 0.9 && turns > 0.4, "{groups} {turns}");
+        let (groups, _) = predicted(0.0);
+        assert!(groups < 0.2, "{groups}");
+    }
+
+    #[test]
+    fn options_out_of_range_are_usage_errors() {
+        let wrong: [fn(&mut SynthOptions); 7] = [
+            |o| o.events = 0,
+            |o| o.sources = 0,
+            |o| (o.sources, o.destinations) = (1, 0),
+            |o| o.repeat = 1.5,
+            |o| o.signal = f64::NAN,
+            |o| o.exponent = -1.0,
+            |o| o.groups = 0,
+        ];
+        for change in wrong {
+            let mut options = small();
+            change(&mut options);
+            assert_eq!(synth(&options).unwrap_err().kind(), crate::error::ErrorKind::Usage);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_small_size_is_valid(
+            events in 1usize..50, sources in 2usize..8, destinations in 0usize..8, width in 0usize..3,
+            groups in 1usize..5, exponent in prop_oneof![Just(0.0), Just(1.0), 0.0..4.0], seed: u64,
+        ) {
+            let options = SynthOptions { events, sources, destinations, edge_features: width, groups, exponent, seed, ..small() };
+            prop_assert_eq!(synth(&options).unwrap().len(), events);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Small helpers for the words of notes, errors and reports.
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// `n` with its noun: `1 event`, `1,200 events`.
+pub(crate) fn counted(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
+/// A field of an input as an error shows it: in back quotes, printable, at most 40 characters.
+pub(crate) fn shown(field: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&field[..field.len().min(160)]);
+    let mut out: String = text.chars().take(40).map(|c| if c.is_control() { '·' } else { c }).collect();
+    if text.chars().count() > 40 || field.len() > 160 {
+        out.push('…');
+    }
+    format!("`{out}`")
+}
+
+/// The number of single-character edits between two words; used to guess what a mistyped name meant.
+pub(crate) fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let change = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        assert_eq!([0, 999, 1000, 1234567].map(grouped).join(" "), "0 999 1,000 1,234,567");
+        assert_eq!(counted(1, "event"), "1 event");
+    }
+
+    #[test]
+    fn a_long_or_binary_field_is_shown_short_and_printable() {
+        assert_eq!(shown(b"a\tb"), "`a·b`");
+        assert_eq!(shown(&[b'x'; 5000]).chars().count(), 43);
+    }
+
+    #[test]
+    fn distance_counts_single_character_edits() {
+        assert_eq!(
+            (distance("wikipedia", "wikipdia"), distance("wiki", "wiki"), distance("", "ab")),
+            (1, 0, 2)
+        );
+    }
+}

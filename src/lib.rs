@@ -1,0 +1,9 @@
+//! Training temporal graph neural networks fast: ops written by hand, a tape that is data, one training loop.
+#![deny(missing_docs)]
+pub mod autograd;
+pub mod cli;
+pub mod data;
+pub mod error;
+pub mod ops;
+pub mod runtime;
+pub mod testing;

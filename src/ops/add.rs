@@ -1,0 +1,49 @@
+//! `out = a + b`, same shapes.
+//!
+//! The reverse pass uses it where a value is read more than once.
+use super::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Add;
+
+impl Tape {
+    /// Appends [`Add`].
+    ///
+    /// # Errors
+    /// `Shape` when the shapes differ.
+    pub fn add(&mut self, a: Var, b: Var) -> Result<Var> {
+        self.push1(Add, &[a, b])
+    }
+}
+
+impl Op for Add {
+    const NAME: &'static str = "add";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 2)?;
+        typed(Self::NAME, "a", &ins[0], DType::F32)?;
+        ensure!(Self::NAME, ins[0] == ins[1], "a is {}, b is {}", ins[0], ins[1]);
+        Ok(vec![ins[0].into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, outs[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (a, b) = (io.input::<R>(0), io.input::<R>(1));
+        for (i, o) in io.out::<R>(0).iter_mut().enumerate() {
+            *o = a[i] + b[i];
+        }
+    }
+    fn vjp(&self, _: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![douts[0], douts[0]])
+    }
+}
+
+/// `[n, d]`; both operands are the same value, so that its gradient must accumulate.
+pub(super) const CASES: &[&[usize]] = &[&[0, 3], &[1, 1], &[10, 100]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let a = c.real(dims[0], dims[1]);
+    let out = c.tape.add(a, a)?;
+    Ok(Built::new(&[out], &[a]))
+}

@@ -1,0 +1,93 @@
+//! `loss = mean_i softplus(-logit[i, 0]) + mean_{i, j > 0} softplus(logit[i, j])`
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `logits` | `[b, 1 + m]` f32 | column 0: the positive; the others: negatives |
+//! | loss | `[1, 1]` f32 | binary cross entropy of positives and of negatives, mean of each, summed |
+//!
+//! Backward: `dlogit = (sigmoid(logit) - label) / count * dloss`. A loss that is not a number is a fault, so that
+//! training stops where it diverged. Deterministic. An empty batch has loss 0.
+use super::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct BceLoss;
+/// Gradient of the logits.
+#[derive(Debug)]
+pub struct BceLossGrad;
+
+impl Tape {
+    /// Appends [`BceLoss`].
+    ///
+    /// # Errors
+    /// `Shape` when there is no column of negatives.
+    pub fn bce_loss(&mut self, logits: Var) -> Result<Var> {
+        self.push1(BceLoss, &[logits])
+    }
+}
+
+/// ln(1 + e^x) without overflow.
+fn softplus<R: Real>(x: R) -> R {
+    x.max(R::ZERO) + (-x.abs()).exp().ln_1p()
+}
+
+/// One over the number of elements in a column's mean.
+fn weight<R: Real>(column: usize, rows: usize, cols: usize) -> R {
+    let negatives = if column == 0 { 1 } else { cols - 1 };
+    R::of(1.0 / (rows * negatives) as f64)
+}
+
+impl Op for BceLoss {
+    const NAME: &'static str = "bce_loss";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 1)?;
+        typed(Self::NAME, "logits", &ins[0], DType::F32)?;
+        ensure!(Self::NAME, ins[0].cols >= 2, "logits are {}, want a positive and a negative", ins[0]);
+        Ok(vec![Spec::real(Rows::fixed(1), 1).into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 20 * ins[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (x, n, m) = (io.input::<R>(0), io.rows(0), io.cols(0));
+        let mut sums = [R::ZERO; 2];
+        for (at, &x) in x.iter().enumerate() {
+            sums[usize::from(at % m > 0)] += softplus(if at % m == 0 { -x } else { x });
+        }
+        let loss = if n == 0 { R::ZERO } else { sums[0] * weight(0, n, m) + sums[1] * weight(1, n, m) };
+        if !loss.f64().is_finite() {
+            io.fault(x.iter().position(|x| !x.f64().is_finite()).unwrap_or(0) / m, loss.f64());
+        }
+        io.out::<R>(0)[0] = loss;
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![douts[0].map(|d| t.push1(BceLossGrad, &[node.ins[0], d])).transpose()?])
+    }
+}
+
+impl Op for BceLossGrad {
+    const NAME: &'static str = "bce_loss_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        Ok(vec![ins[0].into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 10 * outs[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (x, dloss, n, m) = (io.input::<R>(0), io.input::<R>(1)[0], io.rows(0), io.cols(0));
+        for (at, dx) in io.out::<R>(0).iter_mut().enumerate() {
+            let label = R::of(f64::from(u8::from(at % m == 0)));
+            *dx = (x[at].sigmoid() - label) * weight::<R>(at % m, n, m) * dloss;
+        }
+    }
+}
+
+/// `[b, negatives]`
+pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 1], &[7, 1], &[50, 3]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let logits = c.real_in(dims[0], 1 + dims[1], |u| 8.0 * u);
+    let loss = c.tape.bce_loss(logits)?;
+    Ok(Built::new(&[loss], &[logits]))
+}

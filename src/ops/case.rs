@@ -1,0 +1,103 @@
+//! Test cases: the inputs on which every check and every bench of an op runs.
+use super::Tape;
+use crate::{error::Result, runtime::*};
+
+/// One case of an op.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Name of the op's file.
+    pub op: &'static str,
+    /// Sizes, in the order that the op's `CASES` explain.
+    pub dims: &'static [usize],
+    /// Records the op on inputs of these sizes.
+    pub build: fn(&mut CaseBuilder, &[usize]) -> Result<Built>,
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let dims: Vec<String> = self.dims.iter().map(ToString::to_string).collect();
+        write!(f, "{} {}", self.op, dims.join("x"))
+    }
+}
+
+/// What a case wants looked at.
+#[derive(Default)]
+pub struct Built {
+    /// Outputs: compared between backends; the real ones that depend on `wrt` are differentiated.
+    pub outs: Vec<Var>,
+    /// Inputs whose gradients are checked.
+    pub wrt: Vec<Var>,
+    /// State: compared after the run.
+    pub states: Vec<Var>,
+}
+
+impl Built {
+    /// Outputs, and the inputs they are differentiated by.
+    pub fn new(outs: &[Var], wrt: &[Var]) -> Self {
+        Built { outs: outs.to_vec(), wrt: wrt.to_vec(), states: Vec::new() }
+    }
+}
+
+/// Makes the inputs of a case: the same numbers in every precision.
+pub struct CaseBuilder {
+    /// The program under test.
+    pub tape: Tape,
+    /// Its inputs.
+    pub store: Store,
+    draws: u64,
+}
+
+impl CaseBuilder {
+    /// An empty case with reals of `precision`.
+    pub fn new(precision: Precision) -> Self {
+        CaseBuilder { tape: Tape::new(), store: Store::new(precision), draws: 0 }
+    }
+    fn next(&mut self) -> u32 {
+        self.draws += 1;
+        philox::Key::new(0x5EED, 0, [0, 0]).draw(self.draws)[0]
+    }
+    /// A uniform integer below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        (u64::from(self.next()) * n as u64 >> 32) as usize
+    }
+    /// A uniform number in [-1, 1).
+    pub fn uniform(&mut self) -> f32 {
+        f64::from(self.next()).mul_add(1.0 / f64::from(1u32 << 31), -1.0) as f32
+    }
+    /// A stored value with these elements.
+    pub fn values<T: Element>(&mut self, spec: Spec, values: &[T]) -> Var {
+        let id = self.store.values(format!("input {}", self.tape.len()), spec, values);
+        self.tape.stored(&self.store, id)
+    }
+    /// Uniform reals in [-1, 1), `[rows, cols]`.
+    pub fn real(&mut self, rows: usize, cols: usize) -> Var {
+        self.real_in(rows, cols, |u| u)
+    }
+    /// Reals `f(u)` of uniform u in [-1, 1).
+    pub fn real_in(&mut self, rows: usize, cols: usize, f: impl Fn(f32) -> f32) -> Var {
+        let values: Vec<f32> = (0..rows * cols).map(|_| f(self.uniform())).collect();
+        self.values(Spec::real(Rows::fixed(rows), cols), &values)
+    }
+    /// u32 ids `[n / cols, cols]`.
+    pub fn ids(&mut self, values: &[u32], cols: usize) -> Var {
+        self.values(Spec::ids(Rows::fixed(values.len() / cols.max(1)), cols), values)
+    }
+    /// `n` uniform ids below `below`.
+    pub fn ids_below(&mut self, n: usize, below: usize) -> Var {
+        let values: Vec<u32> = (0..n).map(|_| self.below(below) as u32).collect();
+        self.ids(&values, 1)
+    }
+    /// i64 times.
+    pub fn times(&mut self, values: &[i64]) -> Var {
+        self.values(Spec::times(Rows::fixed(values.len())), values)
+    }
+    /// A count on the device.
+    pub fn count(&mut self, n: usize) -> Var {
+        self.values(Spec::count(), &[n as u32])
+    }
+    /// Uniform reals `[cap, cols]` of which `count` rows are live.
+    pub fn live_real(&mut self, cap: usize, count: Var, cols: usize) -> Var {
+        let values: Vec<f32> = (0..cap * cols).map(|_| self.uniform()).collect();
+        self.values(Spec::real(Rows::live(cap, count), cols), &values)
+    }
+}

@@ -1,0 +1,140 @@
+//! `V_u`, `Psi` and `Phi`: the distinct nodes of a batch, where each occurrence lies among them, and each one's
+//! latest event
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `stamp` | `[v]` u32, state | all zero between runs |
+//! | `roots` | `[(2 + m) b]` u32 | event by event: two positives, m negatives |
+//! | `others` | any number of `[n, k]` u32 | neighbours; [`NONE`] is skipped |
+//! | counts | three `[1]` u32 | distinct nodes; those among the roots; those among the positive roots |
+//! | distinct | `[<= v]` u32 | positive roots first, then negatives, then the others, each in order of appearance |
+//! | phi | `[<= v]` u32 | the latest row of `roots` that is this node as a positive; only for positive roots |
+//! | psi | one for each of `roots` and `others`, same shape | row of the occurrence in `distinct`, or `NONE` |
+//!
+//! So what concerns only the roots' nodes, or only those whose memory is written, is a prefix of the rows. Linear
+//! time, by direct address. Source: Sven, Algorithm 2 (V_u, Phi, Psi); the order of the classes is ours.
+use super::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Distinct {
+    /// Roots an event.
+    stride: usize,
+    nodes: usize,
+}
+
+/// Distinct nodes of a batch.
+#[derive(Clone, Debug)]
+pub struct DistinctNodes {
+    /// `[<= v]` u32 node ids.
+    pub node: Var,
+    /// Rows of all distinct nodes.
+    pub rows: Rows,
+    /// Rows of those among the roots.
+    pub root_rows: Rows,
+    /// `[<= v]` u32: the latest root of each positive.
+    pub phi: Var,
+    /// The number of distinct positive roots, `[1]` u32.
+    pub positives: Var,
+    /// Psi of the roots, then of each of the others.
+    pub psi: Vec<Var>,
+}
+
+impl Tape {
+    /// Appends [`Distinct`]; `stride` roots an event.
+    ///
+    /// # Errors
+    /// `Shape` when an input is not u32 or the stamps are not one a node.
+    pub fn distinct(&mut self, stamp: Var, roots: Var, others: &[Var], stride: usize) -> Result<DistinctNodes> {
+        let nodes = self.spec(stamp).rows.cap;
+        let ins: Vec<Var> = [stamp, roots].iter().chain(others).copied().collect();
+        let o = self.push(Distinct { stride, nodes }, &ins)?;
+        let cap = self.spec(o[3]).rows.cap;
+        let root_cap = cap.min(self.spec(roots).rows.cap);
+        Ok(DistinctNodes {
+            node: o[3],
+            rows: Rows::live(cap, o[0]),
+            root_rows: Rows::live(root_cap, o[1]),
+            phi: o[4],
+            positives: o[2],
+            psi: o[5..].to_vec(),
+        })
+    }
+}
+
+impl Op for Distinct {
+    const NAME: &'static str = "distinct";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        ensure!(Self::NAME, ins.iter().all(|s| s.dtype == DType::U32), "an input is not U32: {ins:?}");
+        shaped(Self::NAME, "stamp", &ins[0], self.nodes, 1)?;
+        let occurrences: usize = ins[1..].iter().map(Spec::len).sum();
+        let rows = Spec::ids(Rows::fixed(self.nodes.min(occurrences)), 1);
+        let count = Out::from(Spec::count());
+        let mut outs = vec![count, count, count, Out::counted_by(rows, 0), Out::counted_by(rows, 0)];
+        outs.extend(ins[1..].iter().map(|&s| Out::from(s)));
+        Ok(outs)
+    }
+    fn writes(&self, _: usize) -> Vec<usize> {
+        vec![0]
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        let n: usize = ins[1..].iter().map(Spec::len).sum();
+        Cost { bytes: 16 * n + 12 * outs[3].len(), flops: 0 }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (stamp, roots) = (io.state::<u32>(0), io.input::<u32>(1));
+        let (distinct, phi) = (io.out::<u32>(3), io.out::<u32>(4));
+        let mut n = 0;
+        // The row of node `v`, a new one on its first appearance; its stamp is the row plus one.
+        let mut row_of = |at: usize, v: u32| -> u32 {
+            let Some(v) = io.row_of(at, v, stamp.len()) else { return NONE };
+            if stamp[v] == 0 {
+                distinct[n] = v as u32;
+                n += 1;
+                stamp[v] = n as u32;
+            }
+            stamp[v] - 1
+        };
+        let psi = io.out::<u32>(5);
+        let mut class = |positive: bool| {
+            let mut rows = 0;
+            for (i, &v) in roots.iter().enumerate().filter(|(i, _)| (i % self.stride < 2) == positive) {
+                psi[i] = row_of(i, v);
+                if psi[i] != NONE {
+                    rows = rows.max(psi[i] as usize + 1);
+                    if positive {
+                        phi[psi[i] as usize] = i as u32;
+                    }
+                }
+            }
+            rows
+        };
+        let positives = class(true);
+        let root_rows = class(false).max(positives);
+        for other in 2..io.inputs() {
+            let ids = io.input::<u32>(other);
+            for (i, (psi, &v)) in io.out::<u32>(4 + other).iter_mut().zip(ids).enumerate() {
+                *psi = row_of(i, v);
+            }
+        }
+        for (k, rows) in [n, root_rows, positives].into_iter().enumerate() {
+            io.out::<u32>(k)[0] = rows as u32;
+        }
+        phi[positives..n].fill(NONE);
+        distinct[..n].iter().for_each(|&v| stamp[v as usize] = 0);
+    }
+}
+
+/// `[nodes, events, slots a root]`
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[6, 0, 2], &[9, 4, 2], &[500, 40, 10]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [v, b, k] = *dims else { return Err(Error::shape("distinct", "three sizes")) };
+    let stamp = c.ids(&vec![0; v], 1);
+    let roots = c.ids_below(3 * b, v);
+    let slots: Vec<u32> = (0..3 * b * k).map(|i| if i % 4 == 3 { NONE } else { c.below(v) as u32 }).collect();
+    let slots = c.values(Spec::ids(Rows::fixed(3 * b), k), &slots);
+    let d = c.tape.distinct(stamp, roots, &[slots], 3)?;
+    let outs = [vec![d.node, d.phi, d.positives], d.psi].concat();
+    Ok(Built { outs, states: vec![stamp], ..Built::default() })
+}

@@ -1,0 +1,69 @@
+//! `out[i, j] = pool[Philox(i m + j) below p]`: m uniform negatives for every event, with replacement
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `pool` | `[p]` u32 | nodes that a negative may be: destinations, or all |
+//! | `now` | `[1, 2]` u32 | epoch and batch: the clock of the draw |
+//! | `like` | `[<= b]` | whose rows the result has |
+//! | out | `[<= b, m]` u32 | |
+//!
+//! A draw may hit the true destination, as in DyGLib and TGL. The same draw on every device.
+use super::*;
+use crate::runtime::philox::Key;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct DrawNegatives {
+    per_event: usize,
+    seed: u64,
+    salt: u32,
+}
+
+impl Tape {
+    /// Appends [`DrawNegatives`]; `salt` keeps the draws of training, validation and test apart.
+    ///
+    /// # Errors
+    /// `Shape` when the pool is empty or not u32.
+    pub fn draw_negatives(
+        &mut self,
+        pool: Var,
+        now: Var,
+        like: Var,
+        per_event: usize,
+        seed: u64,
+        salt: u32,
+    ) -> Result<Var> {
+        self.push1(DrawNegatives { per_event, seed, salt }, &[pool, now, like])
+    }
+}
+
+impl Op for DrawNegatives {
+    const NAME: &'static str = "draw_negatives";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 3)?;
+        typed(Self::NAME, "pool", &ins[0], DType::U32)?;
+        ensure!(Self::NAME, !ins[0].is_empty(), "the pool is empty");
+        shaped(Self::NAME, "now", &ins[1], 1, 2)?;
+        Ok(vec![Spec::ids(ins[2].rows, self.per_event).into()])
+    }
+    fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {
+        Cost { bytes: 8 * outs[0].len(), flops: 0 }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (pool, now) = (io.input::<u32>(0), io.input::<u32>(1));
+        let key = Key::new(self.seed, self.salt, [now[0], now[1]]);
+        for (i, out) in io.out::<u32>(0).iter_mut().enumerate() {
+            *out = pool[key.below(i as u64, pool.len() as u32) as usize];
+        }
+    }
+}
+
+/// `[b, negatives an event, pool]`
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[0, 1, 5], &[30, 1, 9], &[7, 49, 1000]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let pool = c.ids(&(0..dims[2] as u32).map(|i| 100 + i).collect::<Vec<_>>(), 1);
+    let (now, like) = (c.ids(&[1, 4], 2), c.ids(&vec![0; dims[0]], 1));
+    let out = c.tape.draw_negatives(pool, now, like, dims[1], 7, 3)?;
+    Ok(Built::new(&[out], &[]))
+}

@@ -1,0 +1,78 @@
+//! Each root followed by its neighbours, all at the root's time: the targets of the layer below
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `node`, `time` | `[n]` u32, i64 | roots |
+//! | `neighbor` | `[n, k]` u32 | their sampled neighbours, or [`NONE`] |
+//! | node, time | `[n (1 + k)]` u32, i64 | target `(1 + k) i`: the root; the next k: its neighbours |
+//! | row | `[n, k]` u32 | the targets' rows of the neighbours, or `NONE` |
+//! | root row | `[n]` u32 | the targets' rows of the roots |
+//!
+//! A neighbour is embedded at the time of the query, as in TGN (TGL and TGAT take the time of the event).
+use super::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct ExpandTargets;
+
+/// Targets of the layer below, and where the roots and neighbours lie among them.
+#[derive(Clone, Copy, Debug)]
+pub struct Targets {
+    /// Nodes.
+    pub node: Var,
+    /// Query times.
+    pub time: Var,
+    /// Row of each neighbour slot.
+    pub neighbor_row: Var,
+    /// Row of each root.
+    pub root_row: Var,
+}
+
+impl Tape {
+    /// Appends [`ExpandTargets`].
+    ///
+    /// # Errors
+    /// `Shape` when the rows differ.
+    pub fn expand_targets(&mut self, node: Var, time: Var, neighbor: Var) -> Result<Targets> {
+        let o = self.push(ExpandTargets, &[node, time, neighbor])?;
+        Ok(Targets { node: o[0], time: o[1], neighbor_row: o[2], root_row: o[3] })
+    }
+}
+
+impl Op for ExpandTargets {
+    const NAME: &'static str = "expand_targets";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 3)?;
+        ensure!(Self::NAME, ins.iter().all(|s| s.rows == ins[0].rows), "rows differ: {ins:?}");
+        let rows = ins[0].rows.times(1 + ins[2].cols);
+        Ok(vec![Spec::ids(rows, 1).into(), Spec::times(rows).into(), ins[2].into(), ins[0].into()])
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (node, time, neighbor, k) = (io.input::<u32>(0), io.input::<i64>(1), io.input::<u32>(2), io.cols(2));
+        let (out, at, row, root) = (io.out::<u32>(0), io.out::<i64>(1), io.out::<u32>(2), io.out::<u32>(3));
+        for (i, block) in out.chunks_exact_mut(1 + k).enumerate() {
+            let first = i * (1 + k);
+            block[0] = node[i];
+            block[1..].copy_from_slice(&neighbor[i * k..][..k]);
+            at[first..][..1 + k].fill(time[i]);
+            root[i] = first as u32;
+            for j in 0..k {
+                let there = neighbor[i * k + j] != NONE;
+                row[i * k + j] = if there { (first + 1 + j) as u32 } else { NONE };
+            }
+        }
+    }
+}
+
+/// `[n, k]`
+pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 2], &[5, 3]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let (n, k) = (dims[0], dims[1]);
+    let node = c.ids_below(n, 9);
+    let time = c.times(&(0..n as i64).collect::<Vec<_>>());
+    let values: Vec<u32> = (0..n * k).map(|i| if i % 3 == 2 { NONE } else { i as u32 }).collect();
+    let neighbor = c.values(Spec::ids(Rows::fixed(n), k), &values);
+    let t = c.tape.expand_targets(node, time, neighbor)?;
+    Ok(Built::new(&[t.node, t.time, t.neighbor_row, t.root_row], &[]))
+}

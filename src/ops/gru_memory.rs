@@ -1,0 +1,478 @@
+//! Memory of the distinct nodes after their mails: `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`; nodes
+//! without a mail keep `s`
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `distinct` | `[n]` u32 | nodes |
+//! | `memory`, `memory time` | `[v, d]` f32, `[v]` i64 | stored memory and when it was last updated |
+//! | `mail`, `mail time` | `[v, d]` f32, `[v]` i64 | partner's memory of the node's mail, and its event's time |
+//! | `mail event` | `[v]` u32 | its event, or [`NONE`]: no mail |
+//! | `edge` | `[e, f]` f32 | edge features by event, or by node where the mail keeps its own (mean combiner) |
+//! | `w`, `b` | `[1, t]` f32 | time encoding |
+//! | `W_x`, `W_h` | `[3 d, 2 d + f + t]`, `[3 d, d]` f32 | gates r, z, n as PyTorch's `GRUCell` |
+//! | `b_x`, `b_h` | `[1, 3 d]` f32 | |
+//! | s' | `[n, d]` f32 | |
+//! | time | `[n]` i64 | `t_mail` where there was a mail, else the stored time |
+//! | count, row, message, gates, dt | saved for the backward: m nodes with a mail | `[m]`, `[m, 2d+f+t]`, `[m, 4 d]`, `[m]` |
+//!
+//! **Lean mail**: a mail `{s_u | s_v | e | dt}` is stored as `s_v`, the event's id and its time. `s_u` needs no copy:
+//! node u's memory changes only when u's mail is consumed and written back, so it still is the stored row; `e` is a
+//! row of the feature table; `dt` follows from two times. This is exact (tested against full mails), and the gates
+//! r and z then multiply `s_u` by `W_x + W_h` once.
+//!
+//! No gradient flows into stored memory or mails; it flows to the weights and to `w`, `b`. Deterministic.
+//! Source: TGN (Rossi et al. 2020), equations 1 to 4; GRU: Cho et al. 2014 in PyTorch's form.
+use super::{
+    time_encode::{define_phi, phi, reduce_phi_grads},
+    *,
+};
+use crate::runtime::{
+    matmul::{Mat, MatMut, matmul},
+    parts,
+    simd::{self, vectorised},
+};
+use rayon::prelude::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct GruMemory {
+    features: FeatureRow,
+    seconds_per_tick: f32,
+}
+/// Gradients of the weights and of the time encoding.
+#[derive(Debug)]
+pub struct GruMemoryGrad;
+
+/// Which row of the edge features belongs to a mail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeatureRow {
+    /// The row of its event: the features of known edges are stored once.
+    Event,
+    /// The row of its node: the mail keeps features of its own, such as a mean.
+    Node,
+}
+
+/// Node memory and mailbox as values; all but `edge` are state.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryVars {
+    /// `[v, d]` f32.
+    pub memory: Var,
+    /// `[v]` i64 ticks.
+    pub memory_time: Var,
+    /// `[v, d]` f32: partner's memory.
+    pub mail: Var,
+    /// `[v]` u32 event, or `NONE`.
+    pub mail_event: Var,
+    /// `[v]` i64 ticks.
+    pub mail_time: Var,
+    /// `[e, f]` or `[v, f]` f32.
+    pub edge: Var,
+}
+
+/// Weights of the update.
+#[derive(Clone, Copy, Debug)]
+pub struct GruVars {
+    /// `[1, t]`.
+    pub time_w: Var,
+    /// `[1, t]`.
+    pub time_b: Var,
+    /// `[3 d, 2 d + f + t]`.
+    pub w_x: Var,
+    /// `[3 d, d]`.
+    pub w_h: Var,
+    /// `[1, 3 d]`.
+    pub b_x: Var,
+    /// `[1, 3 d]`.
+    pub b_h: Var,
+}
+
+impl Tape {
+    /// Appends [`GruMemory`]; returns s' and its times.
+    ///
+    /// # Errors
+    /// `Shape` when widths do not fit.
+    pub fn gru_memory(
+        &mut self,
+        distinct: Var,
+        m: MemoryVars,
+        g: GruVars,
+        features: FeatureRow,
+        seconds_per_tick: f32,
+    ) -> Result<(Var, Var)> {
+        let ins = [
+            distinct, m.memory, m.memory_time, m.mail, m.mail_event, m.mail_time, m.edge, g.time_w, g.time_b, g.w_x,
+            g.w_h, g.b_x, g.b_h,
+        ];
+        let o = self.push(GruMemory { features, seconds_per_tick }, &ins)?;
+        Ok((o[0], o[1]))
+    }
+}
+
+/// Widths: memory, edge features, time encoding, message.
+#[derive(Clone, Copy)]
+struct Widths {
+    d: usize,
+    f: usize,
+    t: usize,
+}
+impl Widths {
+    fn of(memory: &Spec, edge: &Spec, time: &Spec) -> Self {
+        Widths { d: memory.cols, f: edge.cols, t: time.cols }
+    }
+    fn message(self) -> usize {
+        2 * self.d + self.f + self.t
+    }
+    fn phi(self) -> usize {
+        2 * self.d + self.f
+    }
+}
+
+vectorised! {
+    /// Gates of one row. `pre` is `[r | z | n_x | n_h]` before its biases, and holds `[r | z | n | n_h]` afterwards.
+    fn gates(pre: &mut [f32], out: &mut [f32], s: &[f32], b_x: &[f32], b_h: &[f32]) {
+        let d = s.len();
+        let (rz, n) = pre.split_at_mut(2 * d);
+        for ((g, &bx), &bh) in rz.iter_mut().zip(b_x).zip(b_h) {
+            *g = simd::sigmoid(*g + (bx + bh));
+        }
+        let (r, z) = rz.split_at(d);
+        let (n, nh) = n.split_at_mut(d);
+        let (bx, bh) = (&b_x[2 * d..], &b_h[2 * d..]);
+        for i in 0..d {
+            let h = nh[i] + bh[i];
+            let c = simd::tanh(r[i].mul_add(h, n[i] + bx[i]));
+            (n[i], nh[i]) = (c, h);
+            out[i] = (1.0 - z[i]).mul_add(c, z[i] * s[i]);
+        }
+    }
+    /// Gradients of one row before the gates: `dpre = [dr | dz | dn_x | dn_h]`.
+    fn gates_grad(dpre: &mut [f32], gates: &[f32], s: &[f32], dout: &[f32]) {
+        let d = s.len();
+        let (r, z, n, nh) = (&gates[..d], &gates[d..2 * d], &gates[2 * d..3 * d], &gates[3 * d..4 * d]);
+        let (dr, rest) = dpre.split_at_mut(d);
+        let (dz, rest) = rest.split_at_mut(d);
+        let (dn, dnh) = rest.split_at_mut(d);
+        for i in 0..d {
+            let c = dout[i] * (1.0 - z[i]) * (1.0 - n[i] * n[i]);
+            dn[i] = c;
+            dnh[i] = c * r[i];
+            dr[i] = c * nh[i] * r[i] * (1.0 - r[i]);
+            dz[i] = dout[i] * (s[i] - n[i]) * z[i] * (1.0 - z[i]);
+        }
+    }
+    fn message(m: &mut [f32], s: &[f32], partner: &[f32], edge: &[f32], dt: f32, w: &[f32], b: &[f32]) {
+        let (own, rest) = m.split_at_mut(s.len());
+        let (other, rest) = rest.split_at_mut(s.len());
+        let (features, time) = rest.split_at_mut(edge.len());
+        own.copy_from_slice(s);
+        other.copy_from_slice(partner);
+        features.copy_from_slice(edge);
+        phi(dt, w, b, time, None);
+    }
+}
+
+/// Stored tables that a run reads.
+struct Tables<'a, R> {
+    distinct: &'a [u32],
+    memory: &'a [R],
+    memory_time: &'a [i64],
+    mail: &'a [R],
+    mail_event: &'a [u32],
+    mail_time: &'a [i64],
+    edge: &'a [R],
+}
+
+impl<'a, R: Real> Tables<'a, R> {
+    fn of(io: &Io<'a>) -> Self {
+        Tables {
+            distinct: io.input(0),
+            memory: io.input(1),
+            memory_time: io.input(2),
+            mail: io.input(3),
+            mail_event: io.input(4),
+            mail_time: io.input(5),
+            edge: io.input(6),
+        }
+    }
+    /// Seconds between the node's last update and its mail, as f32.
+    fn dt(&self, v: usize, seconds_per_tick: f32) -> f32 {
+        (self.mail_time[v] - self.memory_time[v]) as f32 * seconds_per_tick
+    }
+}
+
+impl GruMemory {
+    /// Times of all nodes, and the list of rows with a mail with their gaps. Returns its length.
+    fn list<'a, R: Real>(&self, t: &Tables<'_, R>, io: &Io<'a>) -> (usize, &'a mut [u32]) {
+        let (time, rows, dt) = (io.out::<i64>(1), io.out::<u32>(3), io.out::<R>(6));
+        let mut m = 0;
+        for (i, &v) in t.distinct.iter().enumerate() {
+            let v = v as usize;
+            let mailed = t.mail_event[v] != NONE;
+            time[i] = if mailed { t.mail_time[v] } else { t.memory_time[v] };
+            if mailed {
+                rows[m] = i as u32;
+                dt[m] = R::of(f64::from(t.dt(v, self.seconds_per_tick)));
+                m += 1;
+            }
+        }
+        io.out::<u32>(2)[0] = m as u32;
+        (m, rows)
+    }
+    fn edge_row(&self, v: usize, event: u32) -> usize {
+        match self.features {
+            FeatureRow::Event => event as usize,
+            FeatureRow::Node => v,
+        }
+    }
+}
+
+impl Op for GruMemory {
+    const NAME: &'static str = "gru_memory";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 13)?;
+        let (v, w) = (ins[1].rows.cap, Widths::of(&ins[1], &ins[6], &ins[7]));
+        let Widths { d, t, .. } = w;
+        typed(Self::NAME, "distinct", &ins[0], DType::U32)?;
+        typed(Self::NAME, "memory", &ins[1], DType::F32)?;
+        for (i, what, dtype) in
+            [(2, "memory time", DType::I64), (4, "mail event", DType::U32), (5, "mail time", DType::I64)]
+        {
+            typed(Self::NAME, what, &ins[i], dtype)?;
+            shaped(Self::NAME, what, &ins[i], v, 1)?;
+        }
+        shaped(Self::NAME, "mail", &ins[3], v, d)?;
+        typed(Self::NAME, "edge", &ins[6], DType::F32)?;
+        shaped(Self::NAME, "w", &ins[7], 1, t)?;
+        shaped(Self::NAME, "b", &ins[8], 1, t)?;
+        shaped(Self::NAME, "w_x", &ins[9], 3 * d, w.message())?;
+        shaped(Self::NAME, "w_h", &ins[10], 3 * d, d)?;
+        shaped(Self::NAME, "b_x", &ins[11], 1, 3 * d)?;
+        shaped(Self::NAME, "b_h", &ins[12], 1, 3 * d)?;
+        let n = ins[0].rows;
+        let listed = |spec| Out::counted_by(spec, 2);
+        Ok(vec![
+            Spec::real(n, d).into(),
+            Spec::times(n).into(),
+            Spec::count().into(),
+            listed(Spec::ids(n, 1)),
+            listed(Spec::real(n, w.message())),
+            listed(Spec::real(n, 4 * d)),
+            listed(Spec::real(n, 1)),
+        ])
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        // Weights of [r | z | n_x] with W_h folded into the first two.
+        ins[9].len()
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        let (n, w) = (ins[0].rows.cap, Widths::of(&ins[1], &ins[6], &ins[7]));
+        let read = n * (w.message() - w.t + 6) + ins[9].len() + ins[10].len();
+        Cost { bytes: 4 * (read + outs[0].len()), flops: 2 * n * (w.message() * 3 * w.d + w.d * w.d) }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let t = Tables::<R>::of(io);
+        let (tw, tb, w_x, w_h) = (io.input::<R>(7), io.input::<R>(8), io.input::<R>(9), io.input::<R>(10));
+        let (b_x, b_h) = (io.input::<R>(11), io.input::<R>(12));
+        let w = Widths::of(&io.spec(1), &io.spec(6), &io.spec(7));
+        let (d, c) = (w.d, w.message());
+        let (out, messages, gates) = (io.out::<R>(0), io.out::<R>(4), io.out::<R>(5));
+        for (i, &v) in t.distinct.iter().enumerate() {
+            out[i * d..][..d].copy_from_slice(&t.memory[v as usize * d..][..d]);
+        }
+        let (m, rows) = self.list(&t, io);
+        for (k, &row) in rows[..m].iter().enumerate() {
+            let v = t.distinct[row as usize] as usize;
+            let s = &t.memory[v * d..][..d];
+            let x = &mut messages[k * c..][..c];
+            let dt = R::of(f64::from(t.dt(v, self.seconds_per_tick)));
+            x[..d].copy_from_slice(s);
+            x[d..2 * d].copy_from_slice(&t.mail[v * d..][..d]);
+            x[2 * d..w.phi()].copy_from_slice(&t.edge[self.edge_row(v, t.mail_event[v]) * w.f..][..w.f]);
+            (0..w.t).for_each(|j| x[w.phi() + j] = define_phi(dt, tw, tb, j));
+            // Row `j` of the weights `w` times `x`.
+            let dot = |w: &[R], x: &[R], j: usize| -> R { w[j * x.len()..].iter().zip(x).map(|(&w, &x)| w * x).sum() };
+            for j in 0..d {
+                let gate = |g: usize| dot(w_x, x, g * d + j) + b_x[g * d + j];
+                let hidden = |g: usize| dot(w_h, s, g * d + j) + b_h[g * d + j];
+                let r = (gate(0) + hidden(0)).sigmoid();
+                let z = (gate(1) + hidden(1)).sigmoid();
+                let nh = hidden(2);
+                let n = (gate(2) + r * nh).tanh();
+                for (g, value) in [r, z, n, nh].into_iter().enumerate() {
+                    gates[k * 4 * d + g * d + j] = value;
+                }
+                out[row as usize * d + j] = (R::ONE - z) * n + z * s[j];
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let t = Tables::<f32>::of(io);
+        let (tw, tb, w_x, w_h) = (io.input::<f32>(7), io.input::<f32>(8), io.input::<f32>(9), io.input::<f32>(10));
+        let (b_x, b_h) = (io.input::<f32>(11), io.input::<f32>(12));
+        let w = Widths::of(&io.spec(1), &io.spec(6), &io.spec(7));
+        let (d, c) = (w.d, w.message());
+        let (out, messages, gates_out) = (io.out::<f32>(0), io.out::<f32>(4), io.out::<f32>(5));
+        let (m, rows) = self.list(&t, io);
+        let rows = &rows[..m];
+        if d == 0 {
+            return;
+        }
+        let x = &mut messages[..m * c];
+        x.par_chunks_exact_mut(c).with_min_len(64).zip(rows).for_each(|(x, &row)| {
+            let v = t.distinct[row as usize] as usize;
+            let edge = &t.edge[self.edge_row(v, t.mail_event[v]) * w.f..][..w.f];
+            message(x, &t.memory[v * d..][..d], &t.mail[v * d..][..d], edge, t.dt(v, self.seconds_per_tick), tw, tb);
+        });
+        let folded = io.scratch::<f32>();
+        folded.copy_from_slice(w_x);
+        for (row, w_h) in folded.chunks_exact_mut(c).zip(w_h.chunks_exact(d)).take(2 * d) {
+            row.iter_mut().zip(w_h).for_each(|(w, &h)| *w += h);
+        }
+        let pre = &mut gates_out[..m * 4 * d];
+        let x = &*x;
+        if m > 0 {
+            matmul(MatMut::strided(pre, m, 3 * d, 4 * d), Mat::new(x, m, c), Mat::new(folded, 3 * d, c).t(), false);
+            let w_n = Mat::new(&w_h[2 * d * d..], d, d);
+            matmul(MatMut::strided(&mut pre[3 * d..], m, d, 4 * d), Mat::strided(x, m, d, c), w_n.t(), false);
+        }
+        // Rows without a mail keep their memory; the list of the others is ascending, so both walk side by side.
+        let size = parts::part_rows(t.distinct.len());
+        let first_of = |row: usize| rows.partition_point(|&r| (r as usize) < row);
+        let mut tasks = Vec::with_capacity(parts::PARTS);
+        let (mut pre, mut done) = (pre, 0);
+        for (i, out) in out.chunks_mut(size * d).enumerate() {
+            let until = first_of((i + 1) * size);
+            let (mine, rest) = pre.split_at_mut((until - done) * 4 * d);
+            tasks.push((i * size, &rows[done..until], out, mine));
+            (pre, done) = (rest, until);
+        }
+        tasks.into_par_iter().for_each(|(first, rows, out, pre)| {
+            let mut mailed = rows.iter().zip(pre.chunks_exact_mut(4 * d)).peekable();
+            for (i, out) in out.chunks_exact_mut(d).enumerate() {
+                let v = t.distinct[first + i] as usize;
+                let s = &t.memory[v * d..][..d];
+                match mailed.next_if(|(r, _)| **r as usize == first + i) {
+                    Some((_, pre)) => gates(pre, out, s, b_x, b_h),
+                    None => out.copy_from_slice(s),
+                }
+            }
+        });
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dout) = douts[0] else { return Ok(vec![None; 13]) };
+        let (i, o) = (&node.ins, &node.outs);
+        let d = t.push(GruMemoryGrad, &[o[3], o[4], o[5], o[6], i[7], i[8], i[9], i[10], dout])?;
+        let mut dins = vec![None; 7];
+        dins.extend(d.into_iter().map(Some));
+        Ok(dins)
+    }
+}
+
+impl Op for GruMemoryGrad {
+    const NAME: &'static str = "gru_memory_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        let bias = Spec::real(Rows::fixed(1), ins[7].rows.cap);
+        Ok([ins[4], ins[5], ins[6], ins[7], bias, bias].map(Out::from).to_vec())
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        let (n, d, t) = (ins[0].rows.cap, ins[7].cols, ins[4].cols);
+        // Gradients before the gates, gradients of Phi, sums of both kinds.
+        n * (4 * d + t) + 4 * d * (parts::PARTS + 1) + (4 * parts::PARTS + 2) * t
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        let (n, d, c, t) = (ins[0].rows.cap, ins[7].cols, ins[1].cols, ins[4].cols);
+        Cost::streaming(ins, outs, 2 * n * (3 * d * c + d * d + 3 * d * t))
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (rows, x, gates, dt) = (io.input::<u32>(0), io.input::<R>(1), io.input::<R>(2), io.input::<R>(3));
+        let (tw, tb, w_x, dout) = (io.input::<R>(4), io.input::<R>(5), io.input::<R>(6), io.input::<R>(8));
+        let (d, c, t) = (io.cols(7), io.cols(1), io.cols(4));
+        let [dtw, dtb, dw_x, dw_h, db_x, db_h] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<R>(k));
+        [&mut *dtw, dtb, dw_x, dw_h, db_x, db_h].into_iter().for_each(|g| g.fill(R::ZERO));
+        for (k, &row) in rows.iter().enumerate() {
+            let (x, g) = (&x[k * c..][..c], |g: usize, j: usize| gates[k * 4 * d + g * d + j]);
+            for j in 0..d {
+                let (r, z, n, nh, dy) = (g(0, j), g(1, j), g(2, j), g(3, j), dout[row as usize * d + j]);
+                let dn = dy * (R::ONE - z) * (R::ONE - n * n);
+                let dr = dn * nh * r * (R::ONE - r);
+                let dz = dy * (x[j] - n) * z * (R::ONE - z);
+                for (gate, dx, dh) in [(0, dr, dr), (1, dz, dz), (2, dn, dn * r)] {
+                    let row = gate * d + j;
+                    db_x[row] += dx;
+                    db_h[row] += dh;
+                    (0..c).for_each(|l| dw_x[row * c + l] += dx * x[l]);
+                    (0..d).for_each(|l| dw_h[row * d + l] += dh * x[l]);
+                    for l in 0..t {
+                        let s = -(tw[l] * dt[k] + tb[l]).sin() * dx * w_x[row * c + c - t + l];
+                        dtb[l] += s;
+                        dtw[l] += s * dt[k];
+                    }
+                }
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (rows, x, gates, dt) = (io.input::<u32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
+        let (tw, tb, w_x, dout) = (io.input::<f32>(4), io.input::<f32>(5), io.input::<f32>(6), io.input::<f32>(8));
+        let (d, c, t, m) = (io.cols(7), io.cols(1), io.cols(4), rows.len());
+        let [dtw, dtb, dw_x, dw_h, db_x, db_h] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<f32>(k));
+        if m == 0 || d == 0 {
+            [dtw, dtb, dw_x, dw_h, db_x, db_h].into_iter().for_each(|g| g.fill(0.0));
+            return;
+        }
+        let (dpre, rest) = io.scratch::<f32>().split_at_mut(m * 4 * d);
+        let (dphi, rest) = rest.split_at_mut(m * t);
+        let (sums, rest) = rest.split_at_mut(4 * d);
+        let (partials, phi_work) = rest.split_at_mut(4 * d * parts::PARTS);
+        dpre.par_chunks_exact_mut(4 * d).with_min_len(64).enumerate().for_each(|(k, dpre)| {
+            let s = &x[k * c..][..d]; // the message begins with the node's own memory
+            gates_grad(dpre, &gates[k * 4 * d..][..4 * d], s, &dout[rows[k] as usize * d..][..d]);
+        });
+        let dx = Mat::strided(dpre, m, 3 * d, 4 * d);
+        matmul(MatMut::new(dw_x, 3 * d, c), dx.t(), Mat::new(x, m, c), false);
+        for (dw_h, dw_x) in dw_h.chunks_exact_mut(d).zip(dw_x.chunks_exact(c)).take(2 * d) {
+            dw_h.copy_from_slice(&dw_x[..d]);
+        }
+        let dnh = Mat::strided(&dpre[3 * d..], m, d, 4 * d);
+        matmul(MatMut::new(&mut dw_h[2 * d * d..], d, d), dnh.t(), Mat::strided(x, m, d, c), false);
+        parts::column_sums(sums, dpre, partials);
+        db_x.copy_from_slice(&sums[..3 * d]);
+        db_h.copy_from_slice(&sums[..3 * d]);
+        db_h[2 * d..].copy_from_slice(&sums[3 * d..]);
+        if t > 0 {
+            matmul(MatMut::new(dphi, m, t), dx, Mat::strided(&w_x[c - t..], 3 * d, t, c), false);
+        }
+        reduce_phi_grads(dt, tw, tb, dphi, t, dtw, dtb, phi_work);
+    }
+}
+
+/// `[nodes, distinct, d, f, t]`; the second node has no mail; none at all; wide rows.
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 1, 0, 1], &[5, 0, 3, 2, 4], &[9, 6, 4, 3, 5], &[40, 33, 100, 17, 20], &[6, 6, 3, 0, 2]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [v, n, d, f, t] = *dims else { return Err(Error::shape("gru_memory", "five sizes")) };
+    let distinct = c.ids(&(0..n as u32).map(|i| (i * 7 + 1) % v as u32).collect::<Vec<_>>(), 1);
+    let events: Vec<u32> = (0..v).map(|i| if i % 4 == 3 { NONE } else { c.below(20) as u32 }).collect();
+    let time: Vec<i64> = (0..v as i64).map(|i| i % 3).collect();
+    let mail_time: Vec<i64> = time.iter().map(|t| t + 2).collect();
+    let m = MemoryVars {
+        memory: c.real(v, d),
+        memory_time: c.times(&time),
+        mail: c.real(v, d),
+        mail_event: c.ids(&events, 1),
+        mail_time: c.times(&mail_time),
+        edge: c.real(20, f),
+    };
+    let g = GruVars {
+        time_w: c.real(1, t),
+        time_b: c.real(1, t),
+        w_x: c.real_in(3 * d, 2 * d + f + t, |u| 0.3 * u),
+        w_h: c.real_in(3 * d, d, |u| 0.3 * u),
+        b_x: c.real(1, 3 * d),
+        b_h: c.real(1, 3 * d),
+    };
+    let (s, time) = c.tape.gru_memory(distinct, m, g, FeatureRow::Event, 0.5)?;
+    Ok(Built::new(&[s, time], &[g.time_w, g.time_b, g.w_x, g.w_h, g.b_x, g.b_h]))
+}

@@ -1,0 +1,228 @@
+//! Products head by head: `up` `y_h = x_h W_h`, `down` `y_h = x_h W_h^T + scale_h b_h`
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `W` | `[h p, c]` f32 | head `h` owns rows `h p .. (h + 1) p` |
+//! | `x` up, y down | `[n, h p]` f32 | one short row a head: queries, values |
+//! | `x` down, y up | `[n, h c]` f32 | one long row a head: absorbed queries, mixed neighbour rows |
+//! | `b`, `scale` (down) | `[1, h p]`, `[n, h]` f32, optional | bias times a weight a row and head |
+//!
+//! These are the two projections of absorbed attention: `up` takes a query through W_k, `down` takes a mixed row
+//! through W_v, whose bias counts as often as the attention weights sum to (1, but for drop-out and empty rows).
+//! Each is the other's backward: `dx_up = down(dy)`, `dx_down = up(dy)`; `dW_h = x_h^T dy_h` (short times long).
+//! Deterministic. Source: `docs/attention.md`.
+use super::*;
+use crate::runtime::{
+    matmul::{Mat, MatMut, matmul},
+    parts,
+};
+
+/// See the [module](self).
+#[derive(Clone, Copy, Debug)]
+pub struct HeadLinear {
+    heads: usize,
+    down: bool,
+}
+/// `dW_h = short_h^T long_h`
+#[derive(Debug)]
+pub struct HeadWeightGrad {
+    heads: usize,
+}
+/// Gradients of bias and scale.
+#[derive(Debug)]
+pub struct HeadBiasGrad;
+
+impl Tape {
+    /// Appends the `up` product: `x [n, h p]`, `w [h p, c]`, out `[n, h c]`.
+    ///
+    /// # Errors
+    /// `Shape` when the widths do not fit.
+    pub fn head_up(&mut self, x: Var, w: Var, heads: usize) -> Result<Var> {
+        self.push1(HeadLinear { heads, down: false }, &[x, w])
+    }
+    /// Appends the `down` product: `x [n, h c]`, `w [h p, c]`, out `[n, h p]`; `bias` is `(b, scale)`.
+    ///
+    /// # Errors
+    /// `Shape` when the widths do not fit.
+    pub fn head_down(&mut self, x: Var, w: Var, bias: Option<(Var, Var)>, heads: usize) -> Result<Var> {
+        let op = HeadLinear { heads, down: true };
+        match bias {
+            Some((b, scale)) => self.push1(op, &[x, w, b, scale]),
+            None => self.push1(op, &[x, w]),
+        }
+    }
+}
+
+/// Columns of one head of a `[n, heads * width]` matrix.
+fn head(x: &[f32], n: usize, heads: usize, width: usize, h: usize) -> Mat<'_> {
+    Mat::strided(x.get(h * width..).unwrap_or(&[]), n, width, heads * width)
+}
+
+impl Op for HeadLinear {
+    const NAME: &'static str = "head_linear";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        let (x, w, h) = (&ins[0], &ins[1], self.heads);
+        typed(Self::NAME, "x", x, DType::F32)?;
+        typed(Self::NAME, "w", w, DType::F32)?;
+        ensure!(Self::NAME, h > 0 && w.rows.cap % h == 0, "{h} heads do not divide the rows of w, {w}");
+        let (short, long) = (w.rows.cap, h * w.cols);
+        let (from, to) = if self.down { (long, short) } else { (short, long) };
+        ensure!(Self::NAME, x.cols == from, "x is {x}, want {from} columns");
+        if let [_, _, b, scale] = ins {
+            shaped(Self::NAME, "bias", b, 1, short)?;
+            ensure!(Self::NAME, *scale == Spec::real(x.rows, h), "scale is {scale}, want {h} columns");
+        }
+        Ok(vec![Spec::real(x.rows, to).into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * ins[0].rows.cap * ins[1].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (x, w, c) = (io.input::<R>(0), io.input::<R>(1), io.cols(1));
+        let p = io.rows(1) / self.heads;
+        let (from, to) = if self.down { (c, p) } else { (p, c) };
+        let bias = (io.inputs() == 4).then(|| (io.input::<R>(2), io.input::<R>(3)));
+        for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
+            let (row, j) = (at / to, at % to); // row counts rows and heads: n * heads + h
+            let h = row % self.heads;
+            let weight = |l: usize| if self.down { w[(h * p + j) * c + l] } else { w[(h * p + l) * c + j] };
+            *y = (0..from).map(|l| x[row * from + l] * weight(l)).sum();
+            if let Some((b, scale)) = bias {
+                *y += b[h * p + j] * scale[row];
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (x, w, n, c, heads) = (io.input::<f32>(0), io.input::<f32>(1), io.rows(0), io.cols(1), self.heads);
+        let p = io.rows(1) / heads;
+        let (from, to) = if self.down { (c, p) } else { (p, c) };
+        let y = io.out::<f32>(0);
+        if n == 0 {
+            return;
+        }
+        let bias = io.inputs() == 4;
+        if bias {
+            let (b, scale) = (io.input::<f32>(2), io.input::<f32>(3));
+            for (row, y) in y.chunks_exact_mut(to.max(1)).enumerate() {
+                let h = row % heads;
+                y.iter_mut().zip(&b[h * p..]).for_each(|(y, &b)| *y = b * scale[row]);
+            }
+        }
+        for h in 0..heads {
+            let wh = Mat::new(&w[h * p * c..][..p * c], p, c);
+            let wh = if self.down { wh.t() } else { wh };
+            let out = MatMut::strided(&mut y[h * to..], n, to, heads * to);
+            matmul(out, head(x, n, heads, from, h), wh, bias);
+        }
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
+        let (x, w) = (node.ins[0], node.ins[1]);
+        let dx = t.push1(HeadLinear { down: !self.down, ..*self }, &[dy, w])?;
+        let (short, long) = if self.down { (dy, x) } else { (x, dy) };
+        let dw = t.push1(HeadWeightGrad { heads: self.heads }, &[short, long])?;
+        let mut dins = vec![Some(dx), Some(dw)];
+        if let [_, _, b, scale] = node.ins[..] {
+            dins.extend(t.push(HeadBiasGrad, &[b, scale, dy])?.into_iter().map(Some));
+        }
+        Ok(dins)
+    }
+}
+
+impl Op for HeadWeightGrad {
+    const NAME: &'static str = "head_weight_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        ensure!(Self::NAME, ins[0].rows == ins[1].rows, "short is {}, long is {}", ins[0], ins[1]);
+        Ok(vec![Spec::real(Rows::fixed(ins[0].cols), ins[1].cols / self.heads).into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * ins[0].rows.cap * outs[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (short, long, n) = (io.input::<R>(0), io.input::<R>(1), io.rows(0));
+        let (p, c) = (io.cols(0) / self.heads, io.cols(1) / self.heads);
+        for (at, dw) in io.out::<R>(0).iter_mut().enumerate() {
+            let (h, l, j) = (at / c / p, at / c % p, at % c);
+            let row = |i: usize| i * self.heads + h;
+            *dw = (0..n).map(|i| short[row(i) * p + l] * long[row(i) * c + j]).sum();
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (short, long, n, heads) = (io.input::<f32>(0), io.input::<f32>(1), io.rows(0), self.heads);
+        let (p, c) = (io.cols(0) / heads, io.cols(1) / heads);
+        let dw = io.out::<f32>(0);
+        for h in 0..heads {
+            let out = MatMut::new(&mut dw[h * p * c..][..p * c], p, c);
+            matmul(out, head(short, n, heads, p, h).t(), head(long, n, heads, c, h), false);
+        }
+    }
+}
+
+impl Op for HeadBiasGrad {
+    const NAME: &'static str = "head_bias_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        Ok(vec![ins[0].into(), ins[1].into()])
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        parts::PARTS * ins[0].cols
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 4 * ins[2].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (b, scale, dy, heads) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.cols(1));
+        let p = b.len() / heads;
+        let (db, dscale) = (io.out::<R>(0), io.out::<R>(1));
+        db.fill(R::ZERO);
+        for (row, ds) in dscale.iter_mut().enumerate() {
+            let h = row % heads;
+            *ds = (0..p).map(|j| b[h * p + j] * dy[row * p + j]).sum();
+            for j in 0..p {
+                db[h * p + j] += scale[row] * dy[row * p + j];
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (b, scale, dy) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2));
+        let (heads, n) = (io.cols(1), io.rows(1));
+        let p = b.len() / heads;
+        if p == 0 {
+            return io.out::<f32>(1).fill(0.0);
+        }
+        for (row, ds) in io.out::<f32>(1).iter_mut().enumerate() {
+            *ds = crate::runtime::simd::dot(&b[row % heads * p..][..p], &dy[row * p..][..p]);
+        }
+        parts::sum_parts(n, io.out(0), io.scratch(), |rows, partial| {
+            for row in rows.start * heads..rows.end * heads {
+                let db = &mut partial[row % heads * p..][..p];
+                db.iter_mut().zip(&dy[row * p..]).for_each(|(db, &dy)| *db += scale[row] * dy);
+            }
+        });
+    }
+}
+
+/// `[n, heads, p, c, down]`: up without, down with a bias.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 1, 0],
+    &[1, 1, 1, 1, 1],
+    &[0, 2, 3, 4, 1],
+    &[7, 2, 5, 9, 0],
+    &[7, 3, 5, 9, 1],
+    &[90, 2, 50, 372, 0],
+    &[90, 2, 50, 372, 1],
+];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [n, h, p, long, down] = *dims else { return Err(Error::shape("head_linear", "five sizes")) };
+    let w = c.real(h * p, long);
+    if down == 0 {
+        let x = c.real(n, h * p);
+        let y = c.tape.head_up(x, w, h)?;
+        return Ok(Built::new(&[y], &[x, w]));
+    }
+    let (x, b, scale) = (c.real(n, h * long), c.real(1, h * p), c.real(n, h));
+    let y = c.tape.head_down(x, w, Some((b, scale)), h)?;
+    Ok(Built::new(&[y], &[x, w, b, scale]))
+}

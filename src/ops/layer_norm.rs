@@ -1,0 +1,208 @@
+//! `y = gain (x - mean(x)) / sqrt(var(x) + eps) + bias`, row by row
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `x` | `[n, d]` f32 | |
+//! | `gain`, `bias` | `[1, d]` f32 | |
+//! | y | `[n, d]` f32 | |
+//! | stats | `[n, 2]` f32 | mean and 1 / sqrt(var + eps), for the backward |
+//!
+//! The variance is the mean square of `x - mean` (two passes). Backward, with g = dy gain and xh the normalised x:
+//! `dx = (g - mean(g) - xh mean(g xh)) rstd`, `dgain = sum dy xh`, `dbias = sum dy`. Deterministic.
+//! Source: Ba et al. 2016; eps as in PyTorch.
+use super::*;
+use crate::runtime::{
+    parts,
+    simd::{self, vectorised},
+};
+use rayon::prelude::*;
+
+/// Added to the variance.
+pub const EPS: f64 = 1e-5;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct LayerNorm;
+/// Gradients of `x`, `gain` and `bias`.
+#[derive(Debug)]
+pub struct LayerNormGrad;
+
+impl Tape {
+    /// Appends [`LayerNorm`].
+    ///
+    /// # Errors
+    /// `Shape` when gain or bias is not `[1, d]`.
+    pub fn layer_norm(&mut self, x: Var, gain: Var, bias: Var) -> Result<Var> {
+        Ok(self.push(LayerNorm, &[x, gain, bias])?[0])
+    }
+}
+
+vectorised! {
+    fn forward(y: &mut [f32], stats: &mut [f32], x: &[f32], gain: &[f32], bias: &[f32]) {
+        let d = gain.len();
+        for ((y, s), x) in y.chunks_exact_mut(d).zip(stats.chunks_exact_mut(2)).zip(x.chunks_exact(d)) {
+            let mean = sum(x) / d as f32;
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = x - mean;
+            }
+            let rstd = 1.0 / (simd::dot(y, y) / d as f32 + EPS as f32).sqrt();
+            for ((y, &g), &b) in y.iter_mut().zip(gain).zip(bias) {
+                *y = (*y * rstd).mul_add(g, b);
+            }
+            (s[0], s[1]) = (mean, rstd);
+        }
+    }
+    fn backward(dx: &mut [f32], dgb: &mut [f32], x: &[f32], gain: &[f32], stats: &[f32], dy: &[f32]) {
+        let d = gain.len();
+        let (dgain, dbias) = dgb.split_at_mut(d);
+        for (((dx, x), s), dy) in
+            dx.chunks_exact_mut(d).zip(x.chunks_exact(d)).zip(stats.chunks_exact(2)).zip(dy.chunks_exact(d))
+        {
+            let (mean, rstd) = (s[0], s[1]);
+            for (o, &x) in dx.iter_mut().zip(x) {
+                *o = (x - mean) * rstd;
+            }
+            for (((dg, db), &xh), &dy) in dgain.iter_mut().zip(dbias.iter_mut()).zip(&*dx).zip(dy) {
+                *dg = dy.mul_add(xh, *dg);
+                *db += dy;
+            }
+            let mean_g = simd::dot(dy, gain) / d as f32;
+            let mut part = [0.0f32; simd::LANES];
+            for ((dy, g), xh) in
+                dy.chunks(simd::LANES).zip(gain.chunks(simd::LANES)).zip(dx.chunks(simd::LANES))
+            {
+                for l in 0..dy.len() {
+                    part[l] = (dy[l] * g[l]).mul_add(xh[l], part[l]);
+                }
+            }
+            let mean_gx = part.iter().sum::<f32>() / d as f32;
+            for ((xh, &dy), &g) in dx.iter_mut().zip(dy).zip(gain) {
+                *xh = (dy * g - mean_g - *xh * mean_gx) * rstd;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn sum(x: &[f32]) -> f32 {
+    let mut part = [0.0f32; simd::LANES];
+    let chunks = x.chunks_exact(simd::LANES);
+    let tail: f32 = chunks.remainder().iter().sum();
+    for c in chunks {
+        for l in 0..simd::LANES {
+            part[l] += c[l];
+        }
+    }
+    part.iter().sum::<f32>() + tail
+}
+
+impl Op for LayerNorm {
+    const NAME: &'static str = "layer_norm";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 3)?;
+        typed(Self::NAME, "x", &ins[0], DType::F32)?;
+        shaped(Self::NAME, "gain", &ins[1], 1, ins[0].cols)?;
+        shaped(Self::NAME, "bias", &ins[2], 1, ins[0].cols)?;
+        Ok(vec![ins[0].into(), Spec::real(ins[0].rows, 2).into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 8 * outs[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (x, gain, bias, d) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.cols(0));
+        let (y, stats) = (io.out::<R>(0), io.out::<R>(1));
+        for i in 0..io.rows(0) {
+            let (mean, rstd) = moments(&x[i * d..][..d]);
+            for j in 0..d {
+                y[i * d + j] = (x[i * d + j] - mean) * rstd * gain[j] + bias[j];
+            }
+            (stats[2 * i], stats[2 * i + 1]) = (mean, rstd);
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (x, gain, bias) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2));
+        let (d, size) = (gain.len().max(1), parts::part_rows(io.rows(0)));
+        io.out::<f32>(0)
+            .par_chunks_mut(size * d)
+            .zip(io.out::<f32>(1).par_chunks_mut(size * 2))
+            .zip(x.par_chunks(size * d))
+            .for_each(|((y, s), x)| forward(y, s, x, gain, bias));
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = douts[0] else { return Ok(vec![None; 3]) };
+        let d = t.push(LayerNormGrad, &[node.ins[0], node.ins[1], node.outs[1], dy])?;
+        Ok(d.into_iter().map(Some).collect())
+    }
+}
+
+fn moments<R: Real>(x: &[R]) -> (R, R) {
+    let d = R::of(x.len() as f64);
+    let mean = x.iter().copied().sum::<R>() / d;
+    let var = x.iter().map(|&x| (x - mean) * (x - mean)).sum::<R>() / d;
+    (mean, R::ONE / (var + R::of(EPS)).sqrt())
+}
+
+impl Op for LayerNormGrad {
+    const NAME: &'static str = "layer_norm_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        ensure!(Self::NAME, ins[0] == ins[3], "x is {}, dy is {}", ins[0], ins[3]);
+        Ok(vec![ins[0].into(), ins[1].into(), ins[1].into()])
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        2 * (parts::PARTS + 1) * ins[0].cols
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 14 * outs[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (x, gain, dy, d) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(3), io.cols(0));
+        let (dx, dgain, dbias) = (io.out::<R>(0), io.out::<R>(1), io.out::<R>(2));
+        dgain.fill(R::ZERO);
+        dbias.fill(R::ZERO);
+        for i in 0..io.rows(0) {
+            let (x, dy) = (&x[i * d..][..d], &dy[i * d..][..d]);
+            let (mean, rstd) = moments(x);
+            let xh = |j: usize| (x[j] - mean) * rstd;
+            let width = R::of(d as f64);
+            let mean_g = (0..d).map(|j| dy[j] * gain[j]).sum::<R>() / width;
+            let mean_gx = (0..d).map(|j| dy[j] * gain[j] * xh(j)).sum::<R>() / width;
+            for j in 0..d {
+                dx[i * d + j] = (dy[j] * gain[j] - mean_g - xh(j) * mean_gx) * rstd;
+                dgain[j] += dy[j] * xh(j);
+                dbias[j] += dy[j];
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (x, gain, stats, dy) =
+            (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
+        let (d, n) = (gain.len().max(1), io.rows(0));
+        let size = parts::part_rows(n);
+        let (sum, partials) = io.scratch::<f32>().split_at_mut(2 * d);
+        let partials = &mut partials[..2 * d * n.div_ceil(size)];
+        partials.fill(0.0);
+        io.out::<f32>(0)
+            .par_chunks_mut(size * d)
+            .zip(partials.par_chunks_exact_mut(2 * d))
+            .enumerate()
+            .for_each(|(i, (dx, dgb))| {
+                let rows = i * size..i * size + dx.len() / d;
+                let at = rows.start * d..rows.end * d;
+                backward(dx, dgb, &x[at.clone()], gain, &stats[2 * rows.start..2 * rows.end], &dy[at]);
+            });
+        sum.fill(0.0);
+        parts::add_column_sums(sum, partials);
+        io.out::<f32>(1).copy_from_slice(&sum[..d]);
+        io.out::<f32>(2).copy_from_slice(&sum[d..]);
+    }
+}
+
+/// `[n, d]`; a row of one number normalises to nothing, and has no gradient.
+pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 4], &[3, 10], &[65, 100]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let (x, gain, bias) = (c.real(dims[0], dims[1]), c.real(1, dims[1]), c.real(1, dims[1]));
+    let y = c.tape.layer_norm(x, gain, bias)?;
+    Ok(Built::new(&[y], &[x, gain, bias]))
+}

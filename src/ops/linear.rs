@@ -1,0 +1,298 @@
+//! `y = act(x W^T + b + r)`
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `x` | `[n, k]` f32 | |
+//! | `W` | `[m, k]` f32 | weights, as PyTorch's `Linear` |
+//! | `b` | `[1, m]` f32, optional | bias |
+//! | `r` | `[n, m]` f32, optional | residual: a second product adds up without a copy |
+//! | y | `[n, m]` f32 | |
+//!
+//! Backward: `dz = dy act'(y)`, `dx = dz W`, `dW = dz^T x`, `db = sum_n dz`, `dr = dz`. Deterministic.
+use super::*;
+use crate::runtime::{
+    matmul::{Mat, MatMut, matmul},
+    parts, simd,
+    simd::vectorised,
+};
+use rayon::prelude::*;
+
+/// What follows the product. Its derivative is a function of its value, so the backward needs no more than `y`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// Nothing.
+    Identity,
+    /// max(z, 0)
+    Relu,
+    /// z, or `slope` z where z is negative; the slope is positive.
+    LeakyRelu(f32),
+    /// Hyperbolic tangent.
+    Tanh,
+    /// 1 / (1 + e^-z)
+    Sigmoid,
+}
+
+impl Activation {
+    fn of<R: Real>(self, z: R) -> R {
+        match self {
+            Activation::Identity => z,
+            Activation::Relu => z.max(R::ZERO),
+            Activation::LeakyRelu(s) => z.max(R::of(f64::from(s)) * z),
+            Activation::Tanh => z.tanh(),
+            Activation::Sigmoid => z.sigmoid(),
+        }
+    }
+    fn slope<R: Real>(self, y: R) -> R {
+        match self {
+            Activation::Identity => R::ONE,
+            Activation::Relu => R::of(f64::from(u8::from(y > R::ZERO))),
+            Activation::LeakyRelu(s) => R::of(if y > R::ZERO { 1.0 } else { f64::from(s) }),
+            Activation::Tanh => R::ONE - y * y,
+            Activation::Sigmoid => y * (R::ONE - y),
+        }
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Linear {
+    act: Activation,
+    bias: bool,
+    residual: bool,
+}
+/// `dz = dy act'(y)`
+#[derive(Debug)]
+pub struct ActivationGrad(Activation);
+/// `dx = dz W`
+#[derive(Debug)]
+pub struct LinearInputGrad;
+/// `dW = dz^T x` and `db = sum_n dz`
+#[derive(Debug)]
+pub struct LinearWeightGrad;
+
+impl Tape {
+    /// Appends [`Linear`]: `x`, `w`, then bias and residual where there are any.
+    ///
+    /// # Errors
+    /// `Shape` when the widths do not fit.
+    pub fn linear(
+        &mut self,
+        x: Var,
+        w: Var,
+        bias: Option<Var>,
+        residual: Option<Var>,
+        act: Activation,
+    ) -> Result<Var> {
+        let ins: Vec<Var> = [Some(x), Some(w), bias, residual].into_iter().flatten().collect();
+        self.push1(Linear { act, bias: bias.is_some(), residual: residual.is_some() }, &ins)
+    }
+}
+
+vectorised! {
+    fn add_bias(row: &mut [f32], bias: &[f32], relu: bool) {
+        simd::add_assign(row, bias);
+        if relu {
+            for z in row.iter_mut() {
+                *z = z.max(0.0);
+            }
+        }
+    }
+    fn relu(row: &mut [f32]) {
+        for z in row.iter_mut() {
+            *z = z.max(0.0);
+        }
+    }
+    fn relu_grad(dz: &mut [f32], y: &[f32], dy: &[f32]) {
+        for ((dz, &y), &dy) in dz.iter_mut().zip(y).zip(dy) {
+            *dz = if y > 0.0 { dy } else { 0.0 };
+        }
+    }
+}
+
+impl Op for Linear {
+    const NAME: &'static str = "linear";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        let (x, w) = (&ins[0], &ins[1]);
+        typed(Self::NAME, "x", x, DType::F32)?;
+        shaped(Self::NAME, "w", w, w.rows.cap, x.cols)?;
+        let out = Spec::real(x.rows, w.rows.cap);
+        if self.bias {
+            shaped(Self::NAME, "bias", &ins[2], 1, out.cols)?;
+        }
+        if self.residual {
+            let r = &ins[ins.len() - 1];
+            ensure!(Self::NAME, *r == out, "residual is {r}, want {out}");
+        }
+        Ok(vec![out.into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * outs[0].len() * ins[0].cols)
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (x, w, k) = (io.input::<R>(0), io.input::<R>(1), io.cols(0));
+        let m = io.out_cols(0);
+        let bias = self.bias.then(|| io.input::<R>(2));
+        let residual = self.residual.then(|| io.input::<R>(io.inputs() - 1));
+        for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
+            let (i, j) = (at / m, at % m);
+            let product: R = (0..k).map(|l| x[i * k + l] * w[j * k + l]).sum();
+            let z = product + bias.map_or(R::ZERO, |b| b[j]) + residual.map_or(R::ZERO, |r| r[at]);
+            *y = self.act.of(z);
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (n, k, m) = (io.rows(0), io.cols(0), io.out_cols(0));
+        let y = io.out::<f32>(0);
+        if self.residual {
+            y.copy_from_slice(io.input::<f32>(io.inputs() - 1));
+        }
+        let (x, w) = (Mat::new(io.input(0), n, k), Mat::new(io.input(1), m, k));
+        matmul(MatMut::new(y, n, m), x, w.t(), self.residual);
+        let bias = self.bias.then(|| io.input::<f32>(2));
+        if m == 0 || (bias.is_none() && self.act == Activation::Identity) {
+            return;
+        }
+        y.par_chunks_exact_mut(m).with_min_len(256).for_each(|row| {
+            match bias {
+                Some(b) => add_bias(row, b, self.act == Activation::Relu),
+                None if self.act == Activation::Relu => relu(row),
+                None => {}
+            }
+            if !matches!(self.act, Activation::Identity | Activation::Relu) {
+                row.iter_mut().for_each(|z| *z = self.act.of(*z));
+            }
+        });
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let (x, w) = (node.ins[0], node.ins[1]);
+        let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
+        let dz = match self.act {
+            Activation::Identity => dy,
+            act => t.push1(ActivationGrad(act), &[node.outs[0], dy])?,
+        };
+        let dx = t.push1(LinearInputGrad, &[dz, w])?;
+        let dw = t.push(LinearWeightGrad, &[dz, x])?;
+        let mut dins = vec![Some(dx), Some(dw[0])];
+        dins.extend(self.bias.then_some(Some(dw[1])));
+        dins.extend(self.residual.then_some(Some(dz)));
+        Ok(dins)
+    }
+}
+
+impl Op for ActivationGrad {
+    const NAME: &'static str = "activation_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        ensure!(Self::NAME, ins[0] == ins[1], "y is {}, dy is {}", ins[0], ins[1]);
+        Ok(vec![ins[0].into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * outs[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (y, dy) = (io.input::<R>(0), io.input::<R>(1));
+        for (i, dz) in io.out::<R>(0).iter_mut().enumerate() {
+            *dz = dy[i] * self.0.slope(y[i]);
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        if self.0 != Activation::Relu {
+            return self.define::<f32>(io);
+        }
+        const BLOCK: usize = 16 * 1024;
+        let (y, dy) = (io.input::<f32>(0), io.input::<f32>(1));
+        io.out::<f32>(0)
+            .par_chunks_mut(BLOCK)
+            .zip(y.par_chunks(BLOCK).zip(dy.par_chunks(BLOCK)))
+            .for_each(|(dz, (y, dy))| relu_grad(dz, y, dy));
+    }
+}
+
+impl Op for LinearInputGrad {
+    const NAME: &'static str = "linear_input_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        ensure!(Self::NAME, ins[0].cols == ins[1].rows.cap, "dz is {}, w is {}", ins[0], ins[1]);
+        Ok(vec![Spec::real(ins[0].rows, ins[1].cols).into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * outs[0].len() * ins[0].cols)
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (dz, w, m, k) = (io.input::<R>(0), io.input::<R>(1), io.cols(0), io.cols(1));
+        for (at, dx) in io.out::<R>(0).iter_mut().enumerate() {
+            let (i, l) = (at / k, at % k);
+            *dx = (0..m).map(|j| dz[i * m + j] * w[j * k + l]).sum();
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (n, m, k) = (io.rows(0), io.cols(0), io.cols(1));
+        let (dz, w) = (Mat::new(io.input(0), n, m), Mat::new(io.input(1), m, k));
+        matmul(MatMut::new(io.out(0), n, k), dz, w, false);
+    }
+}
+
+impl Op for LinearWeightGrad {
+    const NAME: &'static str = "linear_weight_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        ensure!(Self::NAME, ins[0].rows == ins[1].rows, "dz is {}, x is {}", ins[0], ins[1]);
+        let (m, k) = (ins[0].cols, ins[1].cols);
+        Ok(vec![Spec::real(Rows::fixed(m), k).into(), Spec::real(Rows::fixed(1), m).into()])
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        parts::PARTS * ins[0].cols
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * ins[0].len() * ins[1].cols)
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (dz, x, n, m, k) = (io.input::<R>(0), io.input::<R>(1), io.rows(0), io.cols(0), io.cols(1));
+        for (at, dw) in io.out::<R>(0).iter_mut().enumerate() {
+            let (j, l) = (at / k, at % k);
+            *dw = (0..n).map(|i| dz[i * m + j] * x[i * k + l]).sum();
+        }
+        for (j, db) in io.out::<R>(1).iter_mut().enumerate() {
+            *db = (0..n).map(|i| dz[i * m + j]).sum();
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (n, m, k) = (io.rows(0), io.cols(0), io.cols(1));
+        let dz = io.input::<f32>(0);
+        matmul(MatMut::new(io.out(0), m, k), Mat::new(dz, n, m).t(), Mat::new(io.input(1), n, k), false);
+        parts::column_sums(io.out(1), dz, io.scratch());
+    }
+}
+
+/// `[n, k, m, activation, bias and residual]`, ten of twelve rows live in the last: one element, no row, ragged and
+/// full tiles.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 0, 1],
+    &[0, 5, 3, 0, 1],
+    &[9, 5, 3, 2, 0],
+    &[33, 100, 50, 1, 1],
+    &[5, 7, 4, 3, 1],
+    &[6, 3, 8, 4, 0],
+    &[300, 172, 100, 1, 1],
+];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let (n, k, m) = (dims[0], dims[1], dims[2]);
+    let act = [
+        Activation::Identity,
+        Activation::Relu,
+        Activation::LeakyRelu(0.2),
+        Activation::Tanh,
+        Activation::Sigmoid,
+    ][dims[3]];
+    let count = c.count(n);
+    let x = c.live_real(n + 2, count, k);
+    let w = c.real(m, k);
+    if dims[4] == 0 {
+        let y = c.tape.linear(x, w, None, None, act)?;
+        return Ok(Built::new(&[y], &[x, w]));
+    }
+    let (b, r) = (c.real(1, m), c.live_real(n + 2, count, m));
+    let y = c.tape.linear(x, w, Some(b), Some(r), act)?;
+    Ok(Built::new(&[y], &[x, w, b, r]))
+}

@@ -1,0 +1,246 @@
+//! `logit[i, j] = w . relu(W_src z_u + W_dst z_x + b) + b_out`, u the source of event i, x its j-th candidate
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `z` | `[(2 + m) b, d]` f32 | embeddings of the roots, event by event: source, destination, negatives |
+//! | `W_src`, `W_dst`, `b` | `[c, d]`, `[c, d]`, `[1, c]` f32 | |
+//! | `w`, `b_out` | `[1, c]`, `[1, 1]` f32 | |
+//! | logits | `[b, 1 + m]` f32 | column 0: the event itself |
+//! | hidden | `[b, (1 + m) c]` f32 | after relu, for the backward |
+//!
+//! `W_src z_u` is computed once for all candidates of an event. Backward: `dhid = dlogit w [hidden > 0]`,
+//! `dz_u = sum_j dhid_j W_src`, `dz_x = dhid W_dst`, weights likewise. Deterministic.
+//! Source: the merge layer of TGN (Rossi et al. 2020) as PyTorch Geometric splits it.
+use super::*;
+use crate::runtime::{
+    matmul::{Mat, MatMut, matmul},
+    parts,
+    simd::{self, vectorised},
+};
+use rayon::prelude::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct LinkDecoder {
+    events: Rows,
+}
+/// Gradients of all inputs.
+#[derive(Debug)]
+pub struct LinkDecoderGrad;
+
+impl Tape {
+    /// Appends [`LinkDecoder`]; returns the logits. `weights` are `W_src, W_dst, b, w, b_out`.
+    ///
+    /// # Errors
+    /// `Shape` when the rows of `z` are not `2 + negatives` an event, or widths do not fit.
+    pub fn link_decoder(&mut self, z: Var, events: Rows, weights: [Var; 5]) -> Result<Var> {
+        let [w_src, w_dst, b, w, b_out] = weights;
+        Ok(self.push(LinkDecoder { events }, &[z, w_src, w_dst, b, w, b_out])?[0])
+    }
+}
+
+vectorised! {
+    /// `hidden = relu(hidden + from_u + b)` for the candidates of one event, and their logits.
+    fn finish(hidden: &mut [f32], logits: &mut [f32], from_u: &[f32], b: &[f32], w: &[f32], b_out: f32) {
+        for (hidden, logit) in hidden.chunks_exact_mut(b.len()).zip(logits) {
+            for ((h, &u), &b) in hidden.iter_mut().zip(from_u).zip(b) {
+                *h = (*h + u + b).max(0.0);
+            }
+            *logit = simd::dot(hidden, w) + b_out;
+        }
+    }
+    /// For one event: `dhidden`, its sum over the candidates, and the gradients of `b` and `w`.
+    fn hidden_grad(
+        dhidden: &mut [f32], du: &mut [f32], db: &mut [f32], dw: &mut [f32], hidden: &[f32], dlogits: &[f32], w: &[f32],
+    ) {
+        let c = w.len();
+        du.fill(0.0);
+        for ((dh, h), &dl) in dhidden.chunks_exact_mut(c).zip(hidden.chunks_exact(c)).zip(dlogits) {
+            for ((dh, &h), &w) in dh.iter_mut().zip(h).zip(w) {
+                *dh = if h > 0.0 { dl * w } else { 0.0 };
+            }
+            simd::add_assign(du, dh);
+            simd::axpy(dw, dl, h);
+        }
+        simd::add_assign(db, du);
+    }
+}
+
+/// Sizes: events, candidates an event, width of the embeddings, width of the hidden layer.
+fn sizes(io: &Io<'_>, z: usize, w_src: usize, hidden: usize) -> (usize, usize, usize, usize) {
+    let (d, c) = (io.cols(w_src), io.rows(w_src));
+    let x = hidden / c.max(1);
+    (io.rows(z) / (1 + x), x, d, c)
+}
+
+impl Op for LinkDecoder {
+    const NAME: &'static str = "link_decoder";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 6)?;
+        let (z, c) = (&ins[0], ins[1].rows.cap);
+        typed(Self::NAME, "z", z, DType::F32)?;
+        let roots = if self.events.cap == 0 { 3 } else { z.rows.cap / self.events.cap };
+        ensure!(Self::NAME, roots >= 3 && z.rows == self.events.times(roots), "z is {z} for {} events", self.events.cap);
+        shaped(Self::NAME, "w_src", &ins[1], c, z.cols)?;
+        shaped(Self::NAME, "w_dst", &ins[2], c, z.cols)?;
+        shaped(Self::NAME, "b", &ins[3], 1, c)?;
+        shaped(Self::NAME, "w", &ins[4], 1, c)?;
+        shaped(Self::NAME, "b_out", &ins[5], 1, 1)?;
+        let x = roots - 1;
+        Ok(vec![Spec::real(self.events, x).into(), Spec::real(self.events, x * c).into()])
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        self.events.cap * ins[1].rows.cap
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * ins[0].rows.cap * ins[1].len() + 2 * outs[1].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (z, w_src, w_dst) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2));
+        let (b, w, b_out) = (io.input::<R>(3), io.input::<R>(4), io.input::<R>(5)[0]);
+        let (n, x, d, c) = sizes(io, 0, 1, io.out_cols(1));
+        let (logits, hidden) = (io.out::<R>(0), io.out::<R>(1));
+        for i in 0..n {
+            let u = &z[i * (1 + x) * d..][..d];
+            for j in 0..x {
+                let v = &z[(i * (1 + x) + 1 + j) * d..][..d];
+                let h = &mut hidden[(i * x + j) * c..][..c];
+                for (l, h) in h.iter_mut().enumerate() {
+                    let sum: R = (0..d).map(|k| w_src[l * d + k] * u[k] + w_dst[l * d + k] * v[k]).sum();
+                    *h = (sum + b[l]).max(R::ZERO);
+                }
+                logits[i * x + j] = h.iter().zip(w).map(|(&h, &w)| h * w).sum::<R>() + b_out;
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (z, w_src, w_dst) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2));
+        let (b, w, b_out) = (io.input::<f32>(3), io.input::<f32>(4), io.input::<f32>(5)[0]);
+        let (n, x, d, c) = sizes(io, 0, 1, io.out_cols(1));
+        let (logits, hidden) = (io.out::<f32>(0), io.out::<f32>(1));
+        if n == 0 || c == 0 {
+            return logits.fill(b_out);
+        }
+        let stride = (1 + x) * d;
+        let from_u = &mut io.scratch::<f32>()[..n * c];
+        matmul(MatMut::new(from_u, n, c), Mat::strided(z, n, d, stride), Mat::new(w_src, c, d).t(), false);
+        for j in 0..x {
+            let v = Mat::strided(&z[(1 + j) * d..], n, d, stride);
+            matmul(MatMut::strided(&mut hidden[j * c..], n, c, x * c), v, Mat::new(w_dst, c, d).t(), false);
+        }
+        hidden
+            .par_chunks_exact_mut(x * c)
+            .zip(logits.par_chunks_exact_mut(x))
+            .zip(from_u.par_chunks_exact(c))
+            .with_min_len(64)
+            .for_each(|((h, l), u)| finish(h, l, u, b, w, b_out));
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dlogits) = douts[0] else { return Ok(vec![None; 6]) };
+        let i = &node.ins;
+        let d = t.push(LinkDecoderGrad, &[i[0], i[1], i[2], i[4], node.outs[1], dlogits])?;
+        Ok(d.into_iter().map(Some).collect())
+    }
+}
+
+impl Op for LinkDecoderGrad {
+    const NAME: &'static str = "link_decoder_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        let one = Spec::real(Rows::fixed(1), 1);
+        Ok([ins[0], ins[1], ins[2], ins[3], ins[3], one].map(Out::from).to_vec())
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        // dhidden, its sum over candidates, {db | dw} and their partials.
+        ins[4].len() + ins[4].rows.cap * ins[3].cols + 2 * (parts::PARTS + 1) * ins[3].cols
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 4 * ins[0].rows.cap * ins[1].len() + 4 * ins[4].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (z, w_src, w_dst, w) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.input::<R>(3));
+        let (hidden, dlogits) = (io.input::<R>(4), io.input::<R>(5));
+        let (n, x, d, c) = sizes(io, 0, 1, io.cols(4));
+        let [dz, dw_src, dw_dst, db, dw, db_out] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<R>(k));
+        [&mut *dz, dw_src, dw_dst, db, dw, db_out].into_iter().for_each(|g| g.fill(R::ZERO));
+        for i in 0..n {
+            let u = i * (1 + x) * d;
+            for j in 0..x {
+                let (v, dl) = (u + (1 + j) * d, dlogits[i * x + j]);
+                db_out[0] += dl;
+                for l in 0..c {
+                    let h = hidden[(i * x + j) * c + l];
+                    dw[l] += dl * h;
+                    if h > R::ZERO {
+                        let dh = dl * w[l];
+                        db[l] += dh;
+                        for k in 0..d {
+                            dw_src[l * d + k] += dh * z[u + k];
+                            dw_dst[l * d + k] += dh * z[v + k];
+                            dz[u + k] += dh * w_src[l * d + k];
+                            dz[v + k] += dh * w_dst[l * d + k];
+                        }
+                    }
+                }
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (z, w_src, w_dst, w) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
+        let (hidden, dlogits) = (io.input::<f32>(4), io.input::<f32>(5));
+        let (n, x, d, c) = sizes(io, 0, 1, io.cols(4));
+        let [dz, dw_src, dw_dst, db, dw, db_out] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<f32>(k));
+        db_out[0] = dlogits.iter().sum();
+        if n == 0 || c == 0 {
+            [dz, dw_src, dw_dst, db, dw].into_iter().for_each(|g| g.fill(0.0));
+            return;
+        }
+        let (dhidden, rest) = io.scratch::<f32>().split_at_mut(n * x * c);
+        let (du, rest) = rest.split_at_mut(n * c);
+        let (sum, partials) = rest.split_at_mut(2 * c);
+        let size = parts::part_rows(n);
+        let partials = &mut partials[..n.div_ceil(size) * 2 * c];
+        partials.fill(0.0);
+        dhidden
+            .par_chunks_mut(size * x * c)
+            .zip(du.par_chunks_mut(size * c))
+            .zip(partials.par_chunks_exact_mut(2 * c))
+            .zip(hidden.par_chunks(size * x * c).zip(dlogits.par_chunks(size * x)))
+            .for_each(|(((dh, du), partial), (h, dl))| {
+                let (db, dw) = partial.split_at_mut(c);
+                let candidates = dh.chunks_exact_mut(x * c).zip(h.chunks_exact(x * c)).zip(dl.chunks_exact(x));
+                for (((dh, h), dl), du) in candidates.zip(du.chunks_exact_mut(c)) {
+                    hidden_grad(dh, du, db, dw, h, dl, w);
+                }
+            });
+        sum.fill(0.0);
+        parts::add_column_sums(sum, partials);
+        db.copy_from_slice(&sum[..c]);
+        dw.copy_from_slice(&sum[c..]);
+
+        let stride = (1 + x) * d;
+        let du = Mat::new(du, n, c);
+        matmul(MatMut::strided(dz, n, d, stride), du, Mat::new(w_src, c, d), false);
+        matmul(MatMut::new(dw_src, c, d), du.t(), Mat::strided(z, n, d, stride), false);
+        for j in 0..x {
+            let dh = Mat::strided(&dhidden[j * c..], n, c, x * c);
+            let at = (1 + j) * d;
+            matmul(MatMut::strided(&mut dz[at..], n, d, stride), dh, Mat::new(w_dst, c, d), false);
+            matmul(MatMut::new(dw_dst, c, d), dh.t(), Mat::strided(&z[at..], n, d, stride), j > 0);
+        }
+    }
+}
+
+/// `[b, negatives, d, c]`
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1, 1], &[0, 1, 3, 4], &[5, 1, 3, 4], &[9, 4, 6, 5], &[70, 1, 100, 100]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [n, m, d, width] = *dims else { return Err(Error::shape("link_decoder", "four sizes")) };
+    let count = c.count(n);
+    let events = Rows::live(n + 1, count);
+    let values: Vec<f32> = (0..(n + 1) * (2 + m) * d).map(|_| c.uniform()).collect();
+    let z = c.values(Spec::real(events.times(2 + m), d), &values);
+    let weights = [c.real(width, d), c.real(width, d), c.real(1, width), c.real(1, width), c.real(1, 1)];
+    let logits = c.tape.link_decoder(z, events, weights)?;
+    Ok(Built::new(&[logits], &[&[z], &weights[..]].concat()))
+}

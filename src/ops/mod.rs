@@ -1,0 +1,195 @@
+//! The operations, one file each, and what an operation is.
+//!
+//! **Adding an op is one file and one word**: `src/ops/<op>.rs` with a type that implements [`Op`], its test cases,
+//! a method on [`Tape`] that appends it, and its name in the `ops!` list below. Checks, gradient checks and benches
+//! are loops over [`cases`]; nothing else in the crate lists the ops. (`kernels/<op>.cu` will stand beside it; the
+//! launch is one more method of [`Op`].)
+//!
+//! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
+mod case;
+mod tape;
+
+use crate::{
+    error::{Error, Result, ensure},
+    runtime::*,
+};
+pub use case::{Built, Case, CaseBuilder};
+pub use tape::{Home, Node, Tape};
+
+/// What an op is made of: decides which of two lanes it competes for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Sampling, gathers, aggregation: bound by memory.
+    Graph,
+    /// Dense arithmetic.
+    Nn,
+    /// Moves rows without computing.
+    Copy,
+    /// Travels between ranks.
+    Comm,
+}
+
+/// Compulsory traffic and arithmetic of one run at full row counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Bytes that must be read or written at least once, at f32.
+    pub bytes: usize,
+    /// Floating-point operations; a multiply-add is two.
+    pub flops: usize,
+}
+
+impl Cost {
+    /// Every operand moved once, and `flops` operations.
+    pub fn streaming(ins: &[Spec], outs: &[Spec], flops: usize) -> Self {
+        Cost { bytes: ins.iter().chain(outs).map(|s| s.bytes(Precision::F32)).sum(), flops }
+    }
+}
+
+/// Shape of one output, as [`Op::infer`] gives it.
+#[derive(Clone, Copy, Debug)]
+pub struct Out {
+    /// Shape and type; its live count may be one of an input's.
+    pub spec: Spec,
+    /// The output of the same op that will hold this one's live count.
+    pub counted_by: Option<usize>,
+}
+
+impl Out {
+    /// An output whose live rows the same op writes to its output `count`.
+    pub fn counted_by(spec: Spec, count: usize) -> Self {
+        Out { spec, counted_by: Some(count) }
+    }
+}
+impl From<Spec> for Out {
+    fn from(spec: Spec) -> Self {
+        Out { spec, counted_by: None }
+    }
+}
+
+/// What the author of an op writes.
+pub trait Op: std::fmt::Debug + Send + Sync + 'static {
+    /// File, kernel, profiler range, bench id, and the name in error texts.
+    const NAME: &'static str;
+    /// What it competes for.
+    const KIND: Kind;
+    /// Shapes of the outputs. The only place that checks the inputs' shapes and types.
+    ///
+    /// # Errors
+    /// `Shape`, with what was found and what was wanted.
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>>;
+    /// Which inputs are state that is changed in place.
+    fn writes(&self, _inputs: usize) -> Vec<usize> {
+        Vec::new()
+    }
+    /// Real numbers of scratch it needs; an op never allocates.
+    fn scratch(&self, _ins: &[Spec]) -> usize {
+        0
+    }
+    /// Compulsory bytes and operations.
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 0)
+    }
+    /// The definition, as plain as it can be said. In f64 it is what every test trusts.
+    fn define<R: Real>(&self, io: &Io<'_>);
+    /// The fast host path; the definition in f32 until someone needs better.
+    fn cpu(&self, io: &Io<'_>) {
+        self.define::<f32>(io);
+    }
+    /// Appends the backward of `node` and returns the gradient of each input, `None` where there is none;
+    /// `douts` are the gradients of its outputs, at least one of which is there.
+    ///
+    /// # Errors
+    /// `Shape` where the op has no derivative, which is the default.
+    fn vjp(&self, _t: &mut Tape, _node: &Node, _douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Err(Error::shape(Self::NAME, "has no derivative"))
+    }
+}
+
+/// Who runs an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// The definitions, in the store's precision: the oracle (f64) and the plain host path (f32).
+    Definition,
+    /// The fast host path, f32.
+    Cpu,
+}
+
+/// What a tape holds. Implemented once, for every [`Op`].
+#[allow(missing_docs)] // every method is documented at `Op`
+pub trait DynOp: std::fmt::Debug + Send + Sync {
+    fn name(&self) -> &'static str;
+    fn kind(&self) -> Kind;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>>;
+    fn writes(&self, inputs: usize) -> Vec<usize>;
+    fn scratch(&self, ins: &[Spec]) -> usize;
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost;
+    fn run(&self, backend: Backend, precision: Precision, io: &Io<'_>);
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
+}
+
+impl<T: Op> DynOp for T {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+    fn kind(&self) -> Kind {
+        T::KIND
+    }
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        Op::infer(self, ins)
+    }
+    fn writes(&self, inputs: usize) -> Vec<usize> {
+        Op::writes(self, inputs)
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        Op::scratch(self, ins)
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Op::cost(self, ins, outs)
+    }
+    fn run(&self, backend: Backend, precision: Precision, io: &Io<'_>) {
+        match (backend, precision) {
+            (_, Precision::F64) => self.define::<f64>(io),
+            (Backend::Definition, Precision::F32) => self.define::<f32>(io),
+            (Backend::Cpu, Precision::F32) => self.cpu(io),
+        }
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Op::vjp(self, t, node, douts)
+    }
+}
+
+macro_rules! ops {
+    ($($op:ident),* $(,)?) => {
+        $(pub mod $op;)*
+        /// The cases of every op; an op without cases does not compile.
+        pub fn cases() -> Vec<Case> {
+            let mut all = Vec::new();
+            $(all.extend($op::CASES.iter().map(|&dims| Case { op: stringify!($op), dims, build: $op::build }));)*
+            all
+        }
+    };
+}
+ops! {
+    adam, add, bce_loss, distinct, draw_negatives, dropout, expand_targets, gather_rows, gru_memory, head_linear,
+    layer_norm, linear, link_decoder, next_batch, prefix_rows, roots, sample_neighbors, scatter_add_rows,
+    temporal_attention, time_encode, write_memory, write_rows,
+}
+
+/// Refuses a wrong number of inputs.
+fn arity(op: &'static str, ins: &[Spec], want: usize) -> Result<()> {
+    ensure!(op, ins.len() == want, "{} inputs, want {want}", ins.len());
+    Ok(())
+}
+
+/// Refuses a type that is not `want`.
+fn typed(op: &'static str, what: &str, spec: &Spec, want: DType) -> Result<()> {
+    ensure!(op, spec.dtype == want, "{what} is {spec}, want {want:?}");
+    Ok(())
+}
+
+/// Refuses a shape that is not `[rows, cols]`, fixed.
+fn shaped(op: &'static str, what: &str, spec: &Spec, rows: usize, cols: usize) -> Result<()> {
+    let want = Spec { dtype: spec.dtype, rows: Rows::fixed(rows), cols };
+    ensure!(op, *spec == want, "{what} is {spec}, want {want}");
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! The next `b` events of a range, in order; the cursor lives on the device.
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `src`, `dst` | `[e]` u32 | endpoints of every event of the stream |
+//! | `time` | `[e]` i64 | ticks |
+//! | `range` | `[1, 2]` u32 | first event of the pass, and one past its last |
+//! | `clock` | `[1, 2]` u32, state | epoch, and batches done in this pass: counted up |
+//! | count | `[1, 1]` u32 | live events: `b`, fewer in the last batch, 0 past the end |
+//! | src, dst, event | `[<= b]` u32 | endpoints and ids |
+//! | time | `[<= b]` i64 | |
+//! | now | `[1, 2]` u32 | epoch and batch of this step: the clock of its random draws |
+use super::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct NextBatch {
+    cap: usize,
+}
+
+/// A batch of events.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    /// Source nodes.
+    pub src: Var,
+    /// Destination nodes.
+    pub dst: Var,
+    /// Event ids, consecutive.
+    pub event: Var,
+    /// Times in ticks.
+    pub time: Var,
+    /// Epoch and batch.
+    pub now: Var,
+    /// Live events.
+    pub rows: Rows,
+}
+
+impl Tape {
+    /// Appends [`NextBatch`]: at most `cap` events; `stream` is `[src, dst, time]`.
+    ///
+    /// # Errors
+    /// `Shape` when types do not fit or the clock is not writable.
+    pub fn next_batch(&mut self, stream: [Var; 3], range: Var, clock: Var, cap: usize) -> Result<Batch> {
+        let [src, dst, time] = stream;
+        let o = self.push(NextBatch { cap }, &[src, dst, time, range, clock])?;
+        Ok(Batch { src: o[1], dst: o[2], event: o[3], time: o[4], now: o[5], rows: Rows::live(cap, o[0]) })
+    }
+}
+
+impl Op for NextBatch {
+    const NAME: &'static str = "next_batch";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 5)?;
+        typed(Self::NAME, "src", &ins[0], DType::U32)?;
+        typed(Self::NAME, "time", &ins[2], DType::I64)?;
+        ensure!(Self::NAME, ins[0] == ins[1] && ins[0].rows == ins[2].rows, "src, dst and time differ in rows");
+        shaped(Self::NAME, "range", &ins[3], 1, 2)?;
+        shaped(Self::NAME, "clock", &ins[4], 1, 2)?;
+        let rows = Rows::fixed(self.cap);
+        let ids = Out::counted_by(Spec::ids(rows, 1), 0);
+        let now = Spec::ids(Rows::fixed(1), 2);
+        Ok(vec![Spec::count().into(), ids, ids, ids, Out::counted_by(Spec::times(rows), 0), now.into()])
+    }
+    fn writes(&self, _: usize) -> Vec<usize> {
+        vec![4]
+    }
+    fn cost(&self, _: &[Spec], _: &[Spec]) -> Cost {
+        Cost { bytes: 36 * self.cap, flops: 0 }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (range, clock) = (io.input::<u32>(3), io.state::<u32>(4));
+        let first = range[0] as usize + clock[1] as usize * self.cap;
+        let n = self.cap.min((range[1] as usize).saturating_sub(first));
+        io.out::<u32>(0)[0] = n as u32;
+        io.out::<u32>(5).copy_from_slice(clock);
+        clock[1] += 1;
+        if n > 0 {
+            io.out::<u32>(1)[..n].copy_from_slice(&io.input(0)[first..first + n]);
+            io.out::<u32>(2)[..n].copy_from_slice(&io.input(1)[first..first + n]);
+            io.out::<i64>(4)[..n].copy_from_slice(&io.input(2)[first..first + n]);
+            io.out::<u32>(3)[..n].iter_mut().zip(first as u32..).for_each(|(e, id)| *e = id);
+        }
+    }
+}
+
+/// `[events, batch, batches done]`: a full batch, the short last one, one past the end.
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 0], &[10, 4, 1], &[10, 4, 2], &[10, 4, 5], &[3, 8, 0]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let n = dims[0];
+    let (src, dst) = (c.ids_below(n, 50), c.ids_below(n, 50));
+    let time = c.times(&(0..n as i64).map(|t| 3 * t).collect::<Vec<_>>());
+    let (range, clock) = (c.ids(&[0, n as u32], 2), c.ids(&[2, dims[2] as u32], 2));
+    let b = c.tape.next_batch([src, dst, time], range, clock, dims[1])?;
+    Ok(Built { outs: vec![b.src, b.dst, b.event, b.time, b.now], states: vec![clock], ..Built::default() })
+}

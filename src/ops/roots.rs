@@ -1,0 +1,61 @@
+//! Roots of a batch, event by event: source, destination, then the negatives, all at the event's time
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `src`, `dst` | `[<= b]` u32 | |
+//! | `time` | `[<= b]` i64 | |
+//! | `negatives` | `[<= b, m]` u32 | |
+//! | node | `[<= (2 + m) b]` u32 | root `(2 + m) i + side`: side 0 source, 1 destination, 2.. negatives |
+//! | time | `[<= (2 + m) b]` i64 | |
+//!
+//! Event by event, so that live roots are a prefix whatever the batch's length, and in order of time.
+use super::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Roots;
+
+impl Tape {
+    /// Appends [`Roots`]; returns nodes and times.
+    ///
+    /// # Errors
+    /// `Shape` when the rows differ.
+    pub fn roots(&mut self, src: Var, dst: Var, time: Var, negatives: Var) -> Result<(Var, Var)> {
+        let o = self.push(Roots, &[src, dst, time, negatives])?;
+        Ok((o[0], o[1]))
+    }
+}
+
+impl Op for Roots {
+    const NAME: &'static str = "roots";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 4)?;
+        typed(Self::NAME, "negatives", &ins[3], DType::U32)?;
+        ensure!(Self::NAME, ins.iter().all(|s| s.rows == ins[0].rows), "rows differ: {ins:?}");
+        let rows = ins[0].rows.times(2 + ins[3].cols);
+        Ok(vec![Spec::ids(rows, 1).into(), Spec::times(rows).into()])
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (src, dst, time) = (io.input::<u32>(0), io.input::<u32>(1), io.input::<i64>(2));
+        let (negatives, m) = (io.input::<u32>(3), io.cols(3));
+        let (node, at) = (io.out::<u32>(0), io.out::<i64>(1));
+        for (i, root) in node.chunks_exact_mut(2 + m).enumerate() {
+            (root[0], root[1]) = (src[i], dst[i]);
+            root[2..].copy_from_slice(&negatives[i * m..][..m]);
+            at[i * (2 + m)..][..2 + m].fill(time[i]);
+        }
+    }
+}
+
+/// `[b, m]`
+pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 1], &[5, 3]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let (n, m) = (dims[0], dims[1]);
+    let (src, dst) = (c.ids_below(n, 9), c.ids_below(n, 9));
+    let time = c.times(&(0..n as i64).collect::<Vec<_>>());
+    let values: Vec<u32> = (0..n * m).map(|i| i as u32).collect();
+    let negatives = c.values(Spec::ids(Rows::fixed(n), m), &values);
+    let (node, at) = c.tape.roots(src, dst, time, negatives)?;
+    Ok(Built::new(&[node, at], &[]))
+}

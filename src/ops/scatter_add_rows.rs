@@ -1,0 +1,90 @@
+//! `out[index[i], :] += src[i, :]`, out starting at zero: the transpose of `gather_rows`.
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `src` | `[n, d]` f32 | |
+//! | `index` | `[n]` u32 below `v`, or [`NONE`] (dropped) | row of `out`; repeats add up in ascending `i` |
+//! | `out` | `[v, d]` f32 | |
+//!
+//! Backward: `dsrc = gather_rows(dout, index)`. Deterministic: rows are segmented by `index`, never added by racing.
+//! Source: aggregation, Sven, Algorithm 2.
+use super::*;
+use crate::runtime::simd::{self, vectorised};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct ScatterAddRows {
+    rows: Rows,
+}
+
+impl Tape {
+    /// Appends [`ScatterAddRows`] with `rows` rows of output.
+    ///
+    /// # Errors
+    /// `Shape` when `index` is not u32 with the rows of `src`.
+    pub fn scatter_add_rows(&mut self, src: Var, index: Var, rows: Rows) -> Result<Var> {
+        match rows.live {
+            // The live count is an operand: the op must not run before it is known.
+            Some(l) => self.push1(ScatterAddRows { rows }, &[src, index, l.var]),
+            None => self.push1(ScatterAddRows { rows }, &[src, index]),
+        }
+    }
+}
+
+vectorised! {
+    fn add_rows(out: &mut [f32], src: &[f32], index: &[u32], d: usize) {
+        for (i, &r) in index.iter().enumerate() {
+            if let Some(row) = out.get_mut(r as usize * d..(r as usize + 1) * d) {
+                simd::add_assign(row, &src[i * d..][..d]);
+            }
+        }
+    }
+}
+
+impl Op for ScatterAddRows {
+    const NAME: &'static str = "scatter_add_rows";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        typed(Self::NAME, "src", &ins[0], DType::F32)?;
+        typed(Self::NAME, "index", &ins[1], DType::U32)?;
+        ensure!(Self::NAME, ins[0].rows == ins[1].rows, "src is {}, index is {}", ins[0], ins[1]);
+        Ok(vec![Spec::real(self.rows, ins[0].cols).into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, ins[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (d, src, out) = (io.cols(0), io.input::<R>(0), io.out::<R>(0));
+        let rows = io.out_rows(0);
+        out.fill(R::ZERO);
+        for (i, &r) in io.input::<u32>(1).iter().enumerate() {
+            if let Some(r) = io.row_of(i, r, rows) {
+                for j in 0..d {
+                    out[r * d + j] += src[i * d + j];
+                }
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        // One thread: the rows of a batch fit in a core's cache, and racing adds would not be deterministic.
+        let (index, out, rows) = (io.input::<u32>(1), io.out::<f32>(0), io.out_rows(0));
+        out.fill(0.0);
+        if let Some(i) = index.iter().position(|&r| r != NONE && r as usize >= rows) {
+            io.fault(i, f64::from(index[i]));
+        }
+        add_rows(out, io.input::<f32>(0), index, io.cols(0));
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let mut dins = vec![None; node.ins.len()];
+        dins[0] = douts[0].map(|d| t.gather_rows(d, node.ins[1])).transpose()?;
+        Ok(dins)
+    }
+}
+
+/// `[n, v, d]`
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[9, 5, 3], &[200, 7, 100], &[0, 2, 4]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let (src, index) = (c.real(dims[0], dims[2]), c.ids_below(dims[0], dims[1]));
+    let out = c.tape.scatter_add_rows(src, index, Rows::fixed(dims[1]))?;
+    Ok(Built::new(&[out], &[src]))
+}

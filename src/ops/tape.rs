@@ -1,0 +1,209 @@
+//! A tape is a program as data: a list of nodes. Recording a model appends nodes, its backward appends more to the
+//! same list, the optimiser's update and the memory's writes more still; so one training step is a straight program
+//! that can be run, priced, printed, split into lanes, and checked for hazards from its declared reads and writes.
+use super::{Cost, DynOp, Op, add::Add};
+use crate::{
+    error::{Error, Result, ensure},
+    runtime::*,
+};
+use std::{collections::HashMap, fmt, sync::Arc};
+
+/// Where a value lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// In a store, beyond the step.
+    Stored {
+        /// The buffer.
+        id: BufferId,
+        /// Whether ops may change it.
+        writable: bool,
+    },
+    /// In the arena, from the node that makes it to the last that reads it.
+    Step,
+}
+
+/// One op with its operands.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The op.
+    pub op: Arc<dyn DynOp>,
+    /// What it reads (and changes, where `writes` says so).
+    pub ins: Vec<Var>,
+    /// What it makes.
+    pub outs: Vec<Var>,
+    /// Which of `ins` it changes in place.
+    pub writes: Vec<usize>,
+}
+
+struct Value {
+    spec: Spec,
+    home: Home,
+}
+
+/// A program as data; see the [module](self).
+#[derive(Default)]
+pub struct Tape {
+    nodes: Vec<Node>,
+    values: Vec<Value>,
+    stored: HashMap<BufferId, Var>,
+}
+
+impl Tape {
+    /// An empty program.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// The buffer `id` of `store` as a value; the same value on every call.
+    pub fn stored(&mut self, store: &Store, id: BufferId) -> Var {
+        if let Some(&v) = self.stored.get(&id) {
+            return v;
+        }
+        let v = self.value(store.spec(id), Home::Stored { id, writable: store.is_writable(id) });
+        self.stored.insert(id, v);
+        v
+    }
+    fn value(&mut self, spec: Spec, home: Home) -> Var {
+        self.values.push(Value { spec, home });
+        Var(self.values.len() as u32 - 1)
+    }
+    /// Shape and type of a value.
+    pub fn spec(&self, v: Var) -> Spec {
+        self.values[v.0 as usize].spec
+    }
+    /// Where a value lives.
+    pub fn home(&self, v: Var) -> Home {
+        self.values[v.0 as usize].home
+    }
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+    /// Whether there is no value yet.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+    /// The program, in order.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+    /// Appends `op` on `ins` and returns its outputs. Shapes are checked here and nowhere else.
+    ///
+    /// # Errors
+    /// `Shape`: the op refuses the inputs, or would write a table or the same state twice.
+    pub fn push(&mut self, op: impl Op, ins: &[Var]) -> Result<Vec<Var>> {
+        let op: Arc<dyn DynOp> = Arc::new(op);
+        let specs: Vec<Spec> = ins.iter().map(|&v| self.spec(v)).collect();
+        let inferred = op.infer(&specs)?;
+        ensure!(op.name(), ins.len() <= Io::MOST_INPUTS, "{} inputs, at most {}", ins.len(), Io::MOST_INPUTS);
+        let writes = op.writes(ins.len());
+        for &w in &writes {
+            let writable = matches!(self.home(ins[w]), Home::Stored { writable: true, .. });
+            ensure!(
+                op.name(),
+                writable,
+                "input {w} is changed in place, so it must be a writable stored value"
+            );
+            let readers = ins.iter().filter(|&&v| v == ins[w]).count();
+            ensure!(op.name(), readers == 1, "input {w} is changed in place and given {readers} times");
+        }
+        let first = self.values.len();
+        let outs: Vec<Var> = inferred
+            .into_iter()
+            .map(|mut out| {
+                if let Some(k) = out.counted_by {
+                    out.spec.rows = Rows::live(out.spec.rows.cap, Var((first + k) as u32));
+                }
+                self.value(out.spec, Home::Step)
+            })
+            .collect();
+        self.nodes.push(Node { op, ins: ins.to_vec(), outs: outs.clone(), writes });
+        Ok(outs)
+    }
+    /// [`push`](Self::push) for an op with one output.
+    ///
+    /// # Errors
+    /// As `push`.
+    pub fn push1(&mut self, op: impl Op, ins: &[Var]) -> Result<Var> {
+        Ok(self.push(op, ins)?[0])
+    }
+    /// Appends the reverse pass of `y` for the gradient `dy`, and returns the gradient of each of `xs`.
+    ///
+    /// Gradients of a value that is read more than once are added in the order in which the reverse pass meets
+    /// them, so the result is deterministic.
+    ///
+    /// # Errors
+    /// `Shape`: an op on the way has no derivative, or `y` does not depend on one of `xs`.
+    pub fn backward(&mut self, y: Var, dy: Var, xs: &[Var]) -> Result<Vec<Var>> {
+        let grads = self.backward_many(&[(y, dy)])?;
+        xs.iter()
+            .map(|x| {
+                grads
+                    .get(x)
+                    .copied()
+                    .ok_or_else(|| Error::shape("backward", format_args!("value {} has no gradient", x.0)))
+            })
+            .collect()
+    }
+    /// [`backward`](Self::backward) for several outputs at once; returns every gradient there is.
+    ///
+    /// # Errors
+    /// `Shape`: an op on the way has no derivative.
+    pub fn backward_many(&mut self, seeds: &[(Var, Var)]) -> Result<HashMap<Var, Var>> {
+        let mut grads: HashMap<Var, Var> = HashMap::new();
+        for &(y, dy) in seeds {
+            self.accumulate(&mut grads, y, dy)?;
+        }
+        for at in (0..self.nodes.len()).rev() {
+            let douts: Vec<Option<Var>> = self.nodes[at].outs.iter().map(|o| grads.get(o).copied()).collect();
+            if douts.iter().all(Option::is_none) {
+                continue;
+            }
+            let node = self.nodes[at].clone();
+            let dins = node.op.vjp(self, &node, &douts)?;
+            for (&v, d) in node.ins.iter().zip(dins) {
+                if let Some(d) = d {
+                    self.accumulate(&mut grads, v, d)?;
+                }
+            }
+        }
+        Ok(grads)
+    }
+    fn accumulate(&mut self, grads: &mut HashMap<Var, Var>, v: Var, d: Var) -> Result<()> {
+        let sum = match grads.get(&v) {
+            Some(&g) => self.push1(Add, &[g, d])?,
+            None => d,
+        };
+        grads.insert(v, sum);
+        Ok(())
+    }
+    /// Compulsory bytes and operations of the whole program.
+    pub fn cost(&self) -> Cost {
+        self.nodes
+            .iter()
+            .map(|n| self.node_cost(n))
+            .fold(Cost::default(), |a, c| Cost { bytes: a.bytes + c.bytes, flops: a.flops + c.flops })
+    }
+    /// Compulsory bytes and operations of one node, at full row counts.
+    pub fn node_cost(&self, n: &Node) -> Cost {
+        n.op.cost(&self.specs(&n.ins), &self.specs(&n.outs))
+    }
+    /// Shapes of `vars`.
+    pub fn specs(&self, vars: &[Var]) -> Vec<Spec> {
+        vars.iter().map(|&v| self.spec(v)).collect()
+    }
+}
+
+/// One line a node: `%7 F32 [<=6000, 100], ... = gru_memory(%1, %4!, ...)`; `!` marks state changed in place.
+impl fmt::Display for Tape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for n in &self.nodes {
+            let outs: Vec<String> = n.outs.iter().map(|&o| format!("%{} {}", o.0, self.spec(o))).collect();
+            let mark = |i| if n.writes.contains(&i) { "!" } else { "" };
+            let ins: Vec<String> =
+                n.ins.iter().enumerate().map(|(i, v)| format!("%{}{}", v.0, mark(i))).collect();
+            let eq = if outs.is_empty() { "" } else { " = " };
+            writeln!(f, "{}{eq}{}({})", outs.join(", "), n.op.name(), ins.join(", "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,605 @@
+//! Absorbed temporal attention: `mix_h = sum_j drop(a_hj) z_j`, `a_h = softmax_j(q_h . z_j / sqrt(p))`,
+//! `z_j = {h_j | e_j | Phi(dt_j)}`
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `query` | `[q, H c]` f32 | queries taken through W_k, a row for each *distinct* root |
+//! | `query row` | `[n]` u32 | the root's row of `query` |
+//! | `h` | `[m, d]` f32 | embeddings of the layer below, by distinct node |
+//! | `row`, `event` | `[n, k]` u32 | the neighbours' rows of `h` and of `edge` |
+//! | `dt` | `[n, k]` f32 | seconds |
+//! | `count` | `[n]` u32 | slots in use |
+//! | `edge` | `[e, f]` f32 | edge features |
+//! | `w`, `b` | `[1, t]` f32 | time encoding; c = d + f + t |
+//! | `now` | `[1, 2]` u32 | clock of the drop-out, where there is one |
+//! | mix | `[n, H c]` f32 | mixed raw rows; 0 where a root has no neighbour |
+//! | sum | `[n, H]` f32 | sum of the weights after drop-out |
+//! | weight | `[n, H k]` f32 | before drop-out, for the backward |
+//!
+//! **Absorbed**: keys `W_k z_j + b_k` and values `W_v z_j + b_v` are never formed. `q . (W_k z_j + b_k)` is
+//! `(W_k^T q) . z_j` plus a number that is the same for all j, which softmax drops; `sum_j a_j (W_v z_j + b_v)` is
+//! `W_v mix + b_v sum_j a_j`. Exact (tested against the plain form), about ten times fewer operations, and one pass
+//! over the raw rows. What depends on the root's node alone is done once for each distinct root.
+//!
+//! Backward, with `da_hj = (dmix_h . z_j + dsum_h) drop_hj` and `ds = a (da - sum_j a_j da_j) / sqrt(p)`:
+//! `dquery_h = sum_j ds_hj z_j`, `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`; rows of `dz` are added up by distinct row of
+//! `h` in the order of the roots grouped by query, so it is deterministic.
+//! Source: TGAT (Xu et al. 2020) and TGN's attention; the absorption is described in `docs/attention.md`.
+use super::{
+    dropout::DropRate,
+    time_encode::{add_phi_grad, define_phi, phi},
+    *,
+};
+use crate::runtime::{
+    philox::Key,
+    parts,
+    simd::{self, LANES, vectorised},
+};
+use rayon::prelude::*;
+
+/// See the [module](self).
+#[derive(Clone, Copy, Debug)]
+pub struct TemporalAttention {
+    heads: usize,
+    /// Width of a head: scores are divided by its root.
+    head_width: usize,
+    drop: Option<DropRate>,
+}
+/// Gradients of `query`, `h`, `w` and `b`.
+#[derive(Debug)]
+pub struct TemporalAttentionGrad(TemporalAttention);
+
+/// Operands of an attention layer.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionVars {
+    /// `[q, H c]` absorbed queries.
+    pub query: Var,
+    /// `[n]` row of each root's query.
+    pub query_row: Var,
+    /// `[m, d]` embeddings below.
+    pub h: Var,
+    /// `[n, k]` rows of `h`.
+    pub row: Var,
+    /// `[n, k]` events.
+    pub event: Var,
+    /// `[n, k]` seconds.
+    pub dt: Var,
+    /// `[n]` slots in use.
+    pub count: Var,
+    /// `[e, f]` edge features.
+    pub edge: Var,
+    /// `[1, t]`.
+    pub time_w: Var,
+    /// `[1, t]`.
+    pub time_b: Var,
+}
+
+impl Tape {
+    /// Appends [`TemporalAttention`]; returns the mixed rows and the sums of the weights. `drop` comes with its clock.
+    ///
+    /// # Errors
+    /// `Shape` when widths do not fit.
+    pub fn temporal_attention(
+        &mut self,
+        a: AttentionVars,
+        heads: usize,
+        head_width: usize,
+        drop: Option<(DropRate, Var)>,
+    ) -> Result<(Var, Var)> {
+        let drop = drop.filter(|(rate, _)| rate.p > 0.0);
+        let op = TemporalAttention { heads, head_width, drop: drop.map(|(rate, _)| rate) };
+        let mut ins = vec![a.query, a.query_row, a.h, a.row, a.event, a.dt, a.count, a.edge, a.time_w, a.time_b];
+        ins.extend(drop.map(|(_, now)| now));
+        let o = self.push(op, &ins)?;
+        Ok((o[0], o[1]))
+    }
+}
+
+/// What forward and backward read.
+struct Operands<'a, R> {
+    query: &'a [R],
+    query_row: &'a [u32],
+    h: &'a [R],
+    row: &'a [u32],
+    event: &'a [u32],
+    dt: &'a [R],
+    count: &'a [u32],
+    edge: &'a [R],
+    w: &'a [R],
+    b: &'a [R],
+    heads: usize,
+    k: usize,
+    d: usize,
+    f: usize,
+    scale: f64,
+    drop: Option<(DropRate, Key)>,
+}
+
+impl<'a, R: Real> Operands<'a, R> {
+    fn of(op: &TemporalAttention, io: &Io<'a>) -> Self {
+        Operands {
+            query: io.input(0),
+            query_row: io.input(1),
+            h: io.input(2),
+            row: io.input(3),
+            event: io.input(4),
+            dt: io.input(5),
+            count: io.input(6),
+            edge: io.input(7),
+            w: io.input(8),
+            b: io.input(9),
+            heads: op.heads,
+            k: io.cols(3),
+            d: io.cols(2),
+            f: io.cols(7),
+            scale: 1.0 / (op.head_width as f64).sqrt(),
+            drop: op.drop.map(|rate| (rate, rate.key(io.input(10)))),
+        }
+    }
+    fn width(&self) -> usize {
+        self.d + self.f + self.w.len()
+    }
+    fn memory(&self, slot: usize) -> &'a [R] {
+        &self.h[self.row[slot] as usize * self.d..][..self.d]
+    }
+    fn features(&self, slot: usize) -> &'a [R] {
+        &self.edge[self.event[slot] as usize * self.f..][..self.f]
+    }
+    /// Element `i` of the raw row of `slot`, as the definition has it.
+    fn z(&self, slot: usize, i: usize) -> R {
+        if i < self.d {
+            self.memory(slot)[i]
+        } else if i < self.d + self.f {
+            self.features(slot)[i - self.d]
+        } else {
+            define_phi(self.dt[slot], self.w, self.b, i - self.d - self.f)
+        }
+    }
+    /// Drop-out factor of the weight of head `h` and neighbour `j` of root `i`.
+    fn kept(&self, i: usize, h: usize, j: usize) -> R {
+        R::of(self.drop.map_or(1.0, |(rate, key)| rate.factor(key, (i * self.heads + h) * self.k + j)))
+    }
+    fn query_of(&self, i: usize, h: usize) -> &'a [R] {
+        let c = self.width();
+        &self.query[(self.query_row[i] as usize * self.heads + h) * c..][..c]
+    }
+}
+
+/// Buffers of one thread. Rows are padded with zeros to whole blocks, so that no product has a ragged end.
+struct Work<'a> {
+    /// Raw rows, `[k, padded]`.
+    z: &'a mut [f32],
+    /// A row a head: queries.
+    q: &'a mut [f32],
+    /// A row a head: mixed rows, or their gradients.
+    mix: &'a mut [f32],
+    /// A row a head: gradients of the query.
+    dq: &'a mut [f32],
+    /// Sines of the time encodings, `[k, t]`.
+    sin: &'a mut [f32],
+    /// Weights, drop-out factors and score gradients, `[H, k]` each.
+    a: &'a mut [f32],
+    kept: &'a mut [f32],
+    ds: &'a mut [f32],
+}
+
+impl<'a> Work<'a> {
+    fn size(heads: usize, k: usize, c: usize, t: usize) -> usize {
+        let padded = c.next_multiple_of(LANES);
+        padded * (k + 3 * heads) + k * t + 3 * heads * k
+    }
+    fn new(buffer: &'a mut [f32], heads: usize, k: usize, c: usize, t: usize) -> Self {
+        let padded = c.next_multiple_of(LANES);
+        buffer.fill(0.0);
+        let mut rest = buffer;
+        let mut take = |n: usize| {
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut(n);
+            rest = tail;
+            head
+        };
+        Work {
+            z: take(k * padded),
+            q: take(heads * padded),
+            mix: take(heads * padded),
+            dq: take(heads * padded),
+            sin: take(k * t),
+            a: take(heads * k),
+            kept: take(heads * k),
+            ds: take(heads * k),
+        }
+    }
+}
+
+/// Loads the query and raw rows of root `i`; returns the slots in use.
+#[inline(always)]
+fn load(o: &Operands<'_, f32>, i: usize, w: &mut Work<'_>, sines: bool) -> usize {
+    let (n, c, t) = (o.count[i] as usize, o.width(), o.w.len());
+    let padded = c.next_multiple_of(LANES);
+    for h in 0..o.heads {
+        w.q[h * padded..][..c].copy_from_slice(o.query_of(i, h));
+    }
+    for j in 0..n {
+        let slot = i * o.k + j;
+        let z = &mut w.z[j * padded..][..c];
+        z[..o.d].copy_from_slice(o.memory(slot));
+        z[o.d..o.d + o.f].copy_from_slice(o.features(slot));
+        let sin = if sines { Some(&mut w.sin[j * t..][..t]) } else { None };
+        phi(o.dt[slot], o.w, o.b, &mut z[o.d + o.f..], sin);
+    }
+    match o.drop {
+        Some((rate, key)) => rate.factors(key, i * o.heads * o.k, w.kept),
+        None => w.kept.fill(1.0),
+    }
+    n
+}
+
+/// `out = sum_j a[j] z_j` over padded rows.
+#[inline(always)]
+fn mix(out: &mut [f32], a: &[f32], z: &[f32]) {
+    let padded = out.len();
+    for (at, out) in out.chunks_exact_mut(LANES).enumerate() {
+        let mut sum = [0.0f32; LANES];
+        for (j, &a) in a.iter().enumerate() {
+            let z = &z[j * padded + at * LANES..][..LANES];
+            for l in 0..LANES {
+                sum[l] = a.mul_add(z[l], sum[l]);
+            }
+        }
+        out.copy_from_slice(&sum);
+    }
+}
+
+vectorised! {
+    fn forward(o: &Operands<'_, f32>, first: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32], w: &mut Work<'_>) {
+        let (c, k) = (o.width(), o.k);
+        let padded = c.next_multiple_of(LANES);
+        for (at, sums) in sums.chunks_exact_mut(o.heads).enumerate() {
+            let i = first + at;
+            let n = load(o, i, w, false);
+            for h in 0..o.heads {
+                let (q, a) = (&w.q[h * padded..][..padded], &mut w.a[h * k..][..n]);
+                let mut top = f32::NEG_INFINITY;
+                for (j, a) in a.iter_mut().enumerate() {
+                    *a = simd::dot(q, &w.z[j * padded..][..padded]) * o.scale as f32;
+                    top = top.max(*a);
+                }
+                let mut total = 0.0;
+                for a in a.iter_mut() {
+                    *a = simd::exp(*a - top);
+                    total += *a;
+                }
+                let saved = &mut weights[(at * o.heads + h) * k..][..k];
+                saved[n..].fill(0.0);
+                sums[h] = 0.0;
+                for ((a, saved), &kept) in a.iter_mut().zip(saved).zip(&w.kept[h * k..]) {
+                    *saved = *a / total;
+                    *a = *saved * kept;
+                    sums[h] += *a;
+                }
+                let row = &mut w.mix[h * padded..][..padded];
+                mix(row, a, w.z);
+                out[(at * o.heads + h) * c..][..c].copy_from_slice(&row[..c]);
+            }
+        }
+    }
+    /// Adds root `i` to its query's gradient and to `dwb = {dw | db}`; writes a row of `dz` (its memory part) a slot.
+    fn backward(
+        o: &Operands<'_, f32>, i: usize, weights: &[f32], dmix: &[f32], dsum: &[f32], dquery: &mut [f32], dz: &mut [f32],
+        dwb: &mut [f32], dphi: &mut [f32], w: &mut Work<'_>,
+    ) {
+        let (c, k, d, t) = (o.width(), o.k, o.d, o.w.len());
+        let padded = c.next_multiple_of(LANES);
+        let n = load(o, i, w, true);
+        for h in 0..o.heads {
+            let g = &mut w.mix[h * padded..][..padded];
+            g[..c].copy_from_slice(&dmix[h * c..][..c]);
+            let (a, ds, kept) = (&mut w.a[h * k..][..n], &mut w.ds[h * k..][..n], &w.kept[h * k..][..n]);
+            let mut mean = 0.0;
+            for j in 0..n {
+                ds[j] = (simd::dot(g, &w.z[j * padded..][..padded]) + dsum[h]) * kept[j];
+                mean = weights[h * k + j].mul_add(ds[j], mean);
+            }
+            for j in 0..n {
+                ds[j] = weights[h * k + j] * (ds[j] - mean) * o.scale as f32;
+                a[j] = weights[h * k + j] * kept[j];
+            }
+            let dq = &mut w.dq[h * padded..][..padded];
+            mix(dq, ds, w.z);
+            simd::add_assign(&mut dquery[h * c..][..c], dq);
+        }
+        let (dw, db) = dwb.split_at_mut(t);
+        for j in 0..n {
+            let (dz, dphi) = (&mut dz[j * d..][..d], &mut dphi[..t]);
+            dz.fill(0.0);
+            dphi.fill(0.0);
+            for h in 0..o.heads {
+                let (g, q) = (&w.mix[h * padded..][..c], &w.q[h * padded..][..c]);
+                let (a, ds) = (w.a[h * k + j], w.ds[h * k + j]);
+                for ((z, &g), &q) in dz.iter_mut().zip(g).zip(q) {
+                    *z = ds.mul_add(q, a.mul_add(g, *z));
+                }
+                for ((z, &g), &q) in dphi.iter_mut().zip(&g[c - t..]).zip(&q[c - t..]) {
+                    *z = ds.mul_add(q, a.mul_add(g, *z));
+                }
+            }
+            add_phi_grad(dw, db, o.dt[i * k + j], &w.sin[j * t..][..t], dphi);
+        }
+    }
+    /// `dh[row] = sum of the rows of dz that `order` lists for it`.
+    fn sum_rows(dh: &mut [f32], d: usize, first: usize, starts: &[u32], order: &[u32], dz: &[f32]) {
+        for (i, dh) in dh.chunks_exact_mut(d).enumerate() {
+            dh.fill(0.0);
+            for &slot in &order[starts[first + i] as usize..starts[first + i + 1] as usize] {
+                simd::add_assign(dh, &dz[slot as usize * d..][..d]);
+            }
+        }
+    }
+}
+
+/// Groups `0..n` by `key`: `order[starts[key]..starts[key + 1]]` lists, ascending, the items of a key.
+fn group(n: usize, keys: usize, starts: &mut [u32], order: &mut [u32], key: impl Fn(usize) -> Option<usize>) {
+    starts[..=keys].fill(0);
+    (0..n).filter_map(&key).for_each(|k| starts[k + 1] += 1);
+    for k in 0..keys {
+        starts[k + 1] += starts[k];
+    }
+    for (i, k) in (0..n).filter_map(|i| Some((i, key(i)?))) {
+        order[starts[k] as usize] = i as u32;
+        starts[k] += 1;
+    }
+    starts.copy_within(0..keys, 1); // every start has moved to its end, which is the next one's start
+    starts[0] = 0;
+}
+
+impl Op for TemporalAttention {
+    const NAME: &'static str = "temporal_attention";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 10 + usize::from(self.drop.is_some()))?;
+        let (n, k, c) = (ins[1].rows, ins[3].cols, ins[2].cols + ins[7].cols + ins[8].cols);
+        for (i, what, want) in [
+            (0, "query", DType::F32),
+            (1, "query row", DType::U32),
+            (2, "h", DType::F32),
+            (3, "row", DType::U32),
+            (5, "dt", DType::F32),
+            (7, "edge", DType::F32),
+        ] {
+            typed(Self::NAME, what, &ins[i], want)?;
+        }
+        ensure!(Self::NAME, ins[0].cols == self.heads * c, "query is {}, want {} columns", ins[0], self.heads * c);
+        ensure!(Self::NAME, ins[3] == Spec::ids(n, k) && ins[4] == ins[3], "row is {}, event is {}", ins[3], ins[4]);
+        ensure!(Self::NAME, ins[5].rows == n && ins[5].cols == k, "dt is {}, row is {}", ins[5], ins[3]);
+        ensure!(Self::NAME, ins[6] == Spec::ids(n, 1), "count is {}", ins[6]);
+        shaped(Self::NAME, "w", &ins[8], 1, ins[8].cols)?;
+        shaped(Self::NAME, "b", &ins[9], 1, ins[8].cols)?;
+        Ok([self.heads * c, self.heads, self.heads * k].map(|cols| Spec::real(n, cols).into()).to_vec())
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        parts::PARTS * Work::size(self.heads, ins[3].cols, ins[0].cols / self.heads, ins[8].cols)
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        let (slots, c) = (ins[3].len(), ins[0].cols / self.heads);
+        let bytes = 4 * (slots * (ins[2].cols + ins[7].cols + 3) + ins[0].len() + outs[0].len());
+        Cost { bytes, flops: slots * (4 * self.heads * c + 20 * ins[8].cols) }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let o = Operands::<R>::of(self, io);
+        let (out, sums, weights) = (io.out::<R>(0), io.out::<R>(1), io.out::<R>(2));
+        let (c, k) = (o.width(), o.k);
+        weights.fill(R::ZERO);
+        out.fill(R::ZERO);
+        for (row, sum) in sums.iter_mut().enumerate() {
+            let (i, h) = (row / self.heads, row % self.heads);
+            let (n, q) = (o.count[i] as usize, o.query_of(i, h));
+            let score = |j: usize| (0..c).map(|l| q[l] * o.z(i * k + j, l)).sum::<R>() * R::of(o.scale);
+            let top = (0..n).map(score).fold(R::of(f64::NEG_INFINITY), R::max);
+            let total: R = (0..n).map(|j| (score(j) - top).exp()).sum();
+            *sum = R::ZERO;
+            for j in 0..n {
+                let a = (score(j) - top).exp() / total;
+                weights[row * k + j] = a;
+                let a = a * o.kept(i, h, j);
+                *sum += a;
+                (0..c).for_each(|l| out[row * c + l] += a * o.z(i * k + j, l));
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let o = Operands::<f32>::of(self, io);
+        let (c, k, t, heads) = (o.width(), o.k, o.w.len(), self.heads);
+        let (out, sums, weights) = (io.out::<f32>(0), io.out::<f32>(1), io.out::<f32>(2));
+        if c == 0 || k == 0 {
+            [out, sums, weights].into_iter().for_each(|x| x.fill(0.0));
+            return;
+        }
+        let size = parts::part_rows(o.query_row.len());
+        out.par_chunks_mut(size * heads * c)
+            .zip(sums.par_chunks_mut(size * heads))
+            .zip(weights.par_chunks_mut(size * heads * k))
+            .zip(io.scratch::<f32>().par_chunks_exact_mut(Work::size(heads, k, c, t)))
+            .enumerate()
+            .for_each(|(i, (((out, sums), weights), work))| {
+                forward(&o, i * size, out, sums, weights, &mut Work::new(work, heads, k, c, t));
+            });
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let (Some(dmix), Some(dsum)) = (douts[0], douts[1]) else {
+            return Err(Error::shape(Self::NAME, "the backward wants gradients of both the rows and the sums"));
+        };
+        let ins = [&node.ins[..], &[node.outs[2], dmix, dsum]].concat();
+        let d = t.push(TemporalAttentionGrad(*self), &ins)?;
+        let mut dins = vec![None; node.ins.len()];
+        for (k, i) in [0, 2, 8, 9].into_iter().enumerate() {
+            dins[i] = Some(d[k]);
+        }
+        Ok(dins)
+    }
+}
+
+impl TemporalAttentionGrad {
+    /// Scratch in parts: buffers and partials of each thread, rows of dz, and the two groupings.
+    fn layout(&self, ins: &[Spec]) -> [usize; 5] {
+        let (c, t, k) = (ins[0].cols / self.0.heads, ins[8].cols, ins[3].cols);
+        [
+            parts::PARTS * (Work::size(self.0.heads, k, c, t) + 3 * t),
+            ins[3].len() * ins[2].cols,
+            ins[0].rows.cap + 1 + ins[1].len(),
+            ins[2].rows.cap + 1 + ins[3].len(),
+            2 * t,
+        ]
+    }
+}
+
+impl Op for TemporalAttentionGrad {
+    const NAME: &'static str = "temporal_attention_grad";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        Ok([ins[0], ins[2], ins[8], ins[9]].map(Out::from).to_vec())
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        self.layout(ins).iter().sum()
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        let forward = Op::cost(&self.0, ins, outs);
+        let rows = 2 * ins[3].len() * ins[2].cols + outs[0].len() + outs[1].len();
+        Cost { bytes: forward.bytes + 4 * rows, flops: 3 * forward.flops }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let o = Operands::<R>::of(&self.0, io);
+        let last = io.inputs() - 3;
+        let (weights, dmix, dsum) = (io.input::<R>(last), io.input::<R>(last + 1), io.input::<R>(last + 2));
+        let [dquery, dh, dw, db] = [0, 1, 2, 3].map(|k| io.out::<R>(k));
+        [&mut *dquery, dh, dw, db].into_iter().for_each(|g| g.fill(R::ZERO));
+        let (c, k, d, heads) = (o.width(), o.k, o.d, self.0.heads);
+        for (row, &dsum) in dsum.iter().enumerate() {
+            let (i, h) = (row / heads, row % heads);
+            let (n, q, g) = (o.count[i] as usize, o.query_of(i, h), &dmix[row * c..][..c]);
+            let a = |j: usize| weights[row * k + j];
+            let da = |j: usize| {
+                ((0..c).map(|l| g[l] * o.z(i * k + j, l)).sum::<R>() + dsum) * o.kept(i, h, j)
+            };
+            let mean: R = (0..n).map(|j| a(j) * da(j)).sum();
+            for j in 0..n {
+                let (slot, ds) = (i * k + j, a(j) * (da(j) - mean) * R::of(o.scale));
+                let a = a(j) * o.kept(i, h, j);
+                for l in 0..c {
+                    dquery[(o.query_row[i] as usize * heads + h) * c + l] += ds * o.z(slot, l);
+                    let dz = a * g[l] + ds * q[l];
+                    if l < d {
+                        dh[o.row[slot] as usize * d + l] += dz;
+                    } else if l >= d + o.f {
+                        let l = l - d - o.f;
+                        let s = -(o.w[l] * o.dt[slot] + o.b[l]).sin() * dz;
+                        dw[l] += s * o.dt[slot];
+                        db[l] += s;
+                    }
+                }
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let o = Operands::<f32>::of(&self.0, io);
+        let last = io.inputs() - 3;
+        let (weights, dmix, dsum) = (io.input::<f32>(last), io.input::<f32>(last + 1), io.input::<f32>(last + 2));
+        let [dquery, dh, dw, db] = [0, 1, 2, 3].map(|k| io.out::<f32>(k));
+        let (c, k, d, t, heads) = (o.width(), o.k, o.d, o.w.len(), self.0.heads);
+        let (roots, queries, rows) = (o.query_row.len(), io.rows(0), io.rows(2));
+        if c == 0 || k == 0 || roots == 0 {
+            [dquery, dh, dw, db].into_iter().for_each(|g| g.fill(0.0));
+            return;
+        }
+        let specs: Vec<Spec> = (0..10).map(|i| io.spec(i)).collect();
+        let layout = self.layout(&specs);
+        let (work, rest) = io.scratch::<f32>().split_at_mut(layout[0]);
+        let (dz, rest) = rest.split_at_mut(layout[1]);
+        let (by_query, rest) = rest.split_at_mut(layout[2]);
+        let (by_row, sum) = rest.split_at_mut(layout[3]);
+
+        // Roots grouped by query: a thread owns whole queries, so their gradients are written by one thread.
+        let (starts, order) = bytemuck::cast_slice_mut::<f32, u32>(by_query).split_at_mut(specs[0].rows.cap + 1);
+        group(roots, queries, starts, order, |i| Some(o.query_row[i] as usize));
+        let (size, slot) = (parts::part_rows(queries), Work::size(heads, k, c, t) + 3 * t);
+        let mut tasks = Vec::with_capacity(parts::PARTS);
+        let mut dz_left = &mut *dz;
+        for (i, (dquery, work)) in
+            dquery.chunks_mut(size * heads * c).zip(work.chunks_exact_mut(slot)).enumerate()
+        {
+            let (first, end) = (i * size, ((i + 1) * size).min(queries));
+            let (mine, rest) =
+                std::mem::take(&mut dz_left).split_at_mut((starts[end] - starts[first]) as usize * k * d);
+            tasks.push((first, dquery, mine, work));
+            dz_left = rest;
+        }
+        let parts_used = tasks.len();
+        tasks.into_par_iter().for_each(|(first, dquery, dz, work)| {
+            let (partial, buffer) = work.split_at_mut(3 * t);
+            let (dwb, dphi) = partial.split_at_mut(2 * t);
+            let mut w = Work::new(buffer, heads, k, c, t);
+            dwb.fill(0.0);
+            let begin = starts[first] as usize;
+            for (q, dquery) in dquery.chunks_exact_mut(heads * c).enumerate() {
+                dquery.fill(0.0);
+                for at in starts[first + q] as usize..starts[first + q + 1] as usize {
+                    let i = order[at] as usize;
+                    let (weights, dmix) = (&weights[i * heads * k..][..heads * k], &dmix[i * heads * c..][..heads * c]);
+                    let dz = &mut dz[(at - begin) * k * d..][..k * d];
+                    backward(&o, i, weights, dmix, &dsum[i * heads..][..heads], dquery, dz, dwb, dphi, &mut w);
+                }
+            }
+        });
+        let sum = &mut sum[..2 * t];
+        sum.fill(0.0);
+        work.chunks_exact(slot).take(parts_used).for_each(|p| parts::add_column_sums(sum, &p[..2 * t]));
+        dw.copy_from_slice(&sum[..t]);
+        db.copy_from_slice(&sum[t..]);
+
+        // Slots grouped by the row of h they read; slot `at * k + j` is neighbour j of the root at `order[at]`.
+        if d > 0 {
+            let (row_starts, row_order) =
+                bytemuck::cast_slice_mut::<f32, u32>(by_row).split_at_mut(specs[2].rows.cap + 1);
+            group(roots * k, rows, row_starts, row_order, |slot| {
+                let (i, j) = (order[slot / k] as usize, slot % k);
+                (j < o.count[i] as usize).then(|| o.row[i * k + j] as usize)
+            });
+            let (size, dz) = (parts::part_rows(rows), &*dz);
+            dh.par_chunks_mut(size * d)
+                .enumerate()
+                .for_each(|(i, dh)| sum_rows(dh, d, i * size, row_starts, row_order, dz));
+        }
+    }
+}
+
+/// `[roots, queries, rows of h, k, heads, d, f, t, drop-out in percent]`; counts run from 0 to k.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 1, 1, 1, 0, 1, 0],
+    &[0, 1, 1, 2, 1, 2, 1, 2, 0],
+    &[9, 4, 7, 3, 2, 5, 3, 4, 0],
+    &[9, 4, 7, 3, 2, 5, 0, 4, 30],
+    &[70, 33, 60, 10, 2, 20, 17, 20, 10],
+];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [n, q, m, k, heads, d, f, t, drop] = *dims else { return Err(Error::shape("attention", "nine sizes")) };
+    let counts: Vec<u32> = (0..n).map(|i| (i % (k + 1)) as u32).collect();
+    let mut slots = |below: usize| -> Vec<u32> {
+        (0..n * k).map(|s| if s % k < counts[s / k] as usize { c.below(below) as u32 } else { NONE }).collect()
+    };
+    let (row, event) = (slots(m), slots(30));
+    let spec = Spec::ids(Rows::fixed(n), k);
+    let a = AttentionVars {
+        query: c.real(q, heads * (d + f + t)),
+        query_row: c.ids_below(n, q),
+        h: c.real(m, d),
+        row: c.values(spec, &row),
+        event: c.values(spec, &event),
+        dt: c.real_in(n, k, |u| (8.0 * (u + 1.0)).round()),
+        count: c.ids(&counts, 1),
+        edge: c.real(30, f),
+        time_w: c.real(1, t),
+        time_b: c.real(1, t),
+    };
+    let rate = DropRate { p: drop as f32 / 100.0, seed: 5, salt: 1 };
+    let now = c.ids(&[0, 2], 2);
+    let (mix, sum) = c.tape.temporal_attention(a, heads, 4, Some((rate, now)))?;
+    Ok(Built::new(&[mix, sum], &[a.query, a.h, a.time_w, a.time_b]))
+}

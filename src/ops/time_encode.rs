@@ -1,0 +1,214 @@
+//! `y[i, j] = cos(w[j] dt[i] + b[j])`
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `dt` | `[n, 1]` f32, seconds | has no gradient |
+//! | `w`, `b` | `[1, t]` f32 | learned frequencies and phases |
+//! | y | `[n, t]` f32 | Phi(dt) |
+//!
+//! The argument is an f32 product and an f32 sum (never fused: it would then differ between devices), its cosine is
+//! accurate for large arguments. Backward: `dw[j] = -sum_i sin(.) dt[i] dy[i, j]`, `db[j] = -sum_i sin(.) dy[i, j]`.
+//! Source: TGAT's functional time encoding in the form of GraphMixer and TGL.
+use super::*;
+use crate::runtime::{
+    parts,
+    simd::{self, LANES, vectorised},
+};
+use rayon::prelude::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct TimeEncode;
+/// Gradients of `w` and `b`.
+#[derive(Debug)]
+pub struct TimeEncodeGrad;
+
+impl Tape {
+    /// Appends [`TimeEncode`].
+    ///
+    /// # Errors
+    /// `Shape` when `w` or `b` is not `[1, t]`, or `dt` not `[n, 1]`.
+    pub fn time_encode(&mut self, dt: Var, w: Var, b: Var) -> Result<Var> {
+        self.push1(TimeEncode, &[dt, w, b])
+    }
+}
+
+/// Phi(dt) as the definition has it.
+pub(super) fn define_phi<R: Real>(dt: R, w: &[R], b: &[R], j: usize) -> R {
+    (w[j] * dt + b[j]).cos()
+}
+
+/// `cos(w dt + b)` and, where `sin` is given, `sin(w dt + b)`.
+#[inline(always)]
+pub(super) fn phi(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], mut sin: Option<&mut [f32]>) {
+    let n = w.len();
+    let mut at = 0;
+    while at < n {
+        let m = LANES.min(n - at);
+        let (mut x, mut s, mut c) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+        for l in 0..m {
+            x[l] = w[at + l] * dt + b[at + l];
+        }
+        simd::sin_cos(&x, &mut s, &mut c);
+        cos[at..at + m].copy_from_slice(&c[..m]);
+        if let Some(sin) = sin.as_deref_mut() {
+            sin[at..at + m].copy_from_slice(&s[..m]);
+        }
+        at += m;
+    }
+}
+
+/// Adds the gradients of one row: `dw -= sin dt dphi`, `db -= sin dphi`.
+#[inline(always)]
+pub(super) fn add_phi_grad(dw: &mut [f32], db: &mut [f32], dt: f32, sin: &[f32], dphi: &[f32]) {
+    for (((dw, db), &s), &d) in dw.iter_mut().zip(db).zip(sin).zip(dphi) {
+        let g = -s * d;
+        *db += g;
+        *dw = g.mul_add(dt, *dw);
+    }
+}
+
+vectorised! {
+    fn encode(out: &mut [f32], dt: f32, w: &[f32], b: &[f32]) {
+        phi(dt, w, b, out, None);
+    }
+    /// Adds to `dwb = {dw | db}` the gradients of rows `dt` with upstream gradients `dphi`, `stride` numbers apart;
+    /// `work` holds two rows.
+    pub(super) fn add_phi_grads(
+        dwb: &mut [f32], dt: &[f32], w: &[f32], b: &[f32], dphi: &[f32], stride: usize, work: &mut [f32],
+    ) {
+        let t = w.len();
+        let (dw, db) = dwb.split_at_mut(t);
+        let (cos, sin) = work.split_at_mut(t);
+        for (i, &dt) in dt.iter().enumerate() {
+            phi(dt, w, b, cos, Some(&mut *sin));
+            add_phi_grad(dw, db, dt, sin, &dphi[i * stride..][..t]);
+        }
+    }
+}
+
+impl Op for TimeEncode {
+    const NAME: &'static str = "time_encode";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 3)?;
+        typed(Self::NAME, "dt", &ins[0], DType::F32)?;
+        ensure!(Self::NAME, ins[0].cols == 1, "dt is {}, want one column", ins[0]);
+        shaped(Self::NAME, "w", &ins[1], 1, ins[1].cols)?;
+        shaped(Self::NAME, "b", &ins[2], 1, ins[1].cols)?;
+        Ok(vec![Spec::real(ins[0].rows, ins[1].cols).into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 20 * outs[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (dt, w, b, t) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.out_cols(0));
+        for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
+            *y = define_phi(dt[at / t], w, b, at % t);
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (dt, w, b, t) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.out_cols(0));
+        if t > 0 {
+            let rows = io.out::<f32>(0).par_chunks_exact_mut(t).with_min_len(64).enumerate();
+            rows.for_each(|(i, y)| encode(y, dt[i], w, b));
+        }
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = douts[0] else { return Ok(vec![None; 3]) };
+        let d = t.push(TimeEncodeGrad, &[node.ins[0], node.ins[1], node.ins[2], dy])?;
+        Ok(vec![None, Some(d[0]), Some(d[1])])
+    }
+}
+
+impl Op for TimeEncodeGrad {
+    const NAME: &'static str = "time_encode_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        Ok(vec![ins[1].into(), ins[2].into()])
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        // Sums and their partials of {dw | db}, then two work rows a part.
+        (4 * parts::PARTS + 2) * ins[1].cols
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 24 * ins[3].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (dt, w, b, dy) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.input::<R>(3));
+        let (t, dw, db) = (w.len(), io.out::<R>(0), io.out::<R>(1));
+        for j in 0..t {
+            let g = |i: usize| -(w[j] * dt[i] + b[j]).sin() * dy[i * t + j];
+            dw[j] = (0..dt.len()).map(|i| g(i) * dt[i]).sum();
+            db[j] = (0..dt.len()).map(g).sum();
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (dt, w, b, dy) =
+            (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
+        reduce_phi_grads(dt, w, b, dy, w.len(), io.out(0), io.out(1), io.scratch());
+    }
+}
+
+/// `dw` and `db` of rows `dt` whose upstream gradients are rows of `dphi`, `stride` numbers apart; `scratch` holds
+/// `(4 * PARTS + 2) * t` numbers.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn reduce_phi_grads(
+    dt: &[f32],
+    w: &[f32],
+    b: &[f32],
+    dphi: &[f32],
+    stride: usize,
+    dw: &mut [f32],
+    db: &mut [f32],
+    scratch: &mut [f32],
+) {
+    let t = w.len();
+    let (sum, scratch) = scratch.split_at_mut(2 * t);
+    // A partial is {dw | db | two work rows}; the work rows are reset so that they add nothing.
+    let size = parts::part_rows(dt.len());
+    sum.fill(0.0);
+    if t > 0 {
+        scratch
+            .par_chunks_exact_mut(4 * t)
+            .zip(dt.par_chunks(size))
+            .enumerate()
+            .for_each(|(i, (partial, dt))| {
+                let (dwb, work) = partial.split_at_mut(2 * t);
+                dwb.fill(0.0);
+                add_phi_grads(dwb, dt, w, b, &dphi[i * size * stride..], stride, work);
+            });
+        for partial in scratch.chunks_exact(4 * t).take(dt.len().div_ceil(size)) {
+            parts::add_column_sums(sum, &partial[..2 * t]);
+        }
+    }
+    dw.copy_from_slice(&sum[..t]);
+    db.copy_from_slice(&sum[t..]);
+}
+
+/// `[n, t]`
+pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 4], &[9, 6], &[70, 100]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let dt = c.real_in(dims[0], 1, |u| (10.0 * (u + 1.0)).round());
+    let (w, b) = (c.real(1, dims[1]), c.real(1, dims[1]));
+    let y = c.tape.time_encode(dt, w, b)?;
+    Ok(Built::new(&[y], &[w, b]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_arguments_keep_the_cosine_of_their_f32_product() {
+        let (w, b) = ([1.0, 0.5, 1e-9], [0.25, 0.0, 1.0]);
+        for dt in [0.0, 1.0, 2_678_373.0, 3e8] {
+            let mut y = [0.0; 3];
+            encode(&mut y, dt, &w, &b);
+            for j in 0..3 {
+                let want = f64::from(w[j] * dt + b[j]).cos();
+                assert!((f64::from(y[j]) - want).abs() < 2e-7, "dt {dt}, column {j}: {} against {want}", y[j]);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Dense products on the CPU: strided views over the `gemm` crate, split over threads without changing a bit.
+//!
+//! Each thread makes whole rows (or columns) of the result; the sum over the inner dimension always runs in the same
+//! order, so the bits do not depend on the number of threads.
+use rayon::prelude::*;
+
+/// A read-only matrix with arbitrary strides.
+#[derive(Clone, Copy)]
+pub struct Mat<'a> {
+    data: &'a [f32],
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+    col_stride: usize,
+}
+
+impl<'a> Mat<'a> {
+    /// `rows x cols`, row-major without gaps.
+    pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
+        Self::strided(data, rows, cols, cols)
+    }
+    /// `rows x cols`, rows `row_stride` elements apart.
+    ///
+    /// # Panics
+    /// When the matrix reaches past `data`.
+    pub fn strided(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
+        assert!(fits(data.len(), rows, cols, row_stride), "matrix reaches past its data");
+        Mat { data, rows, cols, row_stride, col_stride: 1 }
+    }
+    /// The transpose, without copying.
+    #[must_use]
+    pub fn t(self) -> Self {
+        Mat {
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
+    }
+}
+
+/// A row-major matrix to be written, rows `row_stride` elements apart.
+pub struct MatMut<'a> {
+    data: &'a mut [f32],
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+}
+
+impl<'a> MatMut<'a> {
+    /// `rows x cols`, without gaps.
+    pub fn new(data: &'a mut [f32], rows: usize, cols: usize) -> Self {
+        Self::strided(data, rows, cols, cols)
+    }
+    /// `rows x cols`, rows `row_stride` elements apart.
+    ///
+    /// # Panics
+    /// When the matrix reaches past `data`.
+    pub fn strided(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
+        assert!(fits(data.len(), rows, cols, row_stride), "matrix reaches past its data");
+        MatMut { data, rows, cols, row_stride }
+    }
+}
+
+fn fits(len: usize, rows: usize, cols: usize, row_stride: usize) -> bool {
+    rows == 0 || cols == 0 || (cols <= row_stride && (rows - 1) * row_stride + cols <= len)
+}
+
+/// Products below this many multiply-adds are not worth a second thread (about 20 us of one).
+const SPLIT_FROM: usize = 1 << 20;
+/// Parts are multiples of the widest micro-kernel's tile, so that only the last one has a ragged edge.
+const TILE: usize = 32;
+
+/// `out = a b`, or `out += a b` with `accumulate`.
+///
+/// # Panics
+/// When the shapes do not fit.
+pub fn matmul(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
+    assert_eq!((out.rows, out.cols, a.cols), (a.rows, b.cols, b.rows), "shapes of a product");
+    let (m, n, k) = (out.rows, out.cols, a.cols);
+    if m == 0 || n == 0 {
+        return;
+    }
+    let target = Target(out.data.as_mut_ptr());
+    let part = |r0: usize, r: usize, c0: usize, c: usize| {
+        let target = &target;
+        // SAFETY: the views checked that every index they reach lies in their data; parts of the result are disjoint.
+        unsafe {
+            gemm::gemm(
+                r,
+                c,
+                k,
+                target.0.add(r0 * out.row_stride + c0),
+                1,
+                out.row_stride as isize,
+                accumulate,
+                a.data.as_ptr().add(if k == 0 { 0 } else { r0 * a.row_stride }),
+                a.col_stride as isize,
+                a.row_stride as isize,
+                b.data.as_ptr().add(if k == 0 { 0 } else { c0 * b.col_stride }),
+                b.col_stride as isize,
+                b.row_stride as isize,
+                1.0f32,
+                1.0f32,
+                false,
+                false,
+                false,
+                gemm::Parallelism::None,
+            );
+        }
+    };
+    let threads = rayon::current_num_threads();
+    if threads == 1 || m * n * k < SPLIT_FROM {
+        return part(0, m, 0, n);
+    }
+    let by_rows = m >= n;
+    let long = if by_rows { m } else { n };
+    let size = long.div_ceil(threads).next_multiple_of(TILE);
+    (0..long.div_ceil(size)).into_par_iter().for_each(|i| {
+        let from = i * size;
+        let len = size.min(long - from);
+        if by_rows { part(from, len, 0, n) } else { part(0, m, from, len) }
+    });
+}
+
+struct Target(*mut f32);
+// SAFETY: every part writes its own rows or columns.
+unsafe impl Sync for Target {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(n: usize) -> Vec<f32> {
+        (0..n).map(|i| ((i * 7919) % 1000) as f32 / 1000.0 - 0.5).collect()
+    }
+
+    #[test]
+    fn products_of_any_shape_and_stride_equal_the_definition() {
+        for (m, n, k, gap) in [(1, 1, 1, 0), (3, 5, 7, 2), (70, 33, 129, 5), (0, 4, 3, 0), (4, 3, 0, 1)] {
+            let (a, b) = (numbers(m * (k + gap)), numbers(n * k));
+            let mut out = vec![1.0; m * (n + gap)];
+            let av = if m == 0 || k == 0 { Mat::new(&[], m, k) } else { Mat::strided(&a, m, k, k + gap) };
+            matmul(MatMut::strided(&mut out, m, n, n + gap), av, Mat::new(&b, n, k).t(), true);
+            for i in 0..m {
+                for j in 0..n {
+                    let want: f64 =
+                        (0..k).map(|l| f64::from(a[i * (k + gap) + l]) * f64::from(b[j * k + l])).sum();
+                    assert!(
+                        (f64::from(out[i * (n + gap) + j]) - 1.0 - want).abs() < 1e-5,
+                        "{m} {n} {k}: {i} {j}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_number_of_threads_does_not_change_a_bit() -> Result<(), rayon::ThreadPoolBuildError> {
+        for (m, n, k) in [(300, 472, 1165), (1165, 300, 472), (1800, 50, 372), (900, 372, 50)] {
+            let (a, b) = (numbers(m * k), numbers(n * k));
+            let run = |threads: usize| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+                let mut out = vec![0.0f32; m * n];
+                pool.install(|| {
+                    matmul(MatMut::new(&mut out, m, n), Mat::new(&a, k, m).t(), Mat::new(&b, k, n), false)
+                });
+                Ok(out.iter().map(|x| x.to_bits()).collect::<Vec<_>>())
+            };
+            let one = run(1)?;
+            assert!(one == run(2)? && one == run(3)?, "{m} {n} {k}");
+        }
+        Ok(())
+    }
+}

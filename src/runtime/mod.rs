@@ -1,0 +1,23 @@
+//! Where values live and how work reaches a device: shapes ([`Spec`]), stored buffers ([`Store`]), what an op sees
+//! while it runs ([`Io`]), worker streams ([`Stream`]), counter-based random numbers ([`philox`]), and the vector and
+//! matrix primitives of the CPU.
+//!
+//! Two kinds of memory exist. A [`Store`] holds what outlives a step: parameters, node memory, tables. An arena holds
+//! what a step computes; it is planned from the specs before the first step, so nothing allocates while a step runs.
+mod device;
+mod io;
+pub mod matmul;
+pub mod parts;
+pub mod philox;
+pub mod simd;
+mod spec;
+mod status;
+mod store;
+mod stream;
+
+pub use device::{Device, peak_memory_bytes};
+pub use io::{Io, Slot};
+pub use spec::{DType, Element, Live, NONE, Precision, Real, Rows, Spec, Var};
+pub use status::Status;
+pub use store::{BufferId, Bytes, Store};
+pub use stream::{Event, Stream};

@@ -1,0 +1,238 @@
+//! Shapes and types of values, and the two precisions a definition runs in.
+use std::fmt;
+
+/// A value of a tape: an input, or an output of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Var(pub u32);
+
+/// The id that names no node and no event: the content of unused neighbour slots.
+pub const NONE: u32 = u32::MAX;
+
+/// Type of a value's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DType {
+    /// Real numbers: f32, or f64 where a [`Precision::F64`] reference runs.
+    F32,
+    /// Ids, row indices and counts.
+    U32,
+    /// Times in ticks, and offsets.
+    I64,
+}
+
+/// The precision of a program's real numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// The product.
+    F32,
+    /// The reference that tests compare with.
+    F64,
+}
+
+impl DType {
+    /// Bytes of one element.
+    pub const fn size(self, precision: Precision) -> usize {
+        match (self, precision) {
+            (DType::U32, _) | (DType::F32, Precision::F32) => 4,
+            (DType::I64, _) | (DType::F32, Precision::F64) => 8,
+        }
+    }
+}
+
+/// A row count that is known only while a step runs: `value(var)[0] * times`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// A `[1]` u32 value.
+    pub var: Var,
+    /// Rows for each unit of the count.
+    pub times: usize,
+}
+
+/// The rows of a value: room for `cap` of them, of which a device-resident count may declare fewer live.
+///
+/// Memory and launches are made for `cap`; an op reads and writes the live rows only. So one program serves every
+/// batch, the short last one included, and no count travels to the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Upper bound.
+    pub cap: usize,
+    /// The true count, where it can be lower.
+    pub live: Option<Live>,
+}
+
+impl Rows {
+    /// Exactly `cap` rows.
+    pub const fn fixed(cap: usize) -> Self {
+        Rows { cap, live: None }
+    }
+    /// At most `cap` rows; `value(var)[0]` of them live.
+    pub const fn live(cap: usize, var: Var) -> Self {
+        Rows { cap, live: Some(Live { var, times: 1 }) }
+    }
+    /// `k` rows for each of these.
+    #[must_use]
+    pub const fn times(self, k: usize) -> Self {
+        let live = match self.live {
+            Some(Live { var, times }) => Some(Live { var, times: times * k }),
+            None => None,
+        };
+        Rows { cap: self.cap * k, live }
+    }
+}
+
+/// Shape and type of a value: `rows x cols`, row-major, rows contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Rows, and how many of them count.
+    pub rows: Rows,
+    /// Width of a row.
+    pub cols: usize,
+}
+
+impl Spec {
+    /// Real `[rows, cols]`.
+    pub const fn real(rows: Rows, cols: usize) -> Self {
+        Spec { dtype: DType::F32, rows, cols }
+    }
+    /// u32 `[rows, cols]`.
+    pub const fn ids(rows: Rows, cols: usize) -> Self {
+        Spec { dtype: DType::U32, rows, cols }
+    }
+    /// i64 `[rows]`.
+    pub const fn times(rows: Rows) -> Self {
+        Spec { dtype: DType::I64, rows, cols: 1 }
+    }
+    /// A u32 count on the device.
+    pub const fn count() -> Self {
+        Spec::ids(Rows::fixed(1), 1)
+    }
+    /// Elements there is room for.
+    pub const fn len(&self) -> usize {
+        self.rows.cap * self.cols
+    }
+    /// Whether there is room for nothing.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Bytes there is room for.
+    pub const fn bytes(&self, precision: Precision) -> usize {
+        self.len() * self.dtype.size(precision)
+    }
+    /// Whether `self` and `other` have the same type, width and rows.
+    pub fn same_shape(&self, other: &Spec) -> bool {
+        self == other
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bound = if self.rows.live.is_some() { "<=" } else { "" };
+        write!(f, "{:?} [{bound}{}, {}]", self.dtype, self.rows.cap, self.cols)
+    }
+}
+
+/// A type that elements of a value can have in memory.
+pub trait Element: bytemuck::Pod + Send + Sync + PartialEq + fmt::Debug {
+    /// What a spec calls it.
+    const DTYPE: DType;
+}
+impl Element for f32 {
+    const DTYPE: DType = DType::F32;
+}
+impl Element for f64 {
+    const DTYPE: DType = DType::F32;
+}
+impl Element for u32 {
+    const DTYPE: DType = DType::U32;
+}
+impl Element for i64 {
+    const DTYPE: DType = DType::I64;
+}
+
+/// The real numbers a definition is written in: f64 for the oracle of the tests, f32 for the plain host path.
+pub trait Real:
+    Element
+    + std::ops::Add<Output = Self>
+    + std::ops::Sub<Output = Self>
+    + std::ops::Mul<Output = Self>
+    + std::ops::Div<Output = Self>
+    + std::ops::Neg<Output = Self>
+    + std::ops::AddAssign
+    + std::ops::MulAssign
+    + std::iter::Sum
+    + PartialOrd
+{
+    /// The precision whose programs hold this type.
+    const PRECISION: Precision;
+    /// 0.
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+    /// Nearest value to `x`.
+    fn of(x: f64) -> Self;
+    /// The value as f64.
+    fn f64(self) -> f64;
+    /// e^self.
+    fn exp(self) -> Self;
+    /// ln(1 + self), accurate near 0.
+    fn ln_1p(self) -> Self;
+    /// Hyperbolic tangent.
+    fn tanh(self) -> Self;
+    /// Cosine, accurate for large arguments.
+    fn cos(self) -> Self;
+    /// Sine, accurate for large arguments.
+    fn sin(self) -> Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// The larger of two numbers.
+    fn max(self, other: Self) -> Self;
+    /// Magnitude.
+    fn abs(self) -> Self;
+    /// 1 / (1 + e^-self).
+    fn sigmoid(self) -> Self {
+        Self::ONE / (Self::ONE + (-self).exp())
+    }
+}
+
+macro_rules! real {
+    ($t:ident, $precision:ident) => {
+        impl Real for $t {
+            const PRECISION: Precision = Precision::$precision;
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            fn of(x: f64) -> Self {
+                x as $t
+            }
+            fn f64(self) -> f64 {
+                self as f64
+            }
+            fn exp(self) -> Self {
+                $t::exp(self)
+            }
+            fn ln_1p(self) -> Self {
+                $t::ln_1p(self)
+            }
+            fn tanh(self) -> Self {
+                $t::tanh(self)
+            }
+            fn cos(self) -> Self {
+                $t::cos(self)
+            }
+            fn sin(self) -> Self {
+                $t::sin(self)
+            }
+            fn sqrt(self) -> Self {
+                $t::sqrt(self)
+            }
+            fn max(self, other: Self) -> Self {
+                $t::max(self, other)
+            }
+            fn abs(self) -> Self {
+                $t::abs(self)
+            }
+        }
+    };
+}
+real!(f32, F32);
+real!(f64, F64);

@@ -1,0 +1,199 @@
+//! Buffers that outlive a step.
+use super::spec::{DType, Element, Precision, Real, Spec};
+use std::sync::Arc;
+
+/// A buffer of a [`Store`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub(crate) usize);
+
+/// Memory that somebody else keeps: a memory-mapped file, a table shared between stores.
+///
+/// The bytes must stay where they are, unchanged, while the value lives.
+pub trait Bytes: Send + Sync {
+    /// The bytes; aligned for their element type.
+    fn bytes(&self) -> &[u8];
+}
+impl<T: Element> Bytes for Vec<T> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+}
+
+enum Data {
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+    U32(Vec<u32>),
+    I64(Vec<i64>),
+    Shared(Arc<dyn Bytes>),
+}
+
+impl Data {
+    fn zeros(dtype: DType, precision: Precision, n: usize) -> Data {
+        match (dtype, precision) {
+            (DType::F32, Precision::F32) => Data::F32(vec![0.0; n]),
+            (DType::F32, Precision::F64) => Data::F64(vec![0.0; n]),
+            (DType::U32, _) => Data::U32(vec![0; n]),
+            (DType::I64, _) => Data::I64(vec![0; n]),
+        }
+    }
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Data::F32(v) => bytemuck::cast_slice(v),
+            Data::F64(v) => bytemuck::cast_slice(v),
+            Data::U32(v) => bytemuck::cast_slice(v),
+            Data::I64(v) => bytemuck::cast_slice(v),
+            Data::Shared(b) => b.bytes(),
+        }
+    }
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Data::F32(v) => bytemuck::cast_slice_mut(v),
+            Data::F64(v) => bytemuck::cast_slice_mut(v),
+            Data::U32(v) => bytemuck::cast_slice_mut(v),
+            Data::I64(v) => bytemuck::cast_slice_mut(v),
+            Data::Shared(_) => unreachable!("a table is read only: the tape refuses to write it"),
+        }
+    }
+}
+
+struct Buffer {
+    name: String,
+    spec: Spec,
+    data: Data,
+}
+
+/// Named buffers: parameters, optimiser moments, node memory, mailbox, tables.
+///
+/// Several programs (training, validation) run over one store and so share its state. Addresses are stable from the
+/// first run on, as a captured graph needs.
+pub struct Store {
+    precision: Precision,
+    buffers: Vec<Buffer>,
+}
+
+impl Store {
+    /// An empty store whose real numbers have the given precision.
+    pub fn new(precision: Precision) -> Self {
+        Store { precision, buffers: Vec::new() }
+    }
+    /// The precision of real buffers.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+    /// Adds a writable buffer of zeros.
+    pub fn zeros(&mut self, name: impl Into<String>, spec: Spec) -> BufferId {
+        let data = Data::zeros(spec.dtype, self.precision, spec.len());
+        self.push(name, spec, data)
+    }
+    /// Adds a writable buffer that starts from `values`; reals are converted to the store's precision.
+    ///
+    /// # Panics
+    /// When the number of values is not `spec.len()`.
+    pub fn values<T: Element>(&mut self, name: impl Into<String>, spec: Spec, values: &[T]) -> BufferId {
+        let id = self.zeros(name, spec);
+        self.write(id, values);
+        id
+    }
+    /// Adds a read-only table without copying it (converted, and so copied, in an f64 store).
+    ///
+    /// # Panics
+    /// When the table does not hold `spec.len()` elements.
+    pub fn table(&mut self, name: impl Into<String>, spec: Spec, table: Arc<dyn Bytes>) -> BufferId {
+        assert_eq!(table.bytes().len(), spec.bytes(Precision::F32), "a table fills its spec");
+        let data = match (spec.dtype, self.precision) {
+            (DType::F32, Precision::F64) => Data::F64(
+                bytemuck::cast_slice::<u8, f32>(table.bytes()).iter().map(|&x| f64::from(x)).collect(),
+            ),
+            _ => Data::Shared(table),
+        };
+        self.push(name, spec, data)
+    }
+    fn push(&mut self, name: impl Into<String>, spec: Spec, data: Data) -> BufferId {
+        self.buffers.push(Buffer { name: name.into(), spec, data });
+        BufferId(self.buffers.len() - 1)
+    }
+    /// The buffer's name.
+    pub fn name(&self, id: BufferId) -> &str {
+        &self.buffers[id.0].name
+    }
+    /// The buffer's shape and type.
+    pub fn spec(&self, id: BufferId) -> Spec {
+        self.buffers[id.0].spec
+    }
+    /// Whether programs may write it.
+    pub fn is_writable(&self, id: BufferId) -> bool {
+        !matches!(self.buffers[id.0].data, Data::Shared(_))
+    }
+    /// Bytes held by writable buffers, and bytes of read-only tables.
+    pub fn bytes(&self) -> (usize, usize) {
+        self.buffers.iter().fold((0, 0), |(own, table), b| match &b.data {
+            Data::Shared(t) => (own, table + t.bytes().len()),
+            d => (own + d.bytes().len(), table),
+        })
+    }
+    /// The elements of `id`.
+    ///
+    /// # Panics
+    /// When `T` is not the buffer's element type.
+    pub fn read<T: Element>(&self, id: BufferId) -> &[T] {
+        let b = &self.buffers[id.0];
+        assert!(size_matches::<T>(b.spec.dtype, self.precision), "{} is {:?}", b.name, b.spec.dtype);
+        bytemuck::cast_slice(b.data.bytes())
+    }
+    /// The elements of a real buffer as f64, whatever the store's precision.
+    pub fn read_f64(&self, id: BufferId) -> Vec<f64> {
+        match self.precision {
+            Precision::F32 => self.read::<f32>(id).iter().map(|&x| f64::from(x)).collect(),
+            Precision::F64 => self.read::<f64>(id).to_vec(),
+        }
+    }
+    /// The elements of `id`, to be changed.
+    ///
+    /// # Panics
+    /// When `T` is not the buffer's element type, or the buffer is a table.
+    pub fn get_mut<T: Element>(&mut self, id: BufferId) -> &mut [T] {
+        let b = &mut self.buffers[id.0];
+        assert!(size_matches::<T>(b.spec.dtype, self.precision), "{} is {:?}", b.name, b.spec.dtype);
+        bytemuck::cast_slice_mut(b.data.bytes_mut())
+    }
+    /// Overwrites `id`; real values are converted to the store's precision.
+    ///
+    /// # Panics
+    /// When type or number of the values is not the buffer's.
+    pub fn write<T: Element>(&mut self, id: BufferId, values: &[T]) {
+        let spec = self.spec(id);
+        assert_eq!((T::DTYPE, values.len()), (spec.dtype, spec.len()), "{} is {spec}", self.name(id));
+        if size_matches::<T>(spec.dtype, self.precision) {
+            self.get_mut::<T>(id).copy_from_slice(values);
+        } else if size_of::<T>() == 4 {
+            let values = bytemuck::cast_slice::<T, f32>(values);
+            self.get_mut::<f64>(id).iter_mut().zip(values).for_each(|(d, &s)| *d = f64::from(s));
+        } else {
+            let values = bytemuck::cast_slice::<T, f64>(values);
+            self.get_mut::<f32>(id).iter_mut().zip(values).for_each(|(d, &s)| *d = f32::of(s));
+        }
+    }
+    /// Sets every element to zero bytes.
+    pub fn clear(&mut self, id: BufferId) {
+        self.buffers[id.0].data.bytes_mut().fill(0);
+    }
+    /// Raw bytes of a buffer, for checkpoints.
+    pub fn raw(&self, id: BufferId) -> &[u8] {
+        self.buffers[id.0].data.bytes()
+    }
+    /// Raw bytes of a writable buffer, for checkpoints.
+    pub fn raw_mut(&mut self, id: BufferId) -> &mut [u8] {
+        self.buffers[id.0].data.bytes_mut()
+    }
+    /// The address a program reads `id` at.
+    pub(crate) fn address(&mut self, id: BufferId) -> *mut u8 {
+        match &mut self.buffers[id.0].data {
+            Data::Shared(b) => b.bytes().as_ptr().cast_mut(),
+            d => d.bytes_mut().as_mut_ptr(),
+        }
+    }
+}
+
+fn size_matches<T: Element>(dtype: DType, precision: Precision) -> bool {
+    T::DTYPE == dtype && size_of::<T>() == dtype.size(precision)
+}

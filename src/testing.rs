@@ -1,0 +1,174 @@
+//! The checks that every op passes, driven by its cases. Nothing here knows any op; embedders may check their own.
+use crate::{
+    autograd::Program,
+    error::Result,
+    ops::{Backend, Built, Case, CaseBuilder, Home},
+    runtime::*,
+};
+
+/// A case with its backward, ready to run.
+struct Ready {
+    built: Built,
+    store: Store,
+    program: Program,
+    /// Upstream gradient of each real output.
+    seeds: Vec<(Var, BufferId)>,
+    grads: Vec<Var>,
+}
+
+fn stored(c: &CaseBuilder, v: Var) -> BufferId {
+    match c.tape.home(v) {
+        Home::Stored { id, .. } => id,
+        Home::Step => unreachable!("inputs of a case are stored"),
+    }
+}
+
+fn ready(case: &Case, precision: Precision, backend: Backend) -> Result<(Ready, Vec<BufferId>)> {
+    let mut c = CaseBuilder::new(precision);
+    let built = (case.build)(&mut c, case.dims)?;
+    let mut seeds = Vec::new();
+    let mut pairs = Vec::new();
+    if !built.wrt.is_empty() {
+        for &y in &built.outs {
+            let spec = c.tape.spec(y);
+            if spec.dtype != DType::F32 {
+                continue;
+            }
+            let values: Vec<f32> = (0..spec.len()).map(|_| c.uniform()).collect();
+            let dy = c.values(spec, &values);
+            seeds.push((y, stored(&c, dy)));
+            pairs.push((y, dy));
+        }
+    }
+    let all = c.tape.backward_many(&pairs)?;
+    let grads: Vec<Var> = built
+        .wrt
+        .iter()
+        .map(|x| {
+            all.get(x).copied().ok_or_else(|| crate::error::Error::shape(case.op, "an input has no gradient"))
+        })
+        .collect::<Result<_>>()?;
+    let keep: Vec<Var> = built.outs.iter().chain(&grads).copied().collect();
+    let inputs = built.wrt.iter().map(|&x| stored(&c, x)).collect();
+    let program = Program::new(&c.tape, &keep, precision, backend);
+    let states = built.states.iter().map(|&s| stored(&c, s)).collect::<Vec<_>>();
+    let ready = Ready { built: Built { states: Vec::new(), ..built }, store: c.store, program, seeds, grads };
+    Ok((ready, [inputs, states].concat()))
+}
+
+fn read(r: &Ready, v: Var, dtype: DType) -> Vec<f64> {
+    match (dtype, r.store.precision()) {
+        (DType::F32, Precision::F64) => r.program.read::<f64>(v, &r.store).to_vec(),
+        (DType::F32, Precision::F32) => {
+            r.program.read::<f32>(v, &r.store).iter().map(|&x| x.into()).collect()
+        }
+        (DType::U32, _) => r.program.read::<u32>(v, &r.store).iter().map(|&x| x.into()).collect(),
+        (DType::I64, _) => r.program.read::<i64>(v, &r.store).iter().map(|&x| x as f64).collect(),
+    }
+}
+
+/// Everything a run of a case produces, each with a name and whether it is real: outputs, gradients, state.
+pub type Results = Vec<(String, bool, Vec<f64>)>;
+
+/// Runs forward and backward of `case`.
+///
+/// # Errors
+/// As the op's.
+pub fn run(case: &Case, precision: Precision, backend: Backend) -> Result<Results> {
+    let (mut r, buffers) = ready(case, precision, backend)?;
+    r.program.run(&mut r.store)?;
+    let mut results = Results::new();
+    let spec_of = |r: &Ready, v: Var| r.program.spec(v);
+    for (i, v) in r.built.outs.clone().into_iter().enumerate() {
+        let dtype = spec_of(&r, v).dtype;
+        results.push((format!("output {i}"), dtype == DType::F32, read(&r, v, dtype)));
+    }
+    for (i, v) in r.grads.clone().into_iter().enumerate() {
+        results.push((format!("gradient {i}"), true, read(&r, v, DType::F32)));
+    }
+    for id in &buffers[r.built.wrt.len()..] {
+        let dtype = r.store.spec(*id).dtype;
+        let values = match dtype {
+            DType::F32 => r.store.read_f64(*id),
+            DType::U32 => r.store.read::<u32>(*id).iter().map(|&x| x.into()).collect(),
+            DType::I64 => r.store.read::<i64>(*id).iter().map(|&x| x as f64).collect(),
+        };
+        results.push((r.store.name(*id).to_owned(), dtype == DType::F32, values));
+    }
+    Ok(results)
+}
+
+/// Largest difference between central differences of the f64 definition and the f64 run of the appended backward,
+/// over up to 40 elements of every differentiated input.
+///
+/// # Errors
+/// As the op's.
+pub fn gradient_error(case: &Case) -> Result<f64> {
+    // The second step is for a kink (a relu) that the first one straddles; a wrong gradient fails both.
+    const STEPS: [f64; 2] = [1e-5, 1e-6];
+    let (mut r, inputs) = ready(case, Precision::F64, Backend::Definition)?;
+    r.program.run(&mut r.store)?;
+    let mut worst = 0.0f64;
+    for (k, grad) in r.grads.clone().into_iter().enumerate() {
+        let got = read(&r, grad, DType::F32);
+        let n = got.len();
+        for at in (0..n.min(40)).map(|i| i * n / n.min(40)) {
+            let start = r.store.read::<f64>(inputs[k])[at];
+            let mut outputs = |x: f64| -> Result<Vec<f64>> {
+                r.store.get_mut::<f64>(inputs[k])[at] = x;
+                r.program.run(&mut r.store)?;
+                Ok(r.seeds.clone().into_iter().flat_map(|(y, _)| read(&r, y, DType::F32)).collect())
+            };
+            // Output by output, so that those which do not depend on the input add no rounding.
+            let slopes = STEPS.map(|step| -> Result<Vec<f64>> {
+                let (high, low) = (outputs(start + step)?, outputs(start - step)?);
+                Ok(high.iter().zip(&low).map(|(h, l)| (h - l) / (2.0 * step)).collect())
+            });
+            outputs(start)?;
+            let upstream: Vec<f64> = r
+                .seeds
+                .iter()
+                .flat_map(|&(y, dy)| {
+                    let live = r.program.rows(y, &r.store) * r.program.spec(y).cols;
+                    r.store.read::<f64>(dy)[..live].to_vec()
+                })
+                .collect();
+            let mut least = f64::INFINITY;
+            for slopes in slopes {
+                let slope: f64 = slopes?.iter().zip(&upstream).map(|(s, d)| s * d).sum();
+                least = least.min(error(&[got[at]], &[slope]));
+            }
+            worst = worst.max(least);
+        }
+    }
+    Ok(worst)
+}
+
+/// Largest difference; a NaN is an infinite one.
+pub fn error(got: &[f64], want: &[f64]) -> f64 {
+    if got.len() != want.len() {
+        return f64::INFINITY;
+    }
+    got.iter()
+        .zip(want)
+        .map(|(a, b)| if (a - b).is_nan() { f64::INFINITY } else { (a - b).abs() })
+        .fold(0.0, f64::max)
+}
+
+/// Largest magnitude.
+pub fn largest(values: &[f64]) -> f64 {
+    values.iter().fold(0.0f64, |m, v| m.max(v.abs()))
+}
+
+/// The allowance for a fast path, relative to the largest magnitude of what is compared: twice the worst relative
+/// error of the plain f32 definition over everything the case makes, plus four ulp. Never a picked number.
+///
+/// Over the whole case, because on a handful of numbers the plain path can be exact by luck.
+pub fn allowance(plain: &Results, exact: &Results) -> f64 {
+    let relative = |(p, e): (&(String, bool, Vec<f64>), &(String, bool, Vec<f64>))| match largest(&e.2) {
+        0.0 => 0.0,
+        scale => error(&p.2, &e.2) / scale,
+    };
+    let reals = plain.iter().zip(exact).filter(|(p, _)| p.1);
+    2.0 * reals.map(relative).fold(0.0, f64::max) + 4.0 * f64::from(f32::EPSILON)
+}

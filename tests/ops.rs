@@ -1,0 +1,46 @@
+//! Every op, on every case: gradient against finite differences, fast path against the definition.
+use tgnn::{
+    ops::{Backend, cases},
+    runtime::{Device, Precision},
+    testing::{allowance, error, gradient_error, largest, run},
+};
+
+#[test]
+fn the_backward_of_every_op_equals_finite_differences_in_f64() {
+    for case in cases() {
+        let e = gradient_error(&case).unwrap_or_else(|e| panic!("{case}: {e}"));
+        assert!(e < 2e-8, "{case}: {e:e}");
+    }
+}
+
+#[test]
+fn the_fast_path_of_every_op_agrees_with_its_definition_for_one_two_and_three_threads() {
+    for threads in [1, 2, 3] {
+        let device = Device::cpu(threads).unwrap();
+        for case in cases() {
+            let exact = run(&case, Precision::F64, Backend::Definition).unwrap();
+            let plain = run(&case, Precision::F32, Backend::Definition).unwrap();
+            let fast = device.install(|| run(&case, Precision::F32, Backend::Cpu)).unwrap();
+            let allowed = allowance(&plain, &exact);
+            for ((what, real, want), (_, _, got)) in exact.iter().zip(&fast) {
+                let (e, allowed) = (error(got, want), if *real { allowed * largest(want) } else { 0.0 });
+                assert!(e <= allowed, "{case}, {what}: {e:e} > {allowed:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit_of_any_op() {
+    for case in cases() {
+        let bits = |threads| {
+            let results =
+                Device::cpu(threads).unwrap().install(|| run(&case, Precision::F32, Backend::Cpu)).unwrap();
+            results
+                .into_iter()
+                .map(|(_, _, v)| v.iter().map(|x| x.to_bits()).collect())
+                .collect::<Vec<Vec<u64>>>()
+        };
+        assert!(bits(1) == bits(2), "{case}");
+    }
+}

@@ -1,0 +1,2 @@
+//! The integration tests, one crate.
+mod ops;
