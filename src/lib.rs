@@ -4,6 +4,8 @@ pub mod autograd;
 pub mod cli;
 pub mod data;
 pub mod error;
+pub mod model;
 pub mod ops;
 pub mod runtime;
+pub mod task;
 pub mod testing;

@@ -1,2 +1,6 @@
-//! stub
-fn main() {}
+//! `tgnn-bench`: trains, evaluates and measures temporal graph networks. All of it is in [`tgnn::cli`].
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tgnn::cli::main()
+}

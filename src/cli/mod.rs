@@ -1,3 +1,97 @@
-//! The subcommands of `tgnn-bench`.
+//! The subcommands of `tgnn-bench`, one file each. Printing happens here and nowhere else.
 pub mod data;
+mod doctor;
 mod report;
+mod train;
+mod watch;
+
+use crate::error::{Error, ErrorKind};
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+const ABOUT: &str = "Train temporal graph neural networks, fast, and measure it honestly";
+const EXIT_CODES: &str = "\
+Exit codes:
+  0 done   2 usage   3 data   4 plan   5 device   6 out of memory
+  7 diverged   8 communication   9 checkpoint   10 input/output   11 shape (a bug)
+
+Start with:
+  tgnn-bench train                          TGN on the bundled Wikipedia events
+  tgnn-bench data info FILE                 what a data set holds
+  tgnn-bench train --data FILE --out DIR    train on your own events";
+
+#[derive(Parser)]
+#[command(name = "tgnn-bench", version, about = ABOUT, after_help = EXIT_CODES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Train a model, validate after every epoch, test the best one
+    Train(train::Train),
+    /// Test a checkpoint
+    Eval(train::Eval),
+    /// Write embeddings of given nodes at given times to a .npy file
+    Embed(train::Embed),
+    /// Import, describe and make up event data
+    #[command(subcommand)]
+    Data(data::DataCommand),
+    /// Say what this machine has and lacks
+    Doctor,
+}
+
+/// Runs the program on the command line's arguments: one line on standard error and a documented exit code where it
+/// fails.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => return usage(e),
+    };
+    let result = match &cli.command {
+        Command::Train(args) => args.run(),
+        Command::Eval(args) => args.run(),
+        Command::Embed(args) => args.run(),
+        Command::Data(command) => data::run(command),
+        Command::Doctor => doctor::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => fail(&e),
+    }
+}
+
+fn fail(e: &Error) -> ExitCode {
+    eprintln!("error: {e}");
+    ExitCode::from(e.kind().exit_code())
+}
+
+/// Help as clap prints it; its errors as one line.
+fn usage(e: clap::Error) -> ExitCode {
+    if !e.use_stderr() || e.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = e.print();
+        return if e.use_stderr() { ExitCode::from(ErrorKind::Usage.exit_code()) } else { ExitCode::SUCCESS };
+    }
+    let text = e.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Usage:"));
+    let what = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let rest: Vec<&str> = lines.filter(|l| !l.starts_with("For more")).collect();
+    let remedy = if rest.is_empty() { "see --help".to_owned() } else { format!("{}; see --help", rest.join(" ")) };
+    fail(&Error::usage(what).remedy(remedy))
+}
+
+/// Writes a line to standard output. A reader that went away is not an error.
+fn say(text: impl std::fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// The command line as it was typed.
+fn command_line() -> String {
+    let mut args = std::env::args();
+    let program = args.next().unwrap_or_default();
+    let program = program.rsplit('/').next().unwrap_or_default().to_owned();
+    let quote = |a: String| if a.is_empty() || a.contains(char::is_whitespace) { format!("'{a}'") } else { a };
+    std::iter::once(program).chain(args.map(quote)).collect::<Vec<_>>().join(" ")
+}

@@ -20,16 +20,21 @@ pub mod format;
 mod native;
 mod npy;
 mod raw;
+mod split;
 mod stats;
 mod synth;
+mod tcsr;
 pub(crate) mod text;
 
 pub use events::{Events, Ids};
 pub use features::Features;
 pub use format::{Columns, Format, ReadOptions};
 pub use native::save;
+pub(crate) use npy::write as write_npy;
+pub use split::Split;
 pub use stats::{Bucket, Stats};
 pub use synth::{SynthOptions, synth, synth_to};
+pub use tcsr::Tcsr;
 
 use crate::error::{Error, Result};
 use std::{io, path::Path};

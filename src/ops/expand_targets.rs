@@ -7,6 +7,7 @@
 //! | node, time | `[n (1 + k)]` u32, i64 | target `(1 + k) i`: the root; the next k: its neighbours |
 //! | row | `[n, k]` u32 | the targets' rows of the neighbours, or `NONE` |
 //! | root row | `[n]` u32 | the targets' rows of the roots |
+//! | identity | `[n]` u32 | i: every root's own row, where roots are not shared |
 //!
 //! A neighbour is embedded at the time of the query, as in TGN (TGL and TGAT take the time of the event).
 use super::*;
@@ -26,6 +27,8 @@ pub struct Targets {
     pub neighbor_row: Var,
     /// Row of each root.
     pub root_row: Var,
+    /// 0, 1, 2, ...
+    pub identity: Var,
 }
 
 impl Tape {
@@ -35,7 +38,7 @@ impl Tape {
     /// `Shape` when the rows differ.
     pub fn expand_targets(&mut self, node: Var, time: Var, neighbor: Var) -> Result<Targets> {
         let o = self.push(ExpandTargets, &[node, time, neighbor])?;
-        Ok(Targets { node: o[0], time: o[1], neighbor_row: o[2], root_row: o[3] })
+        Ok(Targets { node: o[0], time: o[1], neighbor_row: o[2], root_row: o[3], identity: o[4] })
     }
 }
 
@@ -46,11 +49,12 @@ impl Op for ExpandTargets {
         arity(Self::NAME, ins, 3)?;
         ensure!(Self::NAME, ins.iter().all(|s| s.rows == ins[0].rows), "rows differ: {ins:?}");
         let rows = ins[0].rows.times(1 + ins[2].cols);
-        Ok(vec![Spec::ids(rows, 1).into(), Spec::times(rows).into(), ins[2].into(), ins[0].into()])
+        Ok(vec![Spec::ids(rows, 1).into(), Spec::times(rows).into(), ins[2].into(), ins[0].into(), ins[0].into()])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (node, time, neighbor, k) = (io.input::<u32>(0), io.input::<i64>(1), io.input::<u32>(2), io.cols(2));
         let (out, at, row, root) = (io.out::<u32>(0), io.out::<i64>(1), io.out::<u32>(2), io.out::<u32>(3));
+        io.out::<u32>(4).iter_mut().zip(0..).for_each(|(o, i)| *o = i);
         for (i, block) in out.chunks_exact_mut(1 + k).enumerate() {
             let first = i * (1 + k);
             block[0] = node[i];
@@ -74,5 +78,5 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let values: Vec<u32> = (0..n * k).map(|i| if i % 3 == 2 { NONE } else { i as u32 }).collect();
     let neighbor = c.values(Spec::ids(Rows::fixed(n), k), &values);
     let t = c.tape.expand_targets(node, time, neighbor)?;
-    Ok(Built::new(&[t.node, t.time, t.neighbor_row, t.root_row], &[]))
+    Ok(Built::new(&[t.node, t.time, t.neighbor_row, t.root_row, t.identity], &[]))
 }

@@ -9,6 +9,8 @@
 //! | count | `[1, 1]` u32 | live events: `b`, fewer in the last batch, 0 past the end |
 //! | src, dst, event | `[<= b]` u32 | endpoints and ids |
 //! | time | `[<= b]` i64 | |
+//! | rank | `[<= b]` u32 | place of each event in the range |
+//! | index | `[1]` u32 | the batch's number in the pass |
 //! | now | `[1, 2]` u32 | epoch and batch of this step: the clock of its random draws |
 use super::*;
 
@@ -29,6 +31,10 @@ pub struct Batch {
     pub event: Var,
     /// Times in ticks.
     pub time: Var,
+    /// Place of each event in the range of the pass.
+    pub rank: Var,
+    /// Number of the batch in the pass, `[1]` u32.
+    pub index: Var,
     /// Epoch and batch.
     pub now: Var,
     /// Live events.
@@ -43,7 +49,8 @@ impl Tape {
     pub fn next_batch(&mut self, stream: [Var; 3], range: Var, clock: Var, cap: usize) -> Result<Batch> {
         let [src, dst, time] = stream;
         let o = self.push(NextBatch { cap }, &[src, dst, time, range, clock])?;
-        Ok(Batch { src: o[1], dst: o[2], event: o[3], time: o[4], now: o[5], rows: Rows::live(cap, o[0]) })
+        let rows = Rows::live(cap, o[0]);
+        Ok(Batch { src: o[1], dst: o[2], event: o[3], time: o[4], rank: o[5], index: o[6], now: o[7], rows })
     }
 }
 
@@ -60,7 +67,8 @@ impl Op for NextBatch {
         let rows = Rows::fixed(self.cap);
         let ids = Out::counted_by(Spec::ids(rows, 1), 0);
         let now = Spec::ids(Rows::fixed(1), 2);
-        Ok(vec![Spec::count().into(), ids, ids, ids, Out::counted_by(Spec::times(rows), 0), now.into()])
+        let time = Out::counted_by(Spec::times(rows), 0);
+        Ok(vec![Spec::count().into(), ids, ids, ids, time, ids, Spec::count().into(), now.into()])
     }
     fn writes(&self, _: usize) -> Vec<usize> {
         vec![4]
@@ -73,13 +81,15 @@ impl Op for NextBatch {
         let first = range[0] as usize + clock[1] as usize * self.cap;
         let n = self.cap.min((range[1] as usize).saturating_sub(first));
         io.out::<u32>(0)[0] = n as u32;
-        io.out::<u32>(5).copy_from_slice(clock);
+        io.out::<u32>(6)[0] = clock[1];
+        io.out::<u32>(7).copy_from_slice(clock);
         clock[1] += 1;
         if n > 0 {
             io.out::<u32>(1)[..n].copy_from_slice(&io.input(0)[first..first + n]);
             io.out::<u32>(2)[..n].copy_from_slice(&io.input(1)[first..first + n]);
             io.out::<i64>(4)[..n].copy_from_slice(&io.input(2)[first..first + n]);
             io.out::<u32>(3)[..n].iter_mut().zip(first as u32..).for_each(|(e, id)| *e = id);
+            io.out::<u32>(5)[..n].iter_mut().zip(first as u32 - range[0]..).for_each(|(r, rank)| *r = rank);
         }
     }
 }
@@ -92,5 +102,5 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let time = c.times(&(0..n as i64).map(|t| 3 * t).collect::<Vec<_>>());
     let (range, clock) = (c.ids(&[0, n as u32], 2), c.ids(&[2, dims[2] as u32], 2));
     let b = c.tape.next_batch([src, dst, time], range, clock, dims[1])?;
-    Ok(Built { outs: vec![b.src, b.dst, b.event, b.time, b.now], states: vec![clock], ..Built::default() })
+    Ok(Built { outs: vec![b.src, b.dst, b.event, b.time, b.rank, b.index, b.now], states: vec![clock], ..Built::default() })
 }

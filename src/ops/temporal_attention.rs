@@ -4,7 +4,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `query` | `[q, H c]` f32 | queries taken through W_k, a row for each *distinct* root |
-//! | `query row` | `[n]` u32 | the root's row of `query` |
+//! | `query row` | `[n]` u32 | the root's row of `query`; not read where there is no neighbour |
 //! | `h` | `[m, d]` f32 | embeddings of the layer below, by distinct node |
 //! | `row`, `event` | `[n, k]` u32 | the neighbours' rows of `h` and of `edge` |
 //! | `dt` | `[n, k]` f32 | seconds |
@@ -215,6 +215,9 @@ impl<'a> Work<'a> {
 fn load(o: &Operands<'_, f32>, i: usize, w: &mut Work<'_>, sines: bool) -> usize {
     let (n, c, t) = (o.count[i] as usize, o.width(), o.w.len());
     let padded = c.next_multiple_of(LANES);
+    if n == 0 {
+        return 0; // such a root may have no query either
+    }
     for h in 0..o.heads {
         w.q[h * padded..][..c].copy_from_slice(o.query_of(i, h));
     }
@@ -391,11 +394,15 @@ impl Op for TemporalAttention {
         out.fill(R::ZERO);
         for (row, sum) in sums.iter_mut().enumerate() {
             let (i, h) = (row / self.heads, row % self.heads);
-            let (n, q) = (o.count[i] as usize, o.query_of(i, h));
+            *sum = R::ZERO;
+            let n = o.count[i] as usize;
+            if n == 0 {
+                continue; // such a root may have no query either
+            }
+            let q = o.query_of(i, h);
             let score = |j: usize| (0..c).map(|l| q[l] * o.z(i * k + j, l)).sum::<R>() * R::of(o.scale);
             let top = (0..n).map(score).fold(R::of(f64::NEG_INFINITY), R::max);
             let total: R = (0..n).map(|j| (score(j) - top).exp()).sum();
-            *sum = R::ZERO;
             for j in 0..n {
                 let a = (score(j) - top).exp() / total;
                 weights[row * k + j] = a;
@@ -474,7 +481,11 @@ impl Op for TemporalAttentionGrad {
         let (c, k, d, heads) = (o.width(), o.k, o.d, self.0.heads);
         for (row, &dsum) in dsum.iter().enumerate() {
             let (i, h) = (row / heads, row % heads);
-            let (n, q, g) = (o.count[i] as usize, o.query_of(i, h), &dmix[row * c..][..c]);
+            let (n, g) = (o.count[i] as usize, &dmix[row * c..][..c]);
+            if n == 0 {
+                continue;
+            }
+            let q = o.query_of(i, h);
             let a = |j: usize| weights[row * k + j];
             let da = |j: usize| {
                 ((0..c).map(|l| g[l] * o.z(i * k + j, l)).sum::<R>() + dsum) * o.kept(i, h, j)
@@ -518,7 +529,8 @@ impl Op for TemporalAttentionGrad {
 
         // Roots grouped by query: a thread owns whole queries, so their gradients are written by one thread.
         let (starts, order) = bytemuck::cast_slice_mut::<f32, u32>(by_query).split_at_mut(specs[0].rows.cap + 1);
-        group(roots, queries, starts, order, |i| Some(o.query_row[i] as usize));
+        group(roots, queries, starts, order, |i| (o.count[i] > 0).then(|| o.query_row[i] as usize));
+        let grouped = starts[queries] as usize;
         let (size, slot) = (parts::part_rows(queries), Work::size(heads, k, c, t) + 3 * t);
         let mut tasks = Vec::with_capacity(parts::PARTS);
         let mut dz_left = &mut *dz;
@@ -558,7 +570,7 @@ impl Op for TemporalAttentionGrad {
         if d > 0 {
             let (row_starts, row_order) =
                 bytemuck::cast_slice_mut::<f32, u32>(by_row).split_at_mut(specs[2].rows.cap + 1);
-            group(roots * k, rows, row_starts, row_order, |slot| {
+            group(grouped * k, rows, row_starts, row_order, |slot| {
                 let (i, j) = (order[slot / k] as usize, slot % k);
                 (j < o.count[i] as usize).then(|| o.row[i * k + j] as usize)
             });
@@ -586,9 +598,10 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     };
     let (row, event) = (slots(m), slots(30));
     let spec = Spec::ids(Rows::fixed(n), k);
+    let rows: Vec<u32> = (0..n).map(|i| if counts[i] == 0 { NONE } else { c.below(q) as u32 }).collect();
     let a = AttentionVars {
         query: c.real(q, heads * (d + f + t)),
-        query_row: c.ids_below(n, q),
+        query_row: c.ids(&rows, 1),
         h: c.real(m, d),
         row: c.values(spec, &row),
         event: c.values(spec, &event),

@@ -1,0 +1,57 @@
+//! `tgnn-bench doctor`: what this machine has and lacks.
+use super::say;
+use crate::{
+    error::Result,
+    runtime::{
+        Device,
+        matmul::{Mat, MatMut, matmul},
+        simd,
+    },
+};
+use std::time::Instant;
+
+/// Prints the report.
+pub fn run() -> Result<()> {
+    let device = Device::cpu(0)?;
+    say(format_args!("tgnn      {}", env!("CARGO_PKG_VERSION")));
+    say(format_args!("cpu       {}, {} threads", device.name(), device.threads()));
+    say(format_args!("vectors   {:?}{}", simd::level(), match simd::level() {
+        simd::Level::Baseline => ": no AVX2, expect a fraction of the speed",
+        _ => "",
+    }));
+    say(format_args!("products  {:.0} GFLOP/s in f32 (1024 cubed, best of 5)", product_rate(&device)));
+    if let Some((total, free)) = memory() {
+        say(format_args!("memory    {free:.1} GiB free of {total:.1}"));
+    }
+    let cuda = ["/dev/nvidia0", "/dev/nvidiactl"].iter().any(|p| std::path::Path::new(p).exists());
+    say(format_args!("cuda      {}", if cuda {
+        "a GPU is there, but this version has no CUDA kernels yet: it runs on the CPU"
+    } else {
+        "no GPU; everything runs on the CPU"
+    }));
+    Ok(())
+}
+
+fn product_rate(device: &Device) -> f64 {
+    const N: usize = 1024;
+    let a: Vec<f32> = (0..N * N).map(|i| (i % 997) as f32 / 997.0).collect();
+    let mut out = vec![0.0; N * N];
+    let best = (0..5)
+        .map(|_| {
+            let started = Instant::now();
+            device.install(|| matmul(MatMut::new(&mut out, N, N), Mat::new(&a, N, N), Mat::new(&a, N, N), false));
+            started.elapsed().as_secs_f64()
+        })
+        .fold(f64::INFINITY, f64::min);
+    2.0 * (N * N * N) as f64 / best / 1e9
+}
+
+/// GiB of memory: all, and free.
+fn memory() -> Option<(f64, f64)> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let gib = |key: &str| {
+        let line = text.lines().find(|l| l.starts_with(key))?;
+        Some(line.split_whitespace().nth(1)?.parse::<f64>().ok()? / (1 << 20) as f64)
+    };
+    Some((gib("MemTotal:")?, gib("MemAvailable:")?))
+}

@@ -1,0 +1,259 @@
+//! `tgnn-bench train`, `eval` and `embed`.
+use super::{command_line, say, watch::Display};
+use crate::{
+    data::write_npy,
+    error::{Error, Result},
+    runtime::Device,
+    task::{self, Checkpoint, Config, Protocol, RunOptions, Summary},
+};
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `train`. A flag overrides the file's key; what neither names keeps its default.
+#[derive(Args)]
+pub struct Train {
+    /// Configuration file; every key is optional
+    config: Option<PathBuf>,
+    /// Events: `wikipedia`, a file, or a folder of .npy [default: wikipedia]
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
+    /// Model: tgn [default: tgn]
+    #[arg(long)]
+    model: Option<String>,
+    /// auto or cpu [default: auto]
+    #[arg(long)]
+    device: Option<String>,
+    /// Threads of the CPU; 0 takes every core [default: 0]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Passes over the training events [default: 10]
+    #[arg(long, value_name = "N")]
+    epochs: Option<usize>,
+    /// Events a step [default: 200]
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Steps of each pass at most, for trying out; 0 takes all [default: 0]
+    #[arg(long, value_name = "N")]
+    max_batches: Option<usize>,
+    /// dyglib, tgl or disttgl: how negatives are drawn and what is measured [default: dyglib]
+    #[arg(long)]
+    protocol: Option<Protocol>,
+    /// Seed of everything random [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Step size of Adam [default: 0.001]
+    #[arg(long, value_name = "X")]
+    learning_rate: Option<f64>,
+    /// Width of seeded random edge features, for data that has none [default: 0]
+    #[arg(long, value_name = "W")]
+    random_edge_features: Option<usize>,
+    /// Any other key, as in the file: --set tgn.layers=2 (may be repeated)
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Refuse events out of time order instead of sorting them
+    #[arg(long)]
+    strict: bool,
+    /// Same bits on the same build and device, or refuse; the CPU always does
+    #[arg(long)]
+    deterministic: bool,
+    /// Train only: no validation, no test
+    #[arg(long)]
+    no_eval: bool,
+    /// Folder of the run: config.toml, metrics.jsonl, summary.json, checkpoint/
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with the run in --out
+    #[arg(long)]
+    resume: bool,
+    /// Print the summary as JSON, and nothing else on standard output
+    #[arg(long)]
+    json: bool,
+    /// Take the time of every op, and print a table at the end
+    #[arg(long)]
+    profile: bool,
+}
+
+impl Train {
+    fn config(&self) -> Result<Config> {
+        let mut base = match &self.config {
+            Some(path) => {
+                Config::read(path)?; // a mistake in the file is told with its place in the file
+                let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
+                toml::from_str(&text).map_err(|e| Error::usage("cannot parse").in_file(path).caused_by(e))?
+            }
+            None => toml::Table::new(),
+        };
+        for pair in &self.set {
+            set(&mut base, pair)?;
+        }
+        let mut c = Config::parse(&base.to_string()).map_err(|e| Error::usage(format!("--set: {e}")))?;
+        macro_rules! take {
+            ($($flag:ident => $key:expr),*) => {$( if let Some(v) = self.$flag.clone() { $key = v; } )*};
+        }
+        take!(data => c.data.path, model => c.model, device => c.device, threads => c.threads, epochs => c.epochs,
+              batch => c.batch, max_batches => c.max_batches, protocol => c.protocol, seed => c.seed,
+              learning_rate => c.learning_rate, random_edge_features => c.data.random_edge_features);
+        c.data.strict |= self.strict;
+        c.deterministic |= self.deterministic;
+        c.evaluate &= !self.no_eval;
+        c.validate()?;
+        Ok(c)
+    }
+    /// Runs the command.
+    pub fn run(&self) -> Result<()> {
+        let config = self.config()?;
+        let device = Device::open(&config.device, config.threads)?;
+        let events = config.data.load(config.seed)?;
+        let options =
+            RunOptions { out: self.out.clone(), resume: self.resume, command: command_line() };
+        let mut display = Display::new(self.json, self.profile);
+        display.configuration(&config, &events, &device)?;
+        let summary = task::train(&config, &events, &device, &options, &mut display)?;
+        display.finish(&summary, self.out.as_deref());
+        print_summary(&summary, self.json)
+    }
+}
+
+/// Puts `key=value` into `table`; a dot goes into a section. A value that is no TOML is a string.
+fn set(table: &mut toml::Table, pair: &str) -> Result<()> {
+    let wrong = || Error::usage(format!("--set {pair}")).remedy("give KEY=VALUE, as in --set tgn.layers=2");
+    let (key, value) = pair.split_once('=').ok_or_else(wrong)?;
+    let value = format!("v = {value}")
+        .parse::<toml::Table>()
+        .ok()
+        .and_then(|mut t| t.remove("v"))
+        .unwrap_or_else(|| toml::Value::String(value.into()));
+    let mut parts: Vec<&str> = key.trim().split('.').collect();
+    let last = parts.pop().filter(|p| !p.is_empty()).ok_or_else(wrong)?;
+    let mut at = table;
+    for part in parts {
+        let section = at.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        at = section.as_table_mut().ok_or_else(wrong)?;
+    }
+    at.insert(last.into(), value);
+    Ok(())
+}
+
+fn print_summary(summary: &Summary, json: bool) -> Result<()> {
+    if json {
+        say(serde_json::to_string_pretty(summary)
+            .map_err(|e| Error::usage("cannot write the summary").caused_by(e))?);
+    }
+    Ok(())
+}
+
+/// What `eval` and `embed` share.
+#[derive(Args)]
+struct Trained {
+    /// Folder of a run, or its checkpoint/
+    #[arg(long, value_name = "DIR")]
+    checkpoint: PathBuf,
+    /// Events, where they moved since training
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
+    /// auto or cpu [default: the run's]
+    #[arg(long)]
+    device: Option<String>,
+    /// Threads of the CPU; 0 takes every core
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+impl Trained {
+    fn open(&self) -> Result<(Checkpoint, Config)> {
+        let checkpoint = Checkpoint::at(&self.checkpoint);
+        let mut config = checkpoint.manifest()?.config;
+        if let Some(path) = &self.data {
+            config.data.path = path.clone();
+        }
+        if let Some(device) = &self.device {
+            config.device = device.clone();
+        }
+        config.threads = self.threads.unwrap_or(config.threads);
+        config.validate()?;
+        Ok((checkpoint, config))
+    }
+}
+
+/// Arguments of `eval`.
+#[derive(Args)]
+pub struct Eval {
+    #[command(flatten)]
+    trained: Trained,
+    /// Print the summary as JSON, and nothing else on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Eval {
+    /// Runs the command.
+    pub fn run(&self) -> Result<()> {
+        let (checkpoint, config) = self.trained.open()?;
+        let device = Device::open(&config.device, config.threads)?;
+        let events = config.data.load(config.seed)?;
+        let mut display = Display::new(self.json, false);
+        let summary = task::evaluate(&checkpoint, &config, &events, &device, &command_line(), &mut display)?;
+        display.finish(&summary, None);
+        print_summary(&summary, self.json)
+    }
+}
+
+/// Arguments of `embed`.
+#[derive(Args)]
+pub struct Embed {
+    #[command(flatten)]
+    trained: Trained,
+    /// Nodes: 3,17,4 or a file of one a line; the data set's own numbering, from 0
+    #[arg(long, value_name = "LIST")]
+    nodes: String,
+    /// Time of each, or one for all: seconds since the first event [default: the last event's]
+    #[arg(long, value_name = "LIST")]
+    times: Option<String>,
+    /// Array to write, [nodes, width] of f32
+    #[arg(long, value_name = "NPY")]
+    out: PathBuf,
+}
+
+impl Embed {
+    /// Runs the command.
+    pub fn run(&self) -> Result<()> {
+        let (checkpoint, config) = self.trained.open()?;
+        let device = Device::open(&config.device, config.threads)?;
+        let events = config.data.load(config.seed)?;
+        let nodes: Vec<u32> = list(&self.nodes, "a node")?;
+        let mut times: Vec<i64> = match &self.times {
+            Some(text) => list::<f64>(text, "a time in seconds")?
+                .into_iter()
+                .map(|s| (s * events.ticks_per_second).round() as i64)
+                .collect(),
+            None => vec![events.time.last().map_or(0, |t| t + 1)],
+        };
+        if times.len() == 1 {
+            times.resize(nodes.len(), times[0]);
+        }
+        let (width, z) = task::embed(&checkpoint, &config, &events, &device, &nodes, &times)?;
+        write_npy(self.out.clone(), &[nodes.len(), width], &z)?;
+        say(format_args!("{} embeddings of width {width} in {}", nodes.len(), self.out.display()));
+        Ok(())
+    }
+}
+
+/// Values separated by commas, or one a line in a file of that name.
+fn list<T: std::str::FromStr>(text: &str, what: &str) -> Result<Vec<T>> {
+    let path = Path::new(text);
+    let from_file = path.is_file();
+    let content = if from_file {
+        std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?
+    } else {
+        text.to_owned()
+    };
+    let parts = content.split([',', '\n']).map(str::trim).enumerate().filter(|(_, p)| !p.is_empty());
+    parts
+        .map(|(i, p)| {
+            p.parse().map_err(|_| {
+                let e = Error::usage(format!("`{p}` is not {what}")).remedy("separate values by commas, or lines");
+                if from_file { e.in_file(path).at(i as u64 + 1, 0) } else { e }
+            })
+        })
+        .collect()
+}

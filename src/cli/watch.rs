@@ -1,0 +1,162 @@
+//! What a person sees of a run: the configuration, a line or a live bar for every pass, the result.
+use crate::{
+    data::Events,
+    error::Result,
+    runtime::Device,
+    task::{Config, EpochRecord, LinkTask, Progress, Scores, Summary, Watch},
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{
+    io::{IsTerminal, Write},
+    path::Path,
+    time::Instant,
+};
+
+/// A live display on a terminal, plain lines elsewhere. With `--json` all of it goes to standard error.
+pub struct Display {
+    json: bool,
+    profile: bool,
+    live: bool,
+    bar: Option<(String, ProgressBar)>,
+    drawn: Instant,
+}
+
+impl Display {
+    /// A display; `profile` prints a table of op times at the end.
+    pub fn new(json: bool, profile: bool) -> Self {
+        let live = std::io::stderr().is_terminal();
+        Display { json, profile, live, bar: None, drawn: Instant::now() }
+    }
+    fn line(&self, text: impl std::fmt::Display) {
+        // A reader that went away is not an error.
+        let _ = if self.json { writeln!(std::io::stderr(), "{text}") } else { writeln!(std::io::stdout(), "{text}") };
+    }
+    /// Echoes what is about to run.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn configuration(&self, c: &Config, e: &Events, d: &Device) -> Result<()> {
+        let features = match (e.edge_width(), c.data.random_edge_features) {
+            (0, _) => "no edge features".to_owned(),
+            (w, 0) => format!("{w} edge features"),
+            (w, _) => format!("{w} random edge features"),
+        };
+        self.line(format_args!("data      {}  {} events, {} nodes, {features}", e.name, grouped(e.len()), grouped(e.nodes)));
+        e.notes.iter().for_each(|n| self.line(format_args!("          note: {n}")));
+        let t = &c.tgn;
+        self.line(format_args!(
+            "model     {}  memory {}, time {}, embedding {}, {} layer{}, {} heads, {} {} neighbours, {} mail, dropout {}",
+            c.model, t.memory, t.time, t.embedding, t.layers, if t.layers == 1 { "" } else { "s" }, t.heads, t.neighbors,
+            t.sampling, t.combiner, t.dropout
+        ));
+        self.line(format_args!(
+            "training  batch {}, {} epochs, Adam {}, seed {}, protocol {}",
+            c.batch, c.epochs, c.learning_rate, c.seed, c.protocol.name()
+        ));
+        self.line(format_args!("device    {}  {}, {} threads", d.kind(), d.name(), d.threads()));
+        Ok(())
+    }
+    /// Prints the result.
+    pub fn finish(&mut self, s: &Summary, out: Option<&Path>) {
+        self.clear();
+        if let Some(t) = s.test {
+            self.line("");
+            let best = s.best_epoch.map_or(String::new(), |e| format!(", epoch {e}"));
+            self.line(format_args!("test ({}, batch {}{best})", s.protocol, s.batch));
+            self.line(format_args!("  transductive  {}", scores(&t.transductive)));
+            self.line(format_args!("  inductive     {}", scores(&t.inductive)));
+        }
+        let peak = s.peak_memory_bytes.host as f64 / (1u64 << 20) as f64;
+        self.line(format_args!("{} parameters, peak memory {peak:.0} MiB", grouped(s.parameters)));
+        if let Some(out) = out {
+            self.line(format_args!("run saved in {}", out.display()));
+        }
+    }
+    fn clear(&mut self) {
+        if let Some((_, bar)) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Watch for Display {
+    fn start(&mut self, task: &LinkTask) {
+        let mib = |b: usize| b as f64 / (1 << 20) as f64;
+        let (own, tables, arenas) = task.bytes();
+        self.line(format_args!(
+            "memory    {:.0} MiB state, {:.0} MiB tables, up to {:.0} MiB of step arenas\n",
+            mib(own), mib(tables), mib(arenas)
+        ));
+    }
+    fn progress(&mut self, pass: &str, epoch: usize, p: Progress) {
+        if !self.live {
+            return;
+        }
+        let name = format!("epoch {epoch:>3} {pass:<5}");
+        if self.bar.as_ref().is_none_or(|(n, _)| *n != name) {
+            self.clear();
+            let template = "{prefix} {bar:32.cyan/blue} {percent:>3}%  {per_sec:>14}  {msg}  {eta} left";
+            let bar = ProgressBar::new(p.total as u64).with_prefix(name.clone());
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                let per_sec = |s: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
+                    let _ = write!(w, "{} events/s", grouped(s.per_sec() as usize));
+                };
+                bar.set_style(style.progress_chars("━━─").with_key("per_sec", per_sec));
+            }
+            self.bar = Some((name, bar));
+        }
+        if self.drawn.elapsed().as_millis() < 50 && p.events < p.total {
+            return;
+        }
+        self.drawn = Instant::now();
+        if let Some((_, bar)) = &self.bar {
+            bar.set_position(p.events as u64);
+            if p.loss > 0.0 {
+                bar.set_message(format!("loss {:.4}", p.loss));
+            }
+        }
+    }
+    fn epoch(&mut self, r: &EpochRecord) {
+        self.clear();
+        let val = r.val.map_or(String::new(), |v| format!("  val {}", scores(&v)));
+        self.line(format_args!(
+            "epoch {:>3}  loss {:.4}{val}  {:>6.2} s  {:>9} events/s",
+            r.epoch, r.train_loss, r.train_seconds, grouped(r.events_per_second as usize)
+        ));
+    }
+    fn end(&mut self, task: &LinkTask) {
+        self.clear();
+        if !self.profile {
+            return;
+        }
+        let times = task.op_times();
+        let total: f64 = times.iter().map(|t| t.seconds).sum();
+        self.line("\nop of the training step        runs   seconds   share   us/run   GFLOP/s at full batches");
+        for t in times {
+            self.line(format_args!(
+                "{:<28} {:>6} {:>9.3} {:>6.1}% {:>8.1} {:>9.1}",
+                t.op, t.runs, t.seconds, 100.0 * t.seconds / total, 1e6 * t.seconds / t.runs as f64,
+                t.cost.flops as f64 / t.seconds / 1e9
+            ));
+        }
+    }
+}
+
+fn scores(s: &Scores) -> String {
+    let one = |name: &str, x: Option<f64>| x.map(|x| format!("{name} {x:.4}"));
+    let all: Vec<String> = [one("AP", s.ap), one("AUC", s.auc), one("MRR", s.mrr)].into_iter().flatten().collect();
+    if all.is_empty() { "no events".into() } else { all.join("  ") }
+}
+
+/// 1234567 as 1,234,567.
+fn grouped(n: usize) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}

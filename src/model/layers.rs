@@ -1,0 +1,184 @@
+//! Layers: parameters with the ops that use them.
+use crate::{
+    autograd::{Parameters, ScaledInit},
+    error::Result,
+    ops::{
+        Tape, dropout::DropRate, linear::Activation, sample_neighbors::Neighbors, temporal_attention::AttentionVars,
+    },
+    runtime::*,
+};
+
+/// Phi(dt) = cos(w dt + b), both learned; w starts at 10^(-9 i / (t - 1)), b at 0.
+pub struct TimeEncoding {
+    /// Width.
+    pub width: usize,
+    /// `[1, t]` frequencies.
+    pub w: BufferId,
+    /// `[1, t]` phases.
+    pub b: BufferId,
+    zero: BufferId,
+}
+
+impl TimeEncoding {
+    /// Adds the parameters `time.w` and `time.b`.
+    pub fn new(p: &mut Parameters, store: &mut Store, width: usize) -> Self {
+        let w = p.add(store, "time.w", 1, width, ScaledInit::Constant(0.0));
+        let last = width.saturating_sub(1).max(1) as f64;
+        let start: Vec<f64> = (0..width).map(|i| 10f64.powf(-9.0 * i as f64 / last)).collect();
+        store.write(w, &start);
+        let b = p.add(store, "time.b", 1, width, ScaledInit::Constant(0.0));
+        TimeEncoding { width, w, b, zero: store.zeros("no time", Spec::real(Rows::fixed(1), 1)) }
+    }
+    /// `w` and `b` as values.
+    pub fn vars(&self, t: &mut Tape, store: &Store) -> (Var, Var) {
+        (t.stored(store, self.w), t.stored(store, self.b))
+    }
+    /// Phi(0), `[1, t]`.
+    fn of_zero(&self, t: &mut Tape, store: &Store) -> Result<Var> {
+        let (w, b) = self.vars(t, store);
+        let zero = t.stored(store, self.zero);
+        t.time_encode(zero, w, b)
+    }
+}
+
+/// A temporal attention layer: `LayerNorm(ReLU(drop(W_o {attention | h_root} + b_o)))`, heads side by side.
+///
+/// Queries come from `{h_root | Phi(0)}`, keys and values from `{h_j | e_j | Phi(t - t_j)}`; both projections are
+/// absorbed (see [`temporal_attention`](crate::ops::temporal_attention)), and keys have no bias, for softmax drops it.
+pub struct Attention {
+    heads: usize,
+    width: usize,
+    drop: DropRate,
+    w_q: BufferId,
+    w_q_time: BufferId,
+    b_q: BufferId,
+    w_k: BufferId,
+    w_v: BufferId,
+    b_v: BufferId,
+    w_o: BufferId,
+    w_o_root: BufferId,
+    b_o: BufferId,
+    gain: BufferId,
+    bias: BufferId,
+}
+
+/// What an attention layer looks at.
+#[derive(Clone, Copy)]
+pub struct Looked {
+    /// Embeddings below.
+    pub h: Var,
+    /// Embeddings of the distinct roots: what depends on the root's node alone is done once for each.
+    pub roots: Var,
+    /// The root's row of `roots`.
+    pub root: Var,
+    /// The neighbours' rows of `h`.
+    pub row: Var,
+    /// The neighbours' events and gaps.
+    pub near: Neighbors,
+    /// Edge features by event.
+    pub edge: Var,
+    /// Clock of the drop-out; none when evaluating.
+    pub drop_now: Option<Var>,
+}
+
+impl Attention {
+    /// Adds the parameters `embed.<layer>.*`: rows of `d_in` below, `width` above, edge features of `f`.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        p: &mut Parameters,
+        store: &mut Store,
+        layer: usize,
+        d_in: usize,
+        width: usize,
+        f: usize,
+        t: usize,
+        heads: usize,
+        drop: DropRate,
+    ) -> Self {
+        use ScaledInit::{Constant, FanIn};
+        let c = d_in + f + t;
+        let mut add = |name: &str, rows, cols, init| p.add(store, &format!("embed.{layer}.{name}"), rows, cols, init);
+        Attention {
+            heads,
+            width,
+            drop,
+            w_q: add("w_q", width, d_in, FanIn(d_in + t)),
+            w_q_time: add("w_q_time", width, t, FanIn(d_in + t)),
+            b_q: add("b_q", 1, width, FanIn(d_in + t)),
+            w_k: add("w_k", width, c, FanIn(c)),
+            w_v: add("w_v", width, c, FanIn(c)),
+            b_v: add("b_v", 1, width, FanIn(c)),
+            w_o: add("w_o", width, width, FanIn(width + d_in)),
+            w_o_root: add("w_o_root", width, d_in, FanIn(width + d_in)),
+            b_o: add("b_o", 1, width, FanIn(width + d_in)),
+            gain: add("norm_gain", 1, width, Constant(1.0)),
+            bias: add("norm_bias", 1, width, Constant(0.0)),
+        }
+    }
+    /// Appends the layer; returns `[n, width]`, a row for each root.
+    ///
+    /// # Errors
+    /// `Shape`, as the ops'.
+    pub fn record(&self, t: &mut Tape, store: &Store, time: &TimeEncoding, l: Looked) -> Result<Var> {
+        let mut v = |id| t.stored(store, id);
+        let (w_q, w_q_time, b_q) = (v(self.w_q), v(self.w_q_time), v(self.b_q));
+        let (w_k, w_v, b_v) = (v(self.w_k), v(self.w_v), v(self.b_v));
+        let (w_o, w_o_root, b_o) = (v(self.w_o), v(self.w_o_root), v(self.b_o));
+        let (gain, bias) = (v(self.gain), v(self.bias));
+        let now = time.of_zero(t, store)?;
+        let from_time = t.linear(now, w_q_time, Some(b_q), None, Activation::Identity)?;
+        let query = t.linear(l.roots, w_q, Some(from_time), None, Activation::Identity)?;
+        let absorbed = t.head_up(query, w_k, self.heads)?;
+        let own = t.linear(l.roots, w_o_root, Some(b_o), None, Activation::Identity)?;
+        let own = t.gather_rows(own, l.root)?;
+
+        let (time_w, time_b) = time.vars(t, store);
+        let near = AttentionVars {
+            query: absorbed,
+            query_row: l.root,
+            h: l.h,
+            row: l.row,
+            event: l.near.event,
+            dt: l.near.dt,
+            count: l.near.count,
+            edge: l.edge,
+            time_w,
+            time_b,
+        };
+        let drop = |salt| DropRate { salt: self.drop.salt + salt, ..self.drop };
+        let (mix, sum) =
+            t.temporal_attention(near, self.heads, self.width / self.heads, l.drop_now.map(|now| (drop(0), now)))?;
+        let seen = t.head_down(mix, w_v, Some((b_v, sum)), self.heads)?;
+        // relu and drop-out commute: a drop-out multiplies by numbers that are not negative.
+        let mut z = t.linear(seen, w_o, None, Some(own), Activation::Relu)?;
+        if let Some(now) = l.drop_now {
+            z = t.dropout(z, now, drop(1))?;
+        }
+        t.layer_norm(z, gain, bias)
+    }
+}
+
+/// The link decoder's parameters `decoder.*`.
+pub struct Decoder([BufferId; 5]);
+
+impl Decoder {
+    /// Adds the parameters: embeddings of `d`, a hidden layer of `width`.
+    pub fn new(p: &mut Parameters, store: &mut Store, d: usize, width: usize) -> Self {
+        let mut add = |name: &str, rows, cols, n| p.add(store, &format!("decoder.{name}"), rows, cols, ScaledInit::FanIn(n));
+        Decoder([
+            add("w_src", width, d, d),
+            add("w_dst", width, d, d),
+            add("b", 1, width, d),
+            add("w_out", 1, width, width),
+            add("b_out", 1, 1, width),
+        ])
+    }
+    /// Appends the logits, `[b, 1 + negatives]`, of the roots' embeddings `z`.
+    ///
+    /// # Errors
+    /// `Shape`, as the op's.
+    pub fn record(&self, t: &mut Tape, store: &Store, z: Var, events: Rows) -> Result<Var> {
+        let weights = self.0.map(|id| t.stored(store, id));
+        t.link_decoder(z, events, weights)
+    }
+}

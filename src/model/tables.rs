@@ -1,0 +1,125 @@
+//! An event stream in a store: what every model reads, and the cursor.
+use crate::{
+    data::{Events, Features, Tcsr},
+    ops::{
+        Tape,
+        next_batch::Batch,
+        sample_neighbors::{Strategy, TcsrVars},
+    },
+    runtime::*,
+};
+use std::sync::Arc;
+
+impl Bytes for Features {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self.values())
+    }
+}
+
+/// The tables of an event stream, and the cursor that walks it.
+pub struct EventTables {
+    /// Nodes of the stream.
+    pub nodes: usize,
+    /// Events of the stream.
+    pub events: usize,
+    /// Width of the edge features.
+    pub edge_width: usize,
+    /// Width of the node features.
+    pub node_width: usize,
+    /// Length of a tick.
+    pub seconds_per_tick: f32,
+    /// `[1, 2]` u32: epoch, and batches done in the pass.
+    pub clock: BufferId,
+    /// `[1, 2]` u32: first event of the pass, and one past its last.
+    pub range: BufferId,
+    src: BufferId,
+    dst: BufferId,
+    time: BufferId,
+    offsets: BufferId,
+    list_node: BufferId,
+    list_event: BufferId,
+    list_time: BufferId,
+    position: BufferId,
+    edge: BufferId,
+    node_features: Option<BufferId>,
+    stamp: BufferId,
+}
+
+impl EventTables {
+    /// Puts `events` and its adjacency into `store`. Feature tables are shared, not copied.
+    pub fn new(store: &mut Store, events: &Events) -> Self {
+        let tcsr = Tcsr::of(events);
+        let (n, v) = (Rows::fixed(events.len()), Rows::fixed(events.nodes));
+        let entries = Rows::fixed(tcsr.node.len());
+        let edge: Arc<dyn Bytes> = match &events.edge_features {
+            Some(f) => Arc::new(f.clone()),
+            None => Arc::new(Vec::<f32>::new()),
+        };
+        let node_features = events.node_features.clone().map(|f| {
+            let spec = Spec::real(v, f.cols());
+            store.table("node features", spec, Arc::new(f))
+        });
+        EventTables {
+            nodes: events.nodes,
+            events: events.len(),
+            edge_width: events.edge_width(),
+            node_width: events.node_width(),
+            seconds_per_tick: events.seconds_per_tick(),
+            clock: store.zeros("clock", Spec::ids(Rows::fixed(1), 2)),
+            range: store.zeros("range", Spec::ids(Rows::fixed(1), 2)),
+            src: store.table("src", Spec::ids(n, 1), Arc::new(events.src.clone())),
+            dst: store.table("dst", Spec::ids(n, 1), Arc::new(events.dst.clone())),
+            time: store.table("time", Spec::times(n), Arc::new(events.time.clone())),
+            offsets: store.table("offsets", Spec::times(Rows::fixed(events.nodes + 1)), Arc::new(tcsr.offsets)),
+            list_node: store.table("list node", Spec::ids(entries, 1), Arc::new(tcsr.node)),
+            list_event: store.table("list event", Spec::ids(entries, 1), Arc::new(tcsr.event)),
+            list_time: store.table("list time", Spec::times(entries), Arc::new(tcsr.time)),
+            position: store.table("position", Spec::ids(n, 2), Arc::new(tcsr.position)),
+            edge: store.table("edge features", Spec::real(n, events.edge_width()), edge),
+            node_features,
+            stamp: store.zeros("stamp", Spec::ids(v, 1)),
+        }
+    }
+    /// Sets the cursor before the first event of `range`, in `epoch`.
+    pub fn seek(&self, store: &mut Store, epoch: u32, range: std::ops::Range<usize>) {
+        store.write(self.range, &[range.start as u32, range.end as u32]);
+        store.write(self.clock, &[epoch, 0]);
+    }
+    /// Appends the next batch of at most `cap` events.
+    ///
+    /// # Errors
+    /// `Shape`, as the op's.
+    pub fn next_batch(&self, t: &mut Tape, store: &Store, cap: usize) -> crate::error::Result<Batch> {
+        let [src, dst, time, range, clock] =
+            [self.src, self.dst, self.time, self.range, self.clock].map(|id| t.stored(store, id));
+        t.next_batch([src, dst, time], range, clock, cap)
+    }
+    /// The adjacency as values.
+    pub fn tcsr(&self, t: &mut Tape, store: &Store) -> TcsrVars {
+        let [offsets, node, event, time, position] =
+            [self.offsets, self.list_node, self.list_event, self.list_time, self.position]
+                .map(|id| t.stored(store, id));
+        TcsrVars { offsets, node, event, time, position }
+    }
+    /// Edge features by event.
+    pub fn edge(&self, t: &mut Tape, store: &Store) -> Var {
+        t.stored(store, self.edge)
+    }
+    /// Node features, where there are any.
+    pub fn node_features(&self, t: &mut Tape, store: &Store) -> Option<Var> {
+        self.node_features.map(|id| t.stored(store, id))
+    }
+    /// Stamps of the distinct nodes.
+    pub fn stamp(&self, t: &mut Tape, store: &Store) -> Var {
+        t.stored(store, self.stamp)
+    }
+}
+
+/// `recent` or `uniform`.
+pub(super) fn strategy(name: &str, seed: u64) -> Option<Strategy> {
+    match name {
+        "recent" => Some(Strategy::Recent),
+        "uniform" => Some(Strategy::Uniform(seed)),
+        _ => None,
+    }
+}

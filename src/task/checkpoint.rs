@@ -1,0 +1,161 @@
+//! Checkpoints: what a run needs to be evaluated, resumed or used, in one folder.
+//!
+//! `manifest.json` names the schema, the configuration and the data; `last.safetensors` and `best.safetensors` hold
+//! parameters, optimiser, node memory and mailbox after the last and after the best epoch's validation. Files are
+//! written beside their place and renamed, so that a checkpoint is whole or absent.
+use super::Config;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    runtime::{BufferId, DType, Precision, Store},
+};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Version of the layout.
+const SCHEMA: u32 = 1;
+
+/// What a checkpoint says of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the layout.
+    pub schema: u32,
+    /// Epochs done.
+    pub epochs: usize,
+    /// Epoch of `best.safetensors`, from 1.
+    pub best_epoch: usize,
+    /// Its validation score.
+    pub best_score: Option<f64>,
+    /// Events, nodes and width of the edge features it was trained on.
+    pub data: (usize, usize, usize),
+    /// CRC-32 of `last.safetensors` and of `best.safetensors`.
+    pub checksums: [u32; 2],
+    /// How it was trained.
+    pub config: Config,
+}
+
+/// A checkpoint's folder.
+pub struct Checkpoint(PathBuf);
+
+fn bad(path: &Path, what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Checkpoint, what).in_file(path)
+}
+
+/// Writes `bytes` to `path` whole, or not at all.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let beside = path.with_extension("partial");
+    fs::write(&beside, bytes)
+        .and_then(|()| fs::rename(&beside, path))
+        .map_err(|e| Error::io(path, "cannot write", e))
+}
+
+impl Checkpoint {
+    /// The checkpoint in the folder `dir`, or in its `checkpoint/` where it is a run's folder.
+    pub fn at(dir: impl AsRef<Path>) -> Self {
+        let dir = dir.as_ref();
+        let inner = dir.join("checkpoint");
+        Checkpoint(if dir.join("manifest.json").exists() || !inner.exists() { dir.to_owned() } else { inner })
+    }
+    /// Writes the state of an epoch, the best one's too where `best`, then the manifest.
+    ///
+    /// # Errors
+    /// Io.
+    pub fn save(&self, store: &Store, buffers: &[BufferId], manifest: &Manifest, best: bool) -> Result<()> {
+        fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))?;
+        let views: Vec<(String, TensorView<'_>)> = buffers
+            .iter()
+            .map(|&id| {
+                let spec = store.spec(id);
+                let dtype = match (spec.dtype, store.precision()) {
+                    (DType::F32, Precision::F32) => Dtype::F32,
+                    (DType::F32, Precision::F64) => Dtype::F64,
+                    (DType::U32, _) => Dtype::U32,
+                    (DType::I64, _) => Dtype::I64,
+                };
+                let view = TensorView::new(dtype, vec![spec.rows.cap, spec.cols], store.raw(id));
+                view.map(|v| (store.name(id).to_owned(), v)).map_err(|e| self.unwritable(e))
+            })
+            .collect::<Result<_>>()?;
+        let bytes = safetensors::serialize(views, None).map_err(|e| self.unwritable(e))?;
+        let mut manifest = manifest.clone();
+        manifest.checksums[0] = crc(&bytes);
+        write_whole(&self.0.join("last.safetensors"), &bytes)?;
+        if best {
+            manifest.checksums[1] = manifest.checksums[0];
+            write_whole(&self.0.join("best.safetensors"), &bytes)?;
+        } else {
+            manifest.checksums[1] = self.manifest()?.checksums[1];
+        }
+        let json = serde_json::to_vec_pretty(&manifest).map_err(|e| self.unwritable(e))?;
+        write_whole(&self.0.join("manifest.json"), &json)
+    }
+    fn unwritable(&self, e: impl std::error::Error + Send + Sync + 'static) -> Error {
+        bad(&self.0, "cannot write the checkpoint").caused_by(e)
+    }
+    /// What the checkpoint says of itself.
+    ///
+    /// # Errors
+    /// Checkpoint when there is none, it is damaged, or it is of another schema.
+    pub fn manifest(&self) -> Result<Manifest> {
+        let path = self.0.join("manifest.json");
+        let text = fs::read_to_string(&path).map_err(|e| {
+            bad(&path, "there is no checkpoint here").caused_by(e).remedy("give the folder that `train --out` wrote")
+        })?;
+        #[derive(Deserialize)]
+        struct Schema {
+            schema: u32,
+        }
+        let schema: Schema = serde_json::from_str(&text)
+            .map_err(|e| bad(&path, "the manifest is damaged").caused_by(e).remedy("train again, or use a copy"))?;
+        if schema.schema != SCHEMA {
+            return Err(bad(&path, format!("the checkpoint has schema {}, this build reads {SCHEMA}", schema.schema))
+                .remedy("use the build that wrote it"));
+        }
+        serde_json::from_str(&text).map_err(|e| {
+            bad(&path, "the manifest is damaged").caused_by(e).remedy("train again, or use a copy")
+        })
+    }
+    /// A manifest of this build's schema.
+    pub fn describe(config: &Config, data: (usize, usize, usize)) -> Manifest {
+        let config = config.clone();
+        Manifest { schema: SCHEMA, epochs: 0, best_epoch: 0, best_score: None, data, checksums: [0; 2], config }
+    }
+    /// Reads `buffers` from the last or the best epoch's file. Nothing is changed unless all of it fits.
+    ///
+    /// # Errors
+    /// Checkpoint when the file is cut short, changed, or holds another model's values.
+    pub fn load(&self, store: &mut Store, buffers: &[BufferId], best: bool) -> Result<()> {
+        let path = self.0.join(if best { "best.safetensors" } else { "last.safetensors" });
+        let bytes = fs::read(&path).map_err(|e| bad(&path, "cannot read").caused_by(e))?;
+        if crc(&bytes) != self.manifest()?.checksums[usize::from(best)] {
+            return Err(bad(&path, "the file is not what its manifest says: cut short or changed")
+                .remedy("train again, or use a copy"));
+        }
+        let file = SafeTensors::deserialize(&bytes).map_err(|e| bad(&path, "the file is damaged").caused_by(e))?;
+        let mut all = Vec::new();
+        for &id in buffers {
+            let (name, spec) = (store.name(id), store.spec(id));
+            let view = file.tensor(name).map_err(|_| {
+                bad(&path, format!("`{name}` is missing")).remedy("this checkpoint is of another model")
+            })?;
+            if view.shape() != [spec.rows.cap, spec.cols] || view.data().len() != spec.bytes(store.precision()) {
+                return Err(bad(&path, format!("`{name}` is {:?}, want {spec}", view.shape()))
+                    .remedy("this checkpoint is of other sizes or other data"));
+            }
+            all.push((id, view));
+        }
+        for (id, view) in all {
+            store.raw_mut(id).copy_from_slice(view.data());
+        }
+        Ok(())
+    }
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(bytes);
+    crc.sum()
+}

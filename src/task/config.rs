@@ -1,0 +1,234 @@
+//! The configuration of a run: a TOML file, every key of which a flag may override.
+use crate::{
+    data::{self, Events, Features, ReadOptions},
+    error::{Error, Result},
+    model::TgnConfig,
+};
+use serde::{Deserialize, Serialize};
+use std::{path::Path, str::FromStr};
+
+/// How negatives are drawn and what is measured. Figures of different protocols are never compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// One negative from the destinations; AP and AUC over the whole split. After DyGLib, but no event is held out of
+    /// training, and parts are cut by event order.
+    Dyglib,
+    /// One negative from all nodes; AP and AUC over the whole split (TGL averages over batches).
+    Tgl,
+    /// Mean reciprocal rank against 49 negatives, from the destinations where the stream is bipartite, else from all
+    /// nodes; ties count by the mean of the optimistic and the pessimistic rank.
+    Disttgl,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Protocol; 3] = [Protocol::Dyglib, Protocol::Tgl, Protocol::Disttgl];
+    /// Its name in files and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Dyglib => "dyglib",
+            Protocol::Tgl => "tgl",
+            Protocol::Disttgl => "disttgl",
+        }
+    }
+    /// Negatives an event when evaluating.
+    pub fn negatives(self) -> usize {
+        if self == Protocol::Disttgl { 49 } else { 1 }
+    }
+    /// Nodes that a negative may be.
+    pub fn pool(self, events: &Events) -> Vec<u32> {
+        let destinations = match self {
+            Protocol::Dyglib => true,
+            Protocol::Tgl => false,
+            Protocol::Disttgl => events.first_destination.is_some(),
+        };
+        if !destinations {
+            return (0..events.nodes as u32).collect();
+        }
+        let mut pool = events.dst.clone();
+        pool.sort_unstable();
+        pool.dedup();
+        pool
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
+        Protocol::ALL.into_iter().find(|p| p.name() == s).ok_or_else(|| {
+            Error::usage(format!("there is no protocol `{s}`")).remedy("give dyglib, tgl or disttgl")
+        })
+    }
+}
+
+/// Which events.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataConfig {
+    /// `wikipedia`, an event file, or a folder of `.npy`.
+    pub path: String,
+    /// Refuse events out of order.
+    pub strict: bool,
+    /// Width of seeded random edge features, which stand in for features that a data set lacks; 0: none.
+    pub random_edge_features: usize,
+    /// Share of the events that train.
+    pub train: f64,
+    /// Share of the events that validate; the rest tests.
+    pub val: f64,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        DataConfig { path: "wikipedia".into(), strict: false, random_edge_features: 0, train: 0.70, val: 0.15 }
+    }
+}
+
+impl DataConfig {
+    /// Reads the events.
+    ///
+    /// # Errors
+    /// As [`data::load`]; usage when random features are asked for where there are real ones.
+    pub fn load(&self, seed: u64) -> Result<Events> {
+        let mut events = data::load(&self.path, &ReadOptions { strict: self.strict, ..ReadOptions::default() })?;
+        if self.random_edge_features > 0 {
+            if events.edge_features.is_some() {
+                return Err(Error::usage(format!("{} has edge features of its own", self.path))
+                    .remedy("leave out random_edge_features"));
+            }
+            events.edge_features = Some(Features::random(events.len(), self.random_edge_features, seed));
+        }
+        Ok(events)
+    }
+}
+
+/// Everything that decides a run's results, and where it runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// `tgn`.
+    pub model: String,
+    /// How it is measured.
+    pub protocol: Protocol,
+    /// `auto` or `cpu`.
+    pub device: String,
+    /// Threads; 0: every core.
+    pub threads: usize,
+    /// Seed of parameters, negatives, drop-out and random features.
+    pub seed: u64,
+    /// Passes over the training events.
+    pub epochs: usize,
+    /// Events a step.
+    pub batch: usize,
+    /// Steps of each pass at most; 0: all. For trying out.
+    pub max_batches: usize,
+    /// Step size of Adam.
+    pub learning_rate: f64,
+    /// Same bits on the same build and device, or refuse. The CPU always keeps it, for any number of threads.
+    pub deterministic: bool,
+    /// Whether to validate and test.
+    pub evaluate: bool,
+    /// Which events.
+    pub data: DataConfig,
+    /// The model's sizes.
+    pub tgn: TgnConfig,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            model: "tgn".into(),
+            protocol: Protocol::Dyglib,
+            device: "auto".into(),
+            threads: 0,
+            seed: 1,
+            epochs: 10,
+            batch: 200,
+            max_batches: 0,
+            learning_rate: 1e-3,
+            deterministic: false,
+            evaluate: true,
+            data: DataConfig::default(),
+            tgn: TgnConfig::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// Io when it cannot be read; usage, with line and column, for an unknown key or a value of another type.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
+        Self::parse(&text).map_err(|e| e.in_file(path))
+    }
+    /// Parses TOML.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse(text: &str) -> Result<Self> {
+        toml::from_str(text).map_err(|e| {
+            let before = &text[..e.span().map_or(0, |s| s.start)];
+            let line = before.matches('\n').count() as u64 + 1;
+            let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) as u64 + 1;
+            Error::usage(e.message().trim().replace('\n', " ")).at(line, column)
+        })
+    }
+    /// The configuration as TOML, every key named.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string(self).map_err(|e| Error::usage("cannot write the configuration").caused_by(e))
+    }
+    /// Checks every value that can be wrong.
+    ///
+    /// # Errors
+    /// Usage, naming the key and what it may be.
+    pub fn validate(&self) -> Result<()> {
+        let bad = |what: String, want: &str| Err(Error::usage(what).remedy(want.to_owned()));
+        if self.model != "tgn" {
+            return bad(format!("there is no model `{}`", self.model), "give tgn");
+        }
+        if self.batch == 0 || self.batch > 1 << 20 {
+            return bad(format!("batch is {}", self.batch), "give 1 to 1048576");
+        }
+        if self.epochs == 0 {
+            return bad("epochs is 0".into(), "give at least 1");
+        }
+        if self.threads > 1024 {
+            return bad(format!("threads is {}", self.threads), "give 0 (every core) to 1024");
+        }
+        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
+            return bad(format!("learning_rate is {}", self.learning_rate), "give a positive number");
+        }
+        if self.data.random_edge_features > 4096 {
+            return bad(format!("random_edge_features is {}", self.data.random_edge_features), "give 0 to 4096");
+        }
+        self.tgn.validate()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_survives_being_written_and_read() {
+        let mut c = Config::default();
+        (c.tgn.layers, c.data.path, c.protocol) = (2, "a \"b\".csv".into(), Protocol::Tgl);
+        assert_eq!(Config::parse(&c.to_toml().unwrap()).unwrap(), c);
+        assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn an_unknown_key_and_a_wrong_type_are_named_with_their_place() {
+        let e = Config::parse("seed = 3\nbatchsize = 4\n").unwrap_err();
+        assert_eq!(e.position(), Some((2, 1)), "{e}");
+        assert!(e.to_string().contains("batchsize") && !e.to_string().contains('\n'), "{e}");
+        let e = Config::parse("[tgn]\nheads = \"two\"").unwrap_err();
+        assert_eq!(e.position(), Some((2, 9)), "{e}");
+    }
+}

@@ -1,0 +1,203 @@
+//! Link prediction on an event stream: the one training loop, and evaluation.
+use super::{
+    config::{Config, Protocol},
+    metrics::Scores,
+};
+use crate::{
+    autograd::{OpTime, Parameters, Program},
+    data::{Events, Split},
+    error::{Error, ErrorKind, Result},
+    model::{EventTables, Negatives, Tgn},
+    ops::{Backend, Tape},
+    runtime::*,
+};
+use std::ops::Range;
+
+/// How far a pass is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Events done.
+    pub events: usize,
+    /// Events of the pass.
+    pub total: usize,
+    /// Mean loss of the pass so far; 0 when evaluating.
+    pub loss: f64,
+}
+
+/// Salts of the negatives' draws.
+const TRAIN: u32 = 0x7261;
+const EVALUATE: u32 = 0x6576;
+/// Clock epochs of the evaluation passes: their draws are the same in every epoch.
+const VAL: u32 = 0;
+const TEST: u32 = 1;
+
+/// A model on a stream, ready to train and to evaluate: programs for both, over one store.
+pub struct LinkTask {
+    /// Parameters, memory, tables.
+    pub store: Store,
+    /// Parameters and optimiser.
+    pub parameters: Parameters,
+    /// The model.
+    pub model: Tgn,
+    /// The stream's tables.
+    pub tables: EventTables,
+    /// Parts of the stream.
+    pub split: Split,
+    device: Device,
+    batch: usize,
+    max_batches: usize,
+    candidates: usize,
+    step: Program,
+    score: Program,
+    losses: BufferId,
+    scores: BufferId,
+}
+
+impl LinkTask {
+    /// Builds the model and records both programs.
+    ///
+    /// # Errors
+    /// Usage when the configuration contradicts itself.
+    pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
+        config.validate()?;
+        let split = Split::by_order(events, config.data.train, config.data.val)?;
+        let mut store = Store::new(Precision::F32);
+        let tables = EventTables::new(&mut store, events);
+        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate);
+        let model = Tgn::new(&mut parameters, &mut store, &tables, &config.tgn, config.seed)?;
+        let pool = config.protocol.pool(events);
+        let pool = store.values("negatives", Spec::ids(Rows::fixed(pool.len()), 1), &pool);
+        // A batch larger than the data is the whole data.
+        let batch = config.batch.min(split.train.len().max(split.val.len()).max(split.test.len()));
+        let batches = split.train.len().div_ceil(batch);
+        let losses = store.zeros("losses", Spec::real(Rows::fixed(batches), 1));
+        let candidates = 1 + config.protocol.negatives();
+        let longest = split.val.len().max(split.test.len());
+        let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), candidates));
+
+        let mut t = Tape::new();
+        let negatives = Negatives::Drawn { pool, per_event: 1, salt: TRAIN };
+        let f = model.forward(&mut t, &store, &tables, batch, negatives, true)?;
+        let loss = t.bce_loss(f.logits)?;
+        let table = t.stored(&store, losses);
+        t.write_rows(table, f.batch.index, loss)?;
+        parameters.minimize(&mut t, &mut store, loss)?;
+        model.write(&mut t, &store, &f)?;
+        let step = Program::new(&t, &[], Precision::F32, Backend::Cpu);
+
+        let mut t = Tape::new();
+        let negatives = Negatives::Drawn { pool, per_event: candidates - 1, salt: EVALUATE };
+        let f = model.forward(&mut t, &store, &tables, batch, negatives, false)?;
+        let table = t.stored(&store, scores);
+        t.write_rows(table, f.batch.rank, f.logits)?;
+        model.write(&mut t, &store, &f)?;
+        let score = Program::new(&t, &[], Precision::F32, Backend::Cpu);
+
+        let max_batches = if config.max_batches == 0 { usize::MAX } else { config.max_batches };
+        Ok(LinkTask {
+            store,
+            parameters,
+            model,
+            tables,
+            split,
+            device,
+            batch,
+            max_batches,
+            candidates,
+            step,
+            score,
+            losses,
+            scores,
+        })
+    }
+    /// Bytes of the store's own buffers, of its tables, and of both arenas.
+    pub fn bytes(&self) -> (usize, usize, usize) {
+        let (own, tables) = self.store.bytes();
+        (own, tables, self.step.arena_bytes() + self.score.arena_bytes())
+    }
+    /// Takes the time of every op of the training step from now on.
+    pub fn profile(&mut self) {
+        self.step.profile();
+    }
+    /// Times of the training step's ops, slowest first.
+    pub fn op_times(&self) -> Vec<OpTime> {
+        self.step.op_times()
+    }
+    /// Buffers that a checkpoint holds: parameters, optimiser, memory and mailbox.
+    pub fn checkpoint_buffers(&self) -> Vec<BufferId> {
+        let parameters = self.parameters.iter().map(|p| p.1);
+        parameters.chain(self.parameters.optimizer_buffers()).chain(self.model.state()).collect()
+    }
+    /// One pass over the training events, from empty memory. Returns the mean loss of its batches, and events done.
+    ///
+    /// # Errors
+    /// Diverged, with the batch, when the loss is not a number.
+    pub fn train_epoch(&mut self, epoch: u32, progress: &mut dyn FnMut(Progress)) -> Result<(f64, usize)> {
+        self.model.reset(&mut self.store);
+        let range = self.split.train.clone();
+        let (batches, events) = self.pass(epoch, range, true, progress)?;
+        let losses = &self.store.read::<f32>(self.losses)[..batches];
+        Ok((losses.iter().map(|&l| f64::from(l)).sum::<f64>() / batches.max(1) as f64, events))
+    }
+    /// Scores the validation events, continuing from the memory there is.
+    ///
+    /// # Errors
+    /// As the ops'.
+    pub fn validate(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<Scores> {
+        let range = self.split.val.clone();
+        let (_, events) = self.pass(VAL, range, false, progress)?;
+        Ok(self.measure(events, None))
+    }
+    /// Scores the test events, continuing from the memory there is: all of them, and the inductive ones.
+    ///
+    /// # Errors
+    /// As the ops'.
+    pub fn test(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(Scores, Scores)> {
+        let range = self.split.test.clone();
+        let (_, events) = self.pass(TEST, range.clone(), false, progress)?;
+        let unseen = &self.split.unseen[range][..events];
+        Ok((self.measure(events, None), self.measure(events, Some(unseen))))
+    }
+    fn measure(&self, events: usize, mask: Option<&[bool]>) -> Scores {
+        let table = &self.store.read::<f32>(self.scores)[..events * self.candidates];
+        Scores::of(table, self.candidates, mask)
+    }
+    fn pass(
+        &mut self,
+        epoch: u32,
+        range: Range<usize>,
+        train: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(usize, usize)> {
+        let batches = range.len().div_ceil(self.batch).min(self.max_batches);
+        let total = range.len().min(batches * self.batch);
+        self.tables.seek(&mut self.store, epoch, range);
+        let mut loss = 0.0;
+        for i in 0..batches {
+            let (device, store) = (&self.device, &mut self.store);
+            let program = if train { &mut self.step } else { &mut self.score };
+            device.install(|| program.run(store)).map_err(|e| located(e, epoch, i))?;
+            if train {
+                loss += f64::from(self.store.read::<f32>(self.losses)[i]);
+            }
+            let events = total.min((i + 1) * self.batch);
+            progress(Progress { events, total, loss: loss / (i + 1) as f64 });
+        }
+        Ok((batches, total))
+    }
+}
+
+fn located(e: Error, epoch: u32, batch: usize) -> Error {
+    if e.kind() != ErrorKind::Diverged {
+        return e;
+    }
+    Error::new(ErrorKind::Diverged, format!("training diverged in epoch {}, batch {batch}", epoch + 1)).caused_by(e)
+}
+
+/// The tie rule that a protocol's figures follow.
+pub fn tie_rule(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Disttgl => "mean of optimistic and pessimistic rank",
+        _ => "tied scores form one threshold",
+    }
+}

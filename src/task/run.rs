@@ -1,0 +1,365 @@
+//! A run: epochs, the best of them, its test, and the folder that tells of it.
+use super::{Checkpoint, Config, LinkTask, Manifest, Progress, Scores, checkpoint::write_whole, link::tie_rule};
+use crate::{
+    data::Events,
+    error::{Error, ErrorKind, Result},
+    ops::{Backend, Tape},
+    runtime::*,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+/// One epoch, a line of `metrics.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// From 1.
+    pub epoch: usize,
+    /// Mean of the batches' losses.
+    pub train_loss: f64,
+    /// Seconds of the training pass alone.
+    pub train_seconds: f64,
+    /// Training events a second.
+    pub events_per_second: f64,
+    /// Validation; `None` where nothing is evaluated.
+    pub val: Option<Scores>,
+}
+
+/// Scores of the test part.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TestScores {
+    /// All its events.
+    pub transductive: Scores,
+    /// Those with a node that no training event has.
+    pub inductive: Scores,
+}
+
+/// Device of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceRecord {
+    /// `cpu`.
+    pub kind: String,
+    /// The maker's name.
+    pub name: String,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// Data of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DataRecord {
+    /// Its name.
+    pub name: String,
+    /// Events of all parts.
+    pub events: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// Width of the edge features.
+    pub edge_features: usize,
+}
+
+/// Most memory held, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeakMemory {
+    /// By the process.
+    pub host: u64,
+    /// On a device of its own; 0 on the CPU.
+    pub device: u64,
+}
+
+/// `summary.json`, schema 1: what was run, where, and what came out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)] // documented in docs/summary.md, key by key
+pub struct Summary {
+    pub schema: u32,
+    pub version: String,
+    pub commit: Option<String>,
+    pub command: String,
+    pub device: DeviceRecord,
+    pub data: DataRecord,
+    pub model: String,
+    pub plan: String,
+    pub seed: u64,
+    pub protocol: String,
+    pub ties: String,
+    pub batch: usize,
+    pub epochs: Vec<EpochRecord>,
+    pub best_epoch: Option<usize>,
+    pub test: Option<TestScores>,
+    pub peak_memory_bytes: PeakMemory,
+    pub parameters: usize,
+}
+
+/// What a caller may watch while a run goes on.
+pub trait Watch {
+    /// The run is built and about to start.
+    fn start(&mut self, _task: &LinkTask) {}
+    /// A pass (`train`, `val`, `test`) of an epoch has come this far.
+    fn progress(&mut self, _pass: &str, _epoch: usize, _p: Progress) {}
+    /// An epoch is over.
+    fn epoch(&mut self, _record: &EpochRecord) {}
+    /// The run is over.
+    fn end(&mut self, _task: &LinkTask) {}
+}
+impl Watch for () {}
+
+/// Where a run writes, and whether it goes on from there.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Folder of the run; nothing is written without one.
+    pub out: Option<PathBuf>,
+    /// Go on after the last epoch of `out`.
+    pub resume: bool,
+    /// The command line, for the summary.
+    pub command: String,
+}
+
+fn identity(events: &Events) -> (usize, usize, usize) {
+    (events.len(), events.nodes, events.edge_width())
+}
+
+/// The folder `out`, made, with the resolved configuration in it.
+fn open_run(out: &Path, config: &Config, resume: bool) -> Result<()> {
+    let taken = fs::read_dir(out).is_ok_and(|mut d| d.next().is_some());
+    if taken && !resume {
+        return Err(Error::usage(format!("{} is not empty", out.display()))
+            .remedy("give another --out, or --resume to go on with the run in it"));
+    }
+    fs::create_dir_all(out).map_err(|e| Error::io(out, "cannot create", e))?;
+    write_whole(&out.join("config.toml"), config.to_toml()?.as_bytes())
+}
+
+/// Lines of `metrics.jsonl` of the first `epochs` epochs.
+fn read_metrics(path: &Path, epochs: usize) -> Result<Vec<EpochRecord>> {
+    let text = fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
+    let records = text.lines().take(epochs).enumerate().map(|(i, line)| {
+        serde_json::from_str(line).map_err(|e| {
+            Error::new(ErrorKind::Checkpoint, "not an epoch's record").in_file(path).at(i as u64 + 1, 0).caused_by(e)
+        })
+    });
+    records.collect()
+}
+
+/// Trains, validates after every epoch, and tests the best one from the state its validation left.
+///
+/// # Errors
+/// Usage, Data, Checkpoint, Diverged or Io; what the run folder held stays whole.
+pub fn train(
+    config: &Config,
+    events: &Events,
+    device: &Device,
+    options: &RunOptions,
+    watch: &mut dyn Watch,
+) -> Result<Summary> {
+    let mut task = LinkTask::new(config, events, device.clone())?;
+    let buffers = task.checkpoint_buffers();
+    let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
+    let mut manifest = Checkpoint::describe(config, identity(events));
+    let mut records = Vec::new();
+    let resumed = match (&checkpoint, options.resume, &options.out) {
+        (Some(c), true, Some(out)) => {
+            manifest = matching(c.manifest()?, config, events)?;
+            records = read_metrics(&out.join("metrics.jsonl"), manifest.epochs)?;
+            c.load(&mut task.store, &buffers, false)?;
+            true
+        }
+        (None, true, _) => return Err(Error::usage("--resume has no run to go on with").remedy("give its --out")),
+        _ => false,
+    };
+    if let Some(out) = &options.out {
+        open_run(out, config, resumed)?;
+        write_metrics(out, &records)?;
+    }
+    watch.start(&task);
+    let mut best: Option<Vec<Vec<u8>>> = None;
+    for epoch in manifest.epochs + 1..=config.epochs {
+        let started = Instant::now();
+        let (train_loss, done) = task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("train", epoch, p))?;
+        let train_seconds = started.elapsed().as_secs_f64();
+        let val =
+            if config.evaluate { Some(task.validate(&mut |p| watch.progress("val", epoch, p))?) } else { None };
+        let events_per_second = done as f64 / train_seconds;
+        let record = EpochRecord { epoch, train_loss, train_seconds, events_per_second, val };
+        watch.epoch(&record);
+        records.push(record);
+        manifest.epochs = epoch;
+        let score = val.and_then(|v| v.mrr.or(v.ap));
+        let is_best = manifest.best_epoch == 0 || score > manifest.best_score || score.is_none();
+        if is_best {
+            (manifest.best_epoch, manifest.best_score) = (epoch, score);
+        }
+        match (&checkpoint, &options.out) {
+            (Some(c), Some(out)) => {
+                write_metrics(out, &records)?;
+                c.save(&task.store, &buffers, &manifest, is_best)?;
+            }
+            _ if is_best => best = Some(buffers.iter().map(|&id| task.store.raw(id).to_vec()).collect()),
+            _ => {}
+        }
+    }
+    let mut test = None;
+    if config.evaluate {
+        match (&checkpoint, best) {
+            (Some(c), _) => c.load(&mut task.store, &buffers, true)?,
+            (None, Some(state)) => {
+                buffers.iter().zip(state).for_each(|(&id, s)| task.store.raw_mut(id).copy_from_slice(&s));
+            }
+            (None, None) => {}
+        }
+        let (transductive, inductive) = task.test(&mut |p| watch.progress("test", manifest.best_epoch, p))?;
+        test = Some(TestScores { transductive, inductive });
+    }
+    watch.end(&task);
+    let mut summary = summarise(config, events, device, &task, &options.command);
+    (summary.epochs, summary.test) = (records, test);
+    summary.best_epoch = config.evaluate.then_some(manifest.best_epoch);
+    if let Some(out) = &options.out {
+        let json = serde_json::to_vec_pretty(&summary)
+            .map_err(|e| Error::new(ErrorKind::Io, "cannot write the summary").caused_by(e))?;
+        write_whole(&out.join("summary.json"), &json)?;
+    }
+    Ok(summary)
+}
+
+/// `manifest`, if it is of this data and of this configuration but for the number of epochs and the device.
+fn matching(manifest: Manifest, config: &Config, events: &Events) -> Result<Manifest> {
+    let bad = |what: String, remedy: &str| Err(Error::new(ErrorKind::Checkpoint, what).remedy(remedy.to_owned()));
+    if manifest.data != identity(events) {
+        let (e, v, f) = manifest.data;
+        return bad(
+            format!("the checkpoint is of {e} events, {v} nodes, {f} edge features; the data has others"),
+            "give the data it was trained on",
+        );
+    }
+    let same = Config {
+        epochs: config.epochs,
+        device: config.device.clone(),
+        threads: config.threads,
+        ..manifest.config.clone()
+    };
+    if same != *config {
+        return bad(
+            "the checkpoint was trained with another configuration".into(),
+            "resume with the flags of the run (its config.toml), only --epochs, --device and --threads may differ",
+        );
+    }
+    Ok(manifest)
+}
+
+fn write_metrics(out: &Path, records: &[EpochRecord]) -> Result<()> {
+    let path = out.join("metrics.jsonl");
+    let mut text = Vec::new();
+    for r in records {
+        serde_json::to_writer(&mut text, r)
+            .map_err(|e| Error::new(ErrorKind::Io, "cannot write").in_file(&path).caused_by(e))?;
+        text.write_all(b"\n").map_err(|e| Error::io(&path, "cannot write", e))?;
+    }
+    write_whole(&path, &text)
+}
+
+fn summarise(config: &Config, events: &Events, device: &Device, task: &LinkTask, command: &str) -> Summary {
+    Summary {
+        schema: 1,
+        version: env!("CARGO_PKG_VERSION").into(),
+        commit: option_env!("TGNN_COMMIT").map(Into::into),
+        command: command.into(),
+        device: DeviceRecord {
+            kind: device.kind().into(),
+            name: device.name().into(),
+            threads: device.threads(),
+        },
+        data: DataRecord {
+            name: events.name.clone(),
+            events: events.len(),
+            nodes: events.nodes,
+            edge_features: events.edge_width(),
+        },
+        model: config.model.clone(),
+        plan: "sequential".into(),
+        seed: config.seed,
+        protocol: config.protocol.name().into(),
+        ties: tie_rule(config.protocol).into(),
+        batch: config.batch,
+        epochs: Vec::new(),
+        best_epoch: None,
+        test: None,
+        peak_memory_bytes: PeakMemory { host: peak_memory_bytes(), device: 0 },
+        parameters: task.parameters.count(&task.store),
+    }
+}
+
+/// A task with the best state of a checkpoint.
+fn restore(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &Device) -> Result<LinkTask> {
+    let manifest = checkpoint.manifest()?;
+    if manifest.data != identity(events) {
+        matching(manifest, config, events)?;
+    }
+    let mut task = LinkTask::new(config, events, device.clone())?;
+    let buffers = task.checkpoint_buffers();
+    checkpoint.load(&mut task.store, &buffers, true)?;
+    Ok(task)
+}
+
+/// Tests a checkpoint, from the state its validation left: nothing is replayed.
+///
+/// # Errors
+/// Checkpoint when it does not fit the data or is damaged.
+pub fn evaluate(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    events: &Events,
+    device: &Device,
+    command: &str,
+    watch: &mut dyn Watch,
+) -> Result<Summary> {
+    let mut task = restore(checkpoint, config, events, device)?;
+    let best = checkpoint.manifest()?.best_epoch;
+    let (transductive, inductive) = task.test(&mut |p| watch.progress("test", best, p))?;
+    let mut summary = summarise(config, events, device, &task, command);
+    summary.test = Some(TestScores { transductive, inductive });
+    summary.best_epoch = Some(best);
+    Ok(summary)
+}
+
+/// Embeddings `[n, width]` of nodes at times (ticks since the stream's first event), by the best state of a
+/// checkpoint: history and memory are those of the training and validation events.
+///
+/// # Errors
+/// Usage when a node does not exist, or the numbers of nodes and times differ.
+pub fn embed(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    events: &Events,
+    device: &Device,
+    nodes: &[u32],
+    times: &[i64],
+) -> Result<(usize, Vec<f32>)> {
+    if nodes.len() != times.len() {
+        return Err(Error::usage(format!("{} nodes and {} times", nodes.len(), times.len()))
+            .remedy("give a time for every node"));
+    }
+    if let Some(v) = nodes.iter().find(|&&v| v as usize >= events.nodes) {
+        return Err(Error::usage(format!("there is no node {v}"))
+            .remedy(format!("{} has nodes 0 to {}", events.name, events.nodes - 1)));
+    }
+    let mut task = restore(checkpoint, config, events, device)?;
+    let mut t = Tape::new();
+    let n = Rows::fixed(nodes.len());
+    let mut value = |name: &str, spec, ids: &[u32]| {
+        let id = task.store.values(name, spec, ids);
+        t.stored(&task.store, id)
+    };
+    let node = value("queries", Spec::ids(n, 1), nodes);
+    let first = value("history", Spec::ids(Rows::fixed(1), 1), &[task.split.test.start as u32]);
+    let now = value("now", Spec::ids(Rows::fixed(1), 2), &[0, 0]);
+    let time = task.store.values("query times", Spec::times(n), times);
+    let time = t.stored(&task.store, time);
+    let (z, _) = task.model.embed(&mut t, &task.store, &task.tables, (node, time), (first, now), 0, None)?;
+    let mut program = crate::autograd::Program::new(&t, &[z], Precision::F32, Backend::Cpu);
+    device.install(|| program.run(&mut task.store))?;
+    Ok((config.tgn.embedding, program.read::<f32>(z, &task.store).to_vec()))
+}
