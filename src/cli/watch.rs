@@ -80,7 +80,10 @@ impl Display {
 }
 
 impl Watch for Display {
-    fn start(&mut self, task: &LinkTask) {
+    fn start(&mut self, task: &mut LinkTask) {
+        if self.profile {
+            task.profile();
+        }
         let mib = |b: usize| b as f64 / (1 << 20) as f64;
         let (own, tables, arenas) = task.bytes();
         self.line(format_args!(

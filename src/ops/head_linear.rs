@@ -15,7 +15,9 @@ use super::*;
 use crate::runtime::{
     matmul::{Mat, MatMut, matmul},
     parts,
+    simd::{self, vectorised},
 };
+use rayon::prelude::*;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,32 @@ impl Tape {
         match bias {
             Some((b, scale)) => self.push1(op, &[x, w, b, scale]),
             None => self.push1(op, &[x, w]),
+        }
+    }
+}
+
+vectorised! {
+    /// `y_h = scale_h b_h` for rows of all heads.
+    fn scaled_bias(y: &mut [f32], b: &[f32], scale: &[f32], p: usize) {
+        for (y, scale) in y.chunks_exact_mut(b.len()).zip(scale.chunks_exact(b.len() / p)) {
+            for ((y, b), &scale) in y.chunks_exact_mut(p).zip(b.chunks_exact(p)).zip(scale) {
+                for (y, &b) in y.iter_mut().zip(b) {
+                    *y = b * scale;
+                }
+            }
+        }
+    }
+    /// `dscale_h = b_h . dy_h` and `db_h += scale_h dy_h` for rows of all heads.
+    fn bias_grad(dscale: &mut [f32], db: &mut [f32], b: &[f32], scale: &[f32], dy: &[f32], p: usize) {
+        let heads = b.len() / p;
+        for ((dy, scale), dscale) in
+            dy.chunks_exact(b.len()).zip(scale.chunks_exact(heads)).zip(dscale.chunks_exact_mut(heads))
+        {
+            for h in 0..heads {
+                let dy = &dy[h * p..][..p];
+                dscale[h] = simd::dot(&b[h * p..][..p], dy);
+                simd::axpy(&mut db[h * p..][..p], scale[h], dy);
+            }
         }
     }
 }
@@ -98,16 +126,16 @@ impl Op for HeadLinear {
         let p = io.rows(1) / heads;
         let (from, to) = if self.down { (c, p) } else { (p, c) };
         let y = io.out::<f32>(0);
-        if n == 0 {
+        if n == 0 || to == 0 {
             return;
         }
         let bias = io.inputs() == 4;
         if bias {
             let (b, scale) = (io.input::<f32>(2), io.input::<f32>(3));
-            for (row, y) in y.chunks_exact_mut(to.max(1)).enumerate() {
-                let h = row % heads;
-                y.iter_mut().zip(&b[h * p..]).for_each(|(y, &b)| *y = b * scale[row]);
-            }
+            let size = parts::part_rows(n);
+            y.par_chunks_mut(size * heads * p)
+                .zip(scale.par_chunks(size * heads))
+                .for_each(|(y, scale)| scaled_bias(y, b, scale, p));
         }
         for h in 0..heads {
             let wh = Mat::new(&w[h * p * c..][..p * c], p, c);
@@ -192,15 +220,16 @@ impl Op for HeadBiasGrad {
         if p == 0 {
             return io.out::<f32>(1).fill(0.0);
         }
-        for (row, ds) in io.out::<f32>(1).iter_mut().enumerate() {
-            *ds = crate::runtime::simd::dot(&b[row % heads * p..][..p], &dy[row * p..][..p]);
-        }
-        parts::sum_parts(n, io.out(0), io.scratch(), |rows, partial| {
-            for row in rows.start * heads..rows.end * heads {
-                let db = &mut partial[row % heads * p..][..p];
-                db.iter_mut().zip(&dy[row * p..]).for_each(|(db, &dy)| *db += scale[row] * dy);
-            }
-        });
+        let (db, size) = (io.out::<f32>(0), parts::part_rows(n));
+        let partials = &mut io.scratch::<f32>()[..n.div_ceil(size) * b.len()];
+        partials.fill(0.0);
+        partials
+            .par_chunks_exact_mut(b.len())
+            .zip(io.out::<f32>(1).par_chunks_mut(size * heads))
+            .zip(scale.par_chunks(size * heads).zip(dy.par_chunks(size * b.len())))
+            .for_each(|((db, dscale), (scale, dy))| bias_grad(dscale, db, b, scale, dy, p));
+        db.fill(0.0);
+        parts::add_column_sums(db, partials);
     }
 }
 

@@ -75,7 +75,7 @@ vectorised! {
                     part[l] = (dy[l] * g[l]).mul_add(xh[l], part[l]);
                 }
             }
-            let mean_gx = part.iter().sum::<f32>() / d as f32;
+            let mean_gx = simd::sum16(part) / d as f32;
             for ((xh, &dy), &g) in dx.iter_mut().zip(dy).zip(gain) {
                 *xh = (dy * g - mean_g - *xh * mean_gx) * rstd;
             }
@@ -93,7 +93,7 @@ fn sum(x: &[f32]) -> f32 {
             part[l] += c[l];
         }
     }
-    part.iter().sum::<f32>() + tail
+    simd::sum16(part) + tail
 }
 
 impl Op for LayerNorm {

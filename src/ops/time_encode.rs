@@ -41,20 +41,28 @@ pub(super) fn define_phi<R: Real>(dt: R, w: &[R], b: &[R], j: usize) -> R {
 /// `cos(w dt + b)` and, where `sin` is given, `sin(w dt + b)`.
 #[inline(always)]
 pub(super) fn phi(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], mut sin: Option<&mut [f32]>) {
-    let n = w.len();
+    let whole = w.len() / LANES * LANES;
+    let (mut x, mut s, mut c) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
     let mut at = 0;
-    while at < n {
-        let m = LANES.min(n - at);
-        let (mut x, mut s, mut c) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
-        for l in 0..m {
-            x[l] = w[at + l] * dt + b[at + l];
+    // Whole blocks, then the rest padded: one loop, so that the block's code stands once.
+    while at < w.len() {
+        let n = if at < whole { LANES } else { w.len() - whole };
+        if n == LANES {
+            let (w, b) = (&w[at..at + LANES], &b[at..at + LANES]);
+            for l in 0..LANES {
+                x[l] = w[l] * dt + b[l];
+            }
+        } else {
+            for (x, (w, b)) in x.iter_mut().zip(w[whole..].iter().zip(&b[whole..])) {
+                *x = w * dt + b;
+            }
         }
         simd::sin_cos(&x, &mut s, &mut c);
-        cos[at..at + m].copy_from_slice(&c[..m]);
+        cos[at..at + n].copy_from_slice(&c[..n]);
         if let Some(sin) = sin.as_deref_mut() {
-            sin[at..at + m].copy_from_slice(&s[..m]);
+            sin[at..at + n].copy_from_slice(&s[..n]);
         }
-        at += m;
+        at += n;
     }
 }
 

@@ -83,7 +83,9 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
 
 /// Sum of a block as a tree.
 #[inline(always)]
-fn sum16(mut p: [f32; LANES]) -> f32 {
+pub fn sum16(p: [f32; LANES]) -> f32 {
+    // Through memory: otherwise the compiler tears the accumulators of the caller's loop into the pairs of this tree.
+    let mut p = std::hint::black_box(p);
     let mut half = LANES / 2;
     while half > 0 {
         for l in 0..half {
@@ -177,11 +179,11 @@ fn quadrant(r: f32, k: i32) -> (f32, f32) {
 #[inline(always)]
 pub fn sin_cos(x: &[f32; LANES], sin: &mut [f32; LANES], cos: &mut [f32; LANES]) {
     const SHIFT: f32 = 12_582_912.0;
-    let mut largest = 0.0f32;
+    let mut large = false;
     for &x in x {
-        largest = largest.max(x.abs());
+        large |= x.abs() >= 1_048_576.0;
     }
-    if largest < 1_048_576.0 {
+    if !large {
         for l in 0..LANES {
             let shifted = x[l].mul_add(std::f32::consts::FRAC_2_PI, SHIFT);
             let k = shifted - SHIFT;

@@ -97,7 +97,7 @@ pub struct Summary {
 /// What a caller may watch while a run goes on.
 pub trait Watch {
     /// The run is built and about to start.
-    fn start(&mut self, _task: &LinkTask) {}
+    fn start(&mut self, _task: &mut LinkTask) {}
     /// A pass (`train`, `val`, `test`) of an epoch has come this far.
     fn progress(&mut self, _pass: &str, _epoch: usize, _p: Progress) {}
     /// An epoch is over.
@@ -174,7 +174,7 @@ pub fn train(
         open_run(out, config, resumed)?;
         write_metrics(out, &records)?;
     }
-    watch.start(&task);
+    watch.start(&mut task);
     let mut best: Option<Vec<Vec<u8>>> = None;
     for epoch in manifest.epochs + 1..=config.epochs {
         let started = Instant::now();
