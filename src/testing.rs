@@ -68,7 +68,10 @@ fn read(r: &Ready, v: Var, dtype: DType) -> Vec<f64> {
 }
 
 /// Everything a run of a case produces, each with a name and whether it is real: outputs, gradients, state.
-pub type Results = Vec<(String, bool, Vec<f64>)>;
+pub type Results = Vec<Outcome>;
+
+/// A name, whether it is real, and the values.
+pub type Outcome = (String, bool, Vec<f64>);
 
 /// Runs forward and backward of `case`.
 ///
@@ -165,7 +168,7 @@ pub fn largest(values: &[f64]) -> f64 {
 ///
 /// Over the whole case, because on a handful of numbers the plain path can be exact by luck.
 pub fn allowance(plain: &Results, exact: &Results) -> f64 {
-    let relative = |(p, e): (&(String, bool, Vec<f64>), &(String, bool, Vec<f64>))| match largest(&e.2) {
+    let relative = |(p, e): (&Outcome, &Outcome)| match largest(&e.2) {
         0.0 => 0.0,
         scale => error(&p.2, &e.2) / scale,
     };

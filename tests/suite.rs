@@ -1,2 +1,3 @@
 //! The integration tests, one crate.
+mod layers;
 mod ops;

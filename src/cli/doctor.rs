@@ -15,20 +15,27 @@ pub fn run() -> Result<()> {
     let device = Device::cpu(0)?;
     say(format_args!("tgnn      {}", env!("CARGO_PKG_VERSION")));
     say(format_args!("cpu       {}, {} threads", device.name(), device.threads()));
-    say(format_args!("vectors   {:?}{}", simd::level(), match simd::level() {
-        simd::Level::Baseline => ": no AVX2, expect a fraction of the speed",
-        _ => "",
-    }));
+    say(format_args!(
+        "vectors   {:?}{}",
+        simd::level(),
+        match simd::level() {
+            simd::Level::Baseline => ": no AVX2, expect a fraction of the speed",
+            _ => "",
+        }
+    ));
     say(format_args!("products  {:.0} GFLOP/s in f32 (1024 cubed, best of 5)", product_rate(&device)));
     if let Some((total, free)) = memory() {
         say(format_args!("memory    {free:.1} GiB free of {total:.1}"));
     }
     let cuda = ["/dev/nvidia0", "/dev/nvidiactl"].iter().any(|p| std::path::Path::new(p).exists());
-    say(format_args!("cuda      {}", if cuda {
-        "a GPU is there, but this version has no CUDA kernels yet: it runs on the CPU"
-    } else {
-        "no GPU; everything runs on the CPU"
-    }));
+    say(format_args!(
+        "cuda      {}",
+        if cuda {
+            "a GPU is there, but this version has no CUDA kernels yet: it runs on the CPU"
+        } else {
+            "no GPU; everything runs on the CPU"
+        }
+    ));
     Ok(())
 }
 
@@ -39,7 +46,9 @@ fn product_rate(device: &Device) -> f64 {
     let best = (0..5)
         .map(|_| {
             let started = Instant::now();
-            device.install(|| matmul(MatMut::new(&mut out, N, N), Mat::new(&a, N, N), Mat::new(&a, N, N), false));
+            device.install(|| {
+                matmul(MatMut::new(&mut out, N, N), Mat::new(&a, N, N), Mat::new(&a, N, N), false)
+            });
             started.elapsed().as_secs_f64()
         })
         .fold(f64::INFINITY, f64::min);

@@ -77,7 +77,8 @@ fn usage(e: clap::Error) -> ExitCode {
     let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Usage:"));
     let what = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
     let rest: Vec<&str> = lines.filter(|l| !l.starts_with("For more")).collect();
-    let remedy = if rest.is_empty() { "see --help".to_owned() } else { format!("{}; see --help", rest.join(" ")) };
+    let remedy =
+        if rest.is_empty() { "see --help".to_owned() } else { format!("{}; see --help", rest.join(" ")) };
     fail(&Error::usage(what).remedy(remedy))
 }
 
@@ -92,6 +93,7 @@ fn command_line() -> String {
     let mut args = std::env::args();
     let program = args.next().unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or_default().to_owned();
-    let quote = |a: String| if a.is_empty() || a.contains(char::is_whitespace) { format!("'{a}'") } else { a };
+    let quote =
+        |a: String| if a.is_empty() || a.contains(char::is_whitespace) { format!("'{a}'") } else { a };
     std::iter::once(program).chain(args.map(quote)).collect::<Vec<_>>().join(" ")
 }

@@ -41,7 +41,7 @@ pub struct Train {
     /// Seed of everything random [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Step size of Adam [default: 0.001]
+    /// Step size of Adam [default: 0.0005]
     #[arg(long, value_name = "X")]
     learning_rate: Option<f64>,
     /// Width of seeded random edge features, for data that has none [default: 0]
@@ -104,8 +104,7 @@ impl Train {
         let config = self.config()?;
         let device = Device::open(&config.device, config.threads)?;
         let events = config.data.load(config.seed)?;
-        let options =
-            RunOptions { out: self.out.clone(), resume: self.resume, command: command_line() };
+        let options = RunOptions { out: self.out.clone(), resume: self.resume, command: command_line() };
         let mut display = Display::new(self.json, self.profile);
         display.configuration(&config, &events, &device)?;
         let summary = task::train(&config, &events, &device, &options, &mut display)?;
@@ -251,7 +250,8 @@ fn list<T: std::str::FromStr>(text: &str, what: &str) -> Result<Vec<T>> {
     parts
         .map(|(i, p)| {
             p.parse().map_err(|_| {
-                let e = Error::usage(format!("`{p}` is not {what}")).remedy("separate values by commas, or lines");
+                let e = Error::usage(format!("`{p}` is not {what}"))
+                    .remedy("separate values by commas, or lines");
                 if from_file { e.in_file(path).at(i as u64 + 1, 0) } else { e }
             })
         })

@@ -29,7 +29,11 @@ impl Display {
     }
     fn line(&self, text: impl std::fmt::Display) {
         // A reader that went away is not an error.
-        let _ = if self.json { writeln!(std::io::stderr(), "{text}") } else { writeln!(std::io::stdout(), "{text}") };
+        let _ = if self.json {
+            writeln!(std::io::stderr(), "{text}")
+        } else {
+            writeln!(std::io::stdout(), "{text}")
+        };
     }
     /// Echoes what is about to run.
     ///
@@ -41,7 +45,12 @@ impl Display {
             (w, 0) => format!("{w} edge features"),
             (w, _) => format!("{w} random edge features"),
         };
-        self.line(format_args!("data      {}  {} events, {} nodes, {features}", e.name, grouped(e.len()), grouped(e.nodes)));
+        self.line(format_args!(
+            "data      {}  {} events, {} nodes, {features}",
+            e.name,
+            grouped(e.len()),
+            grouped(e.nodes)
+        ));
         e.notes.iter().for_each(|n| self.line(format_args!("          note: {n}")));
         let t = &c.tgn;
         self.line(format_args!(
@@ -51,7 +60,11 @@ impl Display {
         ));
         self.line(format_args!(
             "training  batch {}, {} epochs, Adam {}, seed {}, protocol {}",
-            c.batch, c.epochs, c.learning_rate, c.seed, c.protocol.name()
+            c.batch,
+            c.epochs,
+            c.learning_rate,
+            c.seed,
+            c.protocol.name()
         ));
         self.line(format_args!("device    {}  {}, {} threads", d.kind(), d.name(), d.threads()));
         Ok(())
@@ -88,7 +101,9 @@ impl Watch for Display {
         let (own, tables, arenas) = task.bytes();
         self.line(format_args!(
             "memory    {:.0} MiB state, {:.0} MiB tables, up to {:.0} MiB of step arenas\n",
-            mib(own), mib(tables), mib(arenas)
+            mib(own),
+            mib(tables),
+            mib(arenas)
         ));
     }
     fn progress(&mut self, pass: &str, epoch: usize, p: Progress) {
@@ -124,7 +139,10 @@ impl Watch for Display {
         let val = r.val.map_or(String::new(), |v| format!("  val {}", scores(&v)));
         self.line(format_args!(
             "epoch {:>3}  loss {:.4}{val}  {:>6.2} s  {:>9} events/s",
-            r.epoch, r.train_loss, r.train_seconds, grouped(r.events_per_second as usize)
+            r.epoch,
+            r.train_loss,
+            r.train_seconds,
+            grouped(r.events_per_second as usize)
         ));
     }
     fn end(&mut self, task: &LinkTask) {
@@ -134,11 +152,17 @@ impl Watch for Display {
         }
         let times = task.op_times();
         let total: f64 = times.iter().map(|t| t.seconds).sum();
-        self.line("\nop of the training step        runs   seconds   share   us/run   GFLOP/s at full batches");
+        self.line(
+            "\nop of the training step        runs   seconds   share   us/run   GFLOP/s at full batches",
+        );
         for t in times {
             self.line(format_args!(
                 "{:<28} {:>6} {:>9.3} {:>6.1}% {:>8.1} {:>9.1}",
-                t.op, t.runs, t.seconds, 100.0 * t.seconds / total, 1e6 * t.seconds / t.runs as f64,
+                t.op,
+                t.runs,
+                t.seconds,
+                100.0 * t.seconds / total,
+                1e6 * t.seconds / t.runs as f64,
                 t.cost.flops as f64 / t.seconds / 1e9
             ));
         }
@@ -147,7 +171,8 @@ impl Watch for Display {
 
 fn scores(s: &Scores) -> String {
     let one = |name: &str, x: Option<f64>| x.map(|x| format!("{name} {x:.4}"));
-    let all: Vec<String> = [one("AP", s.ap), one("AUC", s.auc), one("MRR", s.mrr)].into_iter().flatten().collect();
+    let all: Vec<String> =
+        [one("AP", s.ap), one("AUC", s.auc), one("MRR", s.mrr)].into_iter().flatten().collect();
     if all.is_empty() { "no events".into() } else { all.join("  ") }
 }
 
@@ -156,7 +181,7 @@ fn grouped(n: usize) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(c);

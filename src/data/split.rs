@@ -57,7 +57,9 @@ mod tests {
     #[test]
     fn a_stream_of_one_event_trains_on_it() {
         let mut e = data::bundled().unwrap();
-        (e.src.truncate(1), e.dst.truncate(1), e.time.truncate(1));
+        e.src.truncate(1);
+        e.dst.truncate(1);
+        e.time.truncate(1);
         let s = Split::by_order(&e, 0.7, 0.15).unwrap();
         assert_eq!((s.train, s.val, s.test), (0..1, 1..1, 1..1));
         assert!(Split::by_order(&e, 0.9, 0.2).is_err());

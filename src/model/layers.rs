@@ -3,7 +3,8 @@ use crate::{
     autograd::{Parameters, ScaledInit},
     error::Result,
     ops::{
-        Tape, dropout::DropRate, linear::Activation, sample_neighbors::Neighbors, temporal_attention::AttentionVars,
+        Tape, dropout::DropRate, linear::Activation, sample_neighbors::Neighbors,
+        temporal_attention::AttentionVars,
     },
     runtime::*,
 };
@@ -97,7 +98,8 @@ impl Attention {
     ) -> Self {
         use ScaledInit::{Constant, FanIn};
         let c = d_in + f + t;
-        let mut add = |name: &str, rows, cols, init| p.add(store, &format!("embed.{layer}.{name}"), rows, cols, init);
+        let mut add =
+            |name: &str, rows, cols, init| p.add(store, &format!("embed.{layer}.{name}"), rows, cols, init);
         Attention {
             heads,
             width,
@@ -146,8 +148,12 @@ impl Attention {
             time_b,
         };
         let drop = |salt| DropRate { salt: self.drop.salt + salt, ..self.drop };
-        let (mix, sum) =
-            t.temporal_attention(near, self.heads, self.width / self.heads, l.drop_now.map(|now| (drop(0), now)))?;
+        let (mix, sum) = t.temporal_attention(
+            near,
+            self.heads,
+            self.width / self.heads,
+            l.drop_now.map(|now| (drop(0), now)),
+        )?;
         let seen = t.head_down(mix, w_v, Some((b_v, sum)), self.heads)?;
         // relu and drop-out commute: a drop-out multiplies by numbers that are not negative.
         let mut z = t.linear(seen, w_o, None, Some(own), Activation::Relu)?;
@@ -164,7 +170,9 @@ pub struct Decoder([BufferId; 5]);
 impl Decoder {
     /// Adds the parameters: embeddings of `d`, a hidden layer of `width`.
     pub fn new(p: &mut Parameters, store: &mut Store, d: usize, width: usize) -> Self {
-        let mut add = |name: &str, rows, cols, n| p.add(store, &format!("decoder.{name}"), rows, cols, ScaledInit::FanIn(n));
+        let mut add = |name: &str, rows, cols, n| {
+            p.add(store, &format!("decoder.{name}"), rows, cols, ScaledInit::FanIn(n))
+        };
         Decoder([
             add("w_src", width, d, d),
             add("w_dst", width, d, d),

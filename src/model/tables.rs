@@ -70,7 +70,11 @@ impl EventTables {
             src: store.table("src", Spec::ids(n, 1), Arc::new(events.src.clone())),
             dst: store.table("dst", Spec::ids(n, 1), Arc::new(events.dst.clone())),
             time: store.table("time", Spec::times(n), Arc::new(events.time.clone())),
-            offsets: store.table("offsets", Spec::times(Rows::fixed(events.nodes + 1)), Arc::new(tcsr.offsets)),
+            offsets: store.table(
+                "offsets",
+                Spec::times(Rows::fixed(events.nodes + 1)),
+                Arc::new(tcsr.offsets),
+            ),
             list_node: store.table("list node", Spec::ids(entries, 1), Arc::new(tcsr.node)),
             list_event: store.table("list event", Spec::ids(entries, 1), Arc::new(tcsr.event)),
             list_time: store.table("list time", Spec::times(entries), Arc::new(tcsr.time)),

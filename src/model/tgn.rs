@@ -61,7 +61,7 @@ impl Default for TgnConfig {
             neighbors: 10,
             sampling: "recent".into(),
             combiner: "last".into(),
-            dropout: 0.2,
+            dropout: 0.1,
             edge_features: true,
             node_features: true,
         }
@@ -75,12 +75,17 @@ impl TgnConfig {
         let bad = |key: &str, found: String, want: &str| {
             Err(Error::usage(format!("tgn.{key} is {found}")).remedy(want.to_owned()))
         };
-        for (key, n) in [("memory", self.memory), ("time", self.time), ("embedding", self.embedding), ("heads", self.heads)] {
+        for (key, n) in [
+            ("memory", self.memory),
+            ("time", self.time),
+            ("embedding", self.embedding),
+            ("heads", self.heads),
+        ] {
             if n == 0 || n > 4096 {
                 return bad(key, n.to_string(), "give 1 to 4096");
             }
         }
-        if self.embedding % self.heads != 0 {
+        if !self.embedding.is_multiple_of(self.heads) {
             return bad("heads", self.heads.to_string(), "give a divisor of tgn.embedding");
         }
         if !(1..=2).contains(&self.layers) {
@@ -153,7 +158,13 @@ impl Tgn {
     ///
     /// # Errors
     /// Usage where the configuration contradicts itself.
-    pub fn new(p: &mut Parameters, store: &mut Store, data: &EventTables, config: &TgnConfig, seed: u64) -> Result<Self> {
+    pub fn new(
+        p: &mut Parameters,
+        store: &mut Store,
+        data: &EventTables,
+        config: &TgnConfig,
+        seed: u64,
+    ) -> Result<Self> {
         config.validate()?;
         let (v, d, t) = (Rows::fixed(data.nodes), config.memory, config.time);
         let f = if config.edge_features { data.edge_width } else { 0 };
@@ -165,8 +176,9 @@ impl Tgn {
             add("memory.b_x", 1, 3 * d, d),
             add("memory.b_h", 1, 3 * d, d),
         ];
-        let node = (config.node_features && data.node_width > 0)
-            .then(|| [add("node.w", d, data.node_width, data.node_width), add("node.b", 1, d, data.node_width)]);
+        let node = (config.node_features && data.node_width > 0).then(|| {
+            [add("node.w", d, data.node_width, data.node_width), add("node.b", 1, d, data.node_width)]
+        });
         let layers = (0..config.layers)
             .map(|l| {
                 let d_in = if l == 0 { d } else { config.embedding };
@@ -187,7 +199,11 @@ impl Tgn {
             mail_time: store.zeros("mail time", Spec::times(v)),
             mail_edge: None,
             node,
-            no_edge: store.table("no features", Spec::real(Rows::fixed(data.events), 0), std::sync::Arc::new(Vec::<f32>::new())),
+            no_edge: store.table(
+                "no features",
+                Spec::real(Rows::fixed(data.events), 0),
+                std::sync::Arc::new(Vec::<f32>::new()),
+            ),
             layers,
             decoder,
         };
@@ -199,7 +215,9 @@ impl Tgn {
     }
     /// Buffers of node memory and mailbox.
     pub fn state(&self) -> impl Iterator<Item = BufferId> {
-        [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time].into_iter().chain(self.mail_edge)
+        [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time]
+            .into_iter()
+            .chain(self.mail_edge)
     }
     /// Empties memory and mailbox: the start of an epoch.
     pub fn reset(&self, store: &mut Store) {

@@ -58,7 +58,7 @@ impl CaseBuilder {
     }
     /// A uniform integer below `n`.
     pub fn below(&mut self, n: usize) -> usize {
-        (u64::from(self.next()) * n as u64 >> 32) as usize
+        ((u64::from(self.next()) * n as u64) >> 32) as usize
     }
     /// A uniform number in [-1, 1).
     pub fn uniform(&mut self) -> f32 {

@@ -319,16 +319,27 @@ impl Op for GruMemory {
             return;
         }
         let x = &mut messages[..m * c];
-        x.par_chunks_exact_mut(c).with_min_len(64).zip(rows).for_each(|(x, &row)| {
-            let v = t.distinct[row as usize] as usize;
-            let edge = &t.edge[self.edge_row(v, t.mail_event[v]) * w.f..][..w.f];
+        let edge_of = |v: usize| &t.edge[self.edge_row(v, t.mail_event[v]) * w.f..][..w.f];
+        x.par_chunks_exact_mut(c).with_min_len(64).enumerate().for_each(|(k, x)| {
+            // Rows come from all over memory: ask for those of a later message while this one is made.
+            if let Some(&row) = rows.get(k + 4) {
+                let v = t.distinct[row as usize] as usize;
+                simd::prefetch(edge_of(v));
+                simd::prefetch(&t.memory[v * d..][..d]);
+                simd::prefetch(&t.mail[v * d..][..d]);
+            }
+            let v = t.distinct[rows[k] as usize] as usize;
+            let edge = edge_of(v);
             message(x, &t.memory[v * d..][..d], &t.mail[v * d..][..d], edge, t.dt(v, self.seconds_per_tick), tw, tb);
         });
         let folded = io.scratch::<f32>();
-        folded.copy_from_slice(w_x);
-        for (row, w_h) in folded.chunks_exact_mut(c).zip(w_h.chunks_exact(d)).take(2 * d) {
-            row.iter_mut().zip(w_h).for_each(|(w, &h)| *w += h);
-        }
+        let folding = folded.par_chunks_exact_mut(c).zip(w_x.par_chunks_exact(c)).with_min_len(64).enumerate();
+        folding.for_each(|(j, (row, w_x))| {
+            row.copy_from_slice(w_x);
+            if j < 2 * d {
+                row.iter_mut().zip(&w_h[j * d..][..d]).for_each(|(w, &h)| *w += h);
+            }
+        });
         let pre = &mut gates_out[..m * 4 * d];
         let x = &*x;
         if m > 0 {

@@ -180,11 +180,10 @@ impl Op for HeadWeightGrad {
     fn cpu(&self, io: &Io<'_>) {
         let (short, long, n, heads) = (io.input::<f32>(0), io.input::<f32>(1), io.rows(0), self.heads);
         let (p, c) = (io.cols(0) / heads, io.cols(1) / heads);
-        let dw = io.out::<f32>(0);
-        for h in 0..heads {
-            let out = MatMut::new(&mut dw[h * p * c..][..p * c], p, c);
-            matmul(out, head(short, n, heads, p, h).t(), head(long, n, heads, c, h), false);
-        }
+        // Heads side by side: the products are small and their inner dimension is long, so each is best left whole.
+        io.out::<f32>(0).par_chunks_exact_mut((p * c).max(1)).enumerate().for_each(|(h, dw)| {
+            matmul(MatMut::new(dw, p, c), head(short, n, heads, p, h).t(), head(long, n, heads, c, h), false);
+        });
     }
 }
 

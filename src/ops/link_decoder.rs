@@ -80,7 +80,7 @@ impl Op for LinkDecoder {
         arity(Self::NAME, ins, 6)?;
         let (z, c) = (&ins[0], ins[1].rows.cap);
         typed(Self::NAME, "z", z, DType::F32)?;
-        let roots = if self.events.cap == 0 { 3 } else { z.rows.cap / self.events.cap };
+        let roots = z.rows.cap.checked_div(self.events.cap).unwrap_or(3);
         ensure!(Self::NAME, roots >= 3 && z.rows == self.events.times(roots), "z is {z} for {} events", self.events.cap);
         shaped(Self::NAME, "w_src", &ins[1], c, z.cols)?;
         shaped(Self::NAME, "w_dst", &ins[2], c, z.cols)?;

@@ -40,7 +40,7 @@ struct Value {
     home: Home,
 }
 
-/// A program as data; see the [module](self).
+/// A program as data: nodes in order, and the values that they read and make.
 #[derive(Default)]
 pub struct Tape {
     nodes: Vec<Node>,

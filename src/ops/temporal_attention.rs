@@ -27,7 +27,7 @@
 //! Source: TGAT (Xu et al. 2020) and TGN's attention; the absorption is described in `docs/attention.md`.
 use super::{
     dropout::DropRate,
-    time_encode::{add_phi_grad, define_phi, phi},
+    time_encode::{add_phi_grad, define_phi, phi_blocks},
     *,
 };
 use crate::runtime::{
@@ -165,7 +165,14 @@ impl<'a, R: Real> Operands<'a, R> {
     }
 }
 
-/// Buffers of one thread. Rows are padded with zeros to whole blocks, so that no product has a ragged end.
+/// Widths in whole blocks, so that no product has a ragged end: of a raw row (with room for a time encoding that ends
+/// in whole blocks), and of a time encoding.
+fn padded(c: usize, t: usize) -> (usize, usize) {
+    let t_blocks = t.next_multiple_of(LANES);
+    ((c - t + t_blocks).next_multiple_of(LANES), t_blocks)
+}
+
+/// Buffers of one thread. Rows are padded: queries and gradients with zeros, raw rows with anything finite.
 struct Work<'a> {
     /// Raw rows, `[k, padded]`.
     z: &'a mut [f32],
@@ -175,21 +182,25 @@ struct Work<'a> {
     mix: &'a mut [f32],
     /// A row a head: gradients of the query.
     dq: &'a mut [f32],
-    /// Sines of the time encodings, `[k, t]`.
+    /// Sines of the time encodings, `[k, padded t]`.
     sin: &'a mut [f32],
     /// Weights, drop-out factors and score gradients, `[H, k]` each.
     a: &'a mut [f32],
     kept: &'a mut [f32],
     ds: &'a mut [f32],
+    /// Frequencies and phases, padded.
+    w: &'a mut [f32],
+    b: &'a mut [f32],
 }
 
 impl<'a> Work<'a> {
     fn size(heads: usize, k: usize, c: usize, t: usize) -> usize {
-        let padded = c.next_multiple_of(LANES);
-        padded * (k + 3 * heads) + k * t + 3 * heads * k
+        let (row, t) = padded(c, t);
+        row * (k + 3 * heads) + (k + 2) * t + 3 * heads * k
     }
-    fn new(buffer: &'a mut [f32], heads: usize, k: usize, c: usize, t: usize) -> Self {
-        let padded = c.next_multiple_of(LANES);
+    fn new(buffer: &'a mut [f32], o: &Operands<'_, f32>) -> Self {
+        let (heads, k) = (o.heads, o.k);
+        let (row, t) = padded(o.width(), o.w.len());
         buffer.fill(0.0);
         let mut rest = buffer;
         let mut take = |n: usize| {
@@ -197,37 +208,51 @@ impl<'a> Work<'a> {
             rest = tail;
             head
         };
-        Work {
-            z: take(k * padded),
-            q: take(heads * padded),
-            mix: take(heads * padded),
-            dq: take(heads * padded),
+        let work = Work {
+            z: take(k * row),
+            q: take(heads * row),
+            mix: take(heads * row),
+            dq: take(heads * row),
             sin: take(k * t),
             a: take(heads * k),
             kept: take(heads * k),
             ds: take(heads * k),
-        }
+            w: take(t),
+            b: take(t),
+        };
+        work.w[..o.w.len()].copy_from_slice(o.w);
+        work.b[..o.b.len()].copy_from_slice(o.b);
+        work
+    }
+}
+
+/// Asks for the raw rows of root `i`, which come from all over memory.
+#[inline(always)]
+fn ask(o: &Operands<'_, f32>, i: usize) {
+    for slot in i * o.k..i * o.k + o.count[i] as usize {
+        simd::prefetch(o.features(slot));
+        simd::prefetch(o.memory(slot));
     }
 }
 
 /// Loads the query and raw rows of root `i`; returns the slots in use.
 #[inline(always)]
 fn load(o: &Operands<'_, f32>, i: usize, w: &mut Work<'_>, sines: bool) -> usize {
-    let (n, c, t) = (o.count[i] as usize, o.width(), o.w.len());
-    let padded = c.next_multiple_of(LANES);
+    let (n, c) = (o.count[i] as usize, o.width());
+    let (row, t) = padded(c, o.w.len());
     if n == 0 {
         return 0; // such a root may have no query either
     }
     for h in 0..o.heads {
-        w.q[h * padded..][..c].copy_from_slice(o.query_of(i, h));
+        w.q[h * row..][..c].copy_from_slice(o.query_of(i, h));
     }
     for j in 0..n {
         let slot = i * o.k + j;
-        let z = &mut w.z[j * padded..][..c];
+        let z = &mut w.z[j * row..][..row];
         z[..o.d].copy_from_slice(o.memory(slot));
         z[o.d..o.d + o.f].copy_from_slice(o.features(slot));
         let sin = if sines { Some(&mut w.sin[j * t..][..t]) } else { None };
-        phi(o.dt[slot], o.w, o.b, &mut z[o.d + o.f..], sin);
+        phi_blocks(o.dt[slot], w.w, w.b, &mut z[o.d + o.f..][..t], sin);
     }
     match o.drop {
         Some((rate, key)) => rate.factors(key, i * o.heads * o.k, w.kept),
@@ -239,31 +264,52 @@ fn load(o: &Operands<'_, f32>, i: usize, w: &mut Work<'_>, sines: bool) -> usize
 /// `out = sum_j a[j] z_j` over padded rows.
 #[inline(always)]
 fn mix(out: &mut [f32], a: &[f32], z: &[f32]) {
-    let padded = out.len();
-    for (at, out) in out.chunks_exact_mut(LANES).enumerate() {
+    let width = out.len();
+    let mut blocks = out.chunks_exact_mut(4 * LANES);
+    let mut from = 0;
+    // Four blocks at a time stay in registers while the neighbours pass by.
+    for out in &mut blocks {
+        let mut sum = [[0.0f32; LANES]; 4];
+        for (&a, z) in a.iter().zip(z.chunks_exact(width)) {
+            let z = &z[from..from + 4 * LANES];
+            for (q, sum) in sum.iter_mut().enumerate() {
+                for l in 0..LANES {
+                    sum[l] = a.mul_add(z[q * LANES + l], sum[l]);
+                }
+            }
+        }
+        out.copy_from_slice(sum.as_flattened());
+        from += 4 * LANES;
+    }
+    for out in blocks.into_remainder().chunks_exact_mut(LANES) {
         let mut sum = [0.0f32; LANES];
-        for (j, &a) in a.iter().enumerate() {
-            let z = &z[j * padded + at * LANES..][..LANES];
+        for (&a, z) in a.iter().zip(z.chunks_exact(width)) {
+            let z = &z[from..from + LANES];
             for l in 0..LANES {
                 sum[l] = a.mul_add(z[l], sum[l]);
             }
         }
         out.copy_from_slice(&sum);
+        from += LANES;
     }
 }
 
 vectorised! {
     fn forward(o: &Operands<'_, f32>, first: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32], w: &mut Work<'_>) {
         let (c, k) = (o.width(), o.k);
-        let padded = c.next_multiple_of(LANES);
+        let (row_width, _) = padded(c, o.w.len());
+        let rows = sums.len() / o.heads;
         for (at, sums) in sums.chunks_exact_mut(o.heads).enumerate() {
             let i = first + at;
+            if at + 1 < rows {
+                ask(o, i + 1);
+            }
             let n = load(o, i, w, false);
             for h in 0..o.heads {
-                let (q, a) = (&w.q[h * padded..][..padded], &mut w.a[h * k..][..n]);
+                let (q, a) = (&w.q[h * row_width..][..row_width], &mut w.a[h * k..][..n]);
                 let mut top = f32::NEG_INFINITY;
                 for (j, a) in a.iter_mut().enumerate() {
-                    *a = simd::dot(q, &w.z[j * padded..][..padded]) * o.scale as f32;
+                    *a = simd::dot_blocks(q, &w.z[j * row_width..][..row_width]) * o.scale as f32;
                     top = top.max(*a);
                 }
                 let mut total = 0.0;
@@ -279,7 +325,7 @@ vectorised! {
                     *a = *saved * kept;
                     sums[h] += *a;
                 }
-                let row = &mut w.mix[h * padded..][..padded];
+                let row = &mut w.mix[h * row_width..][..row_width];
                 mix(row, a, w.z);
                 out[(at * o.heads + h) * c..][..c].copy_from_slice(&row[..c]);
             }
@@ -291,22 +337,22 @@ vectorised! {
         dwb: &mut [f32], dphi: &mut [f32], w: &mut Work<'_>,
     ) {
         let (c, k, d, t) = (o.width(), o.k, o.d, o.w.len());
-        let padded = c.next_multiple_of(LANES);
+        let (row_width, t_padded) = padded(c, t);
         let n = load(o, i, w, true);
         for h in 0..o.heads {
-            let g = &mut w.mix[h * padded..][..padded];
+            let g = &mut w.mix[h * row_width..][..row_width];
             g[..c].copy_from_slice(&dmix[h * c..][..c]);
             let (a, ds, kept) = (&mut w.a[h * k..][..n], &mut w.ds[h * k..][..n], &w.kept[h * k..][..n]);
             let mut mean = 0.0;
             for j in 0..n {
-                ds[j] = (simd::dot(g, &w.z[j * padded..][..padded]) + dsum[h]) * kept[j];
+                ds[j] = (simd::dot_blocks(g, &w.z[j * row_width..][..row_width]) + dsum[h]) * kept[j];
                 mean = weights[h * k + j].mul_add(ds[j], mean);
             }
             for j in 0..n {
                 ds[j] = weights[h * k + j] * (ds[j] - mean) * o.scale as f32;
                 a[j] = weights[h * k + j] * kept[j];
             }
-            let dq = &mut w.dq[h * padded..][..padded];
+            let dq = &mut w.dq[h * row_width..][..row_width];
             mix(dq, ds, w.z);
             simd::add_assign(&mut dquery[h * c..][..c], dq);
         }
@@ -316,7 +362,7 @@ vectorised! {
             dz.fill(0.0);
             dphi.fill(0.0);
             for h in 0..o.heads {
-                let (g, q) = (&w.mix[h * padded..][..c], &w.q[h * padded..][..c]);
+                let (g, q) = (&w.mix[h * row_width..][..c], &w.q[h * row_width..][..c]);
                 let (a, ds) = (w.a[h * k + j], w.ds[h * k + j]);
                 for ((z, &g), &q) in dz.iter_mut().zip(g).zip(q) {
                     *z = ds.mul_add(q, a.mul_add(g, *z));
@@ -325,7 +371,7 @@ vectorised! {
                     *z = ds.mul_add(q, a.mul_add(g, *z));
                 }
             }
-            add_phi_grad(dw, db, o.dt[i * k + j], &w.sin[j * t..][..t], dphi);
+            add_phi_grad(dw, db, o.dt[i * k + j], &w.sin[j * t_padded..][..t], dphi);
         }
     }
     /// `dh[row] = sum of the rows of dz that `order` lists for it`.
@@ -427,7 +473,7 @@ impl Op for TemporalAttention {
             .zip(io.scratch::<f32>().par_chunks_exact_mut(Work::size(heads, k, c, t)))
             .enumerate()
             .for_each(|(i, (((out, sums), weights), work))| {
-                forward(&o, i * size, out, sums, weights, &mut Work::new(work, heads, k, c, t));
+                forward(&o, i * size, out, sums, weights, &mut Work::new(work, &o));
             });
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -547,13 +593,16 @@ impl Op for TemporalAttentionGrad {
         tasks.into_par_iter().for_each(|(first, dquery, dz, work)| {
             let (partial, buffer) = work.split_at_mut(3 * t);
             let (dwb, dphi) = partial.split_at_mut(2 * t);
-            let mut w = Work::new(buffer, heads, k, c, t);
+            let mut w = Work::new(buffer, &o);
             dwb.fill(0.0);
             let begin = starts[first] as usize;
             for (q, dquery) in dquery.chunks_exact_mut(heads * c).enumerate() {
                 dquery.fill(0.0);
                 for at in starts[first + q] as usize..starts[first + q + 1] as usize {
                     let i = order[at] as usize;
+                    if at + 1 < grouped {
+                        ask(&o, order[at + 1] as usize);
+                    }
                     let (weights, dmix) = (&weights[i * heads * k..][..heads * k], &dmix[i * heads * c..][..heads * c]);
                     let dz = &mut dz[(at - begin) * k * d..][..k * d];
                     backward(&o, i, weights, dmix, &dsum[i * heads..][..heads], dquery, dz, dwb, dphi, &mut w);

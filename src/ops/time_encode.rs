@@ -42,10 +42,10 @@ pub(super) fn define_phi<R: Real>(dt: R, w: &[R], b: &[R], j: usize) -> R {
 #[inline(always)]
 pub(super) fn phi(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], mut sin: Option<&mut [f32]>) {
     let whole = w.len() / LANES * LANES;
-    let (mut x, mut s, mut c) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
     let mut at = 0;
     // Whole blocks, then the rest padded: one loop, so that the block's code stands once.
     while at < w.len() {
+        let (mut x, mut s, mut c) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
         let n = if at < whole { LANES } else { w.len() - whole };
         if n == LANES {
             let (w, b) = (&w[at..at + LANES], &b[at..at + LANES]);
@@ -57,12 +57,42 @@ pub(super) fn phi(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], mut sin: Optio
                 *x = w * dt + b;
             }
         }
-        simd::sin_cos(&x, &mut s, &mut c);
-        cos[at..at + n].copy_from_slice(&c[..n]);
         if let Some(sin) = sin.as_deref_mut() {
+            simd::sin_cos(&x, &mut s, &mut c);
             sin[at..at + n].copy_from_slice(&s[..n]);
+        } else {
+            simd::cos(&x, &mut c);
         }
+        cos[at..at + n].copy_from_slice(&c[..n]);
         at += n;
+    }
+}
+
+/// [`phi`] in whole blocks: every slice holds the same multiple of [`LANES`] numbers.
+#[inline(always)]
+pub(super) fn phi_blocks(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], sin: Option<&mut [f32]>) {
+    let (mut x, mut s, mut c) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    let blocks = w.chunks_exact(LANES).zip(b.chunks_exact(LANES)).zip(cos.chunks_exact_mut(LANES));
+    match sin {
+        None => {
+            for ((w, b), cos) in blocks {
+                for l in 0..LANES {
+                    x[l] = w[l] * dt + b[l];
+                }
+                simd::cos(&x, &mut c);
+                cos.copy_from_slice(&c);
+            }
+        }
+        Some(sin) => {
+            for (((w, b), cos), sin) in blocks.zip(sin.chunks_exact_mut(LANES)) {
+                for l in 0..LANES {
+                    x[l] = w[l] * dt + b[l];
+                }
+                simd::sin_cos(&x, &mut s, &mut c);
+                cos.copy_from_slice(&c);
+                sin.copy_from_slice(&s);
+            }
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Where programs run.
 use crate::error::{Error, ErrorKind, Result};
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+};
 
 /// A device that programs run on.
 ///
@@ -46,6 +49,46 @@ impl Device {
     /// Threads of its pool.
     pub fn threads(&self) -> usize {
         self.pool.current_num_threads()
+    }
+    /// [`install`](Self::install) for work of many short parallel pieces, such as a pass: threads stay awake between
+    /// them, for waking one takes as long as many a piece. A thread that finds nothing to do for a while offers its
+    /// core to others, so this is polite on a shared machine, but not idle.
+    pub fn keep_awake<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        const PATIENCE: u32 = 2000; // looks for work, some 50 us
+        struct Done<'a>(&'a AtomicBool);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Relaxed);
+            }
+        }
+        let others = self.threads() - 1;
+        let (awake, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+        self.install(|| {
+            rayon::scope(|scope| {
+                for _ in 0..others {
+                    scope.spawn(|_| {
+                        awake.fetch_add(1, Relaxed);
+                        let mut idle = 0;
+                        while !done.load(Relaxed) {
+                            if rayon::yield_now() == Some(rayon::Yield::Executed) {
+                                idle = 0;
+                            } else if idle < PATIENCE {
+                                idle += 1;
+                                std::hint::spin_loop();
+                            } else {
+                                std::thread::yield_now();
+                            }
+                        }
+                    });
+                }
+                // Not before every other thread has taken its watch: this one would otherwise take it, and wait for itself.
+                while awake.load(Relaxed) < others {
+                    std::thread::yield_now();
+                }
+                let _done = Done(&done); // also when `work` panics
+                work()
+            })
+        })
     }
     /// Runs `work` with the device's threads as the current pool.
     pub fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {

@@ -102,17 +102,23 @@ impl Checkpoint {
     pub fn manifest(&self) -> Result<Manifest> {
         let path = self.0.join("manifest.json");
         let text = fs::read_to_string(&path).map_err(|e| {
-            bad(&path, "there is no checkpoint here").caused_by(e).remedy("give the folder that `train --out` wrote")
+            bad(&path, "there is no checkpoint here")
+                .caused_by(e)
+                .remedy("give the folder that `train --out` wrote")
         })?;
         #[derive(Deserialize)]
         struct Schema {
             schema: u32,
         }
-        let schema: Schema = serde_json::from_str(&text)
-            .map_err(|e| bad(&path, "the manifest is damaged").caused_by(e).remedy("train again, or use a copy"))?;
+        let schema: Schema = serde_json::from_str(&text).map_err(|e| {
+            bad(&path, "the manifest is damaged").caused_by(e).remedy("train again, or use a copy")
+        })?;
         if schema.schema != SCHEMA {
-            return Err(bad(&path, format!("the checkpoint has schema {}, this build reads {SCHEMA}", schema.schema))
-                .remedy("use the build that wrote it"));
+            return Err(bad(
+                &path,
+                format!("the checkpoint has schema {}, this build reads {SCHEMA}", schema.schema),
+            )
+            .remedy("use the build that wrote it"));
         }
         serde_json::from_str(&text).map_err(|e| {
             bad(&path, "the manifest is damaged").caused_by(e).remedy("train again, or use a copy")
@@ -121,7 +127,15 @@ impl Checkpoint {
     /// A manifest of this build's schema.
     pub fn describe(config: &Config, data: (usize, usize, usize)) -> Manifest {
         let config = config.clone();
-        Manifest { schema: SCHEMA, epochs: 0, best_epoch: 0, best_score: None, data, checksums: [0; 2], config }
+        Manifest {
+            schema: SCHEMA,
+            epochs: 0,
+            best_epoch: 0,
+            best_score: None,
+            data,
+            checksums: [0; 2],
+            config,
+        }
     }
     /// Reads `buffers` from the last or the best epoch's file. Nothing is changed unless all of it fits.
     ///
@@ -134,14 +148,17 @@ impl Checkpoint {
             return Err(bad(&path, "the file is not what its manifest says: cut short or changed")
                 .remedy("train again, or use a copy"));
         }
-        let file = SafeTensors::deserialize(&bytes).map_err(|e| bad(&path, "the file is damaged").caused_by(e))?;
+        let file =
+            SafeTensors::deserialize(&bytes).map_err(|e| bad(&path, "the file is damaged").caused_by(e))?;
         let mut all = Vec::new();
         for &id in buffers {
             let (name, spec) = (store.name(id), store.spec(id));
             let view = file.tensor(name).map_err(|_| {
                 bad(&path, format!("`{name}` is missing")).remedy("this checkpoint is of another model")
             })?;
-            if view.shape() != [spec.rows.cap, spec.cols] || view.data().len() != spec.bytes(store.precision()) {
+            if view.shape() != [spec.rows.cap, spec.cols]
+                || view.data().len() != spec.bytes(store.precision())
+            {
                 return Err(bad(&path, format!("`{name}` is {:?}, want {spec}", view.shape()))
                     .remedy("this checkpoint is of other sizes or other data"));
             }

@@ -80,7 +80,13 @@ pub struct DataConfig {
 
 impl Default for DataConfig {
     fn default() -> Self {
-        DataConfig { path: "wikipedia".into(), strict: false, random_edge_features: 0, train: 0.70, val: 0.15 }
+        DataConfig {
+            path: "wikipedia".into(),
+            strict: false,
+            random_edge_features: 0,
+            train: 0.70,
+            val: 0.15,
+        }
     }
 }
 
@@ -90,7 +96,8 @@ impl DataConfig {
     /// # Errors
     /// As [`data::load`]; usage when random features are asked for where there are real ones.
     pub fn load(&self, seed: u64) -> Result<Events> {
-        let mut events = data::load(&self.path, &ReadOptions { strict: self.strict, ..ReadOptions::default() })?;
+        let mut events =
+            data::load(&self.path, &ReadOptions { strict: self.strict, ..ReadOptions::default() })?;
         if self.random_edge_features > 0 {
             if events.edge_features.is_some() {
                 return Err(Error::usage(format!("{} has edge features of its own", self.path))
@@ -145,7 +152,7 @@ impl Default for Config {
             epochs: 10,
             batch: 200,
             max_batches: 0,
-            learning_rate: 1e-3,
+            learning_rate: 5e-4,
             deterministic: false,
             evaluate: true,
             data: DataConfig::default(),
@@ -205,7 +212,10 @@ impl Config {
             return bad(format!("learning_rate is {}", self.learning_rate), "give a positive number");
         }
         if self.data.random_edge_features > 4096 {
-            return bad(format!("random_edge_features is {}", self.data.random_edge_features), "give 0 to 4096");
+            return bad(
+                format!("random_edge_features is {}", self.data.random_edge_features),
+                "give 0 to 4096",
+            );
         }
         self.tgn.validate()
     }

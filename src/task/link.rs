@@ -132,7 +132,11 @@ impl LinkTask {
     ///
     /// # Errors
     /// Diverged, with the batch, when the loss is not a number.
-    pub fn train_epoch(&mut self, epoch: u32, progress: &mut dyn FnMut(Progress)) -> Result<(f64, usize)> {
+    pub fn train_epoch(
+        &mut self,
+        epoch: u32,
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<(f64, usize)> {
         self.model.reset(&mut self.store);
         let range = self.split.train.clone();
         let (batches, events) = self.pass(epoch, range, true, progress)?;
@@ -143,7 +147,7 @@ impl LinkTask {
     ///
     /// # Errors
     /// As the ops'.
-    pub fn validate(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<Scores> {
+    pub fn validate(&mut self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<Scores> {
         let range = self.split.val.clone();
         let (_, events) = self.pass(VAL, range, false, progress)?;
         Ok(self.measure(events, None))
@@ -152,7 +156,7 @@ impl LinkTask {
     ///
     /// # Errors
     /// As the ops'.
-    pub fn test(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(Scores, Scores)> {
+    pub fn test(&mut self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<(Scores, Scores)> {
         let range = self.split.test.clone();
         let (_, events) = self.pass(TEST, range.clone(), false, progress)?;
         let unseen = &self.split.unseen[range][..events];
@@ -167,23 +171,24 @@ impl LinkTask {
         epoch: u32,
         range: Range<usize>,
         train: bool,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<(usize, usize)> {
         let batches = range.len().div_ceil(self.batch).min(self.max_batches);
         let total = range.len().min(batches * self.batch);
         self.tables.seek(&mut self.store, epoch, range);
-        let mut loss = 0.0;
-        for i in 0..batches {
-            let (device, store) = (&self.device, &mut self.store);
-            let program = if train { &mut self.step } else { &mut self.score };
-            device.install(|| program.run(store)).map_err(|e| located(e, epoch, i))?;
-            if train {
-                loss += f64::from(self.store.read::<f32>(self.losses)[i]);
+        let (store, losses, batch) = (&mut self.store, self.losses, self.batch);
+        let program = if train { &mut self.step } else { &mut self.score };
+        self.device.keep_awake(|| {
+            let mut loss = 0.0;
+            for i in 0..batches {
+                program.run(store).map_err(|e| located(e, epoch, i))?;
+                if train {
+                    loss += f64::from(store.read::<f32>(losses)[i]);
+                }
+                progress(Progress { events: total.min((i + 1) * batch), total, loss: loss / (i + 1) as f64 });
             }
-            let events = total.min((i + 1) * self.batch);
-            progress(Progress { events, total, loss: loss / (i + 1) as f64 });
-        }
-        Ok((batches, total))
+            Ok((batches, total))
+        })
     }
 }
 
@@ -191,7 +196,8 @@ fn located(e: Error, epoch: u32, batch: usize) -> Error {
     if e.kind() != ErrorKind::Diverged {
         return e;
     }
-    Error::new(ErrorKind::Diverged, format!("training diverged in epoch {}, batch {batch}", epoch + 1)).caused_by(e)
+    Error::new(ErrorKind::Diverged, format!("training diverged in epoch {}, batch {batch}", epoch + 1))
+        .caused_by(e)
 }
 
 /// The tie rule that a protocol's figures follow.

@@ -34,8 +34,8 @@ impl Scores {
 
 /// 1 / rank of column 0, the rank being the mean of the optimistic (ties lost by others) and the pessimistic one.
 fn reciprocal_rank(row: &[f32]) -> f64 {
-    let above = row[1..].iter().filter(|s| s.total_cmp(&&row[0]).is_gt()).count();
-    let tied = row[1..].iter().filter(|s| s.total_cmp(&&row[0]).is_eq()).count();
+    let above = row[1..].iter().filter(|s| s.total_cmp(&row[0]).is_gt()).count();
+    let tied = row[1..].iter().filter(|s| s.total_cmp(&row[0]).is_eq()).count();
     1.0 / (1.0 + above as f64 + tied as f64 / 2.0)
 }
 

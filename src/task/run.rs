@@ -1,5 +1,7 @@
 //! A run: epochs, the best of them, its test, and the folder that tells of it.
-use super::{Checkpoint, Config, LinkTask, Manifest, Progress, Scores, checkpoint::write_whole, link::tie_rule};
+use super::{
+    Checkpoint, Config, LinkTask, Manifest, Progress, Scores, checkpoint::write_whole, link::tie_rule,
+};
 use crate::{
     data::Events,
     error::{Error, ErrorKind, Result},
@@ -95,7 +97,7 @@ pub struct Summary {
 }
 
 /// What a caller may watch while a run goes on.
-pub trait Watch {
+pub trait Watch: Send {
     /// The run is built and about to start.
     fn start(&mut self, _task: &mut LinkTask) {}
     /// A pass (`train`, `val`, `test`) of an epoch has come this far.
@@ -138,7 +140,10 @@ fn read_metrics(path: &Path, epochs: usize) -> Result<Vec<EpochRecord>> {
     let text = fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
     let records = text.lines().take(epochs).enumerate().map(|(i, line)| {
         serde_json::from_str(line).map_err(|e| {
-            Error::new(ErrorKind::Checkpoint, "not an epoch's record").in_file(path).at(i as u64 + 1, 0).caused_by(e)
+            Error::new(ErrorKind::Checkpoint, "not an epoch's record")
+                .in_file(path)
+                .at(i as u64 + 1, 0)
+                .caused_by(e)
         })
     });
     records.collect()
@@ -167,7 +172,9 @@ pub fn train(
             c.load(&mut task.store, &buffers, false)?;
             true
         }
-        (None, true, _) => return Err(Error::usage("--resume has no run to go on with").remedy("give its --out")),
+        (None, true, _) => {
+            return Err(Error::usage("--resume has no run to go on with").remedy("give its --out"));
+        }
         _ => false,
     };
     if let Some(out) = &options.out {
@@ -178,10 +185,14 @@ pub fn train(
     let mut best: Option<Vec<Vec<u8>>> = None;
     for epoch in manifest.epochs + 1..=config.epochs {
         let started = Instant::now();
-        let (train_loss, done) = task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("train", epoch, p))?;
+        let (train_loss, done) =
+            task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("train", epoch, p))?;
         let train_seconds = started.elapsed().as_secs_f64();
-        let val =
-            if config.evaluate { Some(task.validate(&mut |p| watch.progress("val", epoch, p))?) } else { None };
+        let val = if config.evaluate {
+            Some(task.validate(&mut |p| watch.progress("val", epoch, p))?)
+        } else {
+            None
+        };
         let events_per_second = done as f64 / train_seconds;
         let record = EpochRecord { epoch, train_loss, train_seconds, events_per_second, val };
         watch.epoch(&record);
@@ -227,7 +238,8 @@ pub fn train(
 
 /// `manifest`, if it is of this data and of this configuration but for the number of epochs and the device.
 fn matching(manifest: Manifest, config: &Config, events: &Events) -> Result<Manifest> {
-    let bad = |what: String, remedy: &str| Err(Error::new(ErrorKind::Checkpoint, what).remedy(remedy.to_owned()));
+    let bad =
+        |what: String, remedy: &str| Err(Error::new(ErrorKind::Checkpoint, what).remedy(remedy.to_owned()));
     if manifest.data != identity(events) {
         let (e, v, f) = manifest.data;
         return bad(
@@ -343,8 +355,11 @@ pub fn embed(
             .remedy("give a time for every node"));
     }
     if let Some(v) = nodes.iter().find(|&&v| v as usize >= events.nodes) {
-        return Err(Error::usage(format!("there is no node {v}"))
-            .remedy(format!("{} has nodes 0 to {}", events.name, events.nodes - 1)));
+        return Err(Error::usage(format!("there is no node {v}")).remedy(format!(
+            "{} has nodes 0 to {}",
+            events.name,
+            events.nodes - 1
+        )));
     }
     let mut task = restore(checkpoint, config, events, device)?;
     let mut t = Tape::new();

@@ -1,0 +1,114 @@
+"""Runs tgnn and PyTorch Geometric's TGN in turn on the same machine, and records both.
+
+    cargo build --release
+    python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json speed
+    python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json quality
+
+`speed`: seconds of a training epoch (no evaluation), 172 seeded random edge features, width 100, 10 neighbours,
+at batch 600 and 200; rounds of ours, peer, ours, peer; the median over rounds of the later epochs.
+`quality`: test AP and AUC of the epoch with the best validation AP, the same epochs, batch and step size, three seeds.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(command):
+    """The summary that `command` prints."""
+    print("  $", shlex.join(command), file=sys.stderr, flush=True)
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout)
+
+
+def ours(data, *flags):
+    return run(["target/release/tgnn-bench", "train", "--data", data, "--threads", "2", "--json", *flags])
+
+
+def peer(data, *flags):
+    return run([sys.executable, "benches/peers/pyg_tgn.py", "--data", data, "--threads", "2", "--json", *flags])
+
+
+def seconds(summary):
+    """Seconds of the epochs after the first, which warms up."""
+    epochs = summary["epochs"]
+    return [e["train_seconds"] for e in (epochs[1:] or epochs)]
+
+
+def speed(data, rounds):
+    rows = []
+    for batch in ("600", "200"):
+        flags = ["--batch", batch, "--epochs", "2", "--random-edge-features", "172", "--no-eval"]
+        times, peaks = {"tgnn": [], "pyg": []}, {}
+        for _ in range(rounds):
+            for name, system in (("tgnn", ours), ("pyg", peer)):
+                summary = system(data, *flags)
+                times[name] += seconds(summary)
+                peaks[name] = max(peaks.get(name, 0), summary["peak_memory_bytes"]["host"])
+        medians = {name: statistics.median(values) for name, values in times.items()}
+        rows.append({
+            "batch": int(batch),
+            "seconds_per_epoch": medians,
+            "all": times,
+            "peak_memory_bytes": peaks,
+            "ratio": medians["pyg"] / medians["tgnn"],
+        })
+    return rows
+
+
+def quality(data, epochs, batch, rate):
+    rows = []
+    for seed in ("1", "2", "3"):
+        flags = ["--batch", batch, "--epochs", epochs, "--seed", seed]
+        for name, system, step in (("tgnn", ours, "--learning-rate"), ("pyg", peer, "--lr")):
+            summary = system(data, *flags, step, rate)
+            rows.append({
+                "system": name, "seed": int(seed), "batch": int(batch), "epochs": int(epochs),
+                "learning_rate": float(rate), "best_epoch": summary["best_epoch"], "test": summary["test"],
+                "val": [e["val"] for e in summary["epochs"]],
+            })
+    return rows
+
+
+def cpu():
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((l.split(":", 1)[1].strip() for l in lines if l.startswith("model name")), platform.processor())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["speed", "quality"])
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--epochs", default="8")
+    parser.add_argument("--batch", default="200")
+    parser.add_argument("--rate", default="0.001")
+    a = parser.parse_args()
+    rows = speed(a.data, a.rounds) if a.what == "speed" else quality(a.data, a.epochs, a.batch, a.rate)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    result = {
+        "what": a.what,
+        "data": Path(a.data).name,
+        "date": datetime.date.today().isoformat(),
+        "commit": commit.stdout.strip(),
+        "command": shlex.join(["python", *sys.argv]),
+        "hardware": {"cpu": cpu(), "cores": os.cpu_count(), "threads_used": 2, "load_before": os.getloadavg()[0]},
+        "rows": rows,
+    }
+    a.out.parent.mkdir(parents=True, exist_ok=True)
+    a.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
