@@ -91,8 +91,12 @@ fn no_file_is_longer_than_a_reader_bears() {
 #[test]
 fn every_op_begins_with_its_formula_and_the_table_of_its_values() {
     for path in files(&root().join("src/ops")) {
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        if ["mod", "tape", "case", "add"].contains(&name) {
+        let relative = path.strip_prefix(root().join("src/ops")).unwrap();
+        let name = relative.to_str().unwrap();
+        // What is no op, and `add`, whose formula says it all; an op's inner files answer to its own.
+        if ["mod.rs", "tape.rs", "case.rs", "add.rs"].contains(&name)
+            || name.ends_with("rows.rs") && relative.iter().count() > 1
+        {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
