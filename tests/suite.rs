@@ -1,3 +1,6 @@
 //! The integration tests, one crate.
+mod command_line;
+mod golden;
 mod layers;
 mod ops;
+mod properties;

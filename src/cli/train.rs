@@ -223,8 +223,8 @@ impl Embed {
         let mut times: Vec<i64> = match &self.times {
             Some(text) => list::<f64>(text, "a time in seconds")?
                 .into_iter()
-                .map(|s| (s * events.ticks_per_second).round() as i64)
-                .collect(),
+                .map(|s| ticks(s, events.ticks_per_second))
+                .collect::<Result<_>>()?,
             None => vec![events.time.last().map_or(0, |t| t + 1)],
         };
         if times.len() == 1 {
@@ -235,6 +235,17 @@ impl Embed {
         say(format_args!("{} embeddings of width {width} in {}", nodes.len(), self.out.display()));
         Ok(())
     }
+}
+
+/// Seconds as ticks.
+fn ticks(seconds: f64, per_second: f64) -> Result<i64> {
+    let ticks = (seconds * per_second).round();
+    // Half the range, so that a difference of two times never leaves it.
+    if ticks.abs() < 2f64.powi(62) {
+        return Ok(ticks as i64);
+    }
+    Err(Error::usage(format!("`{seconds}` is not a time in seconds"))
+        .remedy("give seconds since the first event"))
 }
 
 /// Values separated by commas, or one a line in a file of that name.

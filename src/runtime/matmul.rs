@@ -1,7 +1,9 @@
 //! Dense products on the CPU: strided views over the `gemm` crate, split over threads without changing a bit.
 //!
 //! Each thread makes whole rows (or columns) of the result; the sum over the inner dimension always runs in the same
-//! order, so the bits do not depend on the number of threads.
+//! order, so the bits do not depend on the number of threads. `gemm` picks its path and its blocks by the shape it is
+//! given, which differs from part to part, so the inner blocks are made here, and no part is small enough for another
+//! path than the whole product's.
 use rayon::prelude::*;
 
 /// A read-only matrix with arbitrary strides.
@@ -71,6 +73,10 @@ fn fits(len: usize, rows: usize, cols: usize, row_stride: usize) -> bool {
 const SPLIT_FROM: usize = 1 << 20;
 /// Parts are multiples of the widest micro-kernel's tile, so that only the last one has a ragged edge.
 const TILE: usize = 32;
+/// The longest sum that `gemm` never cuts, whatever the other sizes.
+const DEPTH: usize = 512;
+/// Results of at most this many elements go another path in `gemm`, which sums in another order.
+const TINY: usize = 16 * 16;
 
 /// `out = a b`, or `out += a b` with `accumulate`.
 ///
@@ -83,31 +89,37 @@ pub fn matmul(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
         return;
     }
     let target = Target(out.data.as_mut_ptr());
+    let depth = k.div_ceil(k.div_ceil(DEPTH).max(1)).max(1);
     let part = |r0: usize, r: usize, c0: usize, c: usize| {
         let target = &target;
-        // SAFETY: the views checked that every index they reach lies in their data; parts of the result are disjoint.
-        unsafe {
-            gemm::gemm(
-                r,
-                c,
-                k,
-                target.0.add(r0 * out.row_stride + c0),
-                1,
-                out.row_stride as isize,
-                accumulate,
-                a.data.as_ptr().add(if k == 0 { 0 } else { r0 * a.row_stride }),
-                a.col_stride as isize,
-                a.row_stride as isize,
-                b.data.as_ptr().add(if k == 0 { 0 } else { c0 * b.col_stride }),
-                b.col_stride as isize,
-                b.row_stride as isize,
-                1.0f32,
-                1.0f32,
-                false,
-                false,
-                false,
-                gemm::Parallelism::None,
-            );
+        // Once for an empty sum, which clears the result.
+        for k0 in (0..k.max(1)).step_by(depth) {
+            let l = depth.min(k - k0);
+            // SAFETY: the views checked that every index they reach lies in their data; parts of the result are
+            // disjoint.
+            unsafe {
+                gemm::gemm(
+                    r,
+                    c,
+                    l,
+                    target.0.add(r0 * out.row_stride + c0),
+                    1,
+                    out.row_stride as isize,
+                    accumulate || k0 > 0,
+                    a.data.as_ptr().add(if k == 0 { 0 } else { r0 * a.row_stride + k0 * a.col_stride }),
+                    a.col_stride as isize,
+                    a.row_stride as isize,
+                    b.data.as_ptr().add(if k == 0 { 0 } else { k0 * b.row_stride + c0 * b.col_stride }),
+                    b.col_stride as isize,
+                    b.row_stride as isize,
+                    1.0f32,
+                    1.0f32,
+                    false,
+                    false,
+                    false,
+                    gemm::Parallelism::None,
+                );
+            }
         }
     };
     let threads = rayon::current_num_threads();
@@ -115,11 +127,14 @@ pub fn matmul(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
         return part(0, m, 0, n);
     }
     let by_rows = m >= n;
-    let long = if by_rows { m } else { n };
-    let size = long.div_ceil(threads).next_multiple_of(TILE);
-    (0..long.div_ceil(size)).into_par_iter().for_each(|i| {
+    let (long, short) = if by_rows { (m, n) } else { (n, m) };
+    let size = long.div_ceil(threads).max(TINY / short + 1).next_multiple_of(TILE);
+    // A rest that is tiny joins the part before it.
+    let rest = long % size;
+    let parts = (long / size + usize::from(rest > 1 && rest * short > TINY)).max(1);
+    (0..parts).into_par_iter().for_each(|i| {
         let from = i * size;
-        let len = size.min(long - from);
+        let len = if i + 1 == parts { long - from } else { size };
         if by_rows { part(from, len, 0, n) } else { part(0, m, from, len) }
     });
 }
@@ -158,18 +173,38 @@ mod tests {
 
     #[test]
     fn the_number_of_threads_does_not_change_a_bit() -> Result<(), rayon::ThreadPoolBuildError> {
-        for (m, n, k) in [(300, 472, 1165), (1165, 300, 472), (1800, 50, 372), (900, 372, 50)] {
+        // Among them parts that `gemm` on its own would block otherwise (24 x 100), or send another way: one column,
+        // one row, few elements.
+        for (m, n, k) in [
+            (300, 472, 1165),
+            (1165, 300, 472),
+            (1800, 50, 372),
+            (900, 372, 50),
+            (24, 100, 1200),
+            (48, 65, 1025),
+            (8, 65, 4096),
+            (2, 97, 9001),
+            (1, 130, 9001),
+            (2000, 1, 1200),
+            (70, 129, 513),
+        ] {
             let (a, b) = (numbers(m * k), numbers(n * k));
-            let run = |threads: usize| {
+            let run = |threads: usize, dots: bool| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
                 let mut out = vec![0.0f32; m * n];
-                pool.install(|| {
-                    matmul(MatMut::new(&mut out, m, n), Mat::new(&a, k, m).t(), Mat::new(&b, k, n), false)
-                });
+                let (a, b) = match dots {
+                    false => (Mat::new(&a, k, m).t(), Mat::new(&b, k, n)),
+                    true => (Mat::new(&a, m, k), Mat::new(&b, n, k).t()),
+                };
+                pool.install(|| matmul(MatMut::new(&mut out, m, n), a, b, false));
                 Ok(out.iter().map(|x| x.to_bits()).collect::<Vec<_>>())
             };
-            let one = run(1)?;
-            assert!(one == run(2)? && one == run(3)?, "{m} {n} {k}");
+            for dots in [false, true] {
+                let one = run(1, dots)?;
+                for threads in [2, 3, 4, 7] {
+                    assert!(one == run(threads, dots)?, "{m} {n} {k}, {threads} threads");
+                }
+            }
         }
         Ok(())
     }

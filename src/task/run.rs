@@ -236,7 +236,8 @@ pub fn train(
     Ok(summary)
 }
 
-/// `manifest`, if it is of this data and of this configuration but for the number of epochs and the device.
+/// `manifest` under this configuration, if it is of this data and of the same but for the number of epochs and the
+/// device.
 fn matching(manifest: Manifest, config: &Config, events: &Events) -> Result<Manifest> {
     let bad =
         |what: String, remedy: &str| Err(Error::new(ErrorKind::Checkpoint, what).remedy(remedy.to_owned()));
@@ -259,7 +260,7 @@ fn matching(manifest: Manifest, config: &Config, events: &Events) -> Result<Mani
             "resume with the flags of the run (its config.toml), only --epochs, --device and --threads may differ",
         );
     }
-    Ok(manifest)
+    Ok(Manifest { config: config.clone(), ..manifest })
 }
 
 fn write_metrics(out: &Path, records: &[EpochRecord]) -> Result<()> {

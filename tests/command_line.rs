@@ -1,0 +1,372 @@
+//! The program as a user meets it: what it prints, what it writes, and how it refuses.
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+use tempfile::TempDir;
+
+/// What one call left behind.
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn tgnn(dir: &Path, words: &[&str]) -> Ran {
+    let ran = Command::new(env!("CARGO_BIN_EXE_tgnn-bench")).args(words).current_dir(dir).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: ran.status.code().unwrap(), out: text(ran.stdout), err: text(ran.stderr) }
+}
+
+/// A call that must go well.
+fn done(dir: &Path, words: &[&str]) -> Ran {
+    let ran = tgnn(dir, words);
+    assert_eq!(ran.code, 0, "{words:?}: {}", ran.err);
+    ran
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {text}"))
+}
+
+/// Every file below `dir` with its bytes.
+fn listing(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.push((path.clone(), Vec::new()));
+            all.extend(listing(&path));
+        } else {
+            all.push((path.clone(), fs::read(&path).unwrap()));
+        }
+    }
+    all.sort();
+    all
+}
+
+/// A call that must be refused: the exit code, one line that holds all of `said`, and nothing written.
+fn refused(dir: &Path, words: &[&str], code: i32, said: &[&str]) {
+    let before = listing(dir);
+    let ran = tgnn(dir, words);
+    assert_eq!(ran.code, code, "{words:?}: {}", ran.err);
+    assert_eq!(ran.err.matches('\n').count(), 1, "{words:?}: {}", ran.err);
+    assert!(ran.err.starts_with("error: ") && ran.err.ends_with('\n'), "{words:?}: {}", ran.err);
+    for text in said {
+        assert!(ran.err.contains(text), "{words:?}: no `{text}` in {}", ran.err);
+    }
+    assert!(listing(dir) == before, "{words:?}: something was written");
+}
+
+const SYNTH: &[&str] = &[
+    "data",
+    "synth",
+    "--out",
+    "made",
+    "--events",
+    "400",
+    "--sources",
+    "30",
+    "--destinations",
+    "10",
+    "--edge-features",
+    "3",
+    "--name",
+    "made",
+];
+const SMALL: &str = "\
+epochs = 2
+batch = 50
+threads = 1
+data.path = \"made\"
+tgn = { memory = 8, time = 8, embedding = 8, neighbors = 3 }
+";
+
+/// A folder with a made up stream and the configuration of a short training on it.
+fn made() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    done(dir.path(), SYNTH);
+    fs::write(dir.path().join("small.toml"), SMALL).unwrap();
+    dir
+}
+
+/// The words of that training, and others behind.
+fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["train", "small.toml"], more].concat()
+}
+
+#[test]
+fn training_prints_its_summary_evaluation_finds_the_same_figures_and_embeddings_are_an_array() {
+    let dir = made();
+    let dir = dir.path();
+    let summary = json(&done(dir, &small(&["--out", "run", "--json"])).out);
+    let keys = [
+        "schema",
+        "version",
+        "commit",
+        "command",
+        "device",
+        "data",
+        "model",
+        "plan",
+        "seed",
+        "protocol",
+        "ties",
+        "batch",
+        "epochs",
+        "best_epoch",
+        "test",
+        "peak_memory_bytes",
+        "parameters",
+    ];
+    assert_eq!(summary.as_object().unwrap().keys().collect::<Vec<_>>(), keys);
+    assert_eq!(summary["schema"], 1);
+    assert_eq!(summary["version"], env!("CARGO_PKG_VERSION"));
+    assert!(summary["command"].as_str().unwrap().starts_with("tgnn-bench train small.toml --out run"));
+    assert_eq!((&summary["device"]["kind"], &summary["device"]["threads"]), (&"cpu".into(), &1.into()));
+    assert!(!summary["device"]["name"].as_str().unwrap().is_empty());
+    let data = serde_json::json!({"name": "made", "events": 400, "nodes": 40, "edge_features": 3});
+    assert_eq!(summary["data"], data);
+    assert_eq!((&summary["model"], &summary["protocol"]), (&"tgn".into(), &"dyglib".into()));
+    assert_eq!((&summary["seed"], &summary["batch"]), (&1.into(), &50.into()));
+    assert!(summary["peak_memory_bytes"]["host"].as_u64().unwrap() > 1 << 20);
+    assert!(summary["parameters"].as_u64().unwrap() > 500);
+    let epochs = summary["epochs"].as_array().unwrap();
+    assert_eq!(epochs.len(), 2);
+    for (i, e) in epochs.iter().enumerate() {
+        assert_eq!(e["epoch"], i + 1);
+        assert!(e["train_loss"].as_f64().unwrap() > 0.0 && e["events_per_second"].as_f64().unwrap() > 0.0);
+        assert!((0.0..=1.0).contains(&e["val"]["ap"].as_f64().unwrap()));
+    }
+    let best = summary["best_epoch"].as_u64().unwrap() as usize;
+    assert!(epochs.iter().all(|e| e["val"]["ap"].as_f64() <= epochs[best - 1]["val"]["ap"].as_f64()));
+
+    // The folder tells the same.
+    assert_eq!(json(&fs::read_to_string(dir.join("run/summary.json")).unwrap()), summary);
+    let lines = fs::read_to_string(dir.join("run/metrics.jsonl")).unwrap();
+    assert_eq!(&lines.lines().map(json).collect::<Vec<_>>(), epochs);
+
+    let tested = json(&done(dir, &["eval", "--checkpoint", "run", "--json"]).out);
+    assert_eq!(tested["test"], summary["test"]);
+    assert!(tested["test"]["transductive"]["ap"].is_f64(), "{tested}");
+    // The configuration that the run left makes the same run.
+    let again = json(&done(dir, &["train", "run/config.toml", "--json"]).out);
+    assert_eq!(again["test"], summary["test"]);
+
+    done(dir, &["embed", "--checkpoint", "run", "--nodes", "0,39,7", "--out", "z.npy"]);
+    let (shape, values) = npy(&dir.join("z.npy"));
+    assert_eq!((shape.as_str(), values.len()), ("(3, 8)", 24));
+    assert!(values.iter().all(|v| v.is_finite()) && values.iter().any(|v| *v != 0.0));
+    fs::write(dir.join("nodes.txt"), "0\n39\n7\n").unwrap();
+    let words =
+        ["embed", "--checkpoint", "run", "--nodes", "nodes.txt", "--times", "1e9,1e9,1e9", "--out", "y.npy"];
+    done(dir, &words);
+    assert_ne!(npy(&dir.join("y.npy")).1, values, "another time, another embedding");
+}
+
+/// Shape as the header writes it, and values, of a `.npy` of f32.
+fn npy(path: &Path) -> (String, Vec<f32>) {
+    let bytes = fs::read(path).unwrap();
+    assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00");
+    let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let header = std::str::from_utf8(&bytes[10..start]).unwrap();
+    assert!(header.contains("'<f4'") && header.contains("'fortran_order': False"), "{header}");
+    let shape = &header[header.find('(').unwrap()..=header.find(')').unwrap()];
+    let values = bytes[start..].as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    (shape.to_owned(), values)
+}
+
+/// Writes a `.npy` of f32.
+fn write_npy(path: &Path, rows: usize, cols: usize, values: &[f32]) {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
+    let header = format!("{header:<117}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(header.as_bytes());
+    values.iter().for_each(|v| bytes.extend_from_slice(&v.to_le_bytes()));
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn data_is_made_up_described_and_imported() {
+    let dir = made();
+    let dir = dir.path();
+    let info = |path: &str| json(&done(dir, &["data", "info", path, "--json"]).out);
+    let stats = info("made");
+    assert_eq!(
+        (&stats["events"], &stats["nodes"], &stats["bipartite"]),
+        (&400.into(), &40.into(), &true.into())
+    );
+    assert!(done(dir, &["data", "info", "made"]).out.lines().all(|l| l.chars().count() <= 80));
+
+    // Three events with ids of their own, out of order, two features.
+    fs::write(dir.join("e.csv"), "src,dst,time,f0,f1\n70,9,5,1,2\n9,70,3,0,0.5\n4000000000000,9,9,-1,3\n")
+        .unwrap();
+    done(dir, &["data", "import", "e.csv", "--out", "kept", "--name", "three"]);
+    let (from_file, from_folder) = (info("e.csv"), info("kept"));
+    assert_eq!((&from_folder["events"], &from_folder["nodes"]), (&3.into(), &3.into()));
+    assert_eq!((&from_folder["name"], &from_file["span_seconds"]), (&"three".into(), &6.0.into()));
+    assert_eq!(from_folder["span_seconds"], from_file["span_seconds"]);
+    let run = json(&done(dir, &["train", "--data", "kept", "--epochs", "1", "--json"]).out);
+    assert_eq!((&run["data"]["name"], &run["data"]["edge_features"]), (&"three".into(), &2.into()));
+    refused(dir, &["data", "import", "e.csv", "--out", "kept"], 2, &["kept", "--force"]);
+    done(dir, &["data", "import", "e.csv", "--out", "kept", "--force"]);
+    refused(dir, SYNTH, 2, &["made", "--force"]);
+}
+
+#[test]
+fn a_run_goes_on_where_it_ended_and_no_folder_is_overwritten() {
+    let dir = made();
+    let dir = dir.path();
+    refused(dir, &small(&["--resume"]), 2, &["--resume", "--out"]);
+    refused(dir, &small(&["--resume", "--out", "never"]), 9, &["never", "there is no checkpoint"]);
+    done(dir, &small(&["--out", "run"]));
+    refused(dir, &small(&["--out", "run"]), 2, &["run is not empty", "--resume"]);
+    refused(dir, &small(&["--out", "run", "--resume", "--seed", "9"]), 9, &["another configuration"]);
+    let longer = json(&done(dir, &small(&["--out", "run", "--resume", "--epochs", "3", "--json"])).out);
+    assert_eq!(longer["epochs"].as_array().unwrap().len(), 3);
+
+    // A folder that holds anything at all, and a file where a folder should be.
+    fs::create_dir(dir.join("full")).unwrap();
+    fs::write(dir.join("full/notes.txt"), "mine").unwrap();
+    refused(dir, &small(&["--out", "full"]), 2, &["full is not empty"]);
+    refused(dir, &small(&["--out", "made/src.npy"]), 10, &["made/src.npy"]);
+    fs::create_dir(dir.join("empty")).unwrap();
+    done(dir, &small(&["--out", "empty"]));
+
+    let damaged = dir.join("run/checkpoint/best.safetensors");
+    let mut bytes = fs::read(&damaged).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&damaged, bytes).unwrap();
+    refused(dir, &["eval", "--checkpoint", "run"], 9, &["run/checkpoint/best.safetensors"]);
+    refused(dir, &["eval", "--checkpoint", "nowhere"], 9, &["nowhere"]);
+    let embed = |nodes, more: &[&'static str]| {
+        [&["embed", "--checkpoint", "empty", "--out", "z.npy", "--nodes", nodes], more].concat()
+    };
+    refused(dir, &embed("3,40", &[]), 2, &["no node 40", "0 to 39"]);
+    refused(dir, &embed("3,x", &[]), 2, &["`x` is not a node"]);
+    refused(dir, &embed("-3", &[]), 2, &["-3"]);
+    refused(dir, &embed("3,4,5", &["--times", "1,2"]), 2, &["3 nodes and 2 times"]);
+    for time in ["nan", "inf", "1e300"] {
+        refused(dir, &embed("3", &["--times", time]), 2, &["is not a time in seconds"]);
+    }
+    done(
+        dir,
+        &["data", "synth", "--out", "other", "--events", "50", "--sources", "5", "--destinations", "5"],
+    );
+    refused(dir, &["eval", "--checkpoint", "empty", "--data", "other"], 9, &["400 events"]);
+}
+
+#[test]
+fn a_wrong_event_file_is_refused_with_the_place_of_the_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let good = "src,dst,time,f0\n0,1,10,0.5\n1,2,20,0.5\n2,0,30,0.5\n";
+    // File, content, exit code, what the line says.
+    let files: [(&str, &str, &[&str]); 14] = [
+        ("empty.csv", "", &["empty.csv: ", "empty"]),
+        ("blank.csv", "\n# nothing\n", &["blank.csv: ", "empty"]),
+        ("header.csv", "src,dst,time\n", &["header.csv: ", "no event"]),
+        ("narrow.csv", &good.replace("20,0.5", "20"), &["narrow.csv:3", "3 columns", "4"]),
+        ("wide.csv", &good.replace("20,0.5", "20,0.5,7"), &["wide.csv:3:12", "5 columns"]),
+        ("text.csv", &good.replace("20", "noon"), &["text.csv:3:5", "`noon`", "time"]),
+        ("node.csv", &good.replace("1,2,20", "1,bob,20"), &["node.csv:3:3", "`bob`", "node"]),
+        ("nan.csv", &good.replace("20,0.5", "20,NaN"), &["nan.csv:3:8", "NaN"]),
+        ("inf.csv", &good.replace("20,0.5", "20,1e99"), &["inf.csv:3:8", "1e99"]),
+        ("nantime.csv", &good.replace("20", "nan"), &["nantime.csv:3:5", "nan"]),
+        ("negative.csv", &good.replace("1,2,20", "-1,2,20"), &["negative.csv:3:1", "-1"]),
+        (
+            "huge.csv",
+            &good.replace("1,2,20", "1,99999999999999999999,20"),
+            &["huge.csv:3:3", "99999999999999999999"],
+        ),
+        ("columns.csv", "a,b,c\n0,1,2\n", &["columns.csv"]),
+        ("gap.csv", &good.replace("1,2,20", "1,,20"), &["gap.csv:3:3"]),
+    ];
+    for (file, content, said) in files {
+        fs::write(dir.join(file), content).unwrap();
+        refused(dir, &["train", "--data", file, "--out", "run"], 3, said);
+        refused(dir, &["data", "import", file, "--out", "kept"], 3, said);
+        refused(dir, &["data", "info", file], 3, said);
+    }
+    refused(dir, &["train", "--data", "none.csv", "--out", "run"], 10, &["none.csv: cannot open"]);
+    refused(dir, &["data", "info", "wikipedai"], 10, &["did you mean", "wikipedia"]);
+    fs::write(dir.join("cut.csv.gz"), b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x4b").unwrap();
+    refused(dir, &["train", "--data", "cut.csv.gz"], 3, &["cut.csv.gz", "damaged or cut short"]);
+    fs::create_dir(dir.join("folder")).unwrap();
+    refused(dir, &["train", "--data", "folder"], 3, &["folder: ", "src.npy"]);
+
+    fs::write(dir.join("good.csv"), good).unwrap();
+    fs::write(dir.join("late.csv"), good.replace("30", "15")).unwrap();
+    refused(
+        dir,
+        &["train", "--data", "late.csv", "--strict", "--out", "run"],
+        3,
+        &["late.csv:4:5", "earlier"],
+    );
+    write_npy(&dir.join("short.npy"), 2, 1, &[1.0, 2.0]);
+    write_npy(&dir.join("nan.npy"), 3, 1, &[1.0, f32::NAN, 2.0]);
+    for (features, said) in
+        [("short.npy", "2 rows of features for 3 events"), ("nan.npy", "NaN"), ("good.csv", "good.csv")]
+    {
+        let words = ["data", "import", "good.csv", "--out", "kept", "--edge-features", features];
+        refused(dir, &words, 3, &[features, said]);
+    }
+    refused(
+        dir,
+        &["data", "info", "good.csv", "--node-features", "short.npy"],
+        3,
+        &["short.npy", "2 rows", "3 nodes"],
+    );
+    refused(dir, &["data", "info", "good.csv", "--edge-features", "no.npy"], 10, &["no.npy"]);
+}
+
+#[test]
+fn a_wrong_flag_or_key_is_refused_with_what_it_may_be() {
+    let dir = made();
+    let dir = dir.path();
+    refused(dir, &small(&["--epoch", "3"]), 2, &["--epoch"]);
+    refused(dir, &small(&["--bogus"]), 2, &["--bogus"]);
+    refused(dir, &["trian"], 2, &["trian"]);
+    refused(dir, &["eval"], 2, &["--checkpoint"]);
+    refused(dir, &["data", "synth", "--out", "x", "--repeat", "1.5"], 2, &["1.5"]);
+    for (flag, value, said) in [
+        ("--seed", "-1", "-1"),
+        ("--batch", "0", "batch is 0"),
+        ("--batch", "many", "many"),
+        ("--epochs", "0", "epochs is 0"),
+        ("--threads", "5000", "threads is 5000"),
+        ("--learning-rate", "NaN", "learning_rate is NaN"),
+        ("--learning-rate", "-0.1", "-0.1"),
+        ("--model", "gcn", "no model `gcn`"),
+        ("--protocol", "best", "dyglib, tgl or disttgl"),
+        ("--random-edge-features", "5", "edge features of its own"),
+        ("--set", "tgn.layers=3", "tgn.layers is 3; give 1 or 2"),
+        ("--set", "tgn.heads=3", "give a divisor of tgn.embedding"),
+        ("--set", "tgn.dropout=1", "tgn.dropout is 1"),
+        ("--set", "tgn.sampling=latest", "give recent or uniform"),
+        ("--set", "tgn.combiner=sum", "give last or mean"),
+        ("--set", "tgn.depth=2", "depth"),
+        ("--set", "tgn", "KEY=VALUE"),
+        ("--set", "data.train=0.95", "0.95"),
+    ] {
+        let flag = format!("{flag}={value}");
+        refused(dir, &small(&[&flag, "--out", "run"]), 2, &[said]);
+    }
+    refused(dir, &small(&["--device", "tpu", "--out", "run"]), 5, &["no device `tpu`"]);
+
+    for (content, said) in [
+        ("epochs = 1\nbatchsize = 4\n", ["run.toml:2:1", "batchsize"]),
+        ("[tgn]\nwidth = 4\n", ["run.toml:2:1", "width"]),
+        ("[tgn]\nheads = \"two\"\n", ["run.toml:2:9", "two"]),
+        ("epochs = \n", ["run.toml:1:", "run.toml"]),
+        ("seed = -1\n", ["run.toml:1:8", "-1"]),
+    ] {
+        fs::write(dir.join("run.toml"), content).unwrap();
+        refused(dir, &["train", "run.toml", "--out", "run"], 2, &said);
+    }
+    refused(dir, &["train", "none.toml", "--out", "run"], 10, &["none.toml: cannot read"]);
+}

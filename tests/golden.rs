@@ -1,0 +1,378 @@
+//! Fixtures that PyTorch computed in f64 with full mails and plain attention: `golden/make.py` writes and explains
+//! them. Our lean mails and absorbed attention must be the same numbers: memory, mailbox, loss and gradients after
+//! every batch, and the parameters after Adam.
+use safetensors::SafeTensors;
+use std::{collections::HashMap, str::FromStr, sync::Arc};
+use tgnn::{
+    autograd::{Parameters, Program},
+    data::{Events, Features},
+    model::{Attention, EventTables, Looked, Negatives, Tgn, TgnConfig, TimeEncoding},
+    ops::{
+        Backend, Home, Tape,
+        dropout::DropRate,
+        gru_memory::{FeatureRow, GruVars, MemoryVars},
+        sample_neighbors::Neighbors,
+    },
+    runtime::*,
+    testing::{Results, allowance, error, largest},
+};
+
+/// Relative to the largest number of a tensor: what the order of summation may change in f64. Ten steps of Adam carry
+/// it on; a wrong formula is off by far more.
+const EXACT: f64 = 1e-9;
+
+struct Golden {
+    file: SafeTensors<'static>,
+    facts: HashMap<String, String>,
+}
+
+impl Golden {
+    fn open(bytes: &'static [u8]) -> Self {
+        let facts = SafeTensors::read_metadata(bytes).unwrap().1.metadata().clone().unwrap();
+        Golden { file: SafeTensors::deserialize(bytes).unwrap(), facts }
+    }
+    fn fact<T: FromStr>(&self, name: &str) -> T {
+        self.facts[name].parse().unwrap_or_else(|_| panic!("{name} is {}", self.facts[name]))
+    }
+    fn words(&self, name: &str) -> impl Iterator<Item = [u8; 8]> {
+        let tensor = self.file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        tensor.data().as_chunks::<8>().0.iter().copied()
+    }
+    fn real(&self, name: &str) -> Vec<f64> {
+        self.words(name).map(f64::from_le_bytes).collect()
+    }
+    fn ints(&self, name: &str) -> Vec<i64> {
+        self.words(name).map(i64::from_le_bytes).collect()
+    }
+    /// Ids, with -1 for none.
+    fn ids(&self, name: &str) -> Vec<u32> {
+        self.ints(name).into_iter().map(|v| if v < 0 { NONE } else { v as u32 }).collect()
+    }
+    fn f32(&self, name: &str) -> Vec<f32> {
+        self.real(name).into_iter().map(|v| v as f32).collect()
+    }
+    fn events(&self) -> Events {
+        let features = |name: &str, rows, cols| {
+            (cols > 0).then(|| Features::from_vec(rows, cols, self.f32(name)).unwrap())
+        };
+        let (events, nodes) = (self.fact("events"), self.fact("nodes"));
+        let events = Events {
+            name: "golden".into(),
+            src: self.ids("src"),
+            dst: self.ids("dst"),
+            time: self.ints("time"),
+            label: None,
+            nodes,
+            first_destination: None,
+            ticks_per_second: 1.0,
+            origin: 0,
+            ids: None,
+            edge_features: features("edge_features", events, self.fact("edge_features")),
+            node_features: features("node_features", nodes, self.fact("node_features")),
+            notes: Vec::new(),
+        };
+        events.validate("golden").unwrap();
+        events
+    }
+    fn config(&self) -> TgnConfig {
+        TgnConfig {
+            memory: self.fact("memory"),
+            time: self.fact("time"),
+            embedding: self.fact("embedding"),
+            heads: self.fact("heads"),
+            layers: self.fact("layers"),
+            neighbors: self.fact("neighbours"),
+            sampling: "recent".into(),
+            combiner: self.fact("combiner"),
+            dropout: 0.0,
+            edge_features: true,
+            node_features: true,
+        }
+    }
+    fn batches(&self) -> usize {
+        self.fact::<usize>("events").div_ceil(self.fact("batch"))
+    }
+}
+
+fn home(t: &Tape, v: Var) -> BufferId {
+    match t.home(v) {
+        Home::Stored { id, .. } => id,
+        Home::Step => panic!("{v:?} is not stored"),
+    }
+}
+
+fn reals(program: &Program, v: Var, store: &Store) -> Vec<f64> {
+    match store.precision() {
+        Precision::F64 => program.read::<f64>(v, store).to_vec(),
+        Precision::F32 => program.read::<f32>(v, store).iter().map(|&x| x.into()).collect(),
+    }
+}
+
+/// Our training, batch by batch; the parameters at the end come last.
+fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
+    let events = g.events();
+    let mut store = Store::new(precision);
+    let tables = EventTables::new(&mut store, &events);
+    let mut parameters = Parameters::new(&mut store, 0, g.fact("learning_rate"));
+    let tgn = Tgn::new(&mut parameters, &mut store, &tables, &g.config(), 0).unwrap();
+    for (name, id) in parameters.iter() {
+        store.write(id, &g.real(&format!("init.{name}")));
+    }
+    let mut t = Tape::new();
+    let edge = tables.edge(&mut t, &store);
+    let edge = home(&t, edge);
+    if precision == Precision::F64 {
+        // The tables came through f32; the fixture has all digits.
+        store.write(edge, &g.real("edge_features"));
+        if let Some(nodes) = tables.node_features(&mut t, &store) {
+            store.write(home(&t, nodes), &g.real("node_features"));
+        }
+    }
+    let negatives = g.ids("neg");
+    let negatives = store.table("negatives", Spec::ids(Rows::fixed(events.len()), 1), Arc::new(negatives));
+
+    let cap = g.fact("batch");
+    let f = tgn.forward(&mut t, &store, &tables, cap, Negatives::Given(negatives), true).unwrap();
+    let loss = t.bce_loss(f.logits).unwrap();
+    let grads = parameters.minimize(&mut t, &mut store, loss).unwrap();
+    tgn.write(&mut t, &store, &f).unwrap();
+    let keep: Vec<Var> = [loss, f.logits].into_iter().chain(grads.iter().map(|g| g.1)).collect();
+    let mut program = Program::new(&t, &keep, precision, backend);
+
+    let state: HashMap<String, BufferId> = tgn.state().map(|id| (store.name(id).to_owned(), id)).collect();
+    tables.seek(&mut store, 0, 0..events.len());
+    let mut all: Vec<Results> = (0..g.batches())
+        .map(|_| {
+            program.run(&mut store).unwrap();
+            let mut r: Results = vec![
+                ("loss".into(), true, reals(&program, loss, &store)),
+                ("logits".into(), true, reals(&program, f.logits, &store)),
+            ];
+            r.extend(grads.iter().map(|(n, v)| (format!("grad.{n}"), true, reals(&program, *v, &store))));
+            r.extend(mailbox(&store, &state, edge, events.edge_width()));
+            r
+        })
+        .collect();
+    all.push(parameters.iter().map(|(n, id)| (n.to_owned(), true, store.read_f64(id))).collect());
+    all
+}
+
+/// Memory and mailbox, each lean mail written out as the full row that it stands for.
+fn mailbox(store: &Store, state: &HashMap<String, BufferId>, edge: BufferId, f: usize) -> Results {
+    let memory = store.read_f64(state["memory"]);
+    let nodes = store.spec(state["memory"]).rows.cap;
+    let d = memory.len() / nodes;
+    let (partner, event) = (store.read_f64(state["mail"]), store.read::<u32>(state["mail event"]));
+    let own_features = state.get("mail features").map(|&id| store.read_f64(id));
+    let edge = store.read_f64(edge);
+    let mut mail = Vec::new();
+    for v in 0..nodes {
+        if event[v] == NONE {
+            mail.resize(mail.len() + 2 * d + f, 0.0);
+            continue;
+        }
+        mail.extend_from_slice(&memory[v * d..][..d]);
+        mail.extend_from_slice(&partner[v * d..][..d]);
+        mail.extend_from_slice(match &own_features {
+            Some(features) => &features[v * f..][..f],
+            None => &edge[event[v] as usize * f..][..f],
+        });
+    }
+    let times = |name: &str| store.read::<i64>(state[name]).iter().map(|&t| t as f64).collect();
+    let mailed = event.iter().map(|&e| f64::from(u8::from(e != NONE))).collect();
+    vec![
+        ("memory".into(), true, memory),
+        ("mail".into(), true, mail),
+        ("memory_time".into(), false, times("memory time")),
+        ("mail_time".into(), false, times("mail time")),
+        ("has_mail".into(), false, mailed),
+    ]
+}
+
+/// What the fixture holds under the names of `ours`; every one of its values must be asked for.
+fn wanted(g: &Golden, ours: &[Results]) -> Vec<Results> {
+    let mut asked = 0;
+    let all = ours
+        .iter()
+        .enumerate()
+        .map(|(k, results)| {
+            let prefix = if k < g.batches() { format!("batch.{k}") } else { "final".into() };
+            let one = |(name, real, _): &(String, bool, Vec<f64>)| {
+                asked += 1;
+                let full = format!("{prefix}.{name}");
+                let ints = |n: &str| g.ints(n).into_iter().map(|t| t as f64).collect();
+                (name.clone(), *real, if *real { g.real(&full) } else { ints(&full) })
+            };
+            results.iter().map(one).collect()
+        })
+        .collect();
+    let results = g.file.names().into_iter().filter(|n| n.starts_with("batch.") || n.starts_with("final."));
+    assert_eq!(asked, results.count(), "values compared, values in the fixture");
+    all
+}
+
+/// Panics at the first tensor that is off by more than `allowed` of its largest number; integers must be equal.
+fn compare(what: &str, got: &Results, want: &Results, allowed: f64) {
+    for ((name, real, want), (_, _, got)) in want.iter().zip(got) {
+        let (e, allowed) = (error(got, want), if *real { allowed * largest(want) } else { 0.0 });
+        assert!(e <= allowed, "{what}, {name}: off by {e:e}, allowed {allowed:e}");
+    }
+}
+
+const TRAININGS: [(&str, &[u8]); 2] = [
+    ("one layer, last mail", include_bytes!("golden/tgn.safetensors")),
+    ("two layers, mean mail", include_bytes!("golden/tgn_two_layers_mean.safetensors")),
+];
+
+#[test]
+fn ten_batches_with_lean_mails_and_absorbed_attention_equal_full_mails_and_plain_attention_in_f64() {
+    for (name, bytes) in TRAININGS {
+        let g = Golden::open(bytes);
+        let got = train(&g, Precision::F64, Backend::Definition);
+        let want = wanted(&g, &got);
+        assert_eq!(got.len(), 11);
+        for (k, (got, want)) in got.iter().zip(&want).enumerate() {
+            compare(&format!("{name}, batch {k}"), got, want, EXACT);
+        }
+    }
+}
+
+/// In f32 ten steps of training amplify rounding by an amount that no formula tells, but that the plain path shows:
+/// the fast path may be off by twice the plain path's worst error so far (errors carry over from batch to batch),
+/// which is the rule of `testing::allowance`. So that a plain path gone astray allows nothing, the allowance itself
+/// stays below one step of Adam, which moves an element by the learning rate: a step that is wrong is caught.
+#[test]
+fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_does() {
+    for (name, bytes) in TRAININGS {
+        let g = Golden::open(bytes);
+        let plain = train(&g, Precision::F32, Backend::Definition);
+        let want = wanted(&g, &plain);
+        for threads in [1, 2] {
+            let device = Device::cpu(threads).unwrap();
+            let fast = device.install(|| train(&g, Precision::F32, Backend::Cpu));
+            let mut allowed = 0.0f64;
+            for (k, ((plain, want), fast)) in plain.iter().zip(&want).zip(&fast).enumerate() {
+                allowed = allowed.max(allowance(plain, want));
+                assert!(
+                    allowed < g.fact("learning_rate"),
+                    "{name}, batch {k}: the plain path is off by {allowed:e}"
+                );
+                compare(&format!("{name}, {threads} threads, batch {k}"), fast, want, allowed);
+            }
+        }
+    }
+}
+
+/// Runs `record` in f64, in plain and in fast f32, and compares what it returns with the fixture.
+fn follow(
+    g: &Golden,
+    record: impl Fn(&mut Tape, &mut Store, &Golden) -> Vec<(String, Var)>,
+    of: impl Fn(&Golden, &str) -> Vec<f64>,
+    cut: impl Fn(&str, Vec<f64>) -> Vec<f64>,
+) {
+    let run = |precision, backend| -> Results {
+        let (mut t, mut store) = (Tape::new(), Store::new(precision));
+        let named = record(&mut t, &mut store, g);
+        let keep: Vec<Var> = named.iter().map(|n| n.1).collect();
+        let mut program = Program::new(&t, &keep, precision, backend);
+        program.run(&mut store).unwrap();
+        named.into_iter().map(|(n, v)| (n.clone(), true, cut(&n, reals(&program, v, &store)))).collect()
+    };
+    let exact = run(Precision::F64, Backend::Definition);
+    let want: Results = exact.iter().map(|(n, real, _)| (n.clone(), *real, of(g, n))).collect();
+    compare("f64", &exact, &want, EXACT);
+    let plain = run(Precision::F32, Backend::Definition);
+    compare("fast f32", &run(Precision::F32, Backend::Cpu), &want, allowance(&plain, &want));
+}
+
+#[test]
+fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
+    let g = Golden::open(include_bytes!("golden/attention.safetensors"));
+    let record = |t: &mut Tape, store: &mut Store, g: &Golden| {
+        let mut p = Parameters::new(store, 0, 0.0);
+        let time = TimeEncoding::new(&mut p, store, 4);
+        let drop = DropRate { p: 0.0, seed: 0, salt: 0 };
+        let layer = Attention::new(&mut p, store, 0, 5, 6, 3, 4, g.fact("heads"), drop);
+        for (name, id) in p.iter() {
+            store.write(id, &g.real(name));
+        }
+        let real = |t: &mut Tape, store: &mut Store, name: &str, rows, cols, values: &[f64]| {
+            let id = store.values(name, Spec::real(Rows::fixed(rows), cols), values);
+            t.stored(store, id)
+        };
+        let ids = |t: &mut Tape, store: &mut Store, name: &str, cols| {
+            let id = store.values(name, Spec::ids(Rows::fixed(6), cols), &g.ids(name));
+            t.stored(store, id)
+        };
+        let h = real(t, store, "h", 9, 5, &g.real("h"));
+        let edge = real(t, store, "edge_features", 10, 3, &g.real("edge_features"));
+        let gaps: Vec<f64> = g.ints("dt").into_iter().map(|dt| dt.max(0) as f64).collect();
+        let dt = real(t, store, "dt", 6, 4, &gaps);
+        let (root, row) = (ids(t, store, "root", 1), ids(t, store, "neighbour", 4));
+        let (event, count) = (ids(t, store, "edge", 4), ids(t, store, "count", 1));
+        let near = Neighbors { node: row, event, dt, count };
+        let looked = Looked { h, roots: h, root, row, near, edge, drop_now: None };
+        let out = layer.record(t, store, &time, looked).unwrap();
+        let dout = real(t, store, "dout", 6, 6, &g.real("dout"));
+        let grads = t.backward_many(&[(out, dout)]).unwrap();
+        let mut named = vec![("out".to_owned(), out), ("dh".to_owned(), grads[&h])];
+        let of = |(name, id): (&str, BufferId)| (format!("grad.{name}"), grads[&t.stored(store, id)]);
+        named.extend(p.iter().map(of));
+        assert_eq!(named.len(), 2 + 13, "every parameter has a gradient");
+        named
+    };
+    follow(&g, record, |g, name| g.real(name), |_, v| v);
+}
+
+/// `x` stands as the mail's own features, behind the columns of both memories, whose weights are zero here, and
+/// before a time encoding whose weight is zero. No gradient flows into memory and mails, so `dx` and `dh` are not ours.
+#[test]
+fn the_update_of_the_memory_and_its_gradients_equal_a_gru_cell() {
+    const ROWS: usize = 5;
+    const D: usize = 4;
+    const F: usize = 7;
+    const C: usize = 2 * D + F + 1;
+    let g = Golden::open(include_bytes!("golden/gru.safetensors"));
+    assert_eq!((g.fact::<usize>("rows"), g.fact::<usize>("width"), g.fact::<usize>("inputs")), (ROWS, D, F));
+    let record = |t: &mut Tape, store: &mut Store, g: &Golden| {
+        fn put<T: Element>(t: &mut Tape, store: &mut Store, rows: usize, values: &[T]) -> Var {
+            let spec = Spec { dtype: T::DTYPE, rows: Rows::fixed(rows), cols: values.len() / rows };
+            let id = store.values(format!("input {}", t.len()), spec, values);
+            t.stored(store, id)
+        }
+        let mut w_x = vec![0.0; 3 * D * C];
+        for (wide, narrow) in w_x.chunks_exact_mut(C).zip(g.real("w_x").chunks_exact(F)) {
+            wide[2 * D..2 * D + F].copy_from_slice(narrow);
+        }
+        let distinct = put(t, store, ROWS, &[0u32, 1, 2, 3, 4]);
+        let state = MemoryVars {
+            memory: put(t, store, ROWS, &g.real("h")),
+            memory_time: put(t, store, ROWS, &[0i64; ROWS]),
+            mail: put(t, store, ROWS, &[0.5f64; ROWS * D]),
+            mail_event: put(t, store, ROWS, &[0u32; ROWS]),
+            mail_time: put(t, store, ROWS, &[3i64; ROWS]),
+            edge: put(t, store, ROWS, &g.real("x")),
+        };
+        let weights = GruVars {
+            time_w: put(t, store, 1, &[1.0f64]),
+            time_b: put(t, store, 1, &[0.0f64]),
+            w_x: put(t, store, 3 * D, &w_x),
+            w_h: put(t, store, 3 * D, &g.real("w_h")),
+            b_x: put(t, store, 1, &g.real("b_x")),
+            b_h: put(t, store, 1, &g.real("b_h")),
+        };
+        let (out, _) = t.gru_memory(distinct, state, weights, FeatureRow::Node, 1.0).unwrap();
+        let dout = put(t, store, ROWS, &g.real("dout"));
+        let grads = t.backward_many(&[(out, dout)]).unwrap();
+        let GruVars { w_x, w_h, b_x, b_h, .. } = weights;
+        let of = [("dw_x", w_x), ("dw_h", w_h), ("db_x", b_x), ("db_h", b_h)];
+        let mut named = vec![("out".to_owned(), out)];
+        named.extend(of.map(|(name, w)| (name.to_owned(), grads[&w])));
+        named
+    };
+    let cut = |name: &str, values: Vec<f64>| match name {
+        "dw_x" => values.chunks_exact(C).flat_map(|row| row[2 * D..2 * D + F].to_vec()).collect(),
+        _ => values,
+    };
+    follow(&g, record, |g, name| g.real(name), cut);
+}

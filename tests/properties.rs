@@ -1,0 +1,417 @@
+//! Promises that hold for every stream: no leakage, distinct nodes that stand for their occurrences, the same bits
+//! however a run is threaded or interrupted, checkpoints that load whole or not at all.
+use proptest::prelude::*;
+use std::{fs, path::Path};
+use tgnn::{
+    autograd::Program,
+    data::{Events, Features, SynthOptions, synth},
+    error::ErrorKind,
+    model::{EventTables, TgnConfig},
+    ops::{
+        Backend, Tape,
+        sample_neighbors::{Neighbors, Sampling, Strategy as Draw},
+    },
+    runtime::*,
+    task::{self, Checkpoint, Config, EpochRecord, LinkTask, Protocol, RunOptions, Scores, Summary},
+};
+
+fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
+    let events = Events {
+        name: "made".into(),
+        src: ends.iter().map(|e| (e.0 % nodes) as u32).collect(),
+        dst: ends.iter().map(|e| (e.1 % nodes) as u32).collect(),
+        time,
+        label: None,
+        nodes,
+        first_destination: None,
+        ticks_per_second: 2.0,
+        origin: 0,
+        ids: None,
+        edge_features: None,
+        node_features: None,
+        notes: Vec::new(),
+    };
+    events.validate("made").unwrap();
+    events
+}
+
+/// Streams among few nodes, most events at the time of the one before.
+fn any_stream() -> impl Strategy<Value = Events> {
+    let event = (0usize..64, 0usize..64, prop_oneof![3 => Just(0i64), 2 => 1i64..4]);
+    (1usize..9, proptest::collection::vec(event, 1..90)).prop_map(|(nodes, events)| {
+        let ends: Vec<(usize, usize)> = events.iter().map(|e| (e.0, e.1)).collect();
+        let mut now = -events[0].2;
+        let time = events.iter().map(|e| {
+            now += e.2;
+            now
+        });
+        stream(nodes, &ends, time.collect())
+    })
+}
+
+/// One query and the slots that it got: other end, event, seconds.
+struct Sampled {
+    node: u32,
+    time: i64,
+    /// First event of the batch.
+    first: usize,
+    slots: Vec<(u32, u32, f32)>,
+}
+
+/// Samples for the roots of every batch, as roots (whose position is known) and as free queries, which search.
+fn sample(events: &Events, cap: usize, k: usize, draw: Draw, negatives: &[u32]) -> [Vec<Sampled>; 2] {
+    let mut store = Store::new(Precision::F32);
+    let tables = EventTables::new(&mut store, events);
+    let negatives: Vec<u32> =
+        (0..events.len()).map(|i| negatives[i % negatives.len()] % events.nodes as u32).collect();
+    let negatives = store.values("negatives", Spec::ids(Rows::fixed(events.len()), 1), &negatives);
+    let mut t = Tape::new();
+    let batch = tables.next_batch(&mut t, &store, cap).unwrap();
+    let negatives = t.stored(&store, negatives);
+    let negatives = t.gather_rows(negatives, batch.event).unwrap();
+    let (node, time) = t.roots(batch.src, batch.dst, batch.time, negatives).unwrap();
+    let tcsr = tables.tcsr(&mut t, &store);
+    let how = Sampling { k, strategy: draw, seconds_per_tick: events.seconds_per_tick() };
+    let near = [3, 0]
+        .map(|stride| t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), stride, how).unwrap());
+    let kept = near.iter().flat_map(|n| [n.node, n.event, n.dt, n.count]);
+    let keep: Vec<Var> = [batch.event, node, time].into_iter().chain(kept).collect();
+    let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu);
+    tables.seek(&mut store, 0, 0..events.len());
+    let mut all = [Vec::new(), Vec::new()];
+    for first in (0..events.len()).step_by(cap) {
+        program.run(&mut store).unwrap();
+        let (nodes, times) = (program.read::<u32>(node, &store), program.read::<i64>(time, &store));
+        assert_eq!(nodes.len(), 3 * cap.min(events.len() - first));
+        for (all, near) in all.iter_mut().zip(near) {
+            let Neighbors { node, event, dt, count } = near;
+            let (node, event) = (program.read::<u32>(node, &store), program.read::<u32>(event, &store));
+            let (dt, count) = (program.read::<f32>(dt, &store), program.read::<u32>(count, &store));
+            all.extend((0..nodes.len()).map(|i| {
+                let used = i * k + count[i] as usize;
+                assert!(node[used..(i + 1) * k].iter().chain(&event[used..(i + 1) * k]).all(|&v| v == NONE));
+                assert!(dt[used..(i + 1) * k].iter().all(|&dt| dt == 0.0));
+                let slots = (i * k..used).map(|s| (node[s], event[s], dt[s])).collect();
+                Sampled { node: nodes[i], time: times[i], first, slots }
+            }));
+        }
+    }
+    all
+}
+
+/// Every event that the query may see, latest first: of an earlier batch, and strictly earlier.
+fn legal(events: &Events, s: &Sampled) -> Vec<(u32, u32, f32)> {
+    let touches = |i: &usize| events.src[*i] == s.node || events.dst[*i] == s.node;
+    let slot = |i: usize| {
+        let other = if events.src[i] == s.node { events.dst[i] } else { events.src[i] };
+        (other, i as u32, (s.time - events.time[i]) as f32 * 0.5)
+    };
+    (0..s.first).rev().filter(touches).filter(|&i| events.time[i] < s.time).map(slot).collect()
+}
+
+proptest! {
+    #[test]
+    fn the_most_recent_neighbours_are_those_of_a_naive_search_and_none_is_of_its_own_batch_or_time(
+        events in any_stream(), cap in 1usize..30, k in 1usize..6,
+        negatives in proptest::collection::vec(0u32..64, 1..20),
+    ) {
+        for sampled in sample(&events, cap, k, Draw::Recent, &negatives) {
+            prop_assert_eq!(sampled.len(), 3 * events.len());
+            for s in sampled {
+                let mut want = legal(&events, &s);
+                want.truncate(k);
+                prop_assert_eq!(s.slots, want);
+            }
+        }
+    }
+
+    #[test]
+    fn a_uniform_draw_takes_only_what_is_legal_and_all_of_it_where_that_fits(
+        events in any_stream(), cap in 1usize..30, k in 1usize..6, seed: u64,
+        negatives in proptest::collection::vec(0u32..64, 1..20),
+    ) {
+        for sampled in sample(&events, cap, k, Draw::Uniform(seed), &negatives) {
+            for s in sampled {
+                let legal = legal(&events, &s);
+                if legal.len() <= k {
+                    prop_assert_eq!(s.slots, legal);
+                } else {
+                    prop_assert_eq!(s.slots.len(), k);
+                    prop_assert!(s.slots.iter().all(|slot| legal.contains(slot)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_the_distinct_nodes_stand_for_all_occurrences_and_phi_is_the_latest_positive_root(
+        nodes in 1usize..20, roots in proptest::collection::vec(0usize..64, 0..60),
+        others in proptest::collection::vec(proptest::option::of(0usize..64), 0..80), negatives in 1usize..4,
+    ) {
+        let stride = 2 + negatives;
+        let roots: Vec<u32> = roots.iter().map(|v| (v % nodes) as u32).collect();
+        let roots = &roots[..roots.len() / stride * stride];
+        let others: Vec<u32> = others.iter().map(|v| v.map_or(NONE, |v| (v % nodes) as u32)).collect();
+        let mut store = Store::new(Precision::F32);
+        let mut t = Tape::new();
+        let ids = |store: &mut Store, name: &str, v: &[u32]| store.values(name, Spec::ids(Rows::fixed(v.len()), 1), v);
+        let stamp = ids(&mut store, "stamp", &vec![0; nodes]);
+        let (root, other) = (ids(&mut store, "roots", roots), ids(&mut store, "others", &others));
+        let features = Features::random(nodes, 3, 1);
+        let table = store.values("features", Spec::real(Rows::fixed(nodes), 3), features.values());
+        let [stamped, root, other, table] = [stamp, root, other, table].map(|id| t.stored(&store, id));
+        let d = t.distinct(stamped, root, &[other], stride).unwrap();
+        let rows = t.gather_rows(table, d.node).unwrap();
+        let (through, direct) = (t.gather_rows(rows, d.psi[0]).unwrap(), t.gather_rows(table, root).unwrap());
+        let keep = [d.node, d.phi, d.positives, d.psi[0], d.psi[1], through, direct];
+        let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu);
+        // Twice: the stamps must be as they were.
+        for _ in 0..2 {
+            program.run(&mut store).unwrap();
+            let bits = |v| program.read::<f32>(v, &store).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(through), bits(direct));
+            let read = |v| program.read::<u32>(v, &store);
+            let (node, phi, positives) = (read(d.node), read(d.phi), read(d.positives)[0] as usize);
+            for (ids, psi) in [(roots, d.psi[0]), (&others, d.psi[1])] {
+                for (&id, &row) in ids.iter().zip(read(psi)) {
+                    prop_assert_eq!(id, if row == NONE { NONE } else { node[row as usize] });
+                }
+            }
+            let mut once: Vec<u32> = roots.iter().chain(&others).copied().filter(|&v| v != NONE).collect();
+            once.sort_unstable();
+            once.dedup();
+            let mut sorted = node.to_vec();
+            sorted.sort_unstable();
+            prop_assert_eq!(sorted, once);
+            for (row, (&v, &phi)) in node.iter().zip(phi).enumerate() {
+                let latest = (0..roots.len()).rev().find(|&i| i % stride < 2 && roots[i] == v);
+                prop_assert_eq!(phi, latest.map_or(NONE, |i| i as u32));
+                prop_assert_eq!(row < positives, latest.is_some());
+            }
+            prop_assert!(store.read::<u32>(stamp).iter().all(|&s| s == 0));
+        }
+    }
+
+    #[test]
+    fn an_epochs_record_survives_its_line_of_metrics_to_the_last_bit(
+        epoch in 0usize..100, numbers in proptest::array::uniform4(-1e3f64..1e3), mrr in proptest::option::of(0.0f64..1.0),
+    ) {
+        let [train_loss, train_seconds, events_per_second, ap] = numbers;
+        let val = Some(Scores { ap: Some(ap), auc: None, mrr });
+        let record = EpochRecord { epoch, train_loss, train_seconds, events_per_second, val };
+        let back: EpochRecord = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+        prop_assert_eq!(back, record);
+    }
+}
+
+fn small(events: usize) -> Events {
+    let options =
+        SynthOptions { events, sources: 60, destinations: 20, edge_features: 4, ..SynthOptions::default() };
+    synth(&options).unwrap()
+}
+
+fn config(epochs: usize, width: usize) -> Config {
+    let tgn =
+        TgnConfig { memory: width, time: width, embedding: width, neighbors: 5, ..TgnConfig::default() };
+    Config { epochs, batch: 100, protocol: Protocol::Dyglib, threads: 1, tgn, ..Config::default() }
+}
+
+fn run(config: &Config, events: &Events, out: Option<&Path>, resume: bool) -> tgnn::error::Result<Summary> {
+    let options = RunOptions { out: out.map(Into::into), resume, command: "test".into() };
+    task::train(config, events, &Device::cpu(config.threads)?, &options, &mut ())
+}
+
+#[test]
+fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_mailbox() {
+    let events = small(3000);
+    for (layers, combiner) in [(1, "last"), (2, "mean")] {
+        let mut config = config(3, 48);
+        (config.batch, config.tgn.layers, config.tgn.combiner) = (400, layers, combiner.into());
+        let state = |threads| {
+            let mut task = LinkTask::new(&config, &events, Device::cpu(threads).unwrap()).unwrap();
+            let losses: Vec<u64> =
+                (0..3).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0.to_bits()).collect();
+            let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).to_vec());
+            (losses, task.checkpoint_buffers().into_iter().map(raw).collect::<Vec<_>>())
+        };
+        let (one, two) = (state(1), state(2));
+        assert_eq!(one.0, two.0);
+        for ((name, one), (_, two)) in one.1.iter().zip(&two.1) {
+            assert!(one == two, "{layers} layers, {combiner}: {name} differs");
+        }
+        let memory = one.1.iter().find(|(name, _)| name == "memory").unwrap();
+        assert!(memory.1.iter().any(|&b| b != 0), "the memory was written");
+    }
+}
+
+/// What a run found out, without how long it took.
+fn found(s: &Summary) -> String {
+    let epochs: Vec<_> = s.epochs.iter().map(|e| (e.epoch, e.train_loss.to_bits(), e.val)).collect();
+    format!("{epochs:?} {:?} {:?} {}", s.best_epoch, s.test, s.parameters)
+}
+
+#[test]
+fn two_epochs_resumed_to_four_are_four_epochs_in_every_figure_and_every_byte_of_the_checkpoint() {
+    let (events, dir) = (small(1200), tempfile::tempdir().unwrap());
+    let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
+    let at_once = run(&config(4, 16), &events, Some(&whole), false).unwrap();
+    run(&config(2, 16), &events, Some(&parts), false).unwrap();
+    let resumed = run(&config(4, 16), &events, Some(&parts), true).unwrap();
+    assert_eq!(found(&at_once), found(&resumed));
+    for file in ["last.safetensors", "best.safetensors", "manifest.json"] {
+        let read = |run: &Path| fs::read(run.join("checkpoint").join(file)).unwrap();
+        assert!(read(&whole) == read(&parts), "{file} differs");
+    }
+    assert_eq!(
+        found(&at_once),
+        found(&run(&config(4, 16), &events, None, false).unwrap()),
+        "without a folder"
+    );
+    // A run that is over only tests again; one that never began, or of another configuration, is refused.
+    assert_eq!(found(&at_once), found(&run(&config(4, 16), &events, Some(&parts), true).unwrap()));
+    for (config, events, out) in [
+        (config(4, 16), &events, dir.path().join("none")),
+        (Config { seed: 2, ..config(5, 16) }, &events, parts.clone()),
+        (config(5, 16), &small(1201), parts.clone()),
+    ] {
+        let before = listing(dir.path());
+        let e = run(&config, events, Some(&out), true).unwrap_err();
+        assert_eq!((e.kind(), listing(dir.path())), (ErrorKind::Checkpoint, before), "{e}");
+    }
+}
+
+/// Every file below `dir` with its bytes.
+fn listing(dir: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.push((path.clone(), Vec::new()));
+            all.extend(listing(&path));
+        } else {
+            all.push((path.clone(), fs::read(&path).unwrap()));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn a_checkpoint_that_is_damaged_or_of_another_model_is_refused_and_changes_nothing() {
+    let (events, dir) = (small(300), tempfile::tempdir().unwrap());
+    run(&config(1, 8), &events, Some(dir.path()), false).unwrap();
+    let checkpoint = Checkpoint::at(dir.path());
+    let folder = dir.path().join("checkpoint");
+    let device = Device::cpu(1).unwrap();
+    let refused = |config: &Config, what: &str| {
+        let mut task = LinkTask::new(config, &events, device.clone()).unwrap();
+        let buffers = task.checkpoint_buffers();
+        let state =
+            |task: &LinkTask| buffers.iter().map(|&id| task.store.raw(id).to_vec()).collect::<Vec<_>>();
+        let before = state(&task);
+        for best in [false, true] {
+            let e = checkpoint.load(&mut task.store, &buffers, best).expect_err(what);
+            assert_eq!(e.kind(), ErrorKind::Checkpoint, "{what}: {e}");
+            assert!(e.to_string().contains(folder.to_str().unwrap()), "{what}: {e}");
+            assert!(state(&task) == before, "{what}: something was changed");
+        }
+        let e = task::evaluate(&checkpoint, config, &events, &device, "", &mut ()).expect_err(what);
+        assert_eq!(e.kind(), ErrorKind::Checkpoint, "{what}: {e}");
+    };
+    let good = config(1, 8);
+    for width in [4, 16] {
+        refused(&config(1, width), "another width");
+    }
+    let mut two_layers = config(1, 8);
+    two_layers.tgn.layers = 2;
+    refused(&two_layers, "another number of layers");
+
+    let files = ["last.safetensors", "best.safetensors"].map(|f| folder.join(f));
+    let whole = fs::read(&files[0]).unwrap();
+    let write = |bytes: &[u8]| files.iter().for_each(|f| fs::write(f, bytes).unwrap());
+    // One flipped bit: in the header's length, in the header, in the values, in the last byte.
+    for at in [0, 9, 100, whole.len() / 2, whole.len() - 1] {
+        for bit in [0, 7] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << bit;
+            write(&bytes);
+            refused(&good, &format!("bit {bit} of byte {at}"));
+        }
+    }
+    for length in [0, 7, 200, whole.len() / 2, whole.len() - 1] {
+        write(&whole[..length]);
+        refused(&good, &format!("cut to {length} bytes"));
+    }
+    write(&[&whole[..], &[0]].concat());
+    refused(&good, "a byte too many");
+    files.iter().for_each(|f| fs::remove_file(f).unwrap());
+    refused(&good, "no file");
+    write(&whole);
+
+    let manifest = folder.join("manifest.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    for (what, harmed) in [
+        ("another schema", text.replacen("\"schema\": 1", "\"schema\": 2", 1)),
+        ("a manifest cut short", text[..text.len() / 2].to_owned()),
+        ("an empty manifest", String::new()),
+        ("other data", text.replacen("300", "301", 1)),
+    ] {
+        assert_ne!(harmed, text, "{what}");
+        fs::write(&manifest, harmed).unwrap();
+        if what == "other data" {
+            let e = task::evaluate(&checkpoint, &good, &events, &device, "", &mut ()).expect_err(what);
+            assert_eq!(e.kind(), ErrorKind::Checkpoint, "{what}: {e}");
+        } else {
+            refused(&good, what);
+        }
+    }
+    fs::remove_file(&manifest).unwrap();
+    refused(&good, "no manifest");
+    fs::write(&manifest, text).unwrap();
+    task::evaluate(&checkpoint, &good, &events, &device, "", &mut ()).expect("mended, it is read again");
+}
+
+#[test]
+fn a_batch_larger_than_the_data_trains_and_is_the_whole_data() {
+    let events = small(100);
+    let large = run(&Config { batch: 1 << 20, ..config(2, 8) }, &events, None, false).unwrap();
+    let exact = run(&Config { batch: 70, ..config(2, 8) }, &events, None, false).unwrap();
+    assert_eq!(found(&large), found(&exact));
+    assert!(
+        large.epochs.iter().all(|e| e.train_loss.is_finite())
+            && large.test.unwrap().transductive.ap.is_some()
+    );
+}
+
+#[test]
+fn one_event_trains_and_has_nothing_to_be_tested_on() {
+    let one = stream(2, &[(0, 1)], vec![0]);
+    let s = run(&Config { protocol: Protocol::Tgl, ..config(2, 8) }, &one, None, false).unwrap();
+    assert!(s.epochs.len() == 2 && s.epochs.iter().all(|e| e.train_loss > 0.0 && e.train_loss.is_finite()));
+    assert_eq!(s.test.unwrap().transductive, Scores::default());
+}
+
+#[test]
+fn a_stream_whose_events_all_have_one_time_trains_without_any_neighbour() {
+    let ends: Vec<(usize, usize)> = (0..50).map(|i| (i * 7, i * 5 + 1)).collect();
+    let s = run(&Config { batch: 8, ..config(2, 8) }, &stream(9, &ends, vec![0; 50]), None, false).unwrap();
+    assert!(s.epochs.iter().all(|e| e.train_loss.is_finite()) && s.test.unwrap().transductive.ap.is_some());
+}
+
+#[test]
+fn a_checkpoint_is_tested_from_the_best_epochs_state_and_not_from_the_last_ones() {
+    let (events, dir) = (small(600), tempfile::tempdir().unwrap());
+    // The first seed whose last epoch is not its best: the two states then differ.
+    let (config, summary, out) = (1..50)
+        .map(|seed| {
+            let (config, out) = (Config { seed, ..config(4, 8) }, dir.path().join(seed.to_string()));
+            let summary = run(&config, &events, Some(&out), false).unwrap();
+            (config, summary, out)
+        })
+        .find(|(_, summary, _)| summary.best_epoch != Some(4))
+        .expect("one of 49 seeds gets worse again");
+    let again =
+        task::evaluate(&Checkpoint::at(&out), &config, &events, &Device::cpu(1).unwrap(), "", &mut ())
+            .unwrap();
+    assert_eq!((again.test, again.best_epoch), (summary.test, summary.best_epoch));
+}
