@@ -67,6 +67,15 @@ fn read(r: &Ready, v: Var, dtype: DType) -> Vec<f64> {
     }
 }
 
+/// A case with its backward, planned for the fast path in f32, and the store it runs over: what a bench times.
+///
+/// # Errors
+/// As the op's.
+pub fn program(case: &Case) -> Result<(Program, Store)> {
+    let (r, _) = ready(case, Precision::F32, Backend::Cpu)?;
+    Ok((r.program, r.store))
+}
+
 /// Everything a run of a case produces, each with a name and whether it is real: outputs, gradients, state.
 pub type Results = Vec<Outcome>;
 

@@ -236,12 +236,16 @@ fn a_run_goes_on_where_it_ended_and_no_folder_is_overwritten() {
     fs::create_dir(dir.join("empty")).unwrap();
     done(dir, &small(&["--out", "empty"]));
 
-    let damaged = dir.join("run/checkpoint/best.safetensors");
-    let mut bytes = fs::read(&damaged).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&damaged, bytes).unwrap();
-    refused(dir, &["eval", "--checkpoint", "run"], 9, &["run/checkpoint/best.safetensors"]);
+    for entry in fs::read_dir(dir.join("run/checkpoint")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "safetensors") {
+            let mut bytes = fs::read(&path).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            fs::write(&path, bytes).unwrap();
+        }
+    }
+    refused(dir, &["eval", "--checkpoint", "run"], 9, &["run/checkpoint/epoch-"]);
     refused(dir, &["eval", "--checkpoint", "nowhere"], 9, &["nowhere"]);
     let embed = |nodes, more: &[&'static str]| {
         [&["embed", "--checkpoint", "empty", "--out", "z.npy", "--nodes", nodes], more].concat()

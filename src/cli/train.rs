@@ -220,6 +220,9 @@ impl Embed {
         let device = Device::open(&config.device, config.threads)?;
         let events = config.data.load(config.seed)?;
         let nodes: Vec<u32> = list(&self.nodes, "a node")?;
+        if nodes.is_empty() {
+            return Err(Error::usage("--nodes names no node").remedy("give at least one, as in --nodes 3,17"));
+        }
         let mut times: Vec<i64> = match &self.times {
             Some(text) => list::<f64>(text, "a time in seconds")?
                 .into_iter()

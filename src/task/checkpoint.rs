@@ -1,8 +1,9 @@
 //! Checkpoints: what a run needs to be evaluated, resumed or used, in one folder.
 //!
-//! `manifest.json` names the schema, the configuration and the data; `last.safetensors` and `best.safetensors` hold
-//! parameters, optimiser, node memory and mailbox after the last and after the best epoch's validation. Files are
-//! written beside their place and renamed, so that a checkpoint is whole or absent.
+//! `epoch-N.safetensors` holds parameters, optimiser, node memory and mailbox after the validation of epoch N, for the
+//! last epoch and the best one; `manifest.json` says which those are, and names schema, configuration and data. The
+//! manifest is renamed into place after the files it names are whole, and before those it no longer names go: whenever
+//! a run is cut off, the folder holds a checkpoint that is whole, or none.
 use super::Config;
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -25,13 +26,13 @@ pub struct Manifest {
     pub schema: u32,
     /// Epochs done.
     pub epochs: usize,
-    /// Epoch of `best.safetensors`, from 1.
+    /// The best of them, from 1.
     pub best_epoch: usize,
     /// Its validation score.
     pub best_score: Option<f64>,
     /// Events, nodes and width of the edge features it was trained on.
     pub data: (usize, usize, usize),
-    /// CRC-32 of `last.safetensors` and of `best.safetensors`.
+    /// CRC-32 of the files of the last epoch and of the best.
     pub checksums: [u32; 2],
     /// How it was trained.
     pub config: Config,
@@ -81,16 +82,27 @@ impl Checkpoint {
             .collect::<Result<_>>()?;
         let bytes = safetensors::serialize(views, None).map_err(|e| self.unwritable(e))?;
         let mut manifest = manifest.clone();
-        manifest.checksums[0] = crc(&bytes);
-        write_whole(&self.0.join("last.safetensors"), &bytes)?;
-        if best {
-            manifest.checksums[1] = manifest.checksums[0];
-            write_whole(&self.0.join("best.safetensors"), &bytes)?;
-        } else {
-            manifest.checksums[1] = self.manifest()?.checksums[1];
-        }
+        let sum = crc(&bytes);
+        manifest.checksums = [sum, if best { sum } else { self.manifest()?.checksums[1] }];
+        write_whole(&self.file(manifest.epochs), &bytes)?;
         let json = serde_json::to_vec_pretty(&manifest).map_err(|e| self.unwritable(e))?;
-        write_whole(&self.0.join("manifest.json"), &json)
+        write_whole(&self.0.join("manifest.json"), &json)?;
+        let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch)];
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let of_an_epoch = path.extension().is_some_and(|e| e == "safetensors") && !kept.contains(&path);
+            if of_an_epoch {
+                let _ = fs::remove_file(path); // one that stays does no harm
+            }
+        }
+        Ok(())
+    }
+    fn file(&self, epoch: usize) -> PathBuf {
+        self.0.join(format!("epoch-{epoch}.safetensors"))
+    }
+    /// Whether there is one.
+    pub fn exists(&self) -> bool {
+        self.0.join("manifest.json").exists()
     }
     fn unwritable(&self, e: impl std::error::Error + Send + Sync + 'static) -> Error {
         bad(&self.0, "cannot write the checkpoint").caused_by(e)
@@ -142,9 +154,10 @@ impl Checkpoint {
     /// # Errors
     /// Checkpoint when the file is cut short, changed, or holds another model's values.
     pub fn load(&self, store: &mut Store, buffers: &[BufferId], best: bool) -> Result<()> {
-        let path = self.0.join(if best { "best.safetensors" } else { "last.safetensors" });
+        let manifest = self.manifest()?;
+        let path = self.file(if best { manifest.best_epoch } else { manifest.epochs });
         let bytes = fs::read(&path).map_err(|e| bad(&path, "cannot read").caused_by(e))?;
-        if crc(&bytes) != self.manifest()?.checksums[usize::from(best)] {
+        if crc(&bytes) != manifest.checksums[usize::from(best)] {
             return Err(bad(&path, "the file is not what its manifest says: cut short or changed")
                 .remedy("train again, or use a copy"));
         }

@@ -166,7 +166,8 @@ pub fn train(
     let mut manifest = Checkpoint::describe(config, identity(events));
     let mut records = Vec::new();
     let resumed = match (&checkpoint, options.resume, &options.out) {
-        (Some(c), true, Some(out)) => {
+        // A run that ended before its first epoch did begins anew.
+        (Some(c), true, Some(out)) if c.exists() || !out.join("config.toml").exists() => {
             manifest = matching(c.manifest()?, config, events)?;
             records = read_metrics(&out.join("metrics.jsonl"), manifest.epochs)?;
             c.load(&mut task.store, &buffers, false)?;
@@ -175,7 +176,7 @@ pub fn train(
         (None, true, _) => {
             return Err(Error::usage("--resume has no run to go on with").remedy("give its --out"));
         }
-        _ => false,
+        (_, resume, _) => resume,
     };
     if let Some(out) = &options.out {
         open_run(out, config, resumed)?;
