@@ -65,9 +65,9 @@ def speed(data, rounds):
     return rows
 
 
-def quality(data, epochs, batch, rate):
+def quality(data, epochs, batch, rate, seeds):
     rows = []
-    for seed in ("1", "2", "3"):
+    for seed in map(str, range(1, seeds + 1)):
         flags = ["--batch", batch, "--epochs", epochs, "--seed", seed]
         for name, system, step in (("tgnn", ours, "--learning-rate"), ("pyg", peer, "--lr")):
             summary = system(data, *flags, step, rate)
@@ -90,11 +90,12 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", default="8")
+    parser.add_argument("--epochs", default="10")
     parser.add_argument("--batch", default="200")
-    parser.add_argument("--rate", default="0.001")
+    parser.add_argument("--rate", default="0.0005")
+    parser.add_argument("--seeds", type=int, default=3)
     a = parser.parse_args()
-    rows = speed(a.data, a.rounds) if a.what == "speed" else quality(a.data, a.epochs, a.batch, a.rate)
+    rows = speed(a.data, a.rounds) if a.what == "speed" else quality(a.data, a.epochs, a.batch, a.rate, a.seeds)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     result = {
         "what": a.what,
