@@ -1,141 +1,276 @@
-//! Every op of a TGN step at batch 600 (1,800 roots, 10 neighbours, width 100, 172 edge features), forward and
-//! backward, on every core.
+//! Every op at the sizes of one training step, forward and backward, against this machine's measured peak.
 //!
-//!     cargo bench --bench ops                             # criterion's statistics, then a table
-//!     TGNN_BENCH_OUT=table.json cargo bench --bench ops   # the table as JSON too
+//! ```sh
+//! cargo bench --bench ops                               # all of them, about a minute
+//! cargo bench --bench ops -- attention --threads 1      # ops whose name contains a word
+//! cargo bench --bench ops -- --json result.json
+//! ```
 //!
-//! The table's shares are of what this machine does in the same run: a 1024-cubed product, and a copy of a buffer
-//! larger than most caches. Bytes and operations are the compulsory ones that each op declares, times the share of rows
-//! that its case fills; more than 100% of the copy means that the operands stayed in a cache.
+//! Criterion takes the statistics of each case's whole program and compares them with the last run's. From the same
+//! runs come the medians of the single ops in the table at the end. `peak` is the share of the time that the op's
+//! compulsory operations or bytes, whichever take longer, would need at the rates that a large matrix product and a
+//! large copy reached in this process, before or after. Inputs lie in cache from the run before where they fit: an op
+//! may then move its bytes faster than the copy, and have a share above 100 %.
 use criterion::Criterion;
 use rayon::prelude::*;
+use serde_json::json;
 use std::{
-    fmt::Write as _,
-    time::{Duration, Instant},
+    collections::BTreeMap,
+    error::Error,
+    hint::black_box,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tgnn::{
-    ops::{Case, cases},
+    ops::{Backend, Case, Cost, bench_cases},
     runtime::{
         Device,
         matmul::{Mat, MatMut, matmul},
     },
-    testing::program,
+    testing,
 };
 
-/// Rows that a case fills: a quarter of its nodes have no mail, its roots have five of ten neighbours on average.
-fn filled(op: &str) -> f64 {
-    match op {
-        "gru_memory" | "gru_memory_grad" => 0.75,
-        "temporal_attention" | "temporal_attention_grad" => 0.5,
-        _ => 1.0,
+/// What the command line asks for.
+#[derive(Default)]
+struct Options {
+    /// Part of the names of the ops to run.
+    filter: String,
+    json: Option<PathBuf>,
+    threads: usize,
+}
+
+impl Options {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
+        let mut options = Options::default();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
+            match arg.as_str() {
+                "--bench" => {} // cargo says so
+                "--json" => options.json = Some(value()?.into()),
+                "--threads" => options.threads = value()?.parse()?,
+                flag if flag.starts_with('-') => {
+                    return Err(format!("no option `{flag}`: [NAME] [--json FILE] [--threads N]").into());
+                }
+                name => options.filter = name.to_owned(),
+            }
+        }
+        Ok(options)
     }
 }
 
-/// Ops with their sizes, in the order that each op's `CASES` explains.
-const SIZES: &[(&str, &[usize])] = &[
-    ("next_batch", &[110_231, 600, 3]),
-    ("draw_negatives", &[600, 1, 1000]),
-    ("roots", &[600, 1]),
-    ("sample_neighbors", &[9227, 110_231, 109_631, 10, 0]),
-    ("distinct", &[9227, 600, 10]),
-    ("gru_memory", &[9227, 1487, 100, 172, 100]),
-    ("prefix_rows", &[1487, 900, 100]),
-    ("time_encode", &[1800, 100]),
-    ("linear", &[1800, 100, 100, 1, 1]),
-    ("head_linear", &[900, 2, 50, 372, 0]),
-    ("head_linear", &[1800, 2, 50, 372, 1]),
-    ("temporal_attention", &[1800, 900, 1487, 10, 2, 100, 172, 100, 10]),
-    ("gather_rows", &[9227, 1800, 100]),
-    ("scatter_add_rows", &[1800, 900, 100]),
-    ("dropout", &[1800, 100, 10]),
-    ("layer_norm", &[1800, 100]),
-    ("link_decoder", &[600, 1, 100, 100]),
-    ("bce_loss", &[600, 1]),
-    ("add", &[1487, 100]),
-    ("write_memory", &[9227, 600, 100, 172, 0]),
-    ("write_rows", &[600, 600, 2]),
-    ("expand_targets", &[1800, 10]),
-    ("adam", &[100_000, 207_501]),
-];
-
-fn best(mut work: impl FnMut()) -> f64 {
-    (0..7)
-        .map(|_| {
-            let started = Instant::now();
-            work();
-            started.elapsed().as_secs_f64()
-        })
-        .fold(f64::INFINITY, f64::min)
+/// Operations and bytes a second, in units of 10^9.
+#[derive(Clone, Copy)]
+struct Peak {
+    gflops: f64,
+    gbs: f64,
 }
 
-/// GFLOP/s of a large product, GB/s of a large copy (read and written bytes).
-fn peaks() -> (f64, f64) {
-    const N: usize = 1024;
-    const COPY: usize = 64 << 20;
-    let a: Vec<f32> = (0..N * N).map(|i| (i % 997) as f32 / 997.0).collect();
-    let mut out = vec![0.0; N * N];
-    let product = best(|| matmul(MatMut::new(&mut out, N, N), Mat::new(&a, N, N), Mat::new(&a, N, N), false));
-    let (from, mut to) = (vec![1u64; COPY / 8], vec![0u64; COPY / 8]);
-    let copy = best(|| {
-        to.par_chunks_mut(1 << 16).zip(from.par_chunks(1 << 16)).for_each(|(t, f)| t.copy_from_slice(f));
+/// The best of several runs, in seconds: other work on the machine only ever adds time.
+fn fastest(mut work: impl FnMut()) -> f64 {
+    let time = |_| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    };
+    (0..7).map(time).fold(f64::INFINITY, f64::min)
+}
+
+impl Peak {
+    fn measure() -> Self {
+        const N: usize = 2048;
+        let numbers = |n: usize| -> Vec<f32> { (0..n).map(|i| (i % 1021) as f32 * 1e-3).collect() };
+        let (a, b, mut out) = (numbers(N * N), numbers(N * N), vec![0.0f32; N * N]);
+        let product = fastest(|| {
+            matmul(MatMut::new(&mut out, N, N), Mat::new(&a, N, N), Mat::new(&b, N, N), false);
+            black_box(&out);
+        });
+        // Far more than a core's own cache; each thread copies one piece, as an op's rows are dealt out.
+        let from = numbers(1 << 26);
+        let mut to = vec![0.0f32; from.len()];
+        let piece = from.len().div_ceil(rayon::current_num_threads());
+        let copy = fastest(|| {
+            to.par_chunks_mut(piece)
+                .zip(from.par_chunks(piece))
+                .for_each(|(to, from)| to.copy_from_slice(from));
+            black_box(&to);
+        });
+        let (flops, bytes) = (2.0 * (N * N * N) as f64, 2.0 * size_of_val(&from[..]) as f64);
+        Peak { gflops: flops / product / 1e9, gbs: bytes / copy / 1e9 }
+    }
+    fn or_better(self, other: Peak) -> Self {
+        Peak { gflops: self.gflops.max(other.gflops), gbs: self.gbs.max(other.gbs) }
+    }
+}
+
+/// One line of the table: an op within a case.
+struct Line {
+    op: &'static str,
+    case: String,
+    /// Quartiles of the time of one run, in seconds.
+    quartiles: [f64; 3],
+    cost: Cost,
+}
+
+impl Line {
+    fn gflops(&self) -> f64 {
+        self.cost.flops as f64 / self.quartiles[1] / 1e9
+    }
+    fn gbs(&self) -> f64 {
+        self.cost.bytes as f64 / self.quartiles[1] / 1e9
+    }
+    /// The share of the peak, and what bounds the op.
+    fn share(&self, peak: Peak) -> (f64, &'static str) {
+        let (arithmetic, memory) = (self.gflops() / peak.gflops, self.gbs() / peak.gbs);
+        if arithmetic > memory { (arithmetic, "arithmetic") } else { (memory, "memory") }
+    }
+}
+
+/// Runs a case under criterion and returns the lines of its ops.
+fn bench(
+    criterion: &mut Criterion,
+    device: &Device,
+    case: Case,
+    all: &[Case],
+) -> Result<Vec<Line>, Box<dyn Error>> {
+    let (mut program, mut store, states) = testing::program(&case, Backend::Cpu)?;
+    let start: Vec<Vec<u8>> = states.iter().map(|&id| store.raw(id).to_vec()).collect();
+    let mut samples: BTreeMap<&'static str, (Vec<f64>, Cost)> = BTreeMap::new();
+    criterion.bench_function(&case.to_string(), |b| {
+        b.iter_custom(|runs| {
+            device.keep_awake(|| {
+                let mut total = Duration::ZERO;
+                for _ in 0..runs {
+                    // Every run starts from the same state: a cursor that moved on would leave less to do.
+                    states
+                        .iter()
+                        .zip(&start)
+                        .for_each(|(&id, bytes)| store.raw_mut(id).copy_from_slice(bytes));
+                    program.profile();
+                    let started = Instant::now();
+                    program.run(&mut store).expect("a bench case should run as its tests do");
+                    total += started.elapsed();
+                    for t in program.op_times() {
+                        let cost = Cost { bytes: t.cost.bytes / t.runs, flops: t.cost.flops / t.runs };
+                        let (times, _) = samples.entry(t.op).or_insert((Vec::new(), cost));
+                        times.push(t.seconds / t.runs as f64);
+                    }
+                }
+                total
+            })
+        });
     });
-    (2.0 * (N * N * N) as f64 / product / 1e9, 2.0 * COPY as f64 / copy / 1e9)
+    // What a case needs of other ops has cases of its own.
+    samples.retain(|op, _| *op == case.op || all.iter().all(|c| c.op != *op));
+    let mut lines: Vec<Line> = samples
+        .into_iter()
+        .map(|(op, (mut times, cost))| {
+            times.sort_unstable_by(f64::total_cmp);
+            let quartiles = [1, 2, 3].map(|q| times[(times.len() - 1) * q / 4]);
+            Line { op, case: case.to_string(), quartiles, cost }
+        })
+        .collect();
+    // The op itself, then its backward.
+    lines.sort_by_key(|l| l.op != case.op);
+    Ok(lines)
 }
 
-fn main() -> tgnn::error::Result<()> {
-    let device = Device::cpu(0)?;
+fn print(lines: &[Line], peak: Peak, device: &Device) {
+    println!(
+        "\n{}, {} threads: {:.0} GFLOP/s, copy {:.1} GB/s\n",
+        device.name(),
+        device.threads(),
+        peak.gflops,
+        peak.gbs
+    );
+    println!("{:<25}{:>10}{:>16}{:>10}{:>9}{:>8}  case", "op", "us", "quartiles", "GFLOP/s", "GB/s", "peak");
+    for l in lines {
+        let [low, median, high] = l.quartiles.map(|s| 1e6 * s);
+        let (share, _) = l.share(peak);
+        let spread = format!("{low:.1}-{high:.1}");
+        let share = format!("{:.0} %", 100.0 * share);
+        println!(
+            "{:<25}{median:>10.1}{spread:>16}{:>10.1}{:>9.1}{share:>8}  {}",
+            l.op,
+            l.gflops(),
+            l.gbs(),
+            l.case
+        );
+    }
+}
+
+/// The table with all that is needed to judge it, and to make it again.
+fn report(lines: &[Line], peak: Peak, device: &Device, load: Option<f64>) -> serde_json::Value {
+    let ops: Vec<_> = lines
+        .iter()
+        .map(|l| {
+            let ([low, median, high], (share, bound)) = (l.quartiles.map(|s| 1e6 * s), l.share(peak));
+            json!({
+                "op": l.op, "case": l.case, "us": median, "us_quartiles": [low, high],
+                "flops": l.cost.flops, "bytes": l.cost.bytes, "gflops": l.gflops(), "gb_per_s": l.gbs(),
+                "share_of_peak": share, "bound": bound,
+            })
+        })
+        .collect();
+    json!({
+        "schema": 1,
+        "bench": "ops",
+        "version": env!("CARGO_PKG_VERSION"),
+        "commit": output("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
+        "command": format!("cargo bench --bench ops -- {}", std::env::args().skip(1).filter(|a| a != "--bench").collect::<Vec<_>>().join(" ")),
+        "date": today(),
+        "hardware": { "cpu": device.name(), "threads_used": device.threads(), "load_before": load },
+        "peak": { "gflops": peak.gflops, "copy_gb_per_s": peak.gbs },
+        "ops": ops,
+    })
+}
+
+/// Mean number of busy processes over the last minute, where the system tells.
+fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+/// What a program prints, if it is there and succeeds.
+fn output(program: &str, args: &[&str]) -> Option<String> {
+    let done = Command::new(program).args(args).output().ok().filter(|o| o.status.success())?;
+    Some(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+}
+
+/// Today in UTC, `yyyy-mm-dd`.
+fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    // Years that begin in March end with the leap day, so the days before a month have one formula:
+    // H. Hinnant, "chrono-compatible low-level date algorithms".
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (d, m) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    format!("{:04}-{m:02}-{d:02}", 400 * era + year + u64::from(m <= 2))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse(std::env::args().skip(1))?;
+    let device = Device::cpu(options.threads)?;
+    let load = load();
+    let before = device.install(Peak::measure);
     let mut criterion = Criterion::default()
         .sample_size(20)
         .warm_up_time(Duration::from_millis(200))
-        .measurement_time(Duration::from_millis(800))
-        .configure_from_args();
-    let (flops, bytes) = device.install(peaks);
-    let all = cases();
-    let mut rows = Vec::new();
-    for &(op, dims) in SIZES {
-        let Some(found) = all.iter().find(|c| c.op == op) else { continue };
-        let case = Case { dims, ..*found };
-        let (mut program, mut store) = program(&case)?;
-        let mut run = |n: u64| {
-            device.keep_awake(|| {
-                let started = Instant::now();
-                (0..n).try_for_each(|_| program.run(&mut store))?;
-                tgnn::error::Result::Ok(started.elapsed())
-            })
-        };
-        run(1)?;
-        criterion.bench_function(&case.to_string(), |b| b.iter_custom(|n| run(n).unwrap_or_default()));
-        program.profile();
-        device.keep_awake(|| (0..50).try_for_each(|_| program.run(&mut store)))?;
-        for t in program.op_times() {
-            let seconds = t.seconds / t.runs as f64;
-            let rate = |x: usize| filled(t.op) * x as f64 / t.runs as f64 / seconds / 1e9;
-            rows.push((t.op, dims, seconds * 1e6, rate(t.cost.flops), rate(t.cost.bytes)));
-        }
+        .measurement_time(Duration::from_millis(800));
+    let all = bench_cases();
+    let mut lines = Vec::new();
+    for case in all.iter().filter(|c| c.op.contains(&options.filter)) {
+        lines.extend(bench(&mut criterion, &device, *case, &all)?);
     }
-    println!(
-        "\npeaks of this machine now: {flops:.0} GFLOP/s, {bytes:.1} GB/s, {} threads",
-        device.threads()
-    );
-    println!("{:<26} {:>9} {:>9} {:>8} {:>7}  sizes", "op", "us", "GFLOP/s", "GB/s", "share");
-    let mut json = String::new();
-    for (op, dims, us, gflops, gbytes) in &rows {
-        // Of the ceiling that the op is nearer to.
-        let share = 100.0 * (gflops / flops).max(gbytes / bytes);
-        println!("{op:<26} {us:>9.1} {gflops:>9.1} {gbytes:>8.1} {share:>6.0}%  {dims:?}");
-        let comma = if json.is_empty() { "" } else { ",\n" };
-        let _ = write!(
-            json,
-            r#"{comma}  {{"op": "{op}", "sizes": {dims:?}, "us": {us:.2}, "gflops": {gflops:.2}, "gbytes": {gbytes:.2}}}"#
-        );
+    if lines.is_empty() {
+        return Err(format!("no op's name contains `{}`", options.filter).into());
     }
-    if let Ok(path) = std::env::var("TGNN_BENCH_OUT") {
-        let text = format!(
-            "{{\"what\": \"ops\", \"cpu\": \"{}\", \"threads\": {}, \"peak_gflops\": {flops:.1}, \"peak_gbytes\": {bytes:.1},\n\"command\": \"cargo bench --bench ops\", \"rows\": [\n{json}\n]}}\n",
-            device.name(),
-            device.threads()
-        );
-        std::fs::write(&path, text).map_err(|e| tgnn::error::Error::io(&path, "cannot write", e))?;
+    let peak = before.or_better(device.install(Peak::measure));
+    print(&lines, peak, &device);
+    if let Some(path) = &options.json {
+        std::fs::write(path, serde_json::to_string_pretty(&report(&lines, peak, &device, load))? + "\n")?;
     }
     Ok(())
 }

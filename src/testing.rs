@@ -67,15 +67,6 @@ fn read(r: &Ready, v: Var, dtype: DType) -> Vec<f64> {
     }
 }
 
-/// A case with its backward, planned for the fast path in f32, and the store it runs over: what a bench times.
-///
-/// # Errors
-/// As the op's.
-pub fn program(case: &Case) -> Result<(Program, Store)> {
-    let (r, _) = ready(case, Precision::F32, Backend::Cpu)?;
-    Ok((r.program, r.store))
-}
-
 /// Everything a run of a case produces, each with a name and whether it is real: outputs, gradients, state.
 pub type Results = Vec<Outcome>;
 
@@ -108,6 +99,17 @@ pub fn run(case: &Case, precision: Precision, backend: Backend) -> Result<Result
         results.push((r.store.name(*id).to_owned(), dtype == DType::F32, values));
     }
     Ok(results)
+}
+
+/// Forward and backward of `case` as a program, the store of its inputs, and the state that a run changes: for
+/// benches, which run it many times.
+///
+/// # Errors
+/// As the op's.
+pub fn program(case: &Case, backend: Backend) -> Result<(Program, Store, Vec<BufferId>)> {
+    let (r, buffers) = ready(case, Precision::F32, backend)?;
+    let states = buffers[r.built.wrt.len()..].to_vec();
+    Ok((r.program, r.store, states))
 }
 
 /// Largest difference between central differences of the f64 definition and the f64 run of the appended backward,

@@ -4,103 +4,158 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// From the ground up.
-const FLOORS: [&str; 9] = ["error", "runtime", "ops", "autograd", "data", "model", "task", "cli", ""];
+/// From the ground up; a floor that has no file yet is only a name.
+const FLOORS: [&str; 9] = ["error", "runtime", "ops", "autograd", "data", "model", "plan", "task", "cli"];
+/// Above all floors: the tour, the program, and the checks that look at everything.
+const TOPS: [&str; 3] = ["lib", "main", "testing"];
+/// Longer files are cut in two.
+const MOST_LINES: usize = 600;
 
+/// The place of a module of the crate root; `None` for what is no module.
 fn floor(name: &str) -> Option<usize> {
-    FLOORS.iter().position(|f| *f == name)
+    let top = TOPS.contains(&name).then_some(FLOORS.len());
+    FLOORS.iter().position(|f| *f == name).or(top)
 }
 
-/// Floors above `own` that `text` names.
-fn upward(own: usize, text: &str) -> Vec<String> {
+/// The names that follow each `crate::` of `text`, one for each branch of a `crate::{...}`. Comments and what comes
+/// after the first `#[cfg(test)]` do not count: a link may point upward, and so may a test.
+fn used(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-    let braced = code.split("use crate::{").skip(1).flat_map(|block| {
-        let mut depth = 1;
-        let end = block.find(|c| {
-            depth += i32::from(c == '{') - i32::from(c == '}');
-            depth == 0
-        });
-        let mut names = Vec::new();
-        let mut depth = 0;
-        let mut word = String::new();
-        for c in block[..end.unwrap_or(block.len())].chars().chain([',']) {
-            match c {
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                ',' if depth == 0 => names.push(std::mem::take(&mut word)),
-                _ if depth == 0 => word.push(c),
-                _ => {}
-            }
-        }
-        names
-    });
-    let plain = code.split("crate::").skip(1).map(str::to_owned);
-    braced
-        .chain(plain)
-        .filter_map(|path| {
-            let name: String = path.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            floor(&name).filter(|&f| f > own && !name.is_empty()).map(|_| name)
+    let code: String = code.lines().map(|l| l.split("//").next().unwrap_or_default()).collect();
+    let name = |path: &str| -> String {
+        path.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    code.split("crate::")
+        .skip(1)
+        .flat_map(|path| match path.strip_prefix('{') {
+            Some(branches) => outermost(branches).iter().map(|p| name(p)).collect(),
+            None => vec![name(path)],
         })
         .collect()
 }
 
-fn files(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
-    entries
-        .flat_map(|p| if p.is_dir() { files(&p) } else { vec![p] })
-        .filter(|p| p.extension().is_some_and(|e| e == "rs"))
-        .collect()
+/// The comma-separated parts of `text` up to the brace that closes it.
+fn outermost(text: &str) -> Vec<String> {
+    let (mut parts, mut depth) = (vec![String::new()], 0);
+    for c in text.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => parts.push(String::new()),
+            _ if depth == 0 => parts.last_mut().unwrap().push(c),
+            _ => {}
+        }
+    }
+    parts
+}
+
+/// The floors above that of `file`, a path below `src`, which its `text` uses.
+fn upward(file: &str, text: &str) -> Result<Vec<String>, String> {
+    let module = file.split('/').next().unwrap_or_default().trim_end_matches(".rs");
+    let own = floor(module).ok_or_else(|| format!("{file}: `{module}` has no place among the floors"))?;
+    Ok(used(text).into_iter().filter(|name| floor(name).is_some_and(|f| f > own)).collect())
+}
+
+/// Whether the documentation of a module begins with a formula, or a sentence that says what the op makes, and has a
+/// table of its values below.
+fn documents_an_op(text: &str) -> bool {
+    let doc: Vec<&str> = text.lines().map_while(|l| l.strip_prefix("//!")).map(str::trim).collect();
+    let lead = doc.iter().position(|l| l.is_empty()).unwrap_or(doc.len());
+    let table = doc.iter().position(|l| *l == "| value | shape | meaning |");
+    lead > 0
+        && !doc[0].starts_with('|')
+        && table == Some(lead + 1)
+        && doc.get(lead + 3).is_some_and(|l| l.starts_with('|'))
 }
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Rust files below `dir`, with their paths from there.
+fn sources(dir: &Path) -> Vec<(String, String)> {
+    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(dir, &mut found);
+    found.sort();
+    let relative = |p: &Path| p.strip_prefix(dir).unwrap().to_str().unwrap().replace('\\', "/");
+    found.iter().map(|p| (relative(p), fs::read_to_string(p).unwrap())).collect()
+}
+
 #[test]
 fn no_file_uses_a_floor_above_its_own() {
-    let src = root().join("src");
-    for path in files(&src) {
-        let relative = path.strip_prefix(&src).unwrap();
-        let name = relative.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs");
-        if let Some(own) = floor(name) {
-            let found = upward(own, &fs::read_to_string(&path).unwrap());
-            assert!(found.is_empty(), "{} uses {found:?}, which stand above `{name}`", relative.display());
-        }
+    let files = sources(&root().join("src"));
+    assert!(files.len() > 20, "the sources are not where they were");
+    for (file, text) in files {
+        let found = upward(&file, &text).unwrap();
+        assert!(found.is_empty(), "{file} uses {found:?}, which stand above it");
     }
 }
 
 #[test]
-fn an_upward_use_would_be_seen() {
-    let ops = floor("ops").unwrap();
-    assert_eq!(upward(ops, "use crate::task::Config;"), ["task"]);
-    assert_eq!(upward(ops, "use crate::{\n    error::{Error, data::x},\n    model::Tgn,\n};"), ["model"]);
-    assert_eq!(upward(ops, "let x = crate::cli::main();"), ["cli"]);
-    assert!(upward(ops, "use crate::{error::Error, runtime::*};").is_empty());
+fn a_use_of_a_higher_floor_is_seen_in_every_form_it_can_take() {
+    let up = |text| upward("ops/add.rs", text).unwrap();
+    assert_eq!(up("use crate::task::Config;"), ["task"]);
+    assert_eq!(
+        up("use crate::{\n    error::{Error, data::x},\n    model::Tgn,\n    plan,\n};"),
+        ["model", "plan"]
+    );
+    assert_eq!(up("fn f() { let x = crate::cli::main(); }"), ["cli"]);
+    assert_eq!(up("pub(crate) use crate::testing;"), ["testing"]);
+    assert!(up("use crate::{error::Error, ops::*, runtime::data};").is_empty());
+    assert!(up("//! [tasks](crate::task)\n#[cfg(test)]\nmod tests { use crate::testing; }").is_empty());
+    assert!(upward("testing.rs", "use crate::{task, cli};").unwrap().is_empty());
+    assert!(upward("basement/x.rs", "").is_err());
 }
 
 #[test]
 fn no_file_is_longer_than_a_reader_bears() {
     for dir in ["src", "tests", "benches"] {
-        for path in files(&root().join(dir)) {
-            let lines = fs::read_to_string(&path).unwrap().lines().count();
-            assert!(lines <= 600, "{} has {lines} lines", path.display());
+        for (file, text) in sources(&root().join(dir)) {
+            let lines = text.lines().count();
+            assert!(lines <= MOST_LINES, "{dir}/{file} has {lines} lines");
         }
     }
 }
 
 #[test]
-fn every_op_begins_with_its_formula_and_the_table_of_its_values() {
-    for path in files(&root().join("src/ops")) {
-        let relative = path.strip_prefix(root().join("src/ops")).unwrap();
-        let name = relative.to_str().unwrap();
-        // What is no op, and `add`, whose formula says it all; an op's inner files answer to its own.
-        if ["mod.rs", "tape.rs", "case.rs", "add.rs"].contains(&name)
-            || name.ends_with("rows.rs") && relative.iter().count() > 1
-        {
-            continue;
+fn every_op_begins_with_what_it_makes_and_the_table_of_its_values() {
+    for (file, text) in sources(&root().join("src/ops")) {
+        // An op is what has cases; the list of ops, the tape and the inner files of an op have none.
+        if text.contains("const CASES:") {
+            assert!(
+                documents_an_op(&text),
+                "{file}: want a formula, a blank line, | value | shape | meaning |"
+            );
         }
-        let text = fs::read_to_string(&path).unwrap();
-        let doc: String = text.lines().take_while(|l| l.starts_with("//!")).collect();
-        assert!(doc.contains("| value | shape | meaning |"), "{name} has no table of values");
     }
+}
+
+#[test]
+fn the_example_in_the_guide_is_the_op_as_it_stands() {
+    let guide = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let example = guide.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let op = fs::read_to_string(root().join("src/ops/add.rs")).unwrap();
+    assert!(op.contains(example), "CONTRIBUTING.md shows another op than src/ops/add.rs");
+}
+
+#[test]
+fn an_op_without_formula_or_table_is_seen() {
+    let table = "//! | value | shape | meaning |\n//! | --- | --- | --- |\n//! | `x` | `[n]` | |\n";
+    assert!(documents_an_op(&format!("//! `y = x`\n//!\n{table}")));
+    assert!(documents_an_op(&format!("//! `y = x` and\n//! more\n//!\n{table}//! Backward: none.\n")));
+    assert!(!documents_an_op(table));
+    assert!(!documents_an_op("//! `y = x`\n//!\n//! Backward: none.\n"));
+    assert!(!documents_an_op("//! `y = x`\n//!\n//! | value | shape | meaning |\nuse super::*;"));
+    assert!(!documents_an_op("use super::*;"));
 }

@@ -1,8 +1,8 @@
 //! Every op, on every case: gradient against finite differences, fast path against the definition.
 use tgnn::{
-    ops::{Backend, cases},
+    ops::{Backend, bench_cases, cases},
     runtime::{Device, Precision},
-    testing::{allowance, error, gradient_error, largest, run},
+    testing::{allowance, error, gradient_error, largest, program, run},
 };
 
 #[test]
@@ -42,5 +42,16 @@ fn the_number_of_threads_changes_no_bit_of_any_op() {
                 .collect::<Vec<Vec<u64>>>()
         };
         assert!(bits(1) == bits(2), "{case}");
+    }
+}
+
+#[test]
+fn every_op_runs_at_the_size_that_benches_give_it() {
+    for case in cases() {
+        assert!(bench_cases().iter().any(|c| c.op == case.op), "{} has no bench", case.op);
+    }
+    for case in bench_cases() {
+        let (mut program, mut store, _) = program(&case, Backend::Cpu).unwrap();
+        program.run(&mut store).unwrap_or_else(|e| panic!("{case}: {e}"));
     }
 }

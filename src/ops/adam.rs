@@ -71,7 +71,11 @@ impl Op for Adam {
         shaped(Self::NAME, "lr", &ins[0], 1, 1)?;
         typed(Self::NAME, "step", &ins[1], DType::U32)?;
         for (i, slot) in ins[2..].chunks_exact(4).enumerate() {
-            ensure!(Self::NAME, slot.iter().all(|s| *s == slot[0]), "shapes of parameter {i} differ: {slot:?}");
+            ensure!(
+                Self::NAME,
+                slot.iter().all(|s| *s == slot[0]),
+                "shapes of parameter {i} differ: {slot:?}"
+            );
         }
         Ok(vec![])
     }
@@ -89,7 +93,8 @@ impl Op for Adam {
         let (lr, root) = corrected(io.input::<R>(0)[0].f64(), *step);
         let (b1, b2, one) = (R::of(BETA1), R::of(BETA2), R::ONE);
         for at in (2..io.inputs()).step_by(4) {
-            let (w, g, m, v) = (io.state::<R>(at), io.input::<R>(at + 1), io.state::<R>(at + 2), io.state::<R>(at + 3));
+            let (w, g, m, v) =
+                (io.state::<R>(at), io.input::<R>(at + 1), io.state::<R>(at + 2), io.state::<R>(at + 3));
             for i in 0..w.len() {
                 m[i] = b1 * m[i] + (one - b1) * g[i];
                 v[i] = b2 * v[i] + (one - b2) * g[i] * g[i];
@@ -115,6 +120,8 @@ impl Op for Adam {
 
 /// Sizes of two parameters.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 7], &[33, 20_000]];
+pub(super) const BENCH: &[&[usize]] =
+    &[&[141_600, 30_000, 37_200, 37_200, 10_000, 10_000, 10_000, 10_000, 10_000, 10_000]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let lr = c.values(Spec::real(Rows::fixed(1), 1), &[1e-2f32]);
     let step = c.count(3);

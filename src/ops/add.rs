@@ -1,4 +1,8 @@
-//! `out = a + b`, same shapes.
+//! `out = a + b`
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `a`, `b`, out | `[n, d]` f32 | the same shape |
 //!
 //! The reverse pass uses it where a value is read more than once.
 use super::*;
@@ -42,6 +46,7 @@ impl Op for Add {
 
 /// `[n, d]`; both operands are the same value, so that its gradient must accumulate.
 pub(super) const CASES: &[&[usize]] = &[&[0, 3], &[1, 1], &[10, 100]];
+pub(super) const BENCH: &[&[usize]] = &[&[1_487, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let a = c.real(dims[0], dims[1]);
     let out = c.tape.add(a, a)?;

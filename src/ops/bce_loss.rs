@@ -86,6 +86,7 @@ impl Op for BceLossGrad {
 
 /// `[b, negatives]`
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 1], &[7, 1], &[50, 3]];
+pub(super) const BENCH: &[&[usize]] = &[&[600, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let logits = c.real_in(dims[0], 1 + dims[1], |u| 8.0 * u);
     let loss = c.tape.bce_loss(logits)?;

@@ -45,7 +45,13 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` when an input is not u32 or the stamps are not one a node.
-    pub fn distinct(&mut self, stamp: Var, roots: Var, others: &[Var], stride: usize) -> Result<DistinctNodes> {
+    pub fn distinct(
+        &mut self,
+        stamp: Var,
+        roots: Var,
+        others: &[Var],
+        stride: usize,
+    ) -> Result<DistinctNodes> {
         let nodes = self.spec(stamp).rows.cap;
         let ins: Vec<Var> = [stamp, roots].iter().chain(others).copied().collect();
         let o = self.push(Distinct { stride, nodes }, &ins)?;
@@ -128,6 +134,7 @@ impl Op for Distinct {
 
 /// `[nodes, events, slots a root]`
 pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[6, 0, 2], &[9, 4, 2], &[500, 40, 10]];
+pub(super) const BENCH: &[&[usize]] = &[&[9_228, 600, 10]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, b, k] = *dims else { return Err(Error::shape("distinct", "three sizes")) };
     let stamp = c.ids(&vec![0; v], 1);

@@ -130,6 +130,7 @@ impl Op for Dropout {
 
 /// `[n, d, p in percent]`
 pub(super) const CASES: &[&[usize]] = &[&[1, 1, 50], &[0, 3, 20], &[7, 33, 20], &[90, 100, 10]];
+pub(super) const BENCH: &[&[usize]] = &[&[1_800, 100, 10]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (x, now) = (c.real(dims[0], dims[1]), c.ids(&[3, 5], 2));
     let y = c.tape.dropout(x, now, DropRate { p: dims[2] as f32 / 100.0, seed: 11, salt: 2 })?;
@@ -143,7 +144,8 @@ mod tests {
     #[test]
     fn the_share_dropped_is_p_and_another_batch_drops_others() {
         let rate = DropRate { p: 0.2, seed: 1, salt: 1 };
-        let mask = |batch| -> Vec<f64> { (0..20_000).map(|i| rate.factor(rate.key(&[0, batch]), i)).collect() };
+        let mask =
+            |batch| -> Vec<f64> { (0..20_000).map(|i| rate.factor(rate.key(&[0, batch]), i)).collect() };
         let (a, b) = (mask(0), mask(1));
         let dropped = a.iter().filter(|&&f| f == 0.0).count() as f64 / 20_000.0;
         assert!((dropped - 0.2).abs() < 0.01, "{dropped}");

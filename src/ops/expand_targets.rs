@@ -49,10 +49,17 @@ impl Op for ExpandTargets {
         arity(Self::NAME, ins, 3)?;
         ensure!(Self::NAME, ins.iter().all(|s| s.rows == ins[0].rows), "rows differ: {ins:?}");
         let rows = ins[0].rows.times(1 + ins[2].cols);
-        Ok(vec![Spec::ids(rows, 1).into(), Spec::times(rows).into(), ins[2].into(), ins[0].into(), ins[0].into()])
+        Ok(vec![
+            Spec::ids(rows, 1).into(),
+            Spec::times(rows).into(),
+            ins[2].into(),
+            ins[0].into(),
+            ins[0].into(),
+        ])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (node, time, neighbor, k) = (io.input::<u32>(0), io.input::<i64>(1), io.input::<u32>(2), io.cols(2));
+        let (node, time, neighbor, k) =
+            (io.input::<u32>(0), io.input::<i64>(1), io.input::<u32>(2), io.cols(2));
         let (out, at, row, root) = (io.out::<u32>(0), io.out::<i64>(1), io.out::<u32>(2), io.out::<u32>(3));
         io.out::<u32>(4).iter_mut().zip(0..).for_each(|(o, i)| *o = i);
         for (i, block) in out.chunks_exact_mut(1 + k).enumerate() {
@@ -71,6 +78,7 @@ impl Op for ExpandTargets {
 
 /// `[n, k]`
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 2], &[5, 3]];
+pub(super) const BENCH: &[&[usize]] = &[&[1_800, 10]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (n, k) = (dims[0], dims[1]);
     let node = c.ids_below(n, 9);

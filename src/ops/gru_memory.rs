@@ -100,8 +100,19 @@ impl Tape {
         seconds_per_tick: f32,
     ) -> Result<(Var, Var)> {
         let ins = [
-            distinct, m.memory, m.memory_time, m.mail, m.mail_event, m.mail_time, m.edge, g.time_w, g.time_b, g.w_x,
-            g.w_h, g.b_x, g.b_h,
+            distinct,
+            m.memory,
+            m.memory_time,
+            m.mail,
+            m.mail_event,
+            m.mail_time,
+            m.edge,
+            g.time_w,
+            g.time_b,
+            g.w_x,
+            g.w_h,
+            g.b_x,
+            g.b_h,
         ];
         let o = self.push(GruMemory { features, seconds_per_tick }, &ins)?;
         Ok((o[0], o[1]))
@@ -291,7 +302,9 @@ impl Op for GruMemory {
             x[2 * d..w.phi()].copy_from_slice(&t.edge[self.edge_row(v, t.mail_event[v]) * w.f..][..w.f]);
             (0..w.t).for_each(|j| x[w.phi() + j] = define_phi(dt, tw, tb, j));
             // Row `j` of the weights `w` times `x`.
-            let dot = |w: &[R], x: &[R], j: usize| -> R { w[j * x.len()..].iter().zip(x).map(|(&w, &x)| w * x).sum() };
+            let dot = |w: &[R], x: &[R], j: usize| -> R {
+                w[j * x.len()..].iter().zip(x).map(|(&w, &x)| w * x).sum()
+            };
             for j in 0..d {
                 let gate = |g: usize| dot(w_x, x, g * d + j) + b_x[g * d + j];
                 let hidden = |g: usize| dot(w_h, s, g * d + j) + b_h[g * d + j];
@@ -308,7 +321,8 @@ impl Op for GruMemory {
     }
     fn cpu(&self, io: &Io<'_>) {
         let t = Tables::<f32>::of(io);
-        let (tw, tb, w_x, w_h) = (io.input::<f32>(7), io.input::<f32>(8), io.input::<f32>(9), io.input::<f32>(10));
+        let (tw, tb, w_x, w_h) =
+            (io.input::<f32>(7), io.input::<f32>(8), io.input::<f32>(9), io.input::<f32>(10));
         let (b_x, b_h) = (io.input::<f32>(11), io.input::<f32>(12));
         let w = Widths::of(&io.spec(1), &io.spec(6), &io.spec(7));
         let (d, c) = (w.d, w.message());
@@ -330,10 +344,19 @@ impl Op for GruMemory {
             }
             let v = t.distinct[rows[k] as usize] as usize;
             let edge = edge_of(v);
-            message(x, &t.memory[v * d..][..d], &t.mail[v * d..][..d], edge, t.dt(v, self.seconds_per_tick), tw, tb);
+            message(
+                x,
+                &t.memory[v * d..][..d],
+                &t.mail[v * d..][..d],
+                edge,
+                t.dt(v, self.seconds_per_tick),
+                tw,
+                tb,
+            );
         });
         let folded = io.scratch::<f32>();
-        let folding = folded.par_chunks_exact_mut(c).zip(w_x.par_chunks_exact(c)).with_min_len(64).enumerate();
+        let folding =
+            folded.par_chunks_exact_mut(c).zip(w_x.par_chunks_exact(c)).with_min_len(64).enumerate();
         folding.for_each(|(j, (row, w_x))| {
             row.copy_from_slice(w_x);
             if j < 2 * d {
@@ -343,7 +366,12 @@ impl Op for GruMemory {
         let pre = &mut gates_out[..m * 4 * d];
         let x = &*x;
         if m > 0 {
-            matmul(MatMut::strided(pre, m, 3 * d, 4 * d), Mat::new(x, m, c), Mat::new(folded, 3 * d, c).t(), false);
+            matmul(
+                MatMut::strided(pre, m, 3 * d, 4 * d),
+                Mat::new(x, m, c),
+                Mat::new(folded, 3 * d, c).t(),
+                false,
+            );
             let w_n = Mat::new(&w_h[2 * d * d..], d, d);
             matmul(MatMut::strided(&mut pre[3 * d..], m, d, 4 * d), Mat::strided(x, m, d, c), w_n.t(), false);
         }
@@ -425,8 +453,10 @@ impl Op for GruMemoryGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (rows, x, gates, dt) = (io.input::<u32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
-        let (tw, tb, w_x, dout) = (io.input::<f32>(4), io.input::<f32>(5), io.input::<f32>(6), io.input::<f32>(8));
+        let (rows, x, gates, dt) =
+            (io.input::<u32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
+        let (tw, tb, w_x, dout) =
+            (io.input::<f32>(4), io.input::<f32>(5), io.input::<f32>(6), io.input::<f32>(8));
         let (d, c, t, m) = (io.cols(7), io.cols(1), io.cols(4), rows.len());
         let [dtw, dtb, dw_x, dw_h, db_x, db_h] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<f32>(k));
         if m == 0 || d == 0 {
@@ -459,13 +489,22 @@ impl Op for GruMemoryGrad {
     }
 }
 
-/// `[nodes, distinct, d, f, t]`; the second node has no mail; none at all; wide rows.
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 1, 0, 1], &[5, 0, 3, 2, 4], &[9, 6, 4, 3, 5], &[40, 33, 100, 17, 20], &[6, 6, 3, 0, 2]];
+/// `[nodes, distinct, d, f, t, g]`, one node in g without a mail, g = 0: none; no distinct node; wide rows.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 0, 1, 4],
+    &[5, 0, 3, 2, 4, 4],
+    &[9, 6, 4, 3, 5, 4],
+    &[40, 33, 100, 17, 20, 4],
+    &[6, 6, 3, 0, 2, 4],
+];
+pub(super) const BENCH: &[&[usize]] = &[&[9_228, 1_165, 100, 172, 100, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, n, d, f, t] = *dims else { return Err(Error::shape("gru_memory", "five sizes")) };
+    let [v, n, d, f, t, gap] = *dims else { return Err(Error::shape("gru_memory", "six sizes")) };
+    let events_held = v.max(20);
     let distinct = c.ids(&(0..n as u32).map(|i| (i * 7 + 1) % v as u32).collect::<Vec<_>>(), 1);
-    let events: Vec<u32> = (0..v).map(|i| if i % 4 == 3 { NONE } else { c.below(20) as u32 }).collect();
+    let without = |i: usize| gap > 0 && i % gap == gap - 1;
+    let events: Vec<u32> =
+        (0..v).map(|i| if without(i) { NONE } else { c.below(events_held) as u32 }).collect();
     let time: Vec<i64> = (0..v as i64).map(|i| i % 3).collect();
     let mail_time: Vec<i64> = time.iter().map(|t| t + 2).collect();
     let m = MemoryVars {
@@ -474,7 +513,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         mail: c.real(v, d),
         mail_event: c.ids(&events, 1),
         mail_time: c.times(&mail_time),
-        edge: c.real(20, f),
+        edge: c.real(events_held, f),
     };
     let g = GruVars {
         time_w: c.real(1, t),

@@ -122,7 +122,8 @@ impl Op for HeadLinear {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (x, w, n, c, heads) = (io.input::<f32>(0), io.input::<f32>(1), io.rows(0), io.cols(1), self.heads);
+        let (x, w, n, c, heads) =
+            (io.input::<f32>(0), io.input::<f32>(1), io.rows(0), io.cols(1), self.heads);
         let p = io.rows(1) / heads;
         let (from, to) = if self.down { (c, p) } else { (p, c) };
         let y = io.out::<f32>(0);
@@ -242,6 +243,7 @@ pub(super) const CASES: &[&[usize]] = &[
     &[90, 2, 50, 372, 0],
     &[90, 2, 50, 372, 1],
 ];
+pub(super) const BENCH: &[&[usize]] = &[&[700, 2, 50, 372, 0], &[1_800, 2, 50, 372, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, h, p, long, down] = *dims else { return Err(Error::shape("head_linear", "five sizes")) };
     let w = c.real(h * p, long);

@@ -201,6 +201,7 @@ impl Op for LayerNormGrad {
 
 /// `[n, d]`; a row of one number normalises to nothing, and has no gradient.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 4], &[3, 10], &[65, 100]];
+pub(super) const BENCH: &[&[usize]] = &[&[1_800, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (x, gain, bias) = (c.real(dims[0], dims[1]), c.real(1, dims[1]), c.real(1, dims[1]));
     let y = c.tape.layer_norm(x, gain, bias)?;

@@ -276,6 +276,7 @@ pub(super) const CASES: &[&[usize]] = &[
     &[6, 3, 8, 4, 0],
     &[300, 172, 100, 1, 1],
 ];
+pub(super) const BENCH: &[&[usize]] = &[&[700, 100, 100, 0, 1], &[1_800, 100, 100, 1, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (n, k, m) = (dims[0], dims[1], dims[2]);
     let act = [

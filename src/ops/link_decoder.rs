@@ -81,7 +81,12 @@ impl Op for LinkDecoder {
         let (z, c) = (&ins[0], ins[1].rows.cap);
         typed(Self::NAME, "z", z, DType::F32)?;
         let roots = z.rows.cap.checked_div(self.events.cap).unwrap_or(3);
-        ensure!(Self::NAME, roots >= 3 && z.rows == self.events.times(roots), "z is {z} for {} events", self.events.cap);
+        ensure!(
+            Self::NAME,
+            roots >= 3 && z.rows == self.events.times(roots),
+            "z is {z} for {} events",
+            self.events.cap
+        );
         shaped(Self::NAME, "w_src", &ins[1], c, z.cols)?;
         shaped(Self::NAME, "w_dst", &ins[2], c, z.cols)?;
         shaped(Self::NAME, "b", &ins[3], 1, c)?;
@@ -187,7 +192,8 @@ impl Op for LinkDecoderGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (z, w_src, w_dst, w) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
+        let (z, w_src, w_dst, w) =
+            (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
         let (hidden, dlogits) = (io.input::<f32>(4), io.input::<f32>(5));
         let (n, x, d, c) = sizes(io, 0, 1, io.cols(4));
         let [dz, dw_src, dw_dst, db, dw, db_out] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<f32>(k));
@@ -209,7 +215,8 @@ impl Op for LinkDecoderGrad {
             .zip(hidden.par_chunks(size * x * c).zip(dlogits.par_chunks(size * x)))
             .for_each(|(((dh, du), partial), (h, dl))| {
                 let (db, dw) = partial.split_at_mut(c);
-                let candidates = dh.chunks_exact_mut(x * c).zip(h.chunks_exact(x * c)).zip(dl.chunks_exact(x));
+                let candidates =
+                    dh.chunks_exact_mut(x * c).zip(h.chunks_exact(x * c)).zip(dl.chunks_exact(x));
                 for (((dh, h), dl), du) in candidates.zip(du.chunks_exact_mut(c)) {
                     hidden_grad(dh, du, db, dw, h, dl, w);
                 }
@@ -233,7 +240,9 @@ impl Op for LinkDecoderGrad {
 }
 
 /// `[b, negatives, d, c]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1, 1], &[0, 1, 3, 4], &[5, 1, 3, 4], &[9, 4, 6, 5], &[70, 1, 100, 100]];
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 1, 1], &[0, 1, 3, 4], &[5, 1, 3, 4], &[9, 4, 6, 5], &[70, 1, 100, 100]];
+pub(super) const BENCH: &[&[usize]] = &[&[600, 1, 100, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, m, d, width] = *dims else { return Err(Error::shape("link_decoder", "four sizes")) };
     let count = c.count(n);

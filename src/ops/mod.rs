@@ -1,7 +1,7 @@
 //! The operations, one file each, and what an operation is.
 //!
-//! **Adding an op is one file and one word**: `src/ops/<op>.rs` with a type that implements [`Op`], its test cases,
-//! a method on [`Tape`] that appends it, and its name in the `ops!` list below. Checks, gradient checks and benches
+//! **Adding an op is one file and one word**: `src/ops/<op>.rs` with a type that implements [`Op`], its test and bench
+//! cases, a method on [`Tape`] that appends it, and its name in the `ops!` list below. Checks, gradient checks and benches
 //! are loops over [`cases`]; nothing else in the crate lists the ops. (`kernels/<op>.cu` will stand beside it; the
 //! launch is one more method of [`Op`].)
 //!
@@ -165,6 +165,13 @@ macro_rules! ops {
         pub fn cases() -> Vec<Case> {
             let mut all = Vec::new();
             $(all.extend($op::CASES.iter().map(|&dims| Case { op: stringify!($op), dims, build: $op::build }));)*
+            all
+        }
+        /// What benches run: every op at the sizes of one training step of TGN on the Wikipedia events, batch 600.
+        /// Every row is live and every slot in use, so that the declared cost is what a run does.
+        pub fn bench_cases() -> Vec<Case> {
+            let mut all = Vec::new();
+            $(all.extend($op::BENCH.iter().map(|&dims| Case { op: stringify!($op), dims, build: $op::build }));)*
             all
         }
     };

@@ -61,7 +61,11 @@ impl Op for NextBatch {
         arity(Self::NAME, ins, 5)?;
         typed(Self::NAME, "src", &ins[0], DType::U32)?;
         typed(Self::NAME, "time", &ins[2], DType::I64)?;
-        ensure!(Self::NAME, ins[0] == ins[1] && ins[0].rows == ins[2].rows, "src, dst and time differ in rows");
+        ensure!(
+            Self::NAME,
+            ins[0] == ins[1] && ins[0].rows == ins[2].rows,
+            "src, dst and time differ in rows"
+        );
         shaped(Self::NAME, "range", &ins[3], 1, 2)?;
         shaped(Self::NAME, "clock", &ins[4], 1, 2)?;
         let rows = Rows::fixed(self.cap);
@@ -96,11 +100,16 @@ impl Op for NextBatch {
 
 /// `[events, batch, batches done]`: a full batch, the short last one, one past the end.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1, 0], &[10, 4, 1], &[10, 4, 2], &[10, 4, 5], &[3, 8, 0]];
+pub(super) const BENCH: &[&[usize]] = &[&[110_232, 600, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let n = dims[0];
     let (src, dst) = (c.ids_below(n, 50), c.ids_below(n, 50));
     let time = c.times(&(0..n as i64).map(|t| 3 * t).collect::<Vec<_>>());
     let (range, clock) = (c.ids(&[0, n as u32], 2), c.ids(&[2, dims[2] as u32], 2));
     let b = c.tape.next_batch([src, dst, time], range, clock, dims[1])?;
-    Ok(Built { outs: vec![b.src, b.dst, b.event, b.time, b.rank, b.index, b.now], states: vec![clock], ..Built::default() })
+    Ok(Built {
+        outs: vec![b.src, b.dst, b.event, b.time, b.rank, b.index, b.now],
+        states: vec![clock],
+        ..Built::default()
+    })
 }

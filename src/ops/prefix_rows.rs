@@ -70,6 +70,7 @@ impl Op for PadRows {
 
 /// `[m, n, d]`
 pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[5, 0, 3], &[9, 4, 7], &[6, 6, 2]];
+pub(super) const BENCH: &[&[usize]] = &[&[1_487, 700, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (x, count) = (c.real(dims[0], dims[2]), c.count(dims[1]));
     let out = c.tape.prefix_rows(x, Rows::live(dims[0], count))?;

@@ -50,6 +50,7 @@ impl Op for Roots {
 
 /// `[b, m]`
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 1], &[5, 3]];
+pub(super) const BENCH: &[&[usize]] = &[&[600, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (n, m) = (dims[0], dims[1]);
     let (src, dst) = (c.ids_below(n, 9), c.ids_below(n, 9));

@@ -141,7 +141,12 @@ impl Op for SampleNeighbors {
             ins[7]
         );
         let slots = Spec::ids(ins[5].rows, self.k);
-        Ok(vec![slots.into(), slots.into(), Spec::real(ins[5].rows, self.k).into(), Spec::ids(ins[5].rows, 1).into()])
+        Ok(vec![
+            slots.into(),
+            slots.into(),
+            Spec::real(ins[5].rows, self.k).into(),
+            Spec::ids(ins[5].rows, 1).into(),
+        ])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         // A slot reads 16 bytes of the lists and writes 12.
@@ -165,7 +170,8 @@ impl Op for SampleNeighbors {
             out_dt.fill(R::ZERO);
             let Some(v) = io.row_of(i, node[i], offsets.len() - 1) else { return 0 };
             let list = offsets[v] as usize..offsets[v + 1] as usize;
-            let (nodes, events, times) = (&list_node[list.clone()], &list_event[list.clone()], &list_time[list]);
+            let (nodes, events, times) =
+                (&list_node[list.clone()], &list_event[list.clone()], &list_time[list]);
             let own = (self.stride > 0 && i % self.stride < 2)
                 .then(|| position[2 * batch[i / self.stride] as usize + i % self.stride] as usize);
             let mut end = Self::history(events, first, own);
@@ -200,7 +206,9 @@ impl Op for SampleNeighbors {
 }
 
 /// `[nodes, events, first event of the batch, k, uniform]`; the queries are roots with one negative each.
-pub(super) const CASES: &[&[usize]] = &[&[2, 1, 0, 1, 0], &[5, 60, 40, 3, 0], &[5, 60, 40, 3, 1], &[9, 300, 100, 10, 0]];
+pub(super) const CASES: &[&[usize]] =
+    &[&[2, 1, 0, 1, 0], &[5, 60, 40, 3, 0], &[5, 60, 40, 3, 1], &[9, 300, 100, 10, 0]];
+pub(super) const BENCH: &[&[usize]] = &[&[9_228, 110_232, 109_632, 10, 0], &[9_228, 110_232, 109_632, 10, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, e, first, k, uniform] = *dims else { return Err(Error::shape("sample_neighbors", "five sizes")) };
     let ends: Vec<[u32; 2]> = (0..e).map(|_| [c.below(v) as u32, c.below(v) as u32]).collect();
@@ -227,7 +235,8 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         position: c.ids(&position, 2),
     };
     let batch: Vec<u32> = (first as u32..e as u32).collect();
-    let roots: Vec<u32> = batch.iter().flat_map(|&i| [ends[i as usize][0], ends[i as usize][1], i % v as u32]).collect();
+    let roots: Vec<u32> =
+        batch.iter().flat_map(|&i| [ends[i as usize][0], ends[i as usize][1], i % v as u32]).collect();
     let root_times: Vec<i64> = batch.iter().flat_map(|&i| [times[i as usize]; 3]).collect();
     let (node, time) = (c.ids(&roots, 1), c.times(&root_times));
     let (event, now) = (c.ids(&batch, 1), c.ids(&[0, 1], 2));

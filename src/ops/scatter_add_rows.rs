@@ -83,6 +83,7 @@ impl Op for ScatterAddRows {
 
 /// `[n, v, d]`
 pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[9, 5, 3], &[200, 7, 100], &[0, 2, 4]];
+pub(super) const BENCH: &[&[usize]] = &[&[1_800, 1_487, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (src, index) = (c.real(dims[0], dims[2]), c.ids_below(dims[0], dims[1]));
     let out = c.tape.scatter_add_rows(src, index, Rows::fixed(dims[1]))?;

@@ -182,8 +182,7 @@ impl Op for TimeEncodeGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (dt, w, b, dy) =
-            (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
+        let (dt, w, b, dy) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
         reduce_phi_grads(dt, w, b, dy, w.len(), io.out(0), io.out(1), io.scratch());
     }
 }
@@ -207,15 +206,13 @@ pub(super) fn reduce_phi_grads(
     let size = parts::part_rows(dt.len());
     sum.fill(0.0);
     if t > 0 {
-        scratch
-            .par_chunks_exact_mut(4 * t)
-            .zip(dt.par_chunks(size))
-            .enumerate()
-            .for_each(|(i, (partial, dt))| {
+        scratch.par_chunks_exact_mut(4 * t).zip(dt.par_chunks(size)).enumerate().for_each(
+            |(i, (partial, dt))| {
                 let (dwb, work) = partial.split_at_mut(2 * t);
                 dwb.fill(0.0);
                 add_phi_grads(dwb, dt, w, b, &dphi[i * size * stride..], stride, work);
-            });
+            },
+        );
         for partial in scratch.chunks_exact(4 * t).take(dt.len().div_ceil(size)) {
             parts::add_column_sums(sum, &partial[..2 * t]);
         }
@@ -226,6 +223,7 @@ pub(super) fn reduce_phi_grads(
 
 /// `[n, t]`
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 4], &[9, 6], &[70, 100]];
+pub(super) const BENCH: &[&[usize]] = &[&[18_000, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let dt = c.real_in(dims[0], 1, |u| (10.0 * (u + 1.0)).round());
     let (w, b) = (c.real(1, dims[1]), c.real(1, dims[1]));
@@ -245,7 +243,11 @@ mod tests {
             encode(&mut y, dt, &w, &b);
             for j in 0..3 {
                 let want = f64::from(w[j] * dt + b[j]).cos();
-                assert!((f64::from(y[j]) - want).abs() < 2e-7, "dt {dt}, column {j}: {} against {want}", y[j]);
+                assert!(
+                    (f64::from(y[j]) - want).abs() < 2e-7,
+                    "dt {dt}, column {j}: {} against {want}",
+                    y[j]
+                );
             }
         }
     }

@@ -62,10 +62,28 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` when widths do not fit or state is read only.
-    pub fn write_memory(&mut self, state: MemoryVars, w: &Written, combiner: Combiner, stride: usize) -> Result<()> {
+    pub fn write_memory(
+        &mut self,
+        state: MemoryVars,
+        w: &Written,
+        combiner: Combiner,
+        stride: usize,
+    ) -> Result<()> {
         let mut ins = vec![
-            state.memory, state.memory_time, state.mail, state.mail_event, state.mail_time, w.node, w.phi, w.positives,
-            w.psi, w.memory, w.time, w.event, w.event_time, w.edge,
+            state.memory,
+            state.memory_time,
+            state.mail,
+            state.mail_event,
+            state.mail_time,
+            w.node,
+            w.phi,
+            w.positives,
+            w.psi,
+            w.memory,
+            w.time,
+            w.event,
+            w.event_time,
+            w.edge,
         ];
         if combiner == Combiner::Mean {
             ins.push(state.edge);
@@ -132,15 +150,31 @@ impl Op for WriteMemory {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if self.combiner == Combiner::Mean { 15 } else { 14 })?;
         let (v, d, f) = (ins[0].rows.cap, ins[0].cols, ins[13].cols);
-        for (i, what, cols) in
-            [(1, "memory time", 1), (2, "mail", d), (3, "mail event", 1), (4, "mail time", 1), (14, "mail edge", f)]
-        {
+        for (i, what, cols) in [
+            (1, "memory time", 1),
+            (2, "mail", d),
+            (3, "mail event", 1),
+            (4, "mail time", 1),
+            (14, "mail edge", f),
+        ] {
             if let Some(s) = ins.get(i) {
                 shaped(Self::NAME, what, s, v, cols)?;
             }
         }
-        ensure!(Self::NAME, ins[9].cols == d && ins[9].rows == ins[5].rows, "s' is {}, memory is {}", ins[9], ins[0]);
-        ensure!(Self::NAME, ins[8].rows == ins[11].rows.times(self.stride), "psi is {}, events {}", ins[8], ins[11]);
+        ensure!(
+            Self::NAME,
+            ins[9].cols == d && ins[9].rows == ins[5].rows,
+            "s' is {}, memory is {}",
+            ins[9],
+            ins[0]
+        );
+        ensure!(
+            Self::NAME,
+            ins[8].rows == ins[11].rows.times(self.stride),
+            "psi is {}, events {}",
+            ins[8],
+            ins[11]
+        );
         Ok(vec![])
     }
     fn writes(&self, inputs: usize) -> Vec<usize> {
@@ -162,7 +196,9 @@ impl Op for WriteMemory {
 }
 
 /// `[nodes, events, d, f, mean]`
-pub(super) const CASES: &[&[usize]] = &[&[2, 1, 1, 0, 0], &[5, 0, 3, 2, 1], &[6, 9, 4, 3, 0], &[6, 9, 4, 3, 1], &[90, 50, 20, 3, 1]];
+pub(super) const CASES: &[&[usize]] =
+    &[&[2, 1, 1, 0, 0], &[5, 0, 3, 2, 1], &[6, 9, 4, 3, 0], &[6, 9, 4, 3, 1], &[90, 50, 20, 3, 1]];
+pub(super) const BENCH: &[&[usize]] = &[&[9_228, 600, 100, 172, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, b, d, f, mean] = *dims else { return Err(Error::shape("write_memory", "five sizes")) };
     let combiner = if mean == 1 { Combiner::Mean } else { Combiner::Last };

@@ -51,6 +51,7 @@ impl Op for WriteRows {
 
 /// `[v, n, d]`
 pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[9, 5, 2], &[4, 0, 3]];
+pub(super) const BENCH: &[&[usize]] = &[&[23_621, 600, 2]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let table = c.real(dims[0], dims[2]);
     let index: Vec<u32> = (0..dims[1] as u32).map(|i| dims[0] as u32 - 1 - i).collect();

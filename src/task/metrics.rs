@@ -1,4 +1,8 @@
 //! Metrics of link prediction, over a whole split (a mean of batch metrics is another quantity).
+//!
+//! Tied scores are never broken by position. For the curves they form one threshold, as in scikit-learn; for ranks
+//! the event takes the mean of the best and the worst place among its ties. A score that is not a number ranks last,
+//! tied with minus infinity: a model that fails has chance at best, and never an error.
 use serde::{Deserialize, Serialize};
 
 /// What a split scored; a figure that is not defined (no events, or not part of the protocol) is `None`.
@@ -19,46 +23,88 @@ impl Scores {
     pub fn of(table: &[f32], candidates: usize, mask: Option<&[bool]>) -> Self {
         let rows = || {
             let rows = table.chunks_exact(candidates.max(1)).enumerate();
-            rows.filter(|(i, _)| mask.is_none_or(|m| m[*i])).map(|(_, row)| row)
+            rows.filter(|(i, _)| mask.is_none_or(|m| m.get(*i) == Some(&true))).map(|(_, row)| row)
         };
         let positive: Vec<f32> = rows().map(|r| r[0]).collect();
         let negative: Vec<f32> = rows().flat_map(|r| &r[1..]).copied().collect();
         if positive.is_empty() || negative.is_empty() {
             return Scores::default();
         }
-        let (ap, auc) = curves(&positive, &negative);
+        let curves = Curves::of(&positive, &negative);
         let mrr = (candidates > 2).then(|| rows().map(reciprocal_rank).sum::<f64>() / positive.len() as f64);
-        Scores { ap: Some(ap), auc: Some(auc), mrr }
+        Scores { ap: Some(curves.average_precision), auc: Some(curves.area), mrr }
     }
 }
 
-/// 1 / rank of column 0, the rank being the mean of the optimistic (ties lost by others) and the pessimistic one.
+/// Average precision, `sum_k (R_k - R_(k-1)) P_k` over the distinct scores from high to low, with recall R and
+/// precision P of all that scores as high. NaN when there is no positive.
+///
+/// Exactly scikit-learn's `average_precision_score`. O(n log n).
+pub fn average_precision(positive: &[f32], negative: &[f32]) -> f64 {
+    Curves::of(positive, negative).average_precision
+}
+
+/// Area under the ROC curve: the share of pairs in which the positive scores higher, a tie counting one half. NaN
+/// when there is no pair.
+///
+/// Exactly scikit-learn's `roc_auc_score`. O(n log n).
+pub fn roc_auc(positive: &[f32], negative: &[f32]) -> f64 {
+    Curves::of(positive, negative).area
+}
+
+/// Mean of 1 / rank of column 0 over rows of `candidates` scores; among ties the rank is the mean of the optimistic
+/// and the pessimistic one. NaN when there is no row; scores after the last whole row do not count.
+pub fn mean_reciprocal_rank(scores: &[f32], candidates: usize) -> f64 {
+    let rows = scores.chunks_exact(candidates.max(1));
+    let n = rows.len() as f64;
+    rows.map(reciprocal_rank).sum::<f64>() / n
+}
+
+/// A number that orders scores as this module ranks them, equal for ties.
+fn key(score: f32) -> u32 {
+    let score = if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 }; // -0 + 0 is 0: one score, not two
+    let bits = score.to_bits();
+    // Magnitudes are ordered as integers are; among negatives the other way round, and below all positives.
+    bits ^ if bits >> 31 == 1 { u32::MAX } else { 1 << 31 }
+}
+
 fn reciprocal_rank(row: &[f32]) -> f64 {
-    let above = row[1..].iter().filter(|s| s.total_cmp(&row[0]).is_gt()).count();
-    let tied = row[1..].iter().filter(|s| s.total_cmp(&row[0]).is_eq()).count();
+    let own = key(row[0]);
+    let (mut above, mut tied) = (0, 0);
+    for &s in &row[1..] {
+        above += usize::from(key(s) > own);
+        tied += usize::from(key(s) == own);
+    }
     1.0 / (1.0 + above as f64 + tied as f64 / 2.0)
 }
 
-/// Average precision and area under the ROC curve; tied scores form one threshold, as in scikit-learn.
-///
-/// `AP = sum_k (R_k - R_(k-1)) P_k` over the thresholds, `AUC = P(positive > negative) + P(tie) / 2`. A NaN counts
-/// as the largest score. O(n log n).
-fn curves(positive: &[f32], negative: &[f32]) -> (f64, f64) {
-    // -0 and 0 are one score.
-    let tagged = |s: &[f32], label: bool| s.iter().map(move |&x| (x + 0.0, label)).collect::<Vec<_>>();
-    let mut all = tagged(positive, true);
-    all.extend(tagged(negative, false));
-    all.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-    let (p, n) = (positive.len() as f64, negative.len() as f64);
-    let (mut true_positives, mut false_positives, mut ap, mut auc) = (0.0, 0.0, 0.0, 0.0);
-    for tied in all.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {
-        let hits = tied.iter().filter(|x| x.1).count() as f64;
-        let misses = tied.len() as f64 - hits;
-        auc += misses * (true_positives + hits / 2.0);
-        (true_positives, false_positives) = (true_positives + hits, false_positives + misses);
-        ap += hits / p * true_positives / (true_positives + false_positives);
+/// Both figures that need the scores in order.
+struct Curves {
+    average_precision: f64,
+    area: f64,
+}
+
+impl Curves {
+    fn of(positive: &[f32], negative: &[f32]) -> Self {
+        // Ties, zeros and NaN are settled in the key; the label rides in the lowest bit.
+        let tagged = |s: &[f32], label: u64| s.iter().map(move |&x| u64::from(key(x)) << 1 | label).collect();
+        let mut all: Vec<u64> = tagged(positive, 1);
+        all.extend::<Vec<u64>>(tagged(negative, 0));
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        // What scores at least as high; the counts are exact, and so is the sum of half pairs below 2^53.
+        let (mut hits, mut misses, mut half_pairs) = (0, 0, 0u128);
+        let mut sum = 0.0;
+        for tied in all.chunk_by(|a, b| a >> 1 == b >> 1) {
+            let new_hits = tied.iter().filter(|&&x| x & 1 == 1).count();
+            let new_misses = tied.len() - new_hits;
+            half_pairs += new_misses as u128 * (2 * hits + new_hits) as u128;
+            hits += new_hits;
+            misses += new_misses;
+            sum += new_hits as f64 * (hits as f64 / (hits + misses) as f64);
+        }
+        let (p, n) = (positive.len() as f64, negative.len() as f64);
+        Curves { average_precision: sum / p, area: half_pairs as f64 / 2.0 / (p * n) }
     }
-    (ap, auc / (p * n))
 }
 
 #[cfg(test)]
@@ -66,41 +112,110 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// scikit-learn 1.9.1: average_precision_score and roc_auc_score of
-    /// [.9, .8, .8, .3, .3] against [.8, .7, .3, .1, .1].
-    #[test]
-    fn ties_count_as_in_scikit_learn() {
-        let (ap, auc) = curves(&[0.9, 0.8, 0.8, 0.3, 0.3], &[0.8, 0.7, 0.3, 0.1, 0.1]);
-        assert!((ap - 0.75).abs() < 1e-12 && (auc - 0.76).abs() < 1e-12, "{ap} {auc}");
+    #[derive(Deserialize)]
+    struct Golden {
+        cases: Vec<Case>,
+    }
+
+    /// A table, and what scikit-learn and SciPy make of it.
+    #[derive(Deserialize)]
+    struct Case {
+        candidates: usize,
+        table: Vec<f32>,
+        ap: f64,
+        auc: f64,
+        mrr: f64,
+    }
+
+    fn split(table: &[f32], candidates: usize) -> (Vec<f32>, Vec<f32>) {
+        let rows = || table.chunks_exact(candidates);
+        (rows().map(|r| r[0]).collect(), rows().flat_map(|r| &r[1..]).copied().collect())
     }
 
     #[test]
-    fn a_tie_takes_the_mean_rank_and_no_event_has_no_score() {
-        assert_eq!(reciprocal_rank(&[1.0, 2.0, 1.0, 0.0]), 1.0 / 2.5);
+    fn every_figure_equals_the_one_of_scikit_learn_ties_included() -> Result<(), serde_json::Error> {
+        let golden: Golden = serde_json::from_str(include_str!("../../tests/golden/metrics.json"))?;
+        assert!(golden.cases.len() > 10);
+        for c in golden.cases {
+            let (positive, negative) = split(&c.table, c.candidates);
+            let got = [
+                average_precision(&positive, &negative),
+                roc_auc(&positive, &negative),
+                mean_reciprocal_rank(&c.table, c.candidates),
+            ];
+            for (got, want) in got.into_iter().zip([c.ap, c.auc, c.mrr]) {
+                assert!((got - want).abs() < 1e-14, "{:?}: {got} against {want}", c.table);
+            }
+            let scores = Scores::of(&c.table, c.candidates, None);
+            let mrr = (c.candidates > 2).then_some(got[2]);
+            assert_eq!(scores, Scores { ap: Some(got[0]), auc: Some(got[1]), mrr });
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_tie_takes_the_mean_rank() {
+        assert_eq!(mean_reciprocal_rank(&[1.0, 2.0, 1.0, 0.0], 4), 1.0 / 2.5);
+        assert_eq!(mean_reciprocal_rank(&[0.0, -0.0, 1.0, 0.0], 2), (1.0 / 1.5 + 1.0) / 2.0);
+    }
+
+    #[test]
+    fn nothing_to_score_has_no_score() {
         assert_eq!(Scores::of(&[], 2, None), Scores::default());
         assert_eq!(Scores::of(&[1.0, 0.0], 2, Some(&[false])), Scores::default());
-        assert_eq!(Scores::of(&[1.0, 0.0], 2, None).mrr, None);
+        assert_eq!(Scores::of(&[1.0], 1, None), Scores::default());
+        assert!(average_precision(&[], &[1.0]).is_nan());
+        assert!(roc_auc(&[1.0], &[]).is_nan());
+        assert!(mean_reciprocal_rank(&[], 2).is_nan());
+    }
+
+    #[test]
+    fn a_score_that_is_not_a_number_ranks_last_whatever_its_sign() {
+        for nan in [f32::NAN, -f32::NAN] {
+            assert_eq!(mean_reciprocal_rank(&[nan, -1e30, 0.0], 3), 1.0 / 3.0);
+            assert_eq!(roc_auc(&[nan], &[f32::MIN, nan, f32::NEG_INFINITY]), 1.0 / 3.0);
+            assert_eq!(roc_auc(&[nan; 3], &[nan; 5]), 0.5);
+            assert_eq!(average_precision(&[0.0, nan], &[1.0, nan]), 0.5);
+        }
+    }
+
+    #[test]
+    fn a_mask_picks_events_and_those_that_it_does_not_reach_do_not_count() {
+        let table = [0.9, 0.1, 0.2, 0.8, 0.7, 0.3];
+        let all = Scores::of(&[0.9, 0.1, 0.7, 0.3], 2, None);
+        assert_eq!(Scores::of(&table, 2, Some(&[true, false, true])), all);
+        assert_eq!(Scores::of(&table, 2, Some(&[true])), Scores::of(&table[..2], 2, None));
     }
 
     proptest! {
+        /// Against the definitions, pair by pair and threshold by threshold; few distinct scores, so many ties.
         #[test]
-        fn the_area_is_the_share_of_pairs_in_order(
-            p in prop::collection::vec(0u8..6, 1..30), n in prop::collection::vec(0u8..6, 1..30)
+        fn sorting_finds_what_counting_finds(
+            p in prop::collection::vec(-3i8..4, 1..40), n in prop::collection::vec(-3i8..4, 1..40)
         ) {
-            let to = |v: &[u8]| v.iter().map(|&x| f32::from(x)).collect::<Vec<_>>();
+            let to = |v: &[i8]| v.iter().map(|&x| f32::from(x)).collect::<Vec<_>>();
             let pairs = p.iter().flat_map(|a| n.iter().map(move |b| (a, b)));
             let won: f64 = pairs.map(|(a, b)| if a > b { 1.0 } else if a == b { 0.5 } else { 0.0 }).sum();
-            let (ap, auc) = curves(&to(&p), &to(&n));
-            prop_assert!((auc - won / (p.len() * n.len()) as f64).abs() < 1e-12);
-            // The definition of AP, threshold by threshold.
-            let mut want = 0.0;
-            for t in 0..6u8 {
-                let hits = p.iter().filter(|&&x| x == t).count() as f64;
-                let tp = p.iter().filter(|&&x| x >= t).count() as f64;
-                let fp = n.iter().filter(|&&x| x >= t).count() as f64;
-                if hits > 0.0 { want += hits / p.len() as f64 * tp / (tp + fp); }
-            }
-            prop_assert!((ap - want).abs() < 1e-12);
+            prop_assert!((roc_auc(&to(&p), &to(&n)) - won / (p.len() * n.len()) as f64).abs() < 1e-12);
+            let count = |v: &[i8], t| v.iter().filter(|&&x| x >= t).count() as f64;
+            let precision = |&t: &i8| count(&p, t) / (count(&p, t) + count(&n, t));
+            let want = p.iter().map(precision).sum::<f64>() / p.len() as f64;
+            prop_assert!((average_precision(&to(&p), &to(&n)) - want).abs() < 1e-12);
+        }
+        /// A rank is a place: the mean over all places that ties allow is the same whatever the order of the row.
+        #[test]
+        fn the_rank_of_an_event_is_the_mean_of_its_first_and_last_place(
+            row in prop::collection::vec(-3i8..4, 2..20)
+        ) {
+            let above = row[1..].iter().filter(|&&x| x > row[0]).count();
+            let not_below = row[1..].iter().filter(|&&x| x >= row[0]).count();
+            let rank = ((1 + above) as f64 + (1 + not_below) as f64) / 2.0;
+            let scores: Vec<f32> = row.iter().map(|&x| f32::from(x)).collect();
+            prop_assert!((mean_reciprocal_rank(&scores, row.len()) - 1.0 / rank).abs() < 1e-15);
+        }
+        #[test]
+        fn a_key_orders_any_two_numbers_as_they_are(a in any::<f32>(), b in any::<f32>()) {
+            prop_assert_eq!(a.partial_cmp(&b), Some(key(a).cmp(&key(b))));
         }
     }
 }

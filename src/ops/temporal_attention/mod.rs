@@ -83,7 +83,8 @@ impl Tape {
     ) -> Result<(Var, Var)> {
         let drop = drop.filter(|(rate, _)| rate.p > 0.0);
         let op = TemporalAttention { heads, head_width, drop: drop.map(|(rate, _)| rate) };
-        let mut ins = vec![a.query, a.query_row, a.h, a.row, a.event, a.dt, a.count, a.edge, a.time_w, a.time_b];
+        let mut ins =
+            vec![a.query, a.query_row, a.h, a.row, a.event, a.dt, a.count, a.edge, a.time_w, a.time_b];
         ins.extend(drop.map(|(_, now)| now));
         let o = self.push(op, &ins)?;
         Ok((o[0], o[1]))
@@ -176,8 +177,20 @@ impl Op for TemporalAttention {
         ] {
             typed(Self::NAME, what, &ins[i], want)?;
         }
-        ensure!(Self::NAME, ins[0].cols == self.heads * c, "query is {}, want {} columns", ins[0], self.heads * c);
-        ensure!(Self::NAME, ins[3] == Spec::ids(n, k) && ins[4] == ins[3], "row is {}, event is {}", ins[3], ins[4]);
+        ensure!(
+            Self::NAME,
+            ins[0].cols == self.heads * c,
+            "query is {}, want {} columns",
+            ins[0],
+            self.heads * c
+        );
+        ensure!(
+            Self::NAME,
+            ins[3] == Spec::ids(n, k) && ins[4] == ins[3],
+            "row is {}, event is {}",
+            ins[3],
+            ins[4]
+        );
         ensure!(Self::NAME, ins[5].rows == n && ins[5].cols == k, "dt is {}, row is {}", ins[5], ins[3]);
         ensure!(Self::NAME, ins[6] == Spec::ids(n, 1), "count is {}", ins[6]);
         shaped(Self::NAME, "w", &ins[8], 1, ins[8].cols)?;
@@ -238,7 +251,10 @@ impl Op for TemporalAttention {
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (Some(dmix), Some(dsum)) = (douts[0], douts[1]) else {
-            return Err(Error::shape(Self::NAME, "the backward wants gradients of both the rows and the sums"));
+            return Err(Error::shape(
+                Self::NAME,
+                "the backward wants gradients of both the rows and the sums",
+            ));
         };
         let ins = [&node.ins[..], &[node.outs[2], dmix, dsum]].concat();
         let d = t.push(TemporalAttentionGrad(*self), &ins)?;
@@ -293,9 +309,8 @@ impl Op for TemporalAttentionGrad {
             }
             let q = o.query_of(i, h);
             let a = |j: usize| weights[row * k + j];
-            let da = |j: usize| {
-                ((0..c).map(|l| g[l] * o.z(i * k + j, l)).sum::<R>() + dsum) * o.kept(i, h, j)
-            };
+            let da =
+                |j: usize| ((0..c).map(|l| g[l] * o.z(i * k + j, l)).sum::<R>() + dsum) * o.kept(i, h, j);
             let mean: R = (0..n).map(|j| a(j) * da(j)).sum();
             for j in 0..n {
                 let (slot, ds) = (i * k + j, a(j) * (da(j) - mean) * R::of(o.scale));
@@ -318,7 +333,8 @@ impl Op for TemporalAttentionGrad {
     fn cpu(&self, io: &Io<'_>) {
         let o = Operands::<f32>::of(&self.0, io);
         let last = io.inputs() - 3;
-        let (weights, dmix, dsum) = (io.input::<f32>(last), io.input::<f32>(last + 1), io.input::<f32>(last + 2));
+        let (weights, dmix, dsum) =
+            (io.input::<f32>(last), io.input::<f32>(last + 1), io.input::<f32>(last + 2));
         let [dquery, dh, dw, db] = [0, 1, 2, 3].map(|k| io.out::<f32>(k));
         let (c, k, d, t, heads) = (o.width(), o.k, o.d, o.w.len(), self.0.heads);
         let (roots, queries, rows) = (o.query_row.len(), io.rows(0), io.rows(2));
@@ -334,7 +350,8 @@ impl Op for TemporalAttentionGrad {
         let (by_row, sum) = rest.split_at_mut(layout[3]);
 
         // Roots grouped by query: a thread owns whole queries, so their gradients are written by one thread.
-        let (starts, order) = bytemuck::cast_slice_mut::<f32, u32>(by_query).split_at_mut(specs[0].rows.cap + 1);
+        let (starts, order) =
+            bytemuck::cast_slice_mut::<f32, u32>(by_query).split_at_mut(specs[0].rows.cap + 1);
         group(roots, queries, starts, order, |i| (o.count[i] > 0).then(|| o.query_row[i] as usize));
         let grouped = starts[queries] as usize;
         let (size, slot) = (parts::part_rows(queries), Work::size(heads, k, c, t) + 3 * t);
@@ -363,9 +380,21 @@ impl Op for TemporalAttentionGrad {
                     if at + 1 < grouped {
                         ask(&o, order[at + 1] as usize);
                     }
-                    let (weights, dmix) = (&weights[i * heads * k..][..heads * k], &dmix[i * heads * c..][..heads * c]);
+                    let (weights, dmix) =
+                        (&weights[i * heads * k..][..heads * k], &dmix[i * heads * c..][..heads * c]);
                     let dz = &mut dz[(at - begin) * k * d..][..k * d];
-                    backward(&o, i, weights, dmix, &dsum[i * heads..][..heads], dquery, dz, dwb, dphi, &mut w);
+                    backward(
+                        &o,
+                        i,
+                        weights,
+                        dmix,
+                        &dsum[i * heads..][..heads],
+                        dquery,
+                        dz,
+                        dwb,
+                        dphi,
+                        &mut w,
+                    );
                 }
             }
         });
@@ -391,21 +420,26 @@ impl Op for TemporalAttentionGrad {
     }
 }
 
-/// `[roots, queries, rows of h, k, heads, d, f, t, drop-out in percent]`; counts run from 0 to k.
+/// `[roots, queries, rows of h, k, heads, d, f, t, drop-out in percent, events, least]`; counts run from `least` to k.
 pub(super) const CASES: &[&[usize]] = &[
-    &[1, 1, 1, 1, 1, 1, 0, 1, 0],
-    &[0, 1, 1, 2, 1, 2, 1, 2, 0],
-    &[9, 4, 7, 3, 2, 5, 3, 4, 0],
-    &[9, 4, 7, 3, 2, 5, 0, 4, 30],
-    &[70, 33, 60, 10, 2, 20, 17, 20, 10],
+    &[1, 1, 1, 1, 1, 1, 0, 1, 0, 30, 0],
+    &[0, 1, 1, 2, 1, 2, 1, 2, 0, 30, 0],
+    &[9, 4, 7, 3, 2, 5, 3, 4, 0, 30, 0],
+    &[9, 4, 7, 3, 2, 5, 0, 4, 30, 30, 0],
+    &[70, 33, 60, 10, 2, 20, 17, 20, 10, 30, 0],
 ];
+pub(super) const BENCH: &[&[usize]] = &[&[1_800, 700, 1_487, 10, 2, 100, 172, 100, 10, 110_232, 10]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, q, m, k, heads, d, f, t, drop] = *dims else { return Err(Error::shape("attention", "nine sizes")) };
-    let counts: Vec<u32> = (0..n).map(|i| (i % (k + 1)) as u32).collect();
-    let mut slots = |below: usize| -> Vec<u32> {
-        (0..n * k).map(|s| if s % k < counts[s / k] as usize { c.below(below) as u32 } else { NONE }).collect()
+    let [n, q, m, k, heads, d, f, t, drop, events, least] = *dims else {
+        return Err(Error::shape("attention", "eleven sizes"));
     };
-    let (row, event) = (slots(m), slots(30));
+    let counts: Vec<u32> = (0..n).map(|i| (least + i % (k + 1 - least)) as u32).collect();
+    let mut slots = |below: usize| -> Vec<u32> {
+        (0..n * k)
+            .map(|s| if s % k < counts[s / k] as usize { c.below(below) as u32 } else { NONE })
+            .collect()
+    };
+    let (row, event) = (slots(m), slots(events));
     let spec = Spec::ids(Rows::fixed(n), k);
     let rows: Vec<u32> = (0..n).map(|i| if counts[i] == 0 { NONE } else { c.below(q) as u32 }).collect();
     let a = AttentionVars {
@@ -416,7 +450,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         event: c.values(spec, &event),
         dt: c.real_in(n, k, |u| (8.0 * (u + 1.0)).round()),
         count: c.ids(&counts, 1),
-        edge: c.real(30, f),
+        edge: c.real(events, f),
         time_w: c.real(1, t),
         time_b: c.real(1, t),
     };

@@ -226,7 +226,13 @@ vectorised! {
 }
 
 /// Groups `0..n` by `key`: `order[starts[key]..starts[key + 1]]` lists, ascending, the items of a key.
-pub(super) fn group(n: usize, keys: usize, starts: &mut [u32], order: &mut [u32], key: impl Fn(usize) -> Option<usize>) {
+pub(super) fn group(
+    n: usize,
+    keys: usize,
+    starts: &mut [u32],
+    order: &mut [u32],
+    key: impl Fn(usize) -> Option<usize>,
+) {
     starts[..=keys].fill(0);
     (0..n).filter_map(&key).for_each(|k| starts[k + 1] += 1);
     for k in 0..keys {
@@ -239,4 +245,3 @@ pub(super) fn group(n: usize, keys: usize, starts: &mut [u32], order: &mut [u32]
     starts.copy_within(0..keys, 1); // every start has moved to its end, which is the next one's start
     starts[0] = 0;
 }
-
