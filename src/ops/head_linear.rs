@@ -74,7 +74,7 @@ vectorised! {
         {
             for h in 0..heads {
                 let dy = &dy[h * p..][..p];
-                dscale[h] = simd::dot(&b[h * p..][..p], dy);
+                dscale[h] = simd::dot::<V>(&b[h * p..][..p], dy);
                 simd::axpy(&mut db[h * p..][..p], scale[h], dy);
             }
         }

@@ -41,11 +41,11 @@ vectorised! {
     fn forward(y: &mut [f32], stats: &mut [f32], x: &[f32], gain: &[f32], bias: &[f32]) {
         let d = gain.len();
         for ((y, s), x) in y.chunks_exact_mut(d).zip(stats.chunks_exact_mut(2)).zip(x.chunks_exact(d)) {
-            let mean = sum(x) / d as f32;
+            let mean = simd::sum::<V>(x) / d as f32;
             for (y, &x) in y.iter_mut().zip(x) {
                 *y = x - mean;
             }
-            let rstd = 1.0 / (simd::dot(y, y) / d as f32 + EPS as f32).sqrt();
+            let rstd = 1.0 / (simd::dot::<V>(y, y) / d as f32 + EPS as f32).sqrt();
             for ((y, &g), &b) in y.iter_mut().zip(gain).zip(bias) {
                 *y = (*y * rstd).mul_add(g, b);
             }
@@ -66,34 +66,13 @@ vectorised! {
                 *dg = dy.mul_add(xh, *dg);
                 *db += dy;
             }
-            let mean_g = simd::dot(dy, gain) / d as f32;
-            let mut part = [0.0f32; simd::LANES];
-            for ((dy, g), xh) in
-                dy.chunks(simd::LANES).zip(gain.chunks(simd::LANES)).zip(dx.chunks(simd::LANES))
-            {
-                for l in 0..dy.len() {
-                    part[l] = (dy[l] * g[l]).mul_add(xh[l], part[l]);
-                }
-            }
-            let mean_gx = simd::sum16(part) / d as f32;
+            let mean_g = simd::dot::<V>(dy, gain) / d as f32;
+            let mean_gx = simd::dot3::<V>(dy, gain, dx) / d as f32;
             for ((xh, &dy), &g) in dx.iter_mut().zip(dy).zip(gain) {
                 *xh = (dy * g - mean_g - *xh * mean_gx) * rstd;
             }
         }
     }
-}
-
-#[inline(always)]
-fn sum(x: &[f32]) -> f32 {
-    let mut part = [0.0f32; simd::LANES];
-    let chunks = x.chunks_exact(simd::LANES);
-    let tail: f32 = chunks.remainder().iter().sum();
-    for c in chunks {
-        for l in 0..simd::LANES {
-            part[l] += c[l];
-        }
-    }
-    simd::sum16(part) + tail
 }
 
 impl Op for LayerNorm {

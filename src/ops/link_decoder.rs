@@ -46,7 +46,7 @@ vectorised! {
             for ((h, &u), &b) in hidden.iter_mut().zip(from_u).zip(b) {
                 *h = (*h + u + b).max(0.0);
             }
-            *logit = simd::dot(hidden, w) + b_out;
+            *logit = simd::dot::<V>(hidden, w) + b_out;
         }
     }
     /// For one event: `dhidden`, its sum over the candidates, and the gradients of `b` and `w`.

@@ -41,58 +41,35 @@ pub(super) fn define_phi<R: Real>(dt: R, w: &[R], b: &[R], j: usize) -> R {
 /// `cos(w dt + b)` and, where `sin` is given, `sin(w dt + b)`.
 #[inline(always)]
 pub(super) fn phi(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], mut sin: Option<&mut [f32]>) {
-    let whole = w.len() / LANES * LANES;
+    let t = w.len();
+    if t < LANES {
+        return far_phi(dt, w, b, cos, sin.unwrap_or(&mut []));
+    }
+    let mut top = [0; LANES];
     let mut at = 0;
-    // Whole blocks, then the rest padded: one loop, so that the block's code stands once.
-    while at < w.len() {
-        let (mut x, mut s, mut c) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
-        let n = if at < whole { LANES } else { w.len() - whole };
-        if n == LANES {
-            let (w, b) = (&w[at..at + LANES], &b[at..at + LANES]);
-            for l in 0..LANES {
-                x[l] = w[l] * dt + b[l];
-            }
-        } else {
-            for (x, (w, b)) in x.iter_mut().zip(w[whole..].iter().zip(&b[whole..])) {
-                *x = w * dt + b;
-            }
+    // The last block overlaps the one before it where t is not a number of whole blocks.
+    while at < t {
+        let block = at.min(t - LANES)..at.min(t - LANES) + LANES;
+        let (w, b, cos) = (&w[block.clone()], &b[block.clone()], &mut cos[block.clone()]);
+        let mut x = [0.0; LANES];
+        for l in 0..LANES {
+            x[l] = w[l] * dt + b[l];
+            top[l] = x[l].abs().to_bits().max(top[l]);
         }
         if let Some(sin) = sin.as_deref_mut() {
-            simd::sin_cos(&x, &mut s, &mut c);
-            sin[at..at + n].copy_from_slice(&s[..n]);
+            let sin = &mut sin[block];
+            for l in 0..LANES {
+                (sin[l], cos[l]) = simd::sin_cos(x[l]);
+            }
         } else {
-            simd::cos(&x, &mut c);
+            for l in 0..LANES {
+                cos[l] = simd::cos(x[l]);
+            }
         }
-        cos[at..at + n].copy_from_slice(&c[..n]);
-        at += n;
+        at += LANES;
     }
-}
-
-/// [`phi`] in whole blocks: every slice holds the same multiple of [`LANES`] numbers.
-#[inline(always)]
-pub(super) fn phi_blocks(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], sin: Option<&mut [f32]>) {
-    let (mut x, mut s, mut c) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
-    let blocks = w.chunks_exact(LANES).zip(b.chunks_exact(LANES)).zip(cos.chunks_exact_mut(LANES));
-    match sin {
-        None => {
-            for ((w, b), cos) in blocks {
-                for l in 0..LANES {
-                    x[l] = w[l] * dt + b[l];
-                }
-                simd::cos(&x, &mut c);
-                cos.copy_from_slice(&c);
-            }
-        }
-        Some(sin) => {
-            for (((w, b), cos), sin) in blocks.zip(sin.chunks_exact_mut(LANES)) {
-                for l in 0..LANES {
-                    x[l] = w[l] * dt + b[l];
-                }
-                simd::sin_cos(&x, &mut s, &mut c);
-                cos.copy_from_slice(&c);
-                sin.copy_from_slice(&s);
-            }
-        }
+    if top.iter().any(|&x| x >= simd::FAR.to_bits()) {
+        far_phi(dt, w, b, cos, sin.unwrap_or(&mut []));
     }
 }
 
@@ -107,6 +84,22 @@ pub(super) fn add_phi_grad(dw: &mut [f32], db: &mut [f32], dt: f32, sin: &[f32],
 }
 
 vectorised! {
+    /// [`phi`] for rows shorter than a block, and once more for blocks with arguments that are too large for it.
+    fn far_phi(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], sin: &mut [f32]) {
+        let near = |w: &[f32], b: &[f32]| w.iter().zip(b).all(|(w, b)| (w * dt + b).abs() < simd::FAR);
+        for (at, (w, b)) in w.chunks(LANES).zip(b.chunks(LANES)).enumerate() {
+            if w.len() == LANES && near(w, b) {
+                continue;
+            }
+            for l in 0..w.len() {
+                let (s, c) = simd::far_sin_cos(w[l] * dt + b[l]);
+                cos[at * LANES + l] = c;
+                if let Some(sin) = sin.get_mut(at * LANES + l) {
+                    *sin = s;
+                }
+            }
+        }
+    }
     fn encode(out: &mut [f32], dt: f32, w: &[f32], b: &[f32]) {
         phi(dt, w, b, out, None);
     }

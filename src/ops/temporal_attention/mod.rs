@@ -28,9 +28,9 @@
 mod rows;
 
 use super::{dropout::DropRate, time_encode::define_phi, *};
-use crate::runtime::{parts, philox::Key};
+use crate::runtime::{parts, philox::Key, simd::LANES};
 use rayon::prelude::*;
-use rows::{Work, ask, backward, forward, group, sum_rows};
+use rows::{Upstream, Work, backward, forward, group, sum_rows};
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -198,7 +198,7 @@ impl Op for TemporalAttention {
         Ok([self.heads * c, self.heads, self.heads * k].map(|cols| Spec::real(n, cols).into()).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        parts::PARTS * Work::size(self.heads, ins[3].cols, ins[0].cols / self.heads, ins[8].cols)
+        parts::PARTS * Work::size(self.heads, ins[3].cols, ins[0].cols / self.heads, ins[2].cols, ins[8].cols)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (slots, c) = (ins[3].len(), ins[0].cols / self.heads);
@@ -233,7 +233,7 @@ impl Op for TemporalAttention {
     }
     fn cpu(&self, io: &Io<'_>) {
         let o = Operands::<f32>::of(self, io);
-        let (c, k, t, heads) = (o.width(), o.k, o.w.len(), self.heads);
+        let (c, k, heads) = (o.width(), o.k, self.heads);
         let (out, sums, weights) = (io.out::<f32>(0), io.out::<f32>(1), io.out::<f32>(2));
         if c == 0 || k == 0 {
             [out, sums, weights].into_iter().for_each(|x| x.fill(0.0));
@@ -243,7 +243,7 @@ impl Op for TemporalAttention {
         out.par_chunks_mut(size * heads * c)
             .zip(sums.par_chunks_mut(size * heads))
             .zip(weights.par_chunks_mut(size * heads * k))
-            .zip(io.scratch::<f32>().par_chunks_exact_mut(Work::size(heads, k, c, t)))
+            .zip(io.scratch::<f32>().par_chunks_exact_mut(Work::size(heads, k, c, o.d, o.w.len())))
             .enumerate()
             .for_each(|(i, (((out, sums), weights), work))| {
                 forward(&o, i * size, out, sums, weights, &mut Work::new(work, &o));
@@ -269,13 +269,14 @@ impl Op for TemporalAttention {
 impl TemporalAttentionGrad {
     /// Scratch in parts: buffers and partials of each thread, rows of dz, and the two groupings.
     fn layout(&self, ins: &[Spec]) -> [usize; 5] {
-        let (c, t, k) = (ins[0].cols / self.0.heads, ins[8].cols, ins[3].cols);
+        let (c, d, t, k) = (ins[0].cols / self.0.heads, ins[2].cols, ins[8].cols, ins[3].cols);
+        let dwb = 2 * t.next_multiple_of(LANES);
         [
-            parts::PARTS * (Work::size(self.0.heads, k, c, t) + 3 * t),
-            ins[3].len() * ins[2].cols,
+            parts::PARTS * (Work::size(self.0.heads, k, c, d, t) + dwb),
+            ins[3].len() * d,
             ins[0].rows.cap + 1 + ins[1].len(),
             ins[2].rows.cap + 1 + ins[3].len(),
-            2 * t,
+            dwb,
         ]
     }
 }
@@ -347,14 +348,15 @@ impl Op for TemporalAttentionGrad {
         let (work, rest) = io.scratch::<f32>().split_at_mut(layout[0]);
         let (dz, rest) = rest.split_at_mut(layout[1]);
         let (by_query, rest) = rest.split_at_mut(layout[2]);
-        let (by_row, sum) = rest.split_at_mut(layout[3]);
+        let (by_row, rest) = rest.split_at_mut(layout[3]);
+        let sum = &mut rest[..layout[4]];
 
         // Roots grouped by query: a thread owns whole queries, so their gradients are written by one thread.
         let (starts, order) =
             bytemuck::cast_slice_mut::<f32, u32>(by_query).split_at_mut(specs[0].rows.cap + 1);
         group(roots, queries, starts, order, |i| (o.count[i] > 0).then(|| o.query_row[i] as usize));
         let grouped = starts[queries] as usize;
-        let (size, slot) = (parts::part_rows(queries), Work::size(heads, k, c, t) + 3 * t);
+        let (size, slot) = (parts::part_rows(queries), layout[0] / parts::PARTS);
         let mut tasks = Vec::with_capacity(parts::PARTS);
         let mut dz_left = &mut *dz;
         for (i, (dquery, work)) in
@@ -363,55 +365,42 @@ impl Op for TemporalAttentionGrad {
             let (first, end) = (i * size, ((i + 1) * size).min(queries));
             let (mine, rest) =
                 std::mem::take(&mut dz_left).split_at_mut((starts[end] - starts[first]) as usize * k * d);
-            tasks.push((first, dquery, mine, work));
+            tasks.push((&starts[first..=end], dquery, mine, work));
             dz_left = rest;
         }
         let parts_used = tasks.len();
-        tasks.into_par_iter().for_each(|(first, dquery, dz, work)| {
-            let (partial, buffer) = work.split_at_mut(3 * t);
-            let (dwb, dphi) = partial.split_at_mut(2 * t);
-            let mut w = Work::new(buffer, &o);
-            dwb.fill(0.0);
-            let begin = starts[first] as usize;
-            for (q, dquery) in dquery.chunks_exact_mut(heads * c).enumerate() {
-                dquery.fill(0.0);
-                for at in starts[first + q] as usize..starts[first + q + 1] as usize {
-                    let i = order[at] as usize;
-                    if at + 1 < grouped {
-                        ask(&o, order[at + 1] as usize);
-                    }
-                    let (weights, dmix) =
-                        (&weights[i * heads * k..][..heads * k], &dmix[i * heads * c..][..heads * c]);
-                    let dz = &mut dz[(at - begin) * k * d..][..k * d];
-                    backward(
-                        &o,
-                        i,
-                        weights,
-                        dmix,
-                        &dsum[i * heads..][..heads],
-                        dquery,
-                        dz,
-                        dwb,
-                        dphi,
-                        &mut w,
-                    );
+        let up = Upstream { weights, dmix, dsum };
+        let order = &order[..grouped];
+        let by_query = || {
+            tasks.into_par_iter().for_each(|(starts, dquery, mut dz, work)| {
+                let (dwb, buffer) = work.split_at_mut(sum.len());
+                dwb.fill(0.0);
+                let mut w = Work::new(buffer, &o);
+                for (roots, dquery) in starts.windows(2).zip(dquery.chunks_exact_mut(heads * c)) {
+                    let n = (roots[1] - roots[0]) as usize;
+                    let (mine, rest) = dz.split_at_mut(n * k * d);
+                    backward(&o, &up, &order[roots[0] as usize..], n, dquery, mine, dwb, &mut w);
+                    dz = rest;
                 }
-            }
-        });
-        let sum = &mut sum[..2 * t];
-        sum.fill(0.0);
-        work.chunks_exact(slot).take(parts_used).for_each(|p| parts::add_column_sums(sum, &p[..2 * t]));
-        dw.copy_from_slice(&sum[..t]);
-        db.copy_from_slice(&sum[t..]);
-
+            });
+        };
         // Slots grouped by the row of h they read; slot `at * k + j` is neighbour j of the root at `order[at]`.
-        if d > 0 {
-            let (row_starts, row_order) =
-                bytemuck::cast_slice_mut::<f32, u32>(by_row).split_at_mut(specs[2].rows.cap + 1);
+        let (row_starts, row_order) =
+            bytemuck::cast_slice_mut::<f32, u32>(by_row).split_at_mut(specs[2].rows.cap + 1);
+        let group_slots = || {
             group(grouped * k, rows, row_starts, row_order, |slot| {
                 let (i, j) = (order[slot / k] as usize, slot % k);
                 (j < o.count[i] as usize).then(|| o.row[i * k + j] as usize)
             });
+        };
+        rayon::join(by_query, group_slots);
+
+        sum.fill(0.0);
+        work.chunks_exact(slot).take(parts_used).for_each(|p| parts::add_column_sums(sum, &p[..sum.len()]));
+        let (sum_w, sum_b) = sum.split_at(sum.len() / 2);
+        dw.copy_from_slice(&sum_w[..t]);
+        db.copy_from_slice(&sum_b[..t]);
+        if d > 0 {
             let (size, dz) = (parts::part_rows(rows), &*dz);
             dh.par_chunks_mut(size * d)
                 .enumerate()

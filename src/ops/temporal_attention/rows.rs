@@ -1,46 +1,50 @@
 //! The fast host path, root by root: raw rows gathered into a padded buffer, then scores, softmax and mixture.
 use super::{
-    super::time_encode::{add_phi_grad, phi_blocks},
+    super::time_encode::{add_phi_grad, phi},
     Operands,
 };
-use crate::runtime::simd::{self, LANES, vectorised};
+use crate::runtime::simd::{self, Block, LANES, vectorised};
 
-/// Widths in whole blocks, so that no product has a ragged end: of a raw row (with room for a time encoding that ends
-/// in whole blocks), and of a time encoding.
-fn padded(c: usize, t: usize) -> (usize, usize) {
-    let t_blocks = t.next_multiple_of(LANES);
-    ((c - t + t_blocks).next_multiple_of(LANES), t_blocks)
-}
+/// Raw rows that one tile of scores takes.
+const TILE: usize = 4;
 
-/// Buffers of one thread. Rows are padded: queries and gradients with zeros, raw rows with anything finite.
+/// Buffers of one thread. Rows and columns are padded to whole blocks and tiles, so that no loop has a ragged end; the
+/// padding of raw rows, queries and gradients is zero.
 pub(super) struct Work<'a> {
-    /// Raw rows, `[k, padded]`.
+    /// Padded widths: of a raw row, of a time encoding, of a row of weights.
+    row: usize,
+    t: usize,
+    k: usize,
+    /// Raw rows, `[k, row]`.
     z: &'a mut [f32],
-    /// A row a head: queries.
-    q: &'a mut [f32],
-    /// A row a head: mixed rows, or their gradients.
-    mix: &'a mut [f32],
-    /// A row a head: gradients of the query.
+    /// Gradients of the mixed rows (forward: mixed rows), then queries, `[2 H, row]`.
+    gq: &'a mut [f32],
+    /// Gradients of the queries, `[H, row]`.
     dq: &'a mut [f32],
-    /// Sines of the time encodings, `[k, padded t]`.
+    /// Sines of the time encodings, `[k, t]`.
     sin: &'a mut [f32],
-    /// Weights, drop-out factors and score gradients, `[H, k]` each.
-    a: &'a mut [f32],
+    /// Weights after drop-out, then gradients of the scores, `[2 H, k]`: what `dz` multiplies the rows of `gq` with.
+    a_ds: &'a mut [f32],
+    /// Drop-out factors, `[H * k]` without padding.
     kept: &'a mut [f32],
-    ds: &'a mut [f32],
-    /// Frequencies and phases, padded.
-    w: &'a mut [f32],
-    b: &'a mut [f32],
+    /// Gradient of a row of `h`, and of a time encoding.
+    dz: &'a mut [f32],
+    dphi: &'a mut [f32],
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn size(heads: usize, k: usize, c: usize, t: usize) -> usize {
-        let (row, t) = padded(c, t);
-        row * (k + 3 * heads) + (k + 2) * t + 3 * heads * k
+    fn widths(k: usize, c: usize, d: usize, t: usize) -> [usize; 4] {
+        let blocks = |n: usize| n.next_multiple_of(LANES);
+        // Room for a time encoding and for a row of h that end in whole blocks.
+        [blocks((c - t + blocks(t)).max(blocks(d))), blocks(t), blocks(k), blocks(d)]
+    }
+    pub(super) fn size(heads: usize, k: usize, c: usize, d: usize, t: usize) -> usize {
+        let [row, t, k, d] = Self::widths(k, c, d, t);
+        row * (k + 3 * heads) + (k + 1) * t + 3 * heads * k + d
     }
     pub(super) fn new(buffer: &'a mut [f32], o: &Operands<'_, f32>) -> Self {
-        let (heads, k) = (o.heads, o.k);
-        let (row, t) = padded(o.width(), o.w.len());
+        let heads = o.heads;
+        let [row, t, k, d] = Self::widths(o.k, o.width(), o.d, o.w.len());
         buffer.fill(0.0);
         let mut rest = buffer;
         let mut take = |n: usize| {
@@ -48,170 +52,181 @@ impl<'a> Work<'a> {
             rest = tail;
             head
         };
-        let work = Work {
+        Work {
+            row,
+            t,
+            k,
             z: take(k * row),
-            q: take(heads * row),
-            mix: take(heads * row),
+            gq: take(2 * heads * row),
             dq: take(heads * row),
             sin: take(k * t),
-            a: take(heads * k),
+            a_ds: take(2 * heads * k),
             kept: take(heads * k),
-            ds: take(heads * k),
-            w: take(t),
-            b: take(t),
-        };
-        work.w[..o.w.len()].copy_from_slice(o.w);
-        work.b[..o.b.len()].copy_from_slice(o.b);
-        work
+            dz: take(d),
+            dphi: take(t),
+        }
     }
 }
 
-/// Asks for the raw rows of root `i`, which come from all over memory.
+/// Loads the query of root `i`.
 #[inline(always)]
-pub(super) fn ask(o: &Operands<'_, f32>, i: usize) {
-    for slot in i * o.k..i * o.k + o.count[i] as usize {
-        simd::prefetch(o.features(slot));
-        simd::prefetch(o.memory(slot));
-    }
-}
-
-/// Loads the query and raw rows of root `i`; returns the slots in use.
-#[inline(always)]
-fn load(o: &Operands<'_, f32>, i: usize, w: &mut Work<'_>, sines: bool) -> usize {
-    let (n, c) = (o.count[i] as usize, o.width());
-    let (row, t) = padded(c, o.w.len());
-    if n == 0 {
-        return 0; // such a root may have no query either
-    }
+fn load_query(o: &Operands<'_, f32>, i: usize, w: &mut Work<'_>) {
+    let (row, c) = (w.row, o.width());
     for h in 0..o.heads {
-        w.q[h * row..][..c].copy_from_slice(o.query_of(i, h));
+        w.gq[(o.heads + h) * row..][..c].copy_from_slice(o.query_of(i, h));
     }
-    for j in 0..n {
-        let slot = i * o.k + j;
-        let z = &mut w.z[j * row..][..row];
-        z[..o.d].copy_from_slice(o.memory(slot));
-        z[o.d..o.d + o.f].copy_from_slice(o.features(slot));
-        let sin = if sines { Some(&mut w.sin[j * t..][..t]) } else { None };
-        phi_blocks(o.dt[slot], w.w, w.b, &mut z[o.d + o.f..][..t], sin);
+}
+
+/// Loads the raw rows of root `i`, and asks for those of root `next`, which come from all over memory; returns the
+/// slots in use.
+#[inline(always)]
+fn load(o: &Operands<'_, f32>, i: usize, next: Option<usize>, w: &mut Work<'_>, sines: bool) -> usize {
+    let (n, t) = (o.count[i] as usize, o.w.len());
+    let (mut ahead, end) = next.map_or((0, 0), |next| (next * o.k, next * o.k + o.count[next] as usize));
+    for j in 0..o.k {
+        if ahead < end {
+            simd::prefetch(o.features(ahead));
+            simd::prefetch(o.memory(ahead));
+            ahead += 1;
+        }
+        if j < n {
+            let slot = i * o.k + j;
+            let z = &mut w.z[j * w.row..][..w.row];
+            z[..o.d].copy_from_slice(o.memory(slot));
+            z[o.d..o.d + o.f].copy_from_slice(o.features(slot));
+            let sin = if sines { Some(&mut w.sin[j * w.t..][..t]) } else { None };
+            phi(o.dt[slot], o.w, o.b, &mut z[o.d + o.f..][..t], sin);
+        }
     }
     match o.drop {
-        Some((rate, key)) => rate.factors(key, i * o.heads * o.k, w.kept),
+        Some((rate, key)) => rate.factors(key, i * o.heads * o.k, &mut w.kept[..o.heads * o.k]),
         None => w.kept.fill(1.0),
     }
     n
 }
 
-/// `out = sum_j a[j] z_j` over padded rows.
+/// `out[h, j] = rows_h . z_j` for `n` neighbours and as many more as fill a tile.
 #[inline(always)]
-fn mix(out: &mut [f32], a: &[f32], z: &[f32]) {
-    let width = out.len();
-    let mut blocks = out.chunks_exact_mut(4 * LANES);
-    let mut from = 0;
-    // Four blocks at a time stay in registers while the neighbours pass by.
-    for out in &mut blocks {
-        let mut sum = [[0.0f32; LANES]; 4];
-        for (&a, z) in a.iter().zip(z.chunks_exact(width)) {
-            let z = &z[from..from + 4 * LANES];
-            for (q, sum) in sum.iter_mut().enumerate() {
-                for l in 0..LANES {
-                    sum[l] = a.mul_add(z[q * LANES + l], sum[l]);
-                }
-            }
+fn products<V: Block>(
+    out: &mut [f32],
+    heads: usize,
+    k: usize,
+    rows: &[f32],
+    z: &[f32],
+    row: usize,
+    n: usize,
+) {
+    for j in (0..n).step_by(TILE) {
+        let z = &z[j * row..][..TILE * row];
+        let mut h = 0;
+        while h + 2 <= heads {
+            let [p, q] = simd::dot_tile::<V, 2>(&rows[h * row..][..2 * row], z, row);
+            out[h * k + j..][..TILE].copy_from_slice(&p);
+            out[(h + 1) * k + j..][..TILE].copy_from_slice(&q);
+            h += 2;
         }
-        out.copy_from_slice(sum.as_flattened());
-        from += 4 * LANES;
-    }
-    for out in blocks.into_remainder().chunks_exact_mut(LANES) {
-        let mut sum = [0.0f32; LANES];
-        for (&a, z) in a.iter().zip(z.chunks_exact(width)) {
-            let z = &z[from..from + LANES];
-            for l in 0..LANES {
-                sum[l] = a.mul_add(z[l], sum[l]);
-            }
+        if h < heads {
+            let [p] = simd::dot_tile::<V, 1>(&rows[h * row..][..row], z, row);
+            out[h * k + j..][..TILE].copy_from_slice(&p);
         }
-        out.copy_from_slice(&sum);
-        from += LANES;
     }
 }
 
+/// What flows back into attention: weights before drop-out, gradients of the mixed rows and of the sums.
+pub(super) struct Upstream<'a> {
+    pub(super) weights: &'a [f32],
+    pub(super) dmix: &'a [f32],
+    pub(super) dsum: &'a [f32],
+}
+
 vectorised! {
+    /// Roots `first..`, as many as `sums` has rows.
     pub(super) fn forward(o: &Operands<'_, f32>, first: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32], w: &mut Work<'_>) {
-        let (c, k) = (o.width(), o.k);
-        let (row_width, _) = padded(c, o.w.len());
-        let rows = sums.len() / o.heads;
-        for (at, sums) in sums.chunks_exact_mut(o.heads).enumerate() {
+        let (c, heads, row, k) = (o.width(), o.heads, w.row, w.k);
+        let rows = sums.len() / heads;
+        weights.fill(0.0);
+        for at in 0..rows {
             let i = first + at;
-            if at + 1 < rows {
-                ask(o, i + 1);
+            let n = load(o, i, (at + 1 < rows).then_some(i + 1), w, false);
+            let (out, sums) = (&mut out[at * heads * c..][..heads * c], &mut sums[at * heads..][..heads]);
+            if n == 0 {
+                out.fill(0.0); // such a root may have no query either
+                sums.fill(0.0);
+                continue;
             }
-            let n = load(o, i, w, false);
-            for h in 0..o.heads {
-                let (q, a) = (&w.q[h * row_width..][..row_width], &mut w.a[h * k..][..n]);
+            load_query(o, i, w);
+            let (mixed, q) = w.gq.split_at_mut(heads * row);
+            products::<V>(w.a_ds, heads, k, q, w.z, row, n);
+            for h in 0..heads {
+                let a = &mut w.a_ds[h * k..][..k];
                 let mut top = f32::NEG_INFINITY;
-                for (j, a) in a.iter_mut().enumerate() {
-                    *a = simd::dot_blocks(q, &w.z[j * row_width..][..row_width]) * o.scale as f32;
+                for a in &mut a[..n] {
+                    *a *= o.scale as f32;
                     top = top.max(*a);
                 }
-                let mut total = 0.0;
-                for a in a.iter_mut() {
-                    *a = simd::exp(*a - top);
-                    total += *a;
+                a[n..].fill(f32::NEG_INFINITY);
+                for block in a.chunks_exact_mut(LANES) {
+                    for l in 0..LANES {
+                        block[l] = simd::exp(block[l] - top);
+                    }
                 }
-                let saved = &mut weights[(at * o.heads + h) * k..][..k];
-                saved[n..].fill(0.0);
+                let total: f32 = a[..n].iter().sum();
+                let saved = &mut weights[(at * heads + h) * o.k..][..n];
                 sums[h] = 0.0;
-                for ((a, saved), &kept) in a.iter_mut().zip(saved).zip(&w.kept[h * k..]) {
+                for ((a, saved), &kept) in a.iter_mut().zip(saved).zip(&w.kept[h * o.k..]) {
                     *saved = *a / total;
                     *a = *saved * kept;
                     sums[h] += *a;
                 }
-                let row = &mut w.mix[h * row_width..][..row_width];
-                mix(row, a, w.z);
-                out[(at * o.heads + h) * c..][..c].copy_from_slice(&row[..c]);
+                let row_of = &mut mixed[h * row..][..row];
+                simd::mix::<V>(row_of, false, a, 1, n, w.z, row, 0);
+                out[h * c..][..c].copy_from_slice(&row_of[..c]);
             }
         }
     }
-    /// Adds root `i` to its query's gradient and to `dwb = {dw | db}`; writes a row of `dz` (its memory part) a slot.
+    /// The first `n` of `roots`, which share a query: its gradient, added to `dwb = {dw | db}` (padded) that of the time
+    /// encoding, and a row of `dz` (its memory part) a slot. What follows in `roots` comes next.
     pub(super) fn backward(
-        o: &Operands<'_, f32>, i: usize, weights: &[f32], dmix: &[f32], dsum: &[f32], dquery: &mut [f32], dz: &mut [f32],
-        dwb: &mut [f32], dphi: &mut [f32], w: &mut Work<'_>,
+        o: &Operands<'_, f32>, up: &Upstream<'_>, roots: &[u32], n: usize, dquery: &mut [f32], dz: &mut [f32],
+        dwb: &mut [f32], w: &mut Work<'_>,
     ) {
-        let (c, k, d, t) = (o.width(), o.k, o.d, o.w.len());
-        let (row_width, t_padded) = padded(c, t);
-        let n = load(o, i, w, true);
-        for h in 0..o.heads {
-            let g = &mut w.mix[h * row_width..][..row_width];
-            g[..c].copy_from_slice(&dmix[h * c..][..c]);
-            let (a, ds, kept) = (&mut w.a[h * k..][..n], &mut w.ds[h * k..][..n], &w.kept[h * k..][..n]);
-            let mut mean = 0.0;
-            for j in 0..n {
-                ds[j] = (simd::dot_blocks(g, &w.z[j * row_width..][..row_width]) + dsum[h]) * kept[j];
-                mean = weights[h * k + j].mul_add(ds[j], mean);
-            }
-            for j in 0..n {
-                ds[j] = weights[h * k + j] * (ds[j] - mean) * o.scale as f32;
-                a[j] = weights[h * k + j] * kept[j];
-            }
-            let dq = &mut w.dq[h * row_width..][..row_width];
-            mix(dq, ds, w.z);
-            simd::add_assign(&mut dquery[h * c..][..c], dq);
+        let (c, heads, row, k, d, t) = (o.width(), o.heads, w.row, w.k, o.d, w.t);
+        w.dq.fill(0.0);
+        if n > 0 {
+            load_query(o, roots[0] as usize, w);
         }
-        let (dw, db) = dwb.split_at_mut(t);
-        for j in 0..n {
-            let (dz, dphi) = (&mut dz[j * d..][..d], &mut dphi[..t]);
-            dz.fill(0.0);
-            dphi.fill(0.0);
-            for h in 0..o.heads {
-                let (g, q) = (&w.mix[h * row_width..][..c], &w.q[h * row_width..][..c]);
-                let (a, ds) = (w.a[h * k + j], w.ds[h * k + j]);
-                for ((z, &g), &q) in dz.iter_mut().zip(g).zip(q) {
-                    *z = ds.mul_add(q, a.mul_add(g, *z));
-                }
-                for ((z, &g), &q) in dphi.iter_mut().zip(&g[c - t..]).zip(&q[c - t..]) {
-                    *z = ds.mul_add(q, a.mul_add(g, *z));
-                }
+        for (at, dz) in dz.chunks_exact_mut((o.k * d).max(1)).enumerate().take(n) {
+            let i = roots[at] as usize;
+            let n = load(o, i, roots.get(at + 1).map(|&r| r as usize), w, true);
+            for h in 0..heads {
+                w.gq[h * row..][..c].copy_from_slice(&up.dmix[(i * heads + h) * c..][..c]);
             }
-            add_phi_grad(dw, db, o.dt[i * k + j], &w.sin[j * t_padded..][..t], dphi);
+            let (a, ds) = w.a_ds.split_at_mut(heads * k);
+            products::<V>(ds, heads, k, w.gq, w.z, row, n);
+            for h in 0..heads {
+                let (a, ds) = (&mut a[h * k..][..n], &mut ds[h * k..][..n]);
+                let (kept, weights) = (&w.kept[h * o.k..][..n], &up.weights[(i * heads + h) * o.k..][..n]);
+                let mut mean = 0.0;
+                for j in 0..n {
+                    ds[j] = (ds[j] + up.dsum[i * heads + h]) * kept[j];
+                    mean = weights[j].mul_add(ds[j], mean);
+                }
+                for j in 0..n {
+                    ds[j] = weights[j] * (ds[j] - mean) * o.scale as f32;
+                    a[j] = weights[j] * kept[j];
+                }
+                simd::mix::<V>(&mut w.dq[h * row..][..row], true, ds, 1, n, w.z, row, 0);
+            }
+            let (dw, db) = dwb.split_at_mut(t);
+            for j in 0..n {
+                simd::mix::<V>(w.dz, false, &w.a_ds[j..], k, 2 * heads, w.gq, row, 0);
+                dz[j * d..][..d].copy_from_slice(&w.dz[..d]);
+                simd::mix::<V>(w.dphi, false, &w.a_ds[j..], k, 2 * heads, w.gq, row, o.d + o.f);
+                add_phi_grad(dw, db, o.dt[i * o.k + j], &w.sin[j * t..][..t], w.dphi);
+            }
+        }
+        for h in 0..heads {
+            dquery[h * c..][..c].copy_from_slice(&w.dq[h * row..][..c]);
         }
     }
     /// `dh[row] = sum of the rows of dz that `order` lists for it`.

@@ -4,6 +4,11 @@
 //! Sums run over sixteen partial sums, always in the same order, so results do not depend on the number of threads.
 //! They do depend on the instruction set in the last bits (a fused multiply-add rounds once).
 
+mod block;
+#[cfg(target_arch = "x86_64")]
+pub use block::{Avx2, Avx512};
+pub use block::{Block, Plain};
+
 /// Floats in a block: one AVX-512 register, two of AVX2.
 pub const LANES: usize = 16;
 
@@ -37,20 +42,22 @@ pub fn level() -> Level {
     Level::Baseline
 }
 
-/// Defines functions whose bodies are compiled for every [`Level`]. What they call must be `#[inline(always)]`.
+/// Defines functions whose bodies are compiled for every [`Level`]. What they call must be `#[inline(always)]`. In a
+/// body, the type `V` is the level's [`Block`].
 macro_rules! vectorised {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)+) => {$(
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
         $vis fn $name($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            fn body($($arg: $ty),*) $(-> $ret)? $body
+            #[allow(clippy::extra_unused_type_parameters)]
+            fn body<V: $crate::runtime::simd::Block>($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2")]
-                fn avx512($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
+                fn avx512($($arg: $ty),*) $(-> $ret)? { body::<$crate::runtime::simd::Avx512>($($arg),*) }
                 #[target_feature(enable = "avx2,fma")]
-                fn avx2($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
+                fn avx2($($arg: $ty),*) $(-> $ret)? { body::<$crate::runtime::simd::Avx2>($($arg),*) }
                 match $crate::runtime::simd::level() {
                     // SAFETY: `level` saw the features.
                     $crate::runtime::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
@@ -59,7 +66,7 @@ macro_rules! vectorised {
                     $crate::runtime::simd::Level::Baseline => {}
                 }
             }
-            body($($arg),*)
+            body::<$crate::runtime::simd::Plain>($($arg),*)
         }
     )+};
 }
@@ -67,59 +74,107 @@ pub(crate) use vectorised;
 
 /// `sum_i a_i b_i` over the shorter length.
 #[inline(always)]
-pub fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let n = a.len().min(b.len());
-    let (a, b) = (&a[..n], &b[..n]);
-    let mut part = [0.0f32; LANES];
+pub fn dot<V: Block>(a: &[f32], b: &[f32]) -> f32 {
     let (mut ca, mut cb) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    for (x, y) in (&mut ca).zip(&mut cb) {
-        for l in 0..LANES {
-            part[l] = x[l].mul_add(y[l], part[l]);
-        }
+    let mut sum = V::splat(0.0);
+    for (a, b) in (&mut ca).zip(&mut cb) {
+        sum = V::load(a).mul_add(V::load(b), sum);
     }
-    let tail: f32 = ca.remainder().iter().zip(cb.remainder()).map(|(x, y)| x * y).sum();
-    sum16(part) + tail
+    let tail: f32 = ca.remainder().iter().zip(cb.remainder()).map(|(a, b)| a * b).sum();
+    sum.sum() + tail
 }
 
-/// [`dot`] of rows of whole blocks: four blocks at a time, so that four sums are under way at once.
+/// `sum_i a_i b_i c_i` of rows of the same length.
 #[inline(always)]
-pub fn dot_blocks(a: &[f32], b: &[f32]) -> f32 {
-    let n = a.len().min(b.len());
-    let (a, b) = (&a[..n], &b[..n]);
-    let mut part = [[0.0f32; LANES]; 4];
-    let (mut ca, mut cb) = (a.chunks_exact(4 * LANES), b.chunks_exact(4 * LANES));
-    for (x, y) in (&mut ca).zip(&mut cb) {
-        for (q, part) in part.iter_mut().enumerate() {
-            for l in 0..LANES {
-                part[l] = x[q * LANES + l].mul_add(y[q * LANES + l], part[l]);
+pub fn dot3<V: Block>(a: &[f32], b: &[f32], c: &[f32]) -> f32 {
+    let whole = a.len() / LANES * LANES;
+    let mut sum = V::splat(0.0);
+    for at in (0..whole).step_by(LANES) {
+        let ab = V::load(&a[at..]).mul_add(V::load(&b[at..]), V::splat(0.0));
+        sum = ab.mul_add(V::load(&c[at..]), sum);
+    }
+    sum.sum() + (whole..a.len()).map(|i| a[i] * b[i] * c[i]).sum::<f32>()
+}
+
+/// `sum_i a_i`
+#[inline(always)]
+pub fn sum<V: Block>(a: &[f32]) -> f32 {
+    let mut blocks = a.chunks_exact(LANES);
+    let mut sum = V::splat(0.0);
+    for a in &mut blocks {
+        sum = sum.add(V::load(a));
+    }
+    sum.sum() + blocks.remainder().iter().sum::<f32>()
+}
+
+/// Products of each of `Q` rows with each of four rows, all of `n` numbers in whole blocks: `[q][r] = a_q . b_r`.
+#[inline(always)]
+pub fn dot_tile<V: Block, const Q: usize>(a: &[f32], b: &[f32], n: usize) -> [[f32; 4]; Q] {
+    let (b01, b23) = b[..4 * n].split_at(2 * n);
+    let ((b0, b1), (b2, b3)) = (b01.split_at(n), b23.split_at(n));
+    let mut sum = [[V::splat(0.0); 4]; Q];
+    let low = b0.chunks_exact(LANES).zip(b1.chunks_exact(LANES));
+    let high = b2.chunks_exact(LANES).zip(b3.chunks_exact(LANES));
+    for (at, ((b0, b1), (b2, b3))) in low.zip(high).enumerate() {
+        let b = [V::load(b0), V::load(b1), V::load(b2), V::load(b3)];
+        for q in 0..Q {
+            let a = V::load(&a[q * n + at * LANES..]);
+            for r in 0..4 {
+                sum[q][r] = a.mul_add(b[r], sum[q][r]);
             }
         }
     }
-    for (x, y) in ca.remainder().chunks_exact(LANES).zip(cb.remainder().chunks_exact(LANES)) {
-        for l in 0..LANES {
-            part[0][l] = x[l].mul_add(y[l], part[0][l]);
+    let mut out = [[0.0; 4]; Q];
+    for q in 0..Q {
+        for r in 0..4 {
+            out[q][r] = sum[q][r].sum();
         }
     }
-    let [mut p, q, r, s] = part;
-    for l in 0..LANES {
-        p[l] = (p[l] + q[l]) + (r[l] + s[l]);
-    }
-    sum16(p)
+    out
 }
 
-/// Sum of a block as a tree.
+/// `out (+)= sum_j a[j * step] rows[j * stride + from ..]`, `n` terms, where `out` holds whole blocks.
 #[inline(always)]
-pub fn sum16(p: [f32; LANES]) -> f32 {
-    // Through memory: otherwise the compiler tears the accumulators of the caller's loop into the pairs of this tree.
-    let mut p = std::hint::black_box(p);
-    let mut half = LANES / 2;
-    while half > 0 {
-        for l in 0..half {
-            p[l] += p[l + half];
+#[allow(clippy::too_many_arguments)]
+pub fn mix<V: Block>(
+    out: &mut [f32],
+    add: bool,
+    a: &[f32],
+    step: usize,
+    n: usize,
+    rows: &[f32],
+    stride: usize,
+    from: usize,
+) {
+    let mut from = from;
+    let mut wide = out.chunks_exact_mut(4 * LANES);
+    // Four blocks at a time stay in registers while the terms pass by.
+    for out in &mut wide {
+        let mut sum = [V::splat(0.0); 4];
+        if add {
+            for q in 0..4 {
+                sum[q] = V::load(&out[q * LANES..]);
+            }
         }
-        half /= 2;
+        for j in 0..n {
+            let (a, x) = (V::splat(a[j * step]), &rows[j * stride + from..][..4 * LANES]);
+            for q in 0..4 {
+                sum[q] = a.mul_add(V::load(&x[q * LANES..]), sum[q]);
+            }
+        }
+        for q in 0..4 {
+            sum[q].store(&mut out[q * LANES..]);
+        }
+        from += 4 * LANES;
     }
-    p[0]
+    for out in wide.into_remainder().chunks_exact_mut(LANES) {
+        let mut sum = if add { V::load(out) } else { V::splat(0.0) };
+        for j in 0..n {
+            sum = V::splat(a[j * step]).mul_add(V::load(&rows[j * stride + from..]), sum);
+        }
+        sum.store(out);
+        from += LANES;
+    }
 }
 
 /// `y += a x` over the shorter length.
@@ -186,32 +241,20 @@ pub fn tanh(x: f32) -> f32 {
     less_one / (less_one + 2.0)
 }
 
-/// `x = k pi + r`, |r| <= pi / 2 and a little: the remainders, and for odd k the sign bit that flips sine and cosine.
+/// [`cos`] and [`sin_cos`] take arguments below this; [`far_sin_cos`] takes the others.
+pub const FAR: f32 = 4_194_304.0;
+
+/// `x = k pi + r`, |r| <= pi / 2 and a little: r, and for odd k the sign bit that flips sine and cosine.
 ///
-/// Up to 2^22 radians the reduction is done in f32: three parts of pi and fused multiply-adds lose nothing there, and
-/// k may be off by a twelfth, which the series bear. Beyond, it is done in f64.
+/// Below 2^22 radians three parts of pi and fused multiply-adds lose nothing, and k may be off by a twelfth, which the
+/// series bear.
 #[inline(always)]
-fn half_turns(x: &[f32; LANES], r: &mut [f32; LANES], flip: &mut [u32; LANES]) {
+fn half_turns(x: f32) -> (f32, u32) {
     const SHIFT: f32 = 12_582_912.0;
-    let mut large = false;
-    for &x in x {
-        large |= x.abs() >= 4_194_304.0;
-    }
-    if !large {
-        for l in 0..LANES {
-            let shifted = x[l].mul_add(std::f32::consts::FRAC_1_PI, SHIFT);
-            let k = shifted - SHIFT;
-            r[l] = k.mul_add(3.430_249e-15, k.mul_add(8.742_278e-8, k.mul_add(-std::f32::consts::PI, x[l])));
-            flip[l] = shifted.to_bits() << 31;
-        }
-    } else {
-        for l in 0..LANES {
-            let wide = f64::from(x[l]);
-            let k = (wide * std::f64::consts::FRAC_1_PI).round_ties_even();
-            r[l] = k.mul_add(-1.224_646_799_147_353_2e-16, k.mul_add(-std::f64::consts::PI, wide)) as f32;
-            flip[l] = u32::from((k - 2.0 * (k * 0.5).floor()) != 0.0) << 31;
-        }
-    }
+    let shifted = x.mul_add(std::f32::consts::FRAC_1_PI, SHIFT);
+    let k = shifted - SHIFT;
+    let r = k.mul_add(3.430_249e-15, k.mul_add(8.742_278e-8, k.mul_add(-std::f32::consts::PI, x)));
+    (r, shifted.to_bits() << 31)
 }
 
 /// cos r for |r| <= pi / 2: its series to r^12, the next term is below 7e-9.
@@ -245,25 +288,28 @@ fn flipped(x: f32, sign: u32) -> f32 {
     f32::from_bits(x.to_bits() ^ sign)
 }
 
-/// Cosine of each of a block, absolute error below 2.5e-7 for every finite argument.
+/// Cosine for |x| < [`FAR`], absolute error below 2.5e-7.
 #[inline(always)]
-pub fn cos(x: &[f32; LANES], cos: &mut [f32; LANES]) {
-    let (mut r, mut flip) = ([0.0; LANES], [0; LANES]);
-    half_turns(x, &mut r, &mut flip);
-    for l in 0..LANES {
-        cos[l] = flipped(cos_series(r[l]), flip[l]);
-    }
+pub fn cos(x: f32) -> f32 {
+    let (r, flip) = half_turns(x);
+    flipped(cos_series(r), flip)
 }
 
-/// Sine and cosine of each of a block, absolute error below 2.5e-7 for every finite argument.
+/// Sine and cosine for |x| < [`FAR`], absolute errors below 2.5e-7.
 #[inline(always)]
-pub fn sin_cos(x: &[f32; LANES], sin: &mut [f32; LANES], cos: &mut [f32; LANES]) {
-    let (mut r, mut flip) = ([0.0; LANES], [0; LANES]);
-    half_turns(x, &mut r, &mut flip);
-    for l in 0..LANES {
-        sin[l] = flipped(sin_series(r[l]), flip[l]);
-        cos[l] = flipped(cos_series(r[l]), flip[l]);
-    }
+pub fn sin_cos(x: f32) -> (f32, f32) {
+    let (r, flip) = half_turns(x);
+    (flipped(sin_series(r), flip), flipped(cos_series(r), flip))
+}
+
+/// [`sin_cos`] for every finite argument: its half turns are taken off in f64.
+#[inline(always)]
+pub fn far_sin_cos(x: f32) -> (f32, f32) {
+    let wide = f64::from(x);
+    let k = (wide * std::f64::consts::FRAC_1_PI).round_ties_even();
+    let r = k.mul_add(-1.224_646_799_147_353_2e-16, k.mul_add(-std::f64::consts::PI, wide)) as f32;
+    let flip = u32::from((k - 2.0 * (k * 0.5).floor()) != 0.0) << 31;
+    (flipped(sin_series(r), flip), flipped(cos_series(r), flip))
 }
 
 /// Asks for a row of floats that will be read soon.
@@ -294,19 +340,13 @@ mod tests {
                 .map(|i| (i as f32 - 100_000.0) * 1.37e-3 * 1.00017f32.powi(i / 2))
                 .chain([1e9, -3e15])
         };
-        let block = |x: f32| {
-            let (mut s, mut c) = ([0.0; LANES], [0.0; LANES]);
-            sin_cos(&[x; LANES], &mut s, &mut c);
-            (s[0], c[0])
+        let any = |near: fn(f32) -> f32, far: fn(f32) -> f32| {
+            move |x: f32| if x.abs() < FAR { near(x) } else { far(x) }
         };
-        let only = |x: f32| {
-            let mut c = [0.0; LANES];
-            cos(&[x; LANES], &mut c);
-            c[0]
-        };
-        assert!(worst(|x| block(x).0, f64::sin, xs()) < 2.5e-7);
-        assert!(worst(|x| block(x).1, f64::cos, xs()) < 2.5e-7);
-        assert!(worst(only, f64::cos, xs()) < 2.5e-7);
+        assert!(worst(any(|x| sin_cos(x).0, |x| far_sin_cos(x).0), f64::sin, xs()) < 2.5e-7);
+        assert!(worst(any(|x| sin_cos(x).1, |x| far_sin_cos(x).1), f64::cos, xs()) < 2.5e-7);
+        assert!(worst(any(cos, |x| far_sin_cos(x).1), f64::cos, xs()) < 2.5e-7);
+        assert!(worst(|x| far_sin_cos(x).0, f64::sin, xs()) < 2.5e-7);
     }
 
     #[test]
@@ -326,7 +366,7 @@ mod tests {
     fn dot_takes_any_length() {
         for n in [0, 1, 15, 16, 17, 100] {
             let a: Vec<f32> = (0..n).map(|i| i as f32).collect();
-            assert_eq!(dot(&a, &a), (0..n).map(|i| (i * i) as f32).sum::<f32>());
+            assert_eq!(dot::<Plain>(&a, &a), (0..n).map(|i| (i * i) as f32).sum::<f32>());
         }
     }
 }
