@@ -85,6 +85,8 @@ impl Program {
             planned.push(Planned { node: node.clone(), ins, outs, scratch });
         }
         let arena = vec![Line([0; ALIGN]); arena.size.div_ceil(ALIGN)];
+        // SAFETY: the lines' bytes are plain and initialised.
+        prefer_huge_pages(unsafe { std::slice::from_raw_parts(arena.as_ptr().cast(), arena.len() * ALIGN) });
         Program { nodes: planned, places, specs, arena, precision, backend, times: None }
     }
     /// Bytes of the arena.

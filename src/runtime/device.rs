@@ -105,14 +105,3 @@ fn cpu_name() -> String {
         })
         .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
-
-/// Most memory this process ever held resident, in bytes; 0 where the system does not tell.
-pub fn peak_memory_bytes() -> u64 {
-    std::fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|text| {
-            let line = text.lines().find(|l| l.starts_with("VmHWM:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        })
-        .map_or(0, |kib| kib * 1024)
-}

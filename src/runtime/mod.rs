@@ -7,6 +7,7 @@
 mod device;
 mod io;
 pub mod matmul;
+mod memory;
 pub mod parts;
 pub mod philox;
 pub mod simd;
@@ -15,8 +16,10 @@ mod status;
 mod store;
 mod stream;
 
-pub use device::{Device, peak_memory_bytes};
+pub use device::Device;
 pub use io::{Io, Slot};
+pub use memory::peak_memory_bytes;
+pub(crate) use memory::prefer_huge_pages;
 pub use spec::{DType, Element, Live, NONE, Precision, Real, Rows, Spec, Var};
 pub use status::Status;
 pub use store::{BufferId, Bytes, Store};

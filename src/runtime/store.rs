@@ -1,5 +1,8 @@
 //! Buffers that outlive a step.
-use super::spec::{DType, Element, Precision, Real, Spec};
+use super::{
+    memory::prefer_huge_pages,
+    spec::{DType, Element, Precision, Real, Spec},
+};
 use std::sync::Arc;
 
 /// A buffer of a [`Store`].
@@ -109,6 +112,7 @@ impl Store {
         self.push(name, spec, data)
     }
     fn push(&mut self, name: impl Into<String>, spec: Spec, data: Data) -> BufferId {
+        prefer_huge_pages(data.bytes());
         self.buffers.push(Buffer { name: name.into(), spec, data });
         BufferId(self.buffers.len() - 1)
     }
