@@ -28,9 +28,13 @@
 mod rows;
 
 use super::{dropout::DropRate, time_encode::define_phi, *};
-use crate::runtime::{parts, philox::Key, simd::LANES};
+use crate::runtime::{
+    parts::{self, SharedRows},
+    philox::Key,
+    simd::LANES,
+};
 use rayon::prelude::*;
-use rows::{Upstream, Work, backward, forward, group, sum_rows};
+use rows::{Groups, Mixed, Upstream, Work, backward, forward, group, sum_rows};
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -155,9 +159,27 @@ impl<'a, R: Real> Operands<'a, R> {
     fn kept(&self, i: usize, h: usize, j: usize) -> R {
         R::of(self.drop.map_or(1.0, |(rate, key)| rate.factor(key, (i * self.heads + h) * self.k + j)))
     }
+    /// Whether two roots have the same neighbours; their gaps may differ.
+    fn same_neighbors(&self, i: usize, j: usize) -> bool {
+        let n = self.count[i] as usize;
+        let slots = |i: usize| i * self.k..i * self.k + n;
+        self.count[i] == self.count[j]
+            && self.event[slots(i)] == self.event[slots(j)]
+            && self.row[slots(i)] == self.row[slots(j)]
+    }
     fn query_of(&self, i: usize, h: usize) -> &'a [R] {
         let c = self.width();
         &self.query[(self.query_row[i] as usize * self.heads + h) * c..][..c]
+    }
+}
+
+impl Operands<'_, f32> {
+    /// Roots that have neighbours, grouped by query; `buffer` holds `cap + 1` starts, then the order.
+    fn groups<'b>(&self, buffer: &'b mut [f32], cap: usize, queries: usize) -> Groups<'b> {
+        let (starts, order) = bytemuck::cast_slice_mut::<f32, u32>(buffer).split_at_mut(cap + 1);
+        let query = |i: usize| (self.count[i] > 0).then(|| self.query_row[i] as usize);
+        group(self.query_row.len(), queries, starts, order, query);
+        Groups { order: &order[..starts[queries] as usize], starts }
     }
 }
 
@@ -198,7 +220,8 @@ impl Op for TemporalAttention {
         Ok([self.heads * c, self.heads, self.heads * k].map(|cols| Spec::real(n, cols).into()).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        parts::PARTS * Work::size(self.heads, ins[3].cols, ins[0].cols / self.heads, ins[2].cols, ins[8].cols)
+        let work = Work::size(self.heads, ins[3].cols, ins[2].cols, ins[7].cols, ins[8].cols);
+        parts::PARTS * work + ins[0].rows.cap + 1 + ins[1].len()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (slots, c) = (ins[3].len(), ins[0].cols / self.heads);
@@ -239,15 +262,26 @@ impl Op for TemporalAttention {
             [out, sums, weights].into_iter().for_each(|x| x.fill(0.0));
             return;
         }
-        let size = parts::part_rows(o.query_row.len());
-        out.par_chunks_mut(size * heads * c)
-            .zip(sums.par_chunks_mut(size * heads))
-            .zip(weights.par_chunks_mut(size * heads * k))
-            .zip(io.scratch::<f32>().par_chunks_exact_mut(Work::size(heads, k, c, o.d, o.w.len())))
-            .enumerate()
-            .for_each(|(i, (((out, sums), weights), work))| {
-                forward(&o, i * size, out, sums, weights, &mut Work::new(work, &o));
-            });
+        let (roots, queries) = (o.query_row.len(), io.rows(0));
+        let work = Work::size(heads, k, o.d, o.f, o.w.len());
+        let (work_space, by_query) = io.scratch::<f32>().split_at_mut(parts::PARTS * work);
+        let groups = o.groups(by_query, io.spec(0).rows.cap, queries);
+        let to = Mixed {
+            out: SharedRows::new(out, heads * c),
+            sums: SharedRows::new(sums, heads),
+            weights: SharedRows::new(weights, heads * k),
+        };
+        let (size, zeros) = (parts::part_rows(queries), parts::part_rows(roots));
+        work_space.par_chunks_exact_mut(work).enumerate().for_each(|(part, work)| {
+            for i in (part * zeros..((part + 1) * zeros).min(roots)).filter(|&i| o.count[i] == 0) {
+                // SAFETY: such a root is in no group, and in one part.
+                unsafe { [to.out.row(i), to.sums.row(i), to.weights.row(i)] }.into_iter().for_each(|x| x.fill(0.0));
+            }
+            let (from, until) = (part * size, ((part + 1) * size).min(queries));
+            if from < until {
+                forward(&o, groups, from, until, &to, &mut Work::new(work, &o));
+            }
+        });
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (Some(dmix), Some(dsum)) = (douts[0], douts[1]) else {
@@ -269,13 +303,13 @@ impl Op for TemporalAttention {
 impl TemporalAttentionGrad {
     /// Scratch in parts: buffers and partials of each thread, rows of dz, and the two groupings.
     fn layout(&self, ins: &[Spec]) -> [usize; 5] {
-        let (c, d, t, k) = (ins[0].cols / self.0.heads, ins[2].cols, ins[8].cols, ins[3].cols);
+        let (d, f, t, k) = (ins[2].cols, ins[7].cols, ins[8].cols, ins[3].cols);
         let dwb = 2 * t.next_multiple_of(LANES);
         [
-            parts::PARTS * (Work::size(self.0.heads, k, c, d, t) + dwb),
+            parts::PARTS * (Work::size(self.0.heads, k, d, f, t) + dwb),
             ins[3].len() * d,
             ins[0].rows.cap + 1 + ins[1].len(),
-            ins[2].rows.cap + 1 + ins[3].len(),
+            ins[2].rows.cap + 1 + ins[3].len() + ins[1].len(),
             dwb,
         ]
     }
@@ -351,49 +385,44 @@ impl Op for TemporalAttentionGrad {
         let (by_row, rest) = rest.split_at_mut(layout[3]);
         let sum = &mut rest[..layout[4]];
 
-        // Roots grouped by query: a thread owns whole queries, so their gradients are written by one thread.
-        let (starts, order) =
-            bytemuck::cast_slice_mut::<f32, u32>(by_query).split_at_mut(specs[0].rows.cap + 1);
-        group(roots, queries, starts, order, |i| (o.count[i] > 0).then(|| o.query_row[i] as usize));
-        let grouped = starts[queries] as usize;
+        // A thread owns whole queries, so their gradients are written by one thread.
+        let groups = o.groups(by_query, specs[0].rows.cap, queries);
         let (size, slot) = (parts::part_rows(queries), layout[0] / parts::PARTS);
         let mut tasks = Vec::with_capacity(parts::PARTS);
         let mut dz_left = &mut *dz;
         for (i, (dquery, work)) in
             dquery.chunks_mut(size * heads * c).zip(work.chunks_exact_mut(slot)).enumerate()
         {
-            let (first, end) = (i * size, ((i + 1) * size).min(queries));
-            let (mine, rest) =
-                std::mem::take(&mut dz_left).split_at_mut((starts[end] - starts[first]) as usize * k * d);
-            tasks.push((&starts[first..=end], dquery, mine, work));
+            let (from, until) = (i * size, ((i + 1) * size).min(queries));
+            let listed = (groups.starts[until] - groups.starts[from]) as usize;
+            let (mine, rest) = std::mem::take(&mut dz_left).split_at_mut(listed * k * d);
+            tasks.push((from, until, dquery, mine, work));
             dz_left = rest;
         }
         let parts_used = tasks.len();
         let up = Upstream { weights, dmix, dsum };
-        let order = &order[..grouped];
         let by_query = || {
-            tasks.into_par_iter().for_each(|(starts, dquery, mut dz, work)| {
+            tasks.into_par_iter().for_each(|(from, until, dquery, dz, work)| {
                 let (dwb, buffer) = work.split_at_mut(sum.len());
                 dwb.fill(0.0);
-                let mut w = Work::new(buffer, &o);
-                for (roots, dquery) in starts.windows(2).zip(dquery.chunks_exact_mut(heads * c)) {
-                    let n = (roots[1] - roots[0]) as usize;
-                    let (mine, rest) = dz.split_at_mut(n * k * d);
-                    backward(&o, &up, &order[roots[0] as usize..], n, dquery, mine, dwb, &mut w);
-                    dz = rest;
-                }
+                backward(&o, groups, from, until, &up, dquery, dz, dwb, &mut Work::new(buffer, &o));
             });
         };
-        // Slots grouped by the row of h they read; slot `at * k + j` is neighbour j of the root at `order[at]`.
-        let (row_starts, row_order) =
+        // Rows of dz grouped by the row of h they belong to; `at * k + j` is that of neighbour j of the root at `at`.
+        let (row_starts, rest) =
             bytemuck::cast_slice_mut::<f32, u32>(by_row).split_at_mut(specs[2].rows.cap + 1);
-        let group_slots = || {
-            group(grouped * k, rows, row_starts, row_order, |slot| {
-                let (i, j) = (order[slot / k] as usize, slot % k);
-                (j < o.count[i] as usize).then(|| o.row[i * k + j] as usize)
+        let (row_order, leads) = rest.split_at_mut(specs[3].len());
+        let by_row = || {
+            for q in groups.starts[..=queries].windows(2) {
+                (q[0]..q[1]).for_each(|at| leads[at as usize] = u32::from(groups.leads(&o, q[0] as usize, at as usize)));
+            }
+            group(groups.order.len() * k, rows, row_starts, row_order, |slot| {
+                let (at, j) = (slot / k, slot % k);
+                let i = groups.order[at] as usize;
+                (leads[at] > 0 && j < o.count[i] as usize).then(|| o.row[i * k + j] as usize)
             });
         };
-        rayon::join(by_query, group_slots);
+        rayon::join(by_query, by_row);
 
         sum.fill(0.0);
         work.chunks_exact(slot).take(parts_used).for_each(|p| parts::add_column_sums(sum, &p[..sum.len()]));

@@ -1,19 +1,26 @@
-//! The fast host path, root by root: raw rows gathered into a padded buffer, then scores, softmax and mixture.
+//! The fast host path. Roots are worked on query by query: roots of one node share their query and, in one batch, as a
+//! rule their neighbours too (history ends before the batch, so only the gaps differ). Then raw rows are loaded once,
+//! and what does not depend on the gaps is computed once: those parts of scores and of gradients are summed first.
 use super::{
     super::time_encode::{add_phi_grad, phi},
     Operands,
 };
-use crate::runtime::simd::{self, Block, LANES, vectorised};
+use crate::runtime::{
+    parts::SharedRows,
+    simd::{self, Block, LANES, vectorised},
+};
 
-/// Raw rows that one tile of scores takes.
+/// Raw rows that one tile of products takes.
 const TILE: usize = 4;
 
-/// Buffers of one thread. Rows and columns are padded to whole blocks and tiles, so that no loop has a ragged end; the
-/// padding of raw rows, queries and gradients is zero.
+/// Buffers of one thread. A raw row is `{memory | features}`, then its time encoding, each padded to whole blocks with
+/// zeros, so that no loop has a ragged end. Queries and gradients lie likewise.
 pub(super) struct Work<'a> {
-    /// Padded widths: of a raw row, of a time encoding, of a row of weights.
+    /// Padded widths: of `{memory | features}`, of a time encoding, of both, of a row of memory, of a row of weights.
+    known: usize,
+    time: usize,
     row: usize,
-    t: usize,
+    d: usize,
     k: usize,
     /// Raw rows, `[k, row]`.
     z: &'a mut [f32],
@@ -21,30 +28,33 @@ pub(super) struct Work<'a> {
     gq: &'a mut [f32],
     /// Gradients of the queries, `[H, row]`.
     dq: &'a mut [f32],
-    /// Sines of the time encodings, `[k, t]`.
+    /// Sines of the time encodings, `[k, time]`.
     sin: &'a mut [f32],
-    /// Weights after drop-out, then gradients of the scores, `[2 H, k]`: what `dz` multiplies the rows of `gq` with.
+    /// Weights after drop-out, then gradients of the scores, `[2 H, k]`: what the rows of `gq` count with.
     a_ds: &'a mut [f32],
-    /// Drop-out factors, `[H * k]` without padding.
+    /// For roots with the same neighbours: the part of the scores from `{memory | features}` (forward), the sum of
+    /// the scores' gradients (backward); `[H, k]`.
+    shared: &'a mut [f32],
+    /// Drop-out factors, `[H k]` without padding.
     kept: &'a mut [f32],
-    /// Gradient of a row of `h`, and of a time encoding.
+    /// Gradients of the neighbours' rows of memory, `[k, d]`, and of a time encoding.
     dz: &'a mut [f32],
     dphi: &'a mut [f32],
 }
 
+fn blocks(n: usize) -> usize {
+    n.next_multiple_of(LANES)
+}
+
 impl<'a> Work<'a> {
-    fn widths(k: usize, c: usize, d: usize, t: usize) -> [usize; 4] {
-        let blocks = |n: usize| n.next_multiple_of(LANES);
-        // Room for a time encoding and for a row of h that end in whole blocks.
-        [blocks((c - t + blocks(t)).max(blocks(d))), blocks(t), blocks(k), blocks(d)]
-    }
-    pub(super) fn size(heads: usize, k: usize, c: usize, d: usize, t: usize) -> usize {
-        let [row, t, k, d] = Self::widths(k, c, d, t);
-        row * (k + 3 * heads) + (k + 1) * t + 3 * heads * k + d
+    pub(super) fn size(heads: usize, k: usize, d: usize, f: usize, t: usize) -> usize {
+        let (known, time, d, k) = (blocks(d + f), blocks(t), blocks(d), blocks(k));
+        (known + time) * (k + 3 * heads) + (k + 1) * time + 4 * heads * k + k * d
     }
     pub(super) fn new(buffer: &'a mut [f32], o: &Operands<'_, f32>) -> Self {
         let heads = o.heads;
-        let [row, t, k, d] = Self::widths(o.k, o.width(), o.d, o.w.len());
+        let (known, time, d, k) = (blocks(o.d + o.f), blocks(o.w.len()), blocks(o.d), blocks(o.k));
+        let row = known + time;
         buffer.fill(0.0);
         let mut rest = buffer;
         let mut take = |n: usize| {
@@ -53,34 +63,62 @@ impl<'a> Work<'a> {
             head
         };
         Work {
+            known,
+            time,
             row,
-            t,
+            d,
             k,
             z: take(k * row),
             gq: take(2 * heads * row),
             dq: take(heads * row),
-            sin: take(k * t),
+            sin: take(k * time),
             a_ds: take(2 * heads * k),
+            shared: take(heads * k),
             kept: take(heads * k),
-            dz: take(d),
-            dphi: take(t),
+            dz: take(k * d),
+            dphi: take(time),
         }
     }
+}
+
+/// A row of `c` numbers into its padded form: `{memory | features}`, then the time encoding at `known`.
+#[inline(always)]
+fn pad(padded: &mut [f32], row: &[f32], known: usize, t: usize) {
+    let (raw, time) = row.split_at(row.len() - t);
+    padded[..raw.len()].copy_from_slice(raw);
+    padded[known..known + t].copy_from_slice(time);
+}
+
+/// And back.
+#[inline(always)]
+fn unpad(row: &mut [f32], padded: &[f32], known: usize, t: usize) {
+    let (raw, time) = row.split_at_mut(row.len() - t);
+    raw.copy_from_slice(&padded[..raw.len()]);
+    time.copy_from_slice(&padded[known..known + t]);
 }
 
 /// Loads the query of root `i`.
 #[inline(always)]
 fn load_query(o: &Operands<'_, f32>, i: usize, w: &mut Work<'_>) {
-    let (row, c) = (w.row, o.width());
     for h in 0..o.heads {
-        w.gq[(o.heads + h) * row..][..c].copy_from_slice(o.query_of(i, h));
+        pad(&mut w.gq[(o.heads + h) * w.row..][..w.row], o.query_of(i, h), w.known, o.w.len());
     }
 }
 
-/// Loads the raw rows of root `i`, and asks for those of root `next`, which come from all over memory; returns the
-/// slots in use.
+/// Loads memory and features of the neighbours of root `i`; returns the slots in use.
 #[inline(always)]
-fn load(o: &Operands<'_, f32>, i: usize, next: Option<usize>, w: &mut Work<'_>, sines: bool) -> usize {
+fn load_known(o: &Operands<'_, f32>, i: usize, w: &mut Work<'_>) {
+    for j in 0..o.count[i] as usize {
+        let (z, slot) = (&mut w.z[j * w.row..][..o.d + o.f], i * o.k + j);
+        z[..o.d].copy_from_slice(o.memory(slot));
+        z[o.d..].copy_from_slice(o.features(slot));
+    }
+}
+
+/// Loads the time encodings of root `i` and its drop-out; asks meanwhile for memory and features of root `next`,
+/// which come from all over memory. Returns the slots in use.
+#[inline(always)]
+fn load_time(o: &Operands<'_, f32>, i: usize, next: Option<usize>, w: &mut Work<'_>, sines: bool) -> usize {
     let (n, t) = (o.count[i] as usize, o.w.len());
     let (mut ahead, end) = next.map_or((0, 0), |next| (next * o.k, next * o.k + o.count[next] as usize));
     for j in 0..o.k {
@@ -90,12 +128,9 @@ fn load(o: &Operands<'_, f32>, i: usize, next: Option<usize>, w: &mut Work<'_>, 
             ahead += 1;
         }
         if j < n {
-            let slot = i * o.k + j;
-            let z = &mut w.z[j * w.row..][..w.row];
-            z[..o.d].copy_from_slice(o.memory(slot));
-            z[o.d..o.d + o.f].copy_from_slice(o.features(slot));
-            let sin = if sines { Some(&mut w.sin[j * w.t..][..t]) } else { None };
-            phi(o.dt[slot], o.w, o.b, &mut z[o.d + o.f..][..t], sin);
+            let time = &mut w.z[j * w.row + w.known..][..t];
+            let sin = if sines { Some(&mut w.sin[j * w.time..][..t]) } else { None };
+            phi(o.dt[i * o.k + j], o.w, o.b, time, sin);
         }
     }
     match o.drop {
@@ -105,8 +140,9 @@ fn load(o: &Operands<'_, f32>, i: usize, next: Option<usize>, w: &mut Work<'_>, 
     n
 }
 
-/// `out[h, j] = rows_h . z_j` for `n` neighbours and as many more as fill a tile.
+/// `out[h, j] = rows_h . z_j` over `width` columns from `from`, for `n` neighbours and as many more as fill a tile.
 #[inline(always)]
+#[allow(clippy::too_many_arguments)]
 fn products<V: Block>(
     out: &mut [f32],
     heads: usize,
@@ -115,21 +151,53 @@ fn products<V: Block>(
     z: &[f32],
     row: usize,
     n: usize,
+    from: usize,
+    width: usize,
 ) {
     for j in (0..n).step_by(TILE) {
         let z = &z[j * row..][..TILE * row];
         let mut h = 0;
         while h + 2 <= heads {
-            let [p, q] = simd::dot_tile::<V, 2>(&rows[h * row..][..2 * row], z, row);
+            let [p, q] = simd::dot_tile::<V, 2>(&rows[h * row..][..2 * row], z, row, from, width);
             out[h * k + j..][..TILE].copy_from_slice(&p);
             out[(h + 1) * k + j..][..TILE].copy_from_slice(&q);
             h += 2;
         }
         if h < heads {
-            let [p] = simd::dot_tile::<V, 1>(&rows[h * row..][..row], z, row);
+            let [p] = simd::dot_tile::<V, 1>(&rows[h * row..][..row], z, row, from, width);
             out[h * k + j..][..TILE].copy_from_slice(&p);
         }
     }
+}
+
+/// Roots in the order they are worked on: `order[starts[q]..starts[q + 1]]` are those of query `q`.
+#[derive(Clone, Copy)]
+pub(super) struct Groups<'a> {
+    pub(super) starts: &'a [u32],
+    pub(super) order: &'a [u32],
+}
+
+impl Groups<'_> {
+    fn root(&self, at: usize) -> usize {
+        self.order[at] as usize
+    }
+    /// Whether the root at `at` has other neighbours than the one before it in its query, which begins at `begin`.
+    pub(super) fn leads(&self, o: &Operands<'_, f32>, begin: usize, at: usize) -> bool {
+        at == begin || !o.same_neighbors(self.root(at - 1), self.root(at))
+    }
+    /// The next root, where it has other neighbours than the one at `at`.
+    #[inline(always)]
+    fn next(&self, o: &Operands<'_, f32>, at: usize) -> Option<usize> {
+        let next = *self.order.get(at + 1)? as usize;
+        (!o.same_neighbors(self.root(at), next)).then_some(next)
+    }
+}
+
+/// Results of the forward, a row a root.
+pub(super) struct Mixed<'a> {
+    pub(super) out: SharedRows<'a, f32>,
+    pub(super) sums: SharedRows<'a, f32>,
+    pub(super) weights: SharedRows<'a, f32>,
 }
 
 /// What flows back into attention: weights before drop-out, gradients of the mixed rows and of the sums.
@@ -140,93 +208,119 @@ pub(super) struct Upstream<'a> {
 }
 
 vectorised! {
-    /// Roots `first..`, as many as `sums` has rows.
-    pub(super) fn forward(o: &Operands<'_, f32>, first: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32], w: &mut Work<'_>) {
-        let (c, heads, row, k) = (o.width(), o.heads, w.row, w.k);
-        let rows = sums.len() / heads;
-        weights.fill(0.0);
-        for at in 0..rows {
-            let i = first + at;
-            let n = load(o, i, (at + 1 < rows).then_some(i + 1), w, false);
-            let (out, sums) = (&mut out[at * heads * c..][..heads * c], &mut sums[at * heads..][..heads]);
-            if n == 0 {
-                out.fill(0.0); // such a root may have no query either
-                sums.fill(0.0);
-                continue;
+    /// The roots of queries `from..until`.
+    pub(super) fn forward(o: &Operands<'_, f32>, groups: Groups<'_>, from: usize, until: usize, to: &Mixed<'_>, w: &mut Work<'_>) {
+        let (c, t, heads, row, k) = (o.width(), o.w.len(), o.heads, w.row, w.k);
+        for q in from..until {
+            let (begin, end) = (groups.starts[q] as usize, groups.starts[q + 1] as usize);
+            if begin < end {
+                load_query(o, groups.root(begin), w);
             }
-            load_query(o, i, w);
-            let (mixed, q) = w.gq.split_at_mut(heads * row);
-            products::<V>(w.a_ds, heads, k, q, w.z, row, n);
-            for h in 0..heads {
-                let a = &mut w.a_ds[h * k..][..k];
-                let mut top = f32::NEG_INFINITY;
-                for a in &mut a[..n] {
-                    *a *= o.scale as f32;
-                    top = top.max(*a);
+            for at in begin..end {
+                let i = groups.root(at);
+                if groups.leads(o, begin, at) {
+                    load_known(o, i, w);
+                    products::<V>(w.shared, heads, k, &w.gq[heads * row..], w.z, row, o.count[i] as usize, 0, w.known);
                 }
-                a[n..].fill(f32::NEG_INFINITY);
-                for block in a.chunks_exact_mut(LANES) {
-                    for l in 0..LANES {
-                        block[l] = simd::exp(block[l] - top);
+                let n = load_time(o, i, groups.next(o, at), w, false);
+                let (mixed, query) = w.gq.split_at_mut(heads * row);
+                products::<V>(w.a_ds, heads, k, query, w.z, row, n, w.known, w.time);
+                // SAFETY: a root is listed once, so nobody else has its rows.
+                let (out, sums, weights) = unsafe { (to.out.row(i), to.sums.row(i), to.weights.row(i)) };
+                weights.fill(0.0);
+                for h in 0..heads {
+                    let (a, shared) = (&mut w.a_ds[h * k..][..k], &w.shared[h * k..][..k]);
+                    let mut top = f32::NEG_INFINITY;
+                    for j in 0..n {
+                        a[j] = (a[j] + shared[j]) * o.scale as f32;
+                        top = top.max(a[j]);
                     }
+                    a[n..].fill(f32::NEG_INFINITY);
+                    for block in a.chunks_exact_mut(LANES) {
+                        for l in 0..LANES {
+                            block[l] = simd::exp(block[l] - top);
+                        }
+                    }
+                    let total: f32 = a[..n].iter().sum();
+                    let saved = &mut weights[h * o.k..][..n];
+                    sums[h] = 0.0;
+                    for ((a, saved), &kept) in a.iter_mut().zip(saved).zip(&w.kept[h * o.k..]) {
+                        *saved = *a / total;
+                        *a = *saved * kept;
+                        sums[h] += *a;
+                    }
+                    let mixed = &mut mixed[h * row..][..row];
+                    simd::mix::<V>(mixed, false, a, 1, n, w.z, row, 0);
+                    unpad(&mut out[h * c..][..c], mixed, w.known, t);
                 }
-                let total: f32 = a[..n].iter().sum();
-                let saved = &mut weights[(at * heads + h) * o.k..][..n];
-                sums[h] = 0.0;
-                for ((a, saved), &kept) in a.iter_mut().zip(saved).zip(&w.kept[h * o.k..]) {
-                    *saved = *a / total;
-                    *a = *saved * kept;
-                    sums[h] += *a;
-                }
-                let row_of = &mut mixed[h * row..][..row];
-                simd::mix::<V>(row_of, false, a, 1, n, w.z, row, 0);
-                out[h * c..][..c].copy_from_slice(&row_of[..c]);
             }
         }
     }
-    /// The first `n` of `roots`, which share a query: its gradient, added to `dwb = {dw | db}` (padded) that of the time
-    /// encoding, and a row of `dz` (its memory part) a slot. What follows in `roots` comes next.
+    /// The roots of queries `from..until`: gradients of these queries; added to `dwb = {dw | db}` (padded) those of the
+    /// time encoding; and in `dz` a row (its memory part) for each neighbour of a root that leads.
     pub(super) fn backward(
-        o: &Operands<'_, f32>, up: &Upstream<'_>, roots: &[u32], n: usize, dquery: &mut [f32], dz: &mut [f32],
-        dwb: &mut [f32], w: &mut Work<'_>,
+        o: &Operands<'_, f32>, groups: Groups<'_>, from: usize, until: usize, up: &Upstream<'_>, dquery: &mut [f32],
+        dz: &mut [f32], dwb: &mut [f32], w: &mut Work<'_>,
     ) {
-        let (c, heads, row, k, d, t) = (o.width(), o.heads, w.row, w.k, o.d, w.t);
-        w.dq.fill(0.0);
-        if n > 0 {
-            load_query(o, roots[0] as usize, w);
-        }
-        for (at, dz) in dz.chunks_exact_mut((o.k * d).max(1)).enumerate().take(n) {
-            let i = roots[at] as usize;
-            let n = load(o, i, roots.get(at + 1).map(|&r| r as usize), w, true);
-            for h in 0..heads {
-                w.gq[h * row..][..c].copy_from_slice(&up.dmix[(i * heads + h) * c..][..c]);
+        let (c, t, heads, row, k, known, time, d) = (o.width(), o.w.len(), o.heads, w.row, w.k, w.known, w.time, w.d);
+        let (dw, db) = dwb.split_at_mut(time);
+        let first = groups.starts[from] as usize;
+        for (q, dquery) in (from..until).zip(dquery.chunks_exact_mut(heads * c)) {
+            let (begin, end) = (groups.starts[q] as usize, groups.starts[q + 1] as usize);
+            w.dq.fill(0.0);
+            if begin < end {
+                load_query(o, groups.root(begin), w);
             }
-            let (a, ds) = w.a_ds.split_at_mut(heads * k);
-            products::<V>(ds, heads, k, w.gq, w.z, row, n);
-            for h in 0..heads {
-                let (a, ds) = (&mut a[h * k..][..n], &mut ds[h * k..][..n]);
-                let (kept, weights) = (&w.kept[h * o.k..][..n], &up.weights[(i * heads + h) * o.k..][..n]);
-                let mut mean = 0.0;
-                for j in 0..n {
-                    ds[j] = (ds[j] + up.dsum[i * heads + h]) * kept[j];
-                    mean = weights[j].mul_add(ds[j], mean);
+            let mut lead = begin;
+            for at in begin..end {
+                let i = groups.root(at);
+                if groups.leads(o, begin, at) {
+                    lead = at;
+                    load_known(o, i, w);
+                    w.shared.fill(0.0);
+                    w.dz.fill(0.0);
+                }
+                let next = groups.next(o, at);
+                let n = load_time(o, i, next, w, true);
+                for h in 0..heads {
+                    pad(&mut w.gq[h * row..][..row], &up.dmix[(i * heads + h) * c..][..c], known, t);
+                }
+                let (a, ds) = w.a_ds.split_at_mut(heads * k);
+                products::<V>(ds, heads, k, w.gq, w.z, row, n, 0, row);
+                for h in 0..heads {
+                    let (a, ds, shared) = (&mut a[h * k..][..n], &mut ds[h * k..][..n], &mut w.shared[h * k..][..n]);
+                    let (kept, weights) = (&w.kept[h * o.k..][..n], &up.weights[(i * heads + h) * o.k..][..n]);
+                    let mut mean = 0.0;
+                    for j in 0..n {
+                        ds[j] = (ds[j] + up.dsum[i * heads + h]) * kept[j];
+                        mean = weights[j].mul_add(ds[j], mean);
+                    }
+                    for j in 0..n {
+                        ds[j] = weights[j] * (ds[j] - mean) * o.scale as f32;
+                        a[j] = weights[j] * kept[j];
+                        shared[j] += ds[j];
+                    }
+                    simd::mix::<V>(&mut w.dq[h * row + known..][..time], true, ds, 1, n, w.z, row, known);
                 }
                 for j in 0..n {
-                    ds[j] = weights[j] * (ds[j] - mean) * o.scale as f32;
-                    a[j] = weights[j] * kept[j];
+                    simd::mix::<V>(&mut w.dz[j * d..][..d], true, &w.a_ds[j..], k, heads, w.gq, row, 0);
+                    simd::mix::<V>(w.dphi, false, &w.a_ds[j..], k, 2 * heads, w.gq, row, known);
+                    add_phi_grad(dw, db, o.dt[i * o.k + j], &w.sin[j * time..][..time], w.dphi);
                 }
-                simd::mix::<V>(&mut w.dq[h * row..][..row], true, ds, 1, n, w.z, row, 0);
+                if at + 1 == end || groups.leads(o, begin, at + 1) {
+                    for h in 0..heads {
+                        simd::mix::<V>(&mut w.dq[h * row..][..known], true, &w.shared[h * k..], 1, n, w.z, row, 0);
+                    }
+                    for j in 0..n {
+                        let sum = &mut w.dz[j * d..][..d];
+                        simd::mix::<V>(sum, true, &w.shared[j..], k, heads, &w.gq[heads * row..], row, 0);
+                        dz[((lead - first) * o.k + j) * o.d..][..o.d].copy_from_slice(&sum[..o.d]);
+                    }
+                }
             }
-            let (dw, db) = dwb.split_at_mut(t);
-            for j in 0..n {
-                simd::mix::<V>(w.dz, false, &w.a_ds[j..], k, 2 * heads, w.gq, row, 0);
-                dz[j * d..][..d].copy_from_slice(&w.dz[..d]);
-                simd::mix::<V>(w.dphi, false, &w.a_ds[j..], k, 2 * heads, w.gq, row, o.d + o.f);
-                add_phi_grad(dw, db, o.dt[i * o.k + j], &w.sin[j * t..][..t], w.dphi);
+            for h in 0..heads {
+                unpad(&mut dquery[h * c..][..c], &w.dq[h * row..][..row], known, t);
             }
-        }
-        for h in 0..heads {
-            dquery[h * c..][..c].copy_from_slice(&w.dq[h * row..][..c]);
         }
     }
     /// `dh[row] = sum of the rows of dz that `order` lists for it`.

@@ -107,18 +107,23 @@ pub fn sum<V: Block>(a: &[f32]) -> f32 {
     sum.sum() + blocks.remainder().iter().sum::<f32>()
 }
 
-/// Products of each of `Q` rows with each of four rows, all of `n` numbers in whole blocks: `[q][r] = a_q . b_r`.
+/// Products of each of `Q` rows with each of four rows, `[q][r] = a_q . b_r`: rows lie `stride` apart, and `width`
+/// columns from `from` count, in whole blocks.
 #[inline(always)]
-pub fn dot_tile<V: Block, const Q: usize>(a: &[f32], b: &[f32], n: usize) -> [[f32; 4]; Q] {
-    let (b01, b23) = b[..4 * n].split_at(2 * n);
-    let ((b0, b1), (b2, b3)) = (b01.split_at(n), b23.split_at(n));
+pub fn dot_tile<V: Block, const Q: usize>(
+    a: &[f32],
+    b: &[f32],
+    stride: usize,
+    from: usize,
+    width: usize,
+) -> [[f32; 4]; Q] {
     let mut sum = [[V::splat(0.0); 4]; Q];
-    let low = b0.chunks_exact(LANES).zip(b1.chunks_exact(LANES));
-    let high = b2.chunks_exact(LANES).zip(b3.chunks_exact(LANES));
-    for (at, ((b0, b1), (b2, b3))) in low.zip(high).enumerate() {
-        let b = [V::load(b0), V::load(b1), V::load(b2), V::load(b3)];
+    let (b0, b1) = (&b[from..][..width], &b[stride + from..][..width]);
+    let (b2, b3) = (&b[2 * stride + from..][..width], &b[3 * stride + from..][..width]);
+    for at in (0..width).step_by(LANES) {
+        let b = [V::load(&b0[at..]), V::load(&b1[at..]), V::load(&b2[at..]), V::load(&b3[at..])];
         for q in 0..Q {
-            let a = V::load(&a[q * n + at * LANES..]);
+            let a = V::load(&a[q * stride + from + at..]);
             for r in 0..4 {
                 sum[q][r] = a.mul_add(b[r], sum[q][r]);
             }
