@@ -9,7 +9,7 @@
 //! One op for all parameters: one launch. Deterministic. Source: Kingma and Ba 2015; as PyTorch's Adam, whose
 //! defaults b1 0.9, b2 0.999, eps 1e-8 are used.
 use super::*;
-use crate::runtime::simd::vectorised;
+use crate::runtime::{parts, simd::vectorised};
 use rayon::prelude::*;
 
 const BETA1: f64 = 0.9;
@@ -103,20 +103,28 @@ impl Op for Adam {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        const BLOCK: usize = 16 * 1024;
         let step = &mut io.state::<u32>(1)[0];
         *step += 1;
         let (lr, root) = corrected(f64::from(io.input::<f32>(0)[0]), *step);
+        // Every thread takes its share of every parameter, the same in each step and the one that it summed the
+        // gradient of: what it reads is in its cache.
+        let threads = rayon::current_num_threads();
+        let mut shares: Vec<Vec<Share<'_>>> = (0..threads).map(|_| Vec::new()).collect();
         for at in (2..io.inputs()).step_by(4) {
-            io.state::<f32>(at)
-                .par_chunks_mut(BLOCK)
-                .zip(io.state::<f32>(at + 2).par_chunks_mut(BLOCK))
-                .zip(io.state::<f32>(at + 3).par_chunks_mut(BLOCK))
-                .zip(io.input::<f32>(at + 1).par_chunks(BLOCK))
-                .for_each(|(((w, m), v), g)| update(w, m, v, g, lr as f32, root as f32));
+            let (w, m, v) = (io.state::<f32>(at), io.state::<f32>(at + 2), io.state::<f32>(at + 3));
+            let size = parts::share(w.len());
+            let each = w.chunks_mut(size).zip(m.chunks_mut(size)).zip(v.chunks_mut(size));
+            let each = each.zip(io.input::<f32>(at + 1).chunks(size));
+            shares.iter_mut().zip(each).for_each(|(share, (((w, m), v), g))| share.push((w, m, v, g)));
         }
+        shares.into_par_iter().for_each(|share| {
+            share.into_iter().for_each(|(w, m, v, g)| update(w, m, v, g, lr as f32, root as f32));
+        });
     }
 }
+
+/// Parameters, both moments, gradients.
+type Share<'a> = (&'a mut [f32], &'a mut [f32], &'a mut [f32], &'a [f32]);
 
 /// Sizes of two parameters.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 7], &[33, 20_000]];

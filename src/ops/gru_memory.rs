@@ -27,7 +27,7 @@ use super::{
     *,
 };
 use crate::runtime::{
-    matmul::{Mat, MatMut, matmul},
+    matmul::{Mat, MatMut, matmul, matmul_long},
     parts,
     simd::{self, vectorised},
 };
@@ -417,8 +417,8 @@ impl Op for GruMemoryGrad {
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         let (n, d, t) = (ins[0].rows.cap, ins[7].cols, ins[4].cols);
-        // Gradients before the gates, gradients of Phi, sums of both kinds.
-        n * (4 * d + t) + 4 * d * (parts::PARTS + 1) + (4 * parts::PARTS + 2) * t
+        // Half a product; gradients before the gates, gradients of Phi, sums of both kinds.
+        ins[6].len() + n * (4 * d + t) + 4 * d * (parts::PARTS + 1) + (4 * parts::PARTS + 2) * t
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (n, d, c, t) = (ins[0].rows.cap, ins[7].cols, ins[1].cols, ins[4].cols);
@@ -463,7 +463,8 @@ impl Op for GruMemoryGrad {
             [dtw, dtb, dw_x, dw_h, db_x, db_h].into_iter().for_each(|g| g.fill(0.0));
             return;
         }
-        let (dpre, rest) = io.scratch::<f32>().split_at_mut(m * 4 * d);
+        let (half, rest) = io.scratch::<f32>().split_at_mut(3 * d * c);
+        let (dpre, rest) = rest.split_at_mut(m * 4 * d);
         let (dphi, rest) = rest.split_at_mut(m * t);
         let (sums, rest) = rest.split_at_mut(4 * d);
         let (partials, phi_work) = rest.split_at_mut(4 * d * parts::PARTS);
@@ -472,12 +473,12 @@ impl Op for GruMemoryGrad {
             gates_grad(dpre, &gates[k * 4 * d..][..4 * d], s, &dout[rows[k] as usize * d..][..d]);
         });
         let dx = Mat::strided(dpre, m, 3 * d, 4 * d);
-        matmul(MatMut::new(dw_x, 3 * d, c), dx.t(), Mat::new(x, m, c), false);
+        matmul_long(MatMut::new(dw_x, 3 * d, c), dx.t(), Mat::new(x, m, c), false, half);
         for (dw_h, dw_x) in dw_h.chunks_exact_mut(d).zip(dw_x.chunks_exact(c)).take(2 * d) {
             dw_h.copy_from_slice(&dw_x[..d]);
         }
         let dnh = Mat::strided(&dpre[3 * d..], m, d, 4 * d);
-        matmul(MatMut::new(&mut dw_h[2 * d * d..], d, d), dnh.t(), Mat::strided(x, m, d, c), false);
+        matmul_long(MatMut::new(&mut dw_h[2 * d * d..], d, d), dnh.t(), Mat::strided(x, m, d, c), false, half);
         parts::column_sums(sums, dpre, partials);
         db_x.copy_from_slice(&sums[..3 * d]);
         db_h.copy_from_slice(&sums[..3 * d]);

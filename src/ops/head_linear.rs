@@ -13,7 +13,7 @@
 //! Deterministic. Source: `docs/attention.md`.
 use super::*;
 use crate::runtime::{
-    matmul::{Mat, MatMut, matmul},
+    matmul::{Mat, MatMut, matmul, matmul_long},
     parts,
     simd::{self, vectorised},
 };
@@ -166,6 +166,9 @@ impl Op for HeadWeightGrad {
         ensure!(Self::NAME, ins[0].rows == ins[1].rows, "short is {}, long is {}", ins[0], ins[1]);
         Ok(vec![Spec::real(Rows::fixed(ins[0].cols), ins[1].cols / self.heads).into()])
     }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        ins[0].cols / self.heads * (ins[1].cols / self.heads)
+    }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[0].rows.cap * outs[0].len())
     }
@@ -181,10 +184,11 @@ impl Op for HeadWeightGrad {
     fn cpu(&self, io: &Io<'_>) {
         let (short, long, n, heads) = (io.input::<f32>(0), io.input::<f32>(1), io.rows(0), self.heads);
         let (p, c) = (io.cols(0) / heads, io.cols(1) / heads);
-        // Heads side by side: the products are small and their inner dimension is long, so each is best left whole.
-        io.out::<f32>(0).par_chunks_exact_mut((p * c).max(1)).enumerate().for_each(|(h, dw)| {
-            matmul(MatMut::new(dw, p, c), head(short, n, heads, p, h).t(), head(long, n, heads, c, h), false);
-        });
+        let half = io.scratch::<f32>();
+        for (h, dw) in io.out::<f32>(0).chunks_exact_mut((p * c).max(1)).enumerate() {
+            let (short, long) = (head(short, n, heads, p, h), head(long, n, heads, c, h));
+            matmul_long(MatMut::new(dw, p, c), short.t(), long, false, half);
+        }
     }
 }
 

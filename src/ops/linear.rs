@@ -11,7 +11,7 @@
 //! Backward: `dz = dy act'(y)`, `dx = dz W`, `dW = dz^T x`, `db = sum_n dz`, `dr = dz`. Deterministic.
 use super::*;
 use crate::runtime::{
-    matmul::{Mat, MatMut, matmul},
+    matmul::{Mat, MatMut, matmul, matmul_long},
     parts, simd,
     simd::vectorised,
 };
@@ -242,7 +242,7 @@ impl Op for LinearWeightGrad {
         Ok(vec![Spec::real(Rows::fixed(m), k).into(), Spec::real(Rows::fixed(1), m).into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        parts::PARTS * ins[0].cols
+        parts::PARTS * ins[0].cols + ins[0].cols * ins[1].cols
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[0].len() * ins[1].cols)
@@ -260,8 +260,10 @@ impl Op for LinearWeightGrad {
     fn cpu(&self, io: &Io<'_>) {
         let (n, m, k) = (io.rows(0), io.cols(0), io.cols(1));
         let dz = io.input::<f32>(0);
-        matmul(MatMut::new(io.out(0), m, k), Mat::new(dz, n, m).t(), Mat::new(io.input(1), n, k), false);
-        parts::column_sums(io.out(1), dz, io.scratch());
+        let (half, partials) = io.scratch::<f32>().split_at_mut(m * k);
+        let x = Mat::new(io.input(1), n, k);
+        matmul_long(MatMut::new(io.out(0), m, k), Mat::new(dz, n, m).t(), x, false, half);
+        parts::column_sums(io.out(1), dz, partials);
     }
 }
 

@@ -13,7 +13,7 @@
 //! Source: the merge layer of TGN (Rossi et al. 2020) as PyTorch Geometric splits it.
 use super::*;
 use crate::runtime::{
-    matmul::{Mat, MatMut, matmul},
+    matmul::{Mat, MatMut, matmul, matmul_long},
     parts,
     simd::{self, vectorised},
 };
@@ -157,8 +157,8 @@ impl Op for LinkDecoderGrad {
         Ok([ins[0], ins[1], ins[2], ins[3], ins[3], one].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // dhidden, its sum over candidates, {db | dw} and their partials.
-        ins[4].len() + ins[4].rows.cap * ins[3].cols + 2 * (parts::PARTS + 1) * ins[3].cols
+        // Half a product; dhidden, its sum over candidates, {db | dw} and their partials.
+        ins[1].len() + ins[4].len() + ins[4].rows.cap * ins[3].cols + 2 * (parts::PARTS + 1) * ins[3].cols
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 4 * ins[0].rows.cap * ins[1].len() + 4 * ins[4].len())
@@ -202,7 +202,8 @@ impl Op for LinkDecoderGrad {
             [dz, dw_src, dw_dst, db, dw].into_iter().for_each(|g| g.fill(0.0));
             return;
         }
-        let (dhidden, rest) = io.scratch::<f32>().split_at_mut(n * x * c);
+        let (half, rest) = io.scratch::<f32>().split_at_mut(c * d);
+        let (dhidden, rest) = rest.split_at_mut(n * x * c);
         let (du, rest) = rest.split_at_mut(n * c);
         let (sum, partials) = rest.split_at_mut(2 * c);
         let size = parts::part_rows(n);
@@ -229,12 +230,13 @@ impl Op for LinkDecoderGrad {
         let stride = (1 + x) * d;
         let du = Mat::new(du, n, c);
         matmul(MatMut::strided(dz, n, d, stride), du, Mat::new(w_src, c, d), false);
-        matmul(MatMut::new(dw_src, c, d), du.t(), Mat::strided(z, n, d, stride), false);
+        matmul_long(MatMut::new(dw_src, c, d), du.t(), Mat::strided(z, n, d, stride), false, half);
         for j in 0..x {
             let dh = Mat::strided(&dhidden[j * c..], n, c, x * c);
             let at = (1 + j) * d;
             matmul(MatMut::strided(&mut dz[at..], n, d, stride), dh, Mat::new(w_dst, c, d), false);
-            matmul(MatMut::new(dw_dst, c, d), dh.t(), Mat::strided(&z[at..], n, d, stride), j > 0);
+            let v = Mat::strided(&z[at..], n, d, stride);
+            matmul_long(MatMut::new(dw_dst, c, d), dh.t(), v, j > 0, half);
         }
     }
 }

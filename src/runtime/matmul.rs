@@ -1,9 +1,11 @@
 //! Dense products on the CPU: strided views over the `gemm` crate, split over threads without changing a bit.
 //!
-//! Each thread makes whole rows (or columns) of the result; the sum over the inner dimension always runs in the same
-//! order, so the bits do not depend on the number of threads. `gemm` picks its path and its blocks by the shape it is
+//! Each thread makes whole rows (or columns) of the result, or one half of its sums where these are long
+//! ([`matmul_long`]); the sum over the inner dimension always runs in the same order, so the bits do not depend on the
+//! number of threads. `gemm` picks its path and its blocks by the shape it is
 //! given, which differs from part to part, so the inner blocks are made here, and no part is small enough for another
 //! path than the whole product's.
+use super::parts;
 use rayon::prelude::*;
 
 /// A read-only matrix with arbitrary strides.
@@ -40,6 +42,11 @@ impl<'a> Mat<'a> {
             ..self
         }
     }
+    /// Columns `from..until`.
+    fn columns(self, from: usize, until: usize) -> Self {
+        let skipped = (from * self.col_stride).min(self.data.len());
+        Mat { data: &self.data[skipped..], cols: until - from, ..self }
+    }
 }
 
 /// A row-major matrix to be written, rows `row_stride` elements apart.
@@ -71,18 +78,48 @@ fn fits(len: usize, rows: usize, cols: usize, row_stride: usize) -> bool {
 
 /// Products below this many multiply-adds are not worth a second thread (about 20 us of one).
 const SPLIT_FROM: usize = 1 << 20;
-/// Parts are multiples of the widest micro-kernel's tile, so that only the last one has a ragged edge.
-const TILE: usize = 32;
+/// Parts are multiples of the widest micro-kernel's tile, which has six rows; columns are packed once a part.
+const TILE: (usize, usize) = (6, 32);
+/// Results with at least this many times as many columns as rows are split by columns.
+const WIDE: usize = 4;
 /// The longest sum that `gemm` never cuts, whatever the other sizes.
 const DEPTH: usize = 512;
 /// Results of at most this many elements go another path in `gemm`, which sums in another order.
 const TINY: usize = 16 * 16;
+/// Sums from this length on are split in halves.
+const LONG: usize = 512;
 
 /// `out = a b`, or `out += a b` with `accumulate`.
 ///
 /// # Panics
 /// When the shapes do not fit.
 pub fn matmul(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
+    product(out, a, b, accumulate, rayon::current_num_threads());
+}
+
+/// [`matmul`] for sums over many rows, such as gradients of weights: the sums' halves are made side by side, each from
+/// rows that one thread alone has to bring in. `scratch` holds a second result.
+///
+/// # Panics
+/// When the shapes do not fit, or the result has gaps between its rows.
+pub fn matmul_long(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, scratch: &mut [f32]) {
+    let (m, n, k) = (out.rows, out.cols, a.cols);
+    let threads = rayon::current_num_threads();
+    if k < LONG || m * n == 0 {
+        return product(out, a, b, accumulate, threads);
+    }
+    assert_eq!(out.row_stride, n, "a result without gaps");
+    let (half, bt, each) = ((k / 2).next_multiple_of(8), b.t(), threads.div_ceil(2));
+    let (sum, other) = (&mut out.data[..m * n], &mut scratch[..m * n]);
+    rayon::join(
+        || product(MatMut::new(sum, m, n), a.columns(0, half), bt.columns(0, half).t(), accumulate, each),
+        || product(MatMut::new(other, m, n), a.columns(half, k), bt.columns(half, k).t(), false, each),
+    );
+    let share = parts::share(m * n);
+    sum.par_chunks_mut(share).zip(other.par_chunks(share)).for_each(|(sum, x)| parts::add_column_sums(sum, x));
+}
+
+fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: usize) {
     assert_eq!((out.rows, out.cols, a.cols), (a.rows, b.cols, b.rows), "shapes of a product");
     let (m, n, k) = (out.rows, out.cols, a.cols);
     if m == 0 || n == 0 {
@@ -122,13 +159,12 @@ pub fn matmul(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
             }
         }
     };
-    let threads = rayon::current_num_threads();
     if threads == 1 || m * n * k < SPLIT_FROM {
         return part(0, m, 0, n);
     }
-    let by_rows = m >= n;
-    let (long, short) = if by_rows { (m, n) } else { (n, m) };
-    let size = long.div_ceil(threads).max(TINY / short + 1).next_multiple_of(TILE);
+    let by_rows = WIDE * m >= n;
+    let (long, short, tile) = if by_rows { (m, n, TILE.0) } else { (n, m, TILE.1) };
+    let size = long.div_ceil(threads).max(TINY / short + 1).next_multiple_of(tile);
     // A rest that is tiny joins the part before it.
     let rest = long % size;
     let parts = (long / size + usize::from(rest > 1 && rest * short > TINY)).max(1);
@@ -189,20 +225,23 @@ mod tests {
             (70, 129, 513),
         ] {
             let (a, b) = (numbers(m * k), numbers(n * k));
-            let run = |threads: usize, dots: bool| {
+            let run = |threads: usize, dots: bool, long: bool| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-                let mut out = vec![0.0f32; m * n];
+                let (mut out, mut scratch) = (vec![0.0f32; m * n], vec![0.0f32; m * n]);
                 let (a, b) = match dots {
                     false => (Mat::new(&a, k, m).t(), Mat::new(&b, k, n)),
                     true => (Mat::new(&a, m, k), Mat::new(&b, n, k).t()),
                 };
-                pool.install(|| matmul(MatMut::new(&mut out, m, n), a, b, false));
+                pool.install(|| match long {
+                    false => matmul(MatMut::new(&mut out, m, n), a, b, false),
+                    true => matmul_long(MatMut::new(&mut out, m, n), a, b, false, &mut scratch),
+                });
                 Ok(out.iter().map(|x| x.to_bits()).collect::<Vec<_>>())
             };
-            for dots in [false, true] {
-                let one = run(1, dots)?;
+            for (dots, long) in [(false, false), (true, false), (false, true), (true, true)] {
+                let one = run(1, dots, long)?;
                 for threads in [2, 3, 4, 7] {
-                    assert!(one == run(threads, dots)?, "{m} {n} {k}, {threads} threads");
+                    assert!(one == run(threads, dots, long)?, "{m} {n} {k}, {threads} threads, long {long}");
                 }
             }
         }

@@ -1,5 +1,5 @@
 //! Rows in a fixed number of parts, so that sums over rows have the same bits for any number of threads.
-use super::simd::{self, vectorised};
+use super::simd::{self, LANES, vectorised};
 use rayon::prelude::*;
 use std::marker::PhantomData;
 
@@ -9,6 +9,12 @@ pub const PARTS: usize = 16;
 /// Rows of one part of `rows`; the last part is shorter.
 pub fn part_rows(rows: usize) -> usize {
     rows.div_ceil(PARTS).max(1)
+}
+
+/// Elements of one thread's share of `n`, in whole cache lines: for work that has the same bits however it is split.
+/// Threads keep their shares from op to op, as rayon hands them out, so that what one wrote is in its cache.
+pub fn share(n: usize) -> usize {
+    n.div_ceil(rayon::current_num_threads()).next_multiple_of(LANES).max(LANES)
 }
 
 /// Runs `f(part, first_row, partial)` for each part of `rows`, side by side, and sums the partials, `width` numbers
