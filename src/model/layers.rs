@@ -132,12 +132,12 @@ impl Attention {
         let query = t.linear(l.roots, w_q, Some(from_time), None, Activation::Identity)?;
         let absorbed = t.head_up(query, w_k, self.heads)?;
         let own = t.linear(l.roots, w_o_root, Some(b_o), None, Activation::Identity)?;
-        let own = t.gather_rows(own, l.root)?;
+        let grouped = t.group_roots(l.root, l.near.count, absorbed)?;
 
         let (time_w, time_b) = time.vars(t, store);
         let near = AttentionVars {
             query: absorbed,
-            query_row: l.root,
+            roots: grouped,
             h: l.h,
             row: l.row,
             event: l.near.event,
@@ -155,8 +155,9 @@ impl Attention {
             l.drop_now.map(|now| (drop(0), now)),
         )?;
         let seen = t.head_down(mix, w_v, Some((b_v, sum)), self.heads)?;
+        let seen = t.linear(seen, w_o, None, None, Activation::Identity)?;
         // relu and drop-out commute: a drop-out multiplies by numbers that are not negative.
-        let mut z = t.linear(seen, w_o, None, Some(own), Activation::Relu)?;
+        let mut z = t.ungroup(seen, (grouped.order, grouped.position), own, l.root, Activation::Relu)?;
         if let Some(now) = l.drop_now {
             z = t.dropout(z, now, drop(1))?;
         }

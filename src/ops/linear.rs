@@ -33,7 +33,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    fn of<R: Real>(self, z: R) -> R {
+    pub(super) fn of<R: Real>(self, z: R) -> R {
         match self {
             Activation::Identity => z,
             Activation::Relu => z.max(R::ZERO),
@@ -62,7 +62,7 @@ pub struct Linear {
 }
 /// `dz = dy act'(y)`
 #[derive(Debug)]
-pub struct ActivationGrad(Activation);
+pub struct ActivationGrad(pub(super) Activation);
 /// `dx = dz W`
 #[derive(Debug)]
 pub struct LinearInputGrad;

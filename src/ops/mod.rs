@@ -177,9 +177,9 @@ macro_rules! ops {
     };
 }
 ops! {
-    adam, add, bce_loss, distinct, draw_negatives, dropout, expand_targets, gather_rows, gru_memory, head_linear,
+    adam, add, bce_loss, distinct, draw_negatives, dropout, expand_targets, gather_rows, group_roots, gru_memory, head_linear,
     layer_norm, linear, link_decoder, next_batch, prefix_rows, roots, sample_neighbors, scatter_add_rows,
-    temporal_attention, time_encode, write_memory, write_rows,
+    temporal_attention, time_encode, ungroup, write_memory, write_rows,
 }
 
 /// Refuses a wrong number of inputs.

@@ -1,7 +1,6 @@
 //! Rows in a fixed number of parts, so that sums over rows have the same bits for any number of threads.
 use super::simd::{self, LANES, vectorised};
 use rayon::prelude::*;
-use std::marker::PhantomData;
 
 /// Parts that rows are split into, whatever the number of threads.
 pub const PARTS: usize = 16;
@@ -38,38 +37,6 @@ pub fn sum_parts(
         f(i * size..((i + 1) * size).min(rows), partial);
     });
     partials.chunks_exact(width).for_each(|p| add(out, p));
-}
-
-/// Rows of a table that several threads write, each row one of them.
-pub struct SharedRows<'a, T> {
-    data: *mut T,
-    rows: usize,
-    cols: usize,
-    owner: PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: access to a row is exclusive by the contract of `row`.
-unsafe impl<T: Send> Sync for SharedRows<'_, T> {}
-
-impl<'a, T> SharedRows<'a, T> {
-    /// `data` as rows of `cols`.
-    pub fn new(data: &'a mut [T], cols: usize) -> Self {
-        let rows = data.len().checked_div(cols).unwrap_or(0);
-        SharedRows { data: data.as_mut_ptr(), rows, cols, owner: PhantomData }
-    }
-    /// Row `i`.
-    ///
-    /// # Safety
-    /// No two rows of the same index may be held at once.
-    ///
-    /// # Panics
-    /// When there is no such row.
-    #[allow(clippy::mut_from_ref)]
-    pub unsafe fn row(&self, i: usize) -> &'a mut [T] {
-        assert!(i < self.rows, "row {i} of {}", self.rows);
-        // SAFETY: the row lies inside the table; the caller has it alone.
-        unsafe { std::slice::from_raw_parts_mut(self.data.add(i * self.cols), self.cols) }
-    }
 }
 
 vectorised! {

@@ -4,7 +4,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `query` | `[q, H c]` f32 | queries taken through W_k, a row for each *distinct* root |
-//! | `query row` | `[n]` u32 | the root's row of `query`; not read where there is no neighbour |
+//! | `starts`, `order` | `[q + 1]`, `[m]` u32 | the m roots that have neighbours, by query ([`group_roots`](super::group_roots)) |
 //! | `h` | `[m, d]` f32 | embeddings of the layer below, by distinct node |
 //! | `row`, `event` | `[n, k]` u32 | the neighbours' rows of `h` and of `edge` |
 //! | `dt` | `[n, k]` f32 | seconds |
@@ -12,9 +12,9 @@
 //! | `edge` | `[e, f]` f32 | edge features |
 //! | `w`, `b` | `[1, t]` f32 | time encoding; c = d + f + t |
 //! | `now` | `[1, 2]` u32 | clock of the drop-out, where there is one |
-//! | mix | `[n, H c]` f32 | mixed raw rows; 0 where a root has no neighbour |
-//! | sum | `[n, H]` f32 | sum of the weights after drop-out |
-//! | weight | `[n, H k]` f32 | before drop-out, for the backward |
+//! | mix | `[m, H c]` f32 | mixed raw rows, in the order of `order` |
+//! | sum | `[m, H]` f32 | sum of the weights after drop-out |
+//! | weight | `[m, H k]` f32 | before drop-out, for the backward |
 //!
 //! **Absorbed**: keys `W_k z_j + b_k` and values `W_v z_j + b_v` are never formed. `q . (W_k z_j + b_k)` is
 //! `(W_k^T q) . z_j` plus a number that is the same for all j, which softmax drops; `sum_j a_j (W_v z_j + b_v)` is
@@ -27,14 +27,23 @@
 //! Source: TGAT (Xu et al. 2020) and TGN's attention; the absorption is described in `docs/attention.md`.
 mod rows;
 
-use super::{dropout::DropRate, time_encode::define_phi, *};
-use crate::runtime::{
-    parts::{self, SharedRows},
-    philox::Key,
-    simd::LANES,
+use super::{
+    dropout::DropRate,
+    group_roots::{Grouped, group},
+    time_encode::define_phi,
+    *,
 };
+use crate::runtime::{parts, philox::Key, simd::LANES};
 use rayon::prelude::*;
-use rows::{Groups, Mixed, Upstream, Work, backward, forward, group, sum_rows};
+use std::ops::Range;
+use rows::{Upstream, Work, backward, forward, leads, sum_rows};
+
+/// The first `n` of `rest`, which keeps the others.
+fn split_off<'a>(rest: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
+    let (head, tail) = std::mem::take(rest).split_at_mut(n);
+    *rest = tail;
+    head
+}
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +62,8 @@ pub struct TemporalAttentionGrad(TemporalAttention);
 pub struct AttentionVars {
     /// `[q, H c]` absorbed queries.
     pub query: Var,
-    /// `[n]` row of each root's query.
-    pub query_row: Var,
+    /// Roots that have neighbours, by query.
+    pub roots: Grouped,
     /// `[m, d]` embeddings below.
     pub h: Var,
     /// `[n, k]` rows of `h`.
@@ -88,7 +97,7 @@ impl Tape {
         let drop = drop.filter(|(rate, _)| rate.p > 0.0);
         let op = TemporalAttention { heads, head_width, drop: drop.map(|(rate, _)| rate) };
         let mut ins =
-            vec![a.query, a.query_row, a.h, a.row, a.event, a.dt, a.count, a.edge, a.time_w, a.time_b];
+            vec![a.query, a.roots.starts, a.h, a.row, a.event, a.dt, a.count, a.edge, a.time_w, a.time_b, a.roots.order];
         ins.extend(drop.map(|(_, now)| now));
         let o = self.push(op, &ins)?;
         Ok((o[0], o[1]))
@@ -98,7 +107,9 @@ impl Tape {
 /// What forward and backward read.
 struct Operands<'a, R> {
     query: &'a [R],
-    query_row: &'a [u32],
+    starts: &'a [u32],
+    order: &'a [u32],
+    queries: usize,
     h: &'a [R],
     row: &'a [u32],
     event: &'a [u32],
@@ -119,7 +130,9 @@ impl<'a, R: Real> Operands<'a, R> {
     fn of(op: &TemporalAttention, io: &Io<'a>) -> Self {
         Operands {
             query: io.input(0),
-            query_row: io.input(1),
+            starts: io.input(1),
+            order: io.input(10),
+            queries: io.rows(0),
             h: io.input(2),
             row: io.input(3),
             event: io.input(4),
@@ -133,7 +146,7 @@ impl<'a, R: Real> Operands<'a, R> {
             d: io.cols(2),
             f: io.cols(7),
             scale: 1.0 / (op.head_width as f64).sqrt(),
-            drop: op.drop.map(|rate| (rate, rate.key(io.input(10)))),
+            drop: op.drop.map(|rate| (rate, rate.key(io.input(11)))),
         }
     }
     fn width(&self) -> usize {
@@ -159,27 +172,37 @@ impl<'a, R: Real> Operands<'a, R> {
     fn kept(&self, i: usize, h: usize, j: usize) -> R {
         R::of(self.drop.map_or(1.0, |(rate, key)| rate.factor(key, (i * self.heads + h) * self.k + j)))
     }
-    /// Whether two roots have the same neighbours; their gaps may differ.
-    fn same_neighbors(&self, i: usize, j: usize) -> bool {
+    /// Whether the roots at two places of the order have the same neighbours; their gaps may differ.
+    fn same_neighbors(&self, a: usize, b: usize) -> bool {
+        let (i, j) = (self.order[a] as usize, self.order[b] as usize);
         let n = self.count[i] as usize;
         let slots = |i: usize| i * self.k..i * self.k + n;
         self.count[i] == self.count[j]
             && self.event[slots(i)] == self.event[slots(j)]
             && self.row[slots(i)] == self.row[slots(j)]
     }
-    fn query_of(&self, i: usize, h: usize) -> &'a [R] {
+    fn query_of(&self, q: usize, h: usize) -> &'a [R] {
         let c = self.width();
-        &self.query[(self.query_row[i] as usize * self.heads + h) * c..][..c]
+        &self.query[(q * self.heads + h) * c..][..c]
     }
-}
-
-impl Operands<'_, f32> {
-    /// Roots that have neighbours, grouped by query; `buffer` holds `cap + 1` starts, then the order.
-    fn groups<'b>(&self, buffer: &'b mut [f32], cap: usize, queries: usize) -> Groups<'b> {
-        let (starts, order) = bytemuck::cast_slice_mut::<f32, u32>(buffer).split_at_mut(cap + 1);
-        let query = |i: usize| (self.count[i] > 0).then(|| self.query_row[i] as usize);
-        group(self.query_row.len(), queries, starts, order, query);
-        Groups { order: &order[..starts[queries] as usize], starts }
+    /// Query, place and root of every root that has neighbours.
+    fn roots(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        (0..self.queries).flat_map(move |q| {
+            (self.starts[q] as usize..self.starts[q + 1] as usize).map(move |at| (q, at, self.order[at] as usize))
+        })
+    }
+    /// Queries in [`parts::PARTS`] ranges with about as many roots each, and the places of their roots.
+    fn parts(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        let starts = &self.starts[..=self.queries];
+        let cut = move |part: usize| match part {
+            0 => 0,
+            parts::PARTS => self.queries,
+            _ => starts.partition_point(|&s| (s as usize) < part * self.order.len() / parts::PARTS).min(self.queries),
+        };
+        (0..parts::PARTS).map(move |part| {
+            let (from, until) = (cut(part), cut(part + 1));
+            (from..until, starts[from] as usize..starts[until] as usize)
+        })
     }
 }
 
@@ -187,11 +210,11 @@ impl Op for TemporalAttention {
     const NAME: &'static str = "temporal_attention";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 10 + usize::from(self.drop.is_some()))?;
-        let (n, k, c) = (ins[1].rows, ins[3].cols, ins[2].cols + ins[7].cols + ins[8].cols);
+        arity(Self::NAME, ins, 11 + usize::from(self.drop.is_some()))?;
+        let (n, k, c) = (ins[6].rows, ins[3].cols, ins[2].cols + ins[7].cols + ins[8].cols);
         for (i, what, want) in [
             (0, "query", DType::F32),
-            (1, "query row", DType::U32),
+            (1, "starts", DType::U32),
             (2, "h", DType::F32),
             (3, "row", DType::U32),
             (5, "dt", DType::F32),
@@ -215,13 +238,14 @@ impl Op for TemporalAttention {
         );
         ensure!(Self::NAME, ins[5].rows == n && ins[5].cols == k, "dt is {}, row is {}", ins[5], ins[3]);
         ensure!(Self::NAME, ins[6] == Spec::ids(n, 1), "count is {}", ins[6]);
+        shaped(Self::NAME, "starts", &ins[1], ins[0].rows.cap + 1, 1)?;
+        ensure!(Self::NAME, ins[10] == Spec::ids(ins[10].rows, 1), "order is {}", ins[10]);
         shaped(Self::NAME, "w", &ins[8], 1, ins[8].cols)?;
         shaped(Self::NAME, "b", &ins[9], 1, ins[8].cols)?;
-        Ok([self.heads * c, self.heads, self.heads * k].map(|cols| Spec::real(n, cols).into()).to_vec())
+        Ok([self.heads * c, self.heads, self.heads * k].map(|cols| Spec::real(ins[10].rows, cols).into()).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let work = Work::size(self.heads, ins[3].cols, ins[2].cols, ins[7].cols, ins[8].cols);
-        parts::PARTS * work + ins[0].rows.cap + 1 + ins[1].len()
+        parts::PARTS * Work::size(self.heads, ins[3].cols, ins[2].cols, ins[7].cols, ins[8].cols)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (slots, c) = (ins[3].len(), ins[0].cols / self.heads);
@@ -232,25 +256,21 @@ impl Op for TemporalAttention {
         let o = Operands::<R>::of(self, io);
         let (out, sums, weights) = (io.out::<R>(0), io.out::<R>(1), io.out::<R>(2));
         let (c, k) = (o.width(), o.k);
-        weights.fill(R::ZERO);
-        out.fill(R::ZERO);
-        for (row, sum) in sums.iter_mut().enumerate() {
-            let (i, h) = (row / self.heads, row % self.heads);
-            *sum = R::ZERO;
+        [&mut *out, sums, weights].into_iter().for_each(|x| x.fill(R::ZERO));
+        for (query, at, i) in o.roots() {
             let n = o.count[i] as usize;
-            if n == 0 {
-                continue; // such a root may have no query either
-            }
-            let q = o.query_of(i, h);
-            let score = |j: usize| (0..c).map(|l| q[l] * o.z(i * k + j, l)).sum::<R>() * R::of(o.scale);
-            let top = (0..n).map(score).fold(R::of(f64::NEG_INFINITY), R::max);
-            let total: R = (0..n).map(|j| (score(j) - top).exp()).sum();
-            for j in 0..n {
-                let a = (score(j) - top).exp() / total;
-                weights[row * k + j] = a;
-                let a = a * o.kept(i, h, j);
-                *sum += a;
-                (0..c).for_each(|l| out[row * c + l] += a * o.z(i * k + j, l));
+            for h in 0..self.heads {
+                let (row, q) = (at * self.heads + h, o.query_of(query, h));
+                let score = |j: usize| (0..c).map(|l| q[l] * o.z(i * k + j, l)).sum::<R>() * R::of(o.scale);
+                let top = (0..n).map(score).fold(R::of(f64::NEG_INFINITY), R::max);
+                let total: R = (0..n).map(|j| (score(j) - top).exp()).sum();
+                for j in 0..n {
+                    let a = (score(j) - top).exp() / total;
+                    weights[row * k + j] = a;
+                    let a = a * o.kept(i, h, j);
+                    sums[row] += a;
+                    (0..c).for_each(|l| out[row * c + l] += a * o.z(i * k + j, l));
+                }
             }
         }
     }
@@ -262,25 +282,20 @@ impl Op for TemporalAttention {
             [out, sums, weights].into_iter().for_each(|x| x.fill(0.0));
             return;
         }
-        let (roots, queries) = (o.query_row.len(), io.rows(0));
         let work = Work::size(heads, k, o.d, o.f, o.w.len());
-        let (work_space, by_query) = io.scratch::<f32>().split_at_mut(parts::PARTS * work);
-        let groups = o.groups(by_query, io.spec(0).rows.cap, queries);
-        let to = Mixed {
-            out: SharedRows::new(out, heads * c),
-            sums: SharedRows::new(sums, heads),
-            weights: SharedRows::new(weights, heads * k),
-        };
-        let (size, zeros) = (parts::part_rows(queries), parts::part_rows(roots));
-        work_space.par_chunks_exact_mut(work).enumerate().for_each(|(part, work)| {
-            for i in (part * zeros..((part + 1) * zeros).min(roots)).filter(|&i| o.count[i] == 0) {
-                // SAFETY: such a root is in no group, and in one part.
-                unsafe { [to.out.row(i), to.sums.row(i), to.weights.row(i)] }.into_iter().for_each(|x| x.fill(0.0));
-            }
-            let (from, until) = (part * size, ((part + 1) * size).min(queries));
-            if from < until {
-                forward(&o, groups, from, until, &to, &mut Work::new(work, &o));
-            }
+        let (mut out, mut sums, mut weights) = (out, sums, weights);
+        let mut tasks = Vec::with_capacity(parts::PARTS);
+        for ((queries, roots), work) in o.parts().zip(io.scratch::<f32>().chunks_exact_mut(work)) {
+            let n = roots.len();
+            let rows = (
+                split_off(&mut out, n * heads * c),
+                split_off(&mut sums, n * heads),
+                split_off(&mut weights, n * heads * k),
+            );
+            tasks.push((queries, rows, work));
+        }
+        tasks.into_par_iter().for_each(|(queries, (out, sums, weights), work)| {
+            forward(&o, queries.start, queries.end, out, sums, weights, &mut Work::new(work, &o));
         });
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -301,15 +316,14 @@ impl Op for TemporalAttention {
 }
 
 impl TemporalAttentionGrad {
-    /// Scratch in parts: buffers and partials of each thread, rows of dz, and the two groupings.
-    fn layout(&self, ins: &[Spec]) -> [usize; 5] {
+    /// Scratch in parts: buffers and partials of each thread, rows of dz, the slots by row, and {dw | db}.
+    fn layout(&self, ins: &[Spec]) -> [usize; 4] {
         let (d, f, t, k) = (ins[2].cols, ins[7].cols, ins[8].cols, ins[3].cols);
         let dwb = 2 * t.next_multiple_of(LANES);
         [
             parts::PARTS * (Work::size(self.0.heads, k, d, f, t) + dwb),
             ins[3].len() * d,
-            ins[0].rows.cap + 1 + ins[1].len(),
-            ins[2].rows.cap + 1 + ins[3].len() + ins[1].len(),
+            ins[2].rows.cap + 1 + ins[3].len() + ins[10].len(),
             dwb,
         ]
     }
@@ -336,30 +350,30 @@ impl Op for TemporalAttentionGrad {
         let [dquery, dh, dw, db] = [0, 1, 2, 3].map(|k| io.out::<R>(k));
         [&mut *dquery, dh, dw, db].into_iter().for_each(|g| g.fill(R::ZERO));
         let (c, k, d, heads) = (o.width(), o.k, o.d, self.0.heads);
-        for (row, &dsum) in dsum.iter().enumerate() {
-            let (i, h) = (row / heads, row % heads);
-            let (n, g) = (o.count[i] as usize, &dmix[row * c..][..c]);
-            if n == 0 {
-                continue;
-            }
-            let q = o.query_of(i, h);
-            let a = |j: usize| weights[row * k + j];
-            let da =
-                |j: usize| ((0..c).map(|l| g[l] * o.z(i * k + j, l)).sum::<R>() + dsum) * o.kept(i, h, j);
-            let mean: R = (0..n).map(|j| a(j) * da(j)).sum();
-            for j in 0..n {
-                let (slot, ds) = (i * k + j, a(j) * (da(j) - mean) * R::of(o.scale));
-                let a = a(j) * o.kept(i, h, j);
-                for l in 0..c {
-                    dquery[(o.query_row[i] as usize * heads + h) * c + l] += ds * o.z(slot, l);
-                    let dz = a * g[l] + ds * q[l];
-                    if l < d {
-                        dh[o.row[slot] as usize * d + l] += dz;
-                    } else if l >= d + o.f {
-                        let l = l - d - o.f;
-                        let s = -(o.w[l] * o.dt[slot] + o.b[l]).sin() * dz;
-                        dw[l] += s * o.dt[slot];
-                        db[l] += s;
+        for (query, at, i) in o.roots() {
+            let n = o.count[i] as usize;
+            for h in 0..heads {
+                let row = at * heads + h;
+                let (q, g) = (o.query_of(query, h), &dmix[row * c..][..c]);
+                let a = |j: usize| weights[row * k + j];
+                let da = |j: usize| {
+                    ((0..c).map(|l| g[l] * o.z(i * k + j, l)).sum::<R>() + dsum[row]) * o.kept(i, h, j)
+                };
+                let mean: R = (0..n).map(|j| a(j) * da(j)).sum();
+                for j in 0..n {
+                    let (slot, ds) = (i * k + j, a(j) * (da(j) - mean) * R::of(o.scale));
+                    let a = a(j) * o.kept(i, h, j);
+                    for l in 0..c {
+                        dquery[(query * heads + h) * c + l] += ds * o.z(slot, l);
+                        let dz = a * g[l] + ds * q[l];
+                        if l < d {
+                            dh[o.row[slot] as usize * d + l] += dz;
+                        } else if l >= d + o.f {
+                            let l = l - d - o.f;
+                            let s = -(o.w[l] * o.dt[slot] + o.b[l]).sin() * dz;
+                            dw[l] += s * o.dt[slot];
+                            db[l] += s;
+                        }
                     }
                 }
             }
@@ -372,60 +386,53 @@ impl Op for TemporalAttentionGrad {
             (io.input::<f32>(last), io.input::<f32>(last + 1), io.input::<f32>(last + 2));
         let [dquery, dh, dw, db] = [0, 1, 2, 3].map(|k| io.out::<f32>(k));
         let (c, k, d, t, heads) = (o.width(), o.k, o.d, o.w.len(), self.0.heads);
-        let (roots, queries, rows) = (o.query_row.len(), io.rows(0), io.rows(2));
-        if c == 0 || k == 0 || roots == 0 {
+        let rows = io.rows(2);
+        if c == 0 || k == 0 || o.order.is_empty() {
             [dquery, dh, dw, db].into_iter().for_each(|g| g.fill(0.0));
             return;
         }
-        let specs: Vec<Spec> = (0..10).map(|i| io.spec(i)).collect();
+        let specs: Vec<Spec> = (0..11).map(|i| io.spec(i)).collect();
         let layout = self.layout(&specs);
         let (work, rest) = io.scratch::<f32>().split_at_mut(layout[0]);
         let (dz, rest) = rest.split_at_mut(layout[1]);
-        let (by_query, rest) = rest.split_at_mut(layout[2]);
-        let (by_row, rest) = rest.split_at_mut(layout[3]);
-        let sum = &mut rest[..layout[4]];
+        let (by_row, rest) = rest.split_at_mut(layout[2]);
+        let sum = &mut rest[..layout[3]];
 
         // A thread owns whole queries, so their gradients are written by one thread.
-        let groups = o.groups(by_query, specs[0].rows.cap, queries);
-        let (size, slot) = (parts::part_rows(queries), layout[0] / parts::PARTS);
+        let slot = layout[0] / parts::PARTS;
         let mut tasks = Vec::with_capacity(parts::PARTS);
-        let mut dz_left = &mut *dz;
-        for (i, (dquery, work)) in
-            dquery.chunks_mut(size * heads * c).zip(work.chunks_exact_mut(slot)).enumerate()
-        {
-            let (from, until) = (i * size, ((i + 1) * size).min(queries));
-            let listed = (groups.starts[until] - groups.starts[from]) as usize;
-            let (mine, rest) = std::mem::take(&mut dz_left).split_at_mut(listed * k * d);
-            tasks.push((from, until, dquery, mine, work));
-            dz_left = rest;
+        let (mut dquery, mut dz_left) = (dquery, &mut *dz);
+        for ((queries, roots), work) in o.parts().zip(work.chunks_exact_mut(slot)) {
+            let dquery = split_off(&mut dquery, queries.len() * heads * c);
+            tasks.push((queries, dquery, split_off(&mut dz_left, roots.len() * k * d), work));
         }
-        let parts_used = tasks.len();
         let up = Upstream { weights, dmix, dsum };
         let by_query = || {
-            tasks.into_par_iter().for_each(|(from, until, dquery, dz, work)| {
+            tasks.into_par_iter().for_each(|(queries, dquery, dz, work)| {
                 let (dwb, buffer) = work.split_at_mut(sum.len());
                 dwb.fill(0.0);
-                backward(&o, groups, from, until, &up, dquery, dz, dwb, &mut Work::new(buffer, &o));
+                let mut work = Work::new(buffer, &o);
+                backward(&o, queries.start, queries.end, &up, dquery, dz, dwb, &mut work);
             });
         };
         // Rows of dz grouped by the row of h they belong to; `at * k + j` is that of neighbour j of the root at `at`.
         let (row_starts, rest) =
             bytemuck::cast_slice_mut::<f32, u32>(by_row).split_at_mut(specs[2].rows.cap + 1);
-        let (row_order, leads) = rest.split_at_mut(specs[3].len());
+        let (row_order, leading) = rest.split_at_mut(specs[3].len());
         let by_row = || {
-            for q in groups.starts[..=queries].windows(2) {
-                (q[0]..q[1]).for_each(|at| leads[at as usize] = u32::from(groups.leads(&o, q[0] as usize, at as usize)));
+            for (q, at, _) in o.roots() {
+                leading[at] = u32::from(leads(&o, o.starts[q] as usize, at));
             }
-            group(groups.order.len() * k, rows, row_starts, row_order, |slot| {
+            group(o.order.len() * k, rows, row_starts, row_order, |slot| {
                 let (at, j) = (slot / k, slot % k);
-                let i = groups.order[at] as usize;
-                (leads[at] > 0 && j < o.count[i] as usize).then(|| o.row[i * k + j] as usize)
+                let i = o.order[at] as usize;
+                (leading[at] > 0 && j < o.count[i] as usize).then(|| o.row[i * k + j] as usize)
             });
         };
         rayon::join(by_query, by_row);
 
         sum.fill(0.0);
-        work.chunks_exact(slot).take(parts_used).for_each(|p| parts::add_column_sums(sum, &p[..sum.len()]));
+        work.chunks_exact(slot).for_each(|p| parts::add_column_sums(sum, &p[..sum.len()]));
         let (sum_w, sum_b) = sum.split_at(sum.len() / 2);
         dw.copy_from_slice(&sum_w[..t]);
         db.copy_from_slice(&sum_b[..t]);
@@ -460,14 +467,15 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (row, event) = (slots(m), slots(events));
     let spec = Spec::ids(Rows::fixed(n), k);
     let rows: Vec<u32> = (0..n).map(|i| if counts[i] == 0 { NONE } else { c.below(q) as u32 }).collect();
+    let (queries, query_row, count) = (c.real(q, heads * (d + f + t)), c.ids(&rows, 1), c.ids(&counts, 1));
     let a = AttentionVars {
-        query: c.real(q, heads * (d + f + t)),
-        query_row: c.ids(&rows, 1),
+        query: queries,
+        roots: c.tape.group_roots(query_row, count, queries)?,
         h: c.real(m, d),
         row: c.values(spec, &row),
         event: c.values(spec, &event),
         dt: c.real_in(n, k, |u| (8.0 * (u + 1.0)).round()),
-        count: c.ids(&counts, 1),
+        count,
         edge: c.real(events, f),
         time_w: c.real(1, t),
         time_b: c.real(1, t),

@@ -5,10 +5,7 @@ use super::{
     super::time_encode::{add_phi_grad, phi},
     Operands,
 };
-use crate::runtime::{
-    parts::SharedRows,
-    simd::{self, Block, LANES, vectorised},
-};
+use crate::runtime::simd::{self, Block, LANES, vectorised};
 
 /// Raw rows that one tile of products takes.
 const TILE: usize = 4;
@@ -97,11 +94,11 @@ fn unpad(row: &mut [f32], padded: &[f32], known: usize, t: usize) {
     time.copy_from_slice(&padded[known..known + t]);
 }
 
-/// Loads the query of root `i`.
+/// Loads query `q`.
 #[inline(always)]
-fn load_query(o: &Operands<'_, f32>, i: usize, w: &mut Work<'_>) {
+fn load_query(o: &Operands<'_, f32>, q: usize, w: &mut Work<'_>) {
     for h in 0..o.heads {
-        pad(&mut w.gq[(o.heads + h) * w.row..][..w.row], o.query_of(i, h), w.known, o.w.len());
+        pad(&mut w.gq[(o.heads + h) * w.row..][..w.row], o.query_of(q, h), w.known, o.w.len());
     }
 }
 
@@ -170,34 +167,16 @@ fn products<V: Block>(
     }
 }
 
-/// Roots in the order they are worked on: `order[starts[q]..starts[q + 1]]` are those of query `q`.
-#[derive(Clone, Copy)]
-pub(super) struct Groups<'a> {
-    pub(super) starts: &'a [u32],
-    pub(super) order: &'a [u32],
+/// Whether the root at `at` has other neighbours than the one before it in its query, whose roots begin at `begin`.
+#[inline(always)]
+pub(super) fn leads(o: &Operands<'_, f32>, begin: usize, at: usize) -> bool {
+    at == begin || !o.same_neighbors(at - 1, at)
 }
 
-impl Groups<'_> {
-    fn root(&self, at: usize) -> usize {
-        self.order[at] as usize
-    }
-    /// Whether the root at `at` has other neighbours than the one before it in its query, which begins at `begin`.
-    pub(super) fn leads(&self, o: &Operands<'_, f32>, begin: usize, at: usize) -> bool {
-        at == begin || !o.same_neighbors(self.root(at - 1), self.root(at))
-    }
-    /// The next root, where it has other neighbours than the one at `at`.
-    #[inline(always)]
-    fn next(&self, o: &Operands<'_, f32>, at: usize) -> Option<usize> {
-        let next = *self.order.get(at + 1)? as usize;
-        (!o.same_neighbors(self.root(at), next)).then_some(next)
-    }
-}
-
-/// Results of the forward, a row a root.
-pub(super) struct Mixed<'a> {
-    pub(super) out: SharedRows<'a, f32>,
-    pub(super) sums: SharedRows<'a, f32>,
-    pub(super) weights: SharedRows<'a, f32>,
+/// The root after the one at `at`, where it has other neighbours.
+#[inline(always)]
+fn next(o: &Operands<'_, f32>, at: usize) -> Option<usize> {
+    (at + 1 < o.order.len() && !o.same_neighbors(at, at + 1)).then(|| o.order[at + 1] as usize)
 }
 
 /// What flows back into attention: weights before drop-out, gradients of the mixed rows and of the sums.
@@ -209,26 +188,28 @@ pub(super) struct Upstream<'a> {
 
 vectorised! {
     /// The roots of queries `from..until`.
-    pub(super) fn forward(o: &Operands<'_, f32>, groups: Groups<'_>, from: usize, until: usize, to: &Mixed<'_>, w: &mut Work<'_>) {
+    pub(super) fn forward(
+        o: &Operands<'_, f32>, from: usize, until: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32], w: &mut Work<'_>,
+    ) {
         let (c, t, heads, row, k) = (o.width(), o.w.len(), o.heads, w.row, w.k);
+        let first = o.starts[from] as usize;
+        weights.fill(0.0);
         for q in from..until {
-            let (begin, end) = (groups.starts[q] as usize, groups.starts[q + 1] as usize);
+            let (begin, end) = (o.starts[q] as usize, o.starts[q + 1] as usize);
             if begin < end {
-                load_query(o, groups.root(begin), w);
+                load_query(o, q, w);
             }
             for at in begin..end {
-                let i = groups.root(at);
-                if groups.leads(o, begin, at) {
+                let i = o.order[at] as usize;
+                if leads(o, begin, at) {
                     load_known(o, i, w);
                     products::<V>(w.shared, heads, k, &w.gq[heads * row..], w.z, row, o.count[i] as usize, 0, w.known);
                 }
-                let n = load_time(o, i, groups.next(o, at), w, false);
+                let n = load_time(o, i, next(o, at), w, false);
                 let (mixed, query) = w.gq.split_at_mut(heads * row);
                 products::<V>(w.a_ds, heads, k, query, w.z, row, n, w.known, w.time);
-                // SAFETY: a root is listed once, so nobody else has its rows.
-                let (out, sums, weights) = unsafe { (to.out.row(i), to.sums.row(i), to.weights.row(i)) };
-                weights.fill(0.0);
                 for h in 0..heads {
+                    let row_of = (at - first) * heads + h;
                     let (a, shared) = (&mut w.a_ds[h * k..][..k], &w.shared[h * k..][..k]);
                     let mut top = f32::NEG_INFINITY;
                     for j in 0..n {
@@ -242,16 +223,16 @@ vectorised! {
                         }
                     }
                     let total: f32 = a[..n].iter().sum();
-                    let saved = &mut weights[h * o.k..][..n];
-                    sums[h] = 0.0;
+                    let saved = &mut weights[row_of * o.k..][..n];
+                    sums[row_of] = 0.0;
                     for ((a, saved), &kept) in a.iter_mut().zip(saved).zip(&w.kept[h * o.k..]) {
                         *saved = *a / total;
                         *a = *saved * kept;
-                        sums[h] += *a;
+                        sums[row_of] += *a;
                     }
                     let mixed = &mut mixed[h * row..][..row];
                     simd::mix::<V>(mixed, false, a, 1, n, w.z, row, 0);
-                    unpad(&mut out[h * c..][..c], mixed, w.known, t);
+                    unpad(&mut out[row_of * c..][..c], mixed, w.known, t);
                 }
             }
         }
@@ -259,40 +240,39 @@ vectorised! {
     /// The roots of queries `from..until`: gradients of these queries; added to `dwb = {dw | db}` (padded) those of the
     /// time encoding; and in `dz` a row (its memory part) for each neighbour of a root that leads.
     pub(super) fn backward(
-        o: &Operands<'_, f32>, groups: Groups<'_>, from: usize, until: usize, up: &Upstream<'_>, dquery: &mut [f32],
+        o: &Operands<'_, f32>, from: usize, until: usize, up: &Upstream<'_>, dquery: &mut [f32],
         dz: &mut [f32], dwb: &mut [f32], w: &mut Work<'_>,
     ) {
         let (c, t, heads, row, k, known, time, d) = (o.width(), o.w.len(), o.heads, w.row, w.k, w.known, w.time, w.d);
         let (dw, db) = dwb.split_at_mut(time);
-        let first = groups.starts[from] as usize;
+        let first = o.starts[from] as usize;
         for (q, dquery) in (from..until).zip(dquery.chunks_exact_mut(heads * c)) {
-            let (begin, end) = (groups.starts[q] as usize, groups.starts[q + 1] as usize);
+            let (begin, end) = (o.starts[q] as usize, o.starts[q + 1] as usize);
             w.dq.fill(0.0);
             if begin < end {
-                load_query(o, groups.root(begin), w);
+                load_query(o, q, w);
             }
             let mut lead = begin;
             for at in begin..end {
-                let i = groups.root(at);
-                if groups.leads(o, begin, at) {
+                let i = o.order[at] as usize;
+                if leads(o, begin, at) {
                     lead = at;
                     load_known(o, i, w);
                     w.shared.fill(0.0);
                     w.dz.fill(0.0);
                 }
-                let next = groups.next(o, at);
-                let n = load_time(o, i, next, w, true);
+                let n = load_time(o, i, next(o, at), w, true);
                 for h in 0..heads {
-                    pad(&mut w.gq[h * row..][..row], &up.dmix[(i * heads + h) * c..][..c], known, t);
+                    pad(&mut w.gq[h * row..][..row], &up.dmix[(at * heads + h) * c..][..c], known, t);
                 }
                 let (a, ds) = w.a_ds.split_at_mut(heads * k);
                 products::<V>(ds, heads, k, w.gq, w.z, row, n, 0, row);
                 for h in 0..heads {
                     let (a, ds, shared) = (&mut a[h * k..][..n], &mut ds[h * k..][..n], &mut w.shared[h * k..][..n]);
-                    let (kept, weights) = (&w.kept[h * o.k..][..n], &up.weights[(i * heads + h) * o.k..][..n]);
+                    let (kept, weights) = (&w.kept[h * o.k..][..n], &up.weights[(at * heads + h) * o.k..][..n]);
                     let mut mean = 0.0;
                     for j in 0..n {
-                        ds[j] = (ds[j] + up.dsum[i * heads + h]) * kept[j];
+                        ds[j] = (ds[j] + up.dsum[at * heads + h]) * kept[j];
                         mean = weights[j].mul_add(ds[j], mean);
                     }
                     for j in 0..n {
@@ -307,7 +287,7 @@ vectorised! {
                     simd::mix::<V>(w.dphi, false, &w.a_ds[j..], k, 2 * heads, w.gq, row, known);
                     add_phi_grad(dw, db, o.dt[i * o.k + j], &w.sin[j * time..][..time], w.dphi);
                 }
-                if at + 1 == end || groups.leads(o, begin, at + 1) {
+                if at + 1 == end || leads(o, begin, at + 1) {
                     for h in 0..heads {
                         simd::mix::<V>(&mut w.dq[h * row..][..known], true, &w.shared[h * k..], 1, n, w.z, row, 0);
                     }
@@ -332,25 +312,4 @@ vectorised! {
             }
         }
     }
-}
-
-/// Groups `0..n` by `key`: `order[starts[key]..starts[key + 1]]` lists, ascending, the items of a key.
-pub(super) fn group(
-    n: usize,
-    keys: usize,
-    starts: &mut [u32],
-    order: &mut [u32],
-    key: impl Fn(usize) -> Option<usize>,
-) {
-    starts[..=keys].fill(0);
-    (0..n).filter_map(&key).for_each(|k| starts[k + 1] += 1);
-    for k in 0..keys {
-        starts[k + 1] += starts[k];
-    }
-    for (i, k) in (0..n).filter_map(|i| Some((i, key(i)?))) {
-        order[starts[k] as usize] = i as u32;
-        starts[k] += 1;
-    }
-    starts.copy_within(0..keys, 1); // every start has moved to its end, which is the next one's start
-    starts[0] = 0;
 }
