@@ -9,7 +9,10 @@
 //! One op for all parameters: one launch. Deterministic. Source: Kingma and Ba 2015; as PyTorch's Adam, whose
 //! defaults b1 0.9, b2 0.999, eps 1e-8 are used.
 use super::*;
-use crate::runtime::{parts, simd::vectorised};
+use crate::runtime::{
+    parts,
+    simd::{self, vectorised},
+};
 use rayon::prelude::*;
 
 const BETA1: f64 = 0.9;
@@ -52,7 +55,7 @@ vectorised! {
         for (((w, m), v), &g) in w.iter_mut().zip(m).zip(v).zip(g) {
             *m = B1.mul_add(*m, (1.0 - B1) * g);
             *v = B2.mul_add(*v, (1.0 - B2) * g * g);
-            *w -= lr * *m / (v.sqrt() * root + EPS as f32);
+            *w -= lr * *m * simd::recip(simd::sqrt(*v).mul_add(root, EPS as f32));
         }
     }
 }

@@ -87,7 +87,7 @@ const DEPTH: usize = 512;
 /// Results of at most this many elements go another path in `gemm`, which sums in another order.
 const TINY: usize = 16 * 16;
 /// Sums from this length on are split in halves.
-const LONG: usize = 512;
+const LONG: usize = 256;
 
 /// `out = a b`, or `out += a b` with `accumulate`.
 ///

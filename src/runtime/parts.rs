@@ -1,6 +1,7 @@
 //! Rows in a fixed number of parts, so that sums over rows have the same bits for any number of threads.
 use super::simd::{self, LANES, vectorised};
 use rayon::prelude::*;
+use std::cell::RefCell;
 
 /// Parts that rows are split into, whatever the number of threads.
 pub const PARTS: usize = 16;
@@ -37,6 +38,24 @@ pub fn sum_parts(
         f(i * size..((i + 1) * size).min(rows), partial);
     });
     partials.chunks_exact(width).for_each(|p| add(out, p));
+}
+
+/// Runs `f` on `n` zeros that belong to this thread and stay in its cache from call to call. `f` must not wait for
+/// other work of the pool, which could come here again.
+///
+/// # Panics
+/// When called from within `f`.
+pub fn with_thread_buffer<T>(n: usize, f: impl FnOnce(&mut [f32]) -> T) -> T {
+    thread_local!(static BUFFER: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) });
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < n + LANES {
+            buffer.resize(n + LANES, 0.0);
+        }
+        let start = buffer.as_ptr().align_offset(size_of::<[f32; LANES]>()).min(LANES);
+        let zeros = &mut buffer[start..start + n];
+        zeros.fill(0.0);
+        f(zeros)
+    })
 }
 
 vectorised! {

@@ -244,9 +244,6 @@ impl Op for TemporalAttention {
         shaped(Self::NAME, "b", &ins[9], 1, ins[8].cols)?;
         Ok([self.heads * c, self.heads, self.heads * k].map(|cols| Spec::real(ins[10].rows, cols).into()).to_vec())
     }
-    fn scratch(&self, ins: &[Spec]) -> usize {
-        parts::PARTS * Work::size(self.heads, ins[3].cols, ins[2].cols, ins[7].cols, ins[8].cols)
-    }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (slots, c) = (ins[3].len(), ins[0].cols / self.heads);
         let bytes = 4 * (slots * (ins[2].cols + ins[7].cols + 3) + ins[0].len() + outs[0].len());
@@ -282,20 +279,19 @@ impl Op for TemporalAttention {
             [out, sums, weights].into_iter().for_each(|x| x.fill(0.0));
             return;
         }
-        let work = Work::size(heads, k, o.d, o.f, o.w.len());
         let (mut out, mut sums, mut weights) = (out, sums, weights);
         let mut tasks = Vec::with_capacity(parts::PARTS);
-        for ((queries, roots), work) in o.parts().zip(io.scratch::<f32>().chunks_exact_mut(work)) {
+        for (queries, roots) in o.parts() {
             let n = roots.len();
             let rows = (
                 split_off(&mut out, n * heads * c),
                 split_off(&mut sums, n * heads),
                 split_off(&mut weights, n * heads * k),
             );
-            tasks.push((queries, rows, work));
+            tasks.push((queries, rows));
         }
-        tasks.into_par_iter().for_each(|(queries, (out, sums, weights), work)| {
-            forward(&o, queries.start, queries.end, out, sums, weights, &mut Work::new(work, &o));
+        tasks.into_par_iter().for_each(|(queries, (out, sums, weights))| {
+            Work::with(&o, |work| forward(&o, queries.start, queries.end, out, sums, weights, work));
         });
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -316,13 +312,12 @@ impl Op for TemporalAttention {
 }
 
 impl TemporalAttentionGrad {
-    /// Scratch in parts: buffers and partials of each thread, rows of dz, the slots by row, and {dw | db}.
+    /// Scratch in parts: partials of {dw | db}, rows of dz, the slots by row, and {dw | db}.
     fn layout(&self, ins: &[Spec]) -> [usize; 4] {
-        let (d, f, t, k) = (ins[2].cols, ins[7].cols, ins[8].cols, ins[3].cols);
-        let dwb = 2 * t.next_multiple_of(LANES);
+        let dwb = 2 * ins[8].cols.next_multiple_of(LANES);
         [
-            parts::PARTS * (Work::size(self.0.heads, k, d, f, t) + dwb),
-            ins[3].len() * d,
+            parts::PARTS * dwb,
+            ins[3].len() * ins[2].cols,
             ins[2].rows.cap + 1 + ins[3].len() + ins[10].len(),
             dwb,
         ]
@@ -393,26 +388,23 @@ impl Op for TemporalAttentionGrad {
         }
         let specs: Vec<Spec> = (0..11).map(|i| io.spec(i)).collect();
         let layout = self.layout(&specs);
-        let (work, rest) = io.scratch::<f32>().split_at_mut(layout[0]);
+        let (partials, rest) = io.scratch::<f32>().split_at_mut(layout[0]);
         let (dz, rest) = rest.split_at_mut(layout[1]);
         let (by_row, rest) = rest.split_at_mut(layout[2]);
         let sum = &mut rest[..layout[3]];
 
         // A thread owns whole queries, so their gradients are written by one thread.
-        let slot = layout[0] / parts::PARTS;
         let mut tasks = Vec::with_capacity(parts::PARTS);
         let (mut dquery, mut dz_left) = (dquery, &mut *dz);
-        for ((queries, roots), work) in o.parts().zip(work.chunks_exact_mut(slot)) {
+        partials.fill(0.0);
+        for ((queries, roots), dwb) in o.parts().zip(partials.chunks_exact_mut(sum.len().max(1))) {
             let dquery = split_off(&mut dquery, queries.len() * heads * c);
-            tasks.push((queries, dquery, split_off(&mut dz_left, roots.len() * k * d), work));
+            tasks.push((queries, dquery, split_off(&mut dz_left, roots.len() * k * d), dwb));
         }
         let up = Upstream { weights, dmix, dsum };
         let by_query = || {
-            tasks.into_par_iter().for_each(|(queries, dquery, dz, work)| {
-                let (dwb, buffer) = work.split_at_mut(sum.len());
-                dwb.fill(0.0);
-                let mut work = Work::new(buffer, &o);
-                backward(&o, queries.start, queries.end, &up, dquery, dz, dwb, &mut work);
+            tasks.into_par_iter().for_each(|(queries, dquery, dz, dwb)| {
+                Work::with(&o, |work| backward(&o, queries.start, queries.end, &up, dquery, dz, dwb, work));
             });
         };
         // Rows of dz grouped by the row of h they belong to; `at * k + j` is that of neighbour j of the root at `at`.
@@ -432,7 +424,7 @@ impl Op for TemporalAttentionGrad {
         rayon::join(by_query, by_row);
 
         sum.fill(0.0);
-        work.chunks_exact(slot).for_each(|p| parts::add_column_sums(sum, &p[..sum.len()]));
+        parts::add_column_sums(sum, partials);
         let (sum_w, sum_b) = sum.split_at(sum.len() / 2);
         dw.copy_from_slice(&sum_w[..t]);
         db.copy_from_slice(&sum_b[..t]);

@@ -5,7 +5,10 @@ use super::{
     super::time_encode::{add_phi_grad, phi},
     Operands,
 };
-use crate::runtime::simd::{self, Block, LANES, vectorised};
+use crate::runtime::{
+    parts,
+    simd::{self, Block, LANES, vectorised},
+};
 
 /// Raw rows that one tile of products takes.
 const TILE: usize = 4;
@@ -44,15 +47,16 @@ fn blocks(n: usize) -> usize {
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn size(heads: usize, k: usize, d: usize, f: usize, t: usize) -> usize {
-        let (known, time, d, k) = (blocks(d + f), blocks(t), blocks(d), blocks(k));
-        (known + time) * (k + 3 * heads) + (k + 1) * time + 4 * heads * k + k * d
+    /// Runs `f` with this thread's buffers.
+    pub(super) fn with(o: &Operands<'_, f32>, f: impl FnOnce(&mut Work<'_>)) {
+        let (known, time, d, k) = (blocks(o.d + o.f), blocks(o.w.len()), blocks(o.d), blocks(o.k));
+        let n = (known + time) * (k + 3 * o.heads) + (k + 1) * time + 4 * o.heads * k + k * d;
+        parts::with_thread_buffer(n, |buffer| f(&mut Work::new(buffer, o)));
     }
-    pub(super) fn new(buffer: &'a mut [f32], o: &Operands<'_, f32>) -> Self {
+    fn new(buffer: &'a mut [f32], o: &Operands<'_, f32>) -> Self {
         let heads = o.heads;
         let (known, time, d, k) = (blocks(o.d + o.f), blocks(o.w.len()), blocks(o.d), blocks(o.k));
         let row = known + time;
-        buffer.fill(0.0);
         let mut rest = buffer;
         let mut take = |n: usize| {
             let (head, tail) = std::mem::take(&mut rest).split_at_mut(n);
