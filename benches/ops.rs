@@ -12,7 +12,6 @@
 //! large copy reached in this process, before or after. Inputs lie in cache from the run before where they fit: an op
 //! may then move its bytes faster than the copy, and have a share above 100 %.
 use criterion::Criterion;
-use rayon::prelude::*;
 use serde_json::json;
 use std::{
     collections::BTreeMap,
@@ -27,6 +26,7 @@ use tgnn::{
     runtime::{
         Device,
         matmul::{Mat, MatMut, matmul},
+        team::{self, InParallel},
     },
     testing,
 };
@@ -88,11 +88,9 @@ impl Peak {
         // Far more than a core's own cache; each thread copies one piece, as an op's rows are dealt out.
         let from = numbers(1 << 26);
         let mut to = vec![0.0f32; from.len()];
-        let piece = from.len().div_ceil(rayon::current_num_threads());
+        let share = team::share(from.len());
         let copy = fastest(|| {
-            to.par_chunks_mut(piece)
-                .zip(from.par_chunks(piece))
-                .for_each(|(to, from)| to.copy_from_slice(from));
+            to.chunks_mut(share).zip(from.chunks(share)).in_parallel(1, |(to, from)| to.copy_from_slice(from));
             black_box(&to);
         });
         let (flops, bytes) = (2.0 * (N * N * N) as f64, 2.0 * size_of_val(&from[..]) as f64);

@@ -1,7 +1,12 @@
 #![allow(missing_docs)]
 use rayon::prelude::*;
 use std::time::Instant;
-fn spin(us: f64) { let t = Instant::now(); while t.elapsed().as_secs_f64() * 1e6 < us { std::hint::spin_loop() } }
+fn spin(us: f64) {
+    let t = Instant::now();
+    while t.elapsed().as_secs_f64() * 1e6 < us {
+        std::hint::spin_loop()
+    }
+}
 fn main() {
     let dev = tgnn::runtime::Device::cpu(2).unwrap();
     dev.keep_awake(|| {

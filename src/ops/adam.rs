@@ -10,10 +10,9 @@
 //! defaults b1 0.9, b2 0.999, eps 1e-8 are used.
 use super::*;
 use crate::runtime::{
-    parts,
     simd::{self, vectorised},
+    team::{self, InParallel},
 };
-use rayon::prelude::*;
 
 const BETA1: f64 = 0.9;
 const BETA2: f64 = 0.999;
@@ -111,16 +110,16 @@ impl Op for Adam {
         let (lr, root) = corrected(f64::from(io.input::<f32>(0)[0]), *step);
         // Every thread takes its share of every parameter, the same in each step and the one that it summed the
         // gradient of: what it reads is in its cache.
-        let threads = rayon::current_num_threads();
+        let threads = team::threads();
         let mut shares: Vec<Vec<Share<'_>>> = (0..threads).map(|_| Vec::new()).collect();
         for at in (2..io.inputs()).step_by(4) {
             let (w, m, v) = (io.state::<f32>(at), io.state::<f32>(at + 2), io.state::<f32>(at + 3));
-            let size = parts::share(w.len());
+            let size = team::share(w.len());
             let each = w.chunks_mut(size).zip(m.chunks_mut(size)).zip(v.chunks_mut(size));
             let each = each.zip(io.input::<f32>(at + 1).chunks(size));
             shares.iter_mut().zip(each).for_each(|(share, (((w, m), v), g))| share.push((w, m, v, g)));
         }
-        shares.into_par_iter().for_each(|share| {
+        shares.into_iter().in_parallel(1, |share| {
             share.into_iter().for_each(|(w, m, v, g)| update(w, m, v, g, lr as f32, root as f32));
         });
     }

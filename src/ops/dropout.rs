@@ -10,8 +10,7 @@
 //! rounded to a multiple of 2^-16. Backward: the same op on `dy`, for the mask is a function of the counter.
 //! Source: Srivastava et al. 2014; the draw is ours.
 use super::*;
-use crate::runtime::{philox::Key, simd::vectorised};
-use rayon::prelude::*;
+use crate::runtime::{philox::Key, simd::vectorised, team::InParallel};
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -118,10 +117,10 @@ impl Op for Dropout {
         let (x, key) = (io.input::<f32>(0), self.rate.key(io.input(1)));
         let (threshold, scale) = (self.rate.threshold(), self.rate.scale() as f32);
         io.out::<f32>(0)
-            .par_chunks_mut(BLOCK)
-            .zip(x.par_chunks(BLOCK))
+            .chunks_mut(BLOCK)
+            .zip(x.chunks(BLOCK))
             .enumerate()
-            .for_each(|(i, (y, x))| drop(y, x, i * BLOCK, key, threshold, scale));
+            .in_parallel(1, |(i, (y, x))| drop(y, x, i * BLOCK, key, threshold, scale));
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![douts[0].map(|d| t.push1(*self, &[d, node.ins[1]])).transpose()?, None])

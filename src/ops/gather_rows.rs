@@ -9,7 +9,7 @@
 //! Backward: `dtable = scatter_add_rows(dout, index)`. An index outside the table is a fault.
 //! Source: dispatch through Psi, Sven, Algorithm 2.
 use super::*;
-use rayon::prelude::*;
+use crate::runtime::team::{self, InParallel};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -31,11 +31,15 @@ impl GatherRows {
         if d == 0 {
             return;
         }
-        let copy = |(i, out): (usize, &mut [T])| match io.row_of(i, index[i], table.len() / d) {
-            Some(r) => out.copy_from_slice(&table[r * d..][..d]),
-            None => out.fill(T::zeroed()),
-        };
-        io.out::<T>(0).par_chunks_exact_mut(d).with_min_len(128).enumerate().for_each(copy);
+        let size = team::piece(index.len(), 128);
+        io.out::<T>(0).chunks_mut(size * d).enumerate().in_parallel(1, |(piece, out)| {
+            for (i, out) in (piece * size..).zip(out.chunks_exact_mut(d)) {
+                match io.row_of(i, index[i], table.len() / d) {
+                    Some(r) => out.copy_from_slice(&table[r * d..][..d]),
+                    None => out.fill(T::zeroed()),
+                }
+            }
+        });
     }
 }
 

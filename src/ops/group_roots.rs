@@ -98,7 +98,8 @@ pub(super) const BENCH: &[&[usize]] = &[&[1_800, 700]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, queries] = *dims else { return Err(Error::shape("group_roots", "two sizes")) };
     let counts: Vec<u32> = (0..n).map(|i| (i % 4) as u32).collect();
-    let roots: Vec<u32> = counts.iter().map(|&k| if k == 0 { NONE } else { c.below(queries) as u32 }).collect();
+    let roots: Vec<u32> =
+        counts.iter().map(|&k| if k == 0 { NONE } else { c.below(queries) as u32 }).collect();
     let (query, count, queries) = (c.ids(&roots, 1), c.ids(&counts, 1), c.real(queries, 2));
     let g = c.tape.group_roots(query, count, queries)?;
     Ok(Built::new(&[g.starts, g.order, g.position], &[]))

@@ -30,8 +30,8 @@ use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long},
     parts,
     simd::{self, vectorised},
+    team::InParallel,
 };
-use rayon::prelude::*;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -334,7 +334,7 @@ impl Op for GruMemory {
         }
         let x = &mut messages[..m * c];
         let edge_of = |v: usize| &t.edge[self.edge_row(v, t.mail_event[v]) * w.f..][..w.f];
-        x.par_chunks_exact_mut(c).with_min_len(64).enumerate().for_each(|(k, x)| {
+        x.chunks_exact_mut(c).enumerate().in_parallel(64, |(k, x)| {
             // Rows come from all over memory: ask for those of a later message while this one is made.
             if let Some(&row) = rows.get(k + 4) {
                 let v = t.distinct[row as usize] as usize;
@@ -355,9 +355,8 @@ impl Op for GruMemory {
             );
         });
         let folded = io.scratch::<f32>();
-        let folding =
-            folded.par_chunks_exact_mut(c).zip(w_x.par_chunks_exact(c)).with_min_len(64).enumerate();
-        folding.for_each(|(j, (row, w_x))| {
+        let folding = folded.chunks_exact_mut(c).zip(w_x.chunks_exact(c)).enumerate();
+        folding.in_parallel(64, |(j, (row, w_x))| {
             row.copy_from_slice(w_x);
             if j < 2 * d {
                 row.iter_mut().zip(&w_h[j * d..][..d]).for_each(|(w, &h)| *w += h);
@@ -386,7 +385,7 @@ impl Op for GruMemory {
             tasks.push((i * size, &rows[done..until], out, mine));
             (pre, done) = (rest, until);
         }
-        tasks.into_par_iter().for_each(|(first, rows, out, pre)| {
+        tasks.into_iter().in_parallel(1, |(first, rows, out, pre)| {
             let mut mailed = rows.iter().zip(pre.chunks_exact_mut(4 * d)).peekable();
             for (i, out) in out.chunks_exact_mut(d).enumerate() {
                 let v = t.distinct[first + i] as usize;
@@ -468,7 +467,7 @@ impl Op for GruMemoryGrad {
         let (dphi, rest) = rest.split_at_mut(m * t);
         let (sums, rest) = rest.split_at_mut(4 * d);
         let (partials, phi_work) = rest.split_at_mut(4 * d * parts::PARTS);
-        dpre.par_chunks_exact_mut(4 * d).with_min_len(64).enumerate().for_each(|(k, dpre)| {
+        dpre.chunks_exact_mut(4 * d).enumerate().in_parallel(64, |(k, dpre)| {
             let s = &x[k * c..][..d]; // the message begins with the node's own memory
             gates_grad(dpre, &gates[k * 4 * d..][..4 * d], s, &dout[rows[k] as usize * d..][..d]);
         });
@@ -478,7 +477,13 @@ impl Op for GruMemoryGrad {
             dw_h.copy_from_slice(&dw_x[..d]);
         }
         let dnh = Mat::strided(&dpre[3 * d..], m, d, 4 * d);
-        matmul_long(MatMut::new(&mut dw_h[2 * d * d..], d, d), dnh.t(), Mat::strided(x, m, d, c), false, half);
+        matmul_long(
+            MatMut::new(&mut dw_h[2 * d * d..], d, d),
+            dnh.t(),
+            Mat::strided(x, m, d, c),
+            false,
+            half,
+        );
         parts::column_sums(sums, dpre, partials);
         db_x.copy_from_slice(&sums[..3 * d]);
         db_h.copy_from_slice(&sums[..3 * d]);

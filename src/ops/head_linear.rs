@@ -16,8 +16,8 @@ use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long},
     parts,
     simd::{self, vectorised},
+    team::InParallel,
 };
-use rayon::prelude::*;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -134,9 +134,9 @@ impl Op for HeadLinear {
         if bias {
             let (b, scale) = (io.input::<f32>(2), io.input::<f32>(3));
             let size = parts::part_rows(n);
-            y.par_chunks_mut(size * heads * p)
-                .zip(scale.par_chunks(size * heads))
-                .for_each(|(y, scale)| scaled_bias(y, b, scale, p));
+            y.chunks_mut(size * heads * p)
+                .zip(scale.chunks(size * heads))
+                .in_parallel(1, |(y, scale)| scaled_bias(y, b, scale, p));
         }
         for h in 0..heads {
             let wh = Mat::new(&w[h * p * c..][..p * c], p, c);
@@ -228,10 +228,10 @@ impl Op for HeadBiasGrad {
         let partials = &mut io.scratch::<f32>()[..n.div_ceil(size) * b.len()];
         partials.fill(0.0);
         partials
-            .par_chunks_exact_mut(b.len())
-            .zip(io.out::<f32>(1).par_chunks_mut(size * heads))
-            .zip(scale.par_chunks(size * heads).zip(dy.par_chunks(size * b.len())))
-            .for_each(|((db, dscale), (scale, dy))| bias_grad(dscale, db, b, scale, dy, p));
+            .chunks_exact_mut(b.len())
+            .zip(io.out::<f32>(1).chunks_mut(size * heads))
+            .zip(scale.chunks(size * heads).zip(dy.chunks(size * b.len())))
+            .in_parallel(1, |((db, dscale), (scale, dy))| bias_grad(dscale, db, b, scale, dy, p));
         db.fill(0.0);
         parts::add_column_sums(db, partials);
     }

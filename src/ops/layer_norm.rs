@@ -14,8 +14,8 @@ use super::*;
 use crate::runtime::{
     parts,
     simd::{self, vectorised},
+    team::InParallel,
 };
-use rayon::prelude::*;
 
 /// Added to the variance.
 pub const EPS: f64 = 1e-5;
@@ -103,10 +103,10 @@ impl Op for LayerNorm {
         let (x, gain, bias) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2));
         let (d, size) = (gain.len().max(1), parts::part_rows(io.rows(0)));
         io.out::<f32>(0)
-            .par_chunks_mut(size * d)
-            .zip(io.out::<f32>(1).par_chunks_mut(size * 2))
-            .zip(x.par_chunks(size * d))
-            .for_each(|((y, s), x)| forward(y, s, x, gain, bias));
+            .chunks_mut(size * d)
+            .zip(io.out::<f32>(1).chunks_mut(size * 2))
+            .zip(x.chunks(size * d))
+            .in_parallel(1, |((y, s), x)| forward(y, s, x, gain, bias));
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; 3]) };
@@ -162,15 +162,14 @@ impl Op for LayerNormGrad {
         let (sum, partials) = io.scratch::<f32>().split_at_mut(2 * d);
         let partials = &mut partials[..2 * d * n.div_ceil(size)];
         partials.fill(0.0);
-        io.out::<f32>(0)
-            .par_chunks_mut(size * d)
-            .zip(partials.par_chunks_exact_mut(2 * d))
-            .enumerate()
-            .for_each(|(i, (dx, dgb))| {
+        io.out::<f32>(0).chunks_mut(size * d).zip(partials.chunks_exact_mut(2 * d)).enumerate().in_parallel(
+            1,
+            |(i, (dx, dgb))| {
                 let rows = i * size..i * size + dx.len() / d;
                 let at = rows.start * d..rows.end * d;
                 backward(dx, dgb, &x[at.clone()], gain, &stats[2 * rows.start..2 * rows.end], &dy[at]);
-            });
+            },
+        );
         sum.fill(0.0);
         parts::add_column_sums(sum, partials);
         io.out::<f32>(1).copy_from_slice(&sum[..d]);

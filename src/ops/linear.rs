@@ -14,8 +14,8 @@ use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long},
     parts, simd,
     simd::vectorised,
+    team::InParallel,
 };
-use rayon::prelude::*;
 
 /// What follows the product. Its derivative is a function of its value, so the backward needs no more than `y`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -153,7 +153,7 @@ impl Op for Linear {
         if m == 0 || (bias.is_none() && self.act == Activation::Identity) {
             return;
         }
-        y.par_chunks_exact_mut(m).with_min_len(256).for_each(|row| {
+        y.chunks_exact_mut(m).in_parallel(128, |row| {
             match bias {
                 Some(b) => add_bias(row, b, self.act == Activation::Relu),
                 None if self.act == Activation::Relu => relu(row),
@@ -203,9 +203,9 @@ impl Op for ActivationGrad {
         const BLOCK: usize = 16 * 1024;
         let (y, dy) = (io.input::<f32>(0), io.input::<f32>(1));
         io.out::<f32>(0)
-            .par_chunks_mut(BLOCK)
-            .zip(y.par_chunks(BLOCK).zip(dy.par_chunks(BLOCK)))
-            .for_each(|(dz, (y, dy))| relu_grad(dz, y, dy));
+            .chunks_mut(BLOCK)
+            .zip(y.chunks(BLOCK).zip(dy.chunks(BLOCK)))
+            .in_parallel(1, |(dz, (y, dy))| relu_grad(dz, y, dy));
     }
 }
 

@@ -16,8 +16,8 @@ use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long},
     parts,
     simd::{self, vectorised},
+    team::InParallel,
 };
-use rayon::prelude::*;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -135,11 +135,10 @@ impl Op for LinkDecoder {
             matmul(MatMut::strided(&mut hidden[j * c..], n, c, x * c), v, Mat::new(w_dst, c, d).t(), false);
         }
         hidden
-            .par_chunks_exact_mut(x * c)
-            .zip(logits.par_chunks_exact_mut(x))
-            .zip(from_u.par_chunks_exact(c))
-            .with_min_len(64)
-            .for_each(|((h, l), u)| finish(h, l, u, b, w, b_out));
+            .chunks_exact_mut(x * c)
+            .zip(logits.chunks_exact_mut(x))
+            .zip(from_u.chunks_exact(c))
+            .in_parallel(64, |((h, l), u)| finish(h, l, u, b, w, b_out));
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dlogits) = douts[0] else { return Ok(vec![None; 6]) };
@@ -210,11 +209,11 @@ impl Op for LinkDecoderGrad {
         let partials = &mut partials[..n.div_ceil(size) * 2 * c];
         partials.fill(0.0);
         dhidden
-            .par_chunks_mut(size * x * c)
-            .zip(du.par_chunks_mut(size * c))
-            .zip(partials.par_chunks_exact_mut(2 * c))
-            .zip(hidden.par_chunks(size * x * c).zip(dlogits.par_chunks(size * x)))
-            .for_each(|(((dh, du), partial), (h, dl))| {
+            .chunks_mut(size * x * c)
+            .zip(du.chunks_mut(size * c))
+            .zip(partials.chunks_exact_mut(2 * c))
+            .zip(hidden.chunks(size * x * c).zip(dlogits.chunks(size * x)))
+            .in_parallel(1, |(((dh, du), partial), (h, dl))| {
                 let (db, dw) = partial.split_at_mut(c);
                 let candidates =
                     dh.chunks_exact_mut(x * c).zip(h.chunks_exact(x * c)).zip(dl.chunks_exact(x));

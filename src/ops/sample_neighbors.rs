@@ -19,8 +19,10 @@
 //! event, walking back over the batch; others search by halving. A query for `NONE` has no neighbours.
 //! Source: TGN's most recent sampling; the T-CSR is TGL's, the known position is ours.
 use super::*;
-use crate::runtime::philox::Key;
-use rayon::prelude::*;
+use crate::runtime::{
+    philox::Key,
+    team::{self, InParallel},
+};
 
 /// Which of a node's earlier events are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,14 +196,20 @@ impl Op for SampleNeighbors {
         if self.k == 0 {
             return out_count.fill(0);
         }
+        let (k, size) = (self.k, team::piece(node.len(), 64));
         out_node
-            .par_chunks_exact_mut(self.k)
-            .zip(out_event.par_chunks_exact_mut(self.k))
-            .zip(out_dt.par_chunks_exact_mut(self.k))
-            .zip(out_count)
-            .with_min_len(256)
+            .chunks_mut(size * k)
+            .zip(out_event.chunks_mut(size * k))
+            .zip(out_dt.chunks_mut(size * k))
+            .zip(out_count.chunks_mut(size))
             .enumerate()
-            .for_each(|(i, (((node, event), dt), count))| *count = sample(i, node, event, dt));
+            .in_parallel(1, |(piece, (((node, event), dt), count))| {
+                let rows =
+                    node.chunks_exact_mut(k).zip(event.chunks_exact_mut(k)).zip(dt.chunks_exact_mut(k));
+                for (i, (((node, event), dt), count)) in (piece * size..).zip(rows.zip(count)) {
+                    *count = sample(i, node, event, dt);
+                }
+            });
     }
 }
 

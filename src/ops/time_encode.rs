@@ -13,8 +13,8 @@ use super::*;
 use crate::runtime::{
     parts,
     simd::{self, LANES, vectorised},
+    team::InParallel,
 };
-use rayon::prelude::*;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -141,8 +141,7 @@ impl Op for TimeEncode {
     fn cpu(&self, io: &Io<'_>) {
         let (dt, w, b, t) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.out_cols(0));
         if t > 0 {
-            let rows = io.out::<f32>(0).par_chunks_exact_mut(t).with_min_len(64).enumerate();
-            rows.for_each(|(i, y)| encode(y, dt[i], w, b));
+            io.out::<f32>(0).chunks_exact_mut(t).zip(dt).in_parallel(64, |(y, &dt)| encode(y, dt, w, b));
         }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -199,7 +198,8 @@ pub(super) fn reduce_phi_grads(
     let size = parts::part_rows(dt.len());
     sum.fill(0.0);
     if t > 0 {
-        scratch.par_chunks_exact_mut(4 * t).zip(dt.par_chunks(size)).enumerate().for_each(
+        scratch.chunks_exact_mut(4 * t).zip(dt.chunks(size)).enumerate().in_parallel(
+            1,
             |(i, (partial, dt))| {
                 let (dwb, work) = partial.split_at_mut(2 * t);
                 dwb.fill(0.0);

@@ -16,8 +16,10 @@ use super::{
     linear::{Activation, ActivationGrad},
     *,
 };
-use crate::runtime::simd::vectorised;
-use rayon::prelude::*;
+use crate::runtime::{
+    simd::vectorised,
+    team::{self, InParallel},
+};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -97,10 +99,14 @@ impl Op for Ungroup {
         if self.0 != Activation::Relu || io.cols(0) == 0 {
             return self.define::<f32>(io);
         }
-        let rows = io.out::<f32>(0).par_chunks_exact_mut(io.cols(0)).with_min_len(128).enumerate();
-        rows.for_each(|(i, y)| match self.rows::<f32>(io, i) {
-            (Some(own), x) => add_relu(y, own, x),
-            (None, _) => y.fill(0.0), // a fault, which `row_of` has reported
+        let (d, size) = (io.cols(0), team::piece(io.rows(4), 128));
+        io.out::<f32>(0).chunks_mut(size * d).enumerate().in_parallel(1, |(piece, y)| {
+            for (i, y) in (piece * size..).zip(y.chunks_exact_mut(d)) {
+                match self.rows::<f32>(io, i) {
+                    (Some(own), x) => add_relu(y, own, x),
+                    (None, _) => y.fill(0.0), // a fault, which `row_of` has reported
+                }
+            }
         });
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

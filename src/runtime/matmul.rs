@@ -5,8 +5,10 @@
 //! number of threads. `gemm` picks its path and its blocks by the shape it is
 //! given, which differs from part to part, so the inner blocks are made here, and no part is small enough for another
 //! path than the whole product's.
-use super::parts;
-use rayon::prelude::*;
+use super::{
+    parts,
+    team::{self, InParallel},
+};
 
 /// A read-only matrix with arbitrary strides.
 #[derive(Clone, Copy)]
@@ -94,7 +96,7 @@ const LONG: usize = 256;
 /// # Panics
 /// When the shapes do not fit.
 pub fn matmul(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
-    product(out, a, b, accumulate, rayon::current_num_threads());
+    product(out, a, b, accumulate, team::threads());
 }
 
 /// [`matmul`] for sums over many rows, such as gradients of weights: the sums' halves are made side by side, each from
@@ -104,19 +106,23 @@ pub fn matmul(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
 /// When the shapes do not fit, or the result has gaps between its rows.
 pub fn matmul_long(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, scratch: &mut [f32]) {
     let (m, n, k) = (out.rows, out.cols, a.cols);
-    let threads = rayon::current_num_threads();
     if k < LONG || m * n == 0 {
-        return product(out, a, b, accumulate, threads);
+        return matmul(out, a, b, accumulate);
     }
     assert_eq!(out.row_stride, n, "a result without gaps");
-    let (half, bt, each) = ((k / 2).next_multiple_of(8), b.t(), threads.div_ceil(2));
+    let (half, bt) = ((k / 2).next_multiple_of(8), b.t());
     let (sum, other) = (&mut out.data[..m * n], &mut scratch[..m * n]);
-    rayon::join(
-        || product(MatMut::new(sum, m, n), a.columns(0, half), bt.columns(0, half).t(), accumulate, each),
-        || product(MatMut::new(other, m, n), a.columns(half, k), bt.columns(half, k).t(), false, each),
-    );
-    let share = parts::share(m * n);
-    sum.par_chunks_mut(share).zip(other.par_chunks(share)).for_each(|(sum, x)| parts::add_column_sums(sum, x));
+    let halves = [
+        (&mut *sum, a.columns(0, half), bt.columns(0, half).t(), accumulate),
+        (&mut *other, a.columns(half, k), bt.columns(half, k).t(), false),
+    ];
+    if team::threads() > 2 {
+        halves.into_iter().for_each(|(out, a, b, add)| matmul(MatMut::new(out, m, n), a, b, add));
+    } else {
+        halves.into_iter().in_parallel(1, |(out, a, b, add)| product(MatMut::new(out, m, n), a, b, add, 1));
+    }
+    let share = team::share(m * n);
+    sum.chunks_mut(share).zip(other.chunks(share)).in_parallel(1, |(sum, x)| parts::add_column_sums(sum, x));
 }
 
 fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: usize) {
@@ -168,7 +174,7 @@ fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: u
     // A rest that is tiny joins the part before it.
     let rest = long % size;
     let parts = (long / size + usize::from(rest > 1 && rest * short > TINY)).max(1);
-    (0..parts).into_par_iter().for_each(|i| {
+    team::run(parts, |i| {
         let from = i * size;
         let len = if i + 1 == parts { long - from } else { size };
         if by_rows { part(from, len, 0, n) } else { part(0, m, from, len) }
@@ -208,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_threads_does_not_change_a_bit() -> Result<(), rayon::ThreadPoolBuildError> {
+    fn the_number_of_threads_does_not_change_a_bit() -> std::io::Result<()> {
         // Among them parts that `gemm` on its own would block otherwise (24 x 100), or send another way: one column,
         // one row, few elements.
         for (m, n, k) in [
@@ -226,17 +232,17 @@ mod tests {
         ] {
             let (a, b) = (numbers(m * k), numbers(n * k));
             let run = |threads: usize, dots: bool, long: bool| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+                let team = team::Team::new(threads)?;
                 let (mut out, mut scratch) = (vec![0.0f32; m * n], vec![0.0f32; m * n]);
                 let (a, b) = match dots {
                     false => (Mat::new(&a, k, m).t(), Mat::new(&b, k, n)),
                     true => (Mat::new(&a, m, k), Mat::new(&b, n, k).t()),
                 };
-                pool.install(|| match long {
+                team.install(|| match long {
                     false => matmul(MatMut::new(&mut out, m, n), a, b, false),
                     true => matmul_long(MatMut::new(&mut out, m, n), a, b, false, &mut scratch),
                 });
-                Ok(out.iter().map(|x| x.to_bits()).collect::<Vec<_>>())
+                Ok::<_, std::io::Error>(out.iter().map(|x| x.to_bits()).collect::<Vec<_>>())
             };
             for (dots, long) in [(false, false), (true, false), (false, true), (true, true)] {
                 let one = run(1, dots, long)?;

@@ -15,6 +15,7 @@ mod spec;
 mod status;
 mod store;
 mod stream;
+pub mod team;
 
 pub use device::Device;
 pub use io::{Io, Slot};

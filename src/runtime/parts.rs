@@ -1,6 +1,8 @@
 //! Rows in a fixed number of parts, so that sums over rows have the same bits for any number of threads.
-use super::simd::{self, LANES, vectorised};
-use rayon::prelude::*;
+use super::{
+    simd::{self, LANES, vectorised},
+    team::InParallel,
+};
 use std::cell::RefCell;
 
 /// Parts that rows are split into, whatever the number of threads.
@@ -9,12 +11,6 @@ pub const PARTS: usize = 16;
 /// Rows of one part of `rows`; the last part is shorter.
 pub fn part_rows(rows: usize) -> usize {
     rows.div_ceil(PARTS).max(1)
-}
-
-/// Elements of one thread's share of `n`, in whole cache lines: for work that has the same bits however it is split.
-/// Threads keep their shares from op to op, as rayon hands them out, so that what one wrote is in its cache.
-pub fn share(n: usize) -> usize {
-    n.div_ceil(rayon::current_num_threads()).next_multiple_of(LANES).max(LANES)
 }
 
 /// Runs `f(part, first_row, partial)` for each part of `rows`, side by side, and sums the partials, `width` numbers
@@ -34,7 +30,7 @@ pub fn sum_parts(
     }
     let partials = &mut scratch[..rows.div_ceil(size) * width];
     partials.fill(0.0);
-    partials.par_chunks_exact_mut(width).enumerate().for_each(|(i, partial)| {
+    partials.chunks_exact_mut(width).enumerate().in_parallel(1, |(i, partial)| {
         f(i * size..((i + 1) * size).min(rows), partial);
     });
     partials.chunks_exact(width).for_each(|p| add(out, p));

@@ -33,10 +33,9 @@ use super::{
     time_encode::define_phi,
     *,
 };
-use crate::runtime::{parts, philox::Key, simd::LANES};
-use rayon::prelude::*;
-use std::ops::Range;
+use crate::runtime::{parts, philox::Key, simd::LANES, team::InParallel};
 use rows::{Upstream, Work, backward, forward, leads, sum_rows};
+use std::ops::Range;
 
 /// The first `n` of `rest`, which keeps the others.
 fn split_off<'a>(rest: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
@@ -96,8 +95,19 @@ impl Tape {
     ) -> Result<(Var, Var)> {
         let drop = drop.filter(|(rate, _)| rate.p > 0.0);
         let op = TemporalAttention { heads, head_width, drop: drop.map(|(rate, _)| rate) };
-        let mut ins =
-            vec![a.query, a.roots.starts, a.h, a.row, a.event, a.dt, a.count, a.edge, a.time_w, a.time_b, a.roots.order];
+        let mut ins = vec![
+            a.query,
+            a.roots.starts,
+            a.h,
+            a.row,
+            a.event,
+            a.dt,
+            a.count,
+            a.edge,
+            a.time_w,
+            a.time_b,
+            a.roots.order,
+        ];
         ins.extend(drop.map(|(_, now)| now));
         let o = self.push(op, &ins)?;
         Ok((o[0], o[1]))
@@ -188,7 +198,8 @@ impl<'a, R: Real> Operands<'a, R> {
     /// Query, place and root of every root that has neighbours.
     fn roots(&self) -> impl Iterator<Item = (usize, usize, usize)> {
         (0..self.queries).flat_map(move |q| {
-            (self.starts[q] as usize..self.starts[q + 1] as usize).map(move |at| (q, at, self.order[at] as usize))
+            (self.starts[q] as usize..self.starts[q + 1] as usize)
+                .map(move |at| (q, at, self.order[at] as usize))
         })
     }
     /// Queries in [`parts::PARTS`] ranges with about as many roots each, and the places of their roots.
@@ -197,7 +208,9 @@ impl<'a, R: Real> Operands<'a, R> {
         let cut = move |part: usize| match part {
             0 => 0,
             parts::PARTS => self.queries,
-            _ => starts.partition_point(|&s| (s as usize) < part * self.order.len() / parts::PARTS).min(self.queries),
+            _ => starts
+                .partition_point(|&s| (s as usize) < part * self.order.len() / parts::PARTS)
+                .min(self.queries),
         };
         (0..parts::PARTS).map(move |part| {
             let (from, until) = (cut(part), cut(part + 1));
@@ -242,7 +255,9 @@ impl Op for TemporalAttention {
         ensure!(Self::NAME, ins[10] == Spec::ids(ins[10].rows, 1), "order is {}", ins[10]);
         shaped(Self::NAME, "w", &ins[8], 1, ins[8].cols)?;
         shaped(Self::NAME, "b", &ins[9], 1, ins[8].cols)?;
-        Ok([self.heads * c, self.heads, self.heads * k].map(|cols| Spec::real(ins[10].rows, cols).into()).to_vec())
+        Ok([self.heads * c, self.heads, self.heads * k]
+            .map(|cols| Spec::real(ins[10].rows, cols).into())
+            .to_vec())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (slots, c) = (ins[3].len(), ins[0].cols / self.heads);
@@ -290,7 +305,7 @@ impl Op for TemporalAttention {
             );
             tasks.push((queries, rows));
         }
-        tasks.into_par_iter().for_each(|(queries, (out, sums, weights))| {
+        tasks.into_iter().in_parallel(1, |(queries, (out, sums, weights))| {
             Work::with(&o, |work| forward(&o, queries.start, queries.end, out, sums, weights, work));
         });
     }
@@ -309,6 +324,12 @@ impl Op for TemporalAttention {
         }
         Ok(dins)
     }
+}
+
+/// What threads do side by side in the backward: group the slots by row of h, and work through parts of the queries.
+enum Task<A, B> {
+    ByRow(A),
+    Queries(B),
 }
 
 impl TemporalAttentionGrad {
@@ -402,16 +423,11 @@ impl Op for TemporalAttentionGrad {
             tasks.push((queries, dquery, split_off(&mut dz_left, roots.len() * k * d), dwb));
         }
         let up = Upstream { weights, dmix, dsum };
-        let by_query = || {
-            tasks.into_par_iter().for_each(|(queries, dquery, dz, dwb)| {
-                Work::with(&o, |work| backward(&o, queries.start, queries.end, &up, dquery, dz, dwb, work));
-            });
-        };
         // Rows of dz grouped by the row of h they belong to; `at * k + j` is that of neighbour j of the root at `at`.
         let (row_starts, rest) =
             bytemuck::cast_slice_mut::<f32, u32>(by_row).split_at_mut(specs[2].rows.cap + 1);
         let (row_order, leading) = rest.split_at_mut(specs[3].len());
-        let by_row = || {
+        let by_row = |(row_starts, row_order, leading): (&mut [u32], &mut [u32], &mut [u32])| {
             for (q, at, _) in o.roots() {
                 leading[at] = u32::from(leads(&o, o.starts[q] as usize, at));
             }
@@ -421,7 +437,13 @@ impl Op for TemporalAttentionGrad {
                 (leading[at] > 0 && j < o.count[i] as usize).then(|| o.row[i * k + j] as usize)
             });
         };
-        rayon::join(by_query, by_row);
+        let by_row_first = std::iter::once(Task::ByRow((&mut *row_starts, &mut *row_order, leading)));
+        by_row_first.chain(tasks.into_iter().map(Task::Queries)).in_parallel(1, |task| match task {
+            Task::ByRow(buffers) => by_row(buffers),
+            Task::Queries((queries, dquery, dz, dwb)) => {
+                Work::with(&o, |work| backward(&o, queries.start, queries.end, &up, dquery, dz, dwb, work));
+            }
+        });
 
         sum.fill(0.0);
         parts::add_column_sums(sum, partials);
@@ -430,9 +452,9 @@ impl Op for TemporalAttentionGrad {
         db.copy_from_slice(&sum_b[..t]);
         if d > 0 {
             let (size, dz) = (parts::part_rows(rows), &*dz);
-            dh.par_chunks_mut(size * d)
+            dh.chunks_mut(size * d)
                 .enumerate()
-                .for_each(|(i, dh)| sum_rows(dh, d, i * size, row_starts, row_order, dz));
+                .in_parallel(1, |(i, dh)| sum_rows(dh, d, i * size, row_starts, row_order, dz));
         }
     }
 }

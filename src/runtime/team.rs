@@ -1,0 +1,354 @@
+//! Threads that work on one op together: fork and join in well under a microsecond, and every thread keeps its share.
+//!
+//! A step is some hundred short parallel pieces, and what a thread wrote in one is what it reads in the next. So each
+//! thread starts with the same share of the tasks every time, and helps others only when it has finished; and nobody
+//! goes to sleep between two pieces of a pass. Results do not depend on who does what.
+use super::simd::LANES;
+use std::{
+    any::Any,
+    cell::{Cell, RefCell, UnsafeCell},
+    hint::spin_loop,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread::{self, JoinHandle},
+};
+
+/// Looks for work before a thread offers its core to others, some 50 us.
+const PATIENCE: u32 = 2_000;
+/// Pieces a thread's share is cut into where items are small: enough to even out threads that are held up.
+const PIECES: usize = 4;
+
+/// The caller and its helpers.
+pub(super) struct Team {
+    shared: Arc<Shared>,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+/// A counter in a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Counter(AtomicUsize);
+
+struct Job {
+    run: *const (dyn Fn(usize) + Sync),
+    tasks: usize,
+}
+
+struct Shared {
+    /// Whether somebody leads: one job at a time, others run theirs alone.
+    led: AtomicBool,
+    /// Jobs so far: their numbers tell a helper whether it has seen one.
+    jobs: AtomicUsize,
+    /// Number of the job that is open, or 0.
+    open: Counter,
+    /// Helpers that may be looking at the job.
+    inside: Counter,
+    /// Next task of each thread's share.
+    next: Vec<Counter>,
+    job: UnsafeCell<Job>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Whether helpers stay awake between jobs.
+    awake: AtomicBool,
+    stop: AtomicBool,
+    asleep: Mutex<usize>,
+    wake: Condvar,
+}
+
+// SAFETY: `job` is written by the leader while no job is open and nobody is inside, and read by those inside only.
+unsafe impl Sync for Shared {}
+// SAFETY: as above; the closure it points to is `Sync` and outlives the job.
+unsafe impl Send for Shared {}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+    /// Whether this thread runs a task already: what it forks then, it runs alone.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Shared {
+    /// Tasks of the share of thread `t`.
+    fn share(&self, t: usize, tasks: usize) -> (usize, usize) {
+        let n = self.next.len();
+        (t * tasks / n, (t + 1) * tasks / n)
+    }
+    /// Runs what is left of the open job, the share of thread `t` first.
+    ///
+    /// # Safety
+    /// The job must be open, or the caller inside.
+    unsafe fn work(&self, t: usize) {
+        // SAFETY: nobody writes the job meanwhile, and its closure lives until all are outside.
+        let (run, tasks) = unsafe { (&*(*self.job.get()).run, (*self.job.get()).tasks) };
+        let n = self.next.len();
+        BUSY.set(true);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            for owner in (0..n).map(|i| (t + i) % n) {
+                let (_, end) = self.share(owner, tasks);
+                loop {
+                    let task = self.next[owner].0.fetch_add(1, SeqCst);
+                    if task >= end {
+                        break;
+                    }
+                    run(task);
+                }
+            }
+        }));
+        BUSY.set(false);
+        if let Err(panic) = done {
+            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        }
+    }
+    fn run(&self, tasks: usize, f: &(dyn Fn(usize) + Sync)) {
+        // SAFETY: only the lifetime is changed; the job is over, and nobody is inside, before this returns.
+        let run: *const (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(f) };
+        // SAFETY: this thread leads, no job is open and nobody is inside.
+        unsafe { *self.job.get() = Job { run, tasks } };
+        for (t, next) in self.next.iter().enumerate() {
+            next.0.store(self.share(t, tasks).0, SeqCst);
+        }
+        self.open.0.store(self.jobs.fetch_add(1, SeqCst) + 1, SeqCst);
+        if !self.awake.load(SeqCst) && *self.asleep.lock().unwrap_or_else(PoisonError::into_inner) > 0 {
+            self.wake.notify_all();
+        }
+        // SAFETY: the job is open.
+        unsafe { self.work(0) };
+        // A helper goes inside first and looks whether the job is open second, so none comes in from here on.
+        self.open.0.store(0, SeqCst);
+        let mut looks = 0;
+        while self.inside.0.load(SeqCst) > 0 {
+            pause(&mut looks);
+        }
+    }
+    /// What helper `t` does all its life.
+    fn help(&self, t: usize) {
+        let (mut last, mut looks) = (0, 0);
+        while !self.stop.load(SeqCst) {
+            let open = self.open.0.load(SeqCst);
+            if open == 0 || open == last {
+                pause(&mut looks);
+                if looks >= PATIENCE && !self.awake.load(SeqCst) {
+                    self.sleep();
+                    looks = 0;
+                }
+                continue;
+            }
+            looks = 0;
+            self.inside.0.fetch_add(1, SeqCst);
+            if self.open.0.load(SeqCst) == open {
+                last = open;
+                // SAFETY: this thread is inside.
+                unsafe { self.work(t) };
+            }
+            self.inside.0.fetch_sub(1, SeqCst);
+        }
+    }
+    fn sleep(&self) {
+        let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
+        *asleep += 1;
+        while self.open.0.load(SeqCst) == 0 && !self.awake.load(SeqCst) && !self.stop.load(SeqCst) {
+            asleep = self.wake.wait(asleep).unwrap_or_else(PoisonError::into_inner);
+        }
+        *asleep -= 1;
+    }
+    fn rouse(&self) {
+        // The lock makes sure that nobody is between looking and waiting.
+        drop(self.asleep.lock().unwrap_or_else(PoisonError::into_inner));
+        self.wake.notify_all();
+    }
+}
+
+fn pause(looks: &mut u32) {
+    if *looks < PATIENCE {
+        *looks += 1;
+        spin_loop();
+    } else {
+        thread::yield_now();
+    }
+}
+
+/// Sets a flag back when it goes.
+struct Flag<'a>(&'a AtomicBool);
+impl Drop for Flag<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, SeqCst);
+    }
+}
+
+impl Team {
+    /// The caller and `threads - 1` helpers.
+    ///
+    /// # Errors
+    /// When the system starts no more threads.
+    pub(super) fn new(threads: usize) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            led: AtomicBool::new(false),
+            jobs: AtomicUsize::new(0),
+            open: Counter::default(),
+            inside: Counter::default(),
+            next: (0..threads).map(|_| Counter::default()).collect(),
+            job: UnsafeCell::new(Job { run: &|_| {}, tasks: 0 }),
+            panic: Mutex::new(None),
+            awake: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            asleep: Mutex::new(0),
+            wake: Condvar::new(),
+        });
+        let mut team = Team { shared, helpers: Vec::new() };
+        for t in 1..threads {
+            let shared = Arc::clone(&team.shared);
+            team.helpers.push(thread::Builder::new().name(format!("cpu-{t}")).spawn(move || shared.help(t))?);
+        }
+        Ok(team)
+    }
+    pub(super) fn threads(&self) -> usize {
+        self.shared.next.len()
+    }
+    /// Runs `work` on this thread with the team as its own.
+    pub(super) fn install<T>(&self, work: impl FnOnce() -> T) -> T {
+        struct Back(Option<Arc<Shared>>);
+        impl Drop for Back {
+            fn drop(&mut self) {
+                CURRENT.set(self.0.take());
+            }
+        }
+        let _back = Back(CURRENT.replace(Some(Arc::clone(&self.shared))));
+        work()
+    }
+    /// [`install`](Self::install), helpers staying awake meanwhile. One that finds nothing to do for a while offers
+    /// its core to others, so this is polite on a shared machine, but not idle.
+    pub(super) fn keep_awake<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.shared.awake.store(true, SeqCst);
+        let _awake = Flag(&self.shared.awake);
+        self.shared.rouse();
+        self.install(work)
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, SeqCst);
+        self.shared.rouse();
+        for helper in self.helpers.drain(..) {
+            let _ = helper.join(); // its panics went to the leader
+        }
+    }
+}
+
+/// Threads of the current team; 1 where there is none.
+pub fn threads() -> usize {
+    CURRENT.with_borrow(|team| team.as_ref().map_or(1, |team| team.next.len()))
+}
+
+/// Elements of one thread's share of `n`, in whole cache lines: for work that has the same bits however it is split.
+pub fn share(n: usize) -> usize {
+    n.div_ceil(threads()).next_multiple_of(LANES).max(LANES)
+}
+
+/// Consecutive items of `n` that make a piece of work: `least` or more, and a few pieces for each thread.
+pub fn piece(n: usize, least: usize) -> usize {
+    n.div_ceil(PIECES * threads()).max(least).max(1)
+}
+
+/// Runs `f(0)` to `f(tasks - 1)`, side by side on the current team, and returns when all are done.
+///
+/// # Panics
+/// When one of them does.
+pub fn run(tasks: usize, f: impl Fn(usize) + Sync) {
+    let team = CURRENT
+        .with_borrow(Clone::clone)
+        .filter(|team| tasks > 1 && team.next.len() > 1 && !BUSY.get() && !team.led.swap(true, SeqCst));
+    let Some(team) = team else { return (0..tasks).for_each(f) };
+    let led = Flag(&team.led);
+    team.run(tasks, &f);
+    let panic = team.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+    drop(led);
+    if let Some(panic) = panic {
+        resume_unwind(panic);
+    }
+}
+
+/// Items that a team works through.
+pub trait InParallel: Iterator + Sized
+where
+    Self::Item: Send,
+{
+    /// Runs `f` on every item; at least `least` consecutive ones by the same thread.
+    fn in_parallel(self, least: usize, f: impl Fn(Self::Item) + Sync) {
+        let threads = threads();
+        if threads == 1 || BUSY.get() {
+            return self.for_each(f);
+        }
+        let items: Vec<Slot<Self::Item>> = self.map(|x| Slot(UnsafeCell::new(Some(x)))).collect();
+        let size = piece(items.len(), least);
+        run(items.len().div_ceil(size), |piece| {
+            for slot in items.iter().skip(piece * size).take(size) {
+                // SAFETY: every piece is run once, and pieces share no slot.
+                if let Some(x) = unsafe { (*slot.0.get()).take() } {
+                    f(x);
+                }
+            }
+        });
+    }
+}
+impl<I: Iterator> InParallel for I where I::Item: Send {}
+
+/// An item that one thread takes.
+struct Slot<T>(UnsafeCell<Option<T>>);
+// SAFETY: a slot is touched by the thread alone that runs its piece.
+unsafe impl<T: Send> Sync for Slot<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_runs_once_whatever_the_number_of_threads() -> std::io::Result<()> {
+        for threads in [1, 2, 3, 8] {
+            let team = Team::new(threads)?;
+            let rounds = |n: usize| {
+                let counts: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
+                for _ in 0..50 {
+                    run(n, |i| drop(counts[i].fetch_add(1, SeqCst)));
+                }
+                assert!(counts.iter().all(|c| c.load(SeqCst) == 50), "{n} tasks, {threads} threads");
+            };
+            team.install(|| [0, 1, 2, 7, 100].map(rounds));
+            team.keep_awake(|| [1, 2, 7, 100].map(rounds));
+            let mut x = vec![0usize; 1000];
+            team.install(|| x.chunks_mut(3).enumerate().in_parallel(4, |(i, x)| x.fill(i)));
+            assert!(x.iter().enumerate().all(|(i, &x)| x == i / 3));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_fork_within_a_task_or_beside_another_leader_runs_alone() -> std::io::Result<()> {
+        let (team, sum) = (Team::new(3)?, AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    team.install(|| run(10, |_| run(10, |_| drop(sum.fetch_add(1, SeqCst)))));
+                });
+            }
+        });
+        assert_eq!(sum.load(SeqCst), 400);
+        Ok(())
+    }
+
+    #[test]
+    fn a_panic_reaches_the_leader_and_the_team_goes_on() -> std::io::Result<()> {
+        let team = Team::new(2)?;
+        for bad in [0, 99] {
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                team.install(|| run(100, |i| assert!(i != bad, "task {i}")));
+            }));
+            assert!(caught.is_err());
+        }
+        let done = AtomicUsize::new(0);
+        team.install(|| run(100, |_| drop(done.fetch_add(1, SeqCst))));
+        assert_eq!(done.load(SeqCst), 100);
+        Ok(())
+    }
+}
