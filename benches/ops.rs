@@ -90,7 +90,9 @@ impl Peak {
         let mut to = vec![0.0f32; from.len()];
         let share = team::share(from.len());
         let copy = fastest(|| {
-            to.chunks_mut(share).zip(from.chunks(share)).in_parallel(1, |(to, from)| to.copy_from_slice(from));
+            to.chunks_mut(share)
+                .zip(from.chunks(share))
+                .in_parallel(1, |(to, from)| to.copy_from_slice(from));
             black_box(&to);
         });
         let (flops, bytes) = (2.0 * (N * N * N) as f64, 2.0 * size_of_val(&from[..]) as f64);

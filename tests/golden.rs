@@ -6,7 +6,7 @@ use std::{collections::HashMap, str::FromStr, sync::Arc};
 use tgnn::{
     autograd::{Parameters, Program},
     data::{Events, Features},
-    model::{Attention, EventTables, Looked, Negatives, Tgn, TgnConfig, TimeEncoding},
+    model::{Attention, EventTables, Looked, Negatives, Tgn, TgnConfig, TimeEncoding, TimeStart},
     ops::{
         Backend, Home, Tape,
         dropout::DropRate,
@@ -78,6 +78,7 @@ impl Golden {
         TgnConfig {
             memory: self.fact("memory"),
             time: self.fact("time"),
+            time_encoding: "learned".into(),
             embedding: self.fact("embedding"),
             heads: self.fact("heads"),
             layers: self.fact("layers"),
@@ -290,7 +291,7 @@ fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
     let g = Golden::open(include_bytes!("golden/attention.safetensors"));
     let record = |t: &mut Tape, store: &mut Store, g: &Golden| {
         let mut p = Parameters::new(store, 0, 0.0);
-        let time = TimeEncoding::new(&mut p, store, 4);
+        let time = TimeEncoding::new(&mut p, store, 4, TimeStart::Learned);
         let drop = DropRate { p: 0.0, seed: 0, salt: 0 };
         let layer = Attention::new(&mut p, store, 0, 5, 6, 3, 4, g.fact("heads"), drop);
         for (name, id) in p.iter() {

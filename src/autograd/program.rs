@@ -24,6 +24,8 @@ struct Planned {
     node: Node,
     ins: Vec<(Place, Spec)>,
     outs: Vec<(Place, Spec)>,
+    /// Whether each output is read.
+    wanted: Vec<bool>,
     scratch: (usize, usize),
 }
 
@@ -61,6 +63,14 @@ impl Program {
         let alive = alive(tape, keep, &specs);
         let nodes: Vec<&Node> = tape.nodes().iter().zip(alive).filter(|(_, a)| *a).map(|(n, _)| n).collect();
         let last_use = last_uses(&nodes, keep, &specs);
+        let mut read = vec![false; specs.len()];
+        let counts = |v: &Var| specs[v.0 as usize].rows.live.map(|l| l.var);
+        for &v in keep.iter().chain(nodes.iter().flat_map(|n| &n.ins)) {
+            read[v.0 as usize] = true;
+        }
+        for v in nodes.iter().flat_map(|n| n.ins.iter().chain(&n.outs)).filter_map(counts) {
+            read[v.0 as usize] = true;
+        }
         let mut arena = ArenaPlan::default();
         let mut places: Vec<Option<Place>> = (0..tape.len() as u32)
             .map(|v| match tape.home(Var(v)) {
@@ -82,7 +92,8 @@ impl Program {
             };
             let (ins, outs) =
                 (node.ins.iter().map(operand).collect(), node.outs.iter().map(operand).collect());
-            planned.push(Planned { node: node.clone(), ins, outs, scratch });
+            let wanted = node.outs.iter().map(|o| read[o.0 as usize]).collect();
+            planned.push(Planned { node: node.clone(), ins, outs, wanted, scratch });
         }
         let arena = vec![Line([0; ALIGN]); arena.size.div_ceil(ALIGN)];
         // SAFETY: the lines' bytes are plain and initialised.
@@ -146,12 +157,13 @@ impl Program {
                     Place::Arena(offset) => unsafe { base.add(offset) },
                     Place::Stored(id) => store.address(id),
                 };
-                Slot { ptr, spec, rows: self.live_rows(base, store, spec.rows, own) }
+                Slot { ptr, spec, rows: self.live_rows(base, store, spec.rows, own), wanted: true }
             };
             ins.clear();
             ins.extend(p.ins.iter().map(|x| slot(x, &[])));
             outs.clear();
-            outs.extend(p.outs.iter().map(|x| slot(x, &p.node.outs)));
+            let out = |(x, &wanted)| Slot { wanted, ..slot(x, &p.node.outs) };
+            outs.extend(p.outs.iter().zip(&p.wanted).map(out));
             // SAFETY: as above.
             let scratch = (unsafe { base.add(p.scratch.0) }, p.scratch.1);
             // SAFETY: places of values that are alive together are disjoint by the plan; the arena and the store's

@@ -54,8 +54,8 @@ impl Display {
         e.notes.iter().for_each(|n| self.line(format_args!("          note: {n}")));
         let t = &c.tgn;
         self.line(format_args!(
-            "model     {}  memory {}, time {}, embedding {}, {} layer{}, {} heads,\n          {} {} neighbours, {} mail, dropout {}",
-            c.model, t.memory, t.time, t.embedding, t.layers, if t.layers == 1 { "" } else { "s" }, t.heads, t.neighbors,
+            "model     {}  memory {}, {} time {}, embedding {}, {} layer{}, {} heads,\n          {} {} neighbours, {} mail, dropout {}",
+            c.model, t.memory, t.time_encoding, t.time, t.embedding, t.layers, if t.layers == 1 { "" } else { "s" }, t.heads, t.neighbors,
             t.sampling, t.combiner, t.dropout
         ));
         self.line(format_args!(

@@ -9,7 +9,7 @@ use crate::{
     runtime::*,
 };
 
-/// Phi(dt) = cos(w dt + b), both learned; w starts at 10^(-9 i / (t - 1)), b at 0.
+/// Phi(dt) = cos(w dt + b).
 pub struct TimeEncoding {
     /// Width.
     pub width: usize,
@@ -20,14 +20,47 @@ pub struct TimeEncoding {
     zero: BufferId,
 }
 
+/// How frequencies and phases start, and whether they are learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeStart {
+    /// w falls from 1 to 1e-9 in equal ratios, b = 0; not learned, as GraphMixer's (Cong et al. 2023). An optimiser's
+    /// step moves every frequency by about its step size, a thousand times a slow one, and so turns it into noise.
+    Fixed,
+    /// The same start, learned: TGN, TGL.
+    Learned,
+    /// Both start uniform in [-1, 1), learned: PyTorch Geometric.
+    Random,
+}
+
+impl TimeStart {
+    /// `fixed`, `learned` or `random`.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "fixed" => TimeStart::Fixed,
+            "learned" => TimeStart::Learned,
+            "random" => TimeStart::Random,
+            _ => return None,
+        })
+    }
+}
+
 impl TimeEncoding {
-    /// Adds the parameters `time.w` and `time.b`.
-    pub fn new(p: &mut Parameters, store: &mut Store, width: usize) -> Self {
-        let w = p.add(store, "time.w", 1, width, ScaledInit::Constant(0.0));
-        let last = width.saturating_sub(1).max(1) as f64;
-        let start: Vec<f64> = (0..width).map(|i| 10f64.powf(-9.0 * i as f64 / last)).collect();
-        store.write(w, &start);
-        let b = p.add(store, "time.b", 1, width, ScaledInit::Constant(0.0));
+    /// Adds `time.w` and `time.b`: parameters where they are learned.
+    pub fn new(p: &mut Parameters, store: &mut Store, width: usize, start: TimeStart) -> Self {
+        let init = match start {
+            TimeStart::Random => ScaledInit::FanIn(1),
+            TimeStart::Fixed | TimeStart::Learned => ScaledInit::Constant(0.0),
+        };
+        let spec = Spec::real(Rows::fixed(1), width);
+        let [w, b] = ["time.w", "time.b"].map(|name| match start {
+            TimeStart::Fixed => store.zeros(name, spec),
+            TimeStart::Learned | TimeStart::Random => p.add(store, name, 1, width, init),
+        });
+        if start != TimeStart::Random {
+            let last = width.saturating_sub(1).max(1) as f64;
+            let decades: Vec<f64> = (0..width).map(|i| 10f64.powf(-9.0 * i as f64 / last)).collect();
+            store.write(w, &decades);
+        }
         TimeEncoding { width, w, b, zero: store.zeros("no time", Spec::real(Rows::fixed(1), 1)) }
     }
     /// `w` and `b` as values.

@@ -3,6 +3,6 @@ mod layers;
 mod tables;
 mod tgn;
 
-pub use layers::{Attention, Decoder, Looked, TimeEncoding};
+pub use layers::{Attention, Decoder, Looked, TimeEncoding, TimeStart};
 pub use tables::EventTables;
 pub use tgn::{Forward, Negatives, Tgn, TgnConfig};

@@ -3,7 +3,7 @@
 //! Source: Rossi et al., "Temporal graph networks for deep learning on dynamic graphs", 2020. One step: negatives and
 //! neighbours; the distinct nodes; their memory after their mails; attention layers; link decoder; then the writes.
 use super::{
-    layers::{Attention, Decoder, Looked, TimeEncoding},
+    layers::{Attention, Decoder, Looked, TimeEncoding, TimeStart},
     tables::{EventTables, strategy},
 };
 use crate::{
@@ -30,6 +30,8 @@ pub struct TgnConfig {
     pub memory: usize,
     /// Width of the time encoding.
     pub time: usize,
+    /// Frequencies of the time encoding: `fixed`, `learned`, or `random` (as PyTorch Geometric, learned).
+    pub time_encoding: String,
     /// Width of the embeddings.
     pub embedding: usize,
     /// Attention heads; they divide the embedding.
@@ -55,6 +57,7 @@ impl Default for TgnConfig {
         TgnConfig {
             memory: 100,
             time: 100,
+            time_encoding: "fixed".into(),
             embedding: 100,
             heads: 2,
             layers: 1,
@@ -96,6 +99,13 @@ impl TgnConfig {
         }
         if !(0.0..1.0).contains(&self.dropout) {
             return bad("dropout", self.dropout.to_string(), "give 0 or more, and less than 1");
+        }
+        if TimeStart::named(&self.time_encoding).is_none() {
+            return bad(
+                "time_encoding",
+                format!("`{}`", self.time_encoding),
+                "give fixed, learned or random",
+            );
         }
         if strategy(&self.sampling, 0).is_none() {
             return bad("sampling", format!("`{}`", self.sampling), "give recent or uniform");
@@ -168,7 +178,9 @@ impl Tgn {
         config.validate()?;
         let (v, d, t) = (Rows::fixed(data.nodes), config.memory, config.time);
         let f = if config.edge_features { data.edge_width } else { 0 };
-        let time = TimeEncoding::new(p, store, t);
+        let start = TimeStart::named(&config.time_encoding)
+            .ok_or_else(|| Error::usage(format!("tgn.time_encoding is `{}`", config.time_encoding)))?;
+        let time = TimeEncoding::new(p, store, t, start);
         let mut add = |name: &str, rows, cols, n| p.add(store, name, rows, cols, ScaledInit::FanIn(n));
         let gru = [
             add("memory.w_x", 3 * d, 2 * d + f + t, d),

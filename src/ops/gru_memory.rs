@@ -488,6 +488,9 @@ impl Op for GruMemoryGrad {
         db_x.copy_from_slice(&sums[..3 * d]);
         db_h.copy_from_slice(&sums[..3 * d]);
         db_h[2 * d..].copy_from_slice(&sums[3 * d..]);
+        if !io.wanted(0) && !io.wanted(1) {
+            return; // the time encoding is not learned
+        }
         if t > 0 {
             matmul(MatMut::new(dphi, m, t), dx, Mat::strided(&w_x[c - t..], 3 * d, t, c), false);
         }

@@ -14,6 +14,8 @@ pub struct Slot {
     pub spec: Spec,
     /// Live rows.
     pub rows: usize,
+    /// Whether anybody reads it.
+    pub wanted: bool,
 }
 
 /// The operands of a running op: inputs, outputs, state and scratch. It has no allocator and cannot synchronise.
@@ -84,6 +86,11 @@ impl<'a> Io<'a> {
         assert_eq!(T::DTYPE, s.spec.dtype, "type of output {k}");
         // SAFETY: outputs are exclusive by `new`; `take` lets each out once.
         unsafe { std::slice::from_raw_parts_mut(s.ptr.cast(), s.rows * s.spec.cols) }
+    }
+    /// Whether anybody reads output `k`. The fast paths may leave another unwritten, such as the gradient of a value
+    /// that is not learned; the definition writes all.
+    pub fn wanted(&self, k: usize) -> bool {
+        self.outs[k].wanted
     }
     /// The scratch the op declared, as reals with arbitrary content. Once per run.
     pub fn scratch<R: Real>(&self) -> &'a mut [R] {

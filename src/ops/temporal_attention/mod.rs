@@ -422,7 +422,7 @@ impl Op for TemporalAttentionGrad {
             let dquery = split_off(&mut dquery, queries.len() * heads * c);
             tasks.push((queries, dquery, split_off(&mut dz_left, roots.len() * k * d), dwb));
         }
-        let up = Upstream { weights, dmix, dsum };
+        let up = Upstream { weights, dmix, dsum, learn_time: io.wanted(2) || io.wanted(3) };
         // Rows of dz grouped by the row of h they belong to; `at * k + j` is that of neighbour j of the root at `at`.
         let (row_starts, rest) =
             bytemuck::cast_slice_mut::<f32, u32>(by_row).split_at_mut(specs[2].rows.cap + 1);

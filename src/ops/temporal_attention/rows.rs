@@ -188,6 +188,8 @@ pub(super) struct Upstream<'a> {
     pub(super) weights: &'a [f32],
     pub(super) dmix: &'a [f32],
     pub(super) dsum: &'a [f32],
+    /// Whether gradients of the time encoding are wanted.
+    pub(super) learn_time: bool,
 }
 
 vectorised! {
@@ -265,7 +267,7 @@ vectorised! {
                     w.shared.fill(0.0);
                     w.dz.fill(0.0);
                 }
-                let n = load_time(o, i, next(o, at), w, true);
+                let n = load_time(o, i, next(o, at), w, up.learn_time);
                 for h in 0..heads {
                     pad(&mut w.gq[h * row..][..row], &up.dmix[(at * heads + h) * c..][..c], known, t);
                 }
@@ -288,8 +290,10 @@ vectorised! {
                 }
                 for j in 0..n {
                     simd::mix::<V>(&mut w.dz[j * d..][..d], true, &w.a_ds[j..], k, heads, w.gq, row, 0);
-                    simd::mix::<V>(w.dphi, false, &w.a_ds[j..], k, 2 * heads, w.gq, row, known);
-                    add_phi_grad(dw, db, o.dt[i * o.k + j], &w.sin[j * time..][..time], w.dphi);
+                    if up.learn_time {
+                        simd::mix::<V>(w.dphi, false, &w.a_ds[j..], k, 2 * heads, w.gq, row, known);
+                        add_phi_grad(dw, db, o.dt[i * o.k + j], &w.sin[j * time..][..time], w.dphi);
+                    }
                 }
                 if at + 1 == end || leads(o, begin, at + 1) {
                     for h in 0..heads {
