@@ -50,7 +50,7 @@ fn ready(case: &Case, precision: Precision, backend: Backend) -> Result<(Ready, 
         .collect::<Result<_>>()?;
     let keep: Vec<Var> = built.outs.iter().chain(&grads).copied().collect();
     let inputs = built.wrt.iter().map(|&x| stored(&c, x)).collect();
-    let program = Program::new(&c.tape, &keep, precision, backend);
+    let program = Program::new(&c.tape, &keep, precision, backend)?;
     let states = built.states.iter().map(|&s| stored(&c, s)).collect::<Vec<_>>();
     let ready = Ready { built: Built { states: Vec::new(), ..built }, store: c.store, program, seeds, grads };
     Ok((ready, [inputs, states].concat()))

@@ -138,7 +138,7 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
     let grads = parameters.minimize(&mut t, &mut store, loss).unwrap();
     tgn.write(&mut t, &store, &f).unwrap();
     let keep: Vec<Var> = [loss, f.logits].into_iter().chain(grads.iter().map(|g| g.1)).collect();
-    let mut program = Program::new(&t, &keep, precision, backend);
+    let mut program = Program::new(&t, &keep, precision, backend).expect("room");
 
     let state: HashMap<String, BufferId> = tgn.state().map(|id| (store.name(id).to_owned(), id)).collect();
     tables.seek(&mut store, 0, 0..events.len());
@@ -275,7 +275,7 @@ fn follow(
         let (mut t, mut store) = (Tape::new(), Store::new(precision));
         let named = record(&mut t, &mut store, g);
         let keep: Vec<Var> = named.iter().map(|n| n.1).collect();
-        let mut program = Program::new(&t, &keep, precision, backend);
+        let mut program = Program::new(&t, &keep, precision, backend).expect("room");
         program.run(&mut store).unwrap();
         named.into_iter().map(|(n, v)| (n.clone(), true, cut(&n, reals(&program, v, &store)))).collect()
     };

@@ -76,7 +76,7 @@ fn sample(events: &Events, cap: usize, k: usize, draw: Draw, negatives: &[u32]) 
         .map(|stride| t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), stride, how).unwrap());
     let kept = near.iter().flat_map(|n| [n.node, n.event, n.dt, n.count]);
     let keep: Vec<Var> = [batch.event, node, time].into_iter().chain(kept).collect();
-    let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu);
+    let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).expect("room");
     tables.seek(&mut store, 0, 0..events.len());
     let mut all = [Vec::new(), Vec::new()];
     for first in (0..events.len()).step_by(cap) {
@@ -164,7 +164,7 @@ proptest! {
         let rows = t.gather_rows(table, d.node).unwrap();
         let (through, direct) = (t.gather_rows(rows, d.psi[0]).unwrap(), t.gather_rows(table, root).unwrap());
         let keep = [d.node, d.phi, d.positives, d.psi[0], d.psi[1], through, direct];
-        let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu);
+        let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).expect("room");
         // Twice: the stamps must be as they were.
         for _ in 0..2 {
             program.run(&mut store).unwrap();

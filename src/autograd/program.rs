@@ -58,7 +58,10 @@ pub struct Program {
 
 impl Program {
     /// Plans `tape` for reals of `precision`; values of `keep` survive the run, to be [`read`](Self::read).
-    pub fn new(tape: &Tape, keep: &[Var], precision: Precision, backend: Backend) -> Self {
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the machine does not have what the values of a step need.
+    pub fn new(tape: &Tape, keep: &[Var], precision: Precision, backend: Backend) -> Result<Self> {
         let specs: Vec<Spec> = (0..tape.len() as u32).map(|v| tape.spec(Var(v))).collect();
         let alive = alive(tape, keep, &specs);
         let nodes: Vec<&Node> = tape.nodes().iter().zip(alive).filter(|(_, a)| *a).map(|(n, _)| n).collect();
@@ -95,10 +98,15 @@ impl Program {
             let wanted = node.outs.iter().map(|o| read[o.0 as usize]).collect();
             planned.push(Planned { node: node.clone(), ins, outs, wanted, scratch });
         }
+        check_room(
+            "the values of one step",
+            arena.size,
+            "take a smaller batch, fewer neighbours or narrower layers",
+        )?;
         let arena = vec![Line([0; ALIGN]); arena.size.div_ceil(ALIGN)];
         // SAFETY: the lines' bytes are plain and initialised.
         prefer_huge_pages(unsafe { std::slice::from_raw_parts(arena.as_ptr().cast(), arena.len() * ALIGN) });
-        Program { nodes: planned, places, specs, arena, precision, backend, times: None }
+        Ok(Program { nodes: planned, places, specs, arena, precision, backend, times: None })
     }
     /// Bytes of the arena.
     pub fn arena_bytes(&self) -> usize {

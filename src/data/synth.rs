@@ -6,6 +6,7 @@ use super::{
     native::{FolderWriter, Info, Shape},
 };
 use crate::error::{Error, Result};
+use crate::runtime::check_room;
 use rayon::prelude::*;
 use std::path::Path;
 
@@ -98,6 +99,7 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
     let n = options.events;
     let width = options.edge_features;
     let mut block = Block::default();
+    check_room("the events", n * (4 * width + 24), "write them to a folder, or take fewer")?;
     let mut values = vec![0f32; n * width];
     for first in (0..n).step_by(CHUNK) {
         let last = (first + CHUNK).min(n);

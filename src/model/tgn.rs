@@ -72,6 +72,11 @@ impl Default for TgnConfig {
 }
 
 impl TgnConfig {
+    /// Bytes of memory and mailbox for `nodes` nodes and edge features of `width`.
+    pub fn state_bytes(&self, nodes: usize, width: usize) -> usize {
+        let features = if self.combiner == "mean" { width } else { 0 };
+        nodes * (4 * (2 * self.memory + features) + 2 * size_of::<i64>() + size_of::<u32>())
+    }
     /// # Errors
     /// Usage, naming the key and what it may be.
     pub fn validate(&self) -> Result<()> {

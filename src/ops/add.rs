@@ -6,6 +6,10 @@
 //!
 //! The reverse pass uses it where a value is read more than once.
 use super::*;
+use crate::runtime::{
+    simd::vectorised,
+    team::{self, InParallel},
+};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -18,6 +22,14 @@ impl Tape {
     /// `Shape` when the shapes differ.
     pub fn add(&mut self, a: Var, b: Var) -> Result<Var> {
         self.push1(Add, &[a, b])
+    }
+}
+
+vectorised! {
+    fn sum(out: &mut [f32], a: &[f32], b: &[f32]) {
+        for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+            *out = a + b;
+        }
     }
 }
 
@@ -38,6 +50,12 @@ impl Op for Add {
         for (i, o) in io.out::<R>(0).iter_mut().enumerate() {
             *o = a[i] + b[i];
         }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let out = io.out::<f32>(0);
+        let share = team::share(out.len());
+        let (a, b) = (io.input::<f32>(0).chunks(share), io.input::<f32>(1).chunks(share));
+        out.chunks_mut(share).zip(a.zip(b)).in_parallel(1, |(out, (a, b))| sum(out, a, b));
     }
     fn vjp(&self, _: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![douts[0], douts[0]])

@@ -1,8 +1,35 @@
-//! The system's memory: what a process held, and how large buffers are mapped.
+//! The system's memory: what a process held, what it may take, and how large buffers are mapped.
+use crate::error::{Error, ErrorKind, Result};
 
 /// Most memory this process ever held resident, in bytes; 0 where the system does not tell.
 pub fn peak_memory_bytes() -> u64 {
     kib_after("/proc/self/status", "VmHWM:").map_or(0, |kib| kib * 1024)
+}
+
+/// Memory that this process may still take, in bytes, by the system's and its control group's count; none where they do
+/// not tell.
+pub fn available_memory_bytes() -> Option<u64> {
+    let number = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    let group = number("/sys/fs/cgroup/memory.max")
+        .zip(number("/sys/fs/cgroup/memory.current"))
+        .map(|(most, now)| most.saturating_sub(now));
+    let system = kib_after("/proc/meminfo", "MemAvailable:").map(|kib| kib * 1024);
+    system.into_iter().chain(group).min()
+}
+
+/// Refuses `bytes` for `what` where the machine does not have them: better here than killed half way.
+///
+/// # Errors
+/// [`ErrorKind::OutOfMemory`] with what is needed, what there is, and `remedy`.
+pub fn check_room(what: &str, bytes: usize, remedy: &str) -> Result<()> {
+    match available_memory_bytes() {
+        Some(free) if bytes as u64 > free => {
+            let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
+            let needed = format!("{what} need {:.1} GiB, {:.1} GiB are free", gib(bytes as u64), gib(free));
+            Err(Error::new(ErrorKind::OutOfMemory, needed).remedy(remedy.to_owned()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The number that follows `key` in a file of the system.
@@ -33,4 +60,20 @@ pub(crate) fn prefer_huge_pages(bytes: &[u8]) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = bytes;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_it_needs() {
+        assert!(check_room("two numbers", 8, "").is_ok());
+        if available_memory_bytes().is_some() {
+            let e =
+                check_room("step buffers", 1 << 60, "take a smaller batch").expect_err("no machine has that");
+            assert_eq!(e.kind(), ErrorKind::OutOfMemory);
+            assert!(e.to_string().contains("step buffers need 1073741824.0 GiB"), "{e}");
+        }
+    }
 }

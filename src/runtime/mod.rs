@@ -19,8 +19,8 @@ pub mod team;
 
 pub use device::Device;
 pub use io::{Io, Slot};
-pub use memory::peak_memory_bytes;
 pub(crate) use memory::prefer_huge_pages;
+pub use memory::{available_memory_bytes, check_room, peak_memory_bytes};
 pub use spec::{DType, Element, Live, NONE, Precision, Real, Rows, Spec, Var};
 pub use status::Status;
 pub use store::{BufferId, Bytes, Store};

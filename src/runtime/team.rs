@@ -310,7 +310,7 @@ mod tests {
             let rounds = |n: usize| {
                 let counts: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
                 for _ in 0..50 {
-                    run(n, |i| drop(counts[i].fetch_add(1, SeqCst)));
+                    run(n, |i| _ = counts[i].fetch_add(1, SeqCst));
                 }
                 assert!(counts.iter().all(|c| c.load(SeqCst) == 50), "{n} tasks, {threads} threads");
             };
@@ -329,7 +329,7 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    team.install(|| run(10, |_| run(10, |_| drop(sum.fetch_add(1, SeqCst)))));
+                    team.install(|| run(10, |_| run(10, |_| _ = sum.fetch_add(1, SeqCst))));
                 });
             }
         });
@@ -347,7 +347,7 @@ mod tests {
             assert!(caught.is_err());
         }
         let done = AtomicUsize::new(0);
-        team.install(|| run(100, |_| drop(done.fetch_add(1, SeqCst))));
+        team.install(|| run(100, |_| _ = done.fetch_add(1, SeqCst)));
         assert_eq!(done.load(SeqCst), 100);
         Ok(())
     }

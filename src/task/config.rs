@@ -1,4 +1,5 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
+use crate::runtime::check_room;
 use crate::{
     data::{self, Events, Features, ReadOptions},
     error::{Error, Result},
@@ -103,6 +104,8 @@ impl DataConfig {
                 return Err(Error::usage(format!("{} has edge features of its own", self.path))
                     .remedy("leave out random_edge_features"));
             }
+            let bytes = 4 * events.len() * self.random_edge_features;
+            check_room("random edge features", bytes, "take a smaller random_edge_features")?;
             events.edge_features = Some(Features::random(events.len(), self.random_edge_features, seed));
         }
         Ok(events)

@@ -61,6 +61,10 @@ impl LinkTask {
     pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
         config.validate()?;
         let split = Split::by_order(events, config.data.train, config.data.val)?;
+        let candidates = 1 + config.protocol.negatives();
+        let scores = candidates * split.val.len().max(split.test.len());
+        let state = config.tgn.state_bytes(events.nodes, events.edge_width()) + 4 * scores;
+        check_room("node memory, mailbox and scores", state, "take a narrower memory, or fewer nodes")?;
         let mut store = Store::new(Precision::F32);
         let tables = EventTables::new(&mut store, events);
         let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate);
@@ -71,7 +75,6 @@ impl LinkTask {
         let batch = config.batch.min(split.train.len().max(split.val.len()).max(split.test.len()));
         let batches = split.train.len().div_ceil(batch);
         let losses = store.zeros("losses", Spec::real(Rows::fixed(batches), 1));
-        let candidates = 1 + config.protocol.negatives();
         let longest = split.val.len().max(split.test.len());
         let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), candidates));
 
@@ -83,7 +86,7 @@ impl LinkTask {
         t.write_rows(table, f.batch.index, loss)?;
         parameters.minimize(&mut t, &mut store, loss)?;
         model.write(&mut t, &store, &f)?;
-        let step = Program::new(&t, &[], Precision::F32, Backend::Cpu);
+        let step = Program::new(&t, &[], Precision::F32, Backend::Cpu)?;
 
         let mut t = Tape::new();
         let negatives = Negatives::Drawn { pool, per_event: candidates - 1, salt: EVALUATE };
@@ -91,7 +94,7 @@ impl LinkTask {
         let table = t.stored(&store, scores);
         t.write_rows(table, f.batch.rank, f.logits)?;
         model.write(&mut t, &store, &f)?;
-        let score = Program::new(&t, &[], Precision::F32, Backend::Cpu);
+        let score = Program::new(&t, &[], Precision::F32, Backend::Cpu)?;
 
         let max_batches = if config.max_batches == 0 { usize::MAX } else { config.max_batches };
         Ok(LinkTask {

@@ -376,7 +376,7 @@ pub fn embed(
     let time = task.store.values("query times", Spec::times(n), times);
     let time = t.stored(&task.store, time);
     let (z, _) = task.model.embed(&mut t, &task.store, &task.tables, (node, time), (first, now), 0, None)?;
-    let mut program = crate::autograd::Program::new(&t, &[z], Precision::F32, Backend::Cpu);
+    let mut program = crate::autograd::Program::new(&t, &[z], Precision::F32, Backend::Cpu)?;
     device.install(|| program.run(&mut task.store))?;
     Ok((config.tgn.embedding, program.read::<f32>(z, &task.store).to_vec()))
 }

@@ -223,10 +223,8 @@ vectorised! {
                         top = top.max(a[j]);
                     }
                     a[n..].fill(f32::NEG_INFINITY);
-                    for block in a.chunks_exact_mut(LANES) {
-                        for l in 0..LANES {
-                            block[l] = simd::exp(block[l] - top);
-                        }
+                    for a in a.iter_mut() {
+                        *a = simd::exp(*a - top);
                     }
                     let total: f32 = a[..n].iter().sum();
                     let saved = &mut weights[row_of * o.k..][..n];
