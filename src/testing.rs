@@ -23,7 +23,13 @@ fn stored(c: &CaseBuilder, v: Var) -> BufferId {
     }
 }
 
-fn ready(case: &Case, precision: Precision, backend: Backend) -> Result<(Ready, Vec<BufferId>)> {
+/// `only`: keeps one gradient, so that the program need not make the others.
+fn ready(
+    case: &Case,
+    precision: Precision,
+    backend: Backend,
+    only: Option<usize>,
+) -> Result<(Ready, Vec<BufferId>)> {
     let mut c = CaseBuilder::new(precision);
     let built = (case.build)(&mut c, case.dims)?;
     let mut seeds = Vec::new();
@@ -48,6 +54,10 @@ fn ready(case: &Case, precision: Precision, backend: Backend) -> Result<(Ready, 
             all.get(x).copied().ok_or_else(|| crate::error::Error::shape(case.op, "an input has no gradient"))
         })
         .collect::<Result<_>>()?;
+    let grads = match only {
+        Some(k) => grads[k..=k].to_vec(),
+        None => grads,
+    };
     let keep: Vec<Var> = built.outs.iter().chain(&grads).copied().collect();
     let inputs = built.wrt.iter().map(|&x| stored(&c, x)).collect();
     let program = Program::new(&c.tape, &keep, precision, backend)?;
@@ -78,7 +88,7 @@ pub type Outcome = (String, bool, Vec<f64>);
 /// # Errors
 /// As the op's.
 pub fn run(case: &Case, precision: Precision, backend: Backend) -> Result<Results> {
-    let (mut r, buffers) = ready(case, precision, backend)?;
+    let (mut r, buffers) = ready(case, precision, backend, None)?;
     r.program.run(&mut r.store)?;
     let mut results = Results::new();
     let spec_of = |r: &Ready, v: Var| r.program.spec(v);
@@ -101,13 +111,28 @@ pub fn run(case: &Case, precision: Precision, backend: Backend) -> Result<Result
     Ok(results)
 }
 
+/// The gradient of input `k` alone, by the fast path in f32: nobody asks for the others. `None` where the case
+/// differentiates fewer inputs.
+///
+/// # Errors
+/// As the op's.
+pub fn gradient_alone(case: &Case, k: usize) -> Result<Option<Vec<f64>>> {
+    let mut c = CaseBuilder::new(Precision::F32);
+    if k >= (case.build)(&mut c, case.dims)?.wrt.len() {
+        return Ok(None);
+    }
+    let (mut r, _) = ready(case, Precision::F32, Backend::Cpu, Some(k))?;
+    r.program.run(&mut r.store)?;
+    Ok(Some(read(&r, r.grads[0], DType::F32)))
+}
+
 /// Forward and backward of `case` as a program, the store of its inputs, and the state that a run changes: for
 /// benches, which run it many times.
 ///
 /// # Errors
 /// As the op's.
 pub fn program(case: &Case, backend: Backend) -> Result<(Program, Store, Vec<BufferId>)> {
-    let (r, buffers) = ready(case, Precision::F32, backend)?;
+    let (r, buffers) = ready(case, Precision::F32, backend, None)?;
     let states = buffers[r.built.wrt.len()..].to_vec();
     Ok((r.program, r.store, states))
 }
@@ -120,7 +145,7 @@ pub fn program(case: &Case, backend: Backend) -> Result<(Program, Store, Vec<Buf
 pub fn gradient_error(case: &Case) -> Result<f64> {
     // The second step is for a kink (a relu) that the first one straddles; a wrong gradient fails both.
     const STEPS: [f64; 2] = [1e-5, 1e-6];
-    let (mut r, inputs) = ready(case, Precision::F64, Backend::Definition)?;
+    let (mut r, inputs) = ready(case, Precision::F64, Backend::Definition, None)?;
     r.program.run(&mut r.store)?;
     let mut worst = 0.0f64;
     for (k, grad) in r.grads.clone().into_iter().enumerate() {

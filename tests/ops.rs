@@ -2,7 +2,7 @@
 use tgnn::{
     ops::{Backend, bench_cases, cases},
     runtime::{Device, Precision},
-    testing::{allowance, error, gradient_error, largest, program, run},
+    testing::{allowance, error, gradient_alone, gradient_error, largest, program, run},
 };
 
 #[test]
@@ -42,6 +42,17 @@ fn the_number_of_threads_changes_no_bit_of_any_op() {
                 .collect::<Vec<Vec<u64>>>()
         };
         assert!(bits(1) == bits(2), "{case}");
+    }
+}
+
+#[test]
+fn a_gradient_is_the_same_whether_or_not_somebody_asks_for_the_others() {
+    for case in cases() {
+        let all = run(&case, Precision::F32, Backend::Cpu).unwrap();
+        let gradients = all.iter().filter(|(name, ..)| name.starts_with("gradient"));
+        for (k, (_, _, want)) in gradients.enumerate() {
+            assert_eq!(gradient_alone(&case, k).unwrap().as_ref(), Some(want), "{case}, gradient {k}");
+        }
     }
 }
 

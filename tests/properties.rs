@@ -222,6 +222,23 @@ fn run(config: &Config, events: &Events, out: Option<&Path>, resume: bool) -> tg
 }
 
 #[test]
+fn a_time_encoding_is_a_parameter_where_it_is_learned_and_only_there() {
+    let events = small(400);
+    for (name, learned) in [("fixed", false), ("learned", true), ("random", true)] {
+        let mut config = config(1, 8);
+        config.tgn.time_encoding = name.into();
+        let mut task = LinkTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
+        let w = |task: &LinkTask| {
+            let found = task.parameters.iter().find(|p| p.0 == "time.w");
+            found.map(|(_, id)| task.store.read::<f32>(id).to_vec())
+        };
+        let before = w(&task);
+        task.train_epoch(0, &mut |_| {}).unwrap();
+        assert_eq!((before.is_some(), before != w(&task)), (learned, learned), "{name}");
+    }
+}
+
+#[test]
 fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_mailbox() {
     let events = small(3000);
     for (layers, combiner) in [(1, "last"), (2, "mean")] {
