@@ -14,7 +14,7 @@ use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long},
     parts, simd,
     simd::vectorised,
-    team::InParallel,
+    team::{self, InParallel},
 };
 
 /// What follows the product. Its derivative is a function of its value, so the backward needs no more than `y`.
@@ -89,11 +89,13 @@ impl Tape {
 }
 
 vectorised! {
-    fn add_bias(row: &mut [f32], bias: &[f32], relu: bool) {
-        simd::add_assign(row, bias);
-        if relu {
-            for z in row.iter_mut() {
-                *z = z.max(0.0);
+    fn add_bias(rows: &mut [f32], bias: &[f32], relu: bool) {
+        for row in rows.chunks_exact_mut(bias.len()) {
+            simd::add_assign(row, bias);
+            if relu {
+                for z in row.iter_mut() {
+                    *z = z.max(0.0);
+                }
             }
         }
     }
@@ -153,14 +155,14 @@ impl Op for Linear {
         if m == 0 || (bias.is_none() && self.act == Activation::Identity) {
             return;
         }
-        y.chunks_exact_mut(m).in_parallel(128, |row| {
+        y.chunks_mut(m * team::piece(n, 64)).in_parallel(1, |rows| {
             match bias {
-                Some(b) => add_bias(row, b, self.act == Activation::Relu),
-                None if self.act == Activation::Relu => relu(row),
+                Some(b) => add_bias(rows, b, self.act == Activation::Relu),
+                None if self.act == Activation::Relu => relu(rows),
                 None => {}
             }
             if !matches!(self.act, Activation::Identity | Activation::Relu) {
-                row.iter_mut().for_each(|z| *z = self.act.of(*z));
+                rows.iter_mut().for_each(|z| *z = self.act.of(*z));
             }
         });
     }

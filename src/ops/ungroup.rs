@@ -9,7 +9,7 @@
 //! | `root` | `[n]` u32 | the root's row of `own` |
 //! | y | `[n, d]` f32 | |
 //!
-//! Brings rows from the order of [`group_roots`](super::group_roots) back to that of the roots, adds what depends on
+//! Brings rows from the order of [`group_roots`] back to that of the roots, adds what depends on
 //! the root's node alone, and applies what follows, in one pass. Backward, with `dz = dy act'(y)`:
 //! `dx = dz[order]`, `down = scatter_add_rows(dz, root)`. Deterministic.
 use super::{

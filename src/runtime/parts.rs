@@ -36,8 +36,8 @@ pub fn sum_parts(
     partials.chunks_exact(width).for_each(|p| add(out, p));
 }
 
-/// Runs `f` on `n` zeros that belong to this thread and stay in its cache from call to call. `f` must not wait for
-/// other work of the pool, which could come here again.
+/// Runs `f` on `n` zeros that belong to this thread and stay in its cache from call to call. `f` must not fork:
+/// a thread that waits for its team may help others, and come here again.
 ///
 /// # Panics
 /// When called from within `f`.

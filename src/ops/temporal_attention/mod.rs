@@ -4,7 +4,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `query` | `[q, H c]` f32 | queries taken through W_k, a row for each *distinct* root |
-//! | `starts`, `order` | `[q + 1]`, `[m]` u32 | the m roots that have neighbours, by query ([`group_roots`](super::group_roots)) |
+//! | `starts`, `order` | `[q + 1]`, `[m]` u32 | the m roots that have neighbours, by query ([`group_roots`]) |
 //! | `h` | `[m, d]` f32 | embeddings of the layer below, by distinct node |
 //! | `row`, `event` | `[n, k]` u32 | the neighbours' rows of `h` and of `edge` |
 //! | `dt` | `[n, k]` f32 | seconds |

@@ -3,7 +3,7 @@
 //! The compiler makes good vector code of a long flat loop by itself, but tears small fixed ones into scalars.
 use super::LANES;
 
-/// Sixteen floats. Inside a [`vectorised!`](super::vectorised) body, `V` is the block of the level it is compiled for.
+/// Sixteen floats. Inside a `vectorised!` body, `V` is the block of the level it is compiled for.
 pub trait Block: Copy {
     /// The same number in every lane.
     fn splat(x: f32) -> Self;
