@@ -351,6 +351,7 @@ fn a_wrong_flag_or_key_is_refused_with_what_it_may_be() {
         ("--set", "tgn.layers=3", "tgn.layers is 3; give 1 or 2"),
         ("--set", "tgn.heads=3", "give a divisor of tgn.embedding"),
         ("--set", "tgn.dropout=1", "tgn.dropout is 1"),
+        ("--set", "tgn.gap_quantile=0", "tgn.gap_quantile is 0; give more than 0"),
         ("--set", "tgn.sampling=latest", "give recent or uniform"),
         ("--set", "tgn.combiner=sum", "give last or mean"),
         ("--set", "tgn.depth=2", "depth"),

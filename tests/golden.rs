@@ -79,6 +79,7 @@ impl Golden {
             memory: self.fact("memory"),
             time: self.fact("time"),
             time_encoding: "learned".into(),
+            gap_quantile: 1.0,
             embedding: self.fact("embedding"),
             heads: self.fact("heads"),
             layers: self.fact("layers"),
@@ -362,7 +363,8 @@ fn the_update_of_the_memory_and_its_gradients_equal_a_gru_cell() {
             b_x: put(t, store, 1, &g.real("b_x")),
             b_h: put(t, store, 1, &g.real("b_h")),
         };
-        let (out, _) = t.gru_memory(distinct, state, weights, FeatureRow::Node, 1.0).unwrap();
+        let (out, _) =
+            t.gru_memory(distinct, state, weights, FeatureRow::Node, Gaps::unlimited(1.0)).unwrap();
         let dout = put(t, store, ROWS, &g.real("dout"));
         let grads = t.backward_many(&[(out, dout)]).unwrap();
         let GruVars { w_x, w_h, b_x, b_h, .. } = weights;

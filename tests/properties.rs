@@ -71,7 +71,7 @@ fn sample(events: &Events, cap: usize, k: usize, draw: Draw, negatives: &[u32]) 
     let negatives = t.gather_rows(negatives, batch.event).unwrap();
     let (node, time) = t.roots(batch.src, batch.dst, batch.time, negatives).unwrap();
     let tcsr = tables.tcsr(&mut t, &store);
-    let how = Sampling { k, strategy: draw, seconds_per_tick: events.seconds_per_tick() };
+    let how = Sampling { k, strategy: draw, gaps: Gaps::unlimited(events.seconds_per_tick()) };
     let near = [3, 0]
         .map(|stride| t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), stride, how).unwrap());
     let kept = near.iter().flat_map(|n| [n.node, n.event, n.dt, n.count]);

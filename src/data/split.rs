@@ -3,6 +3,9 @@ use super::Events;
 use crate::error::{Error, Result};
 use std::ops::Range;
 
+/// Gaps that are looked at, about.
+const MOST_GAPS: usize = 1 << 20;
+
 /// Consecutive parts of a stream: the first events train, the next validate, the last test.
 ///
 /// All events of a part count, also those of nodes that training never saw; nothing is held out of training.
@@ -40,6 +43,28 @@ impl Split {
         let unseen = events.src.iter().zip(&events.dst).map(|(&s, &d)| !(known(s) && known(d))).collect();
         Ok(Split { train: 0..first, val: first..second, test: second..n, unseen })
     }
+
+    /// Ticks that a share `quantile` of the gaps between successive training events of a node do not exceed;
+    /// `i64::MAX` where nothing is to be cut: `quantile` is 1, or no node has two training events.
+    ///
+    /// Exact up to a million gaps, else of every n-th.
+    pub fn longest_gap(&self, events: &Events, quantile: f64) -> i64 {
+        let every = 1 + self.train.len() / MOST_GAPS;
+        let mut last = vec![None; events.nodes];
+        let mut gaps = Vec::new();
+        for i in self.train.clone() {
+            let (src, dst) = (events.src[i], events.dst[i]);
+            for v in [Some(src), (dst != src).then_some(dst)].into_iter().flatten() {
+                let gap = last[v as usize].replace(events.time[i]).map(|t| events.time[i] - t);
+                gaps.extend(gap.filter(|_| i % every == 0));
+            }
+        }
+        if quantile >= 1.0 || gaps.is_empty() {
+            return i64::MAX;
+        }
+        let at = (quantile * gaps.len() as f64) as usize;
+        *gaps.select_nth_unstable(at).1
+    }
 }
 
 #[cfg(test)]
@@ -52,6 +77,24 @@ mod tests {
         let s = Split::by_order(&data::bundled().unwrap(), 0.7, 0.15).unwrap();
         assert_eq!((s.train, s.val, s.test), (0..110_231, 110_231..133_853, 133_853..157_474));
         assert!(!s.unseen[0] && s.unseen.iter().any(|&u| u));
+    }
+
+    #[test]
+    fn the_longest_gap_is_of_one_node_and_of_training_events_only() {
+        let mut e = data::bundled().unwrap();
+        (e.nodes, e.first_destination) = (20, None);
+        // Node 0 meets another node every second, itself in the end; then nothing happens for long.
+        e.src = vec![0; 12];
+        e.dst = (1..11).chain([0, 1]).collect();
+        e.time = vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 20, 1000];
+        let s = Split { train: 0..11, val: 11..11, test: 11..12, unseen: vec![] };
+        // Nine gaps of 1, one of 2 and one of 10.
+        assert_eq!([0.5, 0.95, 1.0].map(|q| s.longest_gap(&e, q)), [1, 10, i64::MAX]);
+        let alone = Split { train: 0..1, ..s };
+        assert_eq!(alone.longest_gap(&e, 0.5), i64::MAX);
+        let wikipedia = data::bundled().unwrap();
+        let s = Split::by_order(&wikipedia, 0.7, 0.15).unwrap();
+        assert_eq!(s.longest_gap(&wikipedia, 0.99), 355_054);
     }
 
     #[test]

@@ -26,8 +26,8 @@ pub struct EventTables {
     pub edge_width: usize,
     /// Width of the node features.
     pub node_width: usize,
-    /// Length of a tick.
-    pub seconds_per_tick: f32,
+    /// Makes seconds of ticks; unlimited unless somebody sets it.
+    pub gaps: Gaps,
     /// `[1, 2]` u32: epoch, and batches done in the pass.
     pub clock: BufferId,
     /// `[1, 2]` u32: first event of the pass, and one past its last.
@@ -64,7 +64,7 @@ impl EventTables {
             events: events.len(),
             edge_width: events.edge_width(),
             node_width: events.node_width(),
-            seconds_per_tick: events.seconds_per_tick(),
+            gaps: Gaps::unlimited(events.seconds_per_tick()),
             clock: store.zeros("clock", Spec::ids(Rows::fixed(1), 2)),
             range: store.zeros("range", Spec::ids(Rows::fixed(1), 2)),
             src: store.table("src", Spec::ids(n, 1), Arc::new(events.src.clone())),

@@ -34,6 +34,9 @@ pub struct TgnConfig {
     pub time_encoding: String,
     /// Width of the embeddings.
     pub embedding: usize,
+    /// Longer gaps of time count as this quantile of the gaps between a node's events in training; 1: none is cut.
+    /// What training has hardly seen, an encoding cannot tell anything about.
+    pub gap_quantile: f64,
     /// Attention heads; they divide the embedding.
     pub heads: usize,
     /// Attention layers, 1 or 2.
@@ -58,6 +61,7 @@ impl Default for TgnConfig {
             memory: 100,
             time: 100,
             time_encoding: "fixed".into(),
+            gap_quantile: 0.99,
             embedding: 100,
             heads: 2,
             layers: 1,
@@ -104,6 +108,9 @@ impl TgnConfig {
         }
         if !(0.0..1.0).contains(&self.dropout) {
             return bad("dropout", self.dropout.to_string(), "give 0 or more, and less than 1");
+        }
+        if !(self.gap_quantile > 0.0 && self.gap_quantile <= 1.0) {
+            return bad("gap_quantile", self.gap_quantile.to_string(), "give more than 0, and at most 1");
         }
         if TimeStart::named(&self.time_encoding).is_none() {
             return bad(
@@ -309,7 +316,7 @@ impl Tgn {
         let c = &self.config;
         let strategy = strategy(&c.sampling, self.seed)
             .ok_or_else(|| Error::usage(format!("tgn.sampling is `{}`", c.sampling)))?;
-        let how = Sampling { k: c.neighbors, strategy, seconds_per_tick: data.seconds_per_tick };
+        let how = Sampling { k: c.neighbors, strategy, gaps: data.gaps };
         let tcsr = data.tcsr(t, store);
         let near = t.sample_neighbors(tcsr, (node, time), (event, now), stride, how)?;
         let stamp = data.stamp(t, store);
@@ -333,7 +340,7 @@ impl Tgn {
             GruVars { time_w, time_b, w_x, w_h, b_x, b_h }
         };
         let row = if self.mail_edge.is_some() { FeatureRow::Node } else { FeatureRow::Event };
-        let (memory, memory_time) = t.gru_memory(distinct.node, state, gru, row, data.seconds_per_tick)?;
+        let (memory, memory_time) = t.gru_memory(distinct.node, state, gru, row, data.gaps)?;
         let mut h = memory;
         if let (Some([w, b]), Some(features)) = (self.node, data.node_features(t, store)) {
             let (w, b) = (t.stored(store, w), t.stored(store, b));

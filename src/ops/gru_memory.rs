@@ -37,7 +37,7 @@ use crate::runtime::{
 #[derive(Debug)]
 pub struct GruMemory {
     features: FeatureRow,
-    seconds_per_tick: f32,
+    gaps: Gaps,
 }
 /// Gradients of the weights and of the time encoding.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Tape {
         m: MemoryVars,
         g: GruVars,
         features: FeatureRow,
-        seconds_per_tick: f32,
+        gaps: Gaps,
     ) -> Result<(Var, Var)> {
         let ins = [
             distinct,
@@ -114,7 +114,7 @@ impl Tape {
             g.b_x,
             g.b_h,
         ];
-        let o = self.push(GruMemory { features, seconds_per_tick }, &ins)?;
+        let o = self.push(GruMemory { features, gaps }, &ins)?;
         Ok((o[0], o[1]))
     }
 }
@@ -206,8 +206,8 @@ impl<'a, R: Real> Tables<'a, R> {
         }
     }
     /// Seconds between the node's last update and its mail, as f32.
-    fn dt(&self, v: usize, seconds_per_tick: f32) -> f32 {
-        (self.mail_time[v] - self.memory_time[v]) as f32 * seconds_per_tick
+    fn dt(&self, v: usize, gaps: Gaps) -> f32 {
+        gaps.seconds(self.memory_time[v], self.mail_time[v])
     }
 }
 
@@ -222,7 +222,7 @@ impl GruMemory {
             time[i] = if mailed { t.mail_time[v] } else { t.memory_time[v] };
             if mailed {
                 rows[m] = i as u32;
-                dt[m] = R::of(f64::from(t.dt(v, self.seconds_per_tick)));
+                dt[m] = R::of(f64::from(t.dt(v, self.gaps)));
                 m += 1;
             }
         }
@@ -296,7 +296,7 @@ impl Op for GruMemory {
             let v = t.distinct[row as usize] as usize;
             let s = &t.memory[v * d..][..d];
             let x = &mut messages[k * c..][..c];
-            let dt = R::of(f64::from(t.dt(v, self.seconds_per_tick)));
+            let dt = R::of(f64::from(t.dt(v, self.gaps)));
             x[..d].copy_from_slice(s);
             x[d..2 * d].copy_from_slice(&t.mail[v * d..][..d]);
             x[2 * d..w.phi()].copy_from_slice(&t.edge[self.edge_row(v, t.mail_event[v]) * w.f..][..w.f]);
@@ -344,15 +344,7 @@ impl Op for GruMemory {
             }
             let v = t.distinct[rows[k] as usize] as usize;
             let edge = edge_of(v);
-            message(
-                x,
-                &t.memory[v * d..][..d],
-                &t.mail[v * d..][..d],
-                edge,
-                t.dt(v, self.seconds_per_tick),
-                tw,
-                tb,
-            );
+            message(x, &t.memory[v * d..][..d], &t.mail[v * d..][..d], edge, t.dt(v, self.gaps), tw, tb);
         });
         let folded = io.scratch::<f32>();
         let folding = folded.chunks_exact_mut(c).zip(w_x.chunks_exact(c)).enumerate();
@@ -532,6 +524,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         b_x: c.real(1, 3 * d),
         b_h: c.real(1, 3 * d),
     };
-    let (s, time) = c.tape.gru_memory(distinct, m, g, FeatureRow::Event, 0.5)?;
+    let gaps = Gaps::unlimited(0.5);
+    let (s, time) = c.tape.gru_memory(distinct, m, g, FeatureRow::Event, gaps)?;
     Ok(Built::new(&[s, time], &[g.time_w, g.time_b, g.w_x, g.w_h, g.b_x, g.b_h]))
 }

@@ -40,7 +40,7 @@ pub struct SampleNeighbors {
     strategy: Strategy,
     /// Roots an event, where queries are roots: the first two have known positions. 0 where every query searches.
     stride: usize,
-    seconds_per_tick: f32,
+    gaps: Gaps,
 }
 
 /// T-CSR tables as values.
@@ -78,8 +78,8 @@ pub struct Sampling {
     pub k: usize,
     /// Which events.
     pub strategy: Strategy,
-    /// Length of a tick.
-    pub seconds_per_tick: f32,
+    /// Makes seconds of ticks.
+    pub gaps: Gaps,
 }
 
 impl Tape {
@@ -96,8 +96,8 @@ impl Tape {
         stride: usize,
         how: Sampling,
     ) -> Result<Neighbors> {
-        let Sampling { k, strategy, seconds_per_tick } = how;
-        let op = SampleNeighbors { k, strategy, stride, seconds_per_tick };
+        let Sampling { k, strategy, gaps } = how;
+        let op = SampleNeighbors { k, strategy, stride, gaps };
         let TcsrVars { offsets, node, event, time, position } = tcsr;
         let o = self.push(op, &[offsets, node, event, time, position, query.0, query.1, batch.0, batch.1])?;
         Ok(Neighbors { node: o[0], event: o[1], dt: o[2], count: o[3] })
@@ -189,7 +189,7 @@ impl Op for SampleNeighbors {
                     end - 1 - j
                 };
                 (out_node[j], out_event[j]) = (nodes[at], events[at]);
-                out_dt[j] = R::of(f64::from((time[i] - times[at]) as f32 * self.seconds_per_tick));
+                out_dt[j] = R::of(f64::from(self.gaps.seconds(times[at], time[i])));
             }
             n as u32
         };
@@ -249,7 +249,8 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (node, time) = (c.ids(&roots, 1), c.times(&root_times));
     let (event, now) = (c.ids(&batch, 1), c.ids(&[0, 1], 2));
     let strategy = if uniform == 1 { Strategy::Uniform(3) } else { Strategy::Recent };
-    let how = Sampling { k, strategy, seconds_per_tick: 0.5 };
+    let gaps = Gaps { seconds_per_tick: 0.5, longest: e as i64 / 5 };
+    let how = Sampling { k, strategy, gaps };
     let n = c.tape.sample_neighbors(tcsr, (node, time), (event, now), 3, how)?;
     Ok(Built::new(&[n.node, n.event, n.dt, n.count], &[]))
 }

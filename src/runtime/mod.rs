@@ -5,6 +5,7 @@
 //! Two kinds of memory exist. A [`Store`] holds what outlives a step: parameters, node memory, tables. An arena holds
 //! what a step computes; it is planned from the specs before the first step, so nothing allocates while a step runs.
 mod device;
+mod gaps;
 mod io;
 pub mod matmul;
 mod memory;
@@ -18,6 +19,7 @@ mod stream;
 pub mod team;
 
 pub use device::Device;
+pub use gaps::Gaps;
 pub use io::{Io, Slot};
 pub(crate) use memory::prefer_huge_pages;
 pub use memory::{available_memory_bytes, check_room, peak_memory_bytes};

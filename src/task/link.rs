@@ -66,7 +66,8 @@ impl LinkTask {
         let state = config.tgn.state_bytes(events.nodes, events.edge_width()) + 4 * scores;
         check_room("node memory, mailbox and scores", state, "take a narrower memory, or fewer nodes")?;
         let mut store = Store::new(Precision::F32);
-        let tables = EventTables::new(&mut store, events);
+        let mut tables = EventTables::new(&mut store, events);
+        tables.gaps.longest = split.longest_gap(events, config.tgn.gap_quantile);
         let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate);
         let model = Tgn::new(&mut parameters, &mut store, &tables, &config.tgn, config.seed)?;
         let pool = config.protocol.pool(events);
