@@ -11,15 +11,16 @@
 //! compulsory operations or bytes, whichever take longer, would need at the rates that a large matrix product and a
 //! large copy reached in this process, before or after. Inputs lie in cache from the run before where they fit: an op
 //! may then move its bytes faster than the copy, and have a share above 100 %.
+mod report;
+
 use criterion::Criterion;
+use report::{Head, Options};
 use serde_json::json;
 use std::{
     collections::BTreeMap,
     error::Error,
     hint::black_box,
-    path::PathBuf,
-    process::Command,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 use tgnn::{
     ops::{Backend, Case, Cost, bench_cases},
@@ -30,34 +31,6 @@ use tgnn::{
     },
     testing,
 };
-
-/// What the command line asks for.
-#[derive(Default)]
-struct Options {
-    /// Part of the names of the ops to run.
-    filter: String,
-    json: Option<PathBuf>,
-    threads: usize,
-}
-
-impl Options {
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
-        let mut options = Options::default();
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
-            match arg.as_str() {
-                "--bench" => {} // cargo says so
-                "--json" => options.json = Some(value()?.into()),
-                "--threads" => options.threads = value()?.parse()?,
-                flag if flag.starts_with('-') => {
-                    return Err(format!("no option `{flag}`: [NAME] [--json FILE] [--threads N]").into());
-                }
-                name => options.filter = name.to_owned(),
-            }
-        }
-        Ok(options)
-    }
-}
 
 /// Operations and bytes a second, in units of 10^9.
 #[derive(Clone, Copy)]
@@ -199,8 +172,7 @@ fn print(lines: &[Line], peak: Peak, device: &Device) {
     }
 }
 
-/// The table with all that is needed to judge it, and to make it again.
-fn report(lines: &[Line], peak: Peak, device: &Device, load: Option<f64>) -> serde_json::Value {
+fn report(lines: &[Line], peak: Peak, head: Head) -> serde_json::Value {
     let ops: Vec<_> = lines
         .iter()
         .map(|l| {
@@ -212,48 +184,17 @@ fn report(lines: &[Line], peak: Peak, device: &Device, load: Option<f64>) -> ser
             })
         })
         .collect();
-    json!({
-        "schema": 1,
-        "bench": "ops",
-        "version": env!("CARGO_PKG_VERSION"),
-        "commit": output("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
-        "command": format!("cargo bench --bench ops -- {}", std::env::args().skip(1).filter(|a| a != "--bench").collect::<Vec<_>>().join(" ")),
-        "date": today(),
-        "hardware": { "cpu": device.name(), "threads_used": device.threads(), "load_before": load },
+    head.with(json!({
         "peak": { "gflops": peak.gflops, "copy_gb_per_s": peak.gbs },
         "ops": ops,
-    })
-}
-
-/// Mean number of busy processes over the last minute, where the system tells.
-fn load() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
-}
-
-/// What a program prints, if it is there and succeeds.
-fn output(program: &str, args: &[&str]) -> Option<String> {
-    let done = Command::new(program).args(args).output().ok().filter(|o| o.status.success())?;
-    Some(String::from_utf8_lossy(&done.stdout).trim().to_owned())
-}
-
-/// Today in UTC, `yyyy-mm-dd`.
-fn today() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    // Years that begin in March end with the leap day, so the days before a month have one formula:
-    // H. Hinnant, "chrono-compatible low-level date algorithms".
-    let days = seconds / 86_400 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (d, m) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    format!("{:04}-{m:02}-{d:02}", 400 * era + year + u64::from(m <= 2))
+    }))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let options = Options::parse(std::env::args().skip(1))?;
+    let options = Options::parse("NAME")?;
+    let name = options.positional.first().map_or("", |name| name);
     let device = Device::cpu(options.threads)?;
-    let load = load();
+    let head = Head::new("ops", &device);
     let before = device.install(Peak::measure);
     let mut criterion = Criterion::default()
         .sample_size(20)
@@ -261,16 +202,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .measurement_time(Duration::from_millis(800));
     let all = bench_cases();
     let mut lines = Vec::new();
-    for case in all.iter().filter(|c| c.op.contains(&options.filter)) {
+    for case in all.iter().filter(|c| c.op.contains(name)) {
         lines.extend(bench(&mut criterion, &device, *case, &all)?);
     }
     if lines.is_empty() {
-        return Err(format!("no op's name contains `{}`", options.filter).into());
+        return Err(format!("no op's name contains `{name}`").into());
     }
     let peak = before.or_better(device.install(Peak::measure));
     print(&lines, peak, &device);
-    if let Some(path) = &options.json {
-        std::fs::write(path, serde_json::to_string_pretty(&report(&lines, peak, &device, load))? + "\n")?;
-    }
-    Ok(())
+    options.write(report(&lines, peak, head))
 }

@@ -150,6 +150,24 @@ fn the_example_in_the_guide_is_the_op_as_it_stands() {
 }
 
 #[test]
+fn the_table_of_configuration_keys_is_the_configuration_as_it_stands() {
+    let table = fs::read_to_string(root().join("docs/config.md")).unwrap();
+    let rows: Vec<&str> = table.lines().filter(|l| l.starts_with("| `")).collect();
+    let mut section = String::new();
+    let mut keys = 0;
+    for line in tgnn::task::Config::default().to_toml().unwrap().lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.replace(']', ".");
+        } else if let Some((key, value)) = line.split_once(" = ") {
+            let row = format!("| `{section}{key}` | `{value}` | ");
+            assert!(rows.get(keys).is_some_and(|r| r.starts_with(&row)), "row {keys} is not {row}");
+            keys += 1;
+        }
+    }
+    assert_eq!(rows.len(), keys);
+}
+
+#[test]
 fn an_op_without_formula_or_table_is_seen() {
     let table = "//! | value | shape | meaning |\n//! | --- | --- | --- |\n//! | `x` | `[n]` | |\n";
     assert!(documents_an_op(&format!("//! `y = x`\n//!\n{table}")));

@@ -143,7 +143,7 @@ fn unit(ticks_per_second: f64) -> String {
 }
 
 /// Seconds in the unit that a person would use.
-fn span(seconds: f64) -> String {
+pub(super) fn span(seconds: f64) -> String {
     const UNITS: [(f64, &str); 5] = [
         (365.25 * 86_400.0, "years"),
         (86_400.0, "days"),

@@ -97,6 +97,13 @@ impl Watch for Display {
         if self.profile {
             task.profile();
         }
+        let gaps = task.tables.gaps;
+        if gaps.longest < i64::MAX {
+            let longest = super::report::span(f64::from(gaps.seconds(0, i64::MAX)));
+            self.line(format_args!(
+                "time      gaps of more than {longest} count as that, they are rare in training"
+            ));
+        }
         let mib = |b: usize| b as f64 / (1 << 20) as f64;
         let (own, tables, arenas) = task.bytes();
         self.line(format_args!(

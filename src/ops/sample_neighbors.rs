@@ -16,13 +16,18 @@
 //! **No leakage**: a sampled event belongs to an earlier batch *and* its time is strictly earlier than the query's.
 //! `Recent` takes the k latest, latest first; `Uniform` draws k with replacement (all of them, latest first, when
 //! there are at most k). For the positive roots the history's end is found from the known position of their own
-//! event, walking back over the batch; others search by halving. A query for `NONE` has no neighbours.
+//! event, others search from where it would be if their events were spread evenly. A query for `NONE` has no neighbours.
 //! Source: TGN's most recent sampling; the T-CSR is TGL's, the known position is ours.
 use super::*;
 use crate::runtime::{
     philox::Key,
+    simd,
     team::{self, InParallel},
 };
+use std::ops::Range;
+
+/// Queries between asking memory for a list and reading it.
+const AHEAD: usize = 8;
 
 /// Which of a node's earlier events are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,20 +109,110 @@ impl Tape {
     }
 }
 
-impl SampleNeighbors {
-    /// Events of the list `events`, ascending, that are before `first`. `own` is the rank of an event of this batch.
-    fn history(events: &[u32], first: u32, own: Option<usize>) -> usize {
-        let Some(own) = own else { return events.partition_point(|&e| e < first) };
-        // Double the step back over this batch's events, then halve inside the last step.
-        let (mut end, mut step) = (own, 1);
-        while end > 0 && events[end - 1] >= first {
-            let from = end.saturating_sub(step);
-            if events[from] < first {
-                return from + events[from..end].partition_point(|&e| e < first);
-            }
-            (end, step) = (from, 2 * step);
+/// What a step reads.
+struct Tables<'a> {
+    offsets: &'a [i64],
+    node: &'a [u32],
+    event: &'a [u32],
+    time: &'a [i64],
+    position: &'a [u32],
+    query: &'a [u32],
+    query_time: &'a [i64],
+    batch: &'a [u32],
+    /// First event of the batch.
+    first: u32,
+    /// Of the uniform draw.
+    key: Key,
+}
+
+impl<'a> Tables<'a> {
+    /// `None` where the batch is empty.
+    fn of(op: &SampleNeighbors, io: &Io<'a>) -> Option<Self> {
+        let (batch, now) = (io.input::<u32>(7), io.input::<u32>(8));
+        let key = match op.strategy {
+            Strategy::Uniform(seed) => Key::new(seed, 0x5A3B + op.stride as u32, [now[0], now[1]]),
+            Strategy::Recent => Key::new(0, 0, [0, 0]),
+        };
+        Some(Tables {
+            offsets: io.input(0),
+            node: io.input(1),
+            event: io.input(2),
+            time: io.input(3),
+            position: io.input(4),
+            query: io.input(5),
+            query_time: io.input(6),
+            batch,
+            first: *batch.first()?,
+            key,
+        })
+    }
+    /// Entries of the list of query `i`; none for no node.
+    fn list(&self, io: &Io<'_>, i: usize) -> Range<usize> {
+        match io.row_of(i, self.query[i], self.offsets.len() - 1) {
+            Some(v) => self.offsets[v] as usize..self.offsets[v + 1] as usize,
+            None => 0..0,
         }
-        end
+    }
+    /// The two offsets that bound the list of query `i`, where they exist.
+    fn bounds(&self, i: usize) -> &[i64] {
+        self.offsets.get(self.query[i] as usize..).map_or(&[], |rest| &rest[..rest.len().min(2)])
+    }
+}
+
+/// Events of the list `events`, ascending, that are before `first`; `guess` of them may be.
+fn history(events: &[u32], first: u32, guess: usize) -> usize {
+    // Steps away from the guess, doubled until the answer is between two of them; then halves.
+    let (mut low, mut high, mut step) = (guess, guess, 1);
+    while low > 0 && events[low - 1] >= first {
+        (low, high, step) = (low.saturating_sub(step), low - 1, 2 * step);
+    }
+    while high < events.len() && events[high] < first {
+        (low, high, step) = (high + 1, (high + step).min(events.len()), 2 * step);
+    }
+    low + events[low..high].partition_point(|&e| e < first)
+}
+
+impl SampleNeighbors {
+    /// About how much of the list is before the batch: a positive root knows the place of its own event, others
+    /// suppose that their events are spread evenly over the stream.
+    fn guess(&self, t: &Tables<'_>, i: usize, list: &Range<usize>) -> usize {
+        if self.stride > 0 && i % self.stride < 2 {
+            return t.position[2 * t.batch[i / self.stride] as usize + i % self.stride] as usize;
+        }
+        (list.len() as u64 * u64::from(t.first) / (t.position.len() as u64 / 2).max(1)) as usize
+    }
+    /// Asks for the entries that query `i` will probably read.
+    fn ask(&self, t: &Tables<'_>, io: &Io<'_>, i: usize) {
+        let list = t.list(io, i);
+        let end = list.start + self.guess(t, i, &list);
+        let read = end.saturating_sub(self.k).max(list.start)..end.min(list.end);
+        simd::prefetch(&t.node[read.clone()]);
+        simd::prefetch(&t.event[read.clone()]);
+        simd::prefetch(&t.time[read]);
+    }
+    /// Fills the slots of query `i` from its `history`; returns how many.
+    fn take<R: Real>(
+        &self,
+        t: &Tables<'_>,
+        i: usize,
+        history: Range<usize>,
+        (node, event, dt): (&mut [u32], &mut [u32], &mut [R]),
+    ) -> u32 {
+        node.fill(NONE);
+        event.fill(NONE);
+        dt.fill(R::ZERO);
+        let n = history.len().min(self.k);
+        let uniform = self.strategy != Strategy::Recent && history.len() > self.k;
+        for j in 0..n {
+            let at = if uniform {
+                history.start + t.key.below((i * self.k + j) as u64, history.len() as u32) as usize
+            } else {
+                history.end - 1 - j
+            };
+            (node[j], event[j]) = (t.node[at], t.event[at]);
+            dt[j] = R::of(f64::from(self.gaps.seconds(t.time[at], t.query_time[i])));
+        }
+        n as u32
     }
 }
 
@@ -155,59 +250,49 @@ impl Op for SampleNeighbors {
         Cost { bytes: 28 * outs[0].len() + 24 * ins[5].rows.cap, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (offsets, list_node) = (io.input::<i64>(0), io.input::<u32>(1));
-        let (list_event, list_time) = (io.input::<u32>(2), io.input::<i64>(3));
-        let (position, node, time) = (io.input::<u32>(4), io.input::<u32>(5), io.input::<i64>(6));
-        let (batch, now) = (io.input::<u32>(7), io.input::<u32>(8));
-        let (out_node, out_event) = (io.out::<u32>(0), io.out::<u32>(1));
-        let (out_dt, out_count) = (io.out::<R>(2), io.out::<u32>(3));
-        let Some(&first) = batch.first() else { return };
-        let key = match self.strategy {
-            Strategy::Uniform(seed) => Key::new(seed, 0x5A3B + self.stride as u32, [now[0], now[1]]),
-            Strategy::Recent => Key::new(0, 0, [0, 0]),
-        };
-        let sample = |i: usize, out_node: &mut [u32], out_event: &mut [u32], out_dt: &mut [R]| -> u32 {
-            out_node.fill(NONE);
-            out_event.fill(NONE);
-            out_dt.fill(R::ZERO);
-            let Some(v) = io.row_of(i, node[i], offsets.len() - 1) else { return 0 };
-            let list = offsets[v] as usize..offsets[v + 1] as usize;
-            let (nodes, events, times) =
-                (&list_node[list.clone()], &list_event[list.clone()], &list_time[list]);
-            let own = (self.stride > 0 && i % self.stride < 2)
-                .then(|| position[2 * batch[i / self.stride] as usize + i % self.stride] as usize);
-            let mut end = Self::history(events, first, own);
-            if end > 0 && times[end - 1] >= time[i] {
-                end = times[..end].partition_point(|&t| t < time[i]);
-            }
-            let n = end.min(self.k);
-            let uniform = self.strategy != Strategy::Recent && end > self.k;
-            for j in 0..n {
-                let at = if uniform {
-                    key.below((i * self.k + j) as u64, end as u32) as usize
-                } else {
-                    end - 1 - j
-                };
-                (out_node[j], out_event[j]) = (nodes[at], events[at]);
-                out_dt[j] = R::of(f64::from(self.gaps.seconds(times[at], time[i])));
-            }
-            n as u32
-        };
-        if self.k == 0 {
-            return out_count.fill(0);
+        let (node, event, dt) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<R>(2));
+        let Some(t) = Tables::of(self, io) else { return };
+        for (i, count) in io.out::<u32>(3).iter_mut().enumerate() {
+            let list = t.list(io, i);
+            let earlier = |at: &usize| t.event[*at] < t.first && t.time[*at] < t.query_time[i];
+            let end = list.clone().filter(earlier).count();
+            let slots = i * self.k..(i + 1) * self.k;
+            let slots = (&mut node[slots.clone()], &mut event[slots.clone()], &mut dt[slots]);
+            *count = self.take(&t, i, list.start..list.start + end, slots);
         }
-        let (k, size) = (self.k, team::piece(node.len(), 64));
-        out_node
-            .chunks_mut(size * k)
-            .zip(out_event.chunks_mut(size * k))
-            .zip(out_dt.chunks_mut(size * k))
-            .zip(out_count.chunks_mut(size))
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (node, event) = (io.out::<u32>(0), io.out::<u32>(1));
+        let (dt, count) = (io.out::<f32>(2), io.out::<u32>(3));
+        let Some(t) = Tables::of(self, io) else { return };
+        if self.k == 0 {
+            return count.fill(0);
+        }
+        let (k, size) = (self.k, team::piece(count.len(), 64));
+        node.chunks_mut(size * k)
+            .zip(event.chunks_mut(size * k))
+            .zip(dt.chunks_mut(size * k))
+            .zip(count.chunks_mut(size))
             .enumerate()
             .in_parallel(1, |(piece, (((node, event), dt), count))| {
                 let rows =
                     node.chunks_exact_mut(k).zip(event.chunks_exact_mut(k)).zip(dt.chunks_exact_mut(k));
+                let last = piece * size + count.len();
+                (piece * size..last.min(piece * size + AHEAD)).for_each(|i| self.ask(&t, io, i));
                 for (i, (((node, event), dt), count)) in (piece * size..).zip(rows.zip(count)) {
-                    *count = sample(i, node, event, dt);
+                    if i + 2 * AHEAD < last {
+                        simd::prefetch(t.bounds(i + 2 * AHEAD));
+                    }
+                    if i + AHEAD < last {
+                        self.ask(&t, io, i + AHEAD);
+                    }
+                    let list = t.list(io, i);
+                    let (events, times) = (&t.event[list.clone()], &t.time[list.clone()]);
+                    let mut end = history(events, t.first, self.guess(&t, i, &list));
+                    if end > 0 && times[end - 1] >= t.query_time[i] {
+                        end = times[..end].partition_point(|&time| time < t.query_time[i]);
+                    }
+                    *count = self.take(&t, i, list.start..list.start + end, (node, event, dt));
                 }
             });
     }

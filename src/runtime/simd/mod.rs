@@ -11,6 +11,8 @@ pub use block::{Block, Plain};
 
 /// Floats in a block: one AVX-512 register, two of AVX2.
 pub const LANES: usize = 16;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// Instruction sets a body is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -340,14 +342,14 @@ pub fn far_sin_cos(x: f32) -> (f32, f32) {
     (flipped(sin_series(r), flip), flipped(cos_series(r), flip))
 }
 
-/// Asks for a row of floats that will be read soon.
+/// Asks for the cache lines of a row that will be read soon.
 #[inline(always)]
-pub fn prefetch(row: &[f32]) {
+pub fn prefetch<T>(row: &[T]) {
     #[cfg(target_arch = "x86_64")]
-    for line in row.chunks(LANES) {
+    for line in (0..size_of_val(row) + row.as_ptr().addr() % LINE).step_by(LINE) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch of any address is harmless; this one is a live reference besides.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().wrapping_byte_add(line).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = row;

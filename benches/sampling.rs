@@ -1,0 +1,99 @@
+//! Temporal neighbour sampling alone, in streams of growing length: the cost of an event should not grow with them.
+//!
+//! ```sh
+//! cargo bench --bench sampling                          # 10^5, 10^6 and 10^7 events
+//! cargo bench --bench sampling -- 100000000             # 7 GB of memory
+//! ```
+//!
+//! Made-up streams with as many events a node as Wikipedia has. A program of batches of 600 events walks the last
+//! million events, or all: a root is source, destination or negative of an event, and asks for its ten most recent
+//! neighbours, or for ten uniform ones. The time is that of the op, the median of five walks. Walks go through the stream
+//! in order, so what lies in cache is what does in training.
+mod report;
+
+use report::{Head, Options};
+use serde_json::{Value, json};
+use std::{error::Error, sync::Arc};
+use tgnn::{
+    autograd::Program,
+    data::{self, SynthOptions},
+    model::EventTables,
+    ops::{
+        Backend, Tape,
+        sample_neighbors::{Sampling, Strategy},
+    },
+    runtime::{Device, Precision, Rows, Spec, Store},
+};
+
+const BATCH: usize = 600;
+const NEIGHBORS: usize = 10;
+const WALKED: usize = 1_000_000;
+const WALKS: usize = 5;
+
+/// Seconds of each walk over the end of the stream.
+fn walks(store: &mut Store, tables: &EventTables, strategy: Strategy) -> Result<Vec<f64>, Box<dyn Error>> {
+    let mut t = Tape::new();
+    let batch = tables.next_batch(&mut t, store, BATCH)?;
+    let pool: Vec<u32> = (0..tables.nodes as u32).collect();
+    let pool = store.table("pool", Spec::ids(Rows::fixed(pool.len()), 1), Arc::new(pool));
+    let pool = t.stored(store, pool);
+    let negatives = t.draw_negatives(pool, batch.now, batch.src, 1, 0, 0)?;
+    let query = t.roots(batch.src, batch.dst, batch.time, negatives)?;
+    let how = Sampling { k: NEIGHBORS, strategy, gaps: tables.gaps };
+    let tcsr = tables.tcsr(&mut t, store);
+    let near = t.sample_neighbors(tcsr, query, (batch.event, batch.now), 3, how)?;
+    let mut program = Program::new(&t, &[near.count], Precision::F32, Backend::Cpu)?;
+    let range = tables.events.saturating_sub(WALKED)..tables.events;
+    let mut walk = || -> Result<f64, Box<dyn Error>> {
+        tables.seek(store, 0, range.clone());
+        program.profile();
+        for _ in 0..range.len().div_ceil(BATCH) {
+            program.run(store)?;
+        }
+        let times = program.op_times();
+        let op = times.iter().find(|t| t.op == "sample_neighbors").ok_or("the program samples")?;
+        Ok(op.seconds)
+    };
+    walk()?; // first touch of the tables
+    (0..WALKS).map(|_| walk()).collect()
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse("EVENTS...")?;
+    let sizes: Vec<usize> = options.positional.iter().map(|n| n.parse()).collect::<Result<_, _>>()?;
+    let sizes = if sizes.is_empty() { vec![100_000, 1_000_000, 10_000_000] } else { sizes };
+    let device = Device::cpu(options.threads)?;
+    let head = Head::new("sampling", &device);
+    println!(
+        "{}, {} threads; million events a second, three roots of {NEIGHBORS} each\n",
+        device.name(),
+        device.threads()
+    );
+    println!("{:>12}{:>12}{:>10}{:>10}", "events", "nodes", "recent", "uniform");
+    let mut rows = Vec::new();
+    for events in sizes {
+        let (sources, destinations) = ((events / 19).max(1), (events / 157).max(1));
+        let made = SynthOptions { events, sources, destinations, edge_features: 0, ..Default::default() };
+        let stream = data::synth(&made)?;
+        let mut store = Store::new(Precision::F32);
+        let tables = EventTables::new(&mut store, &stream);
+        let (nodes, walked) = (stream.nodes, events.min(WALKED));
+        drop(stream);
+        let mut rates = [0.0; 2];
+        for (rate, (name, strategy)) in
+            rates.iter_mut().zip([("recent", Strategy::Recent), ("uniform", Strategy::Uniform(1))])
+        {
+            let mut seconds = device.install(|| {
+                device.keep_awake(|| walks(&mut store, &tables, strategy)).map_err(|e| e.to_string())
+            })?;
+            seconds.sort_unstable_by(f64::total_cmp);
+            *rate = walked as f64 / seconds[WALKS / 2];
+            rows.push(json!({
+                "events": events, "nodes": nodes, "walked": walked, "batch": BATCH, "neighbors": NEIGHBORS, "sampling": name,
+                "events_per_second": *rate, "seconds": seconds,
+            }));
+        }
+        println!("{events:>12}{nodes:>12}{:>10.1}{:>10.1}", rates[0] / 1e6, rates[1] / 1e6);
+    }
+    options.write(head.with(json!({ "rows": Value::Array(rows) })))
+}
