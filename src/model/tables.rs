@@ -4,7 +4,7 @@ use crate::{
     ops::{
         Tape,
         next_batch::Batch,
-        sample_neighbors::{Strategy, TcsrVars},
+        sample_neighbors::{Entry, Strategy, TcsrVars},
     },
     runtime::*,
 };
@@ -36,9 +36,7 @@ pub struct EventTables {
     dst: BufferId,
     time: BufferId,
     offsets: BufferId,
-    list_node: BufferId,
-    list_event: BufferId,
-    list_time: BufferId,
+    entries: BufferId,
     position: BufferId,
     edge: BufferId,
     node_features: Option<BufferId>,
@@ -50,7 +48,7 @@ impl EventTables {
     pub fn new(store: &mut Store, events: &Events) -> Self {
         let tcsr = Tcsr::of(events);
         let (n, v) = (Rows::fixed(events.len()), Rows::fixed(events.nodes));
-        let entries = Rows::fixed(tcsr.node.len());
+        let entries = Entry::spec(tcsr.entries.len());
         let edge: Arc<dyn Bytes> = match &events.edge_features {
             Some(f) => Arc::new(f.clone()),
             None => Arc::new(Vec::<f32>::new()),
@@ -75,9 +73,7 @@ impl EventTables {
                 Spec::times(Rows::fixed(events.nodes + 1)),
                 Arc::new(tcsr.offsets),
             ),
-            list_node: store.table("list node", Spec::ids(entries, 1), Arc::new(tcsr.node)),
-            list_event: store.table("list event", Spec::ids(entries, 1), Arc::new(tcsr.event)),
-            list_time: store.table("list time", Spec::times(entries), Arc::new(tcsr.time)),
+            entries: store.table("entries", entries, Arc::new(tcsr.entries)),
             position: store.table("position", Spec::ids(n, 2), Arc::new(tcsr.position)),
             edge: store.table("edge features", Spec::real(n, events.edge_width()), edge),
             node_features,
@@ -100,10 +96,9 @@ impl EventTables {
     }
     /// The adjacency as values.
     pub fn tcsr(&self, t: &mut Tape, store: &Store) -> TcsrVars {
-        let [offsets, node, event, time, position] =
-            [self.offsets, self.list_node, self.list_event, self.list_time, self.position]
-                .map(|id| t.stored(store, id));
-        TcsrVars { offsets, node, event, time, position }
+        let [offsets, entries, position] =
+            [self.offsets, self.entries, self.position].map(|id| t.stored(store, id));
+        TcsrVars { offsets, entries, position }
     }
     /// Edge features by event.
     pub fn edge(&self, t: &mut Tape, store: &Store) -> Var {

@@ -3,8 +3,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `offsets` | `[v + 1]` i64 | where each node's list begins |
-//! | `list node`, `list event` | `[2 e]` u32 | other end and id of each of the node's events, in order |
-//! | `list time` | `[2 e]` i64 | its time |
+//! | `entries` | `[2 e, 2]` i64 | time, other end and id of each of the node's events, in order ([`Entry`]) |
 //! | `position` | `[e, 2]` u32 | rank of event `e` in the lists of its source and of its destination |
 //! | `node`, `time` | `[n]` u32 (or [`NONE`]), i64 | queries; the roots come event by event, `stride` rows each |
 //! | `event` | `[<= b]` u32 | events of the batch: history ends before the first of them |
@@ -48,17 +47,38 @@ pub struct SampleNeighbors {
     gaps: Gaps,
 }
 
+/// An entry of a list: 16 bytes, so that one load brings a neighbour. In a value it is a row of two i64.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Entry {
+    /// Ticks.
+    pub time: i64,
+    /// Other end.
+    pub node: u32,
+    /// Event id.
+    pub event: u32,
+}
+
+impl Entry {
+    /// A value of `n` entries.
+    pub fn spec(n: usize) -> Spec {
+        Spec { cols: 2, ..Spec::times(Rows::fixed(n)) }
+    }
+}
+
+impl Bytes for Vec<Entry> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+}
+
 /// T-CSR tables as values.
 #[derive(Clone, Copy, Debug)]
 pub struct TcsrVars {
     /// `[v + 1]` i64.
     pub offsets: Var,
-    /// `[2 e]` u32.
-    pub node: Var,
-    /// `[2 e]` u32.
-    pub event: Var,
-    /// `[2 e]` i64.
-    pub time: Var,
+    /// `[2 e, 2]` i64, see [`Entry`].
+    pub entries: Var,
     /// `[e, 2]` u32.
     pub position: Var,
 }
@@ -103,8 +123,8 @@ impl Tape {
     ) -> Result<Neighbors> {
         let Sampling { k, strategy, gaps } = how;
         let op = SampleNeighbors { k, strategy, stride, gaps };
-        let TcsrVars { offsets, node, event, time, position } = tcsr;
-        let o = self.push(op, &[offsets, node, event, time, position, query.0, query.1, batch.0, batch.1])?;
+        let TcsrVars { offsets, entries, position } = tcsr;
+        let o = self.push(op, &[offsets, entries, position, query.0, query.1, batch.0, batch.1])?;
         Ok(Neighbors { node: o[0], event: o[1], dt: o[2], count: o[3] })
     }
 }
@@ -112,9 +132,7 @@ impl Tape {
 /// What a step reads.
 struct Tables<'a> {
     offsets: &'a [i64],
-    node: &'a [u32],
-    event: &'a [u32],
-    time: &'a [i64],
+    entries: &'a [Entry],
     position: &'a [u32],
     query: &'a [u32],
     query_time: &'a [i64],
@@ -128,19 +146,17 @@ struct Tables<'a> {
 impl<'a> Tables<'a> {
     /// `None` where the batch is empty.
     fn of(op: &SampleNeighbors, io: &Io<'a>) -> Option<Self> {
-        let (batch, now) = (io.input::<u32>(7), io.input::<u32>(8));
+        let (batch, now) = (io.input::<u32>(5), io.input::<u32>(6));
         let key = match op.strategy {
             Strategy::Uniform(seed) => Key::new(seed, 0x5A3B + op.stride as u32, [now[0], now[1]]),
             Strategy::Recent => Key::new(0, 0, [0, 0]),
         };
         Some(Tables {
             offsets: io.input(0),
-            node: io.input(1),
-            event: io.input(2),
-            time: io.input(3),
-            position: io.input(4),
-            query: io.input(5),
-            query_time: io.input(6),
+            entries: bytemuck::cast_slice(io.input::<i64>(1)),
+            position: io.input(2),
+            query: io.input(3),
+            query_time: io.input(4),
             batch,
             first: *batch.first()?,
             key,
@@ -159,17 +175,17 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Events of the list `events`, ascending, that are before `first`; `guess` of them may be.
-fn history(events: &[u32], first: u32, guess: usize) -> usize {
+/// Entries of a list of events before `first`; `guess` of them may be.
+fn history(list: &[Entry], first: u32, guess: usize) -> usize {
     // Steps away from the guess, doubled until the answer is between two of them; then halves.
     let (mut low, mut high, mut step) = (guess, guess, 1);
-    while low > 0 && events[low - 1] >= first {
+    while low > 0 && list[low - 1].event >= first {
         (low, high, step) = (low.saturating_sub(step), low - 1, 2 * step);
     }
-    while high < events.len() && events[high] < first {
-        (low, high, step) = (high + 1, (high + step).min(events.len()), 2 * step);
+    while high < list.len() && list[high].event < first {
+        (low, high, step) = (high + 1, (high + step).min(list.len()), 2 * step);
     }
-    low + events[low..high].partition_point(|&e| e < first)
+    low + list[low..high].partition_point(|e| e.event < first)
 }
 
 impl SampleNeighbors {
@@ -186,9 +202,7 @@ impl SampleNeighbors {
         let list = t.list(io, i);
         let end = list.start + self.guess(t, i, &list);
         let read = end.saturating_sub(self.k).max(list.start)..end.min(list.end);
-        simd::prefetch(&t.node[read.clone()]);
-        simd::prefetch(&t.event[read.clone()]);
-        simd::prefetch(&t.time[read]);
+        simd::prefetch(&t.entries[read]);
     }
     /// Fills the slots of query `i` from its `history`; returns how many.
     fn take<R: Real>(
@@ -198,19 +212,21 @@ impl SampleNeighbors {
         history: Range<usize>,
         (node, event, dt): (&mut [u32], &mut [u32], &mut [R]),
     ) -> u32 {
-        node.fill(NONE);
-        event.fill(NONE);
-        dt.fill(R::ZERO);
-        let n = history.len().min(self.k);
-        let uniform = self.strategy != Strategy::Recent && history.len() > self.k;
-        for j in 0..n {
-            let at = if uniform {
-                history.start + t.key.below((i * self.k + j) as u64, history.len() as u32) as usize
-            } else {
-                history.end - 1 - j
-            };
-            (node[j], event[j]) = (t.node[at], t.event[at]);
-            dt[j] = R::of(f64::from(self.gaps.seconds(t.time[at], t.query_time[i])));
+        let list = &t.entries[history];
+        let n = list.len().min(self.k);
+        node[n..].fill(NONE);
+        event[n..].fill(NONE);
+        dt[n..].fill(R::ZERO);
+        let slots = node[..n].iter_mut().zip(&mut event[..n]).zip(&mut dt[..n]);
+        let (gaps, now) = (self.gaps, t.query_time[i]);
+        let put = |((node, event), dt): ((&mut u32, &mut u32), &mut R), e: &Entry| {
+            (*node, *event, *dt) = (e.node, e.event, R::of(f64::from(gaps.seconds(e.time, now))));
+        };
+        if self.strategy == Strategy::Recent || list.len() <= self.k {
+            slots.zip(list.iter().rev()).for_each(|(slot, e)| put(slot, e));
+        } else {
+            let draw = |j| t.key.below((i * self.k + j) as u64, list.len() as u32) as usize;
+            slots.enumerate().for_each(|(j, slot)| put(slot, &list[draw(j)]));
         }
         n as u32
     }
@@ -220,42 +236,40 @@ impl Op for SampleNeighbors {
     const NAME: &'static str = "sample_neighbors";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 9)?;
-        for (i, want) in [DType::I64, DType::U32, DType::U32, DType::I64, DType::U32, DType::U32, DType::I64]
-            .into_iter()
-            .enumerate()
+        arity(Self::NAME, ins, 7)?;
+        for (i, want) in [DType::I64, DType::I64, DType::U32, DType::U32, DType::I64].into_iter().enumerate()
         {
             typed(Self::NAME, &format!("input {i}"), &ins[i], want)?;
         }
-        ensure!(Self::NAME, ins[1] == ins[2] && ins[1].rows == ins[3].rows, "lists differ in length");
-        ensure!(Self::NAME, ins[5].rows == ins[6].rows, "queries differ in rows");
+        ensure!(Self::NAME, ins[1].cols == 2, "entries are {}, two columns wanted", ins[1]);
+        ensure!(Self::NAME, ins[3].rows == ins[4].rows, "queries differ in rows");
         ensure!(
             Self::NAME,
-            self.stride == 0 || ins[5].rows == ins[7].rows.times(self.stride),
+            self.stride == 0 || ins[3].rows == ins[5].rows.times(self.stride),
             "{} queries are not {} an event of {}",
-            ins[5],
+            ins[3],
             self.stride,
-            ins[7]
+            ins[5]
         );
-        let slots = Spec::ids(ins[5].rows, self.k);
+        let slots = Spec::ids(ins[3].rows, self.k);
         Ok(vec![
             slots.into(),
             slots.into(),
-            Spec::real(ins[5].rows, self.k).into(),
-            Spec::ids(ins[5].rows, 1).into(),
+            Spec::real(ins[3].rows, self.k).into(),
+            Spec::ids(ins[3].rows, 1).into(),
         ])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         // A slot reads 16 bytes of the lists and writes 12.
-        Cost { bytes: 28 * outs[0].len() + 24 * ins[5].rows.cap, flops: 0 }
+        Cost { bytes: 28 * outs[0].len() + 24 * ins[3].rows.cap, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (node, event, dt) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<R>(2));
         let Some(t) = Tables::of(self, io) else { return };
         for (i, count) in io.out::<u32>(3).iter_mut().enumerate() {
             let list = t.list(io, i);
-            let earlier = |at: &usize| t.event[*at] < t.first && t.time[*at] < t.query_time[i];
-            let end = list.clone().filter(earlier).count();
+            let earlier = |e: &&Entry| e.event < t.first && e.time < t.query_time[i];
+            let end = t.entries[list.clone()].iter().filter(earlier).count();
             let slots = i * self.k..(i + 1) * self.k;
             let slots = (&mut node[slots.clone()], &mut event[slots.clone()], &mut dt[slots]);
             *count = self.take(&t, i, list.start..list.start + end, slots);
@@ -287,10 +301,10 @@ impl Op for SampleNeighbors {
                         self.ask(&t, io, i + AHEAD);
                     }
                     let list = t.list(io, i);
-                    let (events, times) = (&t.event[list.clone()], &t.time[list.clone()]);
-                    let mut end = history(events, t.first, self.guess(&t, i, &list));
-                    if end > 0 && times[end - 1] >= t.query_time[i] {
-                        end = times[..end].partition_point(|&time| time < t.query_time[i]);
+                    let entries = &t.entries[list.clone()];
+                    let mut end = history(entries, t.first, self.guess(&t, i, &list));
+                    if end > 0 && entries[end - 1].time >= t.query_time[i] {
+                        end = entries[..end].partition_point(|e| e.time < t.query_time[i]);
                     }
                     *count = self.take(&t, i, list.start..list.start + end, (node, event, dt));
                 }
@@ -309,22 +323,21 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let mut lists = vec![Vec::new(); v];
     let mut position = vec![0; 2 * e];
     for (i, &[s, d]) in ends.iter().enumerate() {
+        let entry = |node| Entry { time: times[i], node, event: i as u32 };
         position[2 * i] = lists[s as usize].len() as u32;
-        lists[s as usize].push((d, i));
+        lists[s as usize].push(entry(d));
         position[2 * i + 1] = position[2 * i];
         if s != d {
             position[2 * i + 1] = lists[d as usize].len() as u32;
-            lists[d as usize].push((s, i));
+            lists[d as usize].push(entry(s));
         }
     }
     let mut offsets = vec![0i64];
     lists.iter().for_each(|l| offsets.push(offsets[offsets.len() - 1] + l.len() as i64));
-    let flat: Vec<(u32, usize)> = lists.concat();
+    let entries: Vec<Entry> = lists.concat();
     let tcsr = TcsrVars {
         offsets: c.times(&offsets),
-        node: c.ids(&flat.iter().map(|x| x.0).collect::<Vec<_>>(), 1),
-        event: c.ids(&flat.iter().map(|x| x.1 as u32).collect::<Vec<_>>(), 1),
-        time: c.times(&flat.iter().map(|x| times[x.1]).collect::<Vec<_>>()),
+        entries: c.values(Entry::spec(entries.len()), bytemuck::cast_slice::<_, i64>(&entries)),
         position: c.ids(&position, 2),
     };
     let batch: Vec<u32> = (first as u32..e as u32).collect();
