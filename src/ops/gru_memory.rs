@@ -27,11 +27,12 @@ use super::{
     *,
 };
 use crate::runtime::{
-    matmul::{Mat, MatMut, matmul, matmul_long},
+    matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
     parts,
     simd::{self, vectorised},
     team::InParallel,
 };
+use std::ops::Range;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -332,20 +333,6 @@ impl Op for GruMemory {
         if d == 0 {
             return;
         }
-        let x = &mut messages[..m * c];
-        let edge_of = |v: usize| &t.edge[self.edge_row(v, t.mail_event[v]) * w.f..][..w.f];
-        x.chunks_exact_mut(c).enumerate().in_parallel(64, |(k, x)| {
-            // Rows come from all over memory: ask for those of a later message while this one is made.
-            if let Some(&row) = rows.get(k + 4) {
-                let v = t.distinct[row as usize] as usize;
-                simd::prefetch(edge_of(v));
-                simd::prefetch(&t.memory[v * d..][..d]);
-                simd::prefetch(&t.mail[v * d..][..d]);
-            }
-            let v = t.distinct[rows[k] as usize] as usize;
-            let edge = edge_of(v);
-            message(x, &t.memory[v * d..][..d], &t.mail[v * d..][..d], edge, t.dt(v, self.gaps), tw, tb);
-        });
         let folded = io.scratch::<f32>();
         let folding = folded.chunks_exact_mut(c).zip(w_x.chunks_exact(c)).enumerate();
         folding.in_parallel(64, |(j, (row, w_x))| {
@@ -354,40 +341,46 @@ impl Op for GruMemory {
                 row.iter_mut().zip(&w_h[j * d..][..d]).for_each(|(w, &h)| *w += h);
             }
         });
-        let pre = &mut gates_out[..m * 4 * d];
-        let x = &*x;
-        if m > 0 {
-            matmul(
-                MatMut::strided(pre, m, 3 * d, 4 * d),
-                Mat::new(x, m, c),
-                Mat::new(folded, 3 * d, c).t(),
-                false,
-            );
-            let w_n = Mat::new(&w_h[2 * d * d..], d, d);
-            matmul(MatMut::strided(&mut pre[3 * d..], m, d, 4 * d), Mat::strided(x, m, d, c), w_n.t(), false);
-        }
-        // Rows without a mail keep their memory; the list of the others is ascending, so both walk side by side.
-        let size = parts::part_rows(t.distinct.len());
-        let first_of = |row: usize| rows.partition_point(|&r| (r as usize) < row);
-        let mut tasks = Vec::with_capacity(parts::PARTS);
-        let (mut pre, mut done) = (pre, 0);
-        for (i, out) in out.chunks_mut(size * d).enumerate() {
-            let until = first_of((i + 1) * size);
-            let (mine, rest) = pre.split_at_mut((until - done) * 4 * d);
-            tasks.push((i * size, &rows[done..until], out, mine));
-            (pre, done) = (rest, until);
-        }
-        tasks.into_iter().in_parallel(1, |(first, rows, out, pre)| {
-            let mut mailed = rows.iter().zip(pre.chunks_exact_mut(4 * d)).peekable();
-            for (i, out) in out.chunks_exact_mut(d).enumerate() {
-                let v = t.distinct[first + i] as usize;
-                let s = &t.memory[v * d..][..d];
-                match mailed.next_if(|(r, _)| **r as usize == first + i) {
-                    Some((_, pre)) => gates(pre, out, s, b_x, b_h),
-                    None => out.copy_from_slice(s),
+        let (w_r, w_n) = (Mat::new(folded, 3 * d, c).t(), Mat::new(&w_h[2 * d * d..], d, d).t());
+        let edge_of = |v: usize| &t.edge[self.edge_row(v, t.mail_event[v]) * w.f..][..w.f];
+        // A part of the mailed rows, and the rows before each of them that keep their memory.
+        let parts = row_parts(m, d, c);
+        let first = |part: &Range<usize>| if part.start == 0 { 0 } else { rows[part.start] as usize };
+        let last =
+            |part: &Range<usize>| if part.end == m { t.distinct.len() } else { rows[part.end] as usize };
+        let outs: Vec<Range<usize>> = parts.iter().map(|p| first(p)..last(p)).collect();
+        let made = split_rows(messages, &parts, c).into_iter().zip(split_rows(gates_out, &parts, 4 * d));
+        made.zip(split_rows(out, &outs, d)).zip(parts.iter().zip(&outs)).in_parallel(
+            1,
+            |(((x, pre), out), (part, outs))| {
+                let (rows, n) = (&rows[part.clone()], part.len());
+                for (k, x) in x.chunks_exact_mut(c).enumerate() {
+                    // Rows come from all over memory: ask for those of a later message while this one is made.
+                    if let Some(&row) = rows.get(k + 4) {
+                        let v = t.distinct[row as usize] as usize;
+                        simd::prefetch(edge_of(v));
+                        simd::prefetch(&t.memory[v * d..][..d]);
+                        simd::prefetch(&t.mail[v * d..][..d]);
+                    }
+                    let v = t.distinct[rows[k] as usize] as usize;
+                    let (s, partner) = (&t.memory[v * d..][..d], &t.mail[v * d..][..d]);
+                    message(x, s, partner, edge_of(v), t.dt(v, self.gaps), tw, tb);
                 }
-            }
-        });
+                matmul(MatMut::strided(pre, n, 3 * d, 4 * d), Mat::new(x, n, c), w_r, false);
+                if n > 0 {
+                    let own = Mat::strided(x, n, d, c);
+                    matmul(MatMut::strided(&mut pre[3 * d..], n, d, 4 * d), own, w_n, false);
+                }
+                let mut mailed =
+                    rows.iter().zip(pre.chunks_exact_mut(4 * d).zip(x.chunks_exact(c))).peekable();
+                for (row, out) in outs.clone().zip(out.chunks_exact_mut(d)) {
+                    match mailed.next_if(|(r, _)| **r as usize == row) {
+                        Some((_, (pre, x))) => gates(pre, out, &x[..d], b_x, b_h),
+                        None => out.copy_from_slice(&t.memory[t.distinct[row] as usize * d..][..d]),
+                    }
+                }
+            },
+        );
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dout) = douts[0] else { return Ok(vec![None; 13]) };

@@ -13,7 +13,7 @@
 //! Deterministic. Source: `docs/attention.md`.
 use super::*;
 use crate::runtime::{
-    matmul::{Mat, MatMut, matmul, matmul_long},
+    matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
     parts,
     simd::{self, vectorised},
     team::InParallel,
@@ -130,20 +130,19 @@ impl Op for HeadLinear {
         if n == 0 || to == 0 {
             return;
         }
-        let bias = io.inputs() == 4;
-        if bias {
-            let (b, scale) = (io.input::<f32>(2), io.input::<f32>(3));
-            let size = parts::part_rows(n);
-            y.chunks_mut(size * heads * p)
-                .zip(scale.chunks(size * heads))
-                .in_parallel(1, |(y, scale)| scaled_bias(y, b, scale, p));
-        }
-        for h in 0..heads {
-            let wh = Mat::new(&w[h * p * c..][..p * c], p, c);
-            let wh = if self.down { wh.t() } else { wh };
-            let out = MatMut::strided(&mut y[h * to..], n, to, heads * to);
-            matmul(out, head(x, n, heads, from, h), wh, bias);
-        }
+        let bias = (io.inputs() == 4).then(|| (io.input::<f32>(2), io.input::<f32>(3)));
+        let parts = row_parts(n, to, from);
+        split_rows(y, &parts, heads * to).into_iter().zip(&parts).in_parallel(1, |(y, rows)| {
+            if let Some((b, scale)) = bias {
+                scaled_bias(y, b, &scale[rows.start * heads..rows.end * heads], p);
+            }
+            for h in 0..heads {
+                let wh = Mat::new(&w[h * p * c..][..p * c], p, c);
+                let wh = if self.down { wh.t() } else { wh };
+                let out = MatMut::strided(&mut y[h * to..], rows.len(), to, heads * to);
+                matmul(out, head(x, n, heads, from, h).rows(rows), wh, bias.is_some());
+            }
+        });
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };

@@ -11,10 +11,10 @@
 //! Backward: `dz = dy act'(y)`, `dx = dz W`, `dW = dz^T x`, `db = sum_n dz`, `dr = dz`. Deterministic.
 use super::*;
 use crate::runtime::{
-    matmul::{Mat, MatMut, matmul, matmul_long},
+    matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
     parts, simd,
     simd::vectorised,
-    team::{self, InParallel},
+    team::InParallel,
 };
 
 /// What follows the product. Its derivative is a function of its value, so the backward needs no more than `y`.
@@ -146,23 +146,25 @@ impl Op for Linear {
     fn cpu(&self, io: &Io<'_>) {
         let (n, k, m) = (io.rows(0), io.cols(0), io.out_cols(0));
         let y = io.out::<f32>(0);
-        if self.residual {
-            y.copy_from_slice(io.input::<f32>(io.inputs() - 1));
-        }
-        let (x, w) = (Mat::new(io.input(0), n, k), Mat::new(io.input(1), m, k));
-        matmul(MatMut::new(y, n, m), x, w.t(), self.residual);
-        let bias = self.bias.then(|| io.input::<f32>(2));
-        if m == 0 || (bias.is_none() && self.act == Activation::Identity) {
+        if m == 0 {
             return;
         }
-        y.chunks_mut(m * team::piece(n, 64)).in_parallel(1, |rows| {
+        let residual = self.residual.then(|| io.input::<f32>(io.inputs() - 1));
+        let bias = self.bias.then(|| io.input::<f32>(2));
+        let (x, w) = (Mat::new(io.input(0), n, k), Mat::new(io.input(1), m, k));
+        let parts = row_parts(n, m, k);
+        split_rows(y, &parts, m).into_iter().zip(&parts).in_parallel(1, |(y, rows)| {
+            if let Some(residual) = residual {
+                y.copy_from_slice(&residual[rows.start * m..rows.end * m]);
+            }
+            matmul(MatMut::new(y, rows.len(), m), x.rows(rows), w.t(), self.residual);
             match bias {
-                Some(b) => add_bias(rows, b, self.act == Activation::Relu),
-                None if self.act == Activation::Relu => relu(rows),
+                Some(b) => add_bias(y, b, self.act == Activation::Relu),
+                None if self.act == Activation::Relu => relu(y),
                 None => {}
             }
             if !matches!(self.act, Activation::Identity | Activation::Relu) {
-                rows.iter_mut().for_each(|z| *z = self.act.of(*z));
+                y.iter_mut().for_each(|z| *z = self.act.of(*z));
             }
         });
     }

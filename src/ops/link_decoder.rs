@@ -13,7 +13,7 @@
 //! Source: the merge layer of TGN (Rossi et al. 2020) as PyTorch Geometric splits it.
 use super::*;
 use crate::runtime::{
-    matmul::{Mat, MatMut, matmul, matmul_long},
+    matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
     parts,
     simd::{self, vectorised},
     team::InParallel,
@@ -128,17 +128,20 @@ impl Op for LinkDecoder {
             return logits.fill(b_out);
         }
         let stride = (1 + x) * d;
-        let from_u = &mut io.scratch::<f32>()[..n * c];
-        matmul(MatMut::new(from_u, n, c), Mat::strided(z, n, d, stride), Mat::new(w_src, c, d).t(), false);
-        for j in 0..x {
-            let v = Mat::strided(&z[(1 + j) * d..], n, d, stride);
-            matmul(MatMut::strided(&mut hidden[j * c..], n, c, x * c), v, Mat::new(w_dst, c, d).t(), false);
-        }
-        hidden
-            .chunks_exact_mut(x * c)
-            .zip(logits.chunks_exact_mut(x))
-            .zip(from_u.chunks_exact(c))
-            .in_parallel(64, |((h, l), u)| finish(h, l, u, b, w, b_out));
+        let parts = row_parts(n, c, d);
+        let from_u = split_rows(io.scratch::<f32>(), &parts, c);
+        let hidden = split_rows(hidden, &parts, x * c).into_iter().zip(split_rows(logits, &parts, x));
+        hidden.zip(from_u).zip(&parts).in_parallel(1, |(((hidden, logits), from_u), rows)| {
+            let n = rows.len();
+            let root = |j: usize| Mat::strided(&z[rows.start * stride + j * d..], n, d, stride);
+            matmul(MatMut::new(from_u, n, c), root(0), Mat::new(w_src, c, d).t(), false);
+            for j in 0..x {
+                let out = MatMut::strided(&mut hidden[j * c..], n, c, x * c);
+                matmul(out, root(1 + j), Mat::new(w_dst, c, d).t(), false);
+            }
+            let events = hidden.chunks_exact_mut(x * c).zip(logits.chunks_exact_mut(x));
+            events.zip(from_u.chunks_exact(c)).for_each(|((h, l), u)| finish(h, l, u, b, w, b_out));
+        });
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dlogits) = douts[0] else { return Ok(vec![None; 6]) };
@@ -228,14 +231,20 @@ impl Op for LinkDecoderGrad {
 
         let stride = (1 + x) * d;
         let du = Mat::new(du, n, c);
-        matmul(MatMut::strided(dz, n, d, stride), du, Mat::new(w_src, c, d), false);
-        matmul_long(MatMut::new(dw_src, c, d), du.t(), Mat::strided(z, n, d, stride), false, half);
+        let dh = |j: usize| Mat::strided(&dhidden[j * c..], n, c, x * c);
+        let parts = row_parts(n, d, c);
+        split_rows(dz, &parts, stride).into_iter().zip(&parts).in_parallel(1, |(dz, rows)| {
+            let n = rows.len();
+            matmul(MatMut::strided(dz, n, d, stride), du.rows(rows), Mat::new(w_src, c, d), false);
+            for j in 0..x {
+                let dv = MatMut::strided(&mut dz[(1 + j) * d..], n, d, stride);
+                matmul(dv, dh(j).rows(rows), Mat::new(w_dst, c, d), false);
+            }
+        });
+        let root = |j: usize| Mat::strided(&z[j * d..], n, d, stride);
+        matmul_long(MatMut::new(dw_src, c, d), du.t(), root(0), false, half);
         for j in 0..x {
-            let dh = Mat::strided(&dhidden[j * c..], n, c, x * c);
-            let at = (1 + j) * d;
-            matmul(MatMut::strided(&mut dz[at..], n, d, stride), dh, Mat::new(w_dst, c, d), false);
-            let v = Mat::strided(&z[at..], n, d, stride);
-            matmul_long(MatMut::new(dw_dst, c, d), dh.t(), v, j > 0, half);
+            matmul_long(MatMut::new(dw_dst, c, d), dh(j).t(), root(1 + j), j > 0, half);
         }
     }
 }

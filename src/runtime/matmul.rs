@@ -9,6 +9,7 @@ use super::{
     parts,
     team::{self, InParallel},
 };
+use std::ops::Range;
 
 /// A read-only matrix with arbitrary strides.
 #[derive(Clone, Copy)]
@@ -43,6 +44,11 @@ impl<'a> Mat<'a> {
             col_stride: self.row_stride,
             ..self
         }
+    }
+    /// Some of its rows.
+    #[must_use]
+    pub fn rows(self, rows: &Range<usize>) -> Self {
+        self.t().columns(rows.start, rows.end).t()
     }
     /// Columns `from..until`.
     fn columns(self, from: usize, until: usize) -> Self {
@@ -91,12 +97,42 @@ const TINY: usize = 16 * 16;
 /// Sums from this length on are split in halves.
 const LONG: usize = 256;
 
+/// Rows of a result `[m, n]` of sums of length `k` for each thread, all together: for work that goes on with the rows of a
+/// product where it was made. A product of such rows has the bits that it has within the whole. Of several products
+/// `n` is the width of the narrowest.
+pub fn row_parts(m: usize, n: usize, k: usize) -> Vec<Range<usize>> {
+    let threads = if m * n * k < SPLIT_FROM { 1 } else { team::threads() };
+    cut(m, n, TILE.0, threads)
+}
+
+/// `data` for each of `parts` of its rows, `width` elements each.
+///
+/// # Panics
+/// When there are fewer rows.
+pub fn split_rows<'a, T>(mut data: &'a mut [T], parts: &[Range<usize>], width: usize) -> Vec<&'a mut [T]> {
+    let part = |rows: &Range<usize>| data.split_off_mut(..rows.len() * width).expect("rows of every part");
+    parts.iter().map(part).collect()
+}
+
+/// `0..long` in a part for each thread, of whole tiles, none of them tiny.
+fn cut(long: usize, short: usize, tile: usize, threads: usize) -> Vec<Range<usize>> {
+    if threads == 1 || long * short == 0 {
+        return std::iter::once(0..long).collect();
+    }
+    let size = long.div_ceil(threads).max(TINY / short + 1).next_multiple_of(tile);
+    // A rest that is tiny joins the part before it.
+    let rest = long % size;
+    let parts = (long / size + usize::from(rest > 1 && rest * short > TINY)).max(1);
+    (0..parts).map(|i| i * size..if i + 1 == parts { long } else { (i + 1) * size }).collect()
+}
+
 /// `out = a b`, or `out += a b` with `accumulate`.
 ///
 /// # Panics
 /// When the shapes do not fit.
 pub fn matmul(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
-    product(out, a, b, accumulate, team::threads());
+    let threads = if out.rows * out.cols * a.cols < SPLIT_FROM { 1 } else { team::threads() };
+    product(out, a, b, accumulate, threads);
 }
 
 /// [`matmul`] for sums over many rows, such as gradients of weights: the sums' halves are made side by side, each from
@@ -119,7 +155,7 @@ pub fn matmul_long(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, sc
     if team::threads() > 2 {
         halves.into_iter().for_each(|(out, a, b, add)| matmul(MatMut::new(out, m, n), a, b, add));
     } else {
-        halves.into_iter().in_parallel(1, |(out, a, b, add)| product(MatMut::new(out, m, n), a, b, add, 1));
+        halves.into_iter().in_parallel(1, |(out, a, b, add)| matmul(MatMut::new(out, m, n), a, b, add));
     }
     let share = team::share(m * n);
     sum.chunks_mut(share).zip(other.chunks(share)).in_parallel(1, |(sum, x)| parts::add_column_sums(sum, x));
@@ -165,19 +201,11 @@ fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: u
             }
         }
     };
-    if threads == 1 || m * n * k < SPLIT_FROM {
-        return part(0, m, 0, n);
-    }
     let by_rows = WIDE * m >= n;
-    let (long, short, tile) = if by_rows { (m, n, TILE.0) } else { (n, m, TILE.1) };
-    let size = long.div_ceil(threads).max(TINY / short + 1).next_multiple_of(tile);
-    // A rest that is tiny joins the part before it.
-    let rest = long % size;
-    let parts = (long / size + usize::from(rest > 1 && rest * short > TINY)).max(1);
-    team::run(parts, |i| {
-        let from = i * size;
-        let len = if i + 1 == parts { long - from } else { size };
-        if by_rows { part(from, len, 0, n) } else { part(0, m, from, len) }
+    let parts = if by_rows { cut(m, n, TILE.0, threads) } else { cut(n, m, TILE.1, threads) };
+    team::run(parts.len(), |i| {
+        let Range { start, end } = parts[i];
+        if by_rows { part(start, end - start, 0, n) } else { part(0, m, start, end - start) }
     });
 }
 

@@ -236,8 +236,11 @@ impl Drop for Team {
     }
 }
 
-/// Threads of the current team; 1 where there is none.
+/// Threads that would share work from here: those of the current team, and 1 where there is none or within a piece of work.
 pub fn threads() -> usize {
+    if BUSY.get() {
+        return 1;
+    }
     CURRENT.with_borrow(|team| team.as_ref().map_or(1, |team| team.next.len()))
 }
 
@@ -276,8 +279,7 @@ where
 {
     /// Runs `f` on every item; at least `least` consecutive ones by the same thread.
     fn in_parallel(self, least: usize, f: impl Fn(Self::Item) + Sync) {
-        let threads = threads();
-        if threads == 1 || BUSY.get() {
+        if threads() == 1 {
             return self.for_each(f);
         }
         let items: Vec<Slot<Self::Item>> = self.map(|x| Slot(UnsafeCell::new(Some(x)))).collect();

@@ -239,7 +239,7 @@ pub fn exp(x: f32) -> f32 {
 pub fn recip(x: f32) -> f32 {
     // The exponent's sign turned, 12 % off at worst; every step squares the error.
     let mut r = f32::from_bits(0x7EF3_11C7u32.wrapping_sub(x.to_bits()));
-    for _ in 0..4 {
+    for _ in 0..3 {
         r = (-x).mul_add(r, 1.0).mul_add(r, r);
     }
     r
@@ -260,7 +260,8 @@ pub fn sqrt(x: f32) -> f32 {
 /// 1 / (1 + e^-x).
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
-    recip(1.0 + exp(-x.clamp(-86.0, 86.0)))
+    let (q, k) = exp_parts(-x.clamp(-86.0, 86.0));
+    recip(pow2(k).mul_add(1.0 + q, 1.0))
 }
 
 /// tanh x within 3 ulp: (e^2x - 1) / (e^2x + 1), the numerator without cancellation.
