@@ -19,7 +19,7 @@ use std::{
 /// Looks for work before a thread offers its core to others, some 50 us.
 const PATIENCE: u32 = 2_000;
 /// Pieces a thread's share is cut into where items are small: enough to even out threads that are held up.
-const PIECES: usize = 4;
+const PIECES: usize = 8;
 
 /// The caller and its helpers.
 pub(super) struct Team {
