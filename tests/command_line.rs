@@ -329,6 +329,18 @@ fn a_wrong_event_file_is_refused_with_the_place_of_the_fault() {
 }
 
 #[test]
+fn a_stream_too_short_and_a_batch_too_large_are_noted() {
+    let dir = made();
+    fs::write(dir.path().join("one.txt"), "7 8 9\n").unwrap();
+    let ran = done(dir.path(), &["train", "--data", "one.txt", "--epochs", "1"]);
+    for said in ["1 event,", "one step an epoch", "too short a stream"] {
+        assert!(ran.out.contains(said), "{said} is missing in\n{}", ran.out);
+    }
+    let ran = done(dir.path(), &small(&["--batch", "8"]));
+    assert!(!ran.out.contains("note "), "{}", ran.out);
+}
+
+#[test]
 fn a_wrong_flag_or_key_is_refused_with_what_it_may_be() {
     let dir = made();
     let dir = dir.path();
@@ -354,7 +366,8 @@ fn a_wrong_flag_or_key_is_refused_with_what_it_may_be() {
         ("--set", "tgn.gap_quantile=0", "tgn.gap_quantile is 0; give more than 0"),
         ("--set", "tgn.sampling=latest", "give recent or uniform"),
         ("--set", "tgn.combiner=sum", "give last or mean"),
-        ("--set", "tgn.depth=2", "depth"),
+        ("--set", "tgn.depth=2", "--set tgn.depth=2: unknown field `depth`"),
+        ("--set", "seed=-1", "--set seed=-1: "),
         ("--set", "tgn", "KEY=VALUE"),
         ("--set", "data.train=0.95", "0.95"),
     ] {

@@ -83,10 +83,16 @@ impl Train {
             }
             None => toml::Table::new(),
         };
+        let parsed = |table: &toml::Table, flag: &str| {
+            let wrong =
+                |e: toml::de::Error| Error::usage(format!("{flag}: {}", e.message().replace('\n', " ")));
+            table.clone().try_into::<Config>().map_err(wrong)
+        };
         for pair in &self.set {
             set(&mut base, pair)?;
+            parsed(&base, &format!("--set {pair}"))?;
         }
-        let mut c = Config::parse(&base.to_string()).map_err(|e| Error::usage(format!("--set: {e}")))?;
+        let mut c = parsed(&base, "configuration")?;
         macro_rules! take {
             ($($flag:ident => $key:expr),*) => {$( if let Some(v) = self.$flag.clone() { $key = v; } )*};
         }

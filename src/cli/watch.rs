@@ -1,6 +1,9 @@
 //! What a person sees of a run: the configuration, a line or a live bar for every pass, the result.
 use crate::{
-    data::Events,
+    data::{
+        Events,
+        text::{counted, grouped},
+    },
     error::Result,
     runtime::Device,
     task::{Config, EpochRecord, LinkTask, Progress, Scores, Summary, Watch},
@@ -46,27 +49,40 @@ impl Display {
             (w, _) => format!("{w} random edge features"),
         };
         self.line(format_args!(
-            "data      {}  {} events, {} nodes, {features}",
+            "data      {}  {}, {}, {features}",
             e.name,
-            grouped(e.len()),
-            grouped(e.nodes)
+            counted(e.len() as u64, "event"),
+            counted(e.nodes as u64, "node")
         ));
         e.notes.iter().for_each(|n| self.line(format_args!("          note: {n}")));
         let t = &c.tgn;
         self.line(format_args!(
-            "model     {}  memory {}, {} time {}, embedding {}, {} layer{}, {} heads,\n          {} {} neighbours, {} mail, dropout {}",
-            c.model, t.memory, t.time_encoding, t.time, t.embedding, t.layers, if t.layers == 1 { "" } else { "s" }, t.heads, t.neighbors,
-            t.sampling, t.combiner, t.dropout
+            "model     {}  memory {}, {} time {}, embedding {}, {}, {},\n          {}, {} mail, dropout {}",
+            c.model,
+            t.memory,
+            t.time_encoding,
+            t.time,
+            t.embedding,
+            counted(t.layers as u64, "layer"),
+            counted(t.heads as u64, "head"),
+            counted(t.neighbors as u64, &format!("{} neighbour", t.sampling)),
+            t.combiner,
+            t.dropout
         ));
         self.line(format_args!(
-            "training  batch {}, {} epochs, Adam {}, seed {}, protocol {}",
+            "training  batch {}, {}, Adam {}, seed {}, protocol {}",
             c.batch,
-            c.epochs,
+            counted(c.epochs as u64, "epoch"),
             c.learning_rate,
             c.seed,
             c.protocol.name()
         ));
-        self.line(format_args!("device    {}  {}, {} threads", d.kind(), d.name(), d.threads()));
+        self.line(format_args!(
+            "device    {}  {}, {}",
+            d.kind(),
+            d.name(),
+            counted(d.threads() as u64, "thread")
+        ));
         Ok(())
     }
     /// Prints the result.
@@ -80,7 +96,7 @@ impl Display {
             self.line(format_args!("  inductive     {}", scores(&t.inductive)));
         }
         let peak = s.peak_memory_bytes.host as f64 / (1u64 << 20) as f64;
-        self.line(format_args!("{} parameters, peak memory {peak:.0} MiB", grouped(s.parameters)));
+        self.line(format_args!("{} parameters, peak memory {peak:.0} MiB", grouped(s.parameters as u64)));
         if let Some(out) = out {
             self.line(format_args!("run saved in {}", out.display()));
         }
@@ -104,6 +120,13 @@ impl Watch for Display {
                 "time      gaps of more than {longest} count as that, they are rare in training"
             ));
         }
+        let split = &task.split;
+        if task.batch() >= split.train.len() {
+            self.line("note      one step an epoch: a batch takes in all training events");
+        }
+        if split.val.is_empty() || split.test.is_empty() {
+            self.line("note      too short a stream to validate and to test on; give more events, or --set data.train=0.5");
+        }
         let mib = |b: usize| b as f64 / (1 << 20) as f64;
         let (own, tables, arenas) = task.bytes();
         self.line(format_args!(
@@ -124,7 +147,7 @@ impl Watch for Display {
             let bar = ProgressBar::new(p.total as u64).with_prefix(name.clone());
             if let Ok(style) = ProgressStyle::with_template(template) {
                 let per_sec = |s: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
-                    let _ = write!(w, "{} events/s", grouped(s.per_sec() as usize));
+                    let _ = write!(w, "{} events/s", grouped(s.per_sec() as u64));
                 };
                 bar.set_style(style.progress_chars("━━─").with_key("per_sec", per_sec));
             }
@@ -149,7 +172,7 @@ impl Watch for Display {
             r.epoch,
             r.train_loss,
             r.train_seconds,
-            grouped(r.events_per_second as usize)
+            grouped(r.events_per_second as u64)
         ));
     }
     fn end(&mut self, task: &LinkTask) {
@@ -181,17 +204,4 @@ fn scores(s: &Scores) -> String {
     let all: Vec<String> =
         [one("AP", s.ap), one("AUC", s.auc), one("MRR", s.mrr)].into_iter().flatten().collect();
     if all.is_empty() { "no events".into() } else { all.join("  ") }
-}
-
-/// 1234567 as 1,234,567.
-fn grouped(n: usize) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
 }

@@ -119,6 +119,10 @@ impl LinkTask {
         let (own, tables) = self.store.bytes();
         (own, tables, self.step.arena_bytes() + self.score.arena_bytes())
     }
+    /// Most events of a batch.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
     /// Takes the time of every op of the training step from now on.
     pub fn profile(&mut self) {
         self.step.profile();
