@@ -1,7 +1,11 @@
 //! Every op, on every case: gradient against finite differences, fast path against the definition.
+use std::sync::OnceLock;
 use tgnn::{
     ops::{Backend, bench_cases, cases},
-    runtime::{Device, Precision},
+    runtime::{
+        Device, Precision,
+        cuda::{Gpu, load_emulator},
+    },
     testing::{allowance, error, gradient_alone, gradient_error, largest, program, run},
 };
 
@@ -65,4 +69,39 @@ fn every_op_runs_at_the_size_that_benches_give_it() {
         let (mut program, mut store, _) = program(&case, Backend::Cpu).unwrap();
         program.run(&mut store).unwrap_or_else(|e| panic!("{case}: {e}"));
     }
+}
+
+/// The emulated device; none where it was not built.
+fn emulated() -> Option<Gpu> {
+    static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
+    GPU.get_or_init(|| {
+        load_emulator().ok()?;
+        Some(Gpu::open(0).expect("the emulated device opens").values_apart())
+    })
+    .clone()
+}
+
+#[test]
+fn the_kernels_of_every_op_agree_with_its_definition() {
+    let Some(gpu) = emulated() else { return };
+    let mut without = Vec::new();
+    for case in cases() {
+        let exact = run(&case, Precision::F64, Backend::Definition).unwrap();
+        let plain = run(&case, Precision::F32, Backend::Definition).unwrap();
+        let fast = match run(&case, Precision::F32, Backend::Cuda(gpu.clone())) {
+            Err(e) if e.to_string().contains("no CUDA kernel") => {
+                without.push(e.to_string());
+                continue;
+            }
+            other => other.unwrap_or_else(|e| panic!("{case}: {e}")),
+        };
+        let allowed = allowance(&plain, &exact);
+        for ((what, real, want), (_, _, got)) in exact.iter().zip(&fast) {
+            let (e, allowed) = (error(got, want), if *real { allowed * largest(want) } else { 0.0 });
+            assert!(e <= allowed, "{case}, {what}: {e:e} > {allowed:e}");
+        }
+    }
+    without.sort();
+    without.dedup();
+    println!("without kernels: {without:#?}");
 }

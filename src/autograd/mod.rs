@@ -1,6 +1,7 @@
 //! From a recorded tape to a training step: parameters with their optimiser, and programs planned into an arena.
 //!
 //! The reverse pass itself is [`Tape::backward`](crate::ops::Tape::backward): it appends to the tape.
+mod device;
 mod optimizer;
 mod program;
 

@@ -1,4 +1,5 @@
 //! A tape made ready to run: dead nodes dropped, memory planned, addresses fixed.
+use super::device::OnDevice;
 use crate::{
     error::{Error, ErrorKind, Result},
     ops::{Backend, Home, Node, Tape},
@@ -15,18 +16,27 @@ struct Line(#[allow(dead_code)] [u8; ALIGN]); // only its address is used
 
 /// Where an operand lies.
 #[derive(Clone, Copy)]
-enum Place {
+pub(super) enum Place {
+    /// At an offset of the arena; where values are kept apart, the number of a block.
     Arena(usize),
     Stored(BufferId),
 }
 
-struct Planned {
-    node: Node,
-    ins: Vec<(Place, Spec)>,
-    outs: Vec<(Place, Spec)>,
+/// A node with its operands' places.
+pub(super) struct Planned {
+    pub node: Node,
+    pub ins: Vec<(Place, Spec)>,
+    pub outs: Vec<(Place, Spec)>,
     /// Whether each output is read.
-    wanted: Vec<bool>,
-    scratch: (usize, usize),
+    pub wanted: Vec<bool>,
+    /// Place and bytes.
+    pub scratch: (usize, usize),
+}
+
+/// Where the values of a step are.
+enum Memory {
+    Host(Vec<Line>),
+    Device(Box<OnDevice>),
 }
 
 /// Time that runs of one op took.
@@ -50,7 +60,8 @@ pub struct Program {
     nodes: Vec<Planned>,
     places: Vec<Option<Place>>,
     specs: Vec<Spec>,
-    arena: Vec<Line>,
+    keep: Vec<Var>,
+    memory: Memory,
     precision: Precision,
     backend: Backend,
     times: Option<Vec<(f64, usize)>>,
@@ -60,7 +71,7 @@ impl Program {
     /// Plans `tape` for reals of `precision`; values of `keep` survive the run, to be [`read`](Self::read).
     ///
     /// # Errors
-    /// `OutOfMemory` when the machine does not have what the values of a step need.
+    /// `OutOfMemory` when the machine or the device does not have what the values of a step need.
     pub fn new(tape: &Tape, keep: &[Var], precision: Precision, backend: Backend) -> Result<Self> {
         let specs: Vec<Spec> = (0..tape.len() as u32).map(|v| tape.spec(Var(v))).collect();
         let alive = alive(tape, keep, &specs);
@@ -74,7 +85,7 @@ impl Program {
         for v in nodes.iter().flat_map(|n| n.ins.iter().chain(&n.outs)).filter_map(counts) {
             read[v.0 as usize] = true;
         }
-        let mut arena = ArenaPlan::default();
+        let mut arena = ArenaPlan { apart: backend.keeps_values_apart(), ..ArenaPlan::default() };
         let mut places: Vec<Option<Place>> = (0..tape.len() as u32)
             .map(|v| match tape.home(Var(v)) {
                 Home::Stored { id, .. } => Some(Place::Stored(id)),
@@ -98,19 +109,38 @@ impl Program {
             let wanted = node.outs.iter().map(|o| read[o.0 as usize]).collect();
             planned.push(Planned { node: node.clone(), ins, outs, wanted, scratch });
         }
-        check_room(
-            "the values of one step",
-            arena.size,
-            "take a smaller batch, fewer neighbours or narrower layers",
-        )?;
-        let arena = vec![Line([0; ALIGN]); arena.size.div_ceil(ALIGN)];
-        // SAFETY: the lines' bytes are plain and initialised.
-        prefer_huge_pages(unsafe { std::slice::from_raw_parts(arena.as_ptr().cast(), arena.len() * ALIGN) });
-        Ok(Program { nodes: planned, places, specs, arena, precision, backend, times: None })
+        let memory = match &backend {
+            Backend::Cuda(gpu) => {
+                let places = if arena.apart { arena.sizes } else { vec![arena.size] };
+                Memory::Device(Box::new(OnDevice::new(gpu, &places, planned.len())?))
+            }
+            _ => {
+                let advice = "take a smaller batch, fewer neighbours or narrower layers";
+                check_room("the values of one step", arena.size, advice)?;
+                let lines = vec![Line([0; ALIGN]); arena.size.div_ceil(ALIGN)];
+                // SAFETY: the lines' bytes are plain and initialised.
+                let bytes = unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * ALIGN) };
+                prefer_huge_pages(bytes);
+                Memory::Host(lines)
+            }
+        };
+        Ok(Program {
+            nodes: planned,
+            places,
+            specs,
+            keep: keep.to_vec(),
+            memory,
+            precision,
+            backend,
+            times: None,
+        })
     }
     /// Bytes of the arena.
     pub fn arena_bytes(&self) -> usize {
-        self.arena.len() * ALIGN
+        match &self.memory {
+            Memory::Host(lines) => lines.len() * ALIGN,
+            Memory::Device(d) => d.bytes(),
+        }
     }
     /// Shape and type of a value.
     pub fn spec(&self, v: Var) -> Spec {
@@ -143,7 +173,7 @@ impl Program {
         by_op.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         by_op
     }
-    /// Runs the program once over `store`.
+    /// Runs the program once over `store`, and waits for it.
     ///
     /// # Errors
     /// `Diverged` where an op met a number that is not finite, `Data` where it met an index outside its table; the
@@ -153,8 +183,35 @@ impl Program {
     /// When the store's precision is not the program's.
     pub fn run(&mut self, store: &mut Store) -> Result<()> {
         assert_eq!(store.precision(), self.precision, "precision of store and program");
+        match &mut self.memory {
+            Memory::Host(_) => self.run_on_host(store),
+            Memory::Device(d) => d.run(&self.nodes, &self.places, &self.specs, &self.keep, store),
+        }
+    }
+    /// [`run`](Self::run) `times` times; `done` hears how many runs are over, on a device only now and then. There the
+    /// host does not wait between runs, and what they wrote is to be [fetched](Store::fetch).
+    ///
+    /// # Errors
+    /// As `run`, with the number of runs that went well where that is known.
+    pub fn repeat(
+        &mut self,
+        store: &mut Store,
+        times: usize,
+        done: &mut dyn FnMut(&Store, usize),
+    ) -> Result<(), (usize, Error)> {
+        if let Memory::Device(d) = &mut self.memory {
+            return d.repeat(&self.nodes, &self.places, store, times, &mut |_| ()).map_err(|e| (0, e));
+        }
+        for at in 0..times {
+            self.run(store).map_err(|e| (at, e))?;
+            done(store, at + 1);
+        }
+        Ok(())
+    }
+    fn run_on_host(&mut self, store: &mut Store) -> Result<()> {
+        let Memory::Host(lines) = &mut self.memory else { return Ok(()) };
         let status = Status::default();
-        let base = self.arena.as_mut_ptr().cast::<u8>();
+        let base = lines.as_mut_ptr().cast::<u8>();
         let (mut ins, mut outs) = (Vec::with_capacity(16), Vec::with_capacity(16));
         for at in 0..self.nodes.len() {
             let started = self.times.is_some().then(Instant::now);
@@ -178,7 +235,7 @@ impl Program {
             // buffers are zeroed or written; `store` and `self` are borrowed mutably, so nobody else looks; a state
             // is given once a node, checked when it was pushed.
             let io = unsafe { Io::new(&ins, &outs, scratch, &p.node.writes, &status) };
-            p.node.op.run(self.backend, self.precision, &io);
+            p.node.op.run(&self.backend, self.precision, &io);
             if let Some((row, value)) = status.take() {
                 return Err(fault(p.node.op.name(), row, f32::from_bits(value)));
             }
@@ -202,8 +259,13 @@ impl Program {
     }
     /// Live rows of a value after a run.
     pub fn rows(&self, v: Var, store: &Store) -> usize {
-        let base = self.arena.as_ptr().cast_mut().cast::<u8>();
-        self.live_rows(base, store, self.specs[v.0 as usize].rows, &[])
+        match &self.memory {
+            Memory::Host(lines) => {
+                let base = lines.as_ptr().cast_mut().cast::<u8>();
+                self.live_rows(base, store, self.specs[v.0 as usize].rows, &[])
+            }
+            Memory::Device(d) => d.kept::<u32>(v).map_or(0, |k| k.0),
+        }
     }
     /// The live rows of a kept or stored value, as the last run left them.
     ///
@@ -216,8 +278,12 @@ impl Program {
             (spec.dtype, spec.dtype.size(self.precision)),
             "type of {v:?}"
         );
-        let base = self.arena.as_ptr().cast_mut().cast::<u8>();
-        let n = self.live_rows(base, store, spec.rows, &[]) * spec.cols;
+        let n = self.rows(v, store) * spec.cols;
+        let lines = match &self.memory {
+            Memory::Host(lines) => lines,
+            Memory::Device(d) => return d.kept(v).map_or(&[], |(_, values)| &values[..n]),
+        };
+        let base = lines.as_ptr().cast_mut().cast::<u8>();
         match self.places[v.0 as usize] {
             Some(Place::Stored(id)) => &store.read(id)[..n],
             // SAFETY: the plan gave the value this room; it was zeroed or written; every bit pattern is a `T`.
@@ -230,7 +296,8 @@ impl Program {
 // SAFETY: the raw pointers made in `run` do not outlive it; everything stored is plain data and `Send + Sync` ops.
 unsafe impl Send for Program {}
 
-fn fault(op: &str, row: u32, value: f32) -> Error {
+/// What a status word tells, as an error.
+pub(super) fn fault(op: &str, row: u32, value: f32) -> Error {
     if value.is_finite() {
         return Error::new(ErrorKind::Data, format!("{op}: row {row} names row {value} of a smaller table"));
     }
@@ -280,11 +347,18 @@ struct ArenaPlan {
     /// Offset, end, last use; sorted by offset.
     blocks: Vec<(usize, usize, usize)>,
     size: usize,
+    /// Whether every value gets a block of its own: tests find an access beyond it.
+    apart: bool,
+    sizes: Vec<usize>,
 }
 
 impl ArenaPlan {
     /// Room for `bytes` from node `from` to node `until`, both included. Nodes come in ascending order.
     fn place(&mut self, bytes: usize, from: usize, until: usize) -> usize {
+        if self.apart {
+            self.sizes.push(bytes);
+            return self.sizes.len() - 1;
+        }
         self.blocks.retain(|b| b.2 >= from);
         let bytes = bytes.next_multiple_of(ALIGN);
         let mut offset = 0;

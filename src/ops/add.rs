@@ -57,6 +57,10 @@ impl Op for Add {
         let (a, b) = (io.input::<f32>(0).chunks(share), io.input::<f32>(1).chunks(share));
         out.chunks_mut(share).zip(a.zip(b)).in_parallel(1, |(out, (a, b))| sum(out, a, b));
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (a, b, out, d) = (on.input(0), on.input(1), on.out(0), on.cols(0));
+        k.add(on, Grid::items(on.spec(0).len()), a, b, out, on.rows(0), d)
+    }
     fn vjp(&self, _: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![douts[0], douts[0]])
     }

@@ -62,6 +62,20 @@ impl Op for GatherRows {
             _ => self.gather::<R>(io),
         }
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (rows, from, d) = (on.out_rows(0), on.rows(0), on.cols(0));
+        k.gather_rows(
+            on,
+            Grid::warps(on.out_cap(0)),
+            on.words(0),
+            on.input(1),
+            on.out_words(0),
+            rows,
+            from,
+            d,
+            on.status(),
+        )
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let rows = t.spec(node.ins[0]).rows;
         Ok(vec![douts[0].map(|d| t.scatter_add_rows(d, node.ins[1], rows)).transpose()?, None])

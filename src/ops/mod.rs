@@ -1,17 +1,19 @@
 //! The operations, one file each, and what an operation is.
 //!
-//! **Adding an op is one file and one word**: `src/ops/<op>.rs` with a type that implements [`Op`], its test and bench
-//! cases, a method on [`Tape`] that appends it, and its name in the `ops!` list below. Checks, gradient checks and benches
-//! are loops over [`cases`]; nothing else in the crate lists the ops. (`kernels/<op>.cu` will stand beside it; the
-//! launch is one more method of [`Op`].)
+//! **Adding an op is two files and one word**: `src/ops/<op>.rs` with a type that implements [`Op`], its test and bench
+//! cases, and a method on [`Tape`] that appends it; `kernels/<op>.cu` with its kernels; and its name in the `ops!` list
+//! below. Checks, gradient checks and benches are loops over [`cases`]; nothing else in the crate lists the ops.
 //!
 //! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
 mod case;
 mod tape;
 
 use crate::{
-    error::{Error, Result, ensure},
-    runtime::*,
+    error::{Error, ErrorKind, Result, ensure},
+    runtime::{
+        cuda::{Gpu, Grid, Kernels, Launch},
+        *,
+    },
 };
 pub use case::{Built, Case, CaseBuilder};
 pub use tape::{Home, Node, Tape};
@@ -95,6 +97,14 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     fn cpu(&self, io: &Io<'_>) {
         self.define::<f32>(io);
     }
+    /// Gives its kernels to a device's stream. They read the live rows only, and write every live row of what is wanted.
+    ///
+    /// # Errors
+    /// Device, where the op has no kernel, which is the default, or the driver refuses.
+    fn launch(&self, _k: &Kernels, _on: &Launch<'_>) -> Result<()> {
+        Err(Error::new(ErrorKind::Device, format!("{} has no CUDA kernel", Self::NAME))
+            .remedy("use --device cpu"))
+    }
     /// Appends the backward of `node` and returns the gradient of each input, `None` where there is none;
     /// `douts` are the gradients of its outputs, at least one of which is there.
     ///
@@ -106,12 +116,21 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
 }
 
 /// Who runs an op.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Backend {
     /// The definitions, in the store's precision: the oracle (f64) and the plain host path (f32).
     Definition,
     /// The fast host path, f32.
     Cpu,
+    /// The kernels, on a CUDA device.
+    Cuda(Gpu),
+}
+
+impl Backend {
+    /// Whether values must not share memory; see [`Gpu::values_apart`].
+    pub(crate) fn keeps_values_apart(&self) -> bool {
+        matches!(self, Backend::Cuda(gpu) if gpu.keeps_values_apart())
+    }
 }
 
 /// What a tape holds. Implemented once, for every [`Op`].
@@ -123,7 +142,8 @@ pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn writes(&self, inputs: usize) -> Vec<usize>;
     fn scratch(&self, ins: &[Spec]) -> usize;
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost;
-    fn run(&self, backend: Backend, precision: Precision, io: &Io<'_>);
+    fn run(&self, backend: &Backend, precision: Precision, io: &Io<'_>);
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()>;
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
 }
 
@@ -146,12 +166,15 @@ impl<T: Op> DynOp for T {
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Op::cost(self, ins, outs)
     }
-    fn run(&self, backend: Backend, precision: Precision, io: &Io<'_>) {
+    fn run(&self, backend: &Backend, precision: Precision, io: &Io<'_>) {
         match (backend, precision) {
             (_, Precision::F64) => self.define::<f64>(io),
-            (Backend::Definition, Precision::F32) => self.define::<f32>(io),
             (Backend::Cpu, Precision::F32) => self.cpu(io),
+            (_, Precision::F32) => self.define::<f32>(io),
         }
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        Op::launch(self, k, on)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Op::vjp(self, t, node, douts)

@@ -4,6 +4,7 @@
 //!
 //! Two kinds of memory exist. A [`Store`] holds what outlives a step: parameters, node memory, tables. An arena holds
 //! what a step computes; it is planned from the specs before the first step, so nothing allocates while a step runs.
+pub mod cuda;
 mod device;
 mod gaps;
 mod io;

@@ -18,7 +18,11 @@ impl Status {
     /// The fault as `(row, code)`, and clears it.
     pub fn take(&self) -> Option<(u32, u32)> {
         let word = self.0.swap(0, Relaxed);
-        (word != 0).then_some(((word >> 32) as u32 & 0x7fff_ffff, word as u32))
+        (word != 0).then(|| Self::read(word))
+    }
+    /// `(row, code)` of a word that holds a fault.
+    pub(crate) fn read(word: u64) -> (u32, u32) {
+        ((word >> 32) as u32 & 0x7fff_ffff, word as u32)
     }
 }
 

@@ -1,8 +1,13 @@
 //! Buffers that outlive a step.
+//!
+//! A buffer may have a copy on a device. Whoever changes one side makes the other old: the host's changes travel when a
+//! program runs, the device's when somebody [fetches](Store::fetch) them.
 use super::{
+    cuda::{CudaStream, DeviceBuffer, Gpu},
     memory::prefer_huge_pages,
     spec::{DType, Element, Precision, Real, Spec},
 };
+use crate::error::Result;
 use std::sync::Arc;
 
 /// A buffer of a [`Store`].
@@ -63,6 +68,28 @@ struct Buffer {
     name: String,
     spec: Spec,
     data: Data,
+    copy: Option<DeviceBuffer>,
+    newer: Newer,
+}
+
+/// Which side of a buffer the other one has not seen yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Newer {
+    Neither,
+    Host,
+    Device,
+}
+
+impl Buffer {
+    /// Refuses to show the host what is old.
+    fn fresh(&self) -> &Self {
+        assert!(self.newer != Newer::Device, "{} was changed on the device: fetch it first", self.name);
+        self
+    }
+    fn changed_on_host(&mut self) -> &mut Self {
+        self.newer = Newer::Host;
+        self
+    }
 }
 
 /// Named buffers: parameters, optimiser moments, node memory, mailbox, tables.
@@ -72,12 +99,14 @@ struct Buffer {
 pub struct Store {
     precision: Precision,
     buffers: Vec<Buffer>,
+    /// What copies back are ordered by.
+    copies: Option<CudaStream>,
 }
 
 impl Store {
     /// An empty store whose real numbers have the given precision.
     pub fn new(precision: Precision) -> Self {
-        Store { precision, buffers: Vec::new() }
+        Store { precision, buffers: Vec::new(), copies: None }
     }
     /// The precision of real buffers.
     pub fn precision(&self) -> Precision {
@@ -113,7 +142,7 @@ impl Store {
     }
     fn push(&mut self, name: impl Into<String>, spec: Spec, data: Data) -> BufferId {
         prefer_huge_pages(data.bytes());
-        self.buffers.push(Buffer { name: name.into(), spec, data });
+        self.buffers.push(Buffer { name: name.into(), spec, data, copy: None, newer: Newer::Host });
         BufferId(self.buffers.len() - 1)
     }
     /// The buffer's name.
@@ -142,7 +171,7 @@ impl Store {
     pub fn read<T: Element>(&self, id: BufferId) -> &[T] {
         let b = &self.buffers[id.0];
         assert!(size_matches::<T>(b.spec.dtype, self.precision), "{} is {:?}", b.name, b.spec.dtype);
-        bytemuck::cast_slice(b.data.bytes())
+        bytemuck::cast_slice(b.fresh().data.bytes())
     }
     /// The elements of a real buffer as f64, whatever the store's precision.
     pub fn read_f64(&self, id: BufferId) -> Vec<f64> {
@@ -158,7 +187,8 @@ impl Store {
     pub fn get_mut<T: Element>(&mut self, id: BufferId) -> &mut [T] {
         let b = &mut self.buffers[id.0];
         assert!(size_matches::<T>(b.spec.dtype, self.precision), "{} is {:?}", b.name, b.spec.dtype);
-        bytemuck::cast_slice_mut(b.data.bytes_mut())
+        b.fresh();
+        bytemuck::cast_slice_mut(b.changed_on_host().data.bytes_mut())
     }
     /// Overwrites `id`; real values are converted to the store's precision.
     ///
@@ -167,6 +197,7 @@ impl Store {
     pub fn write<T: Element>(&mut self, id: BufferId, values: &[T]) {
         let spec = self.spec(id);
         assert_eq!((T::DTYPE, values.len()), (spec.dtype, spec.len()), "{} is {spec}", self.name(id));
+        self.buffers[id.0].changed_on_host();
         if size_matches::<T>(spec.dtype, self.precision) {
             self.get_mut::<T>(id).copy_from_slice(values);
         } else if size_of::<T>() == 4 {
@@ -179,19 +210,55 @@ impl Store {
     }
     /// Sets every element to zero bytes.
     pub fn clear(&mut self, id: BufferId) {
-        self.buffers[id.0].data.bytes_mut().fill(0);
+        self.buffers[id.0].changed_on_host().data.bytes_mut().fill(0);
     }
     /// Raw bytes of a buffer, for checkpoints.
     pub fn raw(&self, id: BufferId) -> &[u8] {
-        self.buffers[id.0].data.bytes()
+        self.buffers[id.0].fresh().data.bytes()
     }
     /// Raw bytes of a writable buffer, for checkpoints.
     pub fn raw_mut(&mut self, id: BufferId) -> &mut [u8] {
-        self.buffers[id.0].data.bytes_mut()
+        self.buffers[id.0].fresh();
+        self.buffers[id.0].changed_on_host().data.bytes_mut()
+    }
+    /// Brings what a device changed in `id` back to the host.
+    ///
+    /// # Errors
+    /// Device, when the copy fails.
+    pub fn fetch(&mut self, id: BufferId) -> Result<()> {
+        let b = &mut self.buffers[id.0];
+        if let (Newer::Device, Some(copy)) = (b.newer, &b.copy) {
+            let stream = match &mut self.copies {
+                Some(s) => s,
+                none => none.insert(CudaStream::new(copy.gpu())?),
+            };
+            copy.download(b.data.bytes_mut(), stream)?;
+            b.newer = Newer::Neither;
+        }
+        Ok(())
+    }
+    /// Where `id` lies on the device; what the host changed goes there first, in the order of `stream`.
+    pub(crate) fn on_device(&mut self, id: BufferId, gpu: &Gpu, stream: &CudaStream) -> Result<u64> {
+        let b = &mut self.buffers[id.0];
+        let copy = match &mut b.copy {
+            Some(copy) => copy,
+            none => none.insert(DeviceBuffer::new(gpu, b.data.bytes().len())?),
+        };
+        if b.newer == Newer::Host {
+            copy.upload(b.data.bytes(), stream)?;
+            b.newer = Newer::Neither;
+        }
+        Ok(copy.address())
+    }
+    /// A program changed `id` on the device.
+    pub(crate) fn changed_on_device(&mut self, id: BufferId) {
+        self.buffers[id.0].newer = Newer::Device;
     }
     /// The address a program reads `id` at.
     pub(crate) fn address(&mut self, id: BufferId) -> *mut u8 {
-        match &mut self.buffers[id.0].data {
+        let b = &mut self.buffers[id.0];
+        b.fresh();
+        match &mut b.changed_on_host().data {
             Data::Shared(b) => b.bytes().as_ptr().cast_mut(),
             d => d.bytes_mut().as_mut_ptr(),
         }

@@ -1,0 +1,273 @@
+//! Builds the kernels: `kernels/*.cu` to GPU code with nvcc where there is one, and, for feature `emu`, to a library
+//! that stands in for the CUDA driver and runs them on the host. Generates a typed wrapper of every kernel from its
+//! signature, so that a changed argument is a Rust type error.
+//!
+//! Without nvcc the crate builds, warns once, and CUDA devices say what is missing; `TGNN_REQUIRE_CUDA=1` makes that an
+//! error. It never asks a driver or a GPU anything.
+use std::{
+    env,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+};
+
+/// Machine code for A100 and H100/H200, and PTX that later chips compile for themselves.
+const ARCHITECTURES: &str = "80,90a,90+ptx";
+
+struct Kernel {
+    name: String,
+    /// Type and name, as written.
+    arguments: Vec<(String, String)>,
+    signature: String,
+}
+
+struct Source {
+    path: PathBuf,
+    kernels: Vec<Kernel>,
+}
+
+impl Source {
+    fn stem(&self) -> &str {
+        self.path.file_stem().and_then(|s| s.to_str()).expect("file names are plain")
+    }
+}
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=kernels");
+    for variable in ["NVCC", "CUDA_HOME", "TGNN_REQUIRE_CUDA", "TGNN_CUDA_ARCHS", "TGNN_NVCC_FLAGS"] {
+        println!("cargo:rerun-if-env-changed={variable}");
+    }
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    println!("cargo:rerun-if-changed={}", root.join(".cuda/.stamp").display());
+    let sources = sources(&root.join("kernels"));
+    let images = images(&root, &out, &sources);
+    fs::write(out.join("kernels.rs"), wrappers(&sources, &images)).expect("OUT_DIR is writable");
+    if env::var_os("CARGO_FEATURE_EMU").is_some() {
+        emulator(&root.join("kernels"), &out.join("emu"), &sources);
+    }
+}
+
+// ---- signatures ----
+
+fn sources(folder: &Path) -> Vec<Source> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("kernels/ is there")
+        .map(|entry| entry.expect("kernels/ is readable").path())
+        .filter(|p| p.extension().is_some_and(|e| e == "cu"))
+        .collect();
+    paths.sort();
+    paths
+        .into_iter()
+        .map(|path| {
+            let text = fs::read_to_string(&path).expect("kernels are readable");
+            let kernels = kernels(&path, &text);
+            assert!(!kernels.is_empty(), "{}: no `extern \"C\" __global__` kernel", path.display());
+            Source { path, kernels }
+        })
+        .collect()
+}
+
+fn kernels(path: &Path, text: &str) -> Vec<Kernel> {
+    let code: String =
+        text.lines().map(|l| l.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join(" ");
+    let mut found = Vec::new();
+    for part in code.split("extern \"C\" __global__").skip(1) {
+        let wrong = || panic!("{}: cannot read the signature `{:.80}`", path.display(), part);
+        let mut rest = part.trim_start().strip_prefix("void").unwrap_or_else(wrong).trim_start();
+        if let Some(bounds) = rest.strip_prefix("__launch_bounds__(") {
+            rest =
+                bounds.split_once(')').unwrap_or_else(|| panic!("{}: bounds", path.display())).1.trim_start();
+        }
+        let (name, rest) = rest.split_once('(').unwrap_or_else(|| panic!("{}: no arguments", path.display()));
+        let (list, _) = rest.split_once(')').unwrap_or_else(|| panic!("{}: open arguments", path.display()));
+        let arguments: Vec<(String, String)> = list
+            .split(',')
+            .map(|a| {
+                let a = a.split_whitespace().filter(|w| *w != "__restrict__").collect::<Vec<_>>().join(" ");
+                let at = a.rfind([' ', '*']).unwrap_or_else(|| panic!("{}: argument `{a}`", path.display()));
+                (a[..=at].trim().to_owned(), a[at + 1..].to_owned())
+            })
+            .collect();
+        let signature =
+            format!("void {}({})", name.trim(), list.split_whitespace().collect::<Vec<_>>().join(" "));
+        found.push(Kernel { name: name.trim().to_owned(), arguments, signature });
+    }
+    found
+}
+
+/// The closed set of argument types. A capitalised name is a struct of `runtime::cuda::abi`.
+fn rust_type(c: &str) -> String {
+    let plain = |t: &str| match t {
+        "float" => "f32".into(),
+        "double" => "f64".into(),
+        "uint32_t" => "u32".into(),
+        "uint64_t" => "u64".into(),
+        "int64_t" => "i64".into(),
+        "int32_t" => "i32".into(),
+        t if t.starts_with(char::is_uppercase) => format!("abi::{t}"),
+        t => panic!("`{t}` is no type of a kernel argument"),
+    };
+    match c.strip_suffix('*').map(str::trim) {
+        Some(to) => match to.strip_prefix("const ") {
+            Some(to) => format!("*const {}", plain(to.trim())),
+            None => format!("*mut {}", plain(to)),
+        },
+        None => plain(c),
+    }
+}
+
+fn wrappers(sources: &[Source], images: &[PathBuf]) -> String {
+    let mut text =
+        String::from("/// Machine code of every kernel file.\npub static IMAGES: &[(&str, &[u8])] = &[\n");
+    for (source, image) in sources.iter().zip(images) {
+        let _ = writeln!(text, "    ({:?}, include_bytes!({:?})),", source.stem(), image);
+    }
+    text += "];\n/// Kernels, and the file that each is in.\npub static NAMES: &[(&str, usize)] = &[\n";
+    for (at, source) in sources.iter().enumerate() {
+        for kernel in &source.kernels {
+            let _ = writeln!(text, "    ({:?}, {at}),", kernel.name);
+        }
+    }
+    text += "];\nimpl Kernels {\n";
+    for (at, (source, kernel)) in
+        sources.iter().flat_map(|s| s.kernels.iter().map(move |k| (s, k))).enumerate()
+    {
+        let list: Vec<String> =
+            kernel.arguments.iter().map(|(t, name)| format!("mut {name}: {}", rust_type(t))).collect();
+        let addresses: Vec<String> =
+            kernel.arguments.iter().map(|(_, name)| format!("(&raw mut {name}).cast()")).collect();
+        let _ = writeln!(
+            text,
+            "    /// `kernels/{}.cu`\n    ///\n    /// # Errors\n    /// Device, when the driver refuses the launch.\n    \
+             #[allow(clippy::too_many_arguments)]\n    \
+             pub fn {}(&self, on: &Launch<'_>, grid: Grid, {}) -> Result<()> {{\n        \
+             self.launch({at}, on, grid, &mut [{}])\n    }}",
+            source.stem(),
+            kernel.name,
+            list.join(", "),
+            addresses.join(", ")
+        );
+    }
+    text + "}\n"
+}
+
+// ---- GPU code ----
+
+/// nvcc: `NVCC`, what `scripts/fetch-nvcc` fetched, `CUDA_HOME`, `PATH`, the usual place.
+fn nvcc(root: &Path) -> Option<PathBuf> {
+    let mut places: Vec<PathBuf> = env::var_os("NVCC").map(PathBuf::from).into_iter().collect();
+    places.push(root.join(".cuda/nvidia/cu13/bin/nvcc"));
+    places.extend(env::var_os("CUDA_HOME").map(|h| Path::new(&h).join("bin/nvcc")));
+    places.extend(env::var_os("PATH").iter().flat_map(env::split_paths).map(|p| p.join("nvcc")));
+    places.push("/usr/local/cuda/bin/nvcc".into());
+    places.into_iter().find(|p| p.is_file())
+}
+
+/// One image a source. Without nvcc each is a text that says so, which no driver takes for code.
+fn images(root: &Path, out: &Path, sources: &[Source]) -> Vec<PathBuf> {
+    let paths: Vec<PathBuf> = sources.iter().map(|s| out.join(s.stem()).with_extension("fatbin")).collect();
+    let Some(nvcc) = nvcc(root) else {
+        let missing =
+            "no nvcc: built without GPU kernels; run scripts/fetch-nvcc, or set NVCC, and build again";
+        assert!(env::var_os("TGNN_REQUIRE_CUDA").is_none(), "{missing}");
+        println!("cargo:warning={missing}");
+        paths.iter().for_each(|p| fs::write(p, "built without nvcc\0").expect("OUT_DIR is writable"));
+        return paths;
+    };
+    let architectures = env::var("TGNN_CUDA_ARCHS").unwrap_or_else(|_| ARCHITECTURES.into());
+    let targets = architectures.split(',').map(|a| match a.strip_suffix("+ptx") {
+        Some(a) => format!("-gencode=arch=compute_{a},code=compute_{a}"),
+        None => format!("-gencode=arch=compute_{a},code=sm_{a}"),
+    });
+    let targets: Vec<String> = targets.collect();
+    let flags = env::var("TGNN_NVCC_FLAGS").unwrap_or_default();
+    let jobs = sources.iter().zip(&paths).map(|(source, image)| {
+        let mut command = Command::new(&nvcc);
+        command
+            .args(["-fatbin", "-O3", "-std=c++17", "-lineinfo", "-Xptxas", "-v", "-Werror=all-warnings"])
+            .args(&targets)
+            .args(flags.split_whitespace())
+            .arg(&source.path)
+            .arg("-o")
+            .arg(image);
+        (command, image.with_extension("ptxas"))
+    });
+    run_all(jobs.collect());
+    // Registers, shared memory and spills of every kernel, for the tests.
+    let mut report = String::new();
+    for path in &paths {
+        report += &fs::read_to_string(path.with_extension("ptxas")).unwrap_or_default();
+    }
+    fs::write(out.join("ptxas.txt"), report).expect("OUT_DIR is writable");
+    println!("cargo:rustc-env=TGNN_PTXAS={}", out.join("ptxas.txt").display());
+    paths
+}
+
+/// Runs commands, as many at a time as cargo allows; what each prints goes to its file.
+fn run_all(jobs: Vec<(Command, PathBuf)>) {
+    let most = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1usize).max(1);
+    let mut running: Vec<(Child, String, PathBuf)> = Vec::new();
+    let finish = |(mut child, what, log): (Child, String, PathBuf)| {
+        let status = child.wait().expect("a started command can be waited for");
+        assert!(status.success(), "{what}\n{}", fs::read_to_string(&log).unwrap_or_default());
+    };
+    for (mut command, log) in jobs {
+        if running.len() == most {
+            finish(running.remove(0));
+        }
+        let file = fs::File::create(&log).expect("OUT_DIR is writable");
+        let what = format!("{command:?}");
+        let child = command
+            .stdout(file.try_clone().expect("a file can be shared"))
+            .stderr(file)
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {what}: {e}"));
+        running.push((child, what, log));
+    }
+    running.into_iter().for_each(finish);
+}
+
+// ---- the emulated driver ----
+
+/// `libcuda.so`: the kernels, the scheduler of blocks and the driver's names, for the host.
+fn emulator(kernels: &Path, out: &Path, sources: &[Source]) {
+    fs::create_dir_all(out).expect("OUT_DIR is writable");
+    let mut table = String::from("#include \"common.cuh\"\n");
+    let all = || sources.iter().flat_map(|s| &s.kernels);
+    all().for_each(|k| table += &format!("extern \"C\" {};\n", k.signature));
+    table += "namespace emu {\nconst Kernel kernels[] = {\n";
+    all().for_each(|k| table += &format!("  Entry<&{0}>::as(\"{0}\"),\n", k.name));
+    table += "  {nullptr, nullptr, 0, nullptr},\n};\n}\n";
+    let table_path = out.join("table.cpp");
+    fs::write(&table_path, table).expect("OUT_DIR is writable");
+
+    let compiler = cc::Build::new().cpp(true).cargo_metadata(false).get_compiler();
+    let mut objects = Vec::new();
+    let mut jobs = Vec::new();
+    let own = [kernels.join("emu/block.cpp"), kernels.join("emu/driver.cpp"), table_path];
+    for path in sources.iter().map(|s| &s.path).chain(&own) {
+        let object = out.join(path.file_stem().expect("a file")).with_extension("o");
+        let mut command = Command::new(compiler.path());
+        // As on a device: no contraction that the source does not ask for, and no assumption about aliases.
+        command
+            .args(["-std=c++17", "-O2", "-g1", "-fPIC", "-w", "-fno-strict-aliasing", "-ffp-contract=off"])
+            .args(["-fvisibility=default", "-DTGNN_HOST", "-x", "c++", "-I"])
+            .arg(kernels)
+            .arg("-c")
+            .arg(path)
+            .arg("-o")
+            .arg(&object);
+        jobs.push((command, object.with_extension("log")));
+        objects.push(object);
+    }
+    run_all(jobs);
+    // The name under which a program asks for the driver.
+    let library = out.join("libcuda.so");
+    let mut link = Command::new(compiler.path());
+    link.args(["-shared", "-Wl,-soname,libcuda.so", "-Wl,-z,now"]).args(&objects).arg("-o").arg(&library);
+    run_all(vec![(link, out.join("link.log"))]);
+    println!("cargo:rustc-env=TGNN_EMULATOR={}", library.display());
+}

@@ -1,0 +1,14 @@
+// add: out = a + b
+//
+// shapes    a, b, out [n, d] f32
+// grid      a thread an element, grid-stride
+// memory    reads 2 n d words, writes n d; coalesced
+// limiter   memory
+// backward  the gradient goes to both
+// source    -
+#include "common.cuh"
+
+extern "C" __global__ void __launch_bounds__(256) add(const float* a, const float* b, float* out, Rows rows, uint32_t d) {
+  uint64_t n = uint64_t(rows.live()) * d;
+  for (uint64_t i = thread_item(); i < n; i += thread_items()) out[i] = a[i] + b[i];
+}

@@ -1,0 +1,98 @@
+// The one header of every kernel: row counts that live on the device, faults, sums over a warp, random numbers.
+//
+// The same source runs on a GPU and, compiled for the host (`emu/`), in the tests: nothing here or in a kernel asks which.
+#pragma once
+#ifdef TGNN_HOST
+#include "emu/cuda.hpp"
+#else
+#include <cstdint>
+#endif
+
+constexpr unsigned NONE = 0xFFFFFFFFu;  // names no node and no event
+constexpr unsigned WARP = 32;
+constexpr unsigned ALL = 0xFFFFFFFFu;   // every lane of a warp
+
+// The rows of a value: `*count * times` of them are live, at most `cap`; all of them where there is no count.
+// Launches are made for `cap`; a kernel reads and writes the live rows only. (`runtime::Rows` on the host.)
+struct Rows {
+  const uint32_t* count;
+  uint32_t times, cap;
+  __device__ __forceinline__ uint32_t live() const {
+    if (!count) return cap;
+    uint64_t n = uint64_t(*count) * times;
+    return n < cap ? uint32_t(n) : cap;
+  }
+};
+
+// The first fault of a step; the host reads it with the step's results. (`runtime::Status`.)
+struct Status {
+  unsigned long long* word;
+  // `row` holds what it must not; `value` helps to say what.
+  __device__ __forceinline__ void fault(uint32_t row, float value) const {
+    unsigned long long w = 1ull << 63 | (unsigned long long)(row & 0x7fffffffu) << 32 | __float_as_uint(value);
+    atomicCAS(word, 0ull, w);
+  }
+  // `index` as a row of a table of `rows` rows; NONE where there is none, which is a fault unless it is meant.
+  __device__ __forceinline__ uint32_t row_of(uint32_t at, uint32_t index, uint32_t rows) const {
+    if (index < rows) return index;
+    if (index != NONE) fault(at, float(index));
+    return NONE;
+  }
+};
+
+// How ticks between two events become seconds: exact in 64 bits, saturated, then one product. (`runtime::Gaps`.)
+struct Gaps {
+  int64_t longest;
+  float seconds_per_tick;
+  uint32_t unused;
+  __device__ __forceinline__ float seconds(int64_t from, int64_t to) const {
+    int64_t ticks = to - from;
+    return float(ticks < longest ? ticks : longest) * seconds_per_tick;
+  }
+};
+
+// ---- a warp ----
+__device__ __forceinline__ unsigned lane_id() { return threadIdx.x % WARP; }
+// Sum over the lanes, the same in every lane; always in the same order.
+__device__ __forceinline__ float warp_sum(float v) {
+  for (unsigned o = WARP / 2; o; o /= 2) v += __shfl_xor_sync(ALL, v, int(o));
+  return v;
+}
+__device__ __forceinline__ float warp_max(float v) {
+  for (unsigned o = WARP / 2; o; o /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, int(o)));
+  return v;
+}
+
+// ---- work by rows ----
+// For the kernels that give a warp to a row: the first row of this warp, and how far its next one is.
+__device__ __forceinline__ uint32_t warp_row() { return (blockIdx.x * blockDim.x + threadIdx.x) / WARP; }
+__device__ __forceinline__ uint32_t warp_rows() { return gridDim.x * blockDim.x / WARP; }
+// For those that give a thread to an element.
+__device__ __forceinline__ uint64_t thread_item() { return uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ uint64_t thread_items() { return uint64_t(gridDim.x) * blockDim.x; }
+
+// Whether rows of `width` 4-byte words that start at `p` can be moved 16 bytes at a time.
+__device__ __forceinline__ bool by_four(const void* p, uint32_t width) {
+  return width % 4 == 0 && reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+// ---- random numbers ----
+// Philox4x32-10 (Salmon et al., SC 2011); the same numbers as `runtime::philox::Key` on the host.
+struct Key {
+  uint32_t seed, salted;
+  __device__ __forceinline__ uint4 draw(uint64_t index, uint32_t epoch, uint32_t batch) const {
+    uint32_t c0 = uint32_t(index), c1 = uint32_t(index >> 32), c2 = epoch, c3 = batch, k0 = seed, k1 = salted;
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+      uint32_t high_a = __umulhi(0xD2511F53u, c0), low_a = 0xD2511F53u * c0;
+      uint32_t high_b = __umulhi(0xCD9E8D57u, c2), low_b = 0xCD9E8D57u * c2;
+      c0 = high_b ^ c1 ^ k0, c1 = low_b, c2 = high_a ^ c3 ^ k1, c3 = low_a;
+      k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    return make_uint4(c0, c1, c2, c3);
+  }
+  // A uniform number below `n`.
+  __device__ __forceinline__ uint32_t below(uint64_t index, uint32_t n, uint32_t epoch, uint32_t batch) const {
+    return __umulhi(draw(index, epoch, batch).x, n);
+  }
+};

@@ -1,0 +1,29 @@
+// gather_rows: out[i, :] = table[index[i], :]; zeros where the index is NONE
+//
+// shapes    table [v, d] 4-byte words, index [n] u32, out [n, d]
+// grid      a warp a row, lanes over the row's words (16 bytes a lane where rows are aligned)
+// memory    reads n (d + 1) words, writes n d; coalesced
+// limiter   memory
+// backward  scatter_add_rows(dout, index)
+// source    dispatch through Psi, Sven, Algorithm 2
+#include "common.cuh"
+
+template <class T>
+__device__ void copy_rows(const T* table, const uint32_t* index, T* out, uint32_t n, uint32_t v, uint32_t d, Status s) {
+  for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
+    uint32_t r = s.row_of(i, index[i], v);
+    for (uint32_t c = lane_id(); c < d; c += WARP) {
+      out[uint64_t(i) * d + c] = r == NONE ? T{} : table[uint64_t(r) * d + c];
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+gather_rows(const uint32_t* table, const uint32_t* index, uint32_t* out, Rows rows, Rows from, uint32_t d,
+            Status s) {
+  if (by_four(table, d) && by_four(out, d)) {
+    copy_rows(reinterpret_cast<const uint4*>(table), index, reinterpret_cast<uint4*>(out), rows.live(), from.live(), d / 4, s);
+  } else {
+    copy_rows(table, index, out, rows.live(), from.live(), d, s);
+  }
+}

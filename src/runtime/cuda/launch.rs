@@ -1,0 +1,205 @@
+//! What an op sees when its kernels are launched, and the kernels.
+use super::{abi, error::checked, stream::CudaStream};
+use crate::{
+    error::Result,
+    runtime::spec::{DType, Element, Spec},
+};
+use cudarc::driver::{result, sys};
+use std::ffi::{CString, c_void};
+
+/// How many blocks of how many threads, and dynamic shared memory in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks along x, y, z.
+    pub blocks: (u32, u32, u32),
+    /// Threads of a block along x, y, z.
+    pub threads: (u32, u32, u32),
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: u32,
+}
+
+impl Grid {
+    /// Threads of a block where nothing speaks for another number.
+    pub const THREADS: u32 = 256;
+    /// Blocks that keep any device busy; kernels go round for the rest.
+    const MOST_BLOCKS: usize = 4096;
+
+    /// `blocks` blocks of `threads` threads.
+    pub fn new(blocks: usize, threads: u32) -> Self {
+        Grid { blocks: (blocks.max(1) as u32, 1, 1), threads: (threads, 1, 1), shared: 0 }
+    }
+    /// A thread for each of `items`, as long as there are blocks; at least one block.
+    pub fn items(items: usize) -> Self {
+        Self::new(items.div_ceil(Self::THREADS as usize).min(Self::MOST_BLOCKS), Self::THREADS)
+    }
+    /// A warp for each of `rows`, as long as there are blocks; at least one block.
+    pub fn warps(rows: usize) -> Self {
+        Self::items(32 * rows)
+    }
+    /// With `bytes` of dynamic shared memory.
+    #[must_use]
+    pub fn shared(self, bytes: usize) -> Self {
+        Grid { shared: bytes as u32, ..self }
+    }
+}
+
+/// An operand on the device.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceSlot {
+    /// Device address of row 0.
+    pub address: u64,
+    /// Shape and type.
+    pub spec: Spec,
+    /// Its rows, as kernels take them.
+    pub rows: abi::Rows,
+    /// Whether anybody reads it.
+    pub wanted: bool,
+}
+
+/// The operands of an op on the device, and the stream that its kernels go to. Nothing here waits or allocates.
+pub struct Launch<'a> {
+    pub(crate) ins: &'a [DeviceSlot],
+    pub(crate) outs: &'a [DeviceSlot],
+    pub(crate) writes: &'a [usize],
+    pub(crate) scratch: u64,
+    pub(crate) status: u64,
+    pub(crate) stream: &'a CudaStream,
+}
+
+impl Launch<'_> {
+    /// Address of input `i`.
+    ///
+    /// # Panics
+    /// When the type is another: a mistake of the op.
+    pub fn input<T: Element>(&self, i: usize) -> *const T {
+        assert_eq!(T::DTYPE, self.ins[i].spec.dtype, "type of input {i}");
+        self.ins[i].address as *const T
+    }
+    /// Address of input `i` as 4-byte words, reals or ids.
+    ///
+    /// # Panics
+    /// When it holds times.
+    pub fn words(&self, i: usize) -> *const u32 {
+        assert_ne!(self.ins[i].spec.dtype, DType::I64, "input {i} is wider than a word");
+        self.ins[i].address as *const u32
+    }
+    /// Address of input `i`, which this op changes in place.
+    ///
+    /// # Panics
+    /// When `writes` does not name it, or the type is another.
+    pub fn state<T: Element>(&self, i: usize) -> *mut T {
+        assert!(self.writes.contains(&i), "input {i} is not declared as written");
+        self.input::<T>(i).cast_mut()
+    }
+    /// Address of output `k`; null where nobody reads it.
+    ///
+    /// # Panics
+    /// When the type is another.
+    pub fn out<T: Element>(&self, k: usize) -> *mut T {
+        assert_eq!(T::DTYPE, self.outs[k].spec.dtype, "type of output {k}");
+        if self.outs[k].wanted { self.outs[k].address as *mut T } else { std::ptr::null_mut() }
+    }
+    /// Address of output `k` as 4-byte words; null where nobody reads it.
+    ///
+    /// # Panics
+    /// When it holds times.
+    pub fn out_words(&self, k: usize) -> *mut u32 {
+        assert_ne!(self.outs[k].spec.dtype, DType::I64, "output {k} is wider than a word");
+        if self.outs[k].wanted { self.outs[k].address as *mut u32 } else { std::ptr::null_mut() }
+    }
+    /// Address of output `k`, whether or not somebody else reads it: for what the op itself reads again.
+    ///
+    /// # Panics
+    /// When the type is another.
+    pub fn kept<T: Element>(&self, k: usize) -> *mut T {
+        assert_eq!(T::DTYPE, self.outs[k].spec.dtype, "type of output {k}");
+        self.outs[k].address as *mut T
+    }
+    /// Whether anybody reads output `k`.
+    pub fn wanted(&self, k: usize) -> bool {
+        self.outs[k].wanted
+    }
+    /// Rows of input `i`, for a kernel.
+    pub fn rows(&self, i: usize) -> abi::Rows {
+        self.ins[i].rows
+    }
+    /// Rows of output `k`, for a kernel; all its room where this op makes the count.
+    pub fn out_rows(&self, k: usize) -> abi::Rows {
+        self.outs[k].rows
+    }
+    /// Room of input `i` in rows.
+    pub fn cap(&self, i: usize) -> usize {
+        self.ins[i].spec.rows.cap
+    }
+    /// Room of output `k` in rows.
+    pub fn out_cap(&self, k: usize) -> usize {
+        self.outs[k].spec.rows.cap
+    }
+    /// Width of input `i`.
+    pub fn cols(&self, i: usize) -> u32 {
+        self.ins[i].spec.cols as u32
+    }
+    /// Width of output `k`.
+    pub fn out_cols(&self, k: usize) -> u32 {
+        self.outs[k].spec.cols as u32
+    }
+    /// Shape and type of input `i`.
+    pub fn spec(&self, i: usize) -> Spec {
+        self.ins[i].spec
+    }
+    /// Number of inputs.
+    pub fn inputs(&self) -> usize {
+        self.ins.len()
+    }
+    /// The scratch that the op declared, with any content.
+    pub fn scratch(&self) -> *mut f32 {
+        self.scratch as *mut f32
+    }
+    /// Where kernels leave the op's first fault.
+    pub fn status(&self) -> abi::Status {
+        abi::Status { word: self.status as *mut u64 }
+    }
+}
+
+/// The kernels of a device. One method each, made from the kernel's signature; they check nothing: an op knows its
+/// shapes.
+pub struct Kernels {
+    functions: Vec<sys::CUfunction>,
+    _modules: Vec<sys::CUmodule>,
+}
+
+// SAFETY: functions are read-only handles of a context that lives as long as the process.
+unsafe impl Send for Kernels {}
+// SAFETY: as above.
+unsafe impl Sync for Kernels {}
+
+impl Kernels {
+    /// Loads all images into the current context.
+    pub(super) fn load() -> Result<Self> {
+        let mut modules = Vec::with_capacity(IMAGES.len());
+        for (file, image) in IMAGES {
+            // SAFETY: the image is a fatbin, or a text that the driver refuses.
+            let module = unsafe { result::module::load_data(image.as_ptr().cast()) };
+            modules.push(checked(module, &format!("cannot load kernels/{file}.cu"))?);
+        }
+        let mut functions = Vec::with_capacity(NAMES.len());
+        for &(name, module) in NAMES {
+            let text = CString::new(name).expect("names are plain");
+            // SAFETY: the module is loaded.
+            let function = unsafe { result::module::get_function(modules[module], text) };
+            functions.push(checked(function, &format!("there is no kernel `{name}`"))?);
+        }
+        Ok(Kernels { functions, _modules: modules })
+    }
+    fn launch(&self, at: usize, on: &Launch<'_>, grid: Grid, arguments: &mut [*mut c_void]) -> Result<()> {
+        let Grid { blocks, threads, shared } = grid;
+        // SAFETY: the wrapper gave the arguments of this very kernel; the driver copies them before it returns. What the
+        // addresses point to belongs to the operands of `on`, which live until the stream has run.
+        let launched = unsafe {
+            result::launch_kernel(self.functions[at], blocks, threads, shared, on.stream.raw(), arguments)
+        };
+        checked(launched, &format!("cannot launch {}", NAMES[at].0))
+    }
+}
+
+include!(concat!(env!("OUT_DIR"), "/kernels.rs"));

@@ -1,0 +1,104 @@
+//! Device memory.
+use super::{Gpu, error::checked, stream::CudaStream};
+use crate::error::Result;
+use cudarc::driver::result;
+
+/// A block of device memory, freed when it is dropped. Its address never changes.
+pub struct DeviceBuffer {
+    gpu: Gpu,
+    address: u64,
+    bytes: usize,
+}
+
+impl DeviceBuffer {
+    /// `bytes` of device memory, with any content.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no such block.
+    pub fn new(gpu: &Gpu, bytes: usize) -> Result<Self> {
+        gpu.enter()?;
+        // SAFETY: the context is current; zero bytes are not asked for.
+        let made = unsafe { result::malloc_sync(bytes.max(1)) };
+        let address = checked(made, &format!("cannot allocate {bytes} bytes on {}", gpu.name()))?;
+        Ok(DeviceBuffer { gpu: gpu.clone(), address, bytes })
+    }
+    /// Where it lies on the device.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+    /// The device.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+    /// Copies `from` to its start, in the order of `stream`. `from` may be changed as soon as this returns.
+    ///
+    /// # Errors
+    /// Device, when the driver refuses.
+    ///
+    /// # Panics
+    /// When `from` is longer.
+    pub fn upload(&self, from: &[u8], stream: &CudaStream) -> Result<()> {
+        assert!(from.len() <= self.bytes, "{} bytes into {}", from.len(), self.bytes);
+        if from.is_empty() {
+            return Ok(());
+        }
+        self.gpu.enter()?;
+        // SAFETY: the block is there and long enough; pageable memory is read before the call returns.
+        let copied = unsafe { result::memcpy_htod_async(self.address, from, stream.raw()) };
+        checked(copied, "cannot copy to the device")
+    }
+    /// Copies its start to `to`, after all that `stream` was given before. Blocks until the bytes are there.
+    ///
+    /// # Errors
+    /// Device: also where earlier work of the stream failed.
+    ///
+    /// # Panics
+    /// When `to` is longer.
+    pub fn download(&self, to: &mut [u8], stream: &CudaStream) -> Result<()> {
+        self.download_at(0, to, stream)
+    }
+    /// [`download`](Self::download) from byte `at` on.
+    ///
+    /// # Errors
+    /// As `download`.
+    ///
+    /// # Panics
+    /// When `to` reaches past the end.
+    pub fn download_at(&self, at: usize, to: &mut [u8], stream: &CudaStream) -> Result<()> {
+        assert!(at + to.len() <= self.bytes, "{} bytes from {at} of {}", to.len(), self.bytes);
+        if to.is_empty() {
+            return Ok(());
+        }
+        self.gpu.enter()?;
+        // SAFETY: the block is there and long enough, and `to` outlives the synchronisation below.
+        let copied = unsafe { result::memcpy_dtoh_async(to, self.address + at as u64, stream.raw()) };
+        checked(copied, "cannot copy from the device")?;
+        stream.synchronize()
+    }
+    /// Sets every byte to `value`, in the order of `stream`.
+    ///
+    /// # Errors
+    /// Device, when the driver refuses.
+    pub fn fill(&self, value: u8, stream: &CudaStream) -> Result<()> {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        self.gpu.enter()?;
+        // SAFETY: the block is there.
+        let filled = unsafe { result::memset_d8_async(self.address, value, self.bytes, stream.raw()) };
+        checked(filled, "cannot fill device memory")
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        if self.gpu.enter().is_ok() {
+            // SAFETY: allocated by `new`, freed once. A failure here follows one that was already reported.
+            let _ = unsafe { result::free_sync(self.address) };
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! CUDA devices: the driver, loaded when somebody asks for it; device memory, streams, events, captured graphs; and the
+//! kernels, one typed wrapper each.
+//!
+//! The emulated device is the same code over another `libcuda.so` (`kernels/emu/`): nothing here asks which it is.
+pub mod abi;
+mod error;
+mod launch;
+mod memory;
+mod stream;
+
+pub use launch::{DeviceSlot, Grid, Kernels, Launch};
+pub use memory::DeviceBuffer;
+pub use stream::{CudaEvent, CudaGraph, CudaStream};
+
+use crate::error::{Error, ErrorKind, Result};
+use cudarc::driver::{result, sys};
+use error::checked;
+use std::{
+    cell::Cell,
+    sync::{Arc, OnceLock},
+};
+
+/// A CUDA device with its kernels loaded. Clones are the same device.
+#[derive(Clone)]
+pub struct Gpu(Arc<Inner>, Values);
+
+/// How programs lay out their values.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Values {
+    /// In one arena, where values that are never alive together overlap.
+    Packed,
+    /// Each in an allocation of its own.
+    Apart,
+}
+
+struct Inner {
+    ordinal: usize,
+    context: sys::CUcontext,
+    device: sys::CUdevice,
+    name: String,
+    kernels: OnceLock<Kernels>,
+}
+
+// SAFETY: a context may be used from any thread that makes it current, which `enter` does.
+unsafe impl Send for Inner {}
+// SAFETY: as above; the driver locks.
+unsafe impl Sync for Inner {}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cuda:{} ({})", self.0.ordinal, self.0.name)
+    }
+}
+
+/// The lowest compute capability that kernels are made for.
+const LEAST_CAPABILITY: (i32, i32) = (8, 0);
+
+impl Gpu {
+    /// CUDA device `ordinal`.
+    ///
+    /// # Errors
+    /// Device, with what is missing: the driver, the device, kernels for it.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        // SAFETY: loads the library, if there is one. Everything below would panic without it.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::new(ErrorKind::Device, "there is no CUDA driver: libcuda.so is not found")
+                .remedy("install NVIDIA's driver, or use --device cpu"));
+        }
+        checked(result::init(), "the CUDA driver does not start")?;
+        let there = checked(result::device::get_count(), "cannot count CUDA devices")?;
+        if ordinal as i32 >= there {
+            return Err(Error::new(
+                ErrorKind::Device,
+                format!("there is no device cuda:{ordinal}, there are {there}"),
+            )
+            .remedy("give a lower number, or use --device cpu"));
+        }
+        let device = checked(result::device::get(ordinal as i32), "cannot open the device")?;
+        let name = checked(result::device::get_name(device), "cannot read the device's name")?;
+        // SAFETY: the device is valid.
+        let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot make a context")?;
+        let gpu =
+            Gpu(Arc::new(Inner { ordinal, context, device, name, kernels: OnceLock::new() }), Values::Packed);
+        use sys::CUdevice_attribute::{
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+        };
+        let capability = (gpu.attribute(MAJOR)?, gpu.attribute(MINOR)?);
+        if capability < LEAST_CAPABILITY {
+            let text = format!("{} has compute capability {}.{}", gpu.name(), capability.0, capability.1);
+            return Err(
+                Error::new(ErrorKind::Device, text).remedy("8.0 or later is needed; use --device cpu")
+            );
+        }
+        gpu.enter()?;
+        let kernels = Kernels::load()?;
+        let _ = gpu.0.kernels.set(kernels);
+        Ok(gpu)
+    }
+    /// Makes its context this thread's.
+    pub(crate) fn enter(&self) -> Result<()> {
+        thread_local!(static CURRENT: Cell<usize> = const { Cell::new(0) });
+        if CURRENT.get() != self.0.context as usize {
+            // SAFETY: the context is alive as long as `self`.
+            checked(unsafe { result::ctx::set_current(self.0.context) }, "cannot use the device")?;
+            CURRENT.set(self.0.context as usize);
+        }
+        Ok(())
+    }
+    /// The maker's name of it.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+    /// Its number.
+    pub fn ordinal(&self) -> usize {
+        self.0.ordinal
+    }
+    /// Bytes of its memory: free, and all.
+    ///
+    /// # Errors
+    /// Device, when the driver refuses.
+    pub fn memory(&self) -> Result<(usize, usize)> {
+        self.enter()?;
+        checked(result::mem_get_info(), "cannot ask for the device's memory")
+    }
+    /// A property of the device.
+    fn attribute(&self, what: sys::CUdevice_attribute) -> Result<i32> {
+        // SAFETY: the device is valid.
+        checked(unsafe { result::device::get_attribute(self.0.device, what) }, "cannot ask the device")
+    }
+    /// The same device, on which every value of a program gets an allocation of its own: an access beyond a value is
+    /// then one beyond an allocation, which an emulated device and compute-sanitizer notice.
+    #[must_use]
+    pub fn values_apart(&self) -> Self {
+        Gpu(self.0.clone(), Values::Apart)
+    }
+    pub(crate) fn keeps_values_apart(&self) -> bool {
+        self.1 == Values::Apart
+    }
+    /// Its kernels.
+    pub fn kernels(&self) -> &Kernels {
+        self.0.kernels.get().expect("loaded by `open`")
+    }
+}
+
+/// Makes the emulated driver the one that [`Gpu::open`] finds. Once a process has a driver, it keeps it.
+///
+/// # Errors
+/// Device, where this build has no emulator, or its library cannot be loaded.
+pub fn load_emulator() -> Result<()> {
+    let built = option_env!("TGNN_EMULATOR");
+    let Some(path) = std::env::var("TGNN_EMULATOR").ok().or(built.map(Into::into)) else {
+        return Err(Error::new(ErrorKind::Device, "this build has no emulated device")
+            .remedy("build with --features emu, which needs a C++ compiler"));
+    };
+    let wrong =
+        |why: String| Error::new(ErrorKind::Device, format!("cannot load the emulator {path}: {why}"));
+    let file = std::ffi::CString::new(path.clone()).map_err(|e| wrong(e.to_string()))?;
+    // SAFETY: the library's initialisers do nothing; it stays loaded for good.
+    if unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }.is_null() {
+        // SAFETY: `dlerror` gives a text after a failed `dlopen`.
+        let why = unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) };
+        return Err(wrong(why.to_string_lossy().into_owned()));
+    }
+    Ok(())
+}
