@@ -42,6 +42,16 @@ impl Activation {
             Activation::Sigmoid => z.sigmoid(),
         }
     }
+    /// How kernels name it, and its slope.
+    pub(super) fn code(self) -> (u32, f32) {
+        match self {
+            Activation::Identity => (0, 0.0),
+            Activation::Relu => (1, 0.0),
+            Activation::LeakyRelu(s) => (2, s),
+            Activation::Tanh => (3, 0.0),
+            Activation::Sigmoid => (4, 0.0),
+        }
+    }
     fn slope<R: Real>(self, y: R) -> R {
         match self {
             Activation::Identity => R::ONE,
@@ -168,6 +178,15 @@ impl Op for Linear {
             }
         });
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (depth, m) = (on.cols(0), on.out_cols(0));
+        let (activation, slope) = self.act.code();
+        let bias = if self.bias { on.input(2) } else { std::ptr::null() };
+        let residual = if self.residual { on.input(on.inputs() - 1) } else { std::ptr::null() };
+        let grid = Grid::tiles(on.cap(0), m as usize);
+        let (x, w) = (on.input(0), on.input(1));
+        k.linear(on, grid, x, w, bias, residual, on.out(0), on.rows(0), depth, m, activation, slope)
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (x, w) = (node.ins[0], node.ins[1]);
         let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
@@ -211,6 +230,21 @@ impl Op for ActivationGrad {
             .zip(y.chunks(BLOCK).zip(dy.chunks(BLOCK)))
             .in_parallel(1, |(dz, (y, dy))| relu_grad(dz, y, dy));
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (activation, slope) = self.0.code();
+        let grid = Grid::items(on.spec(0).len());
+        k.activation_grad(
+            on,
+            grid,
+            on.input(0),
+            on.input(1),
+            on.out(0),
+            on.rows(0),
+            on.cols(0),
+            activation,
+            slope,
+        )
+    }
 }
 
 impl Op for LinearInputGrad {
@@ -235,6 +269,11 @@ impl Op for LinearInputGrad {
         let (dz, w) = (Mat::new(io.input(0), n, m), Mat::new(io.input(1), m, k));
         matmul(MatMut::new(io.out(0), n, k), dz, w, false);
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (m, depth) = (on.cols(0), on.cols(1));
+        let grid = Grid::tiles(on.cap(0), depth as usize);
+        k.linear_input_grad(on, grid, on.input(0), on.input(1), on.out(0), on.rows(0), m, depth)
+    }
 }
 
 impl Op for LinearWeightGrad {
@@ -246,7 +285,8 @@ impl Op for LinearWeightGrad {
         Ok(vec![Spec::real(Rows::fixed(m), k).into(), Spec::real(Rows::fixed(1), m).into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        parts::PARTS * ins[0].cols + ins[0].cols * ins[1].cols
+        let (m, k) = (ins[0].cols, ins[1].cols);
+        (parts::PARTS * m + m * k).max(Grid::parts_of(ins[0].rows.cap) * m * (k + 1))
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[0].len() * ins[1].cols)
@@ -268,6 +308,13 @@ impl Op for LinearWeightGrad {
         let x = Mat::new(io.input(1), n, k);
         matmul_long(MatMut::new(io.out(0), m, k), Mat::new(dz, n, m).t(), x, false, half);
         parts::column_sums(io.out(1), dz, partials);
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (m, depth, parts) = (on.cols(0), on.cols(1), Grid::parts_of(on.cap(0)));
+        let grid = Grid::tiles(m as usize, depth as usize + 1).parts(parts);
+        k.linear_weight_grad(on, grid, on.input(0), on.input(1), on.scratch(), on.rows(0), m, depth)?;
+        let grid = Grid::items(m as usize * (depth as usize + 1));
+        k.linear_weight_grad_sum(on, grid, on.scratch(), parts as u32, on.out(0), on.out(1), m, depth)
     }
 }
 

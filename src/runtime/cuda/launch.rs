@@ -36,6 +36,21 @@ impl Grid {
     pub fn warps(rows: usize) -> Self {
         Self::items(32 * rows)
     }
+    /// A block for each tile of a product of `rows` x `columns` (`kernels/product.cuh`).
+    pub fn tiles(rows: usize, columns: usize) -> Self {
+        const TILE: usize = 64;
+        let tiles = |n: usize| n.div_ceil(TILE).max(1) as u32;
+        Grid { blocks: (tiles(rows), tiles(columns), 1), ..Self::new(1, Self::THREADS) }
+    }
+    /// The parts that sums over `rows` rows are cut into (`kernels/product.cuh`): a number that depends on the room alone.
+    pub fn parts_of(rows: usize) -> usize {
+        (rows / 128).clamp(1, 16)
+    }
+    /// With `parts` layers of blocks.
+    #[must_use]
+    pub fn parts(self, parts: usize) -> Self {
+        Grid { blocks: (self.blocks.0, self.blocks.1, parts as u32), ..self }
+    }
     /// With `bytes` of dynamic shared memory.
     #[must_use]
     pub fn shared(self, bytes: usize) -> Self {

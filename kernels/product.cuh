@@ -1,0 +1,117 @@
+// Dense products in tiles: out[i, j] = sum over l of a(i, l) b(l, j), for whatever can say what a(i, l) and b(l, j) are.
+//
+// A block of 256 threads makes a tile of 64 x 64: it brings 64 x 16 of both operands into shared memory at a time, and
+// every thread sums 4 x 4 elements in registers. So each operand is read from memory once a tile, whatever gather,
+// activation or mask makes its elements; what becomes of a sum is the caller's too. Sums run over l in order, so bits
+// depend on nothing but the operands.
+#pragma once
+#include "common.cuh"
+
+constexpr uint32_t TILE = 64;           // rows and columns of a tile
+constexpr uint32_t DEPTH = 16;          // elements of a sum that are in shared memory at a time
+constexpr uint32_t PRODUCT_THREADS = 256;
+constexpr uint32_t EACH = 4;            // rows and columns of a thread
+
+// Which index of an operand is contiguous in memory: neighbouring threads take neighbours along it.
+enum class Along { Sum, Edge };
+
+// What a thread sums: rows row0 + r and columns column0 + c of the result.
+struct Sums {
+  float at[EACH][EACH];
+};
+
+// The first row (or column) of a thread within its tile; the others follow it.
+__device__ __forceinline__ uint32_t own_row() { return threadIdx.x / (TILE / EACH) * EACH; }
+__device__ __forceinline__ uint32_t own_column() { return threadIdx.x % (TILE / EACH) * EACH; }
+
+// Brings DEPTH x TILE elements, element(edge, l), from edge0 and l0 on into shared memory; zeros beyond the ends.
+template <Along along, class Element>
+__device__ __forceinline__ void bring(float (&to)[DEPTH][TILE + 4], uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t l1,
+                                      Element element) {
+#pragma unroll
+  for (uint32_t t = threadIdx.x; t < TILE * DEPTH; t += PRODUCT_THREADS) {
+    uint32_t e = along == Along::Sum ? t / DEPTH : t % TILE, l = along == Along::Sum ? t % DEPTH : t / TILE;
+    to[l][e] = edge0 + e < edges && l0 + l < l1 ? element(edge0 + e, l0 + l) : 0.f;
+  }
+}
+
+// Adds the products of l0..l1 to the sums of the tile at (row0, column0). Every thread of the block calls it.
+template <Along a_along, Along b_along, class A, class B>
+__device__ __forceinline__ void add_products(Sums& sums, uint32_t row0, uint32_t rows, uint32_t column0, uint32_t columns,
+                                             uint32_t l0, uint32_t l1, A a, B b) {
+  __shared__ float sa[DEPTH][TILE + 4], sb[DEPTH][TILE + 4];
+  uint32_t r0 = own_row(), c0 = own_column();
+  for (uint32_t l = l0; l < l1; l += DEPTH) {
+    bring<a_along>(sa, row0, rows, l, l1, a);
+    bring<b_along>(sb, column0, columns, l, l1, [&](uint32_t column, uint32_t l) { return b(l, column); });
+    __syncthreads();
+#pragma unroll
+    for (uint32_t k = 0; k < DEPTH; k++) {
+      float x[EACH], y[EACH];
+#pragma unroll
+      for (uint32_t i = 0; i < EACH; i++) x[i] = sa[k][r0 + i], y[i] = sb[k][c0 + i];
+#pragma unroll
+      for (uint32_t i = 0; i < EACH; i++) {
+#pragma unroll
+        for (uint32_t j = 0; j < EACH; j++) sums.at[i][j] = fmaf(x[i], y[j], sums.at[i][j]);
+      }
+    }
+    __syncthreads();
+  }
+}
+
+// The tile of this block of the product of `rows` x `columns`, sums over l0..l1; `out(i, j, sum)` takes every element.
+// Tiles along x of the grid belong to rows, along y to columns.
+template <Along a_along, Along b_along, class A, class B, class Out>
+__device__ __forceinline__ void product(uint32_t rows, uint32_t columns, uint32_t l0, uint32_t l1, A a, B b, Out out) {
+  uint32_t row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
+  if (row0 >= rows || column0 >= columns) return;  // the whole block
+  Sums sums = {};
+  add_products<a_along, b_along>(sums, row0, rows, column0, columns, l0, l1, a, b);
+  uint32_t i0 = row0 + own_row(), j0 = column0 + own_column();
+#pragma unroll
+  for (uint32_t i = 0; i < EACH; i++) {
+#pragma unroll
+    for (uint32_t j = 0; j < EACH; j++) {
+      if (i0 + i < rows && j0 + j < columns) out(i0 + i, j0 + j, sums.at[i][j]);
+    }
+  }
+}
+
+// Sums over the rows of a value, such as gradients of weights, are cut into as many parts as the grid has blocks along z:
+// block z makes the sums over its rows, and another kernel adds the parts in order. The cut depends on the live rows and
+// on the number of parts, which the host takes from the room for rows.
+__device__ __forceinline__ uint32_t part_first(uint32_t rows) {
+  uint32_t size = ((rows + gridDim.z - 1) / gridDim.z + DEPTH - 1) / DEPTH * DEPTH;
+  return min(rows, blockIdx.z * size);
+}
+__device__ __forceinline__ uint32_t part_last(uint32_t rows) {
+  uint32_t size = ((rows + gridDim.z - 1) / gridDim.z + DEPTH - 1) / DEPTH * DEPTH;
+  return min(rows, (blockIdx.z + 1) * size);
+}
+// Element `i` of the sum of `parts` parts of `size` elements each.
+__device__ __forceinline__ float sum_of_parts(const float* made, uint32_t parts, uint64_t size, uint64_t i) {
+  float sum = 0.f;
+  for (uint32_t p = 0; p < parts; p++) sum += made[p * size + i];
+  return sum;
+}
+
+// The gradients of a linear map: dw = dz^T x and db = column sums of dz, as parts of [m, k + 1] with db in the last
+// column, for which x counts as 1. `dz(i, j)` and `x(i, l)` are rows i of them.
+template <class Dz, class X>
+__device__ __forceinline__ void weight_grad_parts(uint32_t rows, uint32_t m, uint32_t k, Dz dz, X x, float* parts) {
+  float* part = parts + blockIdx.z * uint64_t(m) * (k + 1);
+  product<Along::Edge, Along::Edge>(
+      m, k + 1, part_first(rows), part_last(rows), [=](uint32_t j, uint32_t i) { return dz(i, j); },
+      [=](uint32_t i, uint32_t l) { return l == k ? 1.f : x(i, l); },
+      [=](uint32_t j, uint32_t l, float sum) { part[uint64_t(j) * (k + 1) + l] = sum; });
+}
+__device__ __forceinline__ void add_weight_grad_parts(const float* made, uint32_t parts, uint32_t m, uint32_t k, float* dw,
+                                                      float* db) {
+  uint64_t size = uint64_t(m) * (k + 1);
+  for (uint64_t i = thread_item(); i < size; i += thread_items()) {
+    uint64_t j = i / (k + 1), l = i % (k + 1);
+    float* to = l == k ? (db ? db + j : nullptr) : (dw ? dw + j * k + l : nullptr);
+    if (to) *to = sum_of_parts(made, parts, size, i);
+  }
+}
