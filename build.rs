@@ -15,6 +15,7 @@ use std::{
 /// Machine code for A100 and H100/H200, and PTX that later chips compile for themselves.
 const ARCHITECTURES: &str = "80,90a,90+ptx";
 
+#[derive(Clone)]
 struct Kernel {
     name: String,
     /// Type and name, as written.
@@ -22,6 +23,7 @@ struct Kernel {
     signature: String,
 }
 
+#[derive(Clone)]
 struct Source {
     path: PathBuf,
     kernels: Vec<Kernel>,
@@ -42,17 +44,19 @@ fn main() {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     println!("cargo:rerun-if-changed={}", root.join(".cuda/.stamp").display());
-    let sources = sources(&root.join("kernels"));
+    let sources = sources_in(&root.join("kernels"));
     let images = images(&root, &out, &sources);
     fs::write(out.join("kernels.rs"), wrappers(&sources, &images)).expect("OUT_DIR is writable");
     if env::var_os("CARGO_FEATURE_EMU").is_some() {
-        emulator(&root.join("kernels"), &out.join("emu"), &sources);
+        let planted = sources_in(&root.join("kernels/emu"));
+        emulator(&root.join("kernels"), &out.join("emu"), &[sources, planted].concat());
     }
 }
 
 // ---- signatures ----
 
-fn sources(folder: &Path) -> Vec<Source> {
+/// Kernel files of a folder.
+fn sources_in(folder: &Path) -> Vec<Source> {
     let mut paths: Vec<PathBuf> = fs::read_dir(folder)
         .expect("kernels/ is there")
         .map(|entry| entry.expect("kernels/ is readable").path())

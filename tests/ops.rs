@@ -1,11 +1,8 @@
 //! Every op, on every case: gradient against finite differences, fast path against the definition.
-use std::sync::OnceLock;
+use crate::emulated::emulated;
 use tgnn::{
-    ops::{Backend, bench_cases, cases},
-    runtime::{
-        Device, Precision,
-        cuda::{Gpu, load_emulator},
-    },
+    ops::{Backend, Case, bench_cases, cases},
+    runtime::{Device, Precision},
     testing::{allowance, error, gradient_alone, gradient_error, largest, program, run},
 };
 
@@ -71,24 +68,14 @@ fn every_op_runs_at_the_size_that_benches_give_it() {
     }
 }
 
-/// The emulated device; none where it was not built.
-fn emulated() -> Option<Gpu> {
-    static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
-    GPU.get_or_init(|| {
-        load_emulator().ok()?;
-        Some(Gpu::open(0).expect("the emulated device opens").values_apart())
-    })
-    .clone()
-}
-
 #[test]
 fn the_kernels_of_every_op_agree_with_its_definition() {
-    let Some(gpu) = emulated() else { return };
+    let Some(emu) = emulated(0) else { return };
     let mut without = Vec::new();
     for case in cases() {
         let exact = run(&case, Precision::F64, Backend::Definition).unwrap();
         let plain = run(&case, Precision::F32, Backend::Definition).unwrap();
-        let fast = match run(&case, Precision::F32, Backend::Cuda(gpu.clone())) {
+        let fast = match run(&case, Precision::F32, Backend::Cuda(emu.gpu.clone())) {
             Err(e) if e.to_string().contains("no CUDA kernel") => {
                 without.push(e.to_string());
                 continue;
@@ -104,4 +91,21 @@ fn the_kernels_of_every_op_agree_with_its_definition() {
     without.sort();
     without.dedup();
     println!("without kernels: {without:#?}");
+}
+
+#[test]
+fn no_order_of_threads_and_blocks_changes_a_bit_of_any_op() {
+    let Some(emu) = emulated(0) else { return };
+    let bits = |case: &Case| -> Option<Vec<Vec<u64>>> {
+        let results = run(case, Precision::F32, Backend::Cuda(emu.gpu.clone()));
+        let results = results.map_err(|e| assert!(e.to_string().contains("no CUDA kernel"), "{case}: {e}"));
+        Some(results.ok()?.into_iter().map(|(.., v)| v.iter().map(|x| x.to_bits()).collect()).collect())
+    };
+    let in_order: Vec<_> = cases().iter().map(bits).collect();
+    for seed in 1..21 {
+        emu.schedule(seed);
+        for (case, want) in cases().iter().zip(&in_order) {
+            assert!(bits(case) == *want, "{case}, schedule {seed}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The integration tests, one crate.
 mod command_line;
+mod emulated;
 mod golden;
 mod layers;
 mod ops;

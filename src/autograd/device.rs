@@ -143,9 +143,8 @@ impl OnDevice {
         let ran = self.enqueue(nodes).and_then(|()| self.stream.synchronize());
         Self::written(nodes).for_each(|id| store.changed_on_device(id));
         ran?;
-        for id in Self::written(nodes) {
-            store.fetch(id)?;
-        }
+        let written: Vec<BufferId> = Self::written(nodes).collect();
+        store.fetch(&written)?;
         self.check(nodes)?;
         for &v in keep {
             let (spec, mut rows) = (specs[v.0 as usize], specs[v.0 as usize].rows.cap);
@@ -182,33 +181,30 @@ impl OnDevice {
         places: &[Option<Place>],
         store: &mut Store,
         times: usize,
-        done: &mut dyn FnMut(usize),
+        done: &mut dyn FnMut(&Store, usize),
     ) -> Result<()> {
         self.prepare(nodes, places, store)?;
         self.status.fill(0, &self.stream)?;
         if self.graph.is_none() {
             self.graph = Some(self.stream.capture(|| self.enqueue(nodes))?);
         }
-        let mut marks = Vec::new();
-        let ran = (|| {
-            for at in 0..times {
-                if let Some(graph) = &self.graph {
-                    graph.launch(&self.stream)?;
-                }
-                if (at + 1) % STRIDE == 0 || at + 1 == times {
-                    let mark = CudaEvent::new(&self.gpu)?;
-                    mark.record(&self.stream)?;
-                    marks.push((at + 1, mark));
-                }
-            }
-            for (runs, mark) in &marks {
-                mark.synchronize()?;
-                done(*runs);
-            }
-            self.stream.synchronize()
-        })();
         Self::written(nodes).for_each(|id| store.changed_on_device(id));
-        ran?;
+        let mut marks = Vec::new();
+        for at in 0..times {
+            if let Some(graph) = &self.graph {
+                graph.launch(&self.stream)?;
+            }
+            if (at + 1) % STRIDE == 0 || at + 1 == times {
+                let mark = CudaEvent::new(&self.gpu)?;
+                mark.record(&self.stream)?;
+                marks.push((at + 1, mark));
+            }
+        }
+        for (runs, mark) in &marks {
+            mark.synchronize()?;
+            done(store, *runs);
+        }
+        self.stream.synchronize()?;
         self.check(nodes)
     }
 }

@@ -192,18 +192,19 @@ impl Program {
     /// host does not wait between runs, and what they wrote is to be [fetched](Store::fetch).
     ///
     /// # Errors
-    /// As `run`, with the number of runs that went well where that is known.
+    /// As `run`, with the number of the run where that is known.
     pub fn repeat(
         &mut self,
         store: &mut Store,
         times: usize,
         done: &mut dyn FnMut(&Store, usize),
-    ) -> Result<(), (usize, Error)> {
+    ) -> Result<(), (Option<usize>, Error)> {
+        assert_eq!(store.precision(), self.precision, "precision of store and program");
         if let Memory::Device(d) = &mut self.memory {
-            return d.repeat(&self.nodes, &self.places, store, times, &mut |_| ()).map_err(|e| (0, e));
+            return d.repeat(&self.nodes, &self.places, store, times, done).map_err(|e| (None, e));
         }
         for at in 0..times {
-            self.run(store).map_err(|e| (at, e))?;
+            self.run_on_host(store).map_err(|e| (Some(at), e))?;
             done(store, at + 1);
         }
         Ok(())

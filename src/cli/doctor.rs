@@ -4,6 +4,7 @@ use crate::{
     error::Result,
     runtime::{
         Device,
+        cuda::Gpu,
         matmul::{Mat, MatMut, matmul},
         simd,
     },
@@ -27,15 +28,13 @@ pub fn run() -> Result<()> {
     if let Some((total, free)) = memory() {
         say(format_args!("memory    {free:.1} GiB free of {total:.1}"));
     }
-    let cuda = ["/dev/nvidia0", "/dev/nvidiactl"].iter().any(|p| std::path::Path::new(p).exists());
-    say(format_args!(
-        "cuda      {}",
-        if cuda {
-            "a GPU is there, but this version has no CUDA kernels yet: it runs on the CPU"
-        } else {
-            "no GPU; everything runs on the CPU"
+    let gib = |bytes: usize| bytes as f64 / f64::from(1u32 << 30);
+    match Gpu::open(0).and_then(|gpu| Ok((gpu.memory()?, gpu))) {
+        Ok(((free, total), gpu)) => {
+            say(format_args!("cuda      {}, {:.1} GiB free of {:.1}", gpu.name(), gib(free), gib(total)));
         }
-    ));
+        Err(e) => say(format_args!("cuda      {e}")),
+    }
     Ok(())
 }
 

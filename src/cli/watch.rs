@@ -159,8 +159,8 @@ impl Watch for Display {
         self.drawn = Instant::now();
         if let Some((_, bar)) = &self.bar {
             bar.set_position(p.events as u64);
-            if p.loss > 0.0 {
-                bar.set_message(format!("loss {:.4}", p.loss));
+            if let Some(loss) = p.loss {
+                bar.set_message(format!("loss {loss:.4}"));
             }
         }
     }

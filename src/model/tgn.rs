@@ -246,7 +246,7 @@ impl Tgn {
     /// Empties memory and mailbox: the start of an epoch.
     pub fn reset(&self, store: &mut Store) {
         self.state().for_each(|id| store.clear(id));
-        store.get_mut::<u32>(self.mail_event).fill(NONE);
+        store.fill(self.mail_event, NONE);
     }
     fn combiner(&self) -> Combiner {
         if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last }

@@ -127,6 +127,10 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// Who runs ops fast on `device`.
+    pub fn of(device: &Device) -> Self {
+        device.gpu().map_or(Backend::Cpu, |gpu| Backend::Cuda(gpu.clone()))
+    }
     /// Whether values must not share memory; see [`Gpu::values_apart`].
     pub(crate) fn keeps_values_apart(&self) -> bool {
         matches!(self, Backend::Cuda(gpu) if gpu.keeps_values_apart())

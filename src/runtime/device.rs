@@ -1,28 +1,42 @@
 //! Where programs run.
-use super::team::Team;
+use super::{
+    cuda::{Gpu, load_emulator},
+    team::Team,
+};
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// A device that programs run on.
-///
-/// Only the CPU so far: a team of threads that the ops of a program share. CUDA devices join here.
+/// A device that programs run on: the CPU, a team of threads that the ops of a program share; or a CUDA device, beside
+/// which the team does what is left to the host.
 #[derive(Clone)]
 pub struct Device {
     team: Arc<Team>,
     name: String,
+    gpu: Option<Gpu>,
 }
 
 impl Device {
-    /// The device called `name`: `auto` (the best there is) or `cpu`; `threads` 0 means every core.
+    /// The device called `name`: `auto` (the best there is), `cpu`, `cuda`, `cuda:N`, or `emu` (an emulated CUDA device,
+    /// for tests); `threads` of the CPU, where 0 means every core.
     ///
     /// # Errors
-    /// [`ErrorKind::Device`] when this build has no such device.
+    /// [`ErrorKind::Usage`] for another name; [`ErrorKind::Device`] when there is no such device, with what is missing.
     pub fn open(name: &str, threads: usize) -> Result<Self> {
-        match name {
-            "auto" | "cpu" => Self::cpu(threads),
-            other => Err(Error::new(ErrorKind::Device, format!("this build has no device `{other}`"))
-                .remedy("use --device cpu, or --device auto for the best there is")),
-        }
+        let ordinal = match name {
+            "auto" | "cpu" => return Self::cpu(threads),
+            "cuda" => Some(0),
+            "emu" => {
+                load_emulator()?;
+                Some(0)
+            }
+            other => other.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
+        };
+        let Some(ordinal) = ordinal else {
+            return Err(Error::new(ErrorKind::Device, format!("there is no device `{name}`"))
+                .remedy("give auto, cpu, cuda, cuda:N or emu"));
+        };
+        let gpu = Gpu::open(ordinal)?;
+        Ok(Device { name: gpu.name().to_owned(), gpu: Some(gpu), ..Self::cpu(threads)? })
     }
     /// The CPU with `threads` threads; 0 means every core.
     ///
@@ -33,11 +47,15 @@ impl Device {
             if threads == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { threads };
         let team = Team::new(threads)
             .map_err(|e| Error::new(ErrorKind::Device, "cannot start the CPU's threads").caused_by(e))?;
-        Ok(Device { team: Arc::new(team), name: cpu_name() })
+        Ok(Device { team: Arc::new(team), name: cpu_name(), gpu: None })
     }
-    /// `cpu`.
+    /// `cpu` or `cuda`.
     pub fn kind(&self) -> &'static str {
-        "cpu"
+        if self.gpu.is_some() { "cuda" } else { "cpu" }
+    }
+    /// The CUDA device, if it is one.
+    pub fn gpu(&self) -> Option<&Gpu> {
+        self.gpu.as_ref()
     }
     /// The maker's name of it.
     pub fn name(&self) -> &str {

@@ -208,6 +208,15 @@ impl Store {
             self.get_mut::<f32>(id).iter_mut().zip(values).for_each(|(d, &s)| *d = f32::of(s));
         }
     }
+    /// Sets every element to `value`.
+    ///
+    /// # Panics
+    /// When `T` is not the buffer's element type.
+    pub fn fill<T: Element>(&mut self, id: BufferId, value: T) {
+        let b = self.buffers[id.0].changed_on_host();
+        assert!(size_matches::<T>(b.spec.dtype, self.precision), "{} is {:?}", b.name, b.spec.dtype);
+        bytemuck::cast_slice_mut(b.data.bytes_mut()).fill(value);
+    }
     /// Sets every element to zero bytes.
     pub fn clear(&mut self, id: BufferId) {
         self.buffers[id.0].changed_on_host().data.bytes_mut().fill(0);
@@ -216,16 +225,22 @@ impl Store {
     pub fn raw(&self, id: BufferId) -> &[u8] {
         self.buffers[id.0].fresh().data.bytes()
     }
-    /// Raw bytes of a writable buffer, for checkpoints.
+    /// Raw bytes of a writable buffer, all to be overwritten, for checkpoints.
     pub fn raw_mut(&mut self, id: BufferId) -> &mut [u8] {
-        self.buffers[id.0].fresh();
         self.buffers[id.0].changed_on_host().data.bytes_mut()
     }
-    /// Brings what a device changed in `id` back to the host.
+    /// Whether the host has the last values of `id`.
+    pub fn is_fresh(&self, id: BufferId) -> bool {
+        self.buffers[id.0].newer != Newer::Device
+    }
+    /// Brings what a device changed in `ids` back to the host.
     ///
     /// # Errors
-    /// Device, when the copy fails.
-    pub fn fetch(&mut self, id: BufferId) -> Result<()> {
+    /// Device, when a copy fails.
+    pub fn fetch(&mut self, ids: &[BufferId]) -> Result<()> {
+        ids.iter().try_for_each(|&id| self.fetch_one(id))
+    }
+    fn fetch_one(&mut self, id: BufferId) -> Result<()> {
         let b = &mut self.buffers[id.0];
         if let (Newer::Device, Some(copy)) = (b.newer, &b.copy) {
             let stream = match &mut self.copies {

@@ -20,8 +20,8 @@ pub struct Progress {
     pub events: usize,
     /// Events of the pass.
     pub total: usize,
-    /// Mean loss of the pass so far; 0 when evaluating.
-    pub loss: f64,
+    /// Mean loss of the pass so far, where it is training and the host has seen any.
+    pub loss: Option<f64>,
 }
 
 /// Salts of the negatives' draws.
@@ -87,7 +87,7 @@ impl LinkTask {
         t.write_rows(table, f.batch.index, loss)?;
         parameters.minimize(&mut t, &mut store, loss)?;
         model.write(&mut t, &store, &f)?;
-        let step = Program::new(&t, &[], Precision::F32, Backend::Cpu)?;
+        let step = Program::new(&t, &[], Precision::F32, Backend::of(&device))?;
 
         let mut t = Tape::new();
         let negatives = Negatives::Drawn { pool, per_event: candidates - 1, salt: EVALUATE };
@@ -95,7 +95,7 @@ impl LinkTask {
         let table = t.stored(&store, scores);
         t.write_rows(table, f.batch.rank, f.logits)?;
         model.write(&mut t, &store, &f)?;
-        let score = Program::new(&t, &[], Precision::F32, Backend::Cpu)?;
+        let score = Program::new(&t, &[], Precision::F32, Backend::of(&device))?;
 
         let max_batches = if config.max_batches == 0 { usize::MAX } else { config.max_batches };
         Ok(LinkTask {
@@ -187,25 +187,30 @@ impl LinkTask {
         let (store, losses, batch) = (&mut self.store, self.losses, self.batch);
         let program = if train { &mut self.step } else { &mut self.score };
         self.device.keep_awake(|| {
-            let mut loss = 0.0;
-            for i in 0..batches {
-                program.run(store).map_err(|e| located(e, epoch, i))?;
-                if train {
-                    loss += f64::from(store.read::<f32>(losses)[i]);
+            let (mut counted, mut sum) = (0, 0.0);
+            let mut done = |store: &Store, runs: usize| {
+                // A device's losses are read when the pass is over.
+                if train && store.is_fresh(losses) {
+                    sum +=
+                        store.read::<f32>(losses)[counted..runs].iter().map(|&l| f64::from(l)).sum::<f64>();
+                    counted = runs;
                 }
-                progress(Progress { events: total.min((i + 1) * batch), total, loss: loss / (i + 1) as f64 });
-            }
-            Ok((batches, total))
-        })
+                let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
+                progress(Progress { events: total.min(runs * batch), total, loss });
+            };
+            program.repeat(store, batches, &mut done).map_err(|(at, e)| located(e, epoch, at))
+        })?;
+        self.store.fetch(&[if train { losses } else { self.scores }])?;
+        Ok((batches, total))
     }
 }
 
-fn located(e: Error, epoch: u32, batch: usize) -> Error {
+fn located(e: Error, epoch: u32, batch: Option<usize>) -> Error {
     if e.kind() != ErrorKind::Diverged {
         return e;
     }
-    Error::new(ErrorKind::Diverged, format!("training diverged in epoch {}, batch {batch}", epoch + 1))
-        .caused_by(e)
+    let batch = batch.map_or(String::new(), |b| format!(", batch {b}"));
+    Error::new(ErrorKind::Diverged, format!("training diverged in epoch {}{batch}", epoch + 1)).caused_by(e)
 }
 
 /// The tie rule that a protocol's figures follow.

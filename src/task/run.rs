@@ -43,7 +43,7 @@ pub struct TestScores {
 /// Device of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRecord {
-    /// `cpu`.
+    /// `cpu` or `cuda`.
     pub kind: String,
     /// The maker's name.
     pub name: String,
@@ -203,6 +203,9 @@ pub fn train(
         let is_best = manifest.best_epoch == 0 || score > manifest.best_score || score.is_none();
         if is_best {
             (manifest.best_epoch, manifest.best_score) = (epoch, score);
+        }
+        if checkpoint.is_some() || is_best {
+            task.store.fetch(&buffers)?;
         }
         match (&checkpoint, &options.out) {
             (Some(c), Some(out)) => {
@@ -376,7 +379,7 @@ pub fn embed(
     let time = task.store.values("query times", Spec::times(n), times);
     let time = t.stored(&task.store, time);
     let (z, _) = task.model.embed(&mut t, &task.store, &task.tables, (node, time), (first, now), 0, None)?;
-    let mut program = crate::autograd::Program::new(&t, &[z], Precision::F32, Backend::Cpu)?;
+    let mut program = crate::autograd::Program::new(&t, &[z], Precision::F32, Backend::of(device))?;
     device.install(|| program.run(&mut task.store))?;
     Ok((config.tgn.embedding, program.read::<f32>(z, &task.store).to_vec()))
 }

@@ -1,0 +1,32 @@
+// Kernels with mistakes in them, and the same without: the tests of the emulated device show that it finds each.
+#include "../common.cuh"
+
+// Every thread passes its value to its neighbour through shared memory.
+template <bool barrier> __device__ void pass_on(const float* x, float* y) {
+  __shared__ float s[256];
+  s[threadIdx.x] = x[threadIdx.x];
+  if (barrier) __syncthreads();
+  y[threadIdx.x] = s[(threadIdx.x + 1) % blockDim.x];
+}
+extern "C" __global__ void passed_on(const float* x, float* y) { pass_on<true>(x, y); }
+extern "C" __global__ void planted_missing_barrier(const float* x, float* y) { pass_on<false>(x, y); }
+
+// Every thread counts itself.
+extern "C" __global__ void counted(uint32_t* n) { atomicAdd(n, 1u); }
+extern "C" __global__ void planted_race(uint32_t* n) {
+  uint32_t before = *n;
+  __threadfence();
+  *n = before + 1;
+}
+
+extern "C" __global__ void planted_out_of_bounds(float* x, uint32_t n) {
+  if (threadIdx.x <= n) x[threadIdx.x] = 1.f;
+}
+extern "C" __global__ void planted_divergent_barrier(float* x) {
+  if (threadIdx.x < 16) __syncthreads();
+  else x[threadIdx.x] = __shfl_xor_sync(ALL, x[threadIdx.x], 1);
+}
+// Its result is what the first block to run says.
+extern "C" __global__ void planted_block_order(uint32_t* first) {
+  if (threadIdx.x == 0) atomicCAS(first, NONE, blockIdx.x);
+}
