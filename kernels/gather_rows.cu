@@ -9,16 +9,17 @@
 #include "common.cuh"
 
 template <class T>
-__device__ void copy_rows(const T* table, const uint32_t* index, T* out, uint32_t n, uint32_t v, uint32_t d, Status s) {
+__device__ __forceinline__ void copy_rows(const T* table, const uint32_t* index, T* out, uint32_t n, uint32_t v, uint32_t d,
+                                          Status s) {
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t r = s.row_of(i, index[i], v);
-    for (uint32_t c = lane_id(); c < d; c += WARP) {
-      out[uint64_t(i) * d + c] = r == NONE ? T{} : table[uint64_t(r) * d + c];
-    }
+    const T* from = table + uint64_t(r) * d;
+    T* to = out + uint64_t(i) * d;
+    for (uint32_t c = lane_id(); c < d; c += WARP) to[c] = r == NONE ? T{} : from[c];
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 gather_rows(const uint32_t* table, const uint32_t* index, uint32_t* out, Rows rows, Rows from, uint32_t d,
             Status s) {
   if (by_four(table, d) && by_four(out, d)) {

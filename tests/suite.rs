@@ -3,5 +3,6 @@ mod command_line;
 mod emulated;
 mod golden;
 mod layers;
+mod machine_code;
 mod ops;
 mod properties;

@@ -96,18 +96,35 @@ impl OnDevice {
         Ok(())
     }
     fn enqueue(&self, nodes: &[Planned]) -> Result<()> {
-        for (at, (p, o)) in nodes.iter().zip(&self.operands).enumerate() {
-            let launch = Launch {
-                ins: &o.ins,
-                outs: &o.outs,
-                writes: &p.node.writes,
-                scratch: o.scratch,
-                status: self.status.address() + (at * size_of::<u64>()) as u64,
-                stream: &self.stream,
-            };
-            p.node.op.launch(self.gpu.kernels(), &launch)?;
+        (0..nodes.len()).try_for_each(|at| self.enqueue_node(nodes, at))
+    }
+    fn enqueue_node(&self, nodes: &[Planned], at: usize) -> Result<()> {
+        let (p, o) = (&nodes[at], &self.operands[at]);
+        let launch = Launch {
+            ins: &o.ins,
+            outs: &o.outs,
+            writes: &p.node.writes,
+            scratch: o.scratch,
+            status: self.status.address() + (at * size_of::<u64>()) as u64,
+            stream: &self.stream,
+        };
+        p.node.op.launch(self.gpu.kernels(), &launch)
+    }
+    /// Seconds of one run of every node, on what the last run left: each is captured `times` times in a row, and the
+    /// graph is timed by events, so neither the host nor an event stands between two runs.
+    pub fn time_nodes(&mut self, nodes: &[Planned], times: usize) -> Result<Vec<f64>> {
+        let mut seconds = Vec::with_capacity(nodes.len());
+        for at in 0..nodes.len() {
+            let graph = self.stream.capture(|| (0..times).try_for_each(|_| self.enqueue_node(nodes, at)))?;
+            let (start, end) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
+            graph.launch(&self.stream)?;
+            start.record(&self.stream)?;
+            graph.launch(&self.stream)?;
+            end.record(&self.stream)?;
+            end.synchronize()?;
+            seconds.push(end.seconds_since(&start)? / times as f64);
         }
-        Ok(())
+        Ok(seconds)
     }
     /// The first fault of a node, as an error.
     fn check(&self, nodes: &[Planned]) -> Result<()> {
@@ -185,6 +202,7 @@ impl OnDevice {
     ) -> Result<()> {
         self.prepare(nodes, places, store)?;
         self.status.fill(0, &self.stream)?;
+        // Captured before the first run: what is captured is not run, and nothing is loaded in between.
         if self.graph.is_none() {
             self.graph = Some(self.stream.capture(|| self.enqueue(nodes))?);
         }

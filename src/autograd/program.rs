@@ -154,10 +154,28 @@ impl Program {
     pub fn profile(&mut self) {
         self.times = Some(vec![(0.0, 0); self.nodes.len()]);
     }
+    /// Times of `times` runs of every op, slowest first, on what the last [`run`](Self::run) left. On a device without the
+    /// time that launches take, on the host as [`profile`](Self::profile) does.
+    ///
+    /// # Errors
+    /// As `run`.
+    pub fn time_ops(&mut self, store: &mut Store, times: usize) -> Result<Vec<OpTime>> {
+        let Memory::Device(d) = &mut self.memory else {
+            self.profile();
+            (0..times).try_for_each(|_| self.run(store))?;
+            return Ok(self.op_times());
+        };
+        let seconds = d.time_nodes(&self.nodes, times)?;
+        Ok(self.by_op(&seconds.into_iter().map(|s| (s * times as f64, times)).collect::<Vec<_>>()))
+    }
     /// Times by op since [`profile`](Self::profile), slowest first.
     pub fn op_times(&self) -> Vec<OpTime> {
+        self.by_op(self.times.as_deref().unwrap_or_default())
+    }
+    /// Seconds and runs of every node, added up by op.
+    fn by_op(&self, times: &[(f64, usize)]) -> Vec<OpTime> {
         let mut by_op: Vec<OpTime> = Vec::new();
-        for (p, &(seconds, runs)) in self.nodes.iter().zip(self.times.iter().flatten()) {
+        for (p, &(seconds, runs)) in self.nodes.iter().zip(times) {
             let ins: Vec<Spec> = p.ins.iter().map(|x| x.1).collect();
             let outs: Vec<Spec> = p.outs.iter().map(|x| x.1).collect();
             let (op, cost) = (p.node.op.name(), p.node.op.cost(&ins, &outs));

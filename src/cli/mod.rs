@@ -1,6 +1,7 @@
 //! The subcommands of `tgnn-bench`, one file each. Printing happens here and nowhere else.
 pub mod data;
 mod doctor;
+mod kernels;
 mod report;
 mod train;
 mod watch;
@@ -38,6 +39,8 @@ enum Command {
     /// Import, describe and make up event data
     #[command(subcommand)]
     Data(data::DataCommand),
+    /// Verify the kernels of every op on a CUDA device, then time them
+    Kernels(kernels::KernelsArgs),
     /// Say what this machine has and lacks
     Doctor,
 }
@@ -54,6 +57,7 @@ pub fn main() -> ExitCode {
         Command::Eval(args) => args.run(),
         Command::Embed(args) => args.run(),
         Command::Data(command) => data::run(command),
+        Command::Kernels(args) => args.run(),
         Command::Doctor => doctor::run(),
     };
     match result {

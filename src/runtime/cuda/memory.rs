@@ -79,6 +79,21 @@ impl DeviceBuffer {
         checked(copied, "cannot copy from the device")?;
         stream.synchronize()
     }
+    /// Copies all of `from`, which is as long, in the order of `stream`.
+    ///
+    /// # Errors
+    /// Device, when the driver refuses.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn copy(&self, from: &DeviceBuffer, stream: &CudaStream) -> Result<()> {
+        assert_eq!(self.bytes, from.bytes, "bytes of the blocks");
+        self.gpu.enter()?;
+        // SAFETY: both blocks are there and long enough.
+        let copied =
+            unsafe { result::memcpy_dtod_async(self.address, from.address, self.bytes, stream.raw()) };
+        checked(copied, "cannot copy on the device")
+    }
     /// Sets every byte to `value`, in the order of `stream`.
     ///
     /// # Errors

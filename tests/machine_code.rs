@@ -1,0 +1,74 @@
+//! What the compiler made of the kernels, as far as it can be seen without a GPU.
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The compiler's report on every kernel; none where the kernels were not compiled.
+fn report() -> Option<PathBuf> {
+    let path = option_env!("TGNN_PTXAS").map(PathBuf::from);
+    if path.is_none() {
+        println!("skipped: built without nvcc, see scripts/fetch-nvcc");
+    }
+    path
+}
+
+/// Kernel, architecture, and what the report says of them.
+fn kernels(text: &str) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for line in text.lines() {
+        if let Some(name) = line.split("Compiling entry function ").nth(1) {
+            found.push((name.replace('\'', ""), String::new()));
+        } else if let Some((_, said)) = found.last_mut() {
+            said.push_str(line);
+            said.push('\n');
+        }
+    }
+    found
+}
+
+#[test]
+fn no_kernel_spills_registers_or_keeps_arrays_in_memory() {
+    let Some(path) = report() else { return };
+    let kernels = kernels(&fs::read_to_string(path).unwrap());
+    assert!(kernels.len() >= 2, "the report names no kernels");
+    for (name, said) in &kernels {
+        assert!(said.contains("Used "), "{name}: nothing is said of its registers");
+        for what in ["stack frame", "spill stores", "spill loads"] {
+            let bytes = said.split(&format!(" bytes {what}")).next().unwrap().rsplit([' ', ',', '\n']).next();
+            assert_eq!(bytes, Some("0"), "{name}: {what}\n{said}");
+        }
+    }
+    for architecture in ["sm_80", "sm_90a"] {
+        assert!(kernels.iter().any(|(name, _)| name.ends_with(architecture)), "nothing for {architecture}");
+    }
+}
+
+/// The machine code of a kernel for sm_90a.
+fn machine_code(report: &Path, file: &str, kernel: &str) -> Option<String> {
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cuda/nvidia/cu13/bin/cuobjdump");
+    if !tool.exists() {
+        println!("skipped: no disassembler, see scripts/fetch-nvcc");
+        return None;
+    }
+    let image = report.with_file_name(file).with_extension("fatbin");
+    let path =
+        std::env::join_paths([tool.parent().unwrap(), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
+    let mut command = Command::new(&tool);
+    command.args(["-arch", "sm_90a", "-sass", "-fun", kernel]).arg(image).env("PATH", path);
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    Some(String::from_utf8(out.stdout).unwrap())
+}
+
+#[test]
+fn rows_move_sixteen_bytes_at_a_time() {
+    let Some(report) = report() else { return };
+    for (file, kernel) in [("gather_rows", "gather_rows")] {
+        let Some(code) = machine_code(&report, file, kernel) else { return };
+        for instruction in ["LDG.E.128", "STG.E.128"] {
+            assert!(code.contains(instruction), "{kernel} has no {instruction}");
+        }
+    }
+}
