@@ -8,28 +8,45 @@ use tgnn::{
     runtime::cuda::{CudaEvent, CudaStream, DeviceBuffer, Gpu, load_emulator},
 };
 
-/// The emulated device for as long as this value lives: schedules are the whole process's.
-pub struct Emulated {
+/// The device of the tests for as long as this value lives: schedules are the whole process's.
+pub struct TestDevice {
     pub gpu: Gpu,
+    pub emulated: bool,
     _one: MutexGuard<'static, ()>,
 }
 
-/// The emulated device under the schedules of `seed` (0: everything in order); `None` where it was not built.
-pub fn emulated(seed: u64) -> Option<Emulated> {
+/// The device that kernels are tested on: the emulated one under the schedules of `seed` (0: everything in order), or,
+/// with `TGNN_TEST_DEVICE=cuda`, a GPU, which has its own. `None` where there is neither; what is skipped then says so.
+pub fn device(seed: u64) -> Option<TestDevice> {
     static ONE: Mutex<()> = Mutex::new(());
     static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let emulated = std::env::var_os("TGNN_TEST_DEVICE").is_none_or(|d| d != "cuda");
     let opened = GPU.get_or_init(|| {
-        if !cfg!(feature = "emu") {
-            println!("skipped: tests of the emulated device want --features emu");
+        if emulated && !cfg!(feature = "emu") {
             return None;
         }
-        load_emulator().expect("the emulator was built");
-        Some(Gpu::open(0).expect("the emulated device opens").values_apart())
+        if emulated {
+            load_emulator().expect("the emulator was built");
+        }
+        Some(Gpu::open(0).expect("the device opens").values_apart())
     });
-    let made = Emulated { gpu: opened.clone()?, _one: one };
+    let Some(gpu) = opened.clone() else {
+        println!("skipped: wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda");
+        return None;
+    };
+    let made = TestDevice { gpu, emulated, _one: one };
     made.schedule(seed);
     Some(made)
+}
+
+/// The emulated device, for tests of itself.
+fn emulated() -> Option<TestDevice> {
+    let made = device(0).filter(|d| d.emulated);
+    if made.is_none() {
+        println!("skipped: wants the emulated device");
+    }
+    made
 }
 
 /// A function of the library that stands in for the driver.
@@ -41,9 +58,12 @@ fn symbol(name: &str) -> *mut c_void {
     found
 }
 
-impl Emulated {
-    /// Orders of threads, blocks and streams from now on; forgets a fault.
+impl TestDevice {
+    /// Orders of threads, blocks and streams from now on; forgets a fault. A GPU takes no orders.
     pub fn schedule(&self, seed: u64) {
+        if !self.emulated {
+            return;
+        }
         // SAFETY: `void tgnn_emu_schedule(uint64_t)`.
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(u64)>(symbol("tgnn_emu_schedule"))(seed) };
     }
@@ -116,7 +136,7 @@ const SEEDS: std::ops::Range<u64> = 1..21;
 
 #[test]
 fn a_missing_barrier_shows_under_some_schedule_and_a_right_kernel_under_none() {
-    let Some(emu) = emulated(0) else { return };
+    let Some(emu) = emulated() else { return };
     let x: Vec<u32> = (0..64).map(|i| (i as f32).to_bits()).collect();
     let want: Vec<u32> = (0..64).map(|i| ((i + 1) % 64) as f32).map(f32::to_bits).collect();
     let mut wrong = 0;
@@ -136,7 +156,7 @@ fn a_missing_barrier_shows_under_some_schedule_and_a_right_kernel_under_none() {
 
 #[test]
 fn a_race_shows_under_some_schedule_and_atomics_count_right_under_all() {
-    let Some(emu) = emulated(0) else { return };
+    let Some(emu) = emulated() else { return };
     let mut lost = 0;
     for seed in SEEDS {
         emu.schedule(seed);
@@ -151,7 +171,7 @@ fn a_race_shows_under_some_schedule_and_atomics_count_right_under_all() {
 
 #[test]
 fn blocks_run_in_every_order() {
-    let Some(emu) = emulated(0) else { return };
+    let Some(emu) = emulated() else { return };
     let firsts: std::collections::BTreeSet<u32> = SEEDS
         .map(|seed| {
             emu.schedule(seed);
@@ -165,7 +185,7 @@ fn blocks_run_in_every_order() {
 
 #[test]
 fn an_access_beyond_an_allocation_is_a_fault_that_names_kernel_and_thread() {
-    let Some(emu) = emulated(0) else { return };
+    let Some(emu) = emulated() else { return };
     let x = emu.words(&[0; 60]);
     emu.planted("planted_out_of_bounds", 1, 64, &[x.address(), 60]);
     let fault = emu.fault();
@@ -178,7 +198,7 @@ fn an_access_beyond_an_allocation_is_a_fault_that_names_kernel_and_thread() {
 
 #[test]
 fn a_barrier_that_not_every_thread_reaches_is_a_fault_and_no_hang() {
-    let Some(emu) = emulated(0) else { return };
+    let Some(emu) = emulated() else { return };
     let x = emu.words(&[0; 64]);
     emu.planted("planted_divergent_barrier", 1, 32, &[x.address()]);
     let fault = emu.fault();
@@ -187,7 +207,7 @@ fn a_barrier_that_not_every_thread_reaches_is_a_fault_and_no_hang() {
 }
 
 /// Copies `a` to `b` in one stream and `b` to the host in another, with an event between them or without.
-fn handed_over(emu: &Emulated, seed: u64, ordered: bool) -> Result<u32> {
+fn handed_over(emu: &TestDevice, seed: u64, ordered: bool) -> Result<u32> {
     emu.schedule(seed);
     let (first, second) = (CudaStream::new(&emu.gpu)?, CudaStream::new(&emu.gpu)?);
     let (buffer, done) = (emu.words(&[0]), CudaEvent::new(&emu.gpu)?);
@@ -204,7 +224,7 @@ fn handed_over(emu: &Emulated, seed: u64, ordered: bool) -> Result<u32> {
 
 #[test]
 fn a_missing_event_between_streams_shows_as_a_wrong_result() {
-    let Some(emu) = emulated(0) else { return };
+    let Some(emu) = emulated() else { return };
     let results = |ordered| -> Vec<u32> { SEEDS.map(|s| handed_over(&emu, s, ordered).unwrap()).collect() };
     assert!(results(true).iter().all(|&x| x == 7), "an event orders them under every schedule");
     assert!(results(false).contains(&0), "without one, some schedule runs the second stream first");
@@ -212,7 +232,7 @@ fn a_missing_event_between_streams_shows_as_a_wrong_result() {
 
 #[test]
 fn a_capture_runs_nothing_can_be_replayed_and_refuses_to_allocate() {
-    let Some(emu) = emulated(0) else { return };
+    let Some(emu) = emulated() else { return };
     let stream = CudaStream::new(&emu.gpu).unwrap();
     let x = emu.words(&[5]);
     let graph = stream.capture(|| x.fill(1, &stream)).unwrap();
@@ -233,7 +253,7 @@ fn a_capture_runs_nothing_can_be_replayed_and_refuses_to_allocate() {
 
 #[test]
 fn a_device_without_room_says_what_was_asked_for() {
-    let Some(emu) = emulated(0) else { return };
+    let Some(emu) = emulated() else { return };
     let e = DeviceBuffer::new(&emu.gpu, 1 << 50).err().expect("no device has that");
     assert_eq!(e.kind(), tgnn::error::ErrorKind::OutOfMemory);
     assert!(e.to_string().contains("cannot allocate 1125899906842624 bytes"), "{e}");

@@ -1,5 +1,5 @@
 //! Every op, on every case: gradient against finite differences, fast path against the definition.
-use crate::emulated::emulated;
+use crate::emulated::device;
 use tgnn::{
     ops::{Backend, Case, bench_cases, cases},
     runtime::{Device, Precision},
@@ -70,12 +70,12 @@ fn every_op_runs_at_the_size_that_benches_give_it() {
 
 #[test]
 fn the_kernels_of_every_op_agree_with_its_definition() {
-    let Some(emu) = emulated(0) else { return };
+    let Some(on) = device(0) else { return };
     let mut without = Vec::new();
     for case in cases() {
         let exact = run(&case, Precision::F64, Backend::Definition).unwrap();
         let plain = run(&case, Precision::F32, Backend::Definition).unwrap();
-        let fast = match run(&case, Precision::F32, Backend::Cuda(emu.gpu.clone())) {
+        let fast = match run(&case, Precision::F32, Backend::Cuda(on.gpu.clone())) {
             Err(e) if e.to_string().contains("no CUDA kernel") => {
                 without.push(e.to_string());
                 continue;
@@ -95,15 +95,15 @@ fn the_kernels_of_every_op_agree_with_its_definition() {
 
 #[test]
 fn no_order_of_threads_and_blocks_changes_a_bit_of_any_op() {
-    let Some(emu) = emulated(0) else { return };
+    let Some(on) = device(0) else { return };
     let bits = |case: &Case| -> Option<Vec<Vec<u64>>> {
-        let results = run(case, Precision::F32, Backend::Cuda(emu.gpu.clone()));
+        let results = run(case, Precision::F32, Backend::Cuda(on.gpu.clone()));
         let results = results.map_err(|e| assert!(e.to_string().contains("no CUDA kernel"), "{case}: {e}"));
         Some(results.ok()?.into_iter().map(|(.., v)| v.iter().map(|x| x.to_bits()).collect()).collect())
     };
     let in_order: Vec<_> = cases().iter().map(bits).collect();
     for seed in 1..21 {
-        emu.schedule(seed);
+        on.schedule(seed);
         for (case, want) in cases().iter().zip(&in_order) {
             assert!(bits(case) == *want, "{case}, schedule {seed}");
         }

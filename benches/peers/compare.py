@@ -31,17 +31,22 @@ def run(command):
     return json.loads(done.stdout)
 
 
-def ours(data, *flags):
-    return run(["target/release/tgnn-bench", "train", "--data", data, "--threads", "2", "--json", *flags])
+class Systems:
+    """How ours and the peer are called."""
 
+    def __init__(self, data, device, tgnn):
+        self.data, self.device, self.tgnn = data, device, tgnn
 
-def learning(data, *flags):
-    """With a time encoding that is learned, as the peer's is."""
-    return ours(data, "--set", "tgn.time_encoding=learned", *flags)
+    def ours(self, *flags):
+        return run([self.tgnn, "train", "--data", self.data, "--device", self.device, "--threads", "2", "--json", *flags])
 
+    def learning(self, *flags):
+        """With a time encoding that is learned, as the peer's is."""
+        return self.ours("--set", "tgn.time_encoding=learned", *flags)
 
-def peer(data, *flags):
-    return run([sys.executable, "benches/peers/pyg_tgn.py", "--data", data, "--threads", "2", "--json", *flags])
+    def peer(self, *flags):
+        script = [sys.executable, "benches/peers/pyg_tgn.py", "--data", self.data, "--device", self.device]
+        return run([*script, "--threads", "2", "--json", *flags])
 
 
 def seconds(summary):
@@ -50,15 +55,15 @@ def seconds(summary):
     return [e["train_seconds"] for e in (epochs[1:] or epochs)]
 
 
-def speed(data, rounds):
+def speed(systems, rounds):
     rows = []
     for batch in ("600", "200"):
         flags = ["--batch", batch, "--epochs", "2", "--random-edge-features", "172", "--no-eval"]
-        systems = {"tgnn": ours, "tgnn, learned time encoding": learning, "pyg": peer}
-        times, peaks = {name: [] for name in systems}, {}
+        called = {"tgnn": systems.ours, "tgnn, learned time encoding": systems.learning, "pyg": systems.peer}
+        times, peaks = {name: [] for name in called}, {}
         for _ in range(rounds):
-            for name, system in systems.items():
-                summary = system(data, *flags)
+            for name, system in called.items():
+                summary = system(*flags)
                 times[name] += seconds(summary)
                 peaks[name] = max(peaks.get(name, 0), summary["peak_memory_bytes"]["host"])
         medians = {name: statistics.median(values) for name, values in times.items()}
@@ -72,12 +77,12 @@ def speed(data, rounds):
     return rows
 
 
-def quality(data, epochs, batch, rate, seeds):
+def quality(systems, epochs, batch, rate, seeds):
     rows = []
     for seed in map(str, range(1, seeds + 1)):
         flags = ["--batch", batch, "--epochs", epochs, "--seed", seed]
-        for name, system, step in (("tgnn", ours, "--learning-rate"), ("pyg", peer, "--lr")):
-            summary = system(data, *flags, step, rate)
+        for name, system, step in (("tgnn", systems.ours, "--learning-rate"), ("pyg", systems.peer, "--lr")):
+            summary = system(*flags, step, rate)
             rows.append({
                 "system": name, "seed": int(seed), "batch": int(batch), "epochs": int(epochs),
                 "learning_rate": float(rate), "best_epoch": summary["best_epoch"], "test": summary["test"],
@@ -101,8 +106,11 @@ def main():
     parser.add_argument("--batch", default="200")
     parser.add_argument("--rate", default="0.0005")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda, for both")
+    parser.add_argument("--tgnn", default="target/release/tgnn-bench", help="the program")
     a = parser.parse_args()
-    rows = speed(a.data, a.rounds) if a.what == "speed" else quality(a.data, a.epochs, a.batch, a.rate, a.seeds)
+    systems = Systems(a.data, a.device, a.tgnn)
+    rows = speed(systems, a.rounds) if a.what == "speed" else quality(systems, a.epochs, a.batch, a.rate, a.seeds)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     result = {
         "what": a.what,
@@ -110,6 +118,7 @@ def main():
         "date": datetime.date.today().isoformat(),
         "commit": commit.stdout.strip(),
         "command": shlex.join(["python", *sys.argv]),
+        "device": a.device,
         "hardware": {"cpu": cpu(), "cores": os.cpu_count(), "threads_used": 2, "load_before": os.getloadavg()[0]},
         "rows": rows,
     }

@@ -44,6 +44,7 @@ def arguments():
     )
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--max-batches", type=int, help="stop training and each evaluation after this many")
     parser.add_argument("--no-eval", action="store_true", help="train only")
@@ -58,7 +59,7 @@ class Events:
     Of a file only source, destination and time are read; sources and destinations share one space of ids.
     """
 
-    def __init__(self, path, edge_width, seed):
+    def __init__(self, path, edge_width, seed, device):
         csv = ".csv" in path.suffixes
         layout = {"delimiter": ",", "skiprows": 1} if csv else {}
         rows = np.loadtxt(path, usecols=(0, 1, 2), **layout)
@@ -79,9 +80,14 @@ class Events:
         in_training[self.src[:first]] = True
         in_training[self.dst[:first]] = True
         self.inductive = ~(in_training[self.src] & in_training[self.dst])
+        # All of it fits: whoever has a device keeps the tables there.
+        self.src, self.dst, self.time = (x.to(device) for x in (self.src, self.dst, self.time))
+        self.feature, self.destinations = self.feature.to(device), self.destinations.to(device)
 
     def negatives(self, count, generator):
-        return self.destinations[torch.randint(len(self.destinations), (count,), generator=generator)]
+        return self.destinations[torch.randint(
+            len(self.destinations), (count,), generator=generator, device=generator.device
+        )]
 
 
 class Embedding(torch.nn.Module):
@@ -118,8 +124,8 @@ class Tgn(torch.nn.Module):
         self.memory = TGNMemory(events.nodes, edge_width, width, width, message, LastAggregator())
         self.embedding = Embedding(width, edge_width, self.memory.time_enc)
         self.decoder = Decoder(width)
-        self.neighbours = LastNeighborLoader(events.nodes, size=neighbours)
-        self.row = torch.empty(events.nodes, dtype=torch.long)  # of a node among those of the batch
+        self.neighbours = LastNeighborLoader(events.nodes, size=neighbours, device=events.src.device)
+        self.row = torch.empty(events.nodes, dtype=torch.long, device=events.src.device)  # of a node among those of the batch
 
     def reset_state(self):
         self.memory.reset_state()
@@ -129,7 +135,7 @@ class Tgn(torch.nn.Module):
         """Logits of the events in `batch`, a slice, and of their negatives."""
         src, dst = self.events.src[batch], self.events.dst[batch]
         nodes, edge_index, event = self.neighbours(torch.cat([src, dst, negatives]).unique())
-        self.row[nodes] = torch.arange(len(nodes))
+        self.row[nodes] = torch.arange(len(nodes), device=nodes.device)
         memory, last_update = self.memory(nodes)
         z = self.embedding(memory, last_update, edge_index, self.events.time[event], self.events.feature[event])
         z_src, z_dst, z_neg = z[self.row[src]], z[self.row[dst]], z[self.row[negatives]]
@@ -174,12 +180,12 @@ def train(model, optimizer, work, generator):
 def score(model, work, seed):
     """Logits of a split's events and of their negatives; the state moves on to the end of the split."""
     model.eval()
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(model.row.device).manual_seed(seed)
     logits = []
     for batch in work:
         logits.append(torch.stack(model(batch, model.events.negatives(batch.stop - batch.start, generator))))
         model.observe(batch)
-    return torch.cat(logits, dim=1)
+    return torch.cat(logits, dim=1).cpu()
 
 
 def metrics(logits):
@@ -205,10 +211,10 @@ def main():
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    events = Events(args.data, args.random_edge_features, args.seed)
-    model = Tgn(events, args.width, args.neighbors)
+    events = Events(args.data, args.random_edge_features, args.seed, args.device)
+    model = Tgn(events, args.width, args.neighbors).to(args.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
-    generator = torch.Generator().manual_seed(args.seed)
+    generator = torch.Generator(args.device).manual_seed(args.seed)
     work = {name: batches(split, args.batch, args.max_batches) for name, split in events.splits.items()}
 
     epochs, best_epoch, test = [], None, None
@@ -226,12 +232,13 @@ def main():
         if not args.json:
             print(json.dumps(epoch), flush=True)
 
+    on_gpu = args.device != "cpu"
     summary = {
         "schema": 1,
         "version": torch_geometric.__version__,
         "commit": None,
         "command": shlex.join(["python", *sys.argv]),
-        "device": {"kind": "cpu", "name": processor()},
+        "device": {"kind": args.device, "name": torch.cuda.get_device_name() if on_gpu else processor()},
         "data": {
             "name": args.data.name.split(".")[0],
             "events": len(events.src),
@@ -246,7 +253,10 @@ def main():
         "epochs": epochs,
         "best_epoch": best_epoch,
         "test": test,
-        "peak_memory_bytes": {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "device": 0},
+        "peak_memory_bytes": {
+            "host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "device": torch.cuda.max_memory_allocated() if on_gpu else 0,
+        },
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "threads": args.threads,
     }
