@@ -60,14 +60,10 @@ __device__ __forceinline__ void add_products(Sums& sums, uint32_t row0, uint32_t
   }
 }
 
-// The tile of this block of the product of `rows` x `columns`, sums over l0..l1; `out(i, j, sum)` takes every element.
-// Tiles along x of the grid belong to rows, along y to columns.
-template <Along a_along, Along b_along, class A, class B, class Out>
-__device__ __forceinline__ void product(uint32_t rows, uint32_t columns, uint32_t l0, uint32_t l1, A a, B b, Out out) {
-  uint32_t row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
-  if (row0 >= rows || column0 >= columns) return;  // the whole block
-  Sums sums = {};
-  add_products<a_along, b_along>(sums, row0, rows, column0, columns, l0, l1, a, b);
+// `out(i, j, sum)` takes every element of the tile at (row0, column0).
+template <class Out>
+__device__ __forceinline__ void take_sums(const Sums& sums, uint32_t row0, uint32_t rows, uint32_t column0, uint32_t columns,
+                                          Out out) {
   uint32_t i0 = row0 + own_row(), j0 = column0 + own_column();
 #pragma unroll
   for (uint32_t i = 0; i < EACH; i++) {
@@ -78,16 +74,26 @@ __device__ __forceinline__ void product(uint32_t rows, uint32_t columns, uint32_
   }
 }
 
-// Sums over the rows of a value, such as gradients of weights, are cut into as many parts as the grid has blocks along z:
-// block z makes the sums over its rows, and another kernel adds the parts in order. The cut depends on the live rows and
-// on the number of parts, which the host takes from the room for rows.
-__device__ __forceinline__ uint32_t part_first(uint32_t rows) {
-  uint32_t size = ((rows + gridDim.z - 1) / gridDim.z + DEPTH - 1) / DEPTH * DEPTH;
-  return min(rows, blockIdx.z * size);
+// The tile of this block of the product of `rows` x `columns`, sums over l0..l1; `out(i, j, sum)` takes every element.
+// Tiles along x of the grid belong to rows, along y to columns.
+template <Along a_along, Along b_along, class A, class B, class Out>
+__device__ __forceinline__ void product(uint32_t rows, uint32_t columns, uint32_t l0, uint32_t l1, A a, B b, Out out) {
+  uint32_t row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
+  if (row0 >= rows || column0 >= columns) return;  // the whole block
+  Sums sums = {};
+  add_products<a_along, b_along>(sums, row0, rows, column0, columns, l0, l1, a, b);
+  take_sums(sums, row0, rows, column0, columns, out);
 }
-__device__ __forceinline__ uint32_t part_last(uint32_t rows) {
-  uint32_t size = ((rows + gridDim.z - 1) / gridDim.z + DEPTH - 1) / DEPTH * DEPTH;
-  return min(rows, (blockIdx.z + 1) * size);
+
+// Sums over the rows of a value, such as gradients of weights, are cut into parts, as many as the grid has blocks along z
+// where nothing else is said: a block makes the sums over the rows of its part, and another kernel adds the parts in order.
+// The cut depends on the live rows and on the number of parts, which the host takes from the room for rows.
+__device__ __forceinline__ uint32_t part_first(uint32_t rows, uint32_t part = blockIdx.z, uint32_t parts = gridDim.z) {
+  uint32_t size = ((rows + parts - 1) / parts + DEPTH - 1) / DEPTH * DEPTH;
+  return min(rows, part * size);
+}
+__device__ __forceinline__ uint32_t part_last(uint32_t rows, uint32_t part = blockIdx.z, uint32_t parts = gridDim.z) {
+  return part_first(rows, part + 1, parts);
 }
 // Element `i` of the sum of `parts` parts of `size` elements each.
 __device__ __forceinline__ float sum_of_parts(const float* made, uint32_t parts, uint64_t size, uint64_t i) {

@@ -61,6 +61,10 @@ impl Op for BceLoss {
         }
         io.out::<R>(0)[0] = loss;
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let grid = Grid::new(1, 1024);
+        k.bce_loss(on, grid, on.input(0), on.out(0), on.rows(0), on.cols(0), on.status())
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![douts[0].map(|d| t.push1(BceLossGrad, &[node.ins[0], d])).transpose()?])
     }
@@ -82,13 +86,19 @@ impl Op for BceLossGrad {
             *dx = (x[at].sigmoid() - label) * weight::<R>(at % m, n, m) * dloss;
         }
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let grid = Grid::items(on.spec(0).len());
+        k.bce_loss_grad(on, grid, on.input(0), on.input(1), on.out(0), on.rows(0), on.cols(0))
+    }
 }
 
-/// `[b, negatives]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 1], &[7, 1], &[50, 3]];
+/// `[b, negatives]`; `b` of `b + 2` rows live.
+pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 1], &[7, 1], &[50, 3], &[700, 2]];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let logits = c.real_in(dims[0], 1 + dims[1], |u| 8.0 * u);
+    let (count, cols) = (c.count(dims[0]), 1 + dims[1]);
+    let values: Vec<f32> = (0..(dims[0] + 2) * cols).map(|_| 8.0 * c.uniform()).collect();
+    let logits = c.values(Spec::real(Rows::live(dims[0] + 2, count), cols), &values);
     let loss = c.tape.bce_loss(logits)?;
     Ok(Built::new(&[loss], &[logits]))
 }

@@ -34,6 +34,13 @@ pub struct HeadWeightGrad {
 #[derive(Debug)]
 pub struct HeadBiasGrad;
 
+impl HeadBiasGrad {
+    /// Parts of the rows on a device. Short ones: work goes from row to row.
+    fn device_parts(rows: usize) -> usize {
+        (rows / 32).clamp(1, 64)
+    }
+}
+
 impl Tape {
     /// Appends the `up` product: `x [n, h p]`, `w [h p, c]`, out `[n, h c]`.
     ///
@@ -144,6 +151,18 @@ impl Op for HeadLinear {
             }
         });
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let heads = self.heads as u32;
+        let (p, c, rows) = (on.cap(1) as u32 / heads, on.cols(1), on.rows(0));
+        let grid = Grid::tiles(on.cap(0), if self.down { p } else { c } as usize).parts(self.heads);
+        let (x, w, y) = (on.input(0), on.input(1), on.out(0));
+        if !self.down {
+            return k.head_linear_up(on, grid, x, w, y, rows, heads, p, c);
+        }
+        let (b, scale) =
+            if on.inputs() == 4 { (on.input(2), on.input(3)) } else { (std::ptr::null(), std::ptr::null()) };
+        k.head_linear_down(on, grid, x, w, b, scale, y, rows, heads, p, c)
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
         let (x, w) = (node.ins[0], node.ins[1]);
@@ -166,7 +185,7 @@ impl Op for HeadWeightGrad {
         Ok(vec![Spec::real(Rows::fixed(ins[0].cols), ins[1].cols / self.heads).into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        ins[0].cols / self.heads * (ins[1].cols / self.heads)
+        Grid::parts_of(ins[0].rows.cap) * ins[0].cols * (ins[1].cols / self.heads)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[0].rows.cap * outs[0].len())
@@ -189,6 +208,15 @@ impl Op for HeadWeightGrad {
             matmul_long(MatMut::new(dw, p, c), short.t(), long, false, half);
         }
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (heads, parts) = (self.heads as u32, Grid::parts_of(on.cap(0)));
+        let (p, c, made) = (on.cols(0) / heads, on.cols(1) / heads, on.scratch());
+        let grid = Grid::tiles(p as usize, c as usize).parts(self.heads * parts);
+        let (short, long) = (on.input(0), on.input(1));
+        k.head_weight_grad(on, grid, short, long, made, on.rows(0), heads, p, c, parts as u32)?;
+        let size = on.cols(0) as usize * c as usize;
+        k.head_grad_sum(on, Grid::items(size), made, parts as u32, on.out(0), size as u64)
+    }
 }
 
 impl Op for HeadBiasGrad {
@@ -198,7 +226,7 @@ impl Op for HeadBiasGrad {
         Ok(vec![ins[0].into(), ins[1].into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        parts::PARTS * ins[0].cols
+        parts::PARTS.max(Self::device_parts(ins[1].rows.cap)) * ins[0].cols
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 4 * ins[2].len())
@@ -234,9 +262,20 @@ impl Op for HeadBiasGrad {
         db.fill(0.0);
         parts::add_column_sums(db, partials);
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (heads, parts, made) = (on.cols(1), Self::device_parts(on.cap(1)), on.scratch());
+        let (b, scale, dy) = (on.input(0), on.input(1), on.input(2));
+        let grid = Grid::new(1, Grid::THREADS).parts(parts);
+        k.head_bias_grad(on, grid, b, scale, dy, made, on.out(1), on.rows(1), heads, on.cols(0) / heads)?;
+        if !on.wanted(0) {
+            return Ok(());
+        }
+        let size = on.cols(0) as usize;
+        k.head_grad_sum(on, Grid::items(size), made, parts as u32, on.out(0), size as u64)
+    }
 }
 
-/// `[n, heads, p, c, down]`: up without, down with a bias.
+/// `[n, heads, p, c, down]`: up without, down with a bias; `n` of `n + 2` rows live.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 1, 0],
     &[1, 1, 1, 1, 1],
@@ -245,17 +284,19 @@ pub(super) const CASES: &[&[usize]] = &[
     &[7, 3, 5, 9, 1],
     &[90, 2, 50, 372, 0],
     &[90, 2, 50, 372, 1],
+    &[300, 2, 3, 5, 1],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[700, 2, 50, 372, 0], &[1_800, 2, 50, 372, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, h, p, long, down] = *dims else { return Err(Error::shape("head_linear", "five sizes")) };
-    let w = c.real(h * p, long);
+    let (w, count) = (c.real(h * p, long), c.count(n));
     if down == 0 {
-        let x = c.real(n, h * p);
+        let x = c.live_real(n + 2, count, h * p);
         let y = c.tape.head_up(x, w, h)?;
         return Ok(Built::new(&[y], &[x, w]));
     }
-    let (x, b, scale) = (c.real(n, h * long), c.real(1, h * p), c.real(n, h));
+    let x = c.live_real(n + 2, count, h * long);
+    let (b, scale) = (c.real(1, h * p), c.live_real(n + 2, count, h));
     let y = c.tape.head_down(x, w, Some((b, scale)), h)?;
     Ok(Built::new(&[y], &[x, w, b, scale]))
 }

@@ -66,11 +66,22 @@ vectorised! {
     }
 }
 
-/// Sizes: events, candidates an event, width of the embeddings, width of the hidden layer.
-fn sizes(io: &Io<'_>, z: usize, w_src: usize, hidden: usize) -> (usize, usize, usize, usize) {
-    let (d, c) = (io.cols(w_src), io.rows(w_src));
-    let x = hidden / c.max(1);
-    (io.rows(z) / (1 + x), x, d, c)
+/// Sizes: events, width of the embeddings, width of the hidden layer, for `x` candidates an event.
+fn sizes(io: &Io<'_>, x: usize) -> (usize, usize, usize) {
+    (io.rows(0) / (1 + x), io.cols(1), io.rows(1))
+}
+
+/// Blocks of the products of every root of an event with `width` columns; the kernels go round for roots beyond them.
+fn root_tiles(events: usize, width: u32, roots: u32) -> Grid {
+    Grid::tiles(events, width as usize).parts(roots.min(65_535) as usize)
+}
+
+impl LinkDecoderGrad {
+    /// Parts of the events on a device, and the size of one: gradients of all weights.
+    fn device_parts(ins: &[Spec; 2]) -> (usize, usize) {
+        let [z, w] = ins;
+        (Grid::parts_of(z.rows.cap), 2 * w.len() + 2 * (w.rows.cap + 1))
+    }
 }
 
 impl Op for LinkDecoder {
@@ -104,7 +115,8 @@ impl Op for LinkDecoder {
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (z, w_src, w_dst) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2));
         let (b, w, b_out) = (io.input::<R>(3), io.input::<R>(4), io.input::<R>(5)[0]);
-        let (n, x, d, c) = sizes(io, 0, 1, io.out_cols(1));
+        let x = io.out_cols(0);
+        let (n, d, c) = sizes(io, x);
         let (logits, hidden) = (io.out::<R>(0), io.out::<R>(1));
         for i in 0..n {
             let u = &z[i * (1 + x) * d..][..d];
@@ -122,7 +134,8 @@ impl Op for LinkDecoder {
     fn cpu(&self, io: &Io<'_>) {
         let (z, w_src, w_dst) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2));
         let (b, w, b_out) = (io.input::<f32>(3), io.input::<f32>(4), io.input::<f32>(5)[0]);
-        let (n, x, d, c) = sizes(io, 0, 1, io.out_cols(1));
+        let x = io.out_cols(0);
+        let (n, d, c) = sizes(io, x);
         let (logits, hidden) = (io.out::<f32>(0), io.out::<f32>(1));
         if n == 0 || c == 0 {
             return logits.fill(b_out);
@@ -143,6 +156,16 @@ impl Op for LinkDecoder {
             events.zip(from_u.chunks_exact(c)).for_each(|((h, l), u)| finish(h, l, u, b, w, b_out));
         });
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (d, c, x, events) = (on.cols(0), on.cap(1) as u32, on.out_cols(0), on.out_rows(0));
+        let (from_u, hidden) = (on.scratch(), on.kept(1));
+        let (z, w_src, w_dst) = (on.input(0), on.input(1), on.input(2));
+        let grid = root_tiles(self.events.cap, c, 1 + x);
+        k.link_decoder_products(on, grid, z, w_src, w_dst, from_u, hidden, events, 1 + x, d, c)?;
+        let (b, w, b_out) = (on.input(3), on.input(4), on.input(5));
+        let grid = Grid::warps(self.events.cap * x as usize);
+        k.link_decoder_logits(on, grid, from_u, b, w, b_out, hidden, on.out(0), events, x, c)
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dlogits) = douts[0] else { return Ok(vec![None; 6]) };
         let i = &node.ins;
@@ -159,8 +182,10 @@ impl Op for LinkDecoderGrad {
         Ok([ins[0], ins[1], ins[2], ins[3], ins[3], one].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // Half a product; dhidden, its sum over candidates, {db | dw} and their partials.
-        ins[1].len() + ins[4].len() + ins[4].rows.cap * ins[3].cols + 2 * (parts::PARTS + 1) * ins[3].cols
+        // dhidden and its sum over candidates; half a product, {db | dw} and their partials.
+        let dhidden = ins[0].rows.cap * ins[3].cols;
+        let (parts, size) = Self::device_parts(&[ins[0], ins[1]]);
+        dhidden + (ins[1].len() + 2 * (parts::PARTS + 1) * ins[3].cols).max(parts * size)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 4 * ins[0].rows.cap * ins[1].len() + 4 * ins[4].len())
@@ -168,7 +193,8 @@ impl Op for LinkDecoderGrad {
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (z, w_src, w_dst, w) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.input::<R>(3));
         let (hidden, dlogits) = (io.input::<R>(4), io.input::<R>(5));
-        let (n, x, d, c) = sizes(io, 0, 1, io.cols(4));
+        let x = io.cols(5);
+        let (n, d, c) = sizes(io, x);
         let [dz, dw_src, dw_dst, db, dw, db_out] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<R>(k));
         [&mut *dz, dw_src, dw_dst, db, dw, db_out].into_iter().for_each(|g| g.fill(R::ZERO));
         for i in 0..n {
@@ -197,7 +223,8 @@ impl Op for LinkDecoderGrad {
         let (z, w_src, w_dst, w) =
             (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
         let (hidden, dlogits) = (io.input::<f32>(4), io.input::<f32>(5));
-        let (n, x, d, c) = sizes(io, 0, 1, io.cols(4));
+        let x = io.cols(5);
+        let (n, d, c) = sizes(io, x);
         let [dz, dw_src, dw_dst, db, dw, db_out] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<f32>(k));
         db_out[0] = dlogits.iter().sum();
         if n == 0 || c == 0 {
@@ -247,11 +274,64 @@ impl Op for LinkDecoderGrad {
             matmul_long(MatMut::new(dw_dst, c, d), dh(j).t(), root(1 + j), j > 0, half);
         }
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (d, c, x, events) = (on.cols(0), on.cap(1) as u32, on.cols(5), on.rows(5));
+        let (parts, size) = Self::device_parts(&[on.spec(0), on.spec(1)]);
+        let dhidden = on.scratch();
+        let of_weights = dhidden.wrapping_add(on.cap(0) * c as usize);
+        let of_the_rest = of_weights.wrapping_add(2 * on.spec(1).len());
+        let (z, w_src, w_dst, w) = (on.input(0), on.input(1), on.input(2), on.input(3));
+        let grid = Grid::new((c as usize + 1).div_ceil(32), Grid::THREADS).parts(parts);
+        let (hidden, dlogits) = (on.input(4), on.input(5));
+        k.link_decoder_hidden_grad(
+            on,
+            grid,
+            w,
+            hidden,
+            dlogits,
+            dhidden,
+            of_the_rest,
+            events,
+            x,
+            c,
+            size as u64,
+        )?;
+        if on.wanted(0) {
+            let grid = root_tiles(on.cap(5), d, 1 + x);
+            k.link_decoder_input_grad(on, grid, dhidden, w_src, w_dst, on.out(0), events, 1 + x, d, c)?;
+        }
+        if on.wanted(1) || on.wanted(2) {
+            let grid = Grid::tiles(c as usize, d as usize).parts(2 * parts);
+            k.link_decoder_weight_grad(
+                on,
+                grid,
+                dhidden,
+                z,
+                of_weights,
+                events,
+                1 + x,
+                d,
+                c,
+                parts as u32,
+                size as u64,
+            )?;
+        }
+        let [dw_src, dw_dst, db, dw, db_out] = [1, 2, 3, 4, 5].map(|k| on.out(k));
+        let grid = Grid::items(size);
+        k.link_decoder_grad_sum(on, grid, of_weights, parts as u32, dw_src, dw_dst, db, dw, db_out, d, c)
+    }
 }
 
 /// `[b, negatives, d, c]`
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 1, 1], &[0, 1, 3, 4], &[5, 1, 3, 4], &[9, 4, 6, 5], &[70, 1, 100, 100]];
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 1],
+    &[0, 1, 3, 4],
+    &[5, 1, 3, 4],
+    &[7, 1, 4, 0],
+    &[9, 4, 6, 5],
+    &[70, 1, 100, 100],
+    &[130, 2, 3, 4],
+];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 1, 100, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, m, d, width] = *dims else { return Err(Error::shape("link_decoder", "four sizes")) };

@@ -1,0 +1,52 @@
+// bce_loss: mean_i softplus(-logit[i, 0]) + mean_{i, j > 0} softplus(logit[i, j]), and the gradient of the logits
+//
+// shapes    logits, dlogits [n, m] f32, loss, dloss [1, 1]
+// grid      one block of 1024; the gradient: a thread an element, grid-stride
+// memory    reads n m words; the gradient writes as many; coalesced
+// limiter   latency
+// backward  dlogit = (sigmoid(logit) - label) / count dloss
+// source    -
+#include "common.cuh"
+
+// One over the number of elements in a column's mean.
+__device__ __forceinline__ float weight(uint64_t column, uint32_t n, uint32_t m) {
+  return float(1.0 / (double(n) * (column ? m - 1 : 1)));
+}
+
+extern "C" __global__ void __launch_bounds__(1024)
+bce_loss(const float* logits, float* loss, Rows rows, uint32_t m, Status status) {
+  __shared__ float of_positives[WARP], of_negatives[WARP];
+  __shared__ uint32_t faults[WARP];
+  uint32_t n = rows.live(), column = threadIdx.x % m, step = blockDim.x % m, fault = NONE;
+  float positives = 0.f, negatives = 0.f;
+  for (uint64_t i = threadIdx.x; i < uint64_t(n) * m; i += blockDim.x) {
+    float x = logits[i], z = column ? x : -x;
+    float softplus = fmaxf(z, 0.f) + log1pf(expf(-fabsf(z)));
+    if (column) negatives += softplus; else positives += softplus;
+    if (!(fabsf(x) < INFINITY)) fault = min(fault, uint32_t(i / m));
+    column += step;
+    if (column >= m) column -= m;
+  }
+  uint32_t warp = threadIdx.x / WARP;
+  positives = warp_sum(positives), negatives = warp_sum(negatives), fault = __reduce_min_sync(ALL, fault);
+  if (lane_id() == 0) of_positives[warp] = positives, of_negatives[warp] = negatives, faults[warp] = fault;
+  __syncthreads();
+  if (warp > 0) return;
+  positives = warp_sum(of_positives[lane_id()]), negatives = warp_sum(of_negatives[lane_id()]);
+  fault = __reduce_min_sync(ALL, faults[lane_id()]);
+  if (lane_id() > 0) return;
+  float sum = n ? positives * weight(0, n, m) + negatives * weight(1, n, m) : 0.f;
+  if (!(fabsf(sum) < INFINITY)) status.fault(fault == NONE ? 0 : fault, sum);
+  if (loss) *loss = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+bce_loss_grad(const float* logits, const float* dloss, float* dlogits, Rows rows, uint32_t m) {
+  uint32_t n = rows.live();
+  uint64_t size = uint64_t(n) * m;
+  for (uint64_t i = thread_item(); i < size; i += thread_items()) {
+    uint64_t column = i % m;
+    float sigmoid = 1.f / (1.f + expf(-logits[i]));
+    dlogits[i] = (sigmoid - (column ? 0.f : 1.f)) * weight(column, n, m) * *dloss;
+  }
+}

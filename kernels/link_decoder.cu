@@ -1,0 +1,121 @@
+// link_decoder: logit[i, j] = w . relu(W_src z_u + W_dst z_x + b) + b_out, and its gradients
+//
+// shapes    z [n r, d] f32, r roots an event: its source, then x = r - 1 candidates; W_src, W_dst [c, d], b, w [1, c],
+//           logits [n, x], hidden [n, x c]
+// grid      products: a block of 256 a tile of 64 x 64 of one root of 64 events, roots along z (product.cuh); logits: a
+//           warp a candidate; hidden_grad: a warp an event and 32 columns; weight gradients: parts along z, of W_src, then
+//           of W_dst
+// memory    reads n r d c / 64 words of each operand through L2; reads and writes hidden once more for the logits; the
+//           backward keeps dhidden, n r c words
+// limiter   f32 arithmetic, 2 n r d c operations, twice as many backward
+// backward  dhidden = dlogit w [hidden > 0], its sum over candidates for the source; dz = dhidden W, dW = dhidden^T z
+// source    TGN's merge layer (Rossi et al. 2020), split as in PyTorch Geometric
+#include "product.cuh"
+
+// W_src z_u into `from_u` [n, c], W_dst z_x into `hidden`.
+extern "C" __global__ void __launch_bounds__(256)
+link_decoder_products(const float* z, const float* w_src, const float* w_dst, float* from_u, float* hidden, Rows events,
+                      uint32_t roots, uint32_t d, uint32_t c) {
+  for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
+    const float* w = root ? w_dst : w_src;
+    float* to = root ? hidden + uint64_t(root - 1) * c : from_u;
+    uint64_t stride = root ? uint64_t(roots - 1) * c : c;
+    product<Along::Sum, Along::Sum>(
+        events.live(), c, 0, d, [=](uint32_t i, uint32_t k) { return z[(uint64_t(i) * roots + root) * d + k]; },
+        [=](uint32_t k, uint32_t l) { return w[uint64_t(l) * d + k]; },
+        [=](uint32_t i, uint32_t l, float sum) { to[i * stride + l] = sum; });
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+link_decoder_logits(const float* from_u, const float* b, const float* w, const float* b_out, float* hidden, float* logits,
+                    Rows events, uint32_t x, uint32_t c) {
+  uint64_t n = uint64_t(events.live()) * x, warps = warp_rows();
+  for (uint64_t row = warp_row(); row < n; row += warps) {
+    const float* u = from_u + row / x * c;
+    float sum = 0.f;
+    for (uint32_t l = lane_id(); l < c; l += WARP) {
+      float h = fmaxf(hidden[row * c + l] + u[l] + b[l], 0.f);
+      hidden[row * c + l] = h;
+      sum = fmaf(h, w[l], sum);
+    }
+    sum = warp_sum(sum);
+    if (logits && lane_id() == 0) logits[row] = sum + b_out[0];
+  }
+}
+
+// The gradients of the sums before relu, `dhidden` [n r, c], rows as in z; and of b, w and b_out, as parts [2, c + 1]: in
+// the last column, where hidden counts as 1, is that of b_out. Blocks along x belong to 32 columns.
+extern "C" __global__ void __launch_bounds__(256)
+link_decoder_hidden_grad(const float* w, const float* hidden, const float* dlogits, float* dhidden, float* made, Rows events,
+                         uint32_t x, uint32_t c, uint64_t part_size) {
+  constexpr uint32_t WARPS = 256 / WARP;
+  __shared__ float of_b[WARPS][WARP], of_w[WARPS][WARP];
+  uint32_t n = events.live(), last = part_last(n), warp = threadIdx.x / WARP, l = blockIdx.x * WARP + lane_id();
+  bool column = l < c;
+  float own_w = column ? w[l] : 0.f, db = 0.f, dw = 0.f;
+  for (uint32_t i = part_first(n) + warp; i < last; i += WARPS) {
+    float* to = dhidden + uint64_t(i) * (1 + x) * c + l;
+    float du = 0.f;
+    for (uint32_t j = 0; j < x; j++) {
+      uint64_t row = uint64_t(i) * x + j;
+      float dlogit = dlogits[row], h = column ? hidden[row * c + l] : 1.f, dh = h > 0.f ? dlogit * own_w : 0.f;
+      if (column) to[uint64_t(1 + j) * c] = dh;
+      du += dh, dw = fmaf(dlogit, h, dw);
+    }
+    if (column) *to = du;
+    db += du;
+  }
+  of_b[warp][lane_id()] = db, of_w[warp][lane_id()] = dw;
+  __syncthreads();
+  if (warp > 0 || l > c) return;
+  for (uint32_t v = 1; v < WARPS; v++) db += of_b[v][lane_id()], dw += of_w[v][lane_id()];
+  float* part = made + blockIdx.z * part_size;
+  part[l] = db, part[c + 1 + l] = dw;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w_dst, float* dz, Rows events, uint32_t roots,
+                        uint32_t d, uint32_t c) {
+  for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
+    const float* w = root ? w_dst : w_src;
+    product<Along::Sum, Along::Edge>(
+        events.live(), d, 0, c, [=](uint32_t i, uint32_t l) { return dhidden[(uint64_t(i) * roots + root) * c + l]; },
+        [=](uint32_t l, uint32_t k) { return w[uint64_t(l) * d + k]; },
+        [=](uint32_t i, uint32_t k, float sum) { dz[(uint64_t(i) * roots + root) * d + k] = sum; });
+  }
+}
+
+// Parts [2, c, d] of the gradients of W_src and W_dst, the latter over all candidates.
+extern "C" __global__ void __launch_bounds__(256)
+link_decoder_weight_grad(const float* dhidden, const float* z, float* made, Rows events, uint32_t roots, uint32_t d,
+                         uint32_t c, uint32_t parts, uint64_t part_size) {
+  uint32_t n = events.live(), dst = blockIdx.z / parts, part = blockIdx.z % parts;
+  uint32_t row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
+  Sums sums = {};
+  for (uint32_t root = dst; root < (dst ? roots : 1); root++) {
+    add_products<Along::Edge, Along::Edge>(
+        sums, row0, c, column0, d, part_first(n, part, parts), part_last(n, part, parts),
+        [=](uint32_t l, uint32_t i) { return dhidden[(uint64_t(i) * roots + root) * c + l]; },
+        [=](uint32_t i, uint32_t k) { return z[(uint64_t(i) * roots + root) * d + k]; });
+  }
+  float* to = made + part * part_size + uint64_t(dst) * c * d;
+  take_sums(sums, row0, c, column0, d, [=](uint32_t l, uint32_t k, float sum) { to[uint64_t(l) * d + k] = sum; });
+}
+
+// Adds parts: gradients of W_src and W_dst, then what link_decoder_hidden_grad made.
+extern "C" __global__ void __launch_bounds__(256)
+link_decoder_grad_sum(const float* made, uint32_t parts, float* dw_src, float* dw_dst, float* db, float* dw, float* db_out,
+                      uint32_t d, uint32_t c) {
+  uint64_t weights = uint64_t(c) * d, size = 2 * weights + 2 * (c + 1);
+  for (uint64_t i = thread_item(); i < size; i += thread_items()) {
+    float* to = dw_src;
+    uint64_t at = i;
+    if (i >= weights) to = dw_dst, at = i - weights;
+    if (i >= 2 * weights) to = db, at = i - 2 * weights;
+    if (i >= 2 * weights + c) to = nullptr;
+    if (i > 2 * weights + c) to = dw, at = i - 2 * weights - c - 1;
+    if (i == size - 1) to = db_out, at = 0;
+    if (to) to[at] = sum_of_parts(made, parts, size, i);
+  }
+}
