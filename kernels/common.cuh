@@ -51,6 +51,30 @@ struct Gaps {
   }
 };
 
+// A parameter, and what its update changes. Its blocks end before block `end`. (`abi::Parameter`.)
+struct Parameter {
+  float* w;
+  const float* g;
+  float *m, *v;
+  uint32_t n, end;
+};
+struct Parameters {
+  Parameter of[64];
+};
+
+// Lists of ids, and for each id where it is among the distinct ones. The first list has `stride` an event.
+struct IdList {
+  const uint32_t* ids;
+  uint32_t* psi;
+  Rows rows;
+  uint64_t cols;
+  __device__ __forceinline__ uint32_t live() const { return rows.live() * uint32_t(cols); }
+};
+struct IdLists {
+  IdList of[8];
+  uint32_t lists, stride;
+};
+
 // ---- a warp ----
 __device__ __forceinline__ unsigned lane_id() { return threadIdx.x % WARP; }
 // Sum over the lanes, the same in every lane; always in the same order.
@@ -63,6 +87,9 @@ __device__ __forceinline__ float warp_max(float v) {
   return v;
 }
 
+// How many of `lanes` are below this one.
+__device__ __forceinline__ uint32_t lanes_below(unsigned lanes) { return uint32_t(__popc(lanes & ((1u << lane_id()) - 1))); }
+
 // ---- work by rows ----
 // For the kernels that give a warp to a row: the first row of this warp, and how far its next one is.
 __device__ __forceinline__ uint32_t warp_row() { return (blockIdx.x * blockDim.x + threadIdx.x) / WARP; }
@@ -71,9 +98,57 @@ __device__ __forceinline__ uint32_t warp_rows() { return gridDim.x * blockDim.x 
 __device__ __forceinline__ uint64_t thread_item() { return uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ uint64_t thread_items() { return uint64_t(gridDim.x) * blockDim.x; }
 
+// Sum over the threads before this one of a block of whole warps; `all` is that over the block. Every thread comes here.
+__device__ __forceinline__ uint32_t block_scan(uint32_t v, uint32_t (&sums)[WARP], uint32_t& all) {
+  unsigned lane = lane_id(), warp = threadIdx.x / WARP;
+  uint32_t sum = v;
+  for (unsigned o = 1; o < WARP; o *= 2) {
+    uint32_t below = __shfl_up_sync(ALL, sum, o);
+    sum += lane < o ? 0 : below;
+  }
+  __syncthreads();  // the sums of an earlier scan have been read
+  if (lane == WARP - 1) sums[warp] = sum;
+  __syncthreads();
+  uint32_t of_warp = lane < blockDim.x / WARP ? sums[lane] : 0;
+  all = __reduce_add_sync(ALL, of_warp);
+  return __reduce_add_sync(ALL, lane < warp ? of_warp : 0) + sum - v;
+}
+
 // Whether rows of `width` 4-byte words that start at `p` can be moved 16 bytes at a time.
 __device__ __forceinline__ bool by_four(const void* p, uint32_t width) {
   return width % 4 == 0 && reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+__device__ __forceinline__ void add_to(float& a, float b) { a += b; }
+__device__ __forceinline__ void add_to(float4& a, float4 b) { a.x += b.x, a.y += b.y, a.z += b.z, a.w += b.w; }
+// Adds `term(lane)` for every set bit of `lanes`, which is the same in the whole warp, in order; several are on their
+// way at a time.
+template <class T, class F>
+__device__ __forceinline__ void add_in_order(T& sum, unsigned lanes, F term) {
+  constexpr int AT_ONCE = 4;
+  while (lanes) {
+    T terms[AT_ONCE];
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) terms[i] = lanes ? term(__ffs(int(lanes)) - 1) : T{}, lanes &= lanes - 1;
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) add_to(sum, terms[i]);
+  }
+}
+
+// ---- activations ----
+// `Activation`: 0 identity, 1 relu, 2 leaky relu with `slope`, 3 tanh, 4 sigmoid.
+__device__ __forceinline__ float activate(uint32_t kind, float slope, float z) {
+  switch (kind) {
+    case 1: return fmaxf(z, 0.f);
+    case 2: return z > 0.f ? z : slope * z;
+    case 3: return tanhf(z);
+    case 4: return 1.f / (1.f + expf(-z));
+    default: return z;
+  }
+}
+__device__ __forceinline__ float4 activate(uint32_t kind, float slope, float4 z) {
+  return make_float4(activate(kind, slope, z.x), activate(kind, slope, z.y), activate(kind, slope, z.z),
+                     activate(kind, slope, z.w));
 }
 
 // ---- random numbers ----

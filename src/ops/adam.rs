@@ -10,6 +10,7 @@
 //! defaults b1 0.9, b2 0.999, eps 1e-8 are used.
 use super::*;
 use crate::runtime::{
+    cuda::abi,
     simd::{self, vectorised},
     team::{self, InParallel},
 };
@@ -17,6 +18,9 @@ use crate::runtime::{
 const BETA1: f64 = 0.9;
 const BETA2: f64 = 0.999;
 const EPS: f64 = 1e-8;
+
+/// Elements that a block of threads updates.
+const PIECE: usize = 4 * Grid::THREADS as usize;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -85,6 +89,9 @@ impl Op for Adam {
         // All but lr and the gradients.
         (1..inputs).filter(|i| i % 4 != 3).collect()
     }
+    fn scratch(&self, _: &[Spec]) -> usize {
+        2 // of a device: the corrected step sizes
+    }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
         let n: usize = ins[2..].iter().step_by(4).map(Spec::len).sum();
         Cost { bytes: 28 * n, flops: 12 * n }
@@ -123,13 +130,31 @@ impl Op for Adam {
             share.into_iter().for_each(|(w, m, v, g)| update(w, m, v, g, lr as f32, root as f32));
         });
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let corrected = on.scratch();
+        k.adam_step(on, Grid::new(1, 32), on.input(0), on.state(1), corrected)?;
+        let slots: Vec<usize> = (2..on.inputs()).step_by(4).filter(|&at| !on.spec(at).is_empty()).collect();
+        for slots in slots.chunks(abi::Parameters::MOST) {
+            let mut blocks = 0;
+            let of = std::array::from_fn(|i| {
+                let at = slots[i.min(slots.len() - 1)];
+                let n = on.spec(at).len();
+                blocks += if i < slots.len() { n.div_ceil(PIECE) } else { 0 };
+                let (m, v) = (on.state(at + 2), on.state(at + 3));
+                let (n, end) = (n as u32, blocks as u32);
+                abi::Parameter { w: on.state(at), g: on.input(at + 1), m, v, n, end }
+            });
+            k.adam(on, Grid::new(blocks, Grid::THREADS), abi::Parameters { of }, corrected)?;
+        }
+        Ok(())
+    }
 }
 
 /// Parameters, both moments, gradients.
 type Share<'a> = (&'a mut [f32], &'a mut [f32], &'a mut [f32], &'a [f32]);
 
-/// Sizes of two parameters.
-pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 7], &[33, 20_000]];
+/// Sizes of parameters; more than a launch takes.
+pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 7], &[33, 20_000], &[3; 70]];
 pub(super) const BENCH: &[&[usize]] =
     &[&[141_600, 30_000, 37_200, 37_200, 10_000, 10_000, 10_000, 10_000, 10_000, 10_000]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

@@ -14,6 +14,7 @@
 //! So what concerns only the roots' nodes, or only those whose memory is written, is a prefix of the rows. Linear
 //! time, by direct address. Source: Sven, Algorithm 2 (V_u, Phi, Psi); the order of the classes is ours.
 use super::*;
+use crate::runtime::cuda::abi;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -68,6 +69,28 @@ impl Tape {
     }
 }
 
+/// How the kernels divide the occurrences: a block of 256 threads goes `rounds` times over a tile.
+struct Tiles {
+    tiles: usize,
+    rounds: u32,
+}
+
+impl Tiles {
+    const THREADS: u32 = 256;
+    /// Tiles whose sums every block adds up by itself.
+    const MOST: usize = 1024;
+
+    fn of(n: usize) -> Self {
+        let pieces = n.div_ceil(Self::THREADS as usize);
+        let rounds = pieces.div_ceil(Self::MOST).max(1);
+        Tiles { tiles: pieces.div_ceil(rounds).max(1), rounds: rounds as u32 }
+    }
+    /// Words of one bit an occurrence.
+    fn words(n: usize) -> usize {
+        n.div_ceil(32)
+    }
+}
+
 impl Op for Distinct {
     const NAME: &'static str = "distinct";
     const KIND: Kind = Kind::Graph;
@@ -83,6 +106,10 @@ impl Op for Distinct {
     }
     fn writes(&self, _: usize) -> Vec<usize> {
         vec![0]
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        let n = ins[1..].iter().map(Spec::len).sum();
+        2 * Tiles::words(n) + Tiles::of(n).tiles
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let n: usize = ins[1..].iter().map(Spec::len).sum();
@@ -130,18 +157,60 @@ impl Op for Distinct {
         phi[positives..n].fill(NONE);
         distinct[..n].iter().for_each(|&v| stamp[v as usize] = 0);
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let lists = on.inputs() - 1;
+        if lists > abi::IdLists::MOST {
+            return Err(Error::new(
+                ErrorKind::Device,
+                format!("distinct has {lists} lists of ids, a launch takes {}", abi::IdLists::MOST),
+            ));
+        }
+        let of = std::array::from_fn(|l| {
+            let i = 1 + l.min(lists - 1);
+            abi::IdList { ids: on.input(i), psi: on.kept(4 + i), rows: on.rows(i), cols: on.cols(i).into() }
+        });
+        let ids = abi::IdLists { of, lists: lists as u32, stride: self.stride as u32 };
+        let n: usize = (1..=lists).map(|i| on.spec(i).len()).sum();
+        let Tiles { tiles, rounds } = Tiles::of(n);
+        let words = Tiles::words(n);
+        let (stamp, nodes, phi) = (on.state(0), self.nodes as u32, on.kept(4));
+        let firsts = on.scratch().cast::<u32>();
+        // Within the scratch that `scratch` declares.
+        let (before, sums) = (firsts.wrapping_add(words), firsts.wrapping_add(2 * words));
+        k.distinct_mark(on, Grid::items(n), ids, stamp, nodes, on.status())?;
+        let (grid, cap) = (Grid::new(tiles, Tiles::THREADS), on.out_cap(3) as u32);
+        k.distinct_first(on, grid, ids, stamp, nodes, phi, cap, firsts, before, sums, rounds)?;
+        k.distinct_rows(
+            on,
+            Grid::items(n),
+            ids,
+            stamp,
+            firsts,
+            before,
+            sums,
+            tiles as u32,
+            rounds * Tiles::THREADS,
+            on.kept(3),
+            phi,
+            on.kept(0),
+            on.kept(1),
+            on.kept(2),
+        )
+    }
 }
 
-/// `[nodes, events, slots a root]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[6, 0, 2], &[9, 4, 2], &[500, 40, 10]];
-pub(super) const BENCH: &[&[usize]] = &[&[9_228, 600, 10]];
+/// `[nodes, events, roots an event, slots a root]`; the last case has more occurrences than 1,024 blocks see at a time.
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 3, 1], &[6, 0, 3, 2], &[9, 4, 3, 2], &[9, 4, 2, 1], &[500, 40, 5, 10], &[700, 8_000, 3, 10]];
+pub(super) const BENCH: &[&[usize]] = &[&[9_228, 600, 3, 10]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, b, k] = *dims else { return Err(Error::shape("distinct", "three sizes")) };
+    let [v, b, stride, k] = *dims else { return Err(Error::shape("distinct", "four sizes")) };
     let stamp = c.ids(&vec![0; v], 1);
-    let roots = c.ids_below(3 * b, v);
-    let slots: Vec<u32> = (0..3 * b * k).map(|i| if i % 4 == 3 { NONE } else { c.below(v) as u32 }).collect();
-    let slots = c.values(Spec::ids(Rows::fixed(3 * b), k), &slots);
-    let d = c.tape.distinct(stamp, roots, &[slots], 3)?;
+    let n = stride * b;
+    let roots = c.ids_below(n, v);
+    let slots: Vec<u32> = (0..n * k).map(|i| if i % 4 == 3 { NONE } else { c.below(v) as u32 }).collect();
+    let slots = c.values(Spec::ids(Rows::fixed(n), k), &slots);
+    let d = c.tape.distinct(stamp, roots, &[slots, roots], stride)?;
     let outs = [vec![d.node, d.phi, d.positives], d.psi].concat();
     Ok(Built { outs, states: vec![stamp], ..Built::default() })
 }

@@ -57,6 +57,12 @@ impl Op for DrawNegatives {
             *out = pool[key.below(i as u64, pool.len() as u32) as usize];
         }
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (pool, now, out, m) = (on.input(0), on.input(1), on.out(0), on.out_cols(0));
+        let grid = Grid::items(on.out_cap(0) * self.per_event);
+        let key = Key::new(self.seed, self.salt, [0, 0]);
+        k.draw_negatives(on, grid, pool, now, out, on.rows(0), on.out_rows(0), m, key.into())
+    }
 }
 
 /// `[b, negatives an event, pool]`

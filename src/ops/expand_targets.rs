@@ -74,10 +74,16 @@ impl Op for ExpandTargets {
             }
         }
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (node, time, neighbor, c) = (on.input(0), on.input(1), on.input(2), on.cols(2));
+        let (target, at, row, root, identity) = (on.out(0), on.out(1), on.out(2), on.out(3), on.out(4));
+        let grid = Grid::items(on.out_cap(0));
+        k.expand_targets(on, grid, node, time, neighbor, target, at, row, root, identity, on.rows(0), c)
+    }
 }
 
 /// `[n, k]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 2], &[5, 3]];
+pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 2], &[5, 3], &[40, 10]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 10]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (n, k) = (dims[0], dims[1]);

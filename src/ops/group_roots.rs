@@ -50,6 +50,9 @@ impl Op for GroupRoots {
         let starts = Spec::ids(Rows::fixed(ins[2].rows.cap + 1), 1);
         Ok(vec![starts.into(), Out::counted_by(ins[0], 3), ins[0].into(), Spec::count().into()])
     }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        ins[0].len()
+    }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost { bytes: 4 * (4 * ins[0].len() + 2 * outs[0].len()), flops: 0 }
     }
@@ -65,6 +68,24 @@ impl Op for GroupRoots {
         io.out::<u32>(3)[0] = m;
         position.fill(NONE);
         (0..m).for_each(|at| position[order[at as usize] as usize] = at);
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (query, starts, order, position) = (on.input(0), on.kept(0), on.kept(1), on.kept(2));
+        let grouped = on.scratch().cast();
+        k.group_roots(
+            on,
+            Grid::new(1, 1024),
+            query,
+            on.input(1),
+            starts,
+            position,
+            grouped,
+            on.kept(3),
+            on.rows(0),
+            on.rows(2),
+            on.status(),
+        )?;
+        k.group_roots_order(on, Grid::items(on.cap(0)), query, starts, grouped, order, position, on.rows(0))
     }
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None; node.ins.len()])
@@ -92,15 +113,16 @@ pub(super) fn group(
     starts[0] = 0;
 }
 
-/// `[roots, queries]`; every fourth root has no neighbour.
-pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 2], &[9, 4], &[200, 33]];
+/// `[roots, queries]`; every fourth root has no neighbour. There is room for three queries more.
+pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 2], &[9, 4], &[200, 33], &[5_000, 40], &[200, 5_000]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 700]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, queries] = *dims else { return Err(Error::shape("group_roots", "two sizes")) };
     let counts: Vec<u32> = (0..n).map(|i| (i % 4) as u32).collect();
     let roots: Vec<u32> =
         counts.iter().map(|&k| if k == 0 { NONE } else { c.below(queries) as u32 }).collect();
-    let (query, count, queries) = (c.ids(&roots, 1), c.ids(&counts, 1), c.real(queries, 2));
+    let (query, count, live) = (c.ids(&roots, 1), c.ids(&counts, 1), c.count(queries));
+    let queries = c.live_real(queries + 3, live, 2);
     let g = c.tape.group_roots(query, count, queries)?;
     Ok(Built::new(&[g.starts, g.order, g.position], &[]))
 }

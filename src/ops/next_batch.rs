@@ -96,10 +96,32 @@ impl Op for NextBatch {
             io.out::<u32>(5)[..n].iter_mut().zip(first as u32 - range[0]..).for_each(|(r, rank)| *r = rank);
         }
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (src, dst, time) = (on.input(0), on.input(1), on.input(2));
+        k.next_batch(
+            on,
+            Grid::new(1, 1024),
+            src,
+            dst,
+            time,
+            on.input(3),
+            on.state(4),
+            on.kept(0),
+            on.out(1),
+            on.out(2),
+            on.out(3),
+            on.out(4),
+            on.out(5),
+            on.out(6),
+            on.out(7),
+            self.cap as u32,
+        )
+    }
 }
 
-/// `[events, batch, batches done]`: a full batch, the short last one, one past the end.
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 0], &[10, 4, 1], &[10, 4, 2], &[10, 4, 5], &[3, 8, 0]];
+/// `[events, batch, batches done]`: a full batch, the short last one, one past the end, one of many rows.
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 0], &[10, 4, 1], &[10, 4, 2], &[10, 4, 5], &[3, 8, 0], &[5_000, 3_000, 1]];
 pub(super) const BENCH: &[&[usize]] = &[&[110_232, 600, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let n = dims[0];

@@ -28,6 +28,12 @@ impl Tape {
     }
 }
 
+/// Both directions: rows of the input, zeros after its last.
+fn copy_first(k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    let (x, out, d) = (on.input(0), on.out(0), on.cols(0));
+    k.prefix_rows(on, Grid::items(on.out_cap(0) * d as usize), x, out, on.rows(0), on.out_rows(0), d)
+}
+
 impl Op for PrefixRows {
     const NAME: &'static str = "prefix_rows";
     const KIND: Kind = Kind::Copy;
@@ -42,6 +48,9 @@ impl Op for PrefixRows {
     fn define<R: Real>(&self, io: &Io<'_>) {
         let out = io.out::<R>(0);
         out.copy_from_slice(&io.input::<R>(0)[..out.len()]);
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        copy_first(k, on)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];
@@ -66,10 +75,13 @@ impl Op for PadRows {
         head.copy_from_slice(dy);
         tail.fill(R::ZERO);
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        copy_first(k, on)
+    }
 }
 
 /// `[m, n, d]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[5, 0, 3], &[9, 4, 7], &[6, 6, 2]];
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[5, 0, 3], &[9, 4, 7], &[6, 6, 2], &[40, 25, 8]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_487, 700, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (x, count) = (c.real(dims[0], dims[2]), c.count(dims[1]));

@@ -46,10 +46,15 @@ impl Op for Roots {
             at[i * (2 + m)..][..2 + m].fill(time[i]);
         }
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (src, dst, time, negatives) = (on.input(0), on.input(1), on.input(2), on.input(3));
+        let (node, at) = (on.out(0), on.out(1));
+        k.roots(on, Grid::items(on.out_cap(0)), src, dst, time, negatives, node, at, on.rows(0), on.cols(3))
+    }
 }
 
 /// `[b, m]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 1], &[5, 3]];
+pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 1], &[5, 3], &[300, 0]];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (n, m) = (dims[0], dims[1]);

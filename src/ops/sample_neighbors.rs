@@ -147,10 +147,7 @@ impl<'a> Tables<'a> {
     /// `None` where the batch is empty.
     fn of(op: &SampleNeighbors, io: &Io<'a>) -> Option<Self> {
         let (batch, now) = (io.input::<u32>(5), io.input::<u32>(6));
-        let key = match op.strategy {
-            Strategy::Uniform(seed) => Key::new(seed, 0x5A3B + op.stride as u32, [now[0], now[1]]),
-            Strategy::Recent => Key::new(0, 0, [0, 0]),
-        };
+        let key = op.key([now[0], now[1]]);
         Some(Tables {
             offsets: io.input(0),
             entries: bytemuck::cast_slice(io.input::<i64>(1)),
@@ -189,6 +186,13 @@ fn history(list: &[Entry], first: u32, guess: usize) -> usize {
 }
 
 impl SampleNeighbors {
+    /// Key of the uniform draw; nobody draws by another.
+    fn key(&self, clock: [u32; 2]) -> Key {
+        match self.strategy {
+            Strategy::Uniform(seed) => Key::new(seed, 0x5A3B + self.stride as u32, clock),
+            Strategy::Recent => Key::new(0, 0, clock),
+        }
+    }
     /// About how much of the list is before the batch: a positive root knows the place of its own event, others
     /// suppose that their events are spread evenly over the stream.
     fn guess(&self, t: &Tables<'_>, i: usize, list: &Range<usize>) -> usize {
@@ -310,14 +314,54 @@ impl Op for SampleNeighbors {
                 }
             });
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        k.sample_neighbors(
+            on,
+            Grid::warps(on.cap(3)),
+            on.input(0),
+            on.input(1),
+            on.input(2),
+            on.input(3),
+            on.input(4),
+            on.input(5),
+            on.input(6),
+            on.out(0),
+            on.out(1),
+            on.out(2),
+            on.out(3),
+            on.rows(3),
+            on.rows(5),
+            on.cap(0).saturating_sub(1) as u32,
+            on.cap(2) as u32,
+            self.k as u32,
+            self.stride as u32,
+            u32::from(self.strategy != Strategy::Recent),
+            self.gaps.into(),
+            self.key([0, 0]).into(),
+            on.status(),
+        )
+    }
 }
 
-/// `[nodes, events, first event of the batch, k, uniform]`; the queries are roots with one negative each.
-pub(super) const CASES: &[&[usize]] =
-    &[&[2, 1, 0, 1, 0], &[5, 60, 40, 3, 0], &[5, 60, 40, 3, 1], &[9, 300, 100, 10, 0]];
-pub(super) const BENCH: &[&[usize]] = &[&[9_228, 110_232, 109_632, 10, 0], &[9_228, 110_232, 109_632, 10, 1]];
+/// `[nodes, events, first event of the batch, k, uniform, known]`; the queries are roots with one negative each, or none.
+/// Without `known` positions every query searches.
+pub(super) const CASES: &[&[usize]] = &[
+    &[2, 1, 0, 1, 0, 1],
+    &[5, 60, 40, 3, 0, 1],
+    &[5, 60, 40, 3, 0, 0],
+    &[5, 60, 40, 3, 1, 1],
+    &[5, 60, 40, 0, 0, 1],
+    &[9, 300, 100, 10, 0, 1],
+    &[3, 4_000, 3_900, 40, 0, 1],
+    &[3, 4_000, 3_000, 40, 0, 0],
+    &[3, 4_000, 1_000, 33, 1, 0],
+];
+pub(super) const BENCH: &[&[usize]] =
+    &[&[9_228, 110_232, 109_632, 10, 0, 1], &[9_228, 110_232, 109_632, 10, 1, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, e, first, k, uniform] = *dims else { return Err(Error::shape("sample_neighbors", "five sizes")) };
+    let [v, e, first, k, uniform, known] = *dims else {
+        return Err(Error::shape("sample_neighbors", "six sizes"));
+    };
     let ends: Vec<[u32; 2]> = (0..e).map(|_| [c.below(v) as u32, c.below(v) as u32]).collect();
     let times: Vec<i64> = (0..e as i64).map(|i| i / 3).collect();
     let mut lists = vec![Vec::new(); v];
@@ -341,14 +385,15 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         position: c.ids(&position, 2),
     };
     let batch: Vec<u32> = (first as u32..e as u32).collect();
+    let negative = |i: u32| if i % 7 == 6 { NONE } else { i % v as u32 };
     let roots: Vec<u32> =
-        batch.iter().flat_map(|&i| [ends[i as usize][0], ends[i as usize][1], i % v as u32]).collect();
+        batch.iter().flat_map(|&i| [ends[i as usize][0], ends[i as usize][1], negative(i)]).collect();
     let root_times: Vec<i64> = batch.iter().flat_map(|&i| [times[i as usize]; 3]).collect();
     let (node, time) = (c.ids(&roots, 1), c.times(&root_times));
     let (event, now) = (c.ids(&batch, 1), c.ids(&[0, 1], 2));
     let strategy = if uniform == 1 { Strategy::Uniform(3) } else { Strategy::Recent };
     let gaps = Gaps { seconds_per_tick: 0.5, longest: e as i64 / 5 };
     let how = Sampling { k, strategy, gaps };
-    let n = c.tape.sample_neighbors(tcsr, (node, time), (event, now), 3, how)?;
+    let n = c.tape.sample_neighbors(tcsr, (node, time), (event, now), 3 * known, how)?;
     Ok(Built::new(&[n.node, n.event, n.dt, n.count], &[]))
 }

@@ -74,6 +74,14 @@ impl Op for ScatterAddRows {
         }
         add_rows(out, io.input::<f32>(0), index, io.cols(0));
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        // Rows of out for each of a block's 8 warps: more where there are many, so that fewer blocks read the index.
+        let (d, each) = (on.cols(0), on.out_cap(0).div_ceil(8 * 1024).max(1));
+        let grid = Grid::new(on.out_cap(0).div_ceil(8 * each), Grid::THREADS);
+        let (src, index, out) = (on.input(0), on.input(1), on.out(0));
+        let own = 8 * each as u32;
+        k.scatter_add_rows(on, grid, src, index, out, on.rows(0), on.out_rows(0), d, own, on.status())
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];
         dins[0] = douts[0].map(|d| t.gather_rows(d, node.ins[1])).transpose()?;
@@ -81,11 +89,17 @@ impl Op for ScatterAddRows {
     }
 }
 
-/// `[n, v, d]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[9, 5, 3], &[200, 7, 100], &[0, 2, 4]];
+/// `[n, v, d]`: more rows for one place than fit a queue, more places than blocks, wide rows. The last index is `NONE`,
+/// and out has room for two rows more.
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 1], &[9, 5, 3], &[200, 7, 100], &[0, 2, 4], &[5_000, 3, 4], &[40, 9_000, 1], &[30, 20, 131]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 1_487, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let (src, index) = (c.real(dims[0], dims[2]), c.ids_below(dims[0], dims[1]));
-    let out = c.tape.scatter_add_rows(src, index, Rows::fixed(dims[1]))?;
+    let mut index: Vec<u32> = (0..dims[0]).map(|_| c.below(dims[1]) as u32).collect();
+    if let [_, .., last] = index.as_mut_slice() {
+        *last = NONE;
+    }
+    let (src, index, count) = (c.real(dims[0], dims[2]), c.ids(&index, 1), c.count(dims[1]));
+    let out = c.tape.scatter_add_rows(src, index, Rows::live(dims[1] + 2, count))?;
     Ok(Built::new(&[out], &[src]))
 }

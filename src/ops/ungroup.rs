@@ -109,6 +109,12 @@ impl Op for Ungroup {
             }
         });
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (x, position, own, root, y) = (on.input(0), on.input(2), on.input(3), on.input(4), on.out(0));
+        let (rows, grouped, roots) = (on.rows(4), on.rows(0), on.rows(3));
+        let (grid, d, (act, slope)) = (Grid::warps(on.cap(4)), on.cols(0), self.0.code());
+        k.ungroup(on, grid, x, position, own, root, y, rows, grouped, roots, d, act, slope, on.status())
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; 5]) };
         let dz = match self.0 {

@@ -193,11 +193,54 @@ impl Op for WriteMemory {
     fn cpu(&self, io: &Io<'_>) {
         self.write::<f32>(io, axpy);
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (node, phi, positives, psi) = (on.input(5), on.input(6), on.input(7), on.input(8));
+        let (s, event, rows, d, stride) =
+            (on.input(9), on.input(11), on.rows(9), on.cols(0), self.stride as u32);
+        let mean = self.combiner == Combiner::Mean;
+        let mail = on.state::<f32>(2);
+        // A positive root is the source or the destination of an event.
+        let grid = Grid::warps(on.cap(5).min(2 * on.cap(11)));
+        k.write_memory(
+            on,
+            grid,
+            on.state(0),
+            on.state(1),
+            if mean { std::ptr::null_mut() } else { mail },
+            on.state(3),
+            on.state(4),
+            node,
+            phi,
+            positives,
+            psi,
+            s,
+            on.input(10),
+            event,
+            on.input(12),
+            rows,
+            d,
+            stride,
+        )?;
+        if !mean {
+            return Ok(());
+        }
+        let ends = std::ptr::null();
+        k.write_memory_mean(on, grid, mail, s, node, phi, positives, psi, ends, rows, rows, d, stride)?;
+        let (mails, edge, edges, f) = (on.state(14), on.input(13), on.rows(13), on.cols(13));
+        k.write_memory_mean(on, grid, mails, edge, node, phi, positives, psi, event, rows, edges, f, stride)
+    }
 }
 
 /// `[nodes, events, d, f, mean]`
-pub(super) const CASES: &[&[usize]] =
-    &[&[2, 1, 1, 0, 0], &[5, 0, 3, 2, 1], &[6, 9, 4, 3, 0], &[6, 9, 4, 3, 1], &[90, 50, 20, 3, 1]];
+pub(super) const CASES: &[&[usize]] = &[
+    &[2, 1, 1, 0, 0],
+    &[5, 0, 3, 2, 1],
+    &[6, 9, 4, 3, 0],
+    &[6, 9, 4, 3, 1],
+    &[90, 50, 20, 3, 1],
+    &[9, 60, 133, 70, 1],
+    &[40, 60, 133, 8, 0],
+];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 600, 100, 172, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, b, d, f, mean] = *dims else { return Err(Error::shape("write_memory", "five sizes")) };

@@ -47,6 +47,11 @@ impl Op for WriteRows {
             }
         }
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (table, index, rows, d) = (on.state(0), on.input(1), on.input(2), on.cols(0));
+        let grid = Grid::items(on.spec(2).len());
+        k.write_rows(on, grid, table, index, rows, on.rows(0), on.rows(2), d, on.status())
+    }
 }
 
 /// `[v, n, d]`

@@ -23,6 +23,10 @@ impl Key {
     pub fn new(seed: u64, salt: u32, clock: [u32; 2]) -> Self {
         Key { key: [seed as u32, (seed >> 32) as u32 ^ salt.wrapping_mul(0x85EB_CA6B)], clock }
     }
+    /// Who draws, without when.
+    pub(crate) fn words(self) -> [u32; 2] {
+        self.key
+    }
     /// Four uniform words for `index`.
     #[inline(always)]
     pub fn draw(self, index: u64) -> [u32; 4] {

@@ -47,3 +47,73 @@ pub struct Key {
     /// High word of the seed, mixed with the op's salt.
     pub salted: u32,
 }
+
+impl From<crate::runtime::philox::Key> for Key {
+    /// The clock stays behind: kernels read it on the device.
+    fn from(k: crate::runtime::philox::Key) -> Self {
+        let [seed, salted] = k.words();
+        Key { seed, salted }
+    }
+}
+
+/// A parameter, its gradient, and its first and second moment; `end` is one past the last block that updates it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Parameter {
+    /// Value.
+    pub w: *mut f32,
+    /// Gradient.
+    pub g: *const f32,
+    /// First moment.
+    pub m: *mut f32,
+    /// Second moment.
+    pub v: *mut f32,
+    /// Elements.
+    pub n: u32,
+    /// One past its last block.
+    pub end: u32,
+}
+
+/// Parameters that one launch updates: those that fill it up have no elements and no blocks.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Parameters {
+    /// The parameters.
+    pub of: [Parameter; Parameters::MOST],
+}
+
+impl Parameters {
+    /// As many as arguments have room for.
+    pub const MOST: usize = 64;
+}
+
+/// A list of ids, and where the row of each is written.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct IdList {
+    /// The ids.
+    pub ids: *const u32,
+    /// Their rows.
+    pub psi: *mut u32,
+    /// Rows of the list.
+    pub rows: Rows,
+    /// Ids a row.
+    pub cols: u64,
+}
+
+/// Lists of ids; the first has `stride` of them an event.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct IdLists {
+    /// The lists.
+    pub of: [IdList; IdLists::MOST],
+    /// How many there are.
+    pub lists: u32,
+    /// Ids an event.
+    pub stride: u32,
+}
+
+impl IdLists {
+    /// As many as arguments have room for.
+    pub const MOST: usize = 8;
+}

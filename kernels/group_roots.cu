@@ -1,0 +1,68 @@
+// group_roots: roots that have neighbours, grouped by their query: order[starts[q]..starts[q + 1]] are those of query q
+//
+// shapes    query, count [n] u32; starts [q + 1], order [m], position [n] u32
+// grid      one block counts, adds up and groups; then a thread a root finds its place in its group
+// memory    reads 6 n words and writes 5 n, and 2 q; those of a group once for each of its roots, from L1
+// limiter   latency
+// backward  -
+// source    a counting sort; what order the atomics take does not show: places in a group follow from the roots
+#include "common.cuh"
+
+constexpr unsigned THREADS = 1024;
+constexpr unsigned EACH = 4;  // items that a thread has on the way
+
+// `position` gets the root's ticket in its group, `grouped` the roots of each group by ticket.
+extern "C" __global__ void __launch_bounds__(1024)
+group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ count, uint32_t* starts, uint32_t* position,
+            uint32_t* grouped, uint32_t* m, Rows roots, Rows queries, Status s) {
+  __shared__ uint32_t sums[WARP];
+  uint32_t n = roots.live(), q = queries.live(), groups = queries.cap + 1;
+  for (uint32_t g = threadIdx.x; g < groups; g += THREADS) starts[g] = 0;
+  __syncthreads();  // counts are zero
+  for (uint32_t base = threadIdx.x; base < n; base += THREADS * EACH) {
+    uint32_t of[EACH];
+#pragma unroll
+    for (unsigned j = 0; j < EACH; j++) {
+      uint32_t i = base + j * THREADS;
+      of[j] = i < n && count[i] > 0 ? query[i] : NONE;
+    }
+#pragma unroll
+    for (unsigned j = 0; j < EACH; j++) {
+      uint32_t i = base + j * THREADS, g = s.row_of(i, of[j], q);
+      if (i < n) position[i] = g == NONE ? NONE : atomicAdd(&starts[g], 1u);
+    }
+  }
+  __syncthreads();  // counts are complete
+  uint32_t before = 0;
+  for (uint32_t base = threadIdx.x * EACH; base - threadIdx.x * EACH < groups; base += THREADS * EACH) {
+    uint32_t own[EACH], sum = 0, all;
+#pragma unroll
+    for (unsigned j = 0; j < EACH; j++) own[j] = base + j < groups ? starts[base + j] : 0, sum += own[j];
+    uint32_t at = before + block_scan(sum, sums, all);
+#pragma unroll
+    for (unsigned j = 0; j < EACH; j++) {
+      if (base + j < groups) starts[base + j] = at;
+      at += own[j];
+    }
+    before += all;
+  }
+  if (threadIdx.x == 0) *m = before;
+  __syncthreads();  // starts are complete
+#pragma unroll 4
+  for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+    if (position[i] != NONE) grouped[starts[query[i]] + position[i]] = i;
+  }
+}
+
+// A root's place in its group: how many of the group are before it.
+extern "C" __global__ void __launch_bounds__(256)
+group_roots_order(const uint32_t* __restrict__ query, const uint32_t* __restrict__ starts, const uint32_t* __restrict__ grouped,
+                  uint32_t* order, uint32_t* position, Rows roots) {
+  uint32_t n = roots.live();
+  for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
+    if (position[i] == NONE) continue;
+    uint32_t start = starts[query[i]], end = starts[query[i] + 1], at = start;
+    for (uint32_t g = start; g < end; g++) at += grouped[g] < i;
+    order[at] = i, position[i] = at;
+  }
+}

@@ -1,0 +1,34 @@
+// next_batch: the next b events of a range, in order; the cursor lives on the device
+//
+// shapes    src, dst, time [e]; range, clock [1, 2] u32; out [<= b]
+// grid      one block, a thread an event: everybody reads the clock before one counts it up
+// memory    reads 16 b bytes, writes 24 b; coalesced
+// limiter   latency
+// backward  -
+// source    -
+#include "common.cuh"
+
+extern "C" __global__ void __launch_bounds__(1024)
+next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, const int64_t* __restrict__ time,
+           const uint32_t* range, uint32_t* clock, uint32_t* count, uint32_t* src_out, uint32_t* dst_out, uint32_t* event,
+           int64_t* time_out, uint32_t* rank, uint32_t* index, uint32_t* now, uint32_t cap) {
+  uint32_t epoch = clock[0], batch = clock[1], begin = range[0], end = range[1];
+  __syncthreads();  // the clock has been read
+  uint64_t first = begin + uint64_t(batch) * cap;
+  uint32_t n = first < end ? uint32_t(min(uint64_t(cap), end - first)) : 0;
+  if (threadIdx.x == 0) {
+    clock[1] = batch + 1;
+    *count = n;
+    if (index) *index = batch;
+    if (now) now[0] = epoch, now[1] = batch;
+  }
+#pragma unroll 4
+  for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
+    uint32_t e = uint32_t(first) + i;
+    if (src_out) src_out[i] = src[e];
+    if (dst_out) dst_out[i] = dst[e];
+    if (time_out) time_out[i] = time[e];
+    if (event) event[i] = e;
+    if (rank) rank[i] = e - begin;
+  }
+}

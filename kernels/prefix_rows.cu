@@ -1,0 +1,24 @@
+// prefix_rows: out[i, :] = x[i, :] for the first rows of x; zeros where x has no more, which is its backward
+//
+// shapes    x [m, d] f32, out [n, d] f32
+// grid      a thread an element, or four where rows are aligned; grid-stride
+// memory    reads min(m, n) d words, writes n d; coalesced
+// limiter   memory
+// backward  itself, from n rows to m
+// source    -
+#include "common.cuh"
+
+template <class T>
+__device__ __forceinline__ void copy_first(const T* x, T* out, uint64_t from, uint64_t n) {
+  for (uint64_t i = thread_item(); i < n; i += thread_items()) out[i] = i < from ? x[i] : T{};
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+prefix_rows(const float* x, float* out, Rows from, Rows rows, uint32_t d) {
+  uint64_t m = from.live(), n = rows.live();
+  if (by_four(x, d) && by_four(out, d)) {
+    copy_first(reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(out), m * (d / 4), n * (d / 4));
+  } else {
+    copy_first(x, out, m * d, n * d);
+  }
+}

@@ -1,0 +1,65 @@
+// sample_neighbors: temporal neighbours of each query (node, time) over a T-CSR, strictly before it
+//
+// shapes    offsets [v + 1] i64, entries [2 e, 2] i64, position [e, 2] u32, queries [n]; slots [n, k], count [n]
+// grid      a warp a query: its lanes look at 32 entries at a time, then each fills a slot
+// memory    reads 24 n + 16 n k bytes and what a search looks at, writes 12 n k + 4 n; slots coalesced
+// limiter   latency: query, list, position, entries, one after another
+// backward  -
+// source    TGN's most recent sampling; the T-CSR is TGL's, the known position is ours
+#include "common.cuh"
+
+struct Entry {
+  int64_t time;
+  uint2 end;  // other end, event
+};
+
+// How many of a list's `n` entries are of events before `first` and before the time `now`: a prefix of them. Looks first
+// at the 32 up to the guess, which is right where the query's own position is known; then at 32 over all that is left.
+__device__ uint32_t history(const Entry* list, uint32_t n, uint32_t guess, uint32_t first, int64_t now) {
+  uint32_t low = 0, high = n;  // the answer is one of them or between
+  uint32_t end = guess < n ? guess + 1 : n, begin = end - min(end, WARP), width = end - begin;
+  while (low < high) {
+    auto place = [=](uint32_t lane) { return begin + (width > WARP ? uint32_t(uint64_t(width) * lane / WARP) : lane); };
+    uint32_t at = place(lane_id()), looks = min(width, WARP);
+    bool earlier = lane_id() < looks && list[at].end.y < first && list[at].time < now;
+    uint32_t before = __popc(__ballot_sync(ALL, earlier));
+    if (before > 0) low = place(before - 1) + 1;
+    if (before < looks) high = place(before);
+    begin = low, width = high - low;
+  }
+  return low;
+}
+
+// `stride`: roots an event, of which the first two are its ends; 0 where queries are no roots.
+extern "C" __global__ void __launch_bounds__(256)
+sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t* position, const uint32_t* query,
+                 const int64_t* time, const uint32_t* batch, const uint32_t* clock, uint32_t* node, uint32_t* event,
+                 float* dt, uint32_t* count, Rows queries, Rows events, uint32_t v, uint32_t e, uint32_t k,
+                 uint32_t stride, uint32_t uniform, Gaps gaps, Key key, Status s) {
+  if (events.live() == 0) return;
+  uint32_t n = queries.live(), first = batch[0];
+  for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
+    uint32_t of = s.row_of(i, query[i], v);
+    int64_t now = time[i], start = of == NONE ? 0 : offsets[of];
+    uint32_t length = of == NONE ? 0 : uint32_t(offsets[of + 1] - start);
+    bool own = stride && i % stride < 2;
+    uint32_t guess = own ? position[uint64_t(2) * batch[i / stride] + i % stride]
+                         : uint32_t(uint64_t(length) * first / max(e, 1u));
+    const Entry* list = reinterpret_cast<const Entry*>(entries) + start;
+    uint32_t known = history(list, length, guess, first, now);
+    if (count && lane_id() == 0) count[i] = min(known, k);
+    for (uint32_t j = lane_id(); j < k; j += WARP) {
+      uint64_t slot = uint64_t(i) * k + j;
+      uint2 end = make_uint2(NONE, NONE);
+      float gap = 0;
+      if (j < known) {
+        bool draw = uniform && known > k;
+        Entry taken = list[draw ? key.below(slot, known, clock[0], clock[1]) : known - 1 - j];
+        end = taken.end, gap = gaps.seconds(taken.time, now);
+      }
+      if (node) node[slot] = end.x;
+      if (event) event[slot] = end.y;
+      if (dt) dt[slot] = gap;
+    }
+  }
+}
