@@ -151,6 +151,10 @@ __device__ __forceinline__ float4 activate(uint32_t kind, float slope, float4 z)
                      activate(kind, slope, z.w));
 }
 
+// ---- time encoding ----
+// What Phi(dt) is the cosine of: a product and a sum, each rounded, as on the host.
+__device__ __forceinline__ float time_angle(float dt, float w, float b) { return __fadd_rn(__fmul_rn(w, dt), b); }
+
 // ---- random numbers ----
 // Philox4x32-10 (Salmon et al., SC 2011); the same numbers as `runtime::philox::Key` on the host.
 struct Key {

@@ -8,17 +8,6 @@
 // source    -
 #include "product.cuh"
 
-// `Activation`: 0 identity, 1 relu, 2 leaky relu with `slope`, 3 tanh, 4 sigmoid.
-__device__ __forceinline__ float activate(uint32_t kind, float slope, float z) {
-  switch (kind) {
-    case 1: return fmaxf(z, 0.f);
-    case 2: return z > 0.f ? z : slope * z;
-    case 3: return tanhf(z);
-    case 4: return 1.f / (1.f + expf(-z));
-    default: return z;
-  }
-}
-
 extern "C" __global__ void __launch_bounds__(256)
 linear(const float* x, const float* w, const float* b, const float* residual, float* y, Rows rows, uint32_t k, uint32_t m,
        uint32_t activation, float slope) {

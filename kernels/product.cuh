@@ -28,15 +28,28 @@ __device__ __forceinline__ uint32_t own_column() { return threadIdx.x % (TILE / 
 template <Along along, class Element>
 __device__ __forceinline__ void bring(float (&to)[DEPTH][TILE + 4], uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t l1,
                                       Element element) {
+  constexpr uint32_t OWN = TILE * DEPTH / PRODUCT_THREADS;
+  auto at = [](uint32_t q, uint32_t& e, uint32_t& l) {
+    uint32_t t = threadIdx.x + q * PRODUCT_THREADS;
+    e = along == Along::Sum ? t / DEPTH : t % TILE, l = along == Along::Sum ? t % DEPTH : t / TILE;
+  };
+  uint32_t e, l;
+  float x[OWN];  // all loads are under way before the first is waited for, whatever branches an element has
 #pragma unroll
-  for (uint32_t t = threadIdx.x; t < TILE * DEPTH; t += PRODUCT_THREADS) {
-    uint32_t e = along == Along::Sum ? t / DEPTH : t % TILE, l = along == Along::Sum ? t % DEPTH : t / TILE;
-    to[l][e] = edge0 + e < edges && l0 + l < l1 ? element(edge0 + e, l0 + l) : 0.f;
+  for (uint32_t q = 0; q < OWN; q++) {
+    at(q, e, l);
+    x[q] = edge0 + e < edges && l0 + l < l1 ? element(edge0 + e, l0 + l) : 0.f;
+  }
+#pragma unroll
+  for (uint32_t q = 0; q < OWN; q++) {
+    at(q, e, l);
+    to[l][e] = x[q];
   }
 }
 
 // Adds the products of l0..l1 to the sums of the tile at (row0, column0). Every thread of the block calls it.
-template <Along a_along, Along b_along, class A, class B>
+// Of the columns of each thread, only the first `summed` have a sum.
+template <Along a_along, Along b_along, uint32_t summed = EACH, class A, class B>
 __device__ __forceinline__ void add_products(Sums& sums, uint32_t row0, uint32_t rows, uint32_t column0, uint32_t columns,
                                              uint32_t l0, uint32_t l1, A a, B b) {
   __shared__ float sa[DEPTH][TILE + 4], sb[DEPTH][TILE + 4];
@@ -53,7 +66,7 @@ __device__ __forceinline__ void add_products(Sums& sums, uint32_t row0, uint32_t
 #pragma unroll
       for (uint32_t i = 0; i < EACH; i++) {
 #pragma unroll
-        for (uint32_t j = 0; j < EACH; j++) sums.at[i][j] = fmaf(x[i], y[j], sums.at[i][j]);
+        for (uint32_t j = 0; j < summed; j++) sums.at[i][j] = fmaf(x[i], y[j], sums.at[i][j]);
       }
     }
     __syncthreads();

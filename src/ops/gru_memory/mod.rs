@@ -22,16 +22,19 @@
 //!
 //! No gradient flows into stored memory or mails; it flows to the weights and to `w`, `b`. Deterministic.
 //! Source: TGN (Rossi et al. 2020), equations 1 to 4; GRU: Cho et al. 2014 in PyTorch's form.
+mod grad;
+
 use super::{
-    time_encode::{define_phi, phi, reduce_phi_grads},
+    time_encode::{define_phi, phi},
     *,
 };
 use crate::runtime::{
-    matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
-    parts,
+    cuda::abi,
+    matmul::{Mat, MatMut, matmul, row_parts, split_rows},
     simd::{self, vectorised},
     team::InParallel,
 };
+pub use grad::GruMemoryGrad;
 use std::ops::Range;
 
 /// See the [module](self).
@@ -40,9 +43,6 @@ pub struct GruMemory {
     features: FeatureRow,
     gaps: Gaps,
 }
-/// Gradients of the weights and of the time encoding.
-#[derive(Debug)]
-pub struct GruMemoryGrad;
 
 /// Which row of the edge features belongs to a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,21 +157,6 @@ vectorised! {
             out[i] = (1.0 - z[i]).mul_add(c, z[i] * s[i]);
         }
     }
-    /// Gradients of one row before the gates: `dpre = [dr | dz | dn_x | dn_h]`.
-    fn gates_grad(dpre: &mut [f32], gates: &[f32], s: &[f32], dout: &[f32]) {
-        let d = s.len();
-        let (r, z, n, nh) = (&gates[..d], &gates[d..2 * d], &gates[2 * d..3 * d], &gates[3 * d..4 * d]);
-        let (dr, rest) = dpre.split_at_mut(d);
-        let (dz, rest) = rest.split_at_mut(d);
-        let (dn, dnh) = rest.split_at_mut(d);
-        for i in 0..d {
-            let c = dout[i] * (1.0 - z[i]) * (1.0 - n[i] * n[i]);
-            dn[i] = c;
-            dnh[i] = c * r[i];
-            dr[i] = c * nh[i] * r[i] * (1.0 - r[i]);
-            dz[i] = dout[i] * (s[i] - n[i]) * z[i] * (1.0 - z[i]);
-        }
-    }
     fn message(m: &mut [f32], s: &[f32], partner: &[f32], edge: &[f32], dt: f32, w: &[f32], b: &[f32]) {
         let (own, rest) = m.split_at_mut(s.len());
         let (other, rest) = rest.split_at_mut(s.len());
@@ -274,8 +259,9 @@ impl Op for GruMemory {
         ])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // Weights of [r | z | n_x] with W_h folded into the first two.
-        ins[9].len()
+        // On the host, weights of [r | z | n_x] with W_h folded into the first two; on a device, node and row of the
+        // features of every mail.
+        ins[9].len().max(2 * ins[0].rows.cap)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (n, w) = (ins[0].rows.cap, Widths::of(&ins[1], &ins[6], &ins[7]));
@@ -382,6 +368,60 @@ impl Op for GruMemory {
             },
         );
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (n, d, f, t) = (on.cap(0), on.cols(1), on.cols(6), on.cols(7));
+        let (count, mailed, dt) = (on.kept(2), on.kept(3), on.kept(6));
+        let node = on.scratch().cast::<u32>();
+        // Scratch has room for both lists.
+        let feature = node.wrapping_add(n);
+        let by_node = u32::from(self.features == FeatureRow::Node);
+        k.gru_memory_list(
+            on,
+            Grid::new(1, 1024),
+            on.input(0),
+            on.input(2),
+            on.input(4),
+            on.input(5),
+            on.kept(1),
+            count,
+            mailed,
+            node,
+            feature,
+            dt,
+            on.rows(0),
+            self.gaps.into(),
+            by_node,
+        )?;
+        let mails = abi::Rows { count, times: 1, cap: n as u32 };
+        let tiles = Grid::tiles(n, 4 * d as usize).blocks;
+        k.gru_memory(
+            on,
+            Grid::new(tiles.0 as usize * tiles.1 as usize, Grid::THREADS),
+            on.input(0),
+            on.input(1),
+            on.input(3),
+            on.input(4),
+            on.input(6),
+            on.input(7),
+            on.input(8),
+            on.input(9),
+            on.input(10),
+            on.input(11),
+            on.input(12),
+            mailed,
+            node,
+            feature,
+            dt,
+            on.kept(0),
+            on.out(4),
+            on.out(5),
+            on.rows(0),
+            mails,
+            d,
+            f,
+            t,
+        )
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dout) = douts[0] else { return Ok(vec![None; 13]) };
         let (i, o) = (&node.ins, &node.outs);
@@ -392,110 +432,25 @@ impl Op for GruMemory {
     }
 }
 
-impl Op for GruMemoryGrad {
-    const NAME: &'static str = "gru_memory_grad";
-    const KIND: Kind = Kind::Nn;
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let bias = Spec::real(Rows::fixed(1), ins[7].rows.cap);
-        Ok([ins[4], ins[5], ins[6], ins[7], bias, bias].map(Out::from).to_vec())
-    }
-    fn scratch(&self, ins: &[Spec]) -> usize {
-        let (n, d, t) = (ins[0].rows.cap, ins[7].cols, ins[4].cols);
-        // Half a product; gradients before the gates, gradients of Phi, sums of both kinds.
-        ins[6].len() + n * (4 * d + t) + 4 * d * (parts::PARTS + 1) + (4 * parts::PARTS + 2) * t
-    }
-    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (n, d, c, t) = (ins[0].rows.cap, ins[7].cols, ins[1].cols, ins[4].cols);
-        Cost::streaming(ins, outs, 2 * n * (3 * d * c + d * d + 3 * d * t))
-    }
-    fn define<R: Real>(&self, io: &Io<'_>) {
-        let (rows, x, gates, dt) = (io.input::<u32>(0), io.input::<R>(1), io.input::<R>(2), io.input::<R>(3));
-        let (tw, tb, w_x, dout) = (io.input::<R>(4), io.input::<R>(5), io.input::<R>(6), io.input::<R>(8));
-        let (d, c, t) = (io.cols(7), io.cols(1), io.cols(4));
-        let [dtw, dtb, dw_x, dw_h, db_x, db_h] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<R>(k));
-        [&mut *dtw, dtb, dw_x, dw_h, db_x, db_h].into_iter().for_each(|g| g.fill(R::ZERO));
-        for (k, &row) in rows.iter().enumerate() {
-            let (x, g) = (&x[k * c..][..c], |g: usize, j: usize| gates[k * 4 * d + g * d + j]);
-            for j in 0..d {
-                let (r, z, n, nh, dy) = (g(0, j), g(1, j), g(2, j), g(3, j), dout[row as usize * d + j]);
-                let dn = dy * (R::ONE - z) * (R::ONE - n * n);
-                let dr = dn * nh * r * (R::ONE - r);
-                let dz = dy * (x[j] - n) * z * (R::ONE - z);
-                for (gate, dx, dh) in [(0, dr, dr), (1, dz, dz), (2, dn, dn * r)] {
-                    let row = gate * d + j;
-                    db_x[row] += dx;
-                    db_h[row] += dh;
-                    (0..c).for_each(|l| dw_x[row * c + l] += dx * x[l]);
-                    (0..d).for_each(|l| dw_h[row * d + l] += dh * x[l]);
-                    for l in 0..t {
-                        let s = -(tw[l] * dt[k] + tb[l]).sin() * dx * w_x[row * c + c - t + l];
-                        dtb[l] += s;
-                        dtw[l] += s * dt[k];
-                    }
-                }
-            }
-        }
-    }
-    fn cpu(&self, io: &Io<'_>) {
-        let (rows, x, gates, dt) =
-            (io.input::<u32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
-        let (tw, tb, w_x, dout) =
-            (io.input::<f32>(4), io.input::<f32>(5), io.input::<f32>(6), io.input::<f32>(8));
-        let (d, c, t, m) = (io.cols(7), io.cols(1), io.cols(4), rows.len());
-        let [dtw, dtb, dw_x, dw_h, db_x, db_h] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<f32>(k));
-        if m == 0 || d == 0 {
-            [dtw, dtb, dw_x, dw_h, db_x, db_h].into_iter().for_each(|g| g.fill(0.0));
-            return;
-        }
-        let (half, rest) = io.scratch::<f32>().split_at_mut(3 * d * c);
-        let (dpre, rest) = rest.split_at_mut(m * 4 * d);
-        let (dphi, rest) = rest.split_at_mut(m * t);
-        let (sums, rest) = rest.split_at_mut(4 * d);
-        let (partials, phi_work) = rest.split_at_mut(4 * d * parts::PARTS);
-        dpre.chunks_exact_mut(4 * d).enumerate().in_parallel(64, |(k, dpre)| {
-            let s = &x[k * c..][..d]; // the message begins with the node's own memory
-            gates_grad(dpre, &gates[k * 4 * d..][..4 * d], s, &dout[rows[k] as usize * d..][..d]);
-        });
-        let dx = Mat::strided(dpre, m, 3 * d, 4 * d);
-        matmul_long(MatMut::new(dw_x, 3 * d, c), dx.t(), Mat::new(x, m, c), false, half);
-        for (dw_h, dw_x) in dw_h.chunks_exact_mut(d).zip(dw_x.chunks_exact(c)).take(2 * d) {
-            dw_h.copy_from_slice(&dw_x[..d]);
-        }
-        let dnh = Mat::strided(&dpre[3 * d..], m, d, 4 * d);
-        matmul_long(
-            MatMut::new(&mut dw_h[2 * d * d..], d, d),
-            dnh.t(),
-            Mat::strided(x, m, d, c),
-            false,
-            half,
-        );
-        parts::column_sums(sums, dpre, partials);
-        db_x.copy_from_slice(&sums[..3 * d]);
-        db_h.copy_from_slice(&sums[..3 * d]);
-        db_h[2 * d..].copy_from_slice(&sums[3 * d..]);
-        if !io.wanted(0) && !io.wanted(1) {
-            return; // the time encoding is not learned
-        }
-        if t > 0 {
-            matmul(MatMut::new(dphi, m, t), dx, Mat::strided(&w_x[c - t..], 3 * d, t, c), false);
-        }
-        reduce_phi_grads(dt, tw, tb, dphi, t, dtw, dtb, phi_work);
-    }
-}
-
-/// `[nodes, distinct, d, f, t, g]`, one node in g without a mail, g = 0: none; no distinct node; wide rows.
+/// `[nodes, distinct, d, f, t, g]`, one node in g without a mail, g = 0: none; features belong to nodes where f is odd; no
+/// distinct node; wide rows; several tiles; many rows. There is room for two distinct nodes more.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0, 1, 4],
     &[5, 0, 3, 2, 4, 4],
     &[9, 6, 4, 3, 5, 4],
     &[40, 33, 100, 17, 20, 4],
     &[6, 6, 3, 0, 2, 4],
+    &[150, 130, 21, 5, 9, 4],
+    &[4_200, 4_150, 1, 1, 1, 3],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 1_165, 100, 172, 100, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, n, d, f, t, gap] = *dims else { return Err(Error::shape("gru_memory", "six sizes")) };
     let events_held = v.max(20);
-    let distinct = c.ids(&(0..n as u32).map(|i| (i * 7 + 1) % v as u32).collect::<Vec<_>>(), 1);
+    let count = c.count(n);
+    let mut distinct: Vec<u32> = (0..n as u32).map(|i| (i * 7 + 1) % v as u32).collect();
+    distinct.extend([NONE; 2]);
+    let distinct = c.values(Spec::ids(Rows::live(n + 2, count), 1), &distinct);
     let without = |i: usize| gap > 0 && i % gap == gap - 1;
     let events: Vec<u32> =
         (0..v).map(|i| if without(i) { NONE } else { c.below(events_held) as u32 }).collect();
@@ -518,6 +473,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         b_h: c.real(1, 3 * d),
     };
     let gaps = Gaps::unlimited(0.5);
-    let (s, time) = c.tape.gru_memory(distinct, m, g, FeatureRow::Event, gaps)?;
+    let features = if f % 2 == 0 { FeatureRow::Event } else { FeatureRow::Node };
+    let (s, time) = c.tape.gru_memory(distinct, m, g, features, gaps)?;
     Ok(Built::new(&[s, time], &[g.time_w, g.time_b, g.w_x, g.w_h, g.b_x, g.b_h]))
 }
