@@ -1,6 +1,7 @@
 //! Fixtures that PyTorch computed in f64 with full mails and plain attention: `golden/make.py` writes and explains
 //! them. Our lean mails and absorbed attention must be the same numbers: memory, mailbox, loss and gradients after
 //! every batch, and the parameters after Adam.
+use crate::emulated::device;
 use safetensors::SafeTensors;
 use std::{collections::HashMap, str::FromStr, sync::Arc};
 use tgnn::{
@@ -249,9 +250,17 @@ fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_
         let g = Golden::open(bytes);
         let plain = train(&g, Precision::F32, Backend::Definition);
         let want = wanted(&g, &plain);
-        for threads in [1, 2] {
-            let device = Device::cpu(threads).unwrap();
-            let fast = device.install(|| train(&g, Precision::F32, Backend::Cpu));
+        let mut runs: Vec<(String, Vec<Results>)> = [1, 2]
+            .map(|threads| {
+                let device = Device::cpu(threads).unwrap();
+                let fast = device.install(|| train(&g, Precision::F32, Backend::Cpu));
+                (format!("{threads} threads"), fast)
+            })
+            .into();
+        if let Some(on) = device(0) {
+            runs.push(("kernels".into(), train(&g, Precision::F32, Backend::Cuda(on.gpu.clone()))));
+        }
+        for (how, fast) in runs {
             let mut allowed = 0.0f64;
             for (k, ((plain, want), fast)) in plain.iter().zip(&want).zip(&fast).enumerate() {
                 allowed = allowed.max(allowance(plain, want));
@@ -259,7 +268,7 @@ fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_
                     allowed < g.fact("learning_rate"),
                     "{name}, batch {k}: the plain path is off by {allowed:e}"
                 );
-                compare(&format!("{name}, {threads} threads, batch {k}"), fast, want, allowed);
+                compare(&format!("{name}, {how}, batch {k}"), fast, want, allowed);
             }
         }
     }
@@ -285,6 +294,10 @@ fn follow(
     compare("f64", &exact, &want, EXACT);
     let plain = run(Precision::F32, Backend::Definition);
     compare("fast f32", &run(Precision::F32, Backend::Cpu), &want, allowance(&plain, &want));
+    if let Some(on) = device(0) {
+        let found = run(Precision::F32, Backend::Cuda(on.gpu.clone()));
+        compare("kernels", &found, &want, allowance(&plain, &want));
+    }
 }
 
 #[test]
