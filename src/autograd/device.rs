@@ -126,6 +126,37 @@ impl OnDevice {
         }
         Ok(seconds)
     }
+    /// Runs every node `runs` times with an event on either side, and adds the seconds to `times`.
+    pub fn profile(
+        &mut self,
+        nodes: &[Planned],
+        places: &[Option<Place>],
+        store: &mut Store,
+        runs: usize,
+        times: &mut [(f64, usize)],
+        done: &mut dyn FnMut(&Store, usize),
+    ) -> Result<()> {
+        self.prepare(nodes, places, store)?;
+        self.status.fill(0, &self.stream)?;
+        Self::written(nodes).for_each(|id| store.changed_on_device(id));
+        let marks: Vec<CudaEvent> =
+            (0..=nodes.len()).map(|_| CudaEvent::new(&self.gpu)).collect::<Result<_>>()?;
+        for run in 0..runs {
+            for (at, mark) in marks.iter().enumerate() {
+                mark.record(&self.stream)?;
+                if at < nodes.len() {
+                    self.enqueue_node(nodes, at)?;
+                }
+            }
+            self.stream.synchronize()?;
+            for (time, between) in times.iter_mut().zip(marks.windows(2)) {
+                time.0 += between[1].seconds_since(&between[0])?;
+                time.1 += 1;
+            }
+            done(store, run + 1);
+        }
+        self.check(nodes)
+    }
     /// The first fault of a node, as an error.
     fn check(&self, nodes: &[Planned]) -> Result<()> {
         let mut words = vec![0u64; nodes.len()];

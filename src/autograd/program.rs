@@ -219,7 +219,11 @@ impl Program {
     ) -> Result<(), (Option<usize>, Error)> {
         assert_eq!(store.precision(), self.precision, "precision of store and program");
         if let Memory::Device(d) = &mut self.memory {
-            return d.repeat(&self.nodes, &self.places, store, times, done).map_err(|e| (None, e));
+            let ran = match &mut self.times {
+                Some(taken) => d.profile(&self.nodes, &self.places, store, times, taken, done),
+                None => d.repeat(&self.nodes, &self.places, store, times, done),
+            };
+            return ran.map_err(|e| (None, e));
         }
         for at in 0..times {
             self.run_on_host(store).map_err(|e| (Some(at), e))?;
