@@ -29,14 +29,11 @@ gru_memory_list(const uint32_t* distinct, const int64_t* memory_time, const uint
     uint32_t v[LIST_EACH], event[LIST_EACH], with[LIST_EACH], own = 0;
     int64_t updated[LIST_EACH], sent[LIST_EACH];
 #pragma unroll
+    for (uint32_t q = 0; q < LIST_EACH; q++) v[q] = row0 + q * WARP < n ? distinct[row0 + q * WARP] : NONE;
+#pragma unroll
     for (uint32_t q = 0; q < LIST_EACH; q++) {
-      uint32_t i = row0 + q * WARP;
       event[q] = NONE;
-      if (i < n) {
-        v[q] = distinct[i];
-        event[q] = mail_event[v[q]], updated[q] = memory_time[v[q]], sent[q] = mail_time[v[q]];
-        time[i] = event[q] == NONE ? updated[q] : sent[q];
-      }
+      if (v[q] != NONE) event[q] = mail_event[v[q]], updated[q] = memory_time[v[q]], sent[q] = mail_time[v[q]];
     }
 #pragma unroll
     for (uint32_t q = 0; q < LIST_EACH; q++) {
@@ -54,6 +51,7 @@ gru_memory_list(const uint32_t* distinct, const int64_t* memory_time, const uint
     made += __shfl_sync(ALL, before, WARP - 1);
 #pragma unroll
     for (uint32_t q = 0; q < LIST_EACH; q++) {
+      if (v[q] != NONE) time[row0 + q * WARP] = event[q] == NONE ? updated[q] : sent[q];
       if (event[q] != NONE) {
         uint32_t k = at + uint32_t(__popc(with[q] & ((1u << lane) - 1)));
         mailed[k] = row0 + q * WARP, node[k] = v[q], feature[k] = by_node ? v[q] : event[q];

@@ -199,18 +199,25 @@ impl Op for Distinct {
     }
 }
 
-/// `[nodes, events, roots an event, slots a root]`; the last case has more occurrences than 1,024 blocks see at a time.
+/// `[nodes, events, slots a root]`, then the roots an event where they are not three, and are a list themselves. The last
+/// case has more occurrences than 1,024 blocks see at a time.
 pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 3, 1], &[6, 0, 3, 2], &[9, 4, 3, 2], &[9, 4, 2, 1], &[500, 40, 5, 10], &[700, 8_000, 3, 10]];
-pub(super) const BENCH: &[&[usize]] = &[&[9_228, 600, 3, 10]];
+    &[&[1, 1, 1], &[6, 0, 2], &[9, 4, 2], &[9, 4, 1, 2], &[500, 40, 10], &[700, 8_000, 6, 5]];
+pub(super) const BENCH: &[&[usize]] = &[&[9_228, 600, 10]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, b, stride, k] = *dims else { return Err(Error::shape("distinct", "four sizes")) };
+    let (v, b, k, stride) = match *dims {
+        [v, b, k] => (v, b, k, None),
+        [v, b, k, stride] => (v, b, k, Some(stride)),
+        _ => return Err(Error::shape("distinct", "three or four sizes")),
+    };
     let stamp = c.ids(&vec![0; v], 1);
-    let n = stride * b;
+    let n = stride.unwrap_or(3) * b;
     let roots = c.ids_below(n, v);
     let slots: Vec<u32> = (0..n * k).map(|i| if i % 4 == 3 { NONE } else { c.below(v) as u32 }).collect();
     let slots = c.values(Spec::ids(Rows::fixed(n), k), &slots);
-    let d = c.tape.distinct(stamp, roots, &[slots, roots], stride)?;
+    let others = [slots, roots];
+    let others = &others[..1 + usize::from(stride.is_some())];
+    let d = c.tape.distinct(stamp, roots, others, stride.unwrap_or(3))?;
     let outs = [vec![d.node, d.phi, d.positives], d.psi].concat();
     Ok(Built { outs, states: vec![stamp], ..Built::default() })
 }

@@ -343,24 +343,25 @@ impl Op for SampleNeighbors {
     }
 }
 
-/// `[nodes, events, first event of the batch, k, uniform, known]`; the queries are roots with one negative each, or none.
-/// Without `known` positions every query searches.
+/// `[nodes, events, first event of the batch, k, uniform]`; the queries are roots with one negative each, or none. A sixth
+/// number, 0, keeps from them that they are roots, so that every one searches.
 pub(super) const CASES: &[&[usize]] = &[
-    &[2, 1, 0, 1, 0, 1],
-    &[5, 60, 40, 3, 0, 1],
+    &[2, 1, 0, 1, 0],
+    &[5, 60, 40, 3, 0],
     &[5, 60, 40, 3, 0, 0],
-    &[5, 60, 40, 3, 1, 1],
-    &[5, 60, 40, 0, 0, 1],
-    &[9, 300, 100, 10, 0, 1],
-    &[3, 4_000, 3_900, 40, 0, 1],
+    &[5, 60, 40, 3, 1],
+    &[5, 60, 40, 0, 0],
+    &[9, 300, 100, 10, 0],
+    &[3, 4_000, 3_900, 40, 0],
     &[3, 4_000, 3_000, 40, 0, 0],
     &[3, 4_000, 1_000, 33, 1, 0],
 ];
-pub(super) const BENCH: &[&[usize]] =
-    &[&[9_228, 110_232, 109_632, 10, 0, 1], &[9_228, 110_232, 109_632, 10, 1, 1]];
+pub(super) const BENCH: &[&[usize]] = &[&[9_228, 110_232, 109_632, 10, 0], &[9_228, 110_232, 109_632, 10, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, e, first, k, uniform, known] = *dims else {
-        return Err(Error::shape("sample_neighbors", "six sizes"));
+    let (v, e, first, k, uniform, stride) = match *dims {
+        [v, e, first, k, uniform] => (v, e, first, k, uniform, 3),
+        [v, e, first, k, uniform, 0] => (v, e, first, k, uniform, 0),
+        _ => return Err(Error::shape("sample_neighbors", "five sizes, or six")),
     };
     let ends: Vec<[u32; 2]> = (0..e).map(|_| [c.below(v) as u32, c.below(v) as u32]).collect();
     let times: Vec<i64> = (0..e as i64).map(|i| i / 3).collect();
@@ -394,6 +395,6 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let strategy = if uniform == 1 { Strategy::Uniform(3) } else { Strategy::Recent };
     let gaps = Gaps { seconds_per_tick: 0.5, longest: e as i64 / 5 };
     let how = Sampling { k, strategy, gaps };
-    let n = c.tape.sample_neighbors(tcsr, (node, time), (event, now), 3 * known, how)?;
+    let n = c.tape.sample_neighbors(tcsr, (node, time), (event, now), stride, how)?;
     Ok(Built::new(&[n.node, n.event, n.dt, n.count], &[]))
 }
