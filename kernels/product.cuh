@@ -1,9 +1,9 @@
 // Dense products in tiles: out[i, j] = sum over l of a(i, l) b(l, j), for whatever can say what a(i, l) and b(l, j) are.
 //
 // A block of 256 threads makes a tile of 64 x 64: it brings 64 x 16 of both operands into shared memory at a time, and
-// every thread sums 4 x 4 elements in registers. So each operand is read from memory once a tile, whatever gather,
-// activation or mask makes its elements; what becomes of a sum is the caller's too. Sums run over l in order, so bits
-// depend on nothing but the operands.
+// every thread sums 4 x 4 elements in registers while the next 64 x 16 are under way. So each operand is read from memory
+// once a tile, whatever gather, activation or mask makes its elements; what becomes of a sum is the caller's too. Sums run
+// over l in order, so bits depend on nothing but the operands.
 #pragma once
 #include "common.cuh"
 
@@ -24,27 +24,33 @@ struct Sums {
 __device__ __forceinline__ uint32_t own_row() { return threadIdx.x / (TILE / EACH) * EACH; }
 __device__ __forceinline__ uint32_t own_column() { return threadIdx.x % (TILE / EACH) * EACH; }
 
-// Brings DEPTH x TILE elements, element(edge, l), from edge0 and l0 on into shared memory; zeros beyond the ends.
+// DEPTH x TILE elements of an operand, shared out to the threads of the block.
+struct Slab {
+  float x[TILE * DEPTH / PRODUCT_THREADS];
+};
+// Where element q of this thread's lies in a slab.
+template <Along along> __device__ __forceinline__ uint32_t slab_edge(uint32_t q) {
+  uint32_t t = threadIdx.x + q * PRODUCT_THREADS;
+  return along == Along::Sum ? t / DEPTH : t % TILE;
+}
+template <Along along> __device__ __forceinline__ uint32_t slab_depth(uint32_t q) {
+  uint32_t t = threadIdx.x + q * PRODUCT_THREADS;
+  return along == Along::Sum ? t % DEPTH : t / TILE;
+}
+// element(edge, l) from edge0 and l0 on; zeros beyond the ends.
 template <Along along, class Element>
-__device__ __forceinline__ void bring(float (&to)[DEPTH][TILE + 4], uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t l1,
-                                      Element element) {
-  constexpr uint32_t OWN = TILE * DEPTH / PRODUCT_THREADS;
-  auto at = [](uint32_t q, uint32_t& e, uint32_t& l) {
-    uint32_t t = threadIdx.x + q * PRODUCT_THREADS;
-    e = along == Along::Sum ? t / DEPTH : t % TILE, l = along == Along::Sum ? t % DEPTH : t / TILE;
-  };
-  uint32_t e, l;
-  float x[OWN];  // all loads are under way before the first is waited for, whatever branches an element has
+__device__ __forceinline__ Slab bring(uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t l1, Element element) {
+  Slab slab;
 #pragma unroll
-  for (uint32_t q = 0; q < OWN; q++) {
-    at(q, e, l);
-    x[q] = edge0 + e < edges && l0 + l < l1 ? element(edge0 + e, l0 + l) : 0.f;
+  for (uint32_t q = 0; q < TILE * DEPTH / PRODUCT_THREADS; q++) {
+    uint32_t edge = edge0 + slab_edge<along>(q), l = l0 + slab_depth<along>(q);
+    slab.x[q] = edge < edges && l < l1 ? element(edge, l) : 0.f;
   }
+  return slab;
+}
+template <Along along> __device__ __forceinline__ void share(const Slab& slab, float (&to)[DEPTH][TILE + 4]) {
 #pragma unroll
-  for (uint32_t q = 0; q < OWN; q++) {
-    at(q, e, l);
-    to[l][e] = x[q];
-  }
+  for (uint32_t q = 0; q < TILE * DEPTH / PRODUCT_THREADS; q++) to[slab_depth<along>(q)][slab_edge<along>(q)] = slab.x[q];
 }
 
 // Adds the products of l0..l1 to the sums of the tile at (row0, column0). Every thread of the block calls it.
@@ -54,10 +60,15 @@ __device__ __forceinline__ void add_products(Sums& sums, uint32_t row0, uint32_t
                                              uint32_t l0, uint32_t l1, A a, B b) {
   __shared__ float sa[DEPTH][TILE + 4], sb[DEPTH][TILE + 4];
   uint32_t r0 = own_row(), c0 = own_column();
+  auto of_b = [=](uint32_t column, uint32_t l) { return b(l, column); };
+  Slab next_a = bring<a_along>(row0, rows, l0, l1, a), next_b = bring<b_along>(column0, columns, l0, l1, of_b);
   for (uint32_t l = l0; l < l1; l += DEPTH) {
-    bring<a_along>(sa, row0, rows, l, l1, a);
-    bring<b_along>(sb, column0, columns, l, l1, [&](uint32_t column, uint32_t l) { return b(l, column); });
-    __syncthreads();
+    share<a_along>(next_a, sa);
+    share<b_along>(next_b, sb);
+    __syncthreads();  // this slab is there
+    // The next one is under way while this one is summed.
+    next_a = bring<a_along>(row0, rows, l + DEPTH, l1, a);
+    next_b = bring<b_along>(column0, columns, l + DEPTH, l1, of_b);
 #pragma unroll
     for (uint32_t k = 0; k < DEPTH; k++) {
       float x[EACH], y[EACH];
@@ -69,7 +80,7 @@ __device__ __forceinline__ void add_products(Sums& sums, uint32_t row0, uint32_t
         for (uint32_t j = 0; j < summed; j++) sums.at[i][j] = fmaf(x[i], y[j], sums.at[i][j]);
       }
     }
-    __syncthreads();
+    __syncthreads();  // all threads have read it
   }
 }
 
