@@ -28,6 +28,9 @@ fn kernels(text: &str) -> Vec<(String, String)> {
     found
 }
 
+/// Kernels with a cosine: for angles beyond 105,615 `cosf` and `sinf` take the digits of 1/pi from an array in memory.
+const WITH_LARGE_ANGLES: [&str; 2] = ["gru_memory", "gru_memory_weight_grad"];
+
 #[test]
 fn no_kernel_spills_registers_or_keeps_arrays_in_memory() {
     let Some(path) = report() else { return };
@@ -35,9 +38,11 @@ fn no_kernel_spills_registers_or_keeps_arrays_in_memory() {
     assert!(kernels.len() >= 2, "the report names no kernels");
     for (name, said) in &kernels {
         assert!(said.contains("Used "), "{name}: nothing is said of its registers");
+        let reduces = WITH_LARGE_ANGLES.iter().any(|k| name.starts_with(&format!("{k} ")));
         for what in ["stack frame", "spill stores", "spill loads"] {
             let bytes = said.split(&format!(" bytes {what}")).next().unwrap().rsplit([' ', ',', '\n']).next();
-            assert_eq!(bytes, Some("0"), "{name}: {what}\n{said}");
+            let explained = reduces && what == "stack frame" && bytes == Some("32");
+            assert!(explained || bytes == Some("0"), "{name}: {what}\n{said}");
         }
     }
     for architecture in ["sm_80", "sm_90a"] {

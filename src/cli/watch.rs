@@ -95,8 +95,12 @@ impl Display {
             self.line(format_args!("  transductive  {}", scores(&t.transductive)));
             self.line(format_args!("  inductive     {}", scores(&t.inductive)));
         }
-        let peak = s.peak_memory_bytes.host as f64 / (1u64 << 20) as f64;
-        self.line(format_args!("{} parameters, peak memory {peak:.0} MiB", grouped(s.parameters as u64)));
+        let mib = |bytes: u64| bytes as f64 / (1u64 << 20) as f64;
+        let (host, device) = (mib(s.peak_memory_bytes.host), s.peak_memory_bytes.device);
+        let device =
+            if device > 0 { format!(", {:.0} MiB on the device", mib(device)) } else { String::new() };
+        let parameters = grouped(s.parameters as u64);
+        self.line(format_args!("{parameters} parameters, peak memory {host:.0} MiB{device}"));
         if let Some(out) = out {
             self.line(format_args!("run saved in {}", out.display()));
         }

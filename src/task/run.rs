@@ -6,7 +6,7 @@ use crate::{
     data::Events,
     error::{Error, ErrorKind, Result},
     ops::{Backend, Tape},
-    runtime::*,
+    runtime::{cuda::Gpu, *},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -304,7 +304,10 @@ fn summarise(config: &Config, events: &Events, device: &Device, task: &LinkTask,
         epochs: Vec::new(),
         best_epoch: None,
         test: None,
-        peak_memory_bytes: PeakMemory { host: peak_memory_bytes(), device: 0 },
+        peak_memory_bytes: PeakMemory {
+            host: peak_memory_bytes(),
+            device: device.gpu().map_or(0, Gpu::peak_bytes),
+        },
         parameters: task.parameters.count(&task.store),
     }
 }

@@ -20,6 +20,7 @@ impl DeviceBuffer {
         // SAFETY: the context is current; zero bytes are not asked for.
         let made = unsafe { result::malloc_sync(bytes.max(1)) };
         let address = checked(made, &format!("cannot allocate {bytes} bytes on {}", gpu.name()))?;
+        gpu.took(bytes);
         Ok(DeviceBuffer { gpu: gpu.clone(), address, bytes })
     }
     /// Where it lies on the device.
@@ -111,6 +112,7 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
+        self.gpu.gave_back(self.bytes);
         if self.gpu.enter().is_ok() {
             // SAFETY: allocated by `new`, freed once. A failure here follows one that was already reported.
             let _ = unsafe { result::free_sync(self.address) };

@@ -17,7 +17,10 @@ use cudarc::driver::{result, sys};
 use error::checked;
 use std::{
     cell::Cell,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// A CUDA device with its kernels loaded. Clones are the same device.
@@ -39,6 +42,9 @@ struct Inner {
     device: sys::CUdevice,
     name: String,
     kernels: OnceLock<Kernels>,
+    /// Bytes that this process has allocated there, now and at most.
+    held: AtomicU64,
+    most: AtomicU64,
 }
 
 // SAFETY: a context may be used from any thread that makes it current, which `enter` does.
@@ -79,8 +85,18 @@ impl Gpu {
         let name = checked(result::device::get_name(device), "cannot read the device's name")?;
         // SAFETY: the device is valid.
         let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot make a context")?;
-        let gpu =
-            Gpu(Arc::new(Inner { ordinal, context, device, name, kernels: OnceLock::new() }), Values::Packed);
+        let gpu = Gpu(
+            Arc::new(Inner {
+                ordinal,
+                context,
+                device,
+                name,
+                kernels: OnceLock::new(),
+                held: AtomicU64::new(0),
+                most: AtomicU64::new(0),
+            }),
+            Values::Packed,
+        );
         use sys::CUdevice_attribute::{
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
@@ -122,6 +138,17 @@ impl Gpu {
     pub fn memory(&self) -> Result<(usize, usize)> {
         self.enter()?;
         checked(result::mem_get_info(), "cannot ask for the device's memory")
+    }
+    /// Most bytes that this process ever held there.
+    pub fn peak_bytes(&self) -> u64 {
+        self.0.most.load(Relaxed)
+    }
+    pub(crate) fn took(&self, bytes: usize) {
+        let held = self.0.held.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+        self.0.most.fetch_max(held, Relaxed);
+    }
+    pub(crate) fn gave_back(&self, bytes: usize) {
+        self.0.held.fetch_sub(bytes as u64, Relaxed);
     }
     /// A property of the device.
     fn attribute(&self, what: sys::CUdevice_attribute) -> Result<i32> {
