@@ -155,6 +155,46 @@ __device__ __forceinline__ float4 activate(uint32_t kind, float slope, float4 z)
 // What Phi(dt) is the cosine of: a product and a sum, each rounded, as on the host.
 __device__ __forceinline__ float time_angle(float dt, float w, float b) { return __fadd_rn(__fmul_rn(w, dt), b); }
 
+// V floats side by side, in one go.
+template <int V> __device__ __forceinline__ void load(const float* p, float (&v)[V]) {
+  if constexpr (V == 4) {
+    float4 x = *reinterpret_cast<const float4*>(p);
+    v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
+  } else {
+    for (int i = 0; i < V; i++) v[i] = p[i];
+  }
+}
+template <int V> __device__ __forceinline__ void store(float* p, const float (&v)[V]) {
+  if constexpr (V == 4) {
+    *reinterpret_cast<float4*>(p) = make_float4(v[0], v[1], v[2], v[3]);
+  } else {
+    for (int i = 0; i < V; i++) p[i] = v[i];
+  }
+}
+
+// ---- sums over rows ----
+// For a block that gives a column to each lane and a share of the rows to each warp: the warps' sums added in their
+// order, for the lanes of the first warp. Every thread of the block comes here; `sums` is the block's, a row a warp.
+__device__ __forceinline__ float sum_of_warps(float v, float (*sums)[WARP]) {
+  __syncthreads();  // the last use of `sums` is over
+  sums[threadIdx.x / WARP][lane_id()] = v;
+  __syncthreads();
+  float sum = 0;
+  if (threadIdx.x < WARP) {
+    for (unsigned w = 0; w < blockDim.x / WARP; w++) sum += sums[w][lane_id()];
+  }
+  return sum;
+}
+// Sum of column `c` of `x`, `[n, width]`, for the lanes of the first warp; as above.
+__device__ __forceinline__ float column_sum(const float* x, uint32_t n, uint32_t width, uint32_t c,
+                                            float (*sums)[WARP]) {
+  float sum = 0;
+  if (c < width) {
+    for (uint32_t i = threadIdx.x / WARP; i < n; i += blockDim.x / WARP) sum += x[uint64_t(i) * width + c];
+  }
+  return sum_of_warps(sum, sums);
+}
+
 // ---- random numbers ----
 // Philox4x32-10 (Salmon et al., SC 2011); the same numbers as `runtime::philox::Key` on the host.
 struct Key {
@@ -174,4 +214,33 @@ struct Key {
   __device__ __forceinline__ uint32_t below(uint64_t index, uint32_t n, uint32_t epoch, uint32_t batch) const {
     return __umulhi(draw(index, epoch, batch).x, n);
   }
+};
+
+// Which elements are dropped, and what the others are multiplied with. (`ops::dropout::DropRate`.)
+struct Drop {
+  const uint32_t* now;  // epoch and batch; null where nothing is dropped
+  Key key;
+  uint32_t threshold;   // 16-bit numbers below it are dropped
+  float scale;
+  // The numbers of elements `8 group` to `8 group + 7`.
+  __device__ __forceinline__ uint4 draw(uint64_t group) const { return key.draw(group, now[0], now[1]); }
+  // The factor of element `8 group + i`.
+  __device__ __forceinline__ float factor(uint4 draw, uint32_t i) const {
+    uint32_t low = i & 2 ? draw.y : draw.x, high = i & 2 ? draw.w : draw.z;
+    uint32_t number = (i & 4 ? high : low) >> (16 * (i & 1)) & 0xffffu;
+    return number < threshold ? 0.f : scale;
+  }
+  __device__ __forceinline__ float factor(uint64_t element) const {
+    return now ? factor(draw(element / 8), uint32_t(element % 8)) : 1.f;
+  }
+};
+
+// ---- operands of temporal attention, for its kernels and its gradient's ----
+struct Attention {
+  const float *query, *h, *dt, *edge, *w, *b;
+  const uint32_t *starts, *order, *row, *event, *count;
+  Rows roots, queries;  // of `order`, of `query`
+  uint32_t heads, k, d, f, t;
+  float scale;
+  Drop drop;
 };

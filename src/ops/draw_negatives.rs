@@ -9,7 +9,7 @@
 //!
 //! A draw may hit the true destination, as in DyGLib and TGL. The same draw on every device.
 use super::*;
-use crate::runtime::philox::Key;
+use crate::runtime::{cuda::abi, philox::Key};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -60,8 +60,8 @@ impl Op for DrawNegatives {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (pool, now, out, m) = (on.input(0), on.input(1), on.out(0), on.out_cols(0));
         let grid = Grid::items(on.out_cap(0) * self.per_event);
-        let key = Key::new(self.seed, self.salt, [0, 0]);
-        k.draw_negatives(on, grid, pool, now, out, on.rows(0), on.out_rows(0), m, key.into())
+        let key = abi::Key::new(self.seed, self.salt);
+        k.draw_negatives(on, grid, pool, now, out, on.rows(0), on.out_rows(0), m, key)
     }
 }
 

@@ -10,7 +10,7 @@
 //! rounded to a multiple of 2^-16. Backward: the same op on `dy`, for the mask is a function of the counter.
 //! Source: Srivastava et al. 2014; the draw is ours.
 use super::*;
-use crate::runtime::{philox::Key, simd::vectorised, team::InParallel};
+use crate::runtime::{cuda::abi, philox::Key, simd::vectorised, team::InParallel};
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,11 @@ impl DropRate {
     /// The key at `now`.
     pub(super) fn key(&self, now: &[u32]) -> Key {
         Key::new(self.seed, self.salt, [now[0], now[1]])
+    }
+    /// As kernels take it; `now` is on the device.
+    pub(super) fn on_device(&self, now: *const u32) -> abi::Drop {
+        let key = abi::Key::new(self.seed, self.salt);
+        abi::Drop { now, key, threshold: self.threshold(), scale: self.scale() as f32 }
     }
     /// [`factor`](Self::factor) of the elements from `first` on, each draw made once.
     pub(super) fn factors(&self, key: Key, first: usize, out: &mut [f32]) {
@@ -122,13 +127,17 @@ impl Op for Dropout {
             .enumerate()
             .in_parallel(1, |(i, (y, x))| drop(y, x, i * BLOCK, key, threshold, scale));
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (drop, draws) = (self.rate.on_device(on.input(1)), on.spec(0).len().div_ceil(8));
+        k.dropout(on, Grid::items(draws), on.input(0), on.out(0), on.rows(0), on.cols(0), drop)
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![douts[0].map(|d| t.push1(*self, &[d, node.ins[1]])).transpose()?, None])
     }
 }
 
 /// `[n, d, p in percent]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 50], &[0, 3, 20], &[7, 33, 20], &[90, 100, 10]];
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 50], &[0, 3, 20], &[7, 33, 20], &[90, 100, 10], &[3, 8, 20]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 100, 10]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (x, now) = (c.real(dims[0], dims[1]), c.ids(&[3, 5], 2));

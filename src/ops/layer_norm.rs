@@ -20,6 +20,10 @@ use crate::runtime::{
 /// Added to the variance.
 pub const EPS: f64 = 1e-5;
 
+/// On a device: most blocks that sum gradients, and fewest rows of one.
+const BLOCKS: usize = 512;
+const BLOCK_ROWS: usize = 16;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct LayerNorm;
@@ -108,6 +112,10 @@ impl Op for LayerNorm {
             .zip(x.chunks(size * d))
             .in_parallel(1, |((y, s), x)| forward(y, s, x, gain, bias));
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (x, gain, bias, y, stats) = (on.input(0), on.input(1), on.input(2), on.out(0), on.out(1));
+        k.layer_norm(on, Grid::warps(on.cap(0)), x, gain, bias, y, stats, on.rows(0), on.cols(0), EPS as f32)
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; 3]) };
         let d = t.push(LayerNormGrad, &[node.ins[0], node.ins[1], node.outs[1], dy])?;
@@ -130,7 +138,7 @@ impl Op for LayerNormGrad {
         Ok(vec![ins[0].into(), ins[1].into(), ins[1].into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        2 * (parts::PARTS + 1) * ins[0].cols
+        2 * (parts::PARTS + 1).max(BLOCKS) * ins[0].cols
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 14 * outs[0].len())
@@ -175,10 +183,19 @@ impl Op for LayerNormGrad {
         io.out::<f32>(1).copy_from_slice(&sum[..d]);
         io.out::<f32>(2).copy_from_slice(&sum[d..]);
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (d, rows, sums) = (on.cols(0), on.rows(0), on.scratch());
+        let each = on.cap(0).div_ceil(BLOCKS).max(BLOCK_ROWS);
+        let grid = Grid::new(on.cap(0).div_ceil(each), Grid::THREADS);
+        let (x, gain, stats, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));
+        k.layer_norm_grad(on, grid, x, gain, stats, dy, on.out(0), sums, rows, d, each as u32)?;
+        let grid = Grid::new((2 * d).div_ceil(32) as usize, 1024);
+        k.layer_norm_grad_sum(on, grid, sums, on.out(1), on.out(2), rows, d, each as u32)
+    }
 }
 
 /// `[n, d]`; a row of one number normalises to nothing, and has no gradient.
-pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 4], &[3, 10], &[65, 100]];
+pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 4], &[3, 10], &[65, 100], &[18, 260], &[2, 35]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (x, gain, bias) = (c.real(dims[0], dims[1]), c.real(1, dims[1]), c.real(1, dims[1]));

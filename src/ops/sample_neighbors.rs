@@ -19,6 +19,7 @@
 //! Source: TGN's most recent sampling; the T-CSR is TGL's, the known position is ours.
 use super::*;
 use crate::runtime::{
+    cuda::abi,
     philox::Key,
     simd,
     team::{self, InParallel},
@@ -186,12 +187,17 @@ fn history(list: &[Entry], first: u32, guess: usize) -> usize {
 }
 
 impl SampleNeighbors {
-    /// Key of the uniform draw; nobody draws by another.
-    fn key(&self, clock: [u32; 2]) -> Key {
+    /// Seed and salt of the uniform draw; nobody draws by others.
+    fn seed(&self) -> (u64, u32) {
         match self.strategy {
-            Strategy::Uniform(seed) => Key::new(seed, 0x5A3B + self.stride as u32, clock),
-            Strategy::Recent => Key::new(0, 0, clock),
+            Strategy::Uniform(seed) => (seed, 0x5A3B + self.stride as u32),
+            Strategy::Recent => (0, 0),
         }
+    }
+    /// Key of the uniform draw.
+    fn key(&self, clock: [u32; 2]) -> Key {
+        let (seed, salt) = self.seed();
+        Key::new(seed, salt, clock)
     }
     /// About how much of the list is before the batch: a positive root knows the place of its own event, others
     /// suppose that their events are spread evenly over the stream.
@@ -315,6 +321,7 @@ impl Op for SampleNeighbors {
             });
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (seed, salt) = self.seed();
         k.sample_neighbors(
             on,
             Grid::warps(on.cap(3)),
@@ -337,7 +344,7 @@ impl Op for SampleNeighbors {
             self.stride as u32,
             u32::from(self.strategy != Strategy::Recent),
             self.gaps.into(),
-            self.key([0, 0]).into(),
+            abi::Key::new(seed, salt),
             on.status(),
         )
     }

@@ -23,6 +23,10 @@ pub struct TimeEncode;
 #[derive(Debug)]
 pub struct TimeEncodeGrad;
 
+/// On a device: most blocks that sum gradients, and fewest rows of one.
+const BLOCKS: usize = 512;
+const BLOCK_ROWS: usize = 16;
+
 impl Tape {
     /// Appends [`TimeEncode`].
     ///
@@ -144,6 +148,10 @@ impl Op for TimeEncode {
             io.out::<f32>(0).chunks_exact_mut(t).zip(dt).in_parallel(64, |(y, &dt)| encode(y, dt, w, b));
         }
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (dt, w, b, y) = (on.input(0), on.input(1), on.input(2), on.out(0));
+        k.time_encode(on, Grid::warps(on.cap(0)), dt, w, b, y, on.rows(0), on.cols(1))
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; 3]) };
         let d = t.push(TimeEncodeGrad, &[node.ins[0], node.ins[1], node.ins[2], dy])?;
@@ -158,8 +166,8 @@ impl Op for TimeEncodeGrad {
         Ok(vec![ins[1].into(), ins[2].into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // Sums and their partials of {dw | db}, then two work rows a part.
-        (4 * parts::PARTS + 2) * ins[1].cols
+        // Sums and their partials of {dw | db}, then two work rows a part; on a device, partials alone.
+        (4 * parts::PARTS + 2).max(2 * BLOCKS) * ins[1].cols
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 24 * ins[3].len())
@@ -176,6 +184,15 @@ impl Op for TimeEncodeGrad {
     fn cpu(&self, io: &Io<'_>) {
         let (dt, w, b, dy) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
         reduce_phi_grads(dt, w, b, dy, w.len(), io.out(0), io.out(1), io.scratch());
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (t, rows, sums) = (on.cols(1), on.rows(0), on.scratch());
+        let each = on.cap(0).div_ceil(BLOCKS).max(BLOCK_ROWS);
+        let grid = Grid::new(on.cap(0).div_ceil(each), Grid::THREADS);
+        let (dt, w, b, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));
+        k.time_encode_grad(on, grid, dt, w, b, dy, sums, rows, t, each as u32)?;
+        let grid = Grid::new((2 * t).div_ceil(32) as usize, 1024);
+        k.time_encode_grad_sum(on, grid, sums, on.out(0), on.out(1), rows, t, each as u32)
     }
 }
 

@@ -12,20 +12,21 @@ const WEYL: (u32, u32) = (0x9E37_79B9, 0xBB67_AE85);
 /// Who draws, and when: everything of a draw but its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Seed of the run (low word), seed's high word mixed with the salt of the op.
+    /// [`key_words`].
     key: [u32; 2],
     /// Epoch and batch.
     clock: [u32; 2],
 }
 
+/// Seed of the run (low word), and its high word mixed with the salt of the op.
+pub fn key_words(seed: u64, salt: u32) -> [u32; 2] {
+    [seed as u32, (seed >> 32) as u32 ^ salt.wrapping_mul(0x85EB_CA6B)]
+}
+
 impl Key {
     /// The key of the op `salt` in a run with `seed`, at `clock = [epoch, batch]`.
     pub fn new(seed: u64, salt: u32, clock: [u32; 2]) -> Self {
-        Key { key: [seed as u32, (seed >> 32) as u32 ^ salt.wrapping_mul(0x85EB_CA6B)], clock }
-    }
-    /// Who draws, without when.
-    pub(crate) fn words(self) -> [u32; 2] {
-        self.key
+        Key { key: key_words(seed, salt), clock }
     }
     /// Four uniform words for `index`.
     #[inline(always)]

@@ -33,7 +33,7 @@ use super::{
     time_encode::define_phi,
     *,
 };
-use crate::runtime::{parts, philox::Key, simd::LANES, team::InParallel};
+use crate::runtime::{cuda::abi, parts, philox::Key, simd::LANES, team::InParallel};
 use rows::{Upstream, Work, backward, forward, leads, sum_rows};
 use std::ops::Range;
 
@@ -219,6 +219,40 @@ impl<'a, R: Real> Operands<'a, R> {
     }
 }
 
+/// On a device: threads of a block, most blocks of the forward, and of the backward, where each leaves a partial sum.
+const THREADS: u32 = 128;
+const MOST_BLOCKS: usize = 1 << 16;
+const BLOCKS: usize = 1024;
+
+impl TemporalAttention {
+    /// The operands as kernels take them.
+    fn on_device(&self, on: &Launch<'_>) -> abi::Attention {
+        let none = DropRate { p: 0.0, seed: 0, salt: 0 }.on_device(std::ptr::null());
+        abi::Attention {
+            query: on.input(0),
+            h: on.input(2),
+            dt: on.input(5),
+            edge: on.input(7),
+            w: on.input(8),
+            b: on.input(9),
+            starts: on.input(1),
+            order: on.input(10),
+            row: on.input(3),
+            event: on.input(4),
+            count: on.input(6),
+            roots: on.rows(10),
+            queries: on.rows(0),
+            heads: self.heads as u32,
+            k: on.cols(3),
+            d: on.cols(2),
+            f: on.cols(7),
+            t: on.cols(8),
+            scale: (1.0 / (self.head_width as f64).sqrt()) as f32,
+            drop: self.drop.map_or(none, |rate| rate.on_device(on.input(11))),
+        }
+    }
+}
+
 impl Op for TemporalAttention {
     const NAME: &'static str = "temporal_attention";
     const KIND: Kind = Kind::Graph;
@@ -309,6 +343,10 @@ impl Op for TemporalAttention {
             Work::with(&o, |work| forward(&o, queries.start, queries.end, out, sums, weights, work));
         });
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let grid = Grid::new(on.cap(10).min(MOST_BLOCKS), THREADS);
+        k.temporal_attention(on, grid, self.on_device(on), on.out(0), on.out(1), on.kept(2))
+    }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (Some(dmix), Some(dsum)) = (douts[0], douts[1]) else {
             return Err(Error::shape(
@@ -343,6 +381,21 @@ impl TemporalAttentionGrad {
             dwb,
         ]
     }
+    /// Scratch on a device, in parts that keep rows aligned: dz, gradients of queries by root, partials of {dw | db},
+    /// gradients of weights, lengths and ends of the slots' lists by row of h, and the lists.
+    fn device_layout(&self, specs: impl Fn(usize) -> Spec) -> [usize; 7] {
+        let (roots, rows, k) = (specs(10).rows.cap, specs(2).rows.cap, specs(3).cols);
+        [
+            roots * k * specs(2).cols,
+            roots * specs(0).cols,
+            BLOCKS * 2 * specs(8).cols,
+            roots * self.0.heads * k,
+            rows + 1,
+            rows,
+            roots * k,
+        ]
+        .map(|n| n.next_multiple_of(4))
+    }
 }
 
 impl Op for TemporalAttentionGrad {
@@ -352,7 +405,8 @@ impl Op for TemporalAttentionGrad {
         Ok([ins[0], ins[2], ins[8], ins[9]].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        self.layout(ins).iter().sum()
+        let (host, device) = (self.layout(ins), self.device_layout(|i| ins[i]));
+        host.iter().sum::<usize>().max(device.iter().sum())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let forward = Op::cost(&self.0, ins, outs);
@@ -457,6 +511,67 @@ impl Op for TemporalAttentionGrad {
                 .in_parallel(1, |(i, dh)| sum_rows(dh, d, i * size, row_starts, row_order, dz));
         }
     }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let a = self.0.on_device(on);
+        let last = on.inputs() - 3;
+        let (rows, row_cap, roots) = (on.rows(2), on.cap(2), on.cap(10));
+        let mut at = 0;
+        let [dz, by_root, dwb, da, listed, ends, list] = self.device_layout(|i| on.spec(i)).map(|n| {
+            at += n;
+            on.scratch().wrapping_add(at - n)
+        });
+        let [listed, ends, list] = [listed, ends, list].map(|p| p.cast::<u32>());
+        let wanted = |is: bool, p: *mut f32| if is { p } else { std::ptr::null_mut() };
+        let (learn_rows, learn_time) = (on.wanted(1) && a.d > 0, on.wanted(2) || on.wanted(3));
+        let (dz, dwb, dquery) = (wanted(learn_rows, dz), wanted(learn_time, dwb), on.out(0));
+
+        if learn_rows {
+            k.temporal_attention_grad_clear(on, Grid::items(row_cap + 1), listed, rows)?;
+        }
+        let blocks = roots.min(BLOCKS);
+        let (weight, dmix, dsum) = (on.input(last), on.input(last + 1), on.input(last + 2));
+        let grid = Grid::new(blocks, THREADS);
+        k.temporal_attention_grad(on, grid, a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, listed)?;
+        // Blocks of the three tasks of one launch.
+        let row_blocks = if learn_rows { row_cap.div_ceil(1024) } else { 0 };
+        let time_blocks = if learn_time { (2 * a.t).div_ceil(32) as usize } else { 0 };
+        let query_blocks = if on.wanted(0) { on.cap(0).min(BLOCKS) } else { 0 };
+        let grid = Grid::new(row_blocks + time_blocks + query_blocks, 1024);
+        k.temporal_attention_grad_sum(
+            on,
+            grid,
+            a,
+            listed,
+            ends,
+            rows,
+            row_blocks as u32,
+            dwb,
+            on.out(2),
+            on.out(3),
+            time_blocks as u32,
+            blocks as u32,
+            by_root,
+            dquery,
+        )?;
+        if learn_rows {
+            k.temporal_attention_grad_list(on, Grid::items(roots * a.k as usize), a, ends, list)?;
+            let grid = Grid::new(row_cap.div_ceil(8).min(BLOCKS), Grid::THREADS);
+            k.temporal_attention_grad_rows(
+                on,
+                grid,
+                dz,
+                listed,
+                ends,
+                list,
+                on.out(1),
+                rows,
+                a.roots,
+                a.k,
+                a.d,
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// `[roots, queries, rows of h, k, heads, d, f, t, drop-out in percent, events, least]`; counts run from `least` to k.
@@ -466,6 +581,13 @@ pub(super) const CASES: &[&[usize]] = &[
     &[9, 4, 7, 3, 2, 5, 3, 4, 0, 30, 0],
     &[9, 4, 7, 3, 2, 5, 0, 4, 30, 30, 0],
     &[70, 33, 60, 10, 2, 20, 17, 20, 10, 30, 0],
+    // Aligned rows, three heads, more neighbours than a device takes at a time.
+    &[5, 2, 9, 23, 3, 8, 4, 8, 20, 10, 21],
+    // Long lists of slots by row of h.
+    &[50, 40, 2, 3, 2, 4, 0, 4, 10, 10, 0],
+    // Wide rows, aligned and not.
+    &[2, 1, 3, 2, 1, 300, 240, 4, 0, 4, 2],
+    &[3, 2, 3, 2, 1, 3, 150, 131, 10, 4, 2],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 700, 1_487, 10, 2, 100, 172, 100, 10, 110_232, 10]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

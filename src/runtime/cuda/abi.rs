@@ -48,10 +48,10 @@ pub struct Key {
     pub salted: u32,
 }
 
-impl From<crate::runtime::philox::Key> for Key {
-    /// The clock stays behind: kernels read it on the device.
-    fn from(k: crate::runtime::philox::Key) -> Self {
-        let [seed, salted] = k.words();
+impl Key {
+    /// The key of the op `salt` in a run with `seed`.
+    pub fn new(seed: u64, salt: u32) -> Self {
+        let [seed, salted] = crate::runtime::philox::key_words(seed, salt);
         Key { seed, salted }
     }
 }
@@ -116,4 +116,45 @@ pub struct IdLists {
 impl IdLists {
     /// As many as arguments have room for.
     pub const MOST: usize = 8;
+}
+
+/// Which elements are dropped; see [`DropRate`](crate::ops::dropout::DropRate).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Drop {
+    /// Device address of epoch and batch, or null where nothing is dropped.
+    pub now: *const u32,
+    /// Whose draws.
+    pub key: Key,
+    /// 16-bit numbers below this are dropped.
+    pub threshold: u32,
+    /// What a kept element is multiplied with.
+    pub scale: f32,
+}
+
+/// Operands of temporal attention; see the [op](crate::ops::temporal_attention).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[allow(missing_docs)] // the op explains them
+pub struct Attention {
+    pub query: *const f32,
+    pub h: *const f32,
+    pub dt: *const f32,
+    pub edge: *const f32,
+    pub w: *const f32,
+    pub b: *const f32,
+    pub starts: *const u32,
+    pub order: *const u32,
+    pub row: *const u32,
+    pub event: *const u32,
+    pub count: *const u32,
+    pub roots: Rows,
+    pub queries: Rows,
+    pub heads: u32,
+    pub k: u32,
+    pub d: u32,
+    pub f: u32,
+    pub t: u32,
+    pub scale: f32,
+    pub drop: Drop,
 }

@@ -1,0 +1,519 @@
+// temporal_attention: mix_h = sum_j drop(a_hj) z_j, a_h = softmax_j(q_h . z_j / sqrt(p)), z_j = {h_j | e_j | Phi(dt_j)}
+//
+// shapes    query [q, H c], h [m, d], edge [e, f], row, event, dt [n, k], mix [m, H c], sum [m, H], weight [m, H k]
+// grid      a block a root; a thread has some columns of its k raw rows, of all of which it takes part in every score
+// memory    reads each raw row once (kept in registers; beyond ten neighbours or 512 columns again, from the L1 cache),
+//           its query and its ids; writes H (c + k + 1) words a root; 16 bytes at a time where rows are aligned
+// limiter   latency: ids, then rows, then two barriers; several blocks an SM hide it
+// backward  one more such pass: dz and dquery of each root, {dw | db} of each block; then sums in fixed order: of dquery
+//           by query, of dz by row of h. Slots are listed by row first; a list is in any order until it is summed.
+// source    TGAT (Xu et al. 2020), absorbed as in docs/attention.md
+#include "common.cuh"
+
+constexpr uint32_t THREADS = 128, WARPS = THREADS / WARP;
+constexpr uint32_t CHUNK = 10;        // neighbours at a time: as many as TGN asks for
+constexpr uint32_t HALF = WARP / 2;   // two heads at a time: lane `HALF head + j` has the scores of neighbour j
+
+// A thread's share of a raw row, or of a row to multiply it with: V columns of {h | e}, and one of the time encoding.
+template <int V> struct Share { float known[V], time; };
+
+// The columns of a thread's share; a wide row takes several tiles of them.
+template <int V> struct Columns {
+  uint32_t known, time;
+  __device__ __forceinline__ explicit Columns(uint32_t tile)
+      : known((tile * THREADS + threadIdx.x) * V), time(tile * THREADS + threadIdx.x) {}
+  static __device__ __forceinline__ uint32_t tiles(const Attention& a) {
+    return max(1u, max((a.d + a.f + THREADS * V - 1) / (THREADS * V), (a.t + THREADS - 1) / THREADS));
+  }
+};
+
+// Shares of the rows of two heads, of which the second may not be.
+template <int V>
+__device__ __forceinline__ void load_heads(const Attention& a, const float* rows, uint32_t head, Columns<V> at,
+                                           Share<V> (&s)[2]) {
+  uint32_t known = a.d + a.f, c = known + a.t;
+#pragma unroll
+  for (uint32_t h = 0; h < 2; h++) {
+    s[h] = {};
+    if (head + h < a.heads) {
+      const float* row = rows + uint64_t(head + h) * c;
+      if (at.known < known) load(row + at.known, s[h].known);
+      if (at.time < a.t) s[h].time = row[known + at.time];
+    }
+  }
+}
+template <int V>
+__device__ __forceinline__ void store_heads(const Attention& a, float* rows, uint32_t head, Columns<V> at,
+                                            const Share<V> (&s)[2]) {
+  uint32_t known = a.d + a.f, c = known + a.t;
+#pragma unroll
+  for (uint32_t h = 0; h < 2; h++) {
+    if (head + h < a.heads) {
+      float* row = rows + uint64_t(head + h) * c;
+      if (at.known < known) store(row + at.known, s[h].known);
+      if (at.time < a.t) row[known + at.time] = s[h].time;
+    }
+  }
+}
+
+// Raw rows of a chunk: {h | e} in registers, the time encoding in the thread's own column of shared memory (one copy of
+// the code of a cosine, which is long).
+template <int V> using Known = float[CHUNK][V];
+using Times = float[CHUNK][THREADS];
+
+// Those of the `n` slots from `slot` on, with the sines for the backward; zeros for the rest of the chunk.
+template <bool SINES, int V>
+__device__ __forceinline__ void load_raw(const Attention& a, uint64_t slot, uint32_t n, Columns<V> at, Known<V>& z,
+                                         Times& cosines, Times* sines) {
+  bool memory = at.known < a.d, known = at.known < a.d + a.f;
+  const uint32_t* ids = (memory ? a.row : a.event) + slot;
+  const float* table = memory ? a.h + at.known : a.edge + (at.known - a.d);
+  uint32_t width = memory ? a.d : a.f, id[CHUNK];
+#pragma unroll
+  for (uint32_t j = 0; j < CHUNK; j++) id[j] = known && j < n ? ids[j] : 0;
+#pragma unroll
+  for (uint32_t j = 0; j < CHUNK; j++) {
+#pragma unroll
+    for (int l = 0; l < V; l++) z[j][l] = 0;
+    if (known && j < n) load(table + uint64_t(id[j]) * width, z[j]);
+  }
+  if (at.time >= a.t) return;
+  float w = a.w[at.time], b = a.b[at.time];
+#pragma unroll 2
+  for (uint32_t j = 0; j < CHUNK; j++) {
+    float x = time_angle(j < n ? a.dt[slot + j] : 0.f, w, b), sine;
+    if constexpr (SINES) sincosf(x, &sine, &cosines[j][threadIdx.x]), (*sines)[j][threadIdx.x] = sine;
+    else cosines[j][threadIdx.x] = cosf(x);
+  }
+}
+
+template <int V>
+__device__ __forceinline__ void add_times(Share<V>& sum, float x, const float (&known)[V], float time) {
+#pragma unroll
+  for (int l = 0; l < V; l++) sum.known[l] += x * known[l];
+  sum.time += x * time;
+}
+
+// Sums over the lanes of a warp: lane l gets that of its `v[l]` in `v[0]`. A lane hands over the half of its numbers that
+// others will sum, `O` of them, then half of the rest.
+template <uint32_t O> __device__ __forceinline__ void fold(float (&v)[WARP]) {
+  bool upper = lane_id() & O;
+#pragma unroll
+  for (uint32_t i = 0; i < O; i++) {
+    float give = upper ? v[i] : v[i + O], keep = upper ? v[i + O] : v[i];
+    v[i] = keep + __shfl_xor_sync(ALL, give, int(O));
+  }
+  if constexpr (O > 1) fold<O / 2>(v);
+}
+// `rows_h . z_j` over this tile of columns, in lane `HALF h + j` of every warp. `sums` is another one than in the call
+// before, so that one barrier is enough.
+template <int V>
+__device__ __forceinline__ float dots(const Share<V> (&rows)[2], const Known<V>& z, const Times& cosines, bool time,
+                                      float (&sums)[WARPS][WARP]) {
+  float v[WARP];
+#pragma unroll
+  for (uint32_t j = 0; j < HALF; j++) {
+    float cosine = time && j < CHUNK ? cosines[j][threadIdx.x] : 0.f;
+#pragma unroll
+    for (uint32_t h = 0; h < 2; h++) {
+      float dot = rows[h].time * cosine;
+#pragma unroll
+      for (int l = 0; l < V; l++) dot += j < CHUNK ? rows[h].known[l] * z[j][l] : 0.f;
+      v[HALF * h + j] = dot;
+    }
+  }
+  fold<WARP / 2>(v);
+  sums[threadIdx.x / WARP][lane_id()] = v[0];
+  __syncthreads();
+  float sum = 0;
+#pragma unroll
+  for (uint32_t w = 0; w < WARPS; w++) sum += sums[w][lane_id()];
+  return sum;
+}
+// Over the lanes of a head.
+__device__ __forceinline__ float half_sum(float v) {
+  for (uint32_t o = HALF / 2; o; o /= 2) v += __shfl_xor_sync(ALL, v, int(o));
+  return v;
+}
+__device__ __forceinline__ float half_max(float v) {
+  for (uint32_t o = HALF / 2; o; o /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, int(o)));
+  return v;
+}
+
+// Query of the root at a place of the order: the last query whose roots begin there or before. For whole warps.
+__device__ __forceinline__ uint32_t query_at(const uint32_t* starts, uint32_t queries, uint32_t at) {
+  uint32_t from = 0, until = queries;
+  while (until - from > 1) {
+    uint32_t step = (until - from + WARP - 1) / WARP, probe = from + (lane_id() + 1) * step;
+    bool before = probe < until && starts[probe] <= at;
+    from += uint32_t(__popc(__ballot_sync(ALL, before))) * step;
+    until = min(until, from + step);
+  }
+  return from;
+}
+
+// What a lane has in a pass over a root's neighbours, two heads at a time.
+struct Lane {
+  uint32_t head, j;   // its head, and its neighbour in the chunk
+  uint64_t row;       // of [roots, heads]
+  bool real;          // there is such a head
+  __device__ __forceinline__ Lane(const Attention& a, uint32_t at, uint32_t head)
+      : head(head + lane_id() / HALF), j(lane_id() % HALF), row(uint64_t(at) * a.heads + this->head),
+        real(this->head < a.heads && j < CHUNK) {}
+  // Its place in [roots, heads, k].
+  __device__ __forceinline__ uint64_t place(const Attention& a, uint32_t first) const { return row * a.k + first + j; }
+  __device__ __forceinline__ float kept(const Attention& a, uint32_t i, uint32_t first) const {
+    return a.drop.factor((uint64_t(i) * a.heads + head) * a.k + first + j);
+  }
+};
+
+template <int V>
+__device__ __forceinline__ void attend(const Attention& a, float* mix, float* sum, float* weight,
+                                       float (&sums)[2][WARPS][WARP], float2 (&counts)[WARPS][HALF], Times& cosines) {
+  uint32_t m = a.roots.live(), queries = a.queries.live(), tiles = Columns<V>::tiles(a), turn = 0;
+  uint64_t rows = uint64_t(a.heads) * (a.d + a.f + a.t);
+  uint32_t warp = threadIdx.x / WARP;
+  for (uint32_t at = blockIdx.x; at < m; at += gridDim.x) {
+    uint32_t i = a.order[at], n = a.count[i];
+    const float* query = a.query + query_at(a.starts, queries, at) * rows;
+    uint64_t slot = uint64_t(i) * a.k;
+    bool one = n <= CHUNK, once = one && tiles == 1;
+    Known<V> z;
+    Share<V> row[2];
+    for (uint32_t head = 0; head < a.heads; head += 2) {
+      Lane lane(a, at, head);
+      float score = 0, top = -INFINITY, total = 0, kept_sum = 0;
+      for (uint32_t first = 0; first < n; first += CHUNK) {
+        score = 0;
+        for (uint32_t tile = 0; tile < tiles; tile++) {
+          Columns<V> columns(tile);
+          if (!once || head == 0) load_raw<false>(a, slot + first, n - first, columns, z, cosines, nullptr);
+          load_heads(a, query, head, columns, row);
+          score += dots(row, z, cosines, columns.time < a.t, sums[turn++ % 2]) * a.scale;
+        }
+        if (lane.real && first + lane.j < n) {
+          top = fmaxf(top, score);
+          if (!one && warp == 0) weight[lane.place(a, first)] = score;
+        }
+      }
+      if (!one) __syncthreads();  // the scores are there
+      top = half_max(top);
+      auto raised = [&](uint32_t first) {
+        if (!lane.real || first + lane.j >= n) return 0.f;
+        return expf((one ? score : weight[lane.place(a, first)]) - top);
+      };
+      for (uint32_t first = 0; first < n; first += CHUNK) total += raised(first);
+      total = half_sum(total);
+      for (uint32_t tile = 0; tile < tiles; tile++) {
+        Columns<V> columns(tile);
+        Share<V> mixed[2] = {};
+        for (uint32_t first = 0; first < n; first += CHUNK) {
+          float share = raised(first) / total;
+          if (lane.real && first + lane.j < n) share *= lane.kept(a, i, first);
+          if (tile == 0) kept_sum += share;
+          __syncwarp();
+          if (lane.j < CHUNK) reinterpret_cast<float*>(&counts[warp][lane.j])[lane.head - head] = share;
+          __syncwarp();
+          if (!once) load_raw<false>(a, slot + first, n - first, columns, z, cosines, nullptr);
+#pragma unroll
+          for (uint32_t j = 0; j < CHUNK; j++) {
+            float2 count = counts[warp][j];
+            float cosine = columns.time < a.t ? cosines[j][threadIdx.x] : 0.f;
+            add_times(mixed[0], count.x, z[j], cosine), add_times(mixed[1], count.y, z[j], cosine);
+          }
+        }
+        if (mix) store_heads(a, mix + at * rows, head, columns, mixed);
+      }
+      kept_sum = half_sum(kept_sum);
+      if (!one) __syncthreads();  // nobody reads scores any more
+      if (warp == 0 && lane.real) {
+        if (sum && lane.j == 0) sum[lane.row] = kept_sum;
+        for (uint32_t first = 0; first + lane.j < a.k; first += CHUNK) {
+          float share = raised(first) / total;
+          weight[lane.place(a, first)] = share;
+        }
+      }
+    }
+  }
+}
+
+// Rows of `width` words in `p` and of raw rows can be moved 16 bytes at a time.
+__device__ __forceinline__ bool by_four(const Attention& a) {
+  return by_four(a.h, a.d) && by_four(a.edge, a.f) && by_four(a.query, a.d + a.f + a.t);
+}
+
+extern "C" __global__ void __launch_bounds__(128, 4)
+temporal_attention(Attention a, float* mix, float* sum, float* weight) {
+  __shared__ float sums[2][WARPS][WARP];
+  __shared__ float2 counts[WARPS][HALF];  // by neighbour: what its raw row counts with, in both heads
+  __shared__ Times cosines;
+  if (by_four(a) && by_four(mix, 4)) attend<4>(a, mix, sum, weight, sums, counts, cosines);
+  else attend<1>(a, mix, sum, weight, sums, counts, cosines);
+}
+
+// ---- gradient ----
+
+// `dz` gets a row of h's gradient for each slot in use, `dquery` the gradient of a query with one root, `by_root` of those
+// with more, `dwb` a row {dw | db} of each block that has roots; what nobody wants is null. `da` [roots, H k] is for the
+// roots with more than one chunk. Counts the slots by row of h in `listed`.
+template <int V>
+__device__ __forceinline__ void attend_back(const Attention& a, const float* weight, const float* dmix,
+                                            const float* dsum, float* dquery, float* by_root, float* dz, float* dwb,
+                                            float* da, uint32_t* listed, float (&sums)[2][WARPS][WARP],
+                                            float4 (&counts)[WARPS][HALF], Times& cosines, Times& sines) {
+  uint32_t m = a.roots.live(), queries = a.queries.live(), tiles = Columns<V>::tiles(a), turn = 0;
+  uint64_t rows = uint64_t(a.heads) * (a.d + a.f + a.t);
+  uint32_t warp = threadIdx.x / WARP;
+  for (uint32_t at = blockIdx.x; at < m; at += gridDim.x) {
+    uint32_t i = a.order[at], n = a.count[i], q = query_at(a.starts, queries, at);
+    bool alone = a.starts[q + 1] - a.starts[q] == 1;
+    uint64_t slot = uint64_t(i) * a.k;
+    for (uint32_t j = threadIdx.x; dz && j < n; j += THREADS) atomicAdd(&listed[a.row[slot + j]], 1u);
+    bool one = n <= CHUNK, once = one && tiles == 1;
+    Known<V> z;
+    Share<V> g[2], row[2];
+    for (uint32_t head = 0; head < a.heads; head += 2) {
+      Lane lane(a, at, head);
+      float mine = 0, mean = 0;
+      for (uint32_t first = 0; first < n; first += CHUNK) {
+        mine = 0;
+        for (uint32_t tile = 0; tile < tiles; tile++) {
+          Columns<V> columns(tile);
+          if (!once || head == 0) load_raw<true>(a, slot + first, n - first, columns, z, cosines, &sines);
+          load_heads(a, dmix + at * rows, head, columns, g);
+          mine += dots(g, z, cosines, columns.time < a.t, sums[turn++ % 2]);
+        }
+        if (lane.real && first + lane.j < n) {
+          mine = (mine + dsum[lane.row]) * lane.kept(a, i, first);
+          mean += weight[lane.place(a, first)] * mine;
+          if (!one && warp == 0) da[lane.place(a, first)] = mine;
+        }
+      }
+      if (!one) __syncthreads();  // `da` is there
+      mean = half_sum(mean);
+      for (uint32_t tile = 0; tile < tiles; tile++) {
+        Columns<V> columns(tile);
+        Share<V> sum[2] = {};
+        float dw = 0, db = 0;
+        load_heads(a, a.query + q * rows, head, columns, row);
+        if (tiles > 1) load_heads(a, dmix + at * rows, head, columns, g);
+        for (uint32_t first = 0; first < n; first += CHUNK) {
+          float share = 0, ds = 0;
+          if (lane.real && first + lane.j < n) {
+            float before = weight[lane.place(a, first)];
+            share = before * lane.kept(a, i, first);
+            ds = before * ((one ? mine : da[lane.place(a, first)]) - mean) * a.scale;
+          }
+          __syncwarp();
+          if (lane.j < CHUNK) {
+            float* count = reinterpret_cast<float*>(&counts[warp][lane.j]) + (lane.head - head);
+            count[0] = share, count[2] = ds;
+          }
+          __syncwarp();
+          if (!once) load_raw<true>(a, slot + first, n - first, columns, z, cosines, &sines);
+#pragma unroll
+          for (uint32_t j = 0; j < CHUNK; j++) {
+            float2 ds_of = *reinterpret_cast<const float2*>(&counts[warp][j].z);
+            float cosine = columns.time < a.t ? cosines[j][threadIdx.x] : 0.f;
+            add_times(sum[0], ds_of.x, z[j], cosine), add_times(sum[1], ds_of.y, z[j], cosine);
+          }
+          // Apart from the above, so that neither needs the other's registers.
+#pragma unroll 2
+          for (uint32_t j = 0; j < CHUNK && first + j < n; j++) {
+            float4 count = counts[warp][j];
+            Share<V> back = {};
+            add_times(back, count.x, g[0].known, g[0].time), add_times(back, count.y, g[1].known, g[1].time);
+            add_times(back, count.z, row[0].known, row[0].time), add_times(back, count.w, row[1].known, row[1].time);
+            if (dz && columns.known < a.d) {
+              float* to = dz + (uint64_t(at) * a.k + first + j) * a.d + columns.known;
+              if (head) {
+                float others[V];
+                load(to, others);
+#pragma unroll
+                for (int l = 0; l < V; l++) back.known[l] += others[l];
+              }
+              store(to, back.known);
+            }
+            if (dwb && columns.time < a.t) {
+              float s = -sines[j][threadIdx.x] * back.time;
+              dw += s * a.dt[slot + first + j], db += s;
+            }
+          }
+        }
+        if (dquery) store_heads(a, alone ? dquery + q * rows : by_root + at * rows, head, columns, sum);
+        if (dwb && columns.time < a.t) {
+          float* to = dwb + uint64_t(blockIdx.x) * 2 * a.t + columns.time;
+          if (at != blockIdx.x || head) dw += to[0], db += to[a.t];
+          to[0] = dw, to[a.t] = db;
+        }
+      }
+    }
+  }
+}
+
+// Nothing is listed yet; the last word counts what the lists take of `list`.
+extern "C" __global__ void __launch_bounds__(256) temporal_attention_grad_clear(uint32_t* listed, Rows rows) {
+  for (uint64_t r = thread_item(); r <= rows.cap; r += thread_items()) {
+    if (r < rows.live() || r == rows.cap) listed[r] = 0;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(128, 3)
+temporal_attention_grad(Attention a, const float* weight, const float* dmix, const float* dsum, float* dquery,
+                        float* by_root, float* dz, float* dwb, float* da, uint32_t* listed) {
+  bool aligned = by_four(a) && by_four(dmix, 4) && by_four(dquery, 4) && by_four(by_root, 4) && by_four(dz, 4);
+  __shared__ float sums[2][WARPS][WARP];
+  __shared__ float4 counts[WARPS][HALF];  // by neighbour: {weights after drop-out | gradients of scores} of both heads
+  __shared__ Times cosines, sines;
+  if (aligned) {
+    attend_back<4>(a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, listed, sums, counts, cosines, sines);
+  } else {
+    attend_back<1>(a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, listed, sums, counts, cosines, sines);
+  }
+}
+
+// Three tasks, a range of blocks each: `row_blocks` find a place in the list for each row of h; `time_blocks` sum
+// {dw | db} of the blocks of the last kernel, `parts` of them; the others sum the gradients of queries with several roots.
+extern "C" __global__ void __launch_bounds__(1024)
+temporal_attention_grad_sum(Attention a, uint32_t* listed, uint32_t* ends, Rows rows, uint32_t row_blocks,
+                            const float* dwb, float* dw, float* db, uint32_t time_blocks, uint32_t parts,
+                            const float* by_root, float* dquery) {
+  __shared__ float of_warps[32][WARP];
+  if (blockIdx.x < row_blocks) {
+    uint32_t r = blockIdx.x * blockDim.x + threadIdx.x;
+    uint32_t length = r < rows.live() ? listed[r] : 0, end = length, start = 0;
+    for (uint32_t o = 1; o < WARP; o *= 2) {
+      uint32_t before = __shfl_up_sync(ALL, end, o);
+      if (lane_id() >= o) end += before;
+    }
+    if (lane_id() == WARP - 1) start = atomicAdd(&listed[rows.cap], end);  // where lists lie does not matter
+    start = __shfl_sync(ALL, start, WARP - 1);
+    if (r < rows.live()) ends[r] = start + end - length;  // grows to the end as the list is filled
+  } else if (blockIdx.x < row_blocks + time_blocks) {
+    uint32_t c = (blockIdx.x - row_blocks) * WARP + lane_id();
+    float sum = column_sum(dwb, min(parts, a.roots.live()), 2 * a.t, c, of_warps);
+    float* out = c < a.t ? dw : db;
+    if (threadIdx.x < WARP && c < 2 * a.t && out) out[c < a.t ? c : c - a.t] = sum;
+  } else if (dquery) {
+    uint32_t blocks = gridDim.x - row_blocks - time_blocks, width = a.heads * (a.d + a.f + a.t);
+    for (uint32_t q = blockIdx.x - row_blocks - time_blocks; q < a.queries.live(); q += blocks) {
+      uint32_t start = a.starts[q], end = a.starts[q + 1];
+      for (uint32_t c = threadIdx.x; end - start != 1 && c < width; c += blockDim.x) {
+        float sum = 0;
+#pragma unroll 4
+        for (uint32_t at = start; at < end; at++) sum += by_root[uint64_t(at) * width + c];
+        dquery[uint64_t(q) * width + c] = sum;
+      }
+    }
+  }
+}
+
+// Lists the slots in use, in any order, by row of h.
+extern "C" __global__ void __launch_bounds__(256)
+temporal_attention_grad_list(Attention a, uint32_t* ends, uint32_t* list) {
+  uint64_t slots = uint64_t(a.roots.live()) * a.k;
+  for (uint64_t s = thread_item(); s < slots; s += thread_items()) {
+    uint32_t at = uint32_t(s / a.k), j = uint32_t(s % a.k), i = a.order[at];
+    if (j < a.count[i]) list[atomicAdd(&ends[a.row[uint64_t(i) * a.k + j]], 1u)] = uint32_t(s);
+  }
+}
+
+constexpr uint32_t ROWS = 8;             // of h, a warp each
+constexpr uint32_t GROUP = WARP * WARP;  // slots whose bits a warp has in its lanes
+constexpr uint32_t WINDOW = 64 * GROUP;  // slots whose bits are in shared memory
+
+// Adds the rows of `dz` that `list` names, in its order.
+template <int V, class T>
+__device__ __forceinline__ void add_rows(float (&sum)[V], const float* dz, const T* list, uint32_t n, uint32_t d,
+                                         uint32_t c) {
+  if (c >= d) return;
+#pragma unroll 8
+  for (uint32_t e = 0; e < n; e++) {
+    float v[V];
+    load(dz + uint64_t(list[e]) * d + c, v);
+#pragma unroll
+    for (int l = 0; l < V; l++) sum[l] += v[l];
+  }
+}
+
+// A warp sorts a short list by itself; a long one becomes bits, which the whole block goes through in order.
+template <int V>
+__device__ __forceinline__ void sum_rows(const float* dz, const uint32_t* listed, const uint32_t* ends,
+                                         const uint32_t* list, float* dh, uint32_t rows, uint64_t slots, uint32_t d,
+                                         uint32_t* bits, uint32_t (*sorted)[WARP], uint16_t (*group)[GROUP],
+                                         float4 (*sums)[WARP]) {
+  uint32_t warp = threadIdx.x / WARP, lane = lane_id();
+  for (uint32_t first = blockIdx.x * ROWS; first < rows; first += gridDim.x * ROWS) {
+    uint32_t r = first + warp, length = r < rows ? listed[r] : 0;
+    if (r < rows && length <= WARP) {
+      uint32_t slot = lane < length ? list[ends[r] - length + lane] : NONE, rank = 0;
+      for (uint32_t e = 0; e < length; e++) rank += __shfl_sync(ALL, slot, int(e)) < slot;
+      if (lane < length) sorted[warp][rank] = slot;
+      __syncwarp();
+      for (uint32_t c = lane * V; c < d; c += WARP * V) {
+        float sum[V] = {};
+        add_rows(sum, dz, sorted[warp], length, d, c);
+        store(dh + uint64_t(r) * d + c, sum);
+      }
+      __syncwarp();
+    }
+    for (r = first; r < first + ROWS && r < rows; r++) {
+      length = listed[r];
+      if (length <= WARP) continue;
+      const uint32_t* mine = list + (ends[r] - length);
+      for (uint32_t tile = 0; tile < d; tile += WARP * V) {
+        uint32_t c = tile + lane * V;
+        float sum[V] = {};
+        for (uint64_t window = 0; window < slots; window += WINDOW) {
+          uint32_t size = uint32_t(min(slots - window, uint64_t(WINDOW))), groups = (size + GROUP - 1) / GROUP;
+          __syncthreads();
+          for (uint32_t x = threadIdx.x; x < groups * WARP; x += blockDim.x) bits[x] = 0;
+          __syncthreads();
+          for (uint32_t e = threadIdx.x; e < length; e += blockDim.x) {
+            uint32_t s = mine[e] - uint32_t(window);
+            if (s < size) atomicOr(&bits[s / 32], 1u << s % 32);
+          }
+          __syncthreads();
+          for (uint32_t g = warp; g < groups; g += ROWS) {
+            uint32_t word = bits[g * WARP + lane], n = uint32_t(__popc(word)), end = n;
+            for (uint32_t o = 1; o < WARP; o *= 2) {
+              uint32_t before = __shfl_up_sync(ALL, end, o);
+              if (lane >= o) end += before;
+            }
+            for (uint32_t at = end - n; word; word &= word - 1) {
+              group[warp][at++] = uint16_t(32 * lane + uint32_t(__ffs(int(word))) - 1);
+            }
+            n = __shfl_sync(ALL, end, WARP - 1);
+            __syncwarp();
+            add_rows(sum, dz + (window + uint64_t(g) * GROUP) * d, group[warp], n, d, c);
+            __syncwarp();
+          }
+        }
+        store(&sums[warp][lane].x, sum);
+        __syncthreads();
+        if (warp == 0 && c < d) {
+          for (uint32_t w = 1; w < ROWS; w++) {
+            float other[V];
+            load(&sums[w][lane].x, other);
+#pragma unroll
+            for (int l = 0; l < V; l++) sum[l] += other[l];
+          }
+          store(dh + uint64_t(r) * d + c, sum);
+        }
+      }
+    }
+  }
+}
+
+// `dh[r] = sum of the rows of dz that are listed for r`, in their order.
+extern "C" __global__ void __launch_bounds__(256)
+temporal_attention_grad_rows(const float* dz, const uint32_t* listed, const uint32_t* ends, const uint32_t* list,
+                             float* dh, Rows rows, Rows roots, uint32_t k, uint32_t d) {
+  __shared__ uint32_t bits[WINDOW / 32], sorted[ROWS][WARP];
+  __shared__ uint16_t group[ROWS][GROUP];
+  __shared__ float4 sums[ROWS][WARP];
+  uint64_t slots = uint64_t(roots.live()) * k;
+  bool aligned = by_four(dz, d) && by_four(dh, d);
+  if (aligned) sum_rows<4>(dz, listed, ends, list, dh, rows.live(), slots, d, bits, sorted, group, sums);
+  else sum_rows<1>(dz, listed, ends, list, dh, rows.live(), slots, d, bits, sorted, group, sums);
+}

@@ -1,0 +1,51 @@
+// time_encode: y[i, j] = cos(w[j] dt[i] + b[j])
+//
+// shapes    dt [n, 1], w, b [1, t], y [n, t] f32
+// grid      a warp a row, lanes over its columns; gradient: a block for some rows, a lane a column, a warp every eighth row
+// memory    reads n words, writes n t; gradient: reads n t; coalesced
+// limiter   memory, with arithmetic close behind
+// backward  dw = -sum sin(.) dt dy, db = -sum sin(.) dy: sums of each block's rows, then of the blocks, in order
+// source    GraphMixer, TGL
+#include "common.cuh"
+
+extern "C" __global__ void __launch_bounds__(256)
+time_encode(const float* dt, const float* w, const float* b, float* y, Rows rows, uint32_t t) {
+  uint32_t n = rows.live();
+  for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
+    float gap = dt[i];
+    for (uint32_t j = lane_id(); j < t; j += WARP) y[uint64_t(i) * t + j] = cosf(time_angle(gap, w[j], b[j]));
+  }
+}
+
+// `sums` gets a row {dw | db} of each block that has live rows.
+extern "C" __global__ void __launch_bounds__(256)
+time_encode_grad(const float* dt, const float* w, const float* b, const float* dy, float* sums, Rows rows, uint32_t t,
+                 uint32_t block_rows) {
+  __shared__ float of_warps[8][WARP];
+  uint32_t first = blockIdx.x * block_rows, until = min(first + block_rows, rows.live());
+  if (first >= until) return;
+  for (uint32_t from = 0; from < t; from += WARP) {
+    uint32_t j = from + lane_id();
+    float dw = 0, db = 0;
+    if (j < t) {
+      for (uint32_t i = first + threadIdx.x / WARP; i < until; i += blockDim.x / WARP) {
+        float g = -sinf(time_angle(dt[i], w[j], b[j])) * dy[uint64_t(i) * t + j];
+        dw += g * dt[i], db += g;
+      }
+    }
+    dw = sum_of_warps(dw, of_warps), db = sum_of_warps(db, of_warps);
+    if (threadIdx.x < WARP && j < t) {
+      float* mine = sums + uint64_t(blockIdx.x) * 2 * t;
+      mine[j] = dw, mine[t + j] = db;
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(1024)
+time_encode_grad_sum(const float* sums, float* dw, float* db, Rows rows, uint32_t t, uint32_t block_rows) {
+  __shared__ float of_warps[32][WARP];
+  uint32_t c = blockIdx.x * WARP + lane_id(), blocks = (rows.live() + block_rows - 1) / block_rows;
+  float sum = column_sum(sums, blocks, 2 * t, c, of_warps);
+  float* out = c < t ? dw : db;
+  if (threadIdx.x < WARP && c < 2 * t && out) out[c < t ? c : c - t] = sum;
+}
