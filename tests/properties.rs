@@ -1,5 +1,6 @@
 //! Promises that hold for every stream: no leakage, distinct nodes that stand for their occurrences, the same bits
 //! however a run is threaded or interrupted, checkpoints that load whole or not at all.
+use crate::emulated::device;
 use proptest::prelude::*;
 use std::{fs, path::Path};
 use tgnn::{
@@ -433,4 +434,56 @@ fn a_checkpoint_is_tested_from_the_best_epochs_state_and_not_from_the_last_ones(
         task::evaluate(&Checkpoint::at(&out), &config, &events, &Device::cpu(1).unwrap(), "", &mut ())
             .unwrap();
     assert_eq!((again.test, again.best_epoch), (summary.test, summary.best_epoch));
+}
+
+/// Losses of two epochs of a few batches, scores of the validation, and the state they leave.
+fn trained(
+    config: &Config,
+    events: &Events,
+    device: &Device,
+) -> (Vec<f64>, Vec<f64>, Vec<(String, Vec<u8>)>) {
+    let mut task = LinkTask::new(config, events, device.clone()).unwrap();
+    let losses = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
+    let scores = task.validate(&mut |_| {}).unwrap();
+    let buffers = task.checkpoint_buffers();
+    task.store.fetch(&buffers).unwrap();
+    let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).to_vec());
+    (losses, vec![scores.ap.unwrap(), scores.auc.unwrap()], buffers.into_iter().map(raw).collect())
+}
+
+/// An epoch on a device is one captured graph, replayed; under every order of threads, blocks and streams it leaves the
+/// same bits, and they are the CPU's but for rounding.
+#[test]
+fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_schedule() {
+    let Some(on) = device(0) else { return };
+    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let events = small(900);
+    for (layers, combiner, sampling) in [(1, "last", "recent"), (2, "mean", "uniform")] {
+        let mut config = config(2, 12);
+        (config.batch, config.max_batches, config.tgn.layers) = (40, 4, layers);
+        (config.tgn.combiner, config.tgn.sampling) = (combiner.into(), sampling.into());
+        let want = trained(&config, &events, &Device::cpu(1).unwrap());
+        let found = trained(&config, &events, &gpu);
+        for (w, f) in want.0.iter().chain(&want.1).zip(found.0.iter().chain(&found.1)) {
+            assert!((w - f).abs() < 1e-4 * w.abs(), "{layers} layers, {combiner}: {w} on the CPU, {f} here");
+        }
+        for ((name, want), (_, found)) in want.2.iter().zip(&found.2) {
+            if ["memory time", "mail time", "mail event"].contains(&name.as_str()) {
+                assert!(want == found, "{name}");
+                continue;
+            }
+            let reals = |bytes: &[u8]| bytemuck::pod_collect_to_vec::<u8, f32>(bytes);
+            let scale = reals(want).iter().fold(0.0f32, |m, x| m.max(x.abs()));
+            for (w, f) in reals(want).iter().zip(reals(found)) {
+                assert!(
+                    (w - f).abs() <= 2e-3 * scale.max(1e-3),
+                    "{layers} layers, {combiner}, {name}: {w}, {f}"
+                );
+            }
+        }
+        for seed in [1, 2, 3] {
+            on.schedule(seed);
+            assert!(trained(&config, &events, &gpu) == found, "{layers} layers, {combiner}, schedule {seed}");
+        }
+    }
 }
