@@ -79,7 +79,7 @@ struct Messages {
 
 // Tiles are numbered row by row of tiles. Column 4 j + g of the product is gate g of memory column j. `messages` and
 // `gates` may be null.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory(const uint32_t* distinct, const float* memory, const float* mail, const uint32_t* mail_event, const float* edge,
            const float* w, const float* b, const float* w_x, const float* w_h, const float* b_x, const float* b_h,
            const uint32_t* mailed, const uint32_t* node, const uint32_t* feature, const float* dt, float* out,
@@ -127,8 +127,7 @@ gru_memory(const uint32_t* distinct, const float* memory, const float* mail, con
         float h = gate == 2 ? 0.f : w_h[uint64_t(min(gate, 2u) * d + j) * d + l];
         return input_weight(l, column) + h;
       });
-  // n_h has no more.
-  add_products<Along::Sum, Along::Sum, GATES - 1>(
+  add_products<Along::Sum, Along::Sum>(
       sums, row0, m, column0, columns, d, c,
       [=](uint32_t k, uint32_t l) {
         uint32_t r = k - row0;

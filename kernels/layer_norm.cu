@@ -1,7 +1,7 @@
 // layer_norm: y = gain (x - mean(x)) / sqrt(var(x) + eps) + bias, row by row
 //
 // shapes    x, y [n, d], gain, bias [1, d], stats [n, 2] (mean, 1 / deviation) f32
-// grid      a warp a row, lanes over its columns (16 bytes a lane where rows are aligned); gradient: a block for some rows
+// grid      a warp a row, lanes over its columns (16 bytes a lane where they are aligned); gradient: a block for some rows
 // memory    reads n d words, writes n d; gradient: reads 2 n d, writes n d; coalesced, further passes hit the L1 cache
 // limiter   memory
 // backward  dx row by row; dgain, dbias: sums of each block's rows, then of the blocks, in order

@@ -1,16 +1,21 @@
 // Dense products in tiles: out[i, j] = sum over l of a(i, l) b(l, j), for whatever can say what a(i, l) and b(l, j) are.
 //
-// A block of 256 threads makes a tile of 64 x 64: it brings 64 x 16 of both operands into shared memory at a time, and
-// every thread sums 4 x 4 elements in registers while the next 64 x 16 are under way. So each operand is read from memory
-// once a tile, whatever gather, activation or mask makes its elements; what becomes of a sum is the caller's too. Sums run
-// over l in order, so bits depend on nothing but the operands.
+// A block of 256 threads makes a tile of 64 x 64: it brings 64 x 16 of both operands into shared memory at a time, the
+// next while this one is summed, and each of its eight warps sums 16 x 32 elements on the matrix units. So each operand
+// is read from memory once a tile, whatever gather, activation or mask makes its elements; what becomes of a sum is the
+// caller's too. Sums run over l in order, so bits depend on nothing but the operands.
+//
+// The units multiply TF32, of eleven bits. An f32 is the sum of two of them but for its last bit, and all four products of
+// two such sums are made: as exact as f32, and still faster than the vector units. (Without the product of the two low
+// parts, 3xTF32, ten batches of TGN drift from the reference by more than f32 may.)
 #pragma once
-#include "common.cuh"
+#include "ptx.cuh"
 
 constexpr uint32_t TILE = 64;           // rows and columns of a tile
 constexpr uint32_t DEPTH = 16;          // elements of a sum that are in shared memory at a time
 constexpr uint32_t PRODUCT_THREADS = 256;
 constexpr uint32_t EACH = 4;            // rows and columns of a thread
+constexpr uint32_t PITCH = TILE + 8;    // of a row in shared memory: what a warp reads at once lies in 32 banks
 
 // Which index of an operand is contiguous in memory: neighbouring threads take neighbours along it.
 enum class Along { Sum, Edge };
@@ -48,19 +53,80 @@ __device__ __forceinline__ Slab bring(uint32_t edge0, uint32_t edges, uint32_t l
   }
   return slab;
 }
-template <Along along> __device__ __forceinline__ void share(const Slab& slab, float (&to)[DEPTH][TILE + 4]) {
+template <Along along> __device__ __forceinline__ void share(const Slab& slab, float (&to)[DEPTH][PITCH]) {
 #pragma unroll
   for (uint32_t q = 0; q < TILE * DEPTH / PRODUCT_THREADS; q++) to[slab_depth<along>(q)][slab_edge<along>(q)] = slab.x[q];
 }
 
+// What a warp sums on the matrix units: four times 16 x 8 elements, side by side.
+struct Fragments {
+  float at[4][4];
+};
+__device__ __forceinline__ uint32_t warp_tile_row() { return threadIdx.x / WARP % 4 * 16; }
+__device__ __forceinline__ uint32_t warp_tile_column() { return threadIdx.x / WARP / 4 * 32; }
+
+// x as high + low, each a TF32.
+template <int N> __device__ __forceinline__ void halve(const float (&x)[N], float (&high)[N], float (&low)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) high[i] = to_tf32(x[i]), low[i] = to_tf32(x[i] - high[i]);
+}
+
+// Adds the products of a slab in shared memory.
+__device__ __forceinline__ void add_slab(Fragments& sums, const float (&sa)[DEPTH][PITCH], const float (&sb)[DEPTH][PITCH]) {
+  uint32_t g = lane_id() / 4, t = lane_id() % 4, r = warp_tile_row() + g, c = warp_tile_column() + g;
+#pragma unroll
+  for (uint32_t k = t; k < DEPTH; k += 8) {
+    float a[4] = {sa[k][r], sa[k][r + 8], sa[k + 4][r], sa[k + 4][r + 8]}, a_high[4], a_low[4];
+    halve(a, a_high, a_low);
+#pragma unroll
+    for (uint32_t n = 0; n < 4; n++) {
+      float b[2] = {sb[k][c + 8 * n], sb[k + 4][c + 8 * n]}, b_high[2], b_low[2];
+      halve(b, b_high, b_low);
+      mma_tf32(sums.at[n], a_low, b_low);
+      mma_tf32(sums.at[n], a_low, b_high);
+      mma_tf32(sums.at[n], a_high, b_low);
+      mma_tf32(sums.at[n], a_high, b_high);
+    }
+  }
+}
+
+// Adds what the warps summed to what the threads keep, by way of shared memory, half of the tile at a time.
+__device__ __forceinline__ void hand_out(const Fragments& from, Sums& sums, float (&shared)[2 * DEPTH * PITCH]) {
+  constexpr uint32_t HALF = TILE / 2;
+  uint32_t g = lane_id() / 4, t = lane_id() % 4;
+#pragma unroll
+  for (uint32_t half = 0; half < 2; half++) {
+    if (warp_tile_row() / HALF == half) {
+#pragma unroll
+      for (uint32_t n = 0; n < 4; n++) {
+        float* to = shared + (warp_tile_row() % HALF + g) * TILE + warp_tile_column() + 8 * n + 2 * t;
+        to[0] = from.at[n][0], to[1] = from.at[n][1];
+        to[8 * TILE] = from.at[n][2], to[8 * TILE + 1] = from.at[n][3];
+      }
+    }
+    __syncthreads();  // this half is there
+    if (own_row() / HALF == half) {
+#pragma unroll
+      for (uint32_t i = 0; i < EACH; i++) {
+#pragma unroll
+        for (uint32_t j = 0; j < EACH; j++) {
+          sums.at[i][j] += shared[(own_row() % HALF + i) * TILE + own_column() + j];
+        }
+      }
+    }
+    __syncthreads();  // it has been taken
+  }
+}
+
 // Adds the products of l0..l1 to the sums of the tile at (row0, column0). Every thread of the block calls it.
-// Of the columns of each thread, only the first `summed` have a sum.
-template <Along a_along, Along b_along, uint32_t summed = EACH, class A, class B>
+template <Along a_along, Along b_along, class A, class B>
 __device__ __forceinline__ void add_products(Sums& sums, uint32_t row0, uint32_t rows, uint32_t column0, uint32_t columns,
                                              uint32_t l0, uint32_t l1, A a, B b) {
-  __shared__ float sa[DEPTH][TILE + 4], sb[DEPTH][TILE + 4];
-  uint32_t r0 = own_row(), c0 = own_column();
+  __shared__ float shared[2 * DEPTH * PITCH];
+  auto& sa = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[0]);
+  auto& sb = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[DEPTH * PITCH]);
   auto of_b = [=](uint32_t column, uint32_t l) { return b(l, column); };
+  Fragments fragments = {};
   Slab next_a = bring<a_along>(row0, rows, l0, l1, a), next_b = bring<b_along>(column0, columns, l0, l1, of_b);
   for (uint32_t l = l0; l < l1; l += DEPTH) {
     share<a_along>(next_a, sa);
@@ -69,19 +135,10 @@ __device__ __forceinline__ void add_products(Sums& sums, uint32_t row0, uint32_t
     // The next one is under way while this one is summed.
     next_a = bring<a_along>(row0, rows, l + DEPTH, l1, a);
     next_b = bring<b_along>(column0, columns, l + DEPTH, l1, of_b);
-#pragma unroll
-    for (uint32_t k = 0; k < DEPTH; k++) {
-      float x[EACH], y[EACH];
-#pragma unroll
-      for (uint32_t i = 0; i < EACH; i++) x[i] = sa[k][r0 + i], y[i] = sb[k][c0 + i];
-#pragma unroll
-      for (uint32_t i = 0; i < EACH; i++) {
-#pragma unroll
-        for (uint32_t j = 0; j < summed; j++) sums.at[i][j] = fmaf(x[i], y[j], sums.at[i][j]);
-      }
-    }
+    add_slab(fragments, sa, sb);
     __syncthreads();  // all threads have read it
   }
+  hand_out(fragments, sums, shared);
 }
 
 // `out(i, j, sum)` takes every element of the tile at (row0, column0).

@@ -2,8 +2,8 @@
 //
 // shapes    query [q, H c], h [m, d], edge [e, f], row, event, dt [n, k], mix [m, H c], sum [m, H], weight [m, H k]
 // grid      a block a root; a thread has some columns of its k raw rows, of all of which it takes part in every score
-// memory    reads each raw row once (kept in registers; beyond ten neighbours or 512 columns again, from the L1 cache),
-//           its query and its ids; writes H (c + k + 1) words a root; 16 bytes at a time where rows are aligned
+// memory    reads each raw row once and keeps it (beyond ten neighbours or 512 columns it reads again, from the L1 cache),
+//           a query and ids; writes H (c + k + 1) words a root; 16 bytes at a time where rows are aligned
 // limiter   latency: ids, then rows, then two barriers; several blocks an SM hide it
 // backward  one more such pass: dz and dquery of each root, {dw | db} of each block; then sums in fixed order: of dquery
 //           by query, of dz by row of h. Slots are listed by row first; a list is in any order until it is summed.
@@ -63,7 +63,7 @@ using Times = float[CHUNK][THREADS];
 
 // Those of the `n` slots from `slot` on, with the sines for the backward; zeros for the rest of the chunk.
 template <bool SINES, int V>
-__device__ __forceinline__ void load_raw(const Attention& a, uint64_t slot, uint32_t n, Columns<V> at, Known<V>& z,
+__device__ __forceinline__ void load_raw(const Attention& a, uint32_t slot, uint32_t n, Columns<V> at, Known<V>& z,
                                          Times& cosines, Times* sines) {
   bool memory = at.known < a.d, known = at.known < a.d + a.f;
   const uint32_t* ids = (memory ? a.row : a.event) + slot;
@@ -81,9 +81,14 @@ __device__ __forceinline__ void load_raw(const Attention& a, uint64_t slot, uint
   float w = a.w[at.time], b = a.b[at.time];
 #pragma unroll 2
   for (uint32_t j = 0; j < CHUNK; j++) {
-    float x = time_angle(j < n ? a.dt[slot + j] : 0.f, w, b), sine;
-    if constexpr (SINES) sincosf(x, &sine, &cosines[j][threadIdx.x]), (*sines)[j][threadIdx.x] = sine;
-    else cosines[j][threadIdx.x] = cosf(x);
+    float sine = 0, cosine = 0;
+    if (j < n) {
+      float x = time_angle(a.dt[slot + j], w, b);
+      if constexpr (SINES) sincosf(x, &sine, &cosine);
+      else cosine = cosf(x);
+    }
+    cosines[j][threadIdx.x] = cosine;
+    if constexpr (SINES) (*sines)[j][threadIdx.x] = sine;
   }
 }
 
@@ -95,36 +100,43 @@ __device__ __forceinline__ void add_times(Share<V>& sum, float x, const float (&
 }
 
 // Sums over the lanes of a warp: lane l gets that of its `v[l]` in `v[0]`. A lane hands over the half of its numbers that
-// others will sum, `O` of them, then half of the rest.
+// others will sum, `O` of them, then half of the rest. Beyond a chunk both heads have zeros.
 template <uint32_t O> __device__ __forceinline__ void fold(float (&v)[WARP]) {
   bool upper = lane_id() & O;
 #pragma unroll
   for (uint32_t i = 0; i < O; i++) {
+    if (O == HALF && i >= CHUNK) continue;
     float give = upper ? v[i] : v[i + O], keep = upper ? v[i + O] : v[i];
     v[i] = keep + __shfl_xor_sync(ALL, give, int(O));
   }
   if constexpr (O > 1) fold<O / 2>(v);
 }
-// `rows_h . z_j` over this tile of columns, in lane `HALF h + j` of every warp. `sums` is another one than in the call
-// before, so that one barrier is enough.
+using Sums = float[WARPS + 1][WARP];
+// `rows_h . z_j` over this tile of columns, in lane `HALF h + j` of every warp; and each lane's `factor` is that of the
+// last warp, which has the fewest columns. `sums` is another one than in the call before, so that one barrier is enough.
 template <int V>
 __device__ __forceinline__ float dots(const Share<V> (&rows)[2], const Known<V>& z, const Times& cosines, bool time,
-                                      float (&sums)[WARPS][WARP]) {
+                                      Sums& sums, float& factor) {
   float v[WARP];
 #pragma unroll
-  for (uint32_t j = 0; j < HALF; j++) {
-    float cosine = time && j < CHUNK ? cosines[j][threadIdx.x] : 0.f;
+  for (uint32_t x = 0; x < WARP; x++) v[x] = 0;
+#pragma unroll
+  for (uint32_t j = 0; j < CHUNK; j++) {
+    float cosine = time ? cosines[j][threadIdx.x] : 0.f;
 #pragma unroll
     for (uint32_t h = 0; h < 2; h++) {
       float dot = rows[h].time * cosine;
 #pragma unroll
-      for (int l = 0; l < V; l++) dot += j < CHUNK ? rows[h].known[l] * z[j][l] : 0.f;
+      for (int l = 0; l < V; l++) dot += rows[h].known[l] * z[j][l];
       v[HALF * h + j] = dot;
     }
   }
   fold<WARP / 2>(v);
-  sums[threadIdx.x / WARP][lane_id()] = v[0];
+  uint32_t warp = threadIdx.x / WARP;
+  sums[warp][lane_id()] = v[0];
+  if (warp == WARPS - 1) sums[WARPS][lane_id()] = factor;
   __syncthreads();
+  factor = sums[WARPS][lane_id()];
   float sum = 0;
 #pragma unroll
   for (uint32_t w = 0; w < WARPS; w++) sum += sums[w][lane_id()];
@@ -155,13 +167,17 @@ __device__ __forceinline__ uint32_t query_at(const uint32_t* starts, uint32_t qu
 // What a lane has in a pass over a root's neighbours, two heads at a time.
 struct Lane {
   uint32_t head, j;   // its head, and its neighbour in the chunk
-  uint64_t row;       // of [roots, heads]
+  uint32_t row;       // of [roots, heads]
   bool real;          // there is such a head
   __device__ __forceinline__ Lane(const Attention& a, uint32_t at, uint32_t head)
-      : head(head + lane_id() / HALF), j(lane_id() % HALF), row(uint64_t(at) * a.heads + this->head),
+      : head(head + lane_id() / HALF), j(lane_id() % HALF), row(at * a.heads + this->head),
         real(this->head < a.heads && j < CHUNK) {}
+  // There is such a head, and such a neighbour among `n`.
+  __device__ __forceinline__ bool used(uint32_t first, uint32_t n) const { return real && first + j < n; }
   // Its place in [roots, heads, k].
-  __device__ __forceinline__ uint64_t place(const Attention& a, uint32_t first) const { return row * a.k + first + j; }
+  __device__ __forceinline__ uint64_t place(const Attention& a, uint32_t first) const {
+    return uint64_t(row) * a.k + first + j;
+  }
   __device__ __forceinline__ float kept(const Attention& a, uint32_t i, uint32_t first) const {
     return a.drop.factor((uint64_t(i) * a.heads + head) * a.k + first + j);
   }
@@ -169,47 +185,45 @@ struct Lane {
 
 template <int V>
 __device__ __forceinline__ void attend(const Attention& a, float* mix, float* sum, float* weight,
-                                       float (&sums)[2][WARPS][WARP], float2 (&counts)[WARPS][HALF], Times& cosines) {
-  uint32_t m = a.roots.live(), queries = a.queries.live(), tiles = Columns<V>::tiles(a), turn = 0;
-  uint64_t rows = uint64_t(a.heads) * (a.d + a.f + a.t);
+                                       Sums (&sums)[2], float2 (&counts)[WARPS][HALF], Times& cosines) {
+  uint32_t m = a.roots.live(), tiles = Columns<V>::tiles(a), turn = 0;
+  uint32_t rows = a.heads * (a.d + a.f + a.t);
   uint32_t warp = threadIdx.x / WARP;
   for (uint32_t at = blockIdx.x; at < m; at += gridDim.x) {
     uint32_t i = a.order[at], n = a.count[i];
-    const float* query = a.query + query_at(a.starts, queries, at) * rows;
-    uint64_t slot = uint64_t(i) * a.k;
+    const float* query = a.query + uint64_t(query_at(a.starts, a.queries.live(), at)) * rows;
+    uint32_t slot = i * a.k;
     bool one = n <= CHUNK, once = one && tiles == 1;
     Known<V> z;
     Share<V> row[2];
     for (uint32_t head = 0; head < a.heads; head += 2) {
       Lane lane(a, at, head);
-      float score = 0, top = -INFINITY, total = 0, kept_sum = 0;
+      float score = 0, factor = 0, top = -INFINITY, total = 0, kept_sum = 0;
       for (uint32_t first = 0; first < n; first += CHUNK) {
         score = 0;
+        if (warp == WARPS - 1 && lane.used(first, n)) factor = lane.kept(a, i, first);
         for (uint32_t tile = 0; tile < tiles; tile++) {
           Columns<V> columns(tile);
           if (!once || head == 0) load_raw<false>(a, slot + first, n - first, columns, z, cosines, nullptr);
           load_heads(a, query, head, columns, row);
-          score += dots(row, z, cosines, columns.time < a.t, sums[turn++ % 2]) * a.scale;
+          score += dots(row, z, cosines, columns.time < a.t, sums[turn++ % 2], factor) * a.scale;
         }
-        if (lane.real && first + lane.j < n) {
+        if (lane.used(first, n)) {
           top = fmaxf(top, score);
           if (!one && warp == 0) weight[lane.place(a, first)] = score;
         }
       }
       if (!one) __syncthreads();  // the scores are there
       top = half_max(top);
-      auto raised = [&](uint32_t first) {
-        if (!lane.real || first + lane.j >= n) return 0.f;
-        return expf((one ? score : weight[lane.place(a, first)]) - top);
-      };
-      for (uint32_t first = 0; first < n; first += CHUNK) total += raised(first);
+      auto raised = [&](uint32_t first) { return expf((one ? score : weight[lane.place(a, first)]) - top); };
+      for (uint32_t first = 0; first < n; first += CHUNK) total += lane.used(first, n) ? raised(first) : 0.f;
       total = half_sum(total);
       for (uint32_t tile = 0; tile < tiles; tile++) {
         Columns<V> columns(tile);
         Share<V> mixed[2] = {};
         for (uint32_t first = 0; first < n; first += CHUNK) {
-          float share = raised(first) / total;
-          if (lane.real && first + lane.j < n) share *= lane.kept(a, i, first);
+          float share = 0;
+          if (lane.used(first, n)) share = raised(first) / total * (one ? factor : lane.kept(a, i, first));
           if (tile == 0) kept_sum += share;
           __syncwarp();
           if (lane.j < CHUNK) reinterpret_cast<float*>(&counts[warp][lane.j])[lane.head - head] = share;
@@ -222,29 +236,28 @@ __device__ __forceinline__ void attend(const Attention& a, float* mix, float* su
             add_times(mixed[0], count.x, z[j], cosine), add_times(mixed[1], count.y, z[j], cosine);
           }
         }
-        if (mix) store_heads(a, mix + at * rows, head, columns, mixed);
+        if (mix) store_heads(a, mix + uint64_t(at) * rows, head, columns, mixed);
       }
       kept_sum = half_sum(kept_sum);
       if (!one) __syncthreads();  // nobody reads scores any more
       if (warp == 0 && lane.real) {
         if (sum && lane.j == 0) sum[lane.row] = kept_sum;
         for (uint32_t first = 0; first + lane.j < a.k; first += CHUNK) {
-          float share = raised(first) / total;
-          weight[lane.place(a, first)] = share;
+          weight[lane.place(a, first)] = lane.used(first, n) ? raised(first) / total : 0.f;
         }
       }
     }
   }
 }
 
-// Rows of `width` words in `p` and of raw rows can be moved 16 bytes at a time.
+// Whether the rows of all tables can be moved 16 bytes at a time.
 __device__ __forceinline__ bool by_four(const Attention& a) {
   return by_four(a.h, a.d) && by_four(a.edge, a.f) && by_four(a.query, a.d + a.f + a.t);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 4)
+extern "C" __global__ void __launch_bounds__(128, 5)
 temporal_attention(Attention a, float* mix, float* sum, float* weight) {
-  __shared__ float sums[2][WARPS][WARP];
+  __shared__ Sums sums[2];
   __shared__ float2 counts[WARPS][HALF];  // by neighbour: what its raw row counts with, in both heads
   __shared__ Times cosines;
   if (by_four(a) && by_four(mix, 4)) attend<4>(a, mix, sum, weight, sums, counts, cosines);
@@ -259,32 +272,32 @@ temporal_attention(Attention a, float* mix, float* sum, float* weight) {
 template <int V>
 __device__ __forceinline__ void attend_back(const Attention& a, const float* weight, const float* dmix,
                                             const float* dsum, float* dquery, float* by_root, float* dz, float* dwb,
-                                            float* da, uint32_t* listed, float (&sums)[2][WARPS][WARP],
+                                            float* da, uint32_t* listed, Sums (&sums)[2],
                                             float4 (&counts)[WARPS][HALF], Times& cosines, Times& sines) {
-  uint32_t m = a.roots.live(), queries = a.queries.live(), tiles = Columns<V>::tiles(a), turn = 0;
-  uint64_t rows = uint64_t(a.heads) * (a.d + a.f + a.t);
+  uint32_t m = a.roots.live(), tiles = Columns<V>::tiles(a), turn = 0;
+  uint32_t rows = a.heads * (a.d + a.f + a.t);
   uint32_t warp = threadIdx.x / WARP;
   for (uint32_t at = blockIdx.x; at < m; at += gridDim.x) {
-    uint32_t i = a.order[at], n = a.count[i], q = query_at(a.starts, queries, at);
-    bool alone = a.starts[q + 1] - a.starts[q] == 1;
-    uint64_t slot = uint64_t(i) * a.k;
+    uint32_t i = a.order[at], n = a.count[i], q = query_at(a.starts, a.queries.live(), at);
+    uint32_t slot = i * a.k;
     for (uint32_t j = threadIdx.x; dz && j < n; j += THREADS) atomicAdd(&listed[a.row[slot + j]], 1u);
     bool one = n <= CHUNK, once = one && tiles == 1;
     Known<V> z;
     Share<V> g[2], row[2];
     for (uint32_t head = 0; head < a.heads; head += 2) {
       Lane lane(a, at, head);
-      float mine = 0, mean = 0;
+      float mine = 0, mean = 0, factor = 0;
       for (uint32_t first = 0; first < n; first += CHUNK) {
         mine = 0;
+        if (warp == WARPS - 1 && lane.used(first, n)) factor = lane.kept(a, i, first);
         for (uint32_t tile = 0; tile < tiles; tile++) {
           Columns<V> columns(tile);
           if (!once || head == 0) load_raw<true>(a, slot + first, n - first, columns, z, cosines, &sines);
-          load_heads(a, dmix + at * rows, head, columns, g);
-          mine += dots(g, z, cosines, columns.time < a.t, sums[turn++ % 2]);
+          load_heads(a, dmix + uint64_t(at) * rows, head, columns, g);
+          mine += dots(g, z, cosines, columns.time < a.t, sums[turn++ % 2], factor);
         }
-        if (lane.real && first + lane.j < n) {
-          mine = (mine + dsum[lane.row]) * lane.kept(a, i, first);
+        if (lane.used(first, n)) {
+          mine = (mine + dsum[lane.row]) * factor;
           mean += weight[lane.place(a, first)] * mine;
           if (!one && warp == 0) da[lane.place(a, first)] = mine;
         }
@@ -295,13 +308,13 @@ __device__ __forceinline__ void attend_back(const Attention& a, const float* wei
         Columns<V> columns(tile);
         Share<V> sum[2] = {};
         float dw = 0, db = 0;
-        load_heads(a, a.query + q * rows, head, columns, row);
-        if (tiles > 1) load_heads(a, dmix + at * rows, head, columns, g);
+        load_heads(a, a.query + uint64_t(q) * rows, head, columns, row);
+        if (tiles > 1) load_heads(a, dmix + uint64_t(at) * rows, head, columns, g);
         for (uint32_t first = 0; first < n; first += CHUNK) {
           float share = 0, ds = 0;
-          if (lane.real && first + lane.j < n) {
+          if (lane.used(first, n)) {
             float before = weight[lane.place(a, first)];
-            share = before * lane.kept(a, i, first);
+            share = before * (one ? factor : lane.kept(a, i, first));
             ds = before * ((one ? mine : da[lane.place(a, first)]) - mean) * a.scale;
           }
           __syncwarp();
@@ -318,7 +331,7 @@ __device__ __forceinline__ void attend_back(const Attention& a, const float* wei
             add_times(sum[0], ds_of.x, z[j], cosine), add_times(sum[1], ds_of.y, z[j], cosine);
           }
           // Apart from the above, so that neither needs the other's registers.
-#pragma unroll 2
+#pragma unroll 1
           for (uint32_t j = 0; j < CHUNK && first + j < n; j++) {
             float4 count = counts[warp][j];
             Share<V> back = {};
@@ -340,7 +353,8 @@ __device__ __forceinline__ void attend_back(const Attention& a, const float* wei
             }
           }
         }
-        if (dquery) store_heads(a, alone ? dquery + q * rows : by_root + at * rows, head, columns, sum);
+        bool alone = a.starts[q + 1] - a.starts[q] == 1;
+        if (dquery) store_heads(a, alone ? dquery + uint64_t(q) * rows : by_root + uint64_t(at) * rows, head, columns, sum);
         if (dwb && columns.time < a.t) {
           float* to = dwb + uint64_t(blockIdx.x) * 2 * a.t + columns.time;
           if (at != blockIdx.x || head) dw += to[0], db += to[a.t];
@@ -358,11 +372,11 @@ extern "C" __global__ void __launch_bounds__(256) temporal_attention_grad_clear(
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, 3)
+extern "C" __global__ void __launch_bounds__(128, 4)
 temporal_attention_grad(Attention a, const float* weight, const float* dmix, const float* dsum, float* dquery,
                         float* by_root, float* dz, float* dwb, float* da, uint32_t* listed) {
   bool aligned = by_four(a) && by_four(dmix, 4) && by_four(dquery, 4) && by_four(by_root, 4) && by_four(dz, 4);
-  __shared__ float sums[2][WARPS][WARP];
+  __shared__ Sums sums[2];
   __shared__ float4 counts[WARPS][HALF];  // by neighbour: {weights after drop-out | gradients of scores} of both heads
   __shared__ Times cosines, sines;
   if (aligned) {

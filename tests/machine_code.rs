@@ -29,7 +29,8 @@ fn kernels(text: &str) -> Vec<(String, String)> {
 }
 
 /// Kernels with a cosine: for angles beyond 105,615 `cosf` and `sinf` take the digits of 1/pi from an array in memory.
-const WITH_LARGE_ANGLES: [&str; 2] = ["gru_memory", "gru_memory_weight_grad"];
+const WITH_LARGE_ANGLES: [&str; 5] =
+    ["gru_memory", "gru_memory_weight_grad", "temporal_attention", "temporal_attention_grad", "time_encode"];
 
 #[test]
 fn no_kernel_spills_registers_or_keeps_arrays_in_memory() {
@@ -75,5 +76,26 @@ fn rows_move_sixteen_bytes_at_a_time() {
         for instruction in ["LDG.E.128", "STG.E.128"] {
             assert!(code.contains(instruction), "{kernel} has no {instruction}");
         }
+    }
+}
+
+#[test]
+fn dense_products_run_on_the_matrix_units() {
+    let Some(report) = report() else { return };
+    for (file, kernel) in [
+        ("gru_memory", "gru_memory"),
+        ("gru_memory", "gru_memory_weight_grad"),
+        ("linear", "linear"),
+        ("linear", "linear_input_grad"),
+        ("linear", "linear_weight_grad"),
+        ("head_linear", "head_linear_up"),
+        ("head_linear", "head_linear_down"),
+        ("head_linear", "head_weight_grad"),
+        ("link_decoder", "link_decoder_products"),
+        ("link_decoder", "link_decoder_input_grad"),
+        ("link_decoder", "link_decoder_weight_grad"),
+    ] {
+        let Some(code) = machine_code(&report, file, kernel) else { return };
+        assert!(code.contains("HMMA") && code.contains("TF32"), "{kernel} has no matrix-unit instruction");
     }
 }
