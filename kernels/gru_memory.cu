@@ -156,7 +156,7 @@ gru_memory(const uint32_t* distinct, const float* memory, const float* mail, con
 }
 
 // Gradients before the gates, dpre [m, 4 d]: r, z, n_x, n_h.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory_gates_grad(const uint32_t* mailed, const float* messages, const float* gates, const float* dout, float* dpre,
                       Rows mails, uint32_t d, uint32_t c) {
   uint32_t m = mails.live();
@@ -177,7 +177,7 @@ gru_memory_gates_grad(const uint32_t* mailed, const float* messages, const float
 
 // dpre^T {message | -sin(angle) | -sin(angle) dt | 1}, as parts. The time encoding's gradients are sums over all of dpre
 // and of W_x; summed over the rows first they are more columns of this product, and need no dPhi.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory_weight_grad(const float* dpre, const float* messages, const float* dt, const float* w, const float* b,
                        float* parts, Rows mails, uint32_t d, uint32_t c, uint32_t t) {
   uint32_t k = c + 2 * t, column0 = blockIdx.y * TILE;
@@ -195,7 +195,7 @@ gru_memory_weight_grad(const float* dpre, const float* messages, const float* dt
 }
 
 // Adds the parts; the sums of the time columns stay, in the first part.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory_weight_grad_sum(float* made, uint32_t parts, float* dw_x, float* dw_h, float* db_x, float* db_h, uint32_t d,
                            uint32_t c, uint32_t t) {
   uint32_t k = c + 2 * t;

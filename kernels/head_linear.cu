@@ -9,7 +9,7 @@
 // source    docs/attention.md
 #include "product.cuh"
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 head_linear_up(const float* x, const float* w, float* y, Rows rows, uint32_t heads, uint32_t p, uint32_t c) {
   uint32_t h = blockIdx.z;
   product<Along::Sum, Along::Edge>(
@@ -18,7 +18,7 @@ head_linear_up(const float* x, const float* w, float* y, Rows rows, uint32_t hea
       [=](uint32_t i, uint32_t j, float sum) { y[(uint64_t(i) * heads + h) * c + j] = sum; });
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 head_linear_down(const float* x, const float* w, const float* b, const float* scale, float* y, Rows rows, uint32_t heads,
                  uint32_t p, uint32_t c) {
   uint32_t h = blockIdx.z;
@@ -31,7 +31,7 @@ head_linear_down(const float* x, const float* w, const float* b, const float* sc
       });
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 head_weight_grad(const float* dshort, const float* dlong, float* made, Rows rows, uint32_t heads, uint32_t p, uint32_t c,
                  uint32_t parts) {
   uint32_t n = rows.live(), h = blockIdx.z / parts, part = blockIdx.z % parts;
@@ -43,7 +43,7 @@ head_weight_grad(const float* dshort, const float* dlong, float* made, Rows rows
       [=](uint32_t l, uint32_t j, float sum) { to[uint64_t(l) * c + j] = sum; });
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 head_bias_grad(const float* b, const float* scale, const float* dy, float* made, float* dscale, Rows rows, uint32_t heads,
                uint32_t p) {
   uint32_t n = rows.live(), first = part_first(n), last = part_last(n), m = heads * p;
@@ -63,7 +63,7 @@ head_bias_grad(const float* b, const float* scale, const float* dy, float* made,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 head_grad_sum(const float* made, uint32_t parts, float* out, uint64_t size) {
   for (uint64_t i = thread_item(); i < size; i += thread_items()) out[i] = sum_of_parts(made, parts, size, i);
 }

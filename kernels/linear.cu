@@ -8,7 +8,7 @@
 // source    -
 #include "product.cuh"
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 linear(const float* x, const float* w, const float* b, const float* residual, float* y, Rows rows, uint32_t k, uint32_t m,
        uint32_t activation, float slope) {
   product<Along::Sum, Along::Sum>(
@@ -22,7 +22,7 @@ linear(const float* x, const float* w, const float* b, const float* residual, fl
       });
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 activation_grad(const float* y, const float* dy, float* dz, Rows rows, uint32_t m, uint32_t activation, float slope) {
   uint64_t n = uint64_t(rows.live()) * m;
   for (uint64_t i = thread_item(); i < n; i += thread_items()) {
@@ -35,7 +35,7 @@ activation_grad(const float* y, const float* dy, float* dz, Rows rows, uint32_t 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 linear_input_grad(const float* dz, const float* w, float* dx, Rows rows, uint32_t m, uint32_t k) {
   product<Along::Sum, Along::Edge>(
       rows.live(), k, 0, m, [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
@@ -43,14 +43,14 @@ linear_input_grad(const float* dz, const float* w, float* dx, Rows rows, uint32_
       [=](uint32_t i, uint32_t l, float sum) { dx[uint64_t(i) * k + l] = sum; });
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 linear_weight_grad(const float* dz, const float* x, float* parts, Rows rows, uint32_t m, uint32_t k) {
   weight_grad_parts(
       rows.live(), m, k, [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
       [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; }, parts);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 linear_weight_grad_sum(const float* made, uint32_t parts, float* dw, float* db, uint32_t m, uint32_t k) {
   add_weight_grad_parts(made, parts, m, k, dw, db);
 }

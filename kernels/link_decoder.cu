@@ -13,7 +13,7 @@
 #include "product.cuh"
 
 // W_src z_u into `from_u` [n, c], W_dst z_x into `hidden`.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_products(const float* z, const float* w_src, const float* w_dst, float* from_u, float* hidden, Rows events,
                       uint32_t roots, uint32_t d, uint32_t c) {
   for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
@@ -27,7 +27,7 @@ link_decoder_products(const float* z, const float* w_src, const float* w_dst, fl
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_logits(const float* from_u, const float* b, const float* w, const float* b_out, float* hidden, float* logits,
                     Rows events, uint32_t x, uint32_t c) {
   uint64_t n = uint64_t(events.live()) * x, warps = warp_rows();
@@ -46,7 +46,7 @@ link_decoder_logits(const float* from_u, const float* b, const float* w, const f
 
 // The gradients of the sums before relu, `dhidden` [n r, c], rows as in z; and of b, w and b_out, as parts [2, c + 1]: in
 // the last column, where hidden counts as 1, is that of b_out. Blocks along x belong to 32 columns.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_hidden_grad(const float* w, const float* hidden, const float* dlogits, float* dhidden, float* made, Rows events,
                          uint32_t x, uint32_t c, uint64_t part_size) {
   constexpr uint32_t WARPS = 256 / WARP;
@@ -74,7 +74,7 @@ link_decoder_hidden_grad(const float* w, const float* hidden, const float* dlogi
   part[l] = db, part[c + 1 + l] = dw;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w_dst, float* dz, Rows events, uint32_t roots,
                         uint32_t d, uint32_t c) {
   for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
@@ -87,7 +87,7 @@ link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w
 }
 
 // Parts [2, c, d] of the gradients of W_src and W_dst, the latter over all candidates.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_weight_grad(const float* dhidden, const float* z, float* made, Rows events, uint32_t roots, uint32_t d,
                          uint32_t c, uint32_t parts, uint64_t part_size) {
   uint32_t n = events.live(), dst = blockIdx.z / parts, part = blockIdx.z % parts;
@@ -104,7 +104,7 @@ link_decoder_weight_grad(const float* dhidden, const float* z, float* made, Rows
 }
 
 // Adds parts: gradients of W_src and W_dst, then what link_decoder_hidden_grad made.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_grad_sum(const float* made, uint32_t parts, float* dw_src, float* dw_dst, float* db, float* dw, float* db_out,
                       uint32_t d, uint32_t c) {
   uint64_t weights = uint64_t(c) * d, size = 2 * weights + 2 * (c + 1);

@@ -74,7 +74,7 @@ template <int N> __device__ __forceinline__ void halve(const float (&x)[N], floa
 // Adds the products of a slab in shared memory.
 __device__ __forceinline__ void add_slab(Fragments& sums, const float (&sa)[DEPTH][PITCH], const float (&sb)[DEPTH][PITCH]) {
   uint32_t g = lane_id() / 4, t = lane_id() % 4, r = warp_tile_row() + g, c = warp_tile_column() + g;
-#pragma unroll
+#pragma unroll 1  // two turns side by side would want more registers than there are
   for (uint32_t k = t; k < DEPTH; k += 8) {
     float a[4] = {sa[k][r], sa[k][r + 8], sa[k + 4][r], sa[k + 4][r + 8]}, a_high[4], a_low[4];
     halve(a, a_high, a_low);

@@ -25,16 +25,13 @@
 //! `dquery_h = sum_j ds_hj z_j`, `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`; rows of `dz` are added up by distinct row of
 //! `h` in the order of the roots grouped by query, so it is deterministic.
 //! Source: TGAT (Xu et al. 2020) and TGN's attention; the absorption is described in `docs/attention.md`.
+mod grad;
 mod rows;
 
-use super::{
-    dropout::DropRate,
-    group_roots::{Grouped, group},
-    time_encode::define_phi,
-    *,
-};
-use crate::runtime::{cuda::abi, parts, philox::Key, simd::LANES, team::InParallel};
-use rows::{Upstream, Work, backward, forward, leads, sum_rows};
+use super::{dropout::DropRate, group_roots::Grouped, time_encode::define_phi, *};
+use crate::runtime::{cuda::abi, parts, philox::Key, team::InParallel};
+use grad::TemporalAttentionGrad;
+use rows::{Work, forward};
 use std::ops::Range;
 
 /// The first `n` of `rest`, which keeps the others.
@@ -52,9 +49,6 @@ pub struct TemporalAttention {
     head_width: usize,
     drop: Option<DropRate>,
 }
-/// Gradients of `query`, `h`, `w` and `b`.
-#[derive(Debug)]
-pub struct TemporalAttentionGrad(TemporalAttention);
 
 /// Operands of an attention layer.
 #[derive(Clone, Copy, Debug)]
@@ -219,10 +213,9 @@ impl<'a, R: Real> Operands<'a, R> {
     }
 }
 
-/// On a device: threads of a block, most blocks of the forward, and of the backward, where each leaves a partial sum.
+/// On a device: threads of a block, and most blocks of the forward.
 const THREADS: u32 = 128;
 const MOST_BLOCKS: usize = 1 << 16;
-const BLOCKS: usize = 1024;
 
 impl TemporalAttention {
     /// The operands as kernels take them.
@@ -361,216 +354,6 @@ impl Op for TemporalAttention {
             dins[i] = Some(d[k]);
         }
         Ok(dins)
-    }
-}
-
-/// What threads do side by side in the backward: group the slots by row of h, and work through parts of the queries.
-enum Task<A, B> {
-    ByRow(A),
-    Queries(B),
-}
-
-impl TemporalAttentionGrad {
-    /// Scratch in parts: partials of {dw | db}, rows of dz, the slots by row, and {dw | db}.
-    fn layout(&self, ins: &[Spec]) -> [usize; 4] {
-        let dwb = 2 * ins[8].cols.next_multiple_of(LANES);
-        [
-            parts::PARTS * dwb,
-            ins[3].len() * ins[2].cols,
-            ins[2].rows.cap + 1 + ins[3].len() + ins[10].len(),
-            dwb,
-        ]
-    }
-    /// Scratch on a device, in parts that keep rows aligned: dz, gradients of queries by root, partials of {dw | db},
-    /// gradients of weights, lengths and ends of the slots' lists by row of h, and the lists.
-    fn device_layout(&self, specs: impl Fn(usize) -> Spec) -> [usize; 7] {
-        let (roots, rows, k) = (specs(10).rows.cap, specs(2).rows.cap, specs(3).cols);
-        [
-            roots * k * specs(2).cols,
-            roots * specs(0).cols,
-            BLOCKS * 2 * specs(8).cols,
-            roots * self.0.heads * k,
-            rows + 1,
-            rows,
-            roots * k,
-        ]
-        .map(|n| n.next_multiple_of(4))
-    }
-}
-
-impl Op for TemporalAttentionGrad {
-    const NAME: &'static str = "temporal_attention_grad";
-    const KIND: Kind = Kind::Graph;
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        Ok([ins[0], ins[2], ins[8], ins[9]].map(Out::from).to_vec())
-    }
-    fn scratch(&self, ins: &[Spec]) -> usize {
-        let (host, device) = (self.layout(ins), self.device_layout(|i| ins[i]));
-        host.iter().sum::<usize>().max(device.iter().sum())
-    }
-    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let forward = Op::cost(&self.0, ins, outs);
-        let rows = 2 * ins[3].len() * ins[2].cols + outs[0].len() + outs[1].len();
-        Cost { bytes: forward.bytes + 4 * rows, flops: 3 * forward.flops }
-    }
-    fn define<R: Real>(&self, io: &Io<'_>) {
-        let o = Operands::<R>::of(&self.0, io);
-        let last = io.inputs() - 3;
-        let (weights, dmix, dsum) = (io.input::<R>(last), io.input::<R>(last + 1), io.input::<R>(last + 2));
-        let [dquery, dh, dw, db] = [0, 1, 2, 3].map(|k| io.out::<R>(k));
-        [&mut *dquery, dh, dw, db].into_iter().for_each(|g| g.fill(R::ZERO));
-        let (c, k, d, heads) = (o.width(), o.k, o.d, self.0.heads);
-        for (query, at, i) in o.roots() {
-            let n = o.count[i] as usize;
-            for h in 0..heads {
-                let row = at * heads + h;
-                let (q, g) = (o.query_of(query, h), &dmix[row * c..][..c]);
-                let a = |j: usize| weights[row * k + j];
-                let da = |j: usize| {
-                    ((0..c).map(|l| g[l] * o.z(i * k + j, l)).sum::<R>() + dsum[row]) * o.kept(i, h, j)
-                };
-                let mean: R = (0..n).map(|j| a(j) * da(j)).sum();
-                for j in 0..n {
-                    let (slot, ds) = (i * k + j, a(j) * (da(j) - mean) * R::of(o.scale));
-                    let a = a(j) * o.kept(i, h, j);
-                    for l in 0..c {
-                        dquery[(query * heads + h) * c + l] += ds * o.z(slot, l);
-                        let dz = a * g[l] + ds * q[l];
-                        if l < d {
-                            dh[o.row[slot] as usize * d + l] += dz;
-                        } else if l >= d + o.f {
-                            let l = l - d - o.f;
-                            let s = -(o.w[l] * o.dt[slot] + o.b[l]).sin() * dz;
-                            dw[l] += s * o.dt[slot];
-                            db[l] += s;
-                        }
-                    }
-                }
-            }
-        }
-    }
-    fn cpu(&self, io: &Io<'_>) {
-        let o = Operands::<f32>::of(&self.0, io);
-        let last = io.inputs() - 3;
-        let (weights, dmix, dsum) =
-            (io.input::<f32>(last), io.input::<f32>(last + 1), io.input::<f32>(last + 2));
-        let [dquery, dh, dw, db] = [0, 1, 2, 3].map(|k| io.out::<f32>(k));
-        let (c, k, d, t, heads) = (o.width(), o.k, o.d, o.w.len(), self.0.heads);
-        let rows = io.rows(2);
-        if c == 0 || k == 0 || o.order.is_empty() {
-            [dquery, dh, dw, db].into_iter().for_each(|g| g.fill(0.0));
-            return;
-        }
-        let specs: Vec<Spec> = (0..11).map(|i| io.spec(i)).collect();
-        let layout = self.layout(&specs);
-        let (partials, rest) = io.scratch::<f32>().split_at_mut(layout[0]);
-        let (dz, rest) = rest.split_at_mut(layout[1]);
-        let (by_row, rest) = rest.split_at_mut(layout[2]);
-        let sum = &mut rest[..layout[3]];
-
-        // A thread owns whole queries, so their gradients are written by one thread.
-        let mut tasks = Vec::with_capacity(parts::PARTS);
-        let (mut dquery, mut dz_left) = (dquery, &mut *dz);
-        partials.fill(0.0);
-        for ((queries, roots), dwb) in o.parts().zip(partials.chunks_exact_mut(sum.len().max(1))) {
-            let dquery = split_off(&mut dquery, queries.len() * heads * c);
-            tasks.push((queries, dquery, split_off(&mut dz_left, roots.len() * k * d), dwb));
-        }
-        let up = Upstream { weights, dmix, dsum, learn_time: io.wanted(2) || io.wanted(3) };
-        // Rows of dz grouped by the row of h they belong to; `at * k + j` is that of neighbour j of the root at `at`.
-        let (row_starts, rest) =
-            bytemuck::cast_slice_mut::<f32, u32>(by_row).split_at_mut(specs[2].rows.cap + 1);
-        let (row_order, leading) = rest.split_at_mut(specs[3].len());
-        let by_row = |(row_starts, row_order, leading): (&mut [u32], &mut [u32], &mut [u32])| {
-            for (q, at, _) in o.roots() {
-                leading[at] = u32::from(leads(&o, o.starts[q] as usize, at));
-            }
-            group(o.order.len() * k, rows, row_starts, row_order, |slot| {
-                let (at, j) = (slot / k, slot % k);
-                let i = o.order[at] as usize;
-                (leading[at] > 0 && j < o.count[i] as usize).then(|| o.row[i * k + j] as usize)
-            });
-        };
-        let by_row_first = std::iter::once(Task::ByRow((&mut *row_starts, &mut *row_order, leading)));
-        by_row_first.chain(tasks.into_iter().map(Task::Queries)).in_parallel(1, |task| match task {
-            Task::ByRow(buffers) => by_row(buffers),
-            Task::Queries((queries, dquery, dz, dwb)) => {
-                Work::with(&o, |work| backward(&o, queries.start, queries.end, &up, dquery, dz, dwb, work));
-            }
-        });
-
-        sum.fill(0.0);
-        parts::add_column_sums(sum, partials);
-        let (sum_w, sum_b) = sum.split_at(sum.len() / 2);
-        dw.copy_from_slice(&sum_w[..t]);
-        db.copy_from_slice(&sum_b[..t]);
-        if d > 0 {
-            let (size, dz) = (parts::part_rows(rows), &*dz);
-            dh.chunks_mut(size * d)
-                .enumerate()
-                .in_parallel(1, |(i, dh)| sum_rows(dh, d, i * size, row_starts, row_order, dz));
-        }
-    }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let a = self.0.on_device(on);
-        let last = on.inputs() - 3;
-        let (rows, row_cap, roots) = (on.rows(2), on.cap(2), on.cap(10));
-        let mut at = 0;
-        let [dz, by_root, dwb, da, listed, ends, list] = self.device_layout(|i| on.spec(i)).map(|n| {
-            at += n;
-            on.scratch().wrapping_add(at - n)
-        });
-        let [listed, ends, list] = [listed, ends, list].map(|p| p.cast::<u32>());
-        let wanted = |is: bool, p: *mut f32| if is { p } else { std::ptr::null_mut() };
-        let (learn_rows, learn_time) = (on.wanted(1) && a.d > 0, on.wanted(2) || on.wanted(3));
-        let (dz, dwb, dquery) = (wanted(learn_rows, dz), wanted(learn_time, dwb), on.out(0));
-
-        if learn_rows {
-            k.temporal_attention_grad_clear(on, Grid::items(row_cap + 1), listed, rows)?;
-        }
-        let blocks = roots.min(BLOCKS);
-        let (weight, dmix, dsum) = (on.input(last), on.input(last + 1), on.input(last + 2));
-        let grid = Grid::new(blocks, THREADS);
-        k.temporal_attention_grad(on, grid, a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, listed)?;
-        // Blocks of the three tasks of one launch.
-        let row_blocks = if learn_rows { row_cap.div_ceil(1024) } else { 0 };
-        let time_blocks = if learn_time { (2 * a.t).div_ceil(32) as usize } else { 0 };
-        let query_blocks = if on.wanted(0) { on.cap(0).min(BLOCKS) } else { 0 };
-        let grid = Grid::new(row_blocks + time_blocks + query_blocks, 1024);
-        k.temporal_attention_grad_sum(
-            on,
-            grid,
-            a,
-            listed,
-            ends,
-            rows,
-            row_blocks as u32,
-            dwb,
-            on.out(2),
-            on.out(3),
-            time_blocks as u32,
-            blocks as u32,
-            by_root,
-            dquery,
-        )?;
-        if learn_rows {
-            k.temporal_attention_grad_list(on, Grid::items(roots * a.k as usize), a, ends, list)?;
-            let grid = Grid::new(row_cap.div_ceil(8).min(BLOCKS), Grid::THREADS);
-            k.temporal_attention_grad_rows(
-                on,
-                grid,
-                dz,
-                listed,
-                ends,
-                list,
-                on.out(1),
-                rows,
-                a.roots,
-                a.k,
-                a.d,
-            )?;
-        }
-        Ok(())
     }
 }
 
