@@ -29,8 +29,7 @@ fn kernels(text: &str) -> Vec<(String, String)> {
 }
 
 /// Kernels with a cosine: for angles beyond 105,615 `cosf` and `sinf` take the digits of 1/pi from an array in memory.
-const WITH_LARGE_ANGLES: [&str; 3] =
-    ["gru_memory", "gru_memory_weight_grad", "temporal_attention", "temporal_attention_grad", "time_encode"];
+const WITH_LARGE_ANGLES: [&str; 3] = ["temporal_attention", "temporal_attention_grad", "time_encode"];
 
 #[test]
 fn no_kernel_spills_registers_or_keeps_arrays_in_memory() {

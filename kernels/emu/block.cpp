@@ -423,7 +423,6 @@ std::string run(const Kernel& k, dim3 grid, dim3 size, size_t shared, void** arg
 #endif
   void* dynamic = nullptr;
   if (shared && posix_memalign(&dynamic, 128, shared)) abort();  // exact size: a sanitizer sees overruns
-  RELEASE(&launched);
   std::vector<uint64_t> blocks(uint64_t(grid.x) * grid.y * grid.z);
   for (size_t i = 0; i < blocks.size(); i++) blocks[i] = i;
   if (is_random()) {
@@ -457,6 +456,9 @@ std::string run(const Kernel& k, dim3 grid, dim3 size, size_t shared, void** arg
     if (is_random()) {
       for (size_t i = n; i > 1; i--) std::swap(order[i - 1], order[draw() % i]);
     }
+    // This block comes after the one before, and after what was prepared for it.
+    ACQUIRE(&finished);
+    RELEASE(&launched);
     next_new = head = 0;
     live = n;
     ready.clear();
