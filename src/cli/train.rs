@@ -20,7 +20,7 @@ pub struct Train {
     /// Model: tgn [default: tgn]
     #[arg(long)]
     model: Option<String>,
-    /// auto or cpu [default: auto]
+    /// auto, cpu, cuda, cuda:N or emu [default: auto, the CPU]
     #[arg(long)]
     device: Option<String>,
     /// Threads of the CPU; 0 takes every core [default: 0]
@@ -156,7 +156,7 @@ struct Trained {
     /// Events, where they moved since training
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// auto or cpu [default: the run's]
+    /// auto, cpu, cuda, cuda:N or emu [default: the run's]
     #[arg(long)]
     device: Option<String>,
     /// Threads of the CPU; 0 takes every core

@@ -16,7 +16,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device called `name`: `auto` (the best there is), `cpu`, `cuda`, `cuda:N`, or `emu` (an emulated CUDA device,
+    /// The device called `name`: `auto` (the CPU, until kernels have been measured on a GPU), `cpu`, `cuda`, `cuda:N`, or `emu` (an emulated CUDA device,
     /// for tests); `threads` of the CPU, where 0 means every core.
     ///
     /// # Errors

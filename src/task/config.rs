@@ -120,7 +120,7 @@ pub struct Config {
     pub model: String,
     /// How it is measured.
     pub protocol: Protocol,
-    /// `auto` or `cpu`.
+    /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
     pub device: String,
     /// Threads; 0: every core.
     pub threads: usize,
