@@ -491,3 +491,17 @@ fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_s
         }
     }
 }
+
+#[test]
+fn a_training_that_diverges_ends_with_the_op_and_the_row_on_every_device() {
+    let on = device(0);
+    let gpu = on.as_ref().map(|on| Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap());
+    let config = Config { learning_rate: 1e30, ..config(1, 8) };
+    for device in [Some(Device::cpu(1).unwrap()), gpu].into_iter().flatten() {
+        let mut task = LinkTask::new(&config, &small(900), device).unwrap();
+        let e = task.train_epoch(0, &mut |_| {}).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Diverged);
+        assert!(e.to_string().contains("training diverged in epoch 1"), "{e}");
+        assert!(e.to_string().contains("bce_loss: row 0 is "), "{e}");
+    }
+}
