@@ -36,6 +36,7 @@ impl Source {
 }
 
 fn main() {
+    println!("cargo:rustc-check-cfg=cfg(kernels_compiled)");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=kernels");
     for variable in ["NVCC", "CUDA_HOME", "TGNN_REQUIRE_CUDA", "TGNN_CUDA_ARCHS", "TGNN_NVCC_FLAGS"] {
@@ -210,6 +211,7 @@ fn images(root: &Path, out: &Path, sources: &[Source]) -> Vec<PathBuf> {
         report += &fs::read_to_string(path.with_extension("ptxas")).unwrap_or_default();
     }
     fs::write(out.join("ptxas.txt"), report).expect("OUT_DIR is writable");
+    println!("cargo:rustc-cfg=kernels_compiled");
     println!("cargo:rustc-env=TGNN_PTXAS={}", out.join("ptxas.txt").display());
     paths
 }

@@ -195,6 +195,16 @@ __device__ __forceinline__ float column_sum(const float* x, uint32_t n, uint32_t
   return sum_of_warps(sum, sums);
 }
 
+// Adds what every block left, rows of `sums` [blocks, 2 width], into two outputs of `width`; either may be null. A block
+// adds WARP columns.
+__device__ __forceinline__ void add_block_sums(const float* sums, uint32_t blocks, float* first, float* second,
+                                               uint32_t width, float (*of_warps)[WARP]) {
+  uint32_t c = blockIdx.x * WARP + lane_id();
+  float sum = column_sum(sums, blocks, 2 * width, c, of_warps);
+  float* out = c < width ? first : second;
+  if (threadIdx.x < WARP && c < 2 * width && out) out[c < width ? c : c - width] = sum;
+}
+
 // ---- random numbers ----
 // Philox4x32-10 (Salmon et al., SC 2011); the same numbers as `runtime::philox::Key` on the host.
 struct Key {

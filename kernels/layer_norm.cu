@@ -89,8 +89,5 @@ layer_norm_grad(const float* x, const float* gain, const float* stats, const flo
 extern "C" __global__ void __launch_bounds__(1024)
 layer_norm_grad_sum(const float* sums, float* dgain, float* dbias, Rows rows, uint32_t d, uint32_t block_rows) {
   __shared__ float of_warps[32][WARP];
-  uint32_t c = blockIdx.x * WARP + lane_id(), blocks = (rows.live() + block_rows - 1) / block_rows;
-  float sum = column_sum(sums, blocks, 2 * d, c, of_warps);
-  float* out = c < d ? dgain : dbias;
-  if (threadIdx.x < WARP && c < 2 * d && out) out[c < d ? c : c - d] = sum;
+  add_block_sums(sums, (rows.live() + block_rows - 1) / block_rows, dgain, dbias, d, of_warps);
 }

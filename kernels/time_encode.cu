@@ -44,8 +44,5 @@ time_encode_grad(const float* dt, const float* w, const float* b, const float* d
 extern "C" __global__ void __launch_bounds__(1024)
 time_encode_grad_sum(const float* sums, float* dw, float* db, Rows rows, uint32_t t, uint32_t block_rows) {
   __shared__ float of_warps[32][WARP];
-  uint32_t c = blockIdx.x * WARP + lane_id(), blocks = (rows.live() + block_rows - 1) / block_rows;
-  float sum = column_sum(sums, blocks, 2 * t, c, of_warps);
-  float* out = c < t ? dw : db;
-  if (threadIdx.x < WARP && c < 2 * t && out) out[c < t ? c : c - t] = sum;
+  add_block_sums(sums, (rows.live() + block_rows - 1) / block_rows, dw, db, t, of_warps);
 }

@@ -135,6 +135,7 @@ impl TestDevice {
 const SEEDS: std::ops::Range<u64> = 1..21;
 
 #[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_missing_barrier_shows_under_some_schedule_and_a_right_kernel_under_none() {
     let Some(emu) = emulated() else { return };
     let x: Vec<u32> = (0..64).map(|i| (i as f32).to_bits()).collect();
@@ -155,6 +156,7 @@ fn a_missing_barrier_shows_under_some_schedule_and_a_right_kernel_under_none() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_race_shows_under_some_schedule_and_atomics_count_right_under_all() {
     let Some(emu) = emulated() else { return };
     let mut lost = 0;
@@ -170,6 +172,7 @@ fn a_race_shows_under_some_schedule_and_atomics_count_right_under_all() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn blocks_run_in_every_order() {
     let Some(emu) = emulated() else { return };
     let firsts: std::collections::BTreeSet<u32> = SEEDS
@@ -184,6 +187,7 @@ fn blocks_run_in_every_order() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn an_access_beyond_an_allocation_is_a_fault_that_names_kernel_and_thread() {
     let Some(emu) = emulated() else { return };
     let x = emu.words(&[0; 60]);
@@ -197,6 +201,7 @@ fn an_access_beyond_an_allocation_is_a_fault_that_names_kernel_and_thread() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_barrier_that_not_every_thread_reaches_is_a_fault_and_no_hang() {
     let Some(emu) = emulated() else { return };
     let x = emu.words(&[0; 64]);
@@ -223,6 +228,7 @@ fn handed_over(emu: &TestDevice, seed: u64, ordered: bool) -> Result<u32> {
 }
 
 #[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_missing_event_between_streams_shows_as_a_wrong_result() {
     let Some(emu) = emulated() else { return };
     let results = |ordered| -> Vec<u32> { SEEDS.map(|s| handed_over(&emu, s, ordered).unwrap()).collect() };
@@ -231,6 +237,7 @@ fn a_missing_event_between_streams_shows_as_a_wrong_result() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_capture_runs_nothing_can_be_replayed_and_refuses_to_allocate() {
     let Some(emu) = emulated() else { return };
     let stream = CudaStream::new(&emu.gpu).unwrap();
@@ -252,6 +259,7 @@ fn a_capture_runs_nothing_can_be_replayed_and_refuses_to_allocate() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_device_without_room_says_what_was_asked_for() {
     let Some(emu) = emulated() else { return };
     let e = DeviceBuffer::new(&emu.gpu, 1 << 50).err().expect("no device has that");

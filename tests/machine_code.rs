@@ -32,6 +32,7 @@ fn kernels(text: &str) -> Vec<(String, String)> {
 const WITH_LARGE_ANGLES: [&str; 3] = ["temporal_attention", "temporal_attention_grad", "time_encode"];
 
 #[test]
+#[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
 fn no_kernel_spills_registers_or_keeps_arrays_in_memory() {
     let Some(path) = report() else { return };
     let kernels = kernels(&fs::read_to_string(path).unwrap());
@@ -68,6 +69,7 @@ fn machine_code(report: &Path, file: &str, kernel: &str) -> Option<String> {
 }
 
 #[test]
+#[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
 fn rows_move_sixteen_bytes_at_a_time() {
     let Some(report) = report() else { return };
     for (file, kernel) in [("gather_rows", "gather_rows"), ("temporal_attention", "temporal_attention")] {
@@ -79,6 +81,7 @@ fn rows_move_sixteen_bytes_at_a_time() {
 }
 
 #[test]
+#[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
 fn dense_products_run_on_the_matrix_units() {
     let Some(report) = report() else { return };
     for (file, kernel) in [

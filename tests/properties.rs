@@ -458,6 +458,7 @@ fn trained(config: &Config, events: &Events, device: &Device) -> Trained {
 /// An epoch on a device is one captured graph, replayed; under every order of threads, blocks and streams it leaves the
 /// same bits, and they are the CPU's but for rounding.
 #[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_schedule() {
     let Some(on) = device(0) else { return };
     let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();

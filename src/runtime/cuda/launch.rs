@@ -199,7 +199,7 @@ impl Kernels {
         }
         let mut functions = Vec::with_capacity(NAMES.len());
         for &(name, module) in NAMES {
-            let text = CString::new(name).expect("names are plain");
+            let text = CString::new(name).expect("kernels have the names of C functions");
             // SAFETY: the module is loaded.
             let function = unsafe { result::module::get_function(modules[module], text) };
             functions.push(checked(function, &format!("there is no kernel `{name}`"))?);

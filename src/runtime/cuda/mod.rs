@@ -18,7 +18,7 @@ use error::checked;
 use std::{
     cell::Cell,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -39,9 +39,8 @@ enum Values {
 struct Inner {
     ordinal: usize,
     context: sys::CUcontext,
-    device: sys::CUdevice,
     name: String,
-    kernels: OnceLock<Kernels>,
+    kernels: Kernels,
     /// Bytes that this process has allocated there, now and at most.
     held: AtomicU64,
     most: AtomicU64,
@@ -83,45 +82,29 @@ impl Gpu {
         }
         let device = checked(result::device::get(ordinal as i32), "cannot open the device")?;
         let name = checked(result::device::get_name(device), "cannot read the device's name")?;
-        // SAFETY: the device is valid.
-        let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot make a context")?;
-        let gpu = Gpu(
-            Arc::new(Inner {
-                ordinal,
-                context,
-                device,
-                name,
-                kernels: OnceLock::new(),
-                held: AtomicU64::new(0),
-                most: AtomicU64::new(0),
-            }),
-            Values::Packed,
-        );
         use sys::CUdevice_attribute::{
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
         };
-        let capability = (gpu.attribute(MAJOR)?, gpu.attribute(MINOR)?);
+        // SAFETY: the device is valid.
+        let attribute =
+            |what| checked(unsafe { result::device::get_attribute(device, what) }, "cannot ask the device");
+        let capability = (attribute(MAJOR)?, attribute(MINOR)?);
         if capability < LEAST_CAPABILITY {
-            let text = format!("{} has compute capability {}.{}", gpu.name(), capability.0, capability.1);
+            let text = format!("{name} has compute capability {}.{}", capability.0, capability.1);
             return Err(
                 Error::new(ErrorKind::Device, text).remedy("8.0 or later is needed; use --device cpu")
             );
         }
-        gpu.enter()?;
-        let kernels = Kernels::load()?;
-        let _ = gpu.0.kernels.set(kernels);
-        Ok(gpu)
+        // SAFETY: the device is valid.
+        let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot make a context")?;
+        enter(context)?;
+        let (kernels, held, most) = (Kernels::load()?, AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Gpu(Arc::new(Inner { ordinal, context, name, kernels, held, most }), Values::Packed))
     }
     /// Makes its context this thread's.
     pub(crate) fn enter(&self) -> Result<()> {
-        thread_local!(static CURRENT: Cell<usize> = const { Cell::new(0) });
-        if CURRENT.get() != self.0.context as usize {
-            // SAFETY: the context is alive as long as `self`.
-            checked(unsafe { result::ctx::set_current(self.0.context) }, "cannot use the device")?;
-            CURRENT.set(self.0.context as usize);
-        }
-        Ok(())
+        enter(self.0.context)
     }
     /// The maker's name of it.
     pub fn name(&self) -> &str {
@@ -150,11 +133,6 @@ impl Gpu {
     pub(crate) fn gave_back(&self, bytes: usize) {
         self.0.held.fetch_sub(bytes as u64, Relaxed);
     }
-    /// A property of the device.
-    fn attribute(&self, what: sys::CUdevice_attribute) -> Result<i32> {
-        // SAFETY: the device is valid.
-        checked(unsafe { result::device::get_attribute(self.0.device, what) }, "cannot ask the device")
-    }
     /// The same device, on which every value of a program gets an allocation of its own: an access beyond a value is
     /// then one beyond an allocation, which an emulated device and compute-sanitizer notice.
     #[must_use]
@@ -166,8 +144,19 @@ impl Gpu {
     }
     /// Its kernels.
     pub fn kernels(&self) -> &Kernels {
-        self.0.kernels.get().expect("loaded by `open`")
+        &self.0.kernels
     }
+}
+
+/// Makes `context`, which lives as long as the process, this thread's.
+fn enter(context: sys::CUcontext) -> Result<()> {
+    thread_local!(static CURRENT: Cell<usize> = const { Cell::new(0) });
+    if CURRENT.get() != context as usize {
+        // SAFETY: the context is alive: nobody releases it.
+        checked(unsafe { result::ctx::set_current(context) }, "cannot use the device")?;
+        CURRENT.set(context as usize);
+    }
+    Ok(())
 }
 
 /// Makes the emulated driver the one that [`Gpu::open`] finds. Once a process has a driver, it keeps it.
