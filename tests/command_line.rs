@@ -388,3 +388,28 @@ fn a_wrong_flag_or_key_is_refused_with_what_it_may_be() {
     }
     refused(dir, &["train", "none.toml", "--out", "run"], 10, &["none.toml: cannot read"]);
 }
+
+#[test]
+fn a_run_starts_from_the_weights_of_a_file_or_says_what_is_wrong_with_them() {
+    let dir = made();
+    let dir = dir.path();
+    done(dir, &small(&["--epochs", "1", "--out", "first"]));
+    let file = "first/checkpoint/epoch-1.safetensors";
+    let loss = |words: &[&str]| {
+        let ran = done(dir, &small(&[&["--epochs", "1", "--json"], words].concat()));
+        json(&ran.out)["epochs"][0]["train_loss"].as_f64().unwrap()
+    };
+    assert!(loss(&["--weights", file]) < loss(&[]), "what was learned is not learned again");
+    fs::write(dir.join("text.safetensors"), "no weights").unwrap();
+    let refused = |words: &[&str], code, said: &[&str]| refused(dir, &small(words), code, said);
+    refused(&["--weights", "none.safetensors", "--out", "run"], 10, &["none.safetensors", "cannot read"]);
+    refused(
+        &["--weights", "text.safetensors", "--out", "run"],
+        9,
+        &["text.safetensors", "not a safetensors file"],
+    );
+    let wider = ["--weights", file, "--set", "tgn.memory=33", "--out", "run"];
+    refused(&wider, 9, &["`memory.w_x` is F32", "give F32 [99, "]);
+    refused(&["--weights", file, "--set", "tgn.layers=2", "--out", "run"], 9, &["`embed.1.", "is missing"]);
+    refused(&["--weights", file, "--resume", "--out", "first"], 2, &["--resume"]);
+}

@@ -218,7 +218,8 @@ fn config(epochs: usize, width: usize) -> Config {
 }
 
 fn run(config: &Config, events: &Events, out: Option<&Path>, resume: bool) -> tgnn::error::Result<Summary> {
-    let options = RunOptions { out: out.map(Into::into), resume, command: "test".into() };
+    let options =
+        RunOptions { out: out.map(Into::into), resume, command: "test".into(), ..RunOptions::default() };
     task::train(config, events, &Device::cpu(config.threads)?, &options, &mut ())
 }
 

@@ -65,13 +65,8 @@ impl OnDevice {
     /// Brings what the program reads to the device, and what it needs to know of it.
     fn prepare(&mut self, nodes: &[Planned], places: &[Option<Place>], store: &mut Store) -> Result<()> {
         // Also on later runs: the host may have changed a buffer.
-        for &(place, _) in nodes.iter().flat_map(|p| p.ins.iter().chain(&p.outs)) {
+        for &place in places.iter().flatten().filter(|p| matches!(p, Place::Stored(_))) {
             self.address(place, store)?;
-        }
-        for place in places.iter().flatten() {
-            if let Place::Stored(_) = place {
-                self.address(*place, store)?;
-            }
         }
         if self.operands.len() == nodes.len() {
             return Ok(());

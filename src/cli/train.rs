@@ -65,6 +65,9 @@ pub struct Train {
     /// Go on with the run in --out
     #[arg(long)]
     resume: bool,
+    /// Start from the weights in a safetensors file, such as PyTorch's; names and shapes: docs/weights.md
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    weights: Option<PathBuf>,
     /// Print the summary as JSON, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -110,7 +113,12 @@ impl Train {
         let config = self.config()?;
         let device = Device::open(&config.device, config.threads)?;
         let events = config.data.load(config.seed)?;
-        let options = RunOptions { out: self.out.clone(), resume: self.resume, command: command_line() };
+        let options = RunOptions {
+            out: self.out.clone(),
+            resume: self.resume,
+            weights: self.weights.clone(),
+            command: command_line(),
+        };
         let mut display = Display::new(self.json, self.profile);
         display.configuration(&config, &events, &device)?;
         let summary = task::train(&config, &events, &device, &options, &mut display)?;

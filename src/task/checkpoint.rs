@@ -6,6 +6,7 @@
 //! a run is cut off, the folder holds a checkpoint that is whole, or none.
 use super::Config;
 use crate::{
+    autograd::Parameters,
     error::{Error, ErrorKind, Result},
     runtime::{BufferId, DType, Precision, Store},
 };
@@ -182,6 +183,34 @@ impl Checkpoint {
         }
         Ok(())
     }
+}
+
+/// Reads parameters from a safetensors file by name: f32, `[rows, columns]`, or `[columns]` for one row; see
+/// docs/weights.md. What else the file holds is left alone, and nothing is changed unless every parameter fits.
+///
+/// # Errors
+/// Io when it cannot be read; Checkpoint, naming the parameter, when it is damaged or of another model.
+pub fn import_weights(path: &Path, store: &mut Store, parameters: &Parameters) -> Result<()> {
+    let bytes = fs::read(path).map_err(|e| Error::io(path, "cannot read", e))?;
+    let file =
+        SafeTensors::deserialize(&bytes).map_err(|e| bad(path, "not a safetensors file").caused_by(e))?;
+    let mut all = Vec::new();
+    for (name, id) in parameters.iter() {
+        let (rows, cols) = (store.spec(id).rows.cap, store.spec(id).cols);
+        let view = file.tensor(name).map_err(|_| {
+            bad(path, format!("`{name}` is missing")).remedy("name the weights as docs/weights.md does")
+        })?;
+        let fits = view.shape() == [rows, cols] || (rows == 1 && view.shape() == [cols]);
+        if view.dtype() != Dtype::F32 || !fits {
+            let found = format!("`{name}` is {:?} {:?}", view.dtype(), view.shape());
+            return Err(bad(path, found).remedy(format!("give F32 [{rows}, {cols}], or configure that size")));
+        }
+        all.push((id, view));
+    }
+    for (id, view) in all {
+        store.raw_mut(id).copy_from_slice(view.data());
+    }
+    Ok(())
 }
 
 fn crc(bytes: &[u8]) -> u32 {

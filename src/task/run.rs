@@ -1,6 +1,8 @@
 //! A run: epochs, the best of them, its test, and the folder that tells of it.
 use super::{
-    Checkpoint, Config, LinkTask, Manifest, Progress, Scores, checkpoint::write_whole, link::tie_rule,
+    Checkpoint, Config, LinkTask, Manifest, Progress, Scores,
+    checkpoint::{import_weights, write_whole},
+    link::tie_rule,
 };
 use crate::{
     data::Events,
@@ -116,6 +118,8 @@ pub struct RunOptions {
     pub out: Option<PathBuf>,
     /// Go on after the last epoch of `out`.
     pub resume: bool,
+    /// A safetensors file whose weights a run starts from; see docs/weights.md.
+    pub weights: Option<PathBuf>,
     /// The command line, for the summary.
     pub command: String,
 }
@@ -161,6 +165,9 @@ pub fn train(
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
     let mut task = LinkTask::new(config, events, device.clone())?;
+    if let Some(path) = &options.weights {
+        import_weights(path, &mut task.store, &task.parameters)?;
+    }
     let buffers = task.checkpoint_buffers();
     let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
     let mut manifest = Checkpoint::describe(config, identity(events));
