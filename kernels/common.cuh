@@ -136,10 +136,12 @@ __device__ __forceinline__ void add_in_order(T& sum, unsigned lanes, F term) {
 }
 
 // ---- activations ----
+// A NaN stays one, so that it reaches the loss and is seen there.
+__device__ __forceinline__ float relu(float z) { return z < 0.f ? 0.f : z; }
 // `Activation`: 0 identity, 1 relu, 2 leaky relu with `slope`, 3 tanh, 4 sigmoid.
 __device__ __forceinline__ float activate(uint32_t kind, float slope, float z) {
   switch (kind) {
-    case 1: return fmaxf(z, 0.f);
+    case 1: return relu(z);
     case 2: return z > 0.f ? z : slope * z;
     case 3: return tanhf(z);
     case 4: return 1.f / (1.f + expf(-z));

@@ -35,7 +35,7 @@ link_decoder_logits(const float* from_u, const float* b, const float* w, const f
     const float* u = from_u + row / x * c;
     float sum = 0.f;
     for (uint32_t l = lane_id(); l < c; l += WARP) {
-      float h = fmaxf(hidden[row * c + l] + u[l] + b[l], 0.f);
+      float h = relu(hidden[row * c + l] + u[l] + b[l]);
       hidden[row * c + l] = h;
       sum = fmaf(h, w[l], sum);
     }

@@ -1,6 +1,5 @@
 //! Promises that hold for every stream: no leakage, distinct nodes that stand for their occurrences, the same bits
 //! however a run is threaded or interrupted, checkpoints that load whole or not at all.
-use crate::emulated::device;
 use proptest::prelude::*;
 use std::{fs, path::Path};
 use tgnn::{
@@ -205,13 +204,13 @@ proptest! {
     }
 }
 
-fn small(events: usize) -> Events {
+pub fn small(events: usize) -> Events {
     let options =
         SynthOptions { events, sources: 60, destinations: 20, edge_features: 4, ..SynthOptions::default() };
     synth(&options).unwrap()
 }
 
-fn config(epochs: usize, width: usize) -> Config {
+pub fn config(epochs: usize, width: usize) -> Config {
     let tgn =
         TgnConfig { memory: width, time: width, embedding: width, neighbors: 5, ..TgnConfig::default() };
     Config { epochs, batch: 100, protocol: Protocol::Dyglib, threads: 1, tgn, ..Config::default() }
@@ -435,75 +434,4 @@ fn a_checkpoint_is_tested_from_the_best_epochs_state_and_not_from_the_last_ones(
         task::evaluate(&Checkpoint::at(&out), &config, &events, &Device::cpu(1).unwrap(), "", &mut ())
             .unwrap();
     assert_eq!((again.test, again.best_epoch), (summary.test, summary.best_epoch));
-}
-
-/// What a short training leaves: losses and scores, and the state, buffer by buffer.
-#[derive(PartialEq)]
-struct Trained {
-    figures: Vec<f64>,
-    state: Vec<(String, Vec<u8>)>,
-}
-
-/// Two epochs of a few batches, and the validation.
-fn trained(config: &Config, events: &Events, device: &Device) -> Trained {
-    let mut task = LinkTask::new(config, events, device.clone()).unwrap();
-    let mut figures: Vec<f64> = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
-    let scores = task.validate(&mut |_| {}).unwrap();
-    figures.extend([scores.ap.unwrap(), scores.auc.unwrap()]);
-    let buffers = task.checkpoint_buffers();
-    task.store.fetch(&buffers).unwrap();
-    let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).to_vec());
-    Trained { figures, state: buffers.into_iter().map(raw).collect() }
-}
-
-/// An epoch on a device is one captured graph, replayed; under every order of threads, blocks and streams it leaves the
-/// same bits, and they are the CPU's but for rounding.
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_schedule() {
-    let Some(on) = device(0) else { return };
-    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
-    let events = small(900);
-    for (layers, combiner, sampling) in [(1, "last", "recent"), (2, "mean", "uniform")] {
-        let mut config = config(2, 12);
-        (config.batch, config.max_batches, config.tgn.layers) = (40, 4, layers);
-        (config.tgn.combiner, config.tgn.sampling) = (combiner.into(), sampling.into());
-        let want = trained(&config, &events, &Device::cpu(1).unwrap());
-        let found = trained(&config, &events, &gpu);
-        for (w, f) in want.figures.iter().zip(&found.figures) {
-            assert!((w - f).abs() < 1e-4 * w.abs(), "{layers} layers, {combiner}: {w} on the CPU, {f} here");
-        }
-        for ((name, want), (_, found)) in want.state.iter().zip(&found.state) {
-            if ["memory time", "mail time", "mail event"].contains(&name.as_str()) {
-                assert!(want == found, "{name}");
-                continue;
-            }
-            let reals = |bytes: &[u8]| bytemuck::pod_collect_to_vec::<u8, f32>(bytes);
-            let scale = reals(want).iter().fold(0.0f32, |m, x| m.max(x.abs()));
-            for (w, f) in reals(want).iter().zip(reals(found)) {
-                assert!(
-                    (w - f).abs() <= 2e-3 * scale.max(1e-3),
-                    "{layers} layers, {combiner}, {name}: {w}, {f}"
-                );
-            }
-        }
-        for seed in [1, 2, 3] {
-            on.schedule(seed);
-            assert!(trained(&config, &events, &gpu) == found, "{layers} layers, {combiner}, schedule {seed}");
-        }
-    }
-}
-
-#[test]
-fn a_training_that_diverges_ends_with_the_op_and_the_row_on_every_device() {
-    let on = device(0);
-    let gpu = on.as_ref().map(|on| Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap());
-    let config = Config { learning_rate: 1e30, ..config(1, 8) };
-    for device in [Some(Device::cpu(1).unwrap()), gpu].into_iter().flatten() {
-        let mut task = LinkTask::new(&config, &small(900), device).unwrap();
-        let e = task.train_epoch(0, &mut |_| {}).unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::Diverged);
-        assert!(e.to_string().contains("training diverged in epoch 1"), "{e}");
-        assert!(e.to_string().contains("bce_loss: row 0 is "), "{e}");
-    }
 }

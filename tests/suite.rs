@@ -6,3 +6,4 @@ mod layers;
 mod machine_code;
 mod ops;
 mod properties;
+mod replays;

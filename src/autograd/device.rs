@@ -19,89 +19,181 @@ struct Operands {
     scratch: u64,
 }
 
+/// Bytes that the values of a program want on a device: one block, or one a value where values are kept apart.
+pub(super) struct Room {
+    /// Of the nodes that run when their step does.
+    pub step: Vec<usize>,
+    /// Of those that run a step ahead; taken twice.
+    pub ahead: Vec<usize>,
+}
+
 /// What a program has on a device.
 pub(super) struct OnDevice {
     gpu: Gpu,
-    stream: CudaStream,
-    /// The arena; or a block for every place, where values are kept apart.
-    memory: Vec<DeviceBuffer>,
-    /// A word a node: its first fault.
-    status: DeviceBuffer,
-    /// Made at the first run: addresses of stored buffers are known then, and do not change.
-    operands: Vec<Operands>,
-    graph: Option<CudaGraph>,
+    room: Room,
+    ready: Option<Ready>,
     /// Values that survive the run, as it left them: rows and elements.
     kept: HashMap<Var, (usize, Vec<u64>)>,
 }
 
 impl OnDevice {
-    /// Memory for `places` (bytes of each, or of the arena) and `nodes` nodes.
-    pub fn new(gpu: &Gpu, places: &[usize], nodes: usize) -> Result<Self> {
-        Ok(OnDevice {
-            stream: CudaStream::new(gpu)?,
-            memory: places.iter().map(|&bytes| DeviceBuffer::new(gpu, bytes)).collect::<Result<_>>()?,
-            status: DeviceBuffer::new(gpu, nodes * size_of::<u64>())?,
-            operands: Vec::new(),
-            graph: None,
-            kept: HashMap::new(),
-            gpu: gpu.clone(),
-        })
+    /// A program that will take `room`.
+    pub fn new(gpu: &Gpu, room: Room) -> Self {
+        OnDevice { gpu: gpu.clone(), room, ready: None, kept: HashMap::new() }
     }
-    /// Bytes of device memory.
+    /// Bytes of device memory that it takes at the first run.
     pub fn bytes(&self) -> usize {
-        self.memory.iter().map(DeviceBuffer::bytes).sum()
+        self.room.step.iter().sum::<usize>() + 2 * self.room.ahead.iter().sum::<usize>()
     }
     /// The rows and elements of a value that was kept.
     pub fn kept<T: Element>(&self, v: Var) -> Option<(usize, &[T])> {
         self.kept.get(&v).map(|(rows, words)| (*rows, bytemuck::cast_slice(words)))
     }
-    fn address(&self, place: Place, store: &mut Store) -> Result<u64> {
+    /// The program with its memory, and what it reads brought to the device.
+    pub fn ready(
+        &mut self,
+        nodes: &[Planned],
+        places: &[Option<Place>],
+        store: &mut Store,
+    ) -> Result<&mut Ready> {
+        let ready = match &mut self.ready {
+            Some(ready) => ready,
+            none => none.insert(Ready::new(&self.gpu, &self.room, nodes, places, store)?),
+        };
+        // Also on later runs: the host may have changed a buffer.
+        for place in places.iter().flatten() {
+            if let Place::Stored(id) = *place {
+                store.on_device(id, &ready.gpu, &ready.stream)?;
+            }
+        }
+        Ok(ready)
+    }
+    /// Runs every node once and waits; what it kept and what it wrote is on the host afterwards.
+    pub fn run(
+        &mut self,
+        nodes: &[Planned],
+        places: &[Option<Place>],
+        specs: &[Spec],
+        keep: &[Var],
+        store: &mut Store,
+    ) -> Result<()> {
+        let ready = self.ready(nodes, places, store)?;
+        ready.status.fill(0, &ready.stream)?;
+        let ran = ready.enqueue(nodes, 0, |_| true).and_then(|()| ready.stream.synchronize());
+        let written: Vec<BufferId> = written(nodes).collect();
+        written.iter().for_each(|&id| store.changed_on_device(id));
+        ran?;
+        store.fetch(&written)?;
+        ready.check(nodes)?;
+        let mut kept = HashMap::new();
+        for &v in keep {
+            let (spec, mut rows) = (specs[v.0 as usize], specs[v.0 as usize].rows.cap);
+            if let Some(l) = spec.rows.live {
+                let mut count = [0u32];
+                ready.copy(places[l.var.0 as usize], bytemuck::cast_slice_mut(&mut count), store)?;
+                rows = rows.min(count[0] as usize * l.times);
+            }
+            let bytes = rows * spec.cols * spec.dtype.size(Precision::F32);
+            let mut words = vec![0u64; bytes.div_ceil(8)];
+            ready.copy(places[v.0 as usize], &mut bytemuck::cast_slice_mut(&mut words)[..bytes], store)?;
+            kept.insert(v, (rows, words));
+        }
+        self.kept = kept;
+        Ok(())
+    }
+}
+
+/// A program with its memory.
+///
+/// Repeated, it goes in turns, even and odd. Its nodes that run ahead fill the values of one turn on `beside` while `stream`
+/// works on those of the other; a captured graph holds both, so that a replay is over when both are.
+pub(super) struct Ready {
+    gpu: Gpu,
+    stream: CudaStream,
+    beside: CudaStream,
+    step: Vec<DeviceBuffer>,
+    ahead: [Vec<DeviceBuffer>; 2],
+    /// A word a node: its first fault.
+    status: DeviceBuffer,
+    /// Of all nodes, in the two turns. Addresses of stored buffers do not change.
+    operands: [Vec<Operands>; 2],
+    /// A step of each turn, beside it the preparation of the next.
+    graphs: [Option<CudaGraph>; 2],
+}
+
+impl Ready {
+    fn new(
+        gpu: &Gpu,
+        room: &Room,
+        nodes: &[Planned],
+        places: &[Option<Place>],
+        store: &mut Store,
+    ) -> Result<Self> {
+        let take = |blocks: &[usize]| {
+            blocks.iter().map(|&bytes| DeviceBuffer::new(gpu, bytes)).collect::<Result<_>>()
+        };
+        let mut ready = Ready {
+            stream: CudaStream::new(gpu)?,
+            beside: CudaStream::new(gpu)?,
+            step: take(&room.step)?,
+            ahead: [take(&room.ahead)?, take(&room.ahead)?],
+            status: DeviceBuffer::new(gpu, nodes.len() * size_of::<u64>())?,
+            operands: [Vec::new(), Vec::new()],
+            graphs: [None, None],
+            gpu: gpu.clone(),
+        };
+        for turn in 0..2 {
+            let operands = nodes.iter().map(|p| ready.operands(turn, p, places, store));
+            let operands = operands.collect::<Result<_>>()?;
+            ready.operands[turn] = operands;
+        }
+        Ok(ready)
+    }
+    fn operands(
+        &self,
+        turn: usize,
+        p: &Planned,
+        places: &[Option<Place>],
+        store: &mut Store,
+    ) -> Result<Operands> {
+        let mut slot = |&(place, spec): &(Place, Spec), own: &[Var], wanted| -> Result<DeviceSlot> {
+            let live = spec.rows.live.filter(|l| !own.contains(&l.var));
+            let (count, times) = match live.and_then(|l| Some((places[l.var.0 as usize]?, l.times))) {
+                Some((place, times)) => (self.address(turn, place, store)?, times as u32),
+                None => (0, 1),
+            };
+            let rows = abi::Rows { count: count as *const u32, times, cap: spec.rows.cap as u32 };
+            Ok(DeviceSlot { address: self.address(turn, place, store)?, spec, rows, wanted })
+        };
+        let ins = p.ins.iter().map(|x| slot(x, &[], true)).collect::<Result<_>>()?;
+        let outs = p.outs.iter().zip(&p.wanted);
+        let outs = outs.map(|(x, &wanted)| slot(x, &p.node.outs, wanted)).collect::<Result<_>>()?;
+        Ok(Operands { ins, outs, scratch: self.address(turn, p.scratch.0, store)? })
+    }
+    fn address(&self, turn: usize, place: Place, store: &mut Store) -> Result<u64> {
         match place {
-            Place::Arena(at) if self.gpu.keeps_values_apart() => Ok(self.memory[at].address()),
-            Place::Arena(at) => Ok(self.memory[0].address() + at as u64),
+            Place::Arena(at) => Ok(self.within(&self.step, at)),
+            Place::Ahead(at) => Ok(self.within(&self.ahead[turn], at)),
             Place::Stored(id) => store.on_device(id, &self.gpu, &self.stream),
         }
     }
-    /// Brings what the program reads to the device, and what it needs to know of it.
-    fn prepare(&mut self, nodes: &[Planned], places: &[Option<Place>], store: &mut Store) -> Result<()> {
-        // Also on later runs: the host may have changed a buffer.
-        for &place in places.iter().flatten().filter(|p| matches!(p, Place::Stored(_))) {
-            self.address(place, store)?;
-        }
-        if self.operands.len() == nodes.len() {
-            return Ok(());
-        }
-        let mut operands = Vec::with_capacity(nodes.len());
-        for p in nodes {
-            let mut slot = |&(place, spec): &(Place, Spec), own: &[Var], wanted| -> Result<DeviceSlot> {
-                let live = spec.rows.live.filter(|l| !own.contains(&l.var));
-                let (count, times) = match live.and_then(|l| Some((places[l.var.0 as usize]?, l.times))) {
-                    Some((place, times)) => (self.address(place, store)?, times as u32),
-                    None => (0, 1),
-                };
-                let rows = abi::Rows { count: count as *const u32, times, cap: spec.rows.cap as u32 };
-                Ok(DeviceSlot { address: self.address(place, store)?, spec, rows, wanted })
-            };
-            let ins = p.ins.iter().map(|x| slot(x, &[], true)).collect::<Result<_>>()?;
-            let outs = p.outs.iter().zip(&p.wanted);
-            let outs = outs.map(|(x, &wanted)| slot(x, &p.node.outs, wanted)).collect::<Result<_>>()?;
-            operands.push(Operands { ins, outs, scratch: self.address(Place::Arena(p.scratch.0), store)? });
-        }
-        self.operands = operands;
-        Ok(())
+    fn within(&self, blocks: &[DeviceBuffer], at: usize) -> u64 {
+        if self.gpu.keeps_values_apart() { blocks[at].address() } else { blocks[0].address() + at as u64 }
     }
-    fn enqueue(&self, nodes: &[Planned]) -> Result<()> {
-        (0..nodes.len()).try_for_each(|at| self.enqueue_node(nodes, at))
+    /// Gives the nodes of a turn that `which` takes to the stream.
+    fn enqueue(&self, nodes: &[Planned], turn: usize, which: impl Fn(&Planned) -> bool) -> Result<()> {
+        let taken = (0..nodes.len()).filter(|&at| which(&nodes[at]));
+        taken.into_iter().try_for_each(|at| self.enqueue_node(nodes, at, turn, &self.stream))
     }
-    fn enqueue_node(&self, nodes: &[Planned], at: usize) -> Result<()> {
-        let (p, o) = (&nodes[at], &self.operands[at]);
+    fn enqueue_node(&self, nodes: &[Planned], at: usize, turn: usize, stream: &CudaStream) -> Result<()> {
+        let (p, o) = (&nodes[at], &self.operands[turn][at]);
         let launch = Launch {
             ins: &o.ins,
             outs: &o.outs,
             writes: &p.node.writes,
             scratch: o.scratch,
             status: self.status.address() + (at * size_of::<u64>()) as u64,
-            stream: &self.stream,
+            stream,
         };
         p.node.op.launch(self.gpu.kernels(), &launch)
     }
@@ -110,7 +202,8 @@ impl OnDevice {
     pub fn time_nodes(&mut self, nodes: &[Planned], times: usize) -> Result<Vec<f64>> {
         let mut seconds = Vec::with_capacity(nodes.len());
         for at in 0..nodes.len() {
-            let graph = self.stream.capture(|| (0..times).try_for_each(|_| self.enqueue_node(nodes, at)))?;
+            let run = || (0..times).try_for_each(|_| self.enqueue_node(nodes, at, 0, &self.stream));
+            let graph = self.stream.capture(run)?;
             let (start, end) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
             graph.launch(&self.stream)?;
             start.record(&self.stream)?;
@@ -121,26 +214,24 @@ impl OnDevice {
         }
         Ok(seconds)
     }
-    /// Runs every node `runs` times with an event on either side, and adds the seconds to `times`.
+    /// Runs every node `runs` times with an event on either side, one after the other, and adds the seconds to `times`.
     pub fn profile(
         &mut self,
         nodes: &[Planned],
-        places: &[Option<Place>],
         store: &mut Store,
         runs: usize,
         times: &mut [(f64, usize)],
         done: &mut dyn FnMut(&Store, usize),
     ) -> Result<()> {
-        self.prepare(nodes, places, store)?;
         self.status.fill(0, &self.stream)?;
-        Self::written(nodes).for_each(|id| store.changed_on_device(id));
+        written(nodes).for_each(|id| store.changed_on_device(id));
         let marks: Vec<CudaEvent> =
             (0..=nodes.len()).map(|_| CudaEvent::new(&self.gpu)).collect::<Result<_>>()?;
         for run in 0..runs {
             for (at, mark) in marks.iter().enumerate() {
                 mark.record(&self.stream)?;
                 if at < nodes.len() {
-                    self.enqueue_node(nodes, at)?;
+                    self.enqueue_node(nodes, at, 0, &self.stream)?;
                 }
             }
             self.stream.synchronize()?;
@@ -164,79 +255,63 @@ impl OnDevice {
             None => Ok(()),
         }
     }
-    fn written(nodes: &[Planned]) -> impl Iterator<Item = BufferId> + '_ {
-        nodes.iter().flat_map(|p| {
-            p.node.writes.iter().filter_map(|&w| match p.ins[w].0 {
-                Place::Stored(id) => Some(id),
-                Place::Arena(_) => None,
-            })
-        })
-    }
-    /// Runs every node once and waits; what it kept and what it wrote is on the host afterwards.
-    pub fn run(
-        &mut self,
-        nodes: &[Planned],
-        places: &[Option<Place>],
-        specs: &[Spec],
-        keep: &[Var],
-        store: &mut Store,
-    ) -> Result<()> {
-        self.prepare(nodes, places, store)?;
-        self.status.fill(0, &self.stream)?;
-        let ran = self.enqueue(nodes).and_then(|()| self.stream.synchronize());
-        Self::written(nodes).for_each(|id| store.changed_on_device(id));
-        ran?;
-        let written: Vec<BufferId> = Self::written(nodes).collect();
-        store.fetch(&written)?;
-        self.check(nodes)?;
-        for &v in keep {
-            let (spec, mut rows) = (specs[v.0 as usize], specs[v.0 as usize].rows.cap);
-            if let Some(l) = spec.rows.live {
-                let mut count = [0u32];
-                self.copy(places[l.var.0 as usize], bytemuck::cast_slice_mut(&mut count), store)?;
-                rows = rows.min(count[0] as usize * l.times);
-            }
-            let bytes = rows * spec.cols * spec.dtype.size(Precision::F32);
-            let mut words = vec![0u64; bytes.div_ceil(8)];
-            self.copy(places[v.0 as usize], &mut bytemuck::cast_slice_mut(&mut words)[..bytes], store)?;
-            self.kept.insert(v, (rows, words));
-        }
-        Ok(())
-    }
     fn copy(&self, place: Option<Place>, to: &mut [u8], store: &Store) -> Result<()> {
-        match place {
-            Some(Place::Arena(at)) if self.gpu.keeps_values_apart() => {
-                self.memory[at].download(to, &self.stream)
-            }
-            Some(Place::Arena(at)) => self.memory[0].download_at(at, to, &self.stream),
+        let (blocks, at) = match place {
+            Some(Place::Arena(at)) => (&self.step, at),
+            Some(Place::Ahead(at)) => (&self.ahead[0], at),
             Some(Place::Stored(id)) => {
                 to.copy_from_slice(&store.raw(id)[..to.len()]);
-                Ok(())
+                return Ok(());
             }
-            None => Ok(()),
+            None => return Ok(()),
+        };
+        if self.gpu.keeps_values_apart() {
+            blocks[at].download(to, &self.stream)
+        } else {
+            blocks[0].download_at(at, to, &self.stream)
         }
     }
-    /// Runs every node `times` times, by replays of one captured graph; the host does not wait in between. `done` hears
-    /// now and then how many runs are over. What was written stays on the device until it is fetched.
+    /// Captures a step of `turn`, and beside it what prepares the next.
+    fn capture(&self, nodes: &[Planned], turn: usize) -> Result<CudaGraph> {
+        let (fork, join) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
+        self.stream.capture(|| {
+            if nodes.iter().any(|p| p.ahead) {
+                fork.record(&self.stream)?;
+                self.beside.wait(&fork)?;
+                let ahead = (0..nodes.len()).filter(|&at| nodes[at].ahead);
+                ahead.into_iter().try_for_each(|at| self.enqueue_node(nodes, at, 1 - turn, &self.beside))?;
+                join.record(&self.beside)?;
+            }
+            self.enqueue(nodes, turn, |p| !p.ahead)?;
+            if nodes.iter().any(|p| p.ahead) { self.stream.wait(&join) } else { Ok(()) }
+        })
+    }
+    /// Runs every node `times` times, by replays of captured graphs; the host does not wait in between. `done` hears now
+    /// and then how many runs are over. What was written stays on the device until it is fetched.
     pub fn repeat(
         &mut self,
         nodes: &[Planned],
-        places: &[Option<Place>],
         store: &mut Store,
         times: usize,
         done: &mut dyn FnMut(&Store, usize),
     ) -> Result<()> {
-        self.prepare(nodes, places, store)?;
         self.status.fill(0, &self.stream)?;
         // Captured before the first run: what is captured is not run, and nothing is loaded in between.
-        if self.graph.is_none() {
-            self.graph = Some(self.stream.capture(|| self.enqueue(nodes))?);
+        for turn in 0..2 {
+            if self.graphs[turn].is_none() {
+                self.graphs[turn] = Some(self.capture(nodes, turn)?);
+            }
         }
-        Self::written(nodes).for_each(|id| store.changed_on_device(id));
+        written(nodes).for_each(|id| store.changed_on_device(id));
         let mut marks = Vec::new();
         for at in 0..times {
-            if let Some(graph) = &self.graph {
-                graph.launch(&self.stream)?;
+            if at == 0 {
+                self.enqueue(nodes, 0, |p| p.ahead)?;
+            }
+            match &self.graphs[at % 2] {
+                Some(graph) if at + 1 < times => graph.launch(&self.stream)?,
+                // No step follows the last: nothing is prepared.
+                _ => self.enqueue(nodes, at % 2, |p| !p.ahead)?,
             }
             if (at + 1) % STRIDE == 0 || at + 1 == times {
                 let mark = CudaEvent::new(&self.gpu)?;
@@ -251,4 +326,14 @@ impl OnDevice {
         self.stream.synchronize()?;
         self.check(nodes)
     }
+}
+
+/// The stored buffers that `nodes` change.
+fn written(nodes: &[Planned]) -> impl Iterator<Item = BufferId> + '_ {
+    nodes.iter().flat_map(|p| {
+        p.node.writes.iter().filter_map(|&w| match p.ins[w].0 {
+            Place::Stored(id) => Some(id),
+            Place::Arena(_) | Place::Ahead(_) => None,
+        })
+    })
 }

@@ -1,6 +1,8 @@
 //! From a recorded tape to a training step: parameters with their optimiser, and programs planned into an arena.
 //!
 //! The reverse pass itself is [`Tape::backward`](crate::ops::Tape::backward): it appends to the tape.
+mod ahead;
+mod arena;
 mod device;
 mod optimizer;
 mod program;

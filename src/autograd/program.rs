@@ -1,14 +1,15 @@
 //! A tape made ready to run: dead nodes dropped, memory planned, addresses fixed.
-use super::device::OnDevice;
+use super::{
+    ahead::ahead,
+    arena::{ALIGN, ArenaPlan},
+    device::{OnDevice, Room},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     ops::{Backend, Home, Node, Tape},
     runtime::*,
 };
 use std::time::Instant;
-
-/// Bytes that blocks of the arena are aligned to: a cache line, a vector register.
-const ALIGN: usize = 64;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -19,6 +20,8 @@ struct Line(#[allow(dead_code)] [u8; ALIGN]); // only its address is used
 pub(super) enum Place {
     /// At an offset of the arena; where values are kept apart, the number of a block.
     Arena(usize),
+    /// The same, of the arena of the nodes that run a step ahead; there are two, for steps in turns.
+    Ahead(usize),
     Stored(BufferId),
 }
 
@@ -29,8 +32,10 @@ pub(super) struct Planned {
     pub outs: Vec<(Place, Spec)>,
     /// Whether each output is read.
     pub wanted: Vec<bool>,
-    /// Place and bytes.
-    pub scratch: (usize, usize),
+    /// Where, and bytes.
+    pub scratch: (Place, usize),
+    /// Whether it may run while the step before is under way.
+    pub ahead: bool,
 }
 
 /// Where the values of a step are.
@@ -73,10 +78,32 @@ impl Program {
     /// # Errors
     /// `OutOfMemory` when the machine or the device does not have what the values of a step need.
     pub fn new(tape: &Tape, keep: &[Var], precision: Precision, backend: Backend) -> Result<Self> {
+        Self::planned(tape, keep, precision, backend, false)
+    }
+    /// [`new`](Self::new) for a program that is [repeated](Self::repeat): on a device, what prepares a step and depends on
+    /// nothing that steps compute (cursor, negatives, sampling, distinct nodes, gathers of features) runs on a stream of its
+    /// own, beside the arithmetic of the step before. Results are the same, to the last bit. The host does as `new`.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn prefetching(tape: &Tape, keep: &[Var], precision: Precision, backend: Backend) -> Result<Self> {
+        Self::planned(tape, keep, precision, backend, true)
+    }
+    fn planned(
+        tape: &Tape,
+        keep: &[Var],
+        precision: Precision,
+        backend: Backend,
+        prefetch: bool,
+    ) -> Result<Self> {
         let specs: Vec<Spec> = (0..tape.len() as u32).map(|v| tape.spec(Var(v))).collect();
         let alive = alive(tape, keep, &specs);
         let nodes: Vec<&Node> = tape.nodes().iter().zip(alive).filter(|(_, a)| *a).map(|(n, _)| n).collect();
-        let last_use = last_uses(&nodes, keep, &specs);
+        let ahead = match (&backend, prefetch) {
+            (Backend::Cuda(_), true) => ahead(&nodes, &specs),
+            _ => vec![false; nodes.len()],
+        };
+        let last_use = last_uses(&nodes, &ahead, keep, &specs);
         let mut read = vec![false; specs.len()];
         let counts = |v: &Var| specs[v.0 as usize].rows.live.map(|l| l.var);
         for &v in keep.iter().chain(nodes.iter().flat_map(|n| &n.ins)) {
@@ -85,7 +112,8 @@ impl Program {
         for v in nodes.iter().flat_map(|n| n.ins.iter().chain(&n.outs)).filter_map(counts) {
             read[v.0 as usize] = true;
         }
-        let mut arena = ArenaPlan { apart: backend.keeps_values_apart(), ..ArenaPlan::default() };
+        let apart = backend.keeps_values_apart();
+        let (mut arena, mut arena_ahead) = (ArenaPlan::new(apart), ArenaPlan::new(apart));
         let mut places: Vec<Option<Place>> = (0..tape.len() as u32)
             .map(|v| match tape.home(Var(v)) {
                 Home::Stored { id, .. } => Some(Place::Stored(id)),
@@ -93,13 +121,17 @@ impl Program {
             })
             .collect();
         let mut planned = Vec::with_capacity(nodes.len());
-        for (at, node) in nodes.into_iter().enumerate() {
+        for ((at, node), ahead) in nodes.into_iter().enumerate().zip(ahead) {
+            let mut place = |bytes, until| match ahead {
+                true => Place::Ahead(arena_ahead.place(bytes, at, until)),
+                false => Place::Arena(arena.place(bytes, at, until)),
+            };
             for &o in &node.outs {
                 let bytes = specs[o.0 as usize].bytes(precision);
-                places[o.0 as usize] = Some(Place::Arena(arena.place(bytes, at, last_use[o.0 as usize])));
+                places[o.0 as usize] = Some(place(bytes, last_use[o.0 as usize]));
             }
             let scratch = node.op.scratch(&tape.specs(&node.ins)) * DType::F32.size(precision);
-            let scratch = (arena.place(scratch, at, at), scratch);
+            let scratch = (place(scratch, at), scratch);
             let operand = |v: &Var| {
                 // A value is made before it is used: the tape only hands out what it has made.
                 (places[v.0 as usize].unwrap_or(Place::Arena(0)), specs[v.0 as usize])
@@ -107,17 +139,17 @@ impl Program {
             let (ins, outs) =
                 (node.ins.iter().map(operand).collect(), node.outs.iter().map(operand).collect());
             let wanted = node.outs.iter().map(|o| read[o.0 as usize]).collect();
-            planned.push(Planned { node: node.clone(), ins, outs, wanted, scratch });
+            planned.push(Planned { node: node.clone(), ins, outs, wanted, scratch, ahead });
         }
         let memory = match &backend {
             Backend::Cuda(gpu) => {
-                let places = if arena.apart { arena.sizes } else { vec![arena.size] };
-                Memory::Device(Box::new(OnDevice::new(gpu, &places, planned.len())?))
+                let room = Room { step: arena.blocks(), ahead: arena_ahead.blocks() };
+                Memory::Device(Box::new(OnDevice::new(gpu, room)))
             }
             _ => {
                 let advice = "take a smaller batch, fewer neighbours or narrower layers";
-                check_room("the values of one step", arena.size, advice)?;
-                let lines = vec![Line([0; ALIGN]); arena.size.div_ceil(ALIGN)];
+                check_room("the values of one step", arena.size(), advice)?;
+                let lines = vec![Line([0; ALIGN]); arena.size().div_ceil(ALIGN)];
                 // SAFETY: the lines' bytes are plain and initialised.
                 let bytes = unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * ALIGN) };
                 prefer_huge_pages(bytes);
@@ -135,7 +167,14 @@ impl Program {
             times: None,
         })
     }
-    /// Bytes of the arena.
+    /// The buffers that it reads or writes.
+    pub fn stored(&self) -> impl Iterator<Item = BufferId> + '_ {
+        self.places.iter().filter_map(|p| match p {
+            Some(Place::Stored(id)) => Some(*id),
+            _ => None,
+        })
+    }
+    /// Bytes for the values of a step, and of one ahead. On a device they are taken at the first run.
     pub fn arena_bytes(&self) -> usize {
         match &self.memory {
             Memory::Host(lines) => lines.len() * ALIGN,
@@ -149,6 +188,10 @@ impl Program {
     /// Nodes that run.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().map(|p| &p.node)
+    }
+    /// Nodes that run a step ahead when the program is [repeated](Self::repeat).
+    pub fn ahead(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|p| p.ahead).map(|p| &p.node)
     }
     /// Starts to take the time of every op (a few percent slower); see [`op_times`](Self::op_times).
     pub fn profile(&mut self) {
@@ -165,7 +208,7 @@ impl Program {
             (0..times).try_for_each(|_| self.run(store))?;
             return Ok(self.op_times());
         };
-        let seconds = d.time_nodes(&self.nodes, times)?;
+        let seconds = d.ready(&self.nodes, &self.places, store)?.time_nodes(&self.nodes, times)?;
         Ok(self.by_op(&seconds.into_iter().map(|s| (s * times as f64, times)).collect::<Vec<_>>()))
     }
     /// Times by op since [`profile`](Self::profile), slowest first.
@@ -219,10 +262,11 @@ impl Program {
     ) -> Result<(), (Option<usize>, Error)> {
         assert_eq!(store.precision(), self.precision, "precision of store and program");
         if let Memory::Device(d) = &mut self.memory {
-            let ran = match &mut self.times {
-                Some(taken) => d.profile(&self.nodes, &self.places, store, times, taken, done),
-                None => d.repeat(&self.nodes, &self.places, store, times, done),
-            };
+            let ready = d.ready(&self.nodes, &self.places, store);
+            let ran = ready.and_then(|ready| match &mut self.times {
+                Some(taken) => ready.profile(&self.nodes, store, times, taken, done),
+                None => ready.repeat(&self.nodes, store, times, done),
+            });
             return ran.map_err(|e| (None, e));
         }
         for at in 0..times {
@@ -239,12 +283,13 @@ impl Program {
         for at in 0..self.nodes.len() {
             let started = self.times.is_some().then(Instant::now);
             let p = &self.nodes[at];
+            let address = |place, store: &mut Store| match place {
+                // SAFETY: the plan gave every place room inside the arena.
+                Place::Arena(offset) | Place::Ahead(offset) => unsafe { base.add(offset) },
+                Place::Stored(id) => store.address(id),
+            };
             let mut slot = |&(place, spec): &(Place, Spec), own: &[Var]| {
-                let ptr = match place {
-                    // SAFETY: the plan gave every place room inside the arena.
-                    Place::Arena(offset) => unsafe { base.add(offset) },
-                    Place::Stored(id) => store.address(id),
-                };
+                let ptr = address(place, store);
                 Slot { ptr, spec, rows: self.live_rows(base, store, spec.rows, own), wanted: true }
             };
             ins.clear();
@@ -252,8 +297,7 @@ impl Program {
             outs.clear();
             let out = |(x, &wanted)| Slot { wanted, ..slot(x, &p.node.outs) };
             outs.extend(p.outs.iter().zip(&p.wanted).map(out));
-            // SAFETY: as above.
-            let scratch = (unsafe { base.add(p.scratch.0) }, p.scratch.1);
+            let scratch = (address(p.scratch.0, store), p.scratch.1);
             // SAFETY: places of values that are alive together are disjoint by the plan; the arena and the store's
             // buffers are zeroed or written; `store` and `self` are borrowed mutably, so nobody else looks; a state
             // is given once a node, checked when it was pushed.
@@ -274,7 +318,9 @@ impl Program {
         let Some(live) = rows.live.filter(|l| !own.contains(&l.var)) else { return rows.cap };
         let count = match self.places[live.var.0 as usize] {
             // SAFETY: a count is a `[1]` u32 inside the arena, made by an earlier node.
-            Some(Place::Arena(offset)) => unsafe { base.add(offset).cast::<u32>().read() },
+            Some(Place::Arena(offset) | Place::Ahead(offset)) => unsafe {
+                base.add(offset).cast::<u32>().read()
+            },
             Some(Place::Stored(id)) => store.read::<u32>(id)[0],
             None => return rows.cap,
         };
@@ -310,7 +356,9 @@ impl Program {
         match self.places[v.0 as usize] {
             Some(Place::Stored(id)) => &store.read(id)[..n],
             // SAFETY: the plan gave the value this room; it was zeroed or written; every bit pattern is a `T`.
-            Some(Place::Arena(offset)) => unsafe { std::slice::from_raw_parts(base.add(offset).cast(), n) },
+            Some(Place::Arena(offset) | Place::Ahead(offset)) => unsafe {
+                std::slice::from_raw_parts(base.add(offset).cast(), n)
+            },
             None => &[],
         }
     }
@@ -348,13 +396,16 @@ fn alive(tape: &Tape, keep: &[Var], specs: &[Spec]) -> Vec<bool> {
     alive
 }
 
-/// The last node that touches each value, or its row count.
-fn last_uses(nodes: &[&Node], keep: &[Var], specs: &[Spec]) -> Vec<usize> {
-    let mut last = vec![0; specs.len()];
+/// The last node that touches each value, or its row count. What is made ahead for the others lasts to the end.
+fn last_uses(nodes: &[&Node], ahead: &[bool], keep: &[Var], specs: &[Spec]) -> Vec<usize> {
+    let (mut last, mut made_ahead) = (vec![0; specs.len()], vec![false; specs.len()]);
+    for (n, &ahead) in nodes.iter().zip(ahead) {
+        n.outs.iter().for_each(|o| made_ahead[o.0 as usize] = ahead);
+    }
     let mut touch = |v: Var, at: usize| {
-        last[v.0 as usize] = at;
-        if let Some(l) = specs[v.0 as usize].rows.live {
-            last[l.var.0 as usize] = at;
+        for v in std::iter::once(v).chain(specs[v.0 as usize].rows.live.map(|l| l.var)) {
+            let beyond = made_ahead[v.0 as usize] && ahead.get(at) == Some(&false);
+            last[v.0 as usize] = last[v.0 as usize].max(if beyond { nodes.len() } else { at });
         }
     };
     for (at, n) in nodes.iter().enumerate() {
@@ -362,59 +413,4 @@ fn last_uses(nodes: &[&Node], keep: &[Var], specs: &[Spec]) -> Vec<usize> {
     }
     keep.iter().for_each(|&v| touch(v, nodes.len()));
     last
-}
-
-/// Places in an arena: first fit among what is alive at the same time.
-#[derive(Default)]
-struct ArenaPlan {
-    /// Offset, end, last use; sorted by offset.
-    blocks: Vec<(usize, usize, usize)>,
-    size: usize,
-    /// Whether every value gets a block of its own: tests find an access beyond it.
-    apart: bool,
-    sizes: Vec<usize>,
-}
-
-impl ArenaPlan {
-    /// Room for `bytes` from node `from` to node `until`, both included. Nodes come in ascending order.
-    fn place(&mut self, bytes: usize, from: usize, until: usize) -> usize {
-        if self.apart {
-            self.sizes.push(bytes);
-            return self.sizes.len() - 1;
-        }
-        self.blocks.retain(|b| b.2 >= from);
-        let bytes = bytes.next_multiple_of(ALIGN);
-        let mut offset = 0;
-        let mut index = self.blocks.len();
-        for (i, b) in self.blocks.iter().enumerate() {
-            if offset + bytes <= b.0 {
-                index = i;
-                break;
-            }
-            offset = offset.max(b.1);
-        }
-        self.blocks.insert(index, (offset, offset + bytes, until));
-        self.size = self.size.max(offset + bytes);
-        offset
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ArenaPlan;
-
-    #[test]
-    fn blocks_alive_together_never_overlap_and_dead_room_is_used_again() {
-        let mut plan = ArenaPlan::default();
-        let mut all: Vec<(usize, usize, usize, usize)> = Vec::new();
-        for at in 0..200 {
-            let (bytes, until) = ((at * 37) % 300, at + (at * 13) % 7);
-            let offset = plan.place(bytes, at, until);
-            for &(o, b, _, u) in &all {
-                assert!(u < at || offset + bytes <= o || o + b <= offset, "node {at}");
-            }
-            all.push((offset, bytes, at, until));
-        }
-        assert!(plan.size < 3000, "{}", plan.size);
-    }
 }

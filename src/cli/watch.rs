@@ -131,14 +131,7 @@ impl Watch for Display {
         if split.val.is_empty() || split.test.is_empty() {
             self.line("note      too short a stream to validate and to test on; give more events, or --set data.train=0.5");
         }
-        let mib = |b: usize| b as f64 / (1 << 20) as f64;
-        let (own, tables, arenas) = task.bytes();
-        self.line(format_args!(
-            "memory    {:.0} MiB state, {:.0} MiB tables, up to {:.0} MiB of step arenas\n",
-            mib(own),
-            mib(tables),
-            mib(arenas)
-        ));
+        self.line(format_args!("memory    {}\n", task.memory()));
     }
     fn progress(&mut self, pass: &str, epoch: usize, p: Progress) {
         if !self.live {

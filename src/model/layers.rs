@@ -109,7 +109,7 @@ pub struct Looked {
     pub row: Var,
     /// The neighbours' events and gaps.
     pub near: Neighbors,
-    /// Edge features by event.
+    /// Edge features; the neighbours' `event` are rows of it.
     pub edge: Var,
     /// Clock of the drop-out; none when evaluating.
     pub drop_now: Option<Var>,
@@ -165,7 +165,7 @@ impl Attention {
         let query = t.linear(l.roots, w_q, Some(from_time), None, Activation::Identity)?;
         let absorbed = t.head_up(query, w_k, self.heads)?;
         let own = t.linear(l.roots, w_o_root, Some(b_o), None, Activation::Identity)?;
-        let grouped = t.group_roots(l.root, l.near.count, absorbed)?;
+        let grouped = t.group_roots(l.root, l.near.count, t.spec(absorbed).rows)?;
 
         let (time_w, time_b) = time.vars(t, store);
         let near = AttentionVars {

@@ -41,6 +41,8 @@ pub struct EventTables {
     edge: BufferId,
     node_features: Option<BufferId>,
     stamp: BufferId,
+    /// `[events]` u32, where features stay on the host: stamps of the events whose rows a step brings.
+    event_stamp: Option<BufferId>,
 }
 
 impl EventTables {
@@ -78,7 +80,41 @@ impl EventTables {
             edge: store.table("edge features", Spec::real(n, events.edge_width()), edge),
             node_features,
             stamp: store.zeros("stamp", Spec::ids(v, 1)),
+            event_stamp: None,
         }
+    }
+    /// The feature tables.
+    pub fn features(&self) -> impl Iterator<Item = BufferId> {
+        std::iter::once(self.edge).chain(self.node_features)
+    }
+    /// Keeps the feature tables out of device memory; to be called before programs are recorded.
+    pub fn keep_features_on_host(&mut self, store: &mut Store) {
+        self.features().for_each(|id| store.keep_on_host(id));
+        let events = Spec::ids(Rows::fixed(self.events), 1);
+        self.event_stamp = Some(store.zeros("event stamp", events));
+    }
+    /// Whether devices read features from the host.
+    pub fn features_on_host(&self) -> bool {
+        self.event_stamp.is_some()
+    }
+    /// The rows of `edge` that slots of `events` name, and for each of these lists the slots' rows in them. Where the table
+    /// stays on the host that is a table of a step: each row crosses the bus once, ahead of its use. Else it is `edge` itself.
+    ///
+    /// # Errors
+    /// `Shape`, as the ops'.
+    pub fn edge_rows(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        edge: Var,
+        events: Vec<Var>,
+    ) -> crate::error::Result<(Var, Vec<Var>)> {
+        let Some(stamp) = self.event_stamp.filter(|_| t.spec(edge).cols > 0) else {
+            return Ok((edge, events));
+        };
+        let stamp = t.stored(store, stamp);
+        let distinct = t.distinct(stamp, events[0], &events[1..], 2)?;
+        Ok((t.gather_rows(edge, distinct.node)?, distinct.psi))
     }
     /// Sets the cursor before the first event of `range`, in `epoch`.
     pub fn seek(&self, store: &mut Store, epoch: u32, range: std::ops::Range<usize>) {

@@ -318,9 +318,9 @@ impl Tgn {
             .ok_or_else(|| Error::usage(format!("tgn.sampling is `{}`", c.sampling)))?;
         let how = Sampling { k: c.neighbors, strategy, gaps: data.gaps };
         let tcsr = data.tcsr(t, store);
-        let near = t.sample_neighbors(tcsr, (node, time), (event, now), stride, how)?;
+        let mut near = t.sample_neighbors(tcsr, (node, time), (event, now), stride, how)?;
         let stamp = data.stamp(t, store);
-        let below = if self.layers.len() == 2 {
+        let mut below = if self.layers.len() == 2 {
             let targets = t.expand_targets(node, time, near.node)?;
             let near = t.sample_neighbors(tcsr, (targets.node, targets.time), (event, now), 0, how)?;
             Some((targets, near))
@@ -333,6 +333,12 @@ impl Tgn {
         let distinct = t.distinct(stamp, node, &others, if stride == 0 { 2 } else { stride })?;
 
         let edge = self.edge(t, store, data);
+        let slots = std::iter::once(near.event).chain(below.iter().map(|(_, near)| near.event));
+        let (seen, events) = data.edge_rows(t, store, edge, slots.collect())?;
+        near.event = events[0];
+        if let Some((_, near)) = &mut below {
+            near.event = events[1];
+        }
         let state = self.memory_vars(t, store, edge);
         let gru = {
             let (time_w, time_b) = self.time.vars(t, store);
@@ -348,7 +354,7 @@ impl Tgn {
             h = t.linear(own, w, Some(b), Some(memory), Activation::Identity)?;
         }
 
-        let look = |h, roots, root, row, near| Looked { h, roots, root, row, near, edge, drop_now };
+        let look = |h, roots, root, row, near| Looked { h, roots, root, row, near, edge: seen, drop_now };
         let l = if let Some((targets, near_below)) = below {
             let l = look(h, h, distinct.psi[2], distinct.psi[3], near_below);
             let h = self.layers[0].record(t, store, &self.time, l)?;

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `query` | `[n]` u32 | the root's row of the queries; not read where there is no neighbour |
 //! | `count` | `[n]` u32 | neighbours of the root |
-//! | `queries` | `[q, _]` f32 | an operand for its rows only |
+//! | `queries` | `[1]` u32 | live count of the queries, where they have one |
 //! | starts | `[q + 1]` u32 | where a query's roots begin |
 //! | order | `[m]` u32 | the m roots with neighbours, those of a query side by side and ascending |
 //! | position | `[n]` u32 | place of the root in `order`, or [`NONE`] |
@@ -13,10 +13,13 @@
 //! Roots of one node share their query and mostly their neighbours, so what works through the roots in this order
 //! finds in cache what it needs; and roots without neighbours cost nothing further on. Deterministic: a counting sort.
 use super::*;
+use crate::runtime::cuda::abi;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub struct GroupRoots;
+pub struct GroupRoots {
+    queries: Rows,
+}
 
 /// Roots grouped by query.
 #[derive(Clone, Copy, Debug)]
@@ -30,12 +33,14 @@ pub struct Grouped {
 }
 
 impl Tape {
-    /// Appends [`GroupRoots`].
+    /// Appends [`GroupRoots`]; `queries` are the rows of the queries. It takes no more of them, so that it can run before
+    /// they are made.
     ///
     /// # Errors
     /// `Shape` when `query` and `count` are not u32 `[n]`.
-    pub fn group_roots(&mut self, query: Var, count: Var, queries: Var) -> Result<Grouped> {
-        let o = self.push(GroupRoots, &[query, count, queries])?;
+    pub fn group_roots(&mut self, query: Var, count: Var, queries: Rows) -> Result<Grouped> {
+        let ins: Vec<Var> = [query, count].into_iter().chain(queries.live.map(|l| l.var)).collect();
+        let o = self.push(GroupRoots { queries }, &ins)?;
         Ok(Grouped { starts: o[0], order: o[1], position: o[2] })
     }
 }
@@ -44,10 +49,10 @@ impl Op for GroupRoots {
     const NAME: &'static str = "group_roots";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
+        arity(Self::NAME, ins, 2 + usize::from(self.queries.live.is_some()))?;
         typed(Self::NAME, "query", &ins[0], DType::U32)?;
         ensure!(Self::NAME, ins[0].cols == 1 && ins[0] == ins[1], "query is {}, count is {}", ins[0], ins[1]);
-        let starts = Spec::ids(Rows::fixed(ins[2].rows.cap + 1), 1);
+        let starts = Spec::ids(Rows::fixed(self.queries.cap + 1), 1);
         Ok(vec![starts.into(), Out::counted_by(ins[0], 3), ins[0].into(), Spec::count().into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
@@ -57,7 +62,9 @@ impl Op for GroupRoots {
         Cost { bytes: 4 * (4 * ins[0].len() + 2 * outs[0].len()), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (query, count, queries) = (io.input::<u32>(0), io.input::<u32>(1), io.rows(2));
+        let (query, count) = (io.input::<u32>(0), io.input::<u32>(1));
+        let live = self.queries.live.map(|l| io.input::<u32>(2)[0] as usize * l.times);
+        let queries = live.map_or(self.queries.cap, |n| n.min(self.queries.cap));
         let (starts, order, position) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<u32>(2));
         let key = |i: usize| {
             if count[i] > 0 { io.row_of(i, query[i], queries) } else { None }
@@ -72,6 +79,11 @@ impl Op for GroupRoots {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (query, starts, order, position) = (on.input(0), on.kept(0), on.kept(1), on.kept(2));
         let grouped = on.scratch().cast();
+        let queries = abi::Rows {
+            count: self.queries.live.map_or(std::ptr::null(), |_| on.input(2)),
+            times: self.queries.live.map_or(1, |l| l.times as u32),
+            cap: self.queries.cap as u32,
+        };
         k.group_roots(
             on,
             Grid::new(1, 1024),
@@ -82,7 +94,7 @@ impl Op for GroupRoots {
             grouped,
             on.kept(3),
             on.rows(0),
-            on.rows(2),
+            queries,
             on.status(),
         )?;
         k.group_roots_order(on, Grid::items(on.cap(0)), query, starts, grouped, order, position, on.rows(0))
@@ -122,7 +134,6 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let roots: Vec<u32> =
         counts.iter().map(|&k| if k == 0 { NONE } else { c.below(queries) as u32 }).collect();
     let (query, count, live) = (c.ids(&roots, 1), c.ids(&counts, 1), c.count(queries));
-    let queries = c.live_real(queries + 3, live, 2);
-    let g = c.tape.group_roots(query, count, queries)?;
+    let g = c.tape.group_roots(query, count, Rows::live(queries + 3, live))?;
     Ok(Built::new(&[g.starts, g.order, g.position], &[]))
 }

@@ -32,11 +32,17 @@ pub enum Activation {
     Sigmoid,
 }
 
+/// relu: max(z, 0), where a NaN stays one, so that it reaches the loss and is seen there.
+#[inline(always)]
+pub(super) fn above_zero<R: Real>(z: R) -> R {
+    if z < R::ZERO { R::ZERO } else { z }
+}
+
 impl Activation {
     pub(super) fn of<R: Real>(self, z: R) -> R {
         match self {
             Activation::Identity => z,
-            Activation::Relu => z.max(R::ZERO),
+            Activation::Relu => above_zero(z),
             Activation::LeakyRelu(s) => z.max(R::of(f64::from(s)) * z),
             Activation::Tanh => z.tanh(),
             Activation::Sigmoid => z.sigmoid(),
@@ -104,14 +110,14 @@ vectorised! {
             simd::add_assign(row, bias);
             if relu {
                 for z in row.iter_mut() {
-                    *z = z.max(0.0);
+                    *z = above_zero(*z);
                 }
             }
         }
     }
     fn relu(row: &mut [f32]) {
         for z in row.iter_mut() {
-            *z = z.max(0.0);
+            *z = above_zero(*z);
         }
     }
     fn relu_grad(dz: &mut [f32], y: &[f32], dy: &[f32]) {

@@ -11,7 +11,7 @@
 //! `W_src z_u` is computed once for all candidates of an event. Backward: `dhid = dlogit w [hidden > 0]`,
 //! `dz_u = sum_j dhid_j W_src`, `dz_x = dhid W_dst`, weights likewise. Deterministic.
 //! Source: the merge layer of TGN (Rossi et al. 2020) as PyTorch Geometric splits it.
-use super::*;
+use super::{linear::above_zero, *};
 use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
     parts,
@@ -44,7 +44,7 @@ vectorised! {
     fn finish(hidden: &mut [f32], logits: &mut [f32], from_u: &[f32], b: &[f32], w: &[f32], b_out: f32) {
         for (hidden, logit) in hidden.chunks_exact_mut(b.len()).zip(logits) {
             for ((h, &u), &b) in hidden.iter_mut().zip(from_u).zip(b) {
-                *h = (*h + u + b).max(0.0);
+                *h = above_zero(*h + u + b);
             }
             *logit = simd::dot::<V>(hidden, w) + b_out;
         }
@@ -125,7 +125,7 @@ impl Op for LinkDecoder {
                 let h = &mut hidden[(i * x + j) * c..][..c];
                 for (l, h) in h.iter_mut().enumerate() {
                     let sum: R = (0..d).map(|k| w_src[l * d + k] * u[k] + w_dst[l * d + k] * v[k]).sum();
-                    *h = (sum + b[l]).max(R::ZERO);
+                    *h = above_zero(sum + b[l]);
                 }
                 logits[i * x + j] = h.iter().zip(w).map(|(&h, &w)| h * w).sum::<R>() + b_out;
             }

@@ -13,7 +13,7 @@
 //! the root's node alone, and applies what follows, in one pass. Backward, with `dz = dy act'(y)`:
 //! `dx = dz[order]`, `down = scatter_add_rows(dz, root)`. Deterministic.
 use super::{
-    linear::{Activation, ActivationGrad},
+    linear::{Activation, ActivationGrad, above_zero},
     *,
 };
 use crate::runtime::{
@@ -47,12 +47,12 @@ vectorised! {
         match x {
             Some(x) => {
                 for ((y, &own), &x) in y.iter_mut().zip(own).zip(x) {
-                    *y = (own + x).max(0.0);
+                    *y = above_zero(own + x);
                 }
             }
             None => {
                 for (y, &own) in y.iter_mut().zip(own) {
-                    *y = own.max(0.0);
+                    *y = above_zero(own);
                 }
             }
         }

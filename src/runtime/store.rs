@@ -3,7 +3,7 @@
 //! A buffer may have a copy on a device. Whoever changes one side makes the other old: the host's changes travel when a
 //! program runs, the device's when somebody [fetches](Store::fetch) them.
 use super::{
-    cuda::{CudaStream, DeviceBuffer, Gpu},
+    cuda::{CudaStream, DeviceBuffer, Gpu, PinnedTable},
     memory::prefer_huge_pages,
     spec::{DType, Element, Precision, Real, Spec},
 };
@@ -68,8 +68,18 @@ struct Buffer {
     name: String,
     spec: Spec,
     data: Data,
-    copy: Option<DeviceBuffer>,
+    copy: DeviceCopy,
     newer: Newer,
+}
+
+/// What a device has of a buffer.
+enum DeviceCopy {
+    /// Nothing yet.
+    None,
+    Device(DeviceBuffer),
+    /// Nothing yet, and it shall read the host's.
+    OnHost,
+    Pinned(PinnedTable),
 }
 
 /// Which side of a buffer the other one has not seen yet.
@@ -142,7 +152,13 @@ impl Store {
     }
     fn push(&mut self, name: impl Into<String>, spec: Spec, data: Data) -> BufferId {
         prefer_huge_pages(data.bytes());
-        self.buffers.push(Buffer { name: name.into(), spec, data, copy: None, newer: Newer::Host });
+        self.buffers.push(Buffer {
+            name: name.into(),
+            spec,
+            data,
+            copy: DeviceCopy::None,
+            newer: Newer::Host,
+        });
         BufferId(self.buffers.len() - 1)
     }
     /// The buffer's name.
@@ -157,12 +173,15 @@ impl Store {
     pub fn is_writable(&self, id: BufferId) -> bool {
         !matches!(self.buffers[id.0].data, Data::Shared(_))
     }
-    /// Bytes held by writable buffers, and bytes of read-only tables.
-    pub fn bytes(&self) -> (usize, usize) {
-        self.buffers.iter().fold((0, 0), |(own, table), b| match &b.data {
-            Data::Shared(t) => (own, table + t.bytes().len()),
-            d => (own + d.bytes().len(), table),
-        })
+    /// Keeps the table `id` out of device memory: devices read it where it lies on the host, in a locked copy, over the bus.
+    ///
+    /// # Panics
+    /// When it is no table, or a device has it already.
+    pub fn keep_on_host(&mut self, id: BufferId) {
+        let b = &mut self.buffers[id.0];
+        let may = matches!((&b.data, &b.copy), (Data::Shared(_), DeviceCopy::None | DeviceCopy::OnHost));
+        assert!(may, "{} cannot stay on the host", b.name);
+        b.copy = DeviceCopy::OnHost;
     }
     /// The elements of `id`.
     ///
@@ -242,7 +261,7 @@ impl Store {
     }
     fn fetch_one(&mut self, id: BufferId) -> Result<()> {
         let b = &mut self.buffers[id.0];
-        if let (Newer::Device, Some(copy)) = (b.newer, &b.copy) {
+        if let (Newer::Device, DeviceCopy::Device(copy)) = (b.newer, &b.copy) {
             let stream = match &mut self.copies {
                 Some(s) => s,
                 none => none.insert(CudaStream::new(copy.gpu())?),
@@ -255,15 +274,22 @@ impl Store {
     /// Where `id` lies on the device; what the host changed goes there first, in the order of `stream`.
     pub(crate) fn on_device(&mut self, id: BufferId, gpu: &Gpu, stream: &CudaStream) -> Result<u64> {
         let b = &mut self.buffers[id.0];
-        let copy = match &mut b.copy {
-            Some(copy) => copy,
-            none => none.insert(DeviceBuffer::new(gpu, b.data.bytes().len())?),
-        };
-        if b.newer == Newer::Host {
-            copy.upload(b.data.bytes(), stream)?;
-            b.newer = Newer::Neither;
+        match &b.copy {
+            DeviceCopy::None => b.copy = DeviceCopy::Device(DeviceBuffer::new(gpu, b.data.bytes().len())?),
+            DeviceCopy::OnHost => b.copy = DeviceCopy::Pinned(PinnedTable::new(gpu, b.data.bytes())?),
+            DeviceCopy::Device(_) | DeviceCopy::Pinned(_) => {}
         }
-        Ok(copy.address())
+        match &b.copy {
+            DeviceCopy::Device(copy) => {
+                if b.newer == Newer::Host {
+                    copy.upload(b.data.bytes(), stream)?;
+                    b.newer = Newer::Neither;
+                }
+                Ok(copy.address())
+            }
+            DeviceCopy::Pinned(table) => Ok(table.address()),
+            DeviceCopy::None | DeviceCopy::OnHost => unreachable!("it was just made"),
+        }
     }
     /// A program changed `id` on the device.
     pub(crate) fn changed_on_device(&mut self, id: BufferId) {

@@ -1,5 +1,5 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
-use crate::runtime::check_room;
+use crate::runtime::{Device, check_room};
 use crate::{
     data::{self, Events, Features, ReadOptions},
     error::{Error, Result},
@@ -63,6 +63,18 @@ impl FromStr for Protocol {
     }
 }
 
+/// Where a CUDA device reads edge and node features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FeaturesOn {
+    /// In its own memory where they fit, else on the host.
+    Auto,
+    /// In its own memory, or refuse.
+    Device,
+    /// On the host, in locked memory; the rows that a step uses are brought ahead of it.
+    Host,
+}
+
 /// Which events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -122,6 +134,11 @@ pub struct Config {
     pub protocol: Protocol,
     /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
     pub device: String,
+    /// How steps follow one another: `sequential`, `prefetch` (on a CUDA device, what prepares the next batch runs beside the
+    /// arithmetic of this one), or `auto`, the latter where it can be had. Results are the same.
+    pub plan: String,
+    /// Where a CUDA device reads features.
+    pub features_on: FeaturesOn,
     /// Threads; 0: every core.
     pub threads: usize,
     /// Seed of parameters, negatives, drop-out and random features.
@@ -150,6 +167,8 @@ impl Default for Config {
             model: "tgn".into(),
             protocol: Protocol::Dyglib,
             device: "auto".into(),
+            plan: "auto".into(),
+            features_on: FeaturesOn::Auto,
             threads: 0,
             seed: 1,
             epochs: 10,
@@ -165,6 +184,18 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The plan of a run on `device`: `sequential` or `prefetch`.
+    ///
+    /// # Errors
+    /// Usage where the device does not have it.
+    pub fn plan_on(&self, device: &Device) -> Result<&'static str> {
+        match (self.plan.as_str(), device.gpu()) {
+            ("prefetch", None) => Err(Error::usage("the CPU has no plan `prefetch`")
+                .remedy("give --set plan=sequential, or --device cuda")),
+            ("auto" | "prefetch", Some(_)) => Ok("prefetch"),
+            _ => Ok("sequential"),
+        }
+    }
     /// Reads a TOML file.
     ///
     /// # Errors
@@ -207,6 +238,9 @@ impl Config {
         }
         if self.epochs == 0 {
             return bad("epochs is 0".into(), "give at least 1");
+        }
+        if !["auto", "sequential", "prefetch"].contains(&self.plan.as_str()) {
+            return bad(format!("there is no plan `{}`", self.plan), "give auto, sequential or prefetch");
         }
         if self.threads > 1024 {
             return bad(format!("threads is {}", self.threads), "give 0 (every core) to 1024");

@@ -1,6 +1,7 @@
 //! Link prediction on an event stream: the one training loop, and evaluation.
 use super::{
-    config::{Config, Protocol},
+    MemoryPlan,
+    config::{Config, FeaturesOn, Protocol},
     metrics::Scores,
 };
 use crate::{
@@ -8,7 +9,7 @@ use crate::{
     data::{Events, Split},
     error::{Error, ErrorKind, Result},
     model::{EventTables, Negatives, Tgn},
-    ops::{Backend, Tape},
+    ops::{Backend, Node, Tape},
     runtime::*,
 };
 use std::ops::Range;
@@ -51,6 +52,8 @@ pub struct LinkTask {
     score: Program,
     losses: BufferId,
     scores: BufferId,
+    memory: MemoryPlan,
+    plan: &'static str,
 }
 
 impl LinkTask {
@@ -79,23 +82,46 @@ impl LinkTask {
         let longest = split.val.len().max(split.test.len());
         let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), candidates));
 
-        let mut t = Tape::new();
-        let negatives = Negatives::Drawn { pool, per_event: 1, salt: TRAIN };
-        let f = model.forward(&mut t, &store, &tables, batch, negatives, true)?;
-        let loss = t.bce_loss(f.logits)?;
-        let table = t.stored(&store, losses);
-        t.write_rows(table, f.batch.index, loss)?;
-        parameters.minimize(&mut t, &mut store, loss)?;
-        model.write(&mut t, &store, &f)?;
-        let step = Program::new(&t, &[], Precision::F32, Backend::of(&device))?;
+        let plan = config.plan_on(&device)?;
+        let planned = |t: &Tape| match plan {
+            "prefetch" => Program::prefetching(t, &[], Precision::F32, Backend::of(&device)),
+            _ => Program::new(t, &[], Precision::F32, Backend::of(&device)),
+        };
+        let record = |store: &mut Store, tables: &EventTables| -> Result<[Program; 2]> {
+            let mut t = Tape::new();
+            let negatives = Negatives::Drawn { pool, per_event: 1, salt: TRAIN };
+            let f = model.forward(&mut t, store, tables, batch, negatives, true)?;
+            let loss = t.bce_loss(f.logits)?;
+            let table = t.stored(store, losses);
+            t.write_rows(table, f.batch.index, loss)?;
+            parameters.minimize(&mut t, store, loss)?;
+            model.write(&mut t, store, &f)?;
+            let step = planned(&t)?;
 
-        let mut t = Tape::new();
-        let negatives = Negatives::Drawn { pool, per_event: candidates - 1, salt: EVALUATE };
-        let f = model.forward(&mut t, &store, &tables, batch, negatives, false)?;
-        let table = t.stored(&store, scores);
-        t.write_rows(table, f.batch.rank, f.logits)?;
-        model.write(&mut t, &store, &f)?;
-        let score = Program::new(&t, &[], Precision::F32, Backend::of(&device))?;
+            let mut t = Tape::new();
+            let negatives = Negatives::Drawn { pool, per_event: candidates - 1, salt: EVALUATE };
+            let f = model.forward(&mut t, store, tables, batch, negatives, false)?;
+            let table = t.stored(store, scores);
+            t.write_rows(table, f.batch.rank, f.logits)?;
+            model.write(&mut t, store, &f)?;
+            Ok([step, planned(&t)?])
+        };
+        let free = device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
+        if config.features_on == FeaturesOn::Host && free.is_some() {
+            tables.keep_features_on_host(&mut store);
+        }
+        let mut programs = record(&mut store, &tables)?;
+        let memory_of = |store: &Store, tables: &EventTables, [step, score]: &[Program; 2]| {
+            MemoryPlan::of(store, tables, [step, score], free)
+        };
+        let mut memory = memory_of(&store, &tables, &programs);
+        if !memory.fits() && memory.features > 0 && config.features_on == FeaturesOn::Auto {
+            tables.keep_features_on_host(&mut store);
+            programs = record(&mut store, &tables)?;
+            memory = memory_of(&store, &tables, &programs);
+        }
+        memory.check()?;
+        let [step, score] = programs;
 
         let max_batches = if config.max_batches == 0 { usize::MAX } else { config.max_batches };
         Ok(LinkTask {
@@ -112,12 +138,21 @@ impl LinkTask {
             score,
             losses,
             scores,
+            memory,
+            plan,
         })
     }
-    /// Bytes of the store's own buffers, of its tables, and of both arenas.
-    pub fn bytes(&self) -> (usize, usize, usize) {
-        let (own, tables) = self.store.bytes();
-        (own, tables, self.step.arena_bytes() + self.score.arena_bytes())
+    /// What the run holds in memory.
+    pub fn memory(&self) -> MemoryPlan {
+        self.memory
+    }
+    /// How its steps follow one another: `sequential` or `prefetch`.
+    pub fn plan(&self) -> &'static str {
+        self.plan
+    }
+    /// The nodes of the training step that run while the step before is under way.
+    pub fn ahead(&self) -> impl Iterator<Item = &Node> {
+        self.step.ahead()
     }
     /// Most events of a batch.
     pub fn batch(&self) -> usize {
@@ -186,7 +221,7 @@ impl LinkTask {
         self.tables.seek(&mut self.store, epoch, range);
         let (store, losses, batch) = (&mut self.store, self.losses, self.batch);
         let program = if train { &mut self.step } else { &mut self.score };
-        self.device.keep_awake(|| {
+        let ran = self.device.keep_awake(|| {
             let (mut counted, mut sum) = (0, 0.0);
             let mut done = |store: &Store, runs: usize| {
                 // A device's losses are read when the pass is over.
@@ -198,9 +233,16 @@ impl LinkTask {
                 let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
                 progress(Progress { events: total.min(runs * batch), total, loss });
             };
-            program.repeat(store, batches, &mut done).map_err(|(at, e)| located(e, epoch, at))
+            program.repeat(store, batches, &mut done)
+        });
+        let (figures, each) = if train { (losses, 1) } else { (self.scores, batch * self.candidates) };
+        self.store.fetch(&[figures])?;
+        ran.map_err(|(at, e)| {
+            // A device says so at the end of the pass: the batch is the first whose figures are no numbers.
+            let bad =
+                || self.store.read::<f32>(figures).iter().position(|x| !x.is_finite()).map(|x| x / each);
+            located(e, epoch, at.or_else(bad))
         })?;
-        self.store.fetch(&[if train { losses } else { self.scores }])?;
         Ok((batches, total))
     }
 }
@@ -209,7 +251,7 @@ fn located(e: Error, epoch: u32, batch: Option<usize>) -> Error {
     if e.kind() != ErrorKind::Diverged {
         return e;
     }
-    let batch = batch.map_or(String::new(), |b| format!(", batch {b}"));
+    let batch = batch.map_or(String::new(), |b| format!(", batch {}", b + 1));
     Error::new(ErrorKind::Diverged, format!("training diverged in epoch {}{batch}", epoch + 1)).caused_by(e)
 }
 

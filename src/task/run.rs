@@ -247,8 +247,8 @@ pub fn train(
     Ok(summary)
 }
 
-/// `manifest` under this configuration, if it is of this data and of the same but for the number of epochs and the
-/// device.
+/// `manifest` under this configuration, if it is of this data and of the same but for the number of epochs and what
+/// changes no result.
 fn matching(manifest: Manifest, config: &Config, events: &Events) -> Result<Manifest> {
     let bad =
         |what: String, remedy: &str| Err(Error::new(ErrorKind::Checkpoint, what).remedy(remedy.to_owned()));
@@ -263,12 +263,14 @@ fn matching(manifest: Manifest, config: &Config, events: &Events) -> Result<Mani
         epochs: config.epochs,
         device: config.device.clone(),
         threads: config.threads,
+        plan: config.plan.clone(),
+        features_on: config.features_on,
         ..manifest.config.clone()
     };
     if same != *config {
         return bad(
             "the checkpoint was trained with another configuration".into(),
-            "resume with the flags of the run (its config.toml), only --epochs, --device and --threads may differ",
+            "resume with the flags of the run (its config.toml); only epochs, device, threads, plan and features_on may differ",
         );
     }
     Ok(Manifest { config: config.clone(), ..manifest })
@@ -303,7 +305,7 @@ fn summarise(config: &Config, events: &Events, device: &Device, task: &LinkTask,
             edge_features: events.edge_width(),
         },
         model: config.model.clone(),
-        plan: "sequential".into(),
+        plan: task.plan().into(),
         seed: config.seed,
         protocol: config.protocol.name().into(),
         ties: tie_rule(config.protocol).into(),

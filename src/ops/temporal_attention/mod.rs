@@ -389,7 +389,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (queries, query_row, count) = (c.real(q, heads * (d + f + t)), c.ids(&rows, 1), c.ids(&counts, 1));
     let a = AttentionVars {
         query: queries,
-        roots: c.tape.group_roots(query_row, count, queries)?,
+        roots: c.tape.group_roots(query_row, count, c.tape.spec(queries).rows)?,
         h: c.real(m, d),
         row: c.values(spec, &row),
         event: c.values(spec, &event),

@@ -1,7 +1,8 @@
-//! Device memory.
+//! Device memory, and memory of the host that a device reads.
 use super::{Gpu, error::checked, stream::CudaStream};
 use crate::error::Result;
-use cudarc::driver::result;
+use cudarc::driver::{result, sys};
+use std::ffi::c_void;
 
 /// A block of device memory, freed when it is dropped. Its address never changes.
 pub struct DeviceBuffer {
@@ -107,6 +108,46 @@ impl DeviceBuffer {
         // SAFETY: the block is there.
         let filled = unsafe { result::memset_d8_async(self.address, value, self.bytes, stream.raw()) };
         checked(filled, "cannot fill device memory")
+    }
+}
+
+/// Bytes in the host's memory, locked there, which kernels read over the bus at this address. They never change.
+pub struct PinnedTable {
+    gpu: Gpu,
+    address: *mut c_void,
+}
+
+// SAFETY: nobody writes what it points to; it is freed once, in whatever thread.
+unsafe impl Send for PinnedTable {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedTable {}
+
+impl PinnedTable {
+    /// A locked copy of `bytes`.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the host cannot lock that much.
+    pub fn new(gpu: &Gpu, bytes: &[u8]) -> Result<Self> {
+        gpu.enter()?;
+        // SAFETY: the context is current; zero bytes are not asked for.
+        let made = unsafe { result::malloc_host(bytes.len().max(1), sys::CU_MEMHOSTALLOC_DEVICEMAP) };
+        let address = checked(made, &format!("cannot lock {} bytes of the host's memory", bytes.len()))?;
+        // SAFETY: the new block is as long, and nobody else knows of it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>(), bytes.len()) };
+        Ok(PinnedTable { gpu: gpu.clone(), address })
+    }
+    /// Where kernels read it: devices of compute capability 8.0 address the host's memory as the host does.
+    pub fn address(&self) -> u64 {
+        self.address as u64
+    }
+}
+
+impl Drop for PinnedTable {
+    fn drop(&mut self) {
+        if self.gpu.enter().is_ok() {
+            // SAFETY: allocated by `new`, freed once.
+            let _ = unsafe { result::free_host(self.address) };
+        }
     }
 }
 

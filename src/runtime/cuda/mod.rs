@@ -9,7 +9,7 @@ mod memory;
 mod stream;
 
 pub use launch::{DeviceSlot, Grid, Kernels, Launch};
-pub use memory::DeviceBuffer;
+pub use memory::{DeviceBuffer, PinnedTable};
 pub use stream::{CudaEvent, CudaGraph, CudaStream};
 
 use crate::error::{Error, ErrorKind, Result};

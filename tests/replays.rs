@@ -1,0 +1,158 @@
+//! Training on a device: an epoch is replays of captured graphs.
+use crate::{
+    emulated::device,
+    properties::{config, small},
+};
+use tgnn::{
+    data::{Events, Features},
+    error::ErrorKind,
+    runtime::*,
+    task::{Config, FeaturesOn, LinkTask},
+};
+
+/// What a short training leaves: losses and scores, and the state, buffer by buffer.
+#[derive(PartialEq)]
+struct Trained {
+    figures: Vec<f64>,
+    state: Vec<(String, Vec<u8>)>,
+}
+
+/// Two epochs of a few batches, and the validation.
+fn trained(config: &Config, events: &Events, device: &Device) -> Trained {
+    let mut task = LinkTask::new(config, events, device.clone()).unwrap();
+    let mut figures: Vec<f64> = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
+    let scores = task.validate(&mut |_| {}).unwrap();
+    figures.extend([scores.ap.unwrap(), scores.auc.unwrap()]);
+    let buffers = task.checkpoint_buffers();
+    task.store.fetch(&buffers).unwrap();
+    let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).to_vec());
+    Trained { figures, state: buffers.into_iter().map(raw).collect() }
+}
+
+/// An epoch on a device is one captured graph, replayed; under every order of threads, blocks and streams it leaves the
+/// same bits, and they are the CPU's but for rounding.
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_schedule() {
+    let Some(on) = device(0) else { return };
+    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let events = small(900);
+    for (layers, combiner, sampling) in [(1, "last", "recent"), (2, "mean", "uniform")] {
+        let mut config = config(2, 12);
+        (config.batch, config.max_batches, config.tgn.layers) = (40, 4, layers);
+        (config.tgn.combiner, config.tgn.sampling) = (combiner.into(), sampling.into());
+        let want = trained(&config, &events, &Device::cpu(1).unwrap());
+        let found = trained(&config, &events, &gpu);
+        for (w, f) in want.figures.iter().zip(&found.figures) {
+            assert!((w - f).abs() < 1e-4 * w.abs(), "{layers} layers, {combiner}: {w} on the CPU, {f} here");
+        }
+        for ((name, want), (_, found)) in want.state.iter().zip(&found.state) {
+            if ["memory time", "mail time", "mail event"].contains(&name.as_str()) {
+                assert!(want == found, "{name}");
+                continue;
+            }
+            let reals = |bytes: &[u8]| bytemuck::pod_collect_to_vec::<u8, f32>(bytes);
+            let scale = reals(want).iter().fold(0.0f32, |m, x| m.max(x.abs()));
+            for (w, f) in reals(want).iter().zip(reals(found)) {
+                assert!(
+                    (w - f).abs() <= 2e-3 * scale.max(1e-3),
+                    "{layers} layers, {combiner}, {name}: {w}, {f}"
+                );
+            }
+        }
+        for seed in [1, 2, 3] {
+            on.schedule(seed);
+            assert!(trained(&config, &events, &gpu) == found, "{layers} layers, {combiner}, schedule {seed}");
+        }
+    }
+}
+
+/// A task with three batches of everything that a step may have: two layers, mean mails, features of nodes and edges.
+fn rich() -> (Config, Events) {
+    let mut events = small(600);
+    events.node_features = Some(Features::random(events.nodes, 3, 1));
+    let mut config = config(1, 12);
+    (config.batch, config.max_batches, config.tgn.layers) = (24, 3, 2);
+    config.tgn.combiner = "mean".into();
+    (config, events)
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn a_batch_prepared_beside_the_one_before_and_features_left_on_the_host_change_no_bit() {
+    let Some(on) = device(0) else { return };
+    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    for (config, events) in [rich(), (Config { max_batches: 4, batch: 30, ..config(1, 8) }, small(400))] {
+        let of = |plan: &str, features_on| {
+            trained(&Config { plan: plan.into(), features_on, ..config.clone() }, &events, &gpu)
+        };
+        let want = of("sequential", FeaturesOn::Device);
+        for seed in [1, 2] {
+            on.schedule(seed);
+            assert!(of("prefetch", FeaturesOn::Auto) == want, "prefetch, schedule {seed}");
+            assert!(of("prefetch", FeaturesOn::Host) == want, "features on the host, schedule {seed}");
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn what_prepares_a_batch_runs_ahead_and_nothing_that_computes_does() {
+    let Some(on) = device(0) else { return };
+    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let (mut config, events) = rich();
+    let ahead = |config: &Config| -> Vec<&str> {
+        LinkTask::new(config, &events, gpu.clone()).unwrap().ahead().map(|n| n.op.name()).collect()
+    };
+    let both_layers = "next_batch draw_negatives roots sample_neighbors expand_targets sample_neighbors distinct gather_rows \
+         group_roots group_roots";
+    assert_eq!(ahead(&config).join(" "), both_layers);
+    config.features_on = FeaturesOn::Host;
+    let with_rows = both_layers.replace("distinct gather_rows", "distinct distinct gather_rows gather_rows");
+    assert_eq!(ahead(&config).join(" "), with_rows);
+    config.plan = "sequential".into();
+    assert!(ahead(&config).is_empty());
+}
+
+#[test]
+fn a_training_that_diverges_ends_with_the_op_and_the_row_on_every_device() {
+    let on = device(0);
+    let gpu = on.as_ref().map(|on| Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap());
+    let config = Config { learning_rate: 1e30, ..config(1, 8) };
+    for device in [Some(Device::cpu(1).unwrap()), gpu].into_iter().flatten() {
+        let kind = device.kind();
+        let mut task = LinkTask::new(&config, &small(900), device).unwrap();
+        let e = task.train_epoch(0, &mut |_| {}).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Diverged);
+        assert!(e.to_string().contains("training diverged in epoch 1, batch 2"), "{kind}: {e}");
+        assert!(e.to_string().contains("bce_loss: row 0 is "), "{kind}: {e}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn features_stay_on_the_host_where_the_device_is_small_and_a_smaller_one_is_refused_with_advice() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran = |mib: usize, more: &[&str]| {
+        let words = "train --device emu --random-edge-features 172 --max-batches 1 --epochs 1 --no-eval --batch 40 \
+                     --set tgn.memory=20 --set tgn.time=20 --set tgn.embedding=20";
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+        command.args(words.split(' ')).args(more).current_dir(&dir);
+        let ran = command.env("TGNN_EMU_MEMORY", (mib << 20).to_string()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (ran.status.code(), text(ran.stdout), text(ran.stderr))
+    };
+    let (code, out, err) = ran(400, &[]);
+    assert!(code == Some(0) && out.contains("103 MiB features, "), "{out}{err}");
+    let (code, out, err) = ran(90, &[]);
+    assert!(code == Some(0) && out.contains("103 MiB features on the host, "), "{out}{err}");
+    for (mib, more, advice) in [
+        (90, &["--set", "features_on=device"][..], "features_on=host"),
+        (8, &[], "take a smaller batch, fewer neighbours or narrower layers"),
+    ] {
+        let (code, out, err) = ran(mib, more);
+        assert_eq!(code, Some(6), "{out}{err}");
+        let free = format!("MiB of device memory, {mib} are free (");
+        assert!(err.contains(&free) && err.contains(advice) && err.lines().count() == 1, "{err}");
+    }
+}
