@@ -256,3 +256,15 @@ struct Attention {
   float scale;
   Drop drop;
 };
+
+// ---- operands of a memory update, for its cells' kernels ----
+struct MemoryUpdate {
+  const uint32_t *distinct, *mail_event;
+  const float *memory, *mail, *edge, *w, *b, *w_x, *w_h, *b_x, *b_h;
+  const uint32_t *mailed, *node, *feature;  // of every mail: its row, its node, its row of the features
+  const float* dt;
+  float *out, *messages, *gates;            // the last two may be null
+  Rows rows, mails;
+  uint32_t d, f, t;
+  __device__ __forceinline__ uint32_t width() const { return 2 * d + f + t; }
+};

@@ -366,6 +366,7 @@ fn a_wrong_flag_or_key_is_refused_with_what_it_may_be() {
         ("--set", "tgn.gap_quantile=0", "tgn.gap_quantile is 0; give more than 0"),
         ("--set", "tgn.sampling=latest", "give recent or uniform"),
         ("--set", "tgn.combiner=sum", "give last or mean"),
+        ("--set", "tgn.updater=lstm", "tgn.updater is `lstm`; give gru or rnn"),
         ("--set", "tgn.depth=2", "--set tgn.depth=2: unknown field `depth`"),
         ("--set", "seed=-1", "--set seed=-1: "),
         ("--set", "tgn", "KEY=VALUE"),
@@ -410,6 +411,10 @@ fn a_run_starts_from_the_weights_of_a_file_or_says_what_is_wrong_with_them() {
     );
     let wider = ["--weights", file, "--set", "tgn.memory=33", "--out", "run"];
     refused(&wider, 9, &["`memory.w_x` is F32", "give F32 [99, "]);
+    let of_a_gru = ["--weights", file, "--set", "tgn.updater=rnn", "--out", "run"];
+    refused(&of_a_gru, 9, &["`memory.w_x` is F32", "or configure that size"]);
+    let resumed = ["--resume", "--set", "tgn.updater=rnn", "--out", "first"];
+    refused(&resumed, 9, &["the checkpoint was trained with another configuration"]);
     refused(&["--weights", file, "--set", "tgn.layers=2", "--out", "run"], 9, &["`embed.1.", "is missing"]);
     refused(&["--weights", file, "--resume", "--out", "first"], 2, &["--resume"]);
 }

@@ -11,7 +11,9 @@ use tgnn::{
     ops::{
         Backend, Home, Tape,
         dropout::DropRate,
-        gru_memory::{FeatureRow, GruVars, MemoryVars},
+        gru_memory::Gru,
+        memory_update::{Cell, CellVars, FeatureRow, MemoryVars},
+        rnn_memory::Rnn,
         sample_neighbors::Neighbors,
     },
     runtime::*,
@@ -78,6 +80,7 @@ impl Golden {
     fn config(&self) -> TgnConfig {
         TgnConfig {
             memory: self.fact("memory"),
+            updater: "gru".into(),
             time: self.fact("time"),
             time_encoding: "learned".into(),
             gap_quantile: 1.0,
@@ -341,13 +344,12 @@ fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
 
 /// `x` stands as the mail's own features, behind the columns of both memories, whose weights are zero here, and
 /// before a time encoding whose weight is zero. No gradient flows into memory and mails, so `dx` and `dh` are not ours.
-#[test]
-fn the_update_of_the_memory_and_its_gradients_equal_a_gru_cell() {
+fn follow_cell<C: Cell>(bytes: &'static [u8]) {
     const ROWS: usize = 5;
     const D: usize = 4;
     const F: usize = 7;
-    const C: usize = 2 * D + F + 1;
-    let g = Golden::open(include_bytes!("golden/gru.safetensors"));
+    const WIDE: usize = 2 * D + F + 1;
+    let g = Golden::open(bytes);
     assert_eq!((g.fact::<usize>("rows"), g.fact::<usize>("width"), g.fact::<usize>("inputs")), (ROWS, D, F));
     let record = |t: &mut Tape, store: &mut Store, g: &Golden| {
         fn put<T: Element>(t: &mut Tape, store: &mut Store, rows: usize, values: &[T]) -> Var {
@@ -355,8 +357,8 @@ fn the_update_of_the_memory_and_its_gradients_equal_a_gru_cell() {
             let id = store.values(format!("input {}", t.len()), spec, values);
             t.stored(store, id)
         }
-        let mut w_x = vec![0.0; 3 * D * C];
-        for (wide, narrow) in w_x.chunks_exact_mut(C).zip(g.real("w_x").chunks_exact(F)) {
+        let mut w_x = vec![0.0; C::GATES * D * WIDE];
+        for (wide, narrow) in w_x.chunks_exact_mut(WIDE).zip(g.real("w_x").chunks_exact(F)) {
             wide[2 * D..2 * D + F].copy_from_slice(narrow);
         }
         let distinct = put(t, store, ROWS, &[0u32, 1, 2, 3, 4]);
@@ -368,27 +370,37 @@ fn the_update_of_the_memory_and_its_gradients_equal_a_gru_cell() {
             mail_time: put(t, store, ROWS, &[3i64; ROWS]),
             edge: put(t, store, ROWS, &g.real("x")),
         };
-        let weights = GruVars {
+        let weights = CellVars {
             time_w: put(t, store, 1, &[1.0f64]),
             time_b: put(t, store, 1, &[0.0f64]),
-            w_x: put(t, store, 3 * D, &w_x),
-            w_h: put(t, store, 3 * D, &g.real("w_h")),
+            w_x: put(t, store, C::GATES * D, &w_x),
+            w_h: put(t, store, C::GATES * D, &g.real("w_h")),
             b_x: put(t, store, 1, &g.real("b_x")),
             b_h: put(t, store, 1, &g.real("b_h")),
         };
         let (out, _) =
-            t.gru_memory(distinct, state, weights, FeatureRow::Node, Gaps::unlimited(1.0)).unwrap();
+            t.memory_update::<C>(distinct, state, weights, FeatureRow::Node, Gaps::unlimited(1.0)).unwrap();
         let dout = put(t, store, ROWS, &g.real("dout"));
         let grads = t.backward_many(&[(out, dout)]).unwrap();
-        let GruVars { w_x, w_h, b_x, b_h, .. } = weights;
+        let CellVars { w_x, w_h, b_x, b_h, .. } = weights;
         let of = [("dw_x", w_x), ("dw_h", w_h), ("db_x", b_x), ("db_h", b_h)];
         let mut named = vec![("out".to_owned(), out)];
         named.extend(of.map(|(name, w)| (name.to_owned(), grads[&w])));
         named
     };
     let cut = |name: &str, values: Vec<f64>| match name {
-        "dw_x" => values.chunks_exact(C).flat_map(|row| row[2 * D..2 * D + F].to_vec()).collect(),
+        "dw_x" => values.chunks_exact(WIDE).flat_map(|row| row[2 * D..2 * D + F].to_vec()).collect(),
         _ => values,
     };
     follow(&g, record, |g, name| g.real(name), cut);
+}
+
+#[test]
+fn the_update_of_the_memory_and_its_gradients_equal_a_gru_cell() {
+    follow_cell::<Gru>(include_bytes!("golden/gru.safetensors"));
+}
+
+#[test]
+fn the_update_of_the_memory_and_its_gradients_equal_an_rnn_cell() {
+    follow_cell::<Rnn>(include_bytes!("golden/rnn.safetensors"));
 }

@@ -86,7 +86,8 @@ fn dense_products_run_on_the_matrix_units() {
     let Some(report) = report() else { return };
     for (file, kernel) in [
         ("gru_memory", "gru_memory"),
-        ("gru_memory", "gru_memory_weight_grad"),
+        ("rnn_memory", "rnn_memory"),
+        ("memory_update", "memory_update_weight_grad"),
         ("linear", "linear"),
         ("linear", "linear_input_grad"),
         ("linear", "linear_weight_grad"),

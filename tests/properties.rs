@@ -242,9 +242,10 @@ fn a_time_encoding_is_a_parameter_where_it_is_learned_and_only_there() {
 #[test]
 fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_mailbox() {
     let events = small(3000);
-    for (layers, combiner) in [(1, "last"), (2, "mean")] {
+    for (layers, combiner, updater) in [(1, "last", "gru"), (2, "mean", "rnn")] {
         let mut config = config(3, 48);
-        (config.batch, config.tgn.layers, config.tgn.combiner) = (400, layers, combiner.into());
+        (config.batch, config.tgn.layers) = (400, layers);
+        (config.tgn.combiner, config.tgn.updater) = (combiner.into(), updater.into());
         let state = |threads| {
             let mut task = LinkTask::new(&config, &events, Device::cpu(threads).unwrap()).unwrap();
             let losses: Vec<u64> =
@@ -255,7 +256,7 @@ fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_ma
         let (one, two) = (state(1), state(2));
         assert_eq!(one.0, two.0);
         for ((name, one), (_, two)) in one.1.iter().zip(&two.1) {
-            assert!(one == two, "{layers} layers, {combiner}: {name} differs");
+            assert!(one == two, "{layers} layers, {updater}: {name} differs");
         }
         let memory = one.1.iter().find(|(name, _)| name == "memory").unwrap();
         assert!(memory.1.iter().any(|&b| b != 0), "the memory was written");

@@ -37,14 +37,17 @@ fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_s
     let Some(on) = device(0) else { return };
     let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
     let events = small(900);
-    for (layers, combiner, sampling) in [(1, "last", "recent"), (2, "mean", "uniform")] {
+    for (layers, combiner, sampling, updater) in
+        [(1, "last", "recent", "gru"), (2, "mean", "uniform", "gru"), (1, "last", "recent", "rnn")]
+    {
         let mut config = config(2, 12);
         (config.batch, config.max_batches, config.tgn.layers) = (40, 4, layers);
         (config.tgn.combiner, config.tgn.sampling) = (combiner.into(), sampling.into());
+        config.tgn.updater = updater.into();
         let want = trained(&config, &events, &Device::cpu(1).unwrap());
         let found = trained(&config, &events, &gpu);
         for (w, f) in want.figures.iter().zip(&found.figures) {
-            assert!((w - f).abs() < 1e-4 * w.abs(), "{layers} layers, {combiner}: {w} on the CPU, {f} here");
+            assert!((w - f).abs() < 1e-4 * w.abs(), "{layers} layers, {updater}: {w} on the CPU, {f} here");
         }
         for ((name, want), (_, found)) in want.state.iter().zip(&found.state) {
             if ["memory time", "mail time", "mail event"].contains(&name.as_str()) {
@@ -56,13 +59,13 @@ fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_s
             for (w, f) in reals(want).iter().zip(reals(found)) {
                 assert!(
                     (w - f).abs() <= 2e-3 * scale.max(1e-3),
-                    "{layers} layers, {combiner}, {name}: {w}, {f}"
+                    "{layers} layers, {updater}, {name}: {w}, {f}"
                 );
             }
         }
         for seed in [1, 2, 3] {
             on.schedule(seed);
-            assert!(trained(&config, &events, &gpu) == found, "{layers} layers, {combiner}, schedule {seed}");
+            assert!(trained(&config, &events, &gpu) == found, "{layers} layers, {updater}, schedule {seed}");
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 /// How a parameter starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ScaledInit {
-    /// Uniform in ±1/sqrt(n), as PyTorch's `Linear` and `GRUCell` with n inputs (or units).
+    /// Uniform in ±1/sqrt(n), as PyTorch's `Linear`, `GRUCell` and `RNNCell` with n inputs (or units).
     FanIn(usize),
     /// Every element alike.
     Constant(f64),

@@ -57,8 +57,9 @@ impl Display {
         e.notes.iter().for_each(|n| self.line(format_args!("          note: {n}")));
         let t = &c.tgn;
         self.line(format_args!(
-            "model     {}  memory {}, {} time {}, embedding {}, {}, {},\n          {}, {} mail, dropout {}",
+            "model     {}  {} memory {}, {} time {}, embedding {}, {}, {},\n          {}, {} mail, dropout {}",
             c.model,
+            t.updater,
             t.memory,
             t.time_encoding,
             t.time,

@@ -1,4 +1,4 @@
-//! TGN: node memory kept by a GRU over mails, temporal attention over the most recent neighbours.
+//! TGN: node memory kept by a recurrent cell over mails, temporal attention over the most recent neighbours.
 //!
 //! Source: Rossi et al., "Temporal graph networks for deep learning on dynamic graphs", 2020. One step: negatives and
 //! neighbours; the distinct nodes; their memory after their mails; attention layers; link decoder; then the writes.
@@ -12,9 +12,11 @@ use crate::{
     ops::{
         Tape,
         dropout::DropRate,
-        gru_memory::{FeatureRow, GruVars, MemoryVars},
+        gru_memory::Gru,
         linear::Activation,
+        memory_update::{Cell, CellVars, FeatureRow, MemoryVars},
         next_batch::Batch,
+        rnn_memory::Rnn,
         sample_neighbors::Sampling,
         write_memory::{Combiner, Written},
     },
@@ -28,6 +30,8 @@ use serde::{Deserialize, Serialize};
 pub struct TgnConfig {
     /// Width of the node memory.
     pub memory: usize,
+    /// The cell that updates the memory: `gru` or `rnn`.
+    pub updater: String,
     /// Width of the time encoding.
     pub time: usize,
     /// Frequencies of the time encoding: `fixed`, `learned`, or `random` (as PyTorch Geometric, learned).
@@ -59,6 +63,7 @@ impl Default for TgnConfig {
     fn default() -> Self {
         TgnConfig {
             memory: 100,
+            updater: "gru".into(),
             time: 100,
             time_encoding: "fixed".into(),
             gap_quantile: 0.99,
@@ -112,6 +117,9 @@ impl TgnConfig {
         if !(self.gap_quantile > 0.0 && self.gap_quantile <= 1.0) {
             return bad("gap_quantile", self.gap_quantile.to_string(), "give more than 0, and at most 1");
         }
+        if Updater::named(&self.updater).is_none() {
+            return bad("updater", format!("`{}`", self.updater), "give gru or rnn");
+        }
         if TimeStart::named(&self.time_encoding).is_none() {
             return bad(
                 "time_encoding",
@@ -126,6 +134,31 @@ impl TgnConfig {
             return bad("combiner", format!("`{}`", self.combiner), "give last or mean");
         }
         Ok(())
+    }
+}
+
+/// The cell that updates the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Updater {
+    Gru,
+    Rnn,
+}
+
+impl Updater {
+    /// `gru` or `rnn`.
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "gru" => Some(Updater::Gru),
+            "rnn" => Some(Updater::Rnn),
+            _ => None,
+        }
+    }
+    /// Gates, each as many rows of the weights as the memory is wide.
+    fn gates(self) -> usize {
+        match self {
+            Updater::Gru => Gru::GATES,
+            Updater::Rnn => Rnn::GATES,
+        }
     }
 }
 
@@ -162,7 +195,8 @@ pub struct Tgn {
     config: TgnConfig,
     seed: u64,
     time: TimeEncoding,
-    gru: [BufferId; 4],
+    updater: Updater,
+    cell: [BufferId; 4],
     memory: BufferId,
     memory_time: BufferId,
     mail: BufferId,
@@ -192,13 +226,16 @@ impl Tgn {
         let f = if config.edge_features { data.edge_width } else { 0 };
         let start = TimeStart::named(&config.time_encoding)
             .ok_or_else(|| Error::usage(format!("tgn.time_encoding is `{}`", config.time_encoding)))?;
+        let updater = Updater::named(&config.updater)
+            .ok_or_else(|| Error::usage(format!("tgn.updater is `{}`", config.updater)))?;
+        let g = updater.gates();
         let time = TimeEncoding::new(p, store, t, start);
         let mut add = |name: &str, rows, cols, n| p.add(store, name, rows, cols, ScaledInit::FanIn(n));
-        let gru = [
-            add("memory.w_x", 3 * d, 2 * d + f + t, d),
-            add("memory.w_h", 3 * d, d, d),
-            add("memory.b_x", 1, 3 * d, d),
-            add("memory.b_h", 1, 3 * d, d),
+        let cell = [
+            add("memory.w_x", g * d, 2 * d + f + t, d),
+            add("memory.w_h", g * d, d, d),
+            add("memory.b_x", 1, g * d, d),
+            add("memory.b_h", 1, g * d, d),
         ];
         let node = (config.node_features && data.node_width > 0).then(|| {
             [add("node.w", d, data.node_width, data.node_width), add("node.b", 1, d, data.node_width)]
@@ -215,7 +252,8 @@ impl Tgn {
             config: config.clone(),
             seed,
             time,
-            gru,
+            updater,
+            cell,
             memory: store.zeros("memory", Spec::real(v, d)),
             memory_time: store.zeros("memory time", Spec::times(v)),
             mail: store.zeros("mail", Spec::real(v, d)),
@@ -339,14 +377,26 @@ impl Tgn {
         if let Some((_, near)) = &mut below {
             near.event = events[1];
         }
-        let state = self.memory_vars(t, store, edge);
-        let gru = {
+        let mut state = self.memory_vars(t, store, edge);
+        let cell = {
             let (time_w, time_b) = self.time.vars(t, store);
-            let [w_x, w_h, b_x, b_h] = self.gru.map(|id| t.stored(store, id));
-            GruVars { time_w, time_b, w_x, w_h, b_x, b_h }
+            let [w_x, w_h, b_x, b_h] = self.cell.map(|id| t.stored(store, id));
+            CellVars { time_w, time_b, w_x, w_h, b_x, b_h }
         };
-        let row = if self.mail_edge.is_some() { FeatureRow::Node } else { FeatureRow::Event };
-        let (memory, memory_time) = t.gru_memory(distinct.node, state, gru, row, data.gaps)?;
+        let row = if self.mail_edge.is_some() {
+            FeatureRow::Node
+        } else if data.features_on_host() {
+            // Which event a mail is of, the step before decides: these rows alone cannot be brought ahead of it.
+            let events = t.gather_rows(state.mail_event, distinct.node)?;
+            state.edge = t.gather_rows(edge, events)?;
+            FeatureRow::Distinct
+        } else {
+            FeatureRow::Event
+        };
+        let (memory, memory_time) = match self.updater {
+            Updater::Gru => t.memory_update::<Gru>(distinct.node, state, cell, row, data.gaps)?,
+            Updater::Rnn => t.memory_update::<Rnn>(distinct.node, state, cell, row, data.gaps)?,
+        };
         let mut h = memory;
         if let (Some([w, b]), Some(features)) = (self.node, data.node_features(t, store)) {
             let (w, b) = (t.stored(store, w), t.stored(store, b));

@@ -6,6 +6,7 @@
 //!
 //! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
 mod case;
+pub mod memory_update;
 mod tape;
 
 use crate::{
@@ -205,7 +206,7 @@ macro_rules! ops {
 }
 ops! {
     adam, add, bce_loss, distinct, draw_negatives, dropout, expand_targets, gather_rows, group_roots, gru_memory, head_linear,
-    layer_norm, linear, link_decoder, next_batch, prefix_rows, roots, sample_neighbors, scatter_add_rows,
+    layer_norm, linear, link_decoder, next_batch, prefix_rows, rnn_memory, roots, sample_neighbors, scatter_add_rows,
     temporal_attention, time_encode, ungroup, write_memory, write_rows,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `memory`, `memory time`, `mail`, `mail event`, `mail time` | as in `gru_memory` | state |
+//! | `memory`, `memory time`, `mail`, `mail event`, `mail time` | as in `memory_update` | state |
 //! | `mail edge` | `[v, f]` f32, state | only with the mean combiner: the mail's own features |
 //! | `distinct`, `phi`, `positives` | as `distinct` gives them | phi: the node's latest root |
 //! | `psi` | `[(2 + m) b]` u32 | rows of the roots in `distinct` |
@@ -15,7 +15,7 @@
 //! does). `Mean` averages partner memory and edge features over the node's events of the batch and takes the latest
 //! time. Negatives and supporting nodes write nothing. No gradient.
 //! Source: TGN (Rossi et al. 2020), section 3; PyTorch Geometric's order of reading before writing.
-use super::{gru_memory::MemoryVars, *};
+use super::{memory_update::MemoryVars, *};
 use crate::runtime::simd::{self, vectorised};
 
 /// How the mails that a node gets in one batch become one.

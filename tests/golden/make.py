@@ -9,6 +9,7 @@ the network is also computed by a second, naive formulation (`naive_*`); the scr
 | file | holds |
 | --- | --- |
 | `gru.safetensors` | `torch.nn.GRUCell`: inputs, output and gradients; gates in the order r, z, n |
+| `rnn.safetensors` | `torch.nn.RNNCell`, tanh: inputs, output and gradients |
 | `attention.safetensors` | one temporal attention layer: inputs, output and gradients; empty slots are -1 |
 | `tgn.safetensors` | ten batches of training: one layer, last combiner |
 | `tgn_two_layers_mean.safetensors` | ten batches: two layers, mean combiner, node features |
@@ -264,9 +265,9 @@ def naive_logits(p, stream, state, layers, batch):
 # Cases
 
 
-def gru_case():
+def cell_case(kind):
     torch.manual_seed(SEED)
-    cell = torch.nn.GRUCell(7, 4)
+    cell = kind(7, 4)
     x, h, dout = torch.randn(5, 7, requires_grad=True), torch.randn(5, 4, requires_grad=True), torch.randn(5, 4)
     weights = {"w_x": cell.weight_ih, "w_h": cell.weight_hh, "b_x": cell.bias_ih, "b_h": cell.bias_hh}
     inputs = {"x": x, "h": h} | weights
@@ -351,7 +352,8 @@ def main():
     out = Path(sys.argv[1])
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
-    write(out / "gru.safetensors", gru_case(), rows=5, inputs=7, width=4)
+    for name, kind in [("gru", torch.nn.GRUCell), ("rnn", torch.nn.RNNCell)]:
+        write(out / f"{name}.safetensors", cell_case(kind), rows=5, inputs=7, width=4)
     write(out / "attention.safetensors", attention_case(), heads=HEADS)
     for name, layers, combiner, node_width in [
         ("tgn", 1, "last", 0),

@@ -158,3 +158,33 @@ pub struct Attention {
     pub scale: f32,
     pub drop: Drop,
 }
+
+/// Operands of a memory update; see [`memory_update`](crate::ops::memory_update).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[allow(missing_docs)] // the op explains them
+pub struct MemoryUpdate {
+    pub distinct: *const u32,
+    pub mail_event: *const u32,
+    pub memory: *const f32,
+    pub mail: *const f32,
+    pub edge: *const f32,
+    pub w: *const f32,
+    pub b: *const f32,
+    pub w_x: *const f32,
+    pub w_h: *const f32,
+    pub b_x: *const f32,
+    pub b_h: *const f32,
+    pub mailed: *const u32,
+    pub node: *const u32,
+    pub feature: *const u32,
+    pub dt: *const f32,
+    pub out: *mut f32,
+    pub messages: *mut f32,
+    pub gates: *mut f32,
+    pub rows: Rows,
+    pub mails: Rows,
+    pub d: u32,
+    pub f: u32,
+    pub t: u32,
+}

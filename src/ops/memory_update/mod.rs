@@ -1,5 +1,5 @@
-//! Memory of the distinct nodes after their mails: `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`; nodes
-//! without a mail keep `s`
+//! Memory of the distinct nodes after their mails: `s' = cell({s | s_partner | e | Phi(t_mail - t_s)}, s)`; nodes without
+//! a mail keep `s`. The ops are [`gru_memory`] and [`rnn_memory`], a [`Cell`] each; here is what they share.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -7,21 +7,21 @@
 //! | `memory`, `memory time` | `[v, d]` f32, `[v]` i64 | stored memory and when it was last updated |
 //! | `mail`, `mail time` | `[v, d]` f32, `[v]` i64 | partner's memory of the node's mail, and its event's time |
 //! | `mail event` | `[v]` u32 | its event, or [`NONE`]: no mail |
-//! | `edge` | `[e, f]` f32 | edge features by event, or by node where the mail keeps its own (mean combiner) |
+//! | `edge` | `[e, f]` f32 | features of the mails' events, by [`FeatureRow`] |
 //! | `w`, `b` | `[1, t]` f32 | time encoding |
-//! | `W_x`, `W_h` | `[3 d, 2 d + f + t]`, `[3 d, d]` f32 | gates r, z, n as PyTorch's `GRUCell` |
-//! | `b_x`, `b_h` | `[1, 3 d]` f32 | |
+//! | `W_x`, `W_h` | `[g d, 2 d + f + t]`, `[g d, d]` f32 | weights of message and state, g gates one below the other |
+//! | `b_x`, `b_h` | `[1, g d]` f32 | |
 //! | s' | `[n, d]` f32 | |
 //! | time | `[n]` i64 | `t_mail` where there was a mail, else the stored time |
-//! | count, row, message, gates, dt | saved for the backward: m nodes with a mail | `[m]`, `[m, 2d+f+t]`, `[m, 4 d]`, `[m]` |
+//! | count, row, message, gates, dt | saved for the backward: m nodes with a mail | `[m]`, `[m, 2d+f+t]`, `[m, sums d]`, `[m]` |
 //!
 //! **Lean mail**: a mail `{s_u | s_v | e | dt}` is stored as `s_v`, the event's id and its time. `s_u` needs no copy:
 //! node u's memory changes only when u's mail is consumed and written back, so it still is the stored row; `e` is a
 //! row of the feature table; `dt` follows from two times. This is exact (tested against full mails), and the gates
-//! r and z then multiply `s_u` by `W_x + W_h` once.
+//! that see message and state only as a sum then multiply `s_u` by `W_x + W_h` once.
 //!
 //! No gradient flows into stored memory or mails; it flows to the weights and to `w`, `b`. Deterministic.
-//! Source: TGN (Rossi et al. 2020), equations 1 to 4; GRU: Cho et al. 2014 in PyTorch's form.
+//! Source: TGN (Rossi et al. 2020), equations 1 to 4.
 mod grad;
 
 use super::{
@@ -34,14 +34,53 @@ use crate::runtime::{
     simd::{self, vectorised},
     team::InParallel,
 };
-pub use grad::GruMemoryGrad;
-use std::ops::Range;
+pub use grad::MemoryUpdateGrad;
+use std::{marker::PhantomData, ops::Range};
+
+/// A recurrent cell, as far as memory updates differ by it.
+///
+/// It has `JOINT + APART` gates, each d rows of the weights. A gate g has the terms `x(g) = W_x m + b_x` of the message and
+/// `h(g) = W_h s + b_h` of the state. The first `JOINT` gates see nothing but `x + h`; the others see the two apart. So
+/// every memory column has `SUMS` sums: `x + h` of the joint gates, then `x`, then `h` of the others. Rows of `SUMS` times
+/// d numbers hold the first sum of all columns, then the second, and so on.
+pub trait Cell: std::fmt::Debug + Send + Sync + 'static {
+    /// Name of its op.
+    const NAME: &'static str;
+    /// Name of the op of its gradients.
+    const GRAD_NAME: &'static str;
+    /// Gates that see message and state as a sum.
+    const JOINT: usize;
+    /// Gates that see them apart.
+    const APART: usize;
+    /// All its gates.
+    const GATES: usize = Self::JOINT + Self::APART;
+    /// Sums of a memory column.
+    const SUMS: usize = Self::GATES + Self::APART;
+    /// Its kernel.
+    const KERNEL: fn(&Kernels, &Launch<'_>, Grid, abi::MemoryUpdate) -> Result<()>;
+
+    /// The definition for one column of a row: the new memory from the terms `x(g)` and `h(g)` of every gate and from the
+    /// column's memory `s`. Leaves in `gates` what the backward reads, `SUMS` numbers.
+    fn define<R: Real>(x: impl Fn(usize) -> R, h: impl Fn(usize) -> R, s: R, gates: &mut [R]) -> R;
+    /// The gradients `dpre` of the sums of one column, from what `define` left and from the gradient `dy` of the new memory.
+    fn define_grad<R: Real>(dpre: &mut [R], gates: &[R], s: R, dy: R);
+    /// `define` for a row: `gates` holds the sums before their biases, and afterwards what the backward reads.
+    fn cpu(gates: &mut [f32], out: &mut [f32], s: &[f32], b_x: &[f32], b_h: &[f32]);
+    /// `define_grad` for a row.
+    fn cpu_grad(dpre: &mut [f32], gates: &[f32], s: &[f32], dy: &[f32]);
+    /// Launches what makes `dpre`, `[m, SUMS d]`, of all mails; operands of [`MemoryUpdateGrad`].
+    ///
+    /// # Errors
+    /// Device, when the driver refuses the launch.
+    fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()>;
+}
 
 /// See the [module](self).
 #[derive(Debug)]
-pub struct GruMemory {
+pub struct MemoryUpdate<C> {
     features: FeatureRow,
     gaps: Gaps,
+    cell: PhantomData<C>,
 }
 
 /// Which row of the edge features belongs to a mail.
@@ -51,6 +90,8 @@ pub enum FeatureRow {
     Event,
     /// The row of its node: the mail keeps features of its own, such as a mean.
     Node,
+    /// The row of its node among the distinct ones: features that were brought for this step.
+    Distinct,
 }
 
 /// Node memory and mailbox as values; all but `edge` are state.
@@ -66,37 +107,37 @@ pub struct MemoryVars {
     pub mail_event: Var,
     /// `[v]` i64 ticks.
     pub mail_time: Var,
-    /// `[e, f]` or `[v, f]` f32.
+    /// `[e, f]`, `[v, f]` or `[n, f]` f32, by [`FeatureRow`].
     pub edge: Var,
 }
 
-/// Weights of the update.
+/// Weights of an update by a cell of g gates: 3 of a GRU, 1 of an RNN.
 #[derive(Clone, Copy, Debug)]
-pub struct GruVars {
+pub struct CellVars {
     /// `[1, t]`.
     pub time_w: Var,
     /// `[1, t]`.
     pub time_b: Var,
-    /// `[3 d, 2 d + f + t]`.
+    /// `[g d, 2 d + f + t]`.
     pub w_x: Var,
-    /// `[3 d, d]`.
+    /// `[g d, d]`.
     pub w_h: Var,
-    /// `[1, 3 d]`.
+    /// `[1, g d]`.
     pub b_x: Var,
-    /// `[1, 3 d]`.
+    /// `[1, g d]`.
     pub b_h: Var,
 }
 
 impl Tape {
-    /// Appends [`GruMemory`]; returns s' and its times.
+    /// Appends [`MemoryUpdate`]; returns s' and its times.
     ///
     /// # Errors
     /// `Shape` when widths do not fit.
-    pub fn gru_memory(
+    pub fn memory_update<C: Cell>(
         &mut self,
         distinct: Var,
         m: MemoryVars,
-        g: GruVars,
+        c: CellVars,
         features: FeatureRow,
         gaps: Gaps,
     ) -> Result<(Var, Var)> {
@@ -108,14 +149,14 @@ impl Tape {
             m.mail_event,
             m.mail_time,
             m.edge,
-            g.time_w,
-            g.time_b,
-            g.w_x,
-            g.w_h,
-            g.b_x,
-            g.b_h,
+            c.time_w,
+            c.time_b,
+            c.w_x,
+            c.w_h,
+            c.b_x,
+            c.b_h,
         ];
-        let o = self.push(GruMemory { features, gaps }, &ins)?;
+        let o = self.push(MemoryUpdate::<C> { features, gaps, cell: PhantomData }, &ins)?;
         Ok((o[0], o[1]))
     }
 }
@@ -140,23 +181,6 @@ impl Widths {
 }
 
 vectorised! {
-    /// Gates of one row. `pre` is `[r | z | n_x | n_h]` before its biases, and holds `[r | z | n | n_h]` afterwards.
-    fn gates(pre: &mut [f32], out: &mut [f32], s: &[f32], b_x: &[f32], b_h: &[f32]) {
-        let d = s.len();
-        let (rz, n) = pre.split_at_mut(2 * d);
-        for ((g, &bx), &bh) in rz.iter_mut().zip(b_x).zip(b_h) {
-            *g = simd::sigmoid(*g + (bx + bh));
-        }
-        let (r, z) = rz.split_at(d);
-        let (n, nh) = n.split_at_mut(d);
-        let (bx, bh) = (&b_x[2 * d..], &b_h[2 * d..]);
-        for i in 0..d {
-            let h = nh[i] + bh[i];
-            let c = simd::tanh(r[i].mul_add(h, n[i] + bx[i]));
-            (n[i], nh[i]) = (c, h);
-            out[i] = (1.0 - z[i]).mul_add(c, z[i] * s[i]);
-        }
-    }
     fn message(m: &mut [f32], s: &[f32], partner: &[f32], edge: &[f32], dt: f32, w: &[f32], b: &[f32]) {
         let (own, rest) = m.split_at_mut(s.len());
         let (other, rest) = rest.split_at_mut(s.len());
@@ -197,7 +221,7 @@ impl<'a, R: Real> Tables<'a, R> {
     }
 }
 
-impl GruMemory {
+impl<C> MemoryUpdate<C> {
     /// Times of all nodes, and the list of rows with a mail with their gaps. Returns its length.
     fn list<'a, R: Real>(&self, t: &Tables<'_, R>, io: &Io<'a>) -> (usize, &'a mut [u32]) {
         let (time, rows, dt) = (io.out::<i64>(1), io.out::<u32>(3), io.out::<R>(6));
@@ -215,16 +239,18 @@ impl GruMemory {
         io.out::<u32>(2)[0] = m as u32;
         (m, rows)
     }
-    fn edge_row(&self, v: usize, event: u32) -> usize {
+    /// Row of the features of the mail of node `v`, the `row`-th of the distinct ones.
+    fn edge_row(&self, row: u32, v: usize, event: u32) -> usize {
         match self.features {
             FeatureRow::Event => event as usize,
             FeatureRow::Node => v,
+            FeatureRow::Distinct => row as usize,
         }
     }
 }
 
-impl Op for GruMemory {
-    const NAME: &'static str = "gru_memory";
+impl<C: Cell> Op for MemoryUpdate<C> {
+    const NAME: &'static str = C::NAME;
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 13)?;
@@ -242,10 +268,10 @@ impl Op for GruMemory {
         typed(Self::NAME, "edge", &ins[6], DType::F32)?;
         shaped(Self::NAME, "w", &ins[7], 1, t)?;
         shaped(Self::NAME, "b", &ins[8], 1, t)?;
-        shaped(Self::NAME, "w_x", &ins[9], 3 * d, w.message())?;
-        shaped(Self::NAME, "w_h", &ins[10], 3 * d, d)?;
-        shaped(Self::NAME, "b_x", &ins[11], 1, 3 * d)?;
-        shaped(Self::NAME, "b_h", &ins[12], 1, 3 * d)?;
+        shaped(Self::NAME, "w_x", &ins[9], C::GATES * d, w.message())?;
+        shaped(Self::NAME, "w_h", &ins[10], C::GATES * d, d)?;
+        shaped(Self::NAME, "b_x", &ins[11], 1, C::GATES * d)?;
+        shaped(Self::NAME, "b_h", &ins[12], 1, C::GATES * d)?;
         let n = ins[0].rows;
         let listed = |spec| Out::counted_by(spec, 2);
         Ok(vec![
@@ -254,19 +280,20 @@ impl Op for GruMemory {
             Spec::count().into(),
             listed(Spec::ids(n, 1)),
             listed(Spec::real(n, w.message())),
-            listed(Spec::real(n, 4 * d)),
+            listed(Spec::real(n, C::SUMS * d)),
             listed(Spec::real(n, 1)),
         ])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // On the host, weights of [r | z | n_x] with W_h folded into the first two; on a device, node and row of the
+        // On the host, weights of the message with W_h folded into the joint gates'; on a device, node and row of the
         // features of every mail.
         ins[9].len().max(2 * ins[0].rows.cap)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (n, w) = (ins[0].rows.cap, Widths::of(&ins[1], &ins[6], &ins[7]));
         let read = n * (w.message() - w.t + 6) + ins[9].len() + ins[10].len();
-        Cost { bytes: 4 * (read + outs[0].len()), flops: 2 * n * (w.message() * 3 * w.d + w.d * w.d) }
+        let flops = 2 * n * w.d * (w.message() * C::GATES + w.d * C::APART);
+        Cost { bytes: 4 * (read + outs[0].len()), flops }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let t = Tables::<R>::of(io);
@@ -279,6 +306,7 @@ impl Op for GruMemory {
             out[i * d..][..d].copy_from_slice(&t.memory[v as usize * d..][..d]);
         }
         let (m, rows) = self.list(&t, io);
+        let mut column = vec![R::ZERO; C::SUMS];
         for (k, &row) in rows[..m].iter().enumerate() {
             let v = t.distinct[row as usize] as usize;
             let s = &t.memory[v * d..][..d];
@@ -286,23 +314,19 @@ impl Op for GruMemory {
             let dt = R::of(f64::from(t.dt(v, self.gaps)));
             x[..d].copy_from_slice(s);
             x[d..2 * d].copy_from_slice(&t.mail[v * d..][..d]);
-            x[2 * d..w.phi()].copy_from_slice(&t.edge[self.edge_row(v, t.mail_event[v]) * w.f..][..w.f]);
+            x[2 * d..w.phi()].copy_from_slice(&t.edge[self.edge_row(row, v, t.mail_event[v]) * w.f..][..w.f]);
             (0..w.t).for_each(|j| x[w.phi() + j] = define_phi(dt, tw, tb, j));
             // Row `j` of the weights `w` times `x`.
             let dot = |w: &[R], x: &[R], j: usize| -> R {
                 w[j * x.len()..].iter().zip(x).map(|(&w, &x)| w * x).sum()
             };
             for j in 0..d {
-                let gate = |g: usize| dot(w_x, x, g * d + j) + b_x[g * d + j];
-                let hidden = |g: usize| dot(w_h, s, g * d + j) + b_h[g * d + j];
-                let r = (gate(0) + hidden(0)).sigmoid();
-                let z = (gate(1) + hidden(1)).sigmoid();
-                let nh = hidden(2);
-                let n = (gate(2) + r * nh).tanh();
-                for (g, value) in [r, z, n, nh].into_iter().enumerate() {
-                    gates[k * 4 * d + g * d + j] = value;
+                let of_message = |g: usize| dot(w_x, x, g * d + j) + b_x[g * d + j];
+                let of_state = |g: usize| dot(w_h, s, g * d + j) + b_h[g * d + j];
+                out[row as usize * d + j] = C::define(of_message, of_state, s[j], &mut column);
+                for (g, &value) in column.iter().enumerate() {
+                    gates[k * C::SUMS * d + g * d + j] = value;
                 }
-                out[row as usize * d + j] = (R::ONE - z) * n + z * s[j];
             }
         }
     }
@@ -313,6 +337,7 @@ impl Op for GruMemory {
         let (b_x, b_h) = (io.input::<f32>(11), io.input::<f32>(12));
         let w = Widths::of(&io.spec(1), &io.spec(6), &io.spec(7));
         let (d, c) = (w.d, w.message());
+        let (joint, gates, sums) = (C::JOINT * d, C::GATES * d, C::SUMS * d);
         let (out, messages, gates_out) = (io.out::<f32>(0), io.out::<f32>(4), io.out::<f32>(5));
         let (m, rows) = self.list(&t, io);
         let rows = &rows[..m];
@@ -323,19 +348,20 @@ impl Op for GruMemory {
         let folding = folded.chunks_exact_mut(c).zip(w_x.chunks_exact(c)).enumerate();
         folding.in_parallel(64, |(j, (row, w_x))| {
             row.copy_from_slice(w_x);
-            if j < 2 * d {
+            if j < joint {
                 row.iter_mut().zip(&w_h[j * d..][..d]).for_each(|(w, &h)| *w += h);
             }
         });
-        let (w_r, w_n) = (Mat::new(folded, 3 * d, c).t(), Mat::new(&w_h[2 * d * d..], d, d).t());
-        let edge_of = |v: usize| &t.edge[self.edge_row(v, t.mail_event[v]) * w.f..][..w.f];
+        let of_message = Mat::new(folded, gates, c).t();
+        let of_state = Mat::new(&w_h[joint * d..], C::APART * d, d).t();
+        let edge_of = |row: u32, v: usize| &t.edge[self.edge_row(row, v, t.mail_event[v]) * w.f..][..w.f];
         // A part of the mailed rows, and the rows before each of them that keep their memory.
         let parts = row_parts(m, d, c);
         let first = |part: &Range<usize>| if part.start == 0 { 0 } else { rows[part.start] as usize };
         let last =
             |part: &Range<usize>| if part.end == m { t.distinct.len() } else { rows[part.end] as usize };
         let outs: Vec<Range<usize>> = parts.iter().map(|p| first(p)..last(p)).collect();
-        let made = split_rows(messages, &parts, c).into_iter().zip(split_rows(gates_out, &parts, 4 * d));
+        let made = split_rows(messages, &parts, c).into_iter().zip(split_rows(gates_out, &parts, sums));
         made.zip(split_rows(out, &outs, d)).zip(parts.iter().zip(&outs)).in_parallel(
             1,
             |(((x, pre), out), (part, outs))| {
@@ -344,24 +370,24 @@ impl Op for GruMemory {
                     // Rows come from all over memory: ask for those of a later message while this one is made.
                     if let Some(&row) = rows.get(k + 4) {
                         let v = t.distinct[row as usize] as usize;
-                        simd::prefetch(edge_of(v));
+                        simd::prefetch(edge_of(row, v));
                         simd::prefetch(&t.memory[v * d..][..d]);
                         simd::prefetch(&t.mail[v * d..][..d]);
                     }
                     let v = t.distinct[rows[k] as usize] as usize;
                     let (s, partner) = (&t.memory[v * d..][..d], &t.mail[v * d..][..d]);
-                    message(x, s, partner, edge_of(v), t.dt(v, self.gaps), tw, tb);
+                    message(x, s, partner, edge_of(rows[k], v), t.dt(v, self.gaps), tw, tb);
                 }
-                matmul(MatMut::strided(pre, n, 3 * d, 4 * d), Mat::new(x, n, c), w_r, false);
+                matmul(MatMut::strided(pre, n, gates, sums), Mat::new(x, n, c), of_message, false);
                 if n > 0 {
                     let own = Mat::strided(x, n, d, c);
-                    matmul(MatMut::strided(&mut pre[3 * d..], n, d, 4 * d), own, w_n, false);
+                    matmul(MatMut::strided(&mut pre[gates..], n, sums - gates, sums), own, of_state, false);
                 }
                 let mut mailed =
-                    rows.iter().zip(pre.chunks_exact_mut(4 * d).zip(x.chunks_exact(c))).peekable();
+                    rows.iter().zip(pre.chunks_exact_mut(sums).zip(x.chunks_exact(c))).peekable();
                 for (row, out) in outs.clone().zip(out.chunks_exact_mut(d)) {
                     match mailed.next_if(|(r, _)| **r as usize == row) {
-                        Some((_, (pre, x))) => gates(pre, out, &x[..d], b_x, b_h),
+                        Some((_, (pre, x))) => C::cpu(pre, out, &x[..d], b_x, b_h),
                         None => out.copy_from_slice(&t.memory[t.distinct[row] as usize * d..][..d]),
                     }
                 }
@@ -369,13 +395,12 @@ impl Op for GruMemory {
         );
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (n, d, f, t) = (on.cap(0), on.cols(1), on.cols(6), on.cols(7));
+        let (n, d) = (on.cap(0), on.cols(1));
         let (count, mailed, dt) = (on.kept(2), on.kept(3), on.kept(6));
         let node = on.scratch().cast::<u32>();
         // Scratch has room for both lists.
         let feature = node.wrapping_add(n);
-        let by_node = u32::from(self.features == FeatureRow::Node);
-        k.gru_memory_list(
+        k.memory_update_list(
             on,
             Grid::new(1, 1024),
             on.input(0),
@@ -390,62 +415,56 @@ impl Op for GruMemory {
             dt,
             on.rows(0),
             self.gaps.into(),
-            by_node,
+            match self.features {
+                FeatureRow::Event => 0,
+                FeatureRow::Node => 1,
+                FeatureRow::Distinct => 2,
+            },
         )?;
-        let mails = abi::Rows { count, times: 1, cap: n as u32 };
-        let tiles = Grid::tiles(n, 4 * d as usize).blocks;
-        k.gru_memory(
-            on,
-            Grid::new(tiles.0 as usize * tiles.1 as usize, Grid::THREADS),
-            on.input(0),
-            on.input(1),
-            on.input(3),
-            on.input(4),
-            on.input(6),
-            on.input(7),
-            on.input(8),
-            on.input(9),
-            on.input(10),
-            on.input(11),
-            on.input(12),
+        let tiles = Grid::tiles(n, C::SUMS * d as usize).blocks;
+        let grid = Grid::new(tiles.0 as usize * tiles.1 as usize, Grid::THREADS);
+        let update = abi::MemoryUpdate {
+            distinct: on.input(0),
+            mail_event: on.input(4),
+            memory: on.input(1),
+            mail: on.input(3),
+            edge: on.input(6),
+            w: on.input(7),
+            b: on.input(8),
+            w_x: on.input(9),
+            w_h: on.input(10),
+            b_x: on.input(11),
+            b_h: on.input(12),
             mailed,
             node,
             feature,
             dt,
-            on.kept(0),
-            on.out(4),
-            on.out(5),
-            on.rows(0),
-            mails,
+            out: on.kept(0),
+            messages: on.out(4),
+            gates: on.out(5),
+            rows: on.rows(0),
+            mails: abi::Rows { count, times: 1, cap: n as u32 },
             d,
-            f,
-            t,
-        )
+            f: on.cols(6),
+            t: on.cols(7),
+        };
+        (C::KERNEL)(k, on, grid, update)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dout) = douts[0] else { return Ok(vec![None; 13]) };
         let (i, o) = (&node.ins, &node.outs);
-        let d = t.push(GruMemoryGrad, &[o[3], o[4], o[5], o[6], i[7], i[8], i[9], i[10], dout])?;
+        let grad = MemoryUpdateGrad::<C>(PhantomData);
+        let d = t.push(grad, &[o[3], o[4], o[5], o[6], i[7], i[8], i[9], i[10], dout])?;
         let mut dins = vec![None; 7];
         dins.extend(d.into_iter().map(Some));
         Ok(dins)
     }
 }
 
-/// `[nodes, distinct, d, f, t, g]`, one node in g without a mail, g = 0: none; features belong to nodes where f is odd; no
-/// distinct node; wide rows; several tiles; many rows. There is room for two distinct nodes more.
-pub(super) const CASES: &[&[usize]] = &[
-    &[1, 1, 1, 0, 1, 4],
-    &[5, 0, 3, 2, 4, 4],
-    &[9, 6, 4, 3, 5, 4],
-    &[40, 33, 100, 17, 20, 4],
-    &[6, 6, 3, 0, 2, 4],
-    &[150, 130, 21, 5, 9, 4],
-    &[4_200, 4_150, 1, 1, 1, 3],
-];
-pub(super) const BENCH: &[&[usize]] = &[&[9_228, 1_165, 100, 172, 100, 0]];
-pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, n, d, f, t, gap] = *dims else { return Err(Error::shape("gru_memory", "six sizes")) };
+/// Inputs of a cell's cases: `[nodes, distinct, d, f, t, g]`, one node in g without a mail, g = 0: none; features lie
+/// by event, by distinct node or by node, as f mod 3 says. There is room for two distinct nodes more.
+pub(super) fn build<C: Cell>(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [v, n, d, f, t, gap] = *dims else { return Err(Error::shape(C::NAME, "six sizes")) };
     let events_held = v.max(20);
     let count = c.count(n);
     let mut distinct: Vec<u32> = (0..n as u32).map(|i| (i * 7 + 1) % v as u32).collect();
@@ -464,16 +483,17 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         mail_time: c.times(&mail_time),
         edge: c.real(events_held, f),
     };
-    let g = GruVars {
+    let gates = C::GATES * d;
+    let w = CellVars {
         time_w: c.real(1, t),
         time_b: c.real(1, t),
-        w_x: c.real_in(3 * d, 2 * d + f + t, |u| 0.3 * u),
-        w_h: c.real_in(3 * d, d, |u| 0.3 * u),
-        b_x: c.real(1, 3 * d),
-        b_h: c.real(1, 3 * d),
+        w_x: c.real_in(gates, 2 * d + f + t, |u| 0.3 * u),
+        w_h: c.real_in(gates, d, |u| 0.3 * u),
+        b_x: c.real(1, gates),
+        b_h: c.real(1, gates),
     };
     let gaps = Gaps::unlimited(0.5);
-    let features = if f % 2 == 0 { FeatureRow::Event } else { FeatureRow::Node };
-    let (s, time) = c.tape.gru_memory(distinct, m, g, features, gaps)?;
-    Ok(Built::new(&[s, time], &[g.time_w, g.time_b, g.w_x, g.w_h, g.b_x, g.b_h]))
+    let features = [FeatureRow::Node, FeatureRow::Event, FeatureRow::Distinct][f % 3];
+    let (s, time) = c.tape.memory_update::<C>(distinct, m, w, features, gaps)?;
+    Ok(Built::new(&[s, time], &[w.time_w, w.time_b, w.w_x, w.w_h, w.b_x, w.b_h]))
 }

@@ -1,0 +1,36 @@
+// rnn_memory: Memory of the distinct nodes after their mails: `s' = tanh(W_x m + b_x + W_h s + b_h)`
+//
+// shapes    those of memory_update.cuh; gates [m, d]: s'
+// grid      a block of 256 a tile of 64 mails x 64 memory columns
+// memory    reads m (2 d + f) words from all over the tables d / 64 times; writes n d, messages and gates
+// limiter   f32 arithmetic, 2 m d c operations
+// backward  gates_grad, then memory_update.cu
+// source    JODIE (Kumar et al. 2019), equations 1 and 2; RNN: Elman 1990 in PyTorch's form
+#include "memory_update.cuh"
+
+extern "C" __global__ void __launch_bounds__(256, 2)
+rnn_memory(MemoryUpdate u) {
+  uint32_t d = u.d, c = u.width();
+  auto input_weight = [=](uint32_t l, uint32_t j) { return u.w_x[uint64_t(j) * c + l]; };
+  // The node's own memory is both message and state.
+  auto own_weight = [=](uint32_t l, uint32_t j) { return input_weight(l, j) + u.w_h[uint64_t(j) * d + l]; };
+  auto take = [=](const Sums& sums, uint32_t row0, uint32_t column0, const uint32_t*) {
+    take_sums(sums, row0, u.mails.live(), column0, d, [=](uint32_t k, uint32_t j, float sum) {
+      float s = tanhf(sum + (u.b_x[j] + u.b_h[j]));
+      u.out[uint64_t(u.mailed[k]) * d + j] = s;
+      if (u.gates) u.gates[uint64_t(k) * d + j] = s;
+    });
+  };
+  update_memory(u, d, own_weight, input_weight, take);
+}
+
+// Gradients before the tanh, dpre [m, d].
+extern "C" __global__ void __launch_bounds__(256, 2)
+rnn_memory_gates_grad(const uint32_t* mailed, const float* gates, const float* dout, float* dpre, Rows mails,
+                      uint32_t d) {
+  uint32_t m = mails.live();
+  for (uint32_t k = warp_row(); k < m; k += warp_rows()) {
+    const float *s = gates + uint64_t(k) * d, *dy = dout + uint64_t(mailed[k]) * d;
+    for (uint32_t j = lane_id(); j < d; j += WARP) dpre[uint64_t(k) * d + j] = dy[j] * (1.f - s[j] * s[j]);
+  }
+}
