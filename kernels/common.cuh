@@ -265,6 +265,6 @@ struct MemoryUpdate {
   const float* dt;
   float *out, *messages, *gates;            // the last two may be null
   Rows rows, mails;
-  uint32_t d, f, t;
+  uint32_t d, f, t, precision;
   __device__ __forceinline__ uint32_t width() const { return 2 * d + f + t; }
 };

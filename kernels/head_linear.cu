@@ -10,20 +10,21 @@
 #include "product.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-head_linear_up(const float* x, const float* w, float* y, Rows rows, uint32_t heads, uint32_t p, uint32_t c) {
+head_linear_up(const float* x, const float* w, float* y, Rows rows, uint32_t heads, uint32_t p, uint32_t c,
+               uint32_t precision) {
   uint32_t h = blockIdx.z;
   product<Along::Sum, Along::Edge>(
-      rows.live(), c, 0, p, [=](uint32_t i, uint32_t l) { return x[(uint64_t(i) * heads + h) * p + l]; },
+      precision, rows.live(), c, 0, p, [=](uint32_t i, uint32_t l) { return x[(uint64_t(i) * heads + h) * p + l]; },
       [=](uint32_t l, uint32_t j) { return w[(uint64_t(h) * p + l) * c + j]; },
       [=](uint32_t i, uint32_t j, float sum) { y[(uint64_t(i) * heads + h) * c + j] = sum; });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 head_linear_down(const float* x, const float* w, const float* b, const float* scale, float* y, Rows rows, uint32_t heads,
-                 uint32_t p, uint32_t c) {
+                 uint32_t p, uint32_t c, uint32_t precision) {
   uint32_t h = blockIdx.z;
   product<Along::Sum, Along::Sum>(
-      rows.live(), p, 0, c, [=](uint32_t i, uint32_t l) { return x[(uint64_t(i) * heads + h) * c + l]; },
+      precision, rows.live(), p, 0, c, [=](uint32_t i, uint32_t l) { return x[(uint64_t(i) * heads + h) * c + l]; },
       [=](uint32_t l, uint32_t j) { return w[(uint64_t(h) * p + j) * c + l]; },
       [=](uint32_t i, uint32_t j, float sum) {
         uint64_t row = uint64_t(i) * heads + h;
@@ -33,11 +34,11 @@ head_linear_down(const float* x, const float* w, const float* b, const float* sc
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 head_weight_grad(const float* dshort, const float* dlong, float* made, Rows rows, uint32_t heads, uint32_t p, uint32_t c,
-                 uint32_t parts) {
+                 uint32_t parts, uint32_t precision) {
   uint32_t n = rows.live(), h = blockIdx.z / parts, part = blockIdx.z % parts;
   float* to = made + (uint64_t(part) * heads + h) * p * c;
   product<Along::Edge, Along::Edge>(
-      p, c, part_first(n, part, parts), part_last(n, part, parts),
+      precision, p, c, part_first(n, part, parts), part_last(n, part, parts),
       [=](uint32_t l, uint32_t i) { return dshort[(uint64_t(i) * heads + h) * p + l]; },
       [=](uint32_t i, uint32_t j) { return dlong[(uint64_t(i) * heads + h) * c + j]; },
       [=](uint32_t l, uint32_t j, float sum) { to[uint64_t(l) * c + j] = sum; });

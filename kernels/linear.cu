@@ -10,9 +10,9 @@
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 linear(const float* x, const float* w, const float* b, const float* residual, float* y, Rows rows, uint32_t k, uint32_t m,
-       uint32_t activation, float slope) {
+       uint32_t activation, float slope, uint32_t precision) {
   product<Along::Sum, Along::Sum>(
-      rows.live(), m, 0, k, [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; },
+      precision, rows.live(), m, 0, k, [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; },
       [=](uint32_t l, uint32_t j) { return w[uint64_t(j) * k + l]; },
       [=](uint32_t i, uint32_t j, float z) {
         uint64_t at = uint64_t(i) * m + j;
@@ -36,17 +36,17 @@ activation_grad(const float* y, const float* dy, float* dz, Rows rows, uint32_t 
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-linear_input_grad(const float* dz, const float* w, float* dx, Rows rows, uint32_t m, uint32_t k) {
+linear_input_grad(const float* dz, const float* w, float* dx, Rows rows, uint32_t m, uint32_t k, uint32_t precision) {
   product<Along::Sum, Along::Edge>(
-      rows.live(), k, 0, m, [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
+      precision, rows.live(), k, 0, m, [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
       [=](uint32_t j, uint32_t l) { return w[uint64_t(j) * k + l]; },
       [=](uint32_t i, uint32_t l, float sum) { dx[uint64_t(i) * k + l] = sum; });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-linear_weight_grad(const float* dz, const float* x, float* parts, Rows rows, uint32_t m, uint32_t k) {
+linear_weight_grad(const float* dz, const float* x, float* parts, Rows rows, uint32_t m, uint32_t k, uint32_t precision) {
   weight_grad_parts(
-      rows.live(), m, k, [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
+      precision, rows.live(), m, k, [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
       [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; }, parts);
 }
 

@@ -15,13 +15,13 @@
 // W_src z_u into `from_u` [n, c], W_dst z_x into `hidden`.
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_products(const float* z, const float* w_src, const float* w_dst, float* from_u, float* hidden, Rows events,
-                      uint32_t roots, uint32_t d, uint32_t c) {
+                      uint32_t roots, uint32_t d, uint32_t c, uint32_t precision) {
   for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
     const float* w = root ? w_dst : w_src;
     float* to = root ? hidden + uint64_t(root - 1) * c : from_u;
     uint64_t stride = root ? uint64_t(roots - 1) * c : c;
     product<Along::Sum, Along::Sum>(
-        events.live(), c, 0, d, [=](uint32_t i, uint32_t k) { return z[(uint64_t(i) * roots + root) * d + k]; },
+        precision, events.live(), c, 0, d, [=](uint32_t i, uint32_t k) { return z[(uint64_t(i) * roots + root) * d + k]; },
         [=](uint32_t k, uint32_t l) { return w[uint64_t(l) * d + k]; },
         [=](uint32_t i, uint32_t l, float sum) { to[i * stride + l] = sum; });
   }
@@ -76,11 +76,12 @@ link_decoder_hidden_grad(const float* w, const float* hidden, const float* dlogi
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w_dst, float* dz, Rows events, uint32_t roots,
-                        uint32_t d, uint32_t c) {
+                        uint32_t d, uint32_t c, uint32_t precision) {
   for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
     const float* w = root ? w_dst : w_src;
     product<Along::Sum, Along::Edge>(
-        events.live(), d, 0, c, [=](uint32_t i, uint32_t l) { return dhidden[(uint64_t(i) * roots + root) * c + l]; },
+        precision, events.live(), d, 0, c,
+        [=](uint32_t i, uint32_t l) { return dhidden[(uint64_t(i) * roots + root) * c + l]; },
         [=](uint32_t l, uint32_t k) { return w[uint64_t(l) * d + k]; },
         [=](uint32_t i, uint32_t k, float sum) { dz[(uint64_t(i) * roots + root) * d + k] = sum; });
   }
@@ -89,13 +90,13 @@ link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w
 // Parts [2, c, d] of the gradients of W_src and W_dst, the latter over all candidates.
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_weight_grad(const float* dhidden, const float* z, float* made, Rows events, uint32_t roots, uint32_t d,
-                         uint32_t c, uint32_t parts, uint64_t part_size) {
+                         uint32_t c, uint32_t parts, uint64_t part_size, uint32_t precision) {
   uint32_t n = events.live(), dst = blockIdx.z / parts, part = blockIdx.z % parts;
   uint32_t row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
   Sums sums = {};
   for (uint32_t root = dst; root < (dst ? roots : 1); root++) {
     add_products<Along::Edge, Along::Edge>(
-        sums, row0, c, column0, d, part_first(n, part, parts), part_last(n, part, parts),
+        precision, sums, row0, c, column0, d, part_first(n, part, parts), part_last(n, part, parts),
         [=](uint32_t l, uint32_t i) { return dhidden[(uint64_t(i) * roots + root) * c + l]; },
         [=](uint32_t i, uint32_t k) { return z[(uint64_t(i) * roots + root) * d + k]; });
   }

@@ -68,12 +68,13 @@ memory_update_list(const uint32_t* distinct, const int64_t* memory_time, const u
 // and of W_x; summed over the rows first they are more columns of this product, and need no dPhi.
 extern "C" __global__ void __launch_bounds__(256, 2)
 memory_update_weight_grad(const float* dpre, const float* messages, const float* dt, const float* w, const float* b,
-                          float* parts, Rows mails, uint32_t joint, uint32_t apart, uint32_t d, uint32_t c, uint32_t t) {
+                          float* parts, Rows mails, uint32_t joint, uint32_t apart, uint32_t d, uint32_t c, uint32_t t,
+                          uint32_t precision) {
   uint32_t k = c + 2 * t, gates = joint + apart, sums = gates + apart, column0 = blockIdx.y * TILE;
   // The state's terms have no weights but those of the node's own memory.
   if (blockIdx.x * TILE >= gates && column0 >= d && column0 + TILE <= k) return;  // the whole block
   weight_grad_parts(
-      mails.live(), sums, k, [=](uint32_t i, uint32_t j) { return dpre[uint64_t(i) * sums + j]; },
+      precision, mails.live(), sums, k, [=](uint32_t i, uint32_t j) { return dpre[uint64_t(i) * sums + j]; },
       [=](uint32_t i, uint32_t l) {
         if (l < c) return messages[uint64_t(i) * c + l];
         uint32_t p = l - c < t ? l - c : l - c - t;

@@ -50,10 +50,10 @@ __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t co
 
   Sums sums = {};
   add_products<Along::Sum, Along::Sum>(
-      sums, row0, m, column0, columns, 0, d,
+      u.precision, sums, row0, m, column0, columns, 0, d,
       [=](uint32_t k, uint32_t l) { return u.memory[uint64_t(tile_node[k - row0]) * d + l]; }, own_weight);
   add_products<Along::Sum, Along::Sum>(
-      sums, row0, m, column0, columns, d, c,
+      u.precision, sums, row0, m, column0, columns, d, c,
       [=](uint32_t k, uint32_t l) {
         uint32_t r = k - row0;
         return message(u, tile_node[r], tile_feature[r], tile_dt[r], l);

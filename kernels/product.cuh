@@ -5,15 +5,17 @@
 // is read from memory once a tile, whatever gather, activation or mask makes its elements; what becomes of a sum is the
 // caller's too. Sums run over l in order, so bits depend on nothing but the operands.
 //
-// The units multiply TF32, of eleven bits. An f32 is the sum of two of them but for its last bit, and all four products of
-// two such sums are made: as exact as f32, and still faster than the vector units. (Without the product of the two low
-// parts, 3xTF32, ten batches of TGN drift from the reference by more than f32 may.)
+// The units multiply TF32, of eleven bits, or bfloat16, of eight; operands are rounded to that and products are exact
+// (`precision`: `runtime::MatmulPrecision` on the host). For f32 an operand is the sum of two TF32 but for its last bit, and
+// all four products of two such sums are made: as exact as f32, and still faster than the vector units. (Without the
+// product of the two low parts, 3xTF32, ten batches of TGN drift from the reference by more than f32 may.)
 #pragma once
 #include "ptx.cuh"
 
 constexpr uint32_t TILE = 64;           // rows and columns of a tile
 constexpr uint32_t DEPTH = 16;          // elements of a sum that are in shared memory at a time
 constexpr uint32_t PRODUCT_THREADS = 256;
+constexpr uint32_t TF32 = 1, BF16 = 2;  // precisions of products; 0 is f32
 constexpr uint32_t EACH = 4;            // rows and columns of a thread
 constexpr uint32_t PITCH = TILE + 8;    // of a row in shared memory: what a warp reads at once lies in 32 banks
 
@@ -71,23 +73,68 @@ template <int N> __device__ __forceinline__ void halve(const float (&x)[N], floa
   for (int i = 0; i < N; i++) high[i] = to_tf32(x[i]), low[i] = to_tf32(x[i] - high[i]);
 }
 
-// Adds the products of a slab in shared memory.
-__device__ __forceinline__ void add_slab(Fragments& sums, const float (&sa)[DEPTH][PITCH], const float (&sb)[DEPTH][PITCH]) {
-  uint32_t g = lane_id() / 4, t = lane_id() % 4, r = warp_tile_row() + g, c = warp_tile_column() + g;
+// What a lane gives to four products of depth 8: its elements of `a` from row `r` on and of `b` from column `c` on, where
+// the depth is `k` and `k + 4`.
+__device__ __forceinline__ void take(const float (&s)[DEPTH][PITCH], uint32_t k, uint32_t r, float (&a)[4]) {
+  a[0] = s[k][r], a[1] = s[k][r + 8], a[2] = s[k + 4][r], a[3] = s[k + 4][r + 8];
+}
+__device__ __forceinline__ void take(const float (&s)[DEPTH][PITCH], uint32_t k, uint32_t c, float (&b)[2]) {
+  b[0] = s[k][c], b[1] = s[k + 4][c];
+}
+
+// Adds the products of a slab in shared memory, of TF32: with SPLIT of two of them an operand.
+template <bool SPLIT>
+__device__ __forceinline__ void add_slab_tf32(Fragments& sums, const float (&sa)[DEPTH][PITCH],
+                                              const float (&sb)[DEPTH][PITCH], uint32_t t, uint32_t r, uint32_t c) {
 #pragma unroll 1  // two turns side by side would want more registers than there are
   for (uint32_t k = t; k < DEPTH; k += 8) {
-    float a[4] = {sa[k][r], sa[k][r + 8], sa[k + 4][r], sa[k + 4][r + 8]}, a_high[4], a_low[4];
-    halve(a, a_high, a_low);
+    float a[4], a_high[4], a_low[4];
+    take(sa, k, r, a), halve(a, a_high, a_low);
 #pragma unroll
     for (uint32_t n = 0; n < 4; n++) {
-      float b[2] = {sb[k][c + 8 * n], sb[k + 4][c + 8 * n]}, b_high[2], b_low[2];
-      halve(b, b_high, b_low);
-      mma_tf32(sums.at[n], a_low, b_low);
-      mma_tf32(sums.at[n], a_low, b_high);
-      mma_tf32(sums.at[n], a_high, b_low);
+      float b[2], b_high[2], b_low[2];
+      take(sb, k, c + 8 * n, b), halve(b, b_high, b_low);
+      if constexpr (SPLIT) {
+        mma_tf32(sums.at[n], a_low, b_low);
+        mma_tf32(sums.at[n], a_low, b_high);
+        mma_tf32(sums.at[n], a_high, b_low);
+      }
       mma_tf32(sums.at[n], a_high, b_high);
     }
   }
+}
+
+// Of bfloat16, all of the slab at once. Which depth stands where in a product does not matter, as long as it is the same
+// in both operands: here a lane has those that it has of TF32, so that it reads shared memory in the same way.
+__device__ __forceinline__ void add_slab_bf16(Fragments& sums, const float (&sa)[DEPTH][PITCH],
+                                              const float (&sb)[DEPTH][PITCH], uint32_t t, uint32_t r, uint32_t c) {
+  uint32_t a[4];
+#pragma unroll
+  for (uint32_t half = 0; half < 2; half++) {
+    float x[4];
+    take(sa, t + 8 * half, r, x);
+    a[2 * half] = to_bf16x2(x[0], x[2]), a[2 * half + 1] = to_bf16x2(x[1], x[3]);
+  }
+#pragma unroll
+  for (uint32_t n = 0; n < 4; n++) {
+    uint32_t b[2];
+#pragma unroll
+    for (uint32_t half = 0; half < 2; half++) {
+      float x[2];
+      take(sb, t + 8 * half, c + 8 * n, x);
+      b[half] = to_bf16x2(x[0], x[1]);
+    }
+    mma_bf16(sums.at[n], a, b);
+  }
+}
+
+// The precision is the same in the whole grid, so one switch here serves every kernel that makes products.
+__device__ __forceinline__ void add_slab(Fragments& sums, const float (&sa)[DEPTH][PITCH], const float (&sb)[DEPTH][PITCH],
+                                         uint32_t precision) {
+  uint32_t g = lane_id() / 4, t = lane_id() % 4, r = warp_tile_row() + g, c = warp_tile_column() + g;
+  if (precision == BF16) add_slab_bf16(sums, sa, sb, t, r, c);
+  else if (precision == TF32) add_slab_tf32<false>(sums, sa, sb, t, r, c);
+  else add_slab_tf32<true>(sums, sa, sb, t, r, c);
 }
 
 // Adds what the warps summed to what the threads keep, by way of shared memory, half of the tile at a time.
@@ -120,8 +167,8 @@ __device__ __forceinline__ void hand_out(const Fragments& from, Sums& sums, floa
 
 // Adds the products of l0..l1 to the sums of the tile at (row0, column0). Every thread of the block calls it.
 template <Along a_along, Along b_along, class A, class B>
-__device__ __forceinline__ void add_products(Sums& sums, uint32_t row0, uint32_t rows, uint32_t column0, uint32_t columns,
-                                             uint32_t l0, uint32_t l1, A a, B b) {
+__device__ __forceinline__ void add_products(uint32_t precision, Sums& sums, uint32_t row0, uint32_t rows, uint32_t column0,
+                                             uint32_t columns, uint32_t l0, uint32_t l1, A a, B b) {
   __shared__ float shared[2 * DEPTH * PITCH];
   auto& sa = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[0]);
   auto& sb = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[DEPTH * PITCH]);
@@ -135,7 +182,7 @@ __device__ __forceinline__ void add_products(Sums& sums, uint32_t row0, uint32_t
     // The next one is under way while this one is summed.
     next_a = bring<a_along>(row0, rows, l + DEPTH, l1, a);
     next_b = bring<b_along>(column0, columns, l + DEPTH, l1, of_b);
-    add_slab(fragments, sa, sb);
+    add_slab(fragments, sa, sb, precision);
     __syncthreads();  // all threads have read it
   }
   hand_out(fragments, sums, shared);
@@ -158,11 +205,12 @@ __device__ __forceinline__ void take_sums(const Sums& sums, uint32_t row0, uint3
 // The tile of this block of the product of `rows` x `columns`, sums over l0..l1; `out(i, j, sum)` takes every element.
 // Tiles along x of the grid belong to rows, along y to columns.
 template <Along a_along, Along b_along, class A, class B, class Out>
-__device__ __forceinline__ void product(uint32_t rows, uint32_t columns, uint32_t l0, uint32_t l1, A a, B b, Out out) {
+__device__ __forceinline__ void product(uint32_t precision, uint32_t rows, uint32_t columns, uint32_t l0, uint32_t l1, A a,
+                                        B b, Out out) {
   uint32_t row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
   if (row0 >= rows || column0 >= columns) return;  // the whole block
   Sums sums = {};
-  add_products<a_along, b_along>(sums, row0, rows, column0, columns, l0, l1, a, b);
+  add_products<a_along, b_along>(precision, sums, row0, rows, column0, columns, l0, l1, a, b);
   take_sums(sums, row0, rows, column0, columns, out);
 }
 
@@ -186,10 +234,11 @@ __device__ __forceinline__ float sum_of_parts(const float* made, uint32_t parts,
 // The gradients of a linear map: dw = dz^T x and db = column sums of dz, as parts of [m, k + 1] with db in the last
 // column, for which x counts as 1. `dz(i, j)` and `x(i, l)` are rows i of them.
 template <class Dz, class X>
-__device__ __forceinline__ void weight_grad_parts(uint32_t rows, uint32_t m, uint32_t k, Dz dz, X x, float* parts) {
+__device__ __forceinline__ void weight_grad_parts(uint32_t precision, uint32_t rows, uint32_t m, uint32_t k, Dz dz, X x,
+                                                  float* parts) {
   float* part = parts + blockIdx.z * uint64_t(m) * (k + 1);
   product<Along::Edge, Along::Edge>(
-      m, k + 1, part_first(rows), part_last(rows), [=](uint32_t j, uint32_t i) { return dz(i, j); },
+      precision, m, k + 1, part_first(rows), part_last(rows), [=](uint32_t j, uint32_t i) { return dz(i, j); },
       [=](uint32_t i, uint32_t l) { return l == k ? 1.f : x(i, l); },
       [=](uint32_t j, uint32_t l, float sum) { part[uint64_t(j) * (k + 1) + l] = sum; });
 }

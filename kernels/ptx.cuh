@@ -18,13 +18,24 @@ template <class T> struct Lanes {
     return table[(t.x + block.block.x * (t.y + block.block.y * t.z)) / 32];
   }
 };
+// d (16 x 8) += a b over `depth`, each sum by itself first; `a(lanes, row, k)`, `b(lanes, k, column)`.
+template <class Registers, class A, class B>
+void multiply(float (&d)[4], const Registers& mine, unsigned depth, A a, B b) {
+  Lanes<Registers> lanes(&mine);
+  for (unsigned i = 0; i < 4; i++) {
+    unsigned row = current->lane / 4 + 8 * (i / 2), column = current->lane % 4 * 2 + i % 2;
+    float sum = 0.f;
+    for (unsigned k = 0; k < depth; k++) sum += a(lanes, row, k) * b(lanes, k, column);
+    d[i] += sum;
+  }
+}
 }  // namespace emu
 #endif
 
-// The nearest TF32 (eleven significant bits), as an f32.
+// The nearest TF32 (eleven significant bits, f32's exponents), as an f32.
 __device__ __forceinline__ float to_tf32(float x) {
 #ifdef TGNN_HOST
-  return __uint_as_float((__float_as_uint(x) + 0x1000u) & 0xFFFFE000u);
+  return x != x ? x : __uint_as_float((__float_as_uint(x) + 0x1000u) & 0xFFFFE000u);
 #else
   uint32_t bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
@@ -32,28 +43,55 @@ __device__ __forceinline__ float to_tf32(float x) {
 #endif
 }
 
-// A matrix-unit product of a warp: d (16 x 8) += a (16 x 8) b (8 x 8), TF32 in, f32 sums. With g = lane / 4, t = lane % 4:
-// a = {(g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)}, b = {(t, g), (t + 4, g)}, d = {(g, 2t), (g, 2t + 1),
-// (g + 8, 2t), (g + 8, 2t + 1)}, as (row, column). PTX mma.m16n8k8.
+// The nearest bfloat16 (eight significant bits, f32's exponents) of each, `low` in the lower half of the word.
+__device__ __forceinline__ uint32_t to_bf16x2(float low, float high) {
+#ifdef TGNN_HOST
+  auto nearest = [](float x) {
+    uint32_t bits = __float_as_uint(x);
+    return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  };
+  return nearest(low) | nearest(high) << 16;
+#else
+  uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#endif
+}
+
+// Matrix-unit products of a warp: d (16 x 8) += a (16 x depth) b (depth x 8), f32 sums. With g = lane / 4, t = lane % 4:
+// d = {(g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)}, as (row, column).
+
+// Of TF32, depth 8: a = {(g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)}, b = {(t, g), (t + 4, g)}. PTX mma.m16n8k8.
 __device__ __forceinline__ void mma_tf32(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
 #ifdef TGNN_HOST
   struct Registers { float a[4], b[2]; } mine{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
-  emu::Lanes<Registers> lanes(&mine);
-  unsigned g = lane_id() / 4, t = lane_id() % 4;
-  for (unsigned i = 0; i < 4; i++) {
-    unsigned row = g + 8 * (i / 2), column = 2 * t + i % 2;
-    float sum = 0.f;
-    for (unsigned k = 0; k < 8; k++) {
-      const Registers& ra = *lanes.of((row % 8) * 4 + k % 4);
-      const Registers& rb = *lanes.of(column * 4 + k % 4);
-      sum += ra.a[row / 8 + 2 * (k / 4)] * rb.b[k / 4];
-    }
-    d[i] += sum;
-  }
+  emu::multiply(
+      d, mine, 8,
+      [](auto& lanes, unsigned row, unsigned k) { return lanes.of(row % 8 * 4 + k % 4)->a[row / 8 + k / 4 * 2]; },
+      [](auto& lanes, unsigned k, unsigned column) { return lanes.of(column * 4 + k % 4)->b[k / 4]; });
 #else
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
         "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+#endif
+}
+
+// Of bfloat16, depth 16, pairs of them: a = {(g, 2t..), (g + 8, 2t..), (g, 2t + 8..), (g + 8, 2t + 8..)},
+// b = {(2t.., g), (2t + 8.., g)}. PTX mma.m16n8k16.
+__device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#ifdef TGNN_HOST
+  struct Registers { uint32_t a[4], b[2]; } mine{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+  auto half = [](uint32_t pair, unsigned k) { return __uint_as_float(k % 2 ? pair & 0xFFFF0000u : pair << 16); };
+  emu::multiply(
+      d, mine, 16,
+      [=](auto& lanes, unsigned row, unsigned k) {
+        return half(lanes.of(row % 8 * 4 + k % 8 / 2)->a[row / 8 + k / 8 * 2], k);
+      },
+      [=](auto& lanes, unsigned k, unsigned column) { return half(lanes.of(column * 4 + k % 8 / 2)->b[k / 8], k); });
+#else
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }

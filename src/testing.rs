@@ -30,7 +30,7 @@ fn ready(
     backend: Backend,
     only: Option<usize>,
 ) -> Result<(Ready, Vec<BufferId>)> {
-    let mut c = CaseBuilder::new(precision);
+    let mut c = CaseBuilder::new(precision, case.inputs);
     let built = (case.build)(&mut c, case.dims)?;
     let mut seeds = Vec::new();
     let mut pairs = Vec::new();
@@ -117,7 +117,7 @@ pub fn run(case: &Case, precision: Precision, backend: Backend) -> Result<Result
 /// # Errors
 /// As the op's.
 pub fn gradient_alone(case: &Case, k: usize) -> Result<Option<Vec<f64>>> {
-    let mut c = CaseBuilder::new(Precision::F32);
+    let mut c = CaseBuilder::new(Precision::F32, case.inputs);
     if k >= (case.build)(&mut c, case.dims)?.wrt.len() {
         return Ok(None);
     }
@@ -204,10 +204,48 @@ pub fn largest(values: &[f64]) -> f64 {
 ///
 /// Over the whole case, because on a handful of numbers the plain path can be exact by luck.
 pub fn allowance(plain: &Results, exact: &Results) -> f64 {
-    let relative = |(p, e): (&Outcome, &Outcome)| match largest(&e.2) {
-        0.0 => 0.0,
-        scale => error(&p.2, &e.2) / scale,
-    };
     let reals = plain.iter().zip(exact).filter(|(p, _)| p.1);
-    2.0 * reals.map(relative).fold(0.0, f64::max) + 4.0 * f64::from(f32::EPSILON)
+    2.0 * reals.map(|(p, e)| relative(p, e)).fold(0.0, f64::max) + 4.0 * f64::from(f32::EPSILON)
+}
+
+/// Largest difference, relative to the largest magnitude of what is wanted.
+fn relative(got: &Outcome, want: &Outcome) -> f64 {
+    match largest(&want.2) {
+        0.0 => 0.0,
+        scale => error(&got.2, &want.2) / scale,
+    }
+}
+
+/// How `case` on `backend` disagrees with the definition in f64: the first result that is off by more than
+/// [`allowance`], and what is not real by anything; `None` where they agree.
+///
+/// Where products multiply in less than f32, with unit roundoff `u`, a result may be off by more:
+///
+/// - A product of two rounded operands is off by up to `2 u` of itself, and a case has at most two in a row, a forward and
+///   a backward one: `4 u`. Allowed is twice that; for f32 it would be the four ulp of `allowance`.
+/// - Sums that cancel are off by more of themselves, and a relu's gradient jumps where such a sum gets another sign. That
+///   is measured as the f32 path's error is: twice what the definition in f64 changes on inputs rounded to the format,
+///   result by result, for a jump in one says nothing of another. It is nothing where the inputs have that format.
+///
+/// # Errors
+/// As the op's.
+pub fn disagreement(case: &Case, backend: Backend) -> Result<Option<String>> {
+    let precision = backend.precision();
+    let exact = run(case, Precision::F64, Backend::Definition)?;
+    let plain = run(case, Precision::F32, Backend::Definition)?;
+    let rounded = run(&case.with_inputs(precision), Precision::F64, Backend::Definition)?;
+    let found = run(case, Precision::F32, backend)?;
+    let allowed = allowance(&plain, &exact);
+    for ((want, got), rounded) in exact.iter().zip(&found).zip(&rounded) {
+        let more = match precision {
+            MatmulPrecision::F32 => 0.0,
+            _ => 8.0 * precision.unit_roundoff() + 2.0 * relative(rounded, want),
+        };
+        let most = if want.1 { (allowed + more) * largest(&want.2) } else { 0.0 };
+        let off = error(&got.2, &want.2);
+        if off > most {
+            return Ok(Some(format!("{case}: {} is off by {off:.2e}, {most:.2e} is allowed", want.0)));
+        }
+    }
+    Ok(None)
 }

@@ -115,6 +115,7 @@ fn training_prints_its_summary_evaluation_finds_the_same_figures_and_embeddings_
         "protocol",
         "ties",
         "batch",
+        "precision",
         "epochs",
         "best_epoch",
         "test",
@@ -131,6 +132,7 @@ fn training_prints_its_summary_evaluation_finds_the_same_figures_and_embeddings_
     assert_eq!(summary["data"], data);
     assert_eq!((&summary["model"], &summary["protocol"]), (&"tgn".into(), &"dyglib".into()));
     assert_eq!((&summary["seed"], &summary["batch"]), (&1.into(), &50.into()));
+    assert_eq!(summary["precision"], "f32");
     assert!(summary["peak_memory_bytes"]["host"].as_u64().unwrap() > 1 << 20);
     assert!(summary["parameters"].as_u64().unwrap() > 500);
     let epochs = summary["epochs"].as_array().unwrap();
@@ -227,6 +229,14 @@ fn a_run_goes_on_where_it_ended_and_no_folder_is_overwritten() {
     refused(dir, &small(&["--out", "run", "--resume", "--seed", "9"]), 9, &["another configuration"]);
     let longer = json(&done(dir, &small(&["--out", "run", "--resume", "--epochs", "3", "--json"])).out);
     assert_eq!(longer["epochs"].as_array().unwrap().len(), 3);
+    // What products multiply in belongs to the run.
+    let manifest = dir.join("run/checkpoint/manifest.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replace("\"precision\": \"f32\"", "\"precision\": \"bf16\"")).unwrap();
+    refused(dir, &small(&["--out", "run", "--resume", "--epochs", "4"]), 9, &["another configuration"]);
+    refused(dir, &["eval", "--checkpoint", "run"], 2, &["precision is bf16, and the CPU"]);
+    done(dir, &["eval", "--checkpoint", "run", "--precision", "f32"]);
+    fs::write(&manifest, text).unwrap();
 
     // A folder that holds anything at all, and a file where a folder should be.
     fs::create_dir(dir.join("full")).unwrap();
@@ -371,6 +381,13 @@ fn a_wrong_flag_or_key_is_refused_with_what_it_may_be() {
         ("--set", "seed=-1", "--set seed=-1: "),
         ("--set", "tgn", "KEY=VALUE"),
         ("--set", "data.train=0.95", "0.95"),
+        ("--precision", "fp8", "give f32, tf32 or bf16"),
+        (
+            "--precision",
+            "tf32",
+            "precision is tf32, and the CPU multiplies in f32; give --precision f32, or a CUDA device",
+        ),
+        ("--set", "precision=bf16", "precision is bf16, and the CPU multiplies in f32"),
     ] {
         let flag = format!("{flag}={value}");
         refused(dir, &small(&[&flag, "--out", "run"]), 2, &[said]);

@@ -82,7 +82,7 @@ fn rows_move_sixteen_bytes_at_a_time() {
 
 #[test]
 #[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
-fn dense_products_run_on_the_matrix_units() {
+fn dense_products_run_on_the_matrix_units_in_every_precision() {
     let Some(report) = report() else { return };
     for (file, kernel) in [
         ("gru_memory", "gru_memory"),
@@ -99,6 +99,8 @@ fn dense_products_run_on_the_matrix_units() {
         ("link_decoder", "link_decoder_weight_grad"),
     ] {
         let Some(code) = machine_code(&report, file, kernel) else { return };
-        assert!(code.contains("HMMA") && code.contains("TF32"), "{kernel} has no matrix-unit instruction");
+        for instruction in ["HMMA.1688.F32.TF32", "HMMA.16816.F32.BF16"] {
+            assert!(code.contains(instruction), "{kernel} has no {instruction}");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Every op, on every case: gradient against finite differences, fast path against the definition.
 use crate::emulated::device;
+use std::collections::BTreeSet;
 use tgnn::{
     ops::{Backend, Case, bench_cases, cases},
-    runtime::{Device, Precision},
-    testing::{allowance, error, gradient_alone, gradient_error, largest, program, run},
+    runtime::{Device, MatmulPrecision, Precision, cuda::Gpu},
+    testing::{disagreement, gradient_alone, gradient_error, program, run},
 };
 
 #[test]
@@ -19,14 +20,8 @@ fn the_fast_path_of_every_op_agrees_with_its_definition_for_one_two_and_three_th
     for threads in [1, 2, 3] {
         let device = Device::cpu(threads).unwrap();
         for case in cases() {
-            let exact = run(&case, Precision::F64, Backend::Definition).unwrap();
-            let plain = run(&case, Precision::F32, Backend::Definition).unwrap();
-            let fast = device.install(|| run(&case, Precision::F32, Backend::Cpu)).unwrap();
-            let allowed = allowance(&plain, &exact);
-            for ((what, real, want), (_, _, got)) in exact.iter().zip(&fast) {
-                let (e, allowed) = (error(got, want), if *real { allowed * largest(want) } else { 0.0 });
-                assert!(e <= allowed, "{case}, {what}: {e:e} > {allowed:e}");
-            }
+            let wrong = device.install(|| disagreement(&case, Backend::Cpu)).unwrap();
+            assert_eq!(wrong, None, "{threads} threads");
         }
     }
 }
@@ -68,20 +63,58 @@ fn every_op_runs_at_the_size_that_benches_give_it() {
     }
 }
 
+/// The results of a case, as bits.
+fn bits(case: &Case, gpu: Gpu) -> Vec<Vec<u64>> {
+    let results = run(case, Precision::F32, Backend::Cuda(gpu)).unwrap_or_else(|e| panic!("{case}: {e}"));
+    results.into_iter().map(|(.., v)| v.iter().map(|x| x.to_bits()).collect()).collect()
+}
+
+/// Ops with dense products on the matrix units.
+const WITH_PRODUCTS: [&str; 4] = ["gru_memory", "head_linear", "linear", "link_decoder"];
+
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn the_kernels_of_every_op_agree_with_its_definition() {
+fn the_kernels_of_every_op_agree_with_its_definition_in_every_precision_of_products() {
     let Some(on) = device(0) else { return };
     for case in cases() {
-        let exact = run(&case, Precision::F64, Backend::Definition).unwrap();
-        let plain = run(&case, Precision::F32, Backend::Definition).unwrap();
-        let found = run(&case, Precision::F32, Backend::Cuda(on.gpu.clone()));
-        let found = found.unwrap_or_else(|e| panic!("{case}: {e}"));
-        let allowed = allowance(&plain, &exact);
-        for ((what, real, want), (_, _, got)) in exact.iter().zip(&found) {
-            let (e, allowed) = (error(got, want), if *real { allowed * largest(want) } else { 0.0 });
-            assert!(e <= allowed, "{case}, {what}: {e:e} > {allowed:e}");
+        assert_eq!(disagreement(&case, Backend::Cuda(on.gpu.clone())).unwrap(), None);
+    }
+    for precision in [MatmulPrecision::Tf32, MatmulPrecision::Bf16] {
+        let backend = Backend::Cuda(on.gpu.multiplying_in(precision));
+        for case in cases().into_iter().filter(|c| WITH_PRODUCTS.contains(&c.op)) {
+            // On numbers that products take as they are, no sum that a relu reads gets another sign.
+            for case in [case, case.with_inputs(precision)] {
+                let wrong = disagreement(&case, backend.clone()).unwrap();
+                assert_eq!(wrong, None, "inputs in {:?}, products in {precision:?}", case.inputs);
+            }
         }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn a_product_is_that_of_the_nearest_numbers_of_its_precision() {
+    let Some(on) = device(0) else { return };
+    // `head_up` is a product and nothing else.
+    for case in cases().into_iter().filter(|c| c.op == "head_linear" && c.dims[4] == 0) {
+        for precision in MatmulPrecision::ALL {
+            let output = |case: Case| bits(&case, on.gpu.multiplying_in(precision)).swap_remove(0);
+            assert!(output(case) == output(case.with_inputs(precision)), "{case}, {precision:?}");
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn the_precision_of_products_changes_every_op_that_has_them_and_no_other() {
+    let Some(on) = device(0) else { return };
+    for op in cases().iter().map(|c| c.op).collect::<BTreeSet<_>>() {
+        let found: BTreeSet<Vec<Vec<Vec<u64>>>> = MatmulPrecision::ALL
+            .map(|p| {
+                cases().iter().filter(|c| c.op == op).map(|c| bits(c, on.gpu.multiplying_in(p))).collect()
+            })
+            .into();
+        assert_eq!(found.len(), if WITH_PRODUCTS.contains(&op) { 3 } else { 1 }, "{op}");
     }
 }
 
@@ -89,16 +122,17 @@ fn the_kernels_of_every_op_agree_with_its_definition() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn no_order_of_threads_and_blocks_changes_a_bit_of_any_op() {
     let Some(on) = device(0) else { return };
-    let bits = |case: &Case| -> Vec<Vec<u64>> {
-        let results = run(case, Precision::F32, Backend::Cuda(on.gpu.clone()));
-        let results = results.unwrap_or_else(|e| panic!("{case}: {e}"));
-        results.into_iter().map(|(.., v)| v.iter().map(|x| x.to_bits()).collect()).collect()
-    };
-    let in_order: Vec<_> = cases().iter().map(bits).collect();
-    for seed in 1..21 {
-        on.schedule(seed);
-        for (case, want) in cases().iter().zip(&in_order) {
-            assert!(bits(case) == *want, "{case}, schedule {seed}");
+    let every = |c: &Case, p| p == MatmulPrecision::F32 || WITH_PRODUCTS.contains(&c.op);
+    for (precision, seeds) in MatmulPrecision::ALL.into_iter().zip([1..21, 1..5, 1..5]) {
+        let gpu = on.gpu.multiplying_in(precision);
+        let cases: Vec<Case> = cases().into_iter().filter(|c| every(c, precision)).collect();
+        on.schedule(0);
+        let in_order: Vec<_> = cases.iter().map(|c| bits(c, gpu.clone())).collect();
+        for seed in seeds {
+            on.schedule(seed);
+            for (case, want) in cases.iter().zip(&in_order) {
+                assert!(bits(case, gpu.clone()) == *want, "{case}, {precision:?}, schedule {seed}");
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use tgnn::{
     error::ErrorKind,
     runtime::*,
     task::{Config, FeaturesOn, LinkTask},
+    testing::{error, largest},
 };
 
 /// What a short training leaves: losses and scores, and the state, buffer by buffer.
@@ -115,6 +116,33 @@ fn what_prepares_a_batch_runs_ahead_and_nothing_that_computes_does() {
     assert_eq!(ahead(&config).join(" "), with_rows);
     config.plan = "sequential".into();
     assert!(ahead(&config).is_empty());
+}
+
+/// With unit roundoff u, each product of two rounded operands is off by up to 2 u. A node's memory is behind one product an
+/// update, of three at most here, and behind the last batch's, which sent its mail: 8 u. A logit is behind seven in a row:
+/// memory, query, keys, values, two that end the layer, the decoder: 14 u; a loss moves no further than two logits, for it
+/// is a mean of softplus over positives and one over negatives.
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn training_with_products_in_less_than_f32_follows_training_in_f32_and_is_another() {
+    let Some(on) = device(0) else { return };
+    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let events = small(900);
+    let train = |precision| trained(&Config { precision, max_batches: 3, ..config(2, 24) }, &events, &gpu);
+    let memory = |t: &Trained| -> Vec<f64> {
+        let (_, bytes) = t.state.iter().find(|(name, _)| name == "memory").unwrap();
+        bytemuck::pod_collect_to_vec::<u8, f32>(bytes).into_iter().map(f64::from).collect()
+    };
+    let want = train(MatmulPrecision::F32);
+    for precision in [MatmulPrecision::Tf32, MatmulPrecision::Bf16] {
+        let (found, u) = (train(precision), precision.unit_roundoff());
+        let off = error(&memory(&found), &memory(&want)) / largest(&memory(&want));
+        assert!(off > 0.1 * u && off < 8.0 * u, "{precision:?}: memory is off by {off}");
+        let losses = want.figures.iter().zip(&found.figures).take(2);
+        for (want, found) in losses {
+            assert!((want - found).abs() < 28.0 * u, "{precision:?}: {found}, in f32 {want}");
+        }
+    }
 }
 
 #[test]

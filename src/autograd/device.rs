@@ -193,6 +193,7 @@ impl Ready {
             writes: &p.node.writes,
             scratch: o.scratch,
             status: self.status.address() + (at * size_of::<u64>()) as u64,
+            precision: self.gpu.precision(),
             stream,
         };
         p.node.op.launch(self.gpu.kernels(), &launch)

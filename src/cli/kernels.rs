@@ -4,7 +4,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     ops::{Backend, Case, bench_cases, cases},
     runtime::{
-        Device, Precision,
+        Device, MatmulPrecision,
         cuda::{CudaEvent, CudaStream, DeviceBuffer, Gpu},
     },
     testing,
@@ -23,6 +23,9 @@ pub struct KernelsArgs {
     /// CUDA device: cuda, cuda:N, or emu (its times mean nothing)
     #[arg(long, default_value = "cuda")]
     device: String,
+    /// What dense products multiply in: f32, tf32 or bf16
+    #[arg(long, default_value = "f32")]
+    precision: MatmulPrecision,
     /// Only ops whose name contains this
     #[arg(long, default_value = "")]
     filter: String,
@@ -47,29 +50,33 @@ impl KernelsArgs {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let device = Device::open(&self.device, 0)?;
-        let Some(gpu) = device.gpu() else {
+        let Some(gpu) = device.gpu().map(|gpu| gpu.multiplying_in(self.precision)) else {
             return Err(Error::usage(format!("device `{}` has no kernels", self.device))
                 .remedy("give --device cuda or emu; `cargo bench --bench ops` measures the CPU"));
         };
         let wanted = |c: &Case| c.op.contains(&self.filter);
-        let verified = verify(gpu, &cases().into_iter().filter(wanted).collect::<Vec<_>>())?;
+        let verified = verify(&gpu, &cases().into_iter().filter(wanted).collect::<Vec<_>>())?;
         if verified == 0 {
             return Err(
                 Error::usage(format!("no op's name contains `{}`", self.filter)).remedy("see src/ops")
             );
         }
-        self.note(format_args!("{}: {verified} cases agree with their definitions\n", gpu.name()));
+        self.note(format_args!(
+            "{}, products in {}: {verified} cases agree with their definitions\n",
+            gpu.name(),
+            self.precision.name()
+        ));
         if self.verify {
             return Ok(());
         }
-        let copy = copy_rate(gpu)?;
+        let copy = copy_rate(&gpu)?;
         let mut lines = Vec::new();
         let all = bench_cases();
         for case in all.iter().filter(|c| wanted(c)) {
-            lines.extend(time(gpu, case, &all)?);
+            lines.extend(time(&gpu, case, &all)?);
         }
         if self.json {
-            say(json(gpu, verified, copy, &lines));
+            say(json(&gpu, verified, copy, &lines));
         } else {
             table(copy, &lines);
         }
@@ -80,23 +87,13 @@ impl KernelsArgs {
     }
 }
 
-/// Runs every case, forward and backward, against its definition in f64. Returns how many there were.
+/// Runs every case, forward and backward, against its definition in f64, on numbers that products take as they are.
+/// Returns how many there were.
 fn verify(gpu: &Gpu, cases: &[Case]) -> Result<usize> {
     let backend = Backend::Cuda(gpu.values_apart());
     for case in cases {
-        let exact = testing::run(case, Precision::F64, Backend::Definition)?;
-        let plain = testing::run(case, Precision::F32, Backend::Definition)?;
-        let found = testing::run(case, Precision::F32, backend.clone())?;
-        let allowed = testing::allowance(&plain, &exact);
-        for ((what, real, want), (.., got)) in exact.iter().zip(&found) {
-            let (e, most) =
-                (testing::error(got, want), allowed * testing::largest(want) * f64::from(u8::from(*real)));
-            if e > most {
-                let text = format!("{case}: {what} is off by {e:.2e}, {most:.2e} is allowed");
-                return Err(
-                    Error::new(ErrorKind::Device, text).remedy("this is a bug in tgnn: please report it")
-                );
-            }
+        if let Some(text) = testing::disagreement(&case.with_inputs(gpu.precision()), backend.clone())? {
+            return Err(Error::new(ErrorKind::Device, text).remedy("this is a bug in tgnn: please report it"));
         }
     }
     Ok(cases.len())
@@ -177,7 +174,8 @@ fn json(gpu: &Gpu, verified: usize, copy: f64, lines: &[Line]) -> Value {
         })
         .collect();
     json!({
-        "schema": 1, "version": env!("CARGO_PKG_VERSION"), "device": gpu.name(), "verified_cases": verified,
+        "schema": 1, "version": env!("CARGO_PKG_VERSION"), "device": gpu.name(), "precision": gpu.precision().name(),
+        "verified_cases": verified,
         "copy_gb_per_s": copy / 1e9, "runs": RUNS, "timings": TIMINGS, "ops": ops,
     })
 }

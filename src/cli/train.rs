@@ -3,7 +3,7 @@ use super::{command_line, say, watch::Display};
 use crate::{
     data::write_npy,
     error::{Error, Result},
-    runtime::Device,
+    runtime::MatmulPrecision,
     task::{self, Checkpoint, Config, Protocol, RunOptions, Summary},
 };
 use clap::Args;
@@ -26,6 +26,9 @@ pub struct Train {
     /// Threads of the CPU; 0 takes every core [default: 0]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// What dense products multiply in on a CUDA device: f32, tf32 or bf16 [default: f32]
+    #[arg(long)]
+    precision: Option<MatmulPrecision>,
     /// Passes over the training events [default: 10]
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
@@ -99,9 +102,10 @@ impl Train {
         macro_rules! take {
             ($($flag:ident => $key:expr),*) => {$( if let Some(v) = self.$flag.clone() { $key = v; } )*};
         }
-        take!(data => c.data.path, model => c.model, device => c.device, threads => c.threads, epochs => c.epochs,
-              batch => c.batch, max_batches => c.max_batches, protocol => c.protocol, seed => c.seed,
-              learning_rate => c.learning_rate, random_edge_features => c.data.random_edge_features);
+        take!(data => c.data.path, model => c.model, device => c.device, threads => c.threads,
+              precision => c.precision, epochs => c.epochs, batch => c.batch, max_batches => c.max_batches,
+              protocol => c.protocol, seed => c.seed, learning_rate => c.learning_rate,
+              random_edge_features => c.data.random_edge_features);
         c.data.strict |= self.strict;
         c.deterministic |= self.deterministic;
         c.evaluate &= !self.no_eval;
@@ -111,7 +115,7 @@ impl Train {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let config = self.config()?;
-        let device = Device::open(&config.device, config.threads)?;
+        let device = config.open_device()?;
         let events = config.data.load(config.seed)?;
         let options = RunOptions {
             out: self.out.clone(),
@@ -170,6 +174,9 @@ struct Trained {
     /// Threads of the CPU; 0 takes every core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// What dense products multiply in on a CUDA device: f32, tf32 or bf16 [default: the run's]
+    #[arg(long)]
+    precision: Option<MatmulPrecision>,
 }
 
 impl Trained {
@@ -183,6 +190,7 @@ impl Trained {
             config.device = device.clone();
         }
         config.threads = self.threads.unwrap_or(config.threads);
+        config.precision = self.precision.unwrap_or(config.precision);
         config.validate()?;
         Ok((checkpoint, config))
     }
@@ -202,7 +210,7 @@ impl Eval {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let (checkpoint, config) = self.trained.open()?;
-        let device = Device::open(&config.device, config.threads)?;
+        let device = config.open_device()?;
         let events = config.data.load(config.seed)?;
         let mut display = Display::new(self.json, false);
         let summary = task::evaluate(&checkpoint, &config, &events, &device, &command_line(), &mut display)?;
@@ -231,7 +239,7 @@ impl Embed {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let (checkpoint, config) = self.trained.open()?;
-        let device = Device::open(&config.device, config.threads)?;
+        let device = config.open_device()?;
         let events = config.data.load(config.seed)?;
         let nodes: Vec<u32> = list(&self.nodes, "a node")?;
         if nodes.is_empty() {

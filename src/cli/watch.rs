@@ -71,12 +71,13 @@ impl Display {
             t.dropout
         ));
         self.line(format_args!(
-            "training  batch {}, {}, Adam {}, seed {}, protocol {}",
+            "training  batch {}, {}, Adam {}, seed {}, protocol {}, products in {}",
             c.batch,
             counted(c.epochs as u64, "epoch"),
             c.learning_rate,
             c.seed,
-            c.protocol.name()
+            c.protocol.name(),
+            c.precision.name()
         ));
         self.line(format_args!(
             "device    {}  {}, {}",

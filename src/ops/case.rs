@@ -11,6 +11,16 @@ pub struct Case {
     pub dims: &'static [usize],
     /// Records the op on inputs of these sizes.
     pub build: fn(&mut CaseBuilder, &[usize]) -> Result<Built>,
+    /// Format of the real numbers that are drawn for it: f32 as a rule.
+    pub inputs: MatmulPrecision,
+}
+
+impl Case {
+    /// The same case on real numbers of the format `inputs`, which products in it take as they are.
+    #[must_use]
+    pub fn with_inputs(self, inputs: MatmulPrecision) -> Self {
+        Case { inputs, ..self }
+    }
 }
 
 impl std::fmt::Display for Case {
@@ -44,13 +54,14 @@ pub struct CaseBuilder {
     pub tape: Tape,
     /// Its inputs.
     pub store: Store,
+    inputs: MatmulPrecision,
     draws: u64,
 }
 
 impl CaseBuilder {
-    /// An empty case with reals of `precision`.
-    pub fn new(precision: Precision) -> Self {
-        CaseBuilder { tape: Tape::new(), store: Store::new(precision), draws: 0 }
+    /// An empty case with reals of `precision`; the numbers that are drawn have the format `inputs`.
+    pub fn new(precision: Precision, inputs: MatmulPrecision) -> Self {
+        CaseBuilder { tape: Tape::new(), store: Store::new(precision), inputs, draws: 0 }
     }
     fn next(&mut self) -> u32 {
         self.draws += 1;
@@ -60,9 +71,10 @@ impl CaseBuilder {
     pub fn below(&mut self, n: usize) -> usize {
         ((u64::from(self.next()) * n as u64) >> 32) as usize
     }
-    /// A uniform number in [-1, 1).
+    /// A uniform number in [-1, 1], of the inputs' format.
     pub fn uniform(&mut self) -> f32 {
-        f64::from(self.next()).mul_add(1.0 / f64::from(1u32 << 31), -1.0) as f32
+        let drawn = f64::from(self.next()).mul_add(1.0 / f64::from(1u32 << 31), -1.0);
+        self.inputs.nearest(drawn as f32)
     }
     /// A stored value with these elements.
     pub fn values<T: Element>(&mut self, spec: Spec, values: &[T]) -> Var {

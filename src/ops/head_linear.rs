@@ -157,11 +157,11 @@ impl Op for HeadLinear {
         let grid = Grid::tiles(on.cap(0), if self.down { p } else { c } as usize).parts(self.heads);
         let (x, w, y) = (on.input(0), on.input(1), on.out(0));
         if !self.down {
-            return k.head_linear_up(on, grid, x, w, y, rows, heads, p, c);
+            return k.head_linear_up(on, grid, x, w, y, rows, heads, p, c, on.precision());
         }
         let (b, scale) =
             if on.inputs() == 4 { (on.input(2), on.input(3)) } else { (std::ptr::null(), std::ptr::null()) };
-        k.head_linear_down(on, grid, x, w, b, scale, y, rows, heads, p, c)
+        k.head_linear_down(on, grid, x, w, b, scale, y, rows, heads, p, c, on.precision())
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
@@ -213,7 +213,19 @@ impl Op for HeadWeightGrad {
         let (p, c, made) = (on.cols(0) / heads, on.cols(1) / heads, on.scratch());
         let grid = Grid::tiles(p as usize, c as usize).parts(self.heads * parts);
         let (short, long) = (on.input(0), on.input(1));
-        k.head_weight_grad(on, grid, short, long, made, on.rows(0), heads, p, c, parts as u32)?;
+        k.head_weight_grad(
+            on,
+            grid,
+            short,
+            long,
+            made,
+            on.rows(0),
+            heads,
+            p,
+            c,
+            parts as u32,
+            on.precision(),
+        )?;
         let size = on.cols(0) as usize * c as usize;
         k.head_grad_sum(on, Grid::items(size), made, parts as u32, on.out(0), size as u64)
     }

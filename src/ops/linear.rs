@@ -191,7 +191,21 @@ impl Op for Linear {
         let residual = if self.residual { on.input(on.inputs() - 1) } else { std::ptr::null() };
         let grid = Grid::tiles(on.cap(0), m as usize);
         let (x, w) = (on.input(0), on.input(1));
-        k.linear(on, grid, x, w, bias, residual, on.out(0), on.rows(0), depth, m, activation, slope)
+        k.linear(
+            on,
+            grid,
+            x,
+            w,
+            bias,
+            residual,
+            on.out(0),
+            on.rows(0),
+            depth,
+            m,
+            activation,
+            slope,
+            on.precision(),
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (x, w) = (node.ins[0], node.ins[1]);
@@ -278,7 +292,17 @@ impl Op for LinearInputGrad {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m, depth) = (on.cols(0), on.cols(1));
         let grid = Grid::tiles(on.cap(0), depth as usize);
-        k.linear_input_grad(on, grid, on.input(0), on.input(1), on.out(0), on.rows(0), m, depth)
+        k.linear_input_grad(
+            on,
+            grid,
+            on.input(0),
+            on.input(1),
+            on.out(0),
+            on.rows(0),
+            m,
+            depth,
+            on.precision(),
+        )
     }
 }
 
@@ -318,7 +342,17 @@ impl Op for LinearWeightGrad {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m, depth, parts) = (on.cols(0), on.cols(1), Grid::parts_of(on.cap(0)));
         let grid = Grid::tiles(m as usize, depth as usize + 1).parts(parts);
-        k.linear_weight_grad(on, grid, on.input(0), on.input(1), on.scratch(), on.rows(0), m, depth)?;
+        k.linear_weight_grad(
+            on,
+            grid,
+            on.input(0),
+            on.input(1),
+            on.scratch(),
+            on.rows(0),
+            m,
+            depth,
+            on.precision(),
+        )?;
         let grid = Grid::items(m as usize * (depth as usize + 1));
         k.linear_weight_grad_sum(on, grid, on.scratch(), parts as u32, on.out(0), on.out(1), m, depth)
     }

@@ -161,7 +161,20 @@ impl Op for LinkDecoder {
         let (from_u, hidden) = (on.scratch(), on.kept(1));
         let (z, w_src, w_dst) = (on.input(0), on.input(1), on.input(2));
         let grid = root_tiles(self.events.cap, c, 1 + x);
-        k.link_decoder_products(on, grid, z, w_src, w_dst, from_u, hidden, events, 1 + x, d, c)?;
+        k.link_decoder_products(
+            on,
+            grid,
+            z,
+            w_src,
+            w_dst,
+            from_u,
+            hidden,
+            events,
+            1 + x,
+            d,
+            c,
+            on.precision(),
+        )?;
         let (b, w, b_out) = (on.input(3), on.input(4), on.input(5));
         let grid = Grid::warps(self.events.cap * x as usize);
         k.link_decoder_logits(on, grid, from_u, b, w, b_out, hidden, on.out(0), events, x, c)
@@ -298,7 +311,19 @@ impl Op for LinkDecoderGrad {
         )?;
         if on.wanted(0) {
             let grid = root_tiles(on.cap(5), d, 1 + x);
-            k.link_decoder_input_grad(on, grid, dhidden, w_src, w_dst, on.out(0), events, 1 + x, d, c)?;
+            k.link_decoder_input_grad(
+                on,
+                grid,
+                dhidden,
+                w_src,
+                w_dst,
+                on.out(0),
+                events,
+                1 + x,
+                d,
+                c,
+                on.precision(),
+            )?;
         }
         if on.wanted(1) || on.wanted(2) {
             let grid = Grid::tiles(c as usize, d as usize).parts(2 * parts);
@@ -314,6 +339,7 @@ impl Op for LinkDecoderGrad {
                 c,
                 parts as u32,
                 size as u64,
+                on.precision(),
             )?;
         }
         let [dw_src, dw_dst, db, dw, db_out] = [1, 2, 3, 4, 5].map(|k| on.out(k));

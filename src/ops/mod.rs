@@ -132,6 +132,13 @@ impl Backend {
     pub fn of(device: &Device) -> Self {
         device.gpu().map_or(Backend::Cpu, |gpu| Backend::Cuda(gpu.clone()))
     }
+    /// What dense products multiply in.
+    pub fn precision(&self) -> MatmulPrecision {
+        match self {
+            Backend::Cuda(gpu) => gpu.precision(),
+            _ => MatmulPrecision::F32,
+        }
+    }
     /// Whether values must not share memory; see [`Gpu::values_apart`].
     pub(crate) fn keeps_values_apart(&self) -> bool {
         matches!(self, Backend::Cuda(gpu) if gpu.keeps_values_apart())
@@ -192,14 +199,14 @@ macro_rules! ops {
         /// The cases of every op; an op without cases does not compile.
         pub fn cases() -> Vec<Case> {
             let mut all = Vec::new();
-            $(all.extend($op::CASES.iter().map(|&dims| Case { op: stringify!($op), dims, build: $op::build }));)*
+            $(all.extend($op::CASES.iter().map(|&dims| Case { op: stringify!($op), dims, build: $op::build, inputs: MatmulPrecision::F32 }));)*
             all
         }
         /// What benches run: every op at the sizes of one training step of TGN on the Wikipedia events, batch 600.
         /// Every row is live and every slot in use, so that the declared cost is what a run does.
         pub fn bench_cases() -> Vec<Case> {
             let mut all = Vec::new();
-            $(all.extend($op::BENCH.iter().map(|&dims| Case { op: stringify!($op), dims, build: $op::build }));)*
+            $(all.extend($op::BENCH.iter().map(|&dims| Case { op: stringify!($op), dims, build: $op::build, inputs: MatmulPrecision::F32 }));)*
             all
         }
     };

@@ -1,5 +1,6 @@
 //! Where programs run.
 use super::{
+    MatmulPrecision,
     cuda::{Gpu, load_emulator},
     team::Team,
 };
@@ -69,6 +70,21 @@ impl Device {
     /// them, for waking one takes as long as many a piece.
     pub fn keep_awake<T>(&self, work: impl FnOnce() -> T) -> T {
         self.team.keep_awake(work)
+    }
+    /// The same device, on which dense products multiply in `precision`.
+    ///
+    /// # Errors
+    /// Usage where it cannot: the CPU multiplies in f32.
+    pub fn multiplying_in(mut self, precision: MatmulPrecision) -> Result<Self> {
+        self.gpu = self.gpu.map(|gpu| gpu.multiplying_in(precision));
+        if self.gpu.is_none() && precision != MatmulPrecision::F32 {
+            return Err(Error::usage(format!(
+                "precision is {}, and the CPU multiplies in f32",
+                precision.name()
+            ))
+            .remedy("give --precision f32, or a CUDA device, as in --device cuda"));
+        }
+        Ok(self)
     }
     /// Runs `work` on this thread, with the device's threads to help it.
     pub fn install<T>(&self, work: impl FnOnce() -> T) -> T {

@@ -1,9 +1,9 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
-use crate::runtime::{Device, check_room};
 use crate::{
     data::{self, Events, Features, ReadOptions},
     error::{Error, Result},
     model::TgnConfig,
+    runtime::{Device, MatmulPrecision, check_room},
 };
 use serde::{Deserialize, Serialize};
 use std::{path::Path, str::FromStr};
@@ -141,6 +141,8 @@ pub struct Config {
     pub features_on: FeaturesOn,
     /// Threads; 0: every core.
     pub threads: usize,
+    /// What dense products multiply in on a CUDA device; the CPU knows f32 alone.
+    pub precision: MatmulPrecision,
     /// Seed of parameters, negatives, drop-out and random features.
     pub seed: u64,
     /// Passes over the training events.
@@ -170,6 +172,7 @@ impl Default for Config {
             plan: "auto".into(),
             features_on: FeaturesOn::Auto,
             threads: 0,
+            precision: MatmulPrecision::F32,
             seed: 1,
             epochs: 10,
             batch: 200,
@@ -223,6 +226,13 @@ impl Config {
     /// None in practice.
     pub fn to_toml(&self) -> Result<String> {
         toml::to_string(self).map_err(|e| Error::usage("cannot write the configuration").caused_by(e))
+    }
+    /// The device, to multiply in `precision`.
+    ///
+    /// # Errors
+    /// As [`Device::open`] and [`Device::multiplying_in`].
+    pub fn open_device(&self) -> Result<Device> {
+        Device::open(&self.device, self.threads)?.multiplying_in(self.precision)
     }
     /// Checks every value that can be wrong.
     ///

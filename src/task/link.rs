@@ -60,9 +60,10 @@ impl LinkTask {
     /// Builds the model and records both programs.
     ///
     /// # Errors
-    /// Usage when the configuration contradicts itself.
+    /// Usage when the configuration contradicts itself, or the device.
     pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
         config.validate()?;
+        let device = device.multiplying_in(config.precision)?;
         let split = Split::by_order(events, config.data.train, config.data.val)?;
         let candidates = 1 + config.protocol.negatives();
         let scores = candidates * split.val.len().max(split.test.len());
@@ -153,6 +154,10 @@ impl LinkTask {
     /// The nodes of the training step that run while the step before is under way.
     pub fn ahead(&self) -> impl Iterator<Item = &Node> {
         self.step.ahead()
+    }
+    /// Where it runs, and what products multiply in there.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
     /// Most events of a batch.
     pub fn batch(&self) -> usize {

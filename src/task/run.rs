@@ -91,6 +91,7 @@ pub struct Summary {
     pub protocol: String,
     pub ties: String,
     pub batch: usize,
+    pub precision: MatmulPrecision,
     pub epochs: Vec<EpochRecord>,
     pub best_epoch: Option<usize>,
     pub test: Option<TestScores>,
@@ -310,6 +311,7 @@ fn summarise(config: &Config, events: &Events, device: &Device, task: &LinkTask,
         protocol: config.protocol.name().into(),
         ties: tie_rule(config.protocol).into(),
         batch: config.batch,
+        precision: config.precision,
         epochs: Vec::new(),
         best_epoch: None,
         test: None,
@@ -391,7 +393,7 @@ pub fn embed(
     let time = task.store.values("query times", Spec::times(n), times);
     let time = t.stored(&task.store, time);
     let (z, _) = task.model.embed(&mut t, &task.store, &task.tables, (node, time), (first, now), 0, None)?;
-    let mut program = crate::autograd::Program::new(&t, &[z], Precision::F32, Backend::of(device))?;
+    let mut program = crate::autograd::Program::new(&t, &[z], Precision::F32, Backend::of(task.device()))?;
     device.install(|| program.run(&mut task.store))?;
     Ok((config.tgn.embedding, program.read::<f32>(z, &task.store).to_vec()))
 }

@@ -132,6 +132,7 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
             d,
             c,
             t,
+            on.precision(),
         )?;
         k.memory_update_weight_grad_sum(
             on,

@@ -447,6 +447,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             d,
             f: on.cols(6),
             t: on.cols(7),
+            precision: on.precision(),
         };
         (C::KERNEL)(k, on, grid, update)
     }

@@ -187,4 +187,5 @@ pub struct MemoryUpdate {
     pub d: u32,
     pub f: u32,
     pub t: u32,
+    pub precision: u32,
 }

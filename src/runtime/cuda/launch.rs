@@ -2,7 +2,10 @@
 use super::{abi, error::checked, stream::CudaStream};
 use crate::{
     error::Result,
-    runtime::spec::{DType, Element, Spec},
+    runtime::{
+        MatmulPrecision,
+        spec::{DType, Element, Spec},
+    },
 };
 use cudarc::driver::{result, sys};
 use std::ffi::{CString, c_void};
@@ -78,6 +81,7 @@ pub struct Launch<'a> {
     pub(crate) writes: &'a [usize],
     pub(crate) scratch: u64,
     pub(crate) status: u64,
+    pub(crate) precision: MatmulPrecision,
     pub(crate) stream: &'a CudaStream,
 }
 
@@ -169,6 +173,10 @@ impl Launch<'_> {
     /// The scratch that the op declared, with any content.
     pub fn scratch(&self) -> *mut f32 {
         self.scratch as *mut f32
+    }
+    /// What dense products multiply in, as kernels name it.
+    pub fn precision(&self) -> u32 {
+        self.precision.code()
     }
     /// Where kernels leave the op's first fault.
     pub fn status(&self) -> abi::Status {

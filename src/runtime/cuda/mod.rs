@@ -12,7 +12,10 @@ pub use launch::{DeviceSlot, Grid, Kernels, Launch};
 pub use memory::{DeviceBuffer, PinnedTable};
 pub use stream::{CudaEvent, CudaGraph, CudaStream};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    runtime::MatmulPrecision,
+};
 use cudarc::driver::{result, sys};
 use error::checked;
 use std::{
@@ -23,9 +26,13 @@ use std::{
     },
 };
 
-/// A CUDA device with its kernels loaded. Clones are the same device.
+/// A CUDA device with its kernels loaded, and how programs use it. Clones are the same device.
 #[derive(Clone)]
-pub struct Gpu(Arc<Inner>, Values);
+pub struct Gpu {
+    inner: Arc<Inner>,
+    values: Values,
+    precision: MatmulPrecision,
+}
 
 /// How programs lay out their values.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +60,7 @@ unsafe impl Sync for Inner {}
 
 impl std::fmt::Debug for Gpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cuda:{} ({})", self.0.ordinal, self.0.name)
+        write!(f, "cuda:{} ({})", self.inner.ordinal, self.inner.name)
     }
 }
 
@@ -100,19 +107,20 @@ impl Gpu {
         let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot make a context")?;
         enter(context)?;
         let (kernels, held, most) = (Kernels::load()?, AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Gpu(Arc::new(Inner { ordinal, context, name, kernels, held, most }), Values::Packed))
+        let inner = Arc::new(Inner { ordinal, context, name, kernels, held, most });
+        Ok(Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32 })
     }
     /// Makes its context this thread's.
     pub(crate) fn enter(&self) -> Result<()> {
-        enter(self.0.context)
+        enter(self.inner.context)
     }
     /// The maker's name of it.
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.inner.name
     }
     /// Its number.
     pub fn ordinal(&self) -> usize {
-        self.0.ordinal
+        self.inner.ordinal
     }
     /// Bytes of its memory: free, and all.
     ///
@@ -124,27 +132,36 @@ impl Gpu {
     }
     /// Most bytes that this process ever held there.
     pub fn peak_bytes(&self) -> u64 {
-        self.0.most.load(Relaxed)
+        self.inner.most.load(Relaxed)
     }
     pub(crate) fn took(&self, bytes: usize) {
-        let held = self.0.held.fetch_add(bytes as u64, Relaxed) + bytes as u64;
-        self.0.most.fetch_max(held, Relaxed);
+        let held = self.inner.held.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+        self.inner.most.fetch_max(held, Relaxed);
     }
     pub(crate) fn gave_back(&self, bytes: usize) {
-        self.0.held.fetch_sub(bytes as u64, Relaxed);
+        self.inner.held.fetch_sub(bytes as u64, Relaxed);
     }
     /// The same device, on which every value of a program gets an allocation of its own: an access beyond a value is
     /// then one beyond an allocation, which an emulated device and compute-sanitizer notice.
     #[must_use]
     pub fn values_apart(&self) -> Self {
-        Gpu(self.0.clone(), Values::Apart)
+        Gpu { values: Values::Apart, ..self.clone() }
     }
     pub(crate) fn keeps_values_apart(&self) -> bool {
-        self.1 == Values::Apart
+        self.values == Values::Apart
+    }
+    /// The same device, on which dense products multiply in `precision`; f32 where nothing is said.
+    #[must_use]
+    pub fn multiplying_in(&self, precision: MatmulPrecision) -> Self {
+        Gpu { precision, ..self.clone() }
+    }
+    /// What dense products multiply in.
+    pub fn precision(&self) -> MatmulPrecision {
+        self.precision
     }
     /// Its kernels.
     pub fn kernels(&self) -> &Kernels {
-        &self.0.kernels
+        &self.inner.kernels
     }
 }
 
