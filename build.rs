@@ -36,7 +36,7 @@ impl Source {
 }
 
 fn main() {
-    println!("cargo:rustc-check-cfg=cfg(kernels_compiled)");
+    println!("cargo:rustc-check-cfg=cfg(kernels_compiled, nvtx_headers)");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=kernels");
     for variable in ["NVCC", "CUDA_HOME", "TGNN_REQUIRE_CUDA", "TGNN_CUDA_ARCHS", "TGNN_NVCC_FLAGS"] {
@@ -212,6 +212,12 @@ fn images(root: &Path, out: &Path, sources: &[Source]) -> Vec<PathBuf> {
     }
     fs::write(out.join("ptxas.txt"), report).expect("OUT_DIR is writable");
     println!("cargo:rustc-cfg=kernels_compiled");
+    // Beside nvcc's bin/, where the toolkit has them: a test plays the profiler's part with them.
+    let headers = nvcc.ancestors().nth(2).map(|toolkit| toolkit.join("include"));
+    if let Some(headers) = headers.filter(|h| h.join("nvtx3/nvToolsExt.h").is_file()) {
+        println!("cargo:rustc-cfg=nvtx_headers");
+        println!("cargo:rustc-env=TGNN_NVTX_HEADERS={}", headers.display());
+    }
     println!("cargo:rustc-env=TGNN_PTXAS={}", out.join("ptxas.txt").display());
     paths
 }

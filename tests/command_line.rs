@@ -435,3 +435,60 @@ fn a_run_starts_from_the_weights_of_a_file_or_says_what_is_wrong_with_them() {
     refused(&["--weights", file, "--set", "tgn.layers=2", "--out", "run"], 9, &["`embed.1.", "is missing"]);
     refused(&["--weights", file, "--resume", "--out", "first"], 2, &["--resume"]);
 }
+
+/// What a profiler sees of a training with `--profile` on `device`: `begin NAME` and `end`, in order.
+fn ranges(dir: &Path, device: &str, tool: &Path) -> Vec<String> {
+    let seen = dir.join(format!("{device}.txt"));
+    let mut words = small(&["--epochs", "1", "--max-batches", "2", "--profile", "--device", device]);
+    words.push("--json");
+    let ran = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"))
+        .args(words)
+        .current_dir(dir)
+        .envs([("NVTX_INJECTION64_PATH", tool), ("RANGES", &seen)])
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let lines = fs::read_to_string(&seen).unwrap_or_default().lines().map(Into::into).collect();
+    let _ = fs::remove_file(seen);
+    lines
+}
+
+#[test]
+#[cfg_attr(not(all(feature = "emu", nvtx_headers)), ignore = "wants --features emu and scripts/fetch-nvcc")]
+fn a_profiler_sees_a_range_of_every_pass_and_in_it_one_of_every_op_of_each_step() {
+    let (Some(headers), dir) = (option_env!("TGNN_NVTX_HEADERS"), made()) else { return };
+    let dir = dir.path();
+    let tool = dir.join("tool.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvtx_tool.cpp");
+    let mut compiler = Command::new(std::env::var_os("CXX").unwrap_or("c++".into()));
+    let made =
+        compiler.args(["-std=c++17", "-shared", "-fPIC", "-I", headers]).arg(source).arg("-o").arg(&tool);
+    assert!(made.status().unwrap().success(), "{made:?}");
+
+    let training = ["cpu", "emu"].map(|device| {
+        let seen = ranges(dir, device, &tool);
+        let (mut open, mut of_training) = (Vec::new(), Vec::new());
+        let mut passes = Vec::new();
+        for line in &seen {
+            match line.strip_prefix("begin ") {
+                Some(name) => {
+                    match open.as_slice() {
+                        [] => passes.push(name),
+                        ["train epoch 1"] => of_training.push(name.to_owned()),
+                        [_pass] => {}
+                        _ => panic!("{name} in {open:?}"),
+                    }
+                    open.push(name);
+                }
+                None => assert!(line == "end" && open.pop().is_some(), "{device}: {line}"),
+            }
+        }
+        assert!(open.is_empty(), "{device}: {open:?} never ended");
+        assert_eq!(passes, ["train epoch 1", "val", "test"], "{device}");
+        of_training
+    });
+    let (first, second) = training[0].split_at(training[0].len() / 2);
+    assert!(first == second && first.contains(&"gru_memory_grad".into()), "two steps: {:?}", training[0]);
+    assert_eq!(training[0], training[1], "each device runs the same ops");
+    assert!(ranges(dir, "emu", &dir.join("none.so")).is_empty(), "a tool that is not there harms nobody");
+}

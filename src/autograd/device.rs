@@ -187,6 +187,7 @@ impl Ready {
     }
     fn enqueue_node(&self, nodes: &[Planned], at: usize, turn: usize, stream: &CudaStream) -> Result<()> {
         let (p, o) = (&nodes[at], &self.operands[turn][at]);
+        let _range = nvtx::range(p.node.op.name());
         let launch = Launch {
             ins: &o.ins,
             outs: &o.outs,
@@ -277,12 +278,14 @@ impl Ready {
         let (fork, join) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
         self.stream.capture(|| {
             if nodes.iter().any(|p| p.ahead) {
+                let _range = nvtx::range("next batch");
                 fork.record(&self.stream)?;
                 self.beside.wait(&fork)?;
                 let ahead = (0..nodes.len()).filter(|&at| nodes[at].ahead);
                 ahead.into_iter().try_for_each(|at| self.enqueue_node(nodes, at, 1 - turn, &self.beside))?;
                 join.record(&self.beside)?;
             }
+            let _range = nvtx::range("step");
             self.enqueue(nodes, turn, |p| !p.ahead)?;
             if nodes.iter().any(|p| p.ahead) { self.stream.wait(&join) } else { Ok(()) }
         })

@@ -283,6 +283,7 @@ impl Program {
         for at in 0..self.nodes.len() {
             let started = self.times.is_some().then(Instant::now);
             let p = &self.nodes[at];
+            let _range = nvtx::range(p.node.op.name());
             let address = |place, store: &mut Store| match place {
                 // SAFETY: the plan gave every place room inside the arena.
                 Place::Arena(offset) | Place::Ahead(offset) => unsafe { base.add(offset) },

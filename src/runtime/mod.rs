@@ -11,6 +11,7 @@ mod io;
 pub mod matmul;
 mod matmul_precision;
 mod memory;
+pub mod nvtx;
 pub mod parts;
 pub mod philox;
 pub mod simd;

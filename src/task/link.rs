@@ -185,6 +185,7 @@ impl LinkTask {
         epoch: u32,
         progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<(f64, usize)> {
+        let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
         self.model.reset(&mut self.store);
         let range = self.split.train.clone();
         let (batches, events) = self.pass(epoch, range, true, progress)?;
@@ -196,6 +197,7 @@ impl LinkTask {
     /// # Errors
     /// As the ops'.
     pub fn validate(&mut self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<Scores> {
+        let _range = nvtx::range("val");
         let range = self.split.val.clone();
         let (_, events) = self.pass(VAL, range, false, progress)?;
         Ok(self.measure(events, None))
@@ -205,6 +207,7 @@ impl LinkTask {
     /// # Errors
     /// As the ops'.
     pub fn test(&mut self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<(Scores, Scores)> {
+        let _range = nvtx::range("test");
         let range = self.split.test.clone();
         let (_, events) = self.pass(TEST, range.clone(), false, progress)?;
         let unseen = &self.split.unseen[range][..events];
