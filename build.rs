@@ -49,7 +49,7 @@ fn main() {
     if fetched.exists() {
         println!("cargo:rerun-if-changed={}", fetched.display());
     }
-    let sources = sources_in(&root.join("kernels"));
+    let sources = [sources_in(&root.join("kernels")), sources_in(&root.join("kernels/lab"))].concat();
     let images = images(&root, &out, &sources);
     fs::write(out.join("kernels.rs"), wrappers(&sources, &images)).expect("OUT_DIR is writable");
     if env::var_os("CARGO_FEATURE_EMU").is_some() {

@@ -436,6 +436,25 @@ fn a_run_starts_from_the_weights_of_a_file_or_says_what_is_wrong_with_them() {
     refused(&["--weights", file, "--resume", "--out", "first"], 2, &["--resume"]);
 }
 
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn the_kernel_table_has_rivals_under_their_op_verified_and_timed() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = ["kernels", "--device", "emu", "--filter", "scatter_add_rows"];
+    let ran = done(dir.path(), &words);
+    let (op, rival) =
+        ran.out.split_once("\nscatter_add_rows ").unwrap().1.split_once("\n  atomics  ").unwrap();
+    assert!(
+        op.ends_with("scatter_add_rows 1800x1487x100") && rival.contains(" x the op's time\n"),
+        "{}",
+        ran.out
+    );
+    let found = json(&done(dir.path(), &[&words[..], &["--json"]].concat()).out);
+    let rival = &found["ops"][0]["rivals"][0];
+    assert_eq!((&rival["name"], &rival["within_allowance"]), (&"atomics".into(), &true.into()), "{found}");
+    assert!(rival["us"].as_f64().unwrap() > 0.0 && found["missing_rivals"].as_array().unwrap().is_empty());
+}
+
 /// What a profiler sees of a training with `--profile` on `device`: `begin NAME` and `end`, in order.
 fn ranges(dir: &Path, device: &str, tool: &Path) -> Vec<String> {
     let seen = dir.join(format!("{device}.txt"));

@@ -3,8 +3,11 @@ use crate::emulated::device;
 use std::collections::BTreeSet;
 use tgnn::{
     ops::{Backend, Case, bench_cases, cases},
-    runtime::{Device, MatmulPrecision, Precision, cuda::Gpu},
-    testing::{disagreement, gradient_alone, gradient_error, program, run},
+    runtime::{
+        Device, MatmulPrecision, Precision,
+        cuda::{Gpu, Grid, Rival},
+    },
+    testing::{gradient_alone, gradient_error, program, rivals::Rivals, run, worst},
 };
 
 #[test]
@@ -20,8 +23,8 @@ fn the_fast_path_of_every_op_agrees_with_its_definition_for_one_two_and_three_th
     for threads in [1, 2, 3] {
         let device = Device::cpu(threads).unwrap();
         for case in cases() {
-            let wrong = device.install(|| disagreement(&case, Backend::Cpu)).unwrap();
-            assert_eq!(wrong, None, "{threads} threads");
+            let off = device.install(|| worst(&case, Backend::Cpu)).unwrap();
+            assert!(off.within(), "{case}: {off}");
         }
     }
 }
@@ -70,25 +73,57 @@ fn bits(case: &Case, gpu: Gpu) -> Vec<Vec<u64>> {
 }
 
 /// Ops with dense products on the matrix units.
-const WITH_PRODUCTS: [&str; 4] = ["gru_memory", "head_linear", "linear", "link_decoder"];
+const WITH_PRODUCTS: [&str; 5] = ["gru_memory", "head_linear", "linear", "link_decoder", "rnn_memory"];
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn the_kernels_of_every_op_agree_with_its_definition_in_every_precision_of_products() {
     let Some(on) = device(0) else { return };
     for case in cases() {
-        assert_eq!(disagreement(&case, Backend::Cuda(on.gpu.clone())).unwrap(), None);
+        let off = worst(&case, Backend::Cuda(on.gpu.clone())).unwrap_or_else(|e| panic!("{case}: {e}"));
+        assert!(off.within(), "{case}: {off}");
     }
     for precision in [MatmulPrecision::Tf32, MatmulPrecision::Bf16] {
         let backend = Backend::Cuda(on.gpu.multiplying_in(precision));
         for case in cases().into_iter().filter(|c| WITH_PRODUCTS.contains(&c.op)) {
             // On numbers that products take as they are, no sum that a relu reads gets another sign.
             for case in [case, case.with_inputs(precision)] {
-                let wrong = disagreement(&case, backend.clone()).unwrap();
-                assert_eq!(wrong, None, "inputs in {:?}, products in {precision:?}", case.inputs);
+                let off = worst(&case, backend.clone()).unwrap();
+                let inputs = case.inputs;
+                assert!(off.within(), "{case}, inputs in {inputs:?}, products in {precision:?}: {off}");
             }
         }
     }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn a_rival_does_the_work_of_its_op_or_says_why_it_is_not_there() {
+    let Some(on) = device(0) else { return };
+    let (rivals, mut there, mut missing) = (Rivals::of(&on.gpu), Vec::new(), Vec::new());
+    for case in cases() {
+        for (at, found) in rivals.on(&case).into_iter().enumerate() {
+            match found {
+                Ok(rival) => {
+                    on.schedule(at as u64 + 1);
+                    let (op, name) = (rival.op(), rival.name());
+                    let off = worst(&case, Backend::Cuda(on.gpu.with_rival(rival))).unwrap();
+                    assert!(off.within() || name.ends_with("tf32"), "{case}, {op} by {name}: {off}");
+                    there.push(format!("{op} by {name}"));
+                }
+                Err(why) => missing.push(why),
+            }
+        }
+    }
+    assert!(there.contains(&"scatter_add_rows by atomics".into()), "{there:?}");
+    assert!(there.iter().any(|r| r.contains("cublasLt")) || missing[0].contains("cuBLASLt"), "{missing:?}");
+    // What stands in for an op's kernels is run, and seen where it is wrong.
+    let case = cases().into_iter().find(|c| c.op == "scatter_add_rows" && c.dims[0] > 1).unwrap();
+    let zeros = Rival::new("scatter_add_rows", "zeros", |k, on| {
+        let (d, rows) = (on.cols(0), on.out_rows(0));
+        k.scatter_add_rows_zero(on, Grid::items(on.out_cap(0) * d as usize), on.out(0), rows, d)
+    });
+    assert!(!worst(&case, Backend::Cuda(on.gpu.with_rival(zeros))).unwrap().within(), "{case}");
 }
 
 #[test]

@@ -197,7 +197,10 @@ impl Ready {
             precision: self.gpu.precision(),
             stream,
         };
-        p.node.op.launch(self.gpu.kernels(), &launch)
+        match self.gpu.rival(p.node.op.name()) {
+            Some(rival) => rival.launch(self.gpu.kernels(), &launch),
+            None => p.node.op.launch(self.gpu.kernels(), &launch),
+        }
     }
     /// Seconds of one run of every node, on what the last run left: each is captured `times` times in a row, and the
     /// graph is timed by events, so neither the host nor an event stands between two runs.

@@ -1,21 +1,33 @@
 //! `tgnn-bench kernels`: are the kernels right on this device, and how fast are they?
 use super::say;
 use crate::{
+    autograd::OpTime,
     error::{Error, ErrorKind, Result},
     ops::{Backend, Case, bench_cases, cases},
     runtime::{
         Device, MatmulPrecision,
-        cuda::{CudaEvent, CudaStream, DeviceBuffer, Gpu},
+        cuda::{CudaEvent, CudaStream, DeviceBuffer, Gpu, Rival},
     },
-    testing,
+    testing::{self, Off, rivals::Rivals},
 };
 use clap::Args;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
-/// Runs of a kernel that one timing takes.
-const RUNS: usize = 20;
-/// Timings, of which the median counts.
-const TIMINGS: usize = 7;
+/// How often a kernel is timed.
+#[derive(Clone, Copy)]
+struct Effort {
+    /// Runs that one timing takes.
+    runs: usize,
+    /// Timings, of which the median counts.
+    timings: usize,
+}
+
+impl Effort {
+    fn on(gpu: &Gpu) -> Self {
+        if gpu.is_emulated() { Effort { runs: 1, timings: 1 } } else { Effort { runs: 20, timings: 7 } }
+    }
+}
 
 /// Arguments of the command.
 #[derive(Args)]
@@ -37,13 +49,21 @@ pub struct KernelsArgs {
     verify: bool,
 }
 
-/// One line of the table.
+/// One op of the table.
 struct Line {
     op: &'static str,
     case: String,
     seconds: f64,
     bytes: f64,
     flops: f64,
+    rivals: Vec<Timed>,
+}
+
+/// A rival: what it is off by, and how long it takes.
+struct Timed {
+    name: &'static str,
+    off: Off,
+    seconds: f64,
 }
 
 impl KernelsArgs {
@@ -69,16 +89,22 @@ impl KernelsArgs {
         if self.verify {
             return Ok(());
         }
-        let copy = copy_rate(&gpu)?;
-        let mut lines = Vec::new();
+        let effort = Effort::on(&gpu);
+        let copy = copy_rate(&gpu, effort)?;
+        let (rivals, mut lines, mut missing) = (Rivals::of(&gpu), Vec::new(), BTreeSet::new());
         let all = bench_cases();
         for case in all.iter().filter(|c| wanted(c)) {
-            lines.extend(time(&gpu, case, &all)?);
+            let mut of_case = time(&gpu, case, &all, effort)?;
+            for found in rivals.on(case) {
+                // One that fails is missing, and the others are not.
+                missing.extend(found.and_then(|r| hold(&gpu, case, r, &mut of_case, effort)).err());
+            }
+            lines.extend(of_case);
         }
         if self.json {
-            say(json(&gpu, verified, copy, &lines));
+            say(json(&gpu, verified, copy, &lines, &missing, effort));
         } else {
-            table(copy, &lines);
+            table(copy, &lines, &missing);
         }
         Ok(())
     }
@@ -92,7 +118,9 @@ impl KernelsArgs {
 fn verify(gpu: &Gpu, cases: &[Case]) -> Result<usize> {
     let backend = Backend::Cuda(gpu.values_apart());
     for case in cases {
-        if let Some(text) = testing::disagreement(&case.with_inputs(gpu.precision()), backend.clone())? {
+        let off = testing::worst(&case.with_inputs(gpu.precision()), backend.clone())?;
+        if !off.within() {
+            let text = format!("{case}: {off}");
             return Err(Error::new(ErrorKind::Device, text).remedy("this is a bug in tgnn: please report it"));
         }
     }
@@ -100,13 +128,13 @@ fn verify(gpu: &Gpu, cases: &[Case]) -> Result<usize> {
 }
 
 /// Bytes a second, read and written, of a large copy on the device: the most that any kernel can move.
-fn copy_rate(gpu: &Gpu) -> Result<f64> {
+fn copy_rate(gpu: &Gpu, effort: Effort) -> Result<f64> {
     let bytes = (gpu.memory()?.0 / 8).min(1 << 30);
     let (stream, from, to) =
         (CudaStream::new(gpu)?, DeviceBuffer::new(gpu, bytes)?, DeviceBuffer::new(gpu, bytes)?);
     from.fill(1, &stream)?;
     let mut rates = Vec::new();
-    for _ in 0..TIMINGS {
+    for _ in 0..effort.timings {
         let (start, end) = (CudaEvent::new(gpu)?, CudaEvent::new(gpu)?);
         start.record(&stream)?;
         to.copy(&from, &stream)?;
@@ -117,27 +145,49 @@ fn copy_rate(gpu: &Gpu) -> Result<f64> {
     Ok(median(rates))
 }
 
-/// Median times of the ops of a case that have no case of their own, and of its own op.
-fn time(gpu: &Gpu, case: &Case, all: &[Case]) -> Result<Vec<Line>> {
+/// Median seconds of a run of every op of a case, and what they cost.
+fn times(gpu: &Gpu, case: &Case, effort: Effort) -> Result<Vec<OpTime>> {
     let (mut program, mut store, _) = testing::program(case, Backend::Cuda(gpu.clone()))?;
     program.run(&mut store)?;
-    let timings: Vec<_> = (0..TIMINGS).map(|_| program.time_ops(&mut store, RUNS)).collect::<Result<_>>()?;
-    let mut lines: Vec<Line> = timings[0]
-        .iter()
-        .filter(|t| t.op == case.op || all.iter().all(|c| c.op != t.op))
-        .map(|t| {
-            let same = timings.iter().flatten().filter(|o| o.op == t.op);
-            Line {
-                op: t.op,
-                case: case.to_string(),
-                seconds: median(same.map(|o| o.seconds / o.runs as f64).collect()),
-                bytes: (t.cost.bytes / t.runs) as f64,
-                flops: (t.cost.flops / t.runs) as f64,
-            }
+    let timings: Vec<_> =
+        (0..effort.timings).map(|_| program.time_ops(&mut store, effort.runs)).collect::<Result<_>>()?;
+    let mut ops = timings[0].clone();
+    for op in &mut ops {
+        let same = timings.iter().flatten().filter(|o| o.op == op.op);
+        op.seconds = median(same.map(|o| o.seconds / o.runs as f64).collect());
+    }
+    Ok(ops)
+}
+
+/// The case's own op, and those of its ops that have no case of their own.
+fn time(gpu: &Gpu, case: &Case, all: &[Case], effort: Effort) -> Result<Vec<Line>> {
+    let ops = times(gpu, case, effort)?;
+    let shown = ops.iter().filter(|t| t.op == case.op || all.iter().all(|c| c.op != t.op));
+    let mut lines: Vec<Line> = shown
+        .map(|t| Line {
+            op: t.op,
+            case: case.to_string(),
+            seconds: t.seconds,
+            bytes: (t.cost.bytes / t.runs) as f64,
+            flops: (t.cost.flops / t.runs) as f64,
+            rivals: Vec::new(),
         })
         .collect();
     lines.sort_by_key(|l| l.op != case.op);
     Ok(lines)
+}
+
+/// Holds `rival` against its op: what it makes of the case, then its time; or says why it cannot.
+fn hold(gpu: &Gpu, case: &Case, rival: Rival, lines: &mut [Line], effort: Effort) -> Result<(), String> {
+    let (op, name, gpu) = (rival.op(), rival.name(), gpu.with_rival(rival));
+    let failed = |e| format!("{name} for {op}: {e}");
+    let off = testing::worst(case, Backend::Cuda(gpu.values_apart())).map_err(failed)?;
+    let times = times(&gpu, case, effort).map_err(failed)?;
+    for line in lines.iter_mut().filter(|l| l.op == op) {
+        let own = times.iter().filter(|t| t.op == op);
+        line.rivals.extend(own.map(|t| Timed { name, off: off.clone(), seconds: t.seconds }));
+    }
+    Ok(())
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -145,37 +195,65 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-fn table(copy: f64, lines: &[Line]) {
-    say(format_args!("copy {:.0} GB/s\n", copy / 1e9));
-    say(format_args!("{:<25}{:>9}{:>9}{:>9}{:>11}  case", "op", "us", "GB/s", "of copy", "GFLOP/s"));
-    for l in lines {
-        let rate = l.bytes / l.seconds;
+fn table(copy: f64, lines: &[Line], missing: &BTreeSet<String>) {
+    let row = |name: &str, seconds: f64, l: &Line, last: &str| {
+        let rate = l.bytes / seconds;
         say(format_args!(
-            "{:<25}{:>9.1}{:>9.0}{:>7.0} %{:>11.0}  {}",
-            l.op,
-            1e6 * l.seconds,
+            "{name:<25}{:>9.1}{:>9.0}{:>7.0} %{:>10.0}  {last}",
+            1e6 * seconds,
             rate / 1e9,
             100.0 * rate / copy,
-            l.flops / l.seconds / 1e9,
-            l.case
+            l.flops / seconds / 1e9,
         ));
+    };
+    say(format_args!("copy {:.0} GB/s\n", copy / 1e9));
+    say(format_args!("{:<25}{:>9}{:>9}{:>9}{:>10}  case", "op", "us", "GB/s", "of copy", "GFLOP/s"));
+    for l in lines {
+        row(l.op, l.seconds, l, &l.case);
+        for r in &l.rivals {
+            let exact = if r.off.within() { String::new() } else { format!("; {}", r.off) };
+            row(
+                &format!("  {}", r.name),
+                r.seconds,
+                l,
+                &format!("{:.2} x the op's time{exact}", r.seconds / l.seconds),
+            );
+        }
+    }
+    if !missing.is_empty() {
+        say("\nrivals that are not there");
+        missing.iter().for_each(|why| say(format_args!("  {why}")));
     }
 }
 
-fn json(gpu: &Gpu, verified: usize, copy: f64, lines: &[Line]) -> Value {
+fn json(
+    gpu: &Gpu,
+    verified: usize,
+    copy: f64,
+    lines: &[Line],
+    missing: &BTreeSet<String>,
+    effort: Effort,
+) -> Value {
     let ops: Vec<Value> = lines
         .iter()
         .map(|l| {
+            let rivals = l.rivals.iter().map(|r| {
+                json!({
+                    "name": r.name, "us": 1e6 * r.seconds, "times_the_op": r.seconds / l.seconds,
+                    "within_allowance": r.off.within(), "off_by": r.off.error, "allowed": r.off.allowed,
+                })
+            });
             json!({
                 "op": l.op, "case": l.case, "us": 1e6 * l.seconds, "bytes": l.bytes, "flops": l.flops,
                 "gb_per_s": l.bytes / l.seconds / 1e9, "share_of_copy": l.bytes / l.seconds / copy,
-                "gflops": l.flops / l.seconds / 1e9,
+                "gflops": l.flops / l.seconds / 1e9, "rivals": rivals.collect::<Vec<_>>(),
             })
         })
         .collect();
     json!({
         "schema": 1, "version": env!("CARGO_PKG_VERSION"), "device": gpu.name(), "precision": gpu.precision().name(),
         "verified_cases": verified,
-        "copy_gb_per_s": copy / 1e9, "runs": RUNS, "timings": TIMINGS, "ops": ops,
+        "copy_gb_per_s": copy / 1e9, "runs": effort.runs, "timings": effort.timings, "ops": ops,
+        "missing_rivals": missing,
     })
 }

@@ -184,6 +184,37 @@ impl Launch<'_> {
     }
 }
 
+type Launcher = dyn Fn(&Kernels, &Launch<'_>) -> Result<()> + Send + Sync;
+
+/// Other code for the work of an op, on the same operands: what the op's own kernels are measured against.
+pub struct Rival {
+    op: &'static str,
+    name: &'static str,
+    launch: Box<Launcher>,
+}
+
+impl Rival {
+    /// `name` is its own; `launch` does what that of the op called `op` does.
+    pub fn new(
+        op: &'static str,
+        name: &'static str,
+        launch: impl Fn(&Kernels, &Launch<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Rival { op, name, launch: Box::new(launch) }
+    }
+    /// Name of the op.
+    pub fn op(&self) -> &'static str {
+        self.op
+    }
+    /// Its own name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+    pub(crate) fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        (self.launch)(k, on)
+    }
+}
+
 /// The kernels of a device. One method each, made from the kernel's signature; they check nothing: an op knows its
 /// shapes.
 pub struct Kernels {

@@ -1,14 +1,15 @@
 //! CUDA devices: the driver, loaded when somebody asks for it; device memory, streams, events, captured graphs; and the
 //! kernels, one typed wrapper each.
 //!
-//! The emulated device is the same code over another `libcuda.so` (`kernels/emu/`): nothing here asks which it is.
+//! The emulated device is the same code over another `libcuda.so` (`kernels/emu/`): no op and no program asks which it is.
 pub mod abi;
+pub mod cublaslt;
 mod error;
 mod launch;
 mod memory;
 mod stream;
 
-pub use launch::{DeviceSlot, Grid, Kernels, Launch};
+pub use launch::{DeviceSlot, Grid, Kernels, Launch, Rival};
 pub use memory::{DeviceBuffer, PinnedTable};
 pub use stream::{CudaEvent, CudaGraph, CudaStream};
 
@@ -32,6 +33,7 @@ pub struct Gpu {
     inner: Arc<Inner>,
     values: Values,
     precision: MatmulPrecision,
+    rival: Option<Arc<Rival>>,
 }
 
 /// How programs lay out their values.
@@ -108,7 +110,7 @@ impl Gpu {
         enter(context)?;
         let (kernels, held, most) = (Kernels::load()?, AtomicU64::new(0), AtomicU64::new(0));
         let inner = Arc::new(Inner { ordinal, context, name, kernels, held, most });
-        Ok(Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32 })
+        Ok(Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, rival: None })
     }
     /// Makes its context this thread's.
     pub(crate) fn enter(&self) -> Result<()> {
@@ -146,6 +148,19 @@ impl Gpu {
     #[must_use]
     pub fn values_apart(&self) -> Self {
         Gpu { values: Values::Apart, ..self.clone() }
+    }
+    /// The same device, on which `rival` does the work of its op.
+    #[must_use]
+    pub fn with_rival(&self, rival: Rival) -> Self {
+        Gpu { rival: Some(Arc::new(rival)), ..self.clone() }
+    }
+    /// Who does the work of the op called `op` in its place.
+    pub(crate) fn rival(&self, op: &str) -> Option<&Rival> {
+        self.rival.as_deref().filter(|r| r.op() == op)
+    }
+    /// Whether the driver is the one of `kernels/emu`: no other library knows it, and its times mean nothing.
+    pub fn is_emulated(&self) -> bool {
+        self.name() == "emulated CUDA device"
     }
     pub(crate) fn keeps_values_apart(&self) -> bool {
         self.values == Values::Apart

@@ -1,4 +1,7 @@
-//! The checks that every op passes, driven by its cases. Nothing here knows any op; embedders may check their own.
+//! The checks that every op passes, driven by its cases. Nothing here but the rivals knows any op; embedders may check
+//! their own.
+pub mod rivals;
+
 use crate::{
     autograd::Program,
     error::Result,
@@ -216,8 +219,35 @@ fn relative(got: &Outcome, want: &Outcome) -> f64 {
     }
 }
 
-/// How `case` on `backend` disagrees with the definition in f64: the first result that is off by more than
-/// [`allowance`], and what is not real by anything; `None` where they agree.
+/// How far a result is off, and how far it may be.
+#[derive(Clone, Debug, Default)]
+pub struct Off {
+    /// Which result.
+    pub what: String,
+    /// Largest difference from the definition in f64.
+    pub error: f64,
+    /// Largest one that is allowed: none where the result is not real.
+    pub allowed: f64,
+}
+
+impl Off {
+    /// Whether it is right.
+    pub fn within(&self) -> bool {
+        self.error <= self.allowed
+    }
+    fn ratio(&self) -> f64 {
+        self.error / self.allowed.max(f64::MIN_POSITIVE)
+    }
+}
+
+impl std::fmt::Display for Off {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} is off by {:.1e}, {:.1e} is allowed", self.what, self.error, self.allowed)
+    }
+}
+
+/// Runs `case`, forward and backward, on `backend` in f32 and by its definition in f64; returns the result that comes closest
+/// to its allowance, or is the furthest beyond. What is not real may be off by nothing, a real by its [`allowance`].
 ///
 /// Where products multiply in less than f32, with unit roundoff `u`, a result may be off by more:
 ///
@@ -229,23 +259,20 @@ fn relative(got: &Outcome, want: &Outcome) -> f64 {
 ///
 /// # Errors
 /// As the op's.
-pub fn disagreement(case: &Case, backend: Backend) -> Result<Option<String>> {
+pub fn worst(case: &Case, backend: Backend) -> Result<Off> {
     let precision = backend.precision();
     let exact = run(case, Precision::F64, Backend::Definition)?;
     let plain = run(case, Precision::F32, Backend::Definition)?;
     let rounded = run(&case.with_inputs(precision), Precision::F64, Backend::Definition)?;
     let found = run(case, Precision::F32, backend)?;
     let allowed = allowance(&plain, &exact);
-    for ((want, got), rounded) in exact.iter().zip(&found).zip(&rounded) {
+    let all = exact.iter().zip(&found).zip(&rounded).map(|((want, got), rounded)| {
         let more = match precision {
             MatmulPrecision::F32 => 0.0,
             _ => 8.0 * precision.unit_roundoff() + 2.0 * relative(rounded, want),
         };
-        let most = if want.1 { (allowed + more) * largest(&want.2) } else { 0.0 };
-        let off = error(&got.2, &want.2);
-        if off > most {
-            return Ok(Some(format!("{case}: {} is off by {off:.2e}, {most:.2e} is allowed", want.0)));
-        }
-    }
-    Ok(None)
+        let allowed = if want.1 { (allowed + more) * largest(&want.2) } else { 0.0 };
+        Off { what: want.0.clone(), error: error(&got.2, &want.2), allowed }
+    });
+    Ok(all.max_by(|a, b| a.ratio().total_cmp(&b.ratio())).unwrap_or_default())
 }

@@ -1,0 +1,25 @@
+// scatter_add_rows by atomics: out[index[i], :] += src[i, :], out starting at zero; a rival, which no op launches
+//
+// shapes    src [n, d] f32, index [n] u32 or NONE, out [v, d]
+// grid      a thread an element of out; then a warp a row of src, lanes over its words
+// memory    reads n (d + 1) words, writes v d, adds n d words in L2
+// limiter   atomics in L2; where many rows have one index, its line
+// backward  -
+// source    what index_add of PyTorch does; the order of the sums is the device's, so the bits are not the same each time
+#include "../common.cuh"
+
+extern "C" __global__ void __launch_bounds__(256, 4)
+scatter_add_rows_zero(float* out, Rows rows, uint32_t d) {
+  uint64_t n = uint64_t(rows.live()) * d;
+  for (uint64_t i = thread_item(); i < n; i += thread_items()) out[i] = 0.f;
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4)
+scatter_add_rows_atomic(const float* src, const uint32_t* index, float* out, Rows from, Rows rows, uint32_t d, Status s) {
+  uint32_t n = from.live(), v = rows.live();
+  for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
+    uint32_t r = s.row_of(i, index[i], v);
+    if (r == NONE) continue;
+    for (uint32_t c = lane_id(); c < d; c += WARP) atomicAdd(out + uint64_t(r) * d + c, src[uint64_t(i) * d + c]);
+  }
+}
