@@ -13,7 +13,7 @@ constexpr float EPS = 1e-8f;
 constexpr unsigned EACH = 4;
 
 // Counts the step, and leaves lr / (1 - b1^t) and 1 / sqrt(1 - b2^t).
-extern "C" __global__ void __launch_bounds__(32) adam_step(const float* lr, uint32_t* step, float* corrected) {
+extern "C" __global__ void __launch_bounds__(32, 1) adam_step(const float* lr, uint32_t* step, float* corrected) {
   if (threadIdx.x > 0) return;
   double t = double(++*step);
   corrected[0] = float(double(*lr) / (1 - pow(BETA1, t)));
@@ -26,7 +26,7 @@ __device__ void update(float& w, float g, float& m, float& v, float lr, float ro
   w -= lr * m / fmaf(sqrtf(v), root, EPS);
 }
 
-extern "C" __global__ void __launch_bounds__(256) adam(Parameters parameters, const float* corrected) {
+extern "C" __global__ void __launch_bounds__(256, 6) adam(Parameters parameters, const float* corrected) {
   uint32_t at = 0;
   while (blockIdx.x >= parameters.of[at].end) at++;
   const Parameter& p = parameters.of[at];

@@ -13,7 +13,7 @@ __device__ __forceinline__ float weight(uint64_t column, uint32_t n, uint32_t m)
   return float(1.0 / (double(n) * (column ? m - 1 : 1)));
 }
 
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(1024, 1)
 bce_loss(const float* logits, float* loss, Rows rows, uint32_t m, Status status) {
   __shared__ float of_positives[WARP], of_negatives[WARP];
   __shared__ uint32_t faults[WARP];
@@ -40,7 +40,7 @@ bce_loss(const float* logits, float* loss, Rows rows, uint32_t m, Status status)
   if (loss) *loss = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 bce_loss_grad(const float* logits, const float* dloss, float* dlogits, Rows rows, uint32_t m) {
   uint32_t n = rows.live();
   uint64_t size = uint64_t(n) * m;

@@ -36,7 +36,7 @@ __device__ Occurrence occurrence(const IdLists& ids, uint32_t key) {
   return {list, key};
 }
 
-extern "C" __global__ void __launch_bounds__(256) distinct_mark(IdLists ids, uint32_t* stamp, uint32_t nodes, Status s) {
+extern "C" __global__ void __launch_bounds__(256, 8) distinct_mark(IdLists ids, uint32_t* stamp, uint32_t nodes, Status s) {
   uint32_t all = total(ids);
   for (uint32_t key = uint32_t(thread_item()); key < all; key += uint32_t(thread_items())) {
     Occurrence o = occurrence(ids, key);
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(256) distinct_mark(IdLists ids, uin
 
 // Leaves in psi the key of the node's first occurrence, and for every 32 keys which are first ones and how many such are
 // before them in the tile.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 distinct_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi, uint32_t cap, uint32_t* firsts,
                uint32_t* before, uint32_t* tiles, uint32_t rounds) {
   __shared__ uint32_t sums[WARP];
@@ -69,7 +69,7 @@ distinct_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi
   if (threadIdx.x == 0) tiles[blockIdx.x] = found;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 distinct_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32_t* before, const uint32_t* tiles,
               uint32_t n_tiles, uint32_t tile, uint32_t* node, uint32_t* phi, uint32_t* n_nodes, uint32_t* n_roots,
               uint32_t* n_positives) {

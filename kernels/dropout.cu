@@ -8,7 +8,7 @@
 // source    Srivastava et al. 2014
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256) dropout(const float* x, float* y, Rows rows, uint32_t d, Drop drop) {
+extern "C" __global__ void __launch_bounds__(256, 5) dropout(const float* x, float* y, Rows rows, uint32_t d, Drop drop) {
   uint64_t n = uint64_t(rows.live()) * d;
   bool aligned = by_four(x, 4) && by_four(y, 4);
   for (uint64_t g = thread_item(); g < (n + 7) / 8; g += thread_items()) {

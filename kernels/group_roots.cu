@@ -12,7 +12,7 @@ constexpr unsigned THREADS = 1024;
 constexpr unsigned EACH = 4;  // items that a thread has on the way
 
 // `position` gets the root's ticket in its group, `grouped` the roots of each group by ticket.
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(1024, 1)
 group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ count, uint32_t* starts, uint32_t* position,
             uint32_t* grouped, uint32_t* m, Rows roots, Rows queries, Status s) {
   __shared__ uint32_t sums[WARP];
@@ -55,7 +55,7 @@ group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ cou
 }
 
 // A root's place in its group: how many of the group are before it.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 group_roots_order(const uint32_t* __restrict__ query, const uint32_t* __restrict__ starts, const uint32_t* __restrict__ grouped,
                   uint32_t* order, uint32_t* position, Rows roots) {
   uint32_t n = roots.live();

@@ -36,7 +36,7 @@ __device__ void normalise(const float* x, const float* gain, const float* bias, 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 layer_norm(const float* x, const float* gain, const float* bias, float* y, float* stats, Rows rows, uint32_t d,
            float eps) {
   bool aligned = by_four(x, d) && by_four(y, d) && by_four(gain, d) && by_four(bias, d);
@@ -63,7 +63,7 @@ __device__ void gradient_row(const float* x, const float* gain, const float* dy,
 }
 
 // `sums` gets a row {dgain | dbias} of each block that has live rows.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 5)
 layer_norm_grad(const float* x, const float* gain, const float* stats, const float* dy, float* dx, float* sums,
                 Rows rows, uint32_t d, uint32_t block_rows) {
   uint32_t first = blockIdx.x * block_rows, until = min(first + block_rows, rows.live());
@@ -86,7 +86,7 @@ layer_norm_grad(const float* x, const float* gain, const float* stats, const flo
   }
 }
 
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(1024, 2)
 layer_norm_grad_sum(const float* sums, float* dgain, float* dbias, Rows rows, uint32_t d, uint32_t block_rows) {
   __shared__ float of_warps[32][WARP];
   add_block_sums(sums, (rows.live() + block_rows - 1) / block_rows, dgain, dbias, d, of_warps);

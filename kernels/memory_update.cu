@@ -16,7 +16,7 @@ constexpr uint32_t LIST_THREADS = 1024;
 constexpr uint32_t LIST_EACH = 4;  // rows of a thread of the list: their loads are under way together
 
 // Times of all nodes and, in order, the rows with a mail: row, node, row of its features, gap.
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(1024, 1)
 memory_update_list(const uint32_t* distinct, const int64_t* memory_time, const uint32_t* mail_event,
                    const int64_t* mail_time, int64_t* time, uint32_t* count, uint32_t* mailed, uint32_t* node,
                    uint32_t* feature, float* dt, Rows rows, Gaps gaps, uint32_t features) {
@@ -109,7 +109,7 @@ memory_update_weight_grad_sum(float* made, uint32_t parts, float* dw_x, float* d
 }
 
 // dw and db of the time encoding from its columns of the product: 32 columns a block, its warps share their rows.
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(1024, 2)
 memory_update_time_grad(const float* made, const float* w_x, float* dw, float* db, uint32_t gates, uint32_t c,
                         uint32_t t) {
   __shared__ float partial[1024 / WARP][WARP];

@@ -8,7 +8,7 @@
 // source    -
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(1024, 1)
 next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, const int64_t* __restrict__ time,
            const uint32_t* range, uint32_t* clock, uint32_t* count, uint32_t* src_out, uint32_t* dst_out, uint32_t* event,
            int64_t* time_out, uint32_t* rank, uint32_t* index, uint32_t* now, uint32_t cap) {

@@ -13,7 +13,7 @@ __device__ __forceinline__ void copy_first(const T* x, T* out, uint64_t from, ui
   for (uint64_t i = thread_item(); i < n; i += thread_items()) out[i] = i < from ? x[i] : T{};
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 prefix_rows(const float* x, float* out, Rows from, Rows rows, uint32_t d) {
   uint64_t m = from.live(), n = rows.live();
   if (by_four(x, d) && by_four(out, d)) {

@@ -31,7 +31,7 @@ __device__ uint32_t history(const Entry* list, uint32_t n, uint32_t guess, uint3
 }
 
 // `stride`: roots an event, of which the first two are its ends; 0 where queries are no roots.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t* position, const uint32_t* query,
                  const int64_t* time, const uint32_t* batch, const uint32_t* clock, uint32_t* node, uint32_t* event,
                  float* dt, uint32_t* count, Rows queries, Rows events, uint32_t v, uint32_t e, uint32_t k,

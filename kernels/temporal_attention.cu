@@ -366,7 +366,7 @@ __device__ __forceinline__ void attend_back(const Attention& a, const float* wei
 }
 
 // Nothing is listed yet; the last word counts what the lists take of `list`.
-extern "C" __global__ void __launch_bounds__(256) temporal_attention_grad_clear(uint32_t* listed, Rows rows) {
+extern "C" __global__ void __launch_bounds__(256, 8) temporal_attention_grad_clear(uint32_t* listed, Rows rows) {
   for (uint64_t r = thread_item(); r <= rows.cap; r += thread_items()) {
     if (r < rows.live() || r == rows.cap) listed[r] = 0;
   }
@@ -388,7 +388,7 @@ temporal_attention_grad(Attention a, const float* weight, const float* dmix, con
 
 // Three tasks, a range of blocks each: `row_blocks` find a place in the list for each row of h; `time_blocks` sum
 // {dw | db} of the blocks of the last kernel, `parts` of them; the others sum the gradients of queries with several roots.
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(1024, 2)
 temporal_attention_grad_sum(Attention a, uint32_t* listed, uint32_t* ends, Rows rows, uint32_t row_blocks,
                             const float* dwb, float* dw, float* db, uint32_t time_blocks, uint32_t parts,
                             const float* by_root, float* dquery) {
@@ -423,7 +423,7 @@ temporal_attention_grad_sum(Attention a, uint32_t* listed, uint32_t* ends, Rows 
 }
 
 // Lists the slots in use, in any order, by row of h.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 temporal_attention_grad_list(Attention a, uint32_t* ends, uint32_t* list) {
   uint64_t slots = uint64_t(a.roots.live()) * a.k;
   for (uint64_t s = thread_item(); s < slots; s += thread_items()) {
@@ -520,7 +520,7 @@ __device__ __forceinline__ void sum_rows(const float* dz, const uint32_t* listed
 }
 
 // `dh[r] = sum of the rows of dz that are listed for r`, in their order.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 5)
 temporal_attention_grad_rows(const float* dz, const uint32_t* listed, const uint32_t* ends, const uint32_t* list,
                              float* dh, Rows rows, Rows roots, uint32_t k, uint32_t d) {
   __shared__ uint32_t bits[WINDOW / 32], sorted[ROWS][WARP];

@@ -8,7 +8,7 @@
 // source    GraphMixer, TGL
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 time_encode(const float* dt, const float* w, const float* b, float* y, Rows rows, uint32_t t) {
   uint32_t n = rows.live();
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
@@ -18,7 +18,7 @@ time_encode(const float* dt, const float* w, const float* b, float* y, Rows rows
 }
 
 // `sums` gets a row {dw | db} of each block that has live rows.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 time_encode_grad(const float* dt, const float* w, const float* b, const float* dy, float* sums, Rows rows, uint32_t t,
                  uint32_t block_rows) {
   __shared__ float of_warps[8][WARP];
@@ -41,7 +41,7 @@ time_encode_grad(const float* dt, const float* w, const float* b, const float* d
   }
 }
 
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(1024, 2)
 time_encode_grad_sum(const float* sums, float* dw, float* db, Rows rows, uint32_t t, uint32_t block_rows) {
   __shared__ float of_warps[32][WARP];
   add_block_sums(sums, (rows.live() + block_rows - 1) / block_rows, dw, db, t, of_warps);

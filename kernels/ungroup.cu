@@ -21,7 +21,7 @@ __device__ __forceinline__ void sum_rows(const T* x, const uint32_t* position, c
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 ungroup(const float* x, const uint32_t* position, const float* own, const uint32_t* root, float* y, Rows rows, Rows grouped,
         Rows roots, uint32_t d, uint32_t act, float slope, Status s) {
   if (by_four(x, d) && by_four(own, d) && by_four(y, d)) {

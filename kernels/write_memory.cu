@@ -28,7 +28,7 @@ __device__ __forceinline__ void move_rows(T* memory, T* mail, const uint32_t* no
 }
 
 // Without `mail`, that is left to `write_memory_mean`.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 6)
 write_memory(float* memory, int64_t* memory_time, float* mail, uint32_t* mail_event, int64_t* mail_time,
              const uint32_t* node, const uint32_t* phi, const uint32_t* positives, const uint32_t* psi, const float* s,
              const int64_t* time, const uint32_t* event, const int64_t* event_time, Rows rows, uint32_t d, uint32_t stride) {
@@ -73,7 +73,7 @@ __device__ __forceinline__ void mean_rows(T* out, const T* src, const uint32_t* 
 }
 
 // Means over a node's events of the batch: of the rows of src by event, or, without events, of those of the other ends.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 write_memory_mean(float* out, const float* src, const uint32_t* node, const uint32_t* phi, const uint32_t* positives,
                   const uint32_t* psi, const uint32_t* event, Rows rows, Rows from, uint32_t d, uint32_t stride) {
   uint32_t written = min(*positives, rows.live());

@@ -8,7 +8,7 @@
 // source    -
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 write_rows(float* table, const uint32_t* index, const float* rows, Rows to, Rows from, uint32_t d, Status s) {
   uint64_t n = uint64_t(from.live()) * d;
   uint32_t v = to.live();

@@ -28,6 +28,66 @@ fn kernels(text: &str) -> Vec<(String, String)> {
     found
 }
 
+/// Name, threads of a block, and blocks that are claimed to fit a multiprocessor, of every kernel:
+/// `__launch_bounds__(threads, blocks)`.
+fn claims() -> Vec<(String, usize, usize)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let mut found = Vec::new();
+    for entry in [folder.clone(), folder.join("lab")].iter().flat_map(|f| fs::read_dir(f).unwrap()) {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "cu") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        for kernel in text.split("extern \"C\" __global__ void").skip(1) {
+            let signature = kernel.split_once('{').map_or(kernel, |(s, _)| s);
+            let parts = signature.trim().strip_prefix("__launch_bounds__(").and_then(|s| s.split_once(')'));
+            let claim = parts.and_then(|(bounds, rest)| {
+                let (threads, blocks) = bounds.split_once(", ")?;
+                let name = rest.trim().split('(').next()?;
+                Some((name.to_owned(), threads.parse().ok()?, blocks.parse().ok()?))
+            });
+            found.push(claim.unwrap_or_else(|| panic!("{path:?}: no threads and blocks in `{signature}`")));
+        }
+    }
+    found
+}
+
+/// The number before the first `unit` of a report on a kernel; 0 where there is none.
+fn number(said: &str, unit: &str) -> usize {
+    let words = said.split(unit).next().filter(|w| w.len() < said.len());
+    words.and_then(|w| w.trim_end().rsplit([' ', ',']).next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Blocks of `threads` that fit a multiprocessor with `shared` bytes of shared memory. Source: CUDA's `cuda_occupancy.h`.
+fn blocks_that_fit(threads: usize, registers: usize, block_shared: usize, shared: usize) -> usize {
+    // Each of the four parts of a multiprocessor has a quarter of the registers, and takes every fourth warp.
+    let of_warp = (32 * registers).next_multiple_of(256);
+    let by_registers = 4 * (16_384 / of_warp) / threads.div_ceil(32).next_multiple_of(4);
+    let by_shared = shared / (block_shared.next_multiple_of(128) + 1024);
+    by_registers.min(by_shared).min(2048 / threads).min(32)
+}
+
+#[test]
+#[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
+fn as_many_blocks_fit_a_multiprocessor_as_each_kernel_claims() {
+    assert_eq!(blocks_that_fit(256, 64, 0, 164 << 10), 4, "registers");
+    assert_eq!(blocks_that_fit(256, 16, 40 << 10, 164 << 10), 4, "shared memory");
+    assert_eq!(blocks_that_fit(1024, 16, 0, 164 << 10), 2, "threads");
+    let Some(path) = report() else { return };
+    let report = kernels(&fs::read_to_string(path).unwrap());
+    for (architecture, shared) in [("sm_80", 164 << 10), ("sm_90a", 228 << 10)] {
+        for (name, threads, blocks) in claims() {
+            let entry = format!("{name} for {architecture}");
+            let (_, said) = report.iter().find(|(n, _)| *n == entry).unwrap_or_else(|| panic!("no {entry}"));
+            let (registers, block_shared) = (number(said, " registers"), number(said, " bytes smem"));
+            assert!(registers > 0, "{entry}: {said}");
+            let fit = blocks_that_fit(threads, registers, block_shared, shared);
+            assert!(fit >= blocks, "{entry}: {blocks} blocks are claimed, {fit} fit: {registers} registers");
+        }
+    }
+}
+
 /// Kernels with a cosine: for angles beyond 105,615 `cosf` and `sinf` take the digits of 1/pi from an array in memory.
 const WITH_LARGE_ANGLES: [&str; 3] = ["temporal_attention", "temporal_attention_grad", "time_encode"];
 
