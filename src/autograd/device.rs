@@ -1,5 +1,5 @@
 //! A program on a CUDA device: its memory there, its launches, and the graph that they are captured into.
-use super::program::{Place, Planned, fault};
+use super::program::{NodeTime, Place, Planned, fault};
 use crate::{
     error::Result,
     runtime::{
@@ -202,22 +202,24 @@ impl Ready {
             None => p.node.op.launch(self.gpu.kernels(), &launch),
         }
     }
-    /// Seconds of one run of every node, on what the last run left: each is captured `times` times in a row, and the
-    /// graph is timed by events, so neither the host nor an event stands between two runs.
-    pub fn time_nodes(&mut self, nodes: &[Planned], times: usize) -> Result<Vec<f64>> {
-        let mut seconds = Vec::with_capacity(nodes.len());
+    /// What `times` runs of every node take, on what the last run left: they are captured in a row, and the graph is timed
+    /// by events, so neither the host nor an event stands between two runs.
+    pub fn time_nodes(&mut self, nodes: &[Planned], times: usize) -> Result<Vec<NodeTime>> {
+        let mut taken = Vec::with_capacity(nodes.len());
         for at in 0..nodes.len() {
             let run = || (0..times).try_for_each(|_| self.enqueue_node(nodes, at, 0, &self.stream));
+            let launched = self.stream.launched();
             let graph = self.stream.capture(run)?;
+            let kernels = self.stream.launched() - launched;
             let (start, end) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
             graph.launch(&self.stream)?;
             start.record(&self.stream)?;
             graph.launch(&self.stream)?;
             end.record(&self.stream)?;
             end.synchronize()?;
-            seconds.push(end.seconds_since(&start)? / times as f64);
+            taken.push(NodeTime { seconds: end.seconds_since(&start)?, runs: times, kernels });
         }
-        Ok(seconds)
+        Ok(taken)
     }
     /// Runs every node `runs` times with an event on either side, one after the other, and adds the seconds to `times`.
     pub fn profile(
@@ -225,7 +227,7 @@ impl Ready {
         nodes: &[Planned],
         store: &mut Store,
         runs: usize,
-        times: &mut [(f64, usize)],
+        times: &mut [NodeTime],
         done: &mut dyn FnMut(&Store, usize),
     ) -> Result<()> {
         self.status.fill(0, &self.stream)?;
@@ -236,13 +238,15 @@ impl Ready {
             for (at, mark) in marks.iter().enumerate() {
                 mark.record(&self.stream)?;
                 if at < nodes.len() {
+                    let launched = self.stream.launched();
                     self.enqueue_node(nodes, at, 0, &self.stream)?;
+                    times[at].kernels += self.stream.launched() - launched;
                 }
             }
             self.stream.synchronize()?;
             for (time, between) in times.iter_mut().zip(marks.windows(2)) {
-                time.0 += between[1].seconds_since(&between[0])?;
-                time.1 += 1;
+                time.seconds += between[1].seconds_since(&between[0])?;
+                time.runs += 1;
             }
             done(store, run + 1);
         }

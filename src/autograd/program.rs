@@ -55,6 +55,18 @@ pub struct OpTime {
     pub cost: crate::ops::Cost,
     /// Runs.
     pub runs: usize,
+    /// Kernels that were launched for it, in all; none on the host.
+    pub kernels: usize,
+    /// Whether it is for the step after: it runs ahead when the program is repeated.
+    pub ahead: bool,
+}
+
+/// What the runs of a node took.
+#[derive(Clone, Copy, Default)]
+pub(super) struct NodeTime {
+    pub seconds: f64,
+    pub runs: usize,
+    pub kernels: usize,
 }
 
 /// A tape with its memory planned.
@@ -69,7 +81,7 @@ pub struct Program {
     memory: Memory,
     precision: Precision,
     backend: Backend,
-    times: Option<Vec<(f64, usize)>>,
+    times: Option<Vec<NodeTime>>,
 }
 
 impl Program {
@@ -195,7 +207,7 @@ impl Program {
     }
     /// Starts to take the time of every op (a few percent slower); see [`op_times`](Self::op_times).
     pub fn profile(&mut self) {
-        self.times = Some(vec![(0.0, 0); self.nodes.len()]);
+        self.times = Some(vec![NodeTime::default(); self.nodes.len()]);
     }
     /// Times of `times` runs of every op, slowest first, on what the last [`run`](Self::run) left. On a device without the
     /// time that launches take, on the host as [`profile`](Self::profile) does.
@@ -208,26 +220,27 @@ impl Program {
             (0..times).try_for_each(|_| self.run(store))?;
             return Ok(self.op_times());
         };
-        let seconds = d.ready(&self.nodes, &self.places, store)?.time_nodes(&self.nodes, times)?;
-        Ok(self.by_op(&seconds.into_iter().map(|s| (s * times as f64, times)).collect::<Vec<_>>()))
+        let taken = d.ready(&self.nodes, &self.places, store)?.time_nodes(&self.nodes, times)?;
+        Ok(self.by_op(&taken))
     }
     /// Times by op since [`profile`](Self::profile), slowest first.
     pub fn op_times(&self) -> Vec<OpTime> {
         self.by_op(self.times.as_deref().unwrap_or_default())
     }
-    /// Seconds and runs of every node, added up by op.
-    fn by_op(&self, times: &[(f64, usize)]) -> Vec<OpTime> {
+    /// What every node took, added up by op, the nodes that run ahead apart.
+    fn by_op(&self, times: &[NodeTime]) -> Vec<OpTime> {
         let mut by_op: Vec<OpTime> = Vec::new();
-        for (p, &(seconds, runs)) in self.nodes.iter().zip(times) {
+        for (p, &NodeTime { seconds, runs, kernels }) in self.nodes.iter().zip(times) {
             let ins: Vec<Spec> = p.ins.iter().map(|x| x.1).collect();
             let outs: Vec<Spec> = p.outs.iter().map(|x| x.1).collect();
-            let (op, cost) = (p.node.op.name(), p.node.op.cost(&ins, &outs));
-            let at = by_op.iter().position(|t| t.op == op).unwrap_or_else(|| {
-                by_op.push(OpTime { op, seconds: 0.0, cost: Default::default(), runs: 0 });
+            let (op, cost, ahead) = (p.node.op.name(), p.node.op.cost(&ins, &outs), p.ahead);
+            let at = by_op.iter().position(|t| t.op == op && t.ahead == ahead).unwrap_or_else(|| {
+                by_op.push(OpTime { op, seconds: 0.0, cost: Default::default(), runs: 0, kernels: 0, ahead });
                 by_op.len() - 1
             });
             by_op[at].seconds += seconds;
             by_op[at].runs += runs;
+            by_op[at].kernels += kernels;
             by_op[at].cost.bytes += cost.bytes * runs;
             by_op[at].cost.flops += cost.flops * runs;
         }
@@ -308,8 +321,8 @@ impl Program {
                 return Err(fault(p.node.op.name(), row, f32::from_bits(value)));
             }
             if let (Some(times), Some(started)) = (&mut self.times, started) {
-                times[at].0 += started.elapsed().as_secs_f64();
-                times[at].1 += 1;
+                times[at].seconds += started.elapsed().as_secs_f64();
+                times[at].runs += 1;
             }
         }
         Ok(())

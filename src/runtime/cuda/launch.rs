@@ -252,6 +252,7 @@ impl Kernels {
         let launched = unsafe {
             result::launch_kernel(self.functions[at], blocks, threads, shared, on.stream.raw(), arguments)
         };
+        on.stream.count_launch();
         checked(launched, &format!("cannot launch {}", NAMES[at].0))
     }
 }

@@ -2,11 +2,13 @@
 use super::{Gpu, error::checked};
 use crate::error::Result;
 use cudarc::driver::{result, sys};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// An ordered queue of device work. Works of two streams run side by side unless an event orders them.
 pub struct CudaStream {
     gpu: Gpu,
     raw: sys::CUstream,
+    launched: AtomicUsize,
 }
 
 // SAFETY: the driver's handles may be used from any thread in which the context is current; `enter` sees to that.
@@ -23,10 +25,17 @@ impl CudaStream {
         gpu.enter()?;
         let raw =
             checked(result::stream::create(result::stream::StreamKind::NonBlocking), "cannot make a stream")?;
-        Ok(CudaStream { gpu: gpu.clone(), raw })
+        Ok(CudaStream { gpu: gpu.clone(), raw, launched: AtomicUsize::new(0) })
     }
     pub(super) fn raw(&self) -> sys::CUstream {
         self.raw
+    }
+    pub(super) fn count_launch(&self) {
+        self.launched.fetch_add(1, Relaxed);
+    }
+    /// Kernels that it was given so far, captured ones too.
+    pub fn launched(&self) -> usize {
+        self.launched.load(Relaxed)
     }
     /// Blocks until everything given to it is done.
     ///
