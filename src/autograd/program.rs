@@ -71,7 +71,7 @@ pub(super) struct NodeTime {
 
 /// A tape with its memory planned.
 ///
-/// Nodes whose results nobody reads are dropped. Every value that lives within a step has a fixed place in one
+/// Nodes whose results nobody reads are dropped, and views are places in what they show. Every value that lives within a step has a fixed place in one
 /// arena; places of values that are never alive together overlap. Running allocates no tensor memory.
 pub struct Program {
     nodes: Vec<Planned>,
@@ -115,7 +115,12 @@ impl Program {
             (Backend::Cuda(_), true) => ahead(&nodes, &specs),
             _ => vec![false; nodes.len()],
         };
-        let last_use = last_uses(&nodes, &ahead, keep, &specs);
+        // A view of a stored value is copied all the same: the value may be written while the view is still read.
+        let mut lies_in: Vec<Var> = (0..tape.len() as u32).map(Var).collect();
+        for n in nodes.iter().filter(|n| n.op.is_view() && tape.home(n.ins[0]) == Home::Step) {
+            lies_in[n.outs[0].0 as usize] = lies_in[n.ins[0].0 as usize];
+        }
+        let last_use = last_uses(&nodes, &ahead, keep, &specs, &lies_in);
         let mut read = vec![false; specs.len()];
         let counts = |v: &Var| specs[v.0 as usize].rows.live.map(|l| l.var);
         for &v in keep.iter().chain(nodes.iter().flat_map(|n| &n.ins)) {
@@ -138,6 +143,12 @@ impl Program {
                 true => Place::Ahead(arena_ahead.place(bytes, at, until)),
                 false => Place::Arena(arena.place(bytes, at, until)),
             };
+            if let [out] = node.outs[..]
+                && lies_in[out.0 as usize] != out
+            {
+                places[out.0 as usize] = places[lies_in[out.0 as usize].0 as usize];
+                continue;
+            }
             for &o in &node.outs {
                 let bytes = specs[o.0 as usize].bytes(precision);
                 places[o.0 as usize] = Some(place(bytes, last_use[o.0 as usize]));
@@ -410,14 +421,16 @@ fn alive(tape: &Tape, keep: &[Var], specs: &[Spec]) -> Vec<bool> {
     alive
 }
 
-/// The last node that touches each value, or its row count. What is made ahead for the others lasts to the end.
-fn last_uses(nodes: &[&Node], ahead: &[bool], keep: &[Var], specs: &[Spec]) -> Vec<usize> {
+/// The last node that touches each value, a view of it, or its row count. What is made ahead for the others lasts to the
+/// end.
+fn last_uses(nodes: &[&Node], ahead: &[bool], keep: &[Var], specs: &[Spec], lies_in: &[Var]) -> Vec<usize> {
     let (mut last, mut made_ahead) = (vec![0; specs.len()], vec![false; specs.len()]);
     for (n, &ahead) in nodes.iter().zip(ahead) {
         n.outs.iter().for_each(|o| made_ahead[o.0 as usize] = ahead);
     }
     let mut touch = |v: Var, at: usize| {
         for v in std::iter::once(v).chain(specs[v.0 as usize].rows.live.map(|l| l.var)) {
+            let v = lies_in[v.0 as usize];
             let beyond = made_ahead[v.0 as usize] && ahead.get(at) == Some(&false);
             last[v.0 as usize] = last[v.0 as usize].max(if beyond { nodes.len() } else { at });
         }

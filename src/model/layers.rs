@@ -17,7 +17,9 @@ pub struct TimeEncoding {
     pub w: BufferId,
     /// `[1, t]` phases.
     pub b: BufferId,
-    zero: BufferId,
+    /// `[1, 1]` 0; where nothing is learned, `[1, t]` Phi(0) itself, which is all ones then.
+    now: BufferId,
+    learned: bool,
 }
 
 /// How frequencies and phases start, and whether they are learned.
@@ -61,7 +63,12 @@ impl TimeEncoding {
             let decades: Vec<f64> = (0..width).map(|i| 10f64.powf(-9.0 * i as f64 / last)).collect();
             store.write(w, &decades);
         }
-        TimeEncoding { width, w, b, zero: store.zeros("no time", Spec::real(Rows::fixed(1), 1)) }
+        let learned = start != TimeStart::Fixed;
+        let now = store.zeros("no time", Spec::real(Rows::fixed(1), if learned { 1 } else { width }));
+        if !learned {
+            store.write(now, &vec![1.0f64; width]);
+        }
+        TimeEncoding { width, w, b, now, learned }
     }
     /// `w` and `b` as values.
     pub fn vars(&self, t: &mut Tape, store: &Store) -> (Var, Var) {
@@ -70,8 +77,8 @@ impl TimeEncoding {
     /// Phi(0), `[1, t]`.
     fn of_zero(&self, t: &mut Tape, store: &Store) -> Result<Var> {
         let (w, b) = self.vars(t, store);
-        let zero = t.stored(store, self.zero);
-        t.time_encode(zero, w, b)
+        let now = t.stored(store, self.now);
+        if self.learned { t.time_encode(now, w, b) } else { Ok(now) }
     }
 }
 

@@ -84,6 +84,11 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     fn writes(&self, _inputs: usize) -> Vec<usize> {
         Vec::new()
     }
+    /// Whether its one output is the first rows of its first input: a program then lets both lie in one place, and nothing
+    /// runs.
+    fn is_view(&self) -> bool {
+        false
+    }
     /// Real numbers of scratch it needs; an op never allocates.
     fn scratch(&self, _ins: &[Spec]) -> usize {
         0
@@ -152,6 +157,7 @@ pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn kind(&self) -> Kind;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>>;
     fn writes(&self, inputs: usize) -> Vec<usize>;
+    fn is_view(&self) -> bool;
     fn scratch(&self, ins: &[Spec]) -> usize;
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost;
     fn run(&self, backend: &Backend, precision: Precision, io: &Io<'_>);
@@ -171,6 +177,9 @@ impl<T: Op> DynOp for T {
     }
     fn writes(&self, inputs: usize) -> Vec<usize> {
         Op::writes(self, inputs)
+    }
+    fn is_view(&self) -> bool {
+        Op::is_view(self)
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         Op::scratch(self, ins)

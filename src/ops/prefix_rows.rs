@@ -1,4 +1,5 @@
-//! `out[i, :] = x[i, :]` for the first `n` rows; the backward pads with zeros.
+//! `out[i, :] = x[i, :]` for the first `n` rows: a view, unless `x` is a stored value. The gradient of `x` is as short as that
+//! of `out`; where others add up to it, it is added to their first rows, else padded with zeros ([`PadRows`]).
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -11,9 +12,12 @@ use super::*;
 pub struct PrefixRows {
     rows: Rows,
 }
-/// Rows of `dy`, then zeros, to the rows of `x`.
+/// `dx[i, :] = base[i, :] + dy[i, :]`, where `dy` and base have such a row.
 #[derive(Debug)]
-pub struct PadRows;
+pub struct PadRows {
+    /// Whether there is a base; else the second input is an operand for its rows only.
+    pub(super) onto: bool,
+}
 
 impl Tape {
     /// Appends [`PrefixRows`]: the first `rows` rows of `x`.
@@ -28,10 +32,10 @@ impl Tape {
     }
 }
 
-/// Both directions: rows of the input, zeros after its last.
-fn copy_first(k: &Kernels, on: &Launch<'_>) -> Result<()> {
+/// Both directions: rows of the first input, added to those of `base` where there is one.
+fn copy_first(k: &Kernels, on: &Launch<'_>, base: *const f32) -> Result<()> {
     let (x, out, d) = (on.input(0), on.out(0), on.cols(0));
-    k.prefix_rows(on, Grid::items(on.out_cap(0) * d as usize), x, out, on.rows(0), on.out_rows(0), d)
+    k.prefix_rows(on, Grid::items(on.out_cap(0) * d as usize), x, base, out, on.rows(0), on.out_rows(0), d)
 }
 
 impl Op for PrefixRows {
@@ -45,17 +49,19 @@ impl Op for PrefixRows {
     fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {
         Cost { bytes: 8 * outs[0].len(), flops: 0 }
     }
+    fn is_view(&self) -> bool {
+        true
+    }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let out = io.out::<R>(0);
         out.copy_from_slice(&io.input::<R>(0)[..out.len()]);
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        copy_first(k, on)
+        copy_first(k, on, std::ptr::null())
     }
-    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+    fn vjp(&self, _: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];
-        // `x` is an operand for its rows only.
-        dins[0] = douts[0].map(|d| t.push1(PadRows, &[d, node.ins[0]])).transpose()?;
+        dins[0] = douts[0];
         Ok(dins)
     }
 }
@@ -64,27 +70,38 @@ impl Op for PadRows {
     const NAME: &'static str = "pad_rows";
     const KIND: Kind = Kind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        Ok(vec![ins[1].into()])
+        let [dy, whole] = [ins[0], ins[1]];
+        ensure!(Self::NAME, dy.cols == whole.cols && dy.rows.cap <= whole.rows.cap, "{dy} rows of {whole}");
+        Ok(vec![whole.into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost { bytes: 4 * (ins[0].len() + outs[0].len()), flops: 0 }
+        let base = if self.onto { outs[0].len() } else { 0 };
+        Cost { bytes: 4 * (ins[0].len() + outs[0].len() + base), flops: base.min(ins[0].len()) }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let dy = io.input::<R>(0);
-        let (head, tail) = io.out::<R>(0).split_at_mut(dy.len());
-        head.copy_from_slice(dy);
-        tail.fill(R::ZERO);
+        let (dy, out) = (io.input::<R>(0), io.out::<R>(0));
+        if self.onto {
+            out.copy_from_slice(io.input::<R>(1));
+        } else {
+            out.fill(R::ZERO);
+        }
+        out.iter_mut().zip(dy).for_each(|(o, &d)| *o += d);
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        copy_first(k, on)
+        copy_first(k, on, if self.onto { on.input(1) } else { std::ptr::null() })
     }
 }
 
-/// `[m, n, d]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[5, 0, 3], &[9, 4, 7], &[6, 6, 2], &[40, 25, 8]];
-pub(super) const BENCH: &[&[usize]] = &[&[1_487, 700, 100]];
+/// `[m, n, d, whether all rows are an output too]`, whose gradient the prefix's is then added to.
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 1, 0], &[5, 0, 3, 1], &[9, 4, 7, 0], &[9, 4, 7, 1], &[6, 6, 2, 1], &[40, 25, 8, 1]];
+pub(super) const BENCH: &[&[usize]] = &[&[1_487, 700, 100, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (x, count) = (c.real(dims[0], dims[2]), c.count(dims[1]));
-    let out = c.tape.prefix_rows(x, Rows::live(dims[0], count))?;
-    Ok(Built::new(&[out], &[x]))
+    // A stored value is copied, a value of the step is not.
+    let all = c.tape.add(x, x)?;
+    let (shown, copied) = (Rows::live(dims[0], count), Rows::fixed(dims[1]));
+    let (shown, copied) = (c.tape.prefix_rows(all, shown)?, c.tape.prefix_rows(x, copied)?);
+    let outs = [shown, copied, all];
+    Ok(Built::new(&outs[..2 + dims[3]], &[x]))
 }

@@ -1,7 +1,7 @@
 //! A tape is a program as data: a list of nodes. Recording a model appends nodes, its backward appends more to the
 //! same list, the optimiser's update and the memory's writes more still; so one training step is a straight program
 //! that can be run, priced, printed, split into lanes, and checked for hazards from its declared reads and writes.
-use super::{Cost, DynOp, Op, add::Add};
+use super::{Cost, DynOp, Op, add::Add, prefix_rows::PadRows};
 use crate::{
     error::{Error, Result, ensure},
     runtime::*,
@@ -154,11 +154,14 @@ impl Tape {
             self.accumulate(&mut grads, y, dy)?;
         }
         for at in (0..self.nodes.len()).rev() {
-            let douts: Vec<Option<Var>> = self.nodes[at].outs.iter().map(|o| grads.get(o).copied()).collect();
-            if douts.iter().all(Option::is_none) {
+            let node = self.nodes[at].clone();
+            if node.outs.iter().all(|o| !grads.contains_key(o)) {
                 continue;
             }
-            let node = self.nodes[at].clone();
+            let mut douts = Vec::with_capacity(node.outs.len());
+            for &o in &node.outs {
+                douts.push(self.whole(&mut grads, o)?);
+            }
             let dins = node.op.vjp(self, &node, &douts)?;
             for (&v, d) in node.ins.iter().zip(dins) {
                 if let Some(d) = d {
@@ -166,12 +169,37 @@ impl Tape {
                 }
             }
         }
+        let mut of: Vec<Var> = grads.keys().copied().collect();
+        of.sort_unstable();
+        for v in of {
+            self.whole(&mut grads, v)?;
+        }
         Ok(grads)
     }
+    /// The gradient of `v`, if there is one, with a row for each of its own: that of a view's may be shorter.
+    fn whole(&mut self, grads: &mut HashMap<Var, Var>, v: Var) -> Result<Option<Var>> {
+        let Some(&g) = grads.get(&v) else { return Ok(None) };
+        if self.spec(g).rows == self.spec(v).rows {
+            return Ok(Some(g));
+        }
+        let whole = self.padded(g, v)?;
+        grads.insert(v, whole);
+        Ok(Some(whole))
+    }
+    fn padded(&mut self, g: Var, v: Var) -> Result<Var> {
+        self.push1(PadRows { onto: false }, &[g, v])
+    }
     fn accumulate(&mut self, grads: &mut HashMap<Var, Var>, v: Var, d: Var) -> Result<()> {
-        let sum = match grads.get(&v) {
-            Some(&g) => self.push1(Add, &[g, d])?,
+        let rows = |t: &Self, v: Var| t.spec(v).rows;
+        let sum = match grads.get(&v).copied() {
             None => d,
+            Some(g) if rows(self, g) == rows(self, d) => self.push1(Add, &[g, d])?,
+            Some(g) => {
+                // One is that of a view, and shorter.
+                let (short, whole) = if rows(self, g) == rows(self, v) { (d, g) } else { (g, d) };
+                let whole = if rows(self, whole) == rows(self, v) { whole } else { self.padded(whole, v)? };
+                self.push1(PadRows { onto: true }, &[short, whole])?
+            }
         };
         grads.insert(v, sum);
         Ok(())
