@@ -175,6 +175,38 @@ template <int V> __device__ __forceinline__ void store(float* p, const float (&v
 }
 
 // ---- sums over rows ----
+// Blocks make the sums over some rows each, and leave them as parts; the block that is done last adds the parts, in order.
+
+// Whether this block is the last of `blocks` that come here with this ticket: what the others had written before they
+// came can be read then, past the L1 cache. A ticket is zero before the first comes and after the last (`Op::tickets`).
+// Every thread of the block comes here.
+__device__ __forceinline__ bool comes_last(uint32_t* ticket, uint32_t blocks) {
+  bool last = false;
+  __syncthreads();  // the whole block has written
+  if (threadIdx.x == 0) {
+    __threadfence();  // first the block's parts, then its ticket
+    last = atomicInc(ticket, blocks - 1) == blocks - 1;
+    __threadfence();  // first the last ticket, then the parts of all
+  }
+  return __syncthreads_or(last);
+}
+// Element `i` of the sum of `parts` parts of `size` elements each; for the block that comes last.
+__device__ __forceinline__ float sum_of_parts(const float* made, uint32_t parts, uint64_t size, uint64_t i) {
+  float sum = 0.f;
+#pragma unroll 16  // that many loads are under way together
+  for (uint32_t p = 0; p < parts; p++) sum += __ldcg(made + p * size + i);
+  return sum;
+}
+// Adds what every block left, rows of `sums` [blocks, 2 width], into two outputs of `width`; either may be null. For the
+// block that comes last.
+__device__ __forceinline__ void add_block_sums(const float* sums, uint32_t blocks, float* first, float* second,
+                                               uint32_t width) {
+  for (uint32_t c = threadIdx.x; c < 2 * width; c += blockDim.x) {
+    float* out = c < width ? first : second;
+    if (out) out[c < width ? c : c - width] = sum_of_parts(sums, blocks, 2 * width, c);
+  }
+}
+
 // For a block that gives a column to each lane and a share of the rows to each warp: the warps' sums added in their
 // order, for the lanes of the first warp. Every thread of the block comes here; `sums` is the block's, a row a warp.
 __device__ __forceinline__ float sum_of_warps(float v, float (*sums)[WARP]) {
@@ -195,16 +227,6 @@ __device__ __forceinline__ float column_sum(const float* x, uint32_t n, uint32_t
     for (uint32_t i = threadIdx.x / WARP; i < n; i += blockDim.x / WARP) sum += x[uint64_t(i) * width + c];
   }
   return sum_of_warps(sum, sums);
-}
-
-// Adds what every block left, rows of `sums` [blocks, 2 width], into two outputs of `width`; either may be null. A block
-// adds WARP columns.
-__device__ __forceinline__ void add_block_sums(const float* sums, uint32_t blocks, float* first, float* second,
-                                               uint32_t width, float (*of_warps)[WARP]) {
-  uint32_t c = blockIdx.x * WARP + lane_id();
-  float sum = column_sum(sums, blocks, 2 * width, c, of_warps);
-  float* out = c < width ? first : second;
-  if (threadIdx.x < WARP && c < 2 * width && out) out[c < width ? c : c - width] = sum;
 }
 
 // ---- random numbers ----

@@ -33,21 +33,22 @@ head_linear_down(const float* x, const float* w, const float* b, const float* sc
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-head_weight_grad(const float* dshort, const float* dlong, float* made, Rows rows, uint32_t heads, uint32_t p, uint32_t c,
-                 uint32_t parts, uint32_t precision) {
-  uint32_t n = rows.live(), h = blockIdx.z / parts, part = blockIdx.z % parts;
-  float* to = made + (uint64_t(part) * heads + h) * p * c;
-  product<Along::Edge, Along::Edge>(
-      precision, p, c, part_first(n, part, parts), part_last(n, part, parts),
+head_weight_grad(const float* dshort, const float* dlong, float* made, uint32_t* tickets, float* dw, Rows rows,
+                 uint32_t heads, uint32_t p, uint32_t c, uint32_t parts, uint32_t precision) {
+  uint32_t h = blockIdx.z / parts;
+  product_over_rows(
+      precision, p, c, rows.live(), parts, {made, tickets},
       [=](uint32_t l, uint32_t i) { return dshort[(uint64_t(i) * heads + h) * p + l]; },
       [=](uint32_t i, uint32_t j) { return dlong[(uint64_t(i) * heads + h) * c + j]; },
-      [=](uint32_t l, uint32_t j, float sum) { to[uint64_t(l) * c + j] = sum; });
+      [=](uint32_t l, uint32_t j, float sum) { dw[(uint64_t(h) * p + l) * c + j] = sum; });
 }
 
+// Either gradient may be null.
 extern "C" __global__ void __launch_bounds__(256, 2)
-head_bias_grad(const float* b, const float* scale, const float* dy, float* made, float* dscale, Rows rows, uint32_t heads,
-               uint32_t p) {
-  uint32_t n = rows.live(), first = part_first(n), last = part_last(n), m = heads * p;
+head_bias_grad(const float* b, const float* scale, const float* dy, float* made, uint32_t* ticket, float* db, float* dscale,
+               Rows rows, uint32_t heads, uint32_t p) {
+  Part part(gridDim.z);
+  uint32_t n = rows.live(), first = part.first(n), last = part.last(n), m = heads * p;
   uint64_t end = dscale ? uint64_t(last) * heads : 0;
   for (uint64_t row = uint64_t(first) * heads + threadIdx.x / WARP; row < end; row += blockDim.x / WARP) {
     const float* bias = b + row % heads * p;
@@ -56,15 +57,13 @@ head_bias_grad(const float* b, const float* scale, const float* dy, float* made,
     sum = warp_sum(sum);
     if (lane_id() == 0) dscale[row] = sum;
   }
+  if (!db) return;  // the whole grid
   for (uint32_t j = threadIdx.x; j < m; j += blockDim.x) {
     uint32_t h = j / p;
     float sum = 0.f;
     for (uint32_t i = first; i < last; i++) sum = fmaf(scale[uint64_t(i) * heads + h], dy[uint64_t(i) * m + j], sum);
-    made[uint64_t(blockIdx.z) * m + j] = sum;
+    made[uint64_t(part.at) * m + j] = sum;
   }
-}
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-head_grad_sum(const float* made, uint32_t parts, float* out, uint64_t size) {
-  for (uint64_t i = thread_item(); i < size; i += thread_items()) out[i] = sum_of_parts(made, parts, size, i);
+  if (!comes_last(ticket, part.of)) return;
+  for (uint32_t j = threadIdx.x; j < m; j += blockDim.x) db[j] = sum_of_parts(made, part.of, m, j);
 }

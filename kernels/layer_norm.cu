@@ -62,12 +62,13 @@ __device__ void gradient_row(const float* x, const float* gain, const float* dy,
   }
 }
 
-// `sums` gets a row {dgain | dbias} of each block that has live rows.
+// `sums` is for a row {dgain | dbias} of each block that has live rows; all outputs may be null.
 extern "C" __global__ void __launch_bounds__(256, 5)
 layer_norm_grad(const float* x, const float* gain, const float* stats, const float* dy, float* dx, float* sums,
-                Rows rows, uint32_t d, uint32_t block_rows) {
-  uint32_t first = blockIdx.x * block_rows, until = min(first + block_rows, rows.live());
-  if (first >= until) return;
+                uint32_t* ticket, float* dgain, float* dbias, Rows rows, uint32_t d, uint32_t block_rows) {
+  uint32_t n = rows.live(), blocks = max(1u, (n + block_rows - 1) / block_rows);
+  if (blockIdx.x >= blocks) return;  // the whole block
+  uint32_t first = blockIdx.x * block_rows, until = min(first + block_rows, n);
   bool aligned = by_four(x, d) && by_four(dx, d) && by_four(gain, d) && by_four(dy, d);
   for (uint32_t i = first + threadIdx.x / WARP; dx && i < until; i += blockDim.x / WARP) {
     uint64_t at = uint64_t(i) * d;
@@ -76,18 +77,13 @@ layer_norm_grad(const float* x, const float* gain, const float* stats, const flo
     else gradient_row<1>(x + at, gain, dy + at, dx + at, mean, rstd, d);
   }
   for (uint32_t c = threadIdx.x; c < d; c += blockDim.x) {
-    float dgain = 0, dbias = 0;
+    float of_gain = 0, of_bias = 0;
     for (uint32_t i = first; i < until; i++) {
       uint64_t at = uint64_t(i) * d + c;
-      dgain += dy[at] * ((x[at] - stats[2 * uint64_t(i)]) * stats[2 * uint64_t(i) + 1]), dbias += dy[at];
+      of_gain += dy[at] * ((x[at] - stats[2 * uint64_t(i)]) * stats[2 * uint64_t(i) + 1]), of_bias += dy[at];
     }
     float* mine = sums + uint64_t(blockIdx.x) * 2 * d;
-    mine[c] = dgain, mine[d + c] = dbias;
+    mine[c] = of_gain, mine[d + c] = of_bias;
   }
-}
-
-extern "C" __global__ void __launch_bounds__(1024, 2)
-layer_norm_grad_sum(const float* sums, float* dgain, float* dbias, Rows rows, uint32_t d, uint32_t block_rows) {
-  __shared__ float of_warps[32][WARP];
-  add_block_sums(sums, (rows.live() + block_rows - 1) / block_rows, dgain, dbias, d, of_warps);
+  if (comes_last(ticket, blocks)) add_block_sums(sums, blocks, dgain, dbias, d);
 }

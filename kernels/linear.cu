@@ -1,7 +1,7 @@
 // linear: y = act(x w^T + b + residual), and its gradients
 //
 // shapes    x [n, k] f32, w [m, k], b [1, m], residual and y [n, m]
-// grid      a block of 256 a tile of 64 x 64 (product.cuh), rows along x; weight gradients: parts of 256 rows along z
+// grid      a block of 256 a tile of 64 x 64 (product.cuh), rows along x; weight gradients: parts of the rows along z
 // memory    reads n k m / 64 words of each operand through L2, writes n m
 // limiter   f32 arithmetic, 2 n k m operations
 // backward  activation_grad, then dx = dz w, dw = dz^T x, db = column sums of dz
@@ -44,13 +44,16 @@ linear_input_grad(const float* dz, const float* w, float* dx, Rows rows, uint32_
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-linear_weight_grad(const float* dz, const float* x, float* parts, Rows rows, uint32_t m, uint32_t k, uint32_t precision) {
-  weight_grad_parts(
-      precision, rows.live(), m, k, [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
-      [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; }, parts);
-}
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-linear_weight_grad_sum(const float* made, uint32_t parts, float* dw, float* db, uint32_t m, uint32_t k) {
-  add_weight_grad_parts(made, parts, m, k, dw, db);
+linear_weight_grad(const float* dz, const float* x, float* made, uint32_t* tickets, float* dw, float* db, Rows rows,
+                   uint32_t m, uint32_t k, uint32_t precision) {
+  weight_grad(
+      precision, rows.live(), m, k, {made, tickets}, [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
+      [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; },
+      [=](uint32_t j, uint32_t l, float sum) {
+        if (l == k) {
+          if (db) db[j] = sum;
+        } else if (dw) {
+          dw[uint64_t(j) * k + l] = sum;
+        }
+      });
 }

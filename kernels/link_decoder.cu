@@ -44,34 +44,38 @@ link_decoder_logits(const float* from_u, const float* b, const float* w, const f
   }
 }
 
-// The gradients of the sums before relu, `dhidden` [n r, c], rows as in z; and of b, w and b_out, as parts [2, c + 1]: in
-// the last column, where hidden counts as 1, is that of b_out. Blocks along x belong to 32 columns.
+// The gradients of the sums before relu, `dhidden` [n r, c], rows as in z; and of b, w and b_out, by way of parts [2, c + 1]:
+// in the last column, where hidden counts as 1, is that of b_out. Blocks along x belong to 32 columns.
 extern "C" __global__ void __launch_bounds__(256, 2)
-link_decoder_hidden_grad(const float* w, const float* hidden, const float* dlogits, float* dhidden, float* made, Rows events,
-                         uint32_t x, uint32_t c, uint64_t part_size) {
+link_decoder_hidden_grad(const float* w, const float* hidden, const float* dlogits, float* dhidden, float* made,
+                         uint32_t* tickets, float* db, float* dw, float* db_out, Rows events, uint32_t x, uint32_t c) {
   constexpr uint32_t WARPS = 256 / WARP;
   __shared__ float of_b[WARPS][WARP], of_w[WARPS][WARP];
-  uint32_t n = events.live(), last = part_last(n), warp = threadIdx.x / WARP, l = blockIdx.x * WARP + lane_id();
+  Part part(gridDim.z);
+  uint32_t n = events.live(), last = part.last(n), warp = threadIdx.x / WARP, l = blockIdx.x * WARP + lane_id();
   bool column = l < c;
-  float own_w = column ? w[l] : 0.f, db = 0.f, dw = 0.f;
-  for (uint32_t i = part_first(n) + warp; i < last; i += WARPS) {
+  float own_w = column ? w[l] : 0.f, sum_b = 0.f, sum_w = 0.f;
+  for (uint32_t i = part.first(n) + warp; i < last; i += WARPS) {
     float* to = dhidden + uint64_t(i) * (1 + x) * c + l;
     float du = 0.f;
     for (uint32_t j = 0; j < x; j++) {
       uint64_t row = uint64_t(i) * x + j;
       float dlogit = dlogits[row], h = column ? hidden[row * c + l] : 1.f, dh = h > 0.f ? dlogit * own_w : 0.f;
       if (column) to[uint64_t(1 + j) * c] = dh;
-      du += dh, dw = fmaf(dlogit, h, dw);
+      du += dh, sum_w = fmaf(dlogit, h, sum_w);
     }
     if (column) *to = du;
-    db += du;
+    sum_b += du;
   }
-  of_b[warp][lane_id()] = db, of_w[warp][lane_id()] = dw;
-  __syncthreads();
-  if (warp > 0 || l > c) return;
-  for (uint32_t v = 1; v < WARPS; v++) db += of_b[v][lane_id()], dw += of_w[v][lane_id()];
-  float* part = made + blockIdx.z * part_size;
-  part[l] = db, part[c + 1 + l] = dw;
+  sum_b = sum_of_warps(sum_b, of_b), sum_w = sum_of_warps(sum_w, of_w);
+  bool own = warp == 0 && l <= c;
+  uint64_t size = 2 * (uint64_t(c) + 1);
+  float* mine = made + part.at * size;
+  if (own) mine[l] = sum_b, mine[c + 1 + l] = sum_w;
+  if (!comes_last(tickets + blockIdx.x, part.of) || !own) return;
+  float* to = column ? dw : db_out;
+  if (column && db) db[l] = sum_of_parts(made, part.of, size, l);
+  if (to) to[column ? l : 0] = sum_of_parts(made, part.of, size, c + 1 + l);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
@@ -87,36 +91,21 @@ link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w
   }
 }
 
-// Parts [2, c, d] of the gradients of W_src and W_dst, the latter over all candidates.
+// Gradients of W_src and of W_dst, the latter over all candidates; either may be null.
 extern "C" __global__ void __launch_bounds__(256, 2)
-link_decoder_weight_grad(const float* dhidden, const float* z, float* made, Rows events, uint32_t roots, uint32_t d,
-                         uint32_t c, uint32_t parts, uint64_t part_size, uint32_t precision) {
-  uint32_t n = events.live(), dst = blockIdx.z / parts, part = blockIdx.z % parts;
-  uint32_t row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
+link_decoder_weight_grad(const float* dhidden, const float* z, float* made, uint32_t* tickets, float* dw_src, float* dw_dst,
+                         Rows events, uint32_t roots, uint32_t d, uint32_t c, uint32_t parts, uint32_t precision) {
+  uint32_t n = events.live(), dst = blockIdx.z / parts, row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
+  float* dw = dst ? dw_dst : dw_src;
+  if (!dw) return;  // the whole block
+  Part part(parts);
   Sums sums = {};
   for (uint32_t root = dst; root < (dst ? roots : 1); root++) {
     add_products<Along::Edge, Along::Edge>(
-        precision, sums, row0, c, column0, d, part_first(n, part, parts), part_last(n, part, parts),
+        precision, sums, row0, c, column0, d, part.first(n), part.last(n),
         [=](uint32_t l, uint32_t i) { return dhidden[(uint64_t(i) * roots + root) * c + l]; },
         [=](uint32_t i, uint32_t k) { return z[(uint64_t(i) * roots + root) * d + k]; });
   }
-  float* to = made + part * part_size + uint64_t(dst) * c * d;
-  take_sums(sums, row0, c, column0, d, [=](uint32_t l, uint32_t k, float sum) { to[uint64_t(l) * d + k] = sum; });
-}
-
-// Adds parts: gradients of W_src and W_dst, then what link_decoder_hidden_grad made.
-extern "C" __global__ void __launch_bounds__(256, 2)
-link_decoder_grad_sum(const float* made, uint32_t parts, float* dw_src, float* dw_dst, float* db, float* dw, float* db_out,
-                      uint32_t d, uint32_t c) {
-  uint64_t weights = uint64_t(c) * d, size = 2 * weights + 2 * (c + 1);
-  for (uint64_t i = thread_item(); i < size; i += thread_items()) {
-    float* to = dw_src;
-    uint64_t at = i;
-    if (i >= weights) to = dw_dst, at = i - weights;
-    if (i >= 2 * weights) to = db, at = i - 2 * weights;
-    if (i >= 2 * weights + c) to = nullptr;
-    if (i > 2 * weights + c) to = dw, at = i - 2 * weights - c - 1;
-    if (i == size - 1) to = db_out, at = 0;
-    if (to) to[at] = sum_of_parts(made, parts, size, i);
-  }
+  if (!add_parts(sums, part, {made, tickets})) return;
+  take_sums(sums, row0, c, column0, d, [=](uint32_t l, uint32_t k, float sum) { dw[uint64_t(l) * d + k] = sum; });
 }

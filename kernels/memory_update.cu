@@ -64,53 +64,44 @@ memory_update_list(const uint32_t* distinct, const int64_t* memory_time, const u
   if (threadIdx.x == 0) *count = made;
 }
 
-// dpre^T {message | -sin(angle) | -sin(angle) dt | 1}, as parts. The time encoding's gradients are sums over all of dpre
-// and of W_x; summed over the rows first they are more columns of this product, and need no dPhi.
+// dpre^T {message | -sin(angle) | -sin(angle) dt | 1}. The time encoding's gradients are sums over all of dpre and of W_x;
+// summed over the rows first they are more columns of this product, and need no dPhi: `of_time` [gates, 2 t]. The other
+// gradients may be null.
 extern "C" __global__ void __launch_bounds__(256, 2)
 memory_update_weight_grad(const float* dpre, const float* messages, const float* dt, const float* w, const float* b,
-                          float* parts, Rows mails, uint32_t joint, uint32_t apart, uint32_t d, uint32_t c, uint32_t t,
+                          float* made, uint32_t* tickets, float* of_time, float* dw_x, float* dw_h, float* db_x,
+                          float* db_h, Rows mails, uint32_t joint, uint32_t apart, uint32_t d, uint32_t c, uint32_t t,
                           uint32_t precision) {
   uint32_t k = c + 2 * t, gates = joint + apart, sums = gates + apart, column0 = blockIdx.y * TILE;
   // The state's terms have no weights but those of the node's own memory.
   if (blockIdx.x * TILE >= gates && column0 >= d && column0 + TILE <= k) return;  // the whole block
-  weight_grad_parts(
-      precision, mails.live(), sums, k, [=](uint32_t i, uint32_t j) { return dpre[uint64_t(i) * sums + j]; },
+  weight_grad(
+      precision, mails.live(), sums, k, {made, tickets},
+      [=](uint32_t i, uint32_t j) { return dpre[uint64_t(i) * sums + j]; },
       [=](uint32_t i, uint32_t l) {
         if (l < c) return messages[uint64_t(i) * c + l];
         uint32_t p = l - c < t ? l - c : l - c - t;
         float slope = -sinf(time_angle(dt[i], w[p], b[p]));
         return l - c < t ? slope : slope * dt[i];
       },
-      parts);
+      [=](uint32_t row, uint32_t l, float sum) {
+        bool of_x = row < gates, of_h = row < joint || !of_x;
+        uint32_t row_h = of_x ? row : row - apart;
+        if (l == k) {
+          if (of_x && db_x) db_x[row] = sum;
+          if (of_h && db_h) db_h[row_h] = sum;
+        } else if (l >= c) {
+          if (of_x) of_time[uint64_t(row) * 2 * t + (l - c)] = sum;
+        } else {
+          if (of_x && dw_x) dw_x[uint64_t(row) * c + l] = sum;
+          if (of_h && l < d && dw_h) dw_h[uint64_t(row_h) * d + l] = sum;
+        }
+      });
 }
 
-// Adds the parts; the sums of the time columns stay, in the first part. Each of the four gradients may be null.
-extern "C" __global__ void __launch_bounds__(256, 2)
-memory_update_weight_grad_sum(float* made, uint32_t parts, float* dw_x, float* dw_h, float* db_x, float* db_h,
-                              uint32_t joint, uint32_t apart, uint32_t d, uint32_t c, uint32_t t) {
-  uint32_t k = c + 2 * t, gates = joint + apart;
-  uint64_t size = uint64_t(gates + apart) * (k + 1);
-  for (uint64_t i = thread_item(); i < size; i += thread_items()) {
-    uint32_t row = uint32_t(i / (k + 1)), l = uint32_t(i % (k + 1));
-    bool of_x = row < gates, of_h = row < joint || !of_x;
-    if (!of_x && l >= d && l < k) continue;  // nobody made them
-    float sum = sum_of_parts(made, parts, size, i);
-    uint32_t row_h = of_x ? row : row - apart;
-    if (l == k) {
-      if (of_x && db_x) db_x[row] = sum;
-      if (of_h && db_h) db_h[row_h] = sum;
-    } else if (l >= c) {
-      made[i] = sum;
-    } else {
-      if (of_x && dw_x) dw_x[uint64_t(row) * c + l] = sum;
-      if (of_h && l < d && dw_h) dw_h[uint64_t(row_h) * d + l] = sum;
-    }
-  }
-}
-
-// dw and db of the time encoding from its columns of the product: 32 columns a block, its warps share their rows.
+// dw and db of the time encoding from `of_time`: 32 columns a block, its warps share their rows.
 extern "C" __global__ void __launch_bounds__(1024, 2)
-memory_update_time_grad(const float* made, const float* w_x, float* dw, float* db, uint32_t gates, uint32_t c,
+memory_update_time_grad(const float* of_time, const float* w_x, float* dw, float* db, uint32_t gates, uint32_t c,
                         uint32_t t) {
   __shared__ float partial[1024 / WARP][WARP];
   uint32_t lane = lane_id(), warp = threadIdx.x / WARP, warps = blockDim.x / WARP, column = blockIdx.x * WARP + lane;
@@ -118,7 +109,7 @@ memory_update_time_grad(const float* made, const float* w_x, float* dw, float* d
   uint32_t p = of_b ? column : column - t;
   float sum = 0.f;
   for (uint32_t row = warp; row < gates && column < 2 * t; row += warps) {
-    sum = fmaf(w_x[uint64_t(row) * c + (c - t) + p], made[uint64_t(row) * (c + 2 * t + 1) + c + column], sum);
+    sum = fmaf(w_x[uint64_t(row) * c + (c - t) + p], of_time[uint64_t(row) * 2 * t + column], sum);
   }
   partial[warp][lane] = sum;
   __syncthreads();  // the sums of all warps are there

@@ -214,40 +214,66 @@ __device__ __forceinline__ void product(uint32_t precision, uint32_t rows, uint3
   take_sums(sums, row0, rows, column0, columns, out);
 }
 
-// Sums over the rows of a value, such as gradients of weights, are cut into parts, as many as the grid has blocks along z
-// where nothing else is said: a block makes the sums over the rows of its part, and another kernel adds the parts in order.
-// The cut depends on the live rows and on the number of parts, which the host takes from the room for rows.
-__device__ __forceinline__ uint32_t part_first(uint32_t rows, uint32_t part = blockIdx.z, uint32_t parts = gridDim.z) {
-  uint32_t size = ((rows + parts - 1) / parts + DEPTH - 1) / DEPTH * DEPTH;
-  return min(rows, part * size);
-}
-__device__ __forceinline__ uint32_t part_last(uint32_t rows, uint32_t part = blockIdx.z, uint32_t parts = gridDim.z) {
-  return part_first(rows, part + 1, parts);
-}
-// Element `i` of the sum of `parts` parts of `size` elements each.
-__device__ __forceinline__ float sum_of_parts(const float* made, uint32_t parts, uint64_t size, uint64_t i) {
-  float sum = 0.f;
-  for (uint32_t p = 0; p < parts; p++) sum += made[p * size + i];
-  return sum;
+// Sums over the rows of a value, such as gradients of weights, are cut into parts: a block makes the sums over the rows of
+// its part, and the last block of a tile adds the parts, in order. The cut depends on the live rows and on the number of
+// parts, which the host takes from the room for rows. Blocks along z belong to the parts of one product, then of the next.
+struct Part {
+  uint32_t at, of;
+  __device__ __forceinline__ explicit Part(uint32_t parts) : at(blockIdx.z % parts), of(parts) {}
+  __device__ __forceinline__ uint32_t first(uint32_t rows, uint32_t part) const {
+    uint32_t size = ((rows + of - 1) / of + DEPTH - 1) / DEPTH * DEPTH;
+    return min(rows, part * size);
+  }
+  __device__ __forceinline__ uint32_t first(uint32_t rows) const { return first(rows, at); }
+  __device__ __forceinline__ uint32_t last(uint32_t rows) const { return first(rows, at + 1); }
+};
+
+// Where blocks leave parts of tiles, as the threads have them, and a ticket for each tile. (`Grid::tile_parts`.)
+struct TileParts {
+  float* made;
+  uint32_t* tickets;
+};
+// Makes the sums of a part of this block's tile those of all parts; false but in the block that comes last.
+__device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
+  if (part.of == 1) return true;
+  uint32_t tile = (blockIdx.z / part.of * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  float4* parts = reinterpret_cast<float4*>(to.made) + uint64_t(tile) * part.of * EACH * PRODUCT_THREADS + threadIdx.x;
+#pragma unroll
+  for (uint32_t i = 0; i < EACH; i++) {
+    const float(&row)[EACH] = sums.at[i];
+    parts[(part.at * EACH + i) * PRODUCT_THREADS] = make_float4(row[0], row[1], row[2], row[3]);
+  }
+  if (!comes_last(to.tickets + tile, part.of)) return false;
+  sums = {};
+#pragma unroll 2  // eight loads are under way together
+  for (uint32_t p = 0; p < part.of; p++) {
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+      float4 row = __ldcg(parts + (p * EACH + i) * PRODUCT_THREADS);
+      sums.at[i][0] += row.x, sums.at[i][1] += row.y, sums.at[i][2] += row.z, sums.at[i][3] += row.w;
+    }
+  }
+  return true;
 }
 
-// The gradients of a linear map: dw = dz^T x and db = column sums of dz, as parts of [m, k + 1] with db in the last
-// column, for which x counts as 1. `dz(i, j)` and `x(i, l)` are rows i of them.
-template <class Dz, class X>
-__device__ __forceinline__ void weight_grad_parts(uint32_t precision, uint32_t rows, uint32_t m, uint32_t k, Dz dz, X x,
-                                                  float* parts) {
-  float* part = parts + blockIdx.z * uint64_t(m) * (k + 1);
-  product<Along::Edge, Along::Edge>(
-      precision, m, k + 1, part_first(rows), part_last(rows), [=](uint32_t j, uint32_t i) { return dz(i, j); },
-      [=](uint32_t i, uint32_t l) { return l == k ? 1.f : x(i, l); },
-      [=](uint32_t j, uint32_t l, float sum) { part[uint64_t(j) * (k + 1) + l] = sum; });
+// As `product`, the sums over rows 0..n, cut into `parts`.
+template <class A, class B, class Out>
+__device__ __forceinline__ void product_over_rows(uint32_t precision, uint32_t rows, uint32_t columns, uint32_t n,
+                                                  uint32_t parts, TileParts to, A a, B b, Out out) {
+  uint32_t row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
+  if (row0 >= rows || column0 >= columns) return;  // the whole block
+  Part part(parts);
+  Sums sums = {};
+  add_products<Along::Edge, Along::Edge>(precision, sums, row0, rows, column0, columns, part.first(n), part.last(n), a, b);
+  if (add_parts(sums, part, to)) take_sums(sums, row0, rows, column0, columns, out);
 }
-__device__ __forceinline__ void add_weight_grad_parts(const float* made, uint32_t parts, uint32_t m, uint32_t k, float* dw,
-                                                      float* db) {
-  uint64_t size = uint64_t(m) * (k + 1);
-  for (uint64_t i = thread_item(); i < size; i += thread_items()) {
-    uint64_t j = i / (k + 1), l = i % (k + 1);
-    float* to = l == k ? (db ? db + j : nullptr) : (dw ? dw + j * k + l : nullptr);
-    if (to) *to = sum_of_parts(made, parts, size, i);
-  }
+
+// The gradients of a linear map: dw = dz^T x [m, k] and db = column sums of dz, which `out` takes as column k, for which x
+// counts as 1. `dz(i, j)` and `x(i, l)` are rows i of `n`.
+template <class Dz, class X, class Out>
+__device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint32_t m, uint32_t k, TileParts to, Dz dz, X x,
+                                            Out out) {
+  product_over_rows(
+      precision, m, k + 1, n, gridDim.z, to, [=](uint32_t j, uint32_t i) { return dz(i, j); },
+      [=](uint32_t i, uint32_t l) { return l == k ? 1.f : x(i, l); }, out);
 }

@@ -17,32 +17,28 @@ time_encode(const float* dt, const float* w, const float* b, float* y, Rows rows
   }
 }
 
-// `sums` gets a row {dw | db} of each block that has live rows.
+// `sums` is for a row {dw | db} of each block that has live rows; either output may be null.
 extern "C" __global__ void __launch_bounds__(256, 2)
-time_encode_grad(const float* dt, const float* w, const float* b, const float* dy, float* sums, Rows rows, uint32_t t,
-                 uint32_t block_rows) {
+time_encode_grad(const float* dt, const float* w, const float* b, const float* dy, float* sums, uint32_t* ticket, float* dw,
+                 float* db, Rows rows, uint32_t t, uint32_t block_rows) {
   __shared__ float of_warps[8][WARP];
-  uint32_t first = blockIdx.x * block_rows, until = min(first + block_rows, rows.live());
-  if (first >= until) return;
+  uint32_t n = rows.live(), blocks = max(1u, (n + block_rows - 1) / block_rows);
+  if (blockIdx.x >= blocks) return;  // the whole block
+  uint32_t first = blockIdx.x * block_rows, until = min(first + block_rows, n);
   for (uint32_t from = 0; from < t; from += WARP) {
     uint32_t j = from + lane_id();
-    float dw = 0, db = 0;
+    float sum_w = 0, sum_b = 0;
     if (j < t) {
       for (uint32_t i = first + threadIdx.x / WARP; i < until; i += blockDim.x / WARP) {
         float g = -sinf(time_angle(dt[i], w[j], b[j])) * dy[uint64_t(i) * t + j];
-        dw += g * dt[i], db += g;
+        sum_w += g * dt[i], sum_b += g;
       }
     }
-    dw = sum_of_warps(dw, of_warps), db = sum_of_warps(db, of_warps);
+    sum_w = sum_of_warps(sum_w, of_warps), sum_b = sum_of_warps(sum_b, of_warps);
     if (threadIdx.x < WARP && j < t) {
       float* mine = sums + uint64_t(blockIdx.x) * 2 * t;
-      mine[j] = dw, mine[t + j] = db;
+      mine[j] = sum_w, mine[t + j] = sum_b;
     }
   }
-}
-
-extern "C" __global__ void __launch_bounds__(1024, 2)
-time_encode_grad_sum(const float* sums, float* dw, float* db, Rows rows, uint32_t t, uint32_t block_rows) {
-  __shared__ float of_warps[32][WARP];
-  add_block_sums(sums, (rows.live() + block_rows - 1) / block_rows, dw, db, t, of_warps);
+  if (comes_last(ticket, blocks)) add_block_sums(sums, blocks, dw, db, t);
 }

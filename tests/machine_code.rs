@@ -164,3 +164,29 @@ fn dense_products_run_on_the_matrix_units_in_every_precision() {
         }
     }
 }
+
+/// The emulated device runs one block after another, so it cannot tell whether a block sees what another one wrote.
+#[test]
+#[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
+fn the_block_that_adds_the_parts_reads_them_behind_two_fences_and_past_the_first_cache() {
+    let Some(report) = report() else { return };
+    for (file, kernel) in [
+        ("memory_update", "memory_update_weight_grad"),
+        ("head_linear", "head_bias_grad"),
+        ("head_linear", "head_weight_grad"),
+        ("layer_norm", "layer_norm_grad"),
+        ("linear", "linear_weight_grad"),
+        ("link_decoder", "link_decoder_hidden_grad"),
+        ("link_decoder", "link_decoder_weight_grad"),
+        ("time_encode", "time_encode_grad"),
+    ] {
+        let Some(code) = machine_code(&report, file, kernel) else { return };
+        let mut rest = code.as_str();
+        for next in ["BAR.SYNC", "MEMBAR.SC.GPU", "ATOMG.E.INC", "MEMBAR.SC.GPU", "BAR.RED.OR", "STRONG.GPU"]
+        {
+            let at = rest.find(next);
+            rest =
+                &rest[at.unwrap_or_else(|| panic!("{kernel} has no {next} where it should")) + next.len()..];
+        }
+    }
+}

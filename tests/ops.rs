@@ -7,7 +7,7 @@ use tgnn::{
         Device, MatmulPrecision, Precision,
         cuda::{Gpu, Grid, Rival},
     },
-    testing::{gradient_alone, gradient_error, program, rivals::Rivals, run, worst},
+    testing::{Results, gradient_alone, gradient_error, program, rivals::Rivals, run, run_again, worst},
 };
 
 #[test]
@@ -69,6 +69,9 @@ fn every_op_runs_at_the_size_that_benches_give_it() {
 /// The results of a case, as bits.
 fn bits(case: &Case, gpu: Gpu) -> Vec<Vec<u64>> {
     let results = run(case, Precision::F32, Backend::Cuda(gpu)).unwrap_or_else(|e| panic!("{case}: {e}"));
+    as_bits(results)
+}
+fn as_bits(results: Results) -> Vec<Vec<u64>> {
     results.into_iter().map(|(.., v)| v.iter().map(|x| x.to_bits()).collect()).collect()
 }
 
@@ -150,6 +153,20 @@ fn the_precision_of_products_changes_every_op_that_has_them_and_no_other() {
             })
             .into();
         assert_eq!(found.len(), if WITH_PRODUCTS.contains(&op) { 3 } else { 1 }, "{op}");
+    }
+}
+
+/// What kernels leave on the device for the next run, such as tickets, is as they found it.
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn a_run_of_kernels_that_keep_no_state_does_not_depend_on_the_one_before() {
+    let Some(on) = device(1) else { return };
+    for case in cases() {
+        let first = run(&case, Precision::F32, Backend::Cuda(on.gpu.clone())).unwrap();
+        if first.iter().all(|(what, ..)| what.starts_with("output") || what.starts_with("gradient")) {
+            let later = run_again(&case, Precision::F32, Backend::Cuda(on.gpu.clone())).unwrap();
+            assert!(as_bits(first) == as_bits(later), "{case}");
+        }
     }
 }
 

@@ -17,6 +17,7 @@ struct Operands {
     ins: Vec<DeviceSlot>,
     outs: Vec<DeviceSlot>,
     scratch: u64,
+    tickets: u64,
 }
 
 /// Bytes that the values of a program want on a device: one block, or one a value where values are kept apart.
@@ -115,6 +116,8 @@ pub(super) struct Ready {
     ahead: [Vec<DeviceBuffer>; 2],
     /// A word a node: its first fault.
     status: DeviceBuffer,
+    /// Of the nodes that have any: zero between two launches, so nothing clears them again.
+    tickets: Vec<Option<DeviceBuffer>>,
     /// Of all nodes, in the two turns. Addresses of stored buffers do not change.
     operands: [Vec<Operands>; 2],
     /// A step of each turn, beside it the preparation of the next.
@@ -132,8 +135,18 @@ impl Ready {
         let take = |blocks: &[usize]| {
             blocks.iter().map(|&bytes| DeviceBuffer::new(gpu, bytes)).collect::<Result<_>>()
         };
+        let stream = CudaStream::new(gpu)?;
+        let tickets = |p: &Planned| -> Result<Option<DeviceBuffer>> {
+            if p.tickets == 0 {
+                return Ok(None);
+            }
+            let words = DeviceBuffer::new(gpu, p.tickets * size_of::<u32>())?;
+            words.fill(0, &stream)?;
+            Ok(Some(words))
+        };
         let mut ready = Ready {
-            stream: CudaStream::new(gpu)?,
+            tickets: nodes.iter().map(tickets).collect::<Result<_>>()?,
+            stream,
             beside: CudaStream::new(gpu)?,
             step: take(&room.step)?,
             ahead: [take(&room.ahead)?, take(&room.ahead)?],
@@ -143,7 +156,7 @@ impl Ready {
             gpu: gpu.clone(),
         };
         for turn in 0..2 {
-            let operands = nodes.iter().map(|p| ready.operands(turn, p, places, store));
+            let operands = (0..nodes.len()).map(|at| ready.operands(turn, at, &nodes[at], places, store));
             let operands = operands.collect::<Result<_>>()?;
             ready.operands[turn] = operands;
         }
@@ -152,6 +165,7 @@ impl Ready {
     fn operands(
         &self,
         turn: usize,
+        at: usize,
         p: &Planned,
         places: &[Option<Place>],
         store: &mut Store,
@@ -168,7 +182,8 @@ impl Ready {
         let ins = p.ins.iter().map(|x| slot(x, &[], true)).collect::<Result<_>>()?;
         let outs = p.outs.iter().zip(&p.wanted);
         let outs = outs.map(|(x, &wanted)| slot(x, &p.node.outs, wanted)).collect::<Result<_>>()?;
-        Ok(Operands { ins, outs, scratch: self.address(turn, p.scratch.0, store)? })
+        let tickets = self.tickets[at].as_ref().map_or(0, DeviceBuffer::address);
+        Ok(Operands { ins, outs, scratch: self.address(turn, p.scratch.0, store)?, tickets })
     }
     fn address(&self, turn: usize, place: Place, store: &mut Store) -> Result<u64> {
         match place {
@@ -193,6 +208,7 @@ impl Ready {
             outs: &o.outs,
             writes: &p.node.writes,
             scratch: o.scratch,
+            tickets: o.tickets,
             status: self.status.address() + (at * size_of::<u64>()) as u64,
             precision: self.gpu.precision(),
             stream,

@@ -34,6 +34,8 @@ pub(super) struct Planned {
     pub wanted: Vec<bool>,
     /// Where, and bytes.
     pub scratch: (Place, usize),
+    /// Words.
+    pub tickets: usize,
     /// Whether it may run while the step before is under way.
     pub ahead: bool,
 }
@@ -155,6 +157,7 @@ impl Program {
             }
             let scratch = node.op.scratch(&tape.specs(&node.ins)) * DType::F32.size(precision);
             let scratch = (place(scratch, at), scratch);
+            let tickets = node.op.tickets(&tape.specs(&node.ins));
             let operand = |v: &Var| {
                 // A value is made before it is used: the tape only hands out what it has made.
                 (places[v.0 as usize].unwrap_or(Place::Arena(0)), specs[v.0 as usize])
@@ -162,7 +165,7 @@ impl Program {
             let (ins, outs) =
                 (node.ins.iter().map(operand).collect(), node.outs.iter().map(operand).collect());
             let wanted = node.outs.iter().map(|o| read[o.0 as usize]).collect();
-            planned.push(Planned { node: node.clone(), ins, outs, wanted, scratch, ahead });
+            planned.push(Planned { node: node.clone(), ins, outs, wanted, scratch, tickets, ahead });
         }
         let memory = match &backend {
             Backend::Cuda(gpu) => {

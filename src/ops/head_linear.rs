@@ -177,6 +177,13 @@ impl Op for HeadLinear {
     }
 }
 
+impl HeadWeightGrad {
+    /// Tiles of the gradient of one head.
+    fn tiles(&self, ins: &[Spec]) -> Grid {
+        Grid::tiles(ins[0].cols / self.heads, ins[1].cols / self.heads)
+    }
+}
+
 impl Op for HeadWeightGrad {
     const NAME: &'static str = "head_weight_grad";
     const KIND: Kind = Kind::Nn;
@@ -185,7 +192,10 @@ impl Op for HeadWeightGrad {
         Ok(vec![Spec::real(Rows::fixed(ins[0].cols), ins[1].cols / self.heads).into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        Grid::parts_of(ins[0].rows.cap) * ins[0].cols * (ins[1].cols / self.heads)
+        self.tiles(ins).parts(self.heads * Grid::parts_of(ins[0].rows.cap)).tile_parts()
+    }
+    fn tickets(&self, ins: &[Spec]) -> usize {
+        self.tiles(ins).parts(self.heads).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[0].rows.cap * outs[0].len())
@@ -210,24 +220,22 @@ impl Op for HeadWeightGrad {
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (heads, parts) = (self.heads as u32, Grid::parts_of(on.cap(0)));
-        let (p, c, made) = (on.cols(0) / heads, on.cols(1) / heads, on.scratch());
-        let grid = Grid::tiles(p as usize, c as usize).parts(self.heads * parts);
-        let (short, long) = (on.input(0), on.input(1));
+        let grid = self.tiles(&[on.spec(0), on.spec(1)]).parts(self.heads * parts);
         k.head_weight_grad(
             on,
             grid,
-            short,
-            long,
-            made,
+            on.input(0),
+            on.input(1),
+            on.scratch(),
+            on.tickets(),
+            on.out(0),
             on.rows(0),
             heads,
-            p,
-            c,
+            on.cols(0) / heads,
+            on.cols(1) / heads,
             parts as u32,
             on.precision(),
-        )?;
-        let size = on.cols(0) as usize * c as usize;
-        k.head_grad_sum(on, Grid::items(size), made, parts as u32, on.out(0), size as u64)
+        )
     }
 }
 
@@ -239,6 +247,9 @@ impl Op for HeadBiasGrad {
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         parts::PARTS.max(Self::device_parts(ins[1].rows.cap)) * ins[0].cols
+    }
+    fn tickets(&self, _: &[Spec]) -> usize {
+        1
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 4 * ins[2].len())
@@ -275,15 +286,10 @@ impl Op for HeadBiasGrad {
         parts::add_column_sums(db, partials);
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (heads, parts, made) = (on.cols(1), Self::device_parts(on.cap(1)), on.scratch());
-        let (b, scale, dy) = (on.input(0), on.input(1), on.input(2));
-        let grid = Grid::new(1, Grid::THREADS).parts(parts);
-        k.head_bias_grad(on, grid, b, scale, dy, made, on.out(1), on.rows(1), heads, on.cols(0) / heads)?;
-        if !on.wanted(0) {
-            return Ok(());
-        }
-        let size = on.cols(0) as usize;
-        k.head_grad_sum(on, Grid::items(size), made, parts as u32, on.out(0), size as u64)
+        let grid = Grid::new(1, Grid::THREADS).parts(Self::device_parts(on.cap(1)));
+        let (b, scale, dy, db, dscale) = (on.input(0), on.input(1), on.input(2), on.out(0), on.out(1));
+        let (made, ticket, heads, p) = (on.scratch(), on.tickets(), on.cols(1), on.cols(0) / on.cols(1));
+        k.head_bias_grad(on, grid, b, scale, dy, made, ticket, db, dscale, on.rows(1), heads, p)
     }
 }
 

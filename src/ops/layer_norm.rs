@@ -140,6 +140,9 @@ impl Op for LayerNormGrad {
     fn scratch(&self, ins: &[Spec]) -> usize {
         2 * (parts::PARTS + 1).max(BLOCKS) * ins[0].cols
     }
+    fn tickets(&self, _: &[Spec]) -> usize {
+        1
+    }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 14 * outs[0].len())
     }
@@ -188,9 +191,8 @@ impl Op for LayerNormGrad {
         let each = on.cap(0).div_ceil(BLOCKS).max(BLOCK_ROWS);
         let grid = Grid::new(on.cap(0).div_ceil(each), Grid::THREADS);
         let (x, gain, stats, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));
-        k.layer_norm_grad(on, grid, x, gain, stats, dy, on.out(0), sums, rows, d, each as u32)?;
-        let grid = Grid::new((2 * d).div_ceil(32) as usize, 1024);
-        k.layer_norm_grad_sum(on, grid, sums, on.out(1), on.out(2), rows, d, each as u32)
+        let (dx, dgain, dbias, ticket) = (on.out(0), on.out(1), on.out(2), on.tickets());
+        k.layer_norm_grad(on, grid, x, gain, stats, dy, dx, sums, ticket, dgain, dbias, rows, d, each as u32)
     }
 }
 

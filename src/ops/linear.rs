@@ -306,6 +306,13 @@ impl Op for LinearInputGrad {
     }
 }
 
+impl LinearWeightGrad {
+    /// Tiles of `{dW | db}`, and parts of the rows.
+    fn grid(dz: &Spec, x: &Spec) -> Grid {
+        Grid::tiles(dz.cols, x.cols + 1).parts(Grid::parts_of(dz.rows.cap))
+    }
+}
+
 impl Op for LinearWeightGrad {
     const NAME: &'static str = "linear_weight_grad";
     const KIND: Kind = Kind::Nn;
@@ -316,7 +323,10 @@ impl Op for LinearWeightGrad {
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         let (m, k) = (ins[0].cols, ins[1].cols);
-        (parts::PARTS * m + m * k).max(Grid::parts_of(ins[0].rows.cap) * m * (k + 1))
+        (parts::PARTS * m + m * k).max(Self::grid(&ins[0], &ins[1]).tile_parts())
+    }
+    fn tickets(&self, ins: &[Spec]) -> usize {
+        Self::grid(&ins[0], &ins[1]).parts(1).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[0].len() * ins[1].cols)
@@ -340,21 +350,10 @@ impl Op for LinearWeightGrad {
         parts::column_sums(io.out(1), dz, partials);
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (m, depth, parts) = (on.cols(0), on.cols(1), Grid::parts_of(on.cap(0)));
-        let grid = Grid::tiles(m as usize, depth as usize + 1).parts(parts);
-        k.linear_weight_grad(
-            on,
-            grid,
-            on.input(0),
-            on.input(1),
-            on.scratch(),
-            on.rows(0),
-            m,
-            depth,
-            on.precision(),
-        )?;
-        let grid = Grid::items(m as usize * (depth as usize + 1));
-        k.linear_weight_grad_sum(on, grid, on.scratch(), parts as u32, on.out(0), on.out(1), m, depth)
+        let (dz, x, dw, db) = (on.input(0), on.input(1), on.out(0), on.out(1));
+        let (grid, made, tickets) = (Self::grid(&on.spec(0), &on.spec(1)), on.scratch(), on.tickets());
+        let (m, depth) = (on.cols(0), on.cols(1));
+        k.linear_weight_grad(on, grid, dz, x, made, tickets, dw, db, on.rows(0), m, depth, on.precision())
     }
 }
 

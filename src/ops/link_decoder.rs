@@ -77,10 +77,11 @@ fn root_tiles(events: usize, width: u32, roots: u32) -> Grid {
 }
 
 impl LinkDecoderGrad {
-    /// Parts of the events on a device, and the size of one: gradients of all weights.
-    fn device_parts(ins: &[Spec; 2]) -> (usize, usize) {
-        let [z, w] = ins;
-        (Grid::parts_of(z.rows.cap), 2 * w.len() + 2 * (w.rows.cap + 1))
+    /// What its kernels make in parts: tiles of the gradients of W_src and W_dst, and those of b, w and b_out, a block of
+    /// threads for 32 columns; and the number of parts of the events.
+    fn grids(z: &Spec, w: &Spec) -> (Grid, Grid, usize) {
+        let of_the_rest = Grid::new((w.rows.cap + 1).div_ceil(32), Grid::THREADS);
+        (Grid::tiles(w.rows.cap, w.cols).parts(2), of_the_rest, Grid::parts_of(z.rows.cap))
     }
 }
 
@@ -197,8 +198,14 @@ impl Op for LinkDecoderGrad {
     fn scratch(&self, ins: &[Spec]) -> usize {
         // dhidden and its sum over candidates; half a product, {db | dw} and their partials.
         let dhidden = ins[0].rows.cap * ins[3].cols;
-        let (parts, size) = Self::device_parts(&[ins[0], ins[1]]);
-        dhidden + (ins[1].len() + 2 * (parts::PARTS + 1) * ins[3].cols).max(parts * size)
+        let host = ins[1].len() + 2 * (parts::PARTS + 1) * ins[3].cols;
+        let (of_weights, _, parts) = Self::grids(&ins[0], &ins[1]);
+        let device = parts * (of_weights.tile_parts() + 2 * (ins[3].cols + 1));
+        dhidden + host.max(device)
+    }
+    fn tickets(&self, ins: &[Spec]) -> usize {
+        let (of_weights, of_the_rest, _) = Self::grids(&ins[0], &ins[1]);
+        of_weights.count() + of_the_rest.count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 4 * ins[0].rows.cap * ins[1].len() + 4 * ins[4].len())
@@ -289,25 +296,29 @@ impl Op for LinkDecoderGrad {
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (d, c, x, events) = (on.cols(0), on.cap(1) as u32, on.cols(5), on.rows(5));
-        let (parts, size) = Self::device_parts(&[on.spec(0), on.spec(1)]);
-        let dhidden = on.scratch();
-        let of_weights = dhidden.wrapping_add(on.cap(0) * c as usize);
-        let of_the_rest = of_weights.wrapping_add(2 * on.spec(1).len());
+        let (tiles, columns, parts) = Self::grids(&on.spec(0), &on.spec(1));
+        // Scratch has room for all of it; parts of tiles are moved 16 bytes at a time, so they come first.
+        let of_weights = on.scratch();
+        let of_the_rest = of_weights.wrapping_add(parts * tiles.tile_parts());
+        let dhidden = of_the_rest.wrapping_add(parts * 2 * (c as usize + 1));
+        let tickets = on.tickets();
         let (z, w_src, w_dst, w) = (on.input(0), on.input(1), on.input(2), on.input(3));
-        let grid = Grid::new((c as usize + 1).div_ceil(32), Grid::THREADS).parts(parts);
-        let (hidden, dlogits) = (on.input(4), on.input(5));
+        let [dz, dw_src, dw_dst, db, dw, db_out] = [0, 1, 2, 3, 4, 5].map(|k| on.out(k));
         k.link_decoder_hidden_grad(
             on,
-            grid,
+            columns.parts(parts),
             w,
-            hidden,
-            dlogits,
+            on.input(4),
+            on.input(5),
             dhidden,
             of_the_rest,
+            tickets.wrapping_add(tiles.count()),
+            db,
+            dw,
+            db_out,
             events,
             x,
             c,
-            size as u64,
         )?;
         if on.wanted(0) {
             let grid = root_tiles(on.cap(5), d, 1 + x);
@@ -317,7 +328,7 @@ impl Op for LinkDecoderGrad {
                 dhidden,
                 w_src,
                 w_dst,
-                on.out(0),
+                dz,
                 events,
                 1 + x,
                 d,
@@ -325,26 +336,25 @@ impl Op for LinkDecoderGrad {
                 on.precision(),
             )?;
         }
-        if on.wanted(1) || on.wanted(2) {
-            let grid = Grid::tiles(c as usize, d as usize).parts(2 * parts);
-            k.link_decoder_weight_grad(
-                on,
-                grid,
-                dhidden,
-                z,
-                of_weights,
-                events,
-                1 + x,
-                d,
-                c,
-                parts as u32,
-                size as u64,
-                on.precision(),
-            )?;
+        if !on.wanted(1) && !on.wanted(2) {
+            return Ok(());
         }
-        let [dw_src, dw_dst, db, dw, db_out] = [1, 2, 3, 4, 5].map(|k| on.out(k));
-        let grid = Grid::items(size);
-        k.link_decoder_grad_sum(on, grid, of_weights, parts as u32, dw_src, dw_dst, db, dw, db_out, d, c)
+        k.link_decoder_weight_grad(
+            on,
+            tiles.parts(2 * parts),
+            dhidden,
+            z,
+            of_weights,
+            tickets,
+            dw_src,
+            dw_dst,
+            events,
+            1 + x,
+            d,
+            c,
+            parts as u32,
+            on.precision(),
+        )
     }
 }
 

@@ -93,6 +93,11 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     fn scratch(&self, _ins: &[Spec]) -> usize {
         0
     }
+    /// Words on a device by which blocks of its kernels find out who is last (`comes_last` in `kernels/common.cuh`): zero
+    /// before its first launch, and to be left at zero by each.
+    fn tickets(&self, _ins: &[Spec]) -> usize {
+        0
+    }
     /// Compulsory bytes and operations.
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 0)
@@ -159,6 +164,7 @@ pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn writes(&self, inputs: usize) -> Vec<usize>;
     fn is_view(&self) -> bool;
     fn scratch(&self, ins: &[Spec]) -> usize;
+    fn tickets(&self, ins: &[Spec]) -> usize;
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost;
     fn run(&self, backend: &Backend, precision: Precision, io: &Io<'_>);
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()>;
@@ -183,6 +189,9 @@ impl<T: Op> DynOp for T {
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         Op::scratch(self, ins)
+    }
+    fn tickets(&self, ins: &[Spec]) -> usize {
+        Op::tickets(self, ins)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Op::cost(self, ins, outs)

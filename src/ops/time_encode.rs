@@ -169,6 +169,9 @@ impl Op for TimeEncodeGrad {
         // Sums and their partials of {dw | db}, then two work rows a part; on a device, partials alone.
         (4 * parts::PARTS + 2).max(2 * BLOCKS) * ins[1].cols
     }
+    fn tickets(&self, _: &[Spec]) -> usize {
+        1
+    }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 24 * ins[3].len())
     }
@@ -190,9 +193,8 @@ impl Op for TimeEncodeGrad {
         let each = on.cap(0).div_ceil(BLOCKS).max(BLOCK_ROWS);
         let grid = Grid::new(on.cap(0).div_ceil(each), Grid::THREADS);
         let (dt, w, b, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));
-        k.time_encode_grad(on, grid, dt, w, b, dy, sums, rows, t, each as u32)?;
-        let grid = Grid::new((2 * t).div_ceil(32) as usize, 1024);
-        k.time_encode_grad_sum(on, grid, sums, on.out(0), on.out(1), rows, t, each as u32)
+        let (dw, db, ticket) = (on.out(0), on.out(1), on.tickets());
+        k.time_encode_grad(on, grid, dt, w, b, dy, sums, ticket, dw, db, rows, t, each as u32)
     }
 }
 

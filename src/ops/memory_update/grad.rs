@@ -13,6 +13,13 @@ use std::marker::PhantomData;
 #[derive(Debug)]
 pub struct MemoryUpdateGrad<C>(pub(super) PhantomData<C>);
 
+impl<C: Cell> MemoryUpdateGrad<C> {
+    /// Tiles of the product that has all gradients, of `t` columns of the time encoding among them.
+    fn tiles(messages: Spec, w_h: Spec, t: usize) -> Grid {
+        Grid::tiles(C::SUMS * w_h.cols, messages.cols + 2 * t + 1)
+    }
+}
+
 impl<C: Cell> Op for MemoryUpdateGrad<C> {
     const NAME: &'static str = C::GRAD_NAME;
     const KIND: Kind = Kind::Nn;
@@ -25,9 +32,12 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let sums = C::SUMS * d;
         // Half a product; gradients before the gates, gradients of Phi, sums of both kinds.
         let host = ins[6].len() + n * (sums + t) + sums * (parts::PARTS + 1) + (4 * parts::PARTS + 2) * t;
-        // Gradients before the gates, parts of the product.
-        let device = n * sums + Grid::parts_of(n) * sums * (ins[1].cols + 2 * t + 1);
-        host.max(device)
+        // On a device: parts of the product, gradients before the gates, the product's columns of the time encoding.
+        let parts = Self::tiles(ins[1], ins[7], t).parts(Grid::parts_of(n)).tile_parts();
+        host.max(parts + n * sums + 2 * C::GATES * d * t)
+    }
+    fn tickets(&self, ins: &[Spec]) -> usize {
+        Self::tiles(ins[1], ins[7], ins[4].cols).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (n, d, c, t) = (ins[0].rows.cap, ins[7].cols, ins[1].cols, ins[4].cols);
@@ -111,21 +121,27 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let learned = on.wanted(0) || on.wanted(1);
         let t = if learned { on.cols(4) } else { 0 };
         let (joint, apart) = (C::JOINT as u32 * d, C::APART as u32 * d);
-        let (sums, columns) = (C::SUMS * d as usize, (c + 2 * t + 1) as usize);
-        let dpre = on.scratch();
-        // Scratch has room for both.
-        let made = dpre.wrapping_add(m * sums);
-        let parts = Grid::parts_of(m);
+        let grid = Self::tiles(on.spec(1), on.spec(7), t as usize).parts(Grid::parts_of(m));
+        // Scratch has room for all three; parts of tiles come first, for they are aligned.
+        let made = on.scratch();
+        let dpre = made.wrapping_add(grid.tile_parts());
+        let of_time = dpre.wrapping_add(m * C::SUMS * d as usize);
         C::launch_grad(k, on, dpre)?;
         k.memory_update_weight_grad(
             on,
-            Grid::tiles(sums, columns).parts(parts),
+            grid,
             dpre,
             on.input(1),
             on.input(3),
             on.input(4),
             on.input(5),
             made,
+            on.tickets(),
+            of_time,
+            on.out(2),
+            on.out(3),
+            on.out(4),
+            on.out(5),
             on.rows(0),
             joint,
             apart,
@@ -134,25 +150,10 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
             t,
             on.precision(),
         )?;
-        k.memory_update_weight_grad_sum(
-            on,
-            Grid::items(sums * columns),
-            made,
-            parts as u32,
-            on.out(2),
-            on.out(3),
-            on.out(4),
-            on.out(5),
-            joint,
-            apart,
-            d,
-            c,
-            t,
-        )?;
         if !learned {
             return Ok(());
         }
         let grid = Grid::new((2 * t as usize).div_ceil(32), 1024);
-        k.memory_update_time_grad(on, grid, made, on.input(6), on.out(0), on.out(1), joint + apart, c, t)
+        k.memory_update_time_grad(on, grid, of_time, on.input(6), on.out(0), on.out(1), joint + apart, c, t)
     }
 }

@@ -39,15 +39,26 @@ impl Grid {
     pub fn warps(rows: usize) -> Self {
         Self::items(32 * rows)
     }
-    /// A block for each tile of a product of `rows` x `columns` (`kernels/product.cuh`).
+    /// Rows and columns of a tile of a product (`kernels/product.cuh`).
+    const TILE: usize = 64;
+
+    /// A block for each tile of a product of `rows` x `columns`.
     pub fn tiles(rows: usize, columns: usize) -> Self {
-        const TILE: usize = 64;
-        let tiles = |n: usize| n.div_ceil(TILE).max(1) as u32;
+        let tiles = |n: usize| n.div_ceil(Self::TILE).max(1) as u32;
         Grid { blocks: (tiles(rows), tiles(columns), 1), ..Self::new(1, Self::THREADS) }
     }
     /// The parts that sums over `rows` rows are cut into (`kernels/product.cuh`): a number that depends on the room alone.
     pub fn parts_of(rows: usize) -> usize {
         (rows / 128).clamp(1, 16)
+    }
+    /// Blocks in all.
+    pub fn count(self) -> usize {
+        let (x, y, z) = self.blocks;
+        x as usize * y as usize * z as usize
+    }
+    /// Real numbers of scratch for what these blocks leave of their tiles (`TileParts` in `kernels/product.cuh`).
+    pub fn tile_parts(self) -> usize {
+        self.count() * Self::TILE * Self::TILE
     }
     /// With `parts` layers of blocks.
     #[must_use]
@@ -80,6 +91,7 @@ pub struct Launch<'a> {
     pub(crate) outs: &'a [DeviceSlot],
     pub(crate) writes: &'a [usize],
     pub(crate) scratch: u64,
+    pub(crate) tickets: u64,
     pub(crate) status: u64,
     pub(crate) precision: MatmulPrecision,
     pub(crate) stream: &'a CudaStream,
@@ -173,6 +185,10 @@ impl Launch<'_> {
     /// The scratch that the op declared, with any content.
     pub fn scratch(&self) -> *mut f32 {
         self.scratch as *mut f32
+    }
+    /// The tickets that the op declared, all zero.
+    pub fn tickets(&self) -> *mut u32 {
+        self.tickets as *mut u32
     }
     /// What dense products multiply in, as kernels name it.
     pub fn precision(&self) -> u32 {
