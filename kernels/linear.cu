@@ -47,13 +47,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 linear_weight_grad(const float* dz, const float* x, float* made, uint32_t* tickets, float* dw, float* db, Rows rows,
                    uint32_t m, uint32_t k, uint32_t precision) {
   weight_grad(
-      precision, rows.live(), m, k, {made, tickets}, [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
-      [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; },
-      [=](uint32_t j, uint32_t l, float sum) {
-        if (l == k) {
-          if (db) db[j] = sum;
-        } else if (dw) {
-          dw[uint64_t(j) * k + l] = sum;
-        }
-      });
+      precision, rows.live(), m, k, gridDim.z, {made, tickets},
+      [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
+      [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; }, WeightAndBias{dw, db, k});
 }

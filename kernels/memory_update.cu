@@ -76,7 +76,7 @@ memory_update_weight_grad(const float* dpre, const float* messages, const float*
   // The state's terms have no weights but those of the node's own memory.
   if (blockIdx.x * TILE >= gates && column0 >= d && column0 + TILE <= k) return;  // the whole block
   weight_grad(
-      precision, mails.live(), sums, k, {made, tickets},
+      precision, mails.live(), sums, k, gridDim.z, {made, tickets},
       [=](uint32_t i, uint32_t j) { return dpre[uint64_t(i) * sums + j]; },
       [=](uint32_t i, uint32_t l) {
         if (l < c) return messages[uint64_t(i) * c + l];

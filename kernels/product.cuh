@@ -271,9 +271,21 @@ __device__ __forceinline__ void product_over_rows(uint32_t precision, uint32_t r
 // The gradients of a linear map: dw = dz^T x [m, k] and db = column sums of dz, which `out` takes as column k, for which x
 // counts as 1. `dz(i, j)` and `x(i, l)` are rows i of `n`.
 template <class Dz, class X, class Out>
-__device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint32_t m, uint32_t k, TileParts to, Dz dz, X x,
-                                            Out out) {
+__device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint32_t m, uint32_t k, uint32_t parts,
+                                            TileParts to, Dz dz, X x, Out out) {
   product_over_rows(
-      precision, m, k + 1, n, gridDim.z, to, [=](uint32_t j, uint32_t i) { return dz(i, j); },
+      precision, m, k + 1, n, parts, to, [=](uint32_t j, uint32_t i) { return dz(i, j); },
       [=](uint32_t i, uint32_t l) { return l == k ? 1.f : x(i, l); }, out);
 }
+// What takes them where they are dw and db themselves; either may be null.
+struct WeightAndBias {
+  float *dw, *db;
+  uint32_t k;
+  __device__ __forceinline__ void operator()(uint32_t j, uint32_t l, float sum) const {
+    if (l == k) {
+      if (db) db[j] = sum;
+    } else if (dw) {
+      dw[uint64_t(j) * k + l] = sum;
+    }
+  }
+};

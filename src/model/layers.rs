@@ -169,9 +169,8 @@ impl Attention {
         let (gain, bias) = (v(self.gain), v(self.bias));
         let now = time.of_zero(t, store)?;
         let from_time = t.linear(now, w_q_time, Some(b_q), None, Activation::Identity)?;
-        let query = t.linear(l.roots, w_q, Some(from_time), None, Activation::Identity)?;
+        let (query, own) = t.linear_pair(l.roots, (w_q, from_time), (w_o_root, b_o))?;
         let absorbed = t.head_up(query, w_k, self.heads)?;
-        let own = t.linear(l.roots, w_o_root, Some(b_o), None, Activation::Identity)?;
         let grouped = t.group_roots(l.root, l.near.count, t.spec(absorbed).rows)?;
 
         let (time_w, time_b) = time.vars(t, store);
