@@ -161,7 +161,9 @@ template <class T> T atomicMin(T* p, emu_same<T> v) { return emu_update(p, [=](T
 template <class T> T atomicAnd(T* p, emu_same<T> v) { return emu_update(p, [=](T o) { return T(o & v); }); }
 template <class T> T atomicOr(T* p, emu_same<T> v) { return emu_update(p, [=](T o) { return T(o | v); }); }
 template <class T> T atomicXor(T* p, emu_same<T> v) { return emu_update(p, [=](T o) { return T(o ^ v); }); }
-inline unsigned atomicInc(unsigned* p, unsigned most) { return emu_update(p, [=](unsigned o) { return o < most ? o + 1 : 0; }); }
+inline unsigned atomicInc(unsigned* p, unsigned most) {
+  return emu_update(p, [=](unsigned o) { return o < most ? o + 1 : 0; });
+}
 template <class T> T atomicExch(T* p, emu_same<T> v) { return emu_update(p, [=](T) { return T(v); }); }
 template <class T> T atomicCAS(T* p, emu_same<T> expected, emu_same<T> v) {
   emu::may_switch();

@@ -26,6 +26,8 @@ impl Grid {
     pub const THREADS: u32 = 256;
     /// Blocks that keep any device busy; kernels go round for the rest.
     const MOST_BLOCKS: usize = 4096;
+    /// Rows and columns of a tile of a product (`kernels/product.cuh`).
+    const TILE: usize = 64;
 
     /// `blocks` blocks of `threads` threads.
     pub fn new(blocks: usize, threads: u32) -> Self {
@@ -39,9 +41,6 @@ impl Grid {
     pub fn warps(rows: usize) -> Self {
         Self::items(32 * rows)
     }
-    /// Rows and columns of a tile of a product (`kernels/product.cuh`).
-    const TILE: usize = 64;
-
     /// A block for each tile of a product of `rows` x `columns`.
     pub fn tiles(rows: usize, columns: usize) -> Self {
         let tiles = |n: usize| n.div_ceil(Self::TILE).max(1) as u32;
