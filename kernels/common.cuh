@@ -135,23 +135,8 @@ __device__ __forceinline__ void add_in_order(T& sum, unsigned lanes, F term) {
   }
 }
 
-// ---- activations ----
-// A NaN stays one, so that it reaches the loss and is seen there.
+// relu: a NaN stays one, so that it reaches the loss and is seen there.
 __device__ __forceinline__ float relu(float z) { return z < 0.f ? 0.f : z; }
-// `Activation`: 0 identity, 1 relu, 2 leaky relu with `slope`, 3 tanh, 4 sigmoid.
-__device__ __forceinline__ float activate(uint32_t kind, float slope, float z) {
-  switch (kind) {
-    case 1: return relu(z);
-    case 2: return z > 0.f ? z : slope * z;
-    case 3: return tanhf(z);
-    case 4: return 1.f / (1.f + expf(-z));
-    default: return z;
-  }
-}
-__device__ __forceinline__ float4 activate(uint32_t kind, float slope, float4 z) {
-  return make_float4(activate(kind, slope, z.x), activate(kind, slope, z.y), activate(kind, slope, z.z),
-                     activate(kind, slope, z.w));
-}
 
 // ---- time encoding ----
 // What Phi(dt) is the cosine of: a product and a sum, each rounded, as on the host.
@@ -250,7 +235,7 @@ struct Key {
   }
 };
 
-// Which elements are dropped, and what the others are multiplied with. (`ops::dropout::DropRate`.)
+// Which elements are dropped, and what the others are multiplied with. (`ops::epilogue::DropRate`.)
 struct Drop {
   const uint32_t* now;  // epoch and batch; null where nothing is dropped
   Key key;
@@ -258,14 +243,65 @@ struct Drop {
   float scale;
   // The numbers of elements `8 group` to `8 group + 7`.
   __device__ __forceinline__ uint4 draw(uint64_t group) const { return key.draw(group, now[0], now[1]); }
-  // The factor of element `8 group + i`.
-  __device__ __forceinline__ float factor(uint4 draw, uint32_t i) const {
-    uint32_t low = i & 2 ? draw.y : draw.x, high = i & 2 ? draw.w : draw.z;
-    uint32_t number = (i & 4 ? high : low) >> (16 * (i & 1)) & 0xffffu;
-    return number < threshold ? 0.f : scale;
-  }
   __device__ __forceinline__ float factor(uint64_t element) const {
-    return now ? factor(draw(element / 8), uint32_t(element % 8)) : 1.f;
+    if (!now) return 1.f;
+    uint32_t i = uint32_t(element % 8);
+    uint4 of = draw(element / 8);
+    uint32_t low = i & 2 ? of.y : of.x, high = i & 2 ? of.w : of.z;
+    return factor_of(((i & 4 ? high : low) >> (16 * (i & 1)) & 0xffffu) >= threshold);
+  }
+  // Of a bit of `kept`.
+  __device__ __forceinline__ float factor_of(bool kept) const { return kept ? scale : 0.f; }
+  // Which of the elements `first` to `first + 3` are kept, a bit each, the first one lowest. Their numbers are of one draw,
+  // or of two where they lie in two.
+  __device__ __forceinline__ uint32_t kept(uint64_t first) const {
+    if (!now) return 15;  // all
+    uint32_t skip = uint32_t(first % 8);
+    uint4 of = draw(first / 8);
+    uint64_t low = of.x | uint64_t(of.y) << 32, high = of.z | uint64_t(of.w) << 32;
+    if (skip >= 4) {
+      low = high, skip -= 4;
+      if (skip) of = draw(first / 8 + 1), high = of.x | uint64_t(of.y) << 32;
+    }
+    uint64_t numbers = skip ? low >> (16 * skip) | high << (64 - 16 * skip) : low;
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < 4; i++) bits |= uint32_t((numbers >> (16 * i) & 0xffffu) >= threshold) << i;
+    return bits;
+  }
+};
+
+// What follows a product or a sum: y = drop(act(z)). (`ops::epilogue::Epilogue`.)
+struct Epilogue {
+  uint32_t activation;  // 0 identity, 1 relu, 2 leaky relu with `slope`, 3 tanh, 4 sigmoid
+  float slope;
+  Drop drop;
+  __device__ __forceinline__ float activate(float z) const {
+    switch (activation) {
+      case 1: return relu(z);
+      case 2: return z > 0.f ? z : slope * z;
+      case 3: return tanhf(z);
+      case 4: return 1.f / (1.f + expf(-z));
+      default: return z;
+    }
+  }
+  // y of z, where bit `i` of `kept` is the element's.
+  __device__ __forceinline__ float of(float z, uint32_t kept, uint32_t i) const {
+    return activate(z) * drop.factor_of(kept >> i & 1);
+  }
+  // y of the element, or of the four from it on, each with its own z.
+  __device__ __forceinline__ float at(uint64_t element, float z) const { return activate(z) * drop.factor(element); }
+  __device__ __forceinline__ float4 at(uint64_t first, float4 z) const {
+    uint32_t kept = drop.kept(first);
+    return make_float4(of(z.x, kept, 0), of(z.y, kept, 1), of(z.z, kept, 2), of(z.w, kept, 3));
+  }
+  // dz of y and dy, where bit `i` of `kept` is the element's.
+  __device__ __forceinline__ float grad(float y, float dy, uint32_t kept, uint32_t i) const {
+    if (activation == 1) return y > 0.f ? dy * drop.scale : 0.f;  // y is 0 where it was dropped: no bit is wanted
+    float v = y / drop.scale, derivative = 1.f;
+    if (activation == 2) derivative = v > 0.f ? 1.f : slope;
+    if (activation == 3) derivative = 1.f - v * v;
+    if (activation == 4) derivative = v * (1.f - v);
+    return dy * drop.factor_of(kept >> i & 1) * derivative;
   }
 };
 

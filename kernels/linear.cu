@@ -1,16 +1,24 @@
-// linear: y = act(x w^T + b + residual), and its gradients
+// linear: y = drop(act(x w^T + b + residual)), and its gradients
 //
 // shapes    x [n, k] f32, w [m, k], b [1, m], residual and y [n, m]
 // grid      a block of 256 a tile of 64 x 64 (product.cuh), rows along x; weight gradients: parts of the rows along z
 // memory    reads n k m / 64 words of each operand through L2, writes n m
 // limiter   f32 arithmetic, 2 n k m operations
-// backward  activation_grad, then dx = dz w, dw = dz^T x, db = column sums of dz
+// backward  activation_grad (a thread four elements, 16 bytes at a time; limited by memory), then dx = dz w, dw = dz^T x,
+//           db = column sums of dz
 // source    -
 #include "product.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 linear(const float* x, const float* w, const float* b, const float* residual, float* y, Rows rows, uint32_t k, uint32_t m,
-       uint32_t activation, float slope, uint32_t precision) {
+       Epilogue epilogue, uint32_t precision) {
+  // Which of this thread's elements the drop-out keeps, a bit each: all made here, for one draw serves several.
+  uint32_t kept = 0;
+#pragma unroll 1
+  for (uint32_t i = 0; i < EACH; i++) {
+    uint64_t row = blockIdx.x * TILE + own_row() + i;
+    kept |= epilogue.drop.kept(row * m + blockIdx.y * TILE + own_column()) << (EACH * i);
+  }
   product<Along::Sum, Along::Sum>(
       precision, rows.live(), m, 0, k, [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; },
       [=](uint32_t l, uint32_t j) { return w[uint64_t(j) * k + l]; },
@@ -18,20 +26,31 @@ linear(const float* x, const float* w, const float* b, const float* residual, fl
         uint64_t at = uint64_t(i) * m + j;
         if (b) z += b[j];
         if (residual) z += residual[at];
-        y[at] = activate(activation, slope, z);
+        y[at] = epilogue.of(z, kept, i % EACH * EACH + j % EACH);
       });
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2)
-activation_grad(const float* y, const float* dy, float* dz, Rows rows, uint32_t m, uint32_t activation, float slope) {
+// V elements from `first` on.
+template <int V>
+__device__ __forceinline__ void grad_of(const float* y, const float* dy, float* dz, uint64_t first, const Epilogue& epilogue) {
+  float value[V], grad[V];
+  load(y + first, value), load(dy + first, grad);
+  uint32_t kept = epilogue.activation == 1 ? 0 : epilogue.drop.kept(first);
+#pragma unroll
+  for (int i = 0; i < V; i++) grad[i] = epilogue.grad(value[i], grad[i], kept, i);
+  store(dz + first, grad);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4)
+activation_grad(const float* y, const float* dy, float* dz, Rows rows, uint32_t m, Epilogue epilogue) {
   uint64_t n = uint64_t(rows.live()) * m;
-  for (uint64_t i = thread_item(); i < n; i += thread_items()) {
-    float v = y[i], factor = 1.f;
-    if (activation == 1) factor = v > 0.f ? 1.f : 0.f;
-    if (activation == 2) factor = v > 0.f ? 1.f : slope;
-    if (activation == 3) factor = 1.f - v * v;
-    if (activation == 4) factor = v * (1.f - v);
-    dz[i] = dy[i] * factor;
+  bool aligned = by_four(y, 4) && by_four(dy, 4) && by_four(dz, 4);
+  for (uint64_t first = 4 * thread_item(); first < n; first += 4 * thread_items()) {
+    if (aligned && first + 4 <= n) {
+      grad_of<4>(y, dy, dz, first, epilogue);
+    } else {
+      for (uint64_t i = first; i < n && i < first + 4; i++) grad_of<1>(y, dy, dz, i, epilogue);
+    }
   }
 }
 

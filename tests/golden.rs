@@ -10,7 +10,7 @@ use tgnn::{
     model::{Attention, EventTables, Looked, Negatives, Tgn, TgnConfig, TimeEncoding, TimeStart},
     ops::{
         Backend, Home, Tape,
-        dropout::DropRate,
+        epilogue::DropRate,
         gru_memory::Gru,
         memory_update::{Cell, CellVars, FeatureRow, MemoryVars},
         rnn_memory::Rnn,

@@ -44,7 +44,7 @@ pub(super) fn ahead(nodes: &[&Node], specs: &[Spec]) -> Vec<bool> {
 mod tests {
     use super::ahead;
     use crate::{
-        ops::{Node, Tape, linear::Activation},
+        ops::{Node, Tape, epilogue::Activation},
         runtime::*,
     };
 

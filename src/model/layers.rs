@@ -3,7 +3,9 @@ use crate::{
     autograd::{Parameters, ScaledInit},
     error::Result,
     ops::{
-        Tape, dropout::DropRate, linear::Activation, sample_neighbors::Neighbors,
+        Tape,
+        epilogue::{Activation, DropRate},
+        sample_neighbors::Neighbors,
         temporal_attention::AttentionVars,
     },
     runtime::*,
@@ -186,20 +188,13 @@ impl Attention {
             time_w,
             time_b,
         };
-        let drop = |salt| DropRate { salt: self.drop.salt + salt, ..self.drop };
-        let (mix, sum) = t.temporal_attention(
-            near,
-            self.heads,
-            self.width / self.heads,
-            l.drop_now.map(|now| (drop(0), now)),
-        )?;
+        let drop = |salt| l.drop_now.map(|now| (DropRate { salt: self.drop.salt + salt, ..self.drop }, now));
+        let (mix, sum) = t.temporal_attention(near, self.heads, self.width / self.heads, drop(0))?;
         let seen = t.head_down(mix, w_v, Some((b_v, sum)), self.heads)?;
         let seen = t.linear(seen, w_o, None, None, Activation::Identity)?;
         // relu and drop-out commute: a drop-out multiplies by numbers that are not negative.
-        let mut z = t.ungroup(seen, (grouped.order, grouped.position), own, l.root, Activation::Relu)?;
-        if let Some(now) = l.drop_now {
-            z = t.dropout(z, now, drop(1))?;
-        }
+        let (order, relu) = ((grouped.order, grouped.position), Activation::Relu.then_drop(drop(1)));
+        let z = t.ungroup(seen, order, own, l.root, relu)?;
         t.layer_norm(z, gain, bias)
     }
 }

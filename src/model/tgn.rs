@@ -11,9 +11,8 @@ use crate::{
     error::{Error, Result},
     ops::{
         Tape,
-        dropout::DropRate,
+        epilogue::{Activation, DropRate},
         gru_memory::Gru,
-        linear::Activation,
         memory_update::{Cell, CellVars, FeatureRow, MemoryVars},
         next_batch::Batch,
         rnn_memory::Rnn,

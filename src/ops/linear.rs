@@ -1,4 +1,4 @@
-//! `y = act(x W^T + b + r)`
+//! `y = drop(act(x W^T + b + r))`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -6,10 +6,14 @@
 //! | `W` | `[m, k]` f32 | weights, as PyTorch's `Linear` |
 //! | `b` | `[1, m]` f32, optional | bias |
 //! | `r` | `[n, m]` f32, optional | residual: a second product adds up without a copy |
+//! | `now` | `[1, 2]` u32, optional | clock of the drop-out, where there is one ([`Epilogue`]) |
 //! | y | `[n, m]` f32 | |
 //!
-//! Backward: `dz = dy act'(y)`, `dx = dz W`, `dW = dz^T x`, `db = sum_n dz`, `dr = dz`. Deterministic.
-use super::*;
+//! Backward: `dz` as [`epilogue`] says, `dx = dz W`, `dW = dz^T x`, `db = sum_n dz`, `dr = dz`. Deterministic.
+use super::{
+    epilogue::{Activation, Epilogue, above_zero, case_drop},
+    *,
+};
 use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
     parts, simd,
@@ -17,68 +21,13 @@ use crate::runtime::{
     team::InParallel,
 };
 
-/// What follows the product. Its derivative is a function of its value, so the backward needs no more than `y`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Activation {
-    /// Nothing.
-    Identity,
-    /// max(z, 0)
-    Relu,
-    /// z, or `slope` z where z is negative; the slope is positive.
-    LeakyRelu(f32),
-    /// Hyperbolic tangent.
-    Tanh,
-    /// 1 / (1 + e^-z)
-    Sigmoid,
-}
-
-/// relu: max(z, 0), where a NaN stays one, so that it reaches the loss and is seen there.
-#[inline(always)]
-pub(super) fn above_zero<R: Real>(z: R) -> R {
-    if z < R::ZERO { R::ZERO } else { z }
-}
-
-impl Activation {
-    pub(super) fn of<R: Real>(self, z: R) -> R {
-        match self {
-            Activation::Identity => z,
-            Activation::Relu => above_zero(z),
-            Activation::LeakyRelu(s) => z.max(R::of(f64::from(s)) * z),
-            Activation::Tanh => z.tanh(),
-            Activation::Sigmoid => z.sigmoid(),
-        }
-    }
-    /// How kernels name it, and its slope.
-    pub(super) fn code(self) -> (u32, f32) {
-        match self {
-            Activation::Identity => (0, 0.0),
-            Activation::Relu => (1, 0.0),
-            Activation::LeakyRelu(s) => (2, s),
-            Activation::Tanh => (3, 0.0),
-            Activation::Sigmoid => (4, 0.0),
-        }
-    }
-    fn slope<R: Real>(self, y: R) -> R {
-        match self {
-            Activation::Identity => R::ONE,
-            Activation::Relu => R::of(f64::from(u8::from(y > R::ZERO))),
-            Activation::LeakyRelu(s) => R::of(if y > R::ZERO { 1.0 } else { f64::from(s) }),
-            Activation::Tanh => R::ONE - y * y,
-            Activation::Sigmoid => y * (R::ONE - y),
-        }
-    }
-}
-
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Linear {
-    act: Activation,
+    epilogue: Epilogue,
     bias: bool,
     residual: bool,
 }
-/// `dz = dy act'(y)`
-#[derive(Debug)]
-pub struct ActivationGrad(pub(super) Activation);
 /// `dx = dz W`
 #[derive(Debug)]
 pub struct LinearInputGrad;
@@ -87,20 +36,22 @@ pub struct LinearInputGrad;
 pub struct LinearWeightGrad;
 
 impl Tape {
-    /// Appends [`Linear`]: `x`, `w`, then bias and residual where there are any.
+    /// Appends [`Linear`]: `x`, `w`, then bias and residual where there are any; an [`Activation`] is an epilogue too.
     ///
     /// # Errors
-    /// `Shape` when the widths do not fit.
+    /// `Shape` when the widths do not fit, or p of the drop-out is not in [0, 1).
     pub fn linear(
         &mut self,
         x: Var,
         w: Var,
         bias: Option<Var>,
         residual: Option<Var>,
-        act: Activation,
+        epilogue: impl Into<Epilogue>,
     ) -> Result<Var> {
-        let ins: Vec<Var> = [Some(x), Some(w), bias, residual].into_iter().flatten().collect();
-        self.push1(Linear { act, bias: bias.is_some(), residual: residual.is_some() }, &ins)
+        let epilogue = epilogue.into();
+        let ins: Vec<Var> =
+            [Some(x), Some(w), bias, residual, epilogue.clock()].into_iter().flatten().collect();
+        self.push1(Linear { epilogue, bias: bias.is_some(), residual: residual.is_some() }, &ins)
     }
 }
 
@@ -120,10 +71,12 @@ vectorised! {
             *z = above_zero(*z);
         }
     }
-    fn relu_grad(dz: &mut [f32], y: &[f32], dy: &[f32]) {
-        for ((dz, &y), &dy) in dz.iter_mut().zip(y).zip(dy) {
-            *dz = if y > 0.0 { dy } else { 0.0 };
-        }
+}
+
+impl Linear {
+    /// Which input the residual is.
+    fn residual(&self) -> Option<usize> {
+        self.residual.then_some(2 + usize::from(self.bias))
     }
 }
 
@@ -138,10 +91,10 @@ impl Op for Linear {
         if self.bias {
             shaped(Self::NAME, "bias", &ins[2], 1, out.cols)?;
         }
-        if self.residual {
-            let r = &ins[ins.len() - 1];
-            ensure!(Self::NAME, *r == out, "residual is {r}, want {out}");
+        if let Some(r) = self.residual() {
+            ensure!(Self::NAME, ins[r] == out, "residual is {}, want {out}", ins[r]);
         }
+        self.epilogue.check(Self::NAME, ins)?;
         Ok(vec![out.into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -151,12 +104,12 @@ impl Op for Linear {
         let (x, w, k) = (io.input::<R>(0), io.input::<R>(1), io.cols(0));
         let m = io.out_cols(0);
         let bias = self.bias.then(|| io.input::<R>(2));
-        let residual = self.residual.then(|| io.input::<R>(io.inputs() - 1));
+        let residual = self.residual().map(|r| io.input::<R>(r));
         for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
             let (i, j) = (at / m, at % m);
             let product: R = (0..k).map(|l| x[i * k + l] * w[j * k + l]).sum();
             let z = product + bias.map_or(R::ZERO, |b| b[j]) + residual.map_or(R::ZERO, |r| r[at]);
-            *y = self.act.of(z);
+            *y = self.epilogue.of(io, z, at);
         }
     }
     fn cpu(&self, io: &Io<'_>) {
@@ -165,8 +118,8 @@ impl Op for Linear {
         if m == 0 {
             return;
         }
-        let residual = self.residual.then(|| io.input::<f32>(io.inputs() - 1));
-        let bias = self.bias.then(|| io.input::<f32>(2));
+        let residual = self.residual().map(|r| io.input::<f32>(r));
+        let (bias, act) = (self.bias.then(|| io.input::<f32>(2)), self.epilogue.act);
         let (x, w) = (Mat::new(io.input(0), n, k), Mat::new(io.input(1), m, k));
         let parts = row_parts(n, m, k);
         split_rows(y, &parts, m).into_iter().zip(&parts).in_parallel(1, |(y, rows)| {
@@ -175,20 +128,20 @@ impl Op for Linear {
             }
             matmul(MatMut::new(y, rows.len(), m), x.rows(rows), w.t(), self.residual);
             match bias {
-                Some(b) => add_bias(y, b, self.act == Activation::Relu),
-                None if self.act == Activation::Relu => relu(y),
+                Some(b) => add_bias(y, b, act == Activation::Relu),
+                None if act == Activation::Relu => relu(y),
                 None => {}
             }
-            if !matches!(self.act, Activation::Identity | Activation::Relu) {
-                y.iter_mut().for_each(|z| *z = self.act.of(*z));
+            if !matches!(act, Activation::Identity | Activation::Relu) {
+                y.iter_mut().for_each(|z| *z = act.of(*z));
             }
+            self.epilogue.drop(io, rows.start * m, y);
         });
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (depth, m) = (on.cols(0), on.out_cols(0));
-        let (activation, slope) = self.act.code();
         let bias = if self.bias { on.input(2) } else { std::ptr::null() };
-        let residual = if self.residual { on.input(on.inputs() - 1) } else { std::ptr::null() };
+        let residual = self.residual().map_or(std::ptr::null(), |r| on.input(r));
         let grid = Grid::tiles(on.cap(0), m as usize);
         let (x, w) = (on.input(0), on.input(1));
         k.linear(
@@ -202,68 +155,21 @@ impl Op for Linear {
             on.rows(0),
             depth,
             m,
-            activation,
-            slope,
+            self.epilogue.on_device(on),
             on.precision(),
         )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (x, w) = (node.ins[0], node.ins[1]);
         let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
-        let dz = match self.act {
-            Activation::Identity => dy,
-            act => t.push1(ActivationGrad(act), &[node.outs[0], dy])?,
-        };
+        let dz = self.epilogue.grad(t, node.outs[0], dy)?;
         let dx = t.push1(LinearInputGrad, &[dz, w])?;
         let dw = t.push(LinearWeightGrad, &[dz, x])?;
         let mut dins = vec![Some(dx), Some(dw[0])];
         dins.extend(self.bias.then_some(Some(dw[1])));
         dins.extend(self.residual.then_some(Some(dz)));
+        dins.extend(self.epilogue.clock().map(|_| None));
         Ok(dins)
-    }
-}
-
-impl Op for ActivationGrad {
-    const NAME: &'static str = "activation_grad";
-    const KIND: Kind = Kind::Nn;
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        ensure!(Self::NAME, ins[0] == ins[1], "y is {}, dy is {}", ins[0], ins[1]);
-        Ok(vec![ins[0].into()])
-    }
-    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * outs[0].len())
-    }
-    fn define<R: Real>(&self, io: &Io<'_>) {
-        let (y, dy) = (io.input::<R>(0), io.input::<R>(1));
-        for (i, dz) in io.out::<R>(0).iter_mut().enumerate() {
-            *dz = dy[i] * self.0.slope(y[i]);
-        }
-    }
-    fn cpu(&self, io: &Io<'_>) {
-        if self.0 != Activation::Relu {
-            return self.define::<f32>(io);
-        }
-        const BLOCK: usize = 16 * 1024;
-        let (y, dy) = (io.input::<f32>(0), io.input::<f32>(1));
-        io.out::<f32>(0)
-            .chunks_mut(BLOCK)
-            .zip(y.chunks(BLOCK).zip(dy.chunks(BLOCK)))
-            .in_parallel(1, |(dz, (y, dy))| relu_grad(dz, y, dy));
-    }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (activation, slope) = self.0.code();
-        let grid = Grid::items(on.spec(0).len());
-        k.activation_grad(
-            on,
-            grid,
-            on.input(0),
-            on.input(1),
-            on.out(0),
-            on.rows(0),
-            on.cols(0),
-            activation,
-            slope,
-        )
     }
 }
 
@@ -357,18 +263,24 @@ impl Op for LinearWeightGrad {
     }
 }
 
-/// `[n, k, m, activation, bias and residual]`, ten of twelve rows live in the last: one element, no row, ragged and
+/// `[n, k, m, activation, bias and residual, drop-out in percent]`, ten of twelve rows live in the last: one element, no row, ragged and
 /// full tiles.
 pub(super) const CASES: &[&[usize]] = &[
-    &[1, 1, 1, 0, 1],
-    &[0, 5, 3, 0, 1],
-    &[9, 5, 3, 2, 0],
-    &[33, 100, 50, 1, 1],
-    &[5, 7, 4, 3, 1],
-    &[6, 3, 8, 4, 0],
-    &[300, 172, 100, 1, 1],
+    &[1, 1, 1, 0, 1, 0],
+    &[0, 5, 3, 0, 1, 30],
+    &[9, 5, 3, 2, 0, 0],
+    &[33, 100, 50, 1, 1, 0],
+    &[5, 7, 4, 3, 1, 0],
+    &[6, 3, 8, 4, 0, 0],
+    &[300, 172, 100, 1, 1, 0],
+    &[33, 5, 7, 0, 0, 30],
+    &[40, 6, 50, 1, 1, 20],
+    &[9, 5, 3, 2, 1, 40],
+    &[5, 7, 4, 3, 0, 30],
+    &[70, 3, 65, 4, 1, 50],
+    &[300, 20, 100, 1, 1, 10],
 ];
-pub(super) const BENCH: &[&[usize]] = &[&[700, 100, 100, 0, 1], &[1_800, 100, 100, 1, 1]];
+pub(super) const BENCH: &[&[usize]] = &[&[700, 100, 100, 0, 1, 0], &[1_800, 100, 100, 1, 1, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (n, k, m) = (dims[0], dims[1], dims[2]);
     let act = [
@@ -377,7 +289,8 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         Activation::LeakyRelu(0.2),
         Activation::Tanh,
         Activation::Sigmoid,
-    ][dims[3]];
+    ][dims[3]]
+        .then_drop(case_drop(c, dims[5]));
     let count = c.count(n);
     let x = c.live_real(n + 2, count, k);
     let w = c.real(m, k);

@@ -11,7 +11,7 @@
 //! `W_src z_u` is computed once for all candidates of an event. Backward: `dhid = dlogit w [hidden > 0]`,
 //! `dz_u = sum_j dhid_j W_src`, `dz_x = dhid W_dst`, weights likewise. Deterministic.
 //! Source: the merge layer of TGN (Rossi et al. 2020) as PyTorch Geometric splits it.
-use super::{linear::above_zero, *};
+use super::{epilogue::above_zero, *};
 use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
     parts,

@@ -6,6 +6,7 @@
 //!
 //! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
 mod case;
+pub mod epilogue;
 pub mod memory_update;
 mod tape;
 
@@ -230,7 +231,7 @@ macro_rules! ops {
     };
 }
 ops! {
-    adam, add, bce_loss, distinct, draw_negatives, dropout, expand_targets, gather_rows, group_roots, gru_memory, head_linear,
+    adam, add, bce_loss, distinct, draw_negatives, expand_targets, gather_rows, group_roots, gru_memory, head_linear,
     layer_norm, linear, linear_pair, link_decoder, next_batch, prefix_rows, rnn_memory, roots, sample_neighbors, scatter_add_rows,
     temporal_attention, time_encode, ungroup, write_memory, write_rows,
 }

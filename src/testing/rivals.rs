@@ -32,7 +32,7 @@ impl Rivals {
     pub fn on(&self, case: &Case) -> Vec<Found> {
         match (case.op, case.dims) {
             ("scatter_add_rows", _) => vec![Ok(atomic())],
-            ("linear", &[n, k, m, activation, both]) if n * k * m > 0 => match &self.cublaslt {
+            ("linear", &[n, k, m, activation, both, 0]) if n * k * m > 0 => match &self.cublaslt {
                 Ok(library) => products(library, [n, k, m], activation, both == 1),
                 Err(why) => vec![Err(why.clone())],
             },

@@ -28,7 +28,7 @@
 mod grad;
 mod rows;
 
-use super::{dropout::DropRate, group_roots::Grouped, time_encode::define_phi, *};
+use super::{epilogue::DropRate, group_roots::Grouped, time_encode::define_phi, *};
 use crate::runtime::{cuda::abi, parts, philox::Key, team::InParallel};
 use grad::TemporalAttentionGrad;
 use rows::{Work, forward};

@@ -118,7 +118,7 @@ impl IdLists {
     pub const MOST: usize = 8;
 }
 
-/// Which elements are dropped; see [`DropRate`](crate::ops::dropout::DropRate).
+/// Which elements are dropped; see [`DropRate`](crate::ops::epilogue::DropRate).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Drop {
@@ -130,6 +130,18 @@ pub struct Drop {
     pub threshold: u32,
     /// What a kept element is multiplied with.
     pub scale: f32,
+}
+
+/// What follows a product or a sum; see [`Epilogue`](crate::ops::epilogue::Epilogue).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Epilogue {
+    /// 0 identity, 1 relu, 2 leaky relu, 3 tanh, 4 sigmoid.
+    pub activation: u32,
+    /// Of a leaky relu, where z is negative.
+    pub slope: f32,
+    /// What is dropped after it.
+    pub drop: Drop,
 }
 
 /// Operands of temporal attention; see the [op](crate::ops::temporal_attention).

@@ -1,0 +1,308 @@
+//! What follows a product or a sum in the same pass: `y[i] = drop(act(z[i]))`
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | z | `[n, m]` f32 | what an op has summed; it is never stored |
+//! | `now` | `[1, 2]` u32, where there is a drop-out | epoch and batch: the clock of the draw; the op's last input |
+//! | y | `[n, m]` f32 | |
+//!
+//! A drop-out keeps each element with probability `1 - p` and multiplies it with `1 / (1 - p)`. Element `i` (flat) is
+//! dropped when the 16-bit Philox number `i % 8` of draw `i / 8` is below `p 2^16`, so `p` is rounded to a multiple of 2^-16.
+//! The mask is a function of the counter, so it is never stored.
+//!
+//! Backward: `dz = dy f act'(y / s)`, where `s = 1 / (1 - p)` and `f` is `s` or, where `i` is dropped, 0. Deterministic.
+//! Source: Srivastava et al. 2014; the draw is ours.
+use super::*;
+use crate::runtime::{cuda::abi, philox::Key, simd::vectorised, team::InParallel};
+
+/// Probability and key of a drop-out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DropRate {
+    /// Probability of being dropped, in [0, 1).
+    pub p: f32,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Distinguishes the drop-outs of a model.
+    pub salt: u32,
+}
+
+impl DropRate {
+    /// 16-bit numbers below this are dropped.
+    fn threshold(&self) -> u32 {
+        (self.p * 65536.0).round() as u32
+    }
+    /// What a kept element is multiplied with.
+    fn scale(&self) -> f64 {
+        65536.0 / f64::from(65536 - self.threshold())
+    }
+    /// The key at `now`.
+    pub(super) fn key(&self, now: &[u32]) -> Key {
+        Key::new(self.seed, self.salt, [now[0], now[1]])
+    }
+    /// As kernels take it; `now` is on the device, or null where nothing is dropped.
+    pub(super) fn on_device(&self, now: *const u32) -> abi::Drop {
+        let key = abi::Key::new(self.seed, self.salt);
+        abi::Drop { now, key, threshold: self.threshold(), scale: self.scale() as f32 }
+    }
+    /// [`factor`](Self::factor) of the elements from `first` on, each draw made once.
+    pub(super) fn factors(&self, key: Key, first: usize, out: &mut [f32]) {
+        let (threshold, scale) = (self.threshold(), self.scale() as f32);
+        let (mut draw, mut words) = (u64::MAX, [0; 8]);
+        for (i, out) in (first..).zip(out) {
+            if i as u64 / 8 != draw {
+                draw = i as u64 / 8;
+                words = key.draw_u16(draw);
+            }
+            *out = if u32::from(words[i % 8]) >= threshold { scale } else { 0.0 };
+        }
+    }
+    /// 0 or the scale, for element `i`.
+    pub(super) fn factor(&self, key: Key, i: usize) -> f64 {
+        let kept = u32::from(key.draw_u16(i as u64 / 8)[i % 8]) >= self.threshold();
+        if kept { self.scale() } else { 0.0 }
+    }
+}
+
+/// A function of each element. Its derivative is a function of its value, so the backward needs no more than that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// Nothing.
+    Identity,
+    /// max(z, 0)
+    Relu,
+    /// z, or `slope` z where z is negative; the slope is positive.
+    LeakyRelu(f32),
+    /// Hyperbolic tangent.
+    Tanh,
+    /// 1 / (1 + e^-z)
+    Sigmoid,
+}
+
+/// relu: max(z, 0), where a NaN stays one, so that it reaches the loss and is seen there.
+#[inline(always)]
+pub(super) fn above_zero<R: Real>(z: R) -> R {
+    if z < R::ZERO { R::ZERO } else { z }
+}
+
+impl Activation {
+    /// Followed by a drop-out, given with its clock, where there is one; one at rate 0 is none.
+    #[must_use]
+    pub fn then_drop(self, drop: Option<(DropRate, Var)>) -> Epilogue {
+        Epilogue { act: self, drop: drop.filter(|(rate, _)| rate.p != 0.0) }
+    }
+    pub(super) fn of<R: Real>(self, z: R) -> R {
+        match self {
+            Activation::Identity => z,
+            Activation::Relu => above_zero(z),
+            Activation::LeakyRelu(s) => z.max(R::of(f64::from(s)) * z),
+            Activation::Tanh => z.tanh(),
+            Activation::Sigmoid => z.sigmoid(),
+        }
+    }
+    /// How kernels name it, and its slope.
+    fn code(self) -> (u32, f32) {
+        match self {
+            Activation::Identity => (0, 0.0),
+            Activation::Relu => (1, 0.0),
+            Activation::LeakyRelu(s) => (2, s),
+            Activation::Tanh => (3, 0.0),
+            Activation::Sigmoid => (4, 0.0),
+        }
+    }
+    fn slope<R: Real>(self, y: R) -> R {
+        match self {
+            Activation::Identity => R::ONE,
+            Activation::Relu => R::of(f64::from(u8::from(y > R::ZERO))),
+            Activation::LeakyRelu(s) => R::of(if y > R::ZERO { 1.0 } else { f64::from(s) }),
+            Activation::Tanh => R::ONE - y * y,
+            Activation::Sigmoid => y * (R::ONE - y),
+        }
+    }
+}
+
+/// See the [module](self). An [`Activation`] is one without a drop-out; [`Activation::then_drop`] makes the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Epilogue {
+    pub(super) act: Activation,
+    drop: Option<(DropRate, Var)>,
+}
+
+impl From<Activation> for Epilogue {
+    fn from(act: Activation) -> Self {
+        act.then_drop(None)
+    }
+}
+
+impl Epilogue {
+    /// What an op that ends with it reads besides, last of all.
+    pub(super) fn clock(&self) -> Option<Var> {
+        self.drop.map(|(_, now)| now)
+    }
+    /// Refuses a probability or a clock that is none.
+    pub(super) fn check(&self, op: &'static str, ins: &[Spec]) -> Result<()> {
+        let (Some((rate, _)), Some(now)) = (self.drop, ins.last()) else { return Ok(()) };
+        ensure!(op, (0.0..1.0).contains(&rate.p), "p is {}, want 0 <= p < 1", rate.p);
+        typed(op, "now", now, DType::U32)?;
+        shaped(op, "now", now, 1, 2)
+    }
+    /// What a kept element is multiplied with.
+    fn scale(&self) -> f64 {
+        self.drop.map_or(1.0, |(rate, _)| rate.scale())
+    }
+    /// What element `i` is multiplied with, for an op that runs on `io`.
+    fn factor<R: Real>(&self, io: &Io<'_>, i: usize) -> R {
+        let factor = |(rate, _): (DropRate, Var)| rate.factor(rate.key(io.input(io.inputs() - 1)), i);
+        R::of(self.drop.map_or(1.0, factor))
+    }
+    /// y of `z`, element `i`: the definition.
+    pub(super) fn of<R: Real>(&self, io: &Io<'_>, z: R, i: usize) -> R {
+        self.act.of(z) * self.factor(io, i)
+    }
+    /// The drop-out alone, in place, of the elements from `first` on: for fast paths, while they are in cache.
+    pub(super) fn drop(&self, io: &Io<'_>, first: usize, y: &mut [f32]) {
+        if let Some((rate, _)) = self.drop {
+            drop_out(y, first, rate.key(io.input(io.inputs() - 1)), rate.threshold(), rate.scale() as f32);
+        }
+    }
+    /// As kernels take it.
+    pub(super) fn on_device(&self, on: &Launch<'_>) -> abi::Epilogue {
+        let none = DropRate { p: 0.0, seed: 0, salt: 0 };
+        let drop = match self.drop {
+            Some((rate, _)) => rate.on_device(on.input(on.inputs() - 1)),
+            None => none.on_device(std::ptr::null()),
+        };
+        let (activation, slope) = self.act.code();
+        abi::Epilogue { activation, slope, drop }
+    }
+    /// Appends its backward; nothing where nothing follows.
+    pub(super) fn grad(self, t: &mut Tape, y: Var, dy: Var) -> Result<Var> {
+        if self == Activation::Identity.into() {
+            return Ok(dy);
+        }
+        let ins: Vec<Var> = [Some(y), Some(dy), self.clock()].into_iter().flatten().collect();
+        t.push1(ActivationGrad(self), &ins)
+    }
+}
+
+/// `dz = dy f act'(y / s)`
+#[derive(Debug)]
+pub struct ActivationGrad(Epilogue);
+
+vectorised! {
+    /// `y *= factor` for elements from `first` on.
+    fn drop_out(y: &mut [f32], first: usize, key: Key, threshold: u32, scale: f32) {
+        const GROUP: usize = 16;
+        let (mut rest, mut draw, mut skip) = (y, (first / 8) as u64, first % 8);
+        while !rest.is_empty() {
+            // Sixteen draws side by side: the rounds become vector instructions.
+            let mut numbers = [[0u16; 8]; GROUP];
+            for (l, numbers) in numbers.iter_mut().enumerate() {
+                *numbers = key.draw_u16(draw + l as u64);
+            }
+            let (y, later) = rest.split_at_mut((8 * GROUP - skip).min(rest.len()));
+            for (y, &number) in y.iter_mut().zip(&numbers.as_flattened()[skip..]) {
+                *y = if u32::from(number) >= threshold { *y * scale } else { 0.0 };
+            }
+            (rest, draw, skip) = (later, draw + GROUP as u64, 0);
+        }
+    }
+    fn relu_grad(dz: &mut [f32], y: &[f32], dy: &[f32], scale: f32) {
+        for ((dz, &y), &dy) in dz.iter_mut().zip(y).zip(dy) {
+            *dz = if y > 0.0 { dy * scale } else { 0.0 };
+        }
+    }
+}
+
+impl Op for ActivationGrad {
+    const NAME: &'static str = "activation_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        ensure!(Self::NAME, ins[0] == ins[1], "y is {}, dy is {}", ins[0], ins[1]);
+        Ok(vec![ins[0].into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * outs[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (y, dy, scale) = (io.input::<R>(0), io.input::<R>(1), R::of(self.0.scale()));
+        for (i, dz) in io.out::<R>(0).iter_mut().enumerate() {
+            *dz = dy[i] * self.0.factor(io, i) * self.0.act.slope(y[i] / scale);
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        const BLOCK: usize = 16 * 1024;
+        let (y, dy, scale) = (io.input::<f32>(0), io.input::<f32>(1), self.0.scale() as f32);
+        let blocks = io.out::<f32>(0).chunks_mut(BLOCK).zip(y.chunks(BLOCK).zip(dy.chunks(BLOCK)));
+        blocks.enumerate().in_parallel(1, |(at, (dz, (y, dy)))| {
+            if self.0.act == Activation::Relu {
+                return relu_grad(dz, y, dy, scale); // y is 0 where it was dropped: nothing to draw
+            }
+            dz.copy_from_slice(dy);
+            self.0.drop(io, at * BLOCK, dz);
+            dz.iter_mut().zip(y).for_each(|(dz, y)| *dz *= self.0.act.slope(y / scale));
+        });
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (grid, epilogue) = (Grid::items(on.spec(0).len().div_ceil(4)), self.0.on_device(on));
+        k.activation_grad(on, grid, on.input(0), on.input(1), on.out(0), on.rows(0), on.cols(0), epilogue)
+    }
+}
+
+/// Clock and rate of the drop-outs of test cases, the latter in percent.
+const CASE_CLOCK: [u32; 2] = [3, 5];
+fn case_rate(percent: usize) -> DropRate {
+    DropRate { p: percent as f32 / 100.0, seed: 11, salt: 2 }
+}
+pub(super) fn case_drop(c: &mut CaseBuilder, percent: usize) -> Option<(DropRate, Var)> {
+    Some((case_rate(percent), c.ids(&CASE_CLOCK, 2)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::run;
+
+    #[test]
+    fn with_a_drop_out_an_op_gives_what_it_gives_without_one_times_the_factors_bit_by_bit() {
+        for case in cases().into_iter().filter(|c| ["linear", "ungroup"].contains(&c.op)) {
+            let (&percent, sizes) = case.dims.split_last().unwrap();
+            let plain = Case { dims: [sizes, &[0]].concat().leak(), ..case };
+            let [found, plain] = [case, plain].map(|c| run(&c, Precision::F32, Backend::Cpu).unwrap());
+            let (rate, key) = (case_rate(percent), case_rate(percent).key(&CASE_CLOCK));
+            let check = |at: usize| {
+                let (what, _, plain) = &plain[at];
+                for (i, (&found, &x)) in found[at].2.iter().zip(plain).enumerate() {
+                    let want = if rate.factor(key, i) > 0.0 { x as f32 * rate.scale() as f32 } else { 0.0 };
+                    assert_eq!(found.to_bits(), f64::from(want).to_bits(), "{case}, {what}, element {i}");
+                }
+            };
+            check(0);
+            // dz is the gradient of the residual, the last; dy times slopes of 0 and 1 is exact.
+            if let ("linear", [_, _, _, 0 | 1, 1]) = (case.op, sizes) {
+                check(4);
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_or_a_clock_that_is_none_is_refused() {
+        let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
+        let (x, now, wide) = (c.real(2, 3), c.ids(&CASE_CLOCK, 2), c.ids(&[1, 2, 3], 3));
+        for (percent, now, says) in [(100, now, "p is 1"), (10, wide, "now is"), (10, x, "now is")] {
+            let epilogue = Activation::Tanh.then_drop(Some((case_rate(percent), now)));
+            let e = c.tape.linear(x, x, None, None, epilogue).unwrap_err().to_string();
+            assert!(e.contains(says), "{e}");
+        }
+    }
+
+    #[test]
+    fn the_share_dropped_is_p_and_another_batch_drops_others() {
+        let rate = DropRate { p: 0.2, seed: 1, salt: 1 };
+        let mask =
+            |batch| -> Vec<f64> { (0..20_000).map(|i| rate.factor(rate.key(&[0, batch]), i)).collect() };
+        let (a, b) = (mask(0), mask(1));
+        let dropped = a.iter().filter(|&&f| f == 0.0).count() as f64 / 20_000.0;
+        assert!((dropped - 0.2).abs() < 0.01, "{dropped}");
+        assert!(a != b && a == mask(0));
+    }
+}
