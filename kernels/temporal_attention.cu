@@ -5,8 +5,8 @@
 // memory    reads each raw row once and keeps it (beyond ten neighbours or 512 columns it reads again, from the L1 cache),
 //           a query and ids; writes H (c + k + 1) words a root; 16 bytes at a time where rows are aligned
 // limiter   latency: ids, then rows, then two barriers; several blocks an SM hide it
-// backward  one more such pass: dz and dquery of each root, {dw | db} of each block; then sums in fixed order: of dquery
-//           by query, of dz by row of h. Slots are listed by row first; a list is in any order until it is summed.
+// backward  one more such pass: dz and dquery of each root, {dw | db} of each block; then, in one launch, sums in fixed
+//           order: of dz by row of h (group_slots lists the slots of each), of {dw | db}, of dquery by query
 // source    TGAT (Xu et al. 2020), absorbed as in docs/attention.md
 #include "common.cuh"
 
@@ -268,11 +268,11 @@ temporal_attention(Attention a, float* mix, float* sum, float* weight) {
 
 // `dz` gets a row of h's gradient for each slot in use, `dquery` the gradient of a query with one root, `by_root` of those
 // with more, `dwb` a row {dw | db} of each block that has roots; what nobody wants is null. `da` [roots, H k] is for the
-// roots with more than one chunk. Counts the slots by row of h in `listed`.
+// roots with more than one chunk.
 template <int V>
 __device__ __forceinline__ void attend_back(const Attention& a, const float* weight, const float* dmix,
                                             const float* dsum, float* dquery, float* by_root, float* dz, float* dwb,
-                                            float* da, uint32_t* listed, Sums (&sums)[2],
+                                            float* da, Sums (&sums)[2],
                                             float4 (&counts)[WARPS][HALF], Times& cosines, Times& sines) {
   uint32_t m = a.roots.live(), tiles = Columns<V>::tiles(a), turn = 0;
   uint32_t rows = a.heads * (a.d + a.f + a.t);
@@ -280,7 +280,6 @@ __device__ __forceinline__ void attend_back(const Attention& a, const float* wei
   for (uint32_t at = blockIdx.x; at < m; at += gridDim.x) {
     uint32_t i = a.order[at], n = a.count[i], q = query_at(a.starts, a.queries.live(), at);
     uint32_t slot = i * a.k;
-    for (uint32_t j = threadIdx.x; dz && j < n; j += THREADS) atomicAdd(&listed[a.row[slot + j]], 1u);
     bool one = n <= CHUNK, once = one && tiles == 1;
     Known<V> z;
     Share<V> g[2], row[2];
@@ -365,44 +364,86 @@ __device__ __forceinline__ void attend_back(const Attention& a, const float* wei
   }
 }
 
-// Nothing is listed yet; the last word counts what the lists take of `list`.
-extern "C" __global__ void __launch_bounds__(256, 8) temporal_attention_grad_clear(uint32_t* listed, Rows rows) {
-  for (uint64_t r = thread_item(); r <= rows.cap; r += thread_items()) {
-    if (r < rows.live() || r == rows.cap) listed[r] = 0;
-  }
-}
-
 extern "C" __global__ void __launch_bounds__(128, 4)
 temporal_attention_grad(Attention a, const float* weight, const float* dmix, const float* dsum, float* dquery,
-                        float* by_root, float* dz, float* dwb, float* da, uint32_t* listed) {
+                        float* by_root, float* dz, float* dwb, float* da) {
   bool aligned = by_four(a) && by_four(dmix, 4) && by_four(dquery, 4) && by_four(by_root, 4) && by_four(dz, 4);
   __shared__ Sums sums[2];
   __shared__ float4 counts[WARPS][HALF];  // by neighbour: {weights after drop-out | gradients of scores} of both heads
   __shared__ Times cosines, sines;
   if (aligned) {
-    attend_back<4>(a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, listed, sums, counts, cosines, sines);
+    attend_back<4>(a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, sums, counts, cosines, sines);
   } else {
-    attend_back<1>(a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, listed, sums, counts, cosines, sines);
+    attend_back<1>(a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, sums, counts, cosines, sines);
   }
 }
 
-// Three tasks, a range of blocks each: `row_blocks` find a place in the list for each row of h; `time_blocks` sum
-// {dw | db} of the blocks of the last kernel, `parts` of them; the others sum the gradients of queries with several roots.
-extern "C" __global__ void __launch_bounds__(1024, 2)
-temporal_attention_grad_sum(Attention a, uint32_t* listed, uint32_t* ends, Rows rows, uint32_t row_blocks,
-                            const float* dwb, float* dw, float* db, uint32_t time_blocks, uint32_t parts,
-                            const float* by_root, float* dquery) {
-  __shared__ float of_warps[32][WARP];
-  if (blockIdx.x < row_blocks) {
-    uint32_t r = blockIdx.x * blockDim.x + threadIdx.x;
-    uint32_t length = r < rows.live() ? listed[r] : 0, end = length, start = 0;
-    for (uint32_t o = 1; o < WARP; o *= 2) {
-      uint32_t before = __shfl_up_sync(ALL, end, o);
-      if (lane_id() >= o) end += before;
+constexpr uint32_t ROWS = 16;   // of h, a warp each
+constexpr uint32_t SHORT = 64;  // slots that a warp adds up by itself
+
+// Adds the rows of `dz` of `n` slots, in their order.
+template <int V>
+__device__ __forceinline__ void add_rows(float (&sum)[V], const float* dz, const uint32_t* slots, uint32_t n, uint32_t d,
+                                         uint32_t c) {
+  if (c >= d) return;
+#pragma unroll 8
+  for (uint32_t e = 0; e < n; e++) {
+    float v[V];
+    load(dz + uint64_t(slots[e]) * d + c, v);
+#pragma unroll
+    for (int l = 0; l < V; l++) sum[l] += v[l];
+  }
+}
+
+// `dh[r]` = sum of the rows of `dz` of the slots of r: a warp's sum where they are few; else each warp of the block adds up
+// some of them, and what the warps have is added in their order.
+template <int V>
+__device__ __forceinline__ void sum_rows(const float* dz, const uint32_t* starts, const uint32_t* slots, float* dh,
+                                         uint32_t rows, uint32_t d, uint32_t blocks, float4 (*sums)[WARP]) {
+  uint32_t warp = threadIdx.x / WARP, lane = lane_id();
+  for (uint32_t first = blockIdx.x * ROWS; first < rows; first += blocks * ROWS) {
+    uint32_t r = first + warp, start = r < rows ? starts[r] : 0, length = r < rows ? starts[r + 1] - start : NONE;
+    for (uint32_t c = lane * V; length <= SHORT && c < d; c += WARP * V) {
+      float sum[V] = {};
+      add_rows(sum, dz, slots + start, length, d, c);
+      store(dh + uint64_t(r) * d + c, sum);
     }
-    if (lane_id() == WARP - 1) start = atomicAdd(&listed[rows.cap], end);  // where lists lie does not matter
-    start = __shfl_sync(ALL, start, WARP - 1);
-    if (r < rows.live()) ends[r] = start + end - length;  // grows to the end as the list is filled
+    for (r = first; r < min(first + ROWS, rows); r++) {
+      start = starts[r], length = starts[r + 1] - start;
+      if (length <= SHORT) continue;
+      uint32_t share = (length + ROWS - 1) / ROWS, from = min(warp * share, length), n = min(share, length - from);
+      for (uint32_t tile = 0; tile < d; tile += WARP * V) {
+        uint32_t c = tile + lane * V;
+        float sum[V] = {};
+        add_rows(sum, dz, slots + start + from, n, d, c);
+        store(&sums[warp][lane].x, sum);
+        __syncthreads();
+        if (warp == 0 && c < d) {
+          for (uint32_t w = 1; w < ROWS; w++) {
+            float other[V];
+            load(&sums[w][lane].x, other);
+#pragma unroll
+            for (int l = 0; l < V; l++) sum[l] += other[l];
+          }
+          store(dh + uint64_t(r) * d + c, sum);
+        }
+        __syncthreads();  // the warps' sums have been read
+      }
+    }
+  }
+}
+
+// Three tasks, a range of blocks each: `row_blocks` sum rows of `dz` by row of h; `time_blocks` sum {dw | db} of the blocks
+// of the last kernel, `parts` of them; the others sum the gradients of queries with several roots.
+extern "C" __global__ void __launch_bounds__(512, 2)
+temporal_attention_grad_sums(Attention a, const float* dz, const uint32_t* starts, const uint32_t* slots, float* dh,
+                             Rows rows, uint32_t row_blocks, const float* dwb, float* dw, float* db, uint32_t time_blocks,
+                             uint32_t parts, const float* by_root, float* dquery) {
+  __shared__ float4 sums[ROWS][WARP];
+  __shared__ float of_warps[ROWS][WARP];
+  if (blockIdx.x < row_blocks) {
+    if (by_four(dz, a.d) && by_four(dh, a.d)) sum_rows<4>(dz, starts, slots, dh, rows.live(), a.d, row_blocks, sums);
+    else sum_rows<1>(dz, starts, slots, dh, rows.live(), a.d, row_blocks, sums);
   } else if (blockIdx.x < row_blocks + time_blocks) {
     uint32_t c = (blockIdx.x - row_blocks) * WARP + lane_id();
     float sum = column_sum(dwb, min(parts, a.roots.live()), 2 * a.t, c, of_warps);
@@ -420,114 +461,4 @@ temporal_attention_grad_sum(Attention a, uint32_t* listed, uint32_t* ends, Rows 
       }
     }
   }
-}
-
-// Lists the slots in use, in any order, by row of h.
-extern "C" __global__ void __launch_bounds__(256, 8)
-temporal_attention_grad_list(Attention a, uint32_t* ends, uint32_t* list) {
-  uint64_t slots = uint64_t(a.roots.live()) * a.k;
-  for (uint64_t s = thread_item(); s < slots; s += thread_items()) {
-    uint32_t at = uint32_t(s / a.k), j = uint32_t(s % a.k), i = a.order[at];
-    if (j < a.count[i]) list[atomicAdd(&ends[a.row[uint64_t(i) * a.k + j]], 1u)] = uint32_t(s);
-  }
-}
-
-constexpr uint32_t ROWS = 8;             // of h, a warp each
-constexpr uint32_t GROUP = WARP * WARP;  // slots whose bits a warp has in its lanes
-constexpr uint32_t WINDOW = 64 * GROUP;  // slots whose bits are in shared memory
-
-// Adds the rows of `dz` that `list` names, in its order.
-template <int V, class T>
-__device__ __forceinline__ void add_rows(float (&sum)[V], const float* dz, const T* list, uint32_t n, uint32_t d,
-                                         uint32_t c) {
-  if (c >= d) return;
-#pragma unroll 8
-  for (uint32_t e = 0; e < n; e++) {
-    float v[V];
-    load(dz + uint64_t(list[e]) * d + c, v);
-#pragma unroll
-    for (int l = 0; l < V; l++) sum[l] += v[l];
-  }
-}
-
-// A warp sorts a short list by itself; a long one becomes bits, which the whole block goes through in order.
-template <int V>
-__device__ __forceinline__ void sum_rows(const float* dz, const uint32_t* listed, const uint32_t* ends,
-                                         const uint32_t* list, float* dh, uint32_t rows, uint64_t slots, uint32_t d,
-                                         uint32_t* bits, uint32_t (*sorted)[WARP], uint16_t (*group)[GROUP],
-                                         float4 (*sums)[WARP]) {
-  uint32_t warp = threadIdx.x / WARP, lane = lane_id();
-  for (uint32_t first = blockIdx.x * ROWS; first < rows; first += gridDim.x * ROWS) {
-    uint32_t r = first + warp, length = r < rows ? listed[r] : 0;
-    if (r < rows && length <= WARP) {
-      uint32_t slot = lane < length ? list[ends[r] - length + lane] : NONE, rank = 0;
-      for (uint32_t e = 0; e < length; e++) rank += __shfl_sync(ALL, slot, int(e)) < slot;
-      if (lane < length) sorted[warp][rank] = slot;
-      __syncwarp();
-      for (uint32_t c = lane * V; c < d; c += WARP * V) {
-        float sum[V] = {};
-        add_rows(sum, dz, sorted[warp], length, d, c);
-        store(dh + uint64_t(r) * d + c, sum);
-      }
-      __syncwarp();
-    }
-    for (r = first; r < first + ROWS && r < rows; r++) {
-      length = listed[r];
-      if (length <= WARP) continue;
-      const uint32_t* mine = list + (ends[r] - length);
-      for (uint32_t tile = 0; tile < d; tile += WARP * V) {
-        uint32_t c = tile + lane * V;
-        float sum[V] = {};
-        for (uint64_t window = 0; window < slots; window += WINDOW) {
-          uint32_t size = uint32_t(min(slots - window, uint64_t(WINDOW))), groups = (size + GROUP - 1) / GROUP;
-          __syncthreads();
-          for (uint32_t x = threadIdx.x; x < groups * WARP; x += blockDim.x) bits[x] = 0;
-          __syncthreads();
-          for (uint32_t e = threadIdx.x; e < length; e += blockDim.x) {
-            uint32_t s = mine[e] - uint32_t(window);
-            if (s < size) atomicOr(&bits[s / 32], 1u << s % 32);
-          }
-          __syncthreads();
-          for (uint32_t g = warp; g < groups; g += ROWS) {
-            uint32_t word = bits[g * WARP + lane], n = uint32_t(__popc(word)), end = n;
-            for (uint32_t o = 1; o < WARP; o *= 2) {
-              uint32_t before = __shfl_up_sync(ALL, end, o);
-              if (lane >= o) end += before;
-            }
-            for (uint32_t at = end - n; word; word &= word - 1) {
-              group[warp][at++] = uint16_t(32 * lane + uint32_t(__ffs(int(word))) - 1);
-            }
-            n = __shfl_sync(ALL, end, WARP - 1);
-            __syncwarp();
-            add_rows(sum, dz + (window + uint64_t(g) * GROUP) * d, group[warp], n, d, c);
-            __syncwarp();
-          }
-        }
-        store(&sums[warp][lane].x, sum);
-        __syncthreads();
-        if (warp == 0 && c < d) {
-          for (uint32_t w = 1; w < ROWS; w++) {
-            float other[V];
-            load(&sums[w][lane].x, other);
-#pragma unroll
-            for (int l = 0; l < V; l++) sum[l] += other[l];
-          }
-          store(dh + uint64_t(r) * d + c, sum);
-        }
-      }
-    }
-  }
-}
-
-// `dh[r] = sum of the rows of dz that are listed for r`, in their order.
-extern "C" __global__ void __launch_bounds__(256, 5)
-temporal_attention_grad_rows(const float* dz, const uint32_t* listed, const uint32_t* ends, const uint32_t* list,
-                             float* dh, Rows rows, Rows roots, uint32_t k, uint32_t d) {
-  __shared__ uint32_t bits[WINDOW / 32], sorted[ROWS][WARP];
-  __shared__ uint16_t group[ROWS][GROUP];
-  __shared__ float4 sums[ROWS][WARP];
-  uint64_t slots = uint64_t(roots.live()) * k;
-  bool aligned = by_four(dz, d) && by_four(dh, d);
-  if (aligned) sum_rows<4>(dz, listed, ends, list, dh, rows.live(), slots, d, bits, sorted, group, sums);
-  else sum_rows<1>(dz, listed, ends, list, dh, rows.live(), slots, d, bits, sorted, group, sums);
 }

@@ -109,7 +109,7 @@ fn what_prepares_a_batch_runs_ahead_and_nothing_that_computes_does() {
         LinkTask::new(config, &events, gpu.clone()).unwrap().ahead().map(|n| n.op.name()).collect()
     };
     let both_layers = "next_batch draw_negatives roots sample_neighbors expand_targets sample_neighbors distinct gather_rows \
-         group_roots group_roots";
+         group_roots group_roots group_slots group_slots";
     assert_eq!(ahead(&config).join(" "), both_layers);
     config.features_on = FeaturesOn::Host;
     let with_rows = both_layers.replace("distinct gather_rows", "distinct distinct gather_rows gather_rows");

@@ -13,7 +13,6 @@
 //! Roots of one node share their query and mostly their neighbours, so what works through the roots in this order
 //! finds in cache what it needs; and roots without neighbours cost nothing further on. Deterministic: a counting sort.
 use super::*;
-use crate::runtime::cuda::abi;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -63,15 +62,11 @@ impl Op for GroupRoots {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (query, count) = (io.input::<u32>(0), io.input::<u32>(1));
-        let live = self.queries.live.map(|l| io.input::<u32>(2)[0] as usize * l.times);
-        let queries = live.map_or(self.queries.cap, |n| n.min(self.queries.cap));
+        let queries = io.live_rows(self.queries, 2);
         let (starts, order, position) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<u32>(2));
-        let key = |i: usize| {
-            if count[i] > 0 { io.row_of(i, query[i], queries) } else { None }
-        };
-        group(query.len(), queries, starts, order, key);
-        let m = starts[queries];
-        starts[queries..].fill(m);
+        let with_neighbors = (0..query.len()).filter(|&i| count[i] > 0);
+        let by_query = with_neighbors.filter_map(|i| Some((i, io.row_of(i, query[i], queries)?)));
+        let m = group(by_query, queries, starts, order);
         io.out::<u32>(3)[0] = m;
         position.fill(NONE);
         (0..m).for_each(|at| position[order[at as usize] as usize] = at);
@@ -79,11 +74,7 @@ impl Op for GroupRoots {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (query, starts, order, position) = (on.input(0), on.kept(0), on.kept(1), on.kept(2));
         let grouped = on.scratch().cast();
-        let queries = abi::Rows {
-            count: self.queries.live.map_or(std::ptr::null(), |_| on.input(2)),
-            times: self.queries.live.map_or(1, |l| l.times as u32),
-            cap: self.queries.cap as u32,
-        };
+        let queries = on.live_rows(self.queries, 2);
         k.group_roots(
             on,
             Grid::new(1, 1024),
@@ -104,25 +95,28 @@ impl Op for GroupRoots {
     }
 }
 
-/// Groups `0..n` by `key`: `order[starts[key]..starts[key + 1]]` lists, ascending, the items of a key.
+/// Groups items `(item, key)` by their key, one of `keys`: `order[starts[key]..starts[key + 1]]` lists those of a key as they
+/// come. The other starts, if there is room for more keys, are the number of all items, which is returned.
 pub(super) fn group(
-    n: usize,
+    items: impl Iterator<Item = (usize, usize)> + Clone,
     keys: usize,
     starts: &mut [u32],
     order: &mut [u32],
-    key: impl Fn(usize) -> Option<usize>,
-) {
+) -> u32 {
     starts[..=keys].fill(0);
-    (0..n).filter_map(&key).for_each(|k| starts[k + 1] += 1);
-    for k in 0..keys {
-        starts[k + 1] += starts[k];
+    items.clone().for_each(|(_, key)| starts[key + 1] += 1);
+    for key in 0..keys {
+        starts[key + 1] += starts[key];
     }
-    for (i, k) in (0..n).filter_map(|i| Some((i, key(i)?))) {
-        order[starts[k] as usize] = i as u32;
-        starts[k] += 1;
-    }
+    items.for_each(|(item, key)| {
+        order[starts[key] as usize] = item as u32;
+        starts[key] += 1;
+    });
+    let all = starts[keys];
     starts.copy_within(0..keys, 1); // every start has moved to its end, which is the next one's start
     starts[0] = 0;
+    starts[keys..].fill(all);
+    all
 }
 
 /// `[roots, queries]`; every fourth root has no neighbour. There is room for three queries more.

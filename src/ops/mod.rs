@@ -231,9 +231,9 @@ macro_rules! ops {
     };
 }
 ops! {
-    adam, add, bce_loss, distinct, draw_negatives, expand_targets, gather_rows, group_roots, gru_memory, head_linear,
-    layer_norm, linear, linear_pair, link_decoder, next_batch, prefix_rows, rnn_memory, roots, sample_neighbors, scatter_add_rows,
-    temporal_attention, time_encode, ungroup, write_memory, write_rows,
+    adam, add, bce_loss, distinct, draw_negatives, expand_targets, gather_rows, group_roots, group_slots, gru_memory,
+    head_linear, layer_norm, linear, linear_pair, link_decoder, next_batch, prefix_rows, rnn_memory, roots,
+    sample_neighbors, scatter_add_rows, temporal_attention, time_encode, ungroup, write_memory, write_rows,
 }
 
 /// Refuses a wrong number of inputs.

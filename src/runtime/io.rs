@@ -1,6 +1,6 @@
 //! What an op sees while it runs.
 use super::{
-    spec::{Element, NONE, Real, Spec},
+    spec::{Element, NONE, Real, Rows, Spec},
     status::Status,
 };
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -109,6 +109,10 @@ impl<'a> Io<'a> {
     /// Live rows of input `i`.
     pub fn rows(&self, i: usize) -> usize {
         self.ins[i].rows
+    }
+    /// Live rows of `rows`, whose live count, if any, is input `count`.
+    pub fn live_rows(&self, rows: Rows, count: usize) -> usize {
+        rows.live.map_or(rows.cap, |l| (self.input::<u32>(count)[0] as usize * l.times).min(rows.cap))
     }
     /// Width of input `i`.
     pub fn cols(&self, i: usize) -> usize {

@@ -1,48 +1,37 @@
 //! Gradients of `query`, `h`, `w` and `b`.
 use super::{
-    super::{group_roots::group, *},
+    super::*,
     Operands, THREADS, TemporalAttention,
-    rows::{Upstream, Work, backward, leads, sum_rows},
+    rows::{Upstream, Work, backward, sum_rows},
     split_off,
 };
 use crate::runtime::{parts, simd::LANES, team::InParallel};
 
-/// Gradients of [`TemporalAttention`].
+/// Gradients of [`TemporalAttention`]. After its operands come the weights, the gradients of mix and sum, and the slots by row
+/// of h ([`group_slots`](super::super::group_slots)).
 #[derive(Debug)]
 pub struct TemporalAttentionGrad(pub(super) TemporalAttention);
 
 /// Most blocks on a device, where each leaves a partial sum.
 const BLOCKS: usize = 1024;
-
-/// What threads do side by side in the backward: group the slots by row of h, and work through parts of the queries.
-enum Task<A, B> {
-    ByRow(A),
-    Queries(B),
-}
+/// Rows of h that a block sums there, a warp each.
+const ROWS: usize = 16;
 
 impl TemporalAttentionGrad {
-    /// Scratch in parts: partials of {dw | db}, rows of dz, the slots by row, and {dw | db}.
+    /// Scratch in parts: partials of {dw | db}, rows of dz, which roots lead, and {dw | db}.
     fn layout(&self, ins: &[Spec]) -> [usize; 4] {
         let dwb = 2 * ins[8].cols.next_multiple_of(LANES);
-        [
-            parts::PARTS * dwb,
-            ins[3].len() * ins[2].cols,
-            ins[2].rows.cap + 1 + ins[3].len() + ins[10].len(),
-            dwb,
-        ]
+        [parts::PARTS * dwb, ins[3].len() * ins[2].cols, ins[10].len(), dwb]
     }
-    /// Scratch on a device, in parts that keep rows aligned: dz, gradients of queries by root, partials of {dw | db},
-    /// gradients of weights, lengths and ends of the slots' lists by row of h, and the lists.
-    fn device_layout(&self, specs: impl Fn(usize) -> Spec) -> [usize; 7] {
-        let (roots, rows, k) = (specs(10).rows.cap, specs(2).rows.cap, specs(3).cols);
+    /// Scratch on a device, in parts that keep rows aligned: dz, gradients of queries by root, partials of {dw | db}, and
+    /// gradients of weights.
+    fn device_layout(&self, specs: impl Fn(usize) -> Spec) -> [usize; 4] {
+        let (roots, k) = (specs(10).rows.cap, specs(3).cols);
         [
             roots * k * specs(2).cols,
             roots * specs(0).cols,
             BLOCKS * 2 * specs(8).cols,
             roots * self.0.heads * k,
-            rows + 1,
-            rows,
-            roots * k,
         ]
         .map(|n| n.next_multiple_of(4))
     }
@@ -65,7 +54,7 @@ impl Op for TemporalAttentionGrad {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let o = Operands::<R>::of(&self.0, io);
-        let last = io.inputs() - 3;
+        let last = io.inputs() - 5;
         let (weights, dmix, dsum) = (io.input::<R>(last), io.input::<R>(last + 1), io.input::<R>(last + 2));
         let [dquery, dh, dw, db] = [0, 1, 2, 3].map(|k| io.out::<R>(k));
         [&mut *dquery, dh, dw, db].into_iter().for_each(|g| g.fill(R::ZERO));
@@ -101,7 +90,7 @@ impl Op for TemporalAttentionGrad {
     }
     fn cpu(&self, io: &Io<'_>) {
         let o = Operands::<f32>::of(&self.0, io);
-        let last = io.inputs() - 3;
+        let last = io.inputs() - 5;
         let (weights, dmix, dsum) =
             (io.input::<f32>(last), io.input::<f32>(last + 1), io.input::<f32>(last + 2));
         let [dquery, dh, dw, db] = [0, 1, 2, 3].map(|k| io.out::<f32>(k));
@@ -115,38 +104,24 @@ impl Op for TemporalAttentionGrad {
         let layout = self.layout(&specs);
         let (partials, rest) = io.scratch::<f32>().split_at_mut(layout[0]);
         let (dz, rest) = rest.split_at_mut(layout[1]);
-        let (by_row, rest) = rest.split_at_mut(layout[2]);
+        let (leading, rest) = rest.split_at_mut(layout[2]);
+        let leading = bytemuck::cast_slice_mut::<f32, u32>(leading);
         let sum = &mut rest[..layout[3]];
 
         // A thread owns whole queries, so their gradients are written by one thread.
         let mut tasks = Vec::with_capacity(parts::PARTS);
-        let (mut dquery, mut dz_left) = (dquery, &mut *dz);
+        let (mut dquery, mut dz_left, mut leading_left) = (dquery, &mut *dz, &mut *leading);
         partials.fill(0.0);
         for ((queries, roots), dwb) in o.parts().zip(partials.chunks_exact_mut(sum.len().max(1))) {
             let dquery = split_off(&mut dquery, queries.len() * heads * c);
-            tasks.push((queries, dquery, split_off(&mut dz_left, roots.len() * k * d), dwb));
+            let dz = split_off(&mut dz_left, roots.len() * k * d);
+            tasks.push((queries, dquery, dz, split_off(&mut leading_left, roots.len()), dwb));
         }
         let up = Upstream { weights, dmix, dsum, learn_time: io.wanted(2) || io.wanted(3) };
-        // Rows of dz grouped by the row of h they belong to; `at * k + j` is that of neighbour j of the root at `at`.
-        let (row_starts, rest) =
-            bytemuck::cast_slice_mut::<f32, u32>(by_row).split_at_mut(specs[2].rows.cap + 1);
-        let (row_order, leading) = rest.split_at_mut(specs[3].len());
-        let by_row = |(row_starts, row_order, leading): (&mut [u32], &mut [u32], &mut [u32])| {
-            for (q, at, _) in o.roots() {
-                leading[at] = u32::from(leads(&o, o.starts[q] as usize, at));
-            }
-            group(o.order.len() * k, rows, row_starts, row_order, |slot| {
-                let (at, j) = (slot / k, slot % k);
-                let i = o.order[at] as usize;
-                (leading[at] > 0 && j < o.count[i] as usize).then(|| o.row[i * k + j] as usize)
+        tasks.into_iter().in_parallel(1, |(queries, dquery, dz, leading, dwb)| {
+            Work::with(&o, |work| {
+                backward(&o, queries.start, queries.end, &up, dquery, dz, leading, dwb, work);
             });
-        };
-        let by_row_first = std::iter::once(Task::ByRow((&mut *row_starts, &mut *row_order, leading)));
-        by_row_first.chain(tasks.into_iter().map(Task::Queries)).in_parallel(1, |task| match task {
-            Task::ByRow(buffers) => by_row(buffers),
-            Task::Queries((queries, dquery, dz, dwb)) => {
-                Work::with(&o, |work| backward(&o, queries.start, queries.end, &up, dquery, dz, dwb, work));
-            }
         });
 
         sum.fill(0.0);
@@ -155,69 +130,52 @@ impl Op for TemporalAttentionGrad {
         dw.copy_from_slice(&sum_w[..t]);
         db.copy_from_slice(&sum_b[..t]);
         if d > 0 {
-            let (size, dz) = (parts::part_rows(rows), &*dz);
+            let (starts, slots) = (io.input::<u32>(last + 3), io.input::<u32>(last + 4));
+            let (size, dz, leading) = (parts::part_rows(rows), &*dz, &*leading);
             dh.chunks_mut(size * d)
                 .enumerate()
-                .in_parallel(1, |(i, dh)| sum_rows(dh, d, i * size, row_starts, row_order, dz));
+                .in_parallel(1, |(i, dh)| sum_rows(dh, d, i * size, starts, slots, dz, leading, k));
         }
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let a = self.0.on_device(on);
-        let last = on.inputs() - 3;
-        let (rows, row_cap, roots) = (on.rows(2), on.cap(2), on.cap(10));
+        let last = on.inputs() - 5;
         let mut at = 0;
-        let [dz, by_root, dwb, da, listed, ends, list] = self.device_layout(|i| on.spec(i)).map(|n| {
+        let [dz, by_root, dwb, da] = self.device_layout(|i| on.spec(i)).map(|n| {
             at += n;
             on.scratch().wrapping_add(at - n)
         });
-        let [listed, ends, list] = [listed, ends, list].map(|p| p.cast::<u32>());
         let wanted = |is: bool, p: *mut f32| if is { p } else { std::ptr::null_mut() };
         let (learn_rows, learn_time) = (on.wanted(1) && a.d > 0, on.wanted(2) || on.wanted(3));
         let (dz, dwb, dquery) = (wanted(learn_rows, dz), wanted(learn_time, dwb), on.out(0));
 
-        if learn_rows {
-            k.temporal_attention_grad_clear(on, Grid::items(row_cap + 1), listed, rows)?;
-        }
-        let blocks = roots.min(BLOCKS);
+        let blocks = on.cap(10).min(BLOCKS);
         let (weight, dmix, dsum) = (on.input(last), on.input(last + 1), on.input(last + 2));
         let grid = Grid::new(blocks, THREADS);
-        k.temporal_attention_grad(on, grid, a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, listed)?;
+        k.temporal_attention_grad(on, grid, a, weight, dmix, dsum, dquery, by_root, dz, dwb, da)?;
         // Blocks of the three tasks of one launch.
-        let row_blocks = if learn_rows { row_cap.div_ceil(1024) } else { 0 };
-        let time_blocks = if learn_time { (2 * a.t).div_ceil(32) as usize } else { 0 };
+        let row_blocks = if learn_rows { on.cap(2).div_ceil(ROWS).min(BLOCKS) } else { 0 };
+        let time_blocks = if learn_time { (2 * a.t as usize).div_ceil(32) } else { 0 };
         let query_blocks = if on.wanted(0) { on.cap(0).min(BLOCKS) } else { 0 };
-        let grid = Grid::new(row_blocks + time_blocks + query_blocks, 1024);
-        k.temporal_attention_grad_sum(
-            on,
-            grid,
-            a,
-            listed,
-            ends,
-            rows,
-            row_blocks as u32,
-            dwb,
-            on.out(2),
-            on.out(3),
-            time_blocks as u32,
-            blocks as u32,
-            by_root,
-            dquery,
-        )?;
-        if learn_rows {
-            k.temporal_attention_grad_list(on, Grid::items(roots * a.k as usize), a, ends, list)?;
-            let grid = Grid::new(row_cap.div_ceil(8).min(BLOCKS), Grid::THREADS);
-            k.temporal_attention_grad_rows(
+        let all = row_blocks + time_blocks + query_blocks;
+        if all > 0 {
+            k.temporal_attention_grad_sums(
                 on,
-                grid,
+                Grid::new(all, 32 * ROWS as u32),
+                a,
                 dz,
-                listed,
-                ends,
-                list,
+                on.input(last + 3),
+                on.input(last + 4),
                 on.out(1),
-                rows,
-                a.roots,
-                a.k,
-                a.d,
+                on.rows(2),
+                row_blocks as u32,
+                dwb,
+                on.out(2),
+                on.out(3),
+                time_blocks as u32,
+                blocks as u32,
+                by_root,
+                dquery,
             )?;
         }
         Ok(())

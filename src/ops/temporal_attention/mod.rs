@@ -23,7 +23,7 @@
 //!
 //! Backward, with `da_hj = (dmix_h . z_j + dsum_h) drop_hj` and `ds = a (da - sum_j a_j da_j) / sqrt(p)`:
 //! `dquery_h = sum_j ds_hj z_j`, `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`; rows of `dz` are added up by distinct row of
-//! `h` in the order of the roots grouped by query, so it is deterministic.
+//! `h` in the order of the roots grouped by query ([`group_slots`](super::group_slots)), so it is deterministic.
 //! Source: TGAT (Xu et al. 2020) and TGN's attention; the absorption is described in `docs/attention.md`.
 mod grad;
 mod rows;
@@ -35,7 +35,7 @@ use rows::{Work, forward};
 use std::ops::Range;
 
 /// The first `n` of `rest`, which keeps the others.
-fn split_off<'a>(rest: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
+fn split_off<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     let (head, tail) = std::mem::take(rest).split_at_mut(n);
     *rest = tail;
     head
@@ -347,7 +347,9 @@ impl Op for TemporalAttention {
                 "the backward wants gradients of both the rows and the sums",
             ));
         };
-        let ins = [&node.ins[..], &[node.outs[2], dmix, dsum]].concat();
+        let [h, row, count, order] = [2, 3, 6, 10].map(|i| node.ins[i]);
+        let (starts, slots) = t.group_slots(row, count, order, t.spec(h).rows)?;
+        let ins = [&node.ins[..], &[node.outs[2], dmix, dsum, starts, slots]].concat();
         let d = t.push(TemporalAttentionGrad(*self), &ins)?;
         let mut dins = vec![None; node.ins.len()];
         for (k, i) in [0, 2, 8, 9].into_iter().enumerate() {
@@ -366,8 +368,9 @@ pub(super) const CASES: &[&[usize]] = &[
     &[70, 33, 60, 10, 2, 20, 17, 20, 10, 30, 0],
     // Aligned rows, three heads, more neighbours than a device takes at a time.
     &[5, 2, 9, 23, 3, 8, 4, 8, 20, 10, 21],
-    // Long lists of slots by row of h.
-    &[50, 40, 2, 3, 2, 4, 0, 4, 10, 10, 0],
+    // More slots a row of h than a warp adds up by itself: rows that are not aligned, wide ones that are.
+    &[150, 40, 2, 3, 2, 5, 0, 4, 10, 10, 0],
+    &[80, 3, 1, 2, 1, 140, 0, 4, 0, 4, 2],
     // Wide rows, aligned and not.
     &[2, 1, 3, 2, 1, 300, 240, 4, 0, 4, 2],
     &[3, 2, 3, 2, 1, 3, 150, 131, 10, 4, 2],

@@ -173,7 +173,7 @@ fn products<V: Block>(
 
 /// Whether the root at `at` has other neighbours than the one before it in its query, whose roots begin at `begin`.
 #[inline(always)]
-pub(super) fn leads(o: &Operands<'_, f32>, begin: usize, at: usize) -> bool {
+fn leads(o: &Operands<'_, f32>, begin: usize, at: usize) -> bool {
     at == begin || !o.same_neighbors(at - 1, at)
 }
 
@@ -242,10 +242,10 @@ vectorised! {
         }
     }
     /// The roots of queries `from..until`: gradients of these queries; added to `dwb = {dw | db}` (padded) those of the
-    /// time encoding; and in `dz` a row (its memory part) for each neighbour of a root that leads.
+    /// time encoding; which of the roots lead; and in `dz` a row (its memory part) for each neighbour of such a root.
     pub(super) fn backward(
         o: &Operands<'_, f32>, from: usize, until: usize, up: &Upstream<'_>, dquery: &mut [f32],
-        dz: &mut [f32], dwb: &mut [f32], w: &mut Work<'_>,
+        dz: &mut [f32], leading: &mut [u32], dwb: &mut [f32], w: &mut Work<'_>,
     ) {
         let (c, t, heads, row, k, known, time, d) = (o.width(), o.w.len(), o.heads, w.row, w.k, w.known, w.time, w.d);
         let (dw, db) = dwb.split_at_mut(time);
@@ -259,7 +259,9 @@ vectorised! {
             let mut lead = begin;
             for at in begin..end {
                 let i = o.order[at] as usize;
-                if leads(o, begin, at) {
+                let leads_here = leads(o, begin, at);
+                leading[at - first] = u32::from(leads_here);
+                if leads_here {
                     lead = at;
                     load_known(o, i, w);
                     w.shared.fill(0.0);
@@ -309,12 +311,16 @@ vectorised! {
             }
         }
     }
-    /// `dh[row] = sum of the rows of dz that `order` lists for it`.
-    pub(super) fn sum_rows(dh: &mut [f32], d: usize, first: usize, starts: &[u32], order: &[u32], dz: &[f32]) {
+    /// `dh[row] = sum of the rows of dz of its slots` of roots that lead: the others of a query are in theirs.
+    pub(super) fn sum_rows(
+        dh: &mut [f32], d: usize, first: usize, starts: &[u32], slots: &[u32], dz: &[f32], leading: &[u32], k: usize,
+    ) {
         for (i, dh) in dh.chunks_exact_mut(d).enumerate() {
             dh.fill(0.0);
-            for &slot in &order[starts[first + i] as usize..starts[first + i + 1] as usize] {
-                simd::add_assign(dh, &dz[slot as usize * d..][..d]);
+            for &slot in &slots[starts[first + i] as usize..starts[first + i + 1] as usize] {
+                if leading[slot as usize / k] > 0 {
+                    simd::add_assign(dh, &dz[slot as usize * d..][..d]);
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::{
     error::Result,
     runtime::{
         MatmulPrecision,
-        spec::{DType, Element, Spec},
+        spec::{DType, Element, Rows, Spec},
     },
 };
 use cudarc::driver::{result, sys};
@@ -156,6 +156,14 @@ impl Launch<'_> {
     /// Rows of output `k`, for a kernel; all its room where this op makes the count.
     pub fn out_rows(&self, k: usize) -> abi::Rows {
         self.outs[k].rows
+    }
+    /// `rows` for a kernel, where the live count, if any, is input `count`.
+    pub fn live_rows(&self, rows: Rows, count: usize) -> abi::Rows {
+        abi::Rows {
+            count: rows.live.map_or(std::ptr::null(), |_| self.input(count)),
+            times: rows.live.map_or(1, |l| l.times as u32),
+            cap: rows.cap as u32,
+        }
     }
     /// Room of input `i` in rows.
     pub fn cap(&self, i: usize) -> usize {

@@ -1,0 +1,113 @@
+//! Slots of neighbours, grouped by the row that they read: `slots[starts[r]..starts[r + 1]]` are those of row `r`
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `row` | `[n, k]` u32 | the row that a root's neighbour is; not read beyond `count` |
+//! | `count` | `[n]` u32 | slots in use |
+//! | `order` | `[m]` u32 | roots whose slots count, such as those of [`group_roots`](super::group_roots) |
+//! | `rows` | `[1]` u32 | live count of the rows, where they have one |
+//! | starts | `[rows + 1]` u32 | where a row's slots begin |
+//! | slots | `[listed]` u32 | the slots in use, those of a row side by side and ascending |
+//! | listed | `[1]` u32 | |
+//!
+//! Slot `at k + j` is neighbour `j` of the root at place `at` of `order`. So the gradient of a row is the sum of its slots'
+//! gradients, in a fixed order; and since a list depends on indices alone, it is made before there are any gradients.
+//! Deterministic: a counting sort.
+use super::{group_roots::group, *};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct GroupSlots {
+    rows: Rows,
+}
+
+/// Parts of the slots, on a device, each with a count for every row; as in the kernels.
+const TILES: usize = 32;
+
+impl Tape {
+    /// Appends [`GroupSlots`]; `rows` are those that `row` names. Returns starts and slots.
+    ///
+    /// # Errors
+    /// `Shape` when `row` is not u32 `[n, k]`, `count` not u32 `[n]`, `order` not u32 `[m]`.
+    pub fn group_slots(&mut self, row: Var, count: Var, order: Var, rows: Rows) -> Result<(Var, Var)> {
+        let ins: Vec<Var> = [row, count, order].into_iter().chain(rows.live.map(|l| l.var)).collect();
+        let o = self.push(GroupSlots { rows }, &ins)?;
+        Ok((o[0], o[1]))
+    }
+}
+
+impl Op for GroupSlots {
+    const NAME: &'static str = "group_slots";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 3 + usize::from(self.rows.live.is_some()))?;
+        let (n, k) = (ins[0].rows, ins[0].cols);
+        ensure!(
+            Self::NAME,
+            ins[0] == Spec::ids(n, k) && ins[1] == Spec::ids(n, 1),
+            "row is {}, count is {}",
+            ins[0],
+            ins[1]
+        );
+        ensure!(Self::NAME, ins[2] == Spec::ids(ins[2].rows, 1), "order is {}", ins[2]);
+        let starts = Spec::ids(Rows::fixed(self.rows.cap + 1), 1);
+        let slots = Spec::ids(Rows::fixed(ins[2].rows.cap * k), 1);
+        Ok(vec![starts.into(), Out::counted_by(slots, 2), Spec::count().into()])
+    }
+    fn scratch(&self, _: &[Spec]) -> usize {
+        TILES * self.rows.cap
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 0)
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (row, count, order) = (io.input::<u32>(0), io.input::<u32>(1), io.input::<u32>(2));
+        let (rows, k) = (io.live_rows(self.rows, 3), io.cols(0));
+        let (starts, slots) = (io.out::<u32>(0), io.out::<u32>(1));
+        let used = order.iter().enumerate().flat_map(|(at, &i)| {
+            let i = i as usize;
+            let of_root = row[i * k..][..count[i] as usize].iter().enumerate();
+            of_root.filter_map(move |(j, &r)| Some((at * k + j, io.row_of(i, r, rows)?)))
+        });
+        io.out::<u32>(2)[0] = group(used, rows, starts, slots);
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (row, count, order, counts) = (on.input(0), on.input(1), on.input(2), on.scratch().cast());
+        let (roots, rows, width) = (on.rows(2), on.live_rows(self.rows, 3), on.cols(0));
+        let (starts, slots, listed) = (on.kept(0), on.kept(1), on.kept(2));
+        let blocks = Grid::new(TILES, 1024);
+        k.group_slots_count(on, blocks, row, count, order, counts, roots, rows, width, on.status())?;
+        k.group_slots_starts(on, Grid::new(1, 512), counts, starts, listed, rows)?;
+        k.group_slots_list(on, Grid::new(TILES, 32), row, count, order, counts, slots, roots, rows, width)
+    }
+    fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None; node.ins.len()])
+    }
+}
+
+/// `[roots, k, rows]`; counts run from 0 to k, and there is room for three rows more.
+pub(super) const CASES: &[&[usize]] = &[
+    &[0, 2, 3],
+    &[4, 2, 0],
+    &[1, 1, 1],
+    &[9, 0, 4],
+    &[9, 3, 7],
+    &[50, 3, 2],
+    // Several rounds of a warp a tile; more rows than a block has threads.
+    &[2_000, 10, 60],
+    &[300, 10, 2_500],
+];
+pub(super) const BENCH: &[&[usize]] = &[&[1_800, 10, 1_487]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [n, k, rows] = *dims else { return Err(Error::shape("group_slots", "three sizes")) };
+    let counts: Vec<u32> = (0..n).map(|i| if rows == 0 { 0 } else { (i % (k + 1)) as u32 }).collect();
+    let of_slots: Vec<u32> = (0..n * k)
+        .map(|s| if s % k < counts[s / k] as usize { c.below(rows) as u32 } else { NONE })
+        .collect();
+    let roots: Vec<u32> = counts.iter().map(|&n| if n == 0 { NONE } else { c.below(7) as u32 }).collect();
+    let row = c.values(Spec::ids(Rows::fixed(n), k), &of_slots);
+    let (query, count, live) = (c.ids(&roots, 1), c.ids(&counts, 1), c.count(rows));
+    let order = c.tape.group_roots(query, count, Rows::fixed(7))?.order;
+    let (starts, slots) = c.tape.group_slots(row, count, order, Rows::live(rows + 3, live))?;
+    Ok(Built::new(&[starts, slots], &[]))
+}
