@@ -75,8 +75,9 @@ impl TestDevice {
             CStr::from_ptr(text()).to_string_lossy().into_owned()
         }
     }
-    /// Runs one of `kernels/emu/planted.cu` on `blocks` x `threads`, its arguments given as words of eight bytes.
-    fn planted(&self, name: &str, blocks: u32, threads: u32, arguments: &[u64]) {
+    /// Runs one of `kernels/emu/planted.cu` on `blocks` x `threads`, with `shared` bytes of dynamic shared memory a
+    /// block, its arguments given as words of eight bytes.
+    fn planted(&self, name: &str, (blocks, threads, shared): (u32, u32, u32), arguments: &[u64]) {
         type Launch = extern "C" fn(
             *mut c_void,
             u32,
@@ -109,7 +110,7 @@ impl TestDevice {
                 threads,
                 1,
                 1,
-                0,
+                shared,
                 null,
                 addresses.as_mut_ptr(),
                 std::ptr::null_mut(),
@@ -144,9 +145,11 @@ fn a_missing_barrier_shows_under_some_schedule_and_a_right_kernel_under_none() {
     for seed in SEEDS {
         emu.schedule(seed);
         let input = emu.words(&x);
-        for (name, mistaken) in [("passed_on", false), ("planted_missing_barrier", true)] {
+        for (name, shared, mistaken) in
+            [("passed_on", 0, false), ("passed_on_dynamic", 256, false), ("planted_missing_barrier", 0, true)]
+        {
             let out = emu.words(&[0; 64]);
-            emu.planted(name, 1, 64, &[input.address(), out.address()]);
+            emu.planted(name, (1, 64, shared), &[input.address(), out.address()]);
             let right = emu.read(&out) == want;
             assert!(right || mistaken, "{name}, seed {seed}");
             wrong += u32::from(!right);
@@ -163,8 +166,8 @@ fn a_race_shows_under_some_schedule_and_atomics_count_right_under_all() {
     for seed in SEEDS {
         emu.schedule(seed);
         let (right, raced) = (emu.words(&[0]), emu.words(&[0]));
-        emu.planted("counted", 4, 96, &[right.address()]);
-        emu.planted("planted_race", 4, 96, &[raced.address()]);
+        emu.planted("counted", (4, 96, 0), &[right.address()]);
+        emu.planted("planted_race", (4, 96, 0), &[raced.address()]);
         assert_eq!(emu.read(&right), [4 * 96], "seed {seed}");
         lost += u32::from(emu.read(&raced) != [4 * 96]);
     }
@@ -179,7 +182,7 @@ fn blocks_run_in_every_order() {
         .map(|seed| {
             emu.schedule(seed);
             let first = emu.words(&[u32::MAX]);
-            emu.planted("planted_block_order", 8, 32, &[first.address()]);
+            emu.planted("planted_block_order", (8, 32, 0), &[first.address()]);
             emu.read(&first)[0]
         })
         .collect();
@@ -191,7 +194,7 @@ fn blocks_run_in_every_order() {
 fn an_access_beyond_an_allocation_is_a_fault_that_names_kernel_and_thread() {
     let Some(emu) = emulated() else { return };
     let x = emu.words(&[0; 60]);
-    emu.planted("planted_out_of_bounds", 1, 64, &[x.address(), 60]);
+    emu.planted("planted_out_of_bounds", (1, 64, 0), &[x.address(), 60]);
     let fault = emu.fault();
     assert!(fault.contains("planted_out_of_bounds") && fault.contains("thread (60,0,0)"), "{fault}");
     let e = CudaStream::new(&emu.gpu).unwrap().synchronize().expect_err("the device is lost");
@@ -205,7 +208,7 @@ fn an_access_beyond_an_allocation_is_a_fault_that_names_kernel_and_thread() {
 fn a_barrier_that_not_every_thread_reaches_is_a_fault_and_no_hang() {
     let Some(emu) = emulated() else { return };
     let x = emu.words(&[0; 64]);
-    emu.planted("planted_divergent_barrier", 1, 32, &[x.address()]);
+    emu.planted("planted_divergent_barrier", (1, 32, 0), &[x.address()]);
     let fault = emu.fault();
     assert!(fault.contains("planted_divergent_barrier"), "{fault}");
     emu.schedule(0);

@@ -11,6 +11,18 @@ template <bool barrier> __device__ void pass_on(const float* x, float* y) {
 extern "C" __global__ void passed_on(const float* x, float* y) { pass_on<true>(x, y); }
 extern "C" __global__ void planted_missing_barrier(const float* x, float* y) { pass_on<false>(x, y); }
 
+// The same through dynamic shared memory, which no kernel of ours needs.
+extern "C" __global__ void passed_on_dynamic(const float* x, float* y) {
+#ifdef TGNN_HOST
+  float* s = reinterpret_cast<float*>(emu::block.shared);
+#else
+  extern __shared__ float s[];
+#endif
+  s[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = s[(threadIdx.x + 1) % blockDim.x];
+}
+
 // Every thread counts itself.
 extern "C" __global__ void counted(uint32_t* n) { atomicAdd(n, 1u); }
 extern "C" __global__ void planted_race(uint32_t* n) {
