@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `row` | `[n, k]` u32 | the row that a root's neighbour is; not read beyond `count` |
 //! | `count` | `[n]` u32 | slots in use |
-//! | `order` | `[m]` u32 | roots whose slots count, such as those of [`group_roots`](super::group_roots) |
+//! | `order` | `[m]` u32 | roots whose slots count, such as those of [`group_roots`] |
 //! | `rows` | `[1]` u32 | live count of the rows, where they have one |
 //! | starts | `[rows + 1]` u32 | where a row's slots begin |
 //! | slots | `[listed]` u32 | the slots in use, those of a row side by side and ascending |

@@ -7,7 +7,7 @@
 //! | `b1`, `b2` | `[1, m1]`, `[1, m2]` f32 | biases |
 //! | y1, y2 | `[n, m1]`, `[n, m2]` f32 | |
 //!
-//! Backward: `dx = dy1 W1 + dy2 W2`, `dW_i = dy_i^T x`, `db_i = sum_n dy_i`. One kernel where two [`linear`](super::linear)s
+//! Backward: `dx = dy1 W1 + dy2 W2`, `dW_i = dy_i^T x`, `db_i = sum_n dy_i`. One kernel where two [`linear`]s
 //! would have two, and three with the sum of their gradients. Deterministic.
 use super::{
     linear::{LinearInputGrad, LinearWeightGrad},

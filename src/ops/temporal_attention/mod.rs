@@ -23,7 +23,7 @@
 //!
 //! Backward, with `da_hj = (dmix_h . z_j + dsum_h) drop_hj` and `ds = a (da - sum_j a_j da_j) / sqrt(p)`:
 //! `dquery_h = sum_j ds_hj z_j`, `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`; rows of `dz` are added up by distinct row of
-//! `h` in the order of the roots grouped by query ([`group_slots`](super::group_slots)), so it is deterministic.
+//! `h` in the order of the roots grouped by query ([`group_slots`]), so it is deterministic.
 //! Source: TGAT (Xu et al. 2020) and TGN's attention; the absorption is described in `docs/attention.md`.
 mod grad;
 mod rows;
