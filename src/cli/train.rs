@@ -56,7 +56,7 @@ pub struct Train {
     /// Refuse events out of time order instead of sorting them
     #[arg(long)]
     strict: bool,
-    /// Same bits on the same build and device, or refuse; the CPU always does
+    /// Same bits on the same build and device, or refuse; every device gives them so far
     #[arg(long)]
     deterministic: bool,
     /// Train only: no validation, no test

@@ -153,7 +153,7 @@ pub struct Config {
     pub max_batches: usize,
     /// Step size of Adam.
     pub learning_rate: f64,
-    /// Same bits on the same build and device, or refuse. The CPU always keeps it, for any number of threads.
+    /// Same bits on the same build and device, or refuse. Every device keeps it, for any number of threads.
     pub deterministic: bool,
     /// Whether to validate and test.
     pub evaluate: bool,
