@@ -408,6 +408,9 @@ Result cuModuleGetFunction(Handle* f, Handle, const char* name) {
   }
   return NOT_FOUND;
 }
+Result cuFuncGetAttribute(int* value, int attribute, Handle) {
+  return *value = attribute == 0 ? 1024 : 0, SUCCESS;  // threads a block
+}
 Result cuFuncSetAttribute(Handle f, int attribute, int value) {
   Lock lock(guard);
   if (attribute == 8) {  // dynamic shared memory

@@ -116,7 +116,7 @@ pub struct Addresses {
 
 /// A product with the algorithm that the library found best for it. One launch must be over before the next begins.
 pub struct Product {
-    library: Arc<CublasLt>,
+    cublaslt: Arc<CublasLt>,
     workspace: DeviceBuffer,
     product: sys::cublasLtMatmulDesc_t,
     /// Of the library's A, B, and C and D.
@@ -161,7 +161,7 @@ impl Product {
             ],
             product: checked(lt::create_matmul_desc(computes, F32), "a product")?,
             algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
-            library: library.clone(),
+            cublaslt: library.clone(),
             workspace,
             beside,
         };
@@ -207,7 +207,7 @@ impl Product {
         }
         // SAFETY: everything is alive.
         let found = set.and_then(|()| unsafe {
-            lt::get_matmul_algo_heuristic(self.library.handle, self.product, a, b, d, d, preferences)
+            lt::get_matmul_algo_heuristic(self.cublaslt.handle, self.product, a, b, d, d, preferences)
         });
         // SAFETY: made above, destroyed once.
         let _ = unsafe { lt::destroy_matmul_pref(preferences) };
@@ -218,7 +218,7 @@ impl Product {
     /// # Errors
     /// Device, when the library refuses.
     pub fn launch(&mut self, stream: &CudaStream, on: Addresses) -> Result<()> {
-        self.library.gpu.enter()?;
+        self.cublaslt.gpu.enter()?;
         self.set_beside(on.beside as u64)?;
         let (alpha, beta) = (1f32, if on.c.is_null() { 0f32 } else { 1f32 });
         let c = if on.c.is_null() { on.d.cast_const() } else { on.c };
@@ -227,7 +227,7 @@ impl Product {
         // shapes and the alignment that the algorithm was chosen for; the factors are read before this returns.
         let given = unsafe {
             lt::matmul(
-                self.library.handle,
+                self.cublaslt.handle,
                 self.product,
                 from_ref(&alpha).cast(),
                 from_ref(&beta).cast(),

@@ -264,7 +264,13 @@ impl Kernels {
             let text = CString::new(name).expect("kernels have the names of C functions");
             // SAFETY: the module is loaded.
             let function = unsafe { result::module::get_function(modules[module], text) };
-            functions.push(checked(function, &format!("there is no kernel `{name}`"))?);
+            let function = checked(function, &format!("there is no kernel `{name}`"))?;
+            // A driver loads a kernel's code when somebody first asks for it: now, and not at a launch that is captured.
+            let any = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
+            // SAFETY: the function was just found.
+            let loaded = unsafe { result::function::get_function_attribute(function, any) };
+            checked(loaded, &format!("cannot load kernel `{name}`"))?;
+            functions.push(function);
         }
         Ok(Kernels { functions, _modules: modules })
     }
