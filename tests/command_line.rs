@@ -512,3 +512,22 @@ fn a_profiler_sees_a_range_of_every_pass_and_in_it_one_of_every_op_of_each_step(
     assert_eq!(training[0], training[1], "each device runs the same ops");
     assert!(ranges(dir, "emu", &dir.join("none.so")).is_empty(), "a tool that is not there harms nobody");
 }
+
+#[test]
+fn a_shell_gets_completions_and_man_a_page_for_every_subcommand() {
+    let dir = tempfile::tempdir().unwrap();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = done(dir.path(), &["completions", shell]).out;
+        assert!(script.contains("max-batches") && script.contains("completions"), "{shell}");
+    }
+    refused(dir.path(), &["completions", "tcsh"], 2, &["tcsh", "bash, elvish, fish, powershell, zsh"]);
+    assert!(done(dir.path(), &["man"]).out.contains(".TH tgnn-bench 1"));
+    done(dir.path(), &["man", "--out", "pages"]);
+    let page = |name: &str| fs::read_to_string(dir.path().join("pages").join(name)).unwrap();
+    assert!(
+        page("tgnn-bench-train.1").contains("max\\-batches")
+            && page("tgnn-bench-data-synth.1").contains(".TH")
+    );
+    fs::write(dir.path().join("taken"), "").unwrap();
+    refused(dir.path(), &["man", "--out", "taken"], 10, &["taken"]);
+}

@@ -3,11 +3,12 @@ pub mod data;
 mod doctor;
 mod kernels;
 mod report;
+mod shell;
 mod train;
 mod watch;
 
 use crate::error::{Error, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 const ABOUT: &str = "Train temporal graph neural networks, fast, and measure it honestly";
@@ -43,6 +44,10 @@ enum Command {
     Kernels(kernels::KernelsArgs),
     /// Say what this machine has and lacks
     Doctor,
+    /// Print what makes a shell complete the program's arguments: bash, elvish, fish, powershell or zsh
+    Completions(shell::Completions),
+    /// Print the manual page, or write those of all subcommands
+    Man(shell::Man),
 }
 
 /// Runs the program on the command line's arguments: one line on standard error and a documented exit code where it
@@ -59,6 +64,8 @@ pub fn main() -> ExitCode {
         Command::Data(command) => data::run(command),
         Command::Kernels(args) => args.run(),
         Command::Doctor => doctor::run(),
+        Command::Completions(args) => args.run(Cli::command()),
+        Command::Man(args) => args.run(Cli::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

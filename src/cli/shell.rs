@@ -1,0 +1,56 @@
+//! `tgnn-bench completions` and `man`: what a shell and `man` know of the program, made from its arguments.
+use crate::error::{Error, Result};
+use clap::{Args, Command};
+use clap_complete::Shell;
+use std::{
+    fs,
+    io::{ErrorKind, Write},
+    path::PathBuf,
+};
+
+/// Arguments of `completions`.
+#[derive(Args)]
+pub struct Completions {
+    /// Whose: the script goes where that shell looks for it
+    shell: Shell,
+}
+
+impl Completions {
+    /// Prints the script.
+    pub fn run(&self, mut program: Command) -> Result<()> {
+        let name = program.get_name().to_owned();
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut program, name, &mut script);
+        print(&script)
+    }
+}
+
+/// Arguments of `man`.
+#[derive(Args)]
+pub struct Man {
+    /// Write the pages of all subcommands into this folder, instead of printing the first
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Man {
+    /// Prints or writes the pages.
+    pub fn run(&self, program: Command) -> Result<()> {
+        let Some(out) = &self.out else {
+            let mut page = Vec::new();
+            let made = clap_mangen::Man::new(program).render(&mut page);
+            made.map_err(|e| Error::new(crate::error::ErrorKind::Io, "cannot make the page").caused_by(e))?;
+            return print(&page);
+        };
+        fs::create_dir_all(out).map_err(|e| Error::io(out, "cannot create", e))?;
+        clap_mangen::generate_to(program, out).map_err(|e| Error::io(out, "cannot write the pages into", e))
+    }
+}
+
+/// To standard output. A reader that went away is not an error.
+fn print(text: &[u8]) -> Result<()> {
+    match std::io::stdout().write_all(text) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::io("standard output", "cannot write", e)),
+        _ => Ok(()),
+    }
+}
