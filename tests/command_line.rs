@@ -370,7 +370,7 @@ fn a_wrong_flag_or_key_is_refused_with_what_it_may_be() {
         ("--model", "gcn", "no model `gcn`"),
         ("--protocol", "best", "dyglib, tgl or disttgl"),
         ("--random-edge-features", "5", "edge features of its own"),
-        ("--set", "tgn.layers=3", "tgn.layers is 3; give 1 or 2"),
+        ("--set", "tgn.layers=5", "tgn.layers is 5; give 1 to 4"),
         ("--set", "tgn.heads=3", "give a divisor of tgn.embedding"),
         ("--set", "tgn.dropout=1", "tgn.dropout is 1"),
         ("--set", "tgn.gap_quantile=0", "tgn.gap_quantile is 0; give more than 0"),

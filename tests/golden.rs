@@ -7,7 +7,7 @@ use std::{collections::HashMap, str::FromStr, sync::Arc};
 use tgnn::{
     autograd::{Parameters, Program},
     data::{Events, Features},
-    model::{Attention, EventTables, Looked, Negatives, Tgn, TgnConfig, TimeEncoding, TimeStart},
+    model::{Attention, EventTables, Looked, Negatives, Net, TgnConfig, TimeEncoding, TimeStart},
     ops::{
         Backend, Home, Tape,
         epilogue::DropRate,
@@ -120,32 +120,33 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
     let mut store = Store::new(precision);
     let tables = EventTables::new(&mut store, &events);
     let mut parameters = Parameters::new(&mut store, 0, g.fact("learning_rate"));
-    let tgn = Tgn::new(&mut parameters, &mut store, &tables, &g.config(), 0).unwrap();
+    let net = Net::new(&mut parameters, &mut store, &tables, &g.config(), 0).unwrap();
     for (name, id) in parameters.iter() {
         store.write(id, &g.real(&format!("init.{name}")));
     }
     let mut t = Tape::new();
-    let edge = tables.edge(&mut t, &store);
+    let edge = tables.edge_if(&mut t, &store, true);
     let edge = home(&t, edge);
     if precision == Precision::F64 {
         // The tables came through f32; the fixture has all digits.
         store.write(edge, &g.real("edge_features"));
-        if let Some(nodes) = tables.node_features(&mut t, &store) {
-            store.write(home(&t, nodes), &g.real("node_features"));
+        if let Some(nodes) = tables.node_features {
+            store.write(nodes, &g.real("node_features"));
         }
     }
     let negatives = g.ids("neg");
     let negatives = store.table("negatives", Spec::ids(Rows::fixed(events.len()), 1), Arc::new(negatives));
 
     let cap = g.fact("batch");
-    let f = tgn.forward(&mut t, &store, &tables, cap, Negatives::Given(negatives), true).unwrap();
+    let f = net.forward(&mut t, &store, &tables, cap, Negatives::Given(negatives), true).unwrap();
     let loss = t.bce_loss(f.logits).unwrap();
     let grads = parameters.minimize(&mut t, &mut store, loss).unwrap();
-    tgn.write(&mut t, &store, &f).unwrap();
+    net.write(&mut t, &store, &tables, &f).unwrap();
     let keep: Vec<Var> = [loss, f.logits].into_iter().chain(grads.iter().map(|g| g.1)).collect();
     let mut program = Program::new(&t, &keep, precision, backend).expect("room");
 
-    let state: HashMap<String, BufferId> = tgn.state().map(|id| (store.name(id).to_owned(), id)).collect();
+    let state: HashMap<String, BufferId> =
+        net.model.state().into_iter().map(|id| (store.name(id).to_owned(), id)).collect();
     tables.seek(&mut store, 0, 0..events.len());
     let mut all: Vec<Results> = (0..g.batches())
         .map(|_| {

@@ -12,7 +12,7 @@ use tgnn::{
         sample_neighbors::{Neighbors, Sampling, Strategy as Draw},
     },
     runtime::*,
-    task::{self, Checkpoint, Config, EpochRecord, LinkTask, Protocol, RunOptions, Scores, Summary},
+    task::{self, Checkpoint, Config, EpochRecord, EventTask, Protocol, RunOptions, Scores, Summary},
 };
 
 fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
@@ -228,8 +228,8 @@ fn a_time_encoding_is_a_parameter_where_it_is_learned_and_only_there() {
     for (name, learned) in [("fixed", false), ("learned", true), ("random", true)] {
         let mut config = config(1, 8);
         config.tgn.time_encoding = name.into();
-        let mut task = LinkTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
-        let w = |task: &LinkTask| {
+        let mut task = EventTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
+        let w = |task: &EventTask| {
             let found = task.parameters.iter().find(|p| p.0 == "time.w");
             found.map(|(_, id)| task.store.read::<f32>(id).to_vec())
         };
@@ -247,7 +247,7 @@ fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_ma
         (config.batch, config.tgn.layers) = (400, layers);
         (config.tgn.combiner, config.tgn.updater) = (combiner.into(), updater.into());
         let state = |threads| {
-            let mut task = LinkTask::new(&config, &events, Device::cpu(threads).unwrap()).unwrap();
+            let mut task = EventTask::new(&config, &events, Device::cpu(threads).unwrap()).unwrap();
             let losses: Vec<u64> =
                 (0..3).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0.to_bits()).collect();
             let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).to_vec());
@@ -325,10 +325,10 @@ fn a_checkpoint_that_is_damaged_or_of_another_model_is_refused_and_changes_nothi
     let folder = dir.path().join("checkpoint");
     let device = Device::cpu(1).unwrap();
     let refused = |config: &Config, what: &str| {
-        let mut task = LinkTask::new(config, &events, device.clone()).unwrap();
+        let mut task = EventTask::new(config, &events, device.clone()).unwrap();
         let buffers = task.checkpoint_buffers();
         let state =
-            |task: &LinkTask| buffers.iter().map(|&id| task.store.raw(id).to_vec()).collect::<Vec<_>>();
+            |task: &EventTask| buffers.iter().map(|&id| task.store.raw(id).to_vec()).collect::<Vec<_>>();
         let before = state(&task);
         for best in [false, true] {
             let e = checkpoint.load(&mut task.store, &buffers, best).expect_err(what);

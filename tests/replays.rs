@@ -7,7 +7,7 @@ use tgnn::{
     data::{Events, Features},
     error::ErrorKind,
     runtime::*,
-    task::{Config, FeaturesOn, LinkTask},
+    task::{Config, EventTask, FeaturesOn},
     testing::{error, largest},
 };
 
@@ -20,7 +20,7 @@ struct Trained {
 
 /// Two epochs of a few batches, and the validation.
 fn trained(config: &Config, events: &Events, device: &Device) -> Trained {
-    let mut task = LinkTask::new(config, events, device.clone()).unwrap();
+    let mut task = EventTask::new(config, events, device.clone()).unwrap();
     let mut figures: Vec<f64> = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
     let scores = task.validate(&mut |_| {}).unwrap();
     figures.extend([scores.ap.unwrap(), scores.auc.unwrap()]);
@@ -106,7 +106,7 @@ fn what_prepares_a_batch_runs_ahead_and_nothing_that_computes_does() {
     let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
     let (mut config, events) = rich();
     let ahead = |config: &Config| -> Vec<&str> {
-        LinkTask::new(config, &events, gpu.clone()).unwrap().ahead().map(|n| n.op.name()).collect()
+        EventTask::new(config, &events, gpu.clone()).unwrap().ahead().map(|n| n.op.name()).collect()
     };
     let both_layers = "next_batch draw_negatives roots sample_neighbors expand_targets sample_neighbors distinct gather_rows \
          group_roots group_roots group_slots group_slots";
@@ -152,7 +152,7 @@ fn a_training_that_diverges_ends_with_the_op_and_the_row_on_every_device() {
     let config = Config { learning_rate: 1e30, ..config(1, 8) };
     for device in [Some(Device::cpu(1).unwrap()), gpu].into_iter().flatten() {
         let kind = device.kind();
-        let mut task = LinkTask::new(&config, &small(900), device).unwrap();
+        let mut task = EventTask::new(&config, &small(900), device).unwrap();
         let e = task.train_epoch(0, &mut |_| {}).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Diverged);
         assert!(e.to_string().contains("training diverged in epoch 1, batch 2"), "{kind}: {e}");

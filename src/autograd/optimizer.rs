@@ -10,6 +10,8 @@ use crate::{
 pub enum ScaledInit {
     /// Uniform in ±1/sqrt(n), as PyTorch's `Linear`, `GRUCell` and `RNNCell` with n inputs (or units).
     FanIn(usize),
+    /// Normal with mean 0 and deviation 1.
+    Normal,
     /// Every element alike.
     Constant(f64),
 }
@@ -53,6 +55,11 @@ impl Parameters {
         let values: Vec<f64> = (0..rows * cols)
             .map(|i| match init {
                 ScaledInit::Constant(c) => c,
+                ScaledInit::Normal => {
+                    // Box and Muller, 1958; the first uniform number is above 0.
+                    let [a, b, ..] = key.draw(i as u64).map(|u| f64::from(u) / f64::from(u32::MAX));
+                    (-2.0 * a.max(f64::MIN_POSITIVE).ln()).sqrt() * (std::f64::consts::TAU * b).cos()
+                }
                 ScaledInit::FanIn(n) => {
                     let u = f64::from(key.draw(i as u64)[0]) / f64::from(1u32 << 31) - 1.0;
                     u / (n.max(1) as f64).sqrt()

@@ -3,6 +3,7 @@ use super::{command_line, say, watch::Display};
 use crate::{
     data::write_npy,
     error::{Error, Result},
+    model::ModelName,
     runtime::MatmulPrecision,
     task::{self, Checkpoint, Config, Protocol, RunOptions, Summary},
 };
@@ -17,9 +18,9 @@ pub struct Train {
     /// Events: `wikipedia`, a file, or a folder of .npy [default: wikipedia]
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Model: tgn [default: tgn]
+    /// Model: tgn, jodie or tgat [default: tgn]
     #[arg(long)]
-    model: Option<String>,
+    model: Option<ModelName>,
     /// auto, cpu, cuda, cuda:N or emu [default: auto, the CPU]
     #[arg(long)]
     device: Option<String>,

@@ -6,7 +6,7 @@ use crate::{
     },
     error::Result,
     runtime::Device,
-    task::{Config, EpochRecord, LinkTask, Progress, Scores, Summary, Watch},
+    task::{Config, EpochRecord, EventTask, Progress, Scores, Summary, Watch},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -55,21 +55,8 @@ impl Display {
             counted(e.nodes as u64, "node")
         ));
         e.notes.iter().for_each(|n| self.line(format_args!("          note: {n}")));
-        let t = &c.tgn;
-        self.line(format_args!(
-            "model     {}  {} memory {}, {} time {}, embedding {}, {}, {},\n          {}, {} mail, dropout {}",
-            c.model,
-            t.updater,
-            t.memory,
-            t.time_encoding,
-            t.time,
-            t.embedding,
-            counted(t.layers as u64, "layer"),
-            counted(t.heads as u64, "head"),
-            counted(t.neighbors as u64, &format!("{} neighbour", t.sampling)),
-            t.combiner,
-            t.dropout
-        ));
+        let described = c.net().describe().replace('\n', "\n          ");
+        self.line(format_args!("model     {}  {described}", c.model.name()));
         self.line(format_args!(
             "training  batch {}, {}, Adam {}, seed {}, protocol {}, products in {}",
             c.batch,
@@ -115,7 +102,7 @@ impl Display {
 }
 
 impl Watch for Display {
-    fn start(&mut self, task: &mut LinkTask) {
+    fn start(&mut self, task: &mut EventTask) {
         if self.profile {
             task.profile();
         }
@@ -174,7 +161,7 @@ impl Watch for Display {
             grouped(r.events_per_second as u64)
         ));
     }
-    fn end(&mut self, task: &LinkTask) {
+    fn end(&mut self, task: &EventTask) {
         self.clear();
         if !self.profile {
             return;

@@ -28,6 +28,10 @@ pub struct EventTables {
     pub node_width: usize,
     /// Makes seconds of ticks; unlimited unless somebody sets it.
     pub gaps: Gaps,
+    /// `[nodes, width]`: features of nodes, where there are any.
+    pub node_features: Option<BufferId>,
+    /// `[nodes, c]`: static memory, where somebody put it there before the model was built.
+    pub static_memory: Option<BufferId>,
     /// `[1, 2]` u32: epoch, and batches done in the pass.
     pub clock: BufferId,
     /// `[1, 2]` u32: first event of the pass, and one past its last.
@@ -39,7 +43,7 @@ pub struct EventTables {
     entries: BufferId,
     position: BufferId,
     edge: BufferId,
-    node_features: Option<BufferId>,
+    no_edge: BufferId,
     stamp: BufferId,
     /// `[events]` u32, where features stay on the host: stamps of the events whose rows a step brings.
     event_stamp: Option<BufferId>,
@@ -65,6 +69,8 @@ impl EventTables {
             edge_width: events.edge_width(),
             node_width: events.node_width(),
             gaps: Gaps::unlimited(events.seconds_per_tick()),
+            node_features,
+            static_memory: None,
             clock: store.zeros("clock", Spec::ids(Rows::fixed(1), 2)),
             range: store.zeros("range", Spec::ids(Rows::fixed(1), 2)),
             src: store.table("src", Spec::ids(n, 1), Arc::new(events.src.clone())),
@@ -78,7 +84,7 @@ impl EventTables {
             entries: store.table("entries", entries, Arc::new(tcsr.entries)),
             position: store.table("position", Spec::ids(n, 2), Arc::new(tcsr.position)),
             edge: store.table("edge features", Spec::real(n, events.edge_width()), edge),
-            node_features,
+            no_edge: store.table("no features", Spec::real(n, 0), Arc::new(Vec::<f32>::new())),
             stamp: store.zeros("stamp", Spec::ids(v, 1)),
             event_stamp: None,
         }
@@ -136,13 +142,13 @@ impl EventTables {
             [self.offsets, self.entries, self.position].map(|id| t.stored(store, id));
         TcsrVars { offsets, entries, position }
     }
-    /// Edge features by event.
-    pub fn edge(&self, t: &mut Tape, store: &Store) -> Var {
-        t.stored(store, self.edge)
+    /// Edge features by event, of no width where they are not `used`.
+    pub fn edge_if(&self, t: &mut Tape, store: &Store, used: bool) -> Var {
+        t.stored(store, if used { self.edge } else { self.no_edge })
     }
-    /// Node features, where there are any.
-    pub fn node_features(&self, t: &mut Tape, store: &Store) -> Option<Var> {
-        self.node_features.map(|id| t.stored(store, id))
+    /// Their width.
+    pub fn edge_width_if(&self, used: bool) -> usize {
+        if used { self.edge_width } else { 0 }
     }
     /// Stamps of the distinct nodes.
     pub fn stamp(&self, t: &mut Tape, store: &Store) -> Var {

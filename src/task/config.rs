@@ -2,7 +2,7 @@
 use crate::{
     data::{self, Events, Features, ReadOptions},
     error::{Error, Result},
-    model::TgnConfig,
+    model::{JodieConfig, ModelConfig, ModelName, StaticConfig, StaticMode, TgatConfig, TgnConfig},
     runtime::{Device, MatmulPrecision, check_room},
 };
 use serde::{Deserialize, Serialize};
@@ -128,8 +128,8 @@ impl DataConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// `tgn`.
-    pub model: String,
+    /// Which model.
+    pub model: ModelName,
     /// How it is measured.
     pub protocol: Protocol,
     /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
@@ -159,14 +159,21 @@ pub struct Config {
     pub evaluate: bool,
     /// Which events.
     pub data: DataConfig,
-    /// The model's sizes.
+    /// Sizes of a TGN.
     pub tgn: TgnConfig,
+    /// Sizes of a JODIE.
+    pub jodie: JodieConfig,
+    /// Sizes of a TGAT.
+    pub tgat: TgatConfig,
+    /// Static node memory, of every model.
+    #[serde(rename = "static")]
+    pub static_memory: StaticConfig,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Config {
-            model: "tgn".into(),
+            model: ModelName::Tgn,
             protocol: Protocol::Dyglib,
             device: "auto".into(),
             plan: "auto".into(),
@@ -182,11 +189,27 @@ impl Default for Config {
             evaluate: true,
             data: DataConfig::default(),
             tgn: TgnConfig::default(),
+            jodie: JodieConfig::default(),
+            tgat: TgatConfig::default(),
+            static_memory: StaticConfig::default(),
         }
     }
 }
 
 impl Config {
+    /// Sizes and choices of the model that runs.
+    pub fn net(&self) -> &dyn ModelConfig {
+        match self.model {
+            ModelName::Tgn => &self.tgn,
+            ModelName::Jodie => &self.jodie,
+            ModelName::Tgat => &self.tgat,
+            ModelName::Static => &self.static_memory,
+        }
+    }
+    /// How the model's static memory is learned.
+    pub fn static_mode(&self) -> StaticMode {
+        if self.model == ModelName::Static { StaticMode::Off } else { self.static_memory.mode }
+    }
     /// The plan of a run on `device`: `sequential` or `prefetch`.
     ///
     /// # Errors
@@ -240,9 +263,6 @@ impl Config {
     /// Usage, naming the key and what it may be.
     pub fn validate(&self) -> Result<()> {
         let bad = |what: String, want: &str| Err(Error::usage(what).remedy(want.to_owned()));
-        if self.model != "tgn" {
-            return bad(format!("there is no model `{}`", self.model), "give tgn");
-        }
         if self.batch == 0 || self.batch > 1 << 20 {
             return bad(format!("batch is {}", self.batch), "give 1 to 1048576");
         }
@@ -264,7 +284,8 @@ impl Config {
                 "give 0 to 4096",
             );
         }
-        self.tgn.validate()
+        self.static_memory.validate()?;
+        self.net().validate()
     }
 }
 

@@ -1,14 +1,16 @@
 //! Tasks: the one training loop, its evaluation, its configuration and its checkpoints.
 mod checkpoint;
 mod config;
-mod link;
+mod event_task;
 mod memory;
 pub mod metrics;
+mod pretrain;
 mod run;
 
 pub use checkpoint::{Checkpoint, Manifest};
 pub use config::{Config, DataConfig, FeaturesOn, Protocol};
-pub use link::{LinkTask, Progress};
+pub use event_task::{EventTask, Progress};
 pub use memory::MemoryPlan;
 pub use metrics::Scores;
+pub use pretrain::pretrain;
 pub use run::{EpochRecord, RunOptions, Summary, TestScores, Watch, embed, evaluate, train};

@@ -1,12 +1,14 @@
 //! A run: epochs, the best of them, its test, and the folder that tells of it.
 use super::{
-    Checkpoint, Config, LinkTask, Manifest, Progress, Scores,
+    Checkpoint, Config, EventTask, Manifest, Progress, Scores,
     checkpoint::{import_weights, write_whole},
-    link::tie_rule,
+    event_task::tie_rule,
+    pretrain,
 };
 use crate::{
     data::Events,
     error::{Error, ErrorKind, Result},
+    model::{Queries, StaticMode},
     ops::{Backend, Tape},
     runtime::{cuda::Gpu, *},
 };
@@ -102,13 +104,13 @@ pub struct Summary {
 /// What a caller may watch while a run goes on.
 pub trait Watch: Send {
     /// The run is built and about to start.
-    fn start(&mut self, _task: &mut LinkTask) {}
+    fn start(&mut self, _task: &mut EventTask) {}
     /// A pass (`train`, `val`, `test`) of an epoch has come this far.
     fn progress(&mut self, _pass: &str, _epoch: usize, _p: Progress) {}
     /// An epoch is over.
     fn epoch(&mut self, _record: &EpochRecord) {}
     /// The run is over.
-    fn end(&mut self, _task: &LinkTask) {}
+    fn end(&mut self, _task: &EventTask) {}
 }
 impl Watch for () {}
 
@@ -165,7 +167,7 @@ pub fn train(
     options: &RunOptions,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    let mut task = LinkTask::new(config, events, device.clone())?;
+    let mut task = EventTask::new(config, events, device.clone())?;
     if let Some(path) = &options.weights {
         import_weights(path, &mut task.store, &task.parameters)?;
     }
@@ -191,6 +193,12 @@ pub fn train(
         write_metrics(out, &records)?;
     }
     watch.start(&mut task);
+    if let (StaticMode::Pretrained, 0, Some(id)) =
+        (config.static_mode(), manifest.epochs, task.tables.static_memory)
+    {
+        let rows = pretrain(config, events, device, watch)?;
+        task.store.write(id, &rows);
+    }
     let mut best: Option<Vec<Vec<u8>>> = None;
     for epoch in manifest.epochs + 1..=config.epochs {
         let started = Instant::now();
@@ -288,7 +296,7 @@ fn write_metrics(out: &Path, records: &[EpochRecord]) -> Result<()> {
     write_whole(&path, &text)
 }
 
-fn summarise(config: &Config, events: &Events, device: &Device, task: &LinkTask, command: &str) -> Summary {
+fn summarise(config: &Config, events: &Events, device: &Device, task: &EventTask, command: &str) -> Summary {
     Summary {
         schema: 1,
         version: env!("CARGO_PKG_VERSION").into(),
@@ -305,7 +313,7 @@ fn summarise(config: &Config, events: &Events, device: &Device, task: &LinkTask,
             nodes: events.nodes,
             edge_features: events.edge_width(),
         },
-        model: config.model.clone(),
+        model: config.model.name().into(),
         plan: task.plan().into(),
         seed: config.seed,
         protocol: config.protocol.name().into(),
@@ -324,12 +332,12 @@ fn summarise(config: &Config, events: &Events, device: &Device, task: &LinkTask,
 }
 
 /// A task with the best state of a checkpoint.
-fn restore(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &Device) -> Result<LinkTask> {
+fn restore(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &Device) -> Result<EventTask> {
     let manifest = checkpoint.manifest()?;
     if manifest.data != identity(events) {
         matching(manifest, config, events)?;
     }
-    let mut task = LinkTask::new(config, events, device.clone())?;
+    let mut task = EventTask::new(config, events, device.clone())?;
     let buffers = task.checkpoint_buffers();
     checkpoint.load(&mut task.store, &buffers, true)?;
     Ok(task)
@@ -392,8 +400,9 @@ pub fn embed(
     let now = value("now", Spec::ids(Rows::fixed(1), 2), &[0, 0]);
     let time = task.store.values("query times", Spec::times(n), times);
     let time = t.stored(&task.store, time);
-    let (z, _) = task.model.embed(&mut t, &task.store, &task.tables, (node, time), (first, now), 0, None)?;
+    let q = Queries { node, time, event: first, now, stride: 0, train: false };
+    let z = task.net.model.embed(&mut t, &task.store, &task.tables, &q)?.z;
     let mut program = crate::autograd::Program::new(&t, &[z], Precision::F32, Backend::of(task.device()))?;
     device.install(|| program.run(&mut task.store))?;
-    Ok((config.tgn.embedding, program.read::<f32>(z, &task.store).to_vec()))
+    Ok((config.net().width(), program.read::<f32>(z, &task.store).to_vec()))
 }

@@ -1,4 +1,4 @@
-//! Link prediction on an event stream: the one training loop, and evaluation.
+//! A model on an event stream, trained and evaluated: the one training loop's passes.
 use super::{
     MemoryPlan,
     config::{Config, FeaturesOn, Protocol},
@@ -8,7 +8,7 @@ use crate::{
     autograd::{OpTime, Parameters, Program},
     data::{Events, Split},
     error::{Error, ErrorKind, Result},
-    model::{EventTables, Negatives, Tgn},
+    model::{EventTables, Negatives, Net, StaticMode},
     ops::{Backend, Node, Tape},
     runtime::*,
 };
@@ -33,13 +33,13 @@ const VAL: u32 = 0;
 const TEST: u32 = 1;
 
 /// A model on a stream, ready to train and to evaluate: programs for both, over one store.
-pub struct LinkTask {
+pub struct EventTask {
     /// Parameters, memory, tables.
     pub store: Store,
     /// Parameters and optimiser.
     pub parameters: Parameters,
-    /// The model.
-    pub model: Tgn,
+    /// The model, with its head.
+    pub net: Net,
     /// The stream's tables.
     pub tables: EventTables,
     /// Parts of the stream.
@@ -56,7 +56,7 @@ pub struct LinkTask {
     plan: &'static str,
 }
 
-impl LinkTask {
+impl EventTask {
     /// Builds the model and records both programs.
     ///
     /// # Errors
@@ -67,13 +67,16 @@ impl LinkTask {
         let split = Split::by_order(events, config.data.train, config.data.val)?;
         let candidates = 1 + config.protocol.negatives();
         let scores = candidates * split.val.len().max(split.test.len());
-        let state = config.tgn.state_bytes(events.nodes, events.edge_width()) + 4 * scores;
+        let state = config.net().state_bytes(events.nodes, events.edge_width()) + 4 * scores;
         check_room("node memory, mailbox and scores", state, "take a narrower memory, or fewer nodes")?;
         let mut store = Store::new(Precision::F32);
         let mut tables = EventTables::new(&mut store, events);
-        tables.gaps.longest = split.longest_gap(events, config.tgn.gap_quantile);
+        tables.gaps.longest = split.longest_gap(events, config.net().gap_quantile());
         let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate);
-        let model = Tgn::new(&mut parameters, &mut store, &tables, &config.tgn, config.seed)?;
+        if config.static_mode() != StaticMode::Off {
+            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes);
+        }
+        let net = Net::new(&mut parameters, &mut store, &tables, config.net(), config.seed)?;
         let pool = config.protocol.pool(events);
         let pool = store.values("negatives", Spec::ids(Rows::fixed(pool.len()), 1), &pool);
         // A batch larger than the data is the whole data.
@@ -91,20 +94,20 @@ impl LinkTask {
         let record = |store: &mut Store, tables: &EventTables| -> Result<[Program; 2]> {
             let mut t = Tape::new();
             let negatives = Negatives::Drawn { pool, per_event: 1, salt: TRAIN };
-            let f = model.forward(&mut t, store, tables, batch, negatives, true)?;
+            let f = net.forward(&mut t, store, tables, batch, negatives, true)?;
             let loss = t.bce_loss(f.logits)?;
             let table = t.stored(store, losses);
             t.write_rows(table, f.batch.index, loss)?;
             parameters.minimize(&mut t, store, loss)?;
-            model.write(&mut t, store, &f)?;
+            net.write(&mut t, store, tables, &f)?;
             let step = planned(&t)?;
 
             let mut t = Tape::new();
             let negatives = Negatives::Drawn { pool, per_event: candidates - 1, salt: EVALUATE };
-            let f = model.forward(&mut t, store, tables, batch, negatives, false)?;
+            let f = net.forward(&mut t, store, tables, batch, negatives, false)?;
             let table = t.stored(store, scores);
             t.write_rows(table, f.batch.rank, f.logits)?;
-            model.write(&mut t, store, &f)?;
+            net.write(&mut t, store, tables, &f)?;
             Ok([step, planned(&t)?])
         };
         let free = device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
@@ -125,10 +128,10 @@ impl LinkTask {
         let [step, score] = programs;
 
         let max_batches = if config.max_batches == 0 { usize::MAX } else { config.max_batches };
-        Ok(LinkTask {
+        Ok(EventTask {
             store,
             parameters,
-            model,
+            net,
             tables,
             split,
             device,
@@ -174,7 +177,11 @@ impl LinkTask {
     /// Buffers that a checkpoint holds: parameters, optimiser, memory and mailbox.
     pub fn checkpoint_buffers(&self) -> Vec<BufferId> {
         let parameters = self.parameters.iter().map(|p| p.1);
-        parameters.chain(self.parameters.optimizer_buffers()).chain(self.model.state()).collect()
+        let static_memory = (!self.parameters.iter().any(|p| Some(p.1) == self.tables.static_memory))
+            .then_some(self.tables.static_memory)
+            .flatten();
+        let state = self.net.model.state().into_iter().chain(static_memory);
+        parameters.chain(self.parameters.optimizer_buffers()).chain(state).collect()
     }
     /// One pass over the training events, from empty memory. Returns the mean loss of its batches, and events done.
     ///
@@ -186,7 +193,7 @@ impl LinkTask {
         progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<(f64, usize)> {
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
-        self.model.reset(&mut self.store);
+        self.net.model.reset(&mut self.store);
         let range = self.split.train.clone();
         let (batches, events) = self.pass(epoch, range, true, progress)?;
         let losses = &self.store.read::<f32>(self.losses)[..batches];

@@ -1,0 +1,49 @@
+//! What is known of a node beside its memory: its features, and its static memory.
+use super::EventTables;
+use crate::{
+    autograd::{Parameters, ScaledInit},
+    error::{Error, Result},
+    ops::{Tape, epilogue::Activation},
+    runtime::*,
+};
+
+/// `h := h + W x_v + b` for each of the node tables in use, features and static memory.
+///
+/// Source: node features as in TGL; static node memory as in DistTGL (Zhou et al. 2023), section 3.1.
+pub struct NodeInputs(Vec<Projection>);
+
+struct Projection {
+    rows: BufferId,
+    w: BufferId,
+    b: BufferId,
+}
+
+impl NodeInputs {
+    /// Adds the parameters `node.w`, `node.b` and `static.w`, `static.b`, for those tables that there are; `d` is the width
+    /// of what they are added to.
+    pub fn new(p: &mut Parameters, store: &mut Store, data: &EventTables, d: usize, features: bool) -> Self {
+        let features = data.node_features.filter(|_| features).map(|rows| ("node", rows));
+        let all = features.into_iter().chain(data.static_memory.map(|rows| ("static", rows)));
+        let projection = |(name, rows)| {
+            let n = store.spec(rows).cols;
+            let mut add = |part: &str, out, cols| {
+                p.add(store, &format!("{name}.{part}"), out, cols, ScaledInit::FanIn(n))
+            };
+            Projection { rows, w: add("w", d, n), b: add("b", 1, d) }
+        };
+        NodeInputs(all.map(projection).collect())
+    }
+    /// Appends the projections of `node`, `[n]`, and their sum with `h`, `[n, d]`, where there is one.
+    ///
+    /// # Errors
+    /// `Shape`, as the ops'; where there is nothing to add up.
+    pub fn record(&self, t: &mut Tape, store: &Store, node: Var, h: Option<Var>) -> Result<Var> {
+        let mut h = h;
+        for Projection { rows, w, b } in &self.0 {
+            let (rows, w, b) = (t.stored(store, *rows), t.stored(store, *w), t.stored(store, *b));
+            let own = t.gather_rows(rows, node)?;
+            h = Some(t.linear(own, w, Some(b), h, Activation::Identity)?);
+        }
+        h.ok_or_else(|| Error::shape("inputs", "no node features and no static memory"))
+    }
+}

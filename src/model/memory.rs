@@ -1,0 +1,185 @@
+//! Node memory with a mailbox of one lean mail a node, updated by a recurrent cell.
+use super::{Embedded, EventTables, TimeEncoding};
+use crate::{
+    autograd::{Parameters, ScaledInit},
+    error::{Error, Result},
+    ops::{
+        Tape,
+        gru_memory::Gru,
+        memory_update::{Cell, CellVars, FeatureRow, MemoryVars},
+        next_batch::Batch,
+        rnn_memory::Rnn,
+        write_memory::{Combiner, Written},
+    },
+    runtime::*,
+};
+
+/// The cell that updates a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellKind {
+    /// A GRU.
+    Gru,
+    /// A plain RNN.
+    Rnn,
+}
+
+impl CellKind {
+    /// `gru` or `rnn`.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "gru" => Some(CellKind::Gru),
+            "rnn" => Some(CellKind::Rnn),
+            _ => None,
+        }
+    }
+    /// Gates, each as many rows of the weights as the memory is wide.
+    fn gates(self) -> usize {
+        match self {
+            CellKind::Gru => Gru::GATES,
+            CellKind::Rnn => Rnn::GATES,
+        }
+    }
+}
+
+/// The memory of TGN and JODIE: rows, mails, and the cell that turns mails into rows.
+pub struct NodeMemory {
+    kind: CellKind,
+    edge_features: bool,
+    cell: [BufferId; 4],
+    memory: BufferId,
+    memory_time: BufferId,
+    mail: BufferId,
+    mail_event: BufferId,
+    mail_time: BufferId,
+    mail_edge: Option<BufferId>,
+}
+
+impl NodeMemory {
+    /// Adds the parameters `memory.*` and the state, rows of `d`.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        p: &mut Parameters,
+        store: &mut Store,
+        data: &EventTables,
+        time: &TimeEncoding,
+        d: usize,
+        kind: CellKind,
+        combiner: Combiner,
+        edge_features: bool,
+    ) -> Self {
+        let (v, g) = (Rows::fixed(data.nodes), kind.gates());
+        let f = data.edge_width_if(edge_features);
+        let mut add = |name: &str, rows, cols| p.add(store, name, rows, cols, ScaledInit::FanIn(d));
+        let cell = [
+            add("memory.w_x", g * d, 2 * d + f + time.width),
+            add("memory.w_h", g * d, d),
+            add("memory.b_x", 1, g * d),
+            add("memory.b_h", 1, g * d),
+        ];
+        let memory = NodeMemory {
+            kind,
+            edge_features,
+            cell,
+            memory: store.zeros("memory", Spec::real(v, d)),
+            memory_time: store.zeros("memory time", Spec::times(v)),
+            mail: store.zeros("mail", Spec::real(v, d)),
+            mail_event: store.zeros("mail event", Spec::ids(v, 1)),
+            mail_time: store.zeros("mail time", Spec::times(v)),
+            mail_edge: (combiner == Combiner::Mean).then(|| store.zeros("mail features", Spec::real(v, f))),
+        };
+        memory.reset(store);
+        memory
+    }
+    /// Bytes of rows of `d` and mails for `nodes` nodes, with edge features of `width`.
+    pub fn bytes(nodes: usize, d: usize, width: usize, combiner: Combiner) -> usize {
+        let features = if combiner == Combiner::Mean { width } else { 0 };
+        nodes * (4 * (2 * d + features) + 2 * size_of::<i64>() + size_of::<u32>())
+    }
+    /// Buffers of rows and mails.
+    pub fn state(&self) -> Vec<BufferId> {
+        let all = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
+        all.into_iter().chain(self.mail_edge).collect()
+    }
+    /// Empties memory and mailbox.
+    pub fn reset(&self, store: &mut Store) {
+        self.state().into_iter().for_each(|id| store.clear(id));
+        store.fill(self.mail_event, NONE);
+    }
+    fn vars(&self, t: &mut Tape, store: &Store, edge: Var) -> MemoryVars {
+        let mut v = |id| t.stored(store, id);
+        MemoryVars {
+            memory: v(self.memory),
+            memory_time: v(self.memory_time),
+            mail: v(self.mail),
+            mail_event: v(self.mail_event),
+            mail_time: v(self.mail_time),
+            edge: self.mail_edge.map_or(edge, v),
+        }
+    }
+    /// Appends the update of the distinct nodes `node`; returns their memory after their mails, and its times.
+    ///
+    /// # Errors
+    /// `Shape`, as the ops'.
+    pub fn update(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        time: &TimeEncoding,
+        node: Var,
+    ) -> Result<(Var, Var)> {
+        let edge = data.edge_if(t, store, self.edge_features);
+        let mut state = self.vars(t, store, edge);
+        let cell = {
+            let (time_w, time_b) = time.vars(t, store);
+            let [w_x, w_h, b_x, b_h] = self.cell.map(|id| t.stored(store, id));
+            CellVars { time_w, time_b, w_x, w_h, b_x, b_h }
+        };
+        let row = if self.mail_edge.is_some() {
+            FeatureRow::Node
+        } else if data.features_on_host() {
+            // Which event a mail is of, the step before decides: these rows alone cannot be brought ahead of it.
+            let events = t.gather_rows(state.mail_event, node)?;
+            state.edge = t.gather_rows(edge, events)?;
+            FeatureRow::Distinct
+        } else {
+            FeatureRow::Event
+        };
+        match self.kind {
+            CellKind::Gru => t.memory_update::<Gru>(node, state, cell, row, data.gaps),
+            CellKind::Rnn => t.memory_update::<Rnn>(node, state, cell, row, data.gaps),
+        }
+    }
+    /// Appends the writes of memory and mails of a batch.
+    ///
+    /// # Errors
+    /// `Shape`, as the op's; where `e` has no memory of the distinct nodes.
+    pub fn write(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        batch: &Batch,
+        stride: usize,
+        e: &Embedded,
+    ) -> Result<()> {
+        let Some((memory, Some(time))) = e.memory else {
+            return Err(Error::shape("write_memory", "there is no new memory"));
+        };
+        let edge = data.edge_if(t, store, self.edge_features);
+        let written = Written {
+            node: e.distinct.node,
+            phi: e.distinct.phi,
+            positives: e.distinct.positives,
+            psi: e.distinct.psi[0],
+            memory,
+            time,
+            event: batch.event,
+            event_time: batch.time,
+            edge,
+        };
+        let combiner = if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last };
+        let state = self.vars(t, store, edge);
+        t.write_memory(state, &written, combiner, stride)
+    }
+}

@@ -1,0 +1,139 @@
+//! Attention over sampled neighbours, and over neighbours of neighbours.
+use super::{
+    EventTables, Queries,
+    layers::{Attention, Looked, TimeEncoding},
+};
+use crate::{
+    autograd::Parameters,
+    error::Result,
+    ops::{
+        Tape,
+        distinct::DistinctNodes,
+        epilogue::DropRate,
+        expand_targets::Targets,
+        sample_neighbors::{Neighbors, Sampling, Strategy},
+    },
+    runtime::*,
+};
+
+/// Attention layers, the first of them over rows of distinct nodes, and how their neighbours are sampled.
+pub struct AttentionStack {
+    layers: Vec<Attention>,
+    neighbors: usize,
+    strategy: Strategy,
+}
+
+/// Widths and choices of an [`AttentionStack`].
+#[derive(Clone, Copy, Debug)]
+pub struct StackConfig {
+    /// Layers.
+    pub layers: usize,
+    /// Width of the rows below the first.
+    pub below: usize,
+    /// Width of the embeddings.
+    pub width: usize,
+    /// Width of the edge features.
+    pub edge: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Drop-out of weights and outputs.
+    pub dropout: f32,
+    /// Neighbours of a root, and of each neighbour.
+    pub neighbors: usize,
+    /// Which.
+    pub strategy: Strategy,
+    /// Seed of the drop-out.
+    pub seed: u64,
+}
+
+/// Queries, their neighbours, the neighbours' neighbours: a level for each layer, the last layer's first.
+pub struct Neighborhood {
+    near: Vec<Neighbors>,
+    /// What the second level and those behind it embed.
+    targets: Vec<Targets>,
+    /// Edge features of the neighbours' events.
+    seen: Var,
+}
+
+impl AttentionStack {
+    /// Adds the parameters `embed.0.*`, `embed.1.*` and so on.
+    pub fn new(p: &mut Parameters, store: &mut Store, time: &TimeEncoding, c: &StackConfig) -> Self {
+        let layers = (0..c.layers)
+            .map(|l| {
+                let below = if l == 0 { c.below } else { c.width };
+                let drop = DropRate { p: c.dropout, seed: c.seed, salt: 0xD0 + 2 * l as u32 };
+                Attention::new(p, store, l, below, c.width, c.edge, time.width, c.heads, drop)
+            })
+            .collect();
+        AttentionStack { layers, neighbors: c.neighbors, strategy: c.strategy }
+    }
+    /// Appends the sampling of every level, and the distinct nodes of all; `edge` are the features by event.
+    ///
+    /// # Errors
+    /// `Shape`, as the ops'.
+    pub fn sample(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        q: &Queries,
+        edge: Var,
+    ) -> Result<(Neighborhood, DistinctNodes)> {
+        let how = Sampling { k: self.neighbors, strategy: self.strategy, gaps: data.gaps };
+        let (tcsr, batch) = (data.tcsr(t, store), (q.event, q.now));
+        let mut near = vec![t.sample_neighbors(tcsr, (q.node, q.time), batch, q.stride, how)?];
+        let mut targets: Vec<Targets> = Vec::new();
+        let (mut node, mut time) = (q.node, q.time);
+        while near.len() < self.layers.len() {
+            let below = t.expand_targets(node, time, near[near.len() - 1].node)?;
+            (node, time) = (below.node, below.time);
+            near.push(t.sample_neighbors(tcsr, (node, time), batch, 0, how)?);
+            targets.push(below);
+        }
+        // Targets hold all nodes of the levels above them.
+        let others: Vec<Var> =
+            targets.last().map(|l| l.node).into_iter().chain([near[near.len() - 1].node]).collect();
+        let stamp = data.stamp(t, store);
+        let distinct = t.distinct(stamp, q.node, &others, q.classes())?;
+        let slots = near.iter().map(|n| n.event).collect();
+        let (seen, events) = data.edge_rows(t, store, edge, slots)?;
+        near.iter_mut().zip(events).for_each(|(near, event)| near.event = event);
+        Ok((Neighborhood { near, targets, seen }, distinct))
+    }
+    /// Appends the layers over rows `h` of the distinct nodes; returns the embeddings of the queries.
+    ///
+    /// # Errors
+    /// `Shape`, as the ops'.
+    #[allow(clippy::too_many_arguments)]
+    pub fn record(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        time: &TimeEncoding,
+        n: &Neighborhood,
+        distinct: &DistinctNodes,
+        h: Var,
+        drop_now: Option<Var>,
+    ) -> Result<Var> {
+        let levels = n.near.len();
+        let look = |h, roots, root, row, near| Looked { h, roots, root, row, near, edge: n.seen, drop_now };
+        let mut h = h;
+        for (l, (layer, near)) in self.layers.iter().zip(n.near.iter().rev()).enumerate() {
+            // The targets that this layer embeds, and those that the one below has embedded.
+            let below = (l > 0).then(|| n.targets[levels - 1 - l]);
+            let looked = match below {
+                None if levels == 1 => {
+                    let roots = t.prefix_rows(h, distinct.root_rows)?;
+                    look(h, roots, distinct.psi[0], distinct.psi[1], *near)
+                }
+                None => look(h, h, distinct.psi[1], distinct.psi[2], *near),
+                Some(below) => {
+                    let roots = t.gather_rows(h, below.root_row)?;
+                    look(h, roots, below.identity, below.neighbor_row, *near)
+                }
+            };
+            h = layer.record(t, store, time, looked)?;
+        }
+        Ok(h)
+    }
+}

@@ -1,0 +1,186 @@
+//! TGAT: temporal attention over neighbours and their neighbours, without memory.
+//!
+//! Source: Xu et al., "Inductive representation learning on temporal graphs", 2020. Rows below the first layer are the node
+//! features as they are, or, where there is static memory, the sum of the projections of both. Where there is neither they
+//! have no width: the layers then see times and edge features alone.
+use super::{
+    Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, TimeEncoding,
+    config::Check,
+    neighborhood::{AttentionStack, StackConfig},
+};
+use crate::{
+    autograd::Parameters,
+    data::text::counted,
+    error::Result,
+    ops::{Tape, next_batch::Batch},
+    runtime::*,
+};
+use serde::{Deserialize, Serialize};
+
+/// Sizes and choices of a TGAT.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TgatConfig {
+    /// Width of the time encoding.
+    pub time: usize,
+    /// Frequencies of the time encoding: `fixed`, `learned`, or `random`.
+    pub time_encoding: String,
+    /// Width of the embeddings.
+    pub embedding: usize,
+    /// See [`ModelConfig::gap_quantile`].
+    pub gap_quantile: f64,
+    /// Attention heads; they divide the embedding.
+    pub heads: usize,
+    /// Attention layers, 1 to 4.
+    pub layers: usize,
+    /// Neighbours of a root, and of each neighbour.
+    pub neighbors: usize,
+    /// `recent` or `uniform`.
+    pub sampling: String,
+    /// Drop-out of attention weights and of the layers' outputs.
+    pub dropout: f32,
+    /// Whether edge features are used where there are any.
+    pub edge_features: bool,
+    /// Whether node features are used where there are any.
+    pub node_features: bool,
+}
+
+impl Default for TgatConfig {
+    fn default() -> Self {
+        TgatConfig {
+            time: 100,
+            time_encoding: "fixed".into(),
+            gap_quantile: 0.99,
+            embedding: 100,
+            heads: 2,
+            layers: 2,
+            neighbors: 10,
+            sampling: "recent".into(),
+            dropout: 0.1,
+            edge_features: true,
+            node_features: true,
+        }
+    }
+}
+
+impl ModelConfig for TgatConfig {
+    fn validate(&self) -> Result<()> {
+        let check = Check("tgat");
+        check.sizes(&[("time", self.time), ("embedding", self.embedding)])?;
+        check.heads(self.heads, "tgat.embedding", self.embedding)?;
+        check.size("layers", self.layers, 4)?;
+        check.size("neighbors", self.neighbors, 1024)?;
+        check.dropout(self.dropout)?;
+        check.gap_quantile(self.gap_quantile)?;
+        check.time_encoding(&self.time_encoding)?;
+        check.sampling(&self.sampling, 0).map(drop)
+    }
+    fn state_bytes(&self, _: usize, _: usize) -> usize {
+        0
+    }
+    fn gap_quantile(&self) -> f64 {
+        self.gap_quantile
+    }
+    fn width(&self) -> usize {
+        self.embedding
+    }
+    fn describe(&self) -> String {
+        format!(
+            "{} time {}, embedding {},\n{} of {} heads over {} {} neighbours, dropout {}",
+            self.time_encoding,
+            self.time,
+            self.embedding,
+            counted(self.layers as u64, "layer"),
+            self.heads,
+            self.neighbors,
+            self.sampling,
+            self.dropout
+        )
+    }
+    fn build(
+        &self,
+        p: &mut Parameters,
+        store: &mut Store,
+        data: &EventTables,
+        seed: u64,
+    ) -> Result<Box<dyn EventModel>> {
+        self.validate()?;
+        let check = Check("tgat");
+        let time = TimeEncoding::new(p, store, self.time, check.time_encoding(&self.time_encoding)?);
+        let features = data.node_features.filter(|_| self.node_features);
+        let below = match (data.static_memory, features) {
+            (Some(_), _) => {
+                Below::Projected(NodeInputs::new(p, store, data, self.embedding, self.node_features))
+            }
+            (None, Some(features)) => Below::Features(features),
+            (None, None) => {
+                let nothing = Spec::real(Rows::fixed(data.nodes), 0);
+                Below::Features(store.table(
+                    "no node features",
+                    nothing,
+                    std::sync::Arc::new(Vec::<f32>::new()),
+                ))
+            }
+        };
+        let attention = StackConfig {
+            layers: self.layers,
+            below: match &below {
+                Below::Projected(_) => self.embedding,
+                Below::Features(rows) => store.spec(*rows).cols,
+            },
+            width: self.embedding,
+            edge: data.edge_width_if(self.edge_features),
+            heads: self.heads,
+            dropout: self.dropout,
+            neighbors: self.neighbors,
+            strategy: check.sampling(&self.sampling, seed)?,
+            seed,
+        };
+        let attention = AttentionStack::new(p, store, &time, &attention);
+        Ok(Box::new(Tgat { config: self.clone(), time, below, attention }))
+    }
+}
+
+/// The rows below the first layer.
+enum Below {
+    Features(BufferId),
+    Projected(NodeInputs),
+}
+
+struct Tgat {
+    config: TgatConfig,
+    time: TimeEncoding,
+    below: Below,
+    attention: AttentionStack,
+}
+
+impl EventModel for Tgat {
+    fn state(&self) -> Vec<BufferId> {
+        Vec::new()
+    }
+    fn reset(&self, _: &mut Store) {}
+    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
+        let edge = data.edge_if(t, store, self.config.edge_features);
+        let (near, distinct) = self.attention.sample(t, store, data, q, edge)?;
+        let h = match &self.below {
+            Below::Features(rows) => {
+                let rows = t.stored(store, *rows);
+                t.gather_rows(rows, distinct.node)?
+            }
+            Below::Projected(inputs) => inputs.record(t, store, distinct.node, None)?,
+        };
+        let z = self.attention.record(t, store, &self.time, &near, &distinct, h, q.drop_now())?;
+        Ok(Embedded { z, distinct, memory: None })
+    }
+    fn write(
+        &self,
+        _: &mut Tape,
+        _: &Store,
+        _: &EventTables,
+        _: &Batch,
+        _: usize,
+        _: &Embedded,
+    ) -> Result<()> {
+        Ok(())
+    }
+}

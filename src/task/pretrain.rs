@@ -1,0 +1,48 @@
+//! Static node memory, learned before the model that adds it to its rows.
+use super::{Config, EventTask, Watch};
+use crate::{
+    data::Events,
+    error::Result,
+    model::{ModelName, StaticConfig},
+    runtime::Device,
+};
+
+/// Rows of the static memory, `[nodes, static.width]`, learned by link prediction on the training events alone: the model
+/// `static`, trained for `static.epochs` passes. A node that no training event has gets zeros.
+///
+/// # Errors
+/// As [`train`](super::train).
+pub fn pretrain(
+    config: &Config,
+    events: &Events,
+    device: &Device,
+    watch: &mut dyn Watch,
+) -> Result<Vec<f32>> {
+    let c = &config.static_memory;
+    let config = Config {
+        model: ModelName::Static,
+        epochs: c.epochs,
+        batch: c.batch,
+        learning_rate: c.learning_rate,
+        ..config.clone()
+    };
+    let mut task = EventTask::new(&config, events, device.clone())?;
+    for epoch in 1..=c.epochs {
+        task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("static", epoch, p))?;
+    }
+    let rows = task.parameters.iter().find(|p| p.0 == StaticConfig::ROWS).map(|p| p.1);
+    let ids: Vec<_> = rows.into_iter().collect();
+    task.store.fetch(&ids)?;
+    let mut rows = ids.first().map_or_else(Vec::new, |&id| task.store.read::<f32>(id).to_vec());
+    let mut seen = vec![false; events.nodes];
+    for i in task.split.train.clone() {
+        seen[events.src[i] as usize] = true;
+        seen[events.dst[i] as usize] = true;
+    }
+    for (row, seen) in rows.chunks_exact_mut(c.width).zip(seen) {
+        if !seen {
+            row.fill(0.0);
+        }
+    }
+    Ok(rows)
+}
