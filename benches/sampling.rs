@@ -45,7 +45,7 @@ fn walks(store: &mut Store, tables: &EventTables, strategy: Strategy) -> Result<
     let mut program = Program::new(&t, &[near.count], Precision::F32, Backend::Cpu)?;
     let range = tables.events.saturating_sub(WALKED)..tables.events;
     let mut walk = || -> Result<f64, Box<dyn Error>> {
-        tables.seek(store, 0, range.clone());
+        tables.seek(store, 0, range.clone(), 0);
         program.profile();
         for _ in 0..range.len().div_ceil(BATCH) {
             program.run(store)?;

@@ -1,6 +1,6 @@
 // next_batch: the next b events of a range, in order; the cursor lives on the device
 //
-// shapes    src, dst, time [e]; range, clock [1, 2] u32; out [<= b]
+// shapes    src, dst, time [e]; range [1, 3] u32, clock [1, 2] u32; out [<= b]
 // grid      one block, a thread an event: everybody reads the clock before one counts it up
 // memory    reads 16 b bytes, writes 24 b; coalesced
 // limiter   latency
@@ -12,10 +12,12 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
 next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, const int64_t* __restrict__ time,
            const uint32_t* range, uint32_t* clock, uint32_t* count, uint32_t* src_out, uint32_t* dst_out, uint32_t* event,
            int64_t* time_out, uint32_t* rank, uint32_t* index, uint32_t* now, uint32_t cap) {
-  uint32_t epoch = clock[0], batch = clock[1], begin = range[0], end = range[1];
+  uint32_t epoch = clock[0], batch = clock[1], begin = range[0], end = range[1], less = range[2];
   __syncthreads();  // the clock has been read
-  uint64_t first = begin + uint64_t(batch) * cap;
-  uint32_t n = first < end ? uint32_t(min(uint64_t(cap), end - first)) : 0;
+  // As if the pass began `less` events earlier; those are not there.
+  int64_t from = begin + int64_t(batch) * cap - less;
+  int64_t first = max(from, int64_t(begin)), past = min(from + cap, int64_t(end));
+  uint32_t n = first < past ? uint32_t(past - first) : 0;
   if (threadIdx.x == 0) {
     clock[1] = batch + 1;
     *count = n;

@@ -147,7 +147,7 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
 
     let state: HashMap<String, BufferId> =
         net.model.state().into_iter().map(|id| (store.name(id).to_owned(), id)).collect();
-    tables.seek(&mut store, 0, 0..events.len());
+    tables.seek(&mut store, 0, 0..events.len(), 0);
     let mut all: Vec<Results> = (0..g.batches())
         .map(|_| {
             program.run(&mut store).unwrap();

@@ -77,7 +77,7 @@ fn sample(events: &Events, cap: usize, k: usize, draw: Draw, negatives: &[u32]) 
     let kept = near.iter().flat_map(|n| [n.node, n.event, n.dt, n.count]);
     let keep: Vec<Var> = [batch.event, node, time].into_iter().chain(kept).collect();
     let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).expect("room");
-    tables.seek(&mut store, 0, 0..events.len());
+    tables.seek(&mut store, 0, 0..events.len(), 0);
     let mut all = [Vec::new(), Vec::new()];
     for first in (0..events.len()).step_by(cap) {
         program.run(&mut store).unwrap();
@@ -140,6 +140,38 @@ proptest! {
                     prop_assert!(s.slots.iter().all(|slot| legal.contains(slot)));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn every_event_comes_once_an_epoch_and_in_order_wherever_the_first_batch_ends(
+        events in any_stream(), cap in 1usize..30, chunks in 1usize..9, seed: u64, from in 0usize..90,
+    ) {
+        let range = from.min(events.len())..events.len();
+        let mut store = Store::new(Precision::F32);
+        let tables = EventTables::new(&mut store, &events);
+        let mut t = Tape::new();
+        let batch = tables.next_batch(&mut t, &store, cap).unwrap();
+        let kept = [batch.event, batch.rank, batch.src, batch.index];
+        let mut program = Program::new(&t, &kept, Precision::F32, Backend::Cpu).expect("room");
+        for epoch in 0..3 {
+            let first = task::first_batch(seed, epoch, cap, chunks);
+            tables.seek(&mut store, epoch, range.clone(), cap - first);
+            let (mut seen, batches) = (Vec::new(), task::batches(range.len(), cap, first));
+            for at in 0..batches {
+                program.run(&mut store).unwrap();
+                let read = |v| program.read::<u32>(v, &store);
+                let event = read(batch.event);
+                let left = range.len() - seen.len();
+                prop_assert_eq!(event.len(), left.min(if at == 0 { first } else { cap }));
+                let ranks: Vec<u32> = event.iter().map(|e| e - range.start as u32).collect();
+                prop_assert_eq!((read(batch.rank), read(batch.index)), (&ranks[..], &[at as u32][..]));
+                prop_assert!(read(batch.src).iter().zip(event).all(|(&v, &e)| v == events.src[e as usize]));
+                seen.extend_from_slice(event);
+            }
+            prop_assert_eq!(seen, range.clone().map(|e| e as u32).collect::<Vec<_>>());
+            program.run(&mut store).unwrap();
+            prop_assert!(program.read::<u32>(batch.event, &store).is_empty(), "one batch more is empty");
         }
     }
 

@@ -73,8 +73,12 @@ pub(super) struct NodeTime {
 
 /// A tape with its memory planned.
 ///
-/// Nodes whose results nobody reads are dropped, and views are places in what they show. Every value that lives within a step has a fixed place in one
-/// arena; places of values that are never alive together overlap. Running allocates no tensor memory.
+/// Nodes whose results nobody reads are dropped. Every value that lives within a step has a fixed place in one arena; places
+/// of values that are never alive together overlap. Running allocates no tensor memory.
+///
+/// A view of a value of the step begins where that value does and is no longer: it has its address, and its room ends at the
+/// latest with the value's, whatever its shape. Both last until the last node that touches either; a value is never changed
+/// once it is made, so neither sees the other.
 pub struct Program {
     nodes: Vec<Planned>,
     places: Vec<Option<Place>>,

@@ -34,7 +34,7 @@ pub struct EventTables {
     pub static_memory: Option<BufferId>,
     /// `[1, 2]` u32: epoch, and batches done in the pass.
     pub clock: BufferId,
-    /// `[1, 2]` u32: first event of the pass, and one past its last.
+    /// `[1, 3]` u32: first event of the pass, one past its last, and by how many events its first batch is shorter.
     pub range: BufferId,
     src: BufferId,
     dst: BufferId,
@@ -72,7 +72,7 @@ impl EventTables {
             node_features,
             static_memory: None,
             clock: store.zeros("clock", Spec::ids(Rows::fixed(1), 2)),
-            range: store.zeros("range", Spec::ids(Rows::fixed(1), 2)),
+            range: store.zeros("range", Spec::ids(Rows::fixed(1), 3)),
             src: store.table("src", Spec::ids(n, 1), Arc::new(events.src.clone())),
             dst: store.table("dst", Spec::ids(n, 1), Arc::new(events.dst.clone())),
             time: store.table("time", Spec::times(n), Arc::new(events.time.clone())),
@@ -122,9 +122,10 @@ impl EventTables {
         let distinct = t.distinct(stamp, events[0], &events[1..], 2)?;
         Ok((t.gather_rows(edge, distinct.node)?, distinct.psi))
     }
-    /// Sets the cursor before the first event of `range`, in `epoch`.
-    pub fn seek(&self, store: &mut Store, epoch: u32, range: std::ops::Range<usize>) {
-        store.write(self.range, &[range.start as u32, range.end as u32]);
+    /// Sets the cursor before the first event of `range`, in `epoch`. The first batch has `short` events less than the others:
+    /// 0, but where chunks are scheduled at random (`task::first_batch`).
+    pub fn seek(&self, store: &mut Store, epoch: u32, range: std::ops::Range<usize>, short: usize) {
+        store.write(self.range, &[range.start as u32, range.end as u32, short as u32]);
         store.write(self.clock, &[epoch, 0]);
     }
     /// Appends the next batch of at most `cap` events.

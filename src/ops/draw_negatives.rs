@@ -19,6 +19,16 @@ pub struct DrawNegatives {
     salt: u32,
 }
 
+/// What column `column` of event row `row` of a batch draws from `pool`: `key` is that of the run's seed, the op's salt, and
+/// epoch and batch. For the host, where it must know what a device drew.
+///
+/// # Panics
+/// When the pool is empty.
+pub fn negative(pool: &[u32], key: Key, per_event: usize, (row, column): (usize, usize)) -> u32 {
+    let at = row * per_event + column;
+    pool[key.below(at as u64, pool.len() as u32) as usize]
+}
+
 impl Tape {
     /// Appends [`DrawNegatives`]; `salt` keeps the draws of training, validation and test apart.
     ///
@@ -51,10 +61,10 @@ impl Op for DrawNegatives {
         Cost { bytes: 8 * outs[0].len(), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (pool, now) = (io.input::<u32>(0), io.input::<u32>(1));
+        let (pool, now, m) = (io.input::<u32>(0), io.input::<u32>(1), self.per_event);
         let key = Key::new(self.seed, self.salt, [now[0], now[1]]);
         for (i, out) in io.out::<u32>(0).iter_mut().enumerate() {
-            *out = pool[key.below(i as u64, pool.len() as u32) as usize];
+            *out = negative(pool, key, m, (i / m, i % m));
         }
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {

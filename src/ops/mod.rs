@@ -85,8 +85,8 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     fn writes(&self, _inputs: usize) -> Vec<usize> {
         Vec::new()
     }
-    /// Whether its one output is the first rows of its first input: a program then lets both lie in one place, and nothing
-    /// runs.
+    /// Whether its one output is the first elements of its first input, as they lie: its first rows, or all of it in another
+    /// shape. A program then lets both lie in one place, and nothing runs.
     fn is_view(&self) -> bool {
         false
     }
@@ -231,7 +231,7 @@ macro_rules! ops {
     };
 }
 ops! {
-    adam, add, bce_loss, distinct, draw_negatives, expand_targets, gather_rows, group_roots, group_slots, gru_memory,
+    adam, add, bce_loss, distinct, draw_negatives, expand_targets, fold_rows, gather_rows, group_roots, group_slots, gru_memory,
     head_linear, layer_norm, linear, linear_pair, link_decoder, next_batch, prefix_rows, rnn_memory, roots,
     sample_neighbors, scatter_add_rows, temporal_attention, time_encode, ungroup, write_memory, write_rows,
 }

@@ -4,9 +4,9 @@
 //! | --- | --- | --- |
 //! | `src`, `dst` | `[e]` u32 | endpoints of every event of the stream |
 //! | `time` | `[e]` i64 | ticks |
-//! | `range` | `[1, 2]` u32 | first event of the pass, and one past its last |
+//! | `range` | `[1, 3]` u32 | first event of the pass, one past its last, and by how many events its first batch is shorter |
 //! | `clock` | `[1, 2]` u32, state | epoch, and batches done in this pass: counted up |
-//! | count | `[1, 1]` u32 | live events: `b`, fewer in the last batch, 0 past the end |
+//! | count | `[1, 1]` u32 | live events: `b`, fewer in a shorter first batch and in the last, 0 past the end |
 //! | src, dst, event | `[<= b]` u32 | endpoints and ids |
 //! | time | `[<= b]` i64 | |
 //! | rank | `[<= b]` u32 | place of each event in the range |
@@ -66,7 +66,7 @@ impl Op for NextBatch {
             ins[0] == ins[1] && ins[0].rows == ins[2].rows,
             "src, dst and time differ in rows"
         );
-        shaped(Self::NAME, "range", &ins[3], 1, 2)?;
+        shaped(Self::NAME, "range", &ins[3], 1, 3)?;
         shaped(Self::NAME, "clock", &ins[4], 1, 2)?;
         let rows = Rows::fixed(self.cap);
         let ids = Out::counted_by(Spec::ids(rows, 1), 0);
@@ -82,8 +82,11 @@ impl Op for NextBatch {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (range, clock) = (io.input::<u32>(3), io.state::<u32>(4));
-        let first = range[0] as usize + clock[1] as usize * self.cap;
-        let n = self.cap.min((range[1] as usize).saturating_sub(first));
+        let [begin, end, short] = [0, 1, 2].map(|i| range[i] as usize);
+        // As if the pass began `short` events earlier; those are not there.
+        let batch = begin + clock[1] as usize * self.cap;
+        let first = batch.saturating_sub(short).max(begin);
+        let n = (batch + self.cap).saturating_sub(short).min(end).saturating_sub(first);
         io.out::<u32>(0)[0] = n as u32;
         io.out::<u32>(6)[0] = clock[1];
         io.out::<u32>(7).copy_from_slice(clock);
@@ -93,7 +96,7 @@ impl Op for NextBatch {
             io.out::<u32>(2)[..n].copy_from_slice(&io.input(1)[first..first + n]);
             io.out::<i64>(4)[..n].copy_from_slice(&io.input(2)[first..first + n]);
             io.out::<u32>(3)[..n].iter_mut().zip(first as u32..).for_each(|(e, id)| *e = id);
-            io.out::<u32>(5)[..n].iter_mut().zip(first as u32 - range[0]..).for_each(|(r, rank)| *r = rank);
+            io.out::<u32>(5)[..n].iter_mut().zip((first - begin) as u32..).for_each(|(r, rank)| *r = rank);
         }
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
@@ -119,15 +122,29 @@ impl Op for NextBatch {
     }
 }
 
-/// `[events, batch, batches done]`: a full batch, the short last one, one past the end, one of many rows.
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 0], &[10, 4, 1], &[10, 4, 2], &[10, 4, 5], &[3, 8, 0], &[5_000, 3_000, 1]];
-pub(super) const BENCH: &[&[usize]] = &[&[110_232, 600, 100]];
+/// `[events, batch, batches done, how much shorter the first is]`: a full batch, the short last one, one past the end, one of
+/// many rows; a short first one, those after it, none at all.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 0, 0],
+    &[10, 4, 1, 0],
+    &[10, 4, 2, 0],
+    &[10, 4, 5, 0],
+    &[3, 8, 0, 0],
+    &[5_000, 3_000, 1, 0],
+    &[10, 4, 0, 3],
+    &[10, 4, 1, 3],
+    &[11, 4, 3, 1],
+    &[10, 4, 4, 2],
+    &[2, 8, 0, 5],
+    &[10, 4, 0, 4],
+    &[5_000, 3_000, 0, 700],
+];
+pub(super) const BENCH: &[&[usize]] = &[&[110_232, 600, 100, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let n = dims[0];
     let (src, dst) = (c.ids_below(n, 50), c.ids_below(n, 50));
     let time = c.times(&(0..n as i64).map(|t| 3 * t).collect::<Vec<_>>());
-    let (range, clock) = (c.ids(&[0, n as u32], 2), c.ids(&[2, dims[2] as u32], 2));
+    let (range, clock) = (c.ids(&[0, n as u32, dims[3] as u32], 3), c.ids(&[2, dims[2] as u32], 2));
     let b = c.tape.next_batch([src, dst, time], range, clock, dims[1])?;
     Ok(Built {
         outs: vec![b.src, b.dst, b.event, b.time, b.rank, b.index, b.now],

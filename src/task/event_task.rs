@@ -233,7 +233,7 @@ impl EventTask {
     ) -> Result<(usize, usize)> {
         let batches = range.len().div_ceil(self.batch).min(self.max_batches);
         let total = range.len().min(batches * self.batch);
-        self.tables.seek(&mut self.store, epoch, range);
+        self.tables.seek(&mut self.store, epoch, range, 0);
         let (store, losses, batch) = (&mut self.store, self.losses, self.batch);
         let program = if train { &mut self.step } else { &mut self.score };
         let ran = self.device.keep_awake(|| {

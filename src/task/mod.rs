@@ -1,5 +1,6 @@
 //! Tasks: the one training loop, its evaluation, its configuration and its checkpoints.
 mod checkpoint;
+mod chunks;
 mod config;
 mod event_task;
 mod memory;
@@ -8,6 +9,7 @@ mod pretrain;
 mod run;
 
 pub use checkpoint::{Checkpoint, Manifest};
+pub use chunks::{batches, first_batch};
 pub use config::{Config, DataConfig, FeaturesOn, Protocol};
 pub use event_task::{EventTask, Progress};
 pub use memory::MemoryPlan;

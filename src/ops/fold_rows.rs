@@ -1,0 +1,168 @@
+//! `out[i, j d + c] = x[i k + j, c]`: every `k` rows become one, and back ([`UnfoldRows`]). A view, as all of it lies where it
+//! lay, unless `x` is a stored value.
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `x` | `[n k, d]` f32 | such as a logit of each pair: `k` pairs an event |
+//! | out | `[n, k d]` f32 | a row an event |
+//!
+//! Backward: the gradient unfolded, a view as well.
+use super::{prefix_rows::copy_words, *};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct FoldRows {
+    k: usize,
+}
+/// `out[i k + j, c] = x[i, j d + c]`: every row becomes `k`.
+#[derive(Debug)]
+pub struct UnfoldRows {
+    k: usize,
+}
+
+impl Tape {
+    /// Appends [`FoldRows`]: `k` rows a row.
+    ///
+    /// # Errors
+    /// `Shape` when the rows of `x`, or those that count, are not groups of `k`.
+    pub fn fold_rows(&mut self, x: Var, k: usize) -> Result<Var> {
+        self.push1(FoldRows { k }, &[x])
+    }
+    /// Appends [`UnfoldRows`]: `k` rows of each.
+    ///
+    /// # Errors
+    /// `Shape` when `k` does not divide the width of `x`.
+    pub fn unfold_rows(&mut self, x: Var, k: usize) -> Result<Var> {
+        self.push1(UnfoldRows { k }, &[x])
+    }
+}
+
+/// Both directions, where there is something to do: what the input holds, as it lies.
+fn copy<R: Real>(io: &Io<'_>) {
+    io.out::<R>(0).copy_from_slice(io.input::<R>(0));
+}
+
+impl Op for FoldRows {
+    const NAME: &'static str = "fold_rows";
+    const KIND: Kind = Kind::Copy;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 1)?;
+        let x = ins[0];
+        typed(Self::NAME, "x", &x, DType::F32)?;
+        let whole = |n: usize| self.k > 0 && n.is_multiple_of(self.k);
+        let counted = x.rows.live.is_none_or(|l| whole(l.times));
+        ensure!(Self::NAME, whole(x.rows.cap) && counted, "the rows of {x} are not groups of {}", self.k);
+        let live = x.rows.live.map(|l| Live { times: l.times / self.k, ..l });
+        Ok(vec![Spec::real(Rows { cap: x.rows.cap / self.k, live }, self.k * x.cols).into()])
+    }
+    fn is_view(&self) -> bool {
+        true
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        copy::<R>(io);
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        copy_words(k, on)
+    }
+    fn vjp(&self, t: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![douts[0].map(|d| t.unfold_rows(d, self.k)).transpose()?])
+    }
+}
+
+impl Op for UnfoldRows {
+    const NAME: &'static str = "unfold_rows";
+    const KIND: Kind = Kind::Copy;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 1)?;
+        let x = ins[0];
+        typed(Self::NAME, "x", &x, DType::F32)?;
+        ensure!(
+            Self::NAME,
+            self.k > 0 && x.cols.is_multiple_of(self.k),
+            "a row of {x} is not {} rows",
+            self.k
+        );
+        Ok(vec![Spec::real(x.rows.times(self.k), x.cols / self.k).into()])
+    }
+    fn is_view(&self) -> bool {
+        true
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        copy::<R>(io);
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        copy_words(k, on)
+    }
+    fn vjp(&self, t: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![douts[0].map(|d| t.fold_rows(d, self.k)).transpose()?])
+    }
+}
+
+/// `[n, k, d]`; `n` of `n + 2` groups count.
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[0, 2, 3], &[5, 2, 1], &[7, 3, 4], &[40, 2, 33]];
+pub(super) const BENCH: &[&[usize]] = &[&[600, 2, 1]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [n, k, d] = [dims[0], dims[1], dims[2]];
+    let rows = Rows::live(n + 2, c.count(n));
+    let values: Vec<f32> = (0..(n + 2) * k * d).map(|_| c.uniform()).collect();
+    let x = c.values(Spec::real(rows.times(k), d), &values);
+    // A stored value is copied, a value of the step is not.
+    let twice = c.tape.add(x, x)?;
+    let (copied, shown) = (c.tape.fold_rows(x, k)?, c.tape.fold_rows(twice, k)?);
+    let back = c.tape.unfold_rows(copied, k)?;
+    let table = c.values(Spec::real(rows, k * d), &values);
+    let unfolded = c.tape.unfold_rows(table, k)?;
+    Ok(Built::new(&[copied, shown, back, unfolded], &[x, table]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::autograd::Program;
+
+    #[test]
+    fn rows_that_a_step_makes_are_folded_and_unfolded_where_they_lie_and_nothing_runs() {
+        let values: Vec<f32> = (0..12).map(|i| i as f32).collect();
+        let program = |folded: bool| -> Result<(Vec<f32>, Vec<&'static str>, usize)> {
+            let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
+            let x = store.values("x", Spec::real(Rows::fixed(6), 2), &values);
+            let x = t.stored(&store, x);
+            let mut y = t.add(x, x)?;
+            if folded {
+                y = t.fold_rows(y, 3)?;
+                let rows = t.prefix_rows(y, Rows::fixed(1))?;
+                y = t.unfold_rows(rows, 6)?;
+            }
+            let z = t.add(y, y)?;
+            let mut program = Program::new(&t, &[z], Precision::F32, Backend::Cpu)?;
+            program.run(&mut store)?;
+            let ran = program.nodes().map(|n| n.op.name()).collect();
+            Ok((program.read::<f32>(z, &store).to_vec(), ran, program.arena_bytes()))
+        };
+        let (whole, ran, bytes) = program(false).unwrap();
+        let (part, folded_ran, folded_bytes) = program(true).unwrap();
+        assert_eq!(part, whole[..6]);
+        assert_eq!((ran, bytes), (folded_ran, folded_bytes));
+    }
+
+    #[test]
+    fn rows_that_are_no_whole_groups_are_refused() {
+        let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
+        let count = store.values("count", Spec::count(), &[2u32]);
+        let count = t.stored(&store, count);
+        let mut value = |t: &mut Tape, rows, cols| {
+            let id = store.zeros("x", Spec::real(rows, cols));
+            t.stored(&store, id)
+        };
+        let seven = value(&mut t, Rows::fixed(7), 6);
+        assert!(t.fold_rows(seven, 2).is_err() && t.fold_rows(seven, 0).is_err());
+        assert!(t.unfold_rows(seven, 4).is_err() && t.unfold_rows(seven, 0).is_err());
+        // Room for whole groups, but any number of rows may count.
+        let live = Rows::live(6, count);
+        let some = value(&mut t, live, 1);
+        assert!(t.fold_rows(some, 2).is_err());
+        let pairs = value(&mut t, live.times(4), 1);
+        let folded = t.fold_rows(pairs, 2).unwrap();
+        assert_eq!(t.spec(folded), Spec::real(live.times(2), 2));
+    }
+}
