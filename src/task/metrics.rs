@@ -14,26 +14,57 @@ pub struct Scores {
     pub auc: Option<f64>,
     /// Mean reciprocal rank of the event among its candidates.
     pub mrr: Option<f64>,
+    /// Share of the events that rank among the first ten of their candidates.
+    pub hits_at_10: Option<f64>,
 }
+
+/// Ranks that are a hit.
+const HIT: f64 = 10.0;
 
 impl Scores {
     /// Scores of a table with `candidates` columns, the event itself in column 0; `mask` picks events.
     ///
-    /// With one negative an event: AP and AUC over all pairs. With more: the reciprocal rank too.
+    /// With one negative an event: AP and AUC over all pairs. With more: what ranks tell too.
     pub fn of(table: &[f32], candidates: usize, mask: Option<&[bool]>) -> Self {
-        let rows = || {
-            let rows = table.chunks_exact(candidates.max(1)).enumerate();
-            rows.filter(|(i, _)| mask.is_none_or(|m| m.get(*i) == Some(&true))).map(|(_, row)| row)
-        };
-        let positive: Vec<f32> = rows().map(|r| r[0]).collect();
-        let negative: Vec<f32> = rows().flat_map(|r| &r[1..]).copied().collect();
+        let rows = picked(table.chunks_exact(candidates.max(1)), mask);
+        Self::of_rows(rows, candidates > 2)
+    }
+    /// As [`of`](Self::of), of lists of candidates: event `i` has the first `counts[i]` columns, itself among them, and what the
+    /// others hold does not exist. Ranks count whatever the lengths; an event without a negative is the first. Events beyond
+    /// `counts` do not exist either, and no list is shorter than 1 or longer than the table is wide.
+    ///
+    /// MRR and hits are those of TGB's `Evaluator`, but in f64.
+    pub fn of_lists(table: &[f32], candidates: usize, counts: &[u32], mask: Option<&[bool]>) -> Self {
+        let width = candidates.max(1);
+        let rows =
+            table.chunks_exact(width).zip(counts).map(|(row, &n)| &row[..(n as usize).clamp(1, width)]);
+        Self::of_rows(picked(rows, mask), true)
+    }
+    fn of_rows<'a>(rows: impl Iterator<Item = &'a [f32]> + Clone, ranked: bool) -> Self {
+        let positive: Vec<f32> = rows.clone().map(|r| r[0]).collect();
+        let negative: Vec<f32> = rows.clone().flat_map(|r| &r[1..]).copied().collect();
         if positive.is_empty() || negative.is_empty() {
             return Scores::default();
         }
         let curves = Curves::of(&positive, &negative);
-        let mrr = (candidates > 2).then(|| rows().map(reciprocal_rank).sum::<f64>() / positive.len() as f64);
-        Scores { ap: Some(curves.average_precision), auc: Some(curves.area), mrr }
+        let mean = |f: fn(f64) -> f64| {
+            ranked.then(|| rows.clone().map(|r| f(rank(r))).sum::<f64>() / positive.len() as f64)
+        };
+        Scores {
+            ap: Some(curves.average_precision),
+            auc: Some(curves.area),
+            mrr: mean(f64::recip),
+            hits_at_10: mean(|rank| f64::from(u8::from(rank <= HIT))),
+        }
     }
+}
+
+/// The rows that `mask` picks: all without one, none that it does not reach.
+fn picked<'a>(
+    rows: impl Iterator<Item = &'a [f32]> + Clone,
+    mask: Option<&[bool]>,
+) -> impl Iterator<Item = &'a [f32]> + Clone {
+    rows.enumerate().filter(move |(i, _)| mask.is_none_or(|m| m.get(*i) == Some(&true))).map(|(_, row)| row)
 }
 
 /// Average precision, `sum_k (R_k - R_(k-1)) P_k` over the distinct scores from high to low, with recall R and
@@ -57,7 +88,7 @@ pub fn roc_auc(positive: &[f32], negative: &[f32]) -> f64 {
 pub fn mean_reciprocal_rank(scores: &[f32], candidates: usize) -> f64 {
     let rows = scores.chunks_exact(candidates.max(1));
     let n = rows.len() as f64;
-    rows.map(reciprocal_rank).sum::<f64>() / n
+    rows.map(|row| rank(row).recip()).sum::<f64>() / n
 }
 
 /// A number that orders scores as this module ranks them, equal for ties.
@@ -68,14 +99,15 @@ fn key(score: f32) -> u32 {
     bits ^ if bits >> 31 == 1 { u32::MAX } else { 1 << 31 }
 }
 
-fn reciprocal_rank(row: &[f32]) -> f64 {
+/// Place of column 0, the mean of the best and the worst among its ties.
+fn rank(row: &[f32]) -> f64 {
     let own = key(row[0]);
     let (mut above, mut tied) = (0, 0);
     for &s in &row[1..] {
         above += usize::from(key(s) > own);
         tied += usize::from(key(s) == own);
     }
-    1.0 / (1.0 + above as f64 + tied as f64 / 2.0)
+    1.0 + above as f64 + tied as f64 / 2.0
 }
 
 /// Both figures that need the scores in order.
@@ -148,9 +180,84 @@ mod tests {
             }
             let scores = Scores::of(&c.table, c.candidates, None);
             let mrr = (c.candidates > 2).then_some(got[2]);
-            assert_eq!(scores, Scores { ap: Some(got[0]), auc: Some(got[1]), mrr });
+            assert_eq!(
+                scores,
+                Scores { ap: Some(got[0]), auc: Some(got[1]), mrr, hits_at_10: scores.hits_at_10 }
+            );
+            assert_eq!(scores.hits_at_10.is_some(), mrr.is_some());
         }
         Ok(())
+    }
+
+    /// Lists of candidates of any length, in a table with NaN behind them, and what TGB makes of each.
+    #[derive(Deserialize)]
+    struct Lists {
+        lists: Vec<Vec<f32>>,
+        mrr: Vec<f64>,
+        hits: Vec<f64>,
+    }
+
+    #[test]
+    fn ranks_of_lists_of_any_length_are_those_of_tgb() -> Result<(), Box<dyn std::error::Error>> {
+        #[derive(Deserialize)]
+        struct Golden {
+            cases: Vec<Lists>,
+        }
+        let golden: Golden = serde_json::from_str(include_str!("../../tests/golden/tgb.json"))?;
+        assert!(golden.cases.len() > 5);
+        for Lists { lists, mrr, hits } in golden.cases {
+            let width = lists.iter().map(Vec::len).max().unwrap_or(0) + 1;
+            let counts: Vec<u32> = lists.iter().map(|l| l.len() as u32).collect();
+            let row = |l: &Vec<f32>| [&l[..], &vec![f32::NAN; width - l.len()]].concat();
+            let table: Vec<f32> = lists.iter().flat_map(row).collect();
+            let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+            let all = Scores::of_lists(&table, width, &counts, None);
+            for i in 0..lists.len() {
+                let only: Vec<bool> = (0..lists.len()).map(|j| i == j).collect();
+                let one = Scores::of_lists(&table, width, &counts, Some(&only));
+                if counts[i] == 1 {
+                    assert_eq!(
+                        (one, mrr[i], hits[i]),
+                        (Scores::default(), 1.0, 1.0),
+                        "nothing to be ranked among"
+                    );
+                    continue;
+                }
+                // TGB divides in f32, where a half place up to 2^23 is exact; so ours, rounded, is its own.
+                assert_eq!((one.mrr.map(|x| x as f32), one.hits_at_10), (Some(mrr[i] as f32), Some(hits[i])));
+            }
+            let off = (all.mrr.ok_or("no rank")? - mean(&mrr)).abs();
+            assert!(off <= f64::from(f32::EPSILON) / 2.0, "{off:e}");
+            assert_eq!(all.hits_at_10, Some(mean(&hits)));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn lists_as_long_as_the_table_is_wide_score_as_the_table_does_and_what_is_beyond_a_list_does_not_exist() {
+        let table = [0.9, 0.1, 0.2, 0.8, 0.9, 0.7, 0.3, 0.4, 0.5];
+        assert_eq!(Scores::of_lists(&table, 3, &[3; 3], None), Scores::of(&table, 3, None));
+        assert_eq!(Scores::of_lists(&table, 3, &[9; 3], None), Scores::of(&table, 3, None));
+        let cut = Scores::of_lists(&table, 3, &[3, 2, 0], None);
+        let other = [0.9, 0.1, 0.2, 0.8, 0.9, f32::NAN, 0.3, 7.0, f32::NAN];
+        assert_eq!(Scores::of_lists(&other, 3, &[3, 2, 1], None), cut);
+        assert_eq!(cut.mrr, Some((1.0 + 0.5 + 1.0) / 3.0));
+        // Above the three negatives: 0.9 of all, 0.8 of two, 0.3 of two.
+        assert_eq!((cut.auc, cut.hits_at_10), (Some((2.5 + 2.0 + 2.0) / 9.0), Some(1.0)));
+        assert_eq!(Scores::of_lists(&table, 3, &[3], None), Scores::of(&table[..3], 3, None));
+        assert_eq!(Scores::of_lists(&table, 3, &[1; 3], None), Scores::default());
+    }
+
+    #[test]
+    fn a_hit_is_an_event_whose_mean_place_is_at_most_the_tenth() {
+        let hits = |above: usize, tied: usize| {
+            let row: Vec<f32> = [vec![0.0], vec![1.0; above], vec![0.0; tied], vec![-1.0; 20]].concat();
+            Scores::of(&row, row.len(), None).hits_at_10
+        };
+        assert_eq!(
+            [hits(9, 0), hits(10, 0), hits(9, 1), hits(8, 2)],
+            [Some(1.0), Some(0.0), Some(0.0), Some(1.0)]
+        );
     }
 
     #[test]

@@ -1,0 +1,278 @@
+//! Negatives that are hard: pairs that had events before, and have none now. Both ends are drawn, a pair an event.
+//!
+//! *Historical* negatives had an event before the batch; *inductive* ones too, but none that training has seen. Neither has an
+//! event between the batch's first time and its last. All are different, where there are as many as the batch has events;
+//! else all there are come first, and the rest are random: a source of the stream and a destination of the stream, any but the
+//! pairs of the batch, all different again where there are enough of them.
+//!
+//! Source: Poursafaei et al., "Towards better evaluation for dynamic link prediction", NeurIPS 2022; the rules are those of
+//! DyGLib's `NegativeEdgeSampler` over all events, with draws of our own.
+use super::{
+    Pair,
+    pairs::{PairWindow, pair_of},
+};
+use crate::{
+    data::{Events, Split},
+    error::{Error, ErrorKind, Result},
+    runtime::philox::Key,
+};
+use indexmap::IndexSet;
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
+
+/// Salts of the draws.
+const HISTORICAL: u32 = 0x6869;
+const INDUCTIVE: u32 = 0x696e;
+
+/// A historical negative for each event of `part`, in batches of `batch`. The draws of a batch depend on `seed` and its first
+/// event; time is near linear in the events up to the end of `part`.
+///
+/// # Errors
+/// Data, when a batch leaves no pair that a negative may be.
+pub fn historical(events: &Events, part: Range<usize>, batch: usize, seed: u64) -> Result<Vec<Pair>> {
+    draw(events, part, batch, (seed, HISTORICAL), &HashSet::new())
+}
+
+/// An inductive negative for each event of `part`, as [`historical`]: no pair that had an event up to the time of the last
+/// training event of `split`.
+///
+/// # Errors
+/// As [`historical`].
+pub fn inductive(
+    events: &Events,
+    split: &Split,
+    part: Range<usize>,
+    batch: usize,
+    seed: u64,
+) -> Result<Vec<Pair>> {
+    let last = events.time[split.train.clone()].last();
+    let observed = last.map_or(0, |last| events.time.partition_point(|t| t <= last));
+    let observed = (0..observed).map(|i| pair_of(events, i)).collect();
+    draw(events, part, batch, (seed, INDUCTIVE), &observed)
+}
+
+fn draw(
+    events: &Events,
+    part: Range<usize>,
+    batch: usize,
+    (seed, salt): (u64, u32),
+    never: &HashSet<Pair>,
+) -> Result<Vec<Pair>> {
+    let all = AllPairs::of(events);
+    // Pairs with an event at a time of the batch; those that had one before it and have none at its times.
+    let mut now = PairWindow::new(events);
+    let mut before = IndexSet::new();
+    let mut drawn = Vec::with_capacity(part.len());
+    for first in part.clone().step_by(batch.max(1)) {
+        let rows = first..part.end.min(first + batch.max(1));
+        let times = [events.time[rows.start], events.time[rows.end - 1]];
+        let from = events.time.partition_point(|&t| t < times[0]);
+        let to = events.time.partition_point(|&t| t <= times[1]);
+        now.advance(from..to, |pair, came| {
+            if came {
+                before.swap_remove(&pair);
+            } else if !never.contains(&pair) {
+                before.insert(pair);
+            }
+        });
+        let key = Key::new(seed, salt, [0, first as u32]);
+        let known = rows.len().min(before.len());
+        for at in 0..known {
+            before.swap_indices(at, at + below(key, at, (before.len() - at) as u64) as usize);
+            drawn.push(before[at]);
+        }
+        if known < rows.len() {
+            let taken = rows.clone().map(|i| pair_of(events, i));
+            let rest = all.draw_others(taken, known..rows.len(), key).ok_or_else(|| {
+                let what = format!(
+                    "events {} to {} have every pair that a negative may be",
+                    rows.start,
+                    rows.end - 1
+                );
+                Error::new(ErrorKind::Data, what).remedy("take a smaller batch, or negatives of another kind")
+            })?;
+            drawn.extend(rest);
+        }
+    }
+    Ok(drawn)
+}
+
+/// A uniform number below `n`, which may be more than a word holds.
+fn below(key: Key, index: usize, n: u64) -> u64 {
+    let [low, high, ..] = key.draw(index as u64);
+    let word = u64::from(high) << 32 | u64::from(low);
+    (u128::from(word) * u128::from(n) >> 64) as u64
+}
+
+/// Every source of a stream with every destination, numbered.
+struct AllPairs {
+    src: Vec<u32>,
+    dst: Vec<u32>,
+}
+
+impl AllPairs {
+    fn of(events: &Events) -> Self {
+        let distinct = |ids: &[u32]| {
+            let mut ids = ids.to_vec();
+            ids.sort_unstable();
+            ids.dedup();
+            ids
+        };
+        AllPairs { src: distinct(&events.src), dst: distinct(&events.dst) }
+    }
+    fn number(&self, [src, dst]: Pair) -> u64 {
+        let place = |ids: &[u32], id| ids.partition_point(|&v| v < id) as u64;
+        place(&self.src, src) * self.dst.len() as u64 + place(&self.dst, dst)
+    }
+    fn pair(&self, number: u64) -> Pair {
+        let n = self.dst.len() as u64;
+        [self.src[(number / n) as usize], self.dst[(number % n) as usize]]
+    }
+    /// A pair for each of `draws`, by the draw of that number: any but those of `taken`, and different ones where there are as
+    /// many. `None` where there is no other.
+    fn draw_others(
+        &self,
+        taken: impl Iterator<Item = Pair>,
+        draws: Range<usize>,
+        key: Key,
+    ) -> Option<Vec<Pair>> {
+        let mut taken: Vec<u64> = taken.map(|pair| self.number(pair)).collect();
+        taken.sort_unstable();
+        taken.dedup();
+        // How many others come before each that is taken.
+        let others_before: Vec<u64> = taken.iter().zip(0..).map(|(number, before)| number - before).collect();
+        let others = (self.src.len() * self.dst.len() - taken.len()) as u64;
+        if others == 0 {
+            return None;
+        }
+        let other = |i: u64| self.pair(i + others_before.partition_point(|&before| before <= i) as u64);
+        if others < draws.len() as u64 {
+            return Some(draws.map(|at| other(below(key, at, others))).collect());
+        }
+        // A shuffle of the others' numbers as far as it is looked at: `moved` has those that are not at their own place.
+        let mut moved: HashMap<u64, u64> = HashMap::new();
+        let shuffled = draws.zip(0..).map(|(draw, at)| {
+            let from = at + below(key, draw, others - at);
+            let own = moved.get(&at).copied().unwrap_or(at);
+            other(moved.insert(from, own).unwrap_or(from))
+        });
+        Some(shuffled.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::pairs::tests::{any_stream, stream},
+        *,
+    };
+    use proptest::prelude::*;
+
+    /// What the first lines of this file say, looked for in the whole stream.
+    fn check(events: &Events, part: Range<usize>, batch: usize, drawn: &[Pair], never: &HashSet<Pair>) {
+        assert_eq!(drawn.len(), part.len());
+        let pairs_where = |f: &dyn Fn(i64) -> bool| -> HashSet<Pair> {
+            (0..events.len()).filter(|&i| f(events.time[i])).map(|i| pair_of(events, i)).collect()
+        };
+        for (at, drawn) in drawn.chunks(batch).enumerate() {
+            let first = part.start + at * batch;
+            let rows = first..first + drawn.len();
+            let (t0, t1) = (events.time[rows.start], events.time[rows.end - 1]);
+            let now = pairs_where(&|t| t0 <= t && t <= t1);
+            let before: HashSet<Pair> = pairs_where(&|t| t < t0).difference(&now).copied().collect();
+            let before: HashSet<Pair> = before.difference(never).copied().collect();
+            let (known, rest) = drawn.split_at(drawn.len().min(before.len()));
+            let distinct = |v: &[Pair]| v.iter().copied().collect::<HashSet<_>>();
+            assert!(distinct(known).is_subset(&before), "batch {at}: {known:?} of {before:?}");
+            assert_eq!(distinct(known).len(), known.len(), "batch {at}");
+            let own: HashSet<Pair> = rows.map(|i| pair_of(events, i)).collect();
+            let possible = |p: &Pair| events.src.contains(&p[0]) && events.dst.contains(&p[1]);
+            assert!(rest.iter().all(|p| possible(p) && !own.contains(p)), "batch {at}");
+            let others = distinct(&events.src.iter().map(|&s| [s, 0]).collect::<Vec<_>>()).len()
+                * distinct(&events.dst.iter().map(|&d| [0, d]).collect::<Vec<_>>()).len()
+                - own.len();
+            assert!(others < rest.len() || distinct(rest).len() == rest.len(), "batch {at}");
+        }
+    }
+
+    /// Whether some batch has every pair there is.
+    fn exhausted(events: &Events, part: Range<usize>, batch: usize) -> bool {
+        let all = AllPairs::of(events);
+        part.clone().step_by(batch).any(|first| {
+            let own: HashSet<Pair> =
+                (first..part.end.min(first + batch)).map(|i| pair_of(events, i)).collect();
+            own.len() == all.src.len() * all.dst.len()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn negatives_are_those_of_a_search_through_all_events_and_the_same_for_the_same_seed(
+            events in any_stream(), cut in 0usize..80, to in 0usize..80, batch in 1usize..20, seed: u64,
+        ) {
+            let first = cut.min(events.len() - 1);
+            let part = first..events.len().min(first + to);
+            let split = Split { train: 0..first, val: part.clone(), test: part.end..events.len(), unseen: vec![] };
+            let last = (first > 0).then(|| events.time[first - 1]);
+            let observed = (0..events.len()).filter(|&i| last.is_some_and(|t| events.time[i] <= t));
+            let observed: HashSet<Pair> = observed.map(|i| pair_of(&events, i)).collect();
+            for never in [None, Some(observed)] {
+                let draw = || match never {
+                    None => historical(&events, part.clone(), batch, seed),
+                    Some(_) => inductive(&events, &split, part.clone(), batch, seed),
+                };
+                match draw() {
+                    Ok(drawn) => {
+                        check(&events, part.clone(), batch, &drawn, &never.clone().unwrap_or_default());
+                        prop_assert_eq!(drawn, draw().unwrap());
+                    }
+                    Err(e) => prop_assert!(exhausted(&events, part.clone(), batch), "{}", e),
+                }
+            }
+        }
+    }
+
+    /// Twelve pairs of three sources and four destinations, each once, and then `more`.
+    fn grid(more: &[Pair]) -> Events {
+        let all = (0..12).map(|i| [i / 4, 3 + i % 4]);
+        let pairs: Vec<Pair> = all.chain(more.iter().copied()).collect();
+        let time = (0..pairs.len() as i64).collect();
+        stream(7, &pairs, time)
+    }
+
+    #[test]
+    fn every_pair_that_may_be_drawn_is_drawn_as_often_as_the_others() {
+        let events = grid(&[[0, 3], [1, 4], [2, 6]]);
+        let times = |draw: &dyn Fn(u64) -> Vec<Pair>| {
+            let mut times = HashMap::new();
+            (0..2000).flat_map(draw).for_each(|pair| *times.entry(pair).or_insert(0) += 1);
+            times
+        };
+        // Three of nine, then the third of a batch of two of ten that are not its own.
+        let drawn = times(&|seed| historical(&events, 12..15, 3, seed).unwrap());
+        assert!(drawn.len() == 9 && drawn.values().all(|n| (560..780).contains(n)), "{drawn:?}");
+        let drawn = times(&|seed| historical(&events, 0..2, 2, seed).unwrap());
+        assert!(drawn.len() == 10 && drawn.values().all(|n| (300..500).contains(n)), "{drawn:?}");
+    }
+
+    #[test]
+    fn other_seeds_other_batches_and_the_other_kind_draw_otherwise() {
+        let more: Vec<Pair> = (0..8).map(|_| [0, 3]).collect();
+        let events = grid(&more);
+        let draw = |seed| historical(&events, 12..20, 4, seed).unwrap();
+        assert_ne!(draw(1), draw(2));
+        assert_ne!(draw(1)[..4], draw(1)[4..]);
+        let split = Split { train: 0..0, val: 12..20, test: 20..20, unseen: vec![] };
+        assert_ne!(inductive(&events, &split, 12..20, 4, 1).unwrap(), draw(1), "nothing was observed");
+    }
+
+    #[test]
+    fn a_batch_of_every_pair_leaves_no_negative_and_one_event_of_the_only_pair_neither() {
+        let e = historical(&grid(&[]), 0..12, 12, 1).unwrap_err();
+        assert!(e.to_string().contains("events 0 to 11 have every pair"), "{e}");
+        assert!(historical(&stream(2, &[[0, 1]; 3], vec![0, 1, 2]), 1..3, 1, 1).is_err());
+        assert_eq!(historical(&grid(&[]), 12..12, 5, 1).unwrap(), Vec::<Pair>::new());
+    }
+}
