@@ -20,9 +20,8 @@ bce_loss(const float* logits, float* loss, Rows rows, uint32_t m, Status status)
   uint32_t n = rows.live(), column = threadIdx.x % m, step = blockDim.x % m, fault = NONE;
   float positives = 0.f, negatives = 0.f;
   for (uint64_t i = threadIdx.x; i < uint64_t(n) * m; i += blockDim.x) {
-    float x = logits[i], z = column ? x : -x;
-    float softplus = fmaxf(z, 0.f) + log1pf(expf(-fabsf(z)));
-    if (column) negatives += softplus; else positives += softplus;
+    float x = logits[i], term = softplus(column ? x : -x);
+    if (column) negatives += term; else positives += term;
     if (!(fabsf(x) < INFINITY)) fault = min(fault, uint32_t(i / m));
     column += step;
     if (column >= m) column -= m;

@@ -138,6 +138,9 @@ __device__ __forceinline__ void add_in_order(T& sum, unsigned lanes, F term) {
 // relu: a NaN stays one, so that it reaches the loss and is seen there.
 __device__ __forceinline__ float relu(float z) { return z < 0.f ? 0.f : z; }
 
+// ln(1 + e^x) without overflow.
+__device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
+
 // ---- time encoding ----
 // What Phi(dt) is the cosine of: a product and a sum, each rounded, as on the host.
 __device__ __forceinline__ float time_angle(float dt, float w, float b) { return __fadd_rn(__fmul_rn(w, dt), b); }

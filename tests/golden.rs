@@ -65,6 +65,7 @@ impl Golden {
             dst: self.ids("dst"),
             time: self.ints("time"),
             label: None,
+            classes: None,
             nodes,
             first_destination: None,
             ticks_per_second: 1.0,

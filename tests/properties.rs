@@ -22,6 +22,7 @@ fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
         dst: ends.iter().map(|e| (e.1 % nodes) as u32).collect(),
         time,
         label: None,
+        classes: None,
         nodes,
         first_destination: None,
         ticks_per_second: 2.0,

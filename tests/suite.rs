@@ -2,6 +2,7 @@
 mod command_line;
 mod emulated;
 mod golden;
+mod heads;
 mod layers;
 mod machine_code;
 mod ops;

@@ -24,7 +24,7 @@ pub enum DataCommand {
 /// How to read events; everything is recognised where no flag says otherwise.
 #[derive(Clone, Debug, Args)]
 pub struct ReadArgs {
-    /// Layout: jodie, dyglib, tgl, snap, signed, table or native
+    /// Layout: jodie, dyglib, tgl, snap, signed, table, tkg or native
     #[arg(long, value_name = "NAME")]
     pub format: Option<Format>,
     /// Columns, from 1: src=2,dst=3,time=1 and, if any, label=4,features=5-
@@ -121,6 +121,15 @@ pub struct Synth {
     /// Probability that a choice follows the planted rule
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     pub signal: f64,
+    /// Classes that events are labelled with; 0 for none
+    #[arg(long, value_name = "C", default_value_t = 0)]
+    pub classes: usize,
+    /// Labels an event, where there are classes
+    #[arg(long, value_name = "L", default_value_t = 3)]
+    pub labels: usize,
+    /// Columns of the node features
+    #[arg(long, value_name = "W", default_value_t = 0)]
+    pub node_features: usize,
     /// Mean seconds between two events
     #[arg(long, value_name = "S", default_value_t = 17.0)]
     pub mean_gap: f64,
@@ -172,6 +181,9 @@ pub fn run(command: &DataCommand) -> Result<()> {
                 repeat: args.repeat,
                 exponent: args.exponent,
                 signal: args.signal,
+                classes: args.classes,
+                labels: args.labels,
+                node_features: args.node_features,
                 mean_gap: args.mean_gap,
                 seed: args.seed,
             };
@@ -233,6 +245,7 @@ mod tests {
             [a.repeat, a.exponent, a.signal, a.mean_gap],
             [d.repeat, d.exponent, d.signal, d.mean_gap]
         );
+        assert_eq!((a.classes, a.labels, a.node_features), (d.classes, d.labels, d.node_features));
     }
 
     #[test]

@@ -41,6 +41,19 @@ pub(super) fn stats(s: &Stats) -> String {
             _ => "none".into(),
         },
     );
+    if let Some(c) = &s.classes {
+        line(
+            "classes",
+            format!(
+                "{}, {:.2} labels an event, at most {}; class {} has most events  ({:.1} %)",
+                grouped(c.classes),
+                c.labels_per_event,
+                c.most_labels,
+                c.most_frequent,
+                100.0 * c.most_frequent_share
+            ),
+        );
+    }
     line("edge features", width(s.edge_feature_width));
     line("node features", width(s.node_feature_width));
     line("degree", format!("mean {:.1}, largest {}", s.mean_degree, grouped(s.max_degree)));
@@ -168,6 +181,15 @@ mod tests {
         {
             assert!(text.contains(said), "{said}: {text}");
         }
+    }
+
+    #[test]
+    fn sets_of_classes_are_told_where_there_are_any() {
+        let options = SynthOptions { events: 1000, classes: 40, labels: 2, ..SynthOptions::default() };
+        let text = stats(&Stats::of(&crate::data::synth(&options).unwrap()));
+        let line = text.lines().find(|l| l.starts_with("  classes")).unwrap();
+        assert!(line.contains("40, 1.9") && line.contains("labels an event, at most 2; class"), "{text}");
+        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A stream of events in time order, with everything known about it.
-use super::Features;
-use crate::error::{Error, Result};
-use std::path::Path;
+use super::{Classes, Features};
+use crate::error::{Error, ErrorKind, Result};
+use std::{borrow::Cow, path::Path};
 
 /// Events `(src, dst, time)` in time order; the position of an event is its id.
 ///
@@ -25,6 +25,8 @@ pub struct Events {
     pub time: Vec<i64>,
     /// A label per event, where the data has them.
     pub label: Option<Vec<f32>>,
+    /// A set of classes per event, where the data has them.
+    pub classes: Option<Classes>,
     /// The number of nodes.
     pub nodes: usize,
     /// In a bipartite stream sources are `0..f` and destinations `f..nodes`; `None` if the stream is not bipartite.
@@ -74,6 +76,21 @@ impl Events {
         self.node_features.as_ref().map_or(0, Features::cols)
     }
 
+    /// The sets of classes that a classifier learns: [`classes`](Self::classes), else the [`label`](Self::label)s, where whole
+    /// numbers from 0 name a class each, and 0 and 1 alone are the empty set and the only class.
+    ///
+    /// # Errors
+    /// Data where events have no labels, their labels name no classes, or all are 0.
+    pub fn class_labels(&self) -> Result<Cow<'_, Classes>> {
+        match (&self.classes, &self.label) {
+            (Some(classes), _) => Ok(Cow::Borrowed(classes)),
+            (None, Some(labels)) => Classes::of_labels(labels).map(Cow::Owned).map_err(|e| e.in_file(&self.name)),
+            (None, None) => Err(Error::new(ErrorKind::Data, format!("{} has no labels", self.name)).remedy(
+                "name a column with --columns src=1,dst=2,time=3,label=4, or add classes.npy to a folder of .npy",
+            )),
+        }
+    }
+
     /// Checks every promise of the fields, in one pass; `place` is what errors call the stream.
     ///
     /// # Errors
@@ -118,6 +135,7 @@ impl Events {
         let rows = [
             ("edge features", self.edge_features.as_ref().map(Features::rows), n, "events"),
             ("node features", self.node_features.as_ref().map(Features::rows), self.nodes, "nodes"),
+            ("classes", self.classes.as_ref().map(Classes::events), n, "events"),
             ("ids", self.ids.as_ref().map(|ids| ids.original().len()), self.nodes, "nodes"),
         ];
         for (what, has, wants, of) in rows {
@@ -163,6 +181,7 @@ mod tests {
             dst: vec![2, 3],
             time: vec![0, 2500],
             label: None,
+            classes: None,
             nodes: 4,
             first_destination: Some(2),
             ticks_per_second: 1000.0,
@@ -181,10 +200,22 @@ mod tests {
     }
 
     #[test]
+    fn classes_come_from_sets_or_else_from_labels_or_else_not_at_all() {
+        let mut e = events();
+        assert!(e.class_labels().unwrap_err().to_string().starts_with("test has no labels; name a column "));
+        e.label = Some(vec![0.5, 1.0]);
+        assert!(e.class_labels().unwrap_err().to_string().starts_with("test: the label of event 0 is 0.5"));
+        e.label = Some(vec![0.0, 1.0]);
+        assert_eq!((e.class_labels().unwrap().count(), e.class_labels().unwrap().of(1)), (1, &[0][..]));
+        e.classes = Classes::new(7, 1, vec![6, 2]).ok();
+        assert_eq!((e.class_labels().unwrap().count(), e.class_labels().unwrap().of(1)), (7, &[2][..]));
+    }
+
+    #[test]
     fn every_broken_promise_is_named() {
         assert!(events().validate("x").is_ok());
         type Harm = fn(&mut Events);
-        let broken: [(&str, Harm); 11] = [
+        let broken: [(&str, Harm); 12] = [
             ("0 events", |e| e.src.clear()),
             ("1 values of dst for 2", |e| e.dst.truncate(1)),
             ("1 values of label", |e| e.label = Some(vec![0.])),
@@ -195,6 +226,7 @@ mod tests {
             ("label is not a finite", |e| e.label = Some(vec![0., f32::NAN])),
             ("0 ticks per second", |e| e.ticks_per_second = 0.0),
             ("3 rows of edge features for 2 events", |e| e.edge_features = Some(Features::random(3, 1, 0))),
+            ("1 rows of classes for 2 events", |e| e.classes = Classes::new(1, 1, vec![0]).ok()),
             ("1 rows of ids for 4 nodes", |e| e.ids = Some(Ids::new(vec![7]))),
         ];
         for (said, harm) in broken {

@@ -13,12 +13,14 @@
 //! [`load`] takes the layouts listed in [`format`](mod@format) and returns [`Events`]: in time order, nodes numbered
 //! densely from 0, time in exact integer ticks. What a file needed to get there is said in [`Events::notes`].
 //! [`synth`](fn@synth) makes streams of any size with a signal that can be learned; [`Stats`] describes a stream in numbers.
+mod classes;
 mod draw;
 mod events;
 mod features;
 pub mod format;
 mod native;
 mod npy;
+mod planted;
 mod raw;
 mod split;
 mod stats;
@@ -26,13 +28,14 @@ mod synth;
 mod tcsr;
 pub(crate) mod text;
 
+pub use classes::Classes;
 pub use events::{Events, Ids};
 pub use features::Features;
 pub use format::{Columns, Format, ReadOptions};
 pub use native::save;
 pub(crate) use npy::write as write_npy;
 pub use split::Split;
-pub use stats::{Bucket, Stats};
+pub use stats::{Bucket, ClassStats, Stats};
 pub use synth::{SynthOptions, synth, synth_to};
 pub use tcsr::Tcsr;
 

@@ -151,6 +151,15 @@ impl Array {
         }
     }
 
+    /// All values in C order.
+    pub(crate) fn scalars(&self) -> impl ExactSizeIterator<Item = Scalar> {
+        let place = |i: usize| match self.shape[..] {
+            [rows, cols] if self.fortran => i % cols * rows + i / cols,
+            _ => i,
+        };
+        (0..self.len).map(move |i| self.scalar(place(i)))
+    }
+
     /// Whether times of this type lose whole seconds.
     pub(crate) fn is_short_float(&self) -> bool {
         self.kind == Kind::Float && self.size <= 4
@@ -158,17 +167,12 @@ impl Array {
 
     /// All values as `f32` in C order; what is outside `f32` becomes infinite.
     pub(crate) fn to_f32(&self) -> Vec<f32> {
-        let value = |i| match self.scalar(i) {
+        let value = |scalar| match scalar {
             Scalar::Int(v) => v as f32,
             Scalar::Uint(v) => v as f32,
             Scalar::Float(v) => v as f32,
         };
-        match self.shape[..] {
-            [rows, cols] if self.fortran => {
-                (0..self.len).map(|i| value(i % cols * rows + i / cols)).collect()
-            }
-            _ => (0..self.len).map(value).collect(),
-        }
+        self.scalars().map(value).collect()
     }
 
     /// Whether the values lie in the file as a `[T]` lies in memory.
@@ -182,9 +186,12 @@ impl Array {
 
     /// The values of a vector, if they can be used as they lie.
     pub(crate) fn as_slice<T: Element>(&self) -> Option<&[T]> {
-        let vector = matches!(self.shape[..], [_] | [_, 1]);
-        (vector && self.is_plain::<T>())
-            .then(|| bytemuck::cast_slice(&self.map[self.start..][..self.len * self.size]))
+        matches!(self.shape[..], [_] | [_, 1]).then(|| self.plain()).flatten()
+    }
+
+    /// All values in C order, if they can be used as they lie.
+    pub(crate) fn plain<T: Element>(&self) -> Option<&[T]> {
+        self.is_plain::<T>().then(|| bytemuck::cast_slice(&self.map[self.start..][..self.len * self.size]))
     }
 
     /// The map and the first value in it, counted in values, if the file can serve as `&[f32]` as it lies.

@@ -1,6 +1,6 @@
 //! From what a reader found to an [`Events`] that holds its promises: sorted, renumbered, checked.
 use super::{
-    Events, Features, Ids,
+    Classes, Events, Features, Ids,
     text::{counted, grouped},
 };
 use crate::error::{Error, Result};
@@ -17,6 +17,7 @@ pub(super) struct Raw {
     pub time: Vec<i64>,
     pub ticks_per_second: f64,
     pub label: Option<Vec<f32>>,
+    pub classes: Option<Classes>,
     /// A row per event, in the order of the file.
     pub edge_features: Option<Features>,
     /// With the file they came from.
@@ -39,6 +40,7 @@ impl Raw {
             time: Vec::new(),
             ticks_per_second: 1.0,
             label: None,
+            classes: None,
             edge_features: None,
             node_features: None,
             separate: false,
@@ -78,6 +80,7 @@ impl Raw {
             dst,
             time: self.time,
             label: self.label,
+            classes: self.classes,
             nodes: numbering.ids.len(),
             first_destination: numbering.split.map(|f| f as u32),
             ticks_per_second: self.ticks_per_second,
@@ -114,8 +117,12 @@ impl Raw {
         if let Some(label) = &mut self.label {
             permute(label, &order);
         }
+        let places = || order.iter().map(|&i| i as usize);
+        if let Some(classes) = &mut self.classes {
+            *classes = classes.gather(places());
+        }
         if let Some(features) = &mut self.edge_features {
-            *features = features.gather(order.iter().map(|&i| i as usize));
+            *features = features.gather(places());
         }
     }
 }
@@ -309,6 +316,7 @@ mod tests {
     fn sorting_is_stable_and_takes_labels_and_features_along() {
         let mut raw = raw(&[(0, 1, 9), (1, 0, 3), (0, 2, 9), (2, 0, 3)]);
         raw.label = Some(vec![0., 1., 2., 3.]);
+        raw.classes = Some(Classes::new(4, 1, vec![0, 1, 2, 3]).unwrap());
         raw.edge_features = Some(Features::from_vec(4, 1, vec![0., 1., 2., 3.]).unwrap());
         let e = raw.build(None).unwrap();
         assert_eq!(
@@ -316,6 +324,7 @@ mod tests {
             (&[1, 2, 0, 0][..], &[0, 0, 6, 6][..], 3)
         );
         assert_eq!(e.label.unwrap(), [1., 3., 0., 2.]);
+        assert_eq!(*e.classes.unwrap().table(), [1, 3, 0, 2]);
         assert_eq!(e.edge_features.unwrap().values(), [1., 3., 0., 2.]);
         assert_eq!(e.notes, ["sorted 2 out-of-order events"]);
     }

@@ -1,5 +1,5 @@
 //! A stream in numbers.
-use super::Events;
+use super::{Classes, Events};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -36,6 +36,8 @@ pub struct Stats {
     pub label_values: Option<u64>,
     /// Events with a label above 0; `None` if events have no labels.
     pub positive_labels: Option<u64>,
+    /// Sets of classes; `None` if events have none.
+    pub classes: Option<ClassStats>,
     /// Columns of the edge features, 0 if there are none.
     pub edge_feature_width: usize,
     /// Columns of the node features, 0 if there are none.
@@ -50,6 +52,43 @@ pub struct Stats {
     pub gaps: Vec<Bucket>,
     /// What the reader changed or doubted.
     pub notes: Vec<String>,
+}
+
+/// What sets of classes are like.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ClassStats {
+    /// Classes, with or without events.
+    pub classes: u64,
+    /// Mean labels per event.
+    pub labels_per_event: f64,
+    /// Most labels of one event.
+    pub most_labels: u64,
+    /// The class of most events.
+    pub most_frequent: u32,
+    /// Share of events that have it, from 0 to 1.
+    pub most_frequent_share: f64,
+}
+
+impl ClassStats {
+    /// Looks at every set.
+    pub fn of(classes: &Classes) -> Self {
+        let mut events = vec![0u64; classes.count()];
+        let mut most_labels = 0;
+        for set in (0..classes.events()).map(|i| classes.of(i)) {
+            set.iter().for_each(|&c| events[c as usize] += 1);
+            most_labels = most_labels.max(set.len() as u64);
+        }
+        let n = classes.events().max(1) as f64;
+        // The first of those that tie.
+        let (class, most) = events.iter().enumerate().rev().max_by_key(|(_, n)| **n).unwrap_or((0, &0));
+        ClassStats {
+            classes: classes.count() as u64,
+            labels_per_event: events.iter().sum::<u64>() as f64 / n,
+            most_labels,
+            most_frequent: class as u32,
+            most_frequent_share: *most as f64 / n,
+        }
+    }
 }
 
 /// A bar of a histogram.
@@ -125,6 +164,7 @@ impl Stats {
             self_loops,
             label_values: labels.map(|l| l.0),
             positive_labels: labels.map(|l| l.1),
+            classes: events.classes.as_ref().map(ClassStats::of),
             edge_feature_width: events.edge_width(),
             node_feature_width: events.node_width(),
             mean_degree: 2.0 * n as f64 / events.nodes.max(1) as f64,
@@ -164,6 +204,7 @@ fn trim(mut buckets: Vec<Bucket>) -> Vec<Bucket> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::NONE;
 
     #[test]
     fn a_small_stream_is_counted_right() {
@@ -173,6 +214,7 @@ mod tests {
             dst: vec![1, 1, 1, 2, 0],
             time: vec![0, 5, 5, 65, 100_000],
             label: Some(vec![0., 1., -0., 2., 0.]),
+            classes: Classes::new(4, 2, vec![1, 2, 2, NONE, NONE, NONE, 1, NONE, 2, NONE]).ok(),
             nodes: 3,
             first_destination: None,
             ticks_per_second: 1.0,
@@ -188,6 +230,14 @@ mod tests {
             (2, 3, 1, 4, 4)
         );
         assert_eq!((s.repeat_share, s.label_values, s.positive_labels), (0.2, Some(3), Some(2)));
+        let sets = ClassStats {
+            classes: 4,
+            labels_per_event: 1.0,
+            most_labels: 2,
+            most_frequent: 2,
+            most_frequent_share: 0.6,
+        };
+        assert_eq!(s.classes, Some(sets));
         let bars =
             |b: &[Bucket]| b.iter().map(|b| format!("{}:{}", b.label, b.count)).collect::<Vec<_>>().join(" ");
         // Node 0 has four events, node 1 five (its self-loop counts twice), node 2 one.

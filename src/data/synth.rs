@@ -1,9 +1,10 @@
 //! Streams made up, of any size, with a planted signal; what is planted is told at [`synth`](fn@synth).
 use super::{
-    Events, Features,
+    Classes, Events, Features,
     draw::{Draws, PowerLaw, Scatter},
     features::{hash, noise},
     native::{FolderWriter, Info, Shape},
+    planted::{self, Planted, TYPES},
 };
 use crate::error::{Error, Result};
 use crate::runtime::check_room;
@@ -44,6 +45,12 @@ pub struct SynthOptions {
     /// Probability, from 0 to 1, that a choice follows the planted rule; 0 leaves nothing to learn but popularity
     /// and recency.
     pub signal: f64,
+    /// Classes that events are labelled with sets of; 0 for none, else at least 2.
+    pub classes: usize,
+    /// Labels an event, where there are classes; at most as many as these.
+    pub labels: usize,
+    /// Columns of the node features; 0 for none.
+    pub node_features: usize,
     /// Mean seconds between two events.
     pub mean_gap: f64,
     /// Different seeds give independent streams.
@@ -63,9 +70,23 @@ impl Default for SynthOptions {
             repeat: 0.8,
             exponent: 1.1,
             signal: 0.9,
+            classes: 0,
+            labels: 3,
+            node_features: 0,
             mean_gap: 17.0,
             seed: 0,
         }
+    }
+}
+
+impl SynthOptions {
+    /// Room for an event's set of classes.
+    fn set(&self) -> usize {
+        if self.classes == 0 { 0 } else { self.labels }
+    }
+    fn node_features(&self, nodes: usize) -> Result<Option<Features>> {
+        let width = self.node_features;
+        (width > 0).then(|| planted::node_features(self.seed, nodes, width)).transpose()
     }
 }
 
@@ -87,6 +108,13 @@ impl Default for SynthOptions {
 /// destinations belong to a group off the features that came before their events. Without features the turn of the
 /// four partners remains. Labels are 1 where a new partner comes from another group than the one before.
 ///
+/// **Classes.** Every node has one of eight hidden types, drawn uniformly. Where there are classes, the types of its two nodes
+/// give an event `labels` classes in a row: the source's type an eighth of the classes, the destination's the first one in
+/// it. Each label follows that rule with probability `signal`, else it is any class. So whoever knows both types names
+/// `signal + (1 - signal) labels / classes` of the labels with as many guesses, who knows neither `labels / classes` (but
+/// for what active nodes make frequent). Node features are the code of the node's type, as above; without them a model must
+/// learn the nodes one by one.
+///
 /// **When.** Gaps between events are exponential; a tick is a second.
 ///
 /// The same options give the same stream, and the first events of a longer stream are those of a shorter one. The
@@ -99,7 +127,11 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
     let n = options.events;
     let width = options.edge_features;
     let mut block = Block::default();
-    check_room("the events", n * (4 * width + 24), "write them to a folder, or take fewer")?;
+    check_room(
+        "the events",
+        n * (4 * (width + options.set()) + 24),
+        "write them to a folder, or take fewer",
+    )?;
     let mut values = vec![0f32; n * width];
     for first in (0..n).step_by(CHUNK) {
         let last = (first + CHUNK).min(n);
@@ -107,15 +139,20 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
     }
     let edge_features = if width > 0 { Some(Features::from_vec(n, width, values)?) } else { None };
     let Info { name, nodes, first_destination, ticks_per_second, origin, notes, .. } = maker.info();
-    let Block { src, dst, time, label } = block;
+    let Block { src, dst, time, label, sets } = block;
     let label = Some(label);
-    let (ids, node_features) = (None, None);
+    let classes = match options.set() {
+        0 => None,
+        most => Some(Classes::new(options.classes, most, sets)?),
+    };
+    let (ids, node_features) = (None, options.node_features(nodes)?);
     let events = Events {
         name,
         src,
         dst,
         time,
         label,
+        classes,
         nodes,
         first_destination,
         ticks_per_second,
@@ -135,7 +172,12 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
 /// Usage if an option is out of range, or `dir` is taken (see [`save`](super::save)); io if the disk refuses.
 pub fn synth_to(options: &SynthOptions, dir: impl AsRef<Path>, force: bool) -> Result<()> {
     let mut maker = Maker::new(options)?;
-    let shape = Shape { events: options.events, labelled: true, edge_width: options.edge_features };
+    let shape = Shape {
+        events: options.events,
+        labelled: true,
+        labels: options.set(),
+        edge_width: options.edge_features,
+    };
     let mut folder = FolderWriter::create(dir.as_ref(), force, &shape)?;
     let mut values = vec![0f32; CHUNK.min(options.events) * options.edge_features];
     let mut block = Block::default();
@@ -150,11 +192,18 @@ pub fn synth_to(options: &SynthOptions, dir: impl AsRef<Path>, force: bool) -> R
         if let Some(file) = &mut folder.label {
             file.extend(&block.label)?;
         }
+        if let Some(file) = &mut folder.classes {
+            file.extend(&block.sets)?;
+        }
         if let Some(file) = &mut folder.edge_features {
             file.extend(values)?;
         }
     }
-    folder.finish(maker.info())
+    let info = maker.info();
+    if let Some(features) = options.node_features(info.nodes)? {
+        folder.node_features(&features)?;
+    }
+    folder.finish(info)
 }
 
 /// Events without their features.
@@ -164,6 +213,8 @@ struct Block {
     dst: Vec<u32>,
     time: Vec<i64>,
     label: Vec<f32>,
+    /// Rows of as many ids as an event has labels.
+    sets: Vec<u32>,
 }
 
 impl Block {
@@ -172,6 +223,7 @@ impl Block {
         self.dst.clear();
         self.time.clear();
         self.label.clear();
+        self.sets.clear();
     }
 }
 
@@ -223,6 +275,13 @@ impl<'a> Maker<'a> {
             _ if o.edge_features > 1 << 16 => Some("edge features can have 65536 columns".into()),
             _ if !share(o.repeat) => Some(format!("repeat is a probability, {} is not", o.repeat)),
             _ if !share(o.signal) => Some(format!("signal is a probability, {} is not", o.signal)),
+            _ if o.node_features > 1 << 16 => Some("node features can have 65536 columns".into()),
+            _ if o.classes == 1 || o.classes > 1 << 16 => {
+                Some("classes must be from 2 to 65536, or 0 for none".into())
+            }
+            _ if o.classes > 0 && !(1..=o.classes).contains(&o.labels) => {
+                Some(format!("labels an event must be from 1 to the {} classes", o.classes))
+            }
             _ if !(0.0..=10.0).contains(&o.exponent) => Some("exponent must be from 0 to 10".into()),
             _ if !(0.0..=1e9).contains(&o.mean_gap) => {
                 Some("the mean gap must be from 0 to 1e9 seconds".into())
@@ -259,6 +318,8 @@ impl<'a> Maker<'a> {
     fn fill(&mut self, n: usize, block: &mut Block, rows: &mut [f32]) {
         let width = self.options.edge_features;
         let first = self.event;
+        let o = self.options;
+        let planted = Planted { seed: o.seed, classes: o.classes, labels: o.set(), signal: o.signal };
         let mut announced = Vec::with_capacity(n);
         for _ in 0..n {
             let src = self.source_ids.id(self.activity.rank(self.draws.unit()));
@@ -267,8 +328,10 @@ impl<'a> Maker<'a> {
                 self.clock -= (1.0 - self.draws.unit()).ln() * self.options.mean_gap;
             }
             let bipartite = self.options.destinations > 0;
+            let dst = if bipartite { o.sources as u32 + target } else { target };
             block.src.push(src as u32);
-            block.dst.push(if bipartite { self.options.sources as u32 + target } else { target });
+            block.dst.push(dst);
+            planted.push(&mut block.sets, self.event, src as u32, dst);
             block.time.push(self.clock as i64);
             block.label.push(f32::from(u8::from(label)));
             announced.push(self.announced(src));
@@ -326,6 +389,14 @@ impl<'a> Maker<'a> {
     fn info(&self) -> Info {
         let o = self.options;
         let nodes = o.sources + o.destinations;
+        let classes = (o.set() > 0).then_some(o.classes);
+        let mut notes = vec![format!(
+            "made up: seed {}, repeat {}, exponent {}, signal {}, {} groups",
+            o.seed, o.repeat, o.exponent, o.signal, self.groups
+        )];
+        notes.extend(
+            classes.map(|c| format!("{c} classes by {TYPES} types of nodes, {} labels an event", o.labels)),
+        );
         Info {
             name: o.name.clone(),
             events: o.events,
@@ -333,10 +404,8 @@ impl<'a> Maker<'a> {
             first_destination: (o.destinations > 0).then_some(o.sources as u32),
             ticks_per_second: 1.0,
             origin: 0,
-            notes: vec![format!(
-                "made up: seed {}, repeat {}, exponent {}, signal {}, {} groups",
-                o.seed, o.repeat, o.exponent, o.signal, self.groups
-            )],
+            classes,
+            notes,
             ..Info::default()
         }
     }
@@ -371,6 +440,23 @@ mod tests {
         assert_ne!(synth(&SynthOptions { seed: 1, ..small() }).unwrap().src, events.src);
         let prefix = synth(&SynthOptions { events: 1000, ..small() }).unwrap();
         assert_eq!((&prefix.dst[..], &prefix.time[..]), (&events.dst[..1000], &events.time[..1000]));
+    }
+
+    #[test]
+    fn classes_and_node_features_change_nothing_else_and_are_the_same_in_memory_and_on_disk() {
+        let options = SynthOptions { classes: 20, labels: 4, node_features: 6, ..small() };
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("synth");
+        let events = synth(&options).unwrap();
+        synth_to(&options, &path, false).unwrap();
+        assert_eq!(load(path.to_str().unwrap(), &ReadOptions::default()).unwrap(), events);
+        assert_eq!((events.node_width(), events.notes.len()), (6, 2));
+        let prefix = synth(&SynthOptions { events: 1000, ..options.clone() }).unwrap();
+        let (sets, first) = (events.classes.as_ref().unwrap(), prefix.classes.as_ref().unwrap());
+        assert!((0..1000).all(|i| sets.of(i) == first.of(i)));
+        let Events { src, dst, time, label, edge_features, .. } = synth(&small()).unwrap();
+        assert_eq!((events.src, events.dst, events.time), (src, dst, time));
+        assert_eq!((events.label, events.edge_features), (label, edge_features));
     }
 
     #[test]
@@ -429,7 +515,10 @@ mod tests {
 
     #[test]
     fn options_out_of_range_are_usage_errors() {
-        let wrong: [fn(&mut SynthOptions); 7] = [
+        let wrong: [fn(&mut SynthOptions); 10] = [
+            |o| o.classes = 1,
+            |o| (o.classes, o.labels) = (4, 5),
+            |o| (o.classes, o.labels) = (4, 0),
             |o| o.events = 0,
             |o| o.sources = 0,
             |o| (o.sources, o.destinations) = (1, 0),

@@ -26,11 +26,6 @@ impl Tape {
     }
 }
 
-/// ln(1 + e^x) without overflow.
-fn softplus<R: Real>(x: R) -> R {
-    x.max(R::ZERO) + (-x.abs()).exp().ln_1p()
-}
-
 /// One over the number of elements in a column's mean.
 fn weight<R: Real>(column: usize, rows: usize, cols: usize) -> R {
     let negatives = if column == 0 { 1 } else { cols - 1 };
@@ -53,7 +48,7 @@ impl Op for BceLoss {
         let (x, n, m) = (io.input::<R>(0), io.rows(0), io.cols(0));
         let mut sums = [R::ZERO; 2];
         for (at, &x) in x.iter().enumerate() {
-            sums[usize::from(at % m > 0)] += softplus(if at % m == 0 { -x } else { x });
+            sums[usize::from(at % m > 0)] += if at % m == 0 { -x } else { x }.softplus();
         }
         let loss = if n == 0 { R::ZERO } else { sums[0] * weight(0, n, m) + sums[1] * weight(1, n, m) };
         if !loss.f64().is_finite() {

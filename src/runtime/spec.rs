@@ -189,6 +189,10 @@ pub trait Real:
     fn max(self, other: Self) -> Self;
     /// Magnitude.
     fn abs(self) -> Self;
+    /// ln(1 + e^self), without overflow.
+    fn softplus(self) -> Self {
+        self.max(Self::ZERO) + (-self.abs()).exp().ln_1p()
+    }
     /// 1 / (1 + e^-self).
     fn sigmoid(self) -> Self {
         Self::ONE / (Self::ONE + (-self).exp())

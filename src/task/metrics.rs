@@ -99,6 +99,15 @@ fn key(score: f32) -> u32 {
     bits ^ if bits >> 31 == 1 { u32::MAX } else { 1 << 31 }
 }
 
+/// How likely column `c` is the first of a row when ties are broken at random: 0, or one over the columns that score highest.
+pub(super) fn chance_of_first(row: &[f32], c: usize) -> f64 {
+    let highest = row.iter().map(|&s| key(s)).max();
+    match row.get(c).map(|&s| key(s)) {
+        own if own == highest => 1.0 / row.iter().filter(|&&s| Some(key(s)) == highest).count().max(1) as f64,
+        _ => 0.0,
+    }
+}
+
 /// Place of column 0, the mean of the best and the worst among its ties.
 fn rank(row: &[f32]) -> f64 {
     let own = key(row[0]);
@@ -111,13 +120,13 @@ fn rank(row: &[f32]) -> f64 {
 }
 
 /// Both figures that need the scores in order.
-struct Curves {
-    average_precision: f64,
-    area: f64,
+pub(super) struct Curves {
+    pub average_precision: f64,
+    pub area: f64,
 }
 
 impl Curves {
-    fn of(positive: &[f32], negative: &[f32]) -> Self {
+    pub(super) fn of(positive: &[f32], negative: &[f32]) -> Self {
         // Ties, zeros and NaN are settled in the key; the label rides in the lowest bit.
         let tagged = |s: &[f32], label: u64| s.iter().map(move |&x| u64::from(key(x)) << 1 | label).collect();
         let mut all: Vec<u64> = tagged(positive, 1);

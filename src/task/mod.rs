@@ -1,6 +1,7 @@
 //! Tasks: the one training loop, its evaluation, its configuration and its checkpoints.
 mod checkpoint;
 mod chunks;
+pub mod classify;
 mod config;
 pub mod edgebank;
 mod event_task;
@@ -13,6 +14,7 @@ mod run;
 
 pub use checkpoint::{Checkpoint, Manifest};
 pub use chunks::{batches, first_batch};
+pub use classify::ClassScores;
 pub use config::{Config, DataConfig, FeaturesOn, Protocol};
 pub use edgebank::EdgeBank;
 pub use event_task::{EventTask, Progress};

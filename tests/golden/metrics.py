@@ -1,10 +1,13 @@
-"""Writes `metrics.json`, the figures that the tests of `src/task/metrics.rs` compare with.
+"""Writes `metrics.json`, the figures that the tests of `src/task/metrics.rs` and `classify.rs` compare with.
 
     python tests/golden/metrics.py tests/golden/metrics.json
 
 Tables of scores, the event in column 0 and its negatives after it; many scores are tied. AP and AUC are
 scikit-learn's over all events and negatives at once. The rank of an event is SciPy's average rank, which is the
 mean of its optimistic and its pessimistic one.
+
+`labels` are tables of logits, a column a class, and the set of classes of every row: AP, AUC and F1 are scikit-learn's with
+`average="micro"`. Accuracy is the mean over all ways to break ties of the greatest logit.
 """
 
 import json
@@ -15,7 +18,7 @@ import numpy
 import scipy
 import sklearn
 from scipy.stats import rankdata
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 SEED = 8
 # Events, negatives an event, number of distinct scores (0: as many as float32 has).
@@ -46,12 +49,50 @@ def case(scores):
     }
 
 
+# Events, classes, labels an event at most (0: exactly one), number of distinct logits (0: as many as float32 has).
+LABEL_SIZES = [
+    (1, 1, 1, 0), (12, 1, 1, 3), (40, 1, 1, 0), (1, 4, 0, 0), (9, 5, 0, 3), (30, 7, 0, 0), (6, 3, 0, 1), (8, 6, 3, 4),
+    (25, 10, 4, 0), (20, 4, 4, 5), (3, 2, 2, 0), (50, 30, 2, 0),
+]  # fmt: skip
+
+
+def label_case(random, events, classes, most, distinct):
+    truth = numpy.zeros((events, classes), dtype=int)
+    for row in truth:
+        size = random.integers(most + 1) if most else 1
+        row[random.choice(classes, size, replace=False)] = 1
+    if distinct:
+        logits = random.integers(distinct, size=truth.shape).astype(numpy.float32) / 2 - 0.5
+    else:
+        logits = random.normal(size=truth.shape).astype(numpy.float32) + truth.astype(numpy.float32) - 0.5
+    both = 0 < truth.sum() < truth.size
+    first = logits == logits.max(axis=1, keepdims=True)
+    one = classes > 1 and (truth.sum(axis=1) == 1).all()
+    return {
+        "classes": classes,
+        "ap": float(average_precision_score(truth.ravel(), logits.ravel())) if both else None,
+        "auc": float(roc_auc_score(truth.ravel(), logits.ravel())) if both else None,
+        "f1": micro_f1(truth, logits > 0),
+        "accuracy": float(((first & (truth == 1)).sum(axis=1) / first.sum(axis=1)).mean()) if one else None,
+        "sets": [[int(c) for c in numpy.flatnonzero(row)] for row in truth],
+        "logits": [float(x) for x in logits.ravel()],
+    }
+
+
+def micro_f1(truth, said):
+    # scikit-learn averages a single column over both answers, which is accuracy: "binary" is its figure for the one class.
+    if truth.shape[1] == 1:
+        return float(f1_score(truth.ravel(), said.ravel(), average="binary", zero_division=0))
+    return float(f1_score(truth, said, average="micro", zero_division=0))
+
+
 def main():
     random = numpy.random.default_rng(SEED)
     versions = {"scikit-learn": sklearn.__version__, "scipy": scipy.__version__, "numpy": numpy.__version__}
     cases = [json.dumps(case(table(random, *size))) for size in SIZES]
+    labels = [json.dumps(label_case(random, *size)) for size in LABEL_SIZES]
     head = f'{{"seed": {SEED}, "versions": {json.dumps(versions)}, "cases": [\n'
-    Path(sys.argv[1]).write_text(head + ",\n".join(cases) + "\n]}\n")
+    Path(sys.argv[1]).write_text(head + ",\n".join(cases) + '\n], "labels": [\n' + ",\n".join(labels) + "\n]}\n")
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@
 //! | `snap` | `src dst time`, no header | SNAP, SocioPatterns |
 //! | `signed` | `source,target,rating,time` | SNAP signed, KONECT |
 //! | `table` | any header that names source, destination and time | everywhere |
+//! | `tkg` | a folder of `train.txt`, `valid.txt`, `test.txt`: `subject relation object time` | temporal knowledge graphs: ICEWS, GDELT |
 //! | `native` | a folder with `src.npy`, `dst.npy`, `time.npy` | `tgnn-bench data import`, `numpy.save` |
 //!
 //! Any of the text files may be gzipped, be delimited by commas, semicolons, tabs or blanks, and hold comments that
-//! start with `#` or `%`.
+//! start with `#` or `%`. A label is a number; [`Events::class_labels`] says which numbers are classes.
 mod columns;
 mod dyglib;
 mod input;
@@ -26,6 +27,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tgl;
+mod tkg;
 
 pub use columns::Columns;
 
@@ -54,19 +56,22 @@ pub enum Format {
     Signed,
     /// Any table with a header.
     Table,
+    /// A folder of `subject relation object time`.
+    Tkg,
     /// A folder of `.npy` files.
     Native,
 }
 
 impl Format {
     /// Every format, in the order of the module's table.
-    pub const ALL: [Format; 7] = [
+    pub const ALL: [Format; 8] = [
         Format::Jodie,
         Format::Dyglib,
         Format::Tgl,
         Format::Snap,
         Format::Signed,
         Format::Table,
+        Format::Tkg,
         Format::Native,
     ];
 
@@ -79,6 +84,7 @@ impl Format {
             Format::Snap => "snap",
             Format::Signed => "signed",
             Format::Table => "table",
+            Format::Tkg => "tkg",
             Format::Native => "native",
         }
     }
@@ -129,12 +135,15 @@ pub(super) fn read_bytes(name: &str, bytes: &'static [u8], options: &ReadOptions
     read(Input::from_bytes(name, bytes)?, name.to_owned(), options)
 }
 
-/// Reads a folder: ours, TGL's (`edges.csv`) or DyGLib's (`ml_NAME.csv`).
+/// Reads a folder: ours, a temporal knowledge graph's, TGL's (`edges.csv`) or DyGLib's (`ml_NAME.csv`).
 pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> {
     let name =
         path.canonicalize().ok().and_then(|p| Some(p.file_name()?.to_str()?.to_owned())).unwrap_or_default();
     if options.format.is_none_or(|f| f == Format::Native) && native::is_native(path) {
         return native::read(path, name, options);
+    }
+    if options.format.is_none_or(|f| f == Format::Tkg) && tkg::is_here(path) {
+        return tkg::read(path, name, options);
     }
     let inside = ["edges.csv".to_owned(), "edges.csv.gz".to_owned(), format!("ml_{name}.csv")];
     match inside.iter().map(|f| path.join(f)).find(|p| p.is_file()) {
@@ -145,9 +154,9 @@ pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> 
 }
 
 fn read(input: Input, name: String, options: &ReadOptions) -> Result<Events> {
-    if options.format == Some(Format::Native) {
+    if let Some(format @ (Format::Native | Format::Tkg)) = options.format {
         return Err(Error::usage(format!(
-            "{} is a file, the native format is a folder",
+            "{} is a file, the {format} format is a folder",
             input.path.display()
         ))
         .remedy("leave out --format"));

@@ -114,8 +114,9 @@ impl Plan {
     }
 }
 
+/// Field `i` as `what`, or the error that says where it is not one.
 #[inline]
-fn take<T>(
+pub(super) fn take<T>(
     row: &Record<'_>,
     i: usize,
     parse: impl Fn(&[u8]) -> Result<T, Fault>,
@@ -125,7 +126,8 @@ fn take<T>(
     parse(row.field(i)).map_err(|f| fault(row, i, f, what, remedy))
 }
 
+/// The error of field `i`, which should have been `what`.
 #[cold]
-fn fault(row: &Record<'_>, i: usize, fault: Fault, what: &str, remedy: &str) -> Error {
+pub(super) fn fault(row: &Record<'_>, i: usize, fault: Fault, what: &str, remedy: &str) -> Error {
     row.error(Some(i), fault.describe(row.field(i), what)).remedy(remedy)
 }

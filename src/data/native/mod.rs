@@ -5,6 +5,7 @@
 //! | `src.npy`, `dst.npy` | `[events]` u32 | any integers, or floats that are whole |
 //! | `time.npy` | `[events]` i64, ticks since the first event | integers, or floats as seconds |
 //! | `label.npy` | `[events]` f32, optional | any numbers |
+//! | `classes.npy` | `[events, most]` u32, a set of classes a row, the rest 2^32 - 1; optional | any integers, -1 for none |
 //! | `edge_features.npy` | `[events, width]` f32, optional | any numbers; f32 is mapped |
 //! | `node_features.npy` | `[nodes, width]` f32, optional | any numbers; f32 is mapped |
 //! | `ids.npy`, `ids.csv` | `[nodes]` u64, the original ids, if they differ | `ids.npy` |
@@ -36,6 +37,9 @@ pub(super) struct Info {
     pub nodes: usize,
     /// Where destinations start in a bipartite stream.
     pub first_destination: Option<u32>,
+    /// Classes that events can be labelled with, where there are sets of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<usize>,
     pub ticks_per_second: f64,
     /// Original time of the first event, in ticks.
     pub origin: i64,

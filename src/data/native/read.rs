@@ -2,12 +2,13 @@
 use super::{Info, SCHEMA};
 use crate::{
     data::{
-        Events, Features, Ids, ReadOptions,
+        Classes, Events, Features, Ids, ReadOptions,
         format::{attach, edge_rows, number},
         npy::{Array, Scalar},
         raw::Raw,
     },
     error::{Error, Result},
+    runtime::NONE,
 };
 use std::path::{Path, PathBuf};
 
@@ -71,6 +72,7 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         dst,
         time: ticks(&dir.join("time.npy"))?,
         label: labels(dir)?,
+        classes: classes(dir, info.classes)?,
         nodes: info.nodes,
         first_destination: info.first_destination,
         ticks_per_second: info.ticks_per_second,
@@ -115,9 +117,13 @@ fn read_plain(dir: &Path, name: String, options: &ReadOptions) -> Result<Events>
     raw.ticks_per_second = clock.ticks_per_second();
     raw.time = clock.ticks;
     raw.label = labels(dir)?;
+    raw.classes = classes(dir, None)?;
     let lengths = [("dst.npy", raw.dst.len()), ("time.npy", raw.time.len())];
     let label = raw.label.as_ref().map(|l| ("label.npy", l.len()));
-    if let Some((file, len)) = lengths.into_iter().chain(label).find(|(_, len)| *len != raw.src.len()) {
+    let sets = raw.classes.as_ref().map(|c| ("classes.npy", c.events()));
+    if let Some((file, len)) =
+        lengths.into_iter().chain(label).chain(sets).find(|(_, len)| *len != raw.src.len())
+    {
         return Err(Error::data(dir.join(file), format!("{len} values, but src.npy has {}", raw.src.len()))
             .remedy("write one value per event"));
     }
@@ -134,6 +140,34 @@ fn labels(dir: &Path) -> Result<Option<Vec<f32>>> {
         Some(file) => Ok(Some(Features::read(file)?.values().to_vec())),
         None => Ok(None),
     }
+}
+
+/// Sets of classes, `count` of them or as many as are named.
+fn classes(dir: &Path, count: Option<usize>) -> Result<Option<Classes>> {
+    let Some(file) = optional(dir, "classes.npy") else { return Ok(None) };
+    let array = Array::open(&file)?;
+    let most = match *array.shape() {
+        [_] => 1,
+        [_, most] if most > 0 => most,
+        _ => {
+            return Err(Error::data(&file, format!("sets of classes of shape {:?}", array.shape()))
+                .remedy("write [events, most], -1 where a set has fewer"));
+        }
+    };
+    let class = |(i, value)| match value {
+        Scalar::Int(-1) => Ok(NONE),
+        Scalar::Int(v) if u32::try_from(v).is_ok() => Ok(v as u32),
+        Scalar::Uint(v) if u32::try_from(v).is_ok() => Ok(v as u32),
+        other => Err(Error::data(&file, format!("row {}: {} is no class", i / most, other.text()))
+            .remedy("classes are integers from 0, -1 where a set has fewer")),
+    };
+    let table = match array.plain::<u32>() {
+        Some(plain) => plain.to_vec(),
+        None => array.scalars().enumerate().map(class).collect::<Result<_>>()?,
+    };
+    let named = || table.iter().filter(|&&c| c != NONE).max().map_or(1, |&c| c as usize + 1);
+    let count = count.unwrap_or_else(named);
+    Classes::new(count, most, table).map(Some).map_err(|e| e.in_file(file))
 }
 
 fn ids(file: &Path) -> Result<Vec<u64>> {

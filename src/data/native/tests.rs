@@ -1,7 +1,8 @@
 //! Folders written, read back, and damaged.
 use crate::{
-    data::{Events, Features, ReadOptions, bundled, load, npy, save},
+    data::{Classes, Events, Features, ReadOptions, bundled, load, npy, save},
     error::{ErrorKind, Result},
+    runtime::NONE,
 };
 use std::{fs, path::Path};
 use tempfile::tempdir;
@@ -17,6 +18,7 @@ fn full() -> Events {
     fs::write(&path, "src,dst,time,label,f0,f1\n9,4,7.25,1,0.5,1\n4,2,7.5,0,2,3\n2,9,7,0,4,5\n").unwrap();
     let mut events = load(path.to_str().unwrap(), &ReadOptions::default()).unwrap();
     events.node_features = Some(Features::random(3, 5, 1));
+    events.classes = Classes::new(9, 2, vec![7, 1, NONE, NONE, 0, NONE]).ok();
     events
 }
 
@@ -78,7 +80,7 @@ fn a_failed_write_leaves_nothing_behind() {
     let mut broken = full();
     broken.label = Some(vec![0.0]);
     assert!(save(&broken, dir.path().join("x"), false).is_err());
-    let shape = super::Shape { events: 5, labelled: false, edge_width: 2 };
+    let shape = super::Shape { events: 5, labelled: false, labels: 0, edge_width: 2 };
     let mut folder = super::FolderWriter::create(&dir.path().join("x"), false, &shape).unwrap();
     folder.src.extend(&[1, 2]).unwrap();
     assert_eq!(entries(dir.path()).len(), 1);
@@ -105,6 +107,28 @@ fn a_folder_made_by_a_script_is_read_like_any_other_file() {
     );
     assert_eq!((e.time, e.label.unwrap()), (vec![0, 22_836, 50_000], vec![1., 0., 1.]));
     assert_eq!(e.notes.len(), 2);
+
+    let sets = |shape: &str, values: &[i16]| {
+        let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        fs::write(dir.path().join("classes.npy"), npy::tests::bytes("<i2", false, shape, &data)).unwrap();
+        read(dir.path())
+    };
+    // The first two events change places, and their sets with them.
+    let classes = sets("(3, 2)", &[3, -1, -1, -1, 5, 0]).unwrap().classes.unwrap();
+    assert_eq!(
+        (classes.count(), [classes.of(0), classes.of(1), classes.of(2)]),
+        (6, [&[][..], &[3], &[0, 5]])
+    );
+    assert_eq!(sets("(3,)", &[2, 0, 1]).unwrap().classes.unwrap().of(1), [2]);
+    for (shape, values, said) in [
+        ("(2, 1)", &[0, 1][..], "classes.npy: 2 values, but src.npy has 3; "),
+        ("(3, 1)", &[0, -2, 1], "classes.npy: row 1: -2 is no class; "),
+        ("(3, 1, 1)", &[0, 0, 1], "classes.npy: sets of classes of shape [3, 1, 1]; "),
+    ] {
+        let text = sets(shape, values).unwrap_err().to_string();
+        assert!(text.contains(said), "{text}");
+    }
+    fs::remove_file(dir.path().join("classes.npy")).unwrap();
 
     file("time.npy", "<f4", &[1f32, 2., 3.].map(f32::to_le_bytes).concat());
     assert!(read(dir.path()).unwrap().notes.iter().any(|n| n.contains("32-bit")));
@@ -137,6 +161,7 @@ fn a_folder_that_contradicts_itself_is_refused() {
         ("\"schema\": 1", "\"schema\": 2", "schema 2 is not 1"),
         ("\"events\": 3", "\"events\": 4", "3 events in src.npy, 4 expected"),
         ("\"nodes\": 3", "\"nodes\": 2", "outside 0..2"),
+        ("\"classes\": 9", "\"classes\": 5", "classes.npy: event 0 has class 7, there are 5"),
         ("\"name\"", "name", "not a data set's description"),
     ] {
         fs::write(path.join("info.json"), info.replace(from, to)).unwrap();

@@ -1,7 +1,7 @@
 //! Writing a folder of `.npy`: all of it, or nothing.
 use super::{Info, SCHEMA, is_native};
 use crate::{
-    data::{Events, Features, npy},
+    data::{Classes, Events, Features, npy},
     error::{Error, Result},
 };
 use std::{
@@ -21,14 +21,21 @@ use std::{
 pub fn save(events: &Events, dir: impl AsRef<Path>, force: bool) -> Result<()> {
     let dir = dir.as_ref();
     events.validate(dir)?;
-    let shape =
-        Shape { events: events.len(), labelled: events.label.is_some(), edge_width: events.edge_width() };
+    let shape = Shape {
+        events: events.len(),
+        labelled: events.label.is_some(),
+        labels: events.classes.as_ref().map_or(0, Classes::most),
+        edge_width: events.edge_width(),
+    };
     let mut folder = FolderWriter::create(dir, force, &shape)?;
     folder.src.extend(&events.src)?;
     folder.dst.extend(&events.dst)?;
     folder.time.extend(&events.time)?;
     if let (Some(file), Some(label)) = (&mut folder.label, &events.label) {
         file.extend(label)?;
+    }
+    if let (Some(file), Some(classes)) = (&mut folder.classes, &events.classes) {
+        file.extend(&classes.table())?;
     }
     if let (Some(file), Some(features)) = (&mut folder.edge_features, &events.edge_features) {
         file.extend(features.values())?;
@@ -44,6 +51,7 @@ pub fn save(events: &Events, dir: impl AsRef<Path>, force: bool) -> Result<()> {
         events: events.len(),
         nodes: events.nodes,
         first_destination: events.first_destination,
+        classes: events.classes.as_ref().map(Classes::count),
         ticks_per_second: events.ticks_per_second,
         origin: events.origin,
         notes: events.notes.clone(),
@@ -55,6 +63,8 @@ pub fn save(events: &Events, dir: impl AsRef<Path>, force: bool) -> Result<()> {
 pub(in crate::data) struct Shape {
     pub events: usize,
     pub labelled: bool,
+    /// Room for the largest set of classes; 0 for no sets.
+    pub labels: usize,
     /// 0 for no edge features.
     pub edge_width: usize,
 }
@@ -66,6 +76,7 @@ pub(in crate::data) struct FolderWriter {
     pub dst: npy::Writer<u32>,
     pub time: npy::Writer<i64>,
     pub label: Option<npy::Writer<f32>>,
+    pub classes: Option<npy::Writer<u32>>,
     pub edge_features: Option<npy::Writer<f32>>,
 }
 
@@ -79,6 +90,9 @@ impl FolderWriter {
             dst: npy::Writer::create(at("dst.npy"), &[n])?,
             time: npy::Writer::create(at("time.npy"), &[n])?,
             label: shape.labelled.then(|| npy::Writer::create(at("label.npy"), &[n])).transpose()?,
+            classes: (shape.labels > 0)
+                .then(|| npy::Writer::create(at("classes.npy"), &[n, shape.labels]))
+                .transpose()?,
             edge_features: (shape.edge_width > 0)
                 .then(|| npy::Writer::create(at("edge_features.npy"), &[n, shape.edge_width]))
                 .transpose()?,
@@ -86,7 +100,7 @@ impl FolderWriter {
         })
     }
 
-    fn node_features(&self, features: &Features) -> Result<()> {
+    pub(in crate::data) fn node_features(&self, features: &Features) -> Result<()> {
         let path = self.staging.temporary.join("node_features.npy");
         npy::write(path, &[features.rows(), features.cols()], features.values())
     }
@@ -109,6 +123,7 @@ impl FolderWriter {
         self.dst.finish()?;
         self.time.finish()?;
         self.label.map(npy::Writer::finish).transpose()?;
+        self.classes.map(npy::Writer::finish).transpose()?;
         self.edge_features.map(npy::Writer::finish).transpose()?;
         info.schema = SCHEMA;
         info.written_by = concat!("tgnn ", env!("CARGO_PKG_VERSION")).into();

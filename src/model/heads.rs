@@ -1,0 +1,81 @@
+//! Heads of classification: logits of an event's classes, from the embeddings of its roots.
+//!
+//! `z` is what a model makes of a batch's roots, `[<= stride b, d]`, a row for each side of an event: source, destination,
+//! then what else the model was asked for.
+use crate::{
+    autograd::{Parameters, ScaledInit::FanIn},
+    error::Result,
+    ops::{
+        Tape,
+        epilogue::Activation::{Identity, Relu},
+        next_batch::Batch,
+    },
+    runtime::*,
+};
+
+/// The rows of `z` of one side of every event, `[<= b, d]`.
+fn side(t: &mut Tape, z: Var, batch: &Batch, stride: usize, side: usize) -> Result<Var> {
+    let rows = t.root_rows(batch.src, stride, side)?;
+    t.gather_rows(z, rows)
+}
+
+/// Classes by the source alone, such as the state of a user: `W_3 relu(W_2 relu(W_1 z_u + b_1) + b_2) + b_3`, parameters
+/// `node_head.*`.
+pub struct NodeHead([BufferId; 6]);
+
+impl NodeHead {
+    /// Adds the parameters: embeddings of `d`, two hidden layers of `width`.
+    pub fn new(p: &mut Parameters, store: &mut Store, d: usize, width: usize, classes: usize) -> Self {
+        let mut add =
+            |name: &str, rows, cols, n| p.add(store, &format!("node_head.{name}"), rows, cols, FanIn(n));
+        NodeHead([
+            add("w_1", width, d, d),
+            add("b_1", 1, width, d),
+            add("w_2", width, width, width),
+            add("b_2", 1, width, width),
+            add("w_out", classes, width, width),
+            add("b_out", 1, classes, width),
+        ])
+    }
+    /// Appends the logits, `[<= b, classes]`, of the roots' embeddings `z`, `stride` rows an event.
+    ///
+    /// # Errors
+    /// `Shape`, as the ops'.
+    pub fn record(&self, t: &mut Tape, store: &Store, z: Var, batch: &Batch, stride: usize) -> Result<Var> {
+        let [w_1, b_1, w_2, b_2, w_out, b_out] = self.0.map(|id| t.stored(store, id));
+        let z = side(t, z, batch, stride, 0)?;
+        let hidden = t.linear(z, w_1, Some(b_1), None, Relu)?;
+        let hidden = t.linear(hidden, w_2, Some(b_2), None, Relu)?;
+        t.linear(hidden, w_out, Some(b_out), None, Identity)
+    }
+}
+
+/// Classes by both ends, such as the relation between them: `W_out relu(W_src z_u + W_dst z_v + b) + b_out`, parameters
+/// `edge_head.*`.
+pub struct EdgeHead([BufferId; 5]);
+
+impl EdgeHead {
+    /// Adds the parameters: embeddings of `d`, a hidden layer of `width`.
+    pub fn new(p: &mut Parameters, store: &mut Store, d: usize, width: usize, classes: usize) -> Self {
+        let mut add =
+            |name: &str, rows, cols, n| p.add(store, &format!("edge_head.{name}"), rows, cols, FanIn(n));
+        EdgeHead([
+            add("w_src", width, d, d),
+            add("w_dst", width, d, d),
+            add("b", 1, width, d),
+            add("w_out", classes, width, width),
+            add("b_out", 1, classes, width),
+        ])
+    }
+    /// Appends the logits, `[<= b, classes]`, of the roots' embeddings `z`, `stride` rows an event.
+    ///
+    /// # Errors
+    /// `Shape`, as the ops'.
+    pub fn record(&self, t: &mut Tape, store: &Store, z: Var, batch: &Batch, stride: usize) -> Result<Var> {
+        let [w_src, w_dst, b, w_out, b_out] = self.0.map(|id| t.stored(store, id));
+        let (src, dst) = (side(t, z, batch, stride, 0)?, side(t, z, batch, stride, 1)?);
+        let of_dst = t.linear(dst, w_dst, Some(b), None, Identity)?;
+        let hidden = t.linear(src, w_src, None, Some(of_dst), Relu)?;
+        t.linear(hidden, w_out, Some(b_out), None, Identity)
+    }
+}

@@ -1,0 +1,132 @@
+//! Heads of classification, on embeddings that tell what there is to learn.
+use crate::emulated::device;
+use std::sync::Arc;
+use tgnn::{
+    autograd::{Parameters, Program},
+    data::{Events, SynthOptions, synth},
+    error::Result,
+    model::{EdgeHead, EventTables, NodeHead},
+    ops::{Backend, Tape, next_batch::Batch},
+    runtime::*,
+    task::ClassScores,
+};
+
+const BATCH: usize = 100;
+/// Roots of an event: no negatives.
+const STRIDE: usize = 2;
+
+/// A stream whose node features tell the types that its classes follow from.
+fn stream() -> Events {
+    synth(&SynthOptions {
+        events: 3_000,
+        sources: 60,
+        destinations: 40,
+        edge_features: 0,
+        node_features: 16,
+        classes: 16,
+        labels: 2,
+        signal: 1.0,
+        ..SynthOptions::default()
+    })
+    .unwrap()
+}
+
+enum Head {
+    Node(NodeHead),
+    Edge(EdgeHead),
+}
+impl Head {
+    fn record(&self, t: &mut Tape, store: &Store, z: Var, batch: &Batch) -> Result<Var> {
+        match self {
+            Head::Node(head) => head.record(t, store, z, batch, STRIDE),
+            Head::Edge(head) => head.record(t, store, z, batch, STRIDE),
+        }
+    }
+}
+
+/// Trains a head for some epochs, node features in place of embeddings; losses of all steps, and the scores of the first and
+/// of the last epoch, each event's before its batch is learned.
+fn train(
+    events: &Events,
+    backend: Backend,
+    epochs: u32,
+    head: impl Fn(&mut Parameters, &mut Store, usize, usize) -> Head,
+) -> (Vec<f32>, [ClassScores; 2]) {
+    let sets = events.class_labels().unwrap();
+    let mut store = Store::new(Precision::F32);
+    let tables = EventTables::new(&mut store, events);
+    let spec = Spec::ids(Rows::fixed(events.len()), sets.most());
+    let labels = store.table("classes", spec, sets.table());
+    let no_negatives = store.table("none", Spec::ids(Rows::fixed(events.len()), 0), Arc::new(Vec::<u32>::new()));
+    let mut parameters = Parameters::new(&mut store, 1, 0.01);
+    let head = head(&mut parameters, &mut store, events.node_width(), sets.count());
+    let mut t = Tape::new();
+    let batch = tables.next_batch(&mut t, &store, BATCH).unwrap();
+    let none = t.stored(&store, no_negatives);
+    let none = t.gather_rows(none, batch.event).unwrap();
+    let (node, _) = t.roots(batch.src, batch.dst, batch.time, none).unwrap();
+    let features = tables.node_features(&mut t, &store).unwrap();
+    let z = t.gather_rows(features, node).unwrap();
+    let logits = head.record(&mut t, &store, z, &batch).unwrap();
+    let labels = t.stored(&store, labels);
+    let labels = t.gather_rows(labels, batch.event).unwrap();
+    let loss = t.label_loss(logits, labels, 1.0).unwrap();
+    parameters.minimize(&mut t, &mut store, loss).unwrap();
+    let mut program = Program::new(&t, &[loss, logits], Precision::F32, backend).expect("room");
+    let (mut losses, mut scores) = (Vec::new(), Vec::new());
+    for epoch in 0..epochs {
+        tables.seek(&mut store, epoch, 0..events.len());
+        let mut all = Vec::new();
+        for _ in 0..events.len().div_ceil(BATCH) {
+            program.run(&mut store).unwrap();
+            losses.push(program.read::<f32>(loss, &store)[0]);
+            all.extend(program.read::<f32>(logits, &store));
+        }
+        assert_eq!(all.len(), events.len() * sets.count());
+        scores.push(ClassScores::of(&all, sets.count(), (0..events.len()).map(|i| sets.of(i))));
+    }
+    (losses, [scores[0], scores[scores.len() - 1]])
+}
+
+fn node_head(p: &mut Parameters, store: &mut Store, d: usize, classes: usize) -> Head {
+    Head::Node(NodeHead::new(p, store, d, 32, classes))
+}
+fn edge_head(p: &mut Parameters, store: &mut Store, d: usize, classes: usize) -> Head {
+    Head::Edge(EdgeHead::new(p, store, d, 32, classes))
+}
+
+#[test]
+fn a_head_learns_the_classes_that_its_side_of_the_embeddings_tells() {
+    let events = stream();
+    for (head, name, f1, auc) in [
+        (node_head as fn(&mut Parameters, &mut Store, usize, usize) -> Head, "node", 0.5, 0.95),
+        (edge_head, "edge", 0.99, 0.999),
+    ] {
+        let (losses, [first, last]) = train(&events, Backend::Cpu, 10, head);
+        println!("{name}: {} {} {first:?} {last:?}", losses[0], losses[losses.len()-1]);
+        assert!(losses[0] > 0.6 && losses[losses.len() - 1] < 0.5 * losses[0], "{name}: {losses:?}");
+        assert!(last.f1 > Some(f1) && last.f1 > first.f1, "{name}: {first:?}, then {last:?}");
+        assert!(last.auc > Some(auc) && last.accuracy.is_none(), "{name}: {last:?}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn a_head_learns_the_same_on_a_device() {
+    let Some(on) = device(0) else { return };
+    let events = synth(&SynthOptions {
+        events: 2 * BATCH + 7,
+        sources: 9,
+        destinations: 0,
+        edge_features: 0,
+        node_features: 8,
+        classes: 5,
+        ..SynthOptions::default()
+    })
+    .unwrap();
+    for head in [node_head, edge_head] {
+        let (want, _) = train(&events, Backend::Cpu, 1, head);
+        let (got, _) = train(&events, Backend::Cuda(on.gpu.clone()), 1, head);
+        assert!(want.iter().zip(&got).all(|(a, b)| (a - b).abs() < 1e-5 * a), "{got:?}, not {want:?}");
+    }
+}
