@@ -1,7 +1,7 @@
 //! `tgnn-bench data`: import, inspect and make up event streams.
 use super::report;
 use crate::{
-    data::{self, Columns, Format, ReadOptions, Stats, SynthOptions},
+    data::{self, Columns, Format, GivenNegatives, ReadOptions, Stats, SynthOptions},
     error::{Error, Result},
 };
 use clap::{ArgAction, Args, Subcommand};
@@ -24,7 +24,7 @@ pub enum DataCommand {
 /// How to read events; everything is recognised where no flag says otherwise.
 #[derive(Clone, Debug, Args)]
 pub struct ReadArgs {
-    /// Layout: jodie, dyglib, tgl, snap, signed, table, tkg or native
+    /// Layout: jodie, dyglib, tgl, snap, signed, table, tgb, tkg or native
     #[arg(long, value_name = "NAME")]
     pub format: Option<Format>,
     /// Columns, from 1: src=2,dst=3,time=1 and, if any, label=4,features=5-
@@ -147,7 +147,7 @@ pub struct Synth {
 /// Runs the subcommand and prints its report.
 ///
 /// # Errors
-/// Those of [`data::load`], [`data::save`] and [`data::synth_to`].
+/// Those of [`data::load`], [`GivenNegatives::all_beside`], [`data::save`] and [`data::synth_to`].
 pub fn run(command: &DataCommand) -> Result<()> {
     match command {
         DataCommand::Import(args) => {
@@ -155,7 +155,8 @@ pub fn run(command: &DataCommand) -> Result<()> {
             if let Some(name) = &args.name {
                 events.name.clone_from(name);
             }
-            data::save(&events, &args.out, args.force)?;
+            let negatives = GivenNegatives::all_beside(&args.file, &events)?;
+            data::save_with_negatives(&events, &negatives, &args.out, args.force)?;
             print(&report::imported(&events, &args.out))
         }
         DataCommand::Info(args) => {

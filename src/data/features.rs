@@ -1,5 +1,5 @@
 //! Rows of numbers that go with events or nodes.
-use super::npy;
+use super::{npy, scalar::ScalarType, torch};
 use crate::error::{Error, Result};
 use memmap2::Mmap;
 use rayon::prelude::*;
@@ -42,7 +42,8 @@ impl Features {
         Ok(features)
     }
 
-    /// Reads a `.npy` file of shape `[rows, cols]`, or `[rows]` for one column, of any number type and order.
+    /// Reads a `.npy` file, or a `.pt` file that holds one tensor: of shape `[rows, cols]`, or `[rows]` for one column, of
+    /// any number type and order.
     ///
     /// Little-endian `f32` in C order is mapped, everything else converted. Every value is looked at once. While the
     /// features live, nobody may shorten or rewrite a mapped file in place.
@@ -51,22 +52,35 @@ impl Features {
     /// Io if the file cannot be read; data if it is no such array, has no columns, or a value is not finite in `f32`.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
+        let features = if torch::is_tensor(path)? { torch::read(path)? } else { Self::read_npy(path)? };
+        features.check_finite(path)?;
+        Ok(features)
+    }
+
+    fn read_npy(path: &Path) -> Result<Self> {
         let array = npy::Array::open(path)?;
-        let (rows, cols) = match *array.shape() {
-            [rows] => (rows, 1),
-            [rows, cols] if cols > 0 => (rows, cols),
-            _ => {
-                return Err(Error::data(path, format!("features of shape {:?}", array.shape()))
-                    .remedy("features are [rows, columns]"));
-            }
-        };
+        let (rows, cols) = shape(path, array.shape())?;
         let (start, store) = match array.mapped_f32() {
             Some((map, start)) => (start, Store::Mapped(map)),
             None => (0, Store::Owned(Arc::new(array.to_f32()))),
         };
-        let features = Features { rows, cols, start, store };
-        features.check_finite(path)?;
-        Ok(features)
+        Ok(Features { rows, cols, start, store })
+    }
+
+    /// The matrix of `shape` that starts at byte `start` of `map`, its values of type `values`, row after row; it must
+    /// lie in the map, and the values are not looked at.
+    pub(super) fn of_map(
+        map: Arc<Mmap>,
+        start: usize,
+        values: ScalarType,
+        (rows, cols): (usize, usize),
+    ) -> Self {
+        if values.is_native("f4") && start.is_multiple_of(4) {
+            return Features { rows, cols, start: start / 4, store: Store::Mapped(map) };
+        }
+        let bytes = &map[start..][..rows * cols * values.size];
+        let owned = bytes.par_chunks_exact(values.size).map(|b| values.read(b).to_f32()).collect();
+        Features { rows, cols, start: 0, store: Store::Owned(Arc::new(owned)) }
     }
 
     /// Seeded noise of mean 0 and variance 1, close to normal: each value is a sum of four uniform numbers.
@@ -141,6 +155,18 @@ impl Features {
                 Err(Error::data(path, format!("the feature in row {row}, column {col} is {value}"))
                     .remedy("features must be finite; rows and columns count from 0"))
             }
+        }
+    }
+}
+
+/// Rows and columns of an array's `shape`.
+pub(super) fn shape(path: &Path, shape: &[usize]) -> Result<(usize, usize)> {
+    match *shape {
+        [rows] => Ok((rows, 1)),
+        [rows, cols] if cols > 0 => Ok((rows, cols)),
+        _ => {
+            Err(Error::data(path, format!("features of shape {shape:?}"))
+                .remedy("features are [rows, columns]"))
         }
     }
 }

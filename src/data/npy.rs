@@ -2,10 +2,12 @@
 //!
 //! Written here rather than taken from a crate because hostile headers must end in an error, and because values must
 //! be usable in place from a mapped file. Data starts at a multiple of 64 bytes in what is written.
-use super::text::counted;
+use super::{
+    scalar::{Scalar, ScalarType},
+    text::counted,
+};
 use crate::error::{Error, Result};
 use bytemuck::Pod;
-use half::f16;
 use memmap2::Mmap;
 use std::{
     fs::File,
@@ -19,41 +21,12 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// Where data may start, so that mapped values are aligned for any vector unit.
 const ALIGN: usize = 64;
 
-/// One value of an array, in the widest type of its kind.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Scalar {
-    Int(i64),
-    Uint(u64),
-    Float(f64),
-}
-
-impl Scalar {
-    /// The shortest decimal that names the value.
-    pub(crate) fn text(self) -> String {
-        match self {
-            Scalar::Int(v) => v.to_string(),
-            Scalar::Uint(v) => v.to_string(),
-            Scalar::Float(v) => v.to_string(),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Bool,
-    Int,
-    Uint,
-    Float,
-}
-
 /// A mapped `.npy` file of numbers.
 pub(crate) struct Array {
     path: PathBuf,
     map: Arc<Mmap>,
     start: usize,
-    kind: Kind,
-    size: usize,
-    big_endian: bool,
+    values: ScalarType,
     fortran: bool,
     shape: Vec<usize>,
     len: usize,
@@ -85,27 +58,20 @@ impl Array {
         let value = |key| value(text, key).ok_or_else(|| bad(format!("the header has no {key}")));
 
         let descr = value("descr")?;
-        let (kind, size, big_endian) =
-            number_type(descr).ok_or_else(|| bad(format!("values of type {descr} are not numbers")))?;
+        let values = descr.strip_prefix(['\'', '"']).and_then(|d| d.strip_suffix(['\'', '"']));
+        let values = values.and_then(ScalarType::parse);
+        let values = values.ok_or_else(|| bad(format!("values of type {descr} are not numbers")))?;
         let fortran = value("fortran_order")? == "True";
         let shape = value("shape")?;
         let dims = shape.trim_matches(['(', ')']).split(',').map(str::trim).filter(|d| !d.is_empty());
         let shape: Option<Vec<usize>> = dims.map(|d| d.trim_end_matches('L').parse().ok()).collect();
         let shape = shape.ok_or_else(|| bad("the shape in the header is no tuple of sizes".into()))?;
         let len = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-        let available = (map.len() - start) / size;
+        let available = (map.len() - start) / values.size;
         match len {
-            Some(len) if len <= available => Ok(Array {
-                path: path.into(),
-                map: Arc::new(map),
-                start,
-                kind,
-                size,
-                big_endian,
-                fortran,
-                shape,
-                len,
-            }),
+            Some(len) if len <= available => {
+                Ok(Array { path: path.into(), map: Arc::new(map), start, values, fortran, shape, len })
+            }
             _ => {
                 let has = counted(available as u64, "value");
                 Err(bad(format!("the file is cut short: shape {shape:?}, but {has} in the file")))
@@ -120,23 +86,7 @@ impl Array {
 
     /// Value `i` in the order of the file; `i` is below the product of the shape.
     fn scalar(&self, i: usize) -> Scalar {
-        let mut bytes = [0u8; 8];
-        let place = &self.map[self.start + i * self.size..][..self.size];
-        bytes[..self.size].copy_from_slice(place);
-        if self.big_endian {
-            bytes[..self.size].reverse();
-        }
-        let word = u64::from_le_bytes(bytes);
-        match (self.kind, self.size) {
-            (Kind::Bool | Kind::Uint, _) => Scalar::Uint(word),
-            (Kind::Int, size) => {
-                let unused = 64 - 8 * size as u32;
-                Scalar::Int((word << unused) as i64 >> unused)
-            }
-            (Kind::Float, 2) => Scalar::Float(f16::from_bits(word as u16).into()),
-            (Kind::Float, 4) => Scalar::Float(f32::from_bits(word as u32).into()),
-            (Kind::Float, _) => Scalar::Float(f64::from_bits(word)),
-        }
+        self.values.read(&self.map[self.start + i * self.values.size..][..self.values.size])
     }
 
     /// The values of a vector, or an error that names its shape.
@@ -151,37 +101,29 @@ impl Array {
         }
     }
 
-    /// All values in C order.
-    pub(crate) fn scalars(&self) -> impl ExactSizeIterator<Item = Scalar> {
-        let place = |i: usize| match self.shape[..] {
-            [rows, cols] if self.fortran => i % cols * rows + i / cols,
-            _ => i,
-        };
-        (0..self.len).map(move |i| self.scalar(place(i)))
-    }
-
     /// Whether times of this type lose whole seconds.
     pub(crate) fn is_short_float(&self) -> bool {
-        self.kind == Kind::Float && self.size <= 4
+        self.values.is_short_float()
+    }
+
+    /// All values in C order.
+    pub(crate) fn scalars(&self) -> impl ExactSizeIterator<Item = Scalar> {
+        let (rows, cols) = match self.shape[..] {
+            [rows, cols] if self.fortran => (rows, cols),
+            _ => (1, self.len.max(1)),
+        };
+        (0..self.len).map(move |i| self.scalar(i % cols * rows + i / cols))
     }
 
     /// All values as `f32` in C order; what is outside `f32` becomes infinite.
     pub(crate) fn to_f32(&self) -> Vec<f32> {
-        let value = |scalar| match scalar {
-            Scalar::Int(v) => v as f32,
-            Scalar::Uint(v) => v as f32,
-            Scalar::Float(v) => v as f32,
-        };
-        self.scalars().map(value).collect()
+        self.scalars().map(Scalar::to_f32).collect()
     }
 
     /// Whether the values lie in the file as a `[T]` lies in memory.
     fn is_plain<T: Element>(&self) -> bool {
-        let same = number_type(&format!("'{}'", T::NAME)) == Some((self.kind, self.size, false));
         let c_order = !self.fortran || self.shape.len() < 2;
-        same && c_order
-            && self.big_endian == cfg!(target_endian = "big")
-            && self.start.is_multiple_of(self.size)
+        self.values.is_native(T::NAME) && c_order && self.start.is_multiple_of(self.values.size)
     }
 
     /// The values of a vector, if they can be used as they lie.
@@ -191,7 +133,7 @@ impl Array {
 
     /// All values in C order, if they can be used as they lie.
     pub(crate) fn plain<T: Element>(&self) -> Option<&[T]> {
-        self.is_plain::<T>().then(|| bytemuck::cast_slice(&self.map[self.start..][..self.len * self.size]))
+        self.is_plain::<T>().then(|| bytemuck::cast_slice(&self.map[self.start..][..self.len * self.values.size]))
     }
 
     /// The map and the first value in it, counted in values, if the file can serve as `&[f32]` as it lies.
@@ -212,27 +154,6 @@ fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     Some(rest[..end].trim())
 }
 
-/// Kind, bytes and byte order of a type such as `'<f4'`.
-fn number_type(descr: &str) -> Option<(Kind, usize, bool)> {
-    let inner = descr.strip_prefix(['\'', '"'])?.strip_suffix(['\'', '"'])?;
-    let big_endian = inner.starts_with('>') || (inner.starts_with('=') && cfg!(target_endian = "big"));
-    Some(match inner.trim_start_matches(['<', '>', '=', '|']) {
-        "b1" => (Kind::Bool, 1, big_endian),
-        "i1" => (Kind::Int, 1, big_endian),
-        "i2" => (Kind::Int, 2, big_endian),
-        "i4" => (Kind::Int, 4, big_endian),
-        "i8" => (Kind::Int, 8, big_endian),
-        "u1" => (Kind::Uint, 1, big_endian),
-        "u2" => (Kind::Uint, 2, big_endian),
-        "u4" => (Kind::Uint, 4, big_endian),
-        "u8" => (Kind::Uint, 8, big_endian),
-        "f2" => (Kind::Float, 2, big_endian),
-        "f4" => (Kind::Float, 4, big_endian),
-        "f8" => (Kind::Float, 8, big_endian),
-        _ => return None,
-    })
-}
-
 /// A type that is written as it lies in memory.
 pub(crate) trait Element: Pod {
     /// NumPy's name without the byte order.
@@ -243,6 +164,9 @@ impl Element for u32 {
 }
 impl Element for u64 {
     const NAME: &'static str = "u8";
+}
+impl Element for i32 {
+    const NAME: &'static str = "i4";
 }
 impl Element for i64 {
     const NAME: &'static str = "i8";
@@ -320,6 +244,7 @@ pub(crate) fn write<T: Element>(path: PathBuf, shape: &[usize], values: &[T]) ->
 pub(crate) mod tests {
     use super::*;
     use crate::data::Features;
+    use half::f16;
     use proptest::prelude::*;
     use tempfile::tempdir;
 

@@ -24,6 +24,8 @@ pub(super) struct Raw {
     pub node_features: Option<(Features, PathBuf)>,
     /// Whether sources and destinations are numbered apart, so that equal ids are different nodes.
     pub separate: bool,
+    /// Whether every id from the first destination to the last is a node, met or not, unless they are far apart.
+    pub dense_destinations: bool,
     /// Whether event numbers, where there are any, run on without a gap.
     pub numbered: bool,
     pub notes: Vec<String>,
@@ -44,6 +46,7 @@ impl Raw {
             edge_features: None,
             node_features: None,
             separate: false,
+            dense_destinations: false,
             numbered: true,
             notes: Vec::new(),
         }
@@ -150,7 +153,13 @@ impl Numbering {
     /// Ascending in the original id; sources before destinations in a bipartite stream. Ids that already are so keep
     /// their number.
     fn new(raw: &Raw, bipartite: Option<bool>) -> Self {
-        let (mut sources, destinations) = (distinct(&raw.src), distinct(&raw.dst));
+        let (mut sources, mut destinations) = (distinct(&raw.src), distinct(&raw.dst));
+        if let (true, Some(&first), Some(&last)) =
+            (raw.dense_destinations, destinations.first(), destinations.last())
+            && dense(last - first, raw.dst.len()).is_some()
+        {
+            destinations = (first..=last).collect();
+        }
         let two_sided = bipartite.unwrap_or_else(|| raw.separate || disjoint(&sources, &destinations));
         let split = two_sided.then_some(sources.len());
         sources.extend_from_slice(&destinations);

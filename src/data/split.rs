@@ -27,13 +27,39 @@ impl Split {
     /// # Errors
     /// Usage when the shares do not leave room for one another.
     pub fn by_order(events: &Events, train: f64, val: f64) -> Result<Self> {
-        if !(train > 0.0 && val >= 0.0 && train + val <= 1.0) {
-            return Err(Error::usage(format!("split {train}/{val} of the events"))
-                .remedy("shares are positive and sum to at most 1"));
-        }
+        check(train, val, "events")?;
         let n = events.len();
         let first = ((n as f64 * train) as usize).clamp(1.min(n), n);
         let second = ((n as f64 * (train + val)).round() as usize).clamp(first, n);
+        Ok(Self::at(events, first, second))
+    }
+
+    /// By time, as TGB does: events up to the quantile `train` of all times train, later ones up to the quantile
+    /// `train + val` validate, the rest tests. Events of one time are never parted.
+    ///
+    /// The quantiles are NumPy's (`numpy.quantile`, linear), to the bit.
+    ///
+    /// # Errors
+    /// Usage when the shares do not leave room for one another.
+    pub fn by_time(events: &Events, train: f64, val: f64) -> Result<Self> {
+        check(train, val, "time")?;
+        if events.is_empty() {
+            return Ok(Self::at(events, 0, 0));
+        }
+        let until = |share: f64| {
+            let latest = quantile(events, share);
+            events.time.partition_point(|&t| events.origin.wrapping_add(t) as f64 <= latest)
+        };
+        let first = until(train);
+        Ok(Self::at(events, first, until(train + val).max(first)))
+    }
+
+    /// Events before `first` train, those before `second` validate, the rest tests.
+    ///
+    /// # Panics
+    /// Unless `first <= second <= events.len()`.
+    pub fn at(events: &Events, first: usize, second: usize) -> Self {
+        assert!(first <= second && second <= events.len(), "parts {first}, {second} of {}", events.len());
         let mut seen = vec![false; events.nodes];
         for i in 0..first {
             seen[events.src[i] as usize] = true;
@@ -41,7 +67,7 @@ impl Split {
         }
         let known = |v: u32| seen[v as usize];
         let unseen = events.src.iter().zip(&events.dst).map(|(&s, &d)| !(known(s) && known(d))).collect();
-        Ok(Split { train: 0..first, val: first..second, test: second..n, unseen })
+        Split { train: 0..first, val: first..second, test: second..events.len(), unseen }
     }
 
     /// Ticks that a share `quantile` of the gaps between successive training events of a node do not exceed;
@@ -67,6 +93,26 @@ impl Split {
     }
 }
 
+fn check(train: f64, val: f64, what: &str) -> Result<()> {
+    if train > 0.0 && val >= 0.0 && train + val <= 1.0 {
+        return Ok(());
+    }
+    Err(Error::usage(format!("split {train}/{val} of the {what}"))
+        .remedy("shares are positive and sum to at most 1"))
+}
+
+/// The original time, in ticks, that a share `q` of the events do not exceed: interpolated between two events, in the very
+/// steps in which NumPy does it.
+fn quantile(events: &Events, q: f64) -> f64 {
+    let last = events.len() - 1;
+    let time = |i: usize| events.origin.wrapping_add(events.time[i.min(last)]);
+    let place = last as f64 * q;
+    let part = place - place.floor();
+    let (a, b) = (time(place as usize), time(place as usize + 1));
+    let step = b.wrapping_sub(a) as f64;
+    if part < 0.5 { a as f64 + step * part } else { b as f64 - step * (1.0 - part) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +123,24 @@ mod tests {
         let s = Split::by_order(&data::bundled().unwrap(), 0.7, 0.15).unwrap();
         assert_eq!((s.train, s.val, s.test), (0..110_231, 110_231..133_853, 133_853..157_474));
         assert!(!s.unseen[0] && s.unseen.iter().any(|&u| u));
+    }
+
+    #[test]
+    fn a_split_by_time_is_numpys_on_every_golden_stream_and_on_wikipedia() {
+        let text = std::fs::read_to_string("tests/golden/time_split.json").unwrap();
+        let golden: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let mut e = data::bundled().unwrap();
+        let s = Split::by_time(&e, 0.7, 0.15).unwrap();
+        assert_eq!((s.train.len(), s.val.len(), s.test.len()), (110_232, 23_621, 23_621));
+        for case in golden["cases"].as_array().unwrap() {
+            let time: Vec<i64> = serde_json::from_value(case["time"].clone()).unwrap();
+            e.src.resize(time.len(), 0);
+            e.dst.resize(time.len(), 8_227);
+            (e.origin, e.time) = (time[0], time.iter().map(|t| t - time[0]).collect());
+            let s = Split::by_time(&e, 0.7, 0.15).unwrap();
+            let parts = [("train", s.train), ("val", s.val), ("test", s.test)];
+            assert!(parts.iter().all(|(name, part)| case[name] == part.len()), "{parts:?} of {case}");
+        }
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
         Format::Dyglib => dyglib::COLUMNS,
         Format::Tgl => tgl::COLUMNS,
         Format::Signed => signed::COLUMNS,
-        Format::Snap | Format::Table | Format::Tkg | Format::Native => snap::COLUMNS,
+        Format::Snap | Format::Table | Format::Tgb | Format::Tkg | Format::Native => snap::COLUMNS,
     };
     match sample.header.as_deref().map(from_header) {
         Some(Ok(header)) => {

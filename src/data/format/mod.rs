@@ -9,6 +9,7 @@
 //! | `signed` | `source,target,rating,time` | SNAP signed, KONECT |
 //! | `table` | any header that names source, destination and time | everywhere |
 //! | `tkg` | a folder of `train.txt`, `valid.txt`, `test.txt`: `subject relation object time` | temporal knowledge graphs: ICEWS, GDELT |
+//! | `tgb` | a folder with `tgbl-NAME_edgelist.csv` | `py-tgb` |
 //! | `native` | a folder with `src.npy`, `dst.npy`, `time.npy` | `tgnn-bench data import`, `numpy.save` |
 //!
 //! Any of the text files may be gzipped, be delimited by commas, semicolons, tabs or blanks, and hold comments that
@@ -26,6 +27,7 @@ mod snap;
 mod table;
 #[cfg(test)]
 mod tests;
+pub(super) mod tgb;
 mod tgl;
 mod tkg;
 
@@ -58,6 +60,8 @@ pub enum Format {
     Table,
     /// A folder of `subject relation object time`.
     Tkg,
+    /// TGB's folders, and the edge lists in them.
+    Tgb,
     /// A folder of `.npy` files.
     Native,
 }
@@ -72,6 +76,7 @@ impl Format {
         Format::Signed,
         Format::Table,
         Format::Tkg,
+        Format::Tgb,
         Format::Native,
     ];
 
@@ -85,6 +90,7 @@ impl Format {
             Format::Signed => "signed",
             Format::Table => "table",
             Format::Tkg => "tkg",
+            Format::Tgb => "tgb",
             Format::Native => "native",
         }
     }
@@ -127,6 +133,15 @@ pub struct ReadOptions {
 
 /// Reads one event file.
 pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
+    let tgb = tgb::edge_list(path).is_some() && options.format.is_none() && options.columns.is_none();
+    if tgb || options.format == Some(Format::Tgb) {
+        if options.columns.is_some() {
+            return Err(Error::usage("the columns of TGB's files are fixed").remedy("leave out --columns"));
+        }
+        let mut raw = tgb::read(path, options)?;
+        attach(&mut raw, options, (None, None))?;
+        return raw.build(options.bipartite);
+    }
     read(Input::open(path)?, stem(path), options)
 }
 
@@ -135,12 +150,15 @@ pub(super) fn read_bytes(name: &str, bytes: &'static [u8], options: &ReadOptions
     read(Input::from_bytes(name, bytes)?, name.to_owned(), options)
 }
 
-/// Reads a folder: ours, a temporal knowledge graph's, TGL's (`edges.csv`) or DyGLib's (`ml_NAME.csv`).
+/// Reads a folder: ours, TGB's, a temporal knowledge graph's, TGL's (`edges.csv`) or DyGLib's (`ml_NAME.csv`).
 pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> {
     let name =
         path.canonicalize().ok().and_then(|p| Some(p.file_name()?.to_str()?.to_owned())).unwrap_or_default();
     if options.format.is_none_or(|f| f == Format::Native) && native::is_native(path) {
         return native::read(path, name, options);
+    }
+    if let Some(file) = tgb::edge_list(path) {
+        return read_file(&file, options);
     }
     if options.format.is_none_or(|f| f == Format::Tkg) && tkg::is_here(path) {
         return tkg::read(path, name, options);

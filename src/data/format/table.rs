@@ -11,9 +11,10 @@ use crate::{
     error::{Error, Result},
 };
 
-const IDS: &str = "ids are integers from 0; number the nodes, or name other columns with --columns";
-const TIMES: &str = "write seconds, as an integer or a decimal number";
-const VALUES: &str = "write a finite number";
+pub(super) const IDS: &str =
+    "ids are integers from 0; number the nodes, or name other columns with --columns";
+pub(super) const TIMES: &str = "write seconds, as an integer or a decimal number";
+pub(super) const VALUES: &str = "write a finite number";
 
 /// Reads all rows of `input`; stops at the first fault, with its place.
 pub(super) fn read(input: Input, layout: &Layout, options: &ReadOptions) -> Result<Raw> {

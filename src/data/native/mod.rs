@@ -9,15 +9,16 @@
 //! | `edge_features.npy` | `[events, width]` f32, optional | any numbers; f32 is mapped |
 //! | `node_features.npy` | `[nodes, width]` f32, optional | any numbers; f32 is mapped |
 //! | `ids.npy`, `ids.csv` | `[nodes]` u64, the original ids, if they differ | `ids.npy` |
+//! | `val_negatives.npy`, `test_negatives.npy` | `[events of the part, m]` i32, -1 where there are fewer, optional | any integers |
 //! | `info.json` | the [`Info`] | absent in folders made by hand |
 //!
 //! A folder without `info.json` is treated like any other file: sorted, renumbered, times in seconds.
 mod read;
 mod write;
 
-pub(super) use read::{is_native, read};
-pub use write::save;
+pub(super) use read::{is_imported, is_native, read};
 pub(super) use write::{FolderWriter, Shape};
+pub use write::{save, save_with_negatives};
 
 use serde::{Deserialize, Serialize};
 

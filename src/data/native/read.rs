@@ -4,8 +4,9 @@ use crate::{
     data::{
         Classes, Events, Features, Ids, ReadOptions,
         format::{attach, edge_rows, number},
-        npy::{Array, Scalar},
+        npy::Array,
         raw::Raw,
+        scalar::Scalar,
     },
     error::{Error, Result},
     runtime::NONE,
@@ -19,13 +20,18 @@ pub(in crate::data) fn is_native(dir: &Path) -> bool {
     REQUIRED.iter().all(|f| dir.join(f).is_file())
 }
 
+/// Whether [`save`](super::save) wrote a folder, so that its nodes have our numbers.
+pub(in crate::data) fn is_imported(dir: &Path) -> bool {
+    dir.join("info.json").exists()
+}
+
 /// Reads a folder for which [`is_native`] holds; `name` is for folders that do not say theirs.
 pub(in crate::data) fn read(dir: &Path, name: String, options: &ReadOptions) -> Result<Events> {
     if options.columns.is_some() {
         return Err(Error::usage("a folder of arrays has no columns to name").remedy("leave out --columns"));
     }
     let path = dir.join("info.json");
-    if path.exists() { read_imported(dir, &path, options) } else { read_plain(dir, name, options) }
+    if is_imported(dir) { read_imported(dir, &path, options) } else { read_plain(dir, name, options) }
 }
 
 /// A folder that [`save`](super::save) wrote: the arrays are final, and only checked.
@@ -171,13 +177,11 @@ fn classes(dir: &Path, count: Option<usize>) -> Result<Option<Classes>> {
 }
 
 fn ids(file: &Path) -> Result<Vec<u64>> {
-    let whole = |(i, value)| match value {
-        Scalar::Uint(v) => Ok(v),
-        Scalar::Int(v) if v >= 0 => Ok(v as u64),
-        // Beyond 2^53 a float no longer tells one integer from the next.
-        Scalar::Float(v) if v.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&v) => Ok(v as u64),
-        other => Err(Error::data(file, format!("value {i} is {}, which is not a node id", other.text()))
-            .remedy("ids are integers from 0")),
+    let whole = |(i, value): (usize, Scalar)| {
+        value.whole().and_then(|v| u64::try_from(v).ok()).ok_or_else(|| {
+            Error::data(file, format!("value {i} is {}, which is not a node id", value.text()))
+                .remedy("ids are integers from 0")
+        })
     };
     let array = Array::open(file)?;
     match array.as_slice::<u64>() {

@@ -1,7 +1,7 @@
 //! Writing a folder of `.npy`: all of it, or nothing.
 use super::{Info, SCHEMA, is_native};
 use crate::{
-    data::{Classes, Events, Features, npy},
+    data::{Classes, Events, Features, GivenNegatives, Part, npy},
     error::{Error, Result},
 };
 use std::{
@@ -19,6 +19,19 @@ use std::{
 /// Usage if `dir` exists and is not empty (with `force`: and is no data set); data if `events` break a promise;
 /// io if the disk refuses.
 pub fn save(events: &Events, dir: impl AsRef<Path>, force: bool) -> Result<()> {
+    save_with_negatives(events, &[None, None], dir, force)
+}
+
+/// As [`save`], with the negatives of the validation and of the test part, where there are any.
+///
+/// # Errors
+/// Those of [`save`].
+pub fn save_with_negatives(
+    events: &Events,
+    negatives: &[Option<GivenNegatives>; 2],
+    dir: impl AsRef<Path>,
+    force: bool,
+) -> Result<()> {
     let dir = dir.as_ref();
     events.validate(dir)?;
     let shape = Shape {
@@ -45,6 +58,11 @@ pub fn save(events: &Events, dir: impl AsRef<Path>, force: bool) -> Result<()> {
     }
     if let Some(ids) = &events.ids {
         folder.ids(ids.original())?;
+    }
+    for (part, given) in [Part::Val, Part::Test].into_iter().zip(negatives) {
+        if let Some(given) = given {
+            folder.negatives(part, given)?;
+        }
     }
     folder.finish(Info {
         name: events.name.clone(),
@@ -115,6 +133,22 @@ impl FolderWriter {
             file.flush()
         };
         text().map_err(|e| Error::io(&path, "cannot write", e))
+    }
+
+    /// A row per event, filled up with -1.
+    fn negatives(&self, part: Part, given: &GivenNegatives) -> Result<()> {
+        let path = self.staging.temporary.join(part.file());
+        let width = given.most();
+        let mut file = npy::Writer::<i32>::create(path.clone(), &[given.events(), width])?;
+        for event in given.first..given.first + given.events() {
+            let nodes = given.of(event).iter().map(|&node| i32::try_from(node));
+            let mut row = nodes.collect::<Result<Vec<_>, _>>().map_err(|_| {
+                Error::data(&path, "a negative has a number of 2^31 or more").remedy("import fewer nodes")
+            })?;
+            row.resize(width, -1);
+            file.extend(&row)?;
+        }
+        file.finish()
     }
 
     /// Closes the arrays, writes `info.json` and moves the folder in place.

@@ -1,0 +1,253 @@
+//! Negatives that come with a data set, so that everyone is measured against the same ones.
+//!
+//! TGB gives some for every event of its validation and test parts; a folder of `.npy` may hold some too:
+//! `val_negatives.npy` and `test_negatives.npy`, `[events of the part, m]` integers, row after row in time order, -1 where
+//! an event has fewer than `m`. Nodes have the numbers there that they have in `src.npy` and `dst.npy`.
+use super::{
+    Events, Split,
+    format::tgb,
+    native,
+    npy::Array,
+    pickle::{Pickle, Value},
+    scalar::Scalar,
+    text::grouped,
+};
+use crate::error::{Error, Result};
+use memmap2::Mmap;
+use std::{
+    collections::HashMap,
+    fs::File,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+/// What fetches the right file.
+const REMEDY: &str = "fetch or write the negatives of these very events";
+
+/// A part of a stream that has negatives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Events to choose by.
+    Val,
+    /// Events to report.
+    Test,
+}
+
+impl Part {
+    /// Its name in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Part::Val => "val",
+            Part::Test => "test",
+        }
+    }
+
+    /// The file of its negatives in a folder of `.npy`.
+    pub(super) fn file(self) -> String {
+        format!("{}_negatives.npy", self.name())
+    }
+}
+
+/// The negatives of consecutive events, as many as each has.
+///
+/// ```no_run
+/// use tgnn::data::{GivenNegatives, Part, ReadOptions, Split, load};
+///
+/// let events = load("datasets/tgbl_wiki", &ReadOptions::default())?;
+/// let split = Split::by_time(&events, 0.70, 0.15)?;
+/// if let Some(given) = GivenNegatives::beside("datasets/tgbl_wiki", Part::Val, &events, split.val.clone())? {
+///     println!("event {} against {:?}", split.val.start, given.of(split.val.start));
+/// }
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenNegatives {
+    /// The first event that has negatives.
+    pub first: usize,
+    /// Those of event `first + i` are `nodes[offsets[i]..offsets[i + 1]]`; one entry more than there are events.
+    pub offsets: Vec<usize>,
+    /// Nodes, in our numbers.
+    pub nodes: Vec<u32>,
+}
+
+impl GivenNegatives {
+    /// Reads the negatives for the events `range` of `events`, which [`load`](super::load) read from `data`; none where
+    /// `data` has none for this part.
+    ///
+    /// # Errors
+    /// Io if a file cannot be read; data, naming file and event, if it is damaged, has no negatives for an event, or
+    /// names a node that the events do not have.
+    pub fn beside(data: &str, part: Part, events: &Events, range: Range<usize>) -> Result<Option<Self>> {
+        let data = Path::new(data);
+        if let Some(file) = tgb::negatives(data, part) {
+            return from_tgb(&file, events, range).map(Some);
+        }
+        match array(data, part) {
+            Some(file) => from_array(&file, &names(data, events), range).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The negatives of both parts as `data` itself cuts them: TGB by time, a folder of `.npy` by the rows of its files.
+    ///
+    /// # Errors
+    /// As [`beside`](Self::beside); data if a folder has negatives for more events than there are.
+    pub fn all_beside(data: &str, events: &Events) -> Result<[Option<Self>; 2]> {
+        let (val, test) = match [Part::Val, Part::Test].map(|part| array(Path::new(data), part)) {
+            [None, None] => {
+                let split = Split::by_time(events, 0.70, 0.15)?;
+                (split.val, split.test)
+            }
+            files => {
+                let mut end = events.len();
+                let mut last = |file: &Option<PathBuf>| -> Result<Range<usize>> {
+                    let Some(file) = file else { return Ok(end..end) };
+                    let rows = Array::open(file)?.shape().first().copied().unwrap_or(0);
+                    let start = end.checked_sub(rows).ok_or_else(|| {
+                        let what = format!("{} rows, more than there are events", grouped(rows as u64));
+                        Error::data(file, what).remedy(REMEDY)
+                    })?;
+                    Ok(start..std::mem::replace(&mut end, start))
+                };
+                let test = last(&files[1])?;
+                (last(&files[0])?, test)
+            }
+        };
+        Ok([Self::beside(data, Part::Val, events, val)?, Self::beside(data, Part::Test, events, test)?])
+    }
+
+    /// The number of events that have negatives.
+    pub fn events(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// The negatives of event `event`.
+    ///
+    /// # Panics
+    /// If it is none of those that have negatives.
+    pub fn of(&self, event: usize) -> &[u32] {
+        let i = event - self.first;
+        &self.nodes[self.offsets[i]..self.offsets[i + 1]]
+    }
+
+    /// The most negatives that an event has.
+    pub fn most(&self) -> usize {
+        self.offsets.windows(2).map(|o| o[1] - o[0]).max().unwrap_or(0)
+    }
+
+    fn new(range: &Range<usize>) -> Self {
+        GivenNegatives { first: range.start, offsets: vec![0], nodes: Vec::new() }
+    }
+
+    /// Appends a node for the event in the making.
+    fn push(&mut self, file: &Path, names: &Names, node: Scalar) -> Result<()> {
+        let known = node.whole().and_then(|n| names.node(u64::try_from(n).ok()?));
+        self.nodes.push(known.ok_or_else(|| {
+            let event = grouped((self.first + self.events()) as u64);
+            let what =
+                format!("event {event} has the negative {}, which is no node of the events", node.text());
+            Error::data(file, what).remedy(REMEDY)
+        })?);
+        Ok(())
+    }
+}
+
+/// The file of negatives in a folder of `.npy`.
+fn array(data: &Path, part: Part) -> Option<PathBuf> {
+    let file = data.join(part.file());
+    (native::is_native(data) && file.is_file()).then_some(file)
+}
+
+/// From the numbers that a file has for nodes to ours.
+enum Names {
+    /// They are the same, below this.
+    Same(usize),
+    Known(HashMap<u64, u32>),
+}
+
+impl Names {
+    /// As the file had them; where a source and a destination share an id, the destination.
+    fn of(events: &Events) -> Self {
+        match &events.ids {
+            None => Names::Same(events.nodes),
+            Some(ids) => Names::Known(ids.original().iter().copied().zip(0..).collect()),
+        }
+    }
+
+    fn node(&self, name: u64) -> Option<u32> {
+        match self {
+            Names::Same(nodes) => u32::try_from(name).ok().filter(|&n| (n as usize) < *nodes),
+            Names::Known(nodes) => nodes.get(&name).copied(),
+        }
+    }
+}
+
+/// The names in the arrays of a folder: in one that `data import` wrote, nodes have our numbers already.
+fn names(data: &Path, events: &Events) -> Names {
+    if native::is_imported(data) { Names::Same(events.nodes) } else { Names::of(events) }
+}
+
+fn from_array(file: &Path, names: &Names, range: Range<usize>) -> Result<GivenNegatives> {
+    let array = Array::open(file)?;
+    let bad = |what: String| Error::data(file, what).remedy(REMEDY);
+    let &[rows, cols] = array.shape() else {
+        return Err(bad(format!(
+            "an array of shape {:?}, where [events, negatives] is wanted",
+            array.shape()
+        )));
+    };
+    if rows != range.len() {
+        let (rows, events) = (grouped(rows as u64), grouped(range.len() as u64));
+        return Err(bad(format!("{rows} rows of negatives for the {events} events of the part")));
+    }
+    let mut given = GivenNegatives::new(&range);
+    for (i, node) in array.scalars().enumerate() {
+        if node != Scalar::Int(-1) {
+            given.push(file, names, node)?;
+        }
+        if (i + 1) % cols == 0 {
+            given.offsets.push(given.nodes.len());
+        }
+    }
+    given.offsets.resize(rows + 1, given.nodes.len());
+    Ok(given)
+}
+
+/// TGB's pickle: `{(source, destination, time): array of destinations}`.
+fn from_tgb(file: &Path, events: &Events, range: Range<usize>) -> Result<GivenNegatives> {
+    let handle = File::open(file).map_err(|e| Error::io(file, "cannot open", e))?;
+    // SAFETY: the map is read-only, and nothing of it is kept. That nobody shortens or rewrites the file meanwhile is
+    // part of the contract of reading one.
+    let map = unsafe { Mmap::map(&handle) }.map_err(|e| Error::io(file, "cannot map", e))?;
+    let pickle = Pickle::read(file, &map, 0)?;
+    let bad = |what: String| Error::data(file, what).remedy(REMEDY);
+    let entries =
+        pickle.entries(pickle.root).ok_or_else(|| bad("this is no dictionary of negatives".into()))?;
+    let mut lists: HashMap<(i64, i64, i64), Value<'_>> = HashMap::with_capacity(entries.len());
+    for &(key, list) in entries {
+        let numbers = match pickle.members(key) {
+            Some(&[a, b, c]) => pickle.whole(a).zip(pickle.whole(b)).zip(pickle.whole(c)),
+            _ => None,
+        };
+        let ((source, destination), time) =
+            numbers.ok_or_else(|| bad("a key is not (source, destination, time)".into()))?;
+        lists.insert((source, destination, time), list);
+    }
+    let name =
+        |node: u32| events.ids.as_ref().map_or(node.into(), |ids| ids.original()[node as usize]) as i64;
+    let names = Names::of(events);
+    let mut given = GivenNegatives::new(&range);
+    for i in range {
+        let key = (name(events.src[i]), name(events.dst[i]), events.origin.wrapping_add(events.time[i]));
+        let list = lists.get(&key).ok_or_else(|| {
+            let (source, destination, time) = key;
+            let event = grouped(i as u64);
+            bad(format!("no negatives for event {event}, from {source} to {destination} at time {time}"))
+        })?;
+        for node in pickle.numbers(*list)?.iter() {
+            given.push(file, &names, node)?;
+        }
+        given.offsets.push(given.nodes.len());
+    }
+    Ok(given)
+}

@@ -1,0 +1,120 @@
+//! Numbers as arrays hold them: a kind, a width, a byte order.
+use half::{bf16, f16};
+
+/// One value of an array, in the widest type of its kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scalar {
+    Int(i64),
+    Uint(u64),
+    Float(f64),
+}
+
+impl Scalar {
+    /// The shortest decimal that names the value.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Scalar::Int(v) => v.to_string(),
+            Scalar::Uint(v) => v.to_string(),
+            Scalar::Float(v) => v.to_string(),
+        }
+    }
+
+    /// The nearest `f32`; infinite outside its range.
+    pub(crate) fn to_f32(self) -> f32 {
+        match self {
+            Scalar::Int(v) => v as f32,
+            Scalar::Uint(v) => v as f32,
+            Scalar::Float(v) => v as f32,
+        }
+    }
+
+    /// The integer that this is, if it is one: beyond 2^53 a float no longer tells one integer from the next.
+    pub(crate) fn whole(self) -> Option<i128> {
+        match self {
+            Scalar::Int(v) => Some(v.into()),
+            Scalar::Uint(v) => Some(v.into()),
+            Scalar::Float(v) if v.fract() == 0.0 && v.abs() <= 9_007_199_254_740_992.0 => Some(v as i128),
+            Scalar::Float(_) => None,
+        }
+    }
+}
+
+/// What the bytes of a number mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Bool,
+    Int,
+    Uint,
+    Float,
+    /// The upper half of an `f32`.
+    Brain,
+}
+
+/// How an array holds its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScalarType {
+    kind: Kind,
+    /// Bytes of a number, at most 8.
+    pub size: usize,
+    pub big_endian: bool,
+}
+
+impl ScalarType {
+    /// Little-endian; `size` is one that numbers of this kind have.
+    pub(crate) const fn new(kind: Kind, size: usize) -> Self {
+        ScalarType { kind, size, big_endian: false }
+    }
+
+    /// NumPy's name of a type, such as `<f4`.
+    pub(crate) fn parse(descr: &str) -> Option<Self> {
+        let big_endian = descr.starts_with('>') || (descr.starts_with('=') && cfg!(target_endian = "big"));
+        let (kind, size) = match descr.trim_start_matches(['<', '>', '=', '|']) {
+            "b1" => (Kind::Bool, 1),
+            "i1" => (Kind::Int, 1),
+            "i2" => (Kind::Int, 2),
+            "i4" => (Kind::Int, 4),
+            "i8" => (Kind::Int, 8),
+            "u1" => (Kind::Uint, 1),
+            "u2" => (Kind::Uint, 2),
+            "u4" => (Kind::Uint, 4),
+            "u8" => (Kind::Uint, 8),
+            "f2" => (Kind::Float, 2),
+            "f4" => (Kind::Float, 4),
+            "f8" => (Kind::Float, 8),
+            _ => return None,
+        };
+        Some(ScalarType { kind, size, big_endian })
+    }
+
+    /// The number that `bytes`, exactly [`size`](Self::size) of them, hold.
+    pub(crate) fn read(self, bytes: &[u8]) -> Scalar {
+        let mut word = [0u8; 8];
+        word[..self.size].copy_from_slice(bytes);
+        if self.big_endian {
+            word[..self.size].reverse();
+        }
+        let word = u64::from_le_bytes(word);
+        match (self.kind, self.size) {
+            (Kind::Bool | Kind::Uint, _) => Scalar::Uint(word),
+            (Kind::Int, size) => {
+                let unused = 64 - 8 * size as u32;
+                Scalar::Int((word << unused) as i64 >> unused)
+            }
+            (Kind::Brain, _) => Scalar::Float(bf16::from_bits(word as u16).into()),
+            (Kind::Float, 2) => Scalar::Float(f16::from_bits(word as u16).into()),
+            (Kind::Float, 4) => Scalar::Float(f32::from_bits(word as u32).into()),
+            (Kind::Float, _) => Scalar::Float(f64::from_bits(word)),
+        }
+    }
+
+    /// Whether this is the type that NumPy calls `name`, in this machine's byte order.
+    pub(crate) fn is_native(self, name: &str) -> bool {
+        let native = if cfg!(target_endian = "big") { '>' } else { '<' };
+        ScalarType::parse(&format!("{native}{name}")) == Some(self)
+    }
+
+    /// Whether times of this type lose whole seconds.
+    pub(crate) fn is_short_float(self) -> bool {
+        matches!(self.kind, Kind::Float | Kind::Brain) && self.size <= 4
+    }
+}
