@@ -20,6 +20,7 @@ struct Parameter {
     name: String,
     value: BufferId,
     moments: [BufferId; 2],
+    learned: bool,
 }
 
 /// The parameters of a model, in the order in which it named them.
@@ -68,8 +69,14 @@ impl Parameters {
             .collect();
         let value = store.values(name, spec, &values);
         let moments = [format!("adam.m.{name}"), format!("adam.v.{name}")].map(|n| store.zeros(n, spec));
-        self.list.push(Parameter { name: name.to_owned(), value, moments });
+        self.list.push(Parameter { name: name.to_owned(), value, moments, learned: true });
         value
+    }
+    /// Keeps every parameter as it is but those whose names begin with one of `prefixes`.
+    pub fn learn_only(&mut self, prefixes: &[&str]) {
+        for p in &mut self.list {
+            p.learned = prefixes.iter().any(|prefix| p.name.starts_with(prefix));
+        }
     }
     /// Names and buffers.
     pub fn iter(&self) -> impl Iterator<Item = (&str, BufferId)> {
@@ -98,7 +105,7 @@ impl Parameters {
         let grads = t.backward_many(&[(loss, seed)])?;
         let mut named = Vec::new();
         let mut slots = Vec::new();
-        for p in &self.list {
+        for p in self.list.iter().filter(|p| p.learned) {
             let w = t.stored(store, p.value);
             if let Some(&g) = grads.get(&w) {
                 let [m, v] = p.moments.map(|m| t.stored(store, m));

@@ -22,7 +22,7 @@ pub use jodie::JodieConfig;
 pub use layers::{Attention, Decoder, Looked, TimeEncoding, TimeStart};
 pub use memory::{CellKind, NodeMemory};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
-pub use net::{Forward, Negatives, Net};
+pub use net::{Forward, HeadKind, Negatives, Net};
 pub use static_memory::{StaticConfig, StaticMode};
 pub use tables::EventTables;
 pub use tgat::TgatConfig;

@@ -4,32 +4,17 @@
 //! counts as little as it occurs. AP and AUC look at the order of the logits alone: a model whose logits are all too low, as
 //! happens where few pairs are in the sets, scores as well as if they were not. F1 counts the pairs with a logit above 0, and
 //! does not forgive that: `positive_weight` of [`label_loss`](crate::ops::label_loss) is what moves it.
-use super::metrics::{Curves, chance_of_first};
-use serde::{Deserialize, Serialize};
+use super::metrics::{Curves, Scores, chance_of_first};
 
-/// What a split scored; a figure that is not defined is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ClassScores {
-    /// Average precision over all pairs; `None` where all of them are in the sets, or none is.
-    pub ap: Option<f64>,
-    /// Area under the ROC curve over all pairs; as above.
-    pub auc: Option<f64>,
-    /// `2 TP / (2 TP + FP + FN)` over all pairs, where a logit above 0 says yes; 0 where nobody says yes and nothing is.
-    pub f1: Option<f64>,
-    /// Share of events whose greatest logit is that of their class, where every set is of one of several; of `k` classes that
-    /// tie, the event's counts `1 / k`.
-    pub accuracy: Option<f64>,
-}
-
-impl ClassScores {
-    /// Scores of `logits`, rows of `classes`, for events with these `sets`, in the same order.
+impl Scores {
+    /// Scores of events with these logits, one for each of the `classes`, and these sets of classes.
     ///
     /// F1 equals scikit-learn's `f1_score(average="micro")`; AP and AUC its `average_precision_score` and `roc_auc_score`, ties
     /// as in [`metrics`](super::metrics). A logit that is not a number ranks last. O(n log n) in the number of pairs.
-    pub fn of<'a>(logits: &[f32], classes: usize, sets: impl IntoIterator<Item = &'a [u32]>) -> Self {
+    pub fn of_classes<'a>(rows: impl IntoIterator<Item = (&'a [f32], &'a [u32])>, classes: usize) -> Self {
         let (mut positive, mut negative) = (Vec::new(), Vec::new());
         let (mut first, mut single, mut events) = (0.0, classes > 1, 0);
-        for (row, set) in logits.chunks_exact(classes.max(1)).zip(sets) {
+        for (row, set) in rows {
             for (c, &logit) in (0..).zip(row) {
                 if set.contains(&c) { positive.push(logit) } else { negative.push(logit) }
             }
@@ -40,17 +25,18 @@ impl ClassScores {
             events += 1;
         }
         if events == 0 {
-            return ClassScores::default();
+            return Scores::default();
         }
         let yes = |logits: &[f32]| logits.iter().filter(|&&x| x > 0.0).count();
         let (hits, said, are) = (yes(&positive), yes(&positive) + yes(&negative), positive.len());
         let both = !positive.is_empty() && !negative.is_empty();
         let curves = both.then(|| Curves::of(&positive, &negative));
-        ClassScores {
+        Scores {
             ap: curves.as_ref().map(|c| c.average_precision),
             auc: curves.as_ref().map(|c| c.area),
             f1: Some(2.0 * hits as f64 / (said + are).max(1) as f64),
             accuracy: single.then(|| first / f64::from(events)),
+            ..Scores::default()
         }
     }
 }
@@ -59,6 +45,11 @@ impl ClassScores {
 mod tests {
     use super::*;
     use crate::data::Classes;
+    use serde::Deserialize;
+
+    fn of<'a>(logits: &'a [f32], classes: usize, sets: impl IntoIterator<Item = &'a [u32]>) -> Scores {
+        Scores::of_classes(logits.chunks_exact(classes).zip(sets), classes)
+    }
 
     #[derive(Deserialize)]
     struct Golden {
@@ -72,7 +63,7 @@ mod tests {
         logits: Vec<f32>,
         sets: Vec<Vec<u32>>,
         #[serde(flatten)]
-        want: ClassScores,
+        want: Scores,
     }
 
     #[test]
@@ -81,7 +72,7 @@ mod tests {
             serde_json::from_str(include_str!("../../tests/golden/metrics.json")).unwrap();
         assert!(golden.labels.len() > 10);
         for c in golden.labels {
-            let got = ClassScores::of(&c.logits, c.classes, c.sets.iter().map(Vec::as_slice));
+            let got = of(&c.logits, c.classes, c.sets.iter().map(Vec::as_slice));
             let pairs = [
                 (got.ap, c.want.ap),
                 (got.auc, c.want.auc),
@@ -97,16 +88,16 @@ mod tests {
 
     #[test]
     fn nothing_to_score_has_no_score_and_a_logit_that_is_not_a_number_says_no() {
-        assert_eq!(ClassScores::of(&[], 3, []), ClassScores::default());
-        let bad = ClassScores::of(&[f32::NAN, -1.0, -2.0, f32::NAN], 2, [&[0][..], &[0]]);
+        assert_eq!(of(&[], 3, []), Scores::default());
+        let bad = of(&[f32::NAN, -1.0, -2.0, f32::NAN], 2, [&[0][..], &[0]]);
         assert_eq!((bad.auc, bad.f1, bad.accuracy), (Some(0.375), Some(0.0), Some(0.5)));
     }
 
     #[test]
     fn sets_of_a_stream_score_as_they_are() {
         let sets = Classes::new(3, 2, vec![2, 0, crate::runtime::NONE, 1]).unwrap();
-        let scores = ClassScores::of(&[1.0, -1.0, 2.0, -3.0, 0.5, -1.0], 3, (0..2).map(|i| sets.of(i)));
-        let perfect = ClassScores { ap: Some(1.0), auc: Some(1.0), f1: Some(1.0), accuracy: None };
+        let scores = of(&[1.0, -1.0, 2.0, -3.0, 0.5, -1.0], 3, (0..2).map(|i| sets.of(i)));
+        let perfect = Scores { ap: Some(1.0), auc: Some(1.0), f1: Some(1.0), accuracy: None, ..Scores::default() };
         assert_eq!(scores, perfect);
     }
 }

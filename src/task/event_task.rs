@@ -1,14 +1,15 @@
-//! A model on an event stream, trained and evaluated: the one training loop's passes.
+//! A model on an event stream, trained and evaluated: the passes of the one training loop.
 use super::{
-    MemoryPlan,
+    Candidates, EdgeBank, MemoryPlan, TaskName, TestScores, batches,
     config::{Config, FeaturesOn, Protocol},
+    first_batch,
     metrics::Scores,
 };
 use crate::{
     autograd::{OpTime, Parameters, Program},
-    data::{Events, Split},
+    data::{Classes, Events, Part, Split},
     error::{Error, ErrorKind, Result},
-    model::{EventTables, Negatives, Net, StaticMode},
+    model::{EventTables, HeadKind, Negatives, Net, StaticMode},
     ops::{Backend, Node, Tape},
     runtime::*,
 };
@@ -27,10 +28,20 @@ pub struct Progress {
 
 /// Salts of the negatives' draws.
 const TRAIN: u32 = 0x7261;
-const EVALUATE: u32 = 0x6576;
-/// Clock epochs of the evaluation passes: their draws are the same in every epoch.
-const VAL: u32 = 0;
-const TEST: u32 = 1;
+pub(super) const EVALUATE: u32 = 0x6576;
+
+/// Clock epoch of an evaluation pass: its draws are the same in every epoch.
+pub(super) fn pass_clock(part: Part) -> u32 {
+    part as u32
+}
+
+/// What is predicted of the events.
+enum Objective {
+    /// Which of the candidates the event is of.
+    Links(Candidates),
+    /// Which classes the event, or its source, has.
+    Classes(Classes),
+}
 
 /// A model on a stream, ready to train and to evaluate: programs for both, over one store.
 pub struct EventTask {
@@ -45,9 +56,13 @@ pub struct EventTask {
     /// Parts of the stream.
     pub split: Split,
     device: Device,
+    objective: Objective,
+    seed: u64,
     batch: usize,
+    chunks: usize,
     max_batches: usize,
-    candidates: usize,
+    /// Columns of the scores.
+    columns: usize,
     step: Program,
     score: Program,
     losses: BufferId,
@@ -60,15 +75,16 @@ impl EventTask {
     /// Builds the model and records both programs.
     ///
     /// # Errors
-    /// Usage when the configuration contradicts itself, or the device.
+    /// Usage when the configuration contradicts itself, or the device; data where it lacks what the task learns from.
     pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
         config.validate()?;
         let device = device.multiplying_in(config.precision)?;
-        let split = Split::by_order(events, config.data.train, config.data.val)?;
-        let candidates = 1 + config.protocol.negatives();
-        let scores = candidates * split.val.len().max(split.test.len());
-        let state = config.net().state_bytes(events.nodes, events.edge_width()) + 4 * scores;
-        check_room("node memory, mailbox and scores", state, "take a narrower memory, or fewer nodes")?;
+        let split = match config.protocol {
+            Protocol::Tgb => Split::by_time(events, config.data.train, config.data.val)?,
+            _ => Split::by_order(events, config.data.train, config.data.val)?,
+        };
+        let state = config.net().state_bytes(events.nodes, events.edge_width());
+        check_room("node memory and mailbox", state, "take a narrower memory, or fewer nodes")?;
         let mut store = Store::new(Precision::F32);
         let mut tables = EventTables::new(&mut store, events);
         tables.gaps.longest = split.longest_gap(events, config.net().gap_quantile());
@@ -76,15 +92,42 @@ impl EventTask {
         if config.static_mode() != StaticMode::Off {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes);
         }
-        let net = Net::new(&mut parameters, &mut store, &tables, config.net(), config.seed)?;
-        let pool = config.protocol.pool(events);
-        let pool = store.values("negatives", Spec::ids(Rows::fixed(pool.len()), 1), &pool);
         // A batch larger than the data is the whole data.
-        let batch = config.batch.min(split.train.len().max(split.val.len()).max(split.test.len()));
-        let batches = split.train.len().div_ceil(batch);
-        let losses = store.zeros("losses", Spec::real(Rows::fixed(batches), 1));
         let longest = split.val.len().max(split.test.len());
-        let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), candidates));
+        let batch = config.batch.min(split.train.len().max(longest));
+        let (objective, head, negatives, labels) = match config.task {
+            TaskName::Link => {
+                let pool = config.protocol.pool(events);
+                let id = store.values("negatives", Spec::ids(Rows::fixed(pool.len()), 1), &pool);
+                let candidates = Candidates::new(config, events, &split, batch, &mut store, (pool, id))?;
+                let negatives =
+                    [Negatives::Drawn { pool: id, per_event: 1, salt: TRAIN }, candidates.negatives()];
+                (Objective::Links(candidates), HeadKind::Links, negatives, None)
+            }
+            TaskName::Node | TaskName::Edge => {
+                let classes = events.class_labels()?.into_owned();
+                let (width, count) = (config.classify.width, classes.count());
+                let head = match config.task {
+                    TaskName::Node => HeadKind::Nodes { width, classes: count },
+                    _ => HeadKind::Edges { width, classes: count },
+                };
+                let spec = Spec::ids(Rows::fixed(events.len()), classes.most());
+                let table = store.table("classes", spec, classes.table());
+                (Objective::Classes(classes), head, [Negatives::None; 2], Some(table))
+            }
+        };
+        let net = Net::new(&mut parameters, &mut store, &tables, config.net(), head, config.seed)?;
+        if config.classify.frozen {
+            parameters.learn_only(Net::HEADS);
+        }
+        let columns = match &objective {
+            Objective::Links(candidates) => candidates.columns(&store),
+            Objective::Classes(classes) => classes.count(),
+        };
+        check_room("scores", 4 * longest * columns, "take fewer events")?;
+        let most_batches = 1 + split.train.len().div_ceil(batch);
+        let losses = store.zeros("losses", Spec::real(Rows::fixed(most_batches), 1));
+        let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), columns));
 
         let plan = config.plan_on(&device)?;
         let planned = |t: &Tape| match plan {
@@ -93,9 +136,15 @@ impl EventTask {
         };
         let record = |store: &mut Store, tables: &EventTables| -> Result<[Program; 2]> {
             let mut t = Tape::new();
-            let negatives = Negatives::Drawn { pool, per_event: 1, salt: TRAIN };
-            let f = net.forward(&mut t, store, tables, batch, negatives, true)?;
-            let loss = t.bce_loss(f.logits)?;
+            let f = net.forward(&mut t, store, tables, batch, negatives[0], !config.classify.frozen)?;
+            let loss = match labels {
+                None => t.bce_loss(f.logits)?,
+                Some(labels) => {
+                    let labels = t.stored(store, labels);
+                    let labels = t.gather_rows(labels, f.batch.event)?;
+                    t.label_loss(f.logits, labels, config.classify.positive_weight)?
+                }
+            };
             let table = t.stored(store, losses);
             t.write_rows(table, f.batch.index, loss)?;
             parameters.minimize(&mut t, store, loss)?;
@@ -103,8 +152,7 @@ impl EventTask {
             let step = planned(&t)?;
 
             let mut t = Tape::new();
-            let negatives = Negatives::Drawn { pool, per_event: candidates - 1, salt: EVALUATE };
-            let f = net.forward(&mut t, store, tables, batch, negatives, false)?;
+            let f = net.forward(&mut t, store, tables, batch, negatives[1], false)?;
             let table = t.stored(store, scores);
             t.write_rows(table, f.batch.rank, f.logits)?;
             net.write(&mut t, store, tables, &f)?;
@@ -135,9 +183,12 @@ impl EventTask {
             tables,
             split,
             device,
+            objective,
+            seed: config.seed,
             batch,
+            chunks: config.chunks,
             max_batches,
-            candidates,
+            columns,
             step,
             score,
             losses,
@@ -177,11 +228,20 @@ impl EventTask {
     /// Buffers that a checkpoint holds: parameters, optimiser, memory and mailbox.
     pub fn checkpoint_buffers(&self) -> Vec<BufferId> {
         let parameters = self.parameters.iter().map(|p| p.1);
-        let static_memory = (!self.parameters.iter().any(|p| Some(p.1) == self.tables.static_memory))
-            .then_some(self.tables.static_memory)
-            .flatten();
-        let state = self.net.model.state().into_iter().chain(static_memory);
-        parameters.chain(self.parameters.optimizer_buffers()).chain(state).collect()
+        parameters.chain(self.parameters.optimizer_buffers()).chain(self.state()).collect()
+    }
+    /// Buffers of the model without its head: what another task's run may start from.
+    pub fn model_buffers(&self) -> Vec<BufferId> {
+        let own = self.parameters.iter().filter(|p| !Net::HEADS.iter().any(|head| p.0.starts_with(head)));
+        own.map(|p| p.1).chain(self.static_rows()).collect()
+    }
+    fn state(&self) -> impl Iterator<Item = BufferId> {
+        self.net.model.state().into_iter().chain(self.static_rows())
+    }
+    /// Rows of the static memory, where they are not a parameter.
+    fn static_rows(&self) -> Option<BufferId> {
+        let rows = self.tables.static_memory?;
+        (!self.parameters.iter().any(|p| p.1 == rows)).then_some(rows)
     }
     /// One pass over the training events, from empty memory. Returns the mean loss of its batches, and events done.
     ///
@@ -204,25 +264,65 @@ impl EventTask {
     /// # Errors
     /// As the ops'.
     pub fn validate(&mut self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<Scores> {
-        let _range = nvtx::range("val");
-        let range = self.split.val.clone();
-        let (_, events) = self.pass(VAL, range, false, progress)?;
-        Ok(self.measure(events, None))
+        let events = self.evaluate(Part::Val, progress)?;
+        Ok(self.measure(self.scored(events), Part::Val, None))
     }
     /// Scores the test events, continuing from the memory there is: all of them, and the inductive ones.
     ///
     /// # Errors
     /// As the ops'.
-    pub fn test(&mut self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<(Scores, Scores)> {
-        let _range = nvtx::range("test");
-        let range = self.split.test.clone();
-        let (_, events) = self.pass(TEST, range.clone(), false, progress)?;
-        let unseen = &self.split.unseen[range][..events];
-        Ok((self.measure(events, None), self.measure(events, Some(unseen))))
+    pub fn test(&mut self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<TestScores> {
+        let events = self.evaluate(Part::Test, progress)?;
+        Ok(self.test_scores(self.scored(events), events))
     }
-    fn measure(&self, events: usize, mask: Option<&[bool]>) -> Scores {
-        let table = &self.store.read::<f32>(self.scores)[..events * self.candidates];
-        Scores::of(table, self.candidates, mask)
+    /// What `bank` scores on the test events, against the same candidates; none where the task is another.
+    pub fn edgebank(&self, bank: EdgeBank, events: &Events) -> Option<TestScores> {
+        let Objective::Links(candidates) = &self.objective else { return None };
+        let range = self.split.test.clone();
+        let (_, _, total) = self.extent(0, &range, false);
+        let range = range.start..range.start + total;
+        let table = candidates.edgebank(bank, events, Part::Test, range, self.columns);
+        Some(self.test_scores(&table, total))
+    }
+    fn test_scores(&self, table: &[f32], events: usize) -> TestScores {
+        let unseen = &self.split.unseen[self.split.test.clone()][..events];
+        let of = |mask| self.measure(table, Part::Test, mask);
+        TestScores { transductive: of(None), inductive: of(Some(unseen)) }
+    }
+    /// The scores of the part that was evaluated last.
+    fn scored(&self, events: usize) -> &[f32] {
+        &self.store.read::<f32>(self.scores)[..events * self.columns]
+    }
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Val => self.split.val.clone(),
+            Part::Test => self.split.test.clone(),
+        }
+    }
+    fn evaluate(&mut self, part: Part, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<usize> {
+        let _range = nvtx::range(part.name());
+        if let Objective::Links(candidates) = &self.objective {
+            candidates.bring(&mut self.store, part);
+        }
+        Ok(self.pass(pass_clock(part), self.range(part), false, progress)?.1)
+    }
+    fn measure(&self, table: &[f32], part: Part, mask: Option<&[bool]>) -> Scores {
+        match &self.objective {
+            Objective::Links(candidates) => candidates.measure(table, self.columns, part, mask),
+            Objective::Classes(classes) => {
+                let first = self.range(part).start;
+                let rows = table.chunks_exact(self.columns).enumerate();
+                let picked = rows.filter(|(i, _)| mask.is_none_or(|m| m[*i]));
+                Scores::of_classes(picked.map(|(i, row)| (row, classes.of(first + i))), self.columns)
+            }
+        }
+    }
+    /// By how many events the first batch of a pass is shorter, its batches, and its events.
+    fn extent(&self, epoch: u32, range: &Range<usize>, train: bool) -> (usize, usize, usize) {
+        let chunks = if train { self.chunks } else { 1 };
+        let short = self.batch - first_batch(self.seed, epoch, self.batch, chunks);
+        let n = batches(range.len(), self.batch, self.batch - short).min(self.max_batches);
+        (short, n, range.len().min((n * self.batch).saturating_sub(short)))
     }
     fn pass(
         &mut self,
@@ -231,9 +331,8 @@ impl EventTask {
         train: bool,
         progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<(usize, usize)> {
-        let batches = range.len().div_ceil(self.batch).min(self.max_batches);
-        let total = range.len().min(batches * self.batch);
-        self.tables.seek(&mut self.store, epoch, range, 0);
+        let (short, batches, total) = self.extent(epoch, &range, train);
+        self.tables.seek(&mut self.store, epoch, range, short);
         let (store, losses, batch) = (&mut self.store, self.losses, self.batch);
         let program = if train { &mut self.step } else { &mut self.score };
         let ran = self.device.keep_awake(|| {
@@ -246,11 +345,11 @@ impl EventTask {
                     counted = runs;
                 }
                 let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
-                progress(Progress { events: total.min(runs * batch), total, loss });
+                progress(Progress { events: total.min(runs * batch - short), total, loss });
             };
             program.repeat(store, batches, &mut done)
         });
-        let (figures, each) = if train { (losses, 1) } else { (self.scores, batch * self.candidates) };
+        let (figures, each) = if train { (losses, 1) } else { (self.scores, batch * self.columns) };
         self.store.fetch(&[figures])?;
         ran.map_err(|(at, e)| {
             // A device says so at the end of the pass: the batch is the first whose figures are no numbers.
@@ -270,10 +369,10 @@ fn located(e: Error, epoch: u32, batch: Option<usize>) -> Error {
     Error::new(ErrorKind::Diverged, format!("training diverged in epoch {}{batch}", epoch + 1)).caused_by(e)
 }
 
-/// The tie rule that a protocol's figures follow.
-pub fn tie_rule(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Disttgl => "mean of optimistic and pessimistic rank",
+/// The tie rule that a run's figures follow.
+pub fn tie_rule(config: &Config) -> &'static str {
+    match (config.task, config.protocol) {
+        (TaskName::Link, Protocol::Disttgl | Protocol::Tgb) => "mean of optimistic and pessimistic rank",
         _ => "tied scores form one threshold",
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a split scored; a figure that is not defined (no events, or not part of the protocol) is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Scores {
     /// Average precision.
     pub ap: Option<f64>,
@@ -16,6 +17,12 @@ pub struct Scores {
     pub mrr: Option<f64>,
     /// Share of the events that rank among the first ten of their candidates.
     pub hits_at_10: Option<f64>,
+    /// Of classes: `2 TP / (2 TP + FP + FN)` over all pairs of an event and a class, where a logit above 0 says yes; 0 where
+    /// nobody says yes and nothing is.
+    pub f1: Option<f64>,
+    /// Of classes: share of events whose greatest logit is that of their class, where every set is of one of several; of `k`
+    /// classes that tie, the event's counts `1 / k`.
+    pub accuracy: Option<f64>,
 }
 
 /// Ranks that are a hit.
@@ -55,6 +62,7 @@ impl Scores {
             auc: Some(curves.area),
             mrr: mean(f64::recip),
             hits_at_10: mean(|rank| f64::from(u8::from(rank <= HIT))),
+            ..Scores::default()
         }
     }
 }

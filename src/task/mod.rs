@@ -1,7 +1,8 @@
 //! Tasks: the one training loop, its evaluation, its configuration and its checkpoints.
 mod checkpoint;
 mod chunks;
-pub mod classify;
+mod candidates;
+mod classify;
 mod config;
 pub mod edgebank;
 mod event_task;
@@ -12,10 +13,10 @@ mod pairs;
 mod pretrain;
 mod run;
 
+use candidates::Candidates;
 pub use checkpoint::{Checkpoint, Manifest};
 pub use chunks::{batches, first_batch};
-pub use classify::ClassScores;
-pub use config::{Config, DataConfig, FeaturesOn, Protocol};
+pub use config::{ClassifyConfig, Config, DataConfig, FeaturesOn, NegativeKind, Protocol, TaskName};
 pub use edgebank::EdgeBank;
 pub use event_task::{EventTask, Progress};
 pub use memory::MemoryPlan;

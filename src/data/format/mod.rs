@@ -68,7 +68,7 @@ pub enum Format {
 
 impl Format {
     /// Every format, in the order of the module's table.
-    pub const ALL: [Format; 8] = [
+    pub const ALL: [Format; 9] = [
         Format::Jodie,
         Format::Dyglib,
         Format::Tgl,

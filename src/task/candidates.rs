@@ -1,0 +1,160 @@
+//! What an event competes with when links are predicted: the negatives of the evaluated parts.
+use super::{
+    Config, EdgeBank, NegativeKind, Pair, Protocol, Scores,
+    event_task::{EVALUATE, pass_clock},
+    negatives,
+};
+use crate::{
+    data::{Events, GivenNegatives, Part, Split},
+    error::{Error, ErrorKind, Result},
+    model::Negatives,
+    ops::draw_negatives::negative,
+    runtime::{philox::Key, *},
+};
+use std::ops::Range;
+
+/// The candidates of the events of validation and test, of which an event itself is the first.
+pub(super) struct Candidates {
+    kind: Kind,
+    seed: u64,
+    batch: usize,
+    /// `[events of a part, m]` u32, where they are not drawn while a part is scored.
+    table: Option<BufferId>,
+}
+
+enum Kind {
+    /// Drawn for each batch, from a pool.
+    Drawn { pool: Vec<u32>, id: BufferId, per_event: usize },
+    /// A pair an event, of validation and test.
+    Pairs([Vec<Pair>; 2]),
+    /// Lists that came with the data.
+    Given([GivenNegatives; 2]),
+}
+
+impl Candidates {
+    /// Those that the configuration asks for; `pool` holds what may be drawn.
+    ///
+    /// # Errors
+    /// Data, where negatives are to be given and are not, or none can be drawn.
+    pub fn new(
+        config: &Config,
+        events: &Events,
+        split: &Split,
+        batch: usize,
+        store: &mut Store,
+        (pool, id): (Vec<u32>, BufferId),
+    ) -> Result<Self> {
+        let parts = [split.val.clone(), split.test.clone()];
+        let kind = match (config.protocol, config.negatives) {
+            (Protocol::Tgb, _) => Kind::Given(given(config, events, parts)?),
+            (protocol, NegativeKind::Random) => Kind::Drawn { pool, id, per_event: protocol.negatives() },
+            (_, NegativeKind::Historical) => {
+                let [val, test] = parts.map(|p| negatives::historical(events, p, batch, config.seed));
+                Kind::Pairs([val?, test?])
+            }
+            (_, NegativeKind::Inductive) => {
+                let [val, test] = parts.map(|p| negatives::inductive(events, split, p, batch, config.seed));
+                Kind::Pairs([val?, test?])
+            }
+        };
+        let columns = match &kind {
+            Kind::Drawn { .. } => 0,
+            Kind::Pairs(_) => 2,
+            Kind::Given(lists) => lists.iter().map(GivenNegatives::most).max().unwrap_or(0).max(1),
+        };
+        let rows = split.val.len().max(split.test.len());
+        check_room("given negatives", 4 * rows * columns, "take fewer events")?;
+        let table =
+            (columns > 0).then(|| store.zeros("candidates", Spec::ids(Rows::fixed(rows), columns)));
+        Ok(Candidates { kind, seed: config.seed, batch, table })
+    }
+    /// Columns of the scores of an event, itself included.
+    pub fn columns(&self, store: &Store) -> usize {
+        match (&self.kind, self.table) {
+            (Kind::Given(_), Some(id)) => 1 + store.spec(id).cols,
+            (Kind::Drawn { per_event, .. }, _) => 1 + per_event,
+            _ => 2,
+        }
+    }
+    /// Where a recorded pass takes them from.
+    pub fn negatives(&self) -> Negatives {
+        match (&self.kind, self.table) {
+            (Kind::Pairs(_), Some(id)) => Negatives::Pairs(id),
+            (Kind::Given(_), Some(id)) => Negatives::Given(id),
+            (Kind::Drawn { id, per_event, .. }, _) => {
+                Negatives::Drawn { pool: *id, per_event: *per_event, salt: EVALUATE }
+            }
+            _ => Negatives::None,
+        }
+    }
+    /// Lays those of a part ready.
+    pub fn bring(&self, store: &mut Store, part: Part) {
+        let Some(id) = self.table else { return };
+        match &self.kind {
+            Kind::Drawn { .. } => {}
+            Kind::Pairs(pairs) => {
+                let values = pairs[part as usize].as_flattened();
+                let mut table = store.read::<u32>(id).to_vec();
+                table[..values.len()].copy_from_slice(values);
+                store.write(id, &table);
+            }
+            Kind::Given(lists) => {
+                let (list, spec) = (&lists[part as usize], store.spec(id));
+                let mut table = vec![NONE; spec.len()];
+                for (i, row) in table.chunks_exact_mut(spec.cols).take(list.events()).enumerate() {
+                    let nodes = list.of(list.first + i);
+                    row[..nodes.len()].copy_from_slice(nodes);
+                }
+                store.write(id, &table);
+            }
+        }
+    }
+    /// Scores of a part's events, of which `mask` picks some.
+    pub fn measure(&self, table: &[f32], columns: usize, part: Part, mask: Option<&[bool]>) -> Scores {
+        match &self.kind {
+            Kind::Given(lists) => {
+                let list = &lists[part as usize];
+                let count = |i| 1 + list.of(list.first + i).len() as u32;
+                let counts: Vec<u32> = (0..list.events()).map(count).collect();
+                Scores::of_lists(table, columns, &counts, mask)
+            }
+            _ => Scores::of(table, columns, mask),
+        }
+    }
+    /// What EdgeBank scores the same candidates of the first events of a part.
+    pub fn edgebank(
+        &self,
+        bank: EdgeBank,
+        events: &Events,
+        part: Part,
+        range: Range<usize>,
+        columns: usize,
+    ) -> Vec<f32> {
+        bank.scores(events, range.clone(), self.batch, columns, |event| -> Vec<Pair> {
+            let (src, at) = (events.src[event], event - range.start);
+            match &self.kind {
+                Kind::Drawn { pool, per_event, .. } => {
+                    let clock = [pass_clock(part), (at / self.batch) as u32];
+                    let key = Key::new(self.seed, EVALUATE, clock);
+                    let row = at % self.batch;
+                    (0..*per_event).map(|j| [src, negative(pool, key, *per_event, (row, j))]).collect()
+                }
+                Kind::Pairs(pairs) => vec![pairs[part as usize][at]],
+                Kind::Given(lists) => lists[part as usize].of(event).iter().map(|&v| [src, v]).collect(),
+            }
+        })
+    }
+}
+
+/// The lists of both parts, from beside the data.
+fn given(config: &Config, events: &Events, parts: [Range<usize>; 2]) -> Result<[GivenNegatives; 2]> {
+    let [val, test] = parts;
+    let of = |part: Part, range| {
+        GivenNegatives::beside(&config.data.path, part, events, range)?.ok_or_else(|| {
+            let what = format!("{} has no negatives for its {} part", config.data.path, part.name());
+            Error::new(ErrorKind::Data, what)
+                .remedy("give a folder of TGB's, or one of .npy with val_negatives.npy and test_negatives.npy")
+        })
+    };
+    Ok([of(Part::Val, val)?, of(Part::Test, test)?])
+}
