@@ -121,6 +121,8 @@ __device__ __forceinline__ bool by_four(const void* p, uint32_t width) {
 
 __device__ __forceinline__ void add_to(float& a, float b) { a += b; }
 __device__ __forceinline__ void add_to(float4& a, float4 b) { a.x += b.x, a.y += b.y, a.z += b.z, a.w += b.w; }
+__device__ __forceinline__ void scale(float& a, float by) { a *= by; }
+__device__ __forceinline__ void scale(float4& a, float by) { a.x *= by, a.y *= by, a.z *= by, a.w *= by; }
 // Adds `term(lane)` for every set bit of `lanes`, which is the same in the whole warp, in order; several are on their
 // way at a time.
 template <class T, class F>

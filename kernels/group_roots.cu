@@ -11,7 +11,7 @@
 constexpr unsigned THREADS = 1024;
 constexpr unsigned EACH = 4;  // items that a thread has on the way
 
-// `position` gets the root's ticket in its group, `grouped` the roots of each group by ticket.
+// Without `count` every root that has a query is grouped. `position` gets the root's ticket in its group, `grouped` the roots of each group by ticket.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ count, uint32_t* starts, uint32_t* position,
             uint32_t* grouped, uint32_t* m, Rows roots, Rows queries, Status s) {
@@ -24,7 +24,7 @@ group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ cou
 #pragma unroll
     for (unsigned j = 0; j < EACH; j++) {
       uint32_t i = base + j * THREADS;
-      of[j] = i < n && count[i] > 0 ? query[i] : NONE;
+      of[j] = i < n && (!count || count[i] > 0) ? query[i] : NONE;
     }
 #pragma unroll
     for (unsigned j = 0; j < EACH; j++) {

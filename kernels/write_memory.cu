@@ -45,9 +45,6 @@ write_memory(float* memory, int64_t* memory_time, float* mail, uint32_t* mail_ev
   }
 }
 
-__device__ void scale(float& a, float by) { a *= by; }
-__device__ void scale(float4& a, float by) { a.x *= by, a.y *= by, a.z *= by, a.w *= by; }
-
 template <class T>
 __device__ __forceinline__ void mean_rows(T* out, const T* src, const uint32_t* node, const uint32_t* phi, const uint32_t* psi,
                           const uint32_t* event, uint32_t positives, uint32_t from, uint32_t d, uint32_t stride) {

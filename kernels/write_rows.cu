@@ -1,19 +1,30 @@
-// write_rows: table[index[i], :] = rows[i, :], in place
+// write_rows: table[index[i], :] = rows[from[i], :], in place
 //
-// shapes    table [v, d] f32, index [n] u32 distinct, rows [n, d] f32
-// grid      a thread an element, grid-stride: rows are narrow
-// memory    reads n (d + 1) words, writes n d
-// limiter   memory
+// shapes    table [v, d] f32, index [n] u32 distinct or NONE, from [n] u32 or NONE, or null: 0, 1, 2, ...; rows [m, d] f32
+// grid      a warp a row, lanes over the row's words (16 bytes a lane where rows are aligned)
+// memory    reads n (d + 2) words, writes n d; coalesced
+// limiter   memory; latency where rows are narrow
 // backward  -
 // source    -
 #include "common.cuh"
 
+template <class T>
+__device__ __forceinline__ void write_all(T* table, const uint32_t* index, const uint32_t* from, const T* rows, uint32_t v,
+                                          uint32_t n, uint32_t m, uint32_t d, Status s) {
+  for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
+    uint32_t to = s.row_of(i, index[i], v), row = from ? s.row_of(i, from[i], m) : i;
+    if (to == NONE || row == NONE) continue;
+    for (uint32_t c = lane_id(); c < d; c += WARP) table[uint64_t(to) * d + c] = rows[uint64_t(row) * d + c];
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(256, 8)
-write_rows(float* table, const uint32_t* index, const float* rows, Rows to, Rows from, uint32_t d, Status s) {
-  uint64_t n = uint64_t(from.live()) * d;
-  uint32_t v = to.live();
-  for (uint64_t at = thread_item(); at < n; at += thread_items()) {
-    uint32_t i = uint32_t(at / d), r = s.row_of(i, index[i], v);
-    if (r != NONE) table[uint64_t(r) * d + at % d] = rows[at];
+write_rows(float* table, const uint32_t* index, const uint32_t* from, const float* rows, Rows to, Rows indices, Rows given,
+           uint32_t d, Status s) {
+  uint32_t v = to.live(), n = indices.live(), m = given.live();
+  if (by_four(table, d) && by_four(rows, d)) {
+    write_all(reinterpret_cast<float4*>(table), index, from, reinterpret_cast<const float4*>(rows), v, n, m, d / 4, s);
+  } else {
+    write_all(table, index, from, rows, v, n, m, d, s);
   }
 }

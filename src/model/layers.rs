@@ -180,6 +180,7 @@ impl Attention {
             query: absorbed,
             roots: grouped,
             h: l.h,
+            learn_h: true,
             row: l.row,
             event: l.near.event,
             dt: l.near.dt,

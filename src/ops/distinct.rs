@@ -4,11 +4,11 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `stamp` | `[v]` u32, state | all zero between runs |
-//! | `roots` | `[(2 + m) b]` u32 | event by event: two positives, m negatives |
-//! | `others` | any number of `[n, k]` u32 | neighbours; [`NONE`] is skipped |
+//! | `roots` | `[(2 + m) b]` u32 | event by event: two positives, m negatives; or a list of positives, m being 0 |
+//! | `others` | any number of `[n, k]` u32 | neighbours; [`NONE`] is skipped, as among the roots |
 //! | counts | three `[1]` u32 | distinct nodes; those among the roots; those among the positive roots |
 //! | distinct | `[<= v]` u32 | positive roots first, then negatives, then the others, each in order of appearance |
-//! | phi | `[<= v]` u32 | the latest row of `roots` that is this node as a positive; only for positive roots |
+//! | phi | `[<= v]` u32 | the latest row of `roots` that is this node as a positive; `NONE` for other nodes |
 //! | psi | one for each of `roots` and `others`, same shape | row of the occurrence in `distinct`, or `NONE` |
 //!
 //! So what concerns only the roots' nodes, or only those whose memory is written, is a prefix of the rows. Linear
@@ -199,20 +199,31 @@ impl Op for Distinct {
     }
 }
 
-/// `[nodes, events, slots a root]`, then the roots an event where they are not three, and are a list themselves. The last
-/// case has more occurrences than 1,024 blocks see at a time.
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 1], &[6, 0, 2], &[9, 4, 2], &[9, 4, 1, 2], &[500, 40, 10], &[700, 8_000, 6, 5]];
+/// `[nodes, events, slots a root]`, then the roots an event where they are not three, and are a list themselves. A fifth
+/// number: every so many-th root is `NONE`. One case has more occurrences than 1,024 blocks see at a time.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1],
+    &[6, 0, 2],
+    &[9, 4, 2],
+    &[9, 4, 1, 2],
+    &[500, 40, 10],
+    &[700, 8_000, 6, 5],
+    &[9, 4, 1, 2, 1],
+    &[9, 40, 1, 2, 3],
+    &[90, 400, 2, 5, 2],
+];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 600, 10]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let (v, b, k, stride) = match *dims {
-        [v, b, k] => (v, b, k, None),
-        [v, b, k, stride] => (v, b, k, Some(stride)),
-        _ => return Err(Error::shape("distinct", "three or four sizes")),
+    let (v, b, k, stride, none) = match *dims {
+        [v, b, k] => (v, b, k, None, usize::MAX),
+        [v, b, k, stride] => (v, b, k, Some(stride), usize::MAX),
+        [v, b, k, stride, none] => (v, b, k, Some(stride), none),
+        _ => return Err(Error::shape("distinct", "three to five sizes")),
     };
     let stamp = c.ids(&vec![0; v], 1);
     let n = stride.unwrap_or(3) * b;
-    let roots = c.ids_below(n, v);
+    let roots: Vec<u32> = (1..=n).map(|i| if i % none == 0 { NONE } else { c.below(v) as u32 }).collect();
+    let roots = c.ids(&roots, 1);
     let slots: Vec<u32> = (0..n * k).map(|i| if i % 4 == 3 { NONE } else { c.below(v) as u32 }).collect();
     let slots = c.values(Spec::ids(Rows::fixed(n), k), &slots);
     let others = [slots, roots];

@@ -76,7 +76,7 @@ impl Op for DrawNegatives {
 }
 
 /// `[b, negatives an event, pool]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[0, 1, 5], &[30, 1, 9], &[7, 49, 1000]];
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[0, 1, 5], &[5, 0, 9], &[30, 1, 9], &[7, 49, 1000]];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 1, 1_000]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let pool = c.ids(&(0..dims[2] as u32).map(|i| 100 + i).collect::<Vec<_>>(), 1);

@@ -9,7 +9,9 @@
 //! | root row | `[n]` u32 | the targets' rows of the roots |
 //! | identity | `[n]` u32 | i: every root's own row, where roots are not shared |
 //!
-//! A neighbour is embedded at the time of the query, as in TGN (TGL and TGAT take the time of the event).
+//! A neighbour is embedded at the time of the query, as in TGN (TGL and TGAT take the time of the event). Of the positive
+//! roots of a batch the nodes are also the list of deliveries of their mails
+//! ([`deliver_mails`](super::deliver_mails)), `1 + k` a root.
 use super::*;
 
 /// See the [module](self).

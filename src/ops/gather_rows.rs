@@ -83,7 +83,8 @@ impl Op for GatherRows {
 }
 
 /// `[v, n, d]`: one element; a narrow row; a ragged tail; nothing. Rows repeat, and the last index is `NONE`.
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[5, 9, 3], &[7, 33, 100], &[64, 300, 128], &[3, 0, 4]];
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 1], &[5, 9, 3], &[7, 33, 100], &[64, 300, 128], &[3, 0, 4], &[3, 5, 0]];
 pub(super) const BENCH: &[&[usize]] = &[&[700, 1_800, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let mut index: Vec<u32> = (0..dims[1]).map(|_| c.below(dims[0]) as u32).collect();

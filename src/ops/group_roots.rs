@@ -2,9 +2,9 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `query` | `[n]` u32 | the root's row of the queries; not read where there is no neighbour |
-//! | `count` | `[n]` u32 | neighbours of the root |
+//! | `query` | `[n]` u32 | the root's row of the queries, or [`NONE`]; not read where there is no neighbour |
 //! | `queries` | `[1]` u32 | live count of the queries, where they have one |
+//! | `count` | `[n]` u32, optional | neighbours of the root; without it every root that has a query is grouped |
 //! | starts | `[q + 1]` u32 | where a query's roots begin |
 //! | order | `[m]` u32 | the m roots with neighbours, those of a query side by side and ascending |
 //! | position | `[n]` u32 | place of the root in `order`, or [`NONE`] |
@@ -18,6 +18,7 @@ use super::*;
 #[derive(Debug)]
 pub struct GroupRoots {
     queries: Rows,
+    counted: bool,
 }
 
 /// Roots grouped by query.
@@ -37,10 +38,23 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` when `query` and `count` are not u32 `[n]`.
-    pub fn group_roots(&mut self, query: Var, count: Var, queries: Rows) -> Result<Grouped> {
-        let ins: Vec<Var> = [query, count].into_iter().chain(queries.live.map(|l| l.var)).collect();
-        let o = self.push(GroupRoots { queries }, &ins)?;
+    pub fn group_roots(
+        &mut self,
+        query: Var,
+        count: impl Into<Option<Var>>,
+        queries: Rows,
+    ) -> Result<Grouped> {
+        let count = count.into();
+        let ins: Vec<Var> = [query].into_iter().chain(queries.live.map(|l| l.var)).chain(count).collect();
+        let o = self.push(GroupRoots { queries, counted: count.is_some() }, &ins)?;
         Ok(Grouped { starts: o[0], order: o[1], position: o[2] })
+    }
+}
+
+impl GroupRoots {
+    /// The input that counts neighbours.
+    fn count(&self) -> Option<usize> {
+        self.counted.then_some(1 + usize::from(self.queries.live.is_some()))
     }
 }
 
@@ -48,9 +62,11 @@ impl Op for GroupRoots {
     const NAME: &'static str = "group_roots";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2 + usize::from(self.queries.live.is_some()))?;
-        typed(Self::NAME, "query", &ins[0], DType::U32)?;
-        ensure!(Self::NAME, ins[0].cols == 1 && ins[0] == ins[1], "query is {}, count is {}", ins[0], ins[1]);
+        arity(Self::NAME, ins, 1 + usize::from(self.queries.live.is_some()) + usize::from(self.counted))?;
+        ensure!(Self::NAME, ins[0] == Spec::ids(ins[0].rows, 1), "query is {}", ins[0]);
+        if let Some(count) = self.count().map(|i| ins[i]) {
+            ensure!(Self::NAME, ins[0] == count, "query is {}, count is {count}", ins[0]);
+        }
         let starts = Spec::ids(Rows::fixed(self.queries.cap + 1), 1);
         Ok(vec![starts.into(), Out::counted_by(ins[0], 3), ins[0].into(), Spec::count().into()])
     }
@@ -61,10 +77,10 @@ impl Op for GroupRoots {
         Cost { bytes: 4 * (4 * ins[0].len() + 2 * outs[0].len()), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (query, count) = (io.input::<u32>(0), io.input::<u32>(1));
-        let queries = io.live_rows(self.queries, 2);
+        let (query, count) = (io.input::<u32>(0), self.count().map(|i| io.input::<u32>(i)));
+        let queries = io.live_rows(self.queries, 1);
         let (starts, order, position) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<u32>(2));
-        let with_neighbors = (0..query.len()).filter(|&i| count[i] > 0);
+        let with_neighbors = (0..query.len()).filter(|&i| count.is_none_or(|count| count[i] > 0));
         let by_query = with_neighbors.filter_map(|i| Some((i, io.row_of(i, query[i], queries)?)));
         let m = group(by_query, queries, starts, order);
         io.out::<u32>(3)[0] = m;
@@ -74,12 +90,13 @@ impl Op for GroupRoots {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (query, starts, order, position) = (on.input(0), on.kept(0), on.kept(1), on.kept(2));
         let grouped = on.scratch().cast();
-        let queries = on.live_rows(self.queries, 2);
+        let queries = on.live_rows(self.queries, 1);
+        let count = self.count().map_or(std::ptr::null(), |i| on.input(i));
         k.group_roots(
             on,
             Grid::new(1, 1024),
             query,
-            on.input(1),
+            count,
             starts,
             position,
             grouped,
@@ -119,15 +136,18 @@ pub(super) fn group(
     all
 }
 
-/// `[roots, queries]`; every fourth root has no neighbour. There is room for three queries more.
-pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 2], &[9, 4], &[200, 33], &[5_000, 40], &[200, 5_000]];
+/// `[roots, queries]`; every fourth root has no neighbour. There is room for three queries more. A third number, 0: no
+/// neighbours are counted, and every fourth root has no query.
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1], &[0, 2], &[9, 4], &[9, 4, 0], &[200, 33], &[5_000, 40], &[5_000, 40, 0], &[200, 5_000]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 700]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, queries] = *dims else { return Err(Error::shape("group_roots", "two sizes")) };
+    let [n, queries] = dims[..2] else { return Err(Error::shape("group_roots", "two sizes")) };
     let counts: Vec<u32> = (0..n).map(|i| (i % 4) as u32).collect();
     let roots: Vec<u32> =
         counts.iter().map(|&k| if k == 0 { NONE } else { c.below(queries) as u32 }).collect();
     let (query, count, live) = (c.ids(&roots, 1), c.ids(&counts, 1), c.count(queries));
+    let count = (dims.len() == 2).then_some(count);
     let g = c.tape.group_roots(query, count, Rows::live(queries + 3, live))?;
     Ok(Built::new(&[g.starts, g.order, g.position], &[]))
 }

@@ -253,8 +253,14 @@ impl Op for LinearPairWeightGrad {
 }
 
 /// `[n, k, m1, m2, outputs]`: one output, and only one map has a gradient; `n` of `n + 2` rows live.
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 1, 1, 2], &[0, 5, 3, 2, 2], &[9, 5, 3, 70, 2], &[6, 3, 8, 4, 1], &[300, 100, 100, 30, 2]];
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 1, 2],
+    &[0, 5, 3, 2, 2],
+    &[9, 0, 3, 70, 2],
+    &[9, 5, 3, 70, 2],
+    &[6, 3, 8, 4, 1],
+    &[300, 100, 100, 30, 2],
+];
 pub(super) const BENCH: &[&[usize]] = &[&[700, 100, 100, 100, 2]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, k, m1, m2, outs] = *dims else { return Err(Error::shape("linear_pair", "five sizes")) };

@@ -231,9 +231,10 @@ macro_rules! ops {
     };
 }
 ops! {
-    adam, add, bce_loss, distinct, draw_negatives, expand_targets, fold_rows, gather_rows, group_roots, group_slots, gru_memory,
-    head_linear, label_loss, layer_norm, linear, linear_pair, link_decoder, next_batch, prefix_rows, rnn_memory,
-    root_rows, roots, sample_neighbors, scatter_add_rows, temporal_attention, time_encode, ungroup, write_memory, write_rows,
+    adam, add, bce_loss, deliver_mails, distinct, draw_negatives, expand_targets, fold_rows, gather_rows, group_roots,
+    group_slots, gru_memory, head_linear, label_loss, layer_norm, linear, linear_pair, link_decoder, next_batch, prefix_rows,
+    project_time, read_mails, rnn_memory, root_rows, roots, sample_neighbors, scatter_add_rows, temporal_attention,
+    time_encode, ungroup, write_memory, write_rows,
 }
 
 /// Refuses a wrong number of inputs.
@@ -253,4 +254,11 @@ fn shaped(op: &'static str, what: &str, spec: &Spec, rows: usize, cols: usize) -
     let want = Spec { dtype: spec.dtype, rows: Rows::fixed(rows), cols };
     ensure!(op, *spec == want, "{what} is {spec}, want {want}");
     Ok(())
+}
+
+/// The first `n` of `rest`, which keeps the others.
+fn split_off<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
+    let (head, tail) = std::mem::take(rest).split_at_mut(n);
+    *rest = tail;
+    head
 }

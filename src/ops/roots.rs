@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `src`, `dst` | `[<= b]` u32 | |
 //! | `time` | `[<= b]` i64 | |
-//! | `negatives` | `[<= b, m]` u32 | |
+//! | `negatives` | `[<= b, m]` u32, optional | m is 0 without |
 //! | node | `[<= (2 + m) b]` u32 | root `(2 + m) i + side`: side 0 source, 1 destination, 2.. negatives |
 //! | time | `[<= (2 + m) b]` i64 | |
 //!
@@ -20,8 +20,15 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` when the rows differ.
-    pub fn roots(&mut self, src: Var, dst: Var, time: Var, negatives: Var) -> Result<(Var, Var)> {
-        let o = self.push(Roots, &[src, dst, time, negatives])?;
+    pub fn roots(
+        &mut self,
+        src: Var,
+        dst: Var,
+        time: Var,
+        negatives: impl Into<Option<Var>>,
+    ) -> Result<(Var, Var)> {
+        let ins: Vec<Var> = [src, dst, time].into_iter().chain(negatives.into()).collect();
+        let o = self.push(Roots, &ins)?;
         Ok((o[0], o[1]))
     }
 }
@@ -30,15 +37,19 @@ impl Op for Roots {
     const NAME: &'static str = "roots";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 4)?;
-        typed(Self::NAME, "negatives", &ins[3], DType::U32)?;
+        arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
         ensure!(Self::NAME, ins.iter().all(|s| s.rows == ins[0].rows), "rows differ: {ins:?}");
-        let rows = ins[0].rows.times(2 + ins[3].cols);
+        let mut m = 0;
+        if let Some(negatives) = ins.get(3) {
+            typed(Self::NAME, "negatives", negatives, DType::U32)?;
+            m = negatives.cols;
+        }
+        let rows = ins[0].rows.times(2 + m);
         Ok(vec![Spec::ids(rows, 1).into(), Spec::times(rows).into()])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (src, dst, time) = (io.input::<u32>(0), io.input::<u32>(1), io.input::<i64>(2));
-        let (negatives, m) = (io.input::<u32>(3), io.cols(3));
+        let (negatives, m): (&[u32], _) = if io.inputs() > 3 { (io.input(3), io.cols(3)) } else { (&[], 0) };
         let (node, at) = (io.out::<u32>(0), io.out::<i64>(1));
         for (i, root) in node.chunks_exact_mut(2 + m).enumerate() {
             (root[0], root[1]) = (src[i], dst[i]);
@@ -47,13 +58,13 @@ impl Op for Roots {
         }
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (src, dst, time, negatives) = (on.input(0), on.input(1), on.input(2), on.input(3));
-        let (node, at) = (on.out(0), on.out(1));
-        k.roots(on, Grid::items(on.out_cap(0)), src, dst, time, negatives, node, at, on.rows(0), on.cols(3))
+        let (src, dst, time, node, at) = (on.input(0), on.input(1), on.input(2), on.out(0), on.out(1));
+        let (negatives, m) = if on.inputs() > 3 { (on.input(3), on.cols(3)) } else { (std::ptr::null(), 0) };
+        k.roots(on, Grid::items(on.out_cap(0)), src, dst, time, negatives, node, at, on.rows(0), m)
     }
 }
 
-/// `[b, m]`
+/// `[b, m]`; without negatives where m is 0.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 1], &[5, 3], &[300, 0]];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
@@ -62,6 +73,6 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let time = c.times(&(0..n as i64).collect::<Vec<_>>());
     let values: Vec<u32> = (0..n * m).map(|i| i as u32).collect();
     let negatives = c.values(Spec::ids(Rows::fixed(n), m), &values);
-    let (node, at) = c.tape.roots(src, dst, time, negatives)?;
+    let (node, at) = c.tape.roots(src, dst, time, (m > 0).then_some(negatives))?;
     Ok(Built::new(&[node, at], &[]))
 }

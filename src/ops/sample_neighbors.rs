@@ -350,12 +350,13 @@ impl Op for SampleNeighbors {
     }
 }
 
-/// `[nodes, events, first event of the batch, k, uniform]`; the queries are roots with one negative each, or none. A sixth
-/// number, 0, keeps from them that they are roots, so that every one searches.
+/// `[nodes, events, first event of the batch, k, uniform]`; the queries are roots with one negative an event, or none. A
+/// sixth number is the stride: 2, no negatives; 0 keeps from them that they are roots, so that every one searches.
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 0, 1, 0],
     &[5, 60, 40, 3, 0],
     &[5, 60, 40, 3, 0, 0],
+    &[5, 60, 40, 3, 0, 2],
     &[5, 60, 40, 3, 1],
     &[5, 60, 40, 0, 0],
     &[9, 300, 100, 10, 0],
@@ -367,7 +368,7 @@ pub(super) const BENCH: &[&[usize]] = &[&[9_228, 110_232, 109_632, 10, 0], &[9_2
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (v, e, first, k, uniform, stride) = match *dims {
         [v, e, first, k, uniform] => (v, e, first, k, uniform, 3),
-        [v, e, first, k, uniform, 0] => (v, e, first, k, uniform, 0),
+        [v, e, first, k, uniform, stride @ (0 | 2)] => (v, e, first, k, uniform, stride),
         _ => return Err(Error::shape("sample_neighbors", "five sizes, or six")),
     };
     let ends: Vec<[u32; 2]> = (0..e).map(|_| [c.below(v) as u32, c.below(v) as u32]).collect();
@@ -394,9 +395,11 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     };
     let batch: Vec<u32> = (first as u32..e as u32).collect();
     let negative = |i: u32| if i % 7 == 6 { NONE } else { i % v as u32 };
-    let roots: Vec<u32> =
-        batch.iter().flat_map(|&i| [ends[i as usize][0], ends[i as usize][1], negative(i)]).collect();
-    let root_times: Vec<i64> = batch.iter().flat_map(|&i| [times[i as usize]; 3]).collect();
+    let each = if stride == 2 { 2 } else { 3 };
+    let of_event = |&i: &u32| [ends[i as usize][0], ends[i as usize][1], negative(i)].into_iter().take(each);
+    let roots: Vec<u32> = batch.iter().flat_map(of_event).collect();
+    let root_times: Vec<i64> =
+        batch.iter().flat_map(|&i| [times[i as usize]; 3].into_iter().take(each)).collect();
     let (node, time) = (c.ids(&roots, 1), c.times(&root_times));
     let (event, now) = (c.ids(&batch, 1), c.ids(&[0, 1], 2));
     let strategy = if uniform == 1 { Strategy::Uniform(3) } else { Strategy::Recent };

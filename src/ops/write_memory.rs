@@ -93,7 +93,8 @@ impl Tape {
 }
 
 vectorised! {
-    fn axpy(y: &mut [f32], a: f32, x: &[f32]) {
+    /// `y += a x`
+    pub(super) fn axpy(y: &mut [f32], a: f32, x: &[f32]) {
         simd::axpy(y, a, x);
     }
 }

@@ -1,12 +1,14 @@
-//! `table[index[i], :] = rows[i, :]`, in place
+//! `table[index[i], :] = rows[from[i], :]`, in place; `from[i] = i` unless it is given
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `table` | `[v, d]` f32, state | scores by event, losses by batch |
-//! | `index` | `[n]` u32 below `v`, distinct | |
-//! | `rows` | `[n, d]` f32 | |
+//! | `table` | `[v, d]` f32, state | scores by event, losses by batch, memory by node |
+//! | `index` | `[n]` u32 below `v`, distinct, or [`NONE`] | |
+//! | `rows` | `[m, d]` f32, `[n, d]` where there is no `from` | |
+//! | `from` | `[n]` u32 below `m`, or `NONE`, optional | row of `rows` |
 //!
-//! An index outside the table is a fault. What a pass measures stays on the device until the pass is over.
+//! Nothing is written where either is `NONE`; an index outside of its rows is a fault. What a pass measures stays on the
+//! device until the pass is over.
 use super::*;
 
 /// See the [module](self).
@@ -21,46 +23,72 @@ impl Tape {
     pub fn write_rows(&mut self, table: Var, index: Var, rows: Var) -> Result<()> {
         self.push(WriteRows, &[table, index, rows]).map(drop)
     }
+    /// Appends [`WriteRows`] of the latest row of each positive root's node: `table[node[i], :] = rows[phi[i], :]`, for
+    /// `rows` of the roots and `(node, phi)` of their [`distinct`] nodes.
+    ///
+    /// # Errors
+    /// `Shape` when widths or rows differ, or the table is read only.
+    pub fn write_latest(&mut self, table: Var, (node, phi): (Var, Var), rows: Var) -> Result<()> {
+        self.push(WriteRows, &[table, node, rows, phi]).map(drop)
+    }
 }
 
 impl Op for WriteRows {
     const NAME: &'static str = "write_rows";
     const KIND: Kind = Kind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        typed(Self::NAME, "index", &ins[1], DType::U32)?;
+        arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
+        ensure!(Self::NAME, ins[1] == Spec::ids(ins[1].rows, 1), "index is {}", ins[1]);
         ensure!(Self::NAME, ins[0].cols == ins[2].cols, "table is {}, rows are {}", ins[0], ins[2]);
-        ensure!(Self::NAME, ins[1].rows == ins[2].rows, "index is {}, rows are {}", ins[1], ins[2]);
+        match ins.get(3) {
+            Some(from) => ensure!(Self::NAME, *from == ins[1], "index is {}, from is {from}", ins[1]),
+            None => {
+                ensure!(Self::NAME, ins[1].rows == ins[2].rows, "index is {}, rows are {}", ins[1], ins[2]);
+            }
+        }
         Ok(vec![])
     }
     fn writes(&self, _: usize) -> Vec<usize> {
         vec![0]
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        Cost { bytes: 8 * ins[2].len() + 4 * ins[1].len(), flops: 0 }
+        let written = ins[1].rows.cap.min(ins[2].rows.cap);
+        Cost { bytes: 8 * written * ins[0].cols + 4 * (ins.len() - 2) * ins[1].len(), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, table, rows) = (io.cols(0), io.state::<R>(0), io.input::<R>(2));
-        for (i, &r) in io.input::<u32>(1).iter().enumerate() {
-            if let Some(r) = io.row_of(i, r, table.len() / d.max(1)) {
-                table[r * d..][..d].copy_from_slice(&rows[i * d..][..d]);
+        let (d, table, index, rows) = (io.cols(0), io.state::<R>(0), io.input::<u32>(1), io.input::<R>(2));
+        let from = (io.inputs() > 3).then(|| io.input::<u32>(3));
+        for (i, &to) in index.iter().enumerate() {
+            let row = from.map_or(Some(i), |from| io.row_of(i, from[i], io.rows(2)));
+            if let (Some(to), Some(row)) = (io.row_of(i, to, io.rows(0)), row) {
+                table[to * d..][..d].copy_from_slice(&rows[row * d..][..d]);
             }
         }
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (table, index, rows, d) = (on.state(0), on.input(1), on.input(2), on.cols(0));
-        let grid = Grid::items(on.spec(2).len());
-        k.write_rows(on, grid, table, index, rows, on.rows(0), on.rows(2), d, on.status())
+        let from = if on.inputs() > 3 { on.input(3) } else { std::ptr::null() };
+        let (to, n, m) = (on.rows(0), on.rows(1), on.rows(2));
+        k.write_rows(on, Grid::warps(on.cap(1)), table, index, from, rows, to, n, m, d, on.status())
     }
 }
 
-/// `[v, n, d]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[9, 5, 2], &[4, 0, 3]];
-pub(super) const BENCH: &[&[usize]] = &[&[23_621, 600, 2]];
+/// `[v, n, d]`; a fourth number is that of the roots whose latest rows are written, the nodes beyond it being no positives.
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 1], &[9, 5, 2], &[4, 0, 3], &[40, 20, 16], &[9, 9, 3, 5], &[90, 50, 100, 60], &[4, 4, 5, 0]];
+pub(super) const BENCH: &[&[usize]] = &[&[23_621, 600, 2], &[9_228, 1_487, 100, 1_800]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let table = c.real(dims[0], dims[2]);
-    let index: Vec<u32> = (0..dims[1] as u32).map(|i| dims[0] as u32 - 1 - i).collect();
-    let (index, rows) = (c.ids(&index, 1), c.real(dims[1], dims[2]));
-    c.tape.write_rows(table, index, rows)?;
+    let [v, n, d] = dims[..3] else { return Err(Error::shape("write_rows", "three sizes, or four")) };
+    let table = c.real(v, d);
+    let index: Vec<u32> = (0..n as u32).map(|i| v as u32 - 1 - i).collect();
+    let index = c.ids(&index, 1);
+    if let Some(&roots) = dims.get(3) {
+        let phi: Vec<u32> = (0..n).map(|i| if i < roots { c.below(roots) as u32 } else { NONE }).collect();
+        let (phi, rows) = (c.ids(&phi, 1), c.real(roots, d));
+        c.tape.write_latest(table, (index, phi), rows)?;
+    } else {
+        let rows = c.real(n, d);
+        c.tape.write_rows(table, index, rows)?;
+    }
     Ok(Built { states: vec![table], ..Built::default() })
 }

@@ -1,34 +1,37 @@
-//! Gradients of `query`, `h`, `w` and `b`.
+//! Gradients of `query`, `w`, `b`, and of `h` where it is not data.
 use super::{
     super::*,
     Operands, THREADS, TemporalAttention,
     rows::{Upstream, Work, backward, sum_rows},
-    split_off,
 };
 use crate::runtime::{parts, simd::LANES, team::InParallel};
 
-/// Gradients of [`TemporalAttention`]. After its operands come the weights, the gradients of mix and sum, and the slots by row
-/// of h ([`group_slots`](super::super::group_slots)).
+/// Gradients of [`TemporalAttention`]. After its operands come the weights, the gradients of mix and sum, and, where h has a
+/// gradient, the slots by row of h ([`group_slots`](super::super::group_slots)).
 #[derive(Debug)]
 pub struct TemporalAttentionGrad(pub(super) TemporalAttention);
 
+/// The output that is the gradient of h, where it has one.
+const DH: usize = 3;
 /// Most blocks on a device, where each leaves a partial sum.
 const BLOCKS: usize = 1024;
 /// Rows of h that a block sums there, a warp each.
 const ROWS: usize = 16;
 
 impl TemporalAttentionGrad {
-    /// Scratch in parts: partials of {dw | db}, rows of dz, which roots lead, and {dw | db}.
+    /// Scratch in parts: partials of {dw | db}, rows of dz, which roots lead, and {dw | db}. Data has none for the second and
+    /// the third.
     fn layout(&self, ins: &[Spec]) -> [usize; 4] {
         let dwb = 2 * ins[8].cols.next_multiple_of(LANES);
-        [parts::PARTS * dwb, ins[3].len() * ins[2].cols, ins[10].len(), dwb]
+        let [dz, leading] = if self.0.learn_h { [ins[3].len() * ins[2].cols, ins[10].len()] } else { [0, 0] };
+        [parts::PARTS * dwb, dz, leading, dwb]
     }
     /// Scratch on a device, in parts that keep rows aligned: dz, gradients of queries by root, partials of {dw | db}, and
     /// gradients of weights.
     fn device_layout(&self, specs: impl Fn(usize) -> Spec) -> [usize; 4] {
         let (roots, k) = (specs(10).rows.cap, specs(3).cols);
         [
-            roots * k * specs(2).cols,
+            if self.0.learn_h { roots * k * specs(2).cols } else { 0 },
             roots * specs(0).cols,
             BLOCKS * 2 * specs(8).cols,
             roots * self.0.heads * k,
@@ -41,7 +44,8 @@ impl Op for TemporalAttentionGrad {
     const NAME: &'static str = "temporal_attention_grad";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        Ok([ins[0], ins[2], ins[8], ins[9]].map(Out::from).to_vec())
+        let of_h = self.0.learn_h.then_some(ins[2]);
+        Ok([ins[0], ins[8], ins[9]].into_iter().chain(of_h).map(Out::from).collect())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         let (host, device) = (self.layout(ins), self.device_layout(|i| ins[i]));
@@ -49,14 +53,16 @@ impl Op for TemporalAttentionGrad {
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let forward = Op::cost(&self.0, ins, outs);
-        let rows = 2 * ins[3].len() * ins[2].cols + outs[0].len() + outs[1].len();
+        let dh = outs.get(DH).map_or(0, |dh| 2 * ins[3].len() * ins[2].cols + dh.len());
+        let rows = dh + outs[0].len();
         Cost { bytes: forward.bytes + 4 * rows, flops: 3 * forward.flops }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let o = Operands::<R>::of(&self.0, io);
-        let last = io.inputs() - 5;
-        let (weights, dmix, dsum) = (io.input::<R>(last), io.input::<R>(last + 1), io.input::<R>(last + 2));
-        let [dquery, dh, dw, db] = [0, 1, 2, 3].map(|k| io.out::<R>(k));
+        let more = self.0.operands();
+        let (weights, dmix, dsum) = (io.input::<R>(more), io.input::<R>(more + 1), io.input::<R>(more + 2));
+        let [dquery, dw, db] = [0, 1, 2].map(|k| io.out::<R>(k));
+        let dh = if self.0.learn_h { io.out::<R>(DH) } else { &mut [] };
         [&mut *dquery, dh, dw, db].into_iter().for_each(|g| g.fill(R::ZERO));
         let (c, k, d, heads) = (o.width(), o.k, o.d, self.0.heads);
         for (query, at, i) in o.roots() {
@@ -75,7 +81,7 @@ impl Op for TemporalAttentionGrad {
                     for l in 0..c {
                         dquery[(query * heads + h) * c + l] += ds * o.z(slot, l);
                         let dz = a * g[l] + ds * q[l];
-                        if l < d {
+                        if l < d && self.0.learn_h {
                             dh[o.row[slot] as usize * d + l] += dz;
                         } else if l >= d + o.f {
                             let l = l - d - o.f;
@@ -90,10 +96,12 @@ impl Op for TemporalAttentionGrad {
     }
     fn cpu(&self, io: &Io<'_>) {
         let o = Operands::<f32>::of(&self.0, io);
-        let last = io.inputs() - 5;
+        let more = self.0.operands();
         let (weights, dmix, dsum) =
-            (io.input::<f32>(last), io.input::<f32>(last + 1), io.input::<f32>(last + 2));
-        let [dquery, dh, dw, db] = [0, 1, 2, 3].map(|k| io.out::<f32>(k));
+            (io.input::<f32>(more), io.input::<f32>(more + 1), io.input::<f32>(more + 2));
+        let [dquery, dw, db] = [0, 1, 2].map(|k| io.out::<f32>(k));
+        let learn_h = self.0.learn_h && io.wanted(DH);
+        let dh = if learn_h { io.out::<f32>(DH) } else { &mut [] };
         let (c, k, d, t, heads) = (o.width(), o.k, o.d, o.w.len(), self.0.heads);
         let rows = io.rows(2);
         if c == 0 || k == 0 || o.order.is_empty() {
@@ -114,10 +122,11 @@ impl Op for TemporalAttentionGrad {
         partials.fill(0.0);
         for ((queries, roots), dwb) in o.parts().zip(partials.chunks_exact_mut(sum.len().max(1))) {
             let dquery = split_off(&mut dquery, queries.len() * heads * c);
-            let dz = split_off(&mut dz_left, roots.len() * k * d);
-            tasks.push((queries, dquery, dz, split_off(&mut leading_left, roots.len()), dwb));
+            let listed = if learn_h { roots.len() } else { 0 };
+            let dz = split_off(&mut dz_left, listed * k * d);
+            tasks.push((queries, dquery, dz, split_off(&mut leading_left, listed), dwb));
         }
-        let up = Upstream { weights, dmix, dsum, learn_time: io.wanted(2) || io.wanted(3) };
+        let up = Upstream { weights, dmix, dsum, learn_time: io.wanted(1) || io.wanted(2), learn_h };
         tasks.into_iter().in_parallel(1, |(queries, dquery, dz, leading, dwb)| {
             Work::with(&o, |work| {
                 backward(&o, queries.start, queries.end, &up, dquery, dz, leading, dwb, work);
@@ -129,8 +138,8 @@ impl Op for TemporalAttentionGrad {
         let (sum_w, sum_b) = sum.split_at(sum.len() / 2);
         dw.copy_from_slice(&sum_w[..t]);
         db.copy_from_slice(&sum_b[..t]);
-        if d > 0 {
-            let (starts, slots) = (io.input::<u32>(last + 3), io.input::<u32>(last + 4));
+        if learn_h && d > 0 {
+            let (starts, slots) = (io.input::<u32>(more + 3), io.input::<u32>(more + 4));
             let (size, dz, leading) = (parts::part_rows(rows), &*dz, &*leading);
             dh.chunks_mut(size * d)
                 .enumerate()
@@ -139,24 +148,30 @@ impl Op for TemporalAttentionGrad {
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let a = self.0.on_device(on);
-        let last = on.inputs() - 5;
+        let more = self.0.operands();
         let mut at = 0;
         let [dz, by_root, dwb, da] = self.device_layout(|i| on.spec(i)).map(|n| {
             at += n;
             on.scratch().wrapping_add(at - n)
         });
         let wanted = |is: bool, p: *mut f32| if is { p } else { std::ptr::null_mut() };
-        let (learn_rows, learn_time) = (on.wanted(1) && a.d > 0, on.wanted(2) || on.wanted(3));
-        let (dz, dwb, dquery) = (wanted(learn_rows, dz), wanted(learn_time, dwb), on.out(0));
+        let learn_h = self.0.learn_h && on.wanted(DH) && a.d > 0;
+        let learn_time = on.wanted(1) || on.wanted(2);
+        let (dz, dwb, dquery) = (wanted(learn_h, dz), wanted(learn_time, dwb), on.out(0));
 
         let blocks = on.cap(10).min(BLOCKS);
-        let (weight, dmix, dsum) = (on.input(last), on.input(last + 1), on.input(last + 2));
+        let (weight, dmix, dsum) = (on.input(more), on.input(more + 1), on.input(more + 2));
         let grid = Grid::new(blocks, THREADS);
         k.temporal_attention_grad(on, grid, a, weight, dmix, dsum, dquery, by_root, dz, dwb, da)?;
         // Blocks of the three tasks of one launch.
-        let row_blocks = if learn_rows { on.cap(2).div_ceil(ROWS).min(BLOCKS) } else { 0 };
+        let row_blocks = if learn_h { on.cap(2).div_ceil(ROWS).min(BLOCKS) } else { 0 };
         let time_blocks = if learn_time { (2 * a.t as usize).div_ceil(32) } else { 0 };
         let query_blocks = if on.wanted(0) { on.cap(0).min(BLOCKS) } else { 0 };
+        let (starts, slots, dh) = if learn_h {
+            (on.input(more + 3), on.input(more + 4), on.out(DH))
+        } else {
+            (std::ptr::null(), std::ptr::null(), std::ptr::null_mut())
+        };
         let all = row_blocks + time_blocks + query_blocks;
         if all > 0 {
             k.temporal_attention_grad_sums(
@@ -164,14 +179,14 @@ impl Op for TemporalAttentionGrad {
                 Grid::new(all, 32 * ROWS as u32),
                 a,
                 dz,
-                on.input(last + 3),
-                on.input(last + 4),
-                on.out(1),
+                starts,
+                slots,
+                dh,
                 on.rows(2),
                 row_blocks as u32,
                 dwb,
+                on.out(1),
                 on.out(2),
-                on.out(3),
                 time_blocks as u32,
                 blocks as u32,
                 by_root,

@@ -23,7 +23,8 @@
 //!
 //! Backward, with `da_hj = (dmix_h . z_j + dsum_h) drop_hj` and `ds = a (da - sum_j a_j da_j) / sqrt(p)`:
 //! `dquery_h = sum_j ds_hj z_j`, `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`; rows of `dz` are added up by distinct row of
-//! `h` in the order of the roots grouped by query ([`group_slots`]), so it is deterministic.
+//! `h` in the order of the roots grouped by query ([`group_slots`]), so it is deterministic. Where `h` is data, there is
+//! none of that.
 //! Source: TGAT (Xu et al. 2020) and TGN's attention; the absorption is described in `docs/attention.md`.
 mod grad;
 mod rows;
@@ -34,13 +35,6 @@ use grad::TemporalAttentionGrad;
 use rows::{Work, forward};
 use std::ops::Range;
 
-/// The first `n` of `rest`, which keeps the others.
-fn split_off<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
-    let (head, tail) = std::mem::take(rest).split_at_mut(n);
-    *rest = tail;
-    head
-}
-
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub struct TemporalAttention {
@@ -48,6 +42,8 @@ pub struct TemporalAttention {
     /// Width of a head: scores are divided by its root.
     head_width: usize,
     drop: Option<DropRate>,
+    /// Whether `h` has a gradient.
+    learn_h: bool,
 }
 
 /// Operands of an attention layer.
@@ -59,6 +55,8 @@ pub struct AttentionVars {
     pub roots: Grouped,
     /// `[m, d]` embeddings below.
     pub h: Var,
+    /// Whether gradients flow into `h`; they do not into data, such as stored mails or the features of nodes.
+    pub learn_h: bool,
     /// `[n, k]` rows of `h`.
     pub row: Var,
     /// `[n, k]` events.
@@ -88,7 +86,8 @@ impl Tape {
         drop: Option<(DropRate, Var)>,
     ) -> Result<(Var, Var)> {
         let drop = drop.filter(|(rate, _)| rate.p > 0.0);
-        let op = TemporalAttention { heads, head_width, drop: drop.map(|(rate, _)| rate) };
+        let op =
+            TemporalAttention { heads, head_width, drop: drop.map(|(rate, _)| rate), learn_h: a.learn_h };
         let mut ins = vec![
             a.query,
             a.roots.starts,
@@ -218,6 +217,10 @@ const THREADS: u32 = 128;
 const MOST_BLOCKS: usize = 1 << 16;
 
 impl TemporalAttention {
+    /// Number of its operands.
+    fn operands(&self) -> usize {
+        11 + usize::from(self.drop.is_some())
+    }
     /// The operands as kernels take them.
     fn on_device(&self, on: &Launch<'_>) -> abi::Attention {
         let none = DropRate { p: 0.0, seed: 0, salt: 0 }.on_device(std::ptr::null());
@@ -250,7 +253,7 @@ impl Op for TemporalAttention {
     const NAME: &'static str = "temporal_attention";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 11 + usize::from(self.drop.is_some()))?;
+        arity(Self::NAME, ins, self.operands())?;
         let (n, k, c) = (ins[6].rows, ins[3].cols, ins[2].cols + ins[7].cols + ins[8].cols);
         for (i, what, want) in [
             (0, "query", DType::F32),
@@ -347,19 +350,23 @@ impl Op for TemporalAttention {
                 "the backward wants gradients of both the rows and the sums",
             ));
         };
-        let [h, row, count, order] = [2, 3, 6, 10].map(|i| node.ins[i]);
-        let (starts, slots) = t.group_slots(row, count, order, t.spec(h).rows)?;
-        let ins = [&node.ins[..], &[node.outs[2], dmix, dsum, starts, slots]].concat();
+        let mut ins = [&node.ins[..], &[node.outs[2], dmix, dsum]].concat();
+        if self.learn_h {
+            let [h, row, count, order] = [2, 3, 6, 10].map(|i| node.ins[i]);
+            let (starts, slots) = t.group_slots(row, count, order, t.spec(h).rows)?;
+            ins.extend([starts, slots]);
+        }
         let d = t.push(TemporalAttentionGrad(*self), &ins)?;
         let mut dins = vec![None; node.ins.len()];
-        for (k, i) in [0, 2, 8, 9].into_iter().enumerate() {
-            dins[i] = Some(d[k]);
+        for (d, i) in d.into_iter().zip([0, 8, 9, 2]) {
+            dins[i] = Some(d);
         }
         Ok(dins)
     }
 }
 
-/// `[roots, queries, rows of h, k, heads, d, f, t, drop-out in percent, events, least]`; counts run from `least` to k.
+/// `[roots, queries, rows of h, k, heads, d, f, t, drop-out in percent, events, least]`; counts run from `least` to k. A
+/// twelfth number, 0: h is data.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 1, 1, 1, 0, 1, 0, 30, 0],
     &[0, 1, 1, 2, 1, 2, 1, 2, 0, 30, 0],
@@ -374,12 +381,24 @@ pub(super) const CASES: &[&[usize]] = &[
     // Wide rows, aligned and not.
     &[2, 1, 3, 2, 1, 300, 240, 4, 0, 4, 2],
     &[3, 2, 3, 2, 1, 3, 150, 131, 10, 4, 2],
+    // Rows of h without width: features and times alone, aligned and not, or times alone.
+    &[9, 4, 7, 3, 2, 0, 3, 4, 10, 30, 0],
+    &[70, 33, 60, 10, 2, 0, 8, 20, 10, 30, 0],
+    &[9, 4, 7, 3, 1, 0, 0, 5, 0, 30, 0, 0],
+    // Data.
+    &[9, 4, 7, 3, 2, 5, 3, 4, 30, 30, 0, 0],
+    &[70, 33, 600, 10, 2, 20, 16, 20, 0, 30, 0, 0],
+    &[5, 2, 9, 23, 3, 0, 4, 8, 20, 10, 21, 0],
 ];
-pub(super) const BENCH: &[&[usize]] = &[&[1_800, 700, 1_487, 10, 2, 100, 172, 100, 10, 110_232, 10]];
+pub(super) const BENCH: &[&[usize]] = &[
+    &[1_800, 700, 1_487, 10, 2, 100, 172, 100, 10, 110_232, 10],
+    &[1_800, 700, 92_280, 10, 2, 200, 172, 100, 10, 110_232, 10, 0],
+];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, q, m, k, heads, d, f, t, drop, events, least] = *dims else {
-        return Err(Error::shape("attention", "eleven sizes"));
+    let [n, q, m, k, heads, d, f, t, drop, events, least] = dims[..11] else {
+        return Err(Error::shape("attention", "eleven sizes, or twelve"));
     };
+    let learn_h = dims.len() == 11;
     let counts: Vec<u32> = (0..n).map(|i| (least + i % (k + 1 - least)) as u32).collect();
     let mut slots = |below: usize| -> Vec<u32> {
         (0..n * k)
@@ -394,6 +413,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         query: queries,
         roots: c.tape.group_roots(query_row, count, c.tape.spec(queries).rows)?,
         h: c.real(m, d),
+        learn_h,
         row: c.values(spec, &row),
         event: c.values(spec, &event),
         dt: c.real_in(n, k, |u| (8.0 * (u + 1.0)).round()),
@@ -405,5 +425,23 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let rate = DropRate { p: drop as f32 / 100.0, seed: 5, salt: 1 };
     let now = c.ids(&[0, 2], 2);
     let (mix, sum) = c.tape.temporal_attention(a, heads, 4, Some((rate, now)))?;
-    Ok(Built::new(&[mix, sum], &[a.query, a.h, a.time_w, a.time_b]))
+    let mut wrt = vec![a.query, a.time_w, a.time_b];
+    wrt.extend(learn_h.then_some(a.h));
+    Ok(Built::new(&[mix, sum], &wrt))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_grouped_for_the_gradient_of_h_and_not_where_h_is_data() {
+        for (dims, grouped) in [(&CASES[2][..], true), (&[9, 4, 7, 3, 2, 5, 3, 4, 0, 30, 0, 0], false)] {
+            let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
+            let built = build(&mut c, dims).unwrap();
+            let pairs: Vec<_> = built.outs.iter().map(|&y| (y, y)).collect();
+            c.tape.backward_many(&pairs).unwrap();
+            assert_eq!(c.tape.nodes().iter().any(|n| n.op.name() == "group_slots"), grouped);
+        }
+    }
 }

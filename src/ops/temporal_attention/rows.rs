@@ -190,6 +190,8 @@ pub(super) struct Upstream<'a> {
     pub(super) dsum: &'a [f32],
     /// Whether gradients of the time encoding are wanted.
     pub(super) learn_time: bool,
+    /// Whether those of h are.
+    pub(super) learn_h: bool,
 }
 
 vectorised! {
@@ -242,7 +244,8 @@ vectorised! {
         }
     }
     /// The roots of queries `from..until`: gradients of these queries; added to `dwb = {dw | db}` (padded) those of the
-    /// time encoding; which of the roots lead; and in `dz` a row (its memory part) for each neighbour of such a root.
+    /// time encoding; and, for h, which of the roots lead, and in `dz` a row (its memory part) for each neighbour of such a
+    /// root.
     pub(super) fn backward(
         o: &Operands<'_, f32>, from: usize, until: usize, up: &Upstream<'_>, dquery: &mut [f32],
         dz: &mut [f32], leading: &mut [u32], dwb: &mut [f32], w: &mut Work<'_>,
@@ -260,7 +263,9 @@ vectorised! {
             for at in begin..end {
                 let i = o.order[at] as usize;
                 let leads_here = leads(o, begin, at);
-                leading[at - first] = u32::from(leads_here);
+                if up.learn_h {
+                    leading[at - first] = u32::from(leads_here);
+                }
                 if leads_here {
                     lead = at;
                     load_known(o, i, w);
@@ -289,7 +294,9 @@ vectorised! {
                     simd::mix::<V>(&mut w.dq[h * row + known..][..time], true, ds, 1, n, w.z, row, known);
                 }
                 for j in 0..n {
-                    simd::mix::<V>(&mut w.dz[j * d..][..d], true, &w.a_ds[j..], k, heads, w.gq, row, 0);
+                    if up.learn_h {
+                        simd::mix::<V>(&mut w.dz[j * d..][..d], true, &w.a_ds[j..], k, heads, w.gq, row, 0);
+                    }
                     if up.learn_time {
                         simd::mix::<V>(w.dphi, false, &w.a_ds[j..], k, 2 * heads, w.gq, row, known);
                         add_phi_grad(dw, db, o.dt[i * o.k + j], &w.sin[j * time..][..time], w.dphi);
@@ -299,7 +306,7 @@ vectorised! {
                     for h in 0..heads {
                         simd::mix::<V>(&mut w.dq[h * row..][..known], true, &w.shared[h * k..], 1, n, w.z, row, 0);
                     }
-                    for j in 0..n {
+                    for j in 0..if up.learn_h { n } else { 0 } {
                         let sum = &mut w.dz[j * d..][..d];
                         simd::mix::<V>(sum, true, &w.shared[j..], k, heads, &w.gq[heads * row..], row, 0);
                         dz[((lead - first) * o.k + j) * o.d..][..o.d].copy_from_slice(&sum[..o.d]);

@@ -1,0 +1,340 @@
+//! The mails of a batch, delivered: one to each recipient, into the next slot of its mailbox, in place
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `mail` | `[v k, 2 d]` f32, state | contents of the slots |
+//! | `mail event`, `mail time`, `next` | as in [`read_mails`](super::read_mails) | state |
+//! | `node` | `[<= v]` u32, distinct | recipients |
+//! | `phi` | `[<= v]` u32 | latest delivery of each |
+//! | `out` | `[stride b, d]` f32 | rows of the roots, event by event: source, destination, then others |
+//! | `event`, `event time` | `[b]` u32, i64 | events of the batch |
+//! | `mail features` | `[v k, f]` f32, state | only with the mean combiner: the mails' own features |
+//! | `edge` | `[e, f]` f32 | with it: edge features by event |
+//! | `starts`, `order` | `[<= v + 1]`, `[<= 2 b each]` u32 | with it: the deliveries of each recipient ([`group_roots`]) |
+//!
+//! A root of side s (0 source, 1 destination) of event i sends a mail `{out[i, s] | out[i, 1 - s]}` of that event and its
+//! time. Its `each` deliveries are numbers `(2 i + s) each` and on: to the root's node itself, and to its neighbours. A
+//! recipient gets one mail a batch: that of its latest delivery, or the mean of the contents and edge features of all its
+//! deliveries, with event and time of the latest. It takes the slot `next`, which moves on by one, modulo k: so the oldest
+//! mail is overwritten. No gradient. Deterministic: phi decides, and deliveries are added up in their order.
+//! Source: APAN (Wang et al., SIGMOD 2021), the mail propagator; one mail a batch as in TGL.
+//!
+//! [`group_roots`]: super::group_roots
+use super::{
+    distinct::DistinctNodes,
+    read_mails::{Mailbox, case_mailbox, check_mailbox},
+    write_memory::axpy,
+    *,
+};
+use crate::runtime::team::{self, InParallel};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct DeliverMails {
+    /// Deliveries of a root.
+    each: usize,
+    /// Roots an event.
+    stride: usize,
+}
+
+/// What is delivered, and to whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Deliveries<'a> {
+    /// Distinct nodes of the list of deliveries, as [`Tape::distinct`] gives them, with a stride of 2: every one counts.
+    pub to: &'a DistinctNodes,
+    /// Deliveries of a root: to itself and to its neighbours.
+    pub each: usize,
+    /// Rows of the roots.
+    pub out: Var,
+    /// Event ids of the batch.
+    pub event: Var,
+    /// Their times.
+    pub event_time: Var,
+    /// Edge features by event; read where the mails keep features of their own.
+    pub edge: Var,
+}
+
+impl Tape {
+    /// Appends [`DeliverMails`]; `stride` roots an event. Where the mailbox has features, mails are combined to their mean,
+    /// else the last one counts.
+    ///
+    /// # Errors
+    /// `Shape` when types, rows or widths do not fit, or state is read only.
+    pub fn deliver_mails(&mut self, into: Mailbox, d: Deliveries<'_>, stride: usize) -> Result<()> {
+        let DistinctNodes { node, phi, psi, rows, .. } = d.to;
+        let mut ins =
+            vec![into.mail, into.event, into.time, into.next, *node, *phi, d.out, d.event, d.event_time];
+        if let Some(features) = into.features {
+            let grouped = self.group_roots(psi[0], None, *rows)?;
+            ins.extend([features, d.edge, grouped.starts, grouped.order]);
+        }
+        self.push(DeliverMails { each: d.each, stride }, &ins).map(drop)
+    }
+}
+
+/// The mailboxes of some nodes, those from `first` on.
+struct Boxes<'a, R> {
+    first: usize,
+    mail: &'a mut [R],
+    event: &'a mut [u32],
+    time: &'a mut [i64],
+    next: &'a mut [u32],
+    features: &'a mut [R],
+}
+
+impl DeliverMails {
+    /// Event and side of the root that a delivery is of.
+    fn root(&self, delivery: u32) -> (usize, usize) {
+        let root = delivery as usize / self.each;
+        (root / 2, root % 2)
+    }
+    /// The writes, with `add_scaled(y, a, x)`: `y += a x`.
+    fn write<R: Real>(&self, io: &Io<'_>, add_scaled: impl Fn(&mut [R], R, &[R]) + Sync) {
+        let (mut mail, mut event, mut time, mut next) =
+            (io.state::<R>(0), io.state::<u32>(1), io.state::<i64>(2), io.state::<u32>(3));
+        let (node, phi, out) = (io.input::<u32>(4), io.input::<u32>(5), io.input::<R>(6));
+        let (batch, batch_time) = (io.input::<u32>(7), io.input::<i64>(8));
+        let mean = io.inputs() > 9;
+        let mut features = if mean { io.state::<R>(9) } else { &mut [] };
+        let (edge, starts, order): (&[R], &[u32], &[u32]) =
+            if mean { (io.input(10), io.input(11), io.input(12)) } else { (&[], &[], &[]) };
+        let (nodes, k, d, f) = (next.len(), io.cols(1), io.cols(6), if mean { io.cols(10) } else { 0 });
+        // Mailboxes in pieces, each with the recipients among its nodes: whoever has a piece writes it alone.
+        let size = team::piece(nodes, 1);
+        let pieces = (0..nodes).step_by(size).map(|first| {
+            let n = size.min(nodes - first);
+            Boxes {
+                first,
+                mail: split_off(&mut mail, n * k * 2 * d),
+                event: split_off(&mut event, n * k),
+                time: split_off(&mut time, n * k),
+                next: split_off(&mut next, n),
+                features: split_off(&mut features, n * k * f),
+            }
+        });
+        let pieces: Vec<_> = pieces.collect();
+        pieces.into_iter().in_parallel(1, |to| {
+            for (row, &v) in node.iter().enumerate() {
+                let Some(v) = (v as usize).checked_sub(to.first).filter(|&v| v < to.next.len()) else {
+                    continue;
+                };
+                let slot = v * k + to.next[v] as usize % k;
+                let deliveries = if mean {
+                    &order[starts[row] as usize..starts[row + 1] as usize]
+                } else {
+                    &phi[row..=row]
+                };
+                let share = R::ONE / R::of(deliveries.len() as f64);
+                let (own, other) = to.mail[slot * 2 * d..][..2 * d].split_at_mut(d);
+                let features = &mut to.features[slot * f..][..f];
+                [&mut *own, other, features].into_iter().for_each(|x| x.fill(R::ZERO));
+                for (i, side) in deliveries.iter().map(|&delivery| self.root(delivery)) {
+                    let root = |side: usize| &out[(self.stride * i + side) * d..][..d];
+                    add_scaled(own, share, root(side));
+                    add_scaled(other, share, root(1 - side));
+                    if mean {
+                        add_scaled(features, share, &edge[batch[i] as usize * f..][..f]);
+                    }
+                }
+                let (latest, _) = self.root(phi[row]);
+                (to.event[slot], to.time[slot]) = (batch[latest], batch_time[latest]);
+                to.next[v] = ((slot % k + 1) % k) as u32;
+            }
+        });
+    }
+}
+
+impl Op for DeliverMails {
+    const NAME: &'static str = "deliver_mails";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, if ins.len() > 9 { 13 } else { 9 })?;
+        check_mailbox(Self::NAME, &ins[1], &ins[2], &ins[3])?;
+        let (slots, d) = (ins[1].len(), ins[6].cols);
+        typed(Self::NAME, "mail", &ins[0], DType::F32)?;
+        shaped(Self::NAME, "mail", &ins[0], slots, 2 * d)?;
+        ensure!(
+            Self::NAME,
+            ins[4] == Spec::ids(ins[4].rows, 1) && ins[5] == ins[4],
+            "node is {}, phi is {}",
+            ins[4],
+            ins[5]
+        );
+        let (event, time) = (ins[7], ins[8]);
+        ensure!(
+            Self::NAME,
+            event == Spec::ids(event.rows, 1) && time == Spec::times(event.rows),
+            "event is {event}, its time is {time}"
+        );
+        let roots = Spec::real(event.rows.times(self.stride), d);
+        ensure!(Self::NAME, self.stride >= 2 && ins[6] == roots, "out is {}, want {roots}", ins[6]);
+        ensure!(Self::NAME, self.each > 0, "a root has no delivery, not even to itself");
+        if let [features, edge, starts, order] = ins[9..] {
+            typed(Self::NAME, "edge", &edge, DType::F32)?;
+            typed(Self::NAME, "mail features", &features, DType::F32)?;
+            shaped(Self::NAME, "mail features", &features, slots, edge.cols)?;
+            shaped(Self::NAME, "starts", &starts, ins[4].rows.cap + 1, 1)?;
+            ensure!(
+                Self::NAME,
+                order.rows.cap == event.rows.cap * 2 * self.each,
+                "order is {order}, events are {event}, {} deliveries a root",
+                self.each
+            );
+        }
+        Ok(vec![])
+    }
+    fn writes(&self, inputs: usize) -> Vec<usize> {
+        if inputs > 9 { vec![0, 1, 2, 3, 9] } else { vec![0, 1, 2, 3] }
+    }
+    fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
+        let (rows, width) = (ins[4].rows.cap, ins[0].cols + ins.get(9).map_or(0, |f| f.cols));
+        // Every recipient reads a row for each delivery, and writes one.
+        let deliveries = ins.get(12).map_or(rows, Spec::len);
+        Cost { bytes: 4 * width * (rows + deliveries) + 40 * rows, flops: 0 }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        self.write::<R>(io, |y, a, x| y.iter_mut().zip(x).for_each(|(y, &x)| *y += a * x));
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        self.write::<f32>(io, axpy);
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (features, edge, starts, order, f) = if on.inputs() > 9 {
+            (on.state(9), on.input(10), on.input(11), on.input(12), on.cols(10))
+        } else {
+            (std::ptr::null_mut(), std::ptr::null(), std::ptr::null(), std::ptr::null(), 0)
+        };
+        k.deliver_mails(
+            on,
+            Grid::warps(on.cap(4)),
+            on.state(0),
+            on.state(1),
+            on.state(2),
+            on.state(3),
+            on.input(4),
+            on.input(5),
+            on.input(6),
+            on.input(7),
+            on.input(8),
+            features,
+            edge,
+            starts,
+            order,
+            on.rows(4),
+            on.cols(1),
+            on.cols(6),
+            f,
+            self.each as u32,
+            self.stride as u32,
+        )
+    }
+}
+
+/// `[nodes, events, slots, neighbours, d, f, mean]`; every seventh slot of the neighbours is empty.
+pub(super) const CASES: &[&[usize]] = &[
+    &[2, 1, 1, 1, 1, 0, 0],
+    &[5, 0, 3, 2, 2, 1, 1],
+    &[6, 9, 2, 3, 4, 3, 0],
+    &[6, 9, 2, 3, 4, 3, 1],
+    &[40, 20, 3, 0, 3, 4, 1],
+    &[90, 50, 10, 10, 20, 8, 1],
+    &[30, 60, 4, 5, 133, 70, 1],
+    &[200, 60, 4, 5, 132, 0, 0],
+];
+pub(super) const BENCH: &[&[usize]] =
+    &[&[3_000, 600, 10, 10, 100, 172, 0], &[3_000, 600, 10, 10, 100, 172, 1]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [v, b, k, near, d, f, mean] = *dims else { return Err(Error::shape("deliver_mails", "seven sizes")) };
+    let into = case_mailbox(c, v, k, 2 * d, (mean == 1).then_some(f));
+    let (src, dst) = (c.ids_below(b, v), c.ids_below(b, v));
+    let event_time = c.times(&(0..b as i64).map(|t| 900 + t).collect::<Vec<_>>());
+    let (root, time) = c.tape.roots(src, dst, event_time, None)?;
+    let neighbors: Vec<u32> =
+        (0..2 * b * near).map(|s| if s % 7 == 6 { NONE } else { c.below(v) as u32 }).collect();
+    let neighbors = c.values(Spec::ids(Rows::fixed(2 * b), near), &neighbors);
+    let list = c.tape.expand_targets(root, time, neighbors)?.node;
+    let stamp = c.ids(&vec![0; v], 1);
+    let deliveries = Deliveries {
+        to: &c.tape.distinct(stamp, list, &[], 2)?,
+        each: 1 + near,
+        out: c.real(3 * b, d),
+        event: c.ids(&(5..5 + b as u32).collect::<Vec<_>>(), 1),
+        event_time,
+        edge: c.real(b + 5, f),
+    };
+    c.tape.deliver_mails(into, deliveries, 3)?;
+    let states = [into.mail, into.event, into.time, into.next].into_iter().chain(into.features).collect();
+    Ok(Built { states, ..Built::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::autograd::Program;
+
+    /// Mailboxes of two slots, filled three times by the events 0 -> 1 and 2 -> 2, whose roots have these rows and
+    /// neighbours. Returns contents, features, next slots, and events and gaps as queries at time 1,000 read them.
+    fn filled(mean: bool) -> (Vec<f32>, Vec<f32>, Vec<u32>, Vec<u32>, Vec<f32>) {
+        let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
+        let slots = Spec::ids(Rows::fixed(4), 2);
+        let into = Mailbox {
+            mail: c.real_in(8, 2, |_| 0.0),
+            event: c.values(slots, &[NONE; 8]),
+            time: c.values(Spec { dtype: DType::I64, ..slots }, &[0i64; 8]),
+            next: c.ids(&[0; 4], 1),
+            features: mean.then(|| c.real_in(8, 1, |_| 0.0)),
+        };
+        let (src, dst, event) = (c.ids(&[0, 2], 1), c.ids(&[1, 2], 1), c.ids(&[0, 1], 1));
+        let event_time = c.times(&[10, 20]);
+        let neighbors = c.ids(&[3, 3, 3, NONE, 3, 0, NONE, NONE], 2);
+        let out = c.values(Spec::real(Rows::fixed(4), 1), &[1.0f32, 2.0, 3.0, 4.0]);
+        let edge = c.values(Spec::real(Rows::fixed(6), 1), &[0.0f32, 4.0, 8.0, 12.0, 16.0, 20.0]);
+        let stamp = c.ids(&[0; 4], 1);
+        let (root, time) = c.tape.roots(src, dst, event_time, None).unwrap();
+        let list = c.tape.expand_targets(root, time, neighbors).unwrap().node;
+        let to = &c.tape.distinct(stamp, list, &[], 2).unwrap();
+        let deliveries = Deliveries { to, each: 3, out, event, event_time, edge };
+        c.tape.deliver_mails(into, deliveries, 2).unwrap();
+        let query = (c.ids(&[0, 1, 2, 3], 1), c.times(&[1_000; 4]));
+        let mails = c.tape.read_mails(into, query, Gaps::unlimited(1.0)).unwrap();
+        let keep = [mails.event, mails.dt];
+        let mut program = Program::new(&c.tape, &keep, Precision::F32, Backend::Cpu).unwrap();
+        let stored = |v| match c.tape.home(v) {
+            Home::Stored { id, .. } => id,
+            Home::Step => unreachable!("inputs are stored"),
+        };
+        for run in 0..3i64 {
+            c.store.write(stored(event), &[2 * run as u32, 2 * run as u32 + 1]);
+            c.store.write(stored(event_time), &[100 * run + 10, 100 * run + 20]);
+            program.run(&mut c.store).unwrap();
+        }
+        (
+            c.store.read(stored(into.mail)).to_vec(),
+            into.features.map_or(vec![], |f| c.store.read(stored(f)).to_vec()),
+            c.store.read(stored(into.next)).to_vec(),
+            program.read(mails.event, &c.store).to_vec(),
+            program.read(mails.dt, &c.store).to_vec(),
+        )
+    }
+
+    #[test]
+    fn every_recipient_gets_its_latest_delivery_into_the_oldest_slot_and_reads_the_latest_mail_first() {
+        let (mail, _, next, events, dt) = filled(false);
+        let of_nodes = [[3.0, 4.0], [2.0, 1.0], [4.0, 3.0], [3.0, 4.0]];
+        assert_eq!(mail, of_nodes.map(|m| [m; 2].concat()).concat());
+        assert_eq!(next, [1; 4]);
+        assert_eq!(events, [5, 3, 4, 2, 5, 3, 5, 3]);
+        assert_eq!(dt, [780.0, 880.0, 790.0, 890.0, 780.0, 880.0, 780.0, 880.0]);
+    }
+
+    #[test]
+    fn a_mean_is_over_all_deliveries_and_has_event_and_time_of_the_latest() {
+        let (mail, features, next, events, dt) = filled(true);
+        let of_nodes = [[2.0, 3.0], [2.0, 1.0], [3.5, 3.5], [1.75, 2.25]];
+        assert_eq!(mail, of_nodes.map(|m| [m; 2].concat()).concat());
+        // Of the third batch, in slot 0, and of the second.
+        assert_eq!(features, [18.0, 10.0, 16.0, 8.0, 20.0, 12.0, 17.0, 9.0]);
+        let last = filled(false);
+        assert_eq!((next, events, dt), (last.2, last.3, last.4));
+    }
+}
