@@ -7,7 +7,10 @@ use std::{collections::HashMap, str::FromStr, sync::Arc};
 use tgnn::{
     autograd::{Parameters, Program},
     data::{Events, Features},
-    model::{Attention, EventTables, Looked, Negatives, Net, TgnConfig, TimeEncoding, TimeStart},
+    model::{
+        ApanConfig, Attention, EventTables, HeadKind, JodieConfig, Looked, ModelConfig, Negatives, Net,
+        TgatConfig, TgnConfig, TimeEncoding, TimeStart,
+    },
     ops::{
         Backend, Home, Tape,
         epilogue::DropRate,
@@ -78,22 +81,52 @@ impl Golden {
         events.validate("golden").unwrap();
         events
     }
-    fn config(&self) -> TgnConfig {
-        TgnConfig {
-            memory: self.fact("memory"),
-            updater: "gru".into(),
-            time: self.fact("time"),
-            time_encoding: "learned".into(),
-            gap_quantile: 1.0,
-            embedding: self.fact("embedding"),
-            heads: self.fact("heads"),
-            layers: self.fact("layers"),
-            neighbors: self.fact("neighbours"),
-            sampling: "recent".into(),
-            combiner: self.fact("combiner"),
-            dropout: 0.0,
-            edge_features: true,
-            node_features: true,
+    fn config(&self) -> Box<dyn ModelConfig> {
+        let (time, learned) = (self.fact("time"), String::from("learned"));
+        match self.facts.get("model").map_or("tgn", String::as_str) {
+            "jodie" => Box::new(JodieConfig {
+                memory: self.fact("memory"),
+                time,
+                time_encoding: learned,
+                gap_quantile: 1.0,
+                ..JodieConfig::default()
+            }),
+            "apan" => Box::new(ApanConfig {
+                memory: self.fact("memory"),
+                mails: self.fact("mails"),
+                neighbors: self.fact("neighbours"),
+                time,
+                time_encoding: learned,
+                gap_quantile: 1.0,
+                heads: self.fact("heads"),
+                combiner: self.fact("combiner"),
+                dropout: 0.0,
+                ..ApanConfig::default()
+            }),
+            "tgat" => Box::new(TgatConfig {
+                time,
+                time_encoding: learned,
+                gap_quantile: 1.0,
+                embedding: self.fact("embedding"),
+                heads: self.fact("heads"),
+                layers: self.fact("layers"),
+                neighbors: self.fact("neighbours"),
+                dropout: 0.0,
+                ..TgatConfig::default()
+            }),
+            _ => Box::new(TgnConfig {
+                memory: self.fact("memory"),
+                time,
+                time_encoding: learned,
+                gap_quantile: 1.0,
+                embedding: self.fact("embedding"),
+                heads: self.fact("heads"),
+                layers: self.fact("layers"),
+                neighbors: self.fact("neighbours"),
+                combiner: self.fact("combiner"),
+                dropout: 0.0,
+                ..TgnConfig::default()
+            }),
         }
     }
     fn batches(&self) -> usize {
@@ -121,7 +154,7 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
     let mut store = Store::new(precision);
     let tables = EventTables::new(&mut store, &events);
     let mut parameters = Parameters::new(&mut store, 0, g.fact("learning_rate"));
-    let net = Net::new(&mut parameters, &mut store, &tables, &g.config(), 0).unwrap();
+    let net = Net::new(&mut parameters, &mut store, &tables, &*g.config(), HeadKind::Links, 0).unwrap();
     for (name, id) in parameters.iter() {
         store.write(id, &g.real(&format!("init.{name}")));
     }
@@ -165,36 +198,44 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
     all
 }
 
-/// Memory and mailbox, each lean mail written out as the full row that it stands for.
+/// Memory and mailbox, where there are any, each lean mail written out as the full row that it stands for.
 fn mailbox(store: &Store, state: &HashMap<String, BufferId>, edge: BufferId, f: usize) -> Results {
-    let memory = store.read_f64(state["memory"]);
-    let nodes = store.spec(state["memory"]).rows.cap;
+    let Some(&memory) = state.get("memory") else { return Vec::new() };
+    let nodes = store.spec(memory).rows.cap;
+    let memory = store.read_f64(memory);
     let d = memory.len() / nodes;
-    let (partner, event) = (store.read_f64(state["mail"]), store.read::<u32>(state["mail event"]));
+    let (content, event) = (store.read_f64(state["mail"]), store.read::<u32>(state["mail event"]));
     let own_features = state.get("mail features").map(|&id| store.read_f64(id));
     let edge = store.read_f64(edge);
+    // A mail beside the memory holds the partner's alone; one in a ring holds both.
+    let (slots, width) = (event.len() / nodes, content.len() / event.len());
     let mut mail = Vec::new();
-    for v in 0..nodes {
-        if event[v] == NONE {
+    for (slot, &of) in event.iter().enumerate() {
+        if of == NONE {
             mail.resize(mail.len() + 2 * d + f, 0.0);
             continue;
         }
-        mail.extend_from_slice(&memory[v * d..][..d]);
-        mail.extend_from_slice(&partner[v * d..][..d]);
+        if width == d {
+            mail.extend_from_slice(&memory[slot / slots * d..][..d]);
+        }
+        mail.extend_from_slice(&content[slot * width..][..width]);
         mail.extend_from_slice(match &own_features {
-            Some(features) => &features[v * f..][..f],
-            None => &edge[event[v] as usize * f..][..f],
+            Some(features) => &features[slot * f..][..f],
+            None => &edge[of as usize * f..][..f],
         });
     }
-    let times = |name: &str| store.read::<i64>(state[name]).iter().map(|&t| t as f64).collect();
-    let mailed = event.iter().map(|&e| f64::from(u8::from(e != NONE))).collect();
-    vec![
-        ("memory".into(), true, memory),
-        ("mail".into(), true, mail),
-        ("memory_time".into(), false, times("memory time")),
-        ("mail_time".into(), false, times("mail time")),
-        ("has_mail".into(), false, mailed),
-    ]
+    let mut results: Results = vec![("memory".into(), true, memory), ("mail".into(), true, mail)];
+    let mut exact = |name: &str, values| results.push((name.into(), false, values));
+    for (name, ours) in [("memory_time", "memory time"), ("mail_time", "mail time")] {
+        if let Some(&id) = state.get(ours) {
+            exact(name, store.read::<i64>(id).iter().map(|&t| t as f64).collect());
+        }
+    }
+    exact("has_mail", event.iter().map(|&e| f64::from(u8::from(e != NONE))).collect());
+    if let Some(&id) = state.get("next mail") {
+        exact("next", store.read::<u32>(id).iter().map(|&slot| slot.into()).collect());
+    }
+    results
 }
 
 /// What the fixture holds under the names of `ours`; every one of its values must be asked for.
@@ -227,9 +268,14 @@ fn compare(what: &str, got: &Results, want: &Results, allowed: f64) {
     }
 }
 
-const TRAININGS: [(&str, &[u8]); 2] = [
-    ("one layer, last mail", include_bytes!("golden/tgn.safetensors")),
-    ("two layers, mean mail", include_bytes!("golden/tgn_two_layers_mean.safetensors")),
+const TRAININGS: [(&str, &[u8]); 7] = [
+    ("TGN, one layer, last mail", include_bytes!("golden/tgn.safetensors")),
+    ("TGN, two layers, mean mail", include_bytes!("golden/tgn_two_layers_mean.safetensors")),
+    ("TGN, three layers", include_bytes!("golden/tgn_three_layers.safetensors")),
+    ("TGAT", include_bytes!("golden/tgat.safetensors")),
+    ("JODIE", include_bytes!("golden/jodie.safetensors")),
+    ("APAN, last mail", include_bytes!("golden/apan.safetensors")),
+    ("APAN, mean mail", include_bytes!("golden/apan_mean.safetensors")),
 ];
 
 #[test]
@@ -331,7 +377,7 @@ fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
         let (root, row) = (ids(t, store, "root", 1), ids(t, store, "neighbour", 4));
         let (event, count) = (ids(t, store, "edge", 4), ids(t, store, "count", 1));
         let near = Neighbors { node: row, event, dt, count };
-        let looked = Looked { h, roots: h, root, row, near, edge, drop_now: None };
+        let looked = Looked { h, learn_h: true, roots: h, root, row, near, edge, drop_now: None };
         let out = layer.record(t, store, &time, looked).unwrap();
         let dout = real(t, store, "dout", 6, 6, &g.real("dout"));
         let grads = t.backward_many(&[(out, dout)]).unwrap();

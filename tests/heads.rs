@@ -1,6 +1,5 @@
 //! Heads of classification, on embeddings that tell what there is to learn.
 use crate::emulated::device;
-use std::sync::Arc;
 use tgnn::{
     autograd::{Parameters, Program},
     data::{Events, SynthOptions, synth},
@@ -8,7 +7,7 @@ use tgnn::{
     model::{EdgeHead, EventTables, NodeHead},
     ops::{Backend, Tape, next_batch::Batch},
     runtime::*,
-    task::ClassScores,
+    task::Scores,
 };
 
 const BATCH: usize = 100;
@@ -51,21 +50,18 @@ fn train(
     backend: Backend,
     epochs: u32,
     head: impl Fn(&mut Parameters, &mut Store, usize, usize) -> Head,
-) -> (Vec<f32>, [ClassScores; 2]) {
+) -> (Vec<f32>, [Scores; 2]) {
     let sets = events.class_labels().unwrap();
     let mut store = Store::new(Precision::F32);
     let tables = EventTables::new(&mut store, events);
     let spec = Spec::ids(Rows::fixed(events.len()), sets.most());
     let labels = store.table("classes", spec, sets.table());
-    let no_negatives = store.table("none", Spec::ids(Rows::fixed(events.len()), 0), Arc::new(Vec::<u32>::new()));
     let mut parameters = Parameters::new(&mut store, 1, 0.01);
     let head = head(&mut parameters, &mut store, events.node_width(), sets.count());
     let mut t = Tape::new();
     let batch = tables.next_batch(&mut t, &store, BATCH).unwrap();
-    let none = t.stored(&store, no_negatives);
-    let none = t.gather_rows(none, batch.event).unwrap();
-    let (node, _) = t.roots(batch.src, batch.dst, batch.time, none).unwrap();
-    let features = tables.node_features(&mut t, &store).unwrap();
+    let (node, _) = t.roots(batch.src, batch.dst, batch.time, None).unwrap();
+    let features = t.stored(&store, tables.node_features.unwrap());
     let z = t.gather_rows(features, node).unwrap();
     let logits = head.record(&mut t, &store, z, &batch).unwrap();
     let labels = t.stored(&store, labels);
@@ -75,7 +71,7 @@ fn train(
     let mut program = Program::new(&t, &[loss, logits], Precision::F32, backend).expect("room");
     let (mut losses, mut scores) = (Vec::new(), Vec::new());
     for epoch in 0..epochs {
-        tables.seek(&mut store, epoch, 0..events.len());
+        tables.seek(&mut store, epoch, 0..events.len(), 0);
         let mut all = Vec::new();
         for _ in 0..events.len().div_ceil(BATCH) {
             program.run(&mut store).unwrap();
@@ -83,7 +79,8 @@ fn train(
             all.extend(program.read::<f32>(logits, &store));
         }
         assert_eq!(all.len(), events.len() * sets.count());
-        scores.push(ClassScores::of(&all, sets.count(), (0..events.len()).map(|i| sets.of(i))));
+        let rows = all.chunks_exact(sets.count()).zip((0..events.len()).map(|i| sets.of(i)));
+        scores.push(Scores::of_classes(rows, sets.count()));
     }
     (losses, [scores[0], scores[scores.len() - 1]])
 }
@@ -103,7 +100,7 @@ fn a_head_learns_the_classes_that_its_side_of_the_embeddings_tells() {
         (edge_head, "edge", 0.99, 0.999),
     ] {
         let (losses, [first, last]) = train(&events, Backend::Cpu, 10, head);
-        println!("{name}: {} {} {first:?} {last:?}", losses[0], losses[losses.len()-1]);
+        println!("{name}: {} {} {first:?} {last:?}", losses[0], losses[losses.len() - 1]);
         assert!(losses[0] > 0.6 && losses[losses.len() - 1] < 0.5 * losses[0], "{name}: {losses:?}");
         assert!(last.f1 > Some(f1) && last.f1 > first.f1, "{name}: {first:?}, then {last:?}");
         assert!(last.auc > Some(auc) && last.accuracy.is_none(), "{name}: {last:?}");

@@ -230,7 +230,7 @@ proptest! {
         epoch in 0usize..100, numbers in proptest::array::uniform4(-1e3f64..1e3), mrr in proptest::option::of(0.0f64..1.0),
     ) {
         let [train_loss, train_seconds, events_per_second, ap] = numbers;
-        let val = Some(Scores { ap: Some(ap), auc: None, mrr, hits_at_10: mrr });
+        let val = Some(Scores { ap: Some(ap), mrr, ..Scores::default() });
         let record = EpochRecord { epoch, train_loss, train_seconds, events_per_second, val };
         let back: EpochRecord = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
         prop_assert_eq!(back, record);

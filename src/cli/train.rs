@@ -5,7 +5,7 @@ use crate::{
     error::{Error, Result},
     model::ModelName,
     runtime::MatmulPrecision,
-    task::{self, Checkpoint, Config, Protocol, RunOptions, Summary},
+    task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName},
 };
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub struct Train {
     /// Events: `wikipedia`, a file, or a folder of .npy [default: wikipedia]
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Model: tgn, jodie or tgat [default: tgn]
+    /// Model: tgn, jodie, apan, tgat or static [default: tgn]
     #[arg(long)]
     model: Option<ModelName>,
     /// auto, cpu, cuda, cuda:N or emu [default: auto, the CPU]
@@ -39,9 +39,15 @@ pub struct Train {
     /// Steps of each pass at most, for trying out; 0 takes all [default: 0]
     #[arg(long, value_name = "N")]
     max_batches: Option<usize>,
-    /// dyglib, tgl or disttgl: how negatives are drawn and what is measured [default: dyglib]
+    /// Task: link, node or edge: what is predicted [default: link]
+    #[arg(long)]
+    task: Option<TaskName>,
+    /// dyglib, tgl, disttgl or tgb: how negatives are drawn and what is measured [default: dyglib]
     #[arg(long)]
     protocol: Option<Protocol>,
+    /// Negatives of validation and test: random, historical or inductive [default: random]
+    #[arg(long)]
+    negatives: Option<NegativeKind>,
     /// Seed of everything random [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -105,7 +111,7 @@ impl Train {
         }
         take!(data => c.data.path, model => c.model, device => c.device, threads => c.threads,
               precision => c.precision, epochs => c.epochs, batch => c.batch, max_batches => c.max_batches,
-              protocol => c.protocol, seed => c.seed, learning_rate => c.learning_rate,
+              task => c.task, protocol => c.protocol, negatives => c.negatives, seed => c.seed, learning_rate => c.learning_rate,
               random_edge_features => c.data.random_edge_features);
         c.data.strict |= self.strict;
         c.deterministic |= self.deterministic;

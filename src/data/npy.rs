@@ -133,7 +133,8 @@ impl Array {
 
     /// All values in C order, if they can be used as they lie.
     pub(crate) fn plain<T: Element>(&self) -> Option<&[T]> {
-        self.is_plain::<T>().then(|| bytemuck::cast_slice(&self.map[self.start..][..self.len * self.values.size]))
+        self.is_plain::<T>()
+            .then(|| bytemuck::cast_slice(&self.map[self.start..][..self.len * self.values.size]))
     }
 
     /// The map and the first value in it, counted in values, if the file can serve as `&[f32]` as it lies.

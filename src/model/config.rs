@@ -16,6 +16,8 @@ pub enum ModelName {
     Tgn,
     /// Memory by an RNN, projected in time.
     Jodie,
+    /// Attention over mails, which go to neighbours too.
+    Apan,
     /// Temporal attention over neighbours of neighbours, no memory.
     Tgat,
     /// A learned row a node, whatever the time: a baseline, and what pre-trains static memory.
@@ -24,12 +26,14 @@ pub enum ModelName {
 
 impl ModelName {
     /// All of them.
-    pub const ALL: [ModelName; 4] = [ModelName::Tgn, ModelName::Jodie, ModelName::Tgat, ModelName::Static];
+    pub const ALL: [ModelName; 5] =
+        [ModelName::Tgn, ModelName::Jodie, ModelName::Apan, ModelName::Tgat, ModelName::Static];
     /// The name in files and flags, which is that of its section too.
     pub fn name(self) -> &'static str {
         match self {
             ModelName::Tgn => "tgn",
             ModelName::Jodie => "jodie",
+            ModelName::Apan => "apan",
             ModelName::Tgat => "tgat",
             ModelName::Static => "static",
         }

@@ -108,8 +108,7 @@ impl EventModel for Jodie {
         let h = self.inputs.record(t, store, distinct.node, Some(memory))?;
         let [w, b] = self.project.map(|id| t.stored(store, id));
         let [gain, bias] = self.norm.map(|id| t.stored(store, id));
-        let z = t.gather_rows(h, distinct.psi[0])?;
-        let _ = (w, b); // project_time
+        let z = t.project_time((h, time), (distinct.psi[0], q.time), (w, b), data.gaps.seconds_per_tick)?;
         let z = t.layer_norm(z, gain, bias)?;
         Ok(Embedded { z, distinct, memory: Some((memory, Some(time))) })
     }

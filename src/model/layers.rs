@@ -110,6 +110,8 @@ pub struct Attention {
 pub struct Looked {
     /// Embeddings below.
     pub h: Var,
+    /// Whether gradients flow into them; they do not into data.
+    pub learn_h: bool,
     /// Embeddings of the distinct roots: what depends on the root's node alone is done once for each.
     pub roots: Var,
     /// The root's row of `roots`.
@@ -180,7 +182,7 @@ impl Attention {
             query: absorbed,
             roots: grouped,
             h: l.h,
-            learn_h: true,
+            learn_h: l.learn_h,
             row: l.row,
             event: l.near.event,
             dt: l.near.dt,

@@ -2,6 +2,7 @@
 //!
 //! An [`EventModel`] turns nodes at times into embeddings, and writes what it keeps of a batch; what is predicted from the
 //! embeddings is a task's business. Every model's sizes and choices are a [`ModelConfig`], which builds it.
+mod apan;
 mod config;
 mod heads;
 mod inputs;
@@ -15,6 +16,7 @@ mod tables;
 mod tgat;
 mod tgn;
 
+pub use apan::ApanConfig;
 pub use config::{ModelConfig, ModelName};
 pub use heads::{EdgeHead, NodeHead};
 pub use inputs::NodeInputs;

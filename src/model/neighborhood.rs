@@ -19,6 +19,7 @@ use crate::{
 /// Attention layers, the first of them over rows of distinct nodes, and how their neighbours are sampled.
 pub struct AttentionStack {
     layers: Vec<Attention>,
+    learn_below: bool,
     neighbors: usize,
     strategy: Strategy,
 }
@@ -30,6 +31,8 @@ pub struct StackConfig {
     pub layers: usize,
     /// Width of the rows below the first.
     pub below: usize,
+    /// Whether gradients flow into these; they do not into data.
+    pub learn_below: bool,
     /// Width of the embeddings.
     pub width: usize,
     /// Width of the edge features.
@@ -65,7 +68,7 @@ impl AttentionStack {
                 Attention::new(p, store, l, below, c.width, c.edge, time.width, c.heads, drop)
             })
             .collect();
-        AttentionStack { layers, neighbors: c.neighbors, strategy: c.strategy }
+        AttentionStack { layers, learn_below: c.learn_below, neighbors: c.neighbors, strategy: c.strategy }
     }
     /// Appends the sampling of every level, and the distinct nodes of all; `edge` are the features by event.
     ///
@@ -116,9 +119,19 @@ impl AttentionStack {
         drop_now: Option<Var>,
     ) -> Result<Var> {
         let levels = n.near.len();
-        let look = |h, roots, root, row, near| Looked { h, roots, root, row, near, edge: n.seen, drop_now };
         let mut h = h;
         for (l, (layer, near)) in self.layers.iter().zip(n.near.iter().rev()).enumerate() {
+            let learn_h = l > 0 || self.learn_below;
+            let look = |h, roots, root, row, near| Looked {
+                h,
+                learn_h,
+                roots,
+                root,
+                row,
+                near,
+                edge: n.seen,
+                drop_now,
+            };
             // The targets that this layer embeds, and those that the one below has embedded.
             let below = (l > 0).then(|| n.targets[levels - 1 - l]);
             let looked = match below {

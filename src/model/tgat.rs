@@ -128,6 +128,7 @@ impl ModelConfig for TgatConfig {
                 Below::Projected(_) => self.embedding,
                 Below::Features(rows) => store.spec(*rows).cols,
             },
+            learn_below: matches!(below, Below::Projected(_)),
             width: self.embedding,
             edge: data.edge_width_if(self.edge_features),
             heads: self.heads,

@@ -135,6 +135,7 @@ impl ModelConfig for TgnConfig {
         let attention = StackConfig {
             layers: self.layers,
             below: self.memory,
+            learn_below: true,
             width: self.embedding,
             edge: data.edge_width_if(self.edge_features),
             heads: self.heads,

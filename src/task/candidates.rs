@@ -64,8 +64,7 @@ impl Candidates {
         };
         let rows = split.val.len().max(split.test.len());
         check_room("given negatives", 4 * rows * columns, "take fewer events")?;
-        let table =
-            (columns > 0).then(|| store.zeros("candidates", Spec::ids(Rows::fixed(rows), columns)));
+        let table = (columns > 0).then(|| store.zeros("candidates", Spec::ids(Rows::fixed(rows), columns)));
         Ok(Candidates { kind, seed: config.seed, batch, table })
     }
     /// Columns of the scores of an event, itself included.
@@ -152,8 +151,9 @@ fn given(config: &Config, events: &Events, parts: [Range<usize>; 2]) -> Result<[
     let of = |part: Part, range| {
         GivenNegatives::beside(&config.data.path, part, events, range)?.ok_or_else(|| {
             let what = format!("{} has no negatives for its {} part", config.data.path, part.name());
-            Error::new(ErrorKind::Data, what)
-                .remedy("give a folder of TGB's, or one of .npy with val_negatives.npy and test_negatives.npy")
+            Error::new(ErrorKind::Data, what).remedy(
+                "give a folder of TGB's, or one of .npy with val_negatives.npy and test_negatives.npy",
+            )
         })
     };
     Ok([of(Part::Val, val)?, of(Part::Test, test)?])

@@ -68,8 +68,7 @@ mod tests {
 
     #[test]
     fn every_figure_equals_the_one_of_scikit_learn_ties_and_empty_sets_included() {
-        let golden: Golden =
-            serde_json::from_str(include_str!("../../tests/golden/metrics.json")).unwrap();
+        let golden: Golden = serde_json::from_str(include_str!("../../tests/golden/metrics.json")).unwrap();
         assert!(golden.labels.len() > 10);
         for c in golden.labels {
             let got = of(&c.logits, c.classes, c.sets.iter().map(Vec::as_slice));
@@ -97,7 +96,8 @@ mod tests {
     fn sets_of_a_stream_score_as_they_are() {
         let sets = Classes::new(3, 2, vec![2, 0, crate::runtime::NONE, 1]).unwrap();
         let scores = of(&[1.0, -1.0, 2.0, -3.0, 0.5, -1.0], 3, (0..2).map(|i| sets.of(i)));
-        let perfect = Scores { ap: Some(1.0), auc: Some(1.0), f1: Some(1.0), accuracy: None, ..Scores::default() };
+        let perfect =
+            Scores { ap: Some(1.0), auc: Some(1.0), f1: Some(1.0), accuracy: None, ..Scores::default() };
         assert_eq!(scores, perfect);
     }
 }

@@ -2,7 +2,9 @@
 use crate::{
     data::{self, Events, Features, ReadOptions},
     error::{Error, Result},
-    model::{JodieConfig, ModelConfig, ModelName, StaticConfig, StaticMode, TgatConfig, TgnConfig},
+    model::{
+        ApanConfig, JodieConfig, ModelConfig, ModelName, StaticConfig, StaticMode, TgatConfig, TgnConfig,
+    },
     runtime::{Device, MatmulPrecision, check_room},
 };
 use serde::{Deserialize, Serialize};
@@ -20,27 +22,31 @@ pub enum Protocol {
     /// Mean reciprocal rank against 49 negatives, from the destinations where the stream is bipartite, else from all
     /// nodes; ties count by the mean of the optimistic and the pessimistic rank.
     Disttgl,
+    /// TGB's: parts cut by time, and for every event the negatives that come with the data; mean reciprocal rank, ties as
+    /// in `disttgl`. Training draws one from the destinations.
+    Tgb,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Protocol; 3] = [Protocol::Dyglib, Protocol::Tgl, Protocol::Disttgl];
+    pub const ALL: [Protocol; 4] = [Protocol::Dyglib, Protocol::Tgl, Protocol::Disttgl, Protocol::Tgb];
     /// Its name in files and flags.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Dyglib => "dyglib",
             Protocol::Tgl => "tgl",
             Protocol::Disttgl => "disttgl",
+            Protocol::Tgb => "tgb",
         }
     }
-    /// Negatives an event when evaluating.
+    /// Negatives an event when evaluating, where they are drawn at random.
     pub fn negatives(self) -> usize {
         if self == Protocol::Disttgl { 49 } else { 1 }
     }
     /// Nodes that a negative may be.
     pub fn pool(self, events: &Events) -> Vec<u32> {
         let destinations = match self {
-            Protocol::Dyglib => true,
+            Protocol::Dyglib | Protocol::Tgb => true,
             Protocol::Tgl => false,
             Protocol::Disttgl => events.first_destination.is_some(),
         };
@@ -58,8 +64,75 @@ impl FromStr for Protocol {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
         Protocol::ALL.into_iter().find(|p| p.name() == s).ok_or_else(|| {
-            Error::usage(format!("there is no protocol `{s}`")).remedy("give dyglib, tgl or disttgl")
+            Error::usage(format!("there is no protocol `{s}`")).remedy("give dyglib, tgl, disttgl or tgb")
         })
+    }
+}
+
+/// Which negatives validation and test have, where the protocol leaves it open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NegativeKind {
+    /// Drawn evenly.
+    Random,
+    /// Pairs that had an event before, and have none in the batch.
+    Historical,
+    /// Such pairs, that had none in training.
+    Inductive,
+}
+
+impl FromStr for NegativeKind {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
+        match s {
+            "random" => Ok(NegativeKind::Random),
+            "historical" => Ok(NegativeKind::Historical),
+            "inductive" => Ok(NegativeKind::Inductive),
+            _ => Err(Error::usage(format!("there are no negatives `{s}`"))
+                .remedy("give random, historical or inductive")),
+        }
+    }
+}
+
+/// What is predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskName {
+    /// Which events happen.
+    Link,
+    /// Classes of an event's source: the state of a node, as events show it.
+    Node,
+    /// Classes of an event.
+    Edge,
+}
+
+impl FromStr for TaskName {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
+        match s {
+            "link" => Ok(TaskName::Link),
+            "node" => Ok(TaskName::Node),
+            "edge" => Ok(TaskName::Edge),
+            _ => Err(Error::usage(format!("there is no task `{s}`")).remedy("give link, node or edge")),
+        }
+    }
+}
+
+/// How classes are predicted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClassifyConfig {
+    /// Width of the head's hidden layers.
+    pub width: usize,
+    /// Weight of the classes that an event has against those that it has not.
+    pub positive_weight: f32,
+    /// Whether the head alone learns, on a model that is kept as it is.
+    pub frozen: bool,
+}
+
+impl Default for ClassifyConfig {
+    fn default() -> Self {
+        ClassifyConfig { width: 100, positive_weight: 1.0, frozen: false }
     }
 }
 
@@ -130,8 +203,12 @@ impl DataConfig {
 pub struct Config {
     /// Which model.
     pub model: ModelName,
+    /// What is predicted.
+    pub task: TaskName,
     /// How it is measured.
     pub protocol: Protocol,
+    /// Negatives of validation and test.
+    pub negatives: NegativeKind,
     /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
     pub device: String,
     /// How steps follow one another: `sequential`, `prefetch` (on a CUDA device, what prepares the next batch runs beside the
@@ -149,6 +226,10 @@ pub struct Config {
     pub epochs: usize,
     /// Events a step.
     pub batch: usize,
+    /// Chunks that a batch has: an epoch's first batch has some of them, at random; 1: it is a whole one.
+    pub chunks: usize,
+    /// Epochs without a better validation after which training stops; 0: it does not.
+    pub patience: usize,
     /// Steps of each pass at most; 0: all. For trying out.
     pub max_batches: usize,
     /// Step size of Adam.
@@ -159,10 +240,14 @@ pub struct Config {
     pub evaluate: bool,
     /// Which events.
     pub data: DataConfig,
+    /// How classes are predicted.
+    pub classify: ClassifyConfig,
     /// Sizes of a TGN.
     pub tgn: TgnConfig,
     /// Sizes of a JODIE.
     pub jodie: JodieConfig,
+    /// Sizes of an APAN.
+    pub apan: ApanConfig,
     /// Sizes of a TGAT.
     pub tgat: TgatConfig,
     /// Static node memory, of every model.
@@ -174,7 +259,9 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             model: ModelName::Tgn,
+            task: TaskName::Link,
             protocol: Protocol::Dyglib,
+            negatives: NegativeKind::Random,
             device: "auto".into(),
             plan: "auto".into(),
             features_on: FeaturesOn::Auto,
@@ -183,13 +270,17 @@ impl Default for Config {
             seed: 1,
             epochs: 10,
             batch: 200,
+            chunks: 1,
+            patience: 0,
             max_batches: 0,
             learning_rate: 5e-4,
             deterministic: false,
             evaluate: true,
             data: DataConfig::default(),
+            classify: ClassifyConfig::default(),
             tgn: TgnConfig::default(),
             jodie: JodieConfig::default(),
+            apan: ApanConfig::default(),
             tgat: TgatConfig::default(),
             static_memory: StaticConfig::default(),
         }
@@ -202,6 +293,7 @@ impl Config {
         match self.model {
             ModelName::Tgn => &self.tgn,
             ModelName::Jodie => &self.jodie,
+            ModelName::Apan => &self.apan,
             ModelName::Tgat => &self.tgat,
             ModelName::Static => &self.static_memory,
         }
@@ -265,6 +357,34 @@ impl Config {
         let bad = |what: String, want: &str| Err(Error::usage(what).remedy(want.to_owned()));
         if self.batch == 0 || self.batch > 1 << 20 {
             return bad(format!("batch is {}", self.batch), "give 1 to 1048576");
+        }
+        if !(1..=self.batch).contains(&self.chunks) {
+            return bad(format!("chunks is {}", self.chunks), "give 1 to the events of a batch");
+        }
+        if self.negatives != NegativeKind::Random
+            && (self.task != TaskName::Link || !matches!(self.protocol, Protocol::Dyglib | Protocol::Tgl))
+        {
+            return bad(
+                format!(
+                    "negatives are chosen, and task {:?} under {:?} has none to choose",
+                    self.task, self.protocol
+                )
+                .to_lowercase(),
+                "give them with task=link and protocol=dyglib or tgl",
+            );
+        }
+        let c = &self.classify;
+        if !(1..=4096).contains(&c.width) {
+            return bad(format!("classify.width is {}", c.width), "give 1 to 4096");
+        }
+        if !(c.positive_weight > 0.0 && c.positive_weight.is_finite()) {
+            return bad(
+                format!("classify.positive_weight is {}", c.positive_weight),
+                "give a positive number",
+            );
+        }
+        if c.frozen && self.task == TaskName::Link {
+            return bad("classify.frozen, and the task is link".into(), "give task=node or task=edge");
         }
         if self.epochs == 0 {
             return bad("epochs is 0".into(), "give at least 1");

@@ -3,6 +3,7 @@
 //! Tied scores are never broken by position. For the curves they form one threshold, as in scikit-learn; for ranks
 //! the event takes the mean of the best and the worst place among its ties. A score that is not a number ranks last,
 //! tied with minus infinity: a model that fails has chance at best, and never an error.
+use super::TaskName;
 use serde::{Deserialize, Serialize};
 
 /// What a split scored; a figure that is not defined (no events, or not part of the protocol) is `None`.
@@ -23,6 +24,17 @@ pub struct Scores {
     /// Of classes: share of events whose greatest logit is that of their class, where every set is of one of several; of `k`
     /// classes that tie, the event's counts `1 / k`.
     pub accuracy: Option<f64>,
+}
+
+impl Scores {
+    /// The figure that epochs are compared by: MRR, where there is one, else AP; for classes of nodes AUC.
+    pub fn figure(&self, task: TaskName) -> Option<f64> {
+        match task {
+            TaskName::Link => self.mrr.or(self.ap),
+            TaskName::Node => self.auc,
+            TaskName::Edge => self.ap,
+        }
+    }
 }
 
 /// Ranks that are a hit.

@@ -1,7 +1,7 @@
 //! Tasks: the one training loop, its evaluation, its configuration and its checkpoints.
+mod candidates;
 mod checkpoint;
 mod chunks;
-mod candidates;
 mod classify;
 mod config;
 pub mod edgebank;

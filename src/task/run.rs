@@ -1,6 +1,6 @@
 //! A run: epochs, the best of them, its test, and the folder that tells of it.
 use super::{
-    Checkpoint, Config, EventTask, Manifest, Progress, Scores,
+    Checkpoint, Config, EdgeBank, EventTask, Manifest, NegativeKind, Progress, Scores, TaskName,
     checkpoint::{import_weights, write_whole},
     event_task::tie_rule,
     pretrain,
@@ -42,6 +42,24 @@ pub struct TestScores {
     pub transductive: Scores,
     /// Those with a node that no training event has.
     pub inductive: Scores,
+}
+
+/// What [`EdgeBank`] scores on the test part, against the same candidates.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EdgeBankScores {
+    /// Remembering every pair.
+    pub unlimited: TestScores,
+    /// Remembering a window as long as the test part.
+    pub window: TestScores,
+}
+
+impl EdgeBankScores {
+    /// None where links are not predicted.
+    fn of(task: &EventTask, events: &Events) -> Option<Self> {
+        let share = task.split.test.len() as f64 / events.len() as f64;
+        let unlimited = task.edgebank(EdgeBank::Unlimited, events)?;
+        Some(EdgeBankScores { unlimited, window: task.edgebank(EdgeBank::Window { share }, events)? })
+    }
 }
 
 /// Device of a run.
@@ -88,15 +106,18 @@ pub struct Summary {
     pub device: DeviceRecord,
     pub data: DataRecord,
     pub model: String,
+    pub task: TaskName,
     pub plan: String,
     pub seed: u64,
     pub protocol: String,
+    pub negatives: NegativeKind,
     pub ties: String,
     pub batch: usize,
     pub precision: MatmulPrecision,
     pub epochs: Vec<EpochRecord>,
     pub best_epoch: Option<usize>,
     pub test: Option<TestScores>,
+    pub edgebank: Option<EdgeBankScores>,
     pub peak_memory_bytes: PeakMemory,
     pub parameters: usize,
 }
@@ -215,7 +236,7 @@ pub fn train(
         watch.epoch(&record);
         records.push(record);
         manifest.epochs = epoch;
-        let score = val.and_then(|v| v.mrr.or(v.ap));
+        let score = val.and_then(|v| v.figure(config.task));
         let is_best = manifest.best_epoch == 0 || score > manifest.best_score || score.is_none();
         if is_best {
             (manifest.best_epoch, manifest.best_score) = (epoch, score);
@@ -241,12 +262,12 @@ pub fn train(
             }
             (None, None) => {}
         }
-        let (transductive, inductive) = task.test(&mut |p| watch.progress("test", manifest.best_epoch, p))?;
-        test = Some(TestScores { transductive, inductive });
+        test = Some(task.test(&mut |p| watch.progress("test", manifest.best_epoch, p))?);
     }
     watch.end(&task);
     let mut summary = summarise(config, events, device, &task, &options.command);
     (summary.epochs, summary.test) = (records, test);
+    summary.edgebank = test.and_then(|_| EdgeBankScores::of(&task, events));
     summary.best_epoch = config.evaluate.then_some(manifest.best_epoch);
     if let Some(out) = &options.out {
         let json = serde_json::to_vec_pretty(&summary)
@@ -315,14 +336,17 @@ fn summarise(config: &Config, events: &Events, device: &Device, task: &EventTask
         },
         model: config.model.name().into(),
         plan: task.plan().into(),
+        task: config.task,
         seed: config.seed,
         protocol: config.protocol.name().into(),
-        ties: tie_rule(config.protocol).into(),
+        negatives: config.negatives,
+        ties: tie_rule(config).into(),
         batch: config.batch,
         precision: config.precision,
         epochs: Vec::new(),
         best_epoch: None,
         test: None,
+        edgebank: None,
         peak_memory_bytes: PeakMemory {
             host: peak_memory_bytes(),
             device: device.gpu().map_or(0, Gpu::peak_bytes),
@@ -357,9 +381,10 @@ pub fn evaluate(
 ) -> Result<Summary> {
     let mut task = restore(checkpoint, config, events, device)?;
     let best = checkpoint.manifest()?.best_epoch;
-    let (transductive, inductive) = task.test(&mut |p| watch.progress("test", best, p))?;
+    let test = task.test(&mut |p| watch.progress("test", best, p))?;
     let mut summary = summarise(config, events, device, &task, command);
-    summary.test = Some(TestScores { transductive, inductive });
+    summary.test = Some(test);
+    summary.edgebank = EdgeBankScores::of(&task, events);
     summary.best_epoch = Some(best);
     Ok(summary)
 }

@@ -153,16 +153,28 @@ mod tests {
 
     #[test]
     fn rows_that_differ_in_their_relation_alone_are_one_event_with_a_set() {
-        let e = read(["7\t3\t9\t0\t-1\n9\t0\t7\t0\t-1\n7\t1\t9\t0\t-1\n", "7\t3\t9\t24\t-1\n", "9 1 9 72\n9 1 9 72\n"])
-            .unwrap();
+        let e = read([
+            "7\t3\t9\t0\t-1\n9\t0\t7\t0\t-1\n7\t1\t9\t0\t-1\n",
+            "7\t3\t9\t24\t-1\n",
+            "9 1 9 72\n9 1 9 72\n",
+        ])
+        .unwrap();
         assert_eq!((&e.src[..], &e.dst[..]), (&[0, 1, 0, 1][..], &[1, 0, 1, 1][..]));
         assert_eq!((&e.time[..], e.ticks_per_second), (&[0, 0, 86_400, 259_200][..], 1.0));
         let sets = e.classes.unwrap();
         assert_eq!((sets.count(), sets.most()), (4, 2));
         assert_eq!([sets.of(0), sets.of(1), sets.of(2), sets.of(3)], [&[1, 3][..], &[0], &[3], &[1]]);
         assert_eq!((e.first_destination, e.ids.unwrap().original()), (None, &[7, 9][..]));
-        assert!(e.notes[0].contains("train.txt has 2 events, valid.txt has 1 event, test.txt has 1"), "{:?}", e.notes);
-        assert!(e.notes[1].starts_with("6 rows are 4 events: ") && e.notes[2].contains("hours"), "{:?}", e.notes);
+        assert!(
+            e.notes[0].contains("train.txt has 2 events, valid.txt has 1 event, test.txt has 1"),
+            "{:?}",
+            e.notes
+        );
+        assert!(
+            e.notes[1].starts_with("6 rows are 4 events: ") && e.notes[2].contains("hours"),
+            "{:?}",
+            e.notes
+        );
     }
 
     #[test]
@@ -207,7 +219,8 @@ mod tests {
     #[test]
     fn the_format_is_that_of_a_folder_and_has_no_columns_to_name() {
         let files = ["0 1 2 3\n", "", ""];
-        let named = |text: &str| ReadOptions { columns: Some(text.parse().unwrap()), ..ReadOptions::default() };
+        let named =
+            |text: &str| ReadOptions { columns: Some(text.parse().unwrap()), ..ReadOptions::default() };
         let e = read_with(files, &named("src=1,dst=3,time=4")).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Usage, "{e}");
         let tkg = ReadOptions { format: Some(Format::Tkg), ..ReadOptions::default() };

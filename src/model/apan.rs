@@ -1,0 +1,281 @@
+//! APAN: attention of a node over the mails in its mailbox; mails of an event go to its nodes and to their neighbours.
+//!
+//! Source: Wang et al., "APAN: asynchronous propagation attention network for real-time temporal graph embedding", 2021, as
+//! TGL trains it, but that empty slots take no part in the softmax. What the attention makes of a node's memory and mails is
+//! its new memory, and its embedding. Keys and values are absorbed ([`temporal_attention`](crate::ops::temporal_attention)).
+use super::{
+    Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, TimeEncoding, config::Check,
+};
+use crate::{
+    autograd::{Parameters, ScaledInit},
+    error::{Error, Result},
+    ops::{
+        Tape,
+        deliver_mails::Deliveries,
+        epilogue::{Activation, DropRate},
+        next_batch::Batch,
+        read_mails::Mailbox,
+        sample_neighbors::{Sampling, Strategy},
+        temporal_attention::AttentionVars,
+    },
+    runtime::*,
+};
+use serde::{Deserialize, Serialize};
+
+/// Sizes and choices of an APAN.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApanConfig {
+    /// Width of the node memory, and of the embeddings.
+    pub memory: usize,
+    /// Mails that a node keeps.
+    pub mails: usize,
+    /// Most recent neighbours that get a node's mails.
+    pub neighbors: usize,
+    /// Width of the time encoding.
+    pub time: usize,
+    /// Frequencies of the time encoding: `fixed`, `learned`, or `random`.
+    pub time_encoding: String,
+    /// See [`ModelConfig::gap_quantile`].
+    pub gap_quantile: f64,
+    /// Attention heads; they divide the memory.
+    pub heads: usize,
+    /// How mails of one batch are combined: `last` or `mean`.
+    pub combiner: String,
+    /// Drop-out of attention weights and of the embeddings.
+    pub dropout: f32,
+    /// Whether edge features are used where there are any.
+    pub edge_features: bool,
+    /// Whether node features are used where there are any.
+    pub node_features: bool,
+}
+
+impl Default for ApanConfig {
+    fn default() -> Self {
+        ApanConfig {
+            memory: 100,
+            mails: 10,
+            neighbors: 10,
+            time: 100,
+            time_encoding: "fixed".into(),
+            gap_quantile: 0.99,
+            heads: 2,
+            combiner: "last".into(),
+            dropout: 0.1,
+            edge_features: true,
+            node_features: true,
+        }
+    }
+}
+
+impl ModelConfig for ApanConfig {
+    fn validate(&self) -> Result<()> {
+        let check = Check("apan");
+        check.sizes(&[("memory", self.memory), ("time", self.time)])?;
+        check.heads(self.heads, "apan.memory", self.memory)?;
+        check.size("mails", self.mails, 1024)?;
+        check.size("neighbors", self.neighbors, 1024)?;
+        check.dropout(self.dropout)?;
+        check.gap_quantile(self.gap_quantile)?;
+        check.time_encoding(&self.time_encoding)?;
+        check.word("combiner", &self.combiner, &["last", "mean"])
+    }
+    fn state_bytes(&self, nodes: usize, width: usize) -> usize {
+        let features = if self.combiner == "mean" { width } else { 0 };
+        let mail = 4 * (2 * self.memory + features) + size_of::<u32>() + size_of::<i64>();
+        nodes * (4 * self.memory + size_of::<u32>() + self.mails * mail)
+    }
+    fn gap_quantile(&self) -> f64 {
+        self.gap_quantile
+    }
+    fn width(&self) -> usize {
+        self.memory
+    }
+    fn describe(&self) -> String {
+        format!(
+            "memory {}, {} time {}, {} mails of 1 + {} neighbours,\n{} heads, {} mail, dropout {}",
+            self.memory,
+            self.time_encoding,
+            self.time,
+            self.mails,
+            self.neighbors,
+            self.heads,
+            self.combiner,
+            self.dropout
+        )
+    }
+    fn build(
+        &self,
+        p: &mut Parameters,
+        store: &mut Store,
+        data: &EventTables,
+        seed: u64,
+    ) -> Result<Box<dyn EventModel>> {
+        self.validate()?;
+        let time = TimeEncoding::new(p, store, self.time, Check("apan").time_encoding(&self.time_encoding)?);
+        let (d, f) = (self.memory, data.edge_width_if(self.edge_features));
+        let c = 2 * d + f + self.time;
+        use ScaledInit::{Constant, FanIn};
+        let mut add =
+            |name: &str, rows, cols, init| p.add(store, &format!("update.{name}"), rows, cols, init);
+        let update = Update {
+            w_q: add("w_q", d, d, FanIn(d)),
+            b_q: add("b_q", 1, d, FanIn(d)),
+            w_k: add("w_k", d, c, FanIn(c)),
+            w_v: add("w_v", d, c, FanIn(c)),
+            b_v: add("b_v", 1, d, FanIn(c)),
+            norm_gain: add("norm_gain", 1, d, Constant(1.0)),
+            norm_bias: add("norm_bias", 1, d, Constant(0.0)),
+            w: add("w", d, d, FanIn(d)),
+            b: add("b", 1, d, FanIn(d)),
+        };
+        let inputs = NodeInputs::new(p, store, data, d, self.node_features);
+        let (v, k) = (data.nodes, self.mails);
+        let slots = Rows::fixed(v * k);
+        let v = Rows::fixed(v);
+        let apan = Apan {
+            config: self.clone(),
+            seed,
+            time,
+            inputs,
+            update,
+            memory: store.zeros("memory", Spec::real(v, d)),
+            mail: store.zeros("mail", Spec::real(slots, 2 * d)),
+            mail_event: store.zeros("mail event", Spec::ids(v, k)),
+            mail_time: store.zeros("mail time", Spec { cols: k, ..Spec::times(v) }),
+            next: store.zeros("next mail", Spec::ids(v, 1)),
+            features: (self.combiner == "mean").then(|| store.zeros("mail features", Spec::real(slots, f))),
+        };
+        apan.reset(store);
+        Ok(Box::new(apan))
+    }
+}
+
+/// Parameters of the attention over mails.
+struct Update {
+    w_q: BufferId,
+    b_q: BufferId,
+    w_k: BufferId,
+    w_v: BufferId,
+    b_v: BufferId,
+    norm_gain: BufferId,
+    norm_bias: BufferId,
+    w: BufferId,
+    b: BufferId,
+}
+
+struct Apan {
+    config: ApanConfig,
+    seed: u64,
+    time: TimeEncoding,
+    inputs: NodeInputs,
+    update: Update,
+    memory: BufferId,
+    mail: BufferId,
+    mail_event: BufferId,
+    mail_time: BufferId,
+    next: BufferId,
+    features: Option<BufferId>,
+}
+
+impl Apan {
+    fn mailbox(&self, t: &mut Tape, store: &Store) -> Mailbox {
+        let mut v = |id| t.stored(store, id);
+        Mailbox {
+            mail: v(self.mail),
+            event: v(self.mail_event),
+            time: v(self.mail_time),
+            next: v(self.next),
+            features: self.features.map(v),
+        }
+    }
+}
+
+impl EventModel for Apan {
+    fn state(&self) -> Vec<BufferId> {
+        let all = [self.memory, self.mail, self.mail_event, self.mail_time, self.next];
+        all.into_iter().chain(self.features).collect()
+    }
+    fn reset(&self, store: &mut Store) {
+        self.state().into_iter().for_each(|id| store.clear(id));
+        store.fill(self.mail_event, NONE);
+    }
+    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
+        let (c, u) = (&self.config, &self.update);
+        let stamp = data.stamp(t, store);
+        let distinct = t.distinct(stamp, q.node, &[], q.classes())?;
+        let mailbox = self.mailbox(t, store);
+        let mails = t.read_mails(mailbox, (q.node, q.time), data.gaps)?;
+        let (edge, event) = match mailbox.features {
+            Some(features) => (features, mails.row),
+            None => {
+                let edge = data.edge_if(t, store, c.edge_features);
+                let (edge, events) = data.edge_rows(t, store, edge, vec![mails.event])?;
+                (edge, events[0])
+            }
+        };
+        let mut v = |id| t.stored(store, id);
+        let (memory, w_q, b_q, w_k) = (v(self.memory), v(u.w_q), v(u.b_q), v(u.w_k));
+        let (w_v, b_v, w, b) = (v(u.w_v), v(u.b_v), v(u.w), v(u.b));
+        let (gain, bias) = (v(u.norm_gain), v(u.norm_bias));
+        let own = t.gather_rows(memory, distinct.node)?;
+        let query = t.linear(own, w_q, Some(b_q), None, Activation::Identity)?;
+        let query = t.head_up(query, w_k, c.heads)?;
+        let roots = t.group_roots(distinct.psi[0], mails.count, t.spec(query).rows)?;
+        let (time_w, time_b) = self.time.vars(t, store);
+        let near = AttentionVars {
+            query,
+            roots,
+            h: mailbox.mail,
+            learn_h: false,
+            row: mails.row,
+            event,
+            dt: mails.dt,
+            count: mails.count,
+            edge,
+            time_w,
+            time_b,
+        };
+        let drop = |salt| q.drop_now().map(|now| (DropRate { p: c.dropout, seed: self.seed, salt }, now));
+        let (mix, sum) = t.temporal_attention(near, c.heads, c.memory / c.heads, drop(0xD0))?;
+        let seen = t.head_down(mix, w_v, Some((b_v, sum)), c.heads)?;
+        let order = (roots.order, roots.position);
+        let y = t.ungroup(seen, order, own, distinct.psi[0], Activation::Identity)?;
+        let y = t.layer_norm(y, gain, bias)?;
+        let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
+        let z = self.inputs.record(t, store, q.node, Some(out))?;
+        Ok(Embedded { z, distinct, memory: Some((out, None)) })
+    }
+    fn write(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        batch: &Batch,
+        stride: usize,
+        e: &Embedded,
+    ) -> Result<()> {
+        let Some((out, _)) = e.memory else {
+            return Err(Error::shape("deliver_mails", "there is no new memory"));
+        };
+        let memory = t.stored(store, self.memory);
+        t.write_latest(memory, (e.distinct.node, e.distinct.phi), out)?;
+        let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
+        let how = Sampling { k: self.config.neighbors, strategy: Strategy::Recent, gaps: data.gaps };
+        let tcsr = data.tcsr(t, store);
+        let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how)?;
+        let recipients = t.expand_targets(node, time, near.node)?.node;
+        let stamp = data.stamp(t, store);
+        let to = t.distinct(stamp, recipients, &[], 2)?;
+        let deliveries = Deliveries {
+            to: &to,
+            each: 1 + self.config.neighbors,
+            out,
+            event: batch.event,
+            event_time: batch.time,
+            edge: data.edge_if(t, store, self.config.edge_features),
+        };
+        let mailbox = self.mailbox(t, store);
+        t.deliver_mails(mailbox, deliveries, stride)
+    }
+}
