@@ -103,7 +103,7 @@ fn draw(
 fn below(key: Key, index: usize, n: u64) -> u64 {
     let [low, high, ..] = key.draw(index as u64);
     let word = u64::from(high) << 32 | u64::from(low);
-    (u128::from(word) * u128::from(n) >> 64) as u64
+    ((u128::from(word) * u128::from(n)) >> 64) as u64
 }
 
 /// Every source of a stream with every destination, numbered.
