@@ -3,7 +3,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `mail` | `[v k, 2 d]` f32, state | contents of the slots |
-//! | `mail event`, `mail time`, `next` | as in [`read_mails`](super::read_mails) | state |
+//! | `mail event`, `mail time`, `next` | as in [`read_mails`] | state |
 //! | `node` | `[<= v]` u32, distinct | recipients |
 //! | `phi` | `[<= v]` u32 | latest delivery of each |
 //! | `out` | `[stride b, d]` f32 | rows of the roots, event by event: source, destination, then others |
@@ -272,9 +272,17 @@ mod tests {
     use super::*;
     use crate::autograd::Program;
 
+    /// Contents, features and next slots of mailboxes; events and gaps as a query for each node reads them.
+    struct Filled {
+        mail: Vec<f32>,
+        features: Vec<f32>,
+        next: Vec<u32>,
+        read: (Vec<u32>, Vec<f32>),
+    }
+
     /// Mailboxes of two slots, filled three times by the events 0 -> 1 and 2 -> 2, whose roots have these rows and
-    /// neighbours. Returns contents, features, next slots, and events and gaps as queries at time 1,000 read them.
-    fn filled(mean: bool) -> (Vec<f32>, Vec<f32>, Vec<u32>, Vec<u32>, Vec<f32>) {
+    /// neighbours; read at time 1,000.
+    fn filled(mean: bool) -> Filled {
         let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
         let slots = Spec::ids(Rows::fixed(4), 2);
         let into = Mailbox {
@@ -308,18 +316,18 @@ mod tests {
             c.store.write(stored(event_time), &[100 * run + 10, 100 * run + 20]);
             program.run(&mut c.store).unwrap();
         }
-        (
-            c.store.read(stored(into.mail)).to_vec(),
-            into.features.map_or(vec![], |f| c.store.read(stored(f)).to_vec()),
-            c.store.read(stored(into.next)).to_vec(),
-            program.read(mails.event, &c.store).to_vec(),
-            program.read(mails.dt, &c.store).to_vec(),
-        )
+        let read = (program.read(mails.event, &c.store).to_vec(), program.read(mails.dt, &c.store).to_vec());
+        Filled {
+            mail: c.store.read(stored(into.mail)).to_vec(),
+            features: into.features.map_or(vec![], |f| c.store.read(stored(f)).to_vec()),
+            next: c.store.read(stored(into.next)).to_vec(),
+            read,
+        }
     }
 
     #[test]
     fn every_recipient_gets_its_latest_delivery_into_the_oldest_slot_and_reads_the_latest_mail_first() {
-        let (mail, _, next, events, dt) = filled(false);
+        let Filled { mail, next, read: (events, dt), .. } = filled(false);
         let of_nodes = [[3.0, 4.0], [2.0, 1.0], [4.0, 3.0], [3.0, 4.0]];
         assert_eq!(mail, of_nodes.map(|m| [m; 2].concat()).concat());
         assert_eq!(next, [1; 4]);
@@ -329,12 +337,12 @@ mod tests {
 
     #[test]
     fn a_mean_is_over_all_deliveries_and_has_event_and_time_of_the_latest() {
-        let (mail, features, next, events, dt) = filled(true);
+        let Filled { mail, features, next, read } = filled(true);
         let of_nodes = [[2.0, 3.0], [2.0, 1.0], [3.5, 3.5], [1.75, 2.25]];
         assert_eq!(mail, of_nodes.map(|m| [m; 2].concat()).concat());
         // Of the third batch, in slot 0, and of the second.
         assert_eq!(features, [18.0, 10.0, 16.0, 8.0, 20.0, 12.0, 17.0, 9.0]);
         let last = filled(false);
-        assert_eq!((next, events, dt), (last.2, last.3, last.4));
+        assert_eq!((next, read), (last.next, last.read));
     }
 }

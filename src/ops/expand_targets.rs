@@ -11,7 +11,7 @@
 //!
 //! A neighbour is embedded at the time of the query, as in TGN (TGL and TGAT take the time of the event). Of the positive
 //! roots of a batch the nodes are also the list of deliveries of their mails
-//! ([`deliver_mails`](super::deliver_mails)), `1 + k` a root.
+//! ([`deliver_mails`]), `1 + k` a root.
 use super::*;
 
 /// See the [module](self).

@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn slots_are_grouped_for_the_gradient_of_h_and_not_where_h_is_data() {
-        for (dims, grouped) in [(&CASES[2][..], true), (&[9, 4, 7, 3, 2, 5, 3, 4, 0, 30, 0, 0], false)] {
+        for (dims, grouped) in [(CASES[2], true), (&[9, 4, 7, 3, 2, 5, 3, 4, 0, 30, 0, 0], false)] {
             let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
             let built = build(&mut c, dims).unwrap();
             let pairs: Vec<_> = built.outs.iter().map(|&y| (y, y)).collect();
