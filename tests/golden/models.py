@@ -52,7 +52,7 @@ class Jodie:
         h = add_node_features(p, stream, updated)
         updated_at = torch.where(state["has_mail"] == 1, state["mail_time"], state["memory_time"])
         node, time = roots(stream, batch)
-        delta = (time - updated_at[node]).double() / (time.double() + 1)
+        delta = (time - updated_at[node]) / (time + 1)
         y = h[node] * (1 + p["project.w"] * delta[:, None] + p["project.b"])
         z_src, z_dst, z_neg = layer_norm(p, "project.", y).chunk(3)
         return torch.stack([decode(p, z_src, z_dst), decode(p, z_src, z_neg)], 1), updated

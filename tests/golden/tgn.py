@@ -176,9 +176,9 @@ def naive_memory(p, state, node):
 
 
 class Tgn:
-    def __init__(self, layers, combiner, node_features=False):
+    def __init__(self, layers, combiner, node_features=False, **others):
         self.layers, self.combiner = layers, combiner
-        self.facts = facts(NEIGHBOURS, HEADS, layers, combiner, node_features)
+        self.facts = facts(NEIGHBOURS, HEADS, layers, combiner, node_features, **others)
 
     def parameters(self):
         parameters = time_parameters(TIME_WIDTH) | memory_parameters(3)
@@ -204,9 +204,9 @@ class Tgn:
 class Tgat:
     """Node features as they are, and attention over them."""
 
-    def __init__(self, layers):
+    def __init__(self, layers, **others):
         self.layers = layers
-        self.facts = facts(NEIGHBOURS, HEADS, layers, node_features=True, memory=False, model="tgat")
+        self.facts = facts(NEIGHBOURS, HEADS, layers, node_features=True, memory=False, model="tgat", **others)
 
     def parameters(self):
         return time_parameters(TIME_WIDTH) | layer_parameters(self.layers, NODE_WIDTH) | decoder_parameters()

@@ -1,0 +1,203 @@
+"""Link prediction on one stream of events: what the peers in the benchmarks share.
+
+Training and evaluation visit the events in batches; a model's state is reset before each epoch, validation continues
+from the training state and test from validation's.
+
+Protocol `dyglib`: split 70/15/15 by event order; one negative per event, drawn uniformly from the distinct
+destinations of the stream, the same in every epoch of an evaluation; AP, AUC and MRR over a whole split.
+Transductive: every event of the split. Inductive: those with a node that no training event has. MRR ranks an
+event against its one negative, a tie counting one half.
+
+A model is a module with `events`, `reset_state()`, `forward(batch, negatives)`, which returns the logits of the events
+in `batch`, a slice, and of their negatives, and `observe(batch)`, which makes these events part of its state.
+"""
+
+import argparse
+import json
+import resource
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+
+def parser(description):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", type=Path, help="`u,i,ts,label` (.csv) or `src dst time`; may be .gz")
+    parser.add_argument("--batch", type=int, default=600, help="events a batch")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--neighbors", type=int, default=10, help="most recent neighbours of a node")
+    parser.add_argument("--width", type=int, default=100, help="of memory, time encoding and embedding; even")
+    parser.add_argument(
+        "--random-edge-features", type=int, default=0, metavar="W", help="seeded normal values; 0: one zero column"
+    )
+    parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--max-batches", type=int, help="stop training and each evaluation after this many")
+    parser.add_argument("--no-eval", action="store_true", help="train only")
+    parser.add_argument("--protocol", choices=["dyglib"], default="dyglib")
+    parser.add_argument("--json", action="store_true", help="print only the summary, as JSON")
+    return parser
+
+
+class Events:
+    """A stream in time order, its node ids made dense, times in whole seconds from its first event.
+
+    Of a file only source, destination and time are read; sources and destinations share one space of ids.
+    """
+
+    def __init__(self, path, edge_width, seed, device):
+        csv = ".csv" in path.suffixes
+        layout = {"delimiter": ",", "skiprows": 1} if csv else {}
+        rows = np.loadtxt(path, usecols=(0, 1, 2), **layout)
+        rows = rows[np.argsort(rows[:, 2], kind="stable")]
+        names, ends = np.unique(rows[:, :2].astype(np.int64), return_inverse=True)
+        self.nodes = len(names)
+        self.src, self.dst = torch.from_numpy(ends.reshape(-1, 2)).T.contiguous()
+        self.time = torch.from_numpy((rows[:, 2] - rows[0, 2]).astype(np.int64))
+        if edge_width:
+            generator = torch.Generator().manual_seed(seed)
+            self.feature = torch.randn(len(rows), edge_width, generator=generator)
+        else:
+            self.feature = torch.zeros(len(rows), 1)
+        self.node_feature = torch.zeros(self.nodes, 0)
+        first, second = round(0.70 * len(rows)), round(0.85 * len(rows))
+        self.splits = {"train": (0, first), "val": (first, second), "test": (second, len(rows))}
+        self.destinations = self.dst.unique()
+        in_training = torch.zeros(self.nodes, dtype=torch.bool)
+        in_training[self.src[:first]] = True
+        in_training[self.dst[:first]] = True
+        self.inductive = ~(in_training[self.src] & in_training[self.dst])
+        # All of it fits: whoever has a device keeps the tables there.
+        for name in ("src", "dst", "time", "feature", "node_feature", "destinations"):
+            setattr(self, name, getattr(self, name).to(device))
+
+    def negatives(self, count, generator):
+        return self.destinations[
+            torch.randint(len(self.destinations), (count,), generator=generator, device=generator.device)
+        ]
+
+
+def batches(split, size, limit):
+    starts = range(split[0], split[1], size)[:limit]
+    return [slice(start, min(start + size, split[1])) for start in starts]
+
+
+def loss_of(positive, negative):
+    loss = binary_cross_entropy_with_logits(positive, torch.ones_like(positive))
+    return loss + binary_cross_entropy_with_logits(negative, torch.zeros_like(negative))
+
+
+def train(model, optimizer, work, generator):
+    """One epoch from empty state; the mean loss of an event and the seconds it took."""
+    model.train()
+    model.reset_state()
+    total = count = 0
+    began = time.perf_counter()
+    for batch in work:
+        size = batch.stop - batch.start
+        optimizer.zero_grad()
+        loss = loss_of(*model(batch, model.events.negatives(size, generator)))
+        model.observe(batch)
+        loss.backward()
+        optimizer.step()
+        total += loss.item() * size
+        count += size
+    seconds = time.perf_counter() - began
+    return {"train_loss": total / count, "train_seconds": seconds, "events_per_second": count / seconds}
+
+
+@torch.no_grad()
+def score(model, work, seed):
+    """Logits of a split's events and of their negatives; the state moves on to the end of the split."""
+    model.eval()
+    generator = torch.Generator(model.events.src.device).manual_seed(seed)
+    logits = []
+    for batch in work:
+        logits.append(torch.stack(model(batch, model.events.negatives(batch.stop - batch.start, generator))))
+        model.observe(batch)
+    return torch.cat(logits, dim=1).cpu()
+
+
+def metrics(logits):
+    """AP, AUC and MRR of positive and negative logits [2, n]; none for an empty set."""
+    positive, negative = logits
+    if len(positive) == 0:
+        return None
+    labels = torch.cat([torch.ones_like(positive), torch.zeros_like(negative)])
+    rank = 1 + (negative > positive).double() + 0.5 * (negative == positive).double()
+    return {
+        "ap": float(average_precision_score(labels, logits.flatten())),
+        "auc": float(roc_auc_score(labels, logits.flatten())),
+        "mrr": float((1 / rank).mean()),
+    }
+
+
+def processor():
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def run(args, name, plan, version, build):
+    """Trains, evaluates and prints the summary of the model that `build(events)` makes."""
+    if args.data is None:
+        sys.exit("which events? give --data FILE")
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    events = Events(args.data, args.random_edge_features, args.seed, args.device)
+    model = build(events).to(args.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, fused=True)
+    generator = torch.Generator(args.device).manual_seed(args.seed)
+    work = {name: batches(split, args.batch, args.max_batches) for name, split in events.splits.items()}
+
+    epochs, best_epoch, test = [], None, None
+    for number in range(1, args.epochs + 1):
+        epoch = {"epoch": number} | train(model, optimizer, work["train"], generator) | {"val": None}
+        epochs.append(epoch)
+        if not args.no_eval:
+            epoch["val"] = metrics(score(model, work["val"], args.seed + 1))
+            if best_epoch is None or epoch["val"]["ap"] > epochs[best_epoch - 1]["val"]["ap"]:
+                best_epoch = number
+                logits = score(model, work["test"], args.seed + 2)
+                start = work["test"][0].start
+                inductive = events.inductive[start : start + logits.size(1)]
+                test = {"transductive": metrics(logits), "inductive": metrics(logits[:, inductive])}
+        if not args.json:
+            print(json.dumps(epoch), flush=True)
+
+    on_gpu = args.device != "cpu"
+    summary = {
+        "schema": 1,
+        "version": version,
+        "commit": None,
+        "command": shlex.join(["python", *sys.argv]),
+        "device": {"kind": args.device, "name": torch.cuda.get_device_name() if on_gpu else processor()},
+        "data": {
+            "name": args.data.name.split(".")[0],
+            "events": len(events.src),
+            "nodes": events.nodes,
+            "edge_features": args.random_edge_features,
+        },
+        "model": name,
+        "plan": plan,
+        "seed": args.seed,
+        "protocol": args.protocol,
+        "batch": args.batch,
+        "epochs": epochs,
+        "best_epoch": best_epoch,
+        "test": test,
+        "peak_memory_bytes": {
+            "host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "device": torch.cuda.max_memory_allocated() if on_gpu else 0,
+        },
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "threads": args.threads,
+    }
+    print(json.dumps(summary))

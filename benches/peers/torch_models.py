@@ -1,0 +1,502 @@
+"""JODIE, APAN, TGAT and TGN in PyTorch, as fast as it goes without kernels of one's own: peers in the benchmarks.
+
+    python torch_models.py --model apan --data wikipedia.csv --batch 600 --random-edge-features 172 --no-eval --json
+    python torch_models.py --check    # ten batches of each against tests/golden, in float64
+
+The same models as ours, parameter for parameter (`tests/golden`), with the protocol of `link_task.py`. State is in
+tables that are read and written by index; nodes, and targets of deeper layers, are computed once however often a
+batch has them (`unique`), and so is what keys and values owe to a node or an event; mails keep their event's id.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from link_task import loss_of, parser, run
+from torch.nn import Parameter
+from torch.nn.functional import dropout, embedding, layer_norm, linear
+
+HEADS = 2
+DROPOUT = 0.1
+
+
+class History:
+    """The events of each node in time order, all nodes behind one another."""
+
+    def __init__(self, events):
+        count = len(events.src)
+        event = torch.arange(count, device=events.src.device)
+        again = events.src != events.dst  # a self-loop is one event of its node
+        node = torch.cat([events.src, events.dst[again]])
+        # Events are in time order, and so are these keys among those of a node.
+        self.key, order = (node * count + torch.cat([event, event[again]])).sort()
+        self.other = torch.cat([events.dst, events.src[again]])[order]
+        self.event = self.key % count
+        self.begin = torch.searchsorted(self.key, torch.arange(events.nodes, device=node.device) * count)
+        self.tied = torch.searchsorted(events.time, events.time)  # the first event at an event's time
+        self.count = count
+
+    def ends(self, batch):
+        """For each event of a batch the one that its history ends before: earlier in time, of an earlier batch."""
+        return self.tied[batch].clamp(max=batch.start)
+
+    def recent(self, node, end, k):
+        """Neighbours [n, k], their events and which are there, most recent first. An empty slot holds the node."""
+        last = torch.searchsorted(self.key, node * self.count + end)
+        place = last[:, None] - 1 - torch.arange(k, device=node.device)
+        there = place >= self.begin[node, None]
+        place = place.clamp(min=0)
+        return torch.where(there, self.other[place], node[:, None]), self.event[place], there
+
+
+def last_positions(rows, count):
+    """The greatest position of each row in `rows`, -1 where it has none."""
+    position = torch.arange(len(rows), device=rows.device)
+    return rows.new_full((count,), -1).scatter_reduce(0, rows, position, "amax")
+
+
+# Layers. Shapes at the margin: n roots, k slots, h heads, p head width.
+
+
+def matrix(rows, columns):
+    bound = 1 / math.sqrt(max(columns, 1))
+    return Parameter(torch.empty(rows, columns).uniform_(-bound, bound))
+
+
+def zeros(width):
+    return Parameter(torch.zeros(width))
+
+
+class TimeEncoding(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.w, self.b = Parameter(10 ** (-9 * torch.arange(width) / (width - 1))), zeros(width)
+
+    def forward(self, seconds):
+        return torch.cos(seconds.to(self.w.dtype)[..., None] * self.w + self.b)
+
+
+class Norm(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm_gain, self.norm_bias = Parameter(torch.ones(width)), zeros(width)
+
+    def norm(self, x):
+        return layer_norm(x, x.shape[-1:], self.norm_gain, self.norm_bias)
+
+
+class Cell(torch.nn.Module):
+    def __init__(self, function, gates, width, inputs):
+        super().__init__()
+        self.function = function
+        self.w_x, self.w_h = matrix(gates * width, inputs), matrix(gates * width, width)
+        self.b_x, self.b_h = zeros(gates * width), zeros(gates * width)
+
+    def forward(self, x, h):
+        return self.function(x, h, self.w_x, self.w_h, self.b_x, self.b_h)
+
+
+class NodeMap(torch.nn.Module):
+    def __init__(self, width, inputs):
+        super().__init__()
+        self.w, self.b = matrix(width, inputs), zeros(width)
+
+    def forward(self, x):
+        return linear(x, self.w, self.b)
+
+
+class Decoder(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.w_src, self.w_dst, self.b = matrix(width, width), matrix(width, width), zeros(width)
+        self.w_out, self.b_out = Parameter(matrix(1, width)[0].detach()), zeros(1)
+
+    def forward(self, z):
+        """Logits of events and negatives from embeddings of sources, destinations and negatives."""
+        src, dst, neg = z.chunk(3)
+        src = linear(src, self.w_src, self.b)
+        return tuple((src + linear(x, self.w_dst)).relu() @ self.w_out + self.b_out for x in (dst, neg))
+
+
+class KeysAndValues(Norm):
+    """Attention whose keys and values are linear in {row of each of some tables | time encoding}."""
+
+    def __init__(self, width, tables, time_width):
+        super().__init__(width)
+        self.columns = [*tables, time_width]
+        self.w_k, self.w_v, self.b_v = matrix(width, sum(self.columns)), matrix(width, sum(self.columns)), zeros(width)
+
+    def attend(self, query, tables, phi, there):
+        """Heads side by side [n, h*p]; zeros for a root without slots. Tables: rows, and which each slot has;
+        or rows for all slots, and which each root has."""
+        *weights, of_time = torch.cat([self.w_k, self.w_v]).split(self.columns, 1)
+        both = linear(phi, of_time, torch.cat([torch.zeros_like(self.b_v), self.b_v]))  # (n,k,2hp)
+        for (rows, index), w in zip(tables, weights):
+            if rows.shape[-1] > 0:
+                both += embedding(index, linear(rows, w).flatten(1)).view_as(both)
+        n, k = there.shape
+        key, value = both.view(n, k, 2, HEADS, -1).permute(2, 0, 3, 1, 4).reshape(2, n * HEADS, k, -1)
+        query = query.reshape(n * HEADS, -1, 1) / math.sqrt(key.shape[-1])
+        score = torch.bmm(key, query).view(n, HEADS, k)
+        # A finite mask and the product keep a root without slots at zero, and its gradient free of NaN.
+        weight = score.masked_fill(~there[:, None], -1e30).softmax(-1) * there[:, None]
+        weight = dropout(weight, DROPOUT, self.training).view(n * HEADS, 1, k)
+        return torch.bmm(weight, value).view(n, -1)
+
+
+class Attention(KeysAndValues):
+    def __init__(self, inputs, width, edge_width, time_width):
+        super().__init__(width, [inputs, edge_width], time_width)
+        self.w_q, self.w_q_time, self.b_q = matrix(width, inputs), matrix(width, time_width), zeros(width)
+        self.w_o, self.w_o_root, self.b_o = matrix(width, width), matrix(width, inputs), zeros(width)
+
+    def forward(self, h, now, near):
+        """Embeddings of the roots from those below; `now` is the encoding of no time."""
+        root = h[near.root]
+        query = linear(root, self.w_q, linear(now, self.w_q_time, self.b_q))
+        seen = self.attend(query, [(h, near.row), (near.edge, near.edge_row)], near.phi, near.there)
+        out = linear(seen, self.w_o, self.b_o) + linear(root, self.w_o_root)
+        return self.norm(dropout(out, DROPOUT, self.training).relu())
+
+
+class Near(NamedTuple):
+    """What one layer looks at."""
+
+    root: torch.Tensor  # [n] rows of the roots among the embeddings below
+    row: torch.Tensor  # [n, k] and of their slots
+    edge: torch.Tensor  # [m, f] features of the distinct events
+    edge_row: torch.Tensor  # [n, k] rows of the slots among them
+    phi: torch.Tensor  # [n, k, t]
+    there: torch.Tensor  # [n, k] whether a slot holds a neighbour
+
+
+# Models
+
+
+class Model(torch.nn.Module):
+    """What all models share. Roots: sources, destinations, negatives of a batch, one behind the other."""
+
+    def __init__(self, events, width, time_width, maps_nodes=True):
+        super().__init__()
+        self.events, self.history, self.empty = events, History(events), {}
+        self.time, self.decoder = TimeEncoding(time_width), Decoder(width)
+        inputs = events.node_feature.shape[1]
+        self.node = NodeMap(width, inputs) if maps_nodes and inputs else None
+
+    def table(self, name, *shape, fill=0, dtype=None):
+        """A table of the state, a row for each node; its empty value is `fill`."""
+        dtype = dtype or self.events.feature.dtype
+        self.register_buffer(name, torch.full((self.events.nodes, *shape), fill, dtype=dtype))
+        self.empty[name] = fill
+
+    def reset_state(self):
+        for name, fill in self.empty.items():
+            getattr(self, name).fill_(fill)
+
+    def roots(self, batch, negatives):
+        return torch.cat([self.events.src[batch], self.events.dst[batch], negatives])
+
+    def add_node_features(self, h, nodes):
+        return h + self.node(self.events.node_feature[nodes]) if self.node else h
+
+    def forward(self, batch, negatives):
+        return self.decoder(self.embeddings(self.roots(batch, negatives), batch))
+
+    def observe(self, batch):
+        pass
+
+
+def event_by_event(rows, size):
+    """Of the roots' rows those of sources and destinations, [2 b]: source and destination of each event in turn."""
+    return rows[: 2 * size].view(2, size, *rows.shape[1:]).transpose(0, 1).flatten(0, 1)
+
+
+class Memory(Model):
+    """A memory updated by a recurrent cell from the node's last mail: partner's memory and event."""
+
+    def __init__(self, events, width, time_width, cell, gates):
+        super().__init__(events, width, time_width)
+        inputs = 2 * width + events.feature.shape[1] + time_width
+        self.memory = Cell(cell, gates, width, inputs)
+        self.table("s", width)
+        self.table("s_time", dtype=torch.int64)
+        self.table("mail", width)
+        self.table("mail_event", fill=-1, dtype=torch.int64)
+        self.table("mail_time", dtype=torch.int64)
+
+    def updated(self, nodes):
+        """s' of distinct nodes."""
+        s = self.s[nodes]
+        mailed = (self.mail_event[nodes] >= 0).nonzero()[:, 0]
+        own = nodes[mailed]
+        phi = self.time(self.mail_time[own] - self.s_time[own])
+        message = torch.cat([s[mailed], self.mail[own], self.events.feature[self.mail_event[own]], phi], 1)
+        return s.index_copy(0, mailed, self.memory(message, s[mailed]))
+
+    def bottom(self, nodes, root_rows):
+        """Embeddings below the first layer, of distinct nodes; `root_rows` are the roots' rows."""
+        s = self.updated(nodes)
+        self.fresh = nodes, root_rows, s.detach()
+        return self.add_node_features(s, nodes)
+
+    def observe(self, batch):
+        nodes, root_rows, s = self.fresh
+        ends = event_by_event(root_rows, batch.stop - batch.start)
+        last = last_positions(ends, len(nodes))
+        rows = (last >= 0).nonzero()[:, 0]
+        last, own = last[rows], nodes[rows]
+        event = batch.start + last // 2
+        self.s[own] = s[rows]
+        self.s_time[own] = self.mail_time[own]  # both are 0 before the first mail
+        self.mail[own] = s[ends[last ^ 1]]
+        self.mail_event[own] = event
+        self.mail_time[own] = self.events.time[event]
+
+    def state(self):
+        """As tests/golden has it, mails written out."""
+        has = self.mail_event >= 0
+        mail = torch.cat([self.s, self.mail, self.events.feature[self.mail_event.clamp(min=0)]], 1)
+        return {
+            "memory": self.s,
+            "memory_time": self.s_time,
+            "mail": mail * has[:, None],
+            "mail_time": self.mail_time,
+            "has_mail": has.long(),
+        }
+
+
+class Jodie(Memory):
+    def __init__(self, events, width, time_width):
+        super().__init__(events, width, time_width, torch.rnn_tanh_cell, 1)
+        self.project = Norm(width)
+        self.project.w, self.project.b = Parameter(torch.randn(width)), Parameter(torch.randn(width))
+
+    def embeddings(self, roots, batch):
+        nodes, row = roots.unique(return_inverse=True)
+        h = self.bottom(nodes, row)
+        time = self.events.time[batch].repeat(3)
+        delta = (time - self.mail_time[roots]).to(h.dtype) / (time.to(h.dtype) + 1)
+        return self.project.norm(h[row] * (1 + self.project.w * delta[:, None] + self.project.b))
+
+
+def looks(model, roots, batch, layers):
+    """Per layer, the first one first, what it looks at; then the distinct nodes below, and the roots' rows of them."""
+    events, history, k = model.events, model.history, model.neighbours
+    size = batch.stop - batch.start
+    time, end = events.time[batch], history.ends(batch)
+    node, at = roots, torch.arange(size, device=roots.device).repeat(3)  # a target: a node at the time of an event
+    found = []
+    for layer in reversed(range(layers)):
+        near, event, there = history.recent(node, end[at], k)
+        phi = model.time(time[at, None] - events.time[event])
+        event, edge_row = event.unique(return_inverse=True)
+        below = torch.cat([node, near.flatten()])
+        if layer > 0:
+            pair, row = torch.unique(below * size + torch.cat([at, at.repeat_interleave(k)]), return_inverse=True)
+            below, at = pair // size, pair % size
+        else:
+            below, row = below.unique(return_inverse=True)
+        root, row = row[: len(node)], row[len(node) :].view(-1, k)
+        found.append(Near(root, row, events.feature[event], edge_row, phi, there))
+        node = below
+    rows = torch.arange(len(roots), device=roots.device)
+    for near in found:
+        rows = near.root[rows]
+    return found[::-1], node, rows
+
+
+class Layers(torch.nn.ModuleList):
+    """Attention layers over one another."""
+
+    def __init__(self, layers, inputs, width, edge_width, time_width):
+        super().__init__(
+            Attention(width if layer else inputs, width, edge_width, time_width) for layer in range(layers)
+        )
+
+    def forward(self, h, now, found):
+        for layer, near in zip(self, found):
+            h = layer(h, now, near)
+        return h
+
+
+class Tgn(Memory):
+    def __init__(self, events, width, time_width, layers, neighbours):
+        super().__init__(events, width, time_width, torch.gru_cell, 3)
+        self.neighbours = neighbours
+        self.embed = Layers(layers, width, width, events.feature.shape[1], time_width)
+
+    def embeddings(self, roots, batch):
+        found, nodes, rows = looks(self, roots, batch, len(self.embed))
+        return self.embed(self.bottom(nodes, rows), torch.cos(self.time.b), found)
+
+
+class Tgat(Model):
+    def __init__(self, events, width, time_width, layers, neighbours):
+        super().__init__(events, width, time_width, maps_nodes=False)
+        self.neighbours = neighbours
+        self.embed = Layers(layers, events.node_feature.shape[1], width, events.feature.shape[1], time_width)
+
+    def embeddings(self, roots, batch):
+        found, nodes, _ = looks(self, roots, batch, len(self.embed))
+        return self.embed(self.events.node_feature[nodes], torch.cos(self.time.b), found)
+
+    def state(self):
+        return {}
+
+
+class Update(KeysAndValues):
+    """APAN's: a new memory from attention over a node's mails."""
+
+    def __init__(self, width, edge_width, time_width):
+        super().__init__(width, [2 * width + edge_width], time_width)
+        self.w_q, self.b_q, self.w, self.b = matrix(width, width), zeros(width), matrix(width, width), zeros(width)
+
+    def forward(self, s, mails, row, phi, there):
+        """For roots, rows of the distinct nodes' memories `s` and `mails`."""
+        query = linear(s, self.w_q, self.b_q)[row]
+        seen = self.attend(query, [(mails, row)], phi, there)
+        out = linear(self.norm(seen + s[row]), self.w, self.b)
+        return dropout(out.relu(), DROPOUT, self.training)
+
+
+class Apan(Model):
+    def __init__(self, events, width, time_width, mails, neighbours):
+        super().__init__(events, width, time_width)
+        self.neighbours = neighbours
+        self.update = Update(width, events.feature.shape[1], time_width)
+        self.table("s", width)
+        self.table("mail", mails, 2 * width)
+        self.table("mail_event", mails, fill=-1, dtype=torch.int64)
+        self.table("mail_time", mails, dtype=torch.int64)
+        self.table("next", dtype=torch.int64)
+
+    def embeddings(self, roots, batch):
+        nodes, row = roots.unique(return_inverse=True)
+        event = self.mail_event[nodes]
+        mails = torch.cat([self.mail[nodes], self.events.feature[event.clamp(min=0)]], -1)  # (m,k,2d+f)
+        phi = self.time(self.events.time[batch].repeat(3)[:, None] - self.mail_time[roots])
+        out = self.update(self.s[nodes], mails, row, phi, (event >= 0)[row])
+        self.out = out.detach()
+        return self.add_node_features(out, roots)
+
+    def observe(self, batch):
+        """Delivers the mails of a batch: one to a node, from the last of the roots that deliver to it."""
+        events, size = self.events, batch.stop - batch.start
+        out = event_by_event(self.out, size)  # (2b,d)
+        ends = torch.stack([events.src[batch], events.dst[batch]], 1).flatten()
+        near, _, there = self.history.recent(ends, self.history.ends(batch).repeat_interleave(2), self.neighbours)
+        nodes, row = ends.unique(return_inverse=True)
+        self.s[nodes] = out[last_positions(row, len(nodes))]
+        # A neighbour that is not there is the node itself, which has the mail of this position already.
+        receivers = torch.cat([ends[:, None], near], 1)
+        nodes, row = receivers.unique(return_inverse=True)
+        root = last_positions(row.flatten(), len(nodes)) // receivers.shape[1]
+        event, slot = batch.start + root // 2, self.next[nodes]
+        self.mail[nodes, slot] = torch.cat([out[root], out[root ^ 1]], 1)
+        self.mail_event[nodes, slot] = event
+        self.mail_time[nodes, slot] = events.time[event]
+        self.next[nodes] = (slot + 1) % self.mail.shape[1]
+
+    def state(self):
+        has = self.mail_event >= 0
+        mail = torch.cat([self.mail, self.events.feature[self.mail_event.clamp(min=0)]], -1) * has[..., None]
+        return {"memory": self.s, "mail": mail, "mail_time": self.mail_time, "has_mail": has.long(), "next": self.next}
+
+
+# The check against the golden files
+
+
+class GoldenEvents:
+    """The stream of a golden file; `tensors` and `facts` are the rest of it."""
+
+    def __init__(self, path, dtype):
+        content = path.read_bytes()
+        size = int.from_bytes(content[:8], "little")
+        header, data = json.loads(content[8 : 8 + size]), memoryview(bytearray(content[8 + size :]))
+        self.facts = header.pop("__metadata__")
+        kinds = {"F64": torch.float64, "I64": torch.int64}
+        read = lambda e: torch.frombuffer(data[slice(*e["data_offsets"])], dtype=kinds[e["dtype"]]).view(e["shape"])
+        self.tensors = {name: read(entry) for name, entry in header.items()}
+        self.src, self.dst, self.time, self.negative = (self.tensors[name] for name in ("src", "dst", "time", "neg"))
+        self.nodes = self.fact("nodes")
+        self.feature = self.tensors["edge_features"].to(dtype)
+        self.node_feature = self.tensors.get("node_features", torch.zeros(self.nodes, 0)).to(dtype)
+
+    def fact(self, name):
+        return int(self.facts[name])
+
+    def under(self, prefix):
+        """The tensors whose names begin so, by the rest of their names."""
+        return {name[len(prefix) :]: value for name, value in self.tensors.items() if name.startswith(prefix)}
+
+
+GOLDEN = {"tgn": "tgn", "tgn_three_layers": "tgn", "tgat": "tgat", "jodie": "jodie", "apan": "apan"}
+
+
+def off(got, want):
+    """The worst difference, relative to the largest number of a tensor."""
+    assert got.keys() == want.keys(), f"{sorted(got)} are not {sorted(want)}"
+    worst = lambda name: ((got[name] - want[name]).abs().max() / want[name].abs().max().clamp(min=1e-3)).item()
+    return max(map(worst, want), default=0.0)
+
+
+def check(file, name, dtype):
+    """Trains as a golden file did; how far losses, gradients and state of any batch are off, and the parameters."""
+    events = GoldenEvents(Path(__file__).resolve().parents[2] / f"tests/golden/{file}.safetensors", dtype)
+    fact, work = events.fact, range(0, len(events.src), events.fact("batch"))
+    sizes = {key: fact(key) for key in ("layers", "neighbours", "mails") if key in events.facts}
+    torch.set_default_dtype(dtype)
+    model = build(name, events, fact("embedding"), fact("time"), **sizes)
+    model.eval()  # no drop-out
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            parameter.copy_(events.under("init.")[parameter_name])
+    optimizer = torch.optim.Adam(model.parameters(), lr=float(events.facts["learning_rate"]), fused=True)
+    worst = {}
+    for k, start in enumerate(work):
+        batch = slice(start, min(start + work.step, work.stop))
+        optimizer.zero_grad()
+        logits = model(batch, events.negative[batch])
+        loss = loss_of(*logits)
+        model.observe(batch)
+        loss.backward()
+        grads = {f"grad.{n}": p.grad for n, p in model.named_parameters()}
+        found = {"loss": loss.detach(), "logits": torch.stack(logits, 1).detach()} | grads | model.state()
+        worst[f"batch {k}"] = off(found, events.under(f"batch.{k}."))
+        optimizer.step()
+    worst["final"] = off({n: p.detach() for n, p in model.named_parameters()}, events.under("final."))
+    return worst
+
+
+# The program
+
+
+def build(name, events, width, time_width, layers=2, neighbours=10, mails=10):
+    if name == "jodie":
+        return Jodie(events, width, time_width)
+    if name == "apan":
+        return Apan(events, width, time_width, mails, neighbours)
+    return {"tgn": Tgn, "tgat": Tgat}[name](events, width, time_width, layers, neighbours)
+
+
+def main():
+    options = parser("Trains JODIE, APAN, TGAT or TGN in PyTorch on a stream of events.")
+    options.add_argument("--model", choices=["jodie", "apan", "tgat", "tgn"], default="tgn")
+    options.add_argument("--layers", type=int, default=2, help="of attention: tgat, tgn")
+    options.add_argument("--mails", type=int, default=10, help="slots of a mailbox: apan")
+    options.add_argument("--check", action="store_true", help="compare with tests/golden instead, in float64")
+    args = options.parse_args()
+    if args.check:
+        worst = {file: max(check(file, name, torch.float64).values()) for file, name in GOLDEN.items()}
+        print(json.dumps(worst, indent=1))
+        sys.exit(max(worst.values()) > 1e-9)
+    sizes = {"layers": args.layers, "neighbours": args.neighbors, "mails": args.mails}
+    make = lambda events: build(args.model, events, args.width, args.width, **sizes)
+    run(args, args.model, "torch", torch.__version__, make)
+
+
+if __name__ == "__main__":
+    main()
