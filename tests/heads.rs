@@ -3,7 +3,7 @@ use crate::emulated::device;
 use tgnn::{
     autograd::{Parameters, Program},
     data::{Events, SynthOptions, synth},
-    error::Result,
+    error::{ErrorKind, Result},
     model::{EdgeHead, EventTables, NodeHead},
     ops::{Backend, Tape, next_batch::Batch},
     runtime::*,
@@ -100,7 +100,6 @@ fn a_head_learns_the_classes_that_its_side_of_the_embeddings_tells() {
         (edge_head, "edge", 0.99, 0.999),
     ] {
         let (losses, [first, last]) = train(&events, Backend::Cpu, 10, head);
-        println!("{name}: {} {} {first:?} {last:?}", losses[0], losses[losses.len() - 1]);
         assert!(losses[0] > 0.6 && losses[losses.len() - 1] < 0.5 * losses[0], "{name}: {losses:?}");
         assert!(last.f1 > Some(f1) && last.f1 > first.f1, "{name}: {first:?}, then {last:?}");
         assert!(last.auc > Some(auc) && last.accuracy.is_none(), "{name}: {last:?}");
@@ -126,4 +125,53 @@ fn a_head_learns_the_same_on_a_device() {
         let (got, _) = train(&events, Backend::Cuda(on.gpu.clone()), 1, head);
         assert!(want.iter().zip(&got).all(|(a, b)| (a - b).abs() < 1e-5 * a), "{got:?}, not {want:?}");
     }
+}
+
+#[test]
+fn a_label_that_names_no_class_and_a_loss_that_is_no_number_are_faults_with_their_row() {
+    let on = device(0);
+    let backends =
+        [Some(Backend::Definition), Some(Backend::Cpu), on.as_ref().map(|d| Backend::Cuda(d.gpu.clone()))];
+    for backend in backends.into_iter().flatten() {
+        let fault = |logits: [f32; 6], labels: [u32; 2]| {
+            let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+            let logits = store.values("logits", Spec::real(Rows::fixed(2), 3), &logits);
+            let labels = store.values("labels", Spec::ids(Rows::fixed(2), 1), &labels);
+            let (logits, labels) = (t.stored(&store, logits), t.stored(&store, labels));
+            let loss = t.label_loss(logits, labels, 1.0).unwrap();
+            let mut program = Program::new(&t, &[loss], Precision::F32, backend.clone()).expect("room");
+            program.run(&mut store).err().map(|e| (e.kind(), e.to_string()))
+        };
+        let calm = [0.5, -1.0, 2.0, 0.0, 3.0, -4.0];
+        assert_eq!(fault(calm, [2, NONE]), None);
+        let (kind, text) = fault(calm, [0, 3]).unwrap();
+        assert!(kind == ErrorKind::Data && text.starts_with("label_loss: row 1"), "{backend:?}: {text}");
+        let mut wild = calm;
+        wild[4] = f32::INFINITY;
+        let (kind, text) = fault(wild, [0, 2]).unwrap();
+        assert!(
+            kind == ErrorKind::Diverged && text.starts_with("label_loss: row 1 is inf"),
+            "{backend:?}: {text}"
+        );
+        wild[2] = f32::NAN;
+        let (kind, text) = fault(wild, [NONE, 1]).unwrap();
+        assert!(
+            kind == ErrorKind::Diverged && text.starts_with("label_loss: row 0 is NaN"),
+            "{backend:?}: {text}"
+        );
+    }
+}
+
+#[test]
+fn a_loss_of_rows_that_differ_or_of_no_weight_is_refused() {
+    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let logits = store.zeros("logits", Spec::real(Rows::fixed(2), 3));
+    let [two, three] = [2, 3].map(|n| store.zeros("labels", Spec::ids(Rows::fixed(n), 1)));
+    let [logits, two, three] = [logits, two, three].map(|id| t.stored(&store, id));
+    assert!(t.label_loss(logits, two, 20.0).is_ok());
+    assert!(t.label_loss(logits, three, 1.0).is_err());
+    for weight in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        assert!(t.label_loss(logits, two, weight).is_err(), "{weight}");
+    }
+    assert!(t.root_rows(two, 2, 1).is_ok() && t.root_rows(two, 2, 2).is_err());
 }

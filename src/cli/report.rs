@@ -45,7 +45,7 @@ pub(super) fn stats(s: &Stats) -> String {
         line(
             "classes",
             format!(
-                "{}, {:.2} labels an event, at most {}; class {} has most events  ({:.1} %)",
+                "{}  ({:.2} an event, at most {}; class {} in {:.1} % of events)",
                 grouped(c.classes),
                 c.labels_per_event,
                 c.most_labels,
@@ -188,7 +188,7 @@ mod tests {
         let options = SynthOptions { events: 1000, classes: 40, labels: 2, ..SynthOptions::default() };
         let text = stats(&Stats::of(&crate::data::synth(&options).unwrap()));
         let line = text.lines().find(|l| l.starts_with("  classes")).unwrap();
-        assert!(line.contains("40, 1.9") && line.contains("labels an event, at most 2; class"), "{text}");
+        assert!(line.contains("40  (2.00 an event, at most 2; class 6 in 10.4 % of events)"), "{text}");
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
     }
 

@@ -116,7 +116,11 @@ impl Op for LabelLoss {
             for c in 0..classes {
                 let x = x[i * classes + c];
                 let is_positive = set.contains(&(c as u32));
-                sum += if is_positive { R::of(self.positive_weight.into()) * (-x).softplus() } else { x.softplus() };
+                sum += if is_positive {
+                    R::of(self.positive_weight.into()) * (-x).softplus()
+                } else {
+                    x.softplus()
+                };
             }
         }
         self.finish(io, sum);

@@ -75,8 +75,8 @@ impl Format {
         Format::Snap,
         Format::Signed,
         Format::Table,
-        Format::Tkg,
         Format::Tgb,
+        Format::Tkg,
         Format::Native,
     ];
 

@@ -188,7 +188,7 @@ fn a_format_said_by_the_user_wins() {
             .parse::<Format>()
             .unwrap_err()
             .to_string()
-            .ends_with("choose one of jodie, dyglib, tgl, snap, signed, table, tgb, native")
+            .ends_with("choose one of jodie, dyglib, tgl, snap, signed, table, tgb, tkg, native")
     );
     assert!(Format::ALL.iter().all(|f| f.to_string().parse::<Format>().unwrap() == *f));
 }
