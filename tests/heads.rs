@@ -80,7 +80,7 @@ fn train(
         }
         assert_eq!(all.len(), events.len() * sets.count());
         let rows = all.chunks_exact(sets.count()).zip((0..events.len()).map(|i| sets.of(i)));
-        scores.push(Scores::of_classes(rows, sets.count()));
+        scores.push(Scores::of_classes(rows));
     }
     (losses, [scores[0], scores[scores.len() - 1]])
 }

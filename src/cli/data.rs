@@ -37,11 +37,11 @@ pub struct ReadArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           action = ArgAction::Set)]
     pub bipartite: Option<bool>,
-    /// Edge features: a row per event
-    #[arg(long, value_name = "NPY")]
+    /// Edge features, .npy or .pt: a row per event
+    #[arg(long, value_name = "FILE")]
     pub edge_features: Option<PathBuf>,
-    /// Node features: a row per id
-    #[arg(long, value_name = "NPY")]
+    /// Node features, .npy or .pt: a row per id
+    #[arg(long, value_name = "FILE")]
     pub node_features: Option<PathBuf>,
 }
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`load`] takes the layouts listed in [`format`](mod@format) and returns [`Events`]: in time order, nodes numbered
-//! densely from 0, time in exact integer ticks. What a file needed to get there is said in [`Events::notes`].
+//! densely from 0, time in exact integer ticks. [`GivenNegatives`] are those that come with some data sets. What a file needed to get there is said in [`Events::notes`].
 //! [`synth`](fn@synth) makes streams of any size with a signal that can be learned; [`Stats`] describes a stream in numbers.
 mod classes;
 mod draw;

@@ -94,6 +94,7 @@ impl GivenNegatives {
     /// As [`beside`](Self::beside); data if a folder has negatives for more events than there are.
     pub fn all_beside(data: &str, events: &Events) -> Result<[Option<Self>; 2]> {
         let (val, test) = match [Part::Val, Part::Test].map(|part| array(Path::new(data), part)) {
+            [None, None] if tgb::edge_list(Path::new(data)).is_none() => return Ok([None, None]),
             [None, None] => {
                 let split = Split::by_time(events, 0.70, 0.15)?;
                 (split.val, split.test)

@@ -150,3 +150,70 @@ fn tensor(path: &Path, pickle: &Pickle<'_>) -> Result<Tensor> {
     };
     Ok(Tensor { values, storage: storage.to_owned(), offset, shape, strides })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+
+    const VALUES: [f32; 6] = [0., 0.5, 1., 1.5, 2., 2.5];
+
+    fn path(name: &str) -> String {
+        format!("tests/golden/foreign/{name}.pt")
+    }
+
+    fn damaged(bytes: &[u8]) -> Result<Features> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.pt");
+        fs::write(&file, bytes).unwrap();
+        Features::read(file)
+    }
+
+    #[test]
+    fn tensors_of_every_type_and_layout_are_read() {
+        for name in ["f32", "f64", "f16", "bf16", "part", "old"] {
+            let features = Features::read(path(name)).unwrap();
+            assert_eq!((features.rows(), features.cols(), features.values()), (2, 3, &VALUES[..]), "{name}");
+            assert_eq!(features.is_mapped(), name == "f32" || name == "part", "{name}");
+        }
+        assert_eq!(Features::read(path("bool")).unwrap().values(), [0., 0., 0., 1., 1., 1.]);
+    }
+
+    #[test]
+    fn what_is_no_contiguous_tensor_is_refused() {
+        for (name, said) in [
+            ("transposed", "the tensor is not contiguous: its strides are [1, 2]; save one tensor"),
+            ("dictionary", "the file holds something else than one tensor; save"),
+        ] {
+            let e = Features::read(path(name)).unwrap_err().to_string();
+            assert!(e.starts_with(&format!("{}: {said}", path(name))), "{e}");
+        }
+    }
+
+    #[test]
+    fn a_file_cut_short_anywhere_is_an_error() {
+        for name in ["f32", "old"] {
+            let bytes = fs::read(path(name)).unwrap();
+            for n in 4..bytes.len() {
+                let e = damaged(&bytes[..n]).unwrap_err();
+                assert!(!e.to_string().contains('\n'), "{e}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_damage_panics(
+            name in prop::sample::select(vec!["f32", "f64", "old"]),
+            spots in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut bytes = fs::read(path(name)).unwrap();
+            for (at, with) in spots {
+                let at = at.index(bytes.len());
+                bytes[at] = with;
+            }
+            let _ = damaged(&bytes);
+        }
+    }
+}

@@ -7,19 +7,19 @@
 use super::metrics::{Curves, Scores, chance_of_first};
 
 impl Scores {
-    /// Scores of events with these logits, one for each of the `classes`, and these sets of classes.
+    /// Scores of events: the logits of each, one a class, and its set of classes.
     ///
     /// F1 equals scikit-learn's `f1_score(average="micro")`; AP and AUC its `average_precision_score` and `roc_auc_score`, ties
     /// as in [`metrics`](super::metrics). A logit that is not a number ranks last. O(n log n) in the number of pairs.
-    pub fn of_classes<'a>(rows: impl IntoIterator<Item = (&'a [f32], &'a [u32])>, classes: usize) -> Self {
+    pub fn of_classes<'a>(rows: impl IntoIterator<Item = (&'a [f32], &'a [u32])>) -> Self {
         let (mut positive, mut negative) = (Vec::new(), Vec::new());
-        let (mut first, mut single, mut events) = (0.0, classes > 1, 0);
+        let (mut first, mut single, mut events) = (0.0, true, 0);
         for (row, set) in rows {
             for (c, &logit) in (0..).zip(row) {
                 if set.contains(&c) { positive.push(logit) } else { negative.push(logit) }
             }
             match set {
-                &[class] => first += chance_of_first(row, class as usize),
+                &[class] if row.len() > 1 => first += chance_of_first(row, class as usize),
                 _ => single = false,
             }
             events += 1;
@@ -48,7 +48,7 @@ mod tests {
     use serde::Deserialize;
 
     fn of<'a>(logits: &'a [f32], classes: usize, sets: impl IntoIterator<Item = &'a [u32]>) -> Scores {
-        Scores::of_classes(logits.chunks_exact(classes).zip(sets), classes)
+        Scores::of_classes(logits.chunks_exact(classes).zip(sets))
     }
 
     #[derive(Deserialize)]

@@ -313,7 +313,7 @@ impl EventTask {
                 let first = self.range(part).start;
                 let rows = table.chunks_exact(self.columns).enumerate();
                 let picked = rows.filter(|(i, _)| mask.is_none_or(|m| m[*i]));
-                Scores::of_classes(picked.map(|(i, row)| (row, classes.of(first + i))), self.columns)
+                Scores::of_classes(picked.map(|(i, row)| (row, classes.of(first + i))))
             }
         }
     }

@@ -12,6 +12,7 @@ pub mod negatives;
 mod pairs;
 mod pretrain;
 mod run;
+pub mod tgl;
 
 use candidates::Candidates;
 pub use checkpoint::{Checkpoint, Manifest};

@@ -18,6 +18,8 @@ pub(super) struct Layout {
     pub columns: Columns,
     /// The event's number, which feature files are joined by.
     pub index: Option<usize>,
+    /// Which part of the split an event belongs to.
+    pub roll: Option<usize>,
     /// Whether the first line holds names.
     pub header: bool,
     /// Whether sources and destinations are numbered apart.
@@ -36,6 +38,7 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
         delimiter: sample.delimiter,
         columns: snap::COLUMNS,
         index: None,
+        roll: None,
         header: sample.header.is_some(),
         separate: false,
         notes: Vec::new(),
@@ -60,6 +63,7 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
         Some(Ok(header)) => {
             layout.columns = header.columns;
             layout.index = header.index;
+            layout.roll = sample.position("ext_roll").map(|i| i + 1);
             let ignored: Vec<_> = header.ignored.iter().filter(|n| !n.ends_with("_roll")).cloned().collect();
             if !ignored.is_empty() {
                 layout.notes.push(format!("columns not read: {}", ignored.join(", ")));

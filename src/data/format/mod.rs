@@ -12,6 +12,8 @@
 //! | `tgb` | a folder with `tgbl-NAME_edgelist.csv` | `py-tgb` |
 //! | `native` | a folder with `src.npy`, `dst.npy`, `time.npy` | `tgnn-bench data import`, `numpy.save` |
 //!
+//! A table may also be a Parquet file, where the cargo feature `parquet` is on.
+//!
 //! Any of the text files may be gzipped, be delimited by commas, semicolons, tabs or blanks, and hold comments that
 //! start with `#` or `%`. A label is a number; [`Events::class_labels`] says which numbers are classes.
 mod columns;
@@ -20,6 +22,8 @@ mod input;
 mod jodie;
 mod layout;
 pub(super) mod number;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod records;
 mod sample;
 mod signed;
@@ -125,9 +129,9 @@ pub struct ReadOptions {
     /// Whether sources and destinations are different kinds of nodes; if not given, they are when no node is both,
     /// or when the layout numbers them apart.
     pub bipartite: Option<bool>,
-    /// `.npy` file of edge features: a row per event in the order of the file, with or without a padding row 0.
+    /// `.npy` or `.pt` file of edge features: a row per event in the order of the file, with or without a padding row 0.
     pub edge_features: Option<PathBuf>,
-    /// `.npy` file of node features: a row per original id, or a row per node.
+    /// `.npy` or `.pt` file of node features: a row per original id, or a row per node.
     pub node_features: Option<PathBuf>,
 }
 
@@ -139,6 +143,13 @@ pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
             return Err(Error::usage("the columns of TGB's files are fixed").remedy("leave out --columns"));
         }
         let mut raw = tgb::read(path, options)?;
+        attach(&mut raw, options, (None, None))?;
+        return raw.build(options.bipartite);
+    }
+    #[cfg(feature = "parquet")]
+    if parquet::recognises(path) {
+        let mut raw = parquet::read(path, options)?;
+        raw.name = stem(path);
         attach(&mut raw, options, (None, None))?;
         return raw.build(options.bipartite);
     }
@@ -188,7 +199,11 @@ fn read(input: Input, name: String, options: &ReadOptions) -> Result<Events> {
         other => other.strip_prefix("ml_").map(str::to_owned),
     }
     .unwrap_or(name);
-    let beside = if layout.format == Format::Dyglib { dyglib::beside(&path) } else { (None, None) };
+    let beside = match layout.format {
+        Format::Dyglib => dyglib::beside(&path),
+        Format::Tgl => tgl::beside(&path),
+        _ => (None, None),
+    };
     attach(&mut raw, options, beside)?;
     raw.build(options.bipartite)
 }

@@ -1,5 +1,5 @@
 //! Numbers in text, read exactly and without allocation.
-use super::super::text::shown;
+use super::super::{scalar::Scalar, text::shown};
 
 /// Digits after the decimal point that a time keeps: nanoseconds, so that a Unix time still fits in an `i64`.
 pub(crate) const MAX_DIGITS: u32 = 9;
@@ -41,6 +41,25 @@ pub(crate) struct Decimal {
     pub digits: u32,
     /// Whether digits beyond the ninth after the point were rounded away.
     pub rounded: bool,
+}
+
+impl Decimal {
+    /// The number `mantissa / 10^digits`; `digits` is at most [`MAX_DIGITS`].
+    pub(crate) fn new(mut mantissa: i64, mut digits: u32) -> Self {
+        while digits > 0 && mantissa % 10 == 0 {
+            mantissa /= 10;
+            digits -= 1;
+        }
+        Decimal { mantissa, digits, rounded: false }
+    }
+
+    /// A number of an array; of a float, the shortest decimal that names it, which is the one that its writer meant.
+    pub(crate) fn of(value: Scalar) -> Result<Self, Fault> {
+        match value {
+            Scalar::Int(v) => Ok(Decimal::new(v, 0)),
+            other => parse_decimal(other.text().as_bytes()),
+        }
+    }
 }
 
 /// Reads a non-negative integer; `7.0`, as spreadsheets and data frames write it, is 7.

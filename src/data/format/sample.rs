@@ -10,6 +10,13 @@ use crate::error::{Error, Result};
 /// Rows looked at.
 const ROWS: usize = 100;
 
+/// What to do about a Parquet file that got here: it is packed, or this build does not read it.
+const PARQUET: &str = if cfg!(feature = "parquet") {
+    "is a packed Parquet file; unpack it first"
+} else {
+    "is a Parquet file; build with the cargo feature `parquet`, or write it as CSV first"
+};
+
 /// What the first lines of a file show.
 pub(super) struct Sample {
     pub delimiter: Delimiter,
@@ -28,7 +35,7 @@ impl Sample {
                 Some("is one NumPy array; give the folder that holds src.npy")
             }
             [b'P', b'K', 3, 4, ..] => Some("is a zip archive; unpack it first"),
-            [b'P', b'A', b'R', b'1', ..] => Some("is a Parquet file; write it as CSV first"),
+            [b'P', b'A', b'R', b'1', ..] => Some(PARQUET),
             [b'{' | b'[', ..] => Some("is JSON, not a list of events; write one event a line: src,dst,time"),
             _ if head.contains(&0) => {
                 Some("is a binary file; write the events as text, or as a folder of .npy")
@@ -61,7 +68,12 @@ impl Sample {
 
     /// Whether the header has a column of this name.
     pub(super) fn names(&self, wanted: &str) -> bool {
-        self.header.as_ref().is_some_and(|h| h.iter().any(|n| n.eq_ignore_ascii_case(wanted)))
+        self.position(wanted).is_some()
+    }
+
+    /// The place of the column of this name, from 0.
+    pub(super) fn position(&self, wanted: &str) -> Option<usize> {
+        self.header.as_ref()?.iter().position(|n| n.eq_ignore_ascii_case(wanted))
     }
 
     /// The numbers in column `i` (from 0) of the rows seen; a row cut off by the end of the sample is left out.

@@ -5,6 +5,7 @@ use super::{
     layout::Layout,
     number::{Clock, Fault, parse_decimal, parse_f32, parse_id},
     records::{Record, records},
+    tgl,
 };
 use crate::{
     data::{Features, raw::Raw},
@@ -27,6 +28,7 @@ pub(super) fn read(input: Input, layout: &Layout, options: &ReadOptions) -> Resu
     let (mut labels, mut values) = (Vec::new(), Vec::new());
     let mut plan: Option<Plan> = None;
     let mut base = None;
+    let mut rolls = [0; 3];
     while let Some(row) = records.next()? {
         let plan = match &plan {
             Some(plan) => plan,
@@ -52,12 +54,20 @@ pub(super) fn read(input: Input, layout: &Layout, options: &ReadOptions) -> Resu
         for i in plan.features.clone() {
             values.push(take(&row, i, parse_f32, "a feature", VALUES)?);
         }
+        if let Some(i) = plan.roll {
+            let roll = take(&row, i, parse_id, "a part", "write 0, 1 or 2")?;
+            let count = usize::try_from(roll).ok().and_then(|roll| rolls.get_mut(roll));
+            *count.ok_or_else(|| fault(&row, i, Fault::TooLarge, "a part", "write 0, 1 or 2"))? += 1;
+        }
         if let Some(i) = plan.index {
             // Feature files are joined by position, which is only right while the numbers run on.
             let number = take(&row, i, parse_id, "an event number", IDS)?;
             let position = raw.src.len() as u64 - 1;
             raw.numbered &= number.checked_sub(position).is_some_and(|b| *base.get_or_insert(b) == b);
         }
+    }
+    if layout.roll.is_some() {
+        raw.notes.push(tgl::note(rolls));
     }
     if let Some(plan) = plan {
         raw.label = plan.label.map(|_| labels);
@@ -83,6 +93,7 @@ struct Plan {
     time: usize,
     label: Option<usize>,
     index: Option<usize>,
+    roll: Option<usize>,
     features: std::ops::Range<usize>,
 }
 
@@ -110,6 +121,7 @@ impl Plan {
             time: column(layout.columns.time, "time")?,
             label: layout.columns.label.map(|i| column(i, "label")).transpose()?,
             index: layout.index.map(|i| column(i, "event number")).transpose()?,
+            roll: layout.roll.map(|i| column(i, "part")).transpose()?,
             features,
         })
     }

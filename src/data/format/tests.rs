@@ -126,8 +126,26 @@ fn tgl_is_named_after_its_folder_and_found_in_it() {
     for path in [path.as_str(), dir.path().join("WIKI").to_str().unwrap()] {
         let e = load(path, &ReadOptions::default()).unwrap();
         assert_eq!((e.name.as_str(), e.time, e.ticks_per_second), ("WIKI", vec![0, 95], 10.0));
-        assert!(e.label.is_none() && e.notes.is_empty(), "{:?}", e.notes);
+        assert!(e.label.is_none() && e.edge_features.is_none());
+        assert_eq!(
+            e.notes,
+            ["ext_roll, which is not used, has 1 events to train, 0 to validate and 1 to test"]
+        );
     }
+    for (tensor, file) in [("f32.pt", "edge_features.pt"), ("old.pt", "node_features.pt")] {
+        fs::copy(format!("tests/golden/foreign/{tensor}"), dir.path().join("WIKI").join(file)).unwrap();
+    }
+    let e = load(&path, &ReadOptions::default());
+    let text = e.unwrap_err().to_string();
+    assert!(
+        text.contains("node_features.pt: 2 rows of features for 3 nodes with ids up to 2; write"),
+        "{text}"
+    );
+    fs::remove_file(dir.path().join("WIKI/node_features.pt")).unwrap();
+    let e = load(&path, &ReadOptions::default()).unwrap();
+    assert_eq!(e.edge_features.unwrap().values(), [0., 0.5, 1., 1.5, 2., 2.5]);
+    let text = fault(",src,dst,time,ext_roll\n0,0,1,0.0,0\n1,1,2,9.5,3\n", &ReadOptions::default());
+    assert!(text.starts_with("events.csv:3:11: `3` is too large for a part; write 0, 1 or 2"), "{text}");
 }
 
 #[test]
@@ -264,7 +282,14 @@ fn every_fault_has_its_place_and_a_remedy() {
         ("# only\n\n", "events.csv: the file is empty; "),
         ("u,i,ts\n", "events.csv: there is a header but no event; "),
         ("{\"edges\": []}", "events.csv: is JSON, not a list of events; "),
-        ("PAR1\0\0", "events.csv: is a Parquet file; "),
+        (
+            "PAR1\0\0",
+            if cfg!(feature = "parquet") {
+                "events.csv: the Parquet file is damaged"
+            } else {
+                "events.csv: is a Parquet file; build with the cargo feature `parquet`"
+            },
+        ),
         ("\x7fELF\0\0", "events.csv: is a binary file; "),
         ("\"0\",\"1\",\"z\"\n", "events.csv:1:10: `z` is not a time; "),
     ] {

@@ -107,12 +107,7 @@ fn read_plain(dir: &Path, name: String, options: &ReadOptions) -> Result<Events>
     let mut clock = number::Clock::default();
     for (i, value) in array.vector()?.enumerate() {
         let bad = |what: String| Error::data(&file, format!("value {i}: {what}")).remedy("write seconds");
-        let time = match value {
-            Scalar::Int(v) => Ok(number::Decimal { mantissa: v, digits: 0, rounded: false }),
-            // The shortest decimal that names a float is the one its writer meant.
-            other => number::parse_decimal(other.text().as_bytes()),
-        };
-        let late = time
+        let late = number::Decimal::of(value)
             .and_then(|t| clock.push(t))
             .map_err(|f| bad(f.describe(value.text().as_bytes(), "a time")))?;
         if late && options.strict {

@@ -1,6 +1,6 @@
 //! Folders written, read back, and damaged.
 use crate::{
-    data::{Classes, Events, Features, ReadOptions, bundled, load, npy, save},
+    data::{Classes, Events, Features, GivenNegatives, Part, ReadOptions, bundled, load, npy, save},
     error::{ErrorKind, Result},
     runtime::NONE,
 };
@@ -149,6 +149,44 @@ fn a_folder_made_by_a_script_is_read_like_any_other_file() {
     );
     file("src.npy", "<i8", &[5i64, -7, 5].map(i64::to_le_bytes).concat());
     assert!(read(dir.path()).unwrap_err().to_string().contains("src.npy: value 1 is -7"));
+}
+
+#[test]
+fn negatives_of_a_script_have_the_ids_of_its_events() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str, shape: &str, values: &[i32]| {
+        let data = values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+        fs::write(dir.path().join(name), npy::tests::bytes("<i4", false, shape, &data)).unwrap();
+    };
+    file("src.npy", "(4,)", &[5, 7, 5, 7]);
+    file("dst.npy", "(4,)", &[9, 9, 11, 9]);
+    file("time.npy", "(4,)", &[1, 2, 3, 4]);
+    file("val_negatives.npy", "(2, 2)", &[11, 5, -1, -1]);
+    file("test_negatives.npy", "(1, 2)", &[-1, 9]);
+    let (path, e) = (dir.path().to_str().unwrap(), read(dir.path()).unwrap());
+    let given = GivenNegatives::beside(path, Part::Val, &e, 1..3).unwrap().unwrap();
+    assert_eq!((given.first, given.of(1), given.of(2), given.most()), (1, &[3, 0][..], &[][..], 2));
+    let both = GivenNegatives::all_beside(path, &e).unwrap();
+    assert_eq!((both[0].as_ref(), both[1].as_ref().unwrap().of(3)), (Some(&given), &[2][..]));
+
+    let said = |part| GivenNegatives::beside(path, part, &e, 1..3).unwrap_err().to_string();
+    assert!(
+        said(Part::Test).contains("test_negatives.npy: 1 rows of negatives for the 2 events of the part; ")
+    );
+    file("val_negatives.npy", "(2, 2)", &[11, 5, 6, -1]);
+    let text = said(Part::Val);
+    assert!(
+        text.contains("val_negatives.npy: event 2 has the negative 6, which is no node of the"),
+        "{text}"
+    );
+    file("val_negatives.npy", "(2,)", &[11, 5]);
+    assert!(said(Part::Val).contains("an array of shape [2], where [events, negatives] is wanted"));
+    file("val_negatives.npy", "(2, 0)", &[]);
+    let none = GivenNegatives::beside(path, Part::Val, &e, 1..3).unwrap().unwrap();
+    assert_eq!((none.events(), none.of(2), none.most()), (2, &[][..], 0));
+    file("val_negatives.npy", "(4, 1)", &[5, 5, 5, 5]);
+    let text = GivenNegatives::all_beside(path, &e).unwrap_err().to_string();
+    assert!(text.contains("val_negatives.npy: 4 rows, more than there are events; "), "{text}");
 }
 
 #[test]

@@ -173,7 +173,7 @@ impl Reader {
         let time_of = |field: &[u8]| parse_decimal(field).and_then(whole);
         let (tick, cut) = take(row, time, time_of, "a time", TIMES)?;
         self.cut |= cut;
-        let tick = Decimal { mantissa: tick, digits: 0, rounded: false };
+        let tick = Decimal::new(tick, 0);
         if clock.push(tick).map_err(|f| fault(row, time, f, "a time", TIMES))? && strict {
             return Err(row
                 .error(Some(time), "this event is earlier than one before it")

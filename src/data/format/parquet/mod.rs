@@ -1,0 +1,367 @@
+//! Apache Parquet: a table with typed columns, as pandas, Polars, Spark and DuckDB write it.
+//!
+//! Columns are found by the same names as those of a text table, or counted from 1 with `--columns`. Times are integers or
+//! floats in seconds, or timestamps of any unit. Features are all further columns of floats or of lists of numbers, and
+//! those whose names say so; of a list every row must have the same length. Needs the cargo feature `parquet`.
+use super::{
+    Format, ReadOptions,
+    columns::{Role, from_header, role},
+    number::{Clock, Decimal, Fault},
+};
+use crate::{
+    data::{Features, raw::Raw, scalar::Scalar},
+    error::{Error, Result},
+};
+use parquet::{
+    basic::{ConvertedType, LogicalType, TimeUnit, Type},
+    column::reader::{ColumnReader, ColumnReaderImpl},
+    data_type::DataType,
+    errors::ParquetError,
+    file::reader::{FileReader, SerializedFileReader},
+    schema::types::ColumnDescriptor,
+};
+use std::{fs::File, io::Read, path::Path};
+
+const MAGIC: &[u8; 4] = b"PAR1";
+/// Rows read at a time.
+const ROWS: usize = 1 << 16;
+const COLUMNS: &str = "name the columns with --columns src=1,dst=2,time=3";
+
+/// Whether a file starts as Parquet files do.
+pub(super) fn recognises(path: &Path) -> bool {
+    let mut head = [0; MAGIC.len()];
+    File::open(path).is_ok_and(|mut file| file.read_exact(&mut head).is_ok()) && head == *MAGIC
+}
+
+/// Reads all rows; stops at the first fault, with its column and row.
+pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Raw> {
+    if let Some(format) = options.format.filter(|f| *f != Format::Table) {
+        return Err(Error::usage(format!("{} is a Parquet file, not {format}", path.display()))
+            .remedy("leave out --format"));
+    }
+    let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
+    let table = Table { path, reader: SerializedFileReader::new(file).map_err(|e| damaged(path, e))? };
+    let columns = table.columns();
+    let chosen = Chosen::of(path, &columns, options)?;
+    let mut raw = Raw::new(path);
+    for (ids, column) in [(&mut raw.src, chosen.src), (&mut raw.dst, chosen.dst)] {
+        table.single(column, |row, value| {
+            ids.push(value.whole().and_then(|v| u64::try_from(v).ok()).ok_or_else(|| {
+                table
+                    .error(column, row, &format!("{} is not a node id", value.text()))
+                    .remedy("ids are integers from 0; number the nodes")
+            })?);
+            Ok(())
+        })?;
+    }
+    let mut clock = Clock::default();
+    table.single(chosen.time, |row, value| {
+        let bad = |fault: Fault| {
+            let what = fault.describe(value.text().as_bytes(), "a time");
+            table.error(chosen.time, row, &what).remedy("write seconds or timestamps")
+        };
+        let late = chosen.time.decimal(value).and_then(|t| clock.push(t)).map_err(bad)?;
+        if late && options.strict {
+            let e = table.error(chosen.time, row, "this event is earlier than one before it");
+            return Err(e.remedy("sort the table by time, or leave out --strict"));
+        }
+        Ok(())
+    })?;
+    raw.ticks_per_second = clock.ticks_per_second();
+    raw.time = clock.ticks;
+    if let Some(column) = chosen.label {
+        let mut labels = Vec::new();
+        table.single(column, |row, value| {
+            labels.push(table.finite(column, row, value)?);
+            Ok(())
+        })?;
+        raw.label = Some(labels);
+    }
+    raw.edge_features = table.features(&chosen.features, raw.src.len())?;
+    raw.numbered = chosen.numbered;
+    raw.notes = chosen.notes;
+    let lengths = [raw.dst.len(), raw.time.len(), raw.label.as_ref().map_or(raw.src.len(), Vec::len)];
+    if lengths.iter().any(|n| *n != raw.src.len()) {
+        return Err(damaged(path, "its columns have different lengths"));
+    }
+    Ok(raw)
+}
+
+#[cold]
+fn damaged(path: &Path, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::data(path, "the Parquet file is damaged, or written in a way that is not read")
+        .caused_by(cause)
+        .remedy("write it again, compressed by snappy, gzip, zstd or not at all")
+}
+
+/// A column of the table.
+struct Column {
+    name: String,
+    /// Its place among the columns of numbers; none if it holds something else.
+    leaf: Option<usize>,
+    /// Levels at which a value is present, and at which a list is gone on with.
+    present: i16,
+    repeated: i16,
+    floats: bool,
+    unsigned: bool,
+    /// Whether a time counts days, not seconds.
+    days: bool,
+    /// Digits of a second that a time counts in.
+    digits: u32,
+}
+
+impl Column {
+    fn new(name: &str, leaves: &[(usize, &ColumnDescriptor)]) -> Self {
+        let mut column = Column {
+            name: name.to_owned(),
+            leaf: None,
+            present: 0,
+            repeated: 0,
+            floats: false,
+            unsigned: false,
+            days: false,
+            digits: 0,
+        };
+        let &[(leaf, about)] = leaves else { return column };
+        let (physical, converted) = (about.physical_type(), about.converted_type());
+        column.present = about.max_def_level();
+        column.repeated = about.max_rep_level();
+        column.floats = matches!(physical, Type::FLOAT | Type::DOUBLE);
+        column.unsigned = match about.logical_type_ref() {
+            Some(LogicalType::Integer(kind)) => !kind.is_signed,
+            _ => matches!(converted, ConvertedType::UINT_32 | ConvertedType::UINT_64),
+        };
+        column.days = converted == ConvertedType::DATE;
+        column.digits = match (about.logical_type_ref(), converted, physical) {
+            (Some(LogicalType::Timestamp(stamp)), ..) => match stamp.unit {
+                TimeUnit::MILLIS => 3,
+                TimeUnit::MICROS => 6,
+                TimeUnit::NANOS => 9,
+            },
+            (_, ConvertedType::TIMESTAMP_MILLIS, _) => 3,
+            (_, ConvertedType::TIMESTAMP_MICROS, _) => 6,
+            (_, _, Type::INT96) => 9,
+            _ => 0,
+        };
+        let number = !matches!(physical, Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY)
+            && converted != ConvertedType::DECIMAL;
+        column.leaf = (number && column.repeated <= 1).then_some(leaf);
+        column
+    }
+
+    /// A value of this column as a time in seconds.
+    fn decimal(&self, value: Scalar) -> Result<Decimal, Fault> {
+        match value {
+            Scalar::Int(v) if self.days => {
+                v.checked_mul(86_400).map(|v| Decimal::new(v, 0)).ok_or(Fault::TooLarge)
+            }
+            Scalar::Int(v) => Ok(Decimal::new(v, self.digits)),
+            other => Decimal::of(other),
+        }
+    }
+}
+
+/// What the columns are for.
+struct Chosen<'a> {
+    src: &'a Column,
+    dst: &'a Column,
+    time: &'a Column,
+    label: Option<&'a Column>,
+    features: Vec<&'a Column>,
+    numbered: bool,
+    notes: Vec<String>,
+}
+
+impl<'a> Chosen<'a> {
+    fn of(path: &Path, columns: &'a [Column], options: &ReadOptions) -> Result<Self> {
+        let bad = |what: String| Error::data(path, what).remedy(COLUMNS);
+        let names: Vec<String> = columns.iter().map(|c| c.name.clone()).collect();
+        let (places, index) = match options.columns {
+            Some(places) => (places, None),
+            None => from_header(&names).map(|header| (header.columns, header.index)).map_err(bad)?,
+        };
+        let column = |i: usize| {
+            let missing =
+                || bad(format!("the table has {} columns, so there is no column {i}", columns.len()));
+            columns.get(i - 1).ok_or_else(missing)
+        };
+        let label = places.label.map(column).transpose()?;
+        let (src, dst, time) = (column(places.src)?, column(places.dst)?, column(places.time)?);
+        let mut features = Vec::new();
+        let mut notes = Vec::new();
+        if let Some((first, last)) = options.columns.and_then(|c| c.features) {
+            for i in first..=last.unwrap_or(columns.len()) {
+                features.push(column(i)?);
+            }
+        } else if options.columns.is_none() {
+            let taken = [Some(places.src), Some(places.dst), Some(places.time), places.label, index];
+            let rest = columns.iter().enumerate().filter(|(i, _)| !taken.contains(&Some(i + 1)));
+            let is_feature = |c: &Column| {
+                let named = matches!(role(&c.name), Role::Feature | Role::Features);
+                c.leaf.is_some() && (named || c.floats || c.repeated > 0)
+            };
+            let (read, ignored): (Vec<_>, Vec<_>) = rest.map(|(_, c)| c).partition(|c| is_feature(c));
+            features = read;
+            if !ignored.is_empty() {
+                let names: Vec<&str> = ignored.iter().map(|c| c.name.as_str()).collect();
+                notes.push(format!("columns not read: {}", names.join(", ")));
+            }
+        }
+        // Rows of features in files of their own are joined by position: whether numbers run on is not looked at.
+        let numbered = index.is_none();
+        Ok(Chosen { src, dst, time, label, features, numbered, notes })
+    }
+}
+
+struct Table<'a> {
+    path: &'a Path,
+    reader: SerializedFileReader<File>,
+}
+
+impl Table<'_> {
+    fn columns(&self) -> Vec<Column> {
+        let schema = self.reader.metadata().file_metadata().schema_descr();
+        let leaves: Vec<_> = schema.columns().iter().map(|c| &**c).enumerate().collect();
+        let fields = schema.root_schema().get_fields().iter().enumerate();
+        let of = |field: usize| {
+            leaves.iter().copied().filter(move |(i, _)| schema.get_column_root_idx(*i) == field)
+        };
+        fields.map(|(i, field)| Column::new(field.name(), &of(i).collect::<Vec<_>>())).collect()
+    }
+
+    #[cold]
+    fn error(&self, column: &Column, row: usize, what: &str) -> Error {
+        Error::data(self.path, format!("column `{}`, row {}: {what}", column.name, row + 1))
+    }
+
+    fn finite(&self, column: &Column, row: usize, value: Scalar) -> Result<f32> {
+        let number = value.to_f32();
+        if number.is_finite() {
+            return Ok(number);
+        }
+        let what = format!("{} is not a finite number", value.text());
+        Err(self.error(column, row, &what).remedy("write a finite number"))
+    }
+
+    /// Every value of a column that holds one a row.
+    fn single(&self, column: &Column, take: impl FnMut(usize, Scalar) -> Result<()>) -> Result<()> {
+        if column.repeated > 0 {
+            let what = format!("column `{}` holds lists where one number is wanted", column.name);
+            return Err(Error::data(self.path, what).remedy(COLUMNS));
+        }
+        self.each(column, take)
+    }
+
+    /// A row of features an event: the columns side by side, lists unfolded.
+    fn features(&self, columns: &[&Column], events: usize) -> Result<Option<Features>> {
+        let mut parts = Vec::new();
+        for column in columns {
+            let (mut values, mut width, mut last) = (Vec::new(), 0, (0, 0));
+            self.each(column, |row, value| {
+                last = if row == last.0 { (row, last.1 + 1) } else { (row, 1) };
+                width = if row == 0 { last.1 } else { width };
+                // A row that is too short is seen when the next begins, or at the end.
+                if last.1 > width || values.len() != row * width + last.1 - 1 {
+                    let what = "this list has another length than those before it";
+                    return Err(self.error(column, row, what).remedy("write lists of one length"));
+                }
+                values.push(self.finite(column, row, value)?);
+                Ok(())
+            })?;
+            if values.len() != events * width {
+                let what = "the last list is shorter than those before it";
+                return Err(self.error(column, last.0, what).remedy("write lists of one length"));
+            }
+            parts.push((width, values));
+        }
+        let width: usize = parts.iter().map(|(width, _)| width).sum();
+        if width == 0 || events == 0 {
+            return Ok(None);
+        }
+        let mut all = Vec::with_capacity(events * width);
+        for row in 0..events {
+            for (width, values) in &parts {
+                all.extend_from_slice(&values[row * width..][..*width]);
+            }
+        }
+        Features::from_vec(events, width, all).map(Some)
+    }
+
+    /// Calls `take` with the row, from 0, of every value of `column`, and the value.
+    fn each(&self, column: &Column, mut take: impl FnMut(usize, Scalar) -> Result<()>) -> Result<()> {
+        let Some(leaf) = column.leaf else {
+            let what = format!("column `{}` holds something else than numbers", column.name);
+            return Err(Error::data(self.path, what).remedy(COLUMNS));
+        };
+        let mut rows = Rows { table: self, column, next: 0 };
+        let unsigned = column.unsigned;
+        for group in 0..self.reader.num_row_groups() {
+            let reader = self.reader.get_row_group(group).and_then(|group| group.get_column_reader(leaf));
+            match reader.map_err(|e| damaged(self.path, e))? {
+                ColumnReader::BoolColumnReader(r) => rows.read(r, |&v| Scalar::Uint(v.into()), &mut take)?,
+                ColumnReader::Int32ColumnReader(r) if unsigned => {
+                    rows.read(r, |&v| Scalar::Uint((v as u32).into()), &mut take)?;
+                }
+                ColumnReader::Int64ColumnReader(r) if unsigned => {
+                    rows.read(r, |&v| Scalar::Uint(v as u64), &mut take)?;
+                }
+                ColumnReader::Int32ColumnReader(r) => rows.read(r, |&v| Scalar::Int(v.into()), &mut take)?,
+                ColumnReader::Int64ColumnReader(r) => rows.read(r, |&v| Scalar::Int(v), &mut take)?,
+                ColumnReader::Int96ColumnReader(r) => {
+                    rows.read(r, |v| Scalar::Int(v.to_nanos()), &mut take)?
+                }
+                ColumnReader::FloatColumnReader(r) => rows.read(r, |&v| short(v), &mut take)?,
+                ColumnReader::DoubleColumnReader(r) => rows.read(r, |&v| Scalar::Float(v), &mut take)?,
+                _ => return Err(damaged(self.path, "a column has another type than the schema says")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The `f64` that the shortest decimal of an `f32` names: a time of 0.1 means 0.1.
+fn short(value: f32) -> Scalar {
+    Scalar::Float(value.to_string().parse().unwrap_or(f64::from(value)))
+}
+
+/// The rows of a column, group after group.
+struct Rows<'a> {
+    table: &'a Table<'a>,
+    column: &'a Column,
+    next: usize,
+}
+
+impl Rows<'_> {
+    fn read<T: DataType>(
+        &mut self,
+        mut reader: ColumnReaderImpl<T>,
+        scalar: impl Fn(&T::T) -> Scalar,
+        take: &mut impl FnMut(usize, Scalar) -> Result<()>,
+    ) -> Result<()> {
+        let (present, repeated) = (self.column.present, self.column.repeated);
+        let (mut defined, mut repeats, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        let broken = |e: ParquetError| damaged(self.table.path, e);
+        loop {
+            (defined.clear(), repeats.clear(), values.clear());
+            let levels = (present > 0).then_some(&mut defined);
+            let lists = (repeated > 0).then_some(&mut repeats);
+            let (rows, ..) = reader.read_records(ROWS, levels, lists, &mut values).map_err(broken)?;
+            if rows == 0 {
+                return Ok(());
+            }
+            let mut found = values.iter();
+            for i in 0..if present > 0 { defined.len() } else { values.len() } {
+                self.next += usize::from(repeats.get(i).is_none_or(|&level| level == 0));
+                let row = self.next.saturating_sub(1);
+                if defined.get(i).is_some_and(|&level| level < present) {
+                    return Err(self.table.error(self.column, row, "there is no value").remedy("write one"));
+                }
+                let short = || damaged(self.table.path, "a value is missing");
+                take(row, scalar(found.next().ok_or_else(short)?))?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
