@@ -61,13 +61,13 @@ impl<'a> Pickle<'a> {
             let values = ScalarType::new(Kind::Int, 8);
             return Ok(Numbers { values, bytes: Cow::Owned(bytes.concat()) });
         }
-        let (shape, values, bytes) =
+        let (shape, numbers) =
             self.array(value).ok_or_else(|| self.error(value, "this is no array of numbers"))?;
-        let &[Value::Int(n)] = shape else {
+        let Some(&[Value::Int(n)]) = self.members(shape) else {
             return Err(self.error(value, "an array has not one axis"));
         };
-        let numbers = Numbers { values, bytes };
-        if usize::try_from(n).ok().and_then(|n| n.checked_mul(values.size)) != Some(numbers.bytes.len()) {
+        let size = numbers.values.size;
+        if usize::try_from(n).ok().and_then(|n| n.checked_mul(size)) != Some(numbers.bytes.len()) {
             let what = format!("an array of {n} values has {} bytes", numbers.bytes.len());
             return Err(self.error(value, &what));
         }
@@ -83,8 +83,8 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// Shape, type and bytes of an array.
-    fn array(&self, value: Value<'a>) -> Option<(&[Value<'a>], ScalarType, Cow<'a, [u8]>)> {
+    /// The shape of an array, a tuple, and its numbers.
+    fn array(&self, value: Value<'a>) -> Option<(Value<'a>, Numbers<'a>)> {
         let (call, arguments) = self.call(value)?;
         let (shape, values, bytes) = if is(call.function, "numeric", "_frombuffer") {
             let &[bytes, values, shape, ..] = arguments else { return None };
@@ -95,7 +95,7 @@ impl<'a> Pickle<'a> {
         } else {
             return None;
         };
-        Some((self.members(shape)?, self.scalar_type(values)?, self.bytes(bytes)?))
+        Some((shape, Numbers { values: self.scalar_type(values)?, bytes: self.bytes(bytes)? }))
     }
 
     fn scalar_type(&self, value: Value<'a>) -> Option<ScalarType> {

@@ -342,7 +342,9 @@ impl Rows<'_> {
         let (mut defined, mut repeats, mut values) = (Vec::new(), Vec::new(), Vec::new());
         let broken = |e: ParquetError| damaged(self.table.path, e);
         loop {
-            (defined.clear(), repeats.clear(), values.clear());
+            defined.clear();
+            repeats.clear();
+            values.clear();
             let levels = (present > 0).then_some(&mut defined);
             let lists = (repeated > 0).then_some(&mut repeats);
             let (rows, ..) = reader.read_records(ROWS, levels, lists, &mut values).map_err(broken)?;
