@@ -219,6 +219,20 @@ fn data_is_made_up_described_and_imported() {
 }
 
 #[test]
+fn a_folder_of_tgb_is_imported_with_its_negatives_unless_it_is_read_as_something_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let tgb = format!("{}/tests/golden/foreign/tgbl_wiki", env!("CARGO_MANIFEST_DIR"));
+    done(dir, &["data", "import", &tgb, "--out", "whole"]);
+    done(dir, &["data", "import", &tgb, "--out", "plain", "--format", "jodie"]);
+    for file in ["val_negatives.npy", "test_negatives.npy"] {
+        assert!(dir.join("whole").join(file).is_file() && !dir.join("plain").join(file).exists());
+    }
+    let stats = json(&done(dir, &["data", "info", "whole", "--json"]).out);
+    assert_eq!((&stats["name"], &stats["events"]), (&"tgbl-wiki".into(), &20.into()));
+}
+
+#[test]
 fn a_run_goes_on_where_it_ended_and_no_folder_is_overwritten() {
     let dir = made();
     let dir = dir.path();

@@ -155,7 +155,13 @@ pub fn run(command: &DataCommand) -> Result<()> {
             if let Some(name) = &args.name {
                 events.name.clone_from(name);
             }
-            let negatives = GivenNegatives::all_beside(&args.file, &events)?;
+            // Read in another way than its own, a data set has other numbers than its negatives.
+            let own = matches!(args.read.format, None | Some(Format::Tgb | Format::Native));
+            let negatives = if own && args.read.columns.is_none() {
+                GivenNegatives::all_beside(&args.file, &events)?
+            } else {
+                [None, None]
+            };
             data::save_with_negatives(&events, &negatives, &args.out, args.force)?;
             print(&report::imported(&events, &args.out))
         }

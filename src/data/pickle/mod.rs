@@ -72,7 +72,7 @@ impl<'a> Pickle<'a> {
         let code = Code { file, bytes, at };
         let mut remembered = HashSet::new();
         let mut scan = code.clone();
-        // Writers remember every value, and recall few of them; to keep no others halves the memory.
+        // Writers remember every value and recall few of them; the others are not kept.
         loop {
             match scan.next()? {
                 (BINGET | LONG_BINGET, slot) => {

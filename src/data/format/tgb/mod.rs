@@ -107,9 +107,12 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
         Some(header) => reader.features(&header)?,
         None => return Err(Error::data(file, "the file is empty").remedy("fetch the data set again")),
     };
+    let mut columns = None;
     while let Some(row) = records.next()? {
-        if row.len() < width {
-            let what = format!("this row has {} columns, {width} are wanted", row.len());
+        // All further columns of the first layout are features; those of the others are not looked at.
+        let wanted = if kind == Kind::Jodie { *columns.get_or_insert(row.len().max(width)) } else { width };
+        if row.len() < wanted || (kind == Kind::Jodie && row.len() > wanted) {
+            let what = format!("this row has {} columns, {wanted} are wanted", row.len());
             return Err(row.error(None, what).remedy("mend or remove the row"));
         }
         reader.row(&row, &features, &mut raw, &mut clock, options.strict)?;
@@ -190,11 +193,6 @@ impl Reader {
                 self.labels.push(take(row, 3, parse_f32, "a label", VALUES)?);
                 for i in (4..row.len()).filter(|i| !features.contains(i)) {
                     self.values.push(take(row, i, parse_f32, "a feature", VALUES)?);
-                }
-                let width = self.values.len() / self.labels.len();
-                if self.values.len() != width * self.labels.len() {
-                    let what = "this row has another number of columns than those before it";
-                    return Err(row.error(None, what).remedy("mend or remove the row"));
                 }
             }
             Kind::Weight => {

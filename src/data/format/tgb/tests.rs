@@ -171,6 +171,17 @@ fn what_is_wrong_with_a_folder_is_said_in_one_line() {
         line.contains("tgbn-trade is not one of TGB's sets") && line.contains("wiki, subreddit"),
         "{line}"
     );
+    let (_dir, path) = copy("tgbl_wiki");
+    let list = format!("{path}/tgbl-wiki_edgelist_v2.csv");
+    for (rows, said) in [
+        ("0,0,5,0,1\n0,0,6,0,1,2,3\n", "csv:3: this row has 7 columns, 5 are wanted"),
+        ("0,0,5\n", "csv:2: this row has 3 columns, 4 are wanted"),
+        ("0,18446744073709551615,5,0\n", "csv: an id is 2^64 - 1"),
+    ] {
+        fs::write(&list, format!("user_id,item_id,timestamp,state_label,features\n{rows}")).unwrap();
+        let line = read(&path).unwrap_err().to_string();
+        assert!(line.contains(said), "{line}");
+    }
     let (_dir, path) = copy("tgbl_flight");
     let list = format!("{path}/tgbl-flight_edgelist_v2.csv");
     fs::write(list, "day,src,dst,callsign,typecode\n5,a,b,ABCDEFGHI,A320\n").unwrap();
