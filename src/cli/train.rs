@@ -208,6 +208,12 @@ impl Trained {
 pub struct Eval {
     #[command(flatten)]
     trained: Trained,
+    /// dyglib, tgl, disttgl or tgb: how negatives are drawn and what is measured [default: the run's]
+    #[arg(long)]
+    protocol: Option<Protocol>,
+    /// Negatives: random, historical or inductive [default: the run's]
+    #[arg(long)]
+    negatives: Option<NegativeKind>,
     /// Print the summary as JSON, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -216,7 +222,10 @@ pub struct Eval {
 impl Eval {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
-        let (checkpoint, config) = self.trained.open()?;
+        let (checkpoint, mut config) = self.trained.open()?;
+        config.protocol = self.protocol.unwrap_or(config.protocol);
+        config.negatives = self.negatives.unwrap_or(config.negatives);
+        config.validate()?;
         let device = config.open_device()?;
         let events = config.data.load(config.seed)?;
         let mut display = Display::new(self.json, false);

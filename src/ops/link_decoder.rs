@@ -95,7 +95,7 @@ impl Op for LinkDecoder {
         let roots = z.rows.cap.checked_div(self.events.cap).unwrap_or(3);
         ensure!(
             Self::NAME,
-            roots >= 3 && z.rows == self.events.times(roots),
+            roots >= 2 && z.rows == self.events.times(roots),
             "z is {z} for {} events",
             self.events.cap
         );
@@ -364,6 +364,9 @@ pub(super) const CASES: &[&[usize]] = &[
     &[0, 1, 3, 4],
     &[5, 1, 3, 4],
     &[7, 1, 4, 0],
+    // No negative: pairs that are events of their own.
+    &[1, 0, 3, 4],
+    &[40, 0, 8, 20],
     &[9, 4, 6, 5],
     &[70, 1, 100, 100],
     &[130, 2, 3, 4],

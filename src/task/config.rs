@@ -1,6 +1,6 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
 use crate::{
-    data::{self, Events, Features, ReadOptions},
+    data::{self, Events, Features, ReadOptions, Split},
     error::{Error, Result},
     model::{
         ApanConfig, JodieConfig, ModelConfig, ModelName, StaticConfig, StaticMode, TgatConfig, TgnConfig,
@@ -301,6 +301,16 @@ impl Config {
     /// How the model's static memory is learned.
     pub fn static_mode(&self) -> StaticMode {
         if self.model == ModelName::Static { StaticMode::Off } else { self.static_memory.mode }
+    }
+    /// Parts of the events.
+    ///
+    /// # Errors
+    /// Usage where the shares leave no room for one another.
+    pub fn split(&self, events: &Events) -> Result<Split> {
+        match self.protocol {
+            Protocol::Tgb => Split::by_time(events, self.data.train, self.data.val),
+            _ => Split::by_order(events, self.data.train, self.data.val),
+        }
     }
     /// The plan of a run on `device`: `sequential` or `prefetch`.
     ///

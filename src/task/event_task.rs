@@ -79,10 +79,7 @@ impl EventTask {
     pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
         config.validate()?;
         let device = device.multiplying_in(config.precision)?;
-        let split = match config.protocol {
-            Protocol::Tgb => Split::by_time(events, config.data.train, config.data.val)?,
-            _ => Split::by_order(events, config.data.train, config.data.val)?,
-        };
+        let split = config.split(events)?;
         let state = config.net().state_bytes(events.nodes, events.edge_width());
         check_room("node memory and mailbox", state, "take a narrower memory, or fewer nodes")?;
         let mut store = Store::new(Precision::F32);

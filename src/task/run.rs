@@ -359,7 +359,15 @@ fn summarise(config: &Config, events: &Events, device: &Device, task: &EventTask
 fn restore(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &Device) -> Result<EventTask> {
     let manifest = checkpoint.manifest()?;
     if manifest.data != identity(events) {
-        matching(manifest, config, events)?;
+        matching(manifest.clone(), config, events)?;
+    }
+    let [had, wants] = [&manifest.config, config].map(|c| c.split(events).map(|s| s.test.start));
+    let (had, wants) = (had?, wants?);
+    if had != wants {
+        let what =
+            format!("the checkpoint's memory ends before event {had}, and this test part begins at {wants}");
+        return Err(Error::new(ErrorKind::Checkpoint, what)
+            .remedy("train with the protocol and the shares of the test"));
     }
     let mut task = EventTask::new(config, events, device.clone())?;
     let buffers = task.checkpoint_buffers();
