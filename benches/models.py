@@ -1,0 +1,142 @@
+"""Every model under every protocol on several data sets, three seeds: trains, tests, records, prints the tables.
+
+    cargo build --release
+    python benches/models.py --out benches/results/NAME.json wikipedia path/to/CollegeMsg.txt ...
+    python benches/models.py --tables benches/results/NAME.json
+
+A model is trained and chosen under `dyglib` with random negatives; the best epoch is then tested under the other protocols
+and negatives as well, from the memory that its validation left. EdgeBank stands beside each, against the same negatives.
+A data set `NAME:FOLDER` has TGB's lists of negatives beside it (`benches/tgb_negatives.py`) and is trained and tested under
+`tgb` too. Needs Python's own library alone.
+"""
+
+import argparse
+import datetime
+import json
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = ["tgn", "jodie", "apan", "tgat", "static"]
+# Name of the protocol, flags of `eval`, and the figures that count.
+PROTOCOLS = [
+    ("dyglib, random", ["--protocol", "dyglib"], ["ap", "auc"]),
+    ("dyglib, historical", ["--protocol", "dyglib", "--negatives", "historical"], ["ap", "auc"]),
+    ("dyglib, inductive", ["--protocol", "dyglib", "--negatives", "inductive"], ["ap", "auc"]),
+    ("tgl", ["--protocol", "tgl"], ["ap", "auc"]),
+    ("disttgl", ["--protocol", "disttgl"], ["mrr"]),
+]
+TGB = ("tgb", ["--protocol", "tgb"], ["mrr", "hits_at_10"])
+
+
+def run(command):
+    print("  $", shlex.join(command), file=sys.stderr, flush=True)
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout)
+
+
+def measure(args, name, data, protocols, first):
+    """Rows of one data set: a model, a seed and a protocol each."""
+    rows = []
+    for model in args.models:
+        for seed in args.seeds:
+            with tempfile.TemporaryDirectory() as folder:
+                out = str(Path(folder) / "run")
+                train = [args.tgnn, "train", "--data", data, "--model", model, "--seed", str(seed), "--epochs", str(args.epochs)]
+                train += ["--batch", str(args.batch), "--out", out, "--json", *first, *args.flags]
+                trained = run(train)
+                for protocol, flags, figures in protocols:
+                    tested = run([args.tgnn, "eval", "--checkpoint", out, "--json", *flags])
+                    of = lambda scores: {
+                        part: {figure: scores[part][figure] for figure in figures} for part in ("transductive", "inductive")
+                    }
+                    rows.append({
+                        "data": name,
+                        "model": model,
+                        "seed": seed,
+                        "protocol": protocol,
+                        "best_epoch": trained["best_epoch"],
+                        "train_seconds": statistics.median(e["train_seconds"] for e in trained["epochs"]),
+                        "test": of(tested["test"]),
+                        "edgebank": {kind: of(scores) for kind, scores in tested["edgebank"].items()},
+                    })
+    return rows
+
+
+def tables(record):
+    """A table a data set: rows are models and EdgeBank, columns protocols; mean of the seeds, ± their deviation."""
+    rows = record["rows"]
+    for data in dict.fromkeys(row["data"] for row in rows):
+        mine = [row for row in rows if row["data"] == data]
+        columns = [
+            (protocol, figure)
+            for protocol, _, figures in [*PROTOCOLS, TGB]
+            if any(row["protocol"] == protocol for row in mine)
+            for figure in figures
+        ]
+        print(f"\n{data}, test part (transductive):\n")
+        print("| | " + " | ".join(f"{p}: {f.replace('_at_', '@').upper()}" for p, f in columns) + " |")
+        print("| --- |" + " --- |" * len(columns))
+        for model in dict.fromkeys(row["model"] for row in mine):
+            cells = []
+            for protocol, figure in columns:
+                values = [
+                    row["test"]["transductive"][figure]
+                    for row in mine
+                    if row["model"] == model and row["protocol"] == protocol
+                ]
+                spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+                cells.append(f"{statistics.mean(values):.3f}{spread}" if values else "")
+            print(f"| {model} | " + " | ".join(cells) + " |")
+        for kind in ("unlimited", "window"):
+            cells = []
+            for protocol, figure in columns:
+                values = [row["edgebank"][kind]["transductive"][figure] for row in mine if row["protocol"] == protocol]
+                cells.append(f"{statistics.mean(values):.3f}" if values else "")
+            print(f"| EdgeBank, {kind} | " + " | ".join(cells) + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="*", help="wikipedia, a file, or NAME:FOLDER with lists of negatives")
+    parser.add_argument("--out", help="JSON to write")
+    parser.add_argument("--tables", help="print the tables of a JSON, and do nothing else")
+    parser.add_argument("--tgnn", default="target/release/tgnn-bench")
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--batch", type=int, default=200)
+    parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="more flags of `train`, last")
+    args = parser.parse_args()
+    if args.tables:
+        return tables(json.loads(Path(args.tables).read_text()))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout.strip()
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    record = {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit,
+        "machine": cpu,
+        "command": shlex.join(["python", *sys.argv]),
+        "batch": args.batch,
+        "epochs": args.epochs,
+        "rows": [],
+    }
+    for data in args.data:
+        name, _, folder = data.partition(":")
+        if folder:
+            rows = measure(args, name, folder, [TGB], ["--protocol", "tgb"])
+        else:
+            rows = measure(args, Path(name).name.split(".")[0], name, PROTOCOLS, [])
+        record["rows"] += rows
+        if args.out:
+            Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
+    tables(record)
+
+
+if __name__ == "__main__":
+    main()
