@@ -58,7 +58,9 @@ pub trait ModelConfig: Sync {
     /// Usage, naming the key and what it may be.
     fn validate(&self) -> Result<()>;
     /// Bytes of what the model keeps of `nodes` nodes, with edge features of `width`.
-    fn state_bytes(&self, nodes: usize, width: usize) -> usize;
+    fn state_bytes(&self, _nodes: usize, _width: usize) -> usize {
+        0
+    }
     /// Longer gaps of time count as this quantile of the gaps between a node's events in training; 1: none is cut.
     /// What training has hardly seen, an encoding cannot tell anything about.
     fn gap_quantile(&self) -> f64;

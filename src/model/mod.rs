@@ -1,7 +1,7 @@
 //! Models: short files made of layers, recorded on a tape.
 //!
-//! An [`EventModel`] turns nodes at times into embeddings, and writes what it keeps of a batch; what is predicted from the
-//! embeddings is a task's business. Every model's sizes and choices are a [`ModelConfig`], which builds it.
+//! An [`EventModel`] turns nodes at times into embeddings, and writes what it keeps of a batch; a [`Net`] is a model with the
+//! head that predicts from the embeddings. Every model's sizes and choices are a [`ModelConfig`], which builds it.
 mod apan;
 mod config;
 mod heads;
@@ -80,9 +80,11 @@ pub struct Embedded {
 /// A model of event streams: parameters and state in a store.
 pub trait EventModel: Send + Sync {
     /// Buffers of what it keeps of the past: node memory, mailbox.
-    fn state(&self) -> Vec<BufferId>;
+    fn state(&self) -> Vec<BufferId> {
+        Vec::new()
+    }
     /// Empties the state: the start of an epoch.
-    fn reset(&self, store: &mut Store);
+    fn reset(&self, _store: &mut Store) {}
     /// Appends the embeddings of queries.
     ///
     /// # Errors
@@ -95,11 +97,13 @@ pub trait EventModel: Send + Sync {
     /// `Shape`, as the ops'.
     fn write(
         &self,
-        t: &mut Tape,
-        store: &Store,
-        data: &EventTables,
-        batch: &Batch,
-        stride: usize,
-        e: &Embedded,
-    ) -> Result<()>;
+        _t: &mut Tape,
+        _store: &Store,
+        _data: &EventTables,
+        _batch: &Batch,
+        _stride: usize,
+        _e: &Embedded,
+    ) -> Result<()> {
+        Ok(())
+    }
 }

@@ -8,7 +8,7 @@ use super::{Embedded, EventModel, EventTables, ModelConfig, Queries, config::Che
 use crate::{
     autograd::{Parameters, ScaledInit},
     error::Result,
-    ops::{Tape, next_batch::Batch},
+    ops::Tape,
     runtime::*,
 };
 use serde::{Deserialize, Serialize};
@@ -75,9 +75,6 @@ impl ModelConfig for StaticConfig {
         check.size("batch", self.batch, 1 << 20)?;
         check.positive("learning_rate", self.learning_rate)
     }
-    fn state_bytes(&self, _: usize, _: usize) -> usize {
-        0
-    }
     fn gap_quantile(&self) -> f64 {
         1.0
     }
@@ -103,26 +100,11 @@ impl ModelConfig for StaticConfig {
 struct StaticRows(BufferId);
 
 impl EventModel for StaticRows {
-    fn state(&self) -> Vec<BufferId> {
-        Vec::new()
-    }
-    fn reset(&self, _: &mut Store) {}
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let stamp = data.stamp(t, store);
         let distinct = t.distinct(stamp, q.node, &[], q.classes())?;
         let rows = t.stored(store, self.0);
         let z = t.gather_rows(rows, q.node)?;
         Ok(Embedded { z, distinct, memory: None })
-    }
-    fn write(
-        &self,
-        _: &mut Tape,
-        _: &Store,
-        _: &EventTables,
-        _: &Batch,
-        _: usize,
-        _: &Embedded,
-    ) -> Result<()> {
-        Ok(())
     }
 }

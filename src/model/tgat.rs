@@ -8,13 +8,7 @@ use super::{
     config::Check,
     neighborhood::{AttentionStack, StackConfig},
 };
-use crate::{
-    autograd::Parameters,
-    data::text::counted,
-    error::Result,
-    ops::{Tape, next_batch::Batch},
-    runtime::*,
-};
+use crate::{autograd::Parameters, data::text::counted, error::Result, ops::Tape, runtime::*};
 use serde::{Deserialize, Serialize};
 
 /// Sizes and choices of a TGAT.
@@ -74,9 +68,6 @@ impl ModelConfig for TgatConfig {
         check.gap_quantile(self.gap_quantile)?;
         check.time_encoding(&self.time_encoding)?;
         check.sampling(&self.sampling, 0).map(drop)
-    }
-    fn state_bytes(&self, _: usize, _: usize) -> usize {
-        0
     }
     fn gap_quantile(&self) -> f64 {
         self.gap_quantile
@@ -156,10 +147,6 @@ struct Tgat {
 }
 
 impl EventModel for Tgat {
-    fn state(&self) -> Vec<BufferId> {
-        Vec::new()
-    }
-    fn reset(&self, _: &mut Store) {}
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let edge = data.edge_if(t, store, self.config.edge_features);
         let (near, distinct) = self.attention.sample(t, store, data, q, edge)?;
@@ -172,16 +159,5 @@ impl EventModel for Tgat {
         };
         let z = self.attention.record(t, store, &self.time, &near, &distinct, h, q.drop_now())?;
         Ok(Embedded { z, distinct, memory: None })
-    }
-    fn write(
-        &self,
-        _: &mut Tape,
-        _: &Store,
-        _: &EventTables,
-        _: &Batch,
-        _: usize,
-        _: &Embedded,
-    ) -> Result<()> {
-        Ok(())
     }
 }
