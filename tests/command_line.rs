@@ -8,26 +8,26 @@ use std::{
 use tempfile::TempDir;
 
 /// What one call left behind.
-struct Ran {
-    code: i32,
-    out: String,
-    err: String,
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
 }
 
-fn tgnn(dir: &Path, words: &[&str]) -> Ran {
+pub fn tgnn(dir: &Path, words: &[&str]) -> Ran {
     let ran = Command::new(env!("CARGO_BIN_EXE_tgnn-bench")).args(words).current_dir(dir).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ran { code: ran.status.code().unwrap(), out: text(ran.stdout), err: text(ran.stderr) }
 }
 
 /// A call that must go well.
-fn done(dir: &Path, words: &[&str]) -> Ran {
+pub fn done(dir: &Path, words: &[&str]) -> Ran {
     let ran = tgnn(dir, words);
     assert_eq!(ran.code, 0, "{words:?}: {}", ran.err);
     ran
 }
 
-fn json(text: &str) -> Value {
+pub fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {text}"))
 }
 
@@ -48,7 +48,7 @@ fn listing(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// A call that must be refused: the exit code, one line that holds all of `said`, and nothing written.
-fn refused(dir: &Path, words: &[&str], code: i32, said: &[&str]) {
+pub fn refused(dir: &Path, words: &[&str], code: i32, said: &[&str]) {
     let before = listing(dir);
     let ran = tgnn(dir, words);
     assert_eq!(ran.code, code, "{words:?}: {}", ran.err);
@@ -85,7 +85,7 @@ tgn = { memory = 8, time = 8, embedding = 8, neighbors = 3 }
 ";
 
 /// A folder with a made up stream and the configuration of a short training on it.
-fn made() -> TempDir {
+pub fn made() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     done(dir.path(), SYNTH);
     fs::write(dir.path().join("small.toml"), SMALL).unwrap();
@@ -93,7 +93,7 @@ fn made() -> TempDir {
 }
 
 /// The words of that training, and others behind.
-fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
+pub fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&["train", "small.toml"], more].concat()
 }
 
@@ -382,9 +382,9 @@ fn a_wrong_flag_or_key_is_refused_with_what_it_may_be() {
         ("--learning-rate", "NaN", "learning_rate is NaN"),
         ("--learning-rate", "-0.1", "-0.1"),
         ("--model", "gcn", "no model `gcn`"),
-        ("--protocol", "best", "dyglib, tgl or disttgl"),
+        ("--protocol", "best", "dyglib, tgl, disttgl or tgb"),
         ("--random-edge-features", "5", "edge features of its own"),
-        ("--set", "tgn.layers=5", "tgn.layers is 5; give 1 to 4"),
+        ("--set", "tgn.layers=5", "tgn.layers is 5; give 0 to 4"),
         ("--set", "tgn.heads=3", "give a divisor of tgn.embedding"),
         ("--set", "tgn.dropout=1", "tgn.dropout is 1"),
         ("--set", "tgn.gap_quantile=0", "tgn.gap_quantile is 0; give more than 0"),

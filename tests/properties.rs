@@ -15,7 +15,7 @@ use tgnn::{
     task::{self, Checkpoint, Config, EpochRecord, EventTask, Protocol, RunOptions, Scores, Summary},
 };
 
-fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
+pub fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
     let events = Events {
         name: "made".into(),
         src: ends.iter().map(|e| (e.0 % nodes) as u32).collect(),
@@ -249,7 +249,7 @@ pub fn config(epochs: usize, width: usize) -> Config {
     Config { epochs, batch: 100, protocol: Protocol::Dyglib, threads: 1, tgn, ..Config::default() }
 }
 
-fn run(config: &Config, events: &Events, out: Option<&Path>, resume: bool) -> tgnn::error::Result<Summary> {
+pub fn run(config: &Config, events: &Events, out: Option<&Path>, resume: bool) -> tgnn::error::Result<Summary> {
     let options =
         RunOptions { out: out.map(Into::into), resume, command: "test".into(), ..RunOptions::default() };
     task::train(config, events, &Device::cpu(config.threads)?, &options, &mut ())
@@ -297,7 +297,7 @@ fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_ma
 }
 
 /// What a run found out, without how long it took.
-fn found(s: &Summary) -> String {
+pub fn found(s: &Summary) -> String {
     let epochs: Vec<_> = s.epochs.iter().map(|e| (e.epoch, e.train_loss.to_bits(), e.val)).collect();
     format!("{epochs:?} {:?} {:?} {}", s.best_epoch, s.test, s.parameters)
 }
@@ -335,7 +335,7 @@ fn two_epochs_resumed_to_four_are_four_epochs_in_every_figure_and_every_byte_of_
 }
 
 /// Every file below `dir` with its bytes.
-fn listing(dir: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+pub fn listing(dir: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();

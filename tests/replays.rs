@@ -1,13 +1,17 @@
 //! Training on a device: an epoch is replays of captured graphs.
 use crate::{
     emulated::device,
+    models,
     properties::{config, small},
 };
+use std::path::Path;
+use tempfile::TempDir;
 use tgnn::{
-    data::{Events, Features},
+    data::{Events, Features, GivenNegatives, Split, save_with_negatives},
     error::ErrorKind,
+    model::{ModelName, StaticMode},
     runtime::*,
-    task::{Config, EventTask, FeaturesOn},
+    task::{Config, EventTask, FeaturesOn, NegativeKind, Protocol, TaskName},
     testing::{error, largest},
 };
 
@@ -23,50 +27,130 @@ fn trained(config: &Config, events: &Events, device: &Device) -> Trained {
     let mut task = EventTask::new(config, events, device.clone()).unwrap();
     let mut figures: Vec<f64> = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
     let scores = task.validate(&mut |_| {}).unwrap();
-    figures.extend([scores.ap.unwrap(), scores.auc.unwrap()]);
+    figures.extend([scores.ap, scores.auc, scores.mrr, scores.f1].into_iter().flatten());
+    assert!(figures.len() >= 4, "{scores:?}");
     let buffers = task.checkpoint_buffers();
     task.store.fetch(&buffers).unwrap();
     let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).to_vec());
     Trained { figures, state: buffers.into_iter().map(raw).collect() }
 }
 
-/// An epoch on a device is one captured graph, replayed; under every order of threads, blocks and streams it leaves the
-/// same bits, and they are the CPU's but for rounding.
+/// Events with features of nodes, and labels of some classes, few enough for every schedule.
+fn featured() -> Events {
+    let mut events = small(400);
+    events.node_features = Some(Features::random(events.nodes, 3, 1));
+    events.label = Some((0..events.len()).map(|i| (i * i % 5) as f32).collect());
+    events
+}
+
+/// Writes the events with negatives of their own: lists of no, one, two and three nodes.
+fn with_lists(events: &Events, dir: &Path) {
+    let split = Split::by_time(events, 0.7, 0.15).unwrap();
+    let given = [split.val, split.test].map(|range| {
+        let lists = range.clone().map(|i| (0..i % 4).map(move |j| (60 + (i + 7 * j) % 20) as u32));
+        let offsets = lists.clone().scan(0, |end, list| {
+            *end += list.len();
+            Some(*end)
+        });
+        let offsets = [0].into_iter().chain(offsets).collect();
+        Some(GivenNegatives { first: range.start, offsets, nodes: lists.flatten().collect() })
+    });
+    save_with_negatives(events, &given, dir, true).unwrap();
+}
+
+/// What trains by replays: the models, with what each may have, the tasks, the negatives, batches in chunks.
+fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
+    let (plain, events) = (small(400), featured());
+    with_lists(&plain, dir.path());
+    let of = |model, change: fn(&mut Config)| {
+        let mut c = Config { batch: 30, max_batches: 3, ..models::of(model, 8) };
+        change(&mut c);
+        c
+    };
+    use ModelName::*;
+    let mut given = of(Tgn, |c| c.protocol = Protocol::Tgb);
+    given.data.path = dir.path().to_str().unwrap().into();
+    vec![
+        ("tgn", of(Tgn, |_| {}), plain.clone()),
+        (
+            "tgn of two layers, mean, uniform",
+            of(Tgn, |c| {
+                (c.tgn.layers, c.tgn.combiner, c.tgn.sampling) = (2, "mean".into(), "uniform".into());
+            }),
+            plain.clone(),
+        ),
+        (
+            "tgn of three layers",
+            of(Tgn, |c| (c.tgn.layers, c.tgn.neighbors, c.batch) = (3, 2, 12)),
+            plain.clone(),
+        ),
+        (
+            "tgn without attention, rnn",
+            of(Tgn, |c| (c.tgn.layers, c.tgn.updater) = (0, "rnn".into())),
+            plain.clone(),
+        ),
+        ("jodie, pairs", of(Jodie, |c| c.negatives = NegativeKind::Historical), events.clone()),
+        ("apan", of(Apan, |_| {}), events.clone()),
+        (
+            "apan, mean mails, pairs",
+            of(Apan, |c| {
+                (c.apan.combiner, c.negatives) = ("mean".into(), NegativeKind::Historical);
+            }),
+            plain.clone(),
+        ),
+        ("tgat, classes of edges", of(Tgat, |c| c.task = TaskName::Edge), events.clone()),
+        ("tgat without node features", of(Tgat, |_| {}), plain.clone()),
+        ("tgat, static memory", of(Tgat, |c| c.static_memory.mode = StaticMode::Trained), events.clone()),
+        ("static, in chunks", of(Static, |c| c.chunks = 4), plain.clone()),
+        (
+            "tgn, static memory, in chunks, classes of nodes",
+            of(Tgn, |c| {
+                (c.static_memory.mode, c.chunks, c.task) = (StaticMode::Trained, 4, TaskName::Node);
+            }),
+            events.clone(),
+        ),
+        ("tgn against lists", given.clone(), plain.clone()),
+        ("apan against lists", Config { model: Apan, ..given }, plain),
+    ]
+}
+
+/// An epoch on a device is one captured graph, replayed: it leaves what the CPU does but for rounding, and the same bits under
+/// every order of threads, blocks and streams, with the next batch prepared beside this one or behind it, and with features on
+/// the device or on the host.
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_schedule() {
     let Some(on) = device(0) else { return };
     let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
-    let events = small(900);
-    for (layers, combiner, sampling, updater) in
-        [(1, "last", "recent", "gru"), (2, "mean", "uniform", "gru"), (1, "last", "recent", "rnn")]
-    {
-        let mut config = config(2, 12);
-        (config.batch, config.max_batches, config.tgn.layers) = (40, 4, layers);
-        (config.tgn.combiner, config.tgn.sampling) = (combiner.into(), sampling.into());
-        config.tgn.updater = updater.into();
+    let dir = tempfile::tempdir().unwrap();
+    for (what, config, events) in trainings(&dir) {
         let want = trained(&config, &events, &Device::cpu(1).unwrap());
+        on.schedule(0);
         let found = trained(&config, &events, &gpu);
         for (w, f) in want.figures.iter().zip(&found.figures) {
-            assert!((w - f).abs() < 1e-4 * w.abs(), "{layers} layers, {updater}: {w} on the CPU, {f} here");
+            assert!((w - f).abs() < 1e-4 * w.abs(), "{what}: {w} on the CPU, {f} here");
         }
         for ((name, want), (_, found)) in want.state.iter().zip(&found.state) {
-            if ["memory time", "mail time", "mail event"].contains(&name.as_str()) {
-                assert!(want == found, "{name}");
+            if ["memory time", "mail time", "mail event", "next mail"].contains(&name.as_str()) {
+                assert!(want == found, "{what}: {name}");
                 continue;
             }
             let reals = |bytes: &[u8]| bytemuck::pod_collect_to_vec::<u8, f32>(bytes);
             let scale = reals(want).iter().fold(0.0f32, |m, x| m.max(x.abs()));
             for (w, f) in reals(want).iter().zip(reals(found)) {
-                assert!(
-                    (w - f).abs() <= 2e-3 * scale.max(1e-3),
-                    "{layers} layers, {updater}, {name}: {w}, {f}"
-                );
+                assert!((w - f).abs() <= 2e-3 * scale.max(1e-3), "{what}, {name}: {w}, {f}");
             }
         }
-        for seed in [1, 2, 3] {
+        for (seed, plan, features_on) in [
+            (1, "auto", FeaturesOn::Auto),
+            (2, "prefetch", FeaturesOn::Host),
+            (3, "sequential", FeaturesOn::Host),
+            (4, "sequential", FeaturesOn::Device),
+        ] {
             on.schedule(seed);
-            assert!(trained(&config, &events, &gpu) == found, "{layers} layers, {updater}, schedule {seed}");
+            let config = Config { plan: plan.into(), features_on, ..config.clone() };
+            let again = trained(&config, &events, &gpu);
+            assert!(again == found, "{what}, {plan}, features on {features_on:?}, schedule {seed}");
         }
     }
 }
@@ -79,24 +163,6 @@ fn rich() -> (Config, Events) {
     (config.batch, config.max_batches, config.tgn.layers) = (24, 3, 2);
     config.tgn.combiner = "mean".into();
     (config, events)
-}
-
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn a_batch_prepared_beside_the_one_before_and_features_left_on_the_host_change_no_bit() {
-    let Some(on) = device(0) else { return };
-    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
-    for (config, events) in [rich(), (Config { max_batches: 4, batch: 30, ..config(1, 8) }, small(400))] {
-        let of = |plan: &str, features_on| {
-            trained(&Config { plan: plan.into(), features_on, ..config.clone() }, &events, &gpu)
-        };
-        let want = of("sequential", FeaturesOn::Device);
-        for seed in [1, 2] {
-            on.schedule(seed);
-            assert!(of("prefetch", FeaturesOn::Auto) == want, "prefetch, schedule {seed}");
-            assert!(of("prefetch", FeaturesOn::Host) == want, "features on the host, schedule {seed}");
-        }
-    }
 }
 
 #[test]

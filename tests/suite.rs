@@ -1,10 +1,13 @@
 //! The integration tests, one crate.
+mod ablation;
 mod command_line;
 mod emulated;
 mod golden;
 mod heads;
 mod layers;
 mod machine_code;
+mod models;
 mod ops;
 mod properties;
 mod replays;
+mod tasks;

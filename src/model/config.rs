@@ -92,6 +92,9 @@ impl Check {
     pub fn size(self, key: &str, n: usize, most: usize) -> Result<()> {
         if (1..=most).contains(&n) { Ok(()) } else { self.bad(key, n, &format!("1 to {most}")) }
     }
+    pub fn at_most(self, key: &str, n: usize, most: usize) -> Result<()> {
+        if n <= most { Ok(()) } else { self.bad(key, n, &format!("0 to {most}")) }
+    }
     pub fn sizes(self, all: &[(&str, usize)]) -> Result<()> {
         all.iter().try_for_each(|&(key, n)| self.size(key, n, 4096))
     }

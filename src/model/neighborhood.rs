@@ -16,7 +16,8 @@ use crate::{
     runtime::*,
 };
 
-/// Attention layers, the first of them over rows of distinct nodes, and how their neighbours are sampled.
+/// Attention layers, the first of them over rows of distinct nodes, and how their neighbours are sampled. Without a layer the
+/// embeddings are these rows, and nothing is sampled.
 pub struct AttentionStack {
     layers: Vec<Attention>,
     learn_below: bool,
@@ -27,7 +28,7 @@ pub struct AttentionStack {
 /// Widths and choices of an [`AttentionStack`].
 #[derive(Clone, Copy, Debug)]
 pub struct StackConfig {
-    /// Layers.
+    /// Layers; 0: the embeddings are the rows themselves.
     pub layers: usize,
     /// Width of the rows below the first.
     pub below: usize,
@@ -82,6 +83,11 @@ impl AttentionStack {
         q: &Queries,
         edge: Var,
     ) -> Result<(Neighborhood, DistinctNodes)> {
+        let stamp = data.stamp(t, store);
+        if self.layers.is_empty() {
+            let distinct = t.distinct(stamp, q.node, &[], q.classes())?;
+            return Ok((Neighborhood { near: Vec::new(), targets: Vec::new(), seen: edge }, distinct));
+        }
         let how = Sampling { k: self.neighbors, strategy: self.strategy, gaps: data.gaps };
         let (tcsr, batch) = (data.tcsr(t, store), (q.event, q.now));
         let mut near = vec![t.sample_neighbors(tcsr, (q.node, q.time), batch, q.stride, how)?];
@@ -96,7 +102,6 @@ impl AttentionStack {
         // Targets hold all nodes of the levels above them.
         let others: Vec<Var> =
             targets.last().map(|l| l.node).into_iter().chain([near[near.len() - 1].node]).collect();
-        let stamp = data.stamp(t, store);
         let distinct = t.distinct(stamp, q.node, &others, q.classes())?;
         let slots = near.iter().map(|n| n.event).collect();
         let (seen, events) = data.edge_rows(t, store, edge, slots)?;
@@ -119,6 +124,9 @@ impl AttentionStack {
         drop_now: Option<Var>,
     ) -> Result<Var> {
         let levels = n.near.len();
+        if levels == 0 {
+            return t.gather_rows(h, distinct.psi[0]);
+        }
         let mut h = h;
         for (l, (layer, near)) in self.layers.iter().zip(n.near.iter().rev()).enumerate() {
             let learn_h = l > 0 || self.learn_below;

@@ -35,7 +35,7 @@ pub struct TgnConfig {
     pub gap_quantile: f64,
     /// Attention heads; they divide the embedding.
     pub heads: usize,
-    /// Attention layers, 1 to 4.
+    /// Attention layers, 0 to 4; 0: the embedding of a node is its memory, the paper's module `id`.
     pub layers: usize,
     /// Neighbours of a root.
     pub neighbors: usize,
@@ -83,7 +83,7 @@ impl ModelConfig for TgnConfig {
         let check = Check("tgn");
         check.sizes(&[("memory", self.memory), ("time", self.time), ("embedding", self.embedding)])?;
         check.heads(self.heads, "tgn.embedding", self.embedding)?;
-        check.size("layers", self.layers, 4)?;
+        check.at_most("layers", self.layers, 4)?;
         check.size("neighbors", self.neighbors, 1024)?;
         check.dropout(self.dropout)?;
         check.gap_quantile(self.gap_quantile)?;
@@ -99,15 +99,16 @@ impl ModelConfig for TgnConfig {
         self.gap_quantile
     }
     fn width(&self) -> usize {
-        self.embedding
+        if self.layers == 0 { self.memory } else { self.embedding }
     }
     fn describe(&self) -> String {
+        let (memory, time) = (self.memory, self.time);
+        let memory = format!("{} memory {memory}, {} time {time}", self.updater, self.time_encoding);
+        if self.layers == 0 {
+            return format!("{memory}, no attention, {} mail", self.combiner);
+        }
         format!(
-            "{} memory {}, {} time {}, embedding {},\n{} of {} heads over {} {} neighbours, {} mail, dropout {}",
-            self.updater,
-            self.memory,
-            self.time_encoding,
-            self.time,
+            "{memory}, embedding {},\n{} of {} heads over {} {} neighbours, {} mail, dropout {}",
             self.embedding,
             counted(self.layers as u64, "layer"),
             self.heads,

@@ -92,7 +92,7 @@ impl Op for LinkDecoder {
         arity(Self::NAME, ins, 6)?;
         let (z, c) = (&ins[0], ins[1].rows.cap);
         typed(Self::NAME, "z", z, DType::F32)?;
-        let roots = z.rows.cap.checked_div(self.events.cap).unwrap_or(3);
+        let roots = z.rows.cap.checked_div(self.events.cap).unwrap_or(2);
         ensure!(
             Self::NAME,
             roots >= 2 && z.rows == self.events.times(roots),

@@ -211,7 +211,13 @@ mod tests {
             let mrr = (c.candidates > 2).then_some(got[2]);
             assert_eq!(
                 scores,
-                Scores { ap: Some(got[0]), auc: Some(got[1]), mrr, hits_at_10: scores.hits_at_10 }
+                Scores {
+                    ap: Some(got[0]),
+                    auc: Some(got[1]),
+                    mrr,
+                    hits_at_10: scores.hits_at_10,
+                    ..Scores::default()
+                }
             );
             assert_eq!(scores.hits_at_10.is_some(), mrr.is_some());
         }

@@ -71,6 +71,7 @@ pub(super) mod tests {
             dst: pairs.iter().map(|p| p[1]).collect(),
             time,
             label: None,
+            classes: None,
             nodes,
             first_destination: None,
             ticks_per_second: 1.0,

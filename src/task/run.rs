@@ -355,10 +355,16 @@ fn summarise(config: &Config, events: &Events, device: &Device, task: &EventTask
     }
 }
 
+/// Whether two runs are of the same model, whatever they do with it.
+fn same_model(a: &Config, b: &Config) -> bool {
+    let sections = a.tgn == b.tgn && a.jodie == b.jodie && a.apan == b.apan && a.tgat == b.tgat;
+    a.model == b.model && sections && a.static_memory == b.static_memory
+}
+
 /// A task with the best state of a checkpoint.
 fn restore(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &Device) -> Result<EventTask> {
     let manifest = checkpoint.manifest()?;
-    if manifest.data != identity(events) {
+    if manifest.data != identity(events) || !same_model(&manifest.config, config) {
         matching(manifest.clone(), config, events)?;
     }
     let [had, wants] = [&manifest.config, config].map(|c| c.split(events).map(|s| s.test.start));

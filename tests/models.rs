@@ -1,0 +1,310 @@
+//! What holds for every model: bits, checkpoints, embeddings, and streams at the edge of what there is.
+use crate::properties::{config, found, listing, run, small, stream};
+use std::collections::BTreeSet;
+use tgnn::{
+    data::{Events, Features, SynthOptions, synth},
+    error::ErrorKind,
+    model::{ModelName, StaticMode},
+    runtime::*,
+    task::{self, Checkpoint, Config, EventTask, Protocol, Scores, TaskName},
+};
+
+/// A narrow configuration of a model.
+pub fn of(model: ModelName, width: usize) -> Config {
+    let mut c = Config { model, ..config(2, width) };
+    (c.jodie.memory, c.jodie.time) = (width, width);
+    (c.apan.memory, c.apan.time, c.apan.mails, c.apan.neighbors) = (width, width, 4, 3);
+    (c.tgat.embedding, c.tgat.time, c.tgat.neighbors) = (width, width, 3);
+    (c.static_memory.width, c.static_memory.epochs, c.static_memory.batch) = (6, 2, 150);
+    c
+}
+
+/// Every model, and those choices that make another model of it.
+pub fn all(width: usize) -> Vec<(&'static str, Config)> {
+    let of = |model, change: fn(&mut Config)| {
+        let mut c = of(model, width);
+        change(&mut c);
+        c
+    };
+    vec![
+        ("tgn", of(ModelName::Tgn, |_| {})),
+        ("tgn of three layers", of(ModelName::Tgn, |c| (c.tgn.layers, c.tgn.neighbors) = (3, 2))),
+        ("tgn without attention", of(ModelName::Tgn, |c| c.tgn.layers = 0)),
+        ("jodie", of(ModelName::Jodie, |_| {})),
+        ("apan", of(ModelName::Apan, |_| {})),
+        ("apan, mean mails", of(ModelName::Apan, |c| c.apan.combiner = "mean".into())),
+        ("tgat", of(ModelName::Tgat, |_| {})),
+        ("static", of(ModelName::Static, |_| {})),
+        ("jodie, static memory", of(ModelName::Jodie, |c| c.static_memory.mode = StaticMode::Trained)),
+        ("tgat, static memory", of(ModelName::Tgat, |c| c.static_memory.mode = StaticMode::Pretrained)),
+    ]
+}
+
+/// Buffers of a checkpoint, by name.
+fn state(task: &EventTask) -> Vec<(String, Vec<u8>)> {
+    let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).to_vec());
+    task.checkpoint_buffers().into_iter().map(raw).collect()
+}
+
+fn task_of(config: &Config, events: &Events, threads: usize) -> EventTask {
+    EventTask::new(config, events, Device::cpu(threads).unwrap()).unwrap()
+}
+
+/// Bits of the losses of an epoch and of the scores after it, and the state that they leave.
+fn trained(config: &Config, events: &Events, threads: usize) -> (u64, Scores, Vec<(String, Vec<u8>)>) {
+    let mut task = task_of(config, events, threads);
+    let loss = task.train_epoch(0, &mut |_| {}).unwrap().0;
+    assert!(loss.is_finite() && loss > 0.0, "{loss}");
+    let scores = task.validate(&mut |_| {}).unwrap();
+    (loss.to_bits(), scores, state(&task))
+}
+
+#[test]
+fn one_and_two_threads_leave_the_same_bits_of_every_model_and_task() {
+    let mut events = small(1500);
+    events.node_features = Some(Features::random(events.nodes, 5, 1));
+    for (name, config) in all(40) {
+        for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
+            let config = Config { task, batch: 300, ..config.clone() };
+            let (one, two) = (trained(&config, &events, 1), trained(&config, &events, 2));
+            assert_eq!((one.0, one.1), (two.0, two.1), "{name}, {task:?}");
+            for ((buffer, one), (_, two)) in one.2.iter().zip(&two.2) {
+                assert!(one == two, "{name}, {task:?}: {buffer} differs");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_stopped_and_resumed_is_one_that_is_not_whatever_the_model_and_in_chunks_too() {
+    let (events, dir) = (small(700), tempfile::tempdir().unwrap());
+    for (name, config) in all(8) {
+        let of = |epochs| Config { epochs, chunks: 5, ..config.clone() };
+        let (whole, parts) = (dir.path().join(name).join("whole"), dir.path().join(name).join("parts"));
+        let at_once = run(&of(3), &events, Some(&whole), false).unwrap();
+        run(&of(1), &events, Some(&parts), false).unwrap();
+        let resumed = run(&of(3), &events, Some(&parts), true).unwrap();
+        assert_eq!(found(&at_once), found(&resumed), "{name}");
+        let bytes = |run: &std::path::Path| -> Vec<_> {
+            listing(&run.join("checkpoint")).into_iter().map(|(_, bytes)| bytes).collect()
+        };
+        assert!(bytes(&whole) == bytes(&parts), "{name}: the checkpoints differ");
+        // Whole batches are another training: the chunks did something.
+        let plain = run(&Config { chunks: 1, ..of(3) }, &events, None, false).unwrap();
+        assert_ne!(found(&plain), found(&at_once), "{name}");
+    }
+}
+
+#[test]
+fn a_checkpoint_of_one_model_is_refused_by_every_other() {
+    let (events, dir) = (small(300), tempfile::tempdir().unwrap());
+    let models = all(8);
+    let saved: Vec<_> = models
+        .iter()
+        .map(|(name, config)| {
+            run(&Config { epochs: 1, ..config.clone() }, &events, Some(&dir.path().join(name)), false)
+                .unwrap();
+            Checkpoint::at(dir.path().join(name))
+        })
+        .collect();
+    for (name, config) in &models {
+        for ((other, _), checkpoint) in models.iter().zip(&saved) {
+            let mut task = task_of(config, &events, 1);
+            let (before, buffers) = (state(&task), task.checkpoint_buffers());
+            let loaded = checkpoint.load(&mut task.store, &buffers, true);
+            assert_eq!(state(&task) != before, loaded.is_ok(), "{other} into {name}: whole, or nothing");
+            let tested = task::evaluate(checkpoint, config, &events, &Device::cpu(1).unwrap(), "", &mut ());
+            if name == other {
+                assert!(loaded.is_ok() && tested.is_ok(), "{name}: {loaded:?}, {tested:?}");
+                continue;
+            }
+            let e = tested.expect_err(&format!("{name} takes a checkpoint of {other}"));
+            assert_eq!(e.kind(), ErrorKind::Checkpoint, "{other} into {name}: {e}");
+        }
+    }
+}
+
+#[test]
+fn an_embedding_depends_on_its_node_and_time_alone_with_every_model() {
+    let (events, dir) = (small(600), tempfile::tempdir().unwrap());
+    let end = events.time[events.len() - 1] + 1;
+    // Products over other numbers of rows may sum in another order.
+    let near = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-5 * (1.0 + a.abs()));
+    for (name, config) in all(8) {
+        let out = dir.path().join(name);
+        run(&config, &events, Some(&out), false).unwrap();
+        let z = |nodes: &[u32], times: &[i64]| -> Vec<Vec<f32>> {
+            let device = Device::cpu(1).unwrap();
+            let all = task::embed(&Checkpoint::at(&out), &config, &events, &device, nodes, times).unwrap();
+            assert_eq!((all.0, all.1.len()), (config.net().width(), nodes.len() * all.0), "{name}");
+            assert!(all.1.iter().all(|x| x.is_finite()), "{name}");
+            all.1.chunks(all.0).map(<[f32]>::to_vec).collect()
+        };
+        let many = z(&[3, 70, 3, 8, 3], &[end, end, end, end, 50 * end]);
+        assert_eq!(many[0], many[2], "{name}: the same query");
+        for (node, row) in [(3, 0), (70, 1)] {
+            assert!(near(&many[row], &z(&[node], &[end])[0]), "{name}: node {node} alone");
+        }
+        assert!(many[0] != many[1] && many[0] != many[3], "{name}: other nodes");
+        let timeless = ["static", "tgn without attention"].contains(&name);
+        assert_eq!(many[0] == many[4], timeless, "{name}: another time");
+    }
+}
+
+#[test]
+fn node_features_are_used_where_they_are_wanted_and_only_there() {
+    let plain = small(400);
+    let mut featured = plain.clone();
+    featured.node_features = Some(Features::random(plain.nodes, 5, 1));
+    for (name, config) in all(8) {
+        let mut without = config.clone();
+        without.tgn.node_features = false;
+        (without.jodie.node_features, without.apan.node_features) = (false, false);
+        without.tgat.node_features = false;
+        let [with, left, none] = [(&config, &featured), (&without, &featured), (&config, &plain)]
+            .map(|(config, events)| trained(config, events, 1));
+        assert!(left == none, "{name}: features that are not wanted");
+        assert_eq!(with == none, name == "static", "{name}: features that are");
+    }
+}
+
+#[test]
+fn attention_without_features_has_time_alone_and_still_learns() {
+    let options = SynthOptions {
+        edge_features: 0,
+        events: 4000,
+        sources: 60,
+        destinations: 20,
+        ..SynthOptions::default()
+    };
+    let events = synth(&options).unwrap();
+    let config = Config { learning_rate: 1e-2, batch: 50, ..of(ModelName::Tgat, 16) };
+    let widths = |task: &EventTask| -> Vec<usize> {
+        ["embed.0.w_q", "embed.0.w_k", "embed.0.w_o_root", "embed.1.w_q"]
+            .map(|name| task.parameters.iter().find(|p| p.0 == name).unwrap().1)
+            .map(|id| task.store.spec(id).cols)
+            .to_vec()
+    };
+    let mut task = task_of(&config, &events, 1);
+    assert_eq!(widths(&task), [0, 16, 0, 16]);
+    let losses: Vec<f64> = (0..5).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
+    assert!(losses[4] < losses[0] && losses[4] < 1.35, "{losses:?}");
+    let scores = task.validate(&mut |_| {}).unwrap();
+    assert!(scores.ap > Some(0.6), "{scores:?}");
+}
+
+/// Streams that leave a model with next to nothing, and what they are.
+fn bare() -> Vec<(&'static str, Events, f64)> {
+    let loops: Vec<(usize, usize)> = (0..60).map(|i| (i % 7, i % 7)).collect();
+    let all: Vec<(usize, usize)> = (0..40).map(|i| (i % 5, i * 3 + 1)).collect();
+    vec![
+        ("one event", stream(2, &[(0, 1)], vec![0]), 0.7),
+        ("one event of one node", stream(1, &[(0, 0)], vec![0]), 0.7),
+        ("one node", stream(1, &[(0, 0); 30], (0..30).collect()), 0.7),
+        ("self-loops", stream(7, &loops, (0..60).collect()), 0.7),
+        ("one time", stream(9, &all, vec![0; 40]), 0.7),
+        ("no validation, no test", stream(9, &all, (0..40).collect()), 1.0),
+    ]
+}
+
+#[test]
+fn every_model_and_task_bears_streams_with_next_to_nothing_in_them() {
+    for (name, config) in all(6) {
+        for (what, mut events, train) in bare() {
+            // Labels of yes and no, the first of them yes.
+            events.label = Some((0..events.len()).map(|i| (i % 3 == 0).into()).collect());
+            for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
+                let mut config = Config { task, batch: 8, protocol: Protocol::Tgl, ..config.clone() };
+                config.data.train = train;
+                config.data.val = if train == 1.0 { 0.0 } else { 0.15 };
+                let s = run(&config, &events, None, false).unwrap_or_else(|e| panic!("{name}, {what}: {e}"));
+                assert!(s.epochs.iter().all(|e| e.train_loss.is_finite()), "{name}, {what}, {task:?}");
+                let test = s.test.unwrap().transductive;
+                let empty = events.len() == 1 || train == 1.0;
+                assert_eq!(test == Scores::default(), empty, "{name}, {what}, {task:?}: {test:?}");
+                let scores = [test.ap, test.auc, test.f1].into_iter().flatten();
+                assert!(scores.into_iter().all(|x| (0.0..=1.0).contains(&x)), "{name}, {what}: {test:?}");
+            }
+        }
+    }
+}
+
+/// Names and sizes of the weights by a row of docs/weights.md, with letters for numbers.
+fn documented(row: &str, letter: impl Fn(&str) -> usize) -> Vec<(String, [usize; 2])> {
+    let cell = |i: usize| -> Vec<String> {
+        let cell = row.split('|').nth(i).unwrap();
+        cell.split('`').skip(1).step_by(2).map(Into::into).collect()
+    };
+    let term = |t: &str| t.split_whitespace().map(&letter).product::<usize>();
+    let size = |s: &String| -> [usize; 2] {
+        let mut sizes = vec![1];
+        sizes.extend(s.trim_matches(['[', ']']).split(',').map(|d| d.split('+').map(term).sum::<usize>()));
+        [sizes[sizes.len() - 2], sizes[sizes.len() - 1]]
+    };
+    let (names, sizes) = (cell(1), cell(2));
+    assert!([1, names.len()].contains(&sizes.len()), "{row}");
+    names.into_iter().zip(sizes.iter().cycle().map(size)).collect()
+}
+
+#[test]
+fn the_documented_weights_are_those_of_the_models() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/weights.md")).unwrap();
+    let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| `")).collect();
+    let mut events = small(300);
+    events.node_features = Some(Features::random(events.nodes, 5, 1));
+    let mut named = BTreeSet::new();
+    for (name, config) in all(8) {
+        for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
+            let mut config = Config { task, ..config.clone() };
+            (config.tgn.embedding, config.tgat.embedding) = (12, 12);
+            (config.tgn.time_encoding, config.jodie.time_encoding) = ("learned".into(), "learned".into());
+            (config.apan.time_encoding, config.tgat.time_encoding) = ("learned".into(), "learned".into());
+            let tgat = config.model == ModelName::Tgat;
+            let task = task_of(&config, &events, 1);
+            for (weight, id) in task.parameters.iter() {
+                let layer = weight.strip_prefix("embed.").and_then(|w| w[..1].parse::<usize>().ok());
+                let letter = |l: &str| match l {
+                    "d" => {
+                        if tgat {
+                            config.net().width()
+                        } else {
+                            8
+                        }
+                    }
+                    "t" => 8,
+                    "e" => config.net().width(),
+                    "f" => 4,
+                    "g" => 5,
+                    "v" => events.nodes,
+                    "s" => 6,
+                    "c" => {
+                        if config.model == ModelName::Tgn {
+                            3
+                        } else {
+                            1
+                        }
+                    }
+                    "n" => config.classify.width,
+                    "C" => 1,
+                    "h" if layer > Some(0) || name == "tgat, static memory" => config.net().width(),
+                    "h" => {
+                        if tgat {
+                            5
+                        } else {
+                            8
+                        }
+                    }
+                    number => number.parse().unwrap(),
+                };
+                let general = layer.map_or(weight.to_owned(), |l| weight.replacen(&l.to_string(), "L", 1));
+                let all = rows.iter().flat_map(|row| documented(row, letter));
+                let size = all.into_iter().find(|(n, _)| *n == general).map(|(_, size)| size);
+                let spec = task.store.spec(id);
+                assert_eq!(size, Some([spec.rows.cap, spec.cols]), "{name}: {weight}");
+                named.insert(general);
+            }
+        }
+    }
+    let all: BTreeSet<String> = rows.iter().flat_map(|r| documented(r, |_| 1)).map(|(n, _)| n).collect();
+    assert_eq!(all, named, "what is documented, and what there is");
+}

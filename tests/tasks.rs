@@ -1,0 +1,181 @@
+//! The program with every model, task and protocol: what it takes, measures and refuses.
+use crate::command_line::{done, json, made, refused, small, tgnn};
+use serde_json::Value;
+use std::{fs, path::Path};
+
+/// A foreign folder beside the tests.
+fn foreign(name: &str) -> String {
+    format!("{}/tests/golden/foreign/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn summary(dir: &Path, words: &[&str]) -> Value {
+    json(&done(dir, &small(&[words, &["--json"]].concat())).out)
+}
+
+/// Writes a `.npy` of i64.
+fn write_ids(path: &Path, rows: usize, cols: usize, values: &[i64]) {
+    let header = format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
+    let header = format!("{header:<117}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(header.as_bytes());
+    values.iter().for_each(|v| bytes.extend_from_slice(&v.to_le_bytes()));
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn every_model_trains_tests_and_embeds_by_its_name_with_widths_of_its_own() {
+    let dir = made();
+    let dir = dir.path();
+    for (model, key) in [
+        ("tgn", "tgn.embedding=6"),
+        ("jodie", "jodie.memory=6"),
+        ("apan", "apan.memory=6"),
+        ("tgat", "tgat.embedding=6"),
+        ("static", "static.width=6"),
+    ] {
+        let found = summary(dir, &["--model", model, "--set", key, "--out", model]);
+        assert_eq!(found["model"], model);
+        let tested = json(&done(dir, &["eval", "--checkpoint", model, "--json"]).out);
+        assert_eq!((&tested["test"], &tested["model"]), (&found["test"], &found["model"]));
+        assert!(tested["test"]["transductive"]["ap"].is_f64(), "{tested}");
+        let out = format!("{model}.npy");
+        let said = done(dir, &["embed", "--checkpoint", model, "--nodes", "0,39", "--out", &out]).out;
+        assert!(said.starts_with("2 embeddings of width 6 in "), "{said}");
+    }
+}
+
+#[test]
+fn every_kind_of_negatives_is_measured_and_the_hard_ones_are_harder() {
+    let dir = made();
+    let dir = dir.path();
+    let edgebank = ["random", "historical", "inductive"].map(|kind| {
+        let found = summary(dir, &["--negatives", kind]);
+        assert_eq!(found["negatives"], kind);
+        assert!(found["test"]["transductive"]["ap"].is_f64(), "{found}");
+        found["edgebank"]["unlimited"]["transductive"]["auc"].as_f64().unwrap()
+    });
+    // Who knows pairs alone tells no event from a pair that had one before.
+    assert!(edgebank[0] > edgebank[1] && edgebank[1] <= 0.5, "{edgebank:?}");
+}
+
+#[test]
+fn classes_of_events_and_of_their_sources_are_predicted_and_without_labels_one_line_says_so() {
+    let dir = made();
+    let dir = dir.path();
+    for task in ["node", "edge"] {
+        let found = summary(dir, &["--task", task, "--set", "classify.width=7"]);
+        let scores = &found["test"]["transductive"];
+        assert!(scores["auc"].is_f64() && scores["f1"].is_f64() && scores["mrr"].is_null(), "{found}");
+        assert_eq!((&found["task"], &found["edgebank"]), (&task.into(), &Value::Null));
+    }
+    fs::remove_file(dir.join("made/label.npy")).unwrap();
+    for task in ["node", "edge"] {
+        let said = ["made has no labels", "add classes.npy to a folder of .npy"];
+        refused(dir, &small(&["--task", task, "--out", "run"]), 3, &said);
+    }
+}
+
+#[test]
+fn the_protocol_of_tgb_takes_the_negatives_beside_the_data_or_says_what_is_wrong_with_them() {
+    let dir = made();
+    let dir = dir.path();
+    let tgb = small(&["--protocol", "tgb", "--out", "run"]);
+    let none = ["made has no negatives for its val part", "val_negatives.npy and test_negatives.npy"];
+    refused(dir, &tgb, 3, &none);
+    // The parts by time, from what is said when rows are missing.
+    let write = |part: &str, rows: usize, node: i64| {
+        let values: Vec<i64> =
+            (0..2 * rows as i64).map(|i| if i == 3 { node } else { 30 + i % 10 }).collect();
+        write_ids(&dir.join(format!("made/{part}_negatives.npy")), rows, 2, &values);
+    };
+    let rows = ["val", "test"].map(|part| {
+        write(part, 1, 30);
+        let err = tgnn(dir, &tgb).err;
+        let tail = err.split_once(&format!("{part}_negatives.npy: 1 rows of negatives for the ")).unwrap().1;
+        let rows = tail.split_once(' ').unwrap().0.parse().unwrap();
+        assert!(tail.ends_with(" events of the part; fetch or write the negatives of these very events\n"));
+        write(part, rows, 30);
+        rows
+    });
+    for (part, rows) in ["val", "test"].into_iter().zip(rows) {
+        write(part, rows, 40);
+        let (place, said) =
+            (format!("{part}_negatives.npy: event "), " has the negative 40, which is no node");
+        refused(dir, &tgb, 3, &[&place, said]);
+        write(part, rows, -1);
+    }
+    let found = json(&done(dir, &[&tgb[..], &["--json"]].concat()).out);
+    let scores = &found["test"]["transductive"];
+    assert!(scores["mrr"].is_f64() && scores["hits_at_10"] == 1.0, "{found}");
+    assert_eq!(found["protocol"], "tgb");
+    assert!(found["edgebank"]["window"]["transductive"]["mrr"].is_f64(), "{found}");
+    let eval = json(&done(dir, &["eval", "--checkpoint", "run", "--json"]).out);
+    assert_eq!(eval["test"], found["test"]);
+}
+
+#[test]
+fn a_folder_of_tgb_trains_as_it_was_fetched_and_as_it_was_imported() {
+    let dir = made();
+    let dir = dir.path();
+    for name in ["tgbl_wiki", "tgbl_uci", "tgbl_coin"] {
+        let data = foreign(name);
+        let of =
+            |data: &str| summary(dir, &["--data", data, "--protocol", "tgb", "--batch", "4"])["test"].clone();
+        done(dir, &["data", "import", &data, "--out", name]);
+        let fetched = of(&data);
+        assert!(fetched["transductive"]["mrr"].is_f64(), "{name}: {fetched}");
+        assert_eq!(fetched, of(name), "{name}");
+    }
+    let words = ["--data", &foreign("tgbl_flight"), "--protocol", "tgb", "--out", "run"];
+    refused(dir, &small(&words), 3, &["tgbl_flight has no negatives for its val part"]);
+}
+
+#[test]
+fn what_a_model_a_task_or_a_protocol_cannot_have_is_refused_with_what_it_may() {
+    let dir = made();
+    let dir = dir.path();
+    for (words, said) in [
+        (&["--model=gcn"][..], "no model `gcn`; give one of tgn, jodie, apan, tgat, static"),
+        (&["--task=graph"], "no task `graph`; give link, node or edge"),
+        (&["--negatives=easy"], "no negatives `easy`; give random, historical or inductive"),
+        (&["--protocol=tgbl"], "no protocol `tgbl`; give dyglib, tgl, disttgl or tgb"),
+        (
+            &["--negatives=historical", "--protocol=tgb"],
+            "give them with task=link and protocol=dyglib or tgl",
+        ),
+        (
+            &["--negatives=inductive", "--task=node"],
+            "negatives are chosen, and task node under dyglib has none",
+        ),
+        (&["--set=chunks=0"], "chunks is 0; give 1 to the events of a batch"),
+        (&["--set=chunks=51"], "chunks is 51; give 1 to the events of a batch"),
+        (&["--set=patience=-1"], "patience=-1"),
+        (&["--set=classify.width=0"], "classify.width is 0; give 1 to 4096"),
+        (&["--set=classify.positive_weight=0"], "classify.positive_weight is 0; give a positive number"),
+        (&["--set=classify.positive_weight=inf"], "classify.positive_weight is inf"),
+        (
+            &["--set=classify.frozen=true"],
+            "classify.frozen, and the task is link; give task=node or task=edge",
+        ),
+        (&["--set=classify.classes=3"], "unknown field `classes`"),
+        (&["--set=static.mode=on"], "unknown variant `on`"),
+        (&["--set=static.width=0"], "static.width is 0; give 1 to 4096"),
+        (&["--set=static.epochs=0"], "static.epochs is 0; give 1 to 1000"),
+        (&["--set=static.batch=0"], "static.batch is 0; give 1 to 1048576"),
+        (&["--set=static.learning_rate=-1"], "static.learning_rate is -1; give a positive number"),
+        (&["--model=jodie", "--set=jodie.memory=0"], "jodie.memory is 0"),
+        (&["--model=jodie", "--set=jodie.updater=gru"], "unknown field `updater`"),
+        (&["--model=apan", "--set=apan.heads=3"], "apan.heads is 3; give a divisor of apan.memory"),
+        (&["--model=apan", "--set=apan.mails=0"], "apan.mails is 0; give 1 to 1024"),
+        (&["--model=apan", "--set=apan.combiner=sum"], "apan.combiner is `sum`; give last or mean"),
+        (&["--model=tgat", "--set=tgat.layers=0"], "tgat.layers is 0; give 1 to 4"),
+        (
+            &["--model=tgat", "--set=tgat.sampling=latest"],
+            "tgat.sampling is `latest`; give recent or uniform",
+        ),
+        (&["--model=tgat", "--set=tgat.gap_quantile=2"], "tgat.gap_quantile is 2; give more than 0"),
+    ] {
+        refused(dir, &small(&[words, &["--out", "run"]].concat()), 2, &[said]);
+    }
+}
