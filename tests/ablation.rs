@@ -26,9 +26,11 @@ fn measure() {
         };
         let events = synth(&options).unwrap();
         let mut line = String::new();
-        for (name, model, layers) in
-            [("tgn", ModelName::Tgn, 1), ("memory only", ModelName::Tgn, 0), ("attention only", ModelName::Tgat, 1)]
-        {
+        for (name, model, layers) in [
+            ("tgn", ModelName::Tgn, 1),
+            ("memory only", ModelName::Tgn, 0),
+            ("attention only", ModelName::Tgat, 1),
+        ] {
             let mut c = Config {
                 seed,
                 epochs: env("EPOCHS", 4.0) as usize,

@@ -110,15 +110,19 @@ fn training_prints_its_summary_evaluation_finds_the_same_figures_and_embeddings_
         "device",
         "data",
         "model",
+        "task",
         "plan",
         "seed",
         "protocol",
+        "negatives",
         "ties",
         "batch",
         "precision",
         "epochs",
         "best_epoch",
+        "stopped_early",
         "test",
+        "edgebank",
         "peak_memory_bytes",
         "parameters",
     ];
@@ -142,6 +146,8 @@ fn training_prints_its_summary_evaluation_finds_the_same_figures_and_embeddings_
         assert!(e["train_loss"].as_f64().unwrap() > 0.0 && e["events_per_second"].as_f64().unwrap() > 0.0);
         assert!((0.0..=1.0).contains(&e["val"]["ap"].as_f64().unwrap()));
     }
+    let bank = &summary["edgebank"]["window"]["inductive"]["ap"];
+    assert!(bank.is_f64() && summary["stopped_early"] == false, "{summary}");
     let best = summary["best_epoch"].as_u64().unwrap() as usize;
     assert!(epochs.iter().all(|e| e["val"]["ap"].as_f64() <= epochs[best - 1]["val"]["ap"].as_f64()));
 

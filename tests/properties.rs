@@ -231,7 +231,8 @@ proptest! {
     ) {
         let [train_loss, train_seconds, events_per_second, ap] = numbers;
         let val = Some(Scores { ap: Some(ap), mrr, ..Scores::default() });
-        let record = EpochRecord { epoch, train_loss, train_seconds, events_per_second, val };
+        let wall_time = train_seconds;
+        let record = EpochRecord { epoch, train_loss, train_seconds, events_per_second, val, wall_time };
         let back: EpochRecord = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
         prop_assert_eq!(back, record);
     }
@@ -249,7 +250,12 @@ pub fn config(epochs: usize, width: usize) -> Config {
     Config { epochs, batch: 100, protocol: Protocol::Dyglib, threads: 1, tgn, ..Config::default() }
 }
 
-pub fn run(config: &Config, events: &Events, out: Option<&Path>, resume: bool) -> tgnn::error::Result<Summary> {
+pub fn run(
+    config: &Config,
+    events: &Events,
+    out: Option<&Path>,
+    resume: bool,
+) -> tgnn::error::Result<Summary> {
     let options =
         RunOptions { out: out.map(Into::into), resume, command: "test".into(), ..RunOptions::default() };
     task::train(config, events, &Device::cpu(config.threads)?, &options, &mut ())

@@ -10,4 +10,6 @@ mod models;
 mod ops;
 mod properties;
 mod replays;
+
+mod runs;
 mod tasks;

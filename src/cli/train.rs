@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Arguments of `train`. A flag overrides the file's key; what neither names keeps its default.
 #[derive(Args)]
 pub struct Train {
-    /// Configuration file; every key is optional
+    /// Configuration file, TOML or TGL's YAML (.yml); every key of the former is optional
     config: Option<PathBuf>,
     /// Events: `wikipedia`, a file, or a folder of .npy [default: wikipedia]
     #[arg(long, value_name = "PATH")]
@@ -36,6 +36,12 @@ pub struct Train {
     /// Events a step [default: 200]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
+    /// Chunks of a batch: an epoch's first batch has some of them, at random (TGL's random chunk scheduling) [default: 1]
+    #[arg(long, value_name = "N")]
+    chunks: Option<usize>,
+    /// Stop after N epochs without a better validation; 0 does not [default: 0]
+    #[arg(long, value_name = "N")]
+    patience: Option<usize>,
     /// Steps of each pass at most, for trying out; 0 takes all [default: 0]
     #[arg(long, value_name = "N")]
     max_batches: Option<usize>,
@@ -72,12 +78,18 @@ pub struct Train {
     /// Folder of the run: config.toml, metrics.jsonl, summary.json, checkpoint/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write an event file of TensorBoard into the run's folder, too
+    #[arg(long, requires = "out")]
+    tensorboard: bool,
     /// Go on with the run in --out
     #[arg(long)]
     resume: bool,
     /// Start from the weights in a safetensors file, such as PyTorch's; names and shapes: docs/weights.md
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     weights: Option<PathBuf>,
+    /// Start from the model of another run, in its best epoch; the head starts anew
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "weights"])]
+    from: Option<PathBuf>,
     /// Print the summary as JSON, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -87,51 +99,43 @@ pub struct Train {
 }
 
 impl Train {
-    fn config(&self) -> Result<Config> {
-        let mut base = match &self.config {
-            Some(path) => {
-                Config::read(path)?; // a mistake in the file is told with its place in the file
-                let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
-                toml::from_str(&text).map_err(|e| Error::usage("cannot parse").in_file(path).caused_by(e))?
-            }
-            None => toml::Table::new(),
-        };
-        let parsed = |table: &toml::Table, flag: &str| {
-            let wrong =
-                |e: toml::de::Error| Error::usage(format!("{flag}: {}", e.message().replace('\n', " ")));
-            table.clone().try_into::<Config>().map_err(wrong)
-        };
+    /// What is to be run, and notes on what the configuration file says that has no counterpart.
+    fn config(&self) -> Result<(Config, Vec<String>)> {
+        let (mut base, notes) = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default();
         for pair in &self.set {
             set(&mut base, pair)?;
-            parsed(&base, &format!("--set {pair}"))?;
+            Config::of_table(&base).map_err(|e| Error::usage(format!("--set {pair}: {e}")))?;
         }
-        let mut c = parsed(&base, "configuration")?;
+        let mut c = Config::of_table(&base)?;
         macro_rules! take {
             ($($flag:ident => $key:expr),*) => {$( if let Some(v) = self.$flag.clone() { $key = v; } )*};
         }
         take!(data => c.data.path, model => c.model, device => c.device, threads => c.threads,
-              precision => c.precision, epochs => c.epochs, batch => c.batch, max_batches => c.max_batches,
+              precision => c.precision, epochs => c.epochs, batch => c.batch,
+              chunks => c.chunks, patience => c.patience, max_batches => c.max_batches,
               task => c.task, protocol => c.protocol, negatives => c.negatives, seed => c.seed, learning_rate => c.learning_rate,
               random_edge_features => c.data.random_edge_features);
         c.data.strict |= self.strict;
         c.deterministic |= self.deterministic;
         c.evaluate &= !self.no_eval;
+        c.tensorboard |= self.tensorboard;
         c.validate()?;
-        Ok(c)
+        Ok((c, notes))
     }
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
-        let config = self.config()?;
+        let (config, notes) = self.config()?;
         let device = config.open_device()?;
         let events = config.data.load(config.seed)?;
         let options = RunOptions {
             out: self.out.clone(),
             resume: self.resume,
             weights: self.weights.clone(),
+            from: self.from.clone(),
             command: command_line(),
         };
         let mut display = Display::new(self.json, self.profile);
-        display.configuration(&config, &events, &device)?;
+        display.configuration(&config, &events, &device, &notes)?;
         let summary = task::train(&config, &events, &device, &options, &mut display)?;
         display.finish(&summary, self.out.as_deref());
         print_summary(&summary, self.json)

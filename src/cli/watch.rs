@@ -5,8 +5,9 @@ use crate::{
         text::{counted, grouped},
     },
     error::Result,
+    model::StaticMode,
     runtime::Device,
-    task::{Config, EpochRecord, EventTask, Progress, Scores, Summary, Watch},
+    task::{Config, EpochRecord, EventTask, NegativeKind, Progress, Scores, Summary, TaskName, Watch},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -38,11 +39,11 @@ impl Display {
             writeln!(std::io::stdout(), "{text}")
         };
     }
-    /// Echoes what is about to run.
+    /// Echoes what is about to run, with notes on its configuration.
     ///
     /// # Errors
     /// None in practice.
-    pub fn configuration(&self, c: &Config, e: &Events, d: &Device) -> Result<()> {
+    pub fn configuration(&self, c: &Config, e: &Events, d: &Device, notes: &[String]) -> Result<()> {
         let features = match (e.edge_width(), c.data.random_edge_features) {
             (0, _) => "no edge features".to_owned(),
             (w, 0) => format!("{w} edge features"),
@@ -56,16 +57,30 @@ impl Display {
         ));
         e.notes.iter().for_each(|n| self.line(format_args!("          note: {n}")));
         let described = c.net().describe().replace('\n', "\n          ");
-        self.line(format_args!("model     {}  {described}", c.model.name()));
+        let rows = match c.static_mode() {
+            StaticMode::Off => "",
+            StaticMode::Pretrained => "static memory, learned before",
+            StaticMode::Trained => "static memory, learned with it",
+        };
+        let rows = if rows.is_empty() {
+            String::new()
+        } else {
+            format!(",\n          {rows}, {}", c.static_memory.width)
+        };
+        self.line(format_args!("model     {}  {described}{rows}", c.model.name()));
+        let more = |n: usize, what: String| if n > 0 { what } else { String::new() };
+        let chunks = more(c.chunks - 1, format!(" of {} chunks", c.chunks));
+        let patience = more(c.patience, format!(", patience {}", c.patience));
+        self.line(format_args!("training  {}", objective(c.task, c.protocol.name(), c.negatives)));
         self.line(format_args!(
-            "training  batch {}, {}, Adam {}, seed {}, protocol {}, products in {}",
+            "          batch {}{chunks}, {}{patience}, Adam {}, seed {}, products in {}",
             c.batch,
             counted(c.epochs as u64, "epoch"),
             c.learning_rate,
             c.seed,
-            c.protocol.name(),
             c.precision.name()
         ));
+        notes.iter().for_each(|n| self.line(format_args!("note      {n}")));
         self.line(format_args!(
             "device    {}  {}, {}",
             d.kind(),
@@ -77,12 +92,27 @@ impl Display {
     /// Prints the result.
     pub fn finish(&mut self, s: &Summary, out: Option<&Path>) {
         self.clear();
-        if let Some(t) = s.test {
+        if let (true, Some(last), Some(best)) = (s.stopped_early, s.epochs.last(), s.best_epoch) {
+            let epochs = counted((last.epoch - best) as u64, "epoch");
+            self.line(format_args!("stopped: no better validation for {epochs}"));
+        }
+        if let Some(test) = s.test {
             self.line("");
             let best = s.best_epoch.map_or(String::new(), |e| format!(", epoch {e}"));
-            self.line(format_args!("test ({}, batch {}{best})", s.protocol, s.batch));
-            self.line(format_args!("  transductive  {}", scores(&t.transductive)));
-            self.line(format_args!("  inductive     {}", scores(&t.inductive)));
+            let what = objective(s.task, &s.protocol, s.negatives);
+            self.line(format_args!("test ({what}, batch {}{best})", s.batch));
+            let mut rows = vec![(s.model.as_str(), test)];
+            if let Some(bank) = s.edgebank {
+                rows.extend([("EdgeBank", bank.unlimited), ("EdgeBank, window", bank.window)]);
+            }
+            let width = rows.iter().map(|r| r.0.len()).max().unwrap_or(0);
+            for part in ["transductive", "inductive"] {
+                for (i, (name, test)) in rows.iter().enumerate() {
+                    let part_here = if i == 0 { part } else { "" };
+                    let of = if part == "inductive" { test.inductive } else { test.transductive };
+                    self.line(format_args!("  {part_here:<12}  {name:<width$}  {}", scores(&of)));
+                }
+            }
         }
         let mib = |bytes: u64| bytes as f64 / (1u64 << 20) as f64;
         let (host, device) = (mib(s.peak_memory_bytes.host), s.peak_memory_bytes.device);
@@ -126,7 +156,7 @@ impl Watch for Display {
         if !self.live {
             return;
         }
-        let name = format!("epoch {epoch:>3} {pass:<5}");
+        let name = format!("epoch {epoch:>3} {pass:<6}");
         if self.bar.as_ref().is_none_or(|(n, _)| *n != name) {
             self.clear();
             let template = "{prefix} {bar:32.cyan/blue} {percent:>3}%  {per_sec:>14}  {msg}  {eta} left";
@@ -200,9 +230,25 @@ impl Watch for Display {
     }
 }
 
+/// What is predicted, and what it is told from.
+fn objective(task: TaskName, protocol: &str, negatives: NegativeKind) -> String {
+    match (task, protocol) {
+        (TaskName::Link, "tgb") => "task link, protocol tgb, given negatives".into(),
+        (TaskName::Link, _) => format!("task link, protocol {protocol}, {} negatives", negatives.name()),
+        _ => format!("task {}, protocol {protocol}", task.name()),
+    }
+}
+
 fn scores(s: &Scores) -> String {
-    let one = |name: &str, x: Option<f64>| x.map(|x| format!("{name} {x:.4}"));
+    let all = [
+        ("AP", s.ap),
+        ("AUC", s.auc),
+        ("MRR", s.mrr),
+        ("hits@10", s.hits_at_10),
+        ("F1", s.f1),
+        ("accuracy", s.accuracy),
+    ];
     let all: Vec<String> =
-        [one("AP", s.ap), one("AUC", s.auc), one("MRR", s.mrr)].into_iter().flatten().collect();
+        all.into_iter().filter_map(|(name, x)| x.map(|x| format!("{name} {x:.4}"))).collect();
     if all.is_empty() { "no events".into() } else { all.join("  ") }
 }

@@ -54,6 +54,16 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
         .map_err(|e| Error::io(path, "cannot write", e))
 }
 
+/// The type of a buffer's values in a file.
+fn dtype_of(store: &Store, id: BufferId) -> Dtype {
+    match (store.spec(id).dtype, store.precision()) {
+        (DType::F32, Precision::F32) => Dtype::F32,
+        (DType::F32, Precision::F64) => Dtype::F64,
+        (DType::U32, _) => Dtype::U32,
+        (DType::I64, _) => Dtype::I64,
+    }
+}
+
 impl Checkpoint {
     /// The checkpoint in the folder `dir`, or in its `checkpoint/` where it is a run's folder.
     pub fn at(dir: impl AsRef<Path>) -> Self {
@@ -71,13 +81,8 @@ impl Checkpoint {
             .iter()
             .map(|&id| {
                 let spec = store.spec(id);
-                let dtype = match (spec.dtype, store.precision()) {
-                    (DType::F32, Precision::F32) => Dtype::F32,
-                    (DType::F32, Precision::F64) => Dtype::F64,
-                    (DType::U32, _) => Dtype::U32,
-                    (DType::I64, _) => Dtype::I64,
-                };
-                let view = TensorView::new(dtype, vec![spec.rows.cap, spec.cols], store.raw(id));
+                let view =
+                    TensorView::new(dtype_of(store, id), vec![spec.rows.cap, spec.cols], store.raw(id));
                 view.map(|v| (store.name(id).to_owned(), v)).map_err(|e| self.unwritable(e))
             })
             .collect::<Result<_>>()?;
@@ -127,14 +132,18 @@ impl Checkpoint {
             bad(&path, "the manifest is damaged").caused_by(e).remedy("train again, or use a copy")
         })?;
         if schema.schema != SCHEMA {
-            return Err(bad(
-                &path,
-                format!("the checkpoint has schema {}, this build reads {SCHEMA}", schema.schema),
-            )
-            .remedy("use the build that wrote it"));
+            let age = if schema.schema > SCHEMA { "a newer" } else { "an older" };
+            let found = format!("the checkpoint has schema {} and was written by {age} build", schema.schema);
+            return Err(
+                bad(&path, format!("{found}, this one reads {SCHEMA}")).remedy("use the build that wrote it")
+            );
         }
         serde_json::from_str(&text).map_err(|e| {
-            bad(&path, "the manifest is damaged").caused_by(e).remedy("train again, or use a copy")
+            // Keys may be added within a schema.
+            let newer = if e.is_data() { ", or written by a newer build" } else { "" };
+            bad(&path, format!("the manifest is damaged{newer}"))
+                .caused_by(e)
+                .remedy("train again, or use a copy")
         })
     }
     /// A manifest of this build's schema.
@@ -170,11 +179,14 @@ impl Checkpoint {
             let view = file.tensor(name).map_err(|_| {
                 bad(&path, format!("`{name}` is missing")).remedy("this checkpoint is of another model")
             })?;
-            if view.shape() != [spec.rows.cap, spec.cols]
-                || view.data().len() != spec.bytes(store.precision())
-            {
-                return Err(bad(&path, format!("`{name}` is {:?}, want {spec}", view.shape()))
-                    .remedy("this checkpoint is of other sizes or other data"));
+            let dtype = dtype_of(store, id);
+            if view.dtype() != dtype || view.shape() != [spec.rows.cap, spec.cols] {
+                let found = format!("`{name}` is {:?} {:?}", view.dtype(), view.shape());
+                return Err(bad(
+                    &path,
+                    format!("{found}, want {dtype:?} [{}, {}]", spec.rows.cap, spec.cols),
+                )
+                .remedy("this checkpoint is of other sizes or other data"));
             }
             all.push((id, view));
         }

@@ -1,4 +1,5 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
+use super::tgl;
 use crate::{
     data::{self, Events, Features, ReadOptions, Split},
     error::{Error, Result},
@@ -81,6 +82,17 @@ pub enum NegativeKind {
     Inductive,
 }
 
+impl NegativeKind {
+    /// Its name in files and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            NegativeKind::Random => "random",
+            NegativeKind::Historical => "historical",
+            NegativeKind::Inductive => "inductive",
+        }
+    }
+}
+
 impl FromStr for NegativeKind {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
@@ -104,6 +116,17 @@ pub enum TaskName {
     Node,
     /// Classes of an event.
     Edge,
+}
+
+impl TaskName {
+    /// Its name in files and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            TaskName::Link => "link",
+            TaskName::Node => "node",
+            TaskName::Edge => "edge",
+        }
+    }
 }
 
 impl FromStr for TaskName {
@@ -230,6 +253,8 @@ pub struct Config {
     pub chunks: usize,
     /// Epochs without a better validation after which training stops; 0: it does not.
     pub patience: usize,
+    /// Whether a run's folder gets an event file of TensorBoard, too.
+    pub tensorboard: bool,
     /// Steps of each pass at most; 0: all. For trying out.
     pub max_batches: usize,
     /// Step size of Adam.
@@ -272,6 +297,7 @@ impl Default for Config {
             batch: 200,
             chunks: 1,
             patience: 0,
+            tensorboard: false,
             max_batches: 0,
             learning_rate: 5e-4,
             deterministic: false,
@@ -324,19 +350,38 @@ impl Config {
             _ => Ok("sequential"),
         }
     }
-    /// Reads a TOML file.
+    /// Reads the keys that a file names, and notes on what it says that has no counterpart here: TOML, or TGL's YAML where its
+    /// name ends so ([`tgl`]).
     ///
     /// # Errors
     /// Io when it cannot be read; usage, with line and column, for an unknown key or a value of another type.
-    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn read(path: impl AsRef<Path>) -> Result<(toml::Table, Vec<String>)> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
-        Self::parse(&text).map_err(|e| e.in_file(path))
+        let yaml = path.extension().is_some_and(|e| e == "yml" || e == "yaml");
+        let read = || -> Result<_> {
+            if yaml {
+                let (table, notes) = tgl::translate(&text)?;
+                Self::of_table(&table)?;
+                return Ok((table, notes));
+            }
+            Self::parse(&text)?; // a mistake is told with its place
+            let table = toml::from_str(&text).map_err(|e| Error::usage("cannot parse").caused_by(e))?;
+            Ok((table, Vec::new()))
+        };
+        read().map_err(|e| e.in_file(path))
+    }
+    /// The configuration that names the keys of `table`.
+    ///
+    /// # Errors
+    /// Usage for an unknown key or a value of another type.
+    pub fn of_table(table: &toml::Table) -> Result<Self> {
+        table.clone().try_into().map_err(|e: toml::de::Error| Error::usage(e.message().replace('\n', " ")))
     }
     /// Parses TOML.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Usage, with line and column, for an unknown key or a value of another type.
     pub fn parse(text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|e| {
             let before = &text[..e.span().map_or(0, |s| s.start)];
@@ -376,10 +421,10 @@ impl Config {
         {
             return bad(
                 format!(
-                    "negatives are chosen, and task {:?} under {:?} has none to choose",
-                    self.task, self.protocol
-                )
-                .to_lowercase(),
+                    "negatives are chosen, and task {} under {} has none to choose",
+                    self.task.name(),
+                    self.protocol.name()
+                ),
                 "give them with task=link and protocol=dyglib or tgl",
             );
         }
@@ -398,6 +443,12 @@ impl Config {
         }
         if self.epochs == 0 {
             return bad("epochs is 0".into(), "give at least 1");
+        }
+        if self.patience > 0 && !self.evaluate {
+            return bad(
+                format!("patience is {}, and nothing is validated", self.patience),
+                "leave out patience, or validate",
+            );
         }
         if !["auto", "sequential", "prefetch"].contains(&self.plan.as_str()) {
             return bad(format!("there is no plan `{}`", self.plan), "give auto, sequential or prefetch");

@@ -6,12 +6,14 @@ mod classify;
 mod config;
 pub mod edgebank;
 mod event_task;
+mod matching;
 mod memory;
 pub mod metrics;
 pub mod negatives;
 mod pairs;
 mod pretrain;
 mod run;
+pub mod tensorboard;
 pub mod tgl;
 
 use candidates::Candidates;

@@ -1,5 +1,5 @@
 //! Static node memory, learned before the model that adds it to its rows.
-use super::{Config, EventTask, Watch};
+use super::{ClassifyConfig, Config, EventTask, NegativeKind, TaskName, Watch};
 use crate::{
     data::Events,
     error::Result,
@@ -21,6 +21,10 @@ pub fn pretrain(
     let c = &config.static_memory;
     let config = Config {
         model: ModelName::Static,
+        task: TaskName::Link,
+        negatives: NegativeKind::Random,
+        classify: ClassifyConfig::default(),
+        chunks: 1,
         epochs: c.epochs,
         batch: c.batch,
         learning_rate: c.learning_rate,

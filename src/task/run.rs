@@ -1,9 +1,10 @@
 //! A run: epochs, the best of them, its test, and the folder that tells of it.
 use super::{
-    Checkpoint, Config, EdgeBank, EventTask, Manifest, NegativeKind, Progress, Scores, TaskName,
+    Checkpoint, Config, EdgeBank, EventTask, NegativeKind, Progress, Scores, TaskName,
     checkpoint::{import_weights, write_whole},
     event_task::tie_rule,
-    pretrain,
+    matching::{identity, resumed, same_data, same_model},
+    pretrain, tensorboard,
 };
 use crate::{
     data::Events,
@@ -17,7 +18,7 @@ use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// One epoch, a line of `metrics.jsonl`.
@@ -33,6 +34,9 @@ pub struct EpochRecord {
     pub events_per_second: f64,
     /// Validation; `None` where nothing is evaluated.
     pub val: Option<Scores>,
+    /// When it ended, validation included: seconds since 1970, UTC.
+    #[serde(default)]
+    pub wall_time: f64,
 }
 
 /// Scores of the test part.
@@ -116,6 +120,7 @@ pub struct Summary {
     pub precision: MatmulPrecision,
     pub epochs: Vec<EpochRecord>,
     pub best_epoch: Option<usize>,
+    pub stopped_early: bool,
     pub test: Option<TestScores>,
     pub edgebank: Option<EdgeBankScores>,
     pub peak_memory_bytes: PeakMemory,
@@ -144,12 +149,10 @@ pub struct RunOptions {
     pub resume: bool,
     /// A safetensors file whose weights a run starts from; see docs/weights.md.
     pub weights: Option<PathBuf>,
+    /// A run's folder, or its checkpoint: its model, in its best epoch, is what this run starts from; the head starts anew.
+    pub from: Option<PathBuf>,
     /// The command line, for the summary.
     pub command: String,
-}
-
-fn identity(events: &Events) -> (usize, usize, usize) {
-    (events.len(), events.nodes, events.edge_width())
 }
 
 /// The folder `out`, made, with the resolved configuration in it.
@@ -192,14 +195,19 @@ pub fn train(
     if let Some(path) = &options.weights {
         import_weights(path, &mut task.store, &task.parameters)?;
     }
+    if let Some(path) = &options.from {
+        let (trained, model) = (Checkpoint::at(path), task.model_buffers());
+        same_model(&trained.manifest()?, config).map_err(|e| e.in_file(path))?;
+        trained.load(&mut task.store, &model, true)?;
+    }
     let buffers = task.checkpoint_buffers();
     let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
     let mut manifest = Checkpoint::describe(config, identity(events));
     let mut records = Vec::new();
-    let resumed = match (&checkpoint, options.resume, &options.out) {
+    let restored = match (&checkpoint, options.resume, &options.out) {
         // A run that ended before its first epoch did begins anew.
         (Some(c), true, Some(out)) if c.exists() || !out.join("config.toml").exists() => {
-            manifest = matching(c.manifest()?, config, events)?;
+            manifest = resumed(c.manifest()?, config, events)?;
             records = read_metrics(&out.join("metrics.jsonl"), manifest.epochs)?;
             c.load(&mut task.store, &buffers, false)?;
             true
@@ -207,21 +215,37 @@ pub fn train(
         (None, true, _) => {
             return Err(Error::usage("--resume has no run to go on with").remedy("give its --out"));
         }
-        (_, resume, _) => resume,
+        _ => false,
     };
+    let given = options.from.is_some() || options.weights.is_some();
+    if config.classify.frozen && !restored && !given {
+        return Err(Error::usage(
+            "classify.frozen keeps the model as it is, and this one has learned nothing",
+        )
+        .remedy("give --from with the folder of a run that trained it"));
+    }
     if let Some(out) = &options.out {
-        open_run(out, config, resumed)?;
+        open_run(out, config, options.resume)?;
         write_metrics(out, &records)?;
+    }
+    // What a run starts from is kept, so that one which ends before its first epoch goes on from there, too.
+    if let (Some(c), true) = (&checkpoint, given) {
+        c.save(&task.store, &buffers, &manifest, true)?;
     }
     watch.start(&mut task);
     if let (StaticMode::Pretrained, 0, Some(id)) =
         (config.static_mode(), manifest.epochs, task.tables.static_memory)
+        && task.store.read::<f32>(id).iter().all(|&x| x == 0.0)
+    // a checkpoint may have filled them
     {
         let rows = pretrain(config, events, device, watch)?;
         task.store.write(id, &rows);
     }
     let mut best: Option<Vec<Vec<u8>>> = None;
     for epoch in manifest.epochs + 1..=config.epochs {
+        if config.patience > 0 && manifest.epochs - manifest.best_epoch >= config.patience {
+            break;
+        }
         let started = Instant::now();
         let (train_loss, done) =
             task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("train", epoch, p))?;
@@ -232,7 +256,8 @@ pub fn train(
             None
         };
         let events_per_second = done as f64 / train_seconds;
-        let record = EpochRecord { epoch, train_loss, train_seconds, events_per_second, val };
+        let wall_time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        let record = EpochRecord { epoch, train_loss, train_seconds, events_per_second, val, wall_time };
         watch.epoch(&record);
         records.push(record);
         manifest.epochs = epoch;
@@ -248,6 +273,9 @@ pub fn train(
             (Some(c), Some(out)) => {
                 write_metrics(out, &records)?;
                 c.save(&task.store, &buffers, &manifest, is_best)?;
+                if config.tensorboard {
+                    tensorboard::write(out, &records, None)?;
+                }
             }
             _ if is_best => best = Some(buffers.iter().map(|&id| task.store.raw(id).to_vec()).collect()),
             _ => {}
@@ -266,6 +294,7 @@ pub fn train(
     }
     watch.end(&task);
     let mut summary = summarise(config, events, device, &task, &options.command);
+    summary.stopped_early = manifest.epochs < config.epochs;
     (summary.epochs, summary.test) = (records, test);
     summary.edgebank = test.and_then(|_| EdgeBankScores::of(&task, events));
     summary.best_epoch = config.evaluate.then_some(manifest.best_epoch);
@@ -273,37 +302,11 @@ pub fn train(
         let json = serde_json::to_vec_pretty(&summary)
             .map_err(|e| Error::new(ErrorKind::Io, "cannot write the summary").caused_by(e))?;
         write_whole(&out.join("summary.json"), &json)?;
+        if config.tensorboard {
+            tensorboard::write(out, &summary.epochs, test.map(|test| (manifest.best_epoch, test)))?;
+        }
     }
     Ok(summary)
-}
-
-/// `manifest` under this configuration, if it is of this data and of the same but for the number of epochs and what
-/// changes no result.
-fn matching(manifest: Manifest, config: &Config, events: &Events) -> Result<Manifest> {
-    let bad =
-        |what: String, remedy: &str| Err(Error::new(ErrorKind::Checkpoint, what).remedy(remedy.to_owned()));
-    if manifest.data != identity(events) {
-        let (e, v, f) = manifest.data;
-        return bad(
-            format!("the checkpoint is of {e} events, {v} nodes, {f} edge features; the data has others"),
-            "give the data it was trained on",
-        );
-    }
-    let same = Config {
-        epochs: config.epochs,
-        device: config.device.clone(),
-        threads: config.threads,
-        plan: config.plan.clone(),
-        features_on: config.features_on,
-        ..manifest.config.clone()
-    };
-    if same != *config {
-        return bad(
-            "the checkpoint was trained with another configuration".into(),
-            "resume with the flags of the run (its config.toml); only epochs, device, threads, plan and features_on may differ",
-        );
-    }
-    Ok(Manifest { config: config.clone(), ..manifest })
 }
 
 fn write_metrics(out: &Path, records: &[EpochRecord]) -> Result<()> {
@@ -345,6 +348,7 @@ fn summarise(config: &Config, events: &Events, device: &Device, task: &EventTask
         precision: config.precision,
         epochs: Vec::new(),
         best_epoch: None,
+        stopped_early: false,
         test: None,
         edgebank: None,
         peak_memory_bytes: PeakMemory {
@@ -355,18 +359,11 @@ fn summarise(config: &Config, events: &Events, device: &Device, task: &EventTask
     }
 }
 
-/// Whether two runs are of the same model, whatever they do with it.
-fn same_model(a: &Config, b: &Config) -> bool {
-    let sections = a.tgn == b.tgn && a.jodie == b.jodie && a.apan == b.apan && a.tgat == b.tgat;
-    a.model == b.model && sections && a.static_memory == b.static_memory
-}
-
 /// A task with the best state of a checkpoint.
 fn restore(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &Device) -> Result<EventTask> {
     let manifest = checkpoint.manifest()?;
-    if manifest.data != identity(events) || !same_model(&manifest.config, config) {
-        matching(manifest.clone(), config, events)?;
-    }
+    same_data(&manifest, events)?;
+    same_model(&manifest, config)?;
     let [had, wants] = [&manifest.config, config].map(|c| c.split(events).map(|s| s.test.start));
     let (had, wants) = (had?, wants?);
     if had != wants {

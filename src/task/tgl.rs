@@ -57,7 +57,7 @@ impl Default for Sampling {
     }
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 enum Strategy {
     Recent,
@@ -93,7 +93,7 @@ enum Deliver {
     Neighbors,
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 enum Combine {
     Last,
@@ -215,21 +215,22 @@ impl Translation<'_> {
                     self.note("gnn.dim_time differs from memory.dim_time, which is taken for both");
                 }
             }
+            // TGL's identity has neither a width of its own nor drop-out.
             "jodie" => {
-                self.memory();
+                self.put("memory", self.memory.dim_out);
                 self.put("time", self.memory.dim_time);
-                self.put("embedding", self.gnn.dim_out.or(self.memory.dim_out));
             }
             _ => {
                 self.memory();
                 self.put("time", self.memory.dim_time);
-                self.put("embedding", self.gnn.dim_out.or(self.memory.dim_out));
                 self.put("heads", self.memory.attention_head);
                 self.put("mails", self.memory.mailbox_size);
-                self.sampling()?;
+                self.neighbors()?;
             }
         }
-        self.put("dropout", self.train.dropout);
+        if model != "jodie" {
+            self.put("dropout", self.train.dropout);
+        }
         self.leftovers(model);
         let mut config = Table::new();
         put(&mut config, "model", Some(model));
@@ -298,10 +299,16 @@ impl Translation<'_> {
         if self.gnn.layer.or(self.sampling.layer) != self.sampling.layer.or(self.gnn.layer) {
             return Err(Error::usage("sampling.layer and gnn.layer differ").remedy("give both the same"));
         }
-        self.sampling()
+        self.neighbors()?;
+        let strategy = self.sampling.strategy.map(|s| match s {
+            Strategy::Recent => "recent",
+            Strategy::Uniform => "uniform",
+        });
+        self.put("sampling", strategy);
+        Ok(())
     }
 
-    fn sampling(&mut self) -> Result<()> {
+    fn neighbors(&mut self) -> Result<()> {
         let neighbors = self.sampling.neighbor.first().copied();
         if self.sampling.neighbor.iter().any(|&n| Some(n) != neighbors) {
             return Err(Error::usage(format!(
@@ -311,11 +318,6 @@ impl Translation<'_> {
             .remedy("give the same number for every layer"));
         }
         self.put("neighbors", neighbors);
-        let strategy = self.sampling.strategy.map(|s| match s {
-            Strategy::Recent => "recent",
-            Strategy::Uniform => "uniform",
-        });
-        self.put("sampling", strategy);
         Ok(())
     }
 
@@ -335,6 +337,16 @@ impl Translation<'_> {
         }
         if self.memory.combine_node_feature == Some(false) && model == "tgn" {
             self.put("node_features", Some(false));
+        }
+        if self.gnn.arch == Arch::Identity && self.gnn.dim_out.is_some_and(|d| Some(d) != self.memory.dim_out)
+        {
+            self.note("gnn.dim_out differs from memory.dim_out, which is taken for both");
+        }
+        if model == "apan" && self.sampling.strategy == Some(Strategy::Uniform) {
+            self.note("sampling.strategy: mails go to the most recent neighbours here");
+        }
+        if model == "jodie" && self.memory.mail_combine == Some(Combine::Mean) {
+            self.note("memory.mail_combine: the last mail of a batch counts here");
         }
         if self.train.combine_neighs {
             self.note("train.combine_neighs has no counterpart");
@@ -431,23 +443,38 @@ train: [{epoch: 50, batch_size: 600, lr: 0.0001, dropout: 0.1, att_dropout: 0.1}
         )
         .unwrap();
         assert_eq!(section(TGN), (wanted, vec![]));
-        // But for the chunks, it is a configuration as it stands.
-        let (mut config, _) = section(TGN);
-        config.remove("chunks");
-        let config = crate::task::Config::parse(&toml::to_string(&config).unwrap()).unwrap();
-        assert_eq!((config.batch, config.tgn.memory), (600, 64));
-        config.validate().unwrap();
+    }
+
+    #[test]
+    fn what_it_makes_is_a_configuration_as_it_stands_whatever_the_model() {
+        for yaml in [TGN, JODIE, APAN, TGAT] {
+            let config = crate::task::Config::of_table(&section(yaml).0).unwrap();
+            config.validate().unwrap();
+            assert_eq!((config.batch, config.protocol), (600, crate::task::Protocol::Tgl));
+        }
+    }
+
+    #[test]
+    fn what_has_no_counterpart_is_noted() {
+        for (yaml, said) in [
+            (JODIE.replace("last", "mean"), "memory.mail_combine: the last mail"),
+            (JODIE.replace("identity,", "identity, dim_out: 50,"), "gnn.dim_out differs"),
+            (APAN.replace("recent", "uniform"), "sampling.strategy: mails go to"),
+        ] {
+            let notes = section(&yaml).1;
+            assert!(notes.len() == 1 && notes[0].starts_with(said), "{notes:?}");
+        }
     }
 
     #[test]
     fn jodie_apan_and_tgat_are_told_by_their_parts() {
         let (config, notes) = section(JODIE);
-        let wanted = "memory = 100\ncombiner = 'last'\ntime = 100\nembedding = 100\ndropout = 0.1";
+        let wanted = "memory = 100\ntime = 100";
         assert_eq!(config["jodie"], Value::Table(toml::from_str(wanted).unwrap()));
         assert_eq!((config["model"].as_str(), notes.len()), (Some("jodie"), 0));
         let (config, notes) = section(APAN);
-        let wanted = "memory = 100\ncombiner = 'last'\ntime = 100\nembedding = 100\nheads = 2\nmails = 10\n\
-                      neighbors = 10\nsampling = 'recent'\ndropout = 0.1";
+        let wanted = "memory = 100\ncombiner = 'last'\ntime = 100\nheads = 2\nmails = 10\nneighbors = 10\n\
+                      dropout = 0.1";
         assert_eq!(config["apan"], Value::Table(toml::from_str(wanted).unwrap()));
         assert_eq!((config["model"].as_str(), notes.len()), (Some("apan"), 0));
         let (config, notes) = section(TGAT);

@@ -1,0 +1,335 @@
+//! Runs: how they end, what they start from, what they leave, and which checkpoints they refuse.
+use crate::{
+    command_line::{Ran, done, json, made, refused, small as small_words, tgnn},
+    properties::{config, found, run, small},
+};
+use safetensors::SafeTensors;
+use std::{fs, panic, path::Path};
+use tgnn::{
+    data::{Events, SynthOptions, synth},
+    error::{ErrorKind, Result},
+    model::{JodieConfig, ModelName, StaticMode},
+    runtime::Device,
+    task::{self, Checkpoint, Config, EventTask, RunOptions, Summary, TaskName, Watch, tensorboard},
+};
+
+#[test]
+fn training_stops_when_validation_gets_no_better_and_a_stopped_run_that_is_resumed_only_tests_again() {
+    let (events, dir) = (small(600), tempfile::tempdir().unwrap());
+    // Steps so short that nothing is learned: no epoch is better than the first.
+    let slow = |epochs, patience| Config { learning_rate: 1e-30, patience, ..config(epochs, 8) };
+    let stopped = run(&slow(9, 3), &events, Some(dir.path()), false).unwrap();
+    assert_eq!((stopped.epochs.len(), stopped.best_epoch, stopped.stopped_early), (4, Some(1), true));
+    let again = run(&slow(9, 3), &events, Some(dir.path()), true).unwrap();
+    assert_eq!((found(&again), again.stopped_early), (found(&stopped), true));
+    assert!(again.epochs.iter().zip(&stopped.epochs).all(|(a, b)| a == b), "nothing was trained again");
+    // More patience goes on; so much that training ends by itself has stopped nothing.
+    let on = run(&slow(6, 8), &events, Some(dir.path()), true).unwrap();
+    assert_eq!((on.epochs.len(), on.stopped_early), (6, false));
+    let whole = run(&slow(4, 3), &events, None, false).unwrap();
+    assert_eq!((whole.epochs.len(), whole.stopped_early), (4, false));
+    assert_eq!(found(&whole), found(&stopped));
+}
+
+#[test]
+fn the_event_file_of_a_run_that_is_resumed_is_that_of_its_records() {
+    let (events, dir) = (small(400), tempfile::tempdir().unwrap());
+    let of = |epochs| Config { tensorboard: true, ..config(epochs, 8) };
+    let file = dir.path().join(tensorboard::FILE);
+    run(&of(1), &events, Some(dir.path()), false).unwrap();
+    let first = fs::read(&file).unwrap();
+    let resumed = run(&of(3), &events, Some(dir.path()), true).unwrap();
+    let all = fs::read(&file).unwrap();
+    let count = |bytes: &[u8], tag: &str| bytes.windows(tag.len()).filter(|w| *w == tag.as_bytes()).count();
+    let tags = ["train/loss", "train/events_per_second", "val/ap", "val/auc", "test/transductive/ap"];
+    assert_eq!(tags.map(|tag| count(&first, tag)), [1; 5]);
+    assert_eq!(tags.map(|tag| count(&all, tag)), [3, 3, 3, 3, 1]);
+    fs::remove_file(&file).unwrap();
+    let test = resumed.best_epoch.zip(resumed.test);
+    tensorboard::write(dir.path(), &resumed.epochs, test).unwrap();
+    assert!(fs::read(&file).unwrap() == all);
+    run(&config(1, 8), &events, Some(&dir.path().join("without")), false).unwrap();
+    assert!(!dir.path().join("without").join(tensorboard::FILE).exists());
+}
+
+const TGL: &str = "\
+sampling: [{layer: 1, neighbor: [3], strategy: recent, prop_time: True, history: 1, duration: 0}]
+memory: [{type: node, memory_update: gru, mail_combine: last, dim_time: 8, dim_out: 8}]
+gnn: [{arch: transformer_attention, layer: 1, att_head: 2, dim_time: 8, dim_out: 8}]
+train: [{epoch: 5, batch_size: 40, lr: 0.0001, dropout: 0.2, reorder: 4}]
+";
+
+#[test]
+fn a_configuration_of_tgl_trains_flags_override_it_and_what_it_says_beyond_is_noted() {
+    let dir = made();
+    let dir = dir.path();
+    fs::write(dir.join("tgn.yml"), TGL).unwrap();
+    let words = ["train", "tgn.yml", "--data", "made", "--epochs", "1", "--set", "tgn.heads=4"];
+    let ran = done(dir, &[&words[..], &["--out", "run"]].concat());
+    assert!(ran.out.contains("note      sampling.prop_time: "), "{}", ran.out);
+    let config = fs::read_to_string(dir.join("run/config.toml")).unwrap();
+    for line in ["protocol = \"tgl\"", "epochs = 1", "batch = 40", "chunks = 4", "heads = 4", "memory = 8"] {
+        assert!(config.contains(line), "no {line} in {config}");
+    }
+    for (from, to, said) in [
+        ("strategy", "strategie", "wrong.yaml:1:38: "),
+        ("dim_out: 8}]\ntrain", "dim_out: -8}]\ntrain", "wrong.yaml: invalid value"),
+        ("layer: 1, att", "layer: 2, att", "wrong.yaml: sampling.layer and gnn.layer differ"),
+    ] {
+        let wrong = TGL.replacen(from, to, 1);
+        assert_ne!(wrong, TGL);
+        fs::write(dir.join("wrong.yaml"), wrong).unwrap();
+        refused(dir, &["train", "wrong.yaml", "--data", "made", "--out", "no"], 2, &[said]);
+    }
+}
+
+#[test]
+fn a_person_sees_the_task_its_negatives_the_baseline_and_why_training_stopped() {
+    let dir = made();
+    let words = ["--set", "learning_rate=1e-30", "--epochs", "5", "--patience", "2", "--protocol", "disttgl"];
+    let Ran { out, .. } = done(dir.path(), &small_words(&words));
+    for said in [
+        "training  task link, protocol disttgl, random negatives\n          batch 50, 5 epochs, patience 2, ",
+        "hits@10 0.",
+        "\nstopped: no better validation for 2 epochs\n\ntest (task link, ",
+        "\n  transductive  tgn               AP 0.",
+        "\n                EdgeBank          AP 0.",
+        "\n  inductive     tgn ",
+        "\n                EdgeBank, window  ",
+    ] {
+        assert!(out.contains(said), "no `{said}` in\n{out}");
+    }
+    done(
+        dir.path(),
+        &["data", "synth", "--out", "classed", "--events", "300", "--classes", "4", "--labels", "1"],
+    );
+    let words = ["--data", "classed", "--task", "edge", "--set", "static.mode=trained", "--chunks", "2"];
+    let Ran { out, .. } = done(dir.path(), &small_words(&words));
+    for said in [
+        "task edge, protocol dyglib\n          batch 50 of 2 chunks, ",
+        "  F1 0.",
+        "  accuracy 0.",
+        "static memory, learned with it, 100\n",
+    ] {
+        assert!(out.contains(said), "no `{said}` in\n{out}");
+    }
+    assert!(!out.contains("EdgeBank"));
+}
+
+fn classed() -> Events {
+    let options = SynthOptions {
+        events: 500,
+        sources: 40,
+        destinations: 20,
+        edge_features: 4,
+        classes: 5,
+        ..SynthOptions::default()
+    };
+    synth(&options).unwrap()
+}
+
+/// A frozen classification of nodes.
+fn frozen(epochs: usize) -> Config {
+    let mut config = Config { task: TaskName::Node, ..config(epochs, 8) };
+    config.classify.frozen = true;
+    config
+}
+
+fn start(
+    config: &Config,
+    from: Option<&Path>,
+    out: Option<&Path>,
+    resume: bool,
+    watch: &mut dyn Watch,
+) -> Result<Summary> {
+    let (from, out) = (from.map(Into::into), out.map(Into::into));
+    let options = RunOptions { from, out, resume, ..RunOptions::default() };
+    task::train(config, &classed(), &Device::cpu(1)?, &options, watch)
+}
+
+/// Every tensor of the best epoch of the run in `dir`, by name.
+fn tensors(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let best = Checkpoint::at(dir).manifest().unwrap().best_epoch;
+    let bytes = fs::read(dir.join(format!("checkpoint/epoch-{best}.safetensors"))).unwrap();
+    let mut all: Vec<_> = SafeTensors::deserialize(&bytes)
+        .unwrap()
+        .iter()
+        .map(|(name, view)| (name.to_owned(), view.data().to_vec()))
+        .collect();
+    all.sort();
+    all
+}
+
+/// Ends a run before its first epoch.
+struct Cut;
+impl Watch for Cut {
+    fn start(&mut self, _: &mut EventTask) {
+        panic!("cut off, as the test wants it");
+    }
+}
+
+#[test]
+fn a_head_learns_on_the_frozen_model_of_another_run_which_keeps_every_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |name: &str| dir.path().join(name);
+    for mode in [StaticMode::Off, StaticMode::Pretrained] {
+        let name = |part: &str| of(&format!("{part} {mode:?}"));
+        let with_rows = |mut config: Config| {
+            (config.static_memory.mode, config.static_memory.width, config.static_memory.epochs) =
+                (mode, 6, 1);
+            config
+        };
+        let link = with_rows(config(2, 8));
+        start(&link, None, Some(&name("link")), false, &mut ()).unwrap();
+        let frozen = |epochs| with_rows(frozen(epochs));
+        let at_once = start(&frozen(2), Some(&name("link")), Some(&name("node")), false, &mut ()).unwrap();
+        let (link, node) = (tensors(&name("link")), tensors(&name("node")));
+        let of_the_model = |tensor: &str| {
+            ["memory.", "embed.", "static.", "node."].iter().any(|prefix| tensor.starts_with(prefix))
+        };
+        let model = |all: &[(String, Vec<u8>)]| {
+            all.iter().filter(|t| of_the_model(&t.0)).cloned().collect::<Vec<_>>()
+        };
+        assert!(model(&link).len() > 8);
+        assert!(model(&link) == model(&node), "{mode:?}: the model has changed");
+        // The head's first step is taken from where a run without the other's model would take it.
+        let task = EventTask::new(&frozen(1), &classed(), Device::cpu(1).unwrap()).unwrap();
+        for (tensor, id) in task.parameters.iter().filter(|p| p.0.starts_with("node_head.")) {
+            let learned = &node.iter().find(|t| t.0 == tensor).unwrap().1;
+            assert!(learned != task.store.raw(id), "{tensor} has not learned");
+        }
+        // Cut off before its first epoch, the run goes on from the other's model.
+        let cut = panic::AssertUnwindSafe(|| {
+            start(&frozen(2), Some(&name("link")), Some(&name("cut")), false, &mut Cut)
+        });
+        assert!(panic::catch_unwind(cut).is_err());
+        let resumed = start(&frozen(2), None, Some(&name("cut")), true, &mut ()).unwrap();
+        assert_eq!(found(&resumed), found(&at_once), "{mode:?}");
+    }
+    // A model that is not frozen learns on.
+    let config = Config { task: TaskName::Edge, ..config(1, 8) };
+    start(&config, Some(&of("link Off")), Some(&of("edge")), false, &mut ()).unwrap();
+    let w = |run: &str| tensors(&of(run)).into_iter().find(|t| t.0 == "memory.w_x").unwrap().1;
+    assert!(w("link Off") != w("edge"));
+}
+
+#[test]
+fn a_run_refuses_to_start_from_a_model_that_is_another_and_to_freeze_one_that_has_learned_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("link");
+    start(&config(1, 8), None, Some(&link), false, &mut ()).unwrap();
+    let refused = |config: &Config, from: Option<&Path>, kind, said: &[&str]| {
+        let e = start(config, from, Some(&dir.path().join("out")), false, &mut ()).unwrap_err();
+        let text = e.to_string();
+        assert_eq!(e.kind(), kind, "{text}");
+        said.iter().for_each(|said| assert!(text.contains(said), "no `{said}` in {text}"));
+        assert!(!dir.path().join("out").exists());
+    };
+    refused(&frozen(1), None, ErrorKind::Usage, &["classify.frozen", "give --from"]);
+    let jodie = Config { model: ModelName::Jodie, ..frozen(1) };
+    let here = link.to_str().unwrap();
+    refused(
+        &jodie,
+        Some(&link),
+        ErrorKind::Checkpoint,
+        &[here, "the checkpoint is of tgn, this run is of jodie"],
+    );
+    let mut wide = frozen(1);
+    wide.tgn.memory = 12;
+    refused(&wide, Some(&link), ErrorKind::Checkpoint, &[here, "tgn.memory is 8 there and 12 here"]);
+    let mut rows = frozen(1);
+    rows.static_memory.mode = StaticMode::Trained;
+    refused(
+        &rows,
+        Some(&link),
+        ErrorKind::Checkpoint,
+        &["static.mode is \"off\" there and \"trained\" here"],
+    );
+    let nowhere = dir.path().join("nowhere");
+    refused(&frozen(1), Some(&nowhere), ErrorKind::Checkpoint, &["nowhere", "there is no checkpoint here"]);
+
+    for other in [&["--resume"][..], &["--weights", "w.safetensors"]] {
+        let train = ["train", "--task", "node", "--out", "out", "--from", "link"];
+        let ran = tgnn(dir.path(), &[&train, other].concat());
+        assert_eq!(ran.code, 2);
+        assert!(ran.err.contains("--from") && ran.err.contains(other[0]), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_model_of_another_type_or_of_a_newer_build_is_told_as_such() {
+    let (events, dir) = (small(300), tempfile::tempdir().unwrap());
+    let tgn = config(1, 8);
+    run(&tgn, &events, Some(dir.path()), false).unwrap();
+    let (checkpoint, device) = (Checkpoint::at(dir.path()), Device::cpu(1).unwrap());
+    let evaluate = |config: &Config| task::evaluate(&checkpoint, config, &events, &device, "", &mut ());
+    let said = |e: tgnn::error::Error, said: &str| {
+        assert_eq!(e.kind(), ErrorKind::Checkpoint, "{e}");
+        assert!(e.to_string().contains(said), "no `{said}` in {e}");
+    };
+    let jodie = JodieConfig { memory: 8, time: 8, ..JodieConfig::default() };
+    let jodie = Config { model: ModelName::Jodie, jodie, ..config(2, 8) };
+    said(evaluate(&jodie).unwrap_err(), "the checkpoint is of tgn, this run is of jodie");
+    said(
+        run(&jodie, &events, Some(dir.path()), true).unwrap_err(),
+        "the checkpoint is of tgn, this run is of jodie",
+    );
+    let mut narrow = tgn.clone();
+    narrow.tgn.time = 4;
+    said(evaluate(&narrow).unwrap_err(), "of another tgn: tgn.time is 8 there and 4 here");
+    let seed = Config { seed: 7, ..config(2, 8) };
+    said(
+        run(&seed, &events, Some(dir.path()), true).unwrap_err(),
+        "another configuration: seed is 1 there and 7 here",
+    );
+
+    // A type of as many bytes, in a file whose checksum is right.
+    let (file, manifest) =
+        (dir.path().join("checkpoint/epoch-1.safetensors"), dir.path().join("checkpoint/manifest.json"));
+    let (whole, text) = (fs::read(&file).unwrap(), fs::read_to_string(&manifest).unwrap());
+    let sum = |bytes: &[u8]| {
+        let mut crc = flate2::Crc::new();
+        crc.update(bytes);
+        crc.sum().to_string()
+    };
+    let at = whole.windows(12).position(|w| w == b"\"memory.w_x\"").unwrap();
+    let at = at + whole[at..].windows(5).position(|w| w == b"\"F32\"").unwrap();
+    let harmed = [&whole[..at], b"\"I32\"", &whole[at + 5..]].concat();
+    fs::write(&file, &harmed).unwrap();
+    fs::write(&manifest, text.replace(&sum(&whole), &sum(&harmed))).unwrap();
+    said(evaluate(&tgn).unwrap_err(), "`memory.w_x` is I32 [24, 28], want F32 [24, 28]");
+    fs::write(&file, &whole).unwrap();
+
+    for (harmed, what) in [
+        (
+            text.replacen("\"schema\": 1", "\"schema\": 2", 1),
+            "schema 2 and was written by a newer build, this one reads 1",
+        ),
+        (text.replacen("\"schema\": 1", "\"schema\": 0", 1), "written by an older build"),
+        (text.replacen("\"seed\"", "\"sown\"", 1), "or written by a newer build (unknown field `sown`"),
+        (text.replacen("{", "", 1), "the manifest is damaged ("),
+    ] {
+        assert_ne!(harmed, text);
+        fs::write(&manifest, harmed).unwrap();
+        said(evaluate(&tgn).unwrap_err(), what);
+    }
+    fs::write(&manifest, text).unwrap();
+    evaluate(&tgn).expect("mended, it is read again");
+}
+
+#[test]
+fn patience_without_validation_and_an_event_file_without_a_folder_are_refused() {
+    let dir = made();
+    refused(
+        dir.path(),
+        &small_words(&["--patience", "2", "--no-eval"]),
+        2,
+        &["patience is 2, and nothing is validated"],
+    );
+    refused(dir.path(), &small_words(&["--tensorboard"]), 2, &["--out"]);
+    refused(dir.path(), &small_words(&["--chunks", "51"]), 2, &["chunks is 51"]);
+    done(dir.path(), &small_words(&["--tensorboard", "--epochs", "1", "--out", "run", "--json"]));
+    assert!(dir.path().join("run").join(tensorboard::FILE).exists());
+    let summary = json(&fs::read_to_string(dir.path().join("run/summary.json")).unwrap());
+    assert_eq!((&summary["task"], &summary["negatives"]), (&"link".into(), &"random".into()));
+}
