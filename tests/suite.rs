@@ -10,6 +10,5 @@ mod models;
 mod ops;
 mod properties;
 mod replays;
-
 mod runs;
 mod tasks;

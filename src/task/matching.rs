@@ -55,6 +55,18 @@ pub(super) fn same_model(manifest: &Manifest, config: &Config) -> Result<()> {
     }
 }
 
+/// Refuses a test part that does not begin where the checkpoint's memory ends.
+pub(super) fn same_test(manifest: &Manifest, config: &Config, events: &Events) -> Result<()> {
+    let start = |c: &Config| Ok::<usize, Error>(c.split(events)?.test.start);
+    match (start(&manifest.config)?, start(config)?) {
+        (had, wants) if had == wants => Ok(()),
+        (had, wants) => Err(bad(
+            format!("the checkpoint's memory ends before event {had}, and this test part begins at {wants}"),
+            "train with the protocol and the shares of the test",
+        )),
+    }
+}
+
 /// `manifest` under this configuration, if it is of this data and of the same but for what a resumed run may change: how
 /// long it goes on, and what changes no result.
 pub(super) fn resumed(manifest: Manifest, config: &Config, events: &Events) -> Result<Manifest> {

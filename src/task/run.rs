@@ -3,7 +3,7 @@ use super::{
     Checkpoint, Config, EdgeBank, EventTask, NegativeKind, Progress, Scores, TaskName,
     checkpoint::{import_weights, write_whole},
     event_task::tie_rule,
-    matching::{identity, resumed, same_data, same_model},
+    matching::{identity, resumed, same_data, same_model, same_test},
     pretrain, tensorboard,
 };
 use crate::{
@@ -364,14 +364,7 @@ fn restore(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &D
     let manifest = checkpoint.manifest()?;
     same_data(&manifest, events)?;
     same_model(&manifest, config)?;
-    let [had, wants] = [&manifest.config, config].map(|c| c.split(events).map(|s| s.test.start));
-    let (had, wants) = (had?, wants?);
-    if had != wants {
-        let what =
-            format!("the checkpoint's memory ends before event {had}, and this test part begins at {wants}");
-        return Err(Error::new(ErrorKind::Checkpoint, what)
-            .remedy("train with the protocol and the shares of the test"));
-    }
+    same_test(&manifest, config, events)?;
     let mut task = EventTask::new(config, events, device.clone())?;
     let buffers = task.checkpoint_buffers();
     checkpoint.load(&mut task.store, &buffers, true)?;
