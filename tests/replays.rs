@@ -145,7 +145,6 @@ fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_s
             (1, "auto", FeaturesOn::Auto),
             (2, "prefetch", FeaturesOn::Host),
             (3, "sequential", FeaturesOn::Host),
-            (4, "sequential", FeaturesOn::Device),
         ] {
             on.schedule(seed);
             let config = Config { plan: plan.into(), features_on, ..config.clone() };

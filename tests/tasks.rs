@@ -46,7 +46,7 @@ fn every_model_trains_tests_and_embeds_by_its_name_with_widths_of_its_own() {
 }
 
 #[test]
-fn every_kind_of_negatives_is_measured_and_the_hard_ones_are_harder() {
+fn every_kind_of_negatives_is_measured_and_known_pairs_are_hard_for_who_knows_pairs_alone() {
     let dir = made();
     let dir = dir.path();
     let edgebank = ["random", "historical", "inductive"].map(|kind| {
@@ -55,8 +55,8 @@ fn every_kind_of_negatives_is_measured_and_the_hard_ones_are_harder() {
         assert!(found["test"]["transductive"]["ap"].is_f64(), "{found}");
         found["edgebank"]["unlimited"]["transductive"]["auc"].as_f64().unwrap()
     });
-    // Who knows pairs alone tells no event from a pair that had one before.
-    assert!(edgebank[0] > edgebank[1] && edgebank[1] <= 0.5, "{edgebank:?}");
+    // Who knows pairs alone is lost among pairs that had an event before.
+    assert!(edgebank[1] < edgebank[0] - 0.1, "{edgebank:?}");
 }
 
 #[test]

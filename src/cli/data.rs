@@ -121,9 +121,6 @@ pub struct Synth {
     /// Probability that a choice follows the planted rule
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     pub signal: f64,
-    /// Probability that an event with a known partner tells again what is planted; with less, a model must remember
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
-    pub reminders: f64,
     /// Classes that events are labelled with; 0 for none
     #[arg(long, value_name = "C", default_value_t = 0)]
     pub classes: usize,
@@ -191,7 +188,6 @@ pub fn run(command: &DataCommand) -> Result<()> {
                 repeat: args.repeat,
                 exponent: args.exponent,
                 signal: args.signal,
-                reminders: args.reminders,
                 classes: args.classes,
                 labels: args.labels,
                 node_features: args.node_features,
@@ -253,8 +249,8 @@ mod tests {
             (d.events, d.sources, d.destinations, d.edge_features, d.groups, d.seed, d.name)
         );
         assert_eq!(
-            [a.repeat, a.exponent, a.signal, a.reminders, a.mean_gap],
-            [d.repeat, d.exponent, d.signal, d.reminders, d.mean_gap]
+            [a.repeat, a.exponent, a.signal, a.mean_gap],
+            [d.repeat, d.exponent, d.signal, d.mean_gap]
         );
         assert_eq!((a.classes, a.labels, a.node_features), (d.classes, d.labels, d.node_features));
     }

@@ -45,8 +45,6 @@ pub struct SynthOptions {
     /// Probability, from 0 to 1, that a choice follows the planted rule; 0 leaves nothing to learn but popularity
     /// and recency.
     pub signal: f64,
-    /// Probability, from 0 to 1, that the features of an event with a known partner tell what is planted there.
-    pub reminders: f64,
     /// Classes that events are labelled with sets of; 0 for none, else at least 2.
     pub classes: usize,
     /// Labels an event, where there are classes; at most as many as these.
@@ -72,7 +70,6 @@ impl Default for SynthOptions {
             repeat: 0.8,
             exponent: 1.1,
             signal: 0.9,
-            reminders: 1.0,
             classes: 0,
             labels: 3,
             node_features: 0,
@@ -108,10 +105,8 @@ impl SynthOptions {
 /// **What gives it away.** The features of an event carry the code of the group its source heads for *after* it: one
 /// random sign a column and group, plus noise of half the size, with a wrong group's code with probability
 /// `1 - signal`. So the group of a source's next new partner can be read off the features of its last event, and which
-/// destinations belong to a group off the features that came before their events. Where an event with a known partner is no
-/// reminder, its features are noise alone: with none, the group is told once, by the event with the last new partner, and
-/// the latest few events of a source seldom hold that one, but its memory may. Without features the turn of the four partners
-/// remains. Labels are 1 where a new partner comes from another group than the one before.
+/// destinations belong to a group off the features that came before their events. Without features the turn of the
+/// four partners remains. Labels are 1 where a new partner comes from another group than the one before.
 ///
 /// **Classes.** Every node has one of eight hidden types, drawn uniformly. Where there are classes, the types of its two nodes
 /// give an event `labels` classes in a row: the source's type an eighth of the classes, the destination's the first one in
@@ -280,7 +275,6 @@ impl<'a> Maker<'a> {
             _ if o.edge_features > 1 << 16 => Some("edge features can have 65536 columns".into()),
             _ if !share(o.repeat) => Some(format!("repeat is a probability, {} is not", o.repeat)),
             _ if !share(o.signal) => Some(format!("signal is a probability, {} is not", o.signal)),
-            _ if !share(o.reminders) => Some(format!("reminders is a probability, {} is not", o.reminders)),
             _ if o.node_features > 1 << 16 => Some("node features can have 65536 columns".into()),
             _ if o.classes == 1 || o.classes > 1 << 16 => {
                 Some("classes must be from 2 to 65536, or 0 for none".into())
@@ -329,9 +323,7 @@ impl<'a> Maker<'a> {
         let mut announced = Vec::with_capacity(n);
         for _ in 0..n {
             let src = self.source_ids.id(self.activity.rank(self.draws.unit()));
-            let met = self.sources[src].met;
             let (target, label) = self.meet(src);
-            let known = self.sources[src].met == met;
             if self.event > 0 {
                 self.clock -= (1.0 - self.draws.unit()).ln() * self.options.mean_gap;
             }
@@ -342,17 +334,15 @@ impl<'a> Maker<'a> {
             planted.push(&mut block.sets, self.event, src as u32, dst);
             block.time.push(self.clock as i64);
             block.label.push(f32::from(u8::from(label)));
-            let silent = known && o.reminders < 1.0 && !self.draws.chance(o.reminders);
-            announced.push(if silent { None } else { Some(self.announced(src)) });
+            announced.push(self.announced(src));
             self.event += 1;
         }
         // Noise is most of the work, and depends on the place alone.
         let (seed, codes) = (self.options.seed ^ NOISE_STREAM, &self.codes);
-        rows.par_chunks_mut(width.max(1)).zip(&announced).enumerate().for_each(|(i, (row, group))| {
-            let code = group.map(|group| &codes[group * width..][..width]);
-            for (j, value) in row.iter_mut().enumerate() {
-                let place = (first + i as u64) * width as u64 + j as u64;
-                *value = code.map_or(0.0, |code| code[j]) + NOISE * noise(hash(seed, place));
+        rows.par_chunks_mut(width.max(1)).zip(&announced).enumerate().for_each(|(i, (row, &group))| {
+            let code = &codes[group * width..][..width];
+            for ((value, code), place) in row.iter_mut().zip(code).zip((first + i as u64) * width as u64..) {
+                *value = code + NOISE * noise(hash(seed, place));
             }
         });
     }
