@@ -30,7 +30,7 @@ __device__ uint32_t history(const Entry* list, uint32_t n, uint32_t guess, uint3
   return low;
 }
 
-// `stride`: roots an event, of which the first two are its ends; 0 where queries are no roots.
+// Without positions (e is 0) every query searches from its list's end. `stride`: roots an event, of which the first two are its ends; 0 where queries are no roots.
 extern "C" __global__ void __launch_bounds__(256, 8)
 sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t* position, const uint32_t* query,
                  const int64_t* time, const uint32_t* batch, const uint32_t* clock, uint32_t* node, uint32_t* event,
@@ -42,9 +42,10 @@ sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t*
     uint32_t of = s.row_of(i, query[i], v);
     int64_t now = time[i], start = of == NONE ? 0 : offsets[of];
     uint32_t length = of == NONE ? 0 : uint32_t(offsets[of + 1] - start);
-    bool own = stride && i % stride < 2;
+    bool own = stride && e && i % stride < 2;
     uint32_t guess = own ? position[uint64_t(2) * batch[i / stride] + i % stride]
-                         : uint32_t(uint64_t(length) * first / max(e, 1u));
+                   : e   ? uint32_t(uint64_t(length) * first / e)
+                         : length;
     const Entry* list = reinterpret_cast<const Entry*>(entries) + start;
     uint32_t known = history(list, length, guess, first, now);
     if (count && lane_id() == 0) count[i] = min(known, k);

@@ -8,6 +8,8 @@ mod layers;
 mod machine_code;
 mod models;
 mod ops;
+mod predict;
+mod predict_command;
 mod properties;
 mod replays;
 mod runs;

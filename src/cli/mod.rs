@@ -2,6 +2,7 @@
 pub mod data;
 mod doctor;
 mod kernels;
+mod predict;
 mod report;
 mod shell;
 mod train;
@@ -37,6 +38,8 @@ enum Command {
     Eval(train::Eval),
     /// Write embeddings of given nodes at given times to a .npy file
     Embed(train::Embed),
+    /// Score events as they come, from a file or standard input, and let the model go on with them
+    Predict(predict::Predict),
     /// Import, describe and make up event data
     #[command(subcommand)]
     Data(data::DataCommand),
@@ -61,6 +64,7 @@ pub fn main() -> ExitCode {
         Command::Train(args) => args.run(),
         Command::Eval(args) => args.run(),
         Command::Embed(args) => args.run(),
+        Command::Predict(args) => args.run(),
         Command::Data(command) => data::run(command),
         Command::Kernels(args) => args.run(),
         Command::Doctor => doctor::run(),

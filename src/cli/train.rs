@@ -170,9 +170,9 @@ fn print_summary(summary: &Summary, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// What `eval` and `embed` share.
+/// What `eval`, `embed` and `predict` share.
 #[derive(Args)]
-struct Trained {
+pub(super) struct Trained {
     /// Folder of a run, or its checkpoint/
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
@@ -191,7 +191,7 @@ struct Trained {
 }
 
 impl Trained {
-    fn open(&self) -> Result<(Checkpoint, Config)> {
+    pub(super) fn open(&self) -> Result<(Checkpoint, Config)> {
         let checkpoint = Checkpoint::at(&self.checkpoint);
         let mut config = checkpoint.manifest()?.config;
         if let Some(path) = &self.data {

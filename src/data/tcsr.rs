@@ -1,6 +1,6 @@
 //! Temporal adjacency: each node's events in order.
 use super::Events;
-use crate::ops::sample_neighbors::Entry;
+use crate::{ops::sample_neighbors::Entry, runtime::NONE};
 
 /// T-CSR: the events of every node, in order of time, one after another.
 ///
@@ -45,5 +45,31 @@ impl Tcsr {
             position[2 * i + 1] = if s == d { position[2 * i] } else { append(d, s) };
         }
         Tcsr { offsets, entries, position }
+    }
+
+    /// The latest `slots` events of every node among the first `events` of a stream: lists of `slots` entries each, ascending,
+    /// the event of an empty slot being [`NONE`], and behind it all empty.
+    pub fn latest(stream: &Events, events: usize, slots: usize) -> Vec<Entry> {
+        let mut lists = vec![Entry { event: NONE, ..Entry::default() }; stream.nodes * slots];
+        let mut filled = vec![0; stream.nodes];
+        for i in (0..events).rev() {
+            let (s, d) = (stream.src[i], stream.dst[i]);
+            let mut put = |v: u32, other: u32| {
+                let filled = &mut filled[v as usize];
+                if *filled < slots {
+                    *filled += 1;
+                    let at = (v as usize + 1) * slots - *filled;
+                    lists[at] = Entry { time: stream.time[i], node: other, event: i as u32 };
+                }
+            };
+            put(s, d);
+            if s != d {
+                put(d, s);
+            }
+        }
+        for (list, filled) in lists.chunks_exact_mut(slots.max(1)).zip(filled) {
+            list.rotate_left(slots - filled);
+        }
+        lists
     }
 }

@@ -88,6 +88,9 @@ impl ModelConfig for ApanConfig {
     fn gap_quantile(&self) -> f64 {
         self.gap_quantile
     }
+    fn recent_events(&self) -> Result<usize> {
+        Ok(self.neighbors)
+    }
     fn width(&self) -> usize {
         self.memory
     }
@@ -195,6 +198,9 @@ impl EventModel for Apan {
     fn state(&self) -> Vec<BufferId> {
         let all = [self.memory, self.mail, self.mail_event, self.mail_time, self.next];
         all.into_iter().chain(self.features).collect()
+    }
+    fn mail_event(&self) -> Option<BufferId> {
+        Some(self.mail_event)
     }
     fn reset(&self, store: &mut Store) {
         self.state().into_iter().for_each(|id| store.clear(id));

@@ -66,6 +66,13 @@ pub trait ModelConfig: Sync {
     fn gap_quantile(&self) -> f64;
     /// Width of the embeddings.
     fn width(&self) -> usize;
+    /// How many of a node's most recent events an embedding or a write reads at most: what a stream without an end keeps.
+    ///
+    /// # Errors
+    /// Usage where any earlier event may be read.
+    fn recent_events(&self) -> Result<usize> {
+        Ok(0)
+    }
     /// A line or two for people.
     fn describe(&self) -> String;
     /// The model for a stream's nodes: adds parameters and state to the store.
@@ -124,6 +131,15 @@ impl Check {
     pub fn time_encoding(self, found: &str) -> Result<TimeStart> {
         self.word("time_encoding", found, &["fixed", "learned", "random"])?;
         TimeStart::named(found).map_or_else(|| self.bad("time_encoding", found, "another"), Ok)
+    }
+    /// `neighbors`, where only the most recent are sampled.
+    pub fn recent(self, sampling: &str, neighbors: usize) -> Result<usize> {
+        if sampling == "recent" {
+            return Ok(neighbors);
+        }
+        let what =
+            format!("{}.sampling is `{sampling}`, and a stream keeps only the most recent events", self.0);
+        Err(Error::usage(what).remedy(format!("train with {}.sampling=recent", self.0)))
     }
     pub fn sampling(self, found: &str, seed: u64) -> Result<crate::ops::sample_neighbors::Strategy> {
         self.word("sampling", found, &["recent", "uniform"])?;

@@ -98,6 +98,9 @@ impl EventModel for Jodie {
     fn state(&self) -> Vec<BufferId> {
         self.memory.state()
     }
+    fn mail_event(&self) -> Option<BufferId> {
+        Some(self.memory.mail_event())
+    }
     fn reset(&self, store: &mut Store) {
         self.memory.reset(store);
     }

@@ -100,6 +100,10 @@ impl NodeMemory {
         let all = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
         all.into_iter().chain(self.mail_edge).collect()
     }
+    /// Which event each mail is of.
+    pub fn mail_event(&self) -> BufferId {
+        self.mail_event
+    }
     /// Empties memory and mailbox.
     pub fn reset(&self, store: &mut Store) {
         self.state().into_iter().for_each(|id| store.clear(id));

@@ -11,6 +11,7 @@ mod layers;
 mod memory;
 mod neighborhood;
 mod net;
+mod open_end;
 mod static_memory;
 mod tables;
 mod tgat;
@@ -25,6 +26,7 @@ pub use layers::{Attention, Decoder, Looked, TimeEncoding, TimeStart};
 pub use memory::{CellKind, NodeMemory};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
 pub use net::{Forward, HeadKind, Negatives, Net};
+pub use open_end::{Arrivals, OpenEnd};
 pub use static_memory::{StaticConfig, StaticMode};
 pub use tables::EventTables;
 pub use tgat::TgatConfig;
@@ -82,6 +84,10 @@ pub trait EventModel: Send + Sync {
     /// Buffers of what it keeps of the past: node memory, mailbox.
     fn state(&self) -> Vec<BufferId> {
         Vec::new()
+    }
+    /// That of its state which holds event ids: which event each mail is of.
+    fn mail_event(&self) -> Option<BufferId> {
+        None
     }
     /// Empties the state: the start of an epoch.
     fn reset(&self, _store: &mut Store) {}

@@ -1,4 +1,5 @@
 //! An event stream in a store: what every model reads, and the cursor.
+use super::open_end::Arrivals;
 use crate::{
     data::{Events, Features, Tcsr},
     ops::{
@@ -36,17 +37,19 @@ pub struct EventTables {
     pub clock: BufferId,
     /// `[1, 3]` u32: first event of the pass, one past its last, and by how many events its first batch is shorter.
     pub range: BufferId,
-    src: BufferId,
-    dst: BufferId,
-    time: BufferId,
-    offsets: BufferId,
-    entries: BufferId,
-    position: BufferId,
-    edge: BufferId,
-    no_edge: BufferId,
-    stamp: BufferId,
+    pub(super) src: BufferId,
+    pub(super) dst: BufferId,
+    pub(super) time: BufferId,
+    pub(super) offsets: BufferId,
+    pub(super) entries: BufferId,
+    pub(super) position: BufferId,
+    pub(super) edge: BufferId,
+    pub(super) no_edge: BufferId,
+    pub(super) stamp: BufferId,
     /// `[events]` u32, where features stay on the host: stamps of the events whose rows a step brings.
-    event_stamp: Option<BufferId>,
+    pub(super) event_stamp: Option<BufferId>,
+    /// What changes as a stream without an end goes on.
+    pub(super) arrivals: Option<Arrivals>,
 }
 
 impl EventTables {
@@ -87,6 +90,7 @@ impl EventTables {
             no_edge: store.table("no features", Spec::real(n, 0), Arc::new(Vec::<f32>::new())),
             stamp: store.zeros("stamp", Spec::ids(v, 1)),
             event_stamp: None,
+            arrivals: None,
         }
     }
     /// The feature tables.
@@ -135,7 +139,8 @@ impl EventTables {
     pub fn next_batch(&self, t: &mut Tape, store: &Store, cap: usize) -> crate::error::Result<Batch> {
         let [src, dst, time, range, clock] =
             [self.src, self.dst, self.time, self.range, self.clock].map(|id| t.stored(store, id));
-        t.next_batch([src, dst, time], range, clock, cap)
+        let batch = t.next_batch([src, dst, time], range, clock, cap)?;
+        self.arrived(t, store, batch)
     }
     /// The adjacency as values.
     pub fn tcsr(&self, t: &mut Tape, store: &Store) -> TcsrVars {

@@ -72,6 +72,9 @@ impl ModelConfig for TgatConfig {
     fn gap_quantile(&self) -> f64 {
         self.gap_quantile
     }
+    fn recent_events(&self) -> Result<usize> {
+        Check("tgat").recent(&self.sampling, self.neighbors)
+    }
     fn width(&self) -> usize {
         self.embedding
     }

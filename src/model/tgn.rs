@@ -98,6 +98,9 @@ impl ModelConfig for TgnConfig {
     fn gap_quantile(&self) -> f64 {
         self.gap_quantile
     }
+    fn recent_events(&self) -> Result<usize> {
+        Check("tgn").recent(&self.sampling, self.neighbors)
+    }
     fn width(&self) -> usize {
         if self.layers == 0 { self.memory } else { self.embedding }
     }
@@ -161,6 +164,9 @@ struct Tgn {
 impl EventModel for Tgn {
     fn state(&self) -> Vec<BufferId> {
         self.memory.state()
+    }
+    fn mail_event(&self) -> Option<BufferId> {
+        Some(self.memory.mail_event())
     }
     fn reset(&self, store: &mut Store) {
         self.memory.reset(store);

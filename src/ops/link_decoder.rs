@@ -2,7 +2,7 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `z` | `[(2 + m) b, d]` f32 | embeddings of the roots, event by event: source, destination, negatives |
+//! | `z` | `[(2 + m) b, d]` f32 | embeddings of the roots, event by event: source, destination, m negatives, if any |
 //! | `W_src`, `W_dst`, `b` | `[c, d]`, `[c, d]`, `[1, c]` f32 | |
 //! | `w`, `b_out` | `[1, c]`, `[1, 1]` f32 | |
 //! | logits | `[b, 1 + m]` f32 | column 0: the event itself |
@@ -370,6 +370,7 @@ pub(super) const CASES: &[&[usize]] = &[
     &[9, 4, 6, 5],
     &[70, 1, 100, 100],
     &[130, 2, 3, 4],
+    &[40, 0, 5, 7],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 1, 100, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

@@ -231,7 +231,7 @@ macro_rules! ops {
     };
 }
 ops! {
-    adam, add, bce_loss, deliver_mails, distinct, draw_negatives, expand_targets, fold_rows, gather_rows, group_roots,
+    adam, add, append_history, bce_loss, deliver_mails, distinct, draw_negatives, expand_targets, fold_rows, gather_rows, group_roots,
     group_slots, gru_memory, head_linear, label_loss, layer_norm, linear, linear_pair, link_decoder, next_batch, prefix_rows,
     project_time, read_mails, rnn_memory, root_rows, roots, sample_neighbors, scatter_add_rows, temporal_attention,
     time_encode, ungroup, write_memory, write_rows,

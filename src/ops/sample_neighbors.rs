@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `offsets` | `[v + 1]` i64 | where each node's list begins |
 //! | `entries` | `[2 e, 2]` i64 | time, other end and id of each of the node's events, in order ([`Entry`]) |
-//! | `position` | `[e, 2]` u32 | rank of event `e` in the lists of its source and of its destination |
+//! | `position` | `[e, 2]` u32 | rank of event `e` in the lists of its source and of its destination; of no rows, and every query searches from the list's end |
 //! | `node`, `time` | `[n]` u32 (or [`NONE`]), i64 | queries; the roots come event by event, `stride` rows each |
 //! | `event` | `[<= b]` u32 | events of the batch: history ends before the first of them |
 //! | `now` | `[1, 2]` u32 | clock of the uniform draw |
@@ -80,7 +80,7 @@ pub struct TcsrVars {
     pub offsets: Var,
     /// `[2 e, 2]` i64, see [`Entry`].
     pub entries: Var,
-    /// `[e, 2]` u32.
+    /// `[e, 2]` u32, or `[0, 2]`.
     pub position: Var,
 }
 
@@ -202,10 +202,13 @@ impl SampleNeighbors {
     /// About how much of the list is before the batch: a positive root knows the place of its own event, others
     /// suppose that their events are spread evenly over the stream.
     fn guess(&self, t: &Tables<'_>, i: usize, list: &Range<usize>) -> usize {
+        if t.position.is_empty() {
+            return list.len();
+        }
         if self.stride > 0 && i % self.stride < 2 {
             return t.position[2 * t.batch[i / self.stride] as usize + i % self.stride] as usize;
         }
-        (list.len() as u64 * u64::from(t.first) / (t.position.len() as u64 / 2).max(1)) as usize
+        (list.len() as u64 * u64::from(t.first) / (t.position.len() as u64 / 2)) as usize
     }
     /// Asks for the entries that query `i` will probably read.
     fn ask(&self, t: &Tables<'_>, io: &Io<'_>, i: usize) {
@@ -351,7 +354,8 @@ impl Op for SampleNeighbors {
 }
 
 /// `[nodes, events, first event of the batch, k, uniform]`; the queries are roots with one negative an event, or none. A
-/// sixth number is the stride: 2, no negatives; 0 keeps from them that they are roots, so that every one searches.
+/// sixth number is the stride: 2, no negatives; 0 keeps from them that they are roots, so that every one searches. A seventh,
+/// that many slots a node, of its latest events before the batch, and no positions.
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 0, 1, 0],
     &[5, 60, 40, 3, 0],
@@ -363,13 +367,16 @@ pub(super) const CASES: &[&[usize]] = &[
     &[3, 4_000, 3_900, 40, 0],
     &[3, 4_000, 3_000, 40, 0, 0],
     &[3, 4_000, 1_000, 33, 1, 0],
+    &[5, 60, 40, 3, 0, 2, 8],
+    &[9, 90, 20, 3, 0, 3, 40],
+    &[3, 4_000, 3_000, 10, 0, 2, 70],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 110_232, 109_632, 10, 0], &[9_228, 110_232, 109_632, 10, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (v, e, first, k, uniform, stride) = match *dims {
         [v, e, first, k, uniform] => (v, e, first, k, uniform, 3),
-        [v, e, first, k, uniform, stride @ (0 | 2)] => (v, e, first, k, uniform, stride),
-        _ => return Err(Error::shape("sample_neighbors", "five sizes, or six")),
+        [v, e, first, k, uniform, stride, ..] => (v, e, first, k, uniform, stride),
+        _ => return Err(Error::shape("sample_neighbors", "five sizes, or more")),
     };
     let ends: Vec<[u32; 2]> = (0..e).map(|_| [c.below(v) as u32, c.below(v) as u32]).collect();
     let times: Vec<i64> = (0..e as i64).map(|i| i / 3).collect();
@@ -383,6 +390,14 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         if s != d {
             position[2 * i + 1] = lists[d as usize].len() as u32;
             lists[d as usize].push(entry(s));
+        }
+    }
+    if let Some(&slots) = dims.get(6) {
+        position.clear();
+        for list in &mut lists {
+            list.retain(|entry: &Entry| (entry.event as usize) < first);
+            list.drain(..list.len().saturating_sub(slots));
+            list.resize(slots, Entry { event: NONE, ..Entry::default() });
         }
     }
     let mut offsets = vec![0i64];

@@ -20,6 +20,7 @@ mod status;
 mod store;
 mod stream;
 pub mod team;
+mod waiting;
 
 pub use device::Device;
 pub use gaps::Gaps;
@@ -31,3 +32,4 @@ pub use spec::{DType, Element, Live, NONE, Precision, Real, Rows, Spec, Var};
 pub use status::Status;
 pub use store::{BufferId, Bytes, Store};
 pub use stream::{Event, Stream};
+pub use waiting::is_waiting;

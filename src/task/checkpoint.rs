@@ -3,12 +3,13 @@
 //! `epoch-N.safetensors` holds parameters, optimiser, node memory and mailbox after the validation of epoch N, for the
 //! last epoch and the best one; `manifest.json` says which those are, and names schema, configuration and data. The
 //! manifest is renamed into place after the files it names are whole, and before those it no longer names go: whenever
-//! a run is cut off, the folder holds a checkpoint that is whole, or none.
+//! a run is cut off, the folder holds a checkpoint that is whole, or none. What a predictor saves after a stream is such a
+//! folder too: `stream-X.safetensors`, X being its checksum, holds what the stream goes on from, and the manifest tells of it.
 use super::Config;
 use crate::{
     autograd::Parameters,
     error::{Error, ErrorKind, Result},
-    runtime::{BufferId, DType, Precision, Store},
+    runtime::{BufferId, DType, Precision, Rows, Spec, Store},
 };
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,24 @@ use std::{
 
 /// Version of the layout.
 const SCHEMA: u32 = 1;
+
+/// What a checkpoint says of the stream that came after training.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamRecord {
+    /// Nodes that there is room for.
+    pub nodes: usize,
+    /// Most recent events that are kept of a node.
+    pub slots: usize,
+    /// Events since training.
+    pub events: u64,
+    /// Id of the next event.
+    pub next: u32,
+    /// Time of the last event, in ticks.
+    pub latest: Option<i64>,
+    /// Nodes that the data set does not have, in the order of their numbers: original id, and 1 where sources and destinations
+    /// are numbered apart and it is a destination.
+    pub new_nodes: Vec<[u64; 2]>,
+}
 
 /// What a checkpoint says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +56,9 @@ pub struct Manifest {
     pub checksums: [u32; 2],
     /// How it was trained.
     pub config: Config,
+    /// Of the stream that came after training, where a predictor saved it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamRecord>,
 }
 
 /// A checkpoint's folder.
@@ -77,27 +99,64 @@ impl Checkpoint {
     /// Io.
     pub fn save(&self, store: &Store, buffers: &[BufferId], manifest: &Manifest, best: bool) -> Result<()> {
         fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))?;
-        let views: Vec<(String, TensorView<'_>)> = buffers
-            .iter()
-            .map(|&id| {
-                let spec = store.spec(id);
-                let view =
-                    TensorView::new(dtype_of(store, id), vec![spec.rows.cap, spec.cols], store.raw(id));
-                view.map(|v| (store.name(id).to_owned(), v)).map_err(|e| self.unwritable(e))
-            })
-            .collect::<Result<_>>()?;
-        let bytes = safetensors::serialize(views, None).map_err(|e| self.unwritable(e))?;
+        let bytes = self.serialized(store, &whole(store, buffers))?;
         let mut manifest = manifest.clone();
         let sum = crc(&bytes);
         manifest.checksums = [sum, if best { sum } else { self.manifest()?.checksums[1] }];
-        write_whole(&self.file(manifest.epochs), &bytes)?;
-        let json = serde_json::to_vec_pretty(&manifest).map_err(|e| self.unwritable(e))?;
-        write_whole(&self.0.join("manifest.json"), &json)?;
         let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch)];
+        self.write(&kept[0], &bytes, &manifest, &kept)
+    }
+    /// Writes the first rows of `buffers`, as many as are given, after a stream of which the manifest tells.
+    ///
+    /// # Errors
+    /// Usage where the folder holds the checkpoint of a training; Io.
+    pub(super) fn save_stream(
+        &self,
+        store: &Store,
+        buffers: &[(BufferId, usize)],
+        mut manifest: Manifest,
+    ) -> Result<()> {
+        self.may_hold_stream()?;
+        fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))?;
+        let bytes = self.serialized(store, buffers)?;
+        manifest.checksums = [crc(&bytes); 2];
+        let path = self.best_file(&manifest);
+        self.write(&path, &bytes, &manifest, std::slice::from_ref(&path))
+    }
+    /// Refuses to put a stream's state in the place of a training's.
+    ///
+    /// # Errors
+    /// Usage.
+    pub fn may_hold_stream(&self) -> Result<()> {
+        if self.exists() && self.manifest()?.stream.is_none() {
+            return Err(Error::usage(format!("{} holds the checkpoint of a training", self.0.display()))
+                .remedy("give another folder"));
+        }
+        Ok(())
+    }
+    /// The first rows of `buffers`, as many as are given.
+    fn serialized(&self, store: &Store, buffers: &[(BufferId, usize)]) -> Result<Vec<u8>> {
+        let views: Vec<(String, TensorView<'_>)> = buffers
+            .iter()
+            .map(|&(id, rows)| {
+                let spec = store.spec(id);
+                let bytes = rows * spec.cols * spec.dtype.size(store.precision());
+                let view =
+                    TensorView::new(dtype_of(store, id), vec![rows, spec.cols], &store.raw(id)[..bytes]);
+                view.map(|v| (store.name(id).to_owned(), v)).map_err(|e| self.unwritable(e))
+            })
+            .collect::<Result<_>>()?;
+        safetensors::serialize(views, None).map_err(|e| self.unwritable(e))
+    }
+    /// Writes a state, then the manifest, then removes the states that are not `kept`.
+    fn write(&self, path: &Path, bytes: &[u8], manifest: &Manifest, kept: &[PathBuf]) -> Result<()> {
+        write_whole(path, bytes)?;
+        let json = serde_json::to_vec_pretty(manifest).map_err(|e| self.unwritable(e))?;
+        write_whole(&self.0.join("manifest.json"), &json)?;
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             let path = entry.path();
-            let of_an_epoch = path.extension().is_some_and(|e| e == "safetensors") && !kept.contains(&path);
-            if of_an_epoch {
+            let older = path.extension().is_some_and(|e| e == "safetensors") && !kept.contains(&path);
+            if older {
                 let _ = fs::remove_file(path); // one that stays does no harm
             }
         }
@@ -105,6 +164,14 @@ impl Checkpoint {
     }
     fn file(&self, epoch: usize) -> PathBuf {
         self.0.join(format!("epoch-{epoch}.safetensors"))
+    }
+    /// The state that is tested and used: of the best epoch, or after a stream.
+    fn best_file(&self, manifest: &Manifest) -> PathBuf {
+        match &manifest.stream {
+            // Of one name are only files of one content: a new one never takes the place of the one that a manifest names.
+            Some(_) => self.0.join(format!("stream-{:08x}.safetensors", manifest.checksums[1])),
+            None => self.file(manifest.best_epoch),
+        }
     }
     /// Whether there is one.
     pub fn exists(&self) -> bool {
@@ -157,6 +224,7 @@ impl Checkpoint {
             data,
             checksums: [0; 2],
             config,
+            stream: None,
         }
     }
     /// Reads `buffers` from the last or the best epoch's file. Nothing is changed unless all of it fits.
@@ -165,36 +233,55 @@ impl Checkpoint {
     /// Checkpoint when the file is cut short, changed, or holds another model's values.
     pub fn load(&self, store: &mut Store, buffers: &[BufferId], best: bool) -> Result<()> {
         let manifest = self.manifest()?;
+        if manifest.stream.is_some() {
+            return Err(bad(&self.0, "the checkpoint was saved after a stream")
+                .remedy("go on with `predict`, or give the checkpoint of the training"));
+        }
         let path = self.file(if best { manifest.best_epoch } else { manifest.epochs });
-        let bytes = fs::read(&path).map_err(|e| bad(&path, "cannot read").caused_by(e))?;
-        if crc(&bytes) != manifest.checksums[usize::from(best)] {
-            return Err(bad(&path, "the file is not what its manifest says: cut short or changed")
+        self.read(&path, manifest.checksums[usize::from(best)], store, &whole(store, buffers))
+    }
+    /// Reads the first rows of `buffers`, of which the file has as many as are given, from the best epoch's file or the one
+    /// after a stream. Nothing is changed unless all of it fits.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub(super) fn load_rows(&self, store: &mut Store, buffers: &[(BufferId, usize)]) -> Result<()> {
+        let manifest = self.manifest()?;
+        self.read(&self.best_file(&manifest), manifest.checksums[1], store, buffers)
+    }
+    fn read(&self, path: &Path, sum: u32, store: &mut Store, buffers: &[(BufferId, usize)]) -> Result<()> {
+        let bytes = fs::read(path).map_err(|e| bad(path, "cannot read").caused_by(e))?;
+        if crc(&bytes) != sum {
+            return Err(bad(path, "the file is not what its manifest says: cut short or changed")
                 .remedy("train again, or use a copy"));
         }
         let file =
-            SafeTensors::deserialize(&bytes).map_err(|e| bad(&path, "the file is damaged").caused_by(e))?;
+            SafeTensors::deserialize(&bytes).map_err(|e| bad(path, "the file is damaged").caused_by(e))?;
         let mut all = Vec::new();
-        for &id in buffers {
-            let (name, spec) = (store.name(id), store.spec(id));
+        for &(id, rows) in buffers {
+            let name = store.name(id);
+            let spec = Spec { rows: Rows::fixed(rows), ..store.spec(id) };
             let view = file.tensor(name).map_err(|_| {
-                bad(&path, format!("`{name}` is missing")).remedy("this checkpoint is of another model")
+                bad(path, format!("`{name}` is missing")).remedy("this checkpoint is of another model")
             })?;
             let dtype = dtype_of(store, id);
-            if view.dtype() != dtype || view.shape() != [spec.rows.cap, spec.cols] {
+            if view.dtype() != dtype || view.shape() != [rows, spec.cols] {
                 let found = format!("`{name}` is {:?} {:?}", view.dtype(), view.shape());
-                return Err(bad(
-                    &path,
-                    format!("{found}, want {dtype:?} [{}, {}]", spec.rows.cap, spec.cols),
-                )
-                .remedy("this checkpoint is of other sizes or other data"));
+                return Err(bad(path, format!("{found}, want {dtype:?} [{rows}, {}]", spec.cols))
+                    .remedy("this checkpoint is of other sizes or other data"));
             }
             all.push((id, view));
         }
         for (id, view) in all {
-            store.raw_mut(id).copy_from_slice(view.data());
+            store.raw_mut(id)[..view.data().len()].copy_from_slice(view.data());
         }
         Ok(())
     }
+}
+
+/// All rows of `buffers`.
+fn whole(store: &Store, buffers: &[BufferId]) -> Vec<(BufferId, usize)> {
+    buffers.iter().map(|&id| (id, store.spec(id).rows.cap)).collect()
 }
 
 /// Reads parameters from a safetensors file by name: f32, `[rows, columns]`, or `[columns]` for one row; see

@@ -210,6 +210,10 @@ impl EventTask {
     pub fn device(&self) -> &Device {
         &self.device
     }
+    /// Scores of an event: of it and its candidates, or of the classes.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
     /// Most events of a batch.
     pub fn batch(&self) -> usize {
         self.batch
@@ -286,8 +290,9 @@ impl EventTask {
         let of = |mask| self.measure(table, Part::Test, mask);
         TestScores { transductive: of(None), inductive: of(Some(unseen)) }
     }
-    /// The scores of the part that was evaluated last.
-    fn scored(&self, events: usize) -> &[f32] {
+    /// The scores of the first `events` of the part that was evaluated last: a row of [`columns`](Self::columns) each, the event's
+    /// own first.
+    pub fn scored(&self, events: usize) -> &[f32] {
         &self.store.read::<f32>(self.scores)[..events * self.columns]
     }
     fn range(&self, part: Part) -> Range<usize> {
@@ -355,6 +360,14 @@ impl EventTask {
             located(e, epoch, at.or_else(bad))
         })?;
         Ok((batches, total))
+    }
+}
+
+/// The parts of a stream, as the protocol cuts them.
+pub(super) fn split_of(config: &Config, events: &Events) -> Result<Split> {
+    match config.protocol {
+        Protocol::Tgb => Split::by_time(events, config.data.train, config.data.val),
+        _ => Split::by_order(events, config.data.train, config.data.val),
     }
 }
 

@@ -18,6 +18,7 @@
 //! start with `#` or `%`. A label is a number; [`Events::class_labels`] says which numbers are classes.
 mod columns;
 mod dyglib;
+mod event_line;
 mod input;
 mod jodie;
 mod layout;
@@ -36,6 +37,7 @@ mod tgl;
 mod tkg;
 
 pub use columns::Columns;
+pub(crate) use event_line::{EventLine, EventLines};
 
 use super::{Events, Features, native, raw::Raw};
 use crate::error::{Error, Result};

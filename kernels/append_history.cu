@@ -1,0 +1,60 @@
+// append_history: appends the events of a batch to the lists of their nodes, which lose their earliest entries when full
+//
+// shapes    offsets [v + 1] i64, entries [n, 2] i64, node, starts by distinct node, order [<= stride b], events [<= b]
+// grid      a warp a distinct positive root: its lanes move 32 entries at a time, then each appends one
+// memory    reads and writes 16 bytes an entry of the lists, reads 24 and writes 16 a new one; entries coalesced
+// limiter   latency: node, list, entries, one after another
+// backward  -
+// source    the mailbox's ring, for the adjacency; ours
+#include "common.cuh"
+
+struct Entry {
+  int64_t time;
+  uint2 end;  // other end, event
+};
+
+extern "C" __global__ void __launch_bounds__(256, 8)
+append_history(const int64_t* offsets, int64_t* entries, const uint32_t* node, const uint32_t* positives,
+               const uint32_t* starts, const uint32_t* order, const uint32_t* src, const uint32_t* dst,
+               const int64_t* time, const uint32_t* event, uint32_t stride) {
+  uint32_t n = *positives;
+  // Whether a root is an end that the list gets an entry for: a self-loop's is that of its source.
+  auto counts = [=](uint32_t root) {
+    uint32_t i = root / stride, side = root % stride;
+    return side == 0 || (side == 1 && src[i] != dst[i]);
+  };
+  for (uint32_t row = warp_row(); row < n; row += warp_rows()) {
+    uint32_t v = node[row], first = starts[row], past = starts[row + 1];
+    Entry* list = reinterpret_cast<Entry*>(entries) + offsets[v];
+    uint32_t slots = uint32_t(offsets[v + 1] - offsets[v]), used = 0, fresh = 0;
+    for (uint32_t base = 0; base < slots; base += WARP) {
+      uint32_t i = base + lane_id();
+      used += __popc(__ballot_sync(ALL, i < slots && list[i].end.y != NONE));
+    }
+    for (uint32_t base = first; base < past; base += WARP) {
+      uint32_t at = base + lane_id();
+      fresh += __popc(__ballot_sync(ALL, at < past && counts(order[at])));
+    }
+    // Of the old entries followed by the new ones, `lost` go.
+    uint32_t lost = used + fresh - min(used + fresh, slots), kept = used - min(used, lost);
+    for (uint32_t base = 0; lost > 0 && base < kept; base += WARP) {
+      uint32_t i = base + lane_id();
+      Entry moved = {};
+      if (i < kept) moved = list[lost + i];
+      __syncwarp();  // all have read what others overwrite
+      if (i < kept) list[i] = moved;
+      __syncwarp();  // and all have written before the next are read
+    }
+    uint32_t next = used;
+    for (uint32_t base = first; base < past; base += WARP) {
+      uint32_t at = base + lane_id(), root = at < past ? order[at] : 0;
+      bool own = at < past && counts(root);
+      unsigned lanes = __ballot_sync(ALL, own);
+      uint32_t place = next + lanes_below(lanes), i = root / stride;
+      if (own && place >= lost) {
+        list[place - lost] = {time[i], make_uint2(root % stride ? src[i] : dst[i], event[i])};
+      }
+      next += __popc(lanes);
+    }
+  }
+}

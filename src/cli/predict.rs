@@ -1,0 +1,435 @@
+//! `tgnn-bench predict`: scores events as they come.
+use super::train::Trained;
+use crate::{
+    data::{
+        NodeNames,
+        format::{EventLine, EventLines},
+        text::counted,
+    },
+    error::{Error, Result},
+    runtime::{Real, is_waiting, peak_memory_bytes},
+    task::{Checkpoint, NewEvent, Predictor, PredictorOptions},
+};
+use clap::Args;
+use std::{
+    fs::File,
+    io::{self, BufWriter, Read, Write},
+    ops::Range,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// Longest line that is read.
+const LONGEST_LINE: usize = 1 << 24;
+
+/// Arguments of `predict`.
+#[derive(Args)]
+pub struct Predict {
+    #[command(flatten)]
+    trained: Trained,
+    /// Events that come after those of training and validation, in order of time, a line each: `src,dst,time` and the edge
+    /// features; a file, or - for standard input
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    input: PathBuf,
+    /// Most events that are scored together; none of them knows of the others. With 1 each knows all before it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    batch: usize,
+    /// Write the embeddings of source and destination instead of the score
+    #[arg(long)]
+    embeddings: bool,
+    /// Nodes there is room for, those that are to come included [default: those of the data set]
+    #[arg(long, value_name = "N")]
+    nodes: Option<usize>,
+    /// Most recent events that are kept of a node [default: 4 times the neighbours that are sampled]
+    #[arg(long, value_name = "N")]
+    slots: Option<usize>,
+    /// Folder to save the state to at the end, for another `predict` to go on from
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+    /// File to write instead of standard output: `src,dst,time,logit,probability`, a line an event
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl Predict {
+    /// Runs the command.
+    pub fn run(&self) -> Result<()> {
+        if self.batch == 0 || self.batch > 1 << 20 {
+            return Err(Error::usage(format!("--batch is {}", self.batch)).remedy("give 1 to 1048576"));
+        }
+        if let Some(dir) = &self.save {
+            Checkpoint::at(dir).may_hold_stream()?;
+        }
+        let (checkpoint, config) = self.trained.open()?;
+        let mut input = Lines::open(&self.input)?;
+        let device = config.open_device()?;
+        let events = config.data.load(config.seed)?;
+        let options =
+            PredictorOptions { batch: self.batch, nodes: self.nodes, slots: self.slots, events: None };
+        let predictor = Predictor::open(&checkpoint, &config, &events, &device, &options)?;
+        let new = checkpoint.manifest()?.stream.map_or(Vec::new(), |s| s.new_nodes);
+        let mut run = Run {
+            names: NodeNames::new(&events, predictor.nodes(), &new),
+            lines: EventLines::new(&input.path, &events),
+            pending: Vec::new(),
+            embeddings: self.embeddings,
+            latest: predictor.latest(),
+            predictor,
+            out: Out::open(self.out.as_deref())?,
+            figures: Figures::default(),
+        };
+        drop(events);
+        let started = Instant::now();
+        match run.all(&mut input, self.batch) {
+            // Whoever read the scores has gone away.
+            Err(Stop::BrokenPipe) => return Ok(()),
+            Err(Stop::Failed(e)) => return Err(e),
+            Ok(()) => {}
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        if let Some(dir) = &self.save {
+            run.predictor.save(dir, run.names.added())?;
+        }
+        run.figures.print(seconds, self.batch, self.save.as_deref());
+        Ok(())
+    }
+}
+
+/// Why a stream ends before its end.
+enum Stop {
+    BrokenPipe,
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(e: Error) -> Self {
+        Stop::Failed(e)
+    }
+}
+
+/// An event whose line was read.
+struct Pending {
+    nodes: [u32; 2],
+    line: EventLine,
+}
+
+struct Run {
+    predictor: Predictor,
+    names: NodeNames,
+    lines: EventLines,
+    pending: Vec<Pending>,
+    latest: Option<i64>,
+    embeddings: bool,
+    out: Out,
+    figures: Figures,
+}
+
+impl Run {
+    /// Scores every line of `input`: as soon as there are `batch` of them, or no more are waiting.
+    fn all(&mut self, input: &mut Lines, batch: usize) -> Result<(), Stop> {
+        loop {
+            match input.next()? {
+                Next::Line(at) => {
+                    if let Err(e) = self.take(&input.buffer[at]) {
+                        // What came before is told first.
+                        self.score()?;
+                        self.out.flush()?;
+                        return Err(e.into());
+                    }
+                    if self.pending.len() == batch {
+                        self.score()?;
+                    }
+                }
+                Next::Nothing => {
+                    self.score()?;
+                    self.out.flush()?;
+                    input.read()?;
+                }
+                Next::End => {
+                    self.score()?;
+                    return self.out.flush();
+                }
+            }
+        }
+    }
+    /// Reads the event of a line.
+    fn take(&mut self, line: &[u8]) -> Result<()> {
+        let Some(line) = self.lines.parse(line)? else { return Ok(()) };
+        if let Some(latest) = self.latest.filter(|&t| line.time < t) {
+            let before = latest - line.time;
+            let what = format!("the event is {} earlier than one before it", counted(before as u64, "tick"));
+            return Err(self.lines.error(Some(2), what).remedy("give events in order of time"));
+        }
+        let mut nodes = [0; 2];
+        for (side, node) in nodes.iter_mut().enumerate() {
+            let id = line.ends[side];
+            *node = self.names.number(id, side == 1).ok_or_else(|| {
+                let what =
+                    format!("there is no node {id}, and room for {} nodes in all", self.predictor.nodes());
+                self.lines.error(Some(side), what).remedy("make room for more with --nodes")
+            })?;
+        }
+        self.latest = Some(line.time);
+        self.pending.push(Pending { nodes, line });
+        Ok(())
+    }
+    /// Scores what is pending, and writes it.
+    fn score(&mut self) -> Result<(), Stop> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let of_lines = self.pending.iter().map(|Pending { nodes: [src, dst], line }| NewEvent {
+            src: *src,
+            dst: *dst,
+            time: line.time,
+            features: &line.features,
+        });
+        let events: Vec<NewEvent<'_>> = of_lines.collect();
+        let n = events.len();
+        let started = Instant::now();
+        let logits = self.predictor.advance(&events)?;
+        if self.embeddings {
+            let [sources, destinations] = self.predictor.embeddings(n)?;
+            self.figures.add(started.elapsed(), n);
+            let width = sources.len() / n;
+            let ends = sources.chunks_exact(width).zip(destinations.chunks_exact(width));
+            for (p, (u, v)) in self.pending.iter().zip(ends) {
+                let numbers: Vec<String> = u.iter().chain(v).map(ToString::to_string).collect();
+                self.out.line(format_args!("{},{}", p.line.text, numbers.join(",")))?;
+            }
+        } else {
+            self.figures.add(started.elapsed(), n);
+            for (p, logit) in self.pending.iter().zip(logits) {
+                self.out.line(format_args!("{},{logit},{}", p.line.text, logit.sigmoid()))?;
+            }
+        }
+        self.pending.clear();
+        Ok(())
+    }
+}
+
+/// Where scores go.
+struct Out {
+    path: Option<PathBuf>,
+    to: BufWriter<Box<dyn Write>>,
+}
+
+impl Out {
+    fn open(path: Option<&Path>) -> Result<Self> {
+        let to: Box<dyn Write> = match path {
+            Some(path) => Box::new(File::create(path).map_err(|e| Error::io(path, "cannot create", e))?),
+            None => Box::new(io::stdout()),
+        };
+        Ok(Out { path: path.map(Path::to_owned), to: BufWriter::new(to) })
+    }
+    fn line(&mut self, text: std::fmt::Arguments<'_>) -> Result<(), Stop> {
+        writeln!(self.to, "{text}").map_err(|e| self.stop(e))
+    }
+    fn flush(&mut self) -> Result<(), Stop> {
+        self.to.flush().map_err(|e| self.stop(e))
+    }
+    fn stop(&self, e: io::Error) -> Stop {
+        if e.kind() == io::ErrorKind::BrokenPipe {
+            return Stop::BrokenPipe;
+        }
+        let name = self.path.as_deref().unwrap_or(Path::new("standard output"));
+        Stop::Failed(Error::io(name, "cannot write", e))
+    }
+}
+
+/// The lines of an input, and whether one would have to be waited for.
+struct Lines {
+    path: PathBuf,
+    file: File,
+    buffer: Vec<u8>,
+    /// What of it was not given yet, and how much of that holds no end of a line.
+    start: usize,
+    looked: usize,
+    ended: bool,
+}
+
+enum Next {
+    /// A line without its end, in the buffer.
+    Line(Range<usize>),
+    /// None is there yet.
+    Nothing,
+    End,
+}
+
+impl Lines {
+    fn open(path: &Path) -> Result<Self> {
+        let (path, file) = if path == Path::new("-") {
+            let path = PathBuf::from("standard input");
+            let file = standard_input().map_err(|e| Error::io(&path, "cannot open", e))?;
+            (path, file)
+        } else {
+            (path.to_owned(), File::open(path).map_err(|e| Error::io(path, "cannot open", e))?)
+        };
+        Ok(Lines { path, file, buffer: Vec::new(), start: 0, looked: 0, ended: false })
+    }
+    /// The next line, where it has come.
+    fn next(&mut self) -> Result<Next> {
+        loop {
+            let rest = &self.buffer[self.start..];
+            if let Some(at) = rest[self.looked..].iter().position(|&b| b == b'\n') {
+                let line = self.start..self.start + self.looked + at;
+                (self.start, self.looked) = (line.end + 1, 0);
+                return Ok(Next::Line(line));
+            }
+            self.looked = rest.len();
+            match (self.ended, rest.is_empty()) {
+                (true, true) => return Ok(Next::End),
+                (true, false) => {
+                    let line = self.start..self.buffer.len();
+                    (self.start, self.looked) = (line.end, 0);
+                    return Ok(Next::Line(line));
+                }
+                _ if !is_waiting(&self.file) => return Ok(Next::Nothing),
+                _ => self.read()?,
+            }
+        }
+    }
+    /// Waits for more.
+    fn read(&mut self) -> Result<()> {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        let end = self.buffer.len();
+        if end > LONGEST_LINE {
+            return Err(Error::data(&self.path, format!("a line is longer than {LONGEST_LINE} bytes"))
+                .remedy("give an event a line"));
+        }
+        self.buffer.resize(end + (1 << 16), 0);
+        let read = loop {
+            match self.file.read(&mut self.buffer[end..]) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => break other.map_err(|e| Error::io(&self.path, "cannot read", e))?,
+            }
+        };
+        self.buffer.truncate(end + read);
+        self.ended = read == 0;
+        Ok(())
+    }
+}
+
+/// Standard input without a buffer, so that it is known what has come.
+#[cfg(unix)]
+fn standard_input() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+#[cfg(windows)]
+fn standard_input() -> io::Result<File> {
+    use std::os::windows::io::AsHandle;
+    Ok(File::from(io::stdin().as_handle().try_clone_to_owned()?))
+}
+
+/// Times in classes of a few percent, so that a million take no more room than one.
+struct Latencies {
+    classes: Vec<u64>,
+    most: Duration,
+}
+
+impl Latencies {
+    /// Classes for every power of two.
+    const FINE: f64 = 32.0;
+
+    fn class(time: Duration) -> usize {
+        ((time.as_nanos().max(1) as f64).log2() * Self::FINE) as usize
+    }
+    fn add(&mut self, time: Duration, times: u64) {
+        let class = Self::class(time);
+        self.classes.resize(self.classes.len().max(class + 1), 0);
+        self.classes[class] += times;
+        self.most = self.most.max(time);
+    }
+    /// Nanoseconds that a share of all times does not exceed: the upper end of a class.
+    fn quantile(&self, share: f64) -> f64 {
+        let mut left = share * self.classes.iter().sum::<u64>() as f64;
+        let class = self.classes.iter().position(|&n| {
+            left -= n as f64;
+            left <= 0.0
+        });
+        class.map_or(0.0, |c| ((c + 1) as f64 / Self::FINE).exp2().min(self.most.as_nanos() as f64))
+    }
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Latencies { classes: Vec::new(), most: Duration::ZERO }
+    }
+}
+
+/// What is told at the end.
+#[derive(Default)]
+struct Figures {
+    events: u64,
+    batches: u64,
+    of_batches: Latencies,
+    of_events: Latencies,
+}
+
+impl Figures {
+    fn add(&mut self, time: Duration, events: usize) {
+        self.events += events as u64;
+        self.batches += 1;
+        self.of_batches.add(time, 1);
+        self.of_events.add(time / events.max(1) as u32, events as u64);
+    }
+    fn print(&self, seconds: f64, batch: usize, saved: Option<&Path>) {
+        let line = |l: &Latencies| {
+            let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|share| l.quantile(share) / 1e3);
+            let most = l.most.as_secs_f64() * 1e6;
+            format!("p50 {p50:.0} us, p90 {p90:.0} us, p99 {p99:.0} us, at most {most:.0} us")
+        };
+        let (events, steps) = (counted(self.events, "event"), counted(self.batches, "step"));
+        eprintln!("scored    {events} in {steps} of at most {batch}");
+        eprintln!("speed     {:.0} events/s, {seconds:.2} s", self.events as f64 / seconds);
+        eprintln!("a step    {}", line(&self.of_batches));
+        eprintln!("an event  {}", line(&self.of_events));
+        eprintln!("memory    {:.0} MiB at most", peak_memory_bytes() as f64 / f64::from(1u32 << 20));
+        if let Some(dir) = saved {
+            eprintln!("saved     {}", dir.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_times_but_for_a_class_and_the_greatest_is_exact() {
+        let mut l = Latencies::default();
+        (1..=1000).for_each(|i| l.add(Duration::from_micros(i), 1));
+        for (share, want) in [(0.5, 500e3), (0.9, 900e3), (0.99, 990e3), (1.0, 1e6)] {
+            let found = l.quantile(share);
+            assert!((want..want * 1.05).contains(&found), "{share}: {found}");
+        }
+        assert_eq!((l.most, Latencies::default().quantile(0.5)), (Duration::from_millis(1), 0.0));
+    }
+
+    #[test]
+    fn lines_are_given_as_they_come_and_the_last_one_without_its_end() {
+        let (read, mut write) = io::pipe().unwrap();
+        let file = File::from(std::os::fd::OwnedFd::from(read));
+        let (path, buffer) = (PathBuf::from("pipe"), Vec::new());
+        let mut lines = Lines { path, file, buffer, start: 0, looked: 0, ended: false };
+        fn next(lines: &mut Lines) -> Option<String> {
+            match lines.next().unwrap() {
+                Next::Line(at) => Some(String::from_utf8(lines.buffer[at].to_vec()).unwrap()),
+                Next::Nothing => None,
+                Next::End => Some("end".into()),
+            }
+        }
+        assert_eq!(next(&mut lines), None);
+        write.write_all(b"one\ntwo\nthr").unwrap();
+        assert_eq!(
+            [next(&mut lines), next(&mut lines), next(&mut lines)].map(|l| l.unwrap_or_default()),
+            ["one", "two", ""]
+        );
+        write.write_all(b"ee\n\nlast").unwrap();
+        drop(write);
+        let rest = [(); 5].map(|()| next(&mut lines).unwrap_or_default());
+        assert_eq!(rest, ["three", "", "last", "end", "end"]);
+    }
+}

@@ -1,0 +1,169 @@
+//! Events as lines of text that come one at a time: `src,dst,time` and the edge features.
+use super::{
+    Events,
+    number::{Decimal, Fault, is_number, parse_decimal, parse_f32, parse_id},
+    records::{Delimiter, Span, is_skipped, split},
+};
+use crate::{
+    data::text::{counted, shown},
+    error::{Error, Result},
+};
+use std::path::{Path, PathBuf};
+
+/// An event as its line has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct EventLine {
+    /// Original ids of source and destination.
+    pub ends: [u64; 2],
+    /// Ticks since the first event of the data set.
+    pub time: i64,
+    /// Edge features.
+    pub features: Vec<f32>,
+    /// `src,dst,time` as they were written.
+    pub text: String,
+}
+
+/// Reads lines of a stream that goes on from a data set, in its units; the first line may be a header.
+pub(crate) struct EventLines {
+    file: PathBuf,
+    width: usize,
+    origin: i64,
+    ticks_per_second: f64,
+    delimiter: Option<Delimiter>,
+    fields: Vec<Span>,
+    /// The line that was read last, from 1.
+    number: u64,
+}
+
+impl EventLines {
+    /// Reads lines of `file`, events that go on from `events`.
+    pub(crate) fn new(file: &Path, events: &Events) -> Self {
+        EventLines {
+            file: file.to_owned(),
+            width: events.edge_width(),
+            origin: events.origin,
+            ticks_per_second: events.ticks_per_second,
+            delimiter: None,
+            fields: Vec::new(),
+            number: 0,
+        }
+    }
+    /// The event of the next line, given without its end; none where it is blank, a comment or the header.
+    ///
+    /// # Errors
+    /// Data, with line and column.
+    pub(crate) fn parse(&mut self, line: &[u8]) -> Result<Option<EventLine>> {
+        self.number += 1;
+        let line = if self.number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
+        if is_skipped(line) {
+            return Ok(None);
+        }
+        let first = self.delimiter.is_none();
+        let has = |b: &u8| line.contains(b);
+        let byte = [b',', b';', b'\t'].into_iter().find(has).map(Delimiter::Byte);
+        let delimiter = *self.delimiter.get_or_insert(byte.unwrap_or(Delimiter::Blanks));
+        split(line, delimiter, &mut self.fields);
+        let field = |i: usize| self.fields.get(i).map_or(&[][..], |&(start, end)| &line[start..end]);
+        if first && !is_number(field(2)) && !is_number(field(0)) {
+            return Ok(None);
+        }
+        if self.fields.len() != 3 + self.width {
+            let found = counted(self.fields.len() as u64, "field");
+            let features = if self.width == 0 {
+                "src,dst,time".to_owned()
+            } else {
+                format!("src,dst,time and {}", counted(self.width as u64, "edge feature"))
+            };
+            return Err(self.error(None, found).remedy(format!("give {features}")));
+        }
+        let wrong = |i: usize, what: &'static str| move |fault: Fault| (i, fault.describe(field(i), what));
+        let read = || -> Result<([u64; 2], Decimal, Vec<f32>), (usize, String)> {
+            let id = |i| parse_id(field(i)).map_err(wrong(i, "a node"));
+            let time = parse_decimal(field(2)).map_err(wrong(2, "a time"))?;
+            let feature = |i| parse_f32(field(i)).map_err(wrong(i, "an edge feature"));
+            Ok(([id(0)?, id(1)?], time, (3..3 + self.width).map(feature).collect::<Result<_, _>>()?))
+        };
+        let (ends, time, features) = read().map_err(|(i, what)| self.error(Some(i), what))?;
+        let Some(time) = self.ticks(time) else {
+            let what = format!(
+                "{} is no time of the data set, whose ticks are {} a second",
+                shown(field(2)),
+                self.ticks_per_second
+            );
+            return Err(self.error(Some(2), what));
+        };
+        let text = [0, 1, 2].map(|i| String::from_utf8_lossy(field(i))).join(",");
+        Ok(Some(EventLine { ends, time, features, text }))
+    }
+    /// An error at the last line, at field `i` where it is given.
+    #[cold]
+    pub(crate) fn error(&self, i: Option<usize>, what: impl Into<String>) -> Error {
+        let column = i.and_then(|i| self.fields.get(i)).map_or(0, |f| f.0 as u64 + 1);
+        Error::data(&self.file, what).at(self.number, column)
+    }
+    /// Ticks since the first event; none where that is no whole number, or too large.
+    fn ticks(&self, time: Decimal) -> Option<i64> {
+        // Half the range, so that a difference of two times never leaves it.
+        let held = |t: &i64| t.unsigned_abs() < 1 << 62;
+        let digits = (0..=9u32).find(|&d| 10f64.powi(d as i32) == self.ticks_per_second);
+        let ticks = match digits {
+            Some(digits) => 10i64.checked_pow(digits.checked_sub(time.digits)?)?.checked_mul(time.mantissa),
+            None => {
+                let seconds = time.mantissa as f64 / 10f64.powi(time.digits as i32);
+                Some((seconds * self.ticks_per_second).round() as i64).filter(held)
+            }
+        };
+        ticks?.checked_sub(self.origin).filter(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Features;
+
+    fn lines(width: usize, ticks_per_second: f64, origin: i64) -> EventLines {
+        let mut events = crate::data::bundled().unwrap();
+        (events.ticks_per_second, events.origin) = (ticks_per_second, origin);
+        events.edge_features = (width > 0).then(|| Features::random(events.len(), width, 1));
+        EventLines::new(Path::new("events.csv"), &events)
+    }
+
+    #[test]
+    fn a_header_comments_and_blank_lines_hold_no_event_and_any_delimiter_parts_fields() {
+        for text in ["u,i,t\n# x\n\n3,4,10", "3;4;10", "3\t4\t10", " 3  4 10 "] {
+            let mut lines = lines(0, 1.0, 4);
+            let found: Vec<EventLine> =
+                text.split('\n').filter_map(|l| lines.parse(l.as_bytes()).unwrap()).collect();
+            let want = EventLine { ends: [3, 4], time: 6, features: vec![], text: "3,4,10".into() };
+            assert_eq!(found, [want], "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_exact_ticks_and_features_are_read() {
+        let mut lines = lines(2, 1000.0, -500);
+        let event = lines.parse(b"1,2,12.345,0.5,-1e1").unwrap().unwrap();
+        assert_eq!((event.time, event.features), (12_845, vec![0.5, -10.0]));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_line_and_column() {
+        for (text, place, said) in [
+            ("1,2,3\n1,2", (2, 0), "2 fields; give src,dst,time"),
+            ("1,2,3,4", (1, 0), "4 fields"),
+            ("1,2,3\n\n1,x,4", (3, 3), "`x` is not a node"),
+            ("1,2,3\n-1,2,4", (2, 1), "`-1` is negative"),
+            ("1,2,3\n1,2,soon", (2, 5), "`soon` is not a time"),
+            ("1,2,0.5", (1, 5), "`0.5` is no time of the data set, whose ticks are 1 a second"),
+            ("1,2,9223372036854775807", (1, 5), "is no time"),
+        ] {
+            let mut lines = lines(0, 1.0, 0);
+            let e = text.split('\n').find_map(|l| lines.parse(l.as_bytes()).err()).unwrap();
+            assert_eq!(e.position(), Some(place), "{e}");
+            assert!(e.to_string().starts_with("events.csv:") && e.to_string().contains(said), "{e}");
+        }
+        let e = lines(1, 1.0, 0).parse(b"1,2,3,nan").unwrap_err();
+        assert!(e.to_string().starts_with("events.csv:1:7: `nan` is not a finite number"), "{e}");
+    }
+}

@@ -1,0 +1,335 @@
+//! A stream that goes on after training: what is scored as it comes is what evaluation scores.
+use crate::{
+    emulated::device,
+    properties::{config, small},
+};
+use proptest::prelude::*;
+use std::path::Path;
+use tempfile::TempDir;
+use tgnn::{
+    autograd::Program,
+    data::{Events, Features, Split},
+    error::ErrorKind,
+    model::{EventTables, ModelName, OpenEnd, StaticMode},
+    ops::{
+        Backend, Tape,
+        sample_neighbors::{Sampling, Strategy as Draw},
+    },
+    runtime::*,
+    task::{
+        self, Checkpoint, Config, EventTask, NewEvent, Predictor, PredictorOptions, RunOptions, TaskName,
+    },
+};
+
+/// A short training into `dir`.
+fn trained(config: &Config, events: &Events, dir: &Path) -> Checkpoint {
+    let options = RunOptions { out: Some(dir.into()), command: "test".into(), ..RunOptions::default() };
+    task::train(config, events, &Device::cpu(1).unwrap(), &options, &mut ()).unwrap();
+    Checkpoint::at(dir)
+}
+
+/// Every model, in every shape that keeps its past in another way, of some width.
+fn every_model(width: usize) -> Vec<(&'static str, Config)> {
+    let base = move || {
+        let mut c = Config { batch: 35, ..config(1, width) };
+        (c.apan.memory, c.apan.time, c.apan.neighbors, c.apan.mails) = (width, width, 4, 3);
+        (c.jodie.memory, c.jodie.time) = (width, width);
+        (c.tgat.time, c.tgat.embedding, c.tgat.neighbors) = (width, width, 4);
+        c
+    };
+    let with = |change: fn(&mut Config)| {
+        let mut c = base();
+        change(&mut c);
+        c
+    };
+    vec![
+        ("tgn", base()),
+        (
+            "tgn of two layers, mean mails",
+            with(|c| {
+                (c.tgn.layers, c.tgn.combiner) = (2, "mean".into());
+                c.static_memory.mode = StaticMode::Trained;
+            }),
+        ),
+        ("jodie", with(|c| c.model = ModelName::Jodie)),
+        ("apan", with(|c| c.model = ModelName::Apan)),
+        ("apan, mean mails", with(|c| (c.model, c.apan.combiner) = (ModelName::Apan, "mean".into()))),
+        ("tgat", with(|c| c.model = ModelName::Tgat)),
+        ("static", with(|c| c.model = ModelName::Static)),
+    ]
+}
+
+/// Events with features of both kinds.
+fn rich(n: usize) -> Events {
+    let mut events = small(n);
+    events.node_features = Some(Features::random(events.nodes, 3, 1));
+    events
+}
+
+fn new_event(events: &Events, i: usize) -> NewEvent<'_> {
+    let features = events.edge_features.as_ref().map_or(&[][..], |f| f.row(i));
+    NewEvent { src: events.src[i], dst: events.dst[i], time: events.time[i], features }
+}
+
+fn test_part(config: &Config, events: &Events) -> Vec<usize> {
+    Split::by_order(events, config.data.train, config.data.val).unwrap().test.collect()
+}
+
+/// The logits of the test part's own events, as evaluation scores them.
+fn evaluated(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &Device) -> Vec<u32> {
+    let mut task = EventTask::new(config, events, device.clone()).unwrap();
+    let buffers = task.checkpoint_buffers();
+    checkpoint.load(&mut task.store, &buffers, true).unwrap();
+    task.test(&mut |_| {}).unwrap();
+    let n = task.split.test.len();
+    task.scored(n).chunks_exact(task.columns()).map(|row| row[0].to_bits()).collect()
+}
+
+fn opened(checkpoint: &Checkpoint, events: &Events, on: &Device, options: &PredictorOptions) -> Predictor {
+    let config = checkpoint.manifest().unwrap().config;
+    Predictor::open(checkpoint, &config, events, on, options).unwrap()
+}
+
+/// Those of a predictor that gets these events, `batch` at a time.
+fn streamed(p: &mut Predictor, events: &Events, which: &[usize], batch: usize) -> Vec<u32> {
+    let mut all = Vec::new();
+    for batch in which.chunks(batch) {
+        let events: Vec<NewEvent<'_>> = batch.iter().map(|&i| new_event(events, i)).collect();
+        all.extend(p.advance(&events).unwrap().iter().map(|l| l.to_bits()));
+    }
+    all
+}
+
+/// Batches are full, and rows so wide that no product is of 256 numbers or fewer: the CPU sums these in another order, and
+/// evaluation, which has negatives, has more rows.
+#[test]
+fn what_is_scored_as_it_comes_is_to_the_last_bit_what_evaluation_scores() {
+    let (events, cpu) = (rich(700), Device::cpu(2).unwrap());
+    for (name, config) in every_model(32) {
+        let dir = TempDir::new().unwrap();
+        let checkpoint = trained(&config, &events, dir.path());
+        let options = PredictorOptions { batch: config.batch, ..PredictorOptions::default() };
+        let mut p = opened(&checkpoint, &events, &cpu, &options);
+        let found = streamed(&mut p, &events, &test_part(&config, &events), config.batch);
+        let want = evaluated(&checkpoint, &config, &events, &cpu);
+        let differ = want.iter().zip(&found).filter(|(w, f)| w != f).count();
+        assert!(found == want, "{name}: {differ} of {} differ", want.len());
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn a_device_scores_what_comes_as_it_scores_in_evaluation_and_goes_on_from_what_it_saved() {
+    let Some(on) = device(0) else { return };
+    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let events = rich(300);
+    for (name, mut config) in every_model(12) {
+        config.batch = 20;
+        let dir = TempDir::new().unwrap();
+        let checkpoint = trained(&config, &events, dir.path());
+        let options = PredictorOptions { batch: 20, ..PredictorOptions::default() };
+        let which = test_part(&config, &events);
+        let mut p = opened(&checkpoint, &events, &gpu, &options);
+        let mut found = streamed(&mut p, &events, &which[..20], 20);
+        p.save(&dir.path().join("after"), &[]).unwrap();
+        let mut p = opened(&Checkpoint::at(dir.path().join("after")), &events, &gpu, &options);
+        found.extend(streamed(&mut p, &events, &which[20..], 20));
+        assert!(found == evaluated(&checkpoint, &config, &events, &gpu), "{name}");
+    }
+}
+
+#[test]
+fn a_stream_that_is_saved_and_goes_on_is_one_that_never_stopped_and_ids_numbered_anew_change_nothing() {
+    let (events, cpu) = (rich(700), Device::cpu(1).unwrap());
+    for (name, config) in every_model(12) {
+        let dir = TempDir::new().unwrap();
+        let checkpoint = trained(&config, &events, dir.path());
+        let which = test_part(&config, &events);
+        let room = |events| PredictorOptions { batch: 4, events, nodes: Some(90), ..Default::default() };
+        let want = streamed(&mut opened(&checkpoint, &events, &cpu, &room(None)), &events, &which, 4);
+        // No more ids than are held at the start: soon they are numbered anew.
+        let mut p = opened(&checkpoint, &events, &cpu, &room(Some(1)));
+        let mut found = streamed(&mut p, &events, &which[..60], 4);
+        let after = dir.path().join("after");
+        p.save(&after, &[]).unwrap();
+        assert_eq!((p.seen(), p.nodes()), (60, 90));
+        let kept = streamed(&mut p, &events, &which[60..], 4);
+        let mut p = opened(&Checkpoint::at(&after), &events, &cpu, &room(Some(1)));
+        found.extend(streamed(&mut p, &events, &which[60..], 4));
+        assert!(found == want && kept == want[60..], "{name}");
+        let again = TempDir::new().unwrap();
+        p.save(again.path(), &[]).unwrap();
+        assert_eq!(std::fs::read_dir(again.path()).unwrap().count(), 2, "{name}");
+        let e = task::evaluate(&Checkpoint::at(&after), &config, &events, &cpu, "", &mut ()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Checkpoint);
+        assert!(e.to_string().contains("was saved after a stream; go on with `predict`"), "{e}");
+    }
+}
+
+/// Memory is what it was before the first event, and ids are numbered anew many times.
+#[test]
+fn memory_does_not_grow_with_the_stream() {
+    let (events, cpu) = (small(400), Device::cpu(1).unwrap());
+    for model in [ModelName::Tgn, ModelName::Apan] {
+        let dir = TempDir::new().unwrap();
+        let mut config = Config { batch: 50, model, ..config(1, 4) };
+        (config.tgn.neighbors, config.apan.neighbors, config.apan.mails) = (2, 2, 2);
+        (config.apan.memory, config.apan.time) = (4, 4);
+        let checkpoint = trained(&config, &events, dir.path());
+        let options = PredictorOptions { batch: 50, events: Some(2_000), ..PredictorOptions::default() };
+        let mut p = opened(&checkpoint, &events, &cpu, &options);
+        let (bytes, mut time) = (p.bytes(), p.latest().unwrap());
+        let row = [0.5; 4];
+        for step in 0..1_000u32 {
+            let batch: Vec<NewEvent<'_>> = (0..50)
+                .map(|i| {
+                    time += 7;
+                    let draw = (step * 50 + i).wrapping_mul(2_654_435_761) >> 8;
+                    NewEvent { src: draw % 60, dst: 60 + draw / 60 % 20, time, features: &row }
+                })
+                .collect();
+            assert!(p.advance(&batch).unwrap().iter().all(|l| l.is_finite()));
+        }
+        assert_eq!((p.bytes(), p.seen()), (bytes, 50_000), "{model:?}");
+    }
+}
+
+/// The same but for rounding, which depends on how many are computed together.
+fn close(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-4 * b.abs().max(1.0))
+}
+
+#[test]
+fn looking_changes_nothing_and_sees_what_embedding_a_checkpoint_sees() {
+    let (events, cpu) = (rich(700), Device::cpu(1).unwrap());
+    for (name, config) in every_model(12) {
+        let dir = TempDir::new().unwrap();
+        let checkpoint = trained(&config, &events, dir.path());
+        let options = PredictorOptions { batch: 5, ..PredictorOptions::default() };
+        let which = test_part(&config, &events);
+        let want = streamed(&mut opened(&checkpoint, &events, &cpu, &options), &events, &which, 5);
+        let mut p = opened(&checkpoint, &events, &cpu, &options);
+        let mut found = Vec::new();
+        for (step, batch) in which.chunks(5).enumerate() {
+            let pairs: Vec<[u32; 2]> = batch.iter().map(|&i| [events.src[i], events.dst[i]]).collect();
+            let before = p.score(&pairs[..1], events.time[batch[0]]).unwrap();
+            if step == 0 {
+                let (nodes, time) = ([0u32, 3, 61, 70, 3, 5, 64], events.time[batch[0]]);
+                let (_, want) = task::embed(&checkpoint, &config, &events, &cpu, &nodes, &[time; 7]).unwrap();
+                assert!(close(&p.embed(&nodes, &[time; 7]).unwrap(), &want), "{name}");
+            }
+            let logits = streamed(&mut p, &events, batch, 5);
+            assert!(close(&before, &[f32::from_bits(logits[0])]), "{name}");
+            found.extend(logits);
+        }
+        assert!(found == want, "{name}");
+    }
+}
+
+#[test]
+fn what_a_stream_cannot_have_is_refused_and_changes_nothing() {
+    let (events, cpu) = (small(400), Device::cpu(1).unwrap());
+    let dir = TempDir::new().unwrap();
+    let config = Config { batch: 50, ..config(1, 4) };
+    let checkpoint = trained(&config, &events, dir.path());
+    let options = |nodes, slots| PredictorOptions { batch: 2, nodes, slots, events: None };
+    let open = |config: &Config, options: &PredictorOptions| {
+        Predictor::open(&checkpoint, config, &events, &cpu, options).err().unwrap().to_string()
+    };
+    let mut uniform = config.clone();
+    uniform.tgn.sampling = "uniform".into();
+    let said = open(&uniform, &options(None, None));
+    assert!(said.contains("tgn.sampling is `uniform`, and a stream keeps only the most recent"), "{said}");
+    let said = open(&Config { task: TaskName::Node, ..config.clone() }, &options(None, None));
+    assert!(said.contains("the checkpoint is of task node"), "{said}");
+    assert!(open(&config, &options(Some(79), None)).contains("79 nodes, and the model knows 80"));
+    assert!(open(&config, &options(None, Some(4))).contains("give at least 5"));
+
+    let mut p = opened(&checkpoint, &events, &cpu, &options(Some(82), None));
+    let at = p.latest().unwrap();
+    let row = [0.0; 4];
+    let good = NewEvent { src: 81, dst: 60, time: at, features: &row };
+    let want = p.score(&[[81, 60]], at).unwrap();
+    for (events, said) in [
+        (vec![good; 3], "3 events, in batches of 2"),
+        (vec![good, NewEvent { dst: 82, ..good }], "event 1 names node 82, and there is room for 82"),
+        (vec![NewEvent { time: at - 1, ..good }], "event 0 has time"),
+        (vec![NewEvent { time: at + 1, ..good }, good], "event 1 has time"),
+        (vec![NewEvent { features: &row[..3], ..good }], "event 0 has 3 edge features"),
+        (vec![NewEvent { features: &[0.0, 1.0, f32::NAN, 0.0], ..good }], "or one is not finite"),
+    ] {
+        let e = p.advance(&events).unwrap_err().to_string();
+        assert!(e.contains(said), "{e}");
+    }
+    assert!(p.save(dir.path(), &[]).unwrap_err().to_string().contains("holds the checkpoint of a training"));
+    assert_eq!((p.seen(), p.advance(&[good]).unwrap()), (0, &want[..]));
+}
+
+/// The `k` most recent neighbours of the ends of every event, sampled batch by batch: from the whole stream's adjacency, and
+/// from lists of `slots` that every batch is appended to.
+fn sampled(events: &Events, cap: usize, k: usize, slots: usize) -> [Vec<u32>; 2] {
+    let how = Sampling { k, strategy: Draw::Recent, gaps: Gaps::unlimited(1.0) };
+    let room = OpenEnd {
+        nodes: events.nodes,
+        batch: cap,
+        slots,
+        events: events.len(),
+        edge_width: 0,
+        node_features: None,
+        gaps: how.gaps,
+    };
+    let mut stores = [Store::new(Precision::F32), Store::new(Precision::F32)];
+    let whole = EventTables::new(&mut stores[0], events);
+    let (open, came) = EventTables::open_ended(&mut stores[1], &room);
+    let mut programs: Vec<(Program, [Var; 2])> = [&whole, &open]
+        .into_iter()
+        .zip(&stores)
+        .map(|(tables, store)| {
+            let mut t = Tape::new();
+            let batch = tables.next_batch(&mut t, store, cap).unwrap();
+            let (node, time) = t.roots(batch.src, batch.dst, batch.time, None).unwrap();
+            let tcsr = tables.tcsr(&mut t, store);
+            let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how).unwrap();
+            let stamp = tables.stamp(&mut t, store);
+            let to = t.distinct(stamp, node, &[], 2).unwrap();
+            tables.append(&mut t, store, &batch, &to, 2).unwrap();
+            let keep = [near.event, near.node];
+            (Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap(), keep)
+        })
+        .collect();
+    let mut all = [Vec::new(), Vec::new()];
+    whole.seek(&mut stores[0], 0, 0..events.len(), 0);
+    for first in (0..events.len()).step_by(cap) {
+        let which = first..events.len().min(first + cap);
+        let store = &mut stores[1];
+        store.get_mut::<u32>(came.src)[..which.len()].copy_from_slice(&events.src[which.clone()]);
+        store.get_mut::<u32>(came.dst)[..which.len()].copy_from_slice(&events.dst[which.clone()]);
+        store.get_mut::<i64>(came.time)[..which.len()].copy_from_slice(&events.time[which.clone()]);
+        store.get_mut::<u32>(came.event).iter_mut().zip(first as u32..).for_each(|(to, id)| *to = id);
+        open.seek(store, 0, 0..which.len(), 0);
+        for ((all, (program, keep)), store) in all.iter_mut().zip(&mut programs).zip(&mut stores) {
+            program.run(store).unwrap();
+            keep.iter().for_each(|&v| all.extend_from_slice(program.read::<u32>(v, store)));
+        }
+    }
+    all
+}
+
+proptest! {
+    /// Where a node has no more than `ties` events at a time, `k + ties` slots are enough.
+    #[test]
+    fn lists_of_the_latest_events_give_the_same_neighbours_as_the_whole_stream(
+        ends in prop::collection::vec((0u32..6, 0u32..6, 0i64..3), 1..120), cap in 1usize..20, k in 1usize..5,
+    ) {
+        let mut events = small(100);
+        let mut now = -ends[0].2;
+        events.time = ends.iter().map(|e| { now += e.2; now }).collect();
+        (events.src, events.dst) = ends.iter().map(|e| (e.0, e.1)).unzip();
+        (events.nodes, events.first_destination, events.edge_features) = (6, None, None);
+        let touches = |v: u32, i: usize| events.src[i] == v || events.dst[i] == v;
+        let at = |v: u32, t: i64| (0..events.len()).filter(|&i| touches(v, i) && events.time[i] == t).count();
+        let ties = (0..6).flat_map(|v| events.time.iter().map(move |&t| (v, t))).map(|(v, t)| at(v, t)).max();
+        let [want, found] = sampled(&events, cap, k, k + ties.unwrap_or(0));
+        prop_assert_eq!(want, found);
+    }
+}

@@ -1,0 +1,133 @@
+//! `tgnn-bench predict` as a user meets it.
+use crate::command_line::{done, made, refused, small};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+use tempfile::TempDir;
+
+/// A folder with a trained model in `run`.
+fn trained() -> TempDir {
+    let dir = made();
+    done(dir.path(), &small(&["--out", "run"]));
+    dir
+}
+
+/// `predict` on standard input.
+fn piped(dir: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_tgnn-bench"))
+        .args(["predict", "--checkpoint", "run", "--threads", "1"])
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+const LINES: [&str; 3] =
+    ["0,30,1000000000,0.1,0.2,0.3", "5,31,1000000000,-1,0,1", "0,31,1000000007.0,0.5,0.5,0.5"];
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a_line_in_is_a_line_out_and_a_file_gives_the_same_lines() {
+    let dir = trained();
+    let dir = dir.path();
+    let mut child = piped(dir);
+    let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut stdout, mut lines) = (BufReader::new(stdout), String::new());
+    writeln!(stdin, "u,i,t,a,b,c").unwrap();
+    for line in LINES {
+        writeln!(stdin, "{line}").unwrap();
+        // The input stays open: nothing but the line itself asks for its score.
+        stdout.read_line(&mut lines).unwrap();
+    }
+    drop(stdin);
+    let ended = child.wait_with_output().unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{told}");
+    for said in ["scored    3 events in 3 steps of at most 1", "events/s", "p50 ", "p99 ", "MiB at most"] {
+        assert!(told.contains(said), "no `{said}` in {told}");
+    }
+    for (line, event) in lines.lines().zip(LINES) {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!(fields[..3], event.split(',').take(3).collect::<Vec<_>>());
+        let [logit, probability] = [fields[3], fields[4]].map(|x| x.parse::<f64>().unwrap());
+        assert!((probability - 1.0 / (1.0 + (-logit).exp())).abs() < 1e-6, "{line}");
+    }
+
+    fs::write(dir.join("new.txt"), LINES.map(|l| l.replace(',', " ")).join("\n")).unwrap();
+    let words = ["predict", "--checkpoint", "run", "--input", "new.txt", "--out", "scores.csv"];
+    assert_eq!(done(dir, &words).out, "");
+    assert_eq!(text(&dir.join("scores.csv")), lines);
+    let together = done(dir, &[&words[..5], &["--batch", "3"]].concat());
+    assert!(together.err.contains("3 events in 1 step of at most 3"), "{}", together.err);
+    assert_eq!(together.out.lines().next(), lines.lines().next());
+    let z = done(dir, &[&words[..5], &["--embeddings"]].concat()).out;
+    assert!(z.lines().count() == 3 && z.lines().all(|l| l.split(',').count() == 3 + 2 * 8), "{z}");
+}
+
+#[test]
+fn a_stream_goes_on_from_what_was_saved_with_nodes_that_training_never_saw() {
+    let dir = trained();
+    let dir = dir.path();
+    let new = "41,40,1000000009,0,0,0";
+    let words = |checkpoint, input| ["predict", "--checkpoint", checkpoint, "--input", input];
+    fs::write(dir.join("all.csv"), [LINES.as_slice(), &[new]].concat().join("\n")).unwrap();
+    fs::write(dir.join("first.csv"), LINES.join("\n")).unwrap();
+    fs::write(dir.join("then.csv"), new).unwrap();
+    let whole = done(dir, &[&words("run", "all.csv")[..], &["--nodes", "42"]].concat()).out;
+    let first = done(dir, &[&words("run", "first.csv")[..], &["--nodes", "42", "--save", "after"]].concat());
+    assert!(first.err.contains("saved     after"), "{}", first.err);
+    let then = done(dir, &words("after", "then.csv")).out;
+    assert_eq!(first.out + &then, whole);
+    refused(dir, &words("after", "first.csv"), 3, &["first.csv:1:6: the event is 7 ticks earlier"]);
+    refused(dir, &["eval", "--checkpoint", "after"], 9, &["was saved after a stream; go on with `predict`"]);
+}
+
+#[test]
+fn what_is_wrong_with_an_event_is_told_with_its_place_after_the_scores_of_those_before() {
+    let dir = trained();
+    let dir = dir.path();
+    let words = ["predict", "--checkpoint", "run", "--input", "new.csv", "--batch", "8"];
+    for (line, said) in [
+        ("0,31", "new.csv:2: 2 fields; give src,dst,time and 3 edge features"),
+        ("0,x,1000000001,1,1,1", "new.csv:2:3: `x` is not a node"),
+        (
+            "0,40,1000000001,1,1,1",
+            "new.csv:2:3: there is no node 40, and room for 40 nodes in all; make room for more with --nodes",
+        ),
+        (
+            "0,31,999999999,1,1,1",
+            "new.csv:2:6: the event is 1 tick earlier than one before it; give events in order of time",
+        ),
+        ("0,31,1000000001,1,inf,1", "new.csv:2:19: `inf` is not a finite number"),
+    ] {
+        fs::write(dir.join("new.csv"), format!("{}\n{line}\n{}\n", LINES[0], LINES[2])).unwrap();
+        refused(dir, &words, 3, &[said]);
+        let _ = fs::remove_file(dir.join("scores.csv"));
+    }
+    refused(dir, &["predict", "--checkpoint", "run", "--batch", "0"], 2, &["--batch is 0"]);
+    refused(dir, &["predict", "--checkpoint", "run", "--input", "none.csv"], 10, &["none.csv: cannot open"]);
+    let save = ["predict", "--checkpoint", "run", "--input", "new.csv", "--save", "run"];
+    refused(dir, &save, 2, &["holds the checkpoint of a training; give another folder"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let dir = trained();
+    let mut child = piped(dir.path());
+    drop(child.stdout.take());
+    let mut stdin = child.stdin.take().unwrap();
+    // Until nobody reads any more: the program has ended.
+    while writeln!(stdin, "{}", LINES[0]).is_ok() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]));
+}
