@@ -109,7 +109,7 @@ fn a_person_sees_the_task_its_negatives_the_baseline_and_why_training_stopped() 
         "task edge, protocol dyglib\n          batch 50 of 2 chunks, ",
         "  F1 0.",
         "  accuracy 0.",
-        "static memory, learned with it, 100\n",
+        "static memory 100, learned with it\n",
     ] {
         assert!(out.contains(said), "no `{said}` in\n{out}");
     }
@@ -192,12 +192,14 @@ fn a_head_learns_on_the_frozen_model_of_another_run_which_keeps_every_bit() {
         };
         assert!(model(&link).len() > 8);
         assert!(model(&link) == model(&node), "{mode:?}: the model has changed");
-        // The head's first step is taken from where a run without the other's model would take it.
         let task = EventTask::new(&frozen(1), &classed(), Device::cpu(1).unwrap()).unwrap();
+        let mut learned_numbers = 0;
         for (tensor, id) in task.parameters.iter().filter(|p| p.0.starts_with("node_head.")) {
+            learned_numbers += task.store.spec(id).len();
             let learned = &node.iter().find(|t| t.0 == tensor).unwrap().1;
             assert!(learned != task.store.raw(id), "{tensor} has not learned");
         }
+        assert_eq!(at_once.parameters, learned_numbers);
         // Cut off before its first epoch, the run goes on from the other's model.
         let cut = panic::AssertUnwindSafe(|| {
             start(&frozen(2), Some(&name("link")), Some(&name("cut")), false, &mut Cut)
@@ -211,6 +213,18 @@ fn a_head_learns_on_the_frozen_model_of_another_run_which_keeps_every_bit() {
     start(&config, Some(&of("link Off")), Some(&of("edge")), false, &mut ()).unwrap();
     let w = |run: &str| tensors(&of(run)).into_iter().find(|t| t.0 == "memory.w_x").unwrap().1;
     assert!(w("link Off") != w("edge"));
+}
+
+#[test]
+fn static_memory_is_learned_on_links_whatever_the_task() {
+    let rows = |task, chunks| {
+        let mut config = Config { task, chunks, ..config(1, 8) };
+        (config.static_memory.epochs, config.static_memory.batch) = (1, 50);
+        config.classify.frozen = task != TaskName::Link;
+        task::pretrain(&config, &classed(), &Device::cpu(1).unwrap(), &mut ()).unwrap()
+    };
+    let of_links = rows(TaskName::Link, 1);
+    assert!(of_links == rows(TaskName::Node, 60) && of_links.iter().any(|&x| x != 0.0));
 }
 
 #[test]

@@ -86,9 +86,9 @@ impl Parameters {
     pub fn optimizer_buffers(&self) -> impl Iterator<Item = BufferId> {
         std::iter::once(self.step).chain(self.list.iter().flat_map(|p| p.moments))
     }
-    /// Numbers in all parameters together.
+    /// Numbers that are learned, in all parameters together.
     pub fn count(&self, store: &Store) -> usize {
-        self.list.iter().map(|p| store.spec(p.value).len()).sum()
+        self.list.iter().filter(|p| p.learned).map(|p| store.spec(p.value).len()).sum()
     }
     /// The step size, which may be changed between steps.
     pub fn learning_rate(&self) -> BufferId {

@@ -124,7 +124,8 @@ impl Train {
     }
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
-        let (config, notes) = self.config()?;
+        let (config, mut notes) = self.config()?;
+        notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let device = config.open_device()?;
         let events = config.data.load(config.seed)?;
         let options = RunOptions {

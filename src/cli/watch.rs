@@ -57,16 +57,14 @@ impl Display {
         ));
         e.notes.iter().for_each(|n| self.line(format_args!("          note: {n}")));
         let described = c.net().describe().replace('\n', "\n          ");
-        let rows = match c.static_mode() {
-            StaticMode::Off => "",
-            StaticMode::Pretrained => "static memory, learned before",
-            StaticMode::Trained => "static memory, learned with it",
+        let learned = match c.static_mode() {
+            StaticMode::Off => None,
+            StaticMode::Pretrained => Some("before"),
+            StaticMode::Trained => Some("with it"),
         };
-        let rows = if rows.is_empty() {
-            String::new()
-        } else {
-            format!(",\n          {rows}, {}", c.static_memory.width)
-        };
+        let rows = learned.map_or_else(String::new, |when| {
+            format!(",\n          static memory {}, learned {when}", c.static_memory.width)
+        });
         self.line(format_args!("model     {}  {described}{rows}", c.model.name()));
         let more = |n: usize, what: String| if n > 0 { what } else { String::new() };
         let chunks = more(c.chunks - 1, format!(" of {} chunks", c.chunks));
@@ -159,11 +157,14 @@ impl Watch for Display {
         let name = format!("epoch {epoch:>3} {pass:<6}");
         if self.bar.as_ref().is_none_or(|(n, _)| *n != name) {
             self.clear();
-            let template = "{prefix} {bar:32.cyan/blue} {percent:>3}%  {per_sec:>14}  {msg}  {eta} left";
+            let template = "{prefix} {bar:32.cyan/blue} {percent:>3}%  {per_sec}  {msg:<11}  {eta} left";
             let bar = ProgressBar::new(p.total as u64).with_prefix(name.clone());
             if let Ok(style) = ProgressStyle::with_template(template) {
                 let per_sec = |s: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
-                    let _ = write!(w, "{} events/s", grouped(s.per_sec() as u64));
+                    // The first moments say nothing of the rate.
+                    let known = s.elapsed().as_millis() > 200;
+                    let rate = if known { grouped(s.per_sec() as u64) } else { String::new() };
+                    let _ = write!(w, "{rate:>11} events/s");
                 };
                 bar.set_style(style.progress_chars("━━─").with_key("per_sec", per_sec));
             }

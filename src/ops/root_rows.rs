@@ -3,7 +3,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `events` | `[<= b, *]` | any value with a row for each event; only its rows matter |
-//! | out | `[<= b]` u32 | row of [`roots`](super::roots), which have `stride` an event: side 0 source, 1 destination |
+//! | out | `[<= b]` u32 | row of [`roots`], which have `stride` an event: side 0 source, 1 destination |
 //!
 //! `gather_rows(z, out)` then is one embedding an event, for heads that look at one side.
 use super::*;

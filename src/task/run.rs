@@ -229,17 +229,16 @@ pub fn train(
         write_metrics(out, &records)?;
     }
     // What a run starts from is kept, so that one which ends before its first epoch goes on from there, too.
-    if let (Some(c), true) = (&checkpoint, given) {
+    if let (Some(c), true, false) = (&checkpoint, given, restored) {
         c.save(&task.store, &buffers, &manifest, true)?;
     }
     watch.start(&mut task);
-    if let (StaticMode::Pretrained, 0, Some(id)) =
-        (config.static_mode(), manifest.epochs, task.tables.static_memory)
-        && task.store.read::<f32>(id).iter().all(|&x| x == 0.0)
-    // a checkpoint may have filled them
-    {
-        let rows = pretrain(config, events, device, watch)?;
-        task.store.write(id, &rows);
+    if let (StaticMode::Pretrained, Some(id)) = (config.static_mode(), task.tables.static_memory) {
+        // Rows that a checkpoint has filled are not learned again.
+        if task.store.read::<f32>(id).iter().all(|&x| x == 0.0) {
+            let rows = pretrain(config, events, device, watch)?;
+            task.store.write(id, &rows);
+        }
     }
     let mut best: Option<Vec<Vec<u8>>> = None;
     for epoch in manifest.epochs + 1..=config.epochs {

@@ -173,7 +173,7 @@ mod tests {
         let crc = !content.iter().fold(!0u32, |crc, &byte| {
             (0..8).fold(crc ^ u32::from(byte), |c, _| c >> 1 ^ if c & 1 == 1 { 0x82f6_3b78 } else { 0 })
         });
-        let masked = (crc >> 15 | crc << 17).wrapping_add(0xa282_ead8);
+        let masked = crc.rotate_right(15).wrapping_add(0xa282_ead8);
         assert_eq!(u32::from_le_bytes(sum.try_into().unwrap()), masked);
         (content, rest)
     }
