@@ -114,6 +114,7 @@ fn rust_type(c: &str) -> String {
         "double" => "f64".into(),
         "uint32_t" => "u32".into(),
         "uint64_t" => "u64".into(),
+        "uint16_t" => "u16".into(),
         "int64_t" => "i64".into(),
         "int32_t" => "i32".into(),
         t if t.starts_with(char::is_uppercase) => format!("abi::{t}"),

@@ -324,10 +324,10 @@ struct Attention {
 struct MemoryUpdate {
   const uint32_t *distinct, *mail_event;
   const float *memory, *mail, *edge, *w, *b, *w_x, *w_h, *b_x, *b_h;
-  const uint32_t *mailed, *node, *feature;  // of every mail: its row, its node, its row of the features
+  const uint32_t *mailed, *node, *feature;  // of every mail: its row, its row of memory and mail, its row of the features
   const float* dt;
   float *out, *messages, *gates;            // the last two may be null
   Rows rows, mails;
-  uint32_t d, f, t, precision;
+  uint32_t d, f, t, gathered, precision;    // whether memory and mail have a row a distinct node, not a node
   __device__ __forceinline__ uint32_t width() const { return 2 * d + f + t; }
 };

@@ -1,41 +1,41 @@
 // deliver_mails: the mails of a batch, one to each recipient, into the next slot of its mailbox
 //
-// shapes    mail [v k, 2 d] f32, mail event, time [v, k], next [v]; node, phi [n] u32, out [stride b, d] f32; with the mean:
-//           mail features [v k, f], edge [e, f] f32, starts [n + 1], order u32
-// grid      a warp a recipient, lanes over the words of its rows (16 bytes a lane where rows are aligned)
-// memory    reads 2 d words for each delivery that counts (f more with the mean), writes as many a recipient; coalesced
+// shapes    mail [v k, 2 d] f32 or of 16 bits, mail event, time [v, k], next [v]; node, phi [n] u32, out [stride b, d] f32;
+//           with the mean: mail features [v k, f] as the mails, edge [e, f] f32, starts [n + 1], order, row [b] u32
+// grid      a warp a recipient, lanes over the numbers of its rows (four a lane where rows are aligned)
+// memory    reads 2 d words for each delivery that counts (f more with the mean), writes as many numbers a recipient;
+//           coalesced
 // limiter   memory; latency for the mean
 // backward  -
 // source    APAN (Wang et al., SIGMOD 2021)
-#include "common.cuh"
+#include "stored.cuh"
 
 // The mean of `n` rows of `src`, that of delivery `at` being `row(at)`. A warp.
-template <class T, class F>
-__device__ __forceinline__ void mean_row(T* to, const T* src, uint32_t width, uint32_t n, F row) {
+template <class Out, class T, class F>
+__device__ __forceinline__ void mean_of_rows(Out* to, const T* src, uint32_t width, uint32_t n, F row) {
   for (uint32_t c = lane_id(); c < width; c += WARP) {
     T sum{};
 #pragma unroll 4
     for (uint32_t at = 0; at < n; at++) add_to(sum, src[uint64_t(row(at)) * width + c]);
     scale(sum, 1.f / float(n));
-    to[c] = sum;
+    keep(to[c], sum);
   }
 }
-template <class F>
-__device__ __forceinline__ void mean_row(float* to, const float* src, uint32_t width, uint32_t n, F row) {
-  if (by_four(to, width) && by_four(src, width)) {
-    mean_row(reinterpret_cast<float4*>(to), reinterpret_cast<const float4*>(src), width / 4, n, row);
+// Four numbers of 16 bits want half the alignment of four words; rows that have neither are taken one by one.
+template <class T, class F>
+__device__ __forceinline__ void mean_row(T* to, const float* src, uint32_t width, uint32_t n, F row) {
+  if (by_four(src, width) && reinterpret_cast<uintptr_t>(to) % (4 * sizeof(T)) == 0) {
+    mean_of_rows(fours(to), fours(src), width / 4, n, row);
   } else {
-    mean_row<float>(to, src, width, n, row);
+    mean_of_rows(to, src, width, n, row);
   }
 }
 
-// Without `order` the latest delivery of each is the only one that counts.
-extern "C" __global__ void __launch_bounds__(256, 6)
-deliver_mails(float* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* next, const uint32_t* node,
-              const uint32_t* phi, const float* out, const uint32_t* event, const int64_t* event_time, float* features,
-              const float* edge, const uint32_t* starts, const uint32_t* order, Rows recipients, uint32_t k, uint32_t d,
-              uint32_t f, uint32_t each, uint32_t stride) {
-  uint32_t n = recipients.live();
+template <class T>
+__device__ __forceinline__ void deliver(T* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* next, const uint32_t* node,
+                        const uint32_t* phi, const float* out, const uint32_t* event, const int64_t* event_time, T* features,
+                        const float* edge, const uint32_t* starts, const uint32_t* order, const uint32_t* rows, uint32_t n,
+                        uint32_t k, uint32_t d, uint32_t f, uint32_t each, uint32_t stride) {
   for (uint32_t to = warp_row(); to < n; to += warp_rows()) {
     uint32_t v = node[to], slot = next[v] % k, latest = phi[to];
     const uint32_t* deliveries = order ? order + starts[to] : &phi[to];
@@ -46,11 +46,33 @@ deliver_mails(float* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* n
     uint64_t box = uint64_t(v) * k + slot;
     mean_row(mail + box * 2 * d, out, d, count, own);
     mean_row(mail + box * 2 * d + d, out, d, count, other);
-    if (features) mean_row(features + box * f, edge, f, count, [=](uint32_t at) { return event[deliveries[at] / each / 2]; });
+    if (features) mean_row(features + box * f, edge, f, count, [=](uint32_t at) { return rows[deliveries[at] / each / 2]; });
     __syncwarp();  // every lane has read which slot is next
     if (lane_id() == 0) {
       uint32_t i = latest / each / 2;
       mail_event[box] = event[i], mail_time[box] = event_time[i], next[v] = (slot + 1) % k;
     }
   }
+}
+
+// Without `order` the latest delivery of each is the only one that counts. `rows` are those of `edge` by event.
+extern "C" __global__ void __launch_bounds__(256, 6)
+deliver_mails(float* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* next, const uint32_t* node,
+              const uint32_t* phi, const float* out, const uint32_t* event, const int64_t* event_time, float* features,
+              const float* edge, const uint32_t* starts, const uint32_t* order, const uint32_t* rows, Rows recipients,
+              uint32_t k, uint32_t d, uint32_t f, uint32_t each, uint32_t stride) {
+  deliver(mail, mail_event, mail_time, next, node, phi, out, event, event_time, features, edge, starts, order, rows,
+          recipients.live(), k, d, f, each, stride);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 6)
+deliver_half_mails(uint16_t* mail, uint32_t kind, uint32_t* mail_event, int64_t* mail_time, uint32_t* next,
+                   const uint32_t* node, const uint32_t* phi, const float* out, const uint32_t* event,
+                   const int64_t* event_time, uint16_t* features, const float* edge, const uint32_t* starts,
+                   const uint32_t* order, const uint32_t* rows, Rows recipients, uint32_t k, uint32_t d, uint32_t f,
+                   uint32_t each, uint32_t stride) {
+  as_kept(mail, kind, [=](auto* kept) {
+    deliver(kept, mail_event, mail_time, next, node, phi, out, event, event_time,
+            reinterpret_cast<decltype(kept)>(features), edge, starts, order, rows, recipients.live(), k, d, f, each, stride);
+  });
 }

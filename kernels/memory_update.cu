@@ -15,11 +15,11 @@
 constexpr uint32_t LIST_THREADS = 1024;
 constexpr uint32_t LIST_EACH = 4;  // rows of a thread of the list: their loads are under way together
 
-// Times of all nodes and, in order, the rows with a mail: row, node, row of its features, gap.
+// Times of all nodes and, in order, the rows with a mail: row, row of memory and mail, row of its features, gap.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 memory_update_list(const uint32_t* distinct, const int64_t* memory_time, const uint32_t* mail_event,
                    const int64_t* mail_time, int64_t* time, uint32_t* count, uint32_t* mailed, uint32_t* node,
-                   uint32_t* feature, float* dt, Rows rows, Gaps gaps, uint32_t features) {
+                   uint32_t* feature, float* dt, Rows rows, Gaps gaps, uint32_t features, uint32_t gathered) {
   constexpr uint32_t WARPS = LIST_THREADS / WARP;
   static_assert(WARPS == WARP, "a lane for each warp's number of mails");
   __shared__ uint32_t mails[2][WARPS];  // of each warp; in turns, so that one barrier a round is enough
@@ -54,7 +54,7 @@ memory_update_list(const uint32_t* distinct, const int64_t* memory_time, const u
       if (v[q] != NONE) time[row0 + q * WARP] = event[q] == NONE ? updated[q] : sent[q];
       if (event[q] != NONE) {
         uint32_t k = at + uint32_t(__popc(with[q] & ((1u << lane) - 1)));
-        mailed[k] = row0 + q * WARP, node[k] = v[q];
+        mailed[k] = row0 + q * WARP, node[k] = gathered ? mailed[k] : v[q];
         feature[k] = features == 0 ? event[q] : features == 1 ? v[q] : mailed[k];  // `FeatureRow`
         dt[k] = gaps.seconds(updated[q], sent[q]);
       }

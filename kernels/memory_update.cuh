@@ -4,7 +4,8 @@
 #pragma once
 #include "product.cuh"
 
-// Element l of the message {s | s_partner | e | Phi(dt)} of `node`, whose mail has row `feature` of the edge features.
+// Element l of the message {s | s_partner | e | Phi(dt)} of the mail with row `node` of memory and mail, and `feature` of the
+// edge features.
 __device__ __forceinline__ float message(const MemoryUpdate& u, uint32_t node, uint32_t feature, float dt, uint32_t l) {
   uint32_t d = u.d, f = u.f;
   if (l < d) return u.memory[uint64_t(node) * d + l];
@@ -32,7 +33,7 @@ __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t co
   for (uint32_t i = first; i < n; i += all) {
     uint32_t v = u.distinct[i];
     if (u.mail_event[v] != NONE) continue;
-    for (uint32_t j = lane_id(); j < d; j += WARP) u.out[uint64_t(i) * d + j] = u.memory[uint64_t(v) * d + j];
+    for (uint32_t j = lane_id(); j < d; j += WARP) u.out[uint64_t(i) * d + j] = u.memory[uint64_t(u.gathered ? i : v) * d + j];
   }
   for (uint32_t k = first; u.messages && k < m; k += all) {
     uint32_t v = u.node[k], row = u.feature[k];

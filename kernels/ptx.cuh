@@ -58,6 +58,26 @@ __device__ __forceinline__ uint32_t to_bf16x2(float low, float high) {
 #endif
 }
 
+// The nearest number of IEEE 754's half precision, as its bits, and back.
+__device__ __forceinline__ uint16_t to_f16(float x) {
+#ifdef TGNN_HOST
+  return emu::from_bits<uint16_t>(emu::bits(_Float16(x)));
+#else
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+#endif
+}
+__device__ __forceinline__ float from_f16(uint16_t bits) {
+#ifdef TGNN_HOST
+  return float(emu::from_bits<_Float16>(bits));
+#else
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  return x;
+#endif
+}
+
 // Matrix-unit products of a warp: d (16 x 8) += a (16 x depth) b (depth x 8), f32 sums. With g = lane / 4, t = lane % 4:
 // d = {(g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)}, as (row, column).
 

@@ -1,20 +1,20 @@
 // write_rows: table[index[i], :] = rows[from[i], :], in place
 //
-// shapes    table [v, d] f32, index [n] u32 distinct or NONE, from [n] u32 or NONE, or null: 0, 1, 2, ...; rows [m, d] f32
-// grid      a warp a row, lanes over the row's words (16 bytes a lane where rows are aligned)
+// shapes    table [v, d] f32 or of 16 bits, index [n] u32 distinct or NONE, from [n] u32 or NONE, or null: 0, 1, 2, ...; rows [m, d] f32
+// grid      a warp a row, lanes over the row's numbers (four a lane where rows are aligned)
 // memory    reads n (d + 2) words, writes n d; coalesced
 // limiter   memory; latency where rows are narrow
 // backward  -
 // source    -
-#include "common.cuh"
+#include "stored.cuh"
 
-template <class T>
-__device__ __forceinline__ void write_all(T* table, const uint32_t* index, const uint32_t* from, const T* rows, uint32_t v,
+template <class T, class In>
+__device__ __forceinline__ void write_all(T* table, const uint32_t* index, const uint32_t* from, const In* rows, uint32_t v,
                                           uint32_t n, uint32_t m, uint32_t d, Status s) {
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t to = s.row_of(i, index[i], v), row = from ? s.row_of(i, from[i], m) : i;
     if (to == NONE || row == NONE) continue;
-    for (uint32_t c = lane_id(); c < d; c += WARP) table[uint64_t(to) * d + c] = rows[uint64_t(row) * d + c];
+    for (uint32_t c = lane_id(); c < d; c += WARP) keep(table[uint64_t(to) * d + c], rows[uint64_t(row) * d + c]);
   }
 }
 
@@ -23,8 +23,21 @@ write_rows(float* table, const uint32_t* index, const uint32_t* from, const floa
            uint32_t d, Status s) {
   uint32_t v = to.live(), n = indices.live(), m = given.live();
   if (by_four(table, d) && by_four(rows, d)) {
-    write_all(reinterpret_cast<float4*>(table), index, from, reinterpret_cast<const float4*>(rows), v, n, m, d / 4, s);
+    write_all(fours(table), index, from, fours(rows), v, n, m, d / 4, s);
   } else {
     write_all(table, index, from, rows, v, n, m, d, s);
   }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 8)
+write_half_rows(uint16_t* table, uint32_t kind, const uint32_t* index, const uint32_t* from, const float* rows, Rows to,
+                Rows indices, Rows given, uint32_t d, Status s) {
+  uint32_t v = to.live(), n = indices.live(), m = given.live();
+  as_kept(table, kind, [=](auto* kept) {
+    if (by_four(table, d) && by_four(rows, d)) {
+      write_all(fours(kept), index, from, fours(rows), v, n, m, d / 4, s);
+    } else {
+      write_all(kept, index, from, rows, v, n, m, d, s);
+    }
+  });
 }

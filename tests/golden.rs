@@ -417,6 +417,7 @@ fn follow_cell<C: Cell>(bytes: &'static [u8]) {
             mail_event: put(t, store, ROWS, &[0u32; ROWS]),
             mail_time: put(t, store, ROWS, &[3i64; ROWS]),
             edge: put(t, store, ROWS, &g.real("x")),
+            gathered: false,
         };
         let weights = CellVars {
             time_w: put(t, store, 1, &[1.0f64]),

@@ -3,6 +3,7 @@ mod ablation;
 mod command_line;
 mod emulated;
 mod golden;
+mod half;
 mod heads;
 mod layers;
 mod machine_code;

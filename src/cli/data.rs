@@ -3,6 +3,7 @@ use super::report;
 use crate::{
     data::{self, Columns, Format, GivenNegatives, ReadOptions, Stats, SynthOptions},
     error::{Error, Result},
+    runtime::StoredAs,
 };
 use clap::{ArgAction, Args, Subcommand};
 use std::{
@@ -70,6 +71,9 @@ pub struct Import {
     /// Name of the data set in reports; the file's if not given
     #[arg(long)]
     pub name: Option<String>,
+    /// What features are kept in: f32, bf16 or f16; as they are if not given
+    #[arg(long, value_name = "TYPE")]
+    pub features_as: Option<StoredAs>,
     /// Replace a data set that is there already
     #[arg(long)]
     pub force: bool,
@@ -154,6 +158,9 @@ pub fn run(command: &DataCommand) -> Result<()> {
             let mut events = data::load(&args.file, &args.read.options())?;
             if let Some(name) = &args.name {
                 events.name.clone_from(name);
+            }
+            if let Some(kept) = args.features_as {
+                events.keep_features_as(kept)?;
             }
             // Read in another way than its own, a data set has other numbers than its negatives.
             let own = matches!(args.read.format, None | Some(Format::Tgb | Format::Native));

@@ -63,7 +63,7 @@ impl Predict {
         let (checkpoint, config) = self.trained.open()?;
         let mut input = Lines::open(&self.input)?;
         let device = config.open_device()?;
-        let events = config.data.load(config.seed)?;
+        let events = config.load()?;
         let options =
             PredictorOptions { batch: self.batch, nodes: self.nodes, slots: self.slots, events: None };
         let predictor = Predictor::open(&checkpoint, &config, &events, &device, &options)?;

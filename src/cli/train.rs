@@ -127,7 +127,7 @@ impl Train {
         let (config, mut notes) = self.config()?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let device = config.open_device()?;
-        let events = config.data.load(config.seed)?;
+        let events = config.load()?;
         let options = RunOptions {
             out: self.out.clone(),
             resume: self.resume,
@@ -232,7 +232,7 @@ impl Eval {
         config.negatives = self.negatives.unwrap_or(config.negatives);
         config.validate()?;
         let device = config.open_device()?;
-        let events = config.data.load(config.seed)?;
+        let events = config.load()?;
         let mut display = Display::new(self.json, false);
         let summary = task::evaluate(&checkpoint, &config, &events, &device, &command_line(), &mut display)?;
         display.finish(&summary, None);
@@ -261,7 +261,7 @@ impl Embed {
     pub fn run(&self) -> Result<()> {
         let (checkpoint, config) = self.trained.open()?;
         let device = config.open_device()?;
-        let events = config.data.load(config.seed)?;
+        let events = config.load()?;
         let nodes: Vec<u32> = list(&self.nodes, "a node")?;
         if nodes.is_empty() {
             return Err(Error::usage("--nodes names no node").remedy("give at least one, as in --nodes 3,17"));

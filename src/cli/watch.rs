@@ -6,7 +6,7 @@ use crate::{
     },
     error::Result,
     model::StaticMode,
-    runtime::Device,
+    runtime::{Device, StoredAs},
     task::{Config, EpochRecord, EventTask, NegativeKind, Progress, Scores, Summary, TaskName, Watch},
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -49,6 +49,10 @@ impl Display {
             (w, 0) => format!("{w} edge features"),
             (w, _) => format!("{w} random edge features"),
         };
+        let features = match c.features_as {
+            StoredAs::F32 => features,
+            kept => format!("{features}, features in {kept}"),
+        };
         self.line(format_args!(
             "data      {}  {}, {}, {features}",
             e.name,
@@ -56,7 +60,11 @@ impl Display {
             counted(e.nodes as u64, "node")
         ));
         e.notes.iter().for_each(|n| self.line(format_args!("          note: {n}")));
-        let described = c.net().describe().replace('\n', "\n          ");
+        let mut described = c.net().describe();
+        if c.memory_as != StoredAs::F32 {
+            described = format!("{described},\nmemory and mails in {}", c.memory_as);
+        }
+        let described = described.replace('\n', "\n          ");
         let learned = match c.static_mode() {
             StaticMode::Off => None,
             StaticMode::Pretrained => Some("before"),

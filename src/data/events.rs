@@ -1,6 +1,9 @@
 //! A stream of events in time order, with everything known about it.
 use super::{Classes, Features};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    runtime::StoredAs,
+};
 use std::{borrow::Cow, path::Path};
 
 /// Events `(src, dst, time)` in time order; the position of an event is its id.
@@ -74,6 +77,17 @@ impl Events {
     /// Columns of the node features; 0 if there are none.
     pub fn node_width(&self) -> usize {
         self.node_features.as_ref().map_or(0, Features::cols)
+    }
+
+    /// Keeps features of edges and nodes as `kept`, rounding them where they were not kept so.
+    ///
+    /// # Errors
+    /// As [`Features::kept_as`].
+    pub fn keep_features_as(&mut self, kept: StoredAs) -> Result<()> {
+        for features in [&mut self.edge_features, &mut self.node_features].into_iter().flatten() {
+            *features = features.kept_as(kept)?;
+        }
+        Ok(())
     }
 
     /// The sets of classes that a classifier learns: [`classes`](Self::classes), else the [`label`](Self::label)s, where whole

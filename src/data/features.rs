@@ -1,12 +1,21 @@
 //! Rows of numbers that go with events or nodes.
 use super::{npy, scalar::ScalarType, torch};
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    runtime::StoredAs,
+};
+use bytemuck::Pod;
+use half::{bf16, f16};
 use memmap2::Mmap;
 use rayon::prelude::*;
-use std::{fmt, path::Path, sync::Arc};
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
-/// A `[rows, cols]` matrix of `f32`, row-major: owned, or mapped from a `.npy` file so that rows are read from disk
-/// when they are used.
+/// A `[rows, cols]` matrix of numbers kept in f32 or in 16 bits, row-major: owned, or mapped from a `.npy` file so that rows
+/// are read from disk when they are used.
 ///
 /// A clone shares the values. All values are finite; constructors see to it.
 #[derive(Clone)]
@@ -15,15 +24,22 @@ pub struct Features {
     cols: usize,
     /// First value in the store, counted in values.
     start: usize,
+    kept: StoredAs,
     store: Store,
+    /// The values as f32 where they are kept in 16 bits, once somebody asked for them.
+    wide: Arc<OnceLock<Vec<f32>>>,
 }
 
 #[derive(Clone)]
 enum Store {
     Owned(Arc<Vec<f32>>),
-    /// Aligned to four bytes and in this machine's byte order.
+    Half(Arc<Vec<u16>>),
+    /// Aligned for its values, and in this machine's byte order.
     Mapped(Arc<Mmap>),
 }
+
+/// Values that are converted at a time.
+const PIECE: usize = 1 << 14;
 
 impl Features {
     /// Takes row-major `values`.
@@ -37,16 +53,24 @@ impl Features {
                 format_args!("{} values for [{rows}, {cols}]", values.len()),
             ));
         }
-        let features = Features { rows, cols, start: 0, store: Store::Owned(Arc::new(values)) };
+        let features = Self::owned(rows, cols, values);
         features.check_finite(Path::new("features"))?;
         Ok(features)
+    }
+
+    fn owned(rows: usize, cols: usize, values: Vec<f32>) -> Self {
+        Self::stored((rows, cols), 0, StoredAs::F32, Store::Owned(Arc::new(values)))
+    }
+
+    fn stored((rows, cols): (usize, usize), start: usize, kept: StoredAs, store: Store) -> Self {
+        Features { rows, cols, start, kept, store, wide: Arc::default() }
     }
 
     /// Reads a `.npy` file, or a `.pt` file that holds one tensor: of shape `[rows, cols]`, or `[rows]` for one column, of
     /// any number type and order.
     ///
-    /// Little-endian `f32` in C order is mapped, everything else converted. Every value is looked at once. While the
-    /// features live, nobody may shorten or rewrite a mapped file in place.
+    /// Little-endian `f32`, `f16` and bfloat16 (NumPy's `V2`) in C order is mapped and kept as it is, everything else converted
+    /// to f32. Every value is looked at once. While the features live, nobody may shorten or rewrite a mapped file in place.
     ///
     /// # Errors
     /// Io if the file cannot be read; data if it is no such array, has no columns, or a value is not finite in `f32`.
@@ -60,11 +84,10 @@ impl Features {
     fn read_npy(path: &Path) -> Result<Self> {
         let array = npy::Array::open(path)?;
         let (rows, cols) = shape(path, array.shape())?;
-        let (start, store) = match array.mapped_f32() {
-            Some((map, start)) => (start, Store::Mapped(map)),
-            None => (0, Store::Owned(Arc::new(array.to_f32()))),
-        };
-        Ok(Features { rows, cols, start, store })
+        Ok(match array.mapped_features() {
+            Some((map, start, values)) => Self::of_map(map, start, values, (rows, cols)),
+            None => Self::owned(rows, cols, array.to_f32()),
+        })
     }
 
     /// The matrix of `shape` that starts at byte `start` of `map`, its values of type `values`, row after row; it must
@@ -75,12 +98,12 @@ impl Features {
         values: ScalarType,
         (rows, cols): (usize, usize),
     ) -> Self {
-        if values.is_native("f4") && start.is_multiple_of(4) {
-            return Features { rows, cols, start: start / 4, store: Store::Mapped(map) };
+        if let Some(kept) = values.stored().filter(|_| start.is_multiple_of(values.size)) {
+            return Self::stored((rows, cols), start / values.size, kept, Store::Mapped(map));
         }
         let bytes = &map[start..][..rows * cols * values.size];
         let owned = bytes.par_chunks_exact(values.size).map(|b| values.read(b).to_f32()).collect();
-        Features { rows, cols, start: 0, store: Store::Owned(Arc::new(owned)) }
+        Self::owned(rows, cols, owned)
     }
 
     /// Seeded noise of mean 0 and variance 1, close to normal: each value is a sum of four uniform numbers.
@@ -89,13 +112,13 @@ impl Features {
     /// threads, and a matrix with more rows starts with the same rows.
     pub fn random(rows: usize, cols: usize, seed: u64) -> Self {
         let mut values = vec![0f32; rows * cols];
-        values.par_chunks_mut(1 << 14).enumerate().for_each(|(chunk, out)| {
-            let first = (chunk << 14) as u64;
+        values.par_chunks_mut(PIECE).enumerate().for_each(|(chunk, out)| {
+            let first = (chunk * PIECE) as u64;
             for (i, value) in out.iter_mut().enumerate() {
                 *value = noise(hash(seed, first + i as u64));
             }
         });
-        Features { rows, cols, start: 0, store: Store::Owned(Arc::new(values)) }
+        Self::owned(rows, cols, values)
     }
 
     /// The number of rows: events or nodes.
@@ -108,13 +131,84 @@ impl Features {
         self.cols
     }
 
-    /// All values, `rows * cols`, row after row.
-    pub fn values(&self) -> &[f32] {
-        let all: &[f32] = match &self.store {
-            Store::Owned(values) => values,
-            Store::Mapped(map) => bytemuck::cast_slice(&map[..map.len() & !3]),
+    /// What the values are kept in.
+    pub fn kept(&self) -> StoredAs {
+        self.kept
+    }
+
+    /// The values as they are kept, row after row.
+    pub fn bytes(&self) -> &[u8] {
+        let all: &[u8] = match &self.store {
+            Store::Owned(values) => bytemuck::cast_slice(values),
+            Store::Half(values) => bytemuck::cast_slice(values),
+            Store::Mapped(map) => map,
         };
-        &all[self.start..self.start + self.rows * self.cols]
+        let size = self.kept.size();
+        &all[self.start * size..(self.start + self.rows * self.cols) * size]
+    }
+
+    /// All values, `rows * cols`, row after row. Those in 16 bits are converted at the first call, which takes twice their
+    /// room.
+    pub fn values(&self) -> &[f32] {
+        match self.kept {
+            StoredAs::F32 => bytemuck::cast_slice(self.bytes()),
+            _ => self.wide.get_or_init(|| self.widened()),
+        }
+    }
+
+    /// Values in 16 bits as f32.
+    fn widened(&self) -> Vec<f32> {
+        let bits: &[u16] = bytemuck::cast_slice(self.bytes());
+        let mut values = vec![0f32; bits.len()];
+        let pieces = values.par_chunks_mut(PIECE).zip(bits.par_chunks(PIECE));
+        pieces.for_each(|(to, bits)| self.kept.widen(bits, to));
+        values
+    }
+
+    /// The same features, kept as `kept`: each value the nearest there is. Shared where they are already.
+    ///
+    /// # Errors
+    /// Data where a value is beyond the range of f16.
+    pub fn kept_as(&self, kept: StoredAs) -> Result<Self> {
+        if kept == self.kept {
+            return Ok(self.clone());
+        }
+        if kept == StoredAs::F32 {
+            return Ok(Self::owned(self.rows, self.cols, self.widened()));
+        }
+        let mut bits = vec![0u16; self.rows * self.cols];
+        let size = PIECE * self.kept.size();
+        bits.par_chunks_mut(PIECE).zip(self.bytes().par_chunks(size)).for_each(|(to, from)| {
+            if self.kept == StoredAs::F32 {
+                kept.round(bytemuck::cast_slice(from), to);
+            } else {
+                let mut values = [0f32; PIECE];
+                self.kept.widen(bytemuck::cast_slice(from), &mut values[..to.len()]);
+                kept.round(&values[..to.len()], to);
+            }
+        });
+        let made = Self::stored((self.rows, self.cols), 0, kept, Store::Half(Arc::new(bits)));
+        match made.first_infinite() {
+            None => Ok(made),
+            Some(i) => {
+                let (row, col, value) = (i / self.cols, i % self.cols, self.value(i));
+                let what = format!("the feature in row {row}, column {col} is {value}, too large for {kept}");
+                Err(Error::new(ErrorKind::Data, what).remedy("keep features as bf16, or as f32"))
+            }
+        }
+    }
+
+    /// Value `i`, row after row.
+    fn value(&self, i: usize) -> f32 {
+        let bytes = &self.bytes()[i * self.kept.size()..][..self.kept.size()];
+        match self.kept {
+            StoredAs::F32 => bytemuck::pod_read_unaligned(bytes),
+            kept => {
+                let mut value = [0f32];
+                kept.widen(&[bytemuck::pod_read_unaligned(bytes)], &mut value);
+                value[0]
+            }
+        }
     }
 
     /// Row `i`, `cols` values.
@@ -135,23 +229,46 @@ impl Features {
         if self.rows > 0 {
             self.rows -= 1;
             self.start += self.cols;
+            self.wide = Arc::default();
         }
         self
     }
 
     /// New features whose row `k` is row `order[k]` of these.
     pub(super) fn gather(&self, order: impl ExactSizeIterator<Item = usize>) -> Self {
-        let rows = order.len();
-        let mut values = Vec::with_capacity(rows * self.cols);
-        order.for_each(|i| values.extend_from_slice(self.row(i)));
-        Features { rows, cols: self.cols, start: 0, store: Store::Owned(Arc::new(values)) }
+        fn rows<T: Pod>(
+            from: &[u8],
+            cols: usize,
+            order: impl ExactSizeIterator<Item = usize>,
+        ) -> Arc<Vec<T>> {
+            let from: &[T] = bytemuck::cast_slice(from);
+            let mut values = Vec::with_capacity(order.len() * cols);
+            order.for_each(|i| values.extend_from_slice(&from[i * cols..][..cols]));
+            Arc::new(values)
+        }
+        let (shape, from) = ((order.len(), self.cols), self.bytes());
+        let store = match self.kept {
+            StoredAs::F32 => Store::Owned(rows(from, self.cols, order)),
+            StoredAs::Bf16 | StoredAs::F16 => Store::Half(rows(from, self.cols, order)),
+        };
+        Self::stored(shape, 0, self.kept, store)
+    }
+
+    /// The first value that is no number.
+    fn first_infinite(&self) -> Option<usize> {
+        let bits = || bytemuck::cast_slice::<u8, u16>(self.bytes()).par_iter();
+        match self.kept {
+            StoredAs::F32 => self.values().par_iter().position_first(|v| !v.is_finite()),
+            StoredAs::Bf16 => bits().position_first(|&b| !bf16::from_bits(b).is_finite()),
+            StoredAs::F16 => bits().position_first(|&b| !f16::from_bits(b).is_finite()),
+        }
     }
 
     fn check_finite(&self, path: &Path) -> Result<()> {
-        match self.values().par_iter().position_first(|v| !v.is_finite()) {
+        match self.first_infinite() {
             None => Ok(()),
             Some(i) => {
-                let (row, col, value) = (i / self.cols, i % self.cols, self.values()[i]);
+                let (row, col, value) = (i / self.cols, i % self.cols, self.value(i));
                 Err(Error::data(path, format!("the feature in row {row}, column {col} is {value}"))
                     .remedy("features must be finite; rows and columns count from 0"))
             }
@@ -174,13 +291,14 @@ pub(super) fn shape(path: &Path, shape: &[usize]) -> Result<(usize, usize)> {
 impl fmt::Debug for Features {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = if self.is_mapped() { "mapped" } else { "owned" };
-        write!(f, "Features[{}, {}] {place}", self.rows, self.cols)
+        write!(f, "Features[{}, {}] {} {place}", self.rows, self.cols, self.kept)
     }
 }
 
 impl PartialEq for Features {
     fn eq(&self, other: &Self) -> bool {
-        (self.rows, self.cols) == (other.rows, other.cols) && self.values() == other.values()
+        (self.rows, self.cols, self.kept) == (other.rows, other.cols, other.kept)
+            && self.bytes() == other.bytes()
     }
 }
 

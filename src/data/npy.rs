@@ -8,6 +8,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use bytemuck::Pod;
+use half::{bf16, f16};
 use memmap2::Mmap;
 use std::{
     fs::File,
@@ -120,10 +121,13 @@ impl Array {
         self.scalars().map(Scalar::to_f32).collect()
     }
 
+    fn is_c_order(&self) -> bool {
+        !self.fortran || self.shape.len() < 2
+    }
+
     /// Whether the values lie in the file as a `[T]` lies in memory.
     fn is_plain<T: Element>(&self) -> bool {
-        let c_order = !self.fortran || self.shape.len() < 2;
-        self.values.is_native(T::NAME) && c_order && self.start.is_multiple_of(self.values.size)
+        self.values.is_native(T::NAME) && self.is_c_order() && self.start.is_multiple_of(self.values.size)
     }
 
     /// The values of a vector, if they can be used as they lie.
@@ -137,9 +141,11 @@ impl Array {
             .then(|| bytemuck::cast_slice(&self.map[self.start..][..self.len * self.values.size]))
     }
 
-    /// The map and the first value in it, counted in values, if the file can serve as `&[f32]` as it lies.
-    pub(crate) fn mapped_f32(&self) -> Option<(Arc<Mmap>, usize)> {
-        (self.is_plain::<f32>() && self.len > 0).then(|| (self.map.clone(), self.start / 4))
+    /// The map and the byte of the first value in it, if features can be used as they lie.
+    pub(crate) fn mapped_features(&self) -> Option<(Arc<Mmap>, usize, ScalarType)> {
+        let in_place = self.values.stored().is_some() && self.is_c_order() && self.len > 0;
+        (in_place && self.start.is_multiple_of(self.values.size))
+            .then(|| (self.map.clone(), self.start, self.values))
     }
 }
 
@@ -174,6 +180,12 @@ impl Element for i64 {
 }
 impl Element for f32 {
     const NAME: &'static str = "f4";
+}
+impl Element for bf16 {
+    const NAME: &'static str = "V2";
+}
+impl Element for f16 {
+    const NAME: &'static str = "f2";
 }
 
 /// Writes an array whose shape is known before its values are.
@@ -244,8 +256,7 @@ pub(crate) fn write<T: Element>(path: PathBuf, shape: &[usize], values: &[T]) ->
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::data::Features;
-    use half::f16;
+    use crate::{data::Features, runtime::StoredAs};
     use proptest::prelude::*;
     use tempfile::tempdir;
 
@@ -287,7 +298,7 @@ pub(crate) mod tests {
             ("<u2", vec![1, 0, 0, 0]),
             (">i4", vec![0, 0, 0, 1, 0, 0, 0, 0]),
             ("<i8", [1i64, 0].iter().flat_map(|v| v.to_le_bytes()).collect()),
-            ("<f2", [f16::ONE, f16::ZERO].iter().flat_map(|v| v.to_le_bytes()).collect()),
+            (">f2", [f16::ONE, f16::ZERO].iter().flat_map(|v| v.to_be_bytes()).collect()),
             (">f4", [1f32, 0.].iter().flat_map(|v| v.to_be_bytes()).collect()),
             ("<f8", [1f64, 0.].iter().flat_map(|v| v.to_le_bytes()).collect()),
             (">f8", [1f64, 0.].iter().flat_map(|v| v.to_be_bytes()).collect()),
@@ -298,6 +309,26 @@ pub(crate) mod tests {
             assert!(!features.is_mapped(), "{descr}");
         }
         assert_eq!(read(&bytes("<i2", false, "(1,)", &(-7i16).to_le_bytes())).unwrap().values(), [-7.]);
+    }
+
+    #[test]
+    fn numbers_of_16_bits_stay_as_they_lie_in_the_file() {
+        let f16s = [f16::ONE, f16::from_f32(-0.5)].map(f16::to_le_bytes).concat();
+        let bf16s = [bf16::ONE, bf16::from_f32(-0.5)].map(bf16::to_le_bytes).concat();
+        for (descr, data, kept) in [
+            ("<f2", f16s, StoredAs::F16),
+            ("<V2", bf16s.clone(), StoredAs::Bf16),
+            ("|V2", bf16s, StoredAs::Bf16),
+        ] {
+            let features = read(&bytes(descr, false, "(2, 1)", &data)).unwrap();
+            assert_eq!((features.kept(), features.bytes(), features.is_mapped()), (kept, &data[..], true));
+            assert_eq!(features.values(), [1., -0.5], "{descr}");
+            assert_eq!(features.kept_as(StoredAs::F32).unwrap().values(), [1., -0.5], "{descr}");
+            assert_eq!(features.skip_first().values(), [-0.5], "{descr}");
+        }
+        let e =
+            read(&bytes("<f2", false, "(2, 1)", &[f16::ONE, f16::INFINITY].map(f16::to_le_bytes).concat()));
+        assert!(e.unwrap_err().to_string().contains("row 1, column 0 is inf"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! Numbers as arrays hold them: a kind, a width, a byte order.
+use crate::runtime::StoredAs;
 use half::{bf16, f16};
 
 /// One value of an array, in the widest type of its kind.
@@ -81,6 +82,8 @@ impl ScalarType {
             "f2" => (Kind::Float, 2),
             "f4" => (Kind::Float, 4),
             "f8" => (Kind::Float, 8),
+            // NumPy has no bfloat16; what `ml_dtypes` saves is two bytes without a meaning.
+            "V2" => (Kind::Brain, 2),
             _ => return None,
         };
         Some(ScalarType { kind, size, big_endian })
@@ -111,6 +114,12 @@ impl ScalarType {
     pub(crate) fn is_native(self, name: &str) -> bool {
         let native = if cfg!(target_endian = "big") { '>' } else { '<' };
         ScalarType::parse(&format!("{native}{name}")) == Some(self)
+    }
+
+    /// What a store would keep these numbers in, if it can take them as they lie.
+    pub(crate) fn stored(self) -> Option<StoredAs> {
+        let names = [("f4", StoredAs::F32), ("V2", StoredAs::Bf16), ("f2", StoredAs::F16)];
+        names.into_iter().find(|(name, _)| self.is_native(name)).map(|(_, kept)| kept)
     }
 
     /// Whether times of this type lose whole seconds.

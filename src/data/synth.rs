@@ -201,7 +201,7 @@ pub fn synth_to(options: &SynthOptions, dir: impl AsRef<Path>, force: bool) -> R
     }
     let info = maker.info();
     if let Some(features) = options.node_features(info.nodes)? {
-        folder.node_features(&features)?;
+        folder.features("node_features.npy", &features)?;
     }
     folder.finish(info)
 }

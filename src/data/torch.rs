@@ -175,7 +175,7 @@ mod tests {
         for name in ["f32", "f64", "f16", "bf16", "part", "old"] {
             let features = Features::read(path(name)).unwrap();
             assert_eq!((features.rows(), features.cols(), features.values()), (2, 3, &VALUES[..]), "{name}");
-            assert_eq!(features.is_mapped(), name == "f32" || name == "part", "{name}");
+            assert_eq!(features.is_mapped(), ["f32", "f16", "bf16", "part"].contains(&name), "{name}");
         }
         assert_eq!(Features::read(path("bool")).unwrap().values(), [0., 0., 0., 1., 1., 1.]);
     }

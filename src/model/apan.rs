@@ -80,10 +80,11 @@ impl ModelConfig for ApanConfig {
         check.time_encoding(&self.time_encoding)?;
         check.word("combiner", &self.combiner, &["last", "mean"])
     }
-    fn state_bytes(&self, nodes: usize, width: usize) -> usize {
+    fn state_bytes(&self, nodes: usize, width: usize, kept: StoredAs) -> usize {
         let features = if self.combiner == "mean" { width } else { 0 };
-        let mail = 4 * (2 * self.memory + features) + size_of::<u32>() + size_of::<i64>();
-        nodes * (4 * self.memory + size_of::<u32>() + self.mails * mail)
+        let stamp = if kept == StoredAs::F32 { 0 } else { size_of::<u32>() };
+        let mail = kept.size() * (2 * self.memory + features) + size_of::<u32>() + size_of::<i64>() + stamp;
+        nodes * (kept.size() * self.memory + size_of::<u32>() + self.mails * mail)
     }
     fn gap_quantile(&self) -> f64 {
         self.gap_quantile
@@ -142,12 +143,15 @@ impl ModelConfig for ApanConfig {
             time,
             inputs,
             update,
-            memory: store.zeros("memory", Spec::real(v, d)),
-            mail: store.zeros("mail", Spec::real(slots, 2 * d)),
+            memory: store.zeros("memory", data.memory_spec(v, d)),
+            mail: store.zeros("mail", data.memory_spec(slots, 2 * d)),
             mail_event: store.zeros("mail event", Spec::ids(v, k)),
             mail_time: store.zeros("mail time", Spec { cols: k, ..Spec::times(v) }),
             next: store.zeros("next mail", Spec::ids(v, 1)),
-            features: (self.combiner == "mean").then(|| store.zeros("mail features", Spec::real(slots, f))),
+            features: (self.combiner == "mean")
+                .then(|| store.zeros("mail features", data.memory_spec(slots, f))),
+            mail_stamp: (data.memory_as != StoredAs::F32)
+                .then(|| store.zeros("mail stamp", Spec::ids(slots, 1))),
         };
         apan.reset(store);
         Ok(Box::new(apan))
@@ -179,6 +183,18 @@ struct Apan {
     mail_time: BufferId,
     next: BufferId,
     features: Option<BufferId>,
+    /// Where mails are kept in 16 bits: stamps of the slots whose mails a step gathers.
+    mail_stamp: Option<BufferId>,
+}
+
+/// The mails that a step's queries look at.
+struct Seen {
+    /// Contents.
+    mail: Var,
+    /// Row of each slot in these.
+    row: Var,
+    /// Features of their own.
+    features: Option<Var>,
 }
 
 impl Apan {
@@ -191,6 +207,16 @@ impl Apan {
             next: v(self.next),
             features: self.features.map(v),
         }
+    }
+    /// The contents of the mails `row` of the mailboxes: the tables, or, of those in 16 bits, the distinct mails' in f32.
+    fn seen(&self, t: &mut Tape, store: &Store, of: Mailbox, row: Var) -> Result<Seen> {
+        let Some(stamp) = self.mail_stamp else {
+            return Ok(Seen { mail: of.mail, row, features: of.features });
+        };
+        let stamp = t.stored(store, stamp);
+        let distinct = t.distinct(stamp, row, &[], 2)?;
+        let features = of.features.map(|features| t.gather_rows(features, distinct.node)).transpose()?;
+        Ok(Seen { mail: t.gather_rows(of.mail, distinct.node)?, row: distinct.psi[0], features })
     }
 }
 
@@ -212,8 +238,9 @@ impl EventModel for Apan {
         let distinct = t.distinct(stamp, q.node, &[], q.classes())?;
         let mailbox = self.mailbox(t, store);
         let mails = t.read_mails(mailbox, (q.node, q.time), data.gaps)?;
-        let (edge, event) = match mailbox.features {
-            Some(features) => (features, mails.row),
+        let seen = self.seen(t, store, mailbox, mails.row)?;
+        let (edge, event) = match seen.features {
+            Some(features) => (features, seen.row),
             None => {
                 let edge = data.edge_if(t, store, c.edge_features);
                 let (edge, events) = data.edge_rows(t, store, edge, vec![mails.event])?;
@@ -232,9 +259,9 @@ impl EventModel for Apan {
         let near = AttentionVars {
             query,
             roots,
-            h: mailbox.mail,
+            h: seen.mail,
             learn_h: false,
-            row: mails.row,
+            row: seen.row,
             event,
             dt: mails.dt,
             count: mails.count,
@@ -244,9 +271,9 @@ impl EventModel for Apan {
         };
         let drop = |salt| q.drop_now().map(|now| (DropRate { p: c.dropout, seed: self.seed, salt }, now));
         let (mix, sum) = t.temporal_attention(near, c.heads, c.memory / c.heads, drop(0xD0))?;
-        let seen = t.head_down(mix, w_v, Some((b_v, sum)), c.heads)?;
+        let values = t.head_down(mix, w_v, Some((b_v, sum)), c.heads)?;
         let order = (roots.order, roots.position);
-        let y = t.ungroup(seen, order, own, distinct.psi[0], Activation::Identity)?;
+        let y = t.ungroup(values, order, own, distinct.psi[0], Activation::Identity)?;
         let y = t.layer_norm(y, gain, bias)?;
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
         let z = self.inputs.record(t, store, q.node, Some(out))?;
@@ -273,13 +300,19 @@ impl EventModel for Apan {
         let recipients = t.expand_targets(node, time, near.node)?.node;
         let stamp = data.stamp(t, store);
         let to = t.distinct(stamp, recipients, &[], 2)?;
+        let edge = data.edge_if(t, store, self.config.edge_features);
+        let (edge, edge_row) = match self.features {
+            Some(_) => data.batch_edge_rows(t, store, edge, batch.event)?,
+            None => (edge, batch.event),
+        };
         let deliveries = Deliveries {
             to: &to,
             each: 1 + self.config.neighbors,
             out,
             event: batch.event,
             event_time: batch.time,
-            edge: data.edge_if(t, store, self.config.edge_features),
+            edge,
+            edge_row,
         };
         let mailbox = self.mailbox(t, store);
         t.deliver_mails(mailbox, deliveries, stride)

@@ -3,7 +3,7 @@ use super::{EventModel, EventTables, TimeStart, tables::strategy};
 use crate::{
     autograd::Parameters,
     error::{Error, Result},
-    runtime::Store,
+    runtime::{Store, StoredAs},
 };
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -57,8 +57,8 @@ pub trait ModelConfig: Sync {
     /// # Errors
     /// Usage, naming the key and what it may be.
     fn validate(&self) -> Result<()>;
-    /// Bytes of what the model keeps of `nodes` nodes, with edge features of `width`.
-    fn state_bytes(&self, _nodes: usize, _width: usize) -> usize {
+    /// Bytes of what the model keeps of `nodes` nodes, with edge features of `width`, memory and mails in `kept`.
+    fn state_bytes(&self, _nodes: usize, _width: usize, _kept: StoredAs) -> usize {
         0
     }
     /// Longer gaps of time count as this quantile of the gaps between a node's events in training; 1: none is cut.

@@ -53,8 +53,8 @@ impl ModelConfig for JodieConfig {
         check.gap_quantile(self.gap_quantile)?;
         check.time_encoding(&self.time_encoding).map(drop)
     }
-    fn state_bytes(&self, nodes: usize, width: usize) -> usize {
-        NodeMemory::bytes(nodes, self.memory, width, Combiner::Last)
+    fn state_bytes(&self, nodes: usize, width: usize, kept: StoredAs) -> usize {
+        NodeMemory::bytes(nodes, self.memory, width, Combiner::Last, kept)
     }
     fn gap_quantile(&self) -> f64 {
         self.gap_quantile

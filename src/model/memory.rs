@@ -80,20 +80,21 @@ impl NodeMemory {
             kind,
             edge_features,
             cell,
-            memory: store.zeros("memory", Spec::real(v, d)),
+            memory: store.zeros("memory", data.memory_spec(v, d)),
             memory_time: store.zeros("memory time", Spec::times(v)),
-            mail: store.zeros("mail", Spec::real(v, d)),
+            mail: store.zeros("mail", data.memory_spec(v, d)),
             mail_event: store.zeros("mail event", Spec::ids(v, 1)),
             mail_time: store.zeros("mail time", Spec::times(v)),
-            mail_edge: (combiner == Combiner::Mean).then(|| store.zeros("mail features", Spec::real(v, f))),
+            mail_edge: (combiner == Combiner::Mean)
+                .then(|| store.zeros("mail features", data.memory_spec(v, f))),
         };
         memory.reset(store);
         memory
     }
     /// Bytes of rows of `d` and mails for `nodes` nodes, with edge features of `width`.
-    pub fn bytes(nodes: usize, d: usize, width: usize, combiner: Combiner) -> usize {
+    pub fn bytes(nodes: usize, d: usize, width: usize, combiner: Combiner, kept: StoredAs) -> usize {
         let features = if combiner == Combiner::Mean { width } else { 0 };
-        nodes * (4 * (2 * d + features) + 2 * size_of::<i64>() + size_of::<u32>())
+        nodes * (kept.size() * (2 * d + features) + 2 * size_of::<i64>() + size_of::<u32>())
     }
     /// Buffers of rows and mails.
     pub fn state(&self) -> Vec<BufferId> {
@@ -118,7 +119,14 @@ impl NodeMemory {
             mail_event: v(self.mail_event),
             mail_time: v(self.mail_time),
             edge: self.mail_edge.map_or(edge, v),
+            gathered: false,
         }
+    }
+    /// The rows of the distinct nodes `node`, in f32, where they are kept in 16 bits.
+    fn gathered(&self, t: &mut Tape, state: MemoryVars, node: Var) -> Result<MemoryVars> {
+        let edge = if self.mail_edge.is_some() { t.gather_rows(state.edge, node)? } else { state.edge };
+        let (memory, mail) = (t.gather_rows(state.memory, node)?, t.gather_rows(state.mail, node)?);
+        Ok(MemoryVars { memory, mail, edge, gathered: true, ..state })
     }
     /// Appends the update of the distinct nodes `node`; returns their memory after their mails, and its times.
     ///
@@ -134,14 +142,17 @@ impl NodeMemory {
     ) -> Result<(Var, Var)> {
         let edge = data.edge_if(t, store, self.edge_features);
         let mut state = self.vars(t, store, edge);
+        if t.spec(state.memory).dtype.is_half() {
+            state = self.gathered(t, state, node)?;
+        }
         let cell = {
             let (time_w, time_b) = time.vars(t, store);
             let [w_x, w_h, b_x, b_h] = self.cell.map(|id| t.stored(store, id));
             CellVars { time_w, time_b, w_x, w_h, b_x, b_h }
         };
         let row = if self.mail_edge.is_some() {
-            FeatureRow::Node
-        } else if data.features_on_host() {
+            if state.gathered { FeatureRow::Distinct } else { FeatureRow::Node }
+        } else if data.gathers(t, edge) {
             // Which event a mail is of, the step before decides: these rows alone cannot be brought ahead of it.
             let events = t.gather_rows(state.mail_event, node)?;
             state.edge = t.gather_rows(edge, events)?;
@@ -170,7 +181,13 @@ impl NodeMemory {
         let Some((memory, Some(time))) = e.memory else {
             return Err(Error::shape("write_memory", "there is no new memory"));
         };
+        let combiner = if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last };
         let edge = data.edge_if(t, store, self.edge_features);
+        let state = self.vars(t, store, edge);
+        let (edge, edge_row) = match combiner {
+            Combiner::Mean => data.batch_edge_rows(t, store, edge, batch.event)?,
+            Combiner::Last => (edge, batch.event),
+        };
         let written = Written {
             node: e.distinct.node,
             phi: e.distinct.phi,
@@ -181,9 +198,8 @@ impl NodeMemory {
             event: batch.event,
             event_time: batch.time,
             edge,
+            edge_row,
         };
-        let combiner = if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last };
-        let state = self.vars(t, store, edge);
         t.write_memory(state, &written, combiner, stride)
     }
 }

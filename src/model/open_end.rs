@@ -25,6 +25,8 @@ pub struct OpenEnd {
     pub node_features: Option<Features>,
     /// Makes seconds of ticks.
     pub gaps: Gaps,
+    /// What node memory and mails are kept in.
+    pub memory_as: StoredAs,
 }
 
 /// The buffers of such a stream that change as it goes on.
@@ -89,6 +91,8 @@ impl EventTables {
             no_edge: store.table("no features", Spec::real(Rows::fixed(0), 0), Arc::new(Vec::<f32>::new())),
             stamp: store.zeros("stamp", Spec::ids(v, 1)),
             event_stamp: None,
+            on_host: false,
+            memory_as: room.memory_as,
             arrivals: Some(came),
         };
         (tables, came)

@@ -2,6 +2,7 @@
 use super::open_end::Arrivals;
 use crate::{
     data::{Events, Features, Tcsr},
+    error::Result,
     ops::{
         Tape,
         next_batch::Batch,
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 impl Bytes for Features {
     fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(self.values())
+        Features::bytes(self)
     }
 }
 
@@ -33,6 +34,8 @@ pub struct EventTables {
     pub node_features: Option<BufferId>,
     /// `[nodes, c]`: static memory, where somebody put it there before the model was built.
     pub static_memory: Option<BufferId>,
+    /// What models keep node memory and mails in; f32 unless somebody sets it before the model is built.
+    pub memory_as: StoredAs,
     /// `[1, 2]` u32: epoch, and batches done in the pass.
     pub clock: BufferId,
     /// `[1, 3]` u32: first event of the pass, one past its last, and by how many events its first batch is shorter.
@@ -46,27 +49,42 @@ pub struct EventTables {
     pub(super) edge: BufferId,
     pub(super) no_edge: BufferId,
     pub(super) stamp: BufferId,
-    /// `[events]` u32, where features stay on the host: stamps of the events whose rows a step brings.
+    /// `[events]` u32, where edge features stay on the host or are kept in 16 bits: stamps of the events whose rows a step
+    /// gathers.
     pub(super) event_stamp: Option<BufferId>,
+    pub(super) on_host: bool,
     /// What changes as a stream without an end goes on.
     pub(super) arrivals: Option<Arrivals>,
 }
 
 impl EventTables {
-    /// Puts `events` and its adjacency into `store`. Feature tables are shared, not copied.
+    /// Puts `events` and its adjacency into `store`. Feature tables are shared, not copied, and stay in what they are kept in.
     pub fn new(store: &mut Store, events: &Events) -> Self {
+        Self::with(store, events, [events.edge_features.clone(), events.node_features.clone()])
+    }
+    /// [`new`](Self::new) with the features kept as `kept`, converted where they are not yet.
+    ///
+    /// # Errors
+    /// Data, as [`Features::kept_as`].
+    pub fn keeping(store: &mut Store, events: &Events, kept: StoredAs) -> Result<Self> {
+        let as_kept = |f: &Option<Features>| f.as_ref().map(|f| f.kept_as(kept)).transpose();
+        Ok(Self::with(store, events, [as_kept(&events.edge_features)?, as_kept(&events.node_features)?]))
+    }
+    /// With features of edges and of nodes.
+    fn with(store: &mut Store, events: &Events, features: [Option<Features>; 2]) -> Self {
+        let [edge_features, node_features] = features;
         let tcsr = Tcsr::of(events);
         let (n, v) = (Rows::fixed(events.len()), Rows::fixed(events.nodes));
         let entries = Entry::spec(tcsr.entries.len());
-        let edge: Arc<dyn Bytes> = match &events.edge_features {
-            Some(f) => Arc::new(f.clone()),
-            None => Arc::new(Vec::<f32>::new()),
+        let mut table = |name, rows, f: Features| {
+            let spec = Spec { dtype: f.kept().dtype(), rows, cols: f.cols() };
+            store.table(name, spec, Arc::new(f))
         };
-        let node_features = events.node_features.clone().map(|f| {
-            let spec = Spec::real(v, f.cols());
-            store.table("node features", spec, Arc::new(f))
-        });
-        EventTables {
+        let node_features = node_features.map(|f| table("node features", v, f));
+        let edge = edge_features.map(|f| table("edge features", n, f));
+        let mut nothing = |name| store.table(name, Spec::real(n, 0), Arc::new(Vec::<f32>::new()));
+        let edge = edge.unwrap_or_else(|| nothing("edge features"));
+        let mut tables = EventTables {
             nodes: events.nodes,
             events: events.len(),
             edge_width: events.edge_width(),
@@ -74,6 +92,7 @@ impl EventTables {
             gaps: Gaps::unlimited(events.seconds_per_tick()),
             node_features,
             static_memory: None,
+            memory_as: StoredAs::F32,
             clock: store.zeros("clock", Spec::ids(Rows::fixed(1), 2)),
             range: store.zeros("range", Spec::ids(Rows::fixed(1), 3)),
             src: store.table("src", Spec::ids(n, 1), Arc::new(events.src.clone())),
@@ -86,12 +105,21 @@ impl EventTables {
             ),
             entries: store.table("entries", entries, Arc::new(tcsr.entries)),
             position: store.table("position", Spec::ids(n, 2), Arc::new(tcsr.position)),
-            edge: store.table("edge features", Spec::real(n, events.edge_width()), edge),
+            edge,
             no_edge: store.table("no features", Spec::real(n, 0), Arc::new(Vec::<f32>::new())),
             stamp: store.zeros("stamp", Spec::ids(v, 1)),
             event_stamp: None,
             arrivals: None,
+            on_host: false,
+        };
+        if store.spec(edge).dtype.is_half() {
+            tables.stamp_events(store);
         }
+        tables
+    }
+    fn stamp_events(&mut self, store: &mut Store) {
+        let events = Spec::ids(Rows::fixed(self.events), 1);
+        self.event_stamp.get_or_insert_with(|| store.zeros("event stamp", events));
     }
     /// The feature tables.
     pub fn features(&self) -> impl Iterator<Item = BufferId> {
@@ -100,15 +128,33 @@ impl EventTables {
     /// Keeps the feature tables out of device memory; to be called before programs are recorded.
     pub fn keep_features_on_host(&mut self, store: &mut Store) {
         self.features().for_each(|id| store.keep_on_host(id));
-        let events = Spec::ids(Rows::fixed(self.events), 1);
-        self.event_stamp = Some(store.zeros("event stamp", events));
+        self.stamp_events(store);
+        self.on_host = true;
     }
     /// Whether devices read features from the host.
     pub fn features_on_host(&self) -> bool {
-        self.event_stamp.is_some()
+        self.on_host
+    }
+    /// Whether a step gathers the rows of the edge features `edge` that it reads, all in f32: because the table stays on the
+    /// host, or is kept in 16 bits.
+    pub fn gathers(&self, t: &Tape, edge: Var) -> bool {
+        self.on_host || t.spec(edge).dtype.is_half()
+    }
+    /// The features of the batch's events `event`, in f32, and their rows in them, for what is written of a batch. A device
+    /// reads a table on the host where it lies.
+    ///
+    /// # Errors
+    /// `Shape`, as the ops'.
+    pub fn batch_edge_rows(&self, t: &mut Tape, store: &Store, edge: Var, event: Var) -> Result<(Var, Var)> {
+        if !t.spec(edge).dtype.is_half() {
+            return Ok((edge, event));
+        }
+        let (edge, rows) = self.edge_rows(t, store, edge, vec![event])?;
+        Ok((edge, rows[0]))
     }
     /// The rows of `edge` that slots of `events` name, and for each of these lists the slots' rows in them. Where the table
-    /// stays on the host that is a table of a step: each row crosses the bus once, ahead of its use. Else it is `edge` itself.
+    /// stays on the host or is kept in 16 bits that is a table of a step: each row is read once, ahead of its use. Else it is
+    /// `edge` itself.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
@@ -118,13 +164,17 @@ impl EventTables {
         store: &Store,
         edge: Var,
         events: Vec<Var>,
-    ) -> crate::error::Result<(Var, Vec<Var>)> {
+    ) -> Result<(Var, Vec<Var>)> {
         let Some(stamp) = self.event_stamp.filter(|_| t.spec(edge).cols > 0) else {
             return Ok((edge, events));
         };
         let stamp = t.stored(store, stamp);
         let distinct = t.distinct(stamp, events[0], &events[1..], 2)?;
         Ok((t.gather_rows(edge, distinct.node)?, distinct.psi))
+    }
+    /// Shape and type of `[rows, cols]` of node memory or mails.
+    pub(super) fn memory_spec(&self, rows: Rows, cols: usize) -> Spec {
+        Spec { dtype: self.memory_as.dtype(), rows, cols }
     }
     /// Sets the cursor before the first event of `range`, in `epoch`. The first batch has `short` events less than the others:
     /// 0, but where chunks are scheduled at random (`task::first_batch`).
@@ -136,7 +186,7 @@ impl EventTables {
     ///
     /// # Errors
     /// `Shape`, as the op's.
-    pub fn next_batch(&self, t: &mut Tape, store: &Store, cap: usize) -> crate::error::Result<Batch> {
+    pub fn next_batch(&self, t: &mut Tape, store: &Store, cap: usize) -> Result<Batch> {
         let [src, dst, time, range, clock] =
             [self.src, self.dst, self.time, self.range, self.clock].map(|id| t.stored(store, id));
         let batch = t.next_batch([src, dst, time], range, clock, cap)?;

@@ -92,8 +92,8 @@ impl ModelConfig for TgnConfig {
         check.sampling(&self.sampling, 0)?;
         check.word("combiner", &self.combiner, &["last", "mean"])
     }
-    fn state_bytes(&self, nodes: usize, width: usize) -> usize {
-        NodeMemory::bytes(nodes, self.memory, width, self.combiner())
+    fn state_bytes(&self, nodes: usize, width: usize, kept: StoredAs) -> usize {
+        NodeMemory::bytes(nodes, self.memory, width, self.combiner(), kept)
     }
     fn gap_quantile(&self) -> f64 {
         self.gap_quantile

@@ -1,6 +1,7 @@
 //! Test cases: the inputs on which every check and every bench of an op runs.
 use super::Tape;
 use crate::{error::Result, runtime::*};
+use half::{bf16, f16};
 
 /// One case of an op.
 #[derive(Clone, Copy)]
@@ -89,6 +90,22 @@ impl CaseBuilder {
     pub fn real_in(&mut self, rows: usize, cols: usize, f: impl Fn(f32) -> f32) -> Var {
         let values: Vec<f32> = (0..rows * cols).map(|_| f(self.uniform())).collect();
         self.values(Spec::real(Rows::fixed(rows), cols), &values)
+    }
+    /// Uniform reals in [-1, 1), kept as `kept`.
+    pub fn kept(&mut self, rows: usize, cols: usize, kept: StoredAs) -> Var {
+        let spec = Spec { dtype: kept.dtype(), ..Spec::real(Rows::fixed(rows), cols) };
+        let values: Vec<f32> = (0..spec.len()).map(|_| self.uniform()).collect();
+        match kept {
+            StoredAs::F32 => self.values(spec, &values),
+            StoredAs::Bf16 => {
+                self.values(spec, &values.iter().map(|&x| bf16::from_f32(x)).collect::<Vec<_>>())
+            }
+            StoredAs::F16 => self.values(spec, &values.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>()),
+        }
+    }
+    /// Reals whose sums are exact and whose means lie near no middle of two numbers of 16 bits: multiples of 1/8.
+    pub fn few_bits(&mut self, rows: usize, cols: usize) -> Var {
+        self.real_in(rows, cols, |u| (8.0 * u).round() / 8.0)
     }
     /// u32 ids `[n / cols, cols]`.
     pub fn ids(&mut self, values: &[u32], cols: usize) -> Var {

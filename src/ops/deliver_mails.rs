@@ -2,21 +2,22 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `mail` | `[v k, 2 d]` f32, state | contents of the slots |
+//! | `mail` | `[v k, 2 d]` f32, bf16 or f16, state | contents of the slots |
 //! | `mail event`, `mail time`, `next` | as in [`read_mails`] | state |
 //! | `node` | `[<= v]` u32, distinct | recipients |
 //! | `phi` | `[<= v]` u32 | latest delivery of each |
 //! | `out` | `[stride b, d]` f32 | rows of the roots, event by event: source, destination, then others |
 //! | `event`, `event time` | `[b]` u32, i64 | events of the batch |
-//! | `mail features` | `[v k, f]` f32, state | only with the mean combiner: the mails' own features |
-//! | `edge` | `[e, f]` f32 | with it: edge features by event |
+//! | `mail features` | `[v k, f]` as `mail`, state | only with the mean combiner: the mails' own features |
+//! | `edge`, `edge row` | `[e, f]` f32, `[b]` u32 | with it: edge features, and the rows of the batch's events |
 //! | `starts`, `order` | `[<= v + 1]`, `[<= 2 b each]` u32 | with it: the deliveries of each recipient ([`group_roots`]) |
 //!
 //! A root of side s (0 source, 1 destination) of event i sends a mail `{out[i, s] | out[i, 1 - s]}` of that event and its
 //! time. Its `each` deliveries are numbers `(2 i + s) each` and on: to the root's node itself, and to its neighbours. A
 //! recipient gets one mail a batch: that of its latest delivery, or the mean of the contents and edge features of all its
 //! deliveries, with event and time of the latest. It takes the slot `next`, which moves on by one, modulo k: so the oldest
-//! mail is overwritten. No gradient. Deterministic: phi decides, and deliveries are added up in their order.
+//! mail is overwritten. No gradient. Deterministic: phi decides, and deliveries are added up in their order. A mailbox of 16
+//! bits takes the nearest numbers ([`StoredAs`]), of means computed before.
 //! Source: APAN (Wang et al., SIGMOD 2021), the mail propagator; one mail a batch as in TGL.
 //!
 //! [`group_roots`]: super::group_roots
@@ -50,8 +51,10 @@ pub struct Deliveries<'a> {
     pub event: Var,
     /// Their times.
     pub event_time: Var,
-    /// Edge features by event; read where the mails keep features of their own.
+    /// Edge features; read where the mails keep features of their own.
     pub edge: Var,
+    /// Rows of these by event of the batch: the events' ids, where they are those of all events.
+    pub edge_row: Var,
 }
 
 impl Tape {
@@ -66,20 +69,36 @@ impl Tape {
             vec![into.mail, into.event, into.time, into.next, *node, *phi, d.out, d.event, d.event_time];
         if let Some(features) = into.features {
             let grouped = self.group_roots(psi[0], None, *rows)?;
-            ins.extend([features, d.edge, grouped.starts, grouped.order]);
+            ins.extend([features, d.edge, grouped.starts, grouped.order, d.edge_row]);
         }
         self.push(DeliverMails { each: d.each, stride }, &ins).map(drop)
     }
 }
 
 /// The mailboxes of some nodes, those from `first` on.
-struct Boxes<'a, R> {
+struct Boxes<'a, T> {
     first: usize,
-    mail: &'a mut [R],
+    mail: &'a mut [T],
     event: &'a mut [u32],
     time: &'a mut [i64],
     next: &'a mut [u32],
-    features: &'a mut [R],
+    features: &'a mut [T],
+}
+
+/// The mean of `rows`, each times `share`, kept in `to`; with `add_scaled(y, a, x)`: `y += a x`.
+fn keep_mean<'a, R: Real, T: Stored<R>>(
+    to: &mut [T],
+    share: R,
+    rows: impl Iterator<Item = &'a [R]> + Clone,
+    add_scaled: &impl Fn(&mut [R], R, &[R]),
+) {
+    let mut sums = [R::ZERO; 64];
+    for (piece, to) in to.chunks_mut(sums.len()).enumerate() {
+        let (first, sum) = (piece * sums.len(), &mut sums[..to.len()]);
+        sum.fill(R::ZERO);
+        rows.clone().for_each(|row| add_scaled(sum, share, &row[first..][..to.len()]));
+        T::keep(sum, to);
+    }
 }
 
 impl DeliverMails {
@@ -89,15 +108,15 @@ impl DeliverMails {
         (root / 2, root % 2)
     }
     /// The writes, with `add_scaled(y, a, x)`: `y += a x`.
-    fn write<R: Real>(&self, io: &Io<'_>, add_scaled: impl Fn(&mut [R], R, &[R]) + Sync) {
+    fn write<R: Real, T: Stored<R>>(&self, io: &Io<'_>, add_scaled: impl Fn(&mut [R], R, &[R]) + Sync) {
         let (mut mail, mut event, mut time, mut next) =
-            (io.state::<R>(0), io.state::<u32>(1), io.state::<i64>(2), io.state::<u32>(3));
+            (io.state::<T>(0), io.state::<u32>(1), io.state::<i64>(2), io.state::<u32>(3));
         let (node, phi, out) = (io.input::<u32>(4), io.input::<u32>(5), io.input::<R>(6));
         let (batch, batch_time) = (io.input::<u32>(7), io.input::<i64>(8));
         let mean = io.inputs() > 9;
-        let mut features = if mean { io.state::<R>(9) } else { &mut [] };
-        let (edge, starts, order): (&[R], &[u32], &[u32]) =
-            if mean { (io.input(10), io.input(11), io.input(12)) } else { (&[], &[], &[]) };
+        let mut features = if mean { io.state::<T>(9) } else { &mut [] };
+        let (edge, edge_row): (&[R], &[u32]) = if mean { (io.input(10), io.input(13)) } else { (&[], &[]) };
+        let (starts, order): (&[u32], &[u32]) = if mean { (io.input(11), io.input(12)) } else { (&[], &[]) };
         let (nodes, k, d, f) = (next.len(), io.cols(1), io.cols(6), if mean { io.cols(10) } else { 0 });
         // Mailboxes in pieces, each with the recipients among its nodes: whoever has a piece writes it alone.
         let size = team::piece(nodes, 1);
@@ -126,15 +145,13 @@ impl DeliverMails {
                 };
                 let share = R::ONE / R::of(deliveries.len() as f64);
                 let (own, other) = to.mail[slot * 2 * d..][..2 * d].split_at_mut(d);
-                let features = &mut to.features[slot * f..][..f];
-                [&mut *own, other, features].into_iter().for_each(|x| x.fill(R::ZERO));
-                for (i, side) in deliveries.iter().map(|&delivery| self.root(delivery)) {
-                    let root = |side: usize| &out[(self.stride * i + side) * d..][..d];
-                    add_scaled(own, share, root(side));
-                    add_scaled(other, share, root(1 - side));
-                    if mean {
-                        add_scaled(features, share, &edge[batch[i] as usize * f..][..f]);
-                    }
+                let roots = deliveries.iter().map(|&delivery| self.root(delivery));
+                let of = |(i, side): (usize, usize)| &out[(self.stride * i + side) * d..][..d];
+                keep_mean(own, share, roots.clone().map(of), &add_scaled);
+                keep_mean(other, share, roots.clone().map(|(i, side)| of((i, 1 - side))), &add_scaled);
+                if mean {
+                    let of = |(i, _): (usize, usize)| &edge[edge_row[i] as usize * f..][..f];
+                    keep_mean(&mut to.features[slot * f..][..f], share, roots.map(of), &add_scaled);
                 }
                 let (latest, _) = self.root(phi[row]);
                 (to.event[slot], to.time[slot]) = (batch[latest], batch_time[latest]);
@@ -148,10 +165,10 @@ impl Op for DeliverMails {
     const NAME: &'static str = "deliver_mails";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, if ins.len() > 9 { 13 } else { 9 })?;
+        arity(Self::NAME, ins, if ins.len() > 9 { 14 } else { 9 })?;
         check_mailbox(Self::NAME, &ins[1], &ins[2], &ins[3])?;
         let (slots, d) = (ins[1].len(), ins[6].cols);
-        typed(Self::NAME, "mail", &ins[0], DType::F32)?;
+        kept_reals(Self::NAME, "mail", &ins[0])?;
         shaped(Self::NAME, "mail", &ins[0], slots, 2 * d)?;
         ensure!(
             Self::NAME,
@@ -169,9 +186,10 @@ impl Op for DeliverMails {
         let roots = Spec::real(event.rows.times(self.stride), d);
         ensure!(Self::NAME, self.stride >= 2 && ins[6] == roots, "out is {}, want {roots}", ins[6]);
         ensure!(Self::NAME, self.each > 0, "a root has no delivery, not even to itself");
-        if let [features, edge, starts, order] = ins[9..] {
+        if let [features, edge, starts, order, row] = ins[9..] {
             typed(Self::NAME, "edge", &edge, DType::F32)?;
-            typed(Self::NAME, "mail features", &features, DType::F32)?;
+            ensure!(Self::NAME, row == event, "edge row is {row}, event is {event}");
+            typed(Self::NAME, "mail features", &features, ins[0].dtype)?;
             shaped(Self::NAME, "mail features", &features, slots, edge.cols)?;
             shaped(Self::NAME, "starts", &starts, ins[4].rows.cap + 1, 1)?;
             ensure!(
@@ -190,47 +208,63 @@ impl Op for DeliverMails {
         let (rows, width) = (ins[4].rows.cap, ins[0].cols + ins.get(9).map_or(0, |f| f.cols));
         // Every recipient reads a row for each delivery, and writes one.
         let deliveries = ins.get(12).map_or(rows, Spec::len);
-        Cost { bytes: 4 * width * (rows + deliveries) + 40 * rows, flops: 0 }
+        let number = ins[0].dtype.size(Precision::F32);
+        Cost { bytes: width * (number * rows + 4 * deliveries) + 40 * rows, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        self.write::<R>(io, |y, a, x| y.iter_mut().zip(x).for_each(|(y, &x)| *y += a * x));
+        let add_scaled = |y: &mut [R], a: R, x: &[R]| y.iter_mut().zip(x).for_each(|(y, &x)| *y += a * x);
+        by_kept!(io.spec(0).dtype, R, self.write(io, add_scaled));
     }
     fn cpu(&self, io: &Io<'_>) {
-        self.write::<f32>(io, axpy);
+        by_kept!(io.spec(0).dtype, f32, self.write(io, axpy));
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (features, edge, starts, order, f) = if on.inputs() > 9 {
-            (on.state(9), on.input(10), on.input(11), on.input(12), on.cols(10))
-        } else {
-            (std::ptr::null_mut(), std::ptr::null(), std::ptr::null(), std::ptr::null(), 0)
-        };
+        let (mean, none) = (on.inputs() > 9, std::ptr::null());
+        let (edge, f) = if mean { (on.input(10), on.cols(10)) } else { (std::ptr::null(), 0) };
+        let [starts, order, edge_row] = [11, 12, 13].map(|i| if mean { on.input(i) } else { none });
+        let (mail_event, mail_time, next) = (on.state(1), on.state(2), on.state(3));
+        let (node, phi, out) = (on.input(4), on.input(5), on.input(6));
+        let (event, event_time, grid) = (on.input(7), on.input(8), Grid::warps(on.cap(4)));
+        let (n, slots, d, each, stride) =
+            (on.rows(4), on.cols(1), on.cols(6), self.each as u32, self.stride as u32);
+        if on.spec(0).dtype.is_half() {
+            let (mail, kind) = on.halves_state(0);
+            let features = if mean { on.halves_state(9).0 } else { std::ptr::null_mut() };
+            return k.deliver_half_mails(
+                on, grid, mail, kind, mail_event, mail_time, next, node, phi, out, event, event_time,
+                features, edge, starts, order, edge_row, n, slots, d, f, each, stride,
+            );
+        }
+        let features = if mean { on.state(9) } else { std::ptr::null_mut() };
         k.deliver_mails(
             on,
-            Grid::warps(on.cap(4)),
+            grid,
             on.state(0),
-            on.state(1),
-            on.state(2),
-            on.state(3),
-            on.input(4),
-            on.input(5),
-            on.input(6),
-            on.input(7),
-            on.input(8),
+            mail_event,
+            mail_time,
+            next,
+            node,
+            phi,
+            out,
+            event,
+            event_time,
             features,
             edge,
             starts,
             order,
-            on.rows(4),
-            on.cols(1),
-            on.cols(6),
+            edge_row,
+            n,
+            slots,
+            d,
             f,
-            self.each as u32,
-            self.stride as u32,
+            each,
+            stride,
         )
     }
 }
 
-/// `[nodes, events, slots, neighbours, d, f, mean]`; every seventh slot of the neighbours is empty.
+/// `[nodes, events, slots, neighbours, d, f, mean]`; every seventh slot of the neighbours is empty. An eighth number says which
+/// of [`StoredAs::ALL`] the mailbox is kept as.
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 1, 1, 1, 0, 0],
     &[5, 0, 3, 2, 2, 1, 1],
@@ -240,12 +274,22 @@ pub(super) const CASES: &[&[usize]] = &[
     &[90, 50, 10, 10, 20, 8, 1],
     &[30, 60, 4, 5, 133, 70, 1],
     &[200, 60, 4, 5, 132, 0, 0],
+    &[6, 9, 2, 3, 4, 3, 0, 1],
+    &[30, 60, 4, 5, 132, 70, 1, 1],
+    &[200, 60, 4, 5, 132, 0, 0, 2],
+    &[90, 50, 10, 10, 21, 8, 1, 2],
+    &[5, 0, 3, 2, 2, 1, 1, 2],
 ];
 pub(super) const BENCH: &[&[usize]] =
     &[&[3_000, 600, 10, 10, 100, 172, 0], &[3_000, 600, 10, 10, 100, 172, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, b, k, near, d, f, mean] = *dims else { return Err(Error::shape("deliver_mails", "seven sizes")) };
-    let into = case_mailbox(c, v, k, 2 * d, (mean == 1).then_some(f));
+    let [v, b, k, near, d, f, mean] = dims[..7] else {
+        return Err(Error::shape("deliver_mails", "seven sizes, or eight"));
+    };
+    let kept = StoredAs::ALL[dims.get(7).copied().unwrap_or(0)];
+    let half_mean = mean == 1 && kept != StoredAs::F32;
+    let into = case_mailbox(c, v, k, 2 * d, (mean == 1).then_some(f), kept);
+    let real = |c: &mut CaseBuilder, n, d| if half_mean { c.few_bits(n, d) } else { c.real(n, d) };
     let (src, dst) = (c.ids_below(b, v), c.ids_below(b, v));
     let event_time = c.times(&(0..b as i64).map(|t| 900 + t).collect::<Vec<_>>());
     let (root, time) = c.tape.roots(src, dst, event_time, None)?;
@@ -254,14 +298,10 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let neighbors = c.values(Spec::ids(Rows::fixed(2 * b), near), &neighbors);
     let list = c.tape.expand_targets(root, time, neighbors)?.node;
     let stamp = c.ids(&vec![0; v], 1);
-    let deliveries = Deliveries {
-        to: &c.tape.distinct(stamp, list, &[], 2)?,
-        each: 1 + near,
-        out: c.real(3 * b, d),
-        event: c.ids(&(5..5 + b as u32).collect::<Vec<_>>(), 1),
-        event_time,
-        edge: c.real(b + 5, f),
-    };
+    let to = &c.tape.distinct(stamp, list, &[], 2)?;
+    let (out, event) = (real(c, 3 * b, d), c.ids(&(5..5 + b as u32).collect::<Vec<_>>(), 1));
+    let edge = real(c, b + 5, f);
+    let deliveries = Deliveries { to, each: 1 + near, out, event, event_time, edge, edge_row: event };
     c.tape.deliver_mails(into, deliveries, 3)?;
     let states = [into.mail, into.event, into.time, into.next].into_iter().chain(into.features).collect();
     Ok(Built { states, ..Built::default() })
@@ -301,7 +341,7 @@ mod tests {
         let (root, time) = c.tape.roots(src, dst, event_time, None).unwrap();
         let list = c.tape.expand_targets(root, time, neighbors).unwrap().node;
         let to = &c.tape.distinct(stamp, list, &[], 2).unwrap();
-        let deliveries = Deliveries { to, each: 3, out, event, event_time, edge };
+        let deliveries = Deliveries { to, each: 3, out, event, event_time, edge, edge_row: event };
         c.tape.deliver_mails(into, deliveries, 2).unwrap();
         let query = (c.ids(&[0, 1, 2, 3], 1), c.times(&[1_000; 4]));
         let mails = c.tape.read_mails(into, query, Gaps::unlimited(1.0)).unwrap();

@@ -2,11 +2,12 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `table` | `[v, d]` f32 or u32 | one row per node, or per event |
+//! | `table` | `[v, d]` f32, u32, bf16 or f16 | one row per node, or per event |
 //! | `index` | `[n]` u32 below `v`, or [`NONE`] | row of `table` |
-//! | out | `[n, d]` as `table` | zeros where the index is `NONE` |
+//! | out | `[n, d]` as `table`, f32 of 16 bits | zeros where the index is `NONE` |
 //!
-//! Backward: `dtable = scatter_add_rows(dout, index)`. An index outside the table is a fault.
+//! Backward: `dtable = scatter_add_rows(dout, index)`; none where the table is kept in 16 bits, for nothing learned is.
+//! An index outside the table is a fault.
 //! Source: dispatch through Psi, Sven, Algorithm 2.
 use super::*;
 use crate::runtime::team::{self, InParallel};
@@ -26,17 +27,18 @@ impl Tape {
 }
 
 impl GatherRows {
-    fn gather<T: Element>(&self, io: &Io<'_>) {
+    /// Rows of a table kept in `T`, as `R`.
+    fn gather<R: Element, T: Stored<R>>(&self, io: &Io<'_>) {
         let (d, table, index) = (io.cols(0), io.input::<T>(0), io.input::<u32>(1));
         if d == 0 {
             return;
         }
         let size = team::piece(index.len(), 128);
-        io.out::<T>(0).chunks_mut(size * d).enumerate().in_parallel(1, |(piece, out)| {
+        io.out::<R>(0).chunks_mut(size * d).enumerate().in_parallel(1, |(piece, out)| {
             for (i, out) in (piece * size..).zip(out.chunks_exact_mut(d)) {
                 match io.row_of(i, index[i], table.len() / d) {
-                    Some(r) => out.copy_from_slice(&table[r * d..][..d]),
-                    None => out.fill(T::zeroed()),
+                    Some(r) => T::real(&table[r * d..][..d], out),
+                    None => out.fill(R::zeroed()),
                 }
             }
         });
@@ -51,19 +53,36 @@ impl Op for GatherRows {
         typed(Self::NAME, "index", &ins[1], DType::U32)?;
         ensure!(Self::NAME, ins[1].cols == 1, "index is {}, want one column", ins[1]);
         ensure!(Self::NAME, ins[0].dtype != DType::I64, "table is {}, want F32 or U32", ins[0]);
-        Ok(vec![Spec { rows: ins[1].rows, ..ins[0] }.into()])
+        Ok(vec![Spec { dtype: ins[0].dtype.widened(), rows: ins[1].rows, ..ins[0] }.into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost { bytes: 4 * (2 * outs[0].len() + ins[1].len()), flops: 0 }
+        let read = outs[0].len() * ins[0].dtype.size(Precision::F32);
+        Cost { bytes: read + 4 * (outs[0].len() + ins[1].len()), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         match io.spec(0).dtype {
-            DType::U32 => self.gather::<u32>(io),
-            _ => self.gather::<R>(io),
+            DType::U32 => self.gather::<u32, u32>(io),
+            dtype => by_kept!(dtype, R, self.gather(io)),
         }
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (rows, from, d) = (on.out_rows(0), on.rows(0), on.cols(0));
+        if on.spec(0).dtype.is_half() {
+            let (table, kind) = on.halves(0);
+            let grid = Grid::warps(on.out_cap(0));
+            return k.gather_half_rows(
+                on,
+                grid,
+                table,
+                kind,
+                on.input(1),
+                on.out(0),
+                rows,
+                from,
+                d,
+                on.status(),
+            );
+        }
         k.gather_rows(
             on,
             Grid::warps(on.out_cap(0)),
@@ -77,21 +96,39 @@ impl Op for GatherRows {
         )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let rows = t.spec(node.ins[0]).rows;
+        let Spec { dtype, rows, .. } = t.spec(node.ins[0]);
+        if dtype.is_half() {
+            return Ok(vec![None, None]);
+        }
         Ok(vec![douts[0].map(|d| t.scatter_add_rows(d, node.ins[1], rows)).transpose()?, None])
     }
 }
 
-/// `[v, n, d]`: one element; a narrow row; a ragged tail; nothing. Rows repeat, and the last index is `NONE`.
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 1], &[5, 9, 3], &[7, 33, 100], &[64, 300, 128], &[3, 0, 4], &[3, 5, 0]];
-pub(super) const BENCH: &[&[usize]] = &[&[700, 1_800, 100]];
+/// `[v, n, d]`: one element; a narrow row; a ragged tail; nothing. Rows repeat, and the last index is `NONE`. A fourth number
+/// says which of [`StoredAs::ALL`] the table is kept as.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1],
+    &[5, 9, 3],
+    &[7, 33, 100],
+    &[64, 300, 128],
+    &[3, 0, 4],
+    &[3, 5, 0],
+    &[1, 1, 1, 1],
+    &[7, 33, 100, 1],
+    &[5, 300, 37, 1],
+    &[3, 5, 0, 1],
+    &[7, 33, 100, 2],
+    &[5, 300, 37, 2],
+    &[3, 0, 4, 2],
+];
+pub(super) const BENCH: &[&[usize]] = &[&[700, 1_800, 100], &[700, 1_800, 100, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let mut index: Vec<u32> = (0..dims[1]).map(|_| c.below(dims[0]) as u32).collect();
     if let [_, .., last] = index.as_mut_slice() {
         *last = NONE;
     }
-    let (table, index) = (c.real(dims[0], dims[2]), c.ids(&index, 1));
+    let kept = StoredAs::ALL[dims.get(3).copied().unwrap_or(0)];
+    let (table, index) = (c.kept(dims[0], dims[2], kept), c.ids(&index, 1));
     let out = c.tape.gather_rows(table, index)?;
-    Ok(Built::new(&[out], &[table]))
+    Ok(Built::new(&[out], if kept == StoredAs::F32 { std::slice::from_ref(&table) } else { &[] }))
 }

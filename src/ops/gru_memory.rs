@@ -98,6 +98,8 @@ pub(super) const CASES: &[&[usize]] = &[
     &[6, 6, 3, 0, 2, 4],
     &[150, 130, 21, 5, 9, 4],
     &[4_200, 4_150, 1, 1, 1, 3],
+    &[150, 130, 21, 5, 9, 4, 1],
+    &[9, 6, 4, 3, 5, 4, 1],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 1_165, 100, 172, 100, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

@@ -237,6 +237,18 @@ ops! {
     time_encode, ungroup, write_memory, write_rows,
 }
 
+/// Calls a method for the type that a table of reals is kept in: `R` itself, or one of 16 bits.
+macro_rules! by_kept {
+    ($dtype:expr, $real:ident, $op:ident.$method:ident($($argument:expr),*)) => {
+        match $dtype {
+            DType::Bf16 => $op.$method::<$real, half::bf16>($($argument),*),
+            DType::F16 => $op.$method::<$real, half::f16>($($argument),*),
+            _ => $op.$method::<$real, $real>($($argument),*),
+        }
+    };
+}
+use by_kept;
+
 /// Refuses a wrong number of inputs.
 fn arity(op: &'static str, ins: &[Spec], want: usize) -> Result<()> {
     ensure!(op, ins.len() == want, "{} inputs, want {want}", ins.len());
@@ -246,6 +258,12 @@ fn arity(op: &'static str, ins: &[Spec], want: usize) -> Result<()> {
 /// Refuses a type that is not `want`.
 fn typed(op: &'static str, what: &str, spec: &Spec, want: DType) -> Result<()> {
     ensure!(op, spec.dtype == want, "{what} is {spec}, want {want:?}");
+    Ok(())
+}
+
+/// Refuses what is no table of reals, of 32 or 16 bits.
+fn kept_reals(op: &'static str, what: &str, spec: &Spec) -> Result<()> {
+    ensure!(op, spec.dtype.widened() == DType::F32, "{what} is {spec}, want reals");
     Ok(())
 }
 

@@ -28,7 +28,7 @@ pub struct ReadMails {
 /// Mailboxes: a ring of k slots for each node, of which the oldest is overwritten. All of it is state.
 #[derive(Clone, Copy, Debug)]
 pub struct Mailbox {
-    /// `[v k, c]` contents.
+    /// `[v k, c]` contents, f32 or of 16 bits.
     pub mail: Var,
     /// `[v, k]` u32 events, `NONE` in an empty slot.
     pub event: Var,
@@ -158,7 +158,7 @@ pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[3, 2, 0], &[9, 4, 30], &[5
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 10, 1_800]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, k, n] = *dims else { return Err(Error::shape("read_mails", "three sizes")) };
-    let mailbox = case_mailbox(c, v, k, 0, None);
+    let mailbox = case_mailbox(c, v, k, 0, None, StoredAs::F32);
     let nodes: Vec<u32> = (0..n).map(|i| if i % 9 == 8 { NONE } else { c.below(v) as u32 }).collect();
     let times: Vec<i64> = (0..n).map(|i| 1_000 + i as i64).collect();
     let query = (c.ids(&nodes, 1), c.times(&times));
@@ -174,6 +174,7 @@ pub(super) fn case_mailbox(
     k: usize,
     width: usize,
     features: Option<usize>,
+    kept: StoredAs,
 ) -> Mailbox {
     let (mut events, mut times, mut next) = (vec![NONE; v * k], vec![0; v * k], vec![0; v]);
     for node in 0..v {
@@ -185,10 +186,10 @@ pub(super) fn case_mailbox(
         next[node] = (mails % k) as u32;
     }
     Mailbox {
-        mail: c.real(v * k, width),
+        mail: c.kept(v * k, width, kept),
         event: c.values(Spec::ids(Rows::fixed(v), k), &events),
         time: c.values(Spec { cols: k, ..Spec::times(Rows::fixed(v)) }, &times),
         next: c.ids(&next, 1),
-        features: features.map(|f| c.real(v * k, f)),
+        features: features.map(|f| c.kept(v * k, f, kept)),
     }
 }

@@ -2,18 +2,20 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `memory`, `memory time`, `mail`, `mail event`, `mail time` | as in `memory_update` | state |
-//! | `mail edge` | `[v, f]` f32, state | only with the mean combiner: the mail's own features |
+//! | `memory`, `memory time`, `mail`, `mail event`, `mail time` | as in `memory_update`, rows by node | state |
+//! | `mail edge` | `[v, f]` as `memory`, state | only with the mean combiner: the mail's own features |
 //! | `distinct`, `phi`, `positives` | as `distinct` gives them | phi: the node's latest root |
 //! | `psi` | `[(2 + m) b]` u32 | rows of the roots in `distinct` |
 //! | `s'`, `time` | `[n, d]` f32, `[n]` i64 | memory after the mails |
 //! | `event`, `event time` | `[b]` u32, i64 | events of the batch |
-//! | `edge` | `[e, f]` f32 | edge features |
+//! | `edge` | `[e, f]` f32 | edge features; without the mean none is read |
+//! | `edge row` | `[b]` u32 | with the mean: rows of `edge` |
 //!
 //! For each distinct positive root: memory := s', its time := the time of the consumed mail; then the new mail is
 //! `(s'_partner, event, time)` of its latest event in the batch (ties: the later position; phi decides, so no race
 //! does). `Mean` averages partner memory and edge features over the node's events of the batch and takes the latest
-//! time. Negatives and supporting nodes write nothing. No gradient.
+//! time. Negatives and supporting nodes write nothing. No gradient. Tables of 16 bits take the nearest numbers
+//! ([`StoredAs`]), of means computed before.
 //! Source: TGN (Rossi et al. 2020), section 3; PyTorch Geometric's order of reading before writing.
 use super::{memory_update::MemoryVars, *};
 use crate::runtime::simd::{self, vectorised};
@@ -53,8 +55,10 @@ pub struct Written {
     pub event: Var,
     /// Their times.
     pub event_time: Var,
-    /// Edge features by event.
+    /// Edge features.
     pub edge: Var,
+    /// Rows of these by event of the batch: the events' ids, where they are those of all events.
+    pub edge_row: Var,
 }
 
 impl Tape {
@@ -86,7 +90,7 @@ impl Tape {
             w.edge,
         ];
         if combiner == Combiner::Mean {
-            ins.push(state.edge);
+            ins.extend([state.edge, w.edge_row]);
         }
         self.push(WriteMemory { combiner, stride }, &ins).map(drop)
     }
@@ -101,12 +105,12 @@ vectorised! {
 
 impl WriteMemory {
     /// The writes, with `add_scaled(y, a, x)`: `y += a x`.
-    fn write<R: Real>(&self, io: &Io<'_>, add_scaled: impl Fn(&mut [R], R, &[R])) {
-        let (memory, memory_time) = (io.state::<R>(0), io.state::<i64>(1));
-        let (mail, mail_event, mail_time) = (io.state::<R>(2), io.state::<u32>(3), io.state::<i64>(4));
+    fn write<R: Real, T: Stored<R>>(&self, io: &Io<'_>, add_scaled: impl Fn(&mut [R], R, &[R])) {
+        let (memory, memory_time) = (io.state::<T>(0), io.state::<i64>(1));
+        let (mail, mail_event, mail_time) = (io.state::<T>(2), io.state::<u32>(3), io.state::<i64>(4));
         let (node, phi, positives) = (io.input::<u32>(5), io.input::<u32>(6), io.input::<u32>(7)[0] as usize);
         let (psi, s, time) = (io.input::<u32>(8), io.input::<R>(9), io.input::<i64>(10));
-        let (event, event_time, edge) = (io.input::<u32>(11), io.input::<i64>(12), io.input::<R>(13));
+        let (event, event_time) = (io.input::<u32>(11), io.input::<i64>(12));
         let (d, f) = (io.cols(0), io.cols(13));
         // The row of the node at the other end of the event of root `i`.
         let partner = |i: usize| {
@@ -116,11 +120,10 @@ impl WriteMemory {
         for row in 0..positives {
             let (v, latest) = (node[row] as usize, phi[row] as usize);
             let at = v * d..(v + 1) * d;
-            memory[at.clone()].copy_from_slice(&s[row * d..][..d]);
+            T::keep(&s[row * d..][..d], &mut memory[at.clone()]);
             memory_time[v] = time[row];
-            match self.combiner {
-                Combiner::Last => mail[at].copy_from_slice(&s[partner(latest) * d..][..d]),
-                Combiner::Mean => mail[at].fill(R::ZERO),
+            if self.combiner == Combiner::Last {
+                T::keep(&s[partner(latest) * d..][..d], &mut mail[at]);
             }
             mail_event[v] = event[latest / self.stride];
             mail_time[v] = event_time[latest / self.stride];
@@ -128,19 +131,22 @@ impl WriteMemory {
         if self.combiner == Combiner::Last {
             return;
         }
-        let mail_edge = io.state::<R>(14);
-        let shares = &mut io.scratch::<R>()[..node.len()];
+        let (mail_edge, edge, edge_row) = (io.state::<T>(14), io.input::<R>(13), io.input::<u32>(15));
+        let (shares, sums) = io.scratch::<R>()[..positives * (1 + d + f)].split_at_mut(positives);
         shares.fill(R::ZERO);
+        sums.fill(R::ZERO);
         let positive = || (0..psi.len()).filter(|i| i % self.stride < 2);
         positive().for_each(|i| shares[psi[i] as usize] += R::ONE);
-        for v in node[..positives].iter().map(|&v| v as usize) {
-            mail_edge[v * f..][..f].fill(R::ZERO);
-        }
         for i in positive() {
-            let (v, e) = (node[psi[i] as usize] as usize, event[i / self.stride] as usize);
-            let share = R::ONE / shares[psi[i] as usize];
-            add_scaled(&mut mail[v * d..][..d], share, &s[partner(i) * d..][..d]);
-            add_scaled(&mut mail_edge[v * f..][..f], share, &edge[e * f..][..f]);
+            let (row, e) = (psi[i] as usize, edge_row[i / self.stride] as usize);
+            let (own, features) = sums[row * (d + f)..][..d + f].split_at_mut(d);
+            add_scaled(own, R::ONE / shares[row], &s[partner(i) * d..][..d]);
+            add_scaled(features, R::ONE / shares[row], &edge[e * f..][..f]);
+        }
+        for (row, v) in node[..positives].iter().map(|&v| v as usize).enumerate() {
+            let (own, features) = sums[row * (d + f)..][..d + f].split_at(d);
+            T::keep(own, &mut mail[v * d..][..d]);
+            T::keep(features, &mut mail_edge[v * f..][..f]);
         }
     }
 }
@@ -149,7 +155,8 @@ impl Op for WriteMemory {
     const NAME: &'static str = "write_memory";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, if self.combiner == Combiner::Mean { 15 } else { 14 })?;
+        arity(Self::NAME, ins, if self.combiner == Combiner::Mean { 16 } else { 14 })?;
+        kept_reals(Self::NAME, "memory", &ins[0])?;
         let (v, d, f) = (ins[0].rows.cap, ins[0].cols, ins[13].cols);
         for (i, what, cols) in [
             (1, "memory time", 1),
@@ -161,6 +168,12 @@ impl Op for WriteMemory {
             if let Some(s) = ins.get(i) {
                 shaped(Self::NAME, what, s, v, cols)?;
             }
+        }
+        typed(Self::NAME, "mail", &ins[2], ins[0].dtype)?;
+        if let [edge, mail_edge, row] = ins[13..] {
+            typed(Self::NAME, "mail edge", &mail_edge, ins[0].dtype)?;
+            typed(Self::NAME, "edge", &edge, DType::F32)?;
+            ensure!(Self::NAME, row == ins[11], "edge row is {row}, events {}", ins[11]);
         }
         ensure!(
             Self::NAME,
@@ -182,57 +195,102 @@ impl Op for WriteMemory {
         if inputs > 14 { vec![0, 1, 2, 3, 4, 14] } else { vec![0, 1, 2, 3, 4] }
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        if self.combiner == Combiner::Mean { ins[5].rows.cap } else { 0 }
+        // The mean's: a share and the sums of every positive root, a source or a destination.
+        let positives = ins[5].rows.cap.min(2 * ins[11].rows.cap);
+        if self.combiner == Combiner::Mean { positives * (1 + ins[0].cols + ins[13].cols) } else { 0 }
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
         let rows = (2 * ins[11].rows.cap).min(ins[5].rows.cap);
-        Cost { bytes: rows * (16 * ins[0].cols + 40), flops: 0 }
+        let number = 4 + ins[0].dtype.size(Precision::F32);
+        Cost { bytes: rows * (2 * number * ins[0].cols + 40), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        self.write::<R>(io, |y, a, x| y.iter_mut().zip(x).for_each(|(y, &x)| *y += a * x));
+        let add_scaled = |y: &mut [R], a: R, x: &[R]| y.iter_mut().zip(x).for_each(|(y, &x)| *y += a * x);
+        by_kept!(io.spec(0).dtype, R, self.write(io, add_scaled));
     }
     fn cpu(&self, io: &Io<'_>) {
-        self.write::<f32>(io, axpy);
+        by_kept!(io.spec(0).dtype, f32, self.write(io, axpy));
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (node, phi, positives, psi) = (on.input(5), on.input(6), on.input(7), on.input(8));
         let (s, event, rows, d, stride) =
             (on.input(9), on.input(11), on.rows(9), on.cols(0), self.stride as u32);
         let mean = self.combiner == Combiner::Mean;
-        let mail = on.state::<f32>(2);
+        let half = on.spec(0).dtype.is_half();
         // A positive root is the source or the destination of an event.
         let grid = Grid::warps(on.cap(5).min(2 * on.cap(11)));
-        k.write_memory(
-            on,
-            grid,
-            on.state(0),
-            on.state(1),
-            if mean { std::ptr::null_mut() } else { mail },
-            on.state(3),
-            on.state(4),
-            node,
-            phi,
-            positives,
-            psi,
-            s,
-            on.input(10),
-            event,
-            on.input(12),
-            rows,
-            d,
-            stride,
-        )?;
+        let (memory_time, mail_event, mail_time) = (on.state(1), on.state(3), on.state(4));
+        let (time, event_time) = (on.input(10), on.input(12));
+        if half {
+            let ((memory, kind), (mail, _)) = (on.halves_state(0), on.halves_state(2));
+            let mail = if mean { std::ptr::null_mut() } else { mail };
+            k.write_half_memory(
+                on,
+                grid,
+                memory,
+                kind,
+                memory_time,
+                mail,
+                mail_event,
+                mail_time,
+                node,
+                phi,
+                positives,
+                psi,
+                s,
+                time,
+                event,
+                event_time,
+                rows,
+                d,
+                stride,
+            )?;
+        } else {
+            let mail = if mean { std::ptr::null_mut() } else { on.state(2) };
+            k.write_memory(
+                on,
+                grid,
+                on.state(0),
+                memory_time,
+                mail,
+                mail_event,
+                mail_time,
+                node,
+                phi,
+                positives,
+                psi,
+                s,
+                time,
+                event,
+                event_time,
+                rows,
+                d,
+                stride,
+            )?;
+        }
         if !mean {
             return Ok(());
         }
-        let ends = std::ptr::null();
-        k.write_memory_mean(on, grid, mail, s, node, phi, positives, psi, ends, rows, rows, d, stride)?;
-        let (mails, edge, edges, f) = (on.state(14), on.input(13), on.rows(13), on.cols(13));
-        k.write_memory_mean(on, grid, mails, edge, node, phi, positives, psi, event, rows, edges, f, stride)
+        let by_end = (2, s, std::ptr::null(), rows, d);
+        let by_event = (14, on.input(13), on.input(15), on.rows(13), on.cols(13));
+        for (to, from, of, there, width) in [by_end, by_event] {
+            if half {
+                let (to, kind) = on.halves_state(to);
+                k.write_half_memory_mean(
+                    on, grid, to, kind, from, node, phi, positives, psi, of, rows, there, width, stride,
+                )?;
+            } else {
+                let to = on.state(to);
+                k.write_memory_mean(
+                    on, grid, to, from, node, phi, positives, psi, of, rows, there, width, stride,
+                )?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// `[nodes, events, d, f, mean]`
+/// `[nodes, events, d, f, mean]`; a sixth number says which of [`StoredAs::ALL`] memory and mails are kept as.
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 1, 0, 0],
     &[5, 0, 3, 2, 1],
@@ -241,35 +299,53 @@ pub(super) const CASES: &[&[usize]] = &[
     &[90, 50, 20, 3, 1],
     &[9, 60, 133, 70, 1],
     &[40, 60, 133, 8, 0],
+    &[6, 9, 4, 3, 0, 1],
+    &[40, 60, 133, 8, 0, 2],
+    &[90, 50, 20, 3, 1, 1],
+    &[9, 60, 133, 72, 1, 2],
+    &[5, 0, 3, 2, 1, 2],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 600, 100, 172, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, b, d, f, mean] = *dims else { return Err(Error::shape("write_memory", "five sizes")) };
+    let [v, b, d, f, mean] = dims[..5] else {
+        return Err(Error::shape("write_memory", "five sizes, or six"));
+    };
     let combiner = if mean == 1 { Combiner::Mean } else { Combiner::Last };
-    let (memory, mail, edge) = (c.real(v, d), c.real(v, d), c.real(b + 5, f));
+    let kept = StoredAs::ALL[dims.get(5).copied().unwrap_or(0)];
+    let half_mean = mean == 1 && kept != StoredAs::F32;
+    let (memory, mail) = (c.kept(v, d, kept), c.kept(v, d, kept));
+    let edge = if half_mean { c.few_bits(b + 5, f) } else { c.real(b + 5, f) };
     let state = MemoryVars {
         memory,
         memory_time: c.times(&vec![0; v]),
         mail,
         mail_event: c.ids(&vec![NONE; v], 1),
         mail_time: c.times(&vec![0; v]),
-        edge: c.real(v, f),
+        edge: c.kept(v, f, kept),
+        gathered: false,
     };
     let (stamp, roots) = (c.ids(&vec![0; v], 1), c.ids_below(3 * b, v));
     let n = c.tape.distinct(stamp, roots, &[], 3)?;
-    let s = c.tape.gather_rows(memory, n.node)?;
+    let made = match kept {
+        StoredAs::F32 => memory,
+        _ if half_mean => c.few_bits(v, d),
+        _ => c.real(v, d),
+    };
+    let s = c.tape.gather_rows(made, n.node)?;
+    let event = c.ids(&(5..5 + b as u32).collect::<Vec<_>>(), 1);
     let written = Written {
         memory: s,
         time: c.values(Spec::times(n.rows), &(0..v.min(3 * b) as i64).collect::<Vec<_>>()),
-        event: c.ids(&(5..5 + b as u32).collect::<Vec<_>>(), 1),
+        event,
         event_time: c.times(&(0..b as i64).map(|t| 9 + t).collect::<Vec<_>>()),
         edge,
+        edge_row: event,
         node: n.node,
         phi: n.phi,
         positives: n.positives,
         psi: n.psi[0],
     };
     c.tape.write_memory(state, &written, combiner, 3)?;
-    let MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge } = state;
+    let MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, .. } = state;
     Ok(Built { states: vec![memory, memory_time, mail, mail_event, mail_time, edge], ..Built::default() })
 }

@@ -2,12 +2,13 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `table` | `[v, d]` f32, state | scores by event, losses by batch, memory by node |
+//! | `table` | `[v, d]` f32, bf16 or f16, state | scores by event, losses by batch, memory by node |
 //! | `index` | `[n]` u32 below `v`, distinct, or [`NONE`] | |
 //! | `rows` | `[m, d]` f32, `[n, d]` where there is no `from` | |
 //! | `from` | `[n]` u32 below `m`, or `NONE`, optional | row of `rows` |
 //!
-//! Nothing is written where either is `NONE`; an index outside of its rows is a fault. What a pass measures stays on the
+//! Nothing is written where either is `NONE`; an index outside of its rows is a fault. A table of 16 bits takes the nearest
+//! numbers ([`StoredAs`]). What a pass measures stays on the
 //! device until the pass is over.
 use super::*;
 
@@ -33,11 +34,26 @@ impl Tape {
     }
 }
 
+impl WriteRows {
+    /// Rows into a table kept in `T`.
+    fn write<R: Real, T: Stored<R>>(&self, io: &Io<'_>) {
+        let (d, table, index, rows) = (io.cols(0), io.state::<T>(0), io.input::<u32>(1), io.input::<R>(2));
+        let from = (io.inputs() > 3).then(|| io.input::<u32>(3));
+        for (i, &to) in index.iter().enumerate() {
+            let row = from.map_or(Some(i), |from| io.row_of(i, from[i], io.rows(2)));
+            if let (Some(to), Some(row)) = (io.row_of(i, to, io.rows(0)), row) {
+                T::keep(&rows[row * d..][..d], &mut table[to * d..][..d]);
+            }
+        }
+    }
+}
+
 impl Op for WriteRows {
     const NAME: &'static str = "write_rows";
     const KIND: Kind = Kind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
+        kept_reals(Self::NAME, "table", &ins[0])?;
         ensure!(Self::NAME, ins[1] == Spec::ids(ins[1].rows, 1), "index is {}", ins[1]);
         ensure!(Self::NAME, ins[0].cols == ins[2].cols, "table is {}, rows are {}", ins[0], ins[2]);
         match ins.get(3) {
@@ -53,33 +69,44 @@ impl Op for WriteRows {
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
         let written = ins[1].rows.cap.min(ins[2].rows.cap);
-        Cost { bytes: 8 * written * ins[0].cols + 4 * (ins.len() - 2) * ins[1].len(), flops: 0 }
+        let number = 4 + ins[0].dtype.size(Precision::F32);
+        Cost { bytes: number * written * ins[0].cols + 4 * (ins.len() - 2) * ins[1].len(), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, table, index, rows) = (io.cols(0), io.state::<R>(0), io.input::<u32>(1), io.input::<R>(2));
-        let from = (io.inputs() > 3).then(|| io.input::<u32>(3));
-        for (i, &to) in index.iter().enumerate() {
-            let row = from.map_or(Some(i), |from| io.row_of(i, from[i], io.rows(2)));
-            if let (Some(to), Some(row)) = (io.row_of(i, to, io.rows(0)), row) {
-                table[to * d..][..d].copy_from_slice(&rows[row * d..][..d]);
-            }
-        }
+        by_kept!(io.spec(0).dtype, R, self.write(io));
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (table, index, rows, d) = (on.state(0), on.input(1), on.input(2), on.cols(0));
+        let (index, rows, d, grid) = (on.input(1), on.input(2), on.cols(0), Grid::warps(on.cap(1)));
         let from = if on.inputs() > 3 { on.input(3) } else { std::ptr::null() };
         let (to, n, m) = (on.rows(0), on.rows(1), on.rows(2));
-        k.write_rows(on, Grid::warps(on.cap(1)), table, index, from, rows, to, n, m, d, on.status())
+        if on.spec(0).dtype.is_half() {
+            let (table, kind) = on.halves_state(0);
+            return k.write_half_rows(on, grid, table, kind, index, from, rows, to, n, m, d, on.status());
+        }
+        k.write_rows(on, grid, on.state(0), index, from, rows, to, n, m, d, on.status())
     }
 }
 
-/// `[v, n, d]`; a fourth number is that of the roots whose latest rows are written, the nodes beyond it being no positives.
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 1], &[9, 5, 2], &[4, 0, 3], &[40, 20, 16], &[9, 9, 3, 5], &[90, 50, 100, 60], &[4, 4, 5, 0]];
+/// `[v, n, d]`; a fourth number is that of the roots whose latest rows are written, the nodes beyond it being no positives; a
+/// fifth says which of [`StoredAs::ALL`] the table is kept as.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1],
+    &[9, 5, 2],
+    &[4, 0, 3],
+    &[40, 20, 16],
+    &[9, 9, 3, 5],
+    &[90, 50, 100, 60],
+    &[4, 4, 5, 0],
+    &[9, 9, 3, 5, 1],
+    &[90, 50, 100, 60, 1],
+    &[9, 9, 3, 5, 2],
+    &[90, 50, 100, 60, 2],
+    &[4, 4, 5, 0, 2],
+];
 pub(super) const BENCH: &[&[usize]] = &[&[23_621, 600, 2], &[9_228, 1_487, 100, 1_800]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, n, d] = dims[..3] else { return Err(Error::shape("write_rows", "three sizes, or four")) };
-    let table = c.real(v, d);
+    let table = c.kept(v, d, StoredAs::ALL[dims.get(4).copied().unwrap_or(0)]);
     let index: Vec<u32> = (0..n as u32).map(|i| v as u32 - 1 - i).collect();
     let index = c.ids(&index, 1);
     if let Some(&roots) = dims.get(3) {

@@ -1,4 +1,5 @@
 //! Shapes and types of values, and the two precisions a definition runs in.
+use half::slice::HalfFloatSliceExt;
 use std::fmt;
 
 /// A value of a tape: an input, or an output of a node.
@@ -17,6 +18,10 @@ pub enum DType {
     U32,
     /// Times in ticks, and offsets.
     I64,
+    /// bfloat16: real numbers of stored tables and state, never of a step's values; see [`StoredAs`](super::StoredAs).
+    Bf16,
+    /// IEEE 754's half precision: likewise.
+    F16,
 }
 
 /// The precision of a program's real numbers.
@@ -34,7 +39,17 @@ impl DType {
         match (self, precision) {
             (DType::U32, _) | (DType::F32, Precision::F32) => 4,
             (DType::I64, _) | (DType::F32, Precision::F64) => 8,
+            (DType::Bf16 | DType::F16, _) => 2,
         }
+    }
+    /// Whether it is of real numbers kept in 16 bits.
+    pub const fn is_half(self) -> bool {
+        matches!(self, DType::Bf16 | DType::F16)
+    }
+    /// What a step sees of a table of this type: reals are widened.
+    #[must_use]
+    pub const fn widened(self) -> DType {
+        if self.is_half() { DType::F32 } else { self }
     }
 }
 
@@ -189,6 +204,14 @@ pub trait Real:
     fn max(self, other: Self) -> Self;
     /// Magnitude.
     fn abs(self) -> Self;
+    /// The numbers `from`, of 16 bits; both are as long.
+    fn widen<H>(from: &[H], to: &mut [Self])
+    where
+        [H]: HalfFloatSliceExt;
+    /// Rounds `from` to the nearest numbers of 16 bits; both are as long.
+    fn round<H>(from: &[Self], to: &mut [H])
+    where
+        [H]: HalfFloatSliceExt;
     /// ln(1 + e^self), without overflow.
     fn softplus(self) -> Self {
         self.max(Self::ZERO) + (-self.abs()).exp().ln_1p()
@@ -200,7 +223,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($t:ident, $precision:ident) => {
+    ($t:ident, $precision:ident, $widen:ident, $round:ident) => {
         impl Real for $t {
             const PRECISION: Precision = Precision::$precision;
             const ZERO: Self = 0.0;
@@ -235,8 +258,20 @@ macro_rules! real {
             fn abs(self) -> Self {
                 $t::abs(self)
             }
+            fn widen<H>(from: &[H], to: &mut [Self])
+            where
+                [H]: HalfFloatSliceExt,
+            {
+                from.$widen(to);
+            }
+            fn round<H>(from: &[Self], to: &mut [H])
+            where
+                [H]: HalfFloatSliceExt,
+            {
+                to.$round(from);
+            }
         }
     };
 }
-real!(f32, F32);
-real!(f64, F64);
+real!(f32, F32, convert_to_f32_slice, convert_from_f32_slice);
+real!(f64, F64, convert_to_f64_slice, convert_from_f64_slice);

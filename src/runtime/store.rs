@@ -8,6 +8,7 @@ use super::{
     spec::{DType, Element, Precision, Real, Spec},
 };
 use crate::error::Result;
+use half::{bf16, f16};
 use std::sync::Arc;
 
 /// A buffer of a [`Store`].
@@ -32,6 +33,8 @@ enum Data {
     F64(Vec<f64>),
     U32(Vec<u32>),
     I64(Vec<i64>),
+    /// Reals of 16 bits, of either type.
+    Half(Vec<u16>),
     Shared(Arc<dyn Bytes>),
 }
 
@@ -42,6 +45,7 @@ impl Data {
             (DType::F32, Precision::F64) => Data::F64(vec![0.0; n]),
             (DType::U32, _) => Data::U32(vec![0; n]),
             (DType::I64, _) => Data::I64(vec![0; n]),
+            (DType::Bf16 | DType::F16, _) => Data::Half(vec![0; n]),
         }
     }
     fn bytes(&self) -> &[u8] {
@@ -50,6 +54,7 @@ impl Data {
             Data::F64(v) => bytemuck::cast_slice(v),
             Data::U32(v) => bytemuck::cast_slice(v),
             Data::I64(v) => bytemuck::cast_slice(v),
+            Data::Half(v) => bytemuck::cast_slice(v),
             Data::Shared(b) => b.bytes(),
         }
     }
@@ -59,6 +64,7 @@ impl Data {
             Data::F64(v) => bytemuck::cast_slice_mut(v),
             Data::U32(v) => bytemuck::cast_slice_mut(v),
             Data::I64(v) => bytemuck::cast_slice_mut(v),
+            Data::Half(v) => bytemuck::cast_slice_mut(v),
             Data::Shared(_) => unreachable!("a table is read only: the tape refuses to write it"),
         }
     }
@@ -136,7 +142,7 @@ impl Store {
         self.write(id, values);
         id
     }
-    /// Adds a read-only table without copying it (converted, and so copied, in an f64 store).
+    /// Adds a read-only table without copying it (f32 is converted, and so copied, in an f64 store).
     ///
     /// # Panics
     /// When the table does not hold `spec.len()` elements.
@@ -192,11 +198,13 @@ impl Store {
         assert!(size_matches::<T>(b.spec.dtype, self.precision), "{} is {:?}", b.name, b.spec.dtype);
         bytemuck::cast_slice(b.fresh().data.bytes())
     }
-    /// The elements of a real buffer as f64, whatever the store's precision.
+    /// The elements of a real buffer as f64, whatever the store's precision and whatever they are kept in.
     pub fn read_f64(&self, id: BufferId) -> Vec<f64> {
-        match self.precision {
-            Precision::F32 => self.read::<f32>(id).iter().map(|&x| f64::from(x)).collect(),
-            Precision::F64 => self.read::<f64>(id).to_vec(),
+        match (self.spec(id).dtype, self.precision) {
+            (DType::Bf16, _) => self.read::<bf16>(id).iter().map(|&x| x.into()).collect(),
+            (DType::F16, _) => self.read::<f16>(id).iter().map(|&x| x.into()).collect(),
+            (_, Precision::F32) => self.read::<f32>(id).iter().map(|&x| f64::from(x)).collect(),
+            (_, Precision::F64) => self.read::<f64>(id).to_vec(),
         }
     }
     /// The elements of `id`, to be changed.

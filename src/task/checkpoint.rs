@@ -83,6 +83,8 @@ fn dtype_of(store: &Store, id: BufferId) -> Dtype {
         (DType::F32, Precision::F64) => Dtype::F64,
         (DType::U32, _) => Dtype::U32,
         (DType::I64, _) => Dtype::I64,
+        (DType::Bf16, _) => Dtype::BF16,
+        (DType::F16, _) => Dtype::F16,
     }
 }
 

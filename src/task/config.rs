@@ -6,7 +6,7 @@ use crate::{
     model::{
         ApanConfig, JodieConfig, ModelConfig, ModelName, StaticConfig, StaticMode, TgatConfig, TgnConfig,
     },
-    runtime::{Device, MatmulPrecision, check_room},
+    runtime::{Device, MatmulPrecision, StoredAs, check_room},
 };
 use serde::{Deserialize, Serialize};
 use std::{path::Path, str::FromStr};
@@ -239,6 +239,10 @@ pub struct Config {
     pub plan: String,
     /// Where a CUDA device reads features.
     pub features_on: FeaturesOn,
+    /// What features of edges and nodes are kept in; a step computes in f32 all the same.
+    pub features_as: StoredAs,
+    /// What node memory and mails are kept in, likewise.
+    pub memory_as: StoredAs,
     /// Threads; 0: every core.
     pub threads: usize,
     /// What dense products multiply in on a CUDA device; the CPU knows f32 alone.
@@ -290,6 +294,8 @@ impl Default for Config {
             device: "auto".into(),
             plan: "auto".into(),
             features_on: FeaturesOn::Auto,
+            features_as: StoredAs::F32,
+            memory_as: StoredAs::F32,
             threads: 0,
             precision: MatmulPrecision::F32,
             seed: 1,
@@ -349,6 +355,15 @@ impl Config {
             ("auto" | "prefetch", Some(_)) => Ok("prefetch"),
             _ => Ok("sequential"),
         }
+    }
+    /// Reads the events, their features kept as a run keeps them.
+    ///
+    /// # Errors
+    /// As [`DataConfig::load`] and [`Events::keep_features_as`].
+    pub fn load(&self) -> Result<Events> {
+        let mut events = self.data.load(self.seed)?;
+        events.keep_features_as(self.features_as)?;
+        Ok(events)
     }
     /// Reads the keys that a file names, and notes on what it says that has no counterpart here: TOML, or TGL's YAML where its
     /// name ends so ([`tgl`]).

@@ -80,10 +80,11 @@ impl EventTask {
         config.validate()?;
         let device = device.multiplying_in(config.precision)?;
         let split = config.split(events)?;
-        let state = config.net().state_bytes(events.nodes, events.edge_width());
+        let state = config.net().state_bytes(events.nodes, events.edge_width(), config.memory_as);
         check_room("node memory and mailbox", state, "take a narrower memory, or fewer nodes")?;
         let mut store = Store::new(Precision::F32);
-        let mut tables = EventTables::new(&mut store, events);
+        let mut tables = EventTables::keeping(&mut store, events, config.features_as)?;
+        tables.memory_as = config.memory_as;
         tables.gaps.longest = split.longest_gap(events, config.net().gap_quantile());
         let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate);
         if config.static_mode() != StaticMode::Off {

@@ -5,7 +5,7 @@
 //!
 //! let checkpoint = Checkpoint::at("runs/first");
 //! let config = checkpoint.manifest()?.config;
-//! let events = config.data.load(config.seed)?; // what it was trained on
+//! let events = config.load()?; // what it was trained on
 //! let options = PredictorOptions::default();
 //! let mut predictor = Predictor::open(&checkpoint, &config, &events, &Device::cpu(0)?, &options)?;
 //! let now = events.time[events.len() - 1];
@@ -96,7 +96,7 @@ struct Built {
 impl Built {
     fn new(config: &Config, room: &OpenEnd, device: &Device) -> Result<Self> {
         let lists = size_of::<Entry>() * room.nodes * room.slots;
-        let state = config.net().state_bytes(room.nodes, room.edge_width) + lists;
+        let state = config.net().state_bytes(room.nodes, room.edge_width, config.memory_as) + lists;
         check_room("node memory, mailbox and history", state, "take fewer nodes or slots")?;
         if room.edge_width > 0 {
             let bytes = 4 * room.edge_width * room.events;
@@ -250,7 +250,16 @@ impl Predictor {
         };
         let held = record.as_ref().map_or(0, |r| r.next as usize);
         let node_features = events.node_features.clone();
-        let room = OpenEnd { nodes, batch, slots, events: ids(held), edge_width, node_features, gaps };
+        let room = OpenEnd {
+            nodes,
+            batch,
+            slots,
+            events: ids(held),
+            edge_width,
+            node_features,
+            gaps,
+            memory_as: config.memory_as,
+        };
         let built = Built::new(config, &room, &device)?;
         let mut p = Predictor { manifest, device, room, built, next: 0, latest: None, seen: 0 };
         if let Some(r) = record {
@@ -298,7 +307,10 @@ impl Predictor {
         self.make_room()?;
         self.bring(events);
         let features = self.built.store.get_mut::<f32>(self.built.came.features);
-        features.chunks_mut(width.max(1)).zip(events).for_each(|(to, e)| to.copy_from_slice(e.features));
+        let kept = self.manifest.config.features_as;
+        for (to, e) in features.chunks_mut(width.max(1)).zip(events) {
+            to.iter_mut().zip(e.features).for_each(|(to, &x)| *to = kept.nearest(x));
+        }
         self.built.run(&self.device, true)?;
         self.next += events.len() as u32;
         self.seen += events.len() as u64;

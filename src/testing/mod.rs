@@ -77,10 +77,12 @@ fn read(r: &Ready, v: Var, dtype: DType) -> Vec<f64> {
         }
         (DType::U32, _) => r.program.read::<u32>(v, &r.store).iter().map(|&x| x.into()).collect(),
         (DType::I64, _) => r.program.read::<i64>(v, &r.store).iter().map(|&x| x as f64).collect(),
+        (DType::Bf16 | DType::F16, _) => unreachable!("a step makes no reals of 16 bits"),
     }
 }
 
-/// Everything a run of a case produces, each with a name and whether it is real: outputs, gradients, state.
+/// Everything a run of a case produces, each with a name and whether it is real: outputs, gradients, state. What is kept
+/// in 16 bits is not: it is the same on every path, bit for bit.
 pub type Results = Vec<Outcome>;
 
 /// A name, whether it is real, and the values.
@@ -122,7 +124,7 @@ fn results(mut r: Ready, buffers: &[BufferId]) -> Result<Results> {
     for id in &buffers[r.built.wrt.len()..] {
         let dtype = r.store.spec(*id).dtype;
         let values = match dtype {
-            DType::F32 => r.store.read_f64(*id),
+            DType::F32 | DType::Bf16 | DType::F16 => r.store.read_f64(*id),
             DType::U32 => r.store.read::<u32>(*id).iter().map(|&x| x.into()).collect(),
             DType::I64 => r.store.read::<i64>(*id).iter().map(|&x| x as f64).collect(),
         };

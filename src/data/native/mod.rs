@@ -6,11 +6,14 @@
 //! | `time.npy` | `[events]` i64, ticks since the first event | integers, or floats as seconds |
 //! | `label.npy` | `[events]` f32, optional | any numbers |
 //! | `classes.npy` | `[events, most]` u32, a set of classes a row, the rest 2^32 - 1; optional | any integers, -1 for none |
-//! | `edge_features.npy` | `[events, width]` f32, optional | any numbers; f32 is mapped |
-//! | `node_features.npy` | `[nodes, width]` f32, optional | any numbers; f32 is mapped |
+//! | `edge_features.npy` | `[events, width]` f32, f16 or bfloat16, optional | any numbers; these are mapped |
+//! | `node_features.npy` | `[nodes, width]`, likewise, optional | any numbers; these are mapped |
 //! | `ids.npy`, `ids.csv` | `[nodes]` u64, the original ids, if they differ | `ids.npy` |
 //! | `val_negatives.npy`, `test_negatives.npy` | `[events of the part, m]` i32, -1 where there are fewer, optional | any integers |
 //! | `info.json` | the [`Info`] | absent in folders made by hand |
+//!
+//! NumPy has no bfloat16: such an array has the type `V2`, two bytes without a meaning, as `ml_dtypes` saves it and takes it
+//! back (`numpy.load(file).view(ml_dtypes.bfloat16)`).
 //!
 //! A folder without `info.json` is treated like any other file: sorted, renumbered, times in seconds.
 mod read;

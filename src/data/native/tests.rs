@@ -2,7 +2,7 @@
 use crate::{
     data::{Classes, Events, Features, GivenNegatives, Part, ReadOptions, bundled, load, npy, save},
     error::{ErrorKind, Result},
-    runtime::NONE,
+    runtime::{NONE, StoredAs},
 };
 use std::{fs, path::Path};
 use tempfile::tempdir;
@@ -42,6 +42,27 @@ fn what_is_imported_loads_equal_and_features_are_mapped() {
     }
     assert_eq!(fs::read_to_string(dir.path().join("deep/full/ids.csv")).unwrap(), "node,id\n0,2\n1,4\n2,9\n");
     assert_eq!(entries(&dir.path().join("deep")), ["full", "wikipedia"]);
+}
+
+#[test]
+fn features_in_16_bits_are_written_so_and_mapped_so_and_sorted_and_gathered_so() {
+    let dir = tempdir().unwrap();
+    for kept in [StoredAs::Bf16, StoredAs::F16] {
+        let (path, mut events) = (dir.path().join(kept.name()), full());
+        events.keep_features_as(kept).unwrap();
+        save(&events, &path, false).unwrap();
+        let back = read(&path).unwrap();
+        assert_eq!(back, events);
+        assert!(
+            back.edge_features.iter().chain(&back.node_features).all(|f| f.is_mapped() && f.kept() == kept)
+        );
+        // Events in another order: their rows go with them.
+        fs::remove_file(path.join("info.json")).unwrap();
+        npy::write(path.join("late.npy"), &[3], &[3i64, 2, 1]).unwrap();
+        fs::rename(path.join("late.npy"), path.join("time.npy")).unwrap();
+        let sorted = read(&path).unwrap().edge_features.unwrap();
+        assert_eq!((sorted.kept(), sorted.values()), (kept, &[4., 5., 2., 3., 0.5, 1.][..]));
+    }
 }
 
 #[test]

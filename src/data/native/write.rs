@@ -3,7 +3,9 @@ use super::{Info, SCHEMA, is_native};
 use crate::{
     data::{Classes, Events, Features, GivenNegatives, Part, npy},
     error::{Error, Result},
+    runtime::StoredAs,
 };
+use half::{bf16, f16};
 use std::{
     fs,
     io::{BufWriter, Write},
@@ -38,7 +40,7 @@ pub fn save_with_negatives(
         events: events.len(),
         labelled: events.label.is_some(),
         labels: events.classes.as_ref().map_or(0, Classes::most),
-        edge_width: events.edge_width(),
+        edge_width: 0,
     };
     let mut folder = FolderWriter::create(dir, force, &shape)?;
     folder.src.extend(&events.src)?;
@@ -50,11 +52,11 @@ pub fn save_with_negatives(
     if let (Some(file), Some(classes)) = (&mut folder.classes, &events.classes) {
         file.extend(&classes.table())?;
     }
-    if let (Some(file), Some(features)) = (&mut folder.edge_features, &events.edge_features) {
-        file.extend(features.values())?;
+    if let Some(features) = &events.edge_features {
+        folder.features("edge_features.npy", features)?;
     }
     if let Some(features) = &events.node_features {
-        folder.node_features(features)?;
+        folder.features("node_features.npy", features)?;
     }
     if let Some(ids) = &events.ids {
         folder.ids(ids.original())?;
@@ -83,7 +85,7 @@ pub(in crate::data) struct Shape {
     pub labelled: bool,
     /// Room for the largest set of classes; 0 for no sets.
     pub labels: usize,
-    /// 0 for no edge features.
+    /// Of edge features that are written piece by piece; 0 for none.
     pub edge_width: usize,
 }
 
@@ -118,9 +120,14 @@ impl FolderWriter {
         })
     }
 
-    pub(in crate::data) fn node_features(&self, features: &Features) -> Result<()> {
-        let path = self.staging.temporary.join("node_features.npy");
-        npy::write(path, &[features.rows(), features.cols()], features.values())
+    /// Features as they are kept.
+    pub(in crate::data) fn features(&self, file: &str, features: &Features) -> Result<()> {
+        let (path, shape) = (self.staging.temporary.join(file), [features.rows(), features.cols()]);
+        match features.kept() {
+            StoredAs::F32 => npy::write(path, &shape, features.values()),
+            StoredAs::Bf16 => npy::write::<bf16>(path, &shape, bytemuck::cast_slice(features.bytes())),
+            StoredAs::F16 => npy::write::<f16>(path, &shape, bytemuck::cast_slice(features.bytes())),
+        }
     }
 
     fn ids(&self, ids: &[u64]) -> Result<()> {

@@ -6,6 +6,7 @@
 //! | `distinct` | `[n]` u32 | nodes |
 //! | `memory`, `memory time` | `[v, d]` f32, `[v]` i64 | stored memory and when it was last updated |
 //! | `mail`, `mail time` | `[v, d]` f32, `[v]` i64 | partner's memory of the node's mail, and its event's time |
+//! | | `[n, d]` f32 | `memory` and `mail` where their rows were gathered for this step |
 //! | `mail event` | `[v]` u32 | its event, or [`NONE`]: no mail |
 //! | `edge` | `[e, f]` f32 | features of the mails' events, by [`FeatureRow`] |
 //! | `w`, `b` | `[1, t]` f32 | time encoding |
@@ -79,6 +80,8 @@ pub trait Cell: std::fmt::Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct MemoryUpdate<C> {
     features: FeatureRow,
+    /// Whether memory and mail have a row a distinct node, not a node.
+    gathered: bool,
     gaps: Gaps,
     cell: PhantomData<C>,
 }
@@ -109,6 +112,9 @@ pub struct MemoryVars {
     pub mail_time: Var,
     /// `[e, f]`, `[v, f]` or `[n, f]` f32, by [`FeatureRow`].
     pub edge: Var,
+    /// Whether `memory` and `mail` are `[n, d]`, rows of the distinct nodes that were gathered for this step: so they are
+    /// read where they are kept in 16 bits. What is written is never gathered.
+    pub gathered: bool,
 }
 
 /// Weights of an update by a cell of g gates: 3 of a GRU, 1 of an RNN.
@@ -156,7 +162,8 @@ impl Tape {
             c.b_x,
             c.b_h,
         ];
-        let o = self.push(MemoryUpdate::<C> { features, gaps, cell: PhantomData }, &ins)?;
+        let o =
+            self.push(MemoryUpdate::<C> { features, gathered: m.gathered, gaps, cell: PhantomData }, &ins)?;
         Ok((o[0], o[1]))
     }
 }
@@ -239,6 +246,10 @@ impl<C> MemoryUpdate<C> {
         io.out::<u32>(2)[0] = m as u32;
         (m, rows)
     }
+    /// Row of memory and mail of node `v`, the `row`-th of the distinct ones.
+    fn memory_row(&self, row: usize, v: usize) -> usize {
+        if self.gathered { row } else { v }
+    }
     /// Row of the features of the mail of node `v`, the `row`-th of the distinct ones.
     fn edge_row(&self, row: u32, v: usize, event: u32) -> usize {
         match self.features {
@@ -254,17 +265,18 @@ impl<C: Cell> Op for MemoryUpdate<C> {
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 13)?;
-        let (v, w) = (ins[1].rows.cap, Widths::of(&ins[1], &ins[6], &ins[7]));
+        let (v, w) = (ins[2].rows.cap, Widths::of(&ins[1], &ins[6], &ins[7]));
         let Widths { d, t, .. } = w;
         typed(Self::NAME, "distinct", &ins[0], DType::U32)?;
-        typed(Self::NAME, "memory", &ins[1], DType::F32)?;
         for (i, what, dtype) in
             [(2, "memory time", DType::I64), (4, "mail event", DType::U32), (5, "mail time", DType::I64)]
         {
             typed(Self::NAME, what, &ins[i], dtype)?;
             shaped(Self::NAME, what, &ins[i], v, 1)?;
         }
-        shaped(Self::NAME, "mail", &ins[3], v, d)?;
+        let rows = if self.gathered { ins[0].rows } else { Rows::fixed(v) };
+        ensure!(Self::NAME, ins[1] == Spec::real(rows, d), "memory is {}, its times {}", ins[1], ins[2]);
+        ensure!(Self::NAME, ins[3] == ins[1], "mail is {}, memory is {}", ins[3], ins[1]);
         typed(Self::NAME, "edge", &ins[6], DType::F32)?;
         shaped(Self::NAME, "w", &ins[7], 1, t)?;
         shaped(Self::NAME, "b", &ins[8], 1, t)?;
@@ -303,17 +315,18 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         let (d, c) = (w.d, w.message());
         let (out, messages, gates) = (io.out::<R>(0), io.out::<R>(4), io.out::<R>(5));
         for (i, &v) in t.distinct.iter().enumerate() {
-            out[i * d..][..d].copy_from_slice(&t.memory[v as usize * d..][..d]);
+            out[i * d..][..d].copy_from_slice(&t.memory[self.memory_row(i, v as usize) * d..][..d]);
         }
         let (m, rows) = self.list(&t, io);
         let mut column = vec![R::ZERO; C::SUMS];
         for (k, &row) in rows[..m].iter().enumerate() {
             let v = t.distinct[row as usize] as usize;
-            let s = &t.memory[v * d..][..d];
+            let at = self.memory_row(row as usize, v);
+            let s = &t.memory[at * d..][..d];
             let x = &mut messages[k * c..][..c];
             let dt = R::of(f64::from(t.dt(v, self.gaps)));
             x[..d].copy_from_slice(s);
-            x[d..2 * d].copy_from_slice(&t.mail[v * d..][..d]);
+            x[d..2 * d].copy_from_slice(&t.mail[at * d..][..d]);
             x[2 * d..w.phi()].copy_from_slice(&t.edge[self.edge_row(row, v, t.mail_event[v]) * w.f..][..w.f]);
             (0..w.t).for_each(|j| x[w.phi() + j] = define_phi(dt, tw, tb, j));
             // Row `j` of the weights `w` times `x`.
@@ -370,12 +383,14 @@ impl<C: Cell> Op for MemoryUpdate<C> {
                     // Rows come from all over memory: ask for those of a later message while this one is made.
                     if let Some(&row) = rows.get(k + 4) {
                         let v = t.distinct[row as usize] as usize;
+                        let at = self.memory_row(row as usize, v);
                         simd::prefetch(edge_of(row, v));
-                        simd::prefetch(&t.memory[v * d..][..d]);
-                        simd::prefetch(&t.mail[v * d..][..d]);
+                        simd::prefetch(&t.memory[at * d..][..d]);
+                        simd::prefetch(&t.mail[at * d..][..d]);
                     }
                     let v = t.distinct[rows[k] as usize] as usize;
-                    let (s, partner) = (&t.memory[v * d..][..d], &t.mail[v * d..][..d]);
+                    let at = self.memory_row(rows[k] as usize, v);
+                    let (s, partner) = (&t.memory[at * d..][..d], &t.mail[at * d..][..d]);
                     message(x, s, partner, edge_of(rows[k], v), t.dt(v, self.gaps), tw, tb);
                 }
                 matmul(MatMut::strided(pre, n, gates, sums), Mat::new(x, n, c), of_message, false);
@@ -388,7 +403,10 @@ impl<C: Cell> Op for MemoryUpdate<C> {
                 for (row, out) in outs.clone().zip(out.chunks_exact_mut(d)) {
                     match mailed.next_if(|(r, _)| **r as usize == row) {
                         Some((_, (pre, x))) => C::cpu(pre, out, &x[..d], b_x, b_h),
-                        None => out.copy_from_slice(&t.memory[t.distinct[row] as usize * d..][..d]),
+                        None => {
+                            let at = self.memory_row(row, t.distinct[row] as usize);
+                            out.copy_from_slice(&t.memory[at * d..][..d]);
+                        }
                     }
                 }
             },
@@ -420,6 +438,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
                 FeatureRow::Node => 1,
                 FeatureRow::Distinct => 2,
             },
+            u32::from(self.gathered),
         )?;
         let tiles = Grid::tiles(n, C::SUMS * d as usize).blocks;
         let grid = Grid::new(tiles.0 as usize * tiles.1 as usize, Grid::THREADS);
@@ -447,6 +466,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             d,
             f: on.cols(6),
             t: on.cols(7),
+            gathered: u32::from(self.gathered),
             precision: on.precision(),
         };
         (C::KERNEL)(k, on, grid, update)
@@ -463,26 +483,30 @@ impl<C: Cell> Op for MemoryUpdate<C> {
 }
 
 /// Inputs of a cell's cases: `[nodes, distinct, d, f, t, g]`, one node in g without a mail, g = 0: none; features lie
-/// by event, by distinct node or by node, as f mod 3 says. There is room for two distinct nodes more.
+/// by event, by distinct node or by node, as f mod 3 says, and memory and mails by distinct node where a seventh number is 1.
+/// There is room for two distinct nodes more.
 pub(super) fn build<C: Cell>(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, n, d, f, t, gap] = *dims else { return Err(Error::shape(C::NAME, "six sizes")) };
+    let [v, n, d, f, t, gap] = dims[..6] else { return Err(Error::shape(C::NAME, "six sizes, or seven")) };
+    let gathered = dims.get(6) == Some(&1);
     let events_held = v.max(20);
     let count = c.count(n);
     let mut distinct: Vec<u32> = (0..n as u32).map(|i| (i * 7 + 1) % v as u32).collect();
     distinct.extend([NONE; 2]);
     let distinct = c.values(Spec::ids(Rows::live(n + 2, count), 1), &distinct);
+    let rows = |c: &mut CaseBuilder| if gathered { c.live_real(n + 2, count, d) } else { c.real(v, d) };
     let without = |i: usize| gap > 0 && i % gap == gap - 1;
     let events: Vec<u32> =
         (0..v).map(|i| if without(i) { NONE } else { c.below(events_held) as u32 }).collect();
     let time: Vec<i64> = (0..v as i64).map(|i| i % 3).collect();
     let mail_time: Vec<i64> = time.iter().map(|t| t + 2).collect();
     let m = MemoryVars {
-        memory: c.real(v, d),
+        memory: rows(c),
         memory_time: c.times(&time),
-        mail: c.real(v, d),
+        mail: rows(c),
         mail_event: c.ids(&events, 1),
         mail_time: c.times(&mail_time),
         edge: c.real(events_held, f),
+        gathered,
     };
     let gates = C::GATES * d;
     let w = CellVars {

@@ -199,5 +199,6 @@ pub struct MemoryUpdate {
     pub d: u32,
     pub f: u32,
     pub t: u32,
+    pub gathered: u32,
     pub precision: u32,
 }

@@ -4,7 +4,7 @@ use crate::{
     error::Result,
     runtime::{
         MatmulPrecision,
-        spec::{DType, Element, Rows, Spec},
+        spec::{DType, Element, Precision, Rows, Spec},
     },
 };
 use cudarc::driver::{result, sys};
@@ -108,10 +108,28 @@ impl Launch<'_> {
     /// Address of input `i` as 4-byte words, reals or ids.
     ///
     /// # Panics
-    /// When it holds times.
+    /// When its elements have another size.
     pub fn words(&self, i: usize) -> *const u32 {
-        assert_ne!(self.ins[i].spec.dtype, DType::I64, "input {i} is wider than a word");
+        assert_eq!(self.ins[i].spec.dtype.size(Precision::F32), 4, "bytes of an element of input {i}");
         self.ins[i].address as *const u32
+    }
+    /// Address of input `i` as words of 16 bits, and how kernels name what they are (`kernels/stored.cuh`).
+    ///
+    /// # Panics
+    /// When it holds no reals of 16 bits.
+    pub fn halves(&self, i: usize) -> (*const u16, u32) {
+        let dtype = self.ins[i].spec.dtype;
+        assert!(dtype.is_half(), "input {i} is {dtype:?}, not of 16 bits");
+        (self.ins[i].address as *const u16, u32::from(dtype == DType::Bf16))
+    }
+    /// [`halves`](Self::halves) of an input that this op changes in place.
+    ///
+    /// # Panics
+    /// As `halves`, or when `writes` does not name it.
+    pub fn halves_state(&self, i: usize) -> (*mut u16, u32) {
+        assert!(self.writes.contains(&i), "input {i} is not declared as written");
+        let (address, kind) = self.halves(i);
+        (address.cast_mut(), kind)
     }
     /// Address of input `i`, which this op changes in place.
     ///
