@@ -94,7 +94,7 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
         (
             "apan, mean mails, pairs",
             of(Apan, |c| {
-                (c.apan.combiner, c.negatives) = ("mean".into(), NegativeKind::Historical);
+                (c.apan.combiner, c.negatives) = ("mean".into(), NegativeKind::Inductive);
             }),
             plain.clone(),
         ),
