@@ -68,6 +68,7 @@ pub struct NewEvent<'a> {
 /// A trained model, its memory, and the recent history of a stream that goes on. See the [module](self).
 pub struct Predictor {
     manifest: Manifest,
+    config: Config,
     device: Device,
     room: OpenEnd,
     built: Built,
@@ -261,7 +262,8 @@ impl Predictor {
             memory_as: config.memory_as,
         };
         let built = Built::new(config, &room, &device)?;
-        let mut p = Predictor { manifest, device, room, built, next: 0, latest: None, seen: 0 };
+        let config = config.clone();
+        let mut p = Predictor { manifest, config, device, room, built, next: 0, latest: None, seen: 0 };
         if let Some(r) = record {
             let mut buffers = p.built.rows_of(r.nodes);
             buffers.extend([(p.built.came.entries, r.nodes * slots), (p.built.came.edge, p.rows(r.next))]);
@@ -488,7 +490,7 @@ impl Predictor {
             return Ok(());
         }
         self.room.events = events;
-        let fresh = Built::new(&self.manifest.config, &self.room, &self.device)?;
+        let fresh = Built::new(&self.config, &self.room, &self.device)?;
         let mut old = std::mem::replace(&mut self.built, fresh);
         let moved = |b: &Built| [b.kept(), vec![b.came.entries, b.came.edge]].concat();
         let (from, to) = (moved(&old), moved(&self.built));

@@ -76,14 +76,15 @@ impl EventLines {
             };
             return Err(self.error(None, found).remedy(format!("give {features}")));
         }
-        let wrong = |i: usize, what: &'static str| move |fault: Fault| (i, fault.describe(field(i), what));
-        let read = || -> Result<([u64; 2], Decimal, Vec<f32>), (usize, String)> {
-            let id = |i| parse_id(field(i)).map_err(wrong(i, "a node"));
-            let time = parse_decimal(field(2)).map_err(wrong(2, "a time"))?;
-            let feature = |i| parse_f32(field(i)).map_err(wrong(i, "an edge feature"));
-            Ok(([id(0)?, id(1)?], time, (3..3 + self.width).map(feature).collect::<Result<_, _>>()?))
+        let this = &*self;
+        let wrong = |i: usize, what: &'static str| {
+            move |fault: Fault| this.error(Some(i), fault.describe(field(i), what))
         };
-        let (ends, time, features) = read().map_err(|(i, what)| self.error(Some(i), what))?;
+        let id = |i| parse_id(field(i)).map_err(wrong(i, "a node"));
+        let feature = |i| parse_f32(field(i)).map_err(wrong(i, "an edge feature"));
+        let ends = [id(0)?, id(1)?];
+        let time = parse_decimal(field(2)).map_err(wrong(2, "a time"))?;
+        let features = (3..3 + self.width).map(feature).collect::<Result<_>>()?;
         let Some(time) = self.ticks(time) else {
             let what = format!(
                 "{} is no time of the data set, whose ticks are {} a second",
