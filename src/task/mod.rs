@@ -11,7 +11,7 @@ mod memory;
 pub mod metrics;
 pub mod negatives;
 mod pairs;
-mod predictor;
+pub mod predictor;
 mod pretrain;
 mod run;
 pub mod tensorboard;
