@@ -277,6 +277,7 @@ fn sampled(events: &Events, cap: usize, k: usize, slots: usize) -> [Vec<u32>; 2]
         edge_width: 0,
         node_features: None,
         gaps: how.gaps,
+        memory_as: StoredAs::F32,
     };
     let mut stores = [Store::new(Precision::F32), Store::new(Precision::F32)];
     let whole = EventTables::new(&mut stores[0], events);
