@@ -104,7 +104,7 @@ write_memory_mean(float* out, const float* src, const uint32_t* node, const uint
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, 6)
 write_half_memory_mean(uint16_t* out, uint32_t kind, const float* src, const uint32_t* node, const uint32_t* phi,
                        const uint32_t* positives, const uint32_t* psi, const uint32_t* of, Rows rows, Rows from, uint32_t d,
                        uint32_t stride) {

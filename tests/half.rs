@@ -87,32 +87,29 @@ fn features_in_16_bits_train_as_the_same_numbers_in_f32_do_to_the_last_bit() {
     }
 }
 
-/// A synthetic stream whose planted signal f32 finds: what rounding moves of the validation AP. 0.02 is twice the most that
-/// another seed of the parameters moves it by.
+/// Rounding moves the validation AP on a synthetic stream by no more than another seed does.
 #[test]
 fn training_with_features_and_memory_in_16_bits_finds_the_planted_signal_as_in_f32() {
-    let stream = SynthOptions {
-        events: 4000,
-        sources: 200,
-        destinations: 50,
-        edge_features: 8,
-        ..SynthOptions::default()
-    };
+    let (sources, destinations, edge_features) = (100, 40, 8);
+    let stream =
+        SynthOptions { events: 4000, sources, destinations, edge_features, ..SynthOptions::default() };
     let (stream, cpu) = (synth(&stream).unwrap(), Device::cpu(2).unwrap());
     for (name, config) in models(3, 32).into_iter().filter(|(name, _)| ["tgn", "apan"].contains(name)) {
         let config = Config { batch: 50, learning_rate: 2e-3, ..config };
-        let ap = |kept| {
-            let config = Config { features_as: kept, memory_as: kept, ..config.clone() };
+        let ap = |kept, seed| {
+            let config = Config { features_as: kept, memory_as: kept, seed, ..config.clone() };
             trained(&config, &stream, &cpu).figures[2]
         };
-        let want = ap(StoredAs::F32);
-        assert!(want > 0.7, "{name} finds nothing: AP {want}");
+        let want = ap(StoredAs::F32, 1);
+        assert!(want > 0.6, "{name} finds nothing: AP {want}");
+        let others = [2, 3, 4].map(|seed| (ap(StoredAs::F32, seed) - want).abs());
+        let distance = others.into_iter().fold(0.0, f64::max);
         for kept in HALVES {
-            let found = ap(kept);
-            println!("{name}, {kept}: AP {found:.4}, in f32 {want:.4}");
+            let found = ap(kept, 1);
+            println!("{name}, {kept}: AP {found:.4}, in f32 {want:.4}, other seeds up to {distance:.4} away");
             assert!(
-                (found - want).abs() < 0.02 && found != want,
-                "{name}, {kept}: AP {found}, in f32 {want}"
+                found != want && (found - want).abs() <= distance,
+                "{name}, {kept}: AP {found}, not {want}"
             );
         }
     }
@@ -171,7 +168,8 @@ fn in_16_bits_features_and_memory_take_half_the_bytes() {
         let rows = ["memory", "mail", "mail features"];
         assert_eq!(bytes(&half, &rows) * 2, bytes(&whole, &rows), "{name}");
         let slots = if name.starts_with("apan") { 4 * events.nodes * 4 } else { 0 };
-        let marks = 4 * events.len() + slots;
+        // JODIE looks at the features of one mail a node, and gathers them without marks.
+        let marks = if name == "jodie" { 0 } else { 4 * events.len() } + slots;
         assert_eq!(half.memory().state, whole.memory().state - bytes(&half, &rows) + marks, "{name}");
     }
 }

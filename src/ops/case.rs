@@ -103,9 +103,10 @@ impl CaseBuilder {
             StoredAs::F16 => self.values(spec, &values.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>()),
         }
     }
-    /// Reals whose sums are exact and whose means lie near no middle of two numbers of 16 bits: multiples of 1/8.
+    /// Reals whose sums are exact and cancel nothing, and whose means lie near no middle of two numbers of 16 bits: multiples
+    /// of 1/8, from 0 to 1.
     pub fn few_bits(&mut self, rows: usize, cols: usize) -> Var {
-        self.real_in(rows, cols, |u| (8.0 * u).round() / 8.0)
+        self.real_in(rows, cols, |u| (4.0 * (u + 1.0)).round() / 8.0)
     }
     /// u32 ids `[n / cols, cols]`.
     pub fn ids(&mut self, values: &[u32], cols: usize) -> Var {
