@@ -118,6 +118,8 @@ fn training_prints_its_summary_evaluation_finds_the_same_figures_and_embeddings_
         "ties",
         "batch",
         "precision",
+        "features_as",
+        "memory_as",
         "epochs",
         "best_epoch",
         "stopped_early",
