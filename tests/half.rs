@@ -20,7 +20,7 @@ fn models(epochs: usize, width: usize) -> Vec<(&'static str, Config)> {
     let of = |model| Config {
         model,
         jodie: JodieConfig { memory: width, time: width, ..JodieConfig::default() },
-        apan: ApanConfig { memory: width, time: width, mails: 4, neighbors: 3, ..ApanConfig::default() },
+        apan: ApanConfig { memory: width, time: width, ..ApanConfig::default() },
         tgat: TgatConfig { time: width, embedding: width, neighbors: 4, ..TgatConfig::default() },
         ..c.clone()
     };
@@ -87,28 +87,40 @@ fn features_in_16_bits_train_as_the_same_numbers_in_f32_do_to_the_last_bit() {
     }
 }
 
-/// Rounding moves the validation AP on a synthetic stream by no more than another seed does.
+/// Rounding sends a training another way, as another seed does: one moved APAN's validation AP on this stream by 0.09. So means
+/// over four seeds are compared: in bf16 and in f16 they were 0.001 and 0.005 from TGN's in f32, 0.024 and 0.007 from APAN's.
 #[test]
 fn training_with_features_and_memory_in_16_bits_finds_the_planted_signal_as_in_f32() {
-    let (sources, destinations, edge_features) = (100, 40, 8);
-    let stream =
-        SynthOptions { events: 4000, sources, destinations, edge_features, ..SynthOptions::default() };
+    let (sources, destinations, edge_features) = (300, 100, 8);
+    let stream = SynthOptions {
+        events: 8000,
+        sources,
+        destinations,
+        edge_features,
+        groups: 4,
+        repeat: 0.95,
+        signal: 1.0,
+        ..SynthOptions::default()
+    };
     let (stream, cpu) = (synth(&stream).unwrap(), Device::cpu(2).unwrap());
-    for (name, config) in models(3, 32).into_iter().filter(|(name, _)| ["tgn", "apan"].contains(name)) {
-        let config = Config { batch: 50, learning_rate: 2e-3, ..config };
-        let ap = |kept, seed| {
-            let config = Config { features_as: kept, memory_as: kept, seed, ..config.clone() };
-            trained(&config, &stream, &cpu).figures[2]
+    let all = models(2, 32);
+    for (name, least, distance) in [("tgn", 0.75, 0.03), ("apan", 0.6, 0.06)] {
+        let (_, config) = all.iter().find(|(model, _)| *model == name).unwrap();
+        let ap = |kept| {
+            let of = |seed| {
+                let config = Config { features_as: kept, memory_as: kept, seed, ..config.clone() };
+                let config = Config { batch: 50, learning_rate: 5e-3, ..config };
+                trained(&config, &stream, &cpu).figures[2]
+            };
+            (1..5).map(of).sum::<f64>() / 4.0
         };
-        let want = ap(StoredAs::F32, 1);
-        assert!(want > 0.6, "{name} finds nothing: AP {want}");
-        let others = [2, 3, 4].map(|seed| (ap(StoredAs::F32, seed) - want).abs());
-        let distance = others.into_iter().fold(0.0, f64::max);
+        let want = ap(StoredAs::F32);
+        assert!(want > least, "{name} finds nothing: AP {want}");
         for kept in HALVES {
-            let found = ap(kept, 1);
-            println!("{name}, {kept}: AP {found:.4}, in f32 {want:.4}, other seeds up to {distance:.4} away");
+            let found = ap(kept);
+            println!("{name}, {kept}: AP {found:.4}, in f32 {want:.4}");
             assert!(
-                found != want && (found - want).abs() <= distance,
+                found != want && (found - want).abs() < distance,
                 "{name}, {kept}: AP {found}, not {want}"
             );
         }
@@ -167,7 +179,7 @@ fn in_16_bits_features_and_memory_take_half_the_bytes() {
         };
         let rows = ["memory", "mail", "mail features"];
         assert_eq!(bytes(&half, &rows) * 2, bytes(&whole, &rows), "{name}");
-        let slots = if name.starts_with("apan") { 4 * events.nodes * 4 } else { 0 };
+        let slots = if name.starts_with("apan") { 4 * events.nodes * config.apan.mails } else { 0 };
         // JODIE looks at the features of one mail a node, and gathers them without marks.
         let marks = if name == "jodie" { 0 } else { 4 * events.len() } + slots;
         assert_eq!(half.memory().state, whole.memory().state - bytes(&half, &rows) + marks, "{name}");
