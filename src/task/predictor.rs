@@ -219,6 +219,7 @@ impl Predictor {
         options: &PredictorOptions,
     ) -> Result<Self> {
         let manifest = checkpoint.manifest()?;
+        let read = config.net().recent_events()?;
         same_data(&manifest, events)?;
         same_model(&manifest, config)?;
         if config.task != TaskName::Link {
@@ -226,7 +227,7 @@ impl Predictor {
                 .remedy("give one of task link"));
         }
         let record = manifest.stream.clone();
-        let (read, saved) = (config.net().recent_events()?, record.as_ref().map(|r| r.slots));
+        let saved = record.as_ref().map(|r| r.slots);
         let slots = options.slots.or(saved).unwrap_or(SLOTS_PER_NEIGHBOR * read);
         if slots < read || saved.is_some_and(|saved| saved != slots) {
             let (found, want) = (saved.unwrap_or(read), if saved.is_some() { "" } else { "at least " });
