@@ -188,14 +188,14 @@ fn npy(path: &Path) -> (String, Vec<f32>) {
     (shape.to_owned(), values)
 }
 
-/// Writes a `.npy` of f32.
-fn write_npy(path: &Path, rows: usize, cols: usize, values: &[f32]) {
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
+/// Writes a `.npy` of numbers of type `descr`.
+pub fn write_npy<T: bytemuck::Pod>(path: &Path, descr: &str, rows: usize, cols: usize, values: &[T]) {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
     let header = format!("{header:<117}\n");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
     bytes.extend_from_slice(header.as_bytes());
-    values.iter().for_each(|v| bytes.extend_from_slice(&v.to_le_bytes()));
+    bytes.extend_from_slice(bytemuck::cast_slice(values));
     fs::write(path, bytes).unwrap();
 }
 
@@ -343,8 +343,8 @@ fn a_wrong_event_file_is_refused_with_the_place_of_the_fault() {
         3,
         &["late.csv:4:5", "earlier"],
     );
-    write_npy(&dir.join("short.npy"), 2, 1, &[1.0, 2.0]);
-    write_npy(&dir.join("nan.npy"), 3, 1, &[1.0, f32::NAN, 2.0]);
+    write_npy(&dir.join("short.npy"), "<f4", 2, 1, &[1.0f32, 2.0]);
+    write_npy(&dir.join("nan.npy"), "<f4", 3, 1, &[1.0f32, f32::NAN, 2.0]);
     for (features, said) in
         [("short.npy", "2 rows of features for 3 events"), ("nan.npy", "NaN"), ("good.csv", "good.csv")]
     {

@@ -1,5 +1,5 @@
 //! The program with every model, task and protocol: what it takes, measures and refuses.
-use crate::command_line::{done, json, made, refused, small, tgnn};
+use crate::command_line::{done, json, made, refused, small, tgnn, write_npy};
 use serde_json::Value;
 use std::{fs, path::Path};
 
@@ -10,17 +10,6 @@ fn foreign(name: &str) -> String {
 
 fn summary(dir: &Path, words: &[&str]) -> Value {
     json(&done(dir, &small(&[words, &["--json"]].concat())).out)
-}
-
-/// Writes a `.npy` of i64.
-fn write_ids(path: &Path, rows: usize, cols: usize, values: &[i64]) {
-    let header = format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
-    let header = format!("{header:<117}\n");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
-    bytes.extend_from_slice(header.as_bytes());
-    values.iter().for_each(|v| bytes.extend_from_slice(&v.to_le_bytes()));
-    fs::write(path, bytes).unwrap();
 }
 
 #[test]
@@ -87,7 +76,7 @@ fn the_protocol_of_tgb_takes_the_negatives_beside_the_data_or_says_what_is_wrong
     let write = |part: &str, rows: usize, node: i64| {
         let values: Vec<i64> =
             (0..2 * rows as i64).map(|i| if i == 3 { node } else { 30 + i % 10 }).collect();
-        write_ids(&dir.join(format!("made/{part}_negatives.npy")), rows, 2, &values);
+        write_npy(&dir.join(format!("made/{part}_negatives.npy")), "<i8", rows, 2, &values);
     };
     let rows = ["val", "test"].map(|part| {
         write(part, 1, 30);
