@@ -61,7 +61,6 @@ def measure(args, name, data, protocols, first):
                         "seed": seed,
                         "protocol": protocol,
                         "best_epoch": trained["best_epoch"],
-                        "train_seconds": statistics.median(e["train_seconds"] for e in trained["epochs"]),
                         "test": of(tested["test"]),
                         "edgebank": {kind: of(scores) for kind, scores in tested["edgebank"].items()},
                     })
