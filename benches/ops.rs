@@ -11,9 +11,11 @@
 //! compulsory operations or bytes, whichever take longer, would need at the rates that a large matrix product and a
 //! large copy reached in this process, before or after. Inputs lie in cache from the run before where they fit: an op
 //! may then move its bytes faster than the copy, and have a share above 100 %.
+mod peak;
 mod report;
 
 use criterion::Criterion;
+use peak::{copy_rate, fastest, numbers};
 use report::{Head, Options};
 use serde_json::json;
 use std::{
@@ -27,7 +29,6 @@ use tgnn::{
     runtime::{
         Device,
         matmul::{Mat, MatMut, matmul},
-        team::{self, InParallel},
     },
     testing,
 };
@@ -39,37 +40,15 @@ struct Peak {
     gbs: f64,
 }
 
-/// The best of several runs, in seconds: other work on the machine only ever adds time.
-fn fastest(mut work: impl FnMut()) -> f64 {
-    let time = |_| {
-        let start = Instant::now();
-        work();
-        start.elapsed().as_secs_f64()
-    };
-    (0..7).map(time).fold(f64::INFINITY, f64::min)
-}
-
 impl Peak {
     fn measure() -> Self {
         const N: usize = 2048;
-        let numbers = |n: usize| -> Vec<f32> { (0..n).map(|i| (i % 1021) as f32 * 1e-3).collect() };
         let (a, b, mut out) = (numbers(N * N), numbers(N * N), vec![0.0f32; N * N]);
         let product = fastest(|| {
             matmul(MatMut::new(&mut out, N, N), Mat::new(&a, N, N), Mat::new(&b, N, N), false);
             black_box(&out);
         });
-        // Far more than a core's own cache; each thread copies one piece, as an op's rows are dealt out.
-        let from = numbers(1 << 26);
-        let mut to = vec![0.0f32; from.len()];
-        let share = team::share(from.len());
-        let copy = fastest(|| {
-            to.chunks_mut(share)
-                .zip(from.chunks(share))
-                .in_parallel(1, |(to, from)| to.copy_from_slice(from));
-            black_box(&to);
-        });
-        let (flops, bytes) = (2.0 * (N * N * N) as f64, 2.0 * size_of_val(&from[..]) as f64);
-        Peak { gflops: flops / product / 1e9, gbs: bytes / copy / 1e9 }
+        Peak { gflops: 2.0 * (N * N * N) as f64 / product / 1e9, gbs: copy_rate() / 1e9 }
     }
     fn or_better(self, other: Peak) -> Self {
         Peak { gflops: self.gflops.max(other.gflops), gbs: self.gbs.max(other.gbs) }

@@ -140,6 +140,8 @@ __device__ __forceinline__ void add_in_order(T& sum, unsigned lanes, F term) {
 // relu: a NaN stays one, so that it reaches the loss and is seen there.
 __device__ __forceinline__ float relu(float z) { return z < 0.f ? 0.f : z; }
 
+__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
+
 // ln(1 + e^x) without overflow.
 __device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
 
@@ -161,6 +163,14 @@ template <int V> __device__ __forceinline__ void store(float* p, const float (&v
     *reinterpret_cast<float4*>(p) = make_float4(v[0], v[1], v[2], v[3]);
   } else {
     for (int i = 0; i < V; i++) p[i] = v[i];
+  }
+}
+// Those at `at`; zeros where there are none.
+template <int V> __device__ __forceinline__ void load_if(const float* p, uint64_t at, float (&v)[V]) {
+  if (p) {
+    load(p + at, v);
+  } else {
+    for (int i = 0; i < V; i++) v[i] = 0.f;
   }
 }
 
@@ -285,7 +295,7 @@ struct Epilogue {
       case 1: return relu(z);
       case 2: return z > 0.f ? z : slope * z;
       case 3: return tanhf(z);
-      case 4: return 1.f / (1.f + expf(-z));
+      case 4: return sigmoid(z);
       default: return z;
     }
   }
@@ -330,4 +340,14 @@ struct MemoryUpdate {
   Rows rows, mails;
   uint32_t d, f, t, gathered, precision;    // whether memory and mail have a row a distinct node, not a node
   __device__ __forceinline__ uint32_t width() const { return 2 * d + f + t; }
+};
+
+// ---- operands of spmm, for its kernels of f32 and of 16 bits ----
+struct Spmm {
+  const uint32_t *steps, *begin, *len, *col, *first, *slices;
+  const float *weight, *scale, *bias;  // the first and the last may be null
+  float *y, *parts;                    // a row for each slice of a step
+  uint32_t* tickets;                   // one for each long row of a step
+  uint32_t place, most_steps, x_rows, vertices, d, short_rows, most_slices, unused;
+  Epilogue then;
 };

@@ -1,6 +1,6 @@
 // group_slots: slots of neighbours, grouped by the row that they read: slots[starts[r]..starts[r + 1]] are those of row r
 //
-// shapes    row [n, k], count [n], order [m] u32; starts [rows + 1], slots [listed] u32; counts [TILES, rows] u32
+// shapes    row [n, k], count [n], order [m] u32, the last two null where all slots count; starts [rows + 1], slots [listed] u32; counts [TILES, rows] u32
 // grid      the slots in TILES tiles: a block a tile counts, one block adds up, then a warp a tile lists its slots in order
 // memory    reads the slots' rows twice, writes a list of them; counts of all rows and tiles twice, coalesced
 // limiter   latency: a warp finds the next place of 32 slots, a round after the other; rows of several are on their way
@@ -20,10 +20,11 @@ struct Slots {
     uint32_t all = roots.live() * k, warps = (all + WARP - 1) / WARP, size = (warps + TILES - 1) / TILES * WARP;
     first = min(tile * size, all), end = min(first + size, all);
   }
+  __device__ __forceinline__ uint32_t root(uint32_t at) const { return order ? order[at] : at; }
   // The row of slot `j` of the root at place `at` is that of `s = at k + j`; NONE where it is not in use.
   __device__ __forceinline__ uint32_t row_of(uint32_t s) const {
-    uint32_t i = s < end ? order[s / k] : NONE, j = s % k;
-    return i != NONE && j < count[i] ? row[uint64_t(i) * k + j] : NONE;
+    uint32_t i = s < end ? root(s / k) : NONE, j = s % k;
+    return i != NONE && (!count || j < count[i]) ? row[uint64_t(i) * k + j] : NONE;
   }
 };
 
@@ -37,7 +38,7 @@ group_slots_count(const uint32_t* __restrict__ row, const uint32_t* __restrict__
   for (uint32_t r = threadIdx.x; r < live; r += blockDim.x) mine[r] = 0;
   __syncthreads();  // counts are zero
   for (uint32_t at = slots.first + threadIdx.x; at < slots.end; at += blockDim.x) {
-    uint32_t r = s.row_of(order[at / k], slots.row_of(at), live);
+    uint32_t r = s.row_of(slots.root(at / k), slots.row_of(at), live);
     if (r != NONE) atomicAdd(&mine[r], 1u);
   }
 }

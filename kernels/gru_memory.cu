@@ -11,8 +11,6 @@
 constexpr uint32_t SUMS = 4;  // r, z, n_x, n_h: the columns of a thread, so that it has all gates of its elements
 static_assert(SUMS == EACH, "a thread sums the gates of one memory column");
 
-__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
-
 // Column 4 j + g of the product is sum g of memory column j.
 extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory(MemoryUpdate u) {

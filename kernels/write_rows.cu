@@ -1,12 +1,16 @@
 // write_rows: table[index[i], :] = rows[from[i], :], in place
 //
-// shapes    table [v, d] f32 or of 16 bits, index [n] u32 distinct or NONE, from [n] u32 or NONE, or null: 0, 1, 2, ...; rows [m, d] f32
+// shapes    table [v, d] 4-byte words or reals of 16 bits, index [n] u32 distinct or NONE, from [n] u32 or NONE, or null:
+//           0, 1, 2, ...; rows [m, d] 4-byte words, f32 where the table is of 16 bits
 // grid      a warp a row, lanes over the row's numbers (four a lane where rows are aligned)
 // memory    reads n (d + 2) words, writes n d; coalesced
 // limiter   memory; latency where rows are narrow
 // backward  -
 // source    -
 #include "stored.cuh"
+
+__device__ __forceinline__ void keep(uint32_t& to, uint32_t word) { to = word; }
+__device__ __forceinline__ void keep(uint4& to, uint4 words) { to = words; }
 
 template <class T, class In>
 __device__ __forceinline__ void write_all(T* table, const uint32_t* index, const uint32_t* from, const In* rows, uint32_t v,
@@ -19,11 +23,11 @@ __device__ __forceinline__ void write_all(T* table, const uint32_t* index, const
 }
 
 extern "C" __global__ void __launch_bounds__(256, 8)
-write_rows(float* table, const uint32_t* index, const uint32_t* from, const float* rows, Rows to, Rows indices, Rows given,
-           uint32_t d, Status s) {
+write_rows(uint32_t* table, const uint32_t* index, const uint32_t* from, const uint32_t* rows, Rows to, Rows indices,
+           Rows given, uint32_t d, Status s) {
   uint32_t v = to.live(), n = indices.live(), m = given.live();
   if (by_four(table, d) && by_four(rows, d)) {
-    write_all(fours(table), index, from, fours(rows), v, n, m, d / 4, s);
+    write_all(reinterpret_cast<uint4*>(table), index, from, reinterpret_cast<const uint4*>(rows), v, n, m, d / 4, s);
   } else {
     write_all(table, index, from, rows, v, n, m, d, s);
   }

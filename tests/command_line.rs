@@ -536,6 +536,30 @@ fn a_profiler_sees_a_range_of_every_pass_and_in_it_one_of_every_op_of_each_step(
 }
 
 #[test]
+fn snapshots_are_made_up_and_described_and_what_is_none_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = done(
+        dir.path(),
+        &["data", "synth-snapshots", "--out", "made", "--trend", "40,60,60", "--features", "3"],
+    );
+    assert_eq!(made.out, "wrote made: 3 steps, 1,000 vertices, 160 edges in all\n");
+    let told = json(&done(dir.path(), &["data", "snapshots", "made", "--json", "--presence", "active"]).out);
+    assert_eq!((&told["edges"], &told["feature_width"]), (&160.into(), &3.into()));
+    assert_eq!(told["steps"][1]["present"], told["steps"][1]["active"]);
+    let table = done(dir.path(), &["data", "snapshots", "wikipedia", "--every", "1d"]).out;
+    assert!(table.contains("\n  steps           31  (+0d to +30d)\n"), "{table}");
+    refused(dir.path(), &["data", "synth-snapshots", "--out", "made"], 2, &["not empty", "--force"]);
+    refused(
+        dir.path(),
+        &["data", "snapshots", "made", "--every", "often"],
+        2,
+        &["`often`", "1000e (events)"],
+    );
+    fs::write(dir.path().join("made/1.txt"), "0 1\n2 x\n").unwrap();
+    refused(dir.path(), &["data", "snapshots", "made"], 3, &["1.txt:2:3: `x` is not a vertex id"]);
+}
+
+#[test]
 fn a_shell_gets_completions_and_man_a_page_for_every_subcommand() {
     let dir = tempfile::tempdir().unwrap();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {

@@ -27,34 +27,34 @@ use tgnn::{
 /// it on; a wrong formula is off by far more.
 const EXACT: f64 = 1e-9;
 
-struct Golden {
+pub struct Golden {
     file: SafeTensors<'static>,
     facts: HashMap<String, String>,
 }
 
 impl Golden {
-    fn open(bytes: &'static [u8]) -> Self {
+    pub fn open(bytes: &'static [u8]) -> Self {
         let facts = SafeTensors::read_metadata(bytes).unwrap().1.metadata().clone().unwrap();
         Golden { file: SafeTensors::deserialize(bytes).unwrap(), facts }
     }
-    fn fact<T: FromStr>(&self, name: &str) -> T {
+    pub fn fact<T: FromStr>(&self, name: &str) -> T {
         self.facts[name].parse().unwrap_or_else(|_| panic!("{name} is {}", self.facts[name]))
     }
     fn words(&self, name: &str) -> impl Iterator<Item = [u8; 8]> {
         let tensor = self.file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
         tensor.data().as_chunks::<8>().0.iter().copied()
     }
-    fn real(&self, name: &str) -> Vec<f64> {
+    pub fn real(&self, name: &str) -> Vec<f64> {
         self.words(name).map(f64::from_le_bytes).collect()
     }
     fn ints(&self, name: &str) -> Vec<i64> {
         self.words(name).map(i64::from_le_bytes).collect()
     }
     /// Ids, with -1 for none.
-    fn ids(&self, name: &str) -> Vec<u32> {
+    pub fn ids(&self, name: &str) -> Vec<u32> {
         self.ints(name).into_iter().map(|v| if v < 0 { NONE } else { v as u32 }).collect()
     }
-    fn f32(&self, name: &str) -> Vec<f32> {
+    pub fn f32(&self, name: &str) -> Vec<f32> {
         self.real(name).into_iter().map(|v| v as f32).collect()
     }
     fn events(&self) -> Events {
@@ -326,7 +326,7 @@ fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_
 }
 
 /// Runs `record` in f64, in plain and in fast f32, and compares what it returns with the fixture.
-fn follow(
+pub fn follow(
     g: &Golden,
     record: impl Fn(&mut Tape, &mut Store, &Golden) -> Vec<(String, Var)>,
     of: impl Fn(&Golden, &str) -> Vec<f64>,

@@ -9,7 +9,7 @@ use tgnn::{
     error::{ErrorKind, Result},
     model::{ApanConfig, JodieConfig, ModelName, TgatConfig},
     runtime::*,
-    task::{self, Checkpoint, Config, EventTask, FeaturesOn, RunOptions},
+    task::{self, Checkpoint, Config, EventTask, FeaturesOn, RunOptions, Task},
 };
 
 const HALVES: [StoredAs; 2] = [StoredAs::Bf16, StoredAs::F16];

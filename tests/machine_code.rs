@@ -132,7 +132,17 @@ fn machine_code(report: &Path, file: &str, kernel: &str) -> Option<String> {
 #[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
 fn rows_move_sixteen_bytes_at_a_time() {
     let Some(report) = report() else { return };
-    for file in ["deliver_mails", "gather_rows", "project_time", "temporal_attention", "write_rows"] {
+    for file in [
+        "deliver_mails",
+        "gather_rows",
+        "gru_gates",
+        "gru_state",
+        "lstm_cell",
+        "project_time",
+        "spmm",
+        "temporal_attention",
+        "write_rows",
+    ] {
         let kernel = file;
         let Some(code) = machine_code(&report, file, kernel) else { return };
         for instruction in ["LDG.E.128", "STG.E.128"] {
@@ -183,7 +193,11 @@ fn the_block_that_adds_the_parts_reads_them_behind_two_fences_and_past_the_first
         ("linear_pair", "linear_pair_weight_grad"),
         ("link_decoder", "link_decoder_hidden_grad"),
         ("link_decoder", "link_decoder_weight_grad"),
+        ("pair_logits", "pair_logits_source_grad"),
         ("project_time", "project_time_grad"),
+        ("spmm", "spmm"),
+        ("spmm", "sum_rows"),
+        ("squared_loss", "squared_loss"),
         ("time_encode", "time_encode_grad"),
     ] {
         let Some(code) = machine_code(&report, file, kernel) else { return };

@@ -17,7 +17,8 @@ use tgnn::{
     },
     runtime::*,
     task::{
-        self, Checkpoint, Config, EventTask, NewEvent, Predictor, PredictorOptions, RunOptions, TaskName,
+        self, Checkpoint, Config, EventTask, NewEvent, Predictor, PredictorOptions, RunOptions, Task,
+        TaskName,
     },
 };
 

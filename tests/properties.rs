@@ -12,7 +12,7 @@ use tgnn::{
         sample_neighbors::{Neighbors, Sampling, Strategy as Draw},
     },
     runtime::*,
-    task::{self, Checkpoint, Config, EpochRecord, EventTask, Protocol, RunOptions, Scores, Summary},
+    task::{self, Checkpoint, Config, EpochRecord, EventTask, Protocol, RunOptions, Scores, Summary, Task},
 };
 
 pub fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {

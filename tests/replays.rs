@@ -11,7 +11,7 @@ use tgnn::{
     error::ErrorKind,
     model::{ModelName, StaticMode},
     runtime::*,
-    task::{Config, EventTask, FeaturesOn, NegativeKind, Protocol, TaskName},
+    task::{Config, EventTask, FeaturesOn, NegativeKind, Protocol, Task, TaskName},
     testing::{error, largest},
 };
 

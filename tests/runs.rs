@@ -10,7 +10,7 @@ use tgnn::{
     error::{ErrorKind, Result},
     model::{JodieConfig, ModelName, StaticMode},
     runtime::Device,
-    task::{self, Checkpoint, Config, EventTask, RunOptions, Summary, TaskName, Watch, tensorboard},
+    task::{self, Checkpoint, Config, EventTask, RunOptions, Summary, Task, TaskName, Watch, tensorboard},
 };
 
 #[test]
@@ -163,7 +163,7 @@ fn tensors(dir: &Path) -> Vec<(String, Vec<u8>)> {
 /// Ends a run before its first epoch.
 struct Cut;
 impl Watch for Cut {
-    fn start(&mut self, _: &mut EventTask) {
+    fn start(&mut self, _: &mut dyn Task) {
         panic!("cut off, as the test wants it");
     }
 }

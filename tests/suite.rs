@@ -14,4 +14,7 @@ mod predict_command;
 mod properties;
 mod replays;
 mod runs;
+mod snapshot_models;
+mod snapshots;
+mod step_ops;
 mod tasks;

@@ -126,7 +126,7 @@ fn what_a_model_a_task_or_a_protocol_cannot_have_is_refused_with_what_it_may() {
     let dir = dir.path();
     for (words, said) in [
         (&["--model=gcn"][..], "no model `gcn`; give one of tgn, jodie, apan, tgat, static"),
-        (&["--task=graph"], "no task `graph`; give link, node or edge"),
+        (&["--task=graph"], "no task `graph`; give link, node, edge or regression"),
         (&["--negatives=easy"], "no negatives `easy`; give random, historical or inductive"),
         (&["--protocol=tgbl"], "no protocol `tgbl`; give dyglib, tgl, disttgl or tgb"),
         (

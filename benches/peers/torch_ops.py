@@ -16,6 +16,8 @@ import torch
 
 # Mails of a batch, width of a message {s | s_partner | e | Phi}, memory; nodes; roots, neighbours, edge features; events.
 MAILS, MESSAGE, WIDTH, NODES, ROOTS, NEIGHBORS, FEATURES, EVENTS = 1165, 472, 100, 9228, 1800, 10, 172, 157474
+# A snapshot: its vertices, and neighbours of each.
+VERTICES, DEGREE = 10_000, 20
 
 
 def ops(device):
@@ -46,6 +48,10 @@ def ops(device):
                                             batch_first=True, device=device)
     query, raw = real(ROOTS, 1, 2 * WIDTH), real(ROOTS, NEIGHBORS, 2 * WIDTH + FEATURES)
     yield "MultiheadAttention forward", "head_linear + temporal_attention", lambda: attention(query, raw, raw)[0]
+    starts, cols = torch.arange(VERTICES + 1, device=device) * DEGREE, ids(VERTICES * DEGREE, VERTICES)
+    csr = torch.sparse_csr_tensor(starts.int(), cols.int(), real(VERTICES * DEGREE), (VERTICES, VERTICES))
+    rows_of_vertices = real(VERTICES, 64)
+    yield "sparse CSR @ dense", "spmm", lambda: csr @ rows_of_vertices
     parameters = [real(n).requires_grad_() for n in (172_000, 100_000, 30_000, 4_000, 1_000, 300)]
     for p in parameters:
         p.grad = torch.randn_like(p)

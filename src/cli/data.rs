@@ -1,5 +1,8 @@
 //! `tgnn-bench data`: import, inspect and make up event streams.
-use super::report;
+use super::{
+    report,
+    snapshots::{Describe, MakeUp},
+};
 use crate::{
     data::{self, Columns, Format, GivenNegatives, ReadOptions, Stats, SynthOptions},
     error::{Error, Result},
@@ -18,8 +21,12 @@ pub enum DataCommand {
     Import(Import),
     /// Describe a data set: size, time span, repetition, degrees, gaps
     Info(Inspect),
+    /// Describe snapshots, or events cut into some: vertices, edges and what persists, step by step
+    Snapshots(Describe),
     /// Make up a stream of any size with a signal that can be learned
     Synth(Synth),
+    /// Make up snapshots: a graph of which each step has some edges, in a folder of edge lists
+    SynthSnapshots(MakeUp),
 }
 
 /// How to read events; everything is recognised where no flag says otherwise.
@@ -184,6 +191,8 @@ pub fn run(command: &DataCommand) -> Result<()> {
                 print(&report::stats(&stats))
             }
         }
+        DataCommand::Snapshots(args) => print(&args.report()?),
+        DataCommand::SynthSnapshots(args) => print(&args.run()?),
         DataCommand::Synth(args) => {
             let options = SynthOptions {
                 name: args.name.clone(),

@@ -5,7 +5,9 @@ mod kernels;
 mod predict;
 mod report;
 mod shell;
+mod snapshots;
 mod train;
+mod train_data;
 mod watch;
 
 use crate::error::{Error, ErrorKind};

@@ -61,6 +61,7 @@ impl Predict {
             Checkpoint::at(dir).may_hold_stream()?;
         }
         let (checkpoint, config) = self.trained.open()?;
+        config.event_model()?;
         let mut input = Lines::open(&self.input)?;
         let device = config.open_device()?;
         let events = config.load()?;

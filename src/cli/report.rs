@@ -1,11 +1,11 @@
 //! What `tgnn-bench data` prints; plain text that fits in 80 columns.
 use crate::data::{
     Bucket, Events, Stats, SynthOptions,
-    text::{counted, grouped},
+    text::{counted, grouped, span},
 };
 use std::{fmt::Write, path::Path};
 
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 /// Room for a bar beside its label, count and share.
 const BAR: usize = 40;
 
@@ -90,7 +90,7 @@ pub(super) fn made(o: &SynthOptions, dir: &Path, seconds: f64) -> String {
 }
 
 /// A key and its value, folded at blanks where the line would be too long.
-fn line(out: &mut String, key: &str, value: &str) {
+pub(super) fn line(out: &mut String, key: &str, value: &str) {
     const INDENT: usize = 18;
     let _ = write!(out, "  {key:<15}");
     let mut column = INDENT - 1;
@@ -130,7 +130,7 @@ fn histogram(out: &mut String, title: &str, buckets: &[Bucket]) {
 }
 
 /// A bar of `fraction` of `room` characters, in eighths.
-fn bar(fraction: f64, room: usize) -> String {
+pub(super) fn bar(fraction: f64, room: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (fraction * room as f64 * 8.0).round() as usize;
     // What is there must be seen.
@@ -138,12 +138,12 @@ fn bar(fraction: f64, room: usize) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-fn share(part: u64, whole: u64) -> String {
+pub(super) fn share(part: u64, whole: u64) -> String {
     let percent = 100.0 * part as f64 / whole.max(1) as f64;
     if percent > 0.0 && percent < 0.05 { "<0.1 %".into() } else { format!("{percent:.1} %") }
 }
 
-fn width(columns: usize) -> String {
+pub(super) fn width(columns: usize) -> String {
     if columns == 0 { "none".into() } else { counted(columns as u64, "column") }
 }
 
@@ -153,19 +153,6 @@ fn unit(ticks_per_second: f64) -> String {
     } else {
         format!("1 tick = {:e} s", 1.0 / ticks_per_second)
     }
-}
-
-/// Seconds in the unit that a person would use.
-pub(super) fn span(seconds: f64) -> String {
-    const UNITS: [(f64, &str); 5] = [
-        (365.25 * 86_400.0, "years"),
-        (86_400.0, "days"),
-        (3_600.0, "hours"),
-        (60.0, "minutes"),
-        (1.0, "seconds"),
-    ];
-    let (size, name) = UNITS.into_iter().find(|u| seconds >= 2.0 * u.0).unwrap_or((1.0, "seconds"));
-    format!("{:.1} {name}", seconds / size)
 }
 
 #[cfg(test)]
@@ -214,13 +201,5 @@ mod tests {
     fn bars_are_in_proportion_and_never_vanish() {
         assert_eq!((bar(1.0, 4), bar(0.5, 4), bar(0.0, 4)), ("████".into(), "██".into(), String::new()));
         assert_eq!(bar(1e-9, 4), "▏");
-    }
-
-    #[test]
-    fn spans_are_told_in_the_unit_a_person_would_use() {
-        assert_eq!(
-            [0.0, 90.0, 7200.0, 2_678_373.0, 1e8].map(span).join(", "),
-            "0.0 seconds, 90.0 seconds, 2.0 hours, 31.0 days, 3.2 years"
-        );
     }
 }

@@ -1,7 +1,7 @@
 //! `tgnn-bench train`, `eval` and `embed`.
-use super::{command_line, say, watch::Display};
+use super::{command_line, say, train_data::Data, watch::Display};
 use crate::{
-    data::write_npy,
+    data::{Events, Every, write_npy},
     error::{Error, Result},
     model::ModelName,
     runtime::MatmulPrecision,
@@ -18,7 +18,8 @@ pub struct Train {
     /// Events: `wikipedia`, a file, or a folder of .npy [default: wikipedia]
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Model: tgn, jodie, apan, tgat or static [default: tgn]
+    /// Model of events: tgn, jodie, apan, tgat or static; of snapshots: wd-gcn, t-gcn, evolve-gcn-o or evolve-gcn-h
+    /// [default: tgn]
     #[arg(long)]
     model: Option<ModelName>,
     /// auto, cpu, cuda, cuda:N or emu [default: auto, the CPU]
@@ -45,7 +46,14 @@ pub struct Train {
     /// Steps of each pass at most, for trying out; 0 takes all [default: 0]
     #[arg(long, value_name = "N")]
     max_batches: Option<usize>,
-    /// Task: link, node or edge: what is predicted [default: link]
+    /// Length of a snapshot: 7d, 12h, 600s (from the first event on), 1000e (events), day, week, month, year, or step where time is
+    /// the number of a snapshot [default: week]
+    #[arg(long, value_name = "LENGTH")]
+    every: Option<Every>,
+    /// Snapshots that a model reads before the one it predicts [default: 8]
+    #[arg(long, value_name = "N")]
+    group: Option<usize>,
+    /// Task: link, node or edge, of snapshots link, node or regression: what is predicted [default: link]
     #[arg(long)]
     task: Option<TaskName>,
     /// dyglib, tgl, disttgl or tgb: how negatives are drawn and what is measured [default: dyglib]
@@ -112,6 +120,7 @@ impl Train {
         }
         take!(data => c.data.path, model => c.model, device => c.device, threads => c.threads,
               precision => c.precision, epochs => c.epochs, batch => c.batch,
+              every => c.snapshots.every, group => c.group.length,
               chunks => c.chunks, patience => c.patience, max_batches => c.max_batches,
               task => c.task, protocol => c.protocol, negatives => c.negatives, seed => c.seed, learning_rate => c.learning_rate,
               random_edge_features => c.data.random_edge_features);
@@ -119,6 +128,13 @@ impl Train {
         c.deterministic |= self.deterministic;
         c.evaluate &= !self.no_eval;
         c.tensorboard |= self.tensorboard;
+        if (self.every.is_some() || self.group.is_some()) && !c.model.reads_snapshots() {
+            return Err(Error::usage(format!(
+                "--every and --group are of snapshots, and {} reads events",
+                c.model.name()
+            ))
+            .remedy("give --model wd-gcn, t-gcn, evolve-gcn-o or evolve-gcn-h"));
+        }
         c.validate()?;
         Ok((c, notes))
     }
@@ -127,7 +143,7 @@ impl Train {
         let (config, mut notes) = self.config()?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let device = config.open_device()?;
-        let events = config.load()?;
+        let data = Data::load(&config)?;
         let options = RunOptions {
             out: self.out.clone(),
             resume: self.resume,
@@ -136,8 +152,8 @@ impl Train {
             command: command_line(),
         };
         let mut display = Display::new(self.json, self.profile);
-        display.configuration(&config, &events, &device, &notes)?;
-        let summary = task::train(&config, &events, &device, &options, &mut display)?;
+        display.configuration(&config, &data, &device, &notes)?;
+        let summary = data.train(&config, &device, &options, &mut display)?;
         display.finish(&summary, self.out.as_deref());
         print_summary(&summary, self.json)
     }
@@ -232,9 +248,9 @@ impl Eval {
         config.negatives = self.negatives.unwrap_or(config.negatives);
         config.validate()?;
         let device = config.open_device()?;
-        let events = config.load()?;
+        let data = Data::load(&config)?;
         let mut display = Display::new(self.json, false);
-        let summary = task::evaluate(&checkpoint, &config, &events, &device, &command_line(), &mut display)?;
+        let summary = data.evaluate(&checkpoint, &config, &device, &command_line(), &mut display)?;
         display.finish(&summary, None);
         print_summary(&summary, self.json)
     }
@@ -248,7 +264,8 @@ pub struct Embed {
     /// Nodes: 3,17,4 or a file of one a line; the data set's own numbering, from 0
     #[arg(long, value_name = "LIST")]
     nodes: String,
-    /// Time of each, or one for all: seconds since the first event [default: the last event's]
+    /// Time of each, or one for all: seconds since the first event [default: the last event's]; of snapshots: none, they are
+    /// embedded after the last
     #[arg(long, value_name = "LIST")]
     times: Option<String>,
     /// Array to write, [nodes, width] of f32
@@ -261,11 +278,30 @@ impl Embed {
     pub fn run(&self) -> Result<()> {
         let (checkpoint, config) = self.trained.open()?;
         let device = config.open_device()?;
-        let events = config.load()?;
         let nodes: Vec<u32> = list(&self.nodes, "a node")?;
         if nodes.is_empty() {
             return Err(Error::usage("--nodes names no node").remedy("give at least one, as in --nodes 3,17"));
         }
+        let (width, z) = match Data::load(&config)? {
+            Data::Events(events) => {
+                let times = self.times(&events, nodes.len())?;
+                task::embed(&checkpoint, &config, &events, &device, &nodes, &times)?
+            }
+            Data::Snapshots(_) if self.times.is_some() => {
+                return Err(Error::usage("--times, and the model reads snapshots")
+                    .remedy("leave it out: embeddings are those after the last snapshot"));
+            }
+            Data::Snapshots(data) => task::embed_snapshots(&checkpoint, &config, &data, &device, &nodes)?,
+        };
+        write_npy(self.out.clone(), &[nodes.len(), width], &z)?;
+        say(format_args!("{} embeddings of width {width} in {}", nodes.len(), self.out.display()));
+        Ok(())
+    }
+}
+
+impl Embed {
+    /// A time for each of `n` nodes, in ticks.
+    fn times(&self, events: &Events, n: usize) -> Result<Vec<i64>> {
         let mut times: Vec<i64> = match &self.times {
             Some(text) => list::<f64>(text, "a time in seconds")?
                 .into_iter()
@@ -274,12 +310,9 @@ impl Embed {
             None => vec![events.time.last().map_or(0, |t| t + 1)],
         };
         if times.len() == 1 {
-            times.resize(nodes.len(), times[0]);
+            times.resize(n, times[0]);
         }
-        let (width, z) = task::embed(&checkpoint, &config, &events, &device, &nodes, &times)?;
-        write_npy(self.out.clone(), &[nodes.len(), width], &z)?;
-        say(format_args!("{} embeddings of width {width} in {}", nodes.len(), self.out.display()));
-        Ok(())
+        Ok(times)
     }
 }
 

@@ -1,13 +1,11 @@
 //! What a person sees of a run: the configuration, a line or a live bar for every pass, the result.
+use super::train_data::Data;
 use crate::{
-    data::{
-        Events,
-        text::{counted, grouped},
-    },
+    data::text::{counted, grouped},
     error::Result,
     model::StaticMode,
     runtime::{Device, StoredAs},
-    task::{Config, EpochRecord, EventTask, NegativeKind, Progress, Scores, Summary, TaskName, Watch},
+    task::{Config, EpochRecord, NegativeKind, Progress, Scores, Summary, Task, TaskName, Watch},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -22,6 +20,8 @@ pub struct Display {
     profile: bool,
     live: bool,
     bar: Option<(String, ProgressBar)>,
+    /// What passes count.
+    counts: &'static str,
     drawn: Instant,
 }
 
@@ -29,7 +29,7 @@ impl Display {
     /// A display; `profile` prints a table of op times at the end.
     pub fn new(json: bool, profile: bool) -> Self {
         let live = std::io::stderr().is_terminal();
-        Display { json, profile, live, bar: None, drawn: Instant::now() }
+        Display { json, profile, live, bar: None, counts: "events", drawn: Instant::now() }
     }
     fn line(&self, text: impl std::fmt::Display) {
         // A reader that went away is not an error.
@@ -43,24 +43,15 @@ impl Display {
     ///
     /// # Errors
     /// None in practice.
-    pub fn configuration(&self, c: &Config, e: &Events, d: &Device, notes: &[String]) -> Result<()> {
-        let features = match (e.edge_width(), c.data.random_edge_features) {
-            (0, _) => "no edge features".to_owned(),
-            (w, 0) => format!("{w} edge features"),
-            (w, _) => format!("{w} random edge features"),
-        };
+    pub fn configuration(&mut self, c: &Config, data: &Data, d: &Device, notes: &[String]) -> Result<()> {
+        self.counts = data.counts();
         let features = match c.features_as {
-            StoredAs::F32 => features,
-            kept => format!("{features}, features in {kept}"),
+            StoredAs::F32 => String::new(),
+            kept => format!(", features in {kept}"),
         };
-        self.line(format_args!(
-            "data      {}  {}, {}, {features}",
-            e.name,
-            counted(e.len() as u64, "event"),
-            counted(e.nodes as u64, "node")
-        ));
-        e.notes.iter().for_each(|n| self.line(format_args!("          note: {n}")));
-        let mut described = c.net().describe();
+        self.line(format_args!("data      {}{features}", data.describe(c)));
+        data.notes().iter().for_each(|n| self.line(format_args!("          note: {n}")));
+        let mut described = c.describe_model();
         if c.memory_as != StoredAs::F32 {
             described = format!("{described},\nmemory and mails in {}", c.memory_as);
         }
@@ -77,10 +68,13 @@ impl Display {
         let more = |n: usize, what: String| if n > 0 { what } else { String::new() };
         let chunks = more(c.chunks - 1, format!(" of {} chunks", c.chunks));
         let patience = more(c.patience, format!(", patience {}", c.patience));
-        self.line(format_args!("training  {}", objective(c.task, c.protocol.name(), c.negatives)));
+        self.line(format_args!("training  {}", objective(c.task, c.protocol_name(), c.negatives)));
+        let step = match c.model.reads_snapshots() {
+            true => format!("groups of {}", counted(c.group.length as u64, "snapshot")),
+            false => format!("batch {}{chunks}", c.batch),
+        };
         self.line(format_args!(
-            "          batch {}{chunks}, {}{patience}, Adam {}, seed {}, products in {}",
-            c.batch,
+            "          {step}, {}{patience}, Adam {}, seed {}, products in {}",
             counted(c.epochs as u64, "epoch"),
             c.learning_rate,
             c.seed,
@@ -106,13 +100,21 @@ impl Display {
             self.line("");
             let best = s.best_epoch.map_or(String::new(), |e| format!(", epoch {e}"));
             let what = objective(s.task, &s.protocol, s.negatives);
-            self.line(format_args!("test ({what}, batch {}{best})", s.batch));
+            let batch =
+                if s.data.snapshots.is_some() { String::new() } else { format!(", batch {}", s.batch) };
+            self.line(format_args!("test ({what}{batch}{best})"));
             let mut rows = vec![(s.model.as_str(), test)];
+            rows.extend(s.baselines.iter().map(|b| (b.name.as_str(), b.test)));
             if let Some(bank) = s.edgebank {
                 rows.extend([("EdgeBank", bank.unlimited), ("EdgeBank, window", bank.window)]);
             }
             let width = rows.iter().map(|r| r.0.len()).max().unwrap_or(0);
-            for part in ["transductive", "inductive"] {
+            let parts: &[_] = match s.task {
+                TaskName::Link => &["transductive", "inductive"],
+                _ if s.data.snapshots.is_none() => &["transductive", "inductive"],
+                _ => &["transductive"],
+            };
+            for &part in parts {
                 for (i, (name, test)) in rows.iter().enumerate() {
                     let part_here = if i == 0 { part } else { "" };
                     let of = if part == "inductive" { test.inductive } else { test.transductive };
@@ -138,23 +140,12 @@ impl Display {
 }
 
 impl Watch for Display {
-    fn start(&mut self, task: &mut EventTask) {
+    fn start(&mut self, task: &mut dyn Task) {
         if self.profile {
             task.profile();
         }
-        let gaps = task.tables.gaps;
-        if gaps.longest < i64::MAX {
-            let longest = super::report::span(f64::from(gaps.seconds(0, i64::MAX)));
-            self.line(format_args!(
-                "time      gaps of more than {longest} count as that, they are rare in training"
-            ));
-        }
-        let split = &task.split;
-        if task.batch() >= split.train.len() {
-            self.line("note      one step an epoch: a batch takes in all training events");
-        }
-        if split.val.is_empty() || split.test.is_empty() {
-            self.line("note      too short a stream to validate and to test on; give more events, or --set data.train=0.5");
+        for (word, what) in task.remarks() {
+            self.line(format_args!("{word:<8}  {what}"));
         }
         self.line(format_args!("memory    {}\n", task.memory()));
     }
@@ -168,11 +159,12 @@ impl Watch for Display {
             let template = "{prefix} {bar:32.cyan/blue} {percent:>3}%  {per_sec}  {msg:<11}  {eta} left";
             let bar = ProgressBar::new(p.total as u64).with_prefix(name.clone());
             if let Ok(style) = ProgressStyle::with_template(template) {
-                let per_sec = |s: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
+                let counts = self.counts;
+                let per_sec = move |s: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
                     // The first moments say nothing of the rate.
                     let known = s.elapsed().as_millis() > 200;
                     let rate = if known { grouped(s.per_sec() as u64) } else { String::new() };
-                    let _ = write!(w, "{rate:>11} events/s");
+                    let _ = write!(w, "{rate:>11} {counts}/s");
                 };
                 bar.set_style(style.progress_chars("━━─").with_key("per_sec", per_sec));
             }
@@ -193,14 +185,15 @@ impl Watch for Display {
         self.clear();
         let val = r.val.map_or(String::new(), |v| format!("  val {}", scores(&v)));
         self.line(format_args!(
-            "epoch {:>3}  loss {:.4}{val}  {:>6.2} s  {:>9} events/s",
+            "epoch {:>3}  loss {:.4}{val}  {:>6.2} s  {:>9} {}/s",
             r.epoch,
             r.train_loss,
             r.train_seconds,
-            grouped(r.events_per_second as u64)
+            grouped(r.events_per_second as u64),
+            self.counts
         ));
     }
-    fn end(&mut self, task: &EventTask) {
+    fn end(&mut self, task: &dyn Task) {
         self.clear();
         if !self.profile {
             return;
@@ -242,6 +235,7 @@ impl Watch for Display {
 /// What is predicted, and what it is told from.
 fn objective(task: TaskName, protocol: &str, negatives: NegativeKind) -> String {
     match (task, protocol) {
+        (_, "next-snapshot") => format!("task {}, of the snapshot after each group", task.name()),
         (TaskName::Link, "tgb") => "task link, protocol tgb, given negatives".into(),
         (TaskName::Link, _) => format!("task link, protocol {protocol}, {} negatives", negatives.name()),
         _ => format!("task {}, protocol {protocol}", task.name()),
@@ -256,6 +250,8 @@ fn scores(s: &Scores) -> String {
         ("hits@10", s.hits_at_10),
         ("F1", s.f1),
         ("accuracy", s.accuracy),
+        ("MAE", s.mae),
+        ("RMSE", s.rmse),
     ];
     let all: Vec<String> =
         all.into_iter().filter_map(|(name, x)| x.map(|x| format!("{name} {x:.4}"))).collect();

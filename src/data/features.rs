@@ -17,7 +17,7 @@ use std::{
 /// A `[rows, cols]` matrix of numbers kept in f32 or in 16 bits, row-major: owned, or mapped from a `.npy` file so that rows
 /// are read from disk when they are used.
 ///
-/// A clone shares the values. All values are finite; constructors see to it.
+/// A clone shares the values. All values are finite; constructors see to it, but for [`with_unknown`](Self::with_unknown).
 #[derive(Clone)]
 pub struct Features {
     rows: usize,
@@ -56,6 +56,15 @@ impl Features {
         let features = Self::owned(rows, cols, values);
         features.check_finite(Path::new("features"))?;
         Ok(features)
+    }
+
+    /// As [`from_vec`](Self::from_vec), of values of which some are not known: NaN.
+    ///
+    /// # Errors
+    /// Those of [`from_vec`](Self::from_vec), but for NaN.
+    pub fn with_unknown(rows: usize, cols: usize, values: Vec<f32>) -> Result<Self> {
+        let known = values.iter().map(|v| if v.is_nan() { 0.0 } else { *v }).collect();
+        Self::from_vec(rows, cols, known).map(|_| Self::owned(rows, cols, values))
     }
 
     fn owned(rows: usize, cols: usize, values: Vec<f32>) -> Self {

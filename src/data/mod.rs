@@ -13,6 +13,7 @@
 //! [`load`] takes the layouts listed in [`format`](mod@format) and returns [`Events`]: in time order, nodes numbered
 //! densely from 0, time in exact integer ticks. [`GivenNegatives`] are those that come with some data sets. What a file needed to get there is said in [`Events::notes`].
 //! [`synth`](fn@synth) makes streams of any size with a signal that can be learned; [`Stats`] describes a stream in numbers.
+mod adjacency;
 mod classes;
 mod draw;
 mod events;
@@ -26,6 +27,7 @@ mod pickle;
 mod planted;
 mod raw;
 mod scalar;
+mod snapshots;
 mod split;
 mod stats;
 mod synth;
@@ -33,6 +35,7 @@ mod tcsr;
 pub(crate) mod text;
 mod torch;
 
+pub use adjacency::{Adjacency, Neighbors};
 pub use classes::Classes;
 pub use events::{Events, Ids};
 pub use features::Features;
@@ -41,6 +44,10 @@ pub use native::{save, save_with_negatives};
 pub use negatives::{GivenNegatives, Part};
 pub use node_names::NodeNames;
 pub(crate) use npy::write as write_npy;
+pub use snapshots::{
+    EdgeWeights, Every, Presence, SnapshotOptions, SnapshotStats, Snapshots, StepStats, SynthSnapshots,
+    Trend, VertexFeatures,
+};
 pub use split::Split;
 pub use stats::{Bucket, ClassStats, Stats};
 pub use synth::{SynthOptions, synth, synth_to};

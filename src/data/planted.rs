@@ -30,7 +30,7 @@ pub(super) struct Planted {
 
 impl Planted {
     fn type_of(&self, node: u32) -> usize {
-        (hash(self.seed ^ TYPE_STREAM, node.into()) % TYPES as u64) as usize
+        type_of(self.seed, node)
     }
 
     /// The `j`-th class that the rule gives to an event of these nodes.
@@ -50,6 +50,11 @@ impl Planted {
         }
         tidy(&mut sets[first..]);
     }
+}
+
+/// The hidden type of a node.
+pub(super) fn type_of(seed: u64, node: u32) -> usize {
+    (hash(seed ^ TYPE_STREAM, node.into()) % TYPES as u64) as usize
 }
 
 /// Features of `nodes` nodes: the code of each one's type, and noise of half the size.

@@ -18,6 +18,19 @@ pub(crate) fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
+/// Seconds in the unit that a person would use.
+pub(crate) fn span(seconds: f64) -> String {
+    const UNITS: [(f64, &str); 5] = [
+        (365.25 * 86_400.0, "years"),
+        (86_400.0, "days"),
+        (3_600.0, "hours"),
+        (60.0, "minutes"),
+        (1.0, "seconds"),
+    ];
+    let (size, name) = UNITS.into_iter().find(|u| seconds >= 2.0 * u.0).unwrap_or((1.0, "seconds"));
+    format!("{:.1} {name}", seconds / size)
+}
+
 /// A field of an input as an error shows it: in back quotes, printable, at most 40 characters.
 pub(crate) fn shown(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(&field[..field.len().min(160)]);
@@ -52,6 +65,14 @@ mod tests {
     fn numbers_are_grouped_by_thousands() {
         assert_eq!([0, 999, 1000, 1234567].map(grouped).join(" "), "0 999 1,000 1,234,567");
         assert_eq!(counted(1, "event"), "1 event");
+    }
+
+    #[test]
+    fn spans_are_told_in_the_unit_a_person_would_use() {
+        assert_eq!(
+            [0.0, 90.0, 7200.0, 2_678_373.0, 1e8].map(span).join(", "),
+            "0.0 seconds, 90.0 seconds, 2.0 hours, 31.0 days, 3.2 years"
+        );
     }
 
     #[test]

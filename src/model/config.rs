@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 /// The models by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum ModelName {
     /// Memory by a recurrent cell, temporal attention over neighbours.
     Tgn,
@@ -22,13 +22,30 @@ pub enum ModelName {
     Tgat,
     /// A learned row a node, whatever the time: a baseline, and what pre-trains static memory.
     Static,
+    /// Of snapshots: graph convolutions, then an LSTM a vertex.
+    WdGcn,
+    /// Of snapshots: a GRU whose gates are graph convolutions.
+    TGcn,
+    /// Of snapshots: graph convolutions whose weights a GRU evolves from themselves.
+    EvolveGcnO,
+    /// The same, from a summary of the vertices, too.
+    EvolveGcnH,
 }
 
 impl ModelName {
-    /// All of them.
-    pub const ALL: [ModelName; 5] =
-        [ModelName::Tgn, ModelName::Jodie, ModelName::Apan, ModelName::Tgat, ModelName::Static];
-    /// The name in files and flags, which is that of its section too.
+    /// All of them: those of events, then those of snapshots.
+    pub const ALL: [ModelName; 9] = [
+        ModelName::Tgn,
+        ModelName::Jodie,
+        ModelName::Apan,
+        ModelName::Tgat,
+        ModelName::Static,
+        ModelName::WdGcn,
+        ModelName::TGcn,
+        ModelName::EvolveGcnO,
+        ModelName::EvolveGcnH,
+    ];
+    /// The name in files and flags.
     pub fn name(self) -> &'static str {
         match self {
             ModelName::Tgn => "tgn",
@@ -36,7 +53,23 @@ impl ModelName {
             ModelName::Apan => "apan",
             ModelName::Tgat => "tgat",
             ModelName::Static => "static",
+            ModelName::WdGcn => "wd-gcn",
+            ModelName::TGcn => "t-gcn",
+            ModelName::EvolveGcnO => "evolve-gcn-o",
+            ModelName::EvolveGcnH => "evolve-gcn-h",
         }
+    }
+    /// The name of its section in a configuration.
+    pub fn section(self) -> &'static str {
+        match self {
+            ModelName::EvolveGcnO | ModelName::EvolveGcnH => "evolve-gcn",
+            _ => self.name(),
+        }
+    }
+    /// Whether it reads snapshots, not events.
+    pub fn reads_snapshots(self) -> bool {
+        use ModelName::{EvolveGcnH, EvolveGcnO, TGcn, WdGcn};
+        matches!(self, WdGcn | TGcn | EvolveGcnO | EvolveGcnH)
     }
 }
 
@@ -93,7 +126,7 @@ pub trait ModelConfig: Sync {
 pub(super) struct Check(pub &'static str);
 
 impl Check {
-    fn bad<T>(self, key: &str, found: impl std::fmt::Display, want: &str) -> Result<T> {
+    pub fn bad<T>(self, key: &str, found: impl std::fmt::Display, want: &str) -> Result<T> {
         Err(Error::usage(format!("{}.{key} is {found}", self.0)).remedy(format!("give {want}")))
     }
     pub fn size(self, key: &str, n: usize, most: usize) -> Result<()> {

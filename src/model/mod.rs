@@ -4,6 +4,8 @@
 //! head that predicts from the embeddings. Every model's sizes and choices are a [`ModelConfig`], which builds it.
 mod apan;
 mod config;
+mod evolve_gcn;
+mod gcn;
 mod heads;
 mod inputs;
 mod jodie;
@@ -12,13 +14,18 @@ mod memory;
 mod neighborhood;
 mod net;
 mod open_end;
+mod snapshot;
 mod static_memory;
+mod t_gcn;
 mod tables;
 mod tgat;
 mod tgn;
+mod wd_gcn;
 
 pub use apan::ApanConfig;
 pub use config::{ModelConfig, ModelName};
+pub use evolve_gcn::{EvolveGcn, EvolveGcnConfig};
+pub use gcn::{Gcn, GraphTables, LayerInput, Order, convolve};
 pub use heads::{EdgeHead, NodeHead};
 pub use inputs::NodeInputs;
 pub use jodie::JodieConfig;
@@ -27,10 +34,13 @@ pub use memory::{CellKind, NodeMemory};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
 pub use net::{Forward, HeadKind, Negatives, Net};
 pub use open_end::{Arrivals, OpenEnd};
+pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
 pub use static_memory::{StaticConfig, StaticMode};
+pub use t_gcn::TGcnConfig;
 pub use tables::EventTables;
 pub use tgat::TgatConfig;
 pub use tgn::TgnConfig;
+pub use wd_gcn::WdGcnConfig;
 
 use crate::{
     error::Result,

@@ -3,8 +3,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `row` | `[n, k]` u32 | the row that a root's neighbour is; not read beyond `count` |
-//! | `count` | `[n]` u32 | slots in use |
-//! | `order` | `[m]` u32 | roots whose slots count, such as those of [`group_roots`] |
+//! | `count`, `order` | `[n]`, `[m]` u32, optional | slots in use; roots whose slots count, such as those of [`group_roots`]. Without them all slots of all roots in order, but for those that are [`NONE`] |
 //! | `rows` | `[1]` u32 | live count of the rows, where they have one |
 //! | starts | `[rows + 1]` u32 | where a row's slots begin |
 //! | slots | `[listed]` u32 | the slots in use, those of a row side by side and ascending |
@@ -19,6 +18,8 @@ use super::{group_roots::group, *};
 #[derive(Debug)]
 pub struct GroupSlots {
     rows: Rows,
+    /// Whether `count` and `order` are given.
+    chosen: bool,
 }
 
 /// Parts of the slots, on a device, each with a count for every row; as in the kernels.
@@ -31,8 +32,24 @@ impl Tape {
     /// `Shape` when `row` is not u32 `[n, k]`, `count` not u32 `[n]`, `order` not u32 `[m]`.
     pub fn group_slots(&mut self, row: Var, count: Var, order: Var, rows: Rows) -> Result<(Var, Var)> {
         let ins: Vec<Var> = [row, count, order].into_iter().chain(rows.live.map(|l| l.var)).collect();
-        let o = self.push(GroupSlots { rows }, &ins)?;
+        let o = self.push(GroupSlots { rows, chosen: true }, &ins)?;
         Ok((o[0], o[1]))
+    }
+    /// Appends [`GroupSlots`] of all slots: slot `i k + j` is `row[i, j]`.
+    ///
+    /// # Errors
+    /// `Shape` when `row` is not u32.
+    pub fn group_all_slots(&mut self, row: Var, rows: Rows) -> Result<(Var, Var)> {
+        let ins: Vec<Var> = [row].into_iter().chain(rows.live.map(|l| l.var)).collect();
+        let o = self.push(GroupSlots { rows, chosen: false }, &ins)?;
+        Ok((o[0], o[1]))
+    }
+}
+
+impl GroupSlots {
+    /// The input with the live count of the rows.
+    fn live(&self) -> usize {
+        if self.chosen { 3 } else { 1 }
     }
 }
 
@@ -40,18 +57,17 @@ impl Op for GroupSlots {
     const NAME: &'static str = "group_slots";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3 + usize::from(self.rows.live.is_some()))?;
+        arity(Self::NAME, ins, self.live() + usize::from(self.rows.live.is_some()))?;
         let (n, k) = (ins[0].rows, ins[0].cols);
-        ensure!(
-            Self::NAME,
-            ins[0] == Spec::ids(n, k) && ins[1] == Spec::ids(n, 1),
-            "row is {}, count is {}",
-            ins[0],
-            ins[1]
-        );
-        ensure!(Self::NAME, ins[2] == Spec::ids(ins[2].rows, 1), "order is {}", ins[2]);
+        ensure!(Self::NAME, ins[0] == Spec::ids(n, k), "row is {}", ins[0]);
+        let mut roots = n;
+        if self.chosen {
+            ensure!(Self::NAME, ins[1] == Spec::ids(n, 1), "row is {}, count is {}", ins[0], ins[1]);
+            ensure!(Self::NAME, ins[2] == Spec::ids(ins[2].rows, 1), "order is {}", ins[2]);
+            roots = ins[2].rows;
+        }
         let starts = Spec::ids(Rows::fixed(self.rows.cap + 1), 1);
-        let slots = Spec::ids(Rows::fixed(ins[2].rows.cap * k), 1);
+        let slots = Spec::ids(Rows::fixed(roots.cap * k), 1);
         Ok(vec![starts.into(), Out::counted_by(slots, 2), Spec::count().into()])
     }
     fn scratch(&self, _: &[Spec]) -> usize {
@@ -61,19 +77,26 @@ impl Op for GroupSlots {
         Cost::streaming(ins, outs, 0)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (row, count, order) = (io.input::<u32>(0), io.input::<u32>(1), io.input::<u32>(2));
-        let (rows, k) = (io.live_rows(self.rows, 3), io.cols(0));
+        let (row, rows, k) = (io.input::<u32>(0), io.live_rows(self.rows, self.live()), io.cols(0));
+        let chosen = self.chosen.then(|| (io.input::<u32>(1), io.input::<u32>(2)));
         let (starts, slots) = (io.out::<u32>(0), io.out::<u32>(1));
-        let used = order.iter().enumerate().flat_map(|(at, &i)| {
-            let i = i as usize;
-            let of_root = row[i * k..][..count[i] as usize].iter().enumerate();
+        let roots = chosen.map_or(io.rows(0), |(_, order)| order.len());
+        let used = (0..roots).flat_map(|at| {
+            let (i, count) = match chosen {
+                Some((count, order)) => (order[at] as usize, count[order[at] as usize] as usize),
+                None => (at, k),
+            };
+            let of_root = row[i * k..][..count].iter().enumerate();
             of_root.filter_map(move |(j, &r)| Some((at * k + j, io.row_of(i, r, rows)?)))
         });
         io.out::<u32>(2)[0] = group(used, rows, starts, slots);
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (row, count, order, counts) = (on.input(0), on.input(1), on.input(2), on.scratch().cast());
-        let (roots, rows, width) = (on.rows(2), on.live_rows(self.rows, 3), on.cols(0));
+        let (row, counts, rows, width) =
+            (on.input(0), on.scratch().cast(), on.live_rows(self.rows, self.live()), on.cols(0));
+        let null = std::ptr::null();
+        let (count, order, roots) =
+            if self.chosen { (on.input(1), on.input(2), on.rows(2)) } else { (null, null, on.rows(0)) };
         let (starts, slots, listed) = (on.kept(0), on.kept(1), on.kept(2));
         let blocks = Grid::new(TILES, 1024);
         k.group_slots_count(on, blocks, row, count, order, counts, roots, rows, width, on.status())?;
@@ -85,7 +108,7 @@ impl Op for GroupSlots {
     }
 }
 
-/// `[roots, k, rows]`; counts run from 0 to k, and there is room for three rows more.
+/// `[roots, k, rows]`; counts run from 0 to k, and there is room for three rows more. A fourth number: all slots of all roots.
 pub(super) const CASES: &[&[usize]] = &[
     &[0, 2, 3],
     &[4, 2, 0],
@@ -96,10 +119,13 @@ pub(super) const CASES: &[&[usize]] = &[
     // Several rounds of a warp a tile; more rows than a block has threads.
     &[2_000, 10, 60],
     &[300, 10, 2_500],
+    &[0, 2, 3, 1],
+    &[9, 3, 7, 1],
+    &[2_000, 2, 60, 1],
 ];
-pub(super) const BENCH: &[&[usize]] = &[&[1_800, 10, 1_487]];
+pub(super) const BENCH: &[&[usize]] = &[&[1_800, 10, 1_487], &[100_000, 2, 10_000, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, k, rows] = *dims else { return Err(Error::shape("group_slots", "three sizes")) };
+    let [n, k, rows] = dims[..3] else { return Err(Error::shape("group_slots", "three sizes, or four")) };
     let counts: Vec<u32> = (0..n).map(|i| if rows == 0 { 0 } else { (i % (k + 1)) as u32 }).collect();
     let of_slots: Vec<u32> = (0..n * k)
         .map(|s| if s % k < counts[s / k] as usize { c.below(rows) as u32 } else { NONE })
@@ -107,6 +133,10 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let roots: Vec<u32> = counts.iter().map(|&n| if n == 0 { NONE } else { c.below(7) as u32 }).collect();
     let row = c.values(Spec::ids(Rows::fixed(n), k), &of_slots);
     let (query, count, live) = (c.ids(&roots, 1), c.ids(&counts, 1), c.count(rows));
+    if dims.len() == 4 {
+        let (starts, slots) = c.tape.group_all_slots(row, Rows::live(rows + 3, live))?;
+        return Ok(Built::new(&[starts, slots], &[]));
+    }
     let order = c.tape.group_roots(query, count, Rows::fixed(7))?.order;
     let (starts, slots) = c.tape.group_slots(row, count, order, Rows::live(rows + 3, live))?;
     Ok(Built::new(&[starts, slots], &[]))

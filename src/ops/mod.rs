@@ -231,10 +231,12 @@ macro_rules! ops {
     };
 }
 ops! {
-    adam, add, append_history, bce_loss, deliver_mails, distinct, draw_negatives, expand_targets, fold_rows, gather_rows, group_roots,
-    group_slots, gru_memory, head_linear, label_loss, layer_norm, linear, linear_pair, link_decoder, next_batch, prefix_rows,
-    project_time, read_mails, rnn_memory, root_rows, roots, sample_neighbors, scatter_add_rows, temporal_attention,
-    time_encode, ungroup, write_memory, write_rows,
+    adam, add, append_history, bce_loss, deliver_mails, distinct, draw_negatives, draw_non_edges,
+    expand_targets, fold_rows, gather_rows, group_roots, group_slots, gru_gates, gru_memory, gru_state,
+    head_linear, label_loss, layer_norm, linear, linear_pair, link_decoder, lstm_cell, next_batch, next_group,
+    pair_logits, prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots, sample_neighbors,
+    scatter_add_rows, spmm, squared_loss, step_items, step_rows, temporal_attention, time_encode, top_rows,
+    ungroup, write_memory, write_rows,
 }
 
 /// Calls a method for the type that a table of reals is kept in: `R` itself, or one of 16 bits.
@@ -272,6 +274,19 @@ fn shaped(op: &'static str, what: &str, spec: &Spec, rows: usize, cols: usize) -
     let want = Spec { dtype: spec.dtype, rows: Rows::fixed(rows), cols };
     ensure!(op, *spec == want, "{what} is {spec}, want {want}");
     Ok(())
+}
+
+/// Refuses a presence, where input `at` is one, that does not say of each of `rows` whether it is there.
+fn presence(op: &'static str, ins: &[Spec], at: Option<usize>, rows: Rows) -> Result<()> {
+    let Some(at) = at else { return Ok(()) };
+    ensure!(op, ins[at] == Spec::ids(rows, 1), "present is {}, want {}", ins[at], Spec::ids(rows, 1));
+    Ok(())
+}
+
+/// Pieces of `size` elements of an output that may not be there: then as many `None` as anybody asks for.
+fn optional_pieces(out: Option<&mut [f32]>, size: usize) -> impl Iterator<Item = Option<&mut [f32]>> {
+    let pieces = out.into_iter().flat_map(move |out| out.chunks_mut(size.max(1)));
+    pieces.map(Some).chain(std::iter::repeat_with(|| None))
 }
 
 /// The first `n` of `rest`, which keeps the others.

@@ -1,145 +1,16 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
-use super::tgl;
+use super::{NegativeKind, Protocol, TaskName, tgl};
 use crate::{
-    data::{self, Events, Features, ReadOptions, Split},
+    data::{self, Events, Features, ReadOptions, SnapshotOptions, Snapshots, Split},
     error::{Error, Result},
     model::{
-        ApanConfig, JodieConfig, ModelConfig, ModelName, StaticConfig, StaticMode, TgatConfig, TgnConfig,
+        ApanConfig, EvolveGcn, EvolveGcnConfig, JodieConfig, ModelConfig, ModelName, SnapshotModelConfig,
+        StaticConfig, StaticMode, TGcnConfig, TgatConfig, TgnConfig, WdGcnConfig,
     },
     runtime::{Device, MatmulPrecision, StoredAs, check_room},
 };
 use serde::{Deserialize, Serialize};
-use std::{path::Path, str::FromStr};
-
-/// How negatives are drawn and what is measured. Figures of different protocols are never compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// One negative from the destinations; AP and AUC over the whole split. After DyGLib, but no event is held out of
-    /// training, and parts are cut by event order.
-    Dyglib,
-    /// One negative from all nodes; AP and AUC over the whole split (TGL averages over batches).
-    Tgl,
-    /// Mean reciprocal rank against 49 negatives, from the destinations where the stream is bipartite, else from all
-    /// nodes; ties count by the mean of the optimistic and the pessimistic rank.
-    Disttgl,
-    /// TGB's: parts cut by time, and for every event the negatives that come with the data; mean reciprocal rank, ties as
-    /// in `disttgl`. Training draws one from the destinations.
-    Tgb,
-}
-
-impl Protocol {
-    /// All of them.
-    pub const ALL: [Protocol; 4] = [Protocol::Dyglib, Protocol::Tgl, Protocol::Disttgl, Protocol::Tgb];
-    /// Its name in files and flags.
-    pub fn name(self) -> &'static str {
-        match self {
-            Protocol::Dyglib => "dyglib",
-            Protocol::Tgl => "tgl",
-            Protocol::Disttgl => "disttgl",
-            Protocol::Tgb => "tgb",
-        }
-    }
-    /// Negatives an event when evaluating, where they are drawn at random.
-    pub fn negatives(self) -> usize {
-        if self == Protocol::Disttgl { 49 } else { 1 }
-    }
-    /// Nodes that a negative may be.
-    pub fn pool(self, events: &Events) -> Vec<u32> {
-        let destinations = match self {
-            Protocol::Dyglib | Protocol::Tgb => true,
-            Protocol::Tgl => false,
-            Protocol::Disttgl => events.first_destination.is_some(),
-        };
-        if !destinations {
-            return (0..events.nodes as u32).collect();
-        }
-        let mut pool = events.dst.clone();
-        pool.sort_unstable();
-        pool.dedup();
-        pool
-    }
-}
-
-impl FromStr for Protocol {
-    type Err = Error;
-    fn from_str(s: &str) -> Result<Self> {
-        Protocol::ALL.into_iter().find(|p| p.name() == s).ok_or_else(|| {
-            Error::usage(format!("there is no protocol `{s}`")).remedy("give dyglib, tgl, disttgl or tgb")
-        })
-    }
-}
-
-/// Which negatives validation and test have, where the protocol leaves it open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NegativeKind {
-    /// Drawn evenly.
-    Random,
-    /// Pairs that had an event before, and have none in the batch.
-    Historical,
-    /// Such pairs, that had none in training.
-    Inductive,
-}
-
-impl NegativeKind {
-    /// Its name in files and flags.
-    pub fn name(self) -> &'static str {
-        match self {
-            NegativeKind::Random => "random",
-            NegativeKind::Historical => "historical",
-            NegativeKind::Inductive => "inductive",
-        }
-    }
-}
-
-impl FromStr for NegativeKind {
-    type Err = Error;
-    fn from_str(s: &str) -> Result<Self> {
-        match s {
-            "random" => Ok(NegativeKind::Random),
-            "historical" => Ok(NegativeKind::Historical),
-            "inductive" => Ok(NegativeKind::Inductive),
-            _ => Err(Error::usage(format!("there are no negatives `{s}`"))
-                .remedy("give random, historical or inductive")),
-        }
-    }
-}
-
-/// What is predicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TaskName {
-    /// Which events happen.
-    Link,
-    /// Classes of an event's source: the state of a node, as events show it.
-    Node,
-    /// Classes of an event.
-    Edge,
-}
-
-impl TaskName {
-    /// Its name in files and flags.
-    pub fn name(self) -> &'static str {
-        match self {
-            TaskName::Link => "link",
-            TaskName::Node => "node",
-            TaskName::Edge => "edge",
-        }
-    }
-}
-
-impl FromStr for TaskName {
-    type Err = Error;
-    fn from_str(s: &str) -> Result<Self> {
-        match s {
-            "link" => Ok(TaskName::Link),
-            "node" => Ok(TaskName::Node),
-            "edge" => Ok(TaskName::Edge),
-            _ => Err(Error::usage(format!("there is no task `{s}`")).remedy("give link, node or edge")),
-        }
-    }
-}
+use std::path::Path;
 
 /// How classes are predicted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -156,6 +27,22 @@ pub struct ClassifyConfig {
 impl Default for ClassifyConfig {
     fn default() -> Self {
         ClassifyConfig { width: 100, positive_weight: 1.0, frozen: false }
+    }
+}
+
+/// Snapshot groups, and what their targets are told from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GroupConfig {
+    /// Steps that a model reads before the one it predicts.
+    pub length: usize,
+    /// Pairs without an edge that validation and test rank each edge among; AP and AUC are told from the first of them.
+    pub negatives: usize,
+}
+
+impl Default for GroupConfig {
+    fn default() -> Self {
+        GroupConfig { length: 8, negatives: 100 }
     }
 }
 
@@ -269,6 +156,10 @@ pub struct Config {
     pub evaluate: bool,
     /// Which events.
     pub data: DataConfig,
+    /// How data become snapshots, for models of these.
+    pub snapshots: SnapshotOptions,
+    /// Snapshot groups, likewise.
+    pub group: GroupConfig,
     /// How classes are predicted.
     pub classify: ClassifyConfig,
     /// Sizes of a TGN.
@@ -282,6 +173,15 @@ pub struct Config {
     /// Static node memory, of every model.
     #[serde(rename = "static")]
     pub static_memory: StaticConfig,
+    /// Sizes of a WD-GCN.
+    #[serde(rename = "wd-gcn")]
+    pub wd_gcn: WdGcnConfig,
+    /// Sizes of a T-GCN.
+    #[serde(rename = "t-gcn")]
+    pub t_gcn: TGcnConfig,
+    /// Sizes of an EvolveGCN, of either kind.
+    #[serde(rename = "evolve-gcn")]
+    pub evolve_gcn: EvolveGcnConfig,
 }
 
 impl Default for Config {
@@ -309,30 +209,74 @@ impl Default for Config {
             deterministic: false,
             evaluate: true,
             data: DataConfig::default(),
+            snapshots: SnapshotOptions::default(),
+            group: GroupConfig::default(),
             classify: ClassifyConfig::default(),
             tgn: TgnConfig::default(),
             jodie: JodieConfig::default(),
             apan: ApanConfig::default(),
             tgat: TgatConfig::default(),
             static_memory: StaticConfig::default(),
+            wd_gcn: WdGcnConfig::default(),
+            t_gcn: TGcnConfig::default(),
+            evolve_gcn: EvolveGcnConfig::default(),
         }
     }
 }
 
 impl Config {
-    /// Sizes and choices of the model that runs.
-    pub fn net(&self) -> &dyn ModelConfig {
-        match self.model {
+    /// Sizes and choices of the model that runs, where it reads events.
+    ///
+    /// # Errors
+    /// Usage where it reads snapshots.
+    pub fn event_model(&self) -> Result<&dyn ModelConfig> {
+        Ok(match self.model {
             ModelName::Tgn => &self.tgn,
             ModelName::Jodie => &self.jodie,
             ModelName::Apan => &self.apan,
             ModelName::Tgat => &self.tgat,
             ModelName::Static => &self.static_memory,
-        }
+            other => {
+                return Err(Error::usage(format!(
+                    "{} is a model of snapshots, and this is for models of events",
+                    other.name()
+                ))
+                .remedy("give tgn, jodie, apan, tgat or static"));
+            }
+        })
+    }
+    /// Sizes and choices of the model that runs, where it reads snapshots.
+    ///
+    /// # Errors
+    /// Usage where it reads events.
+    pub fn snapshot_model(&self) -> Result<Box<dyn SnapshotModelConfig>> {
+        let evolve = |summarised| Box::new(EvolveGcn { config: self.evolve_gcn.clone(), summarised });
+        Ok(match self.model {
+            ModelName::WdGcn => Box::new(self.wd_gcn.clone()),
+            ModelName::TGcn => Box::new(self.t_gcn.clone()),
+            ModelName::EvolveGcnO => evolve(false),
+            ModelName::EvolveGcnH => evolve(true),
+            other => {
+                return Err(Error::usage(format!(
+                    "{} is a model of events, and this is for models of snapshots",
+                    other.name()
+                ))
+                .remedy("give wd-gcn, t-gcn, evolve-gcn-o or evolve-gcn-h"));
+            }
+        })
+    }
+    /// The model that runs, in a line or two for people.
+    pub fn describe_model(&self) -> String {
+        let described = self.event_model().map(ModelConfig::describe);
+        described.or_else(|_| self.snapshot_model().map(|m| m.describe())).unwrap_or_default()
     }
     /// How the model's static memory is learned.
     pub fn static_mode(&self) -> StaticMode {
         if self.model == ModelName::Static { StaticMode::Off } else { self.static_memory.mode }
+    }
+    /// The protocol as results name it.
+    pub fn protocol_name(&self) -> &'static str {
+        if self.model.reads_snapshots() { "next-snapshot" } else { self.protocol.name() }
     }
     /// Parts of the events.
     ///
@@ -364,6 +308,19 @@ impl Config {
         let mut events = self.data.load(self.seed)?;
         events.keep_features_as(self.features_as)?;
         Ok(events)
+    }
+    /// Reads the snapshots, their features kept as a run keeps them.
+    ///
+    /// # Errors
+    /// As [`Snapshots::load`].
+    pub fn load_snapshots(&self) -> Result<Snapshots> {
+        let read = ReadOptions { strict: self.data.strict, ..ReadOptions::default() };
+        let options = SnapshotOptions { train: self.data.train, ..self.snapshots.clone() };
+        let mut snapshots = Snapshots::load(&self.data.path, &read, &options, self.seed)?;
+        if let Some(f) = &mut snapshots.features {
+            *f = f.kept_as(self.features_as)?;
+        }
+        Ok(snapshots)
     }
     /// Reads the keys that a file names, and notes on what it says that has no counterpart here: TOML, or TGL's YAML where its
     /// name ends so ([`tgl`]).
@@ -481,7 +438,28 @@ impl Config {
             );
         }
         self.static_memory.validate()?;
-        self.net().validate()
+        if !self.model.reads_snapshots() {
+            return self.event_model()?.validate();
+        }
+        let kept = [
+            (self.static_mode() != StaticMode::Off, "static.mode"),
+            (self.chunks != 1, "chunks"),
+            (self.data.random_edge_features > 0, "data.random_edge_features"),
+            (self.protocol != Protocol::Dyglib, "protocol"),
+            (self.classify.frozen, "classify.frozen"),
+        ];
+        if let Some((_, key)) = kept.iter().find(|(set, _)| *set) {
+            return bad(format!("{key} is set, and {} reads snapshots", self.model.name()), "leave it out");
+        }
+        let g = &self.group;
+        if !(1..=1024).contains(&g.length) {
+            return bad(format!("group.length is {}", g.length), "give 1 to 1024");
+        }
+        if !(1..=10_000).contains(&g.negatives) {
+            return bad(format!("group.negatives is {}", g.negatives), "give 1 to 10000");
+        }
+        self.snapshots.validate()?;
+        self.snapshot_model()?.validate()
     }
 }
 

@@ -1,30 +1,17 @@
 //! A model on an event stream, trained and evaluated: the passes of the one training loop.
 use super::{
-    Candidates, EdgeBank, MemoryPlan, TaskName, TestScores, batches,
-    config::{Config, FeaturesOn, Protocol},
-    first_batch,
-    metrics::Scores,
+    Candidates, Config, EdgeBank, FeaturesOn, MemoryPlan, Progress, Protocol, Report, Task, TaskName,
+    TestScores, batches, first_batch, metrics::Scores,
 };
 use crate::{
     autograd::{OpTime, Parameters, Program},
-    data::{Classes, Events, Part, Split},
+    data::{Classes, Events, Part, Split, text::span},
     error::{Error, ErrorKind, Result},
     model::{EventTables, HeadKind, Negatives, Net, StaticMode},
     ops::{Backend, Node, Tape},
     runtime::*,
 };
 use std::ops::Range;
-
-/// How far a pass is.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress {
-    /// Events done.
-    pub events: usize,
-    /// Events of the pass.
-    pub total: usize,
-    /// Mean loss of the pass so far, where it is training and the host has seen any.
-    pub loss: Option<f64>,
-}
 
 /// Salts of the negatives' draws.
 const TRAIN: u32 = 0x7261;
@@ -80,12 +67,12 @@ impl EventTask {
         config.validate()?;
         let device = device.multiplying_in(config.precision)?;
         let split = config.split(events)?;
-        let state = config.net().state_bytes(events.nodes, events.edge_width(), config.memory_as);
+        let state = config.event_model()?.state_bytes(events.nodes, events.edge_width(), config.memory_as);
         check_room("node memory and mailbox", state, "take a narrower memory, or fewer nodes")?;
         let mut store = Store::new(Precision::F32);
         let mut tables = EventTables::keeping(&mut store, events, config.features_as)?;
         tables.memory_as = config.memory_as;
-        tables.gaps.longest = split.longest_gap(events, config.net().gap_quantile());
+        tables.gaps.longest = split.longest_gap(events, config.event_model()?.gap_quantile());
         let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate);
         if config.static_mode() != StaticMode::Off {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes);
@@ -113,8 +100,12 @@ impl EventTask {
                 let table = store.table("classes", spec, classes.table());
                 (Objective::Classes(classes), head, [Negatives::None; 2], Some(table))
             }
+            TaskName::Regression => {
+                return Err(Error::usage(format!("{} predicts no values of nodes", config.model.name()))
+                    .remedy("give task=link, node or edge, or a model of snapshots"));
+            }
         };
-        let net = Net::new(&mut parameters, &mut store, &tables, config.net(), head, config.seed)?;
+        let net = Net::new(&mut parameters, &mut store, &tables, config.event_model()?, head, config.seed)?;
         if config.classify.frozen {
             parameters.learn_only(Net::HEADS);
         }
@@ -162,7 +153,12 @@ impl EventTask {
         }
         let mut programs = record(&mut store, &tables)?;
         let memory_of = |store: &Store, tables: &EventTables, [step, score]: &[Program; 2]| {
-            MemoryPlan::of(store, tables, [step, score], free)
+            MemoryPlan::of(
+                store,
+                (&tables.features().collect::<Vec<_>>(), tables.features_on_host()),
+                [step, score],
+                free,
+            )
         };
         let mut memory = memory_of(&store, &tables, &programs);
         if !memory.fits() && memory.features > 0 && config.features_on == FeaturesOn::Auto {
@@ -195,14 +191,6 @@ impl EventTask {
             plan,
         })
     }
-    /// What the run holds in memory.
-    pub fn memory(&self) -> MemoryPlan {
-        self.memory
-    }
-    /// How its steps follow one another: `sequential` or `prefetch`.
-    pub fn plan(&self) -> &'static str {
-        self.plan
-    }
     /// The nodes of the training step that run while the step before is under way.
     pub fn ahead(&self) -> impl Iterator<Item = &Node> {
         self.step.ahead()
@@ -219,63 +207,10 @@ impl EventTask {
     pub fn batch(&self) -> usize {
         self.batch
     }
-    /// Takes the time of every op of the training step from now on.
-    pub fn profile(&mut self) {
-        self.step.profile();
-    }
-    /// Times of the training step's ops, slowest first.
-    pub fn op_times(&self) -> Vec<OpTime> {
-        self.step.op_times()
-    }
-    /// Buffers that a checkpoint holds: parameters, optimiser, memory and mailbox.
-    pub fn checkpoint_buffers(&self) -> Vec<BufferId> {
-        let parameters = self.parameters.iter().map(|p| p.1);
-        parameters.chain(self.parameters.optimizer_buffers()).chain(self.state()).collect()
-    }
-    /// Buffers of the model without its head: what another task's run may start from.
-    pub fn model_buffers(&self) -> Vec<BufferId> {
-        let own = self.parameters.iter().filter(|p| !Net::HEADS.iter().any(|head| p.0.starts_with(head)));
-        own.map(|p| p.1).chain(self.static_rows()).collect()
-    }
-    fn state(&self) -> impl Iterator<Item = BufferId> {
-        self.net.model.state().into_iter().chain(self.static_rows())
-    }
     /// Rows of the static memory, where they are not a parameter.
     fn static_rows(&self) -> Option<BufferId> {
         let rows = self.tables.static_memory?;
         (!self.parameters.iter().any(|p| p.1 == rows)).then_some(rows)
-    }
-    /// One pass over the training events, from empty memory. Returns the mean loss of its batches, and events done.
-    ///
-    /// # Errors
-    /// Diverged, with the batch, when the loss is not a number.
-    pub fn train_epoch(
-        &mut self,
-        epoch: u32,
-        progress: &mut (dyn FnMut(Progress) + Send),
-    ) -> Result<(f64, usize)> {
-        let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
-        self.net.model.reset(&mut self.store);
-        let range = self.split.train.clone();
-        let (batches, events) = self.pass(epoch, range, true, progress)?;
-        let losses = &self.store.read::<f32>(self.losses)[..batches];
-        Ok((losses.iter().map(|&l| f64::from(l)).sum::<f64>() / batches.max(1) as f64, events))
-    }
-    /// Scores the validation events, continuing from the memory there is.
-    ///
-    /// # Errors
-    /// As the ops'.
-    pub fn validate(&mut self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<Scores> {
-        let events = self.evaluate(Part::Val, progress)?;
-        Ok(self.measure(self.scored(events), Part::Val, None))
-    }
-    /// Scores the test events, continuing from the memory there is: all of them, and the inductive ones.
-    ///
-    /// # Errors
-    /// As the ops'.
-    pub fn test(&mut self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<TestScores> {
-        let events = self.evaluate(Part::Test, progress)?;
-        Ok(self.test_scores(self.scored(events), events))
     }
     /// What `bank` scores on the test events, against the same candidates; none where the task is another.
     pub fn edgebank(&self, bank: EdgeBank, events: &Events) -> Option<TestScores> {
@@ -302,7 +237,7 @@ impl EventTask {
             Part::Test => self.split.test.clone(),
         }
     }
-    fn evaluate(&mut self, part: Part, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<usize> {
+    fn evaluate(&mut self, part: Part, progress: Report<'_>) -> Result<usize> {
         let _range = nvtx::range(part.name());
         if let Objective::Links(candidates) = &self.objective {
             candidates.bring(&mut self.store, part);
@@ -332,7 +267,7 @@ impl EventTask {
         epoch: u32,
         range: Range<usize>,
         train: bool,
-        progress: &mut (dyn FnMut(Progress) + Send),
+        progress: Report<'_>,
     ) -> Result<(usize, usize)> {
         let (short, batches, total) = self.extent(epoch, &range, train);
         self.tables.seek(&mut self.store, epoch, range, short);
@@ -364,6 +299,76 @@ impl EventTask {
     }
 }
 
+impl Task for EventTask {
+    fn store(&self) -> &Store {
+        &self.store
+    }
+    fn store_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+    fn store_and_parameters(&mut self) -> (&mut Store, &Parameters) {
+        (&mut self.store, &self.parameters)
+    }
+    fn memory(&self) -> MemoryPlan {
+        self.memory
+    }
+    fn plan(&self) -> &'static str {
+        self.plan
+    }
+    fn remarks(&self) -> Vec<(&'static str, String)> {
+        let mut remarks = Vec::new();
+        let gaps = self.tables.gaps;
+        if gaps.longest < i64::MAX {
+            let longest = span(f64::from(gaps.seconds(0, i64::MAX)));
+            remarks.push((
+                "time",
+                format!("gaps of more than {longest} count as that, they are rare in training"),
+            ));
+        }
+        if self.batch >= self.split.train.len() {
+            remarks.push(("note", "one step an epoch: a batch takes in all training events".into()));
+        }
+        if self.split.val.is_empty() || self.split.test.is_empty() {
+            let what =
+                "too short a stream to validate and to test on; give more events, or --set data.train=0.5";
+            remarks.push(("note", what.into()));
+        }
+        remarks
+    }
+    fn profile(&mut self) {
+        self.step.profile();
+    }
+    fn op_times(&self) -> Vec<OpTime> {
+        self.step.op_times()
+    }
+    fn state(&self) -> Vec<BufferId> {
+        self.net.model.state().into_iter().chain(self.static_rows()).collect()
+    }
+    fn model_buffers(&self) -> Vec<BufferId> {
+        let own = self.parameters.iter().filter(|p| !Net::HEADS.iter().any(|head| p.0.starts_with(head)));
+        own.map(|p| p.1).chain(self.static_rows()).collect()
+    }
+    fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
+        let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
+        self.net.model.reset(&mut self.store);
+        let range = self.split.train.clone();
+        let (batches, events) = self.pass(epoch, range, true, progress)?;
+        let losses = &self.store.read::<f32>(self.losses)[..batches];
+        Ok((losses.iter().map(|&l| f64::from(l)).sum::<f64>() / batches.max(1) as f64, events))
+    }
+    fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
+        let events = self.evaluate(Part::Val, progress)?;
+        Ok(self.measure(self.scored(events), Part::Val, None))
+    }
+    fn test(&mut self, progress: Report<'_>) -> Result<TestScores> {
+        let events = self.evaluate(Part::Test, progress)?;
+        Ok(self.test_scores(self.scored(events), events))
+    }
+}
+
 /// The parts of a stream, as the protocol cuts them.
 pub(super) fn split_of(config: &Config, events: &Events) -> Result<Split> {
     match config.protocol {
@@ -372,7 +377,7 @@ pub(super) fn split_of(config: &Config, events: &Events) -> Result<Split> {
     }
 }
 
-fn located(e: Error, epoch: u32, batch: Option<usize>) -> Error {
+pub(super) fn located(e: Error, epoch: u32, batch: Option<usize>) -> Error {
     if e.kind() != ErrorKind::Diverged {
         return e;
     }

@@ -1,5 +1,5 @@
 //! Whether a checkpoint is of this run: of its data, its model, its configuration.
-use super::{Config, Manifest};
+use super::{Config, Manifest, run::DataRecord};
 use crate::{
     data::Events,
     error::{Error, ErrorKind, Result},
@@ -7,21 +7,16 @@ use crate::{
 };
 use toml::{Table, Value};
 
-/// What a checkpoint knows its data by: events, nodes, width of the edge features.
-pub(super) fn identity(events: &Events) -> (usize, usize, usize) {
-    (events.len(), events.nodes, events.edge_width())
-}
-
 fn bad(what: String, remedy: &str) -> Error {
     Error::new(ErrorKind::Checkpoint, what).remedy(remedy.to_owned())
 }
 
 /// Refuses a checkpoint of other data.
-pub(super) fn same_data(manifest: &Manifest, events: &Events) -> Result<()> {
-    if manifest.data == identity(events) {
+pub(super) fn same_data(manifest: &Manifest, data: &DataRecord) -> Result<()> {
+    if manifest.data == data.identity() {
         return Ok(());
     }
-    let ((e, v, f), (events, nodes, width)) = (manifest.data, identity(events));
+    let ((e, v, f), (events, nodes, width)) = (manifest.data, data.identity());
     Err(bad(
         format!(
             "the checkpoint is of {e} events, {v} nodes, {f} edge features; the data has {events}, {nodes}, {width}"
@@ -42,7 +37,7 @@ fn same_kind(manifest: &Manifest, config: &Config) -> Result<()> {
 /// Refuses a checkpoint of another model, or of one of other sizes or choices.
 pub(super) fn same_model(manifest: &Manifest, config: &Config) -> Result<()> {
     same_kind(manifest, config)?;
-    let section = format!("{}.", config.model.name());
+    let section = format!("{}.", config.model.section());
     let rows = config.static_mode() != StaticMode::Off;
     let of_the_model =
         |key: &str| key.starts_with(&section) || key == "static.mode" || (rows && key == "static.width");
@@ -69,8 +64,8 @@ pub(super) fn same_test(manifest: &Manifest, config: &Config, events: &Events) -
 
 /// `manifest` under this configuration, if it is of this data and of the same but for what a resumed run may change: how
 /// long it goes on, and what changes no result.
-pub(super) fn resumed(manifest: Manifest, config: &Config, events: &Events) -> Result<Manifest> {
-    same_data(&manifest, events)?;
+pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) -> Result<Manifest> {
+    same_data(&manifest, data)?;
     same_kind(&manifest, config)?;
     const FREE: [&str; 7] = ["epochs", "patience", "tensorboard", "device", "threads", "plan", "features_on"];
     match difference(&manifest.config, config)?.into_iter().find(|d| !FREE.contains(&d.key.as_str())) {

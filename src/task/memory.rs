@@ -2,7 +2,6 @@
 use crate::{
     autograd::Program,
     error::{Error, ErrorKind, Result},
-    model::EventTables,
     runtime::{BufferId, Store},
 };
 use std::{collections::BTreeSet, fmt};
@@ -25,9 +24,10 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
+    /// Of two programs over a store, where the tables `features` hold features.
     pub(super) fn of(
         store: &Store,
-        tables: &EventTables,
+        (features, features_on_host): (&[BufferId], bool),
         programs: [&Program; 2],
         free: Option<usize>,
     ) -> Self {
@@ -35,14 +35,14 @@ impl MemoryPlan {
             state: 0,
             tables: 0,
             features: 0,
-            features_on_host: tables.features_on_host(),
+            features_on_host,
             step: programs.iter().map(|p| p.arena_bytes()).sum(),
             free,
         };
         let used: BTreeSet<BufferId> = programs.iter().flat_map(|p| p.stored()).collect();
         for id in used {
             let part = match id {
-                id if tables.features().any(|f| f == id) => &mut plan.features,
+                id if features.contains(&id) => &mut plan.features,
                 id if store.is_writable(id) => &mut plan.state,
                 _ => &mut plan.tables,
             };

@@ -24,15 +24,23 @@ pub struct Scores {
     /// Of classes: share of events whose greatest logit is that of their class, where every set is of one of several; of `k`
     /// classes that tie, the event's counts `1 / k`.
     pub accuracy: Option<f64>,
+    /// Of values: mean absolute error, in the units of the data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mae: Option<f64>,
+    /// Of values: root of the mean squared error, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rmse: Option<f64>,
 }
 
 impl Scores {
-    /// The figure that epochs are compared by: MRR, where there is one, else AP; for classes of nodes AUC.
+    /// The figure that epochs are compared by, the greater the better: MRR, where there is one, else AP; for classes of nodes
+    /// AUC; for values RMSE, negated.
     pub fn figure(&self, task: TaskName) -> Option<f64> {
         match task {
             TaskName::Link => self.mrr.or(self.ap),
             TaskName::Node => self.auc,
             TaskName::Edge => self.ap,
+            TaskName::Regression => self.rmse.map(|e| -e),
         }
     }
 }
@@ -58,6 +66,27 @@ impl Scores {
         let rows =
             table.chunks_exact(width).zip(counts).map(|(row, &n)| &row[..(n as usize).clamp(1, width)]);
         Self::of_rows(picked(rows, mask), true)
+    }
+    /// As [`of`](Self::of), but AP and AUC are those of the event and its first negative alone, so that they do not depend on how
+    /// many negatives there are.
+    pub fn of_candidates(table: &[f32], candidates: usize, mask: Option<&[bool]>) -> Self {
+        let first: Vec<f32> = table
+            .chunks_exact(candidates.max(1))
+            .flat_map(|row| &row[..candidates.min(2)])
+            .copied()
+            .collect();
+        let ranks = Self::of(table, candidates, mask);
+        Scores { mrr: ranks.mrr, hits_at_10: ranks.hits_at_10, ..Self::of(&first, candidates.min(2), mask) }
+    }
+    /// Of pairs of a value found and the one wanted, NaN where that is not known; a difference of 1 is `unit` of the data's.
+    pub fn of_values(pairs: impl Iterator<Item = (f32, f32)>, unit: f64) -> Self {
+        let (mut n, mut absolute, mut squared) = (0u64, 0.0, 0.0);
+        for (found, want) in pairs.filter(|(_, want)| !want.is_nan()) {
+            let error = (f64::from(found) - f64::from(want)).abs() * unit;
+            (n, absolute, squared) = (n + 1, absolute + error, squared + error * error);
+        }
+        let mean = |sum: f64| (n > 0).then(|| sum / n as f64);
+        Scores { mae: mean(absolute), rmse: mean(squared).map(f64::sqrt), ..Scores::default() }
     }
     fn of_rows<'a>(rows: impl Iterator<Item = &'a [f32]> + Clone, ranked: bool) -> Self {
         let positive: Vec<f32> = rows.clone().map(|r| r[0]).collect();

@@ -23,6 +23,7 @@ use super::{
     checkpoint::StreamRecord,
     event_task::split_of,
     matching::{same_data, same_model},
+    run::DataRecord,
 };
 use crate::{
     autograd::{Parameters, Program},
@@ -97,7 +98,7 @@ struct Built {
 impl Built {
     fn new(config: &Config, room: &OpenEnd, device: &Device) -> Result<Self> {
         let lists = size_of::<Entry>() * room.nodes * room.slots;
-        let state = config.net().state_bytes(room.nodes, room.edge_width, config.memory_as) + lists;
+        let state = config.event_model()?.state_bytes(room.nodes, room.edge_width, config.memory_as) + lists;
         check_room("node memory, mailbox and history", state, "take fewer nodes or slots")?;
         if room.edge_width > 0 {
             let bytes = 4 * room.edge_width * room.events;
@@ -110,11 +111,11 @@ impl Built {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, room.nodes);
         }
         let (head, seed) = (HeadKind::Links, config.seed);
-        let net = Net::new(&mut parameters, &mut store, &tables, config.net(), head, seed)?;
+        let net = Net::new(&mut parameters, &mut store, &tables, config.event_model()?, head, seed)?;
         // A node that training never saw has learned nothing.
         let rows = parameters.iter().find(|p| p.0 == StaticConfig::ROWS).map(|p| p.1);
         rows.into_iter().for_each(|id| store.clear(id));
-        let (batch, width) = (Rows::fixed(room.batch), config.net().width());
+        let (batch, width) = (Rows::fixed(room.batch), config.event_model()?.width());
         let logits = store.zeros("logits", Spec::real(batch, 1));
         let sides = ["sources", "destinations"].map(|name| store.zeros(name, Spec::real(batch, width)));
         let mut t = Tape::new();
@@ -219,8 +220,8 @@ impl Predictor {
         options: &PredictorOptions,
     ) -> Result<Self> {
         let manifest = checkpoint.manifest()?;
-        let read = config.net().recent_events()?;
-        same_data(&manifest, events)?;
+        let read = config.event_model()?.recent_events()?;
+        same_data(&manifest, &DataRecord::of(events))?;
         same_model(&manifest, config)?;
         if config.task != TaskName::Link {
             return Err(Error::usage(format!("the checkpoint is of task {:?}", config.task).to_lowercase())
@@ -243,7 +244,7 @@ impl Predictor {
         let device = device.clone().multiplying_in(config.precision)?;
         let split = split_of(config, events)?;
         let mut gaps = Gaps::unlimited(events.seconds_per_tick());
-        gaps.longest = split.longest_gap(events, config.net().gap_quantile());
+        gaps.longest = split.longest_gap(events, config.event_model()?.gap_quantile());
         let (batch, edge_width) = (options.batch.max(1), events.edge_width());
         let ids = |held: usize| match (options.events, edge_width) {
             (Some(events), _) => events.max(held + batch),

@@ -1,5 +1,5 @@
 //! Static node memory, learned before the model that adds it to its rows.
-use super::{ClassifyConfig, Config, EventTask, NegativeKind, TaskName, Watch};
+use super::{ClassifyConfig, Config, EventTask, NegativeKind, Task, TaskName, Watch};
 use crate::{
     data::Events,
     error::Result,

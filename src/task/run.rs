@@ -1,9 +1,9 @@
 //! A run: epochs, the best of them, its test, and the folder that tells of it.
 use super::{
-    Checkpoint, Config, EdgeBank, EventTask, NegativeKind, Progress, Scores, TaskName,
+    Checkpoint, Config, EdgeBank, EventTask, NegativeKind, Progress, Scores, Task, TaskName,
     checkpoint::{import_weights, write_whole},
     event_task::tie_rule,
-    matching::{identity, resumed, same_data, same_model, same_test},
+    matching::{resumed, same_data, same_model, same_test},
     pretrain, tensorboard,
 };
 use crate::{
@@ -66,6 +66,15 @@ impl EdgeBankScores {
     }
 }
 
+/// What a baseline of snapshots scores on the test part, against the same candidates.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BaselineScores {
+    /// What it knows.
+    pub name: String,
+    /// Its scores.
+    pub test: TestScores,
+}
+
 /// Device of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRecord {
@@ -86,8 +95,27 @@ pub struct DataRecord {
     pub events: usize,
     /// Nodes.
     pub nodes: usize,
-    /// Width of the edge features.
+    /// Width of the edge features; of snapshots, of the vertices' features.
     pub edge_features: usize,
+    /// Snapshots, where that is what the data are; `events` are edges then, of all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<usize>,
+}
+
+impl DataRecord {
+    pub(super) fn of(events: &Events) -> Self {
+        DataRecord {
+            name: events.name.clone(),
+            events: events.len(),
+            nodes: events.nodes,
+            edge_features: events.edge_width(),
+            snapshots: None,
+        }
+    }
+    /// What a checkpoint knows its data by.
+    pub(super) fn identity(&self) -> (usize, usize, usize) {
+        (self.events, self.nodes, self.edge_features)
+    }
 }
 
 /// Most memory held, in bytes.
@@ -125,6 +153,8 @@ pub struct Summary {
     pub stopped_early: bool,
     pub test: Option<TestScores>,
     pub edgebank: Option<EdgeBankScores>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub baselines: Vec<BaselineScores>,
     pub peak_memory_bytes: PeakMemory,
     pub parameters: usize,
 }
@@ -132,13 +162,13 @@ pub struct Summary {
 /// What a caller may watch while a run goes on.
 pub trait Watch: Send {
     /// The run is built and about to start.
-    fn start(&mut self, _task: &mut EventTask) {}
+    fn start(&mut self, _task: &mut dyn Task) {}
     /// A pass (`train`, `val`, `test`) of an epoch has come this far.
     fn progress(&mut self, _pass: &str, _epoch: usize, _p: Progress) {}
     /// An epoch is over.
     fn epoch(&mut self, _record: &EpochRecord) {}
     /// The run is over.
-    fn end(&mut self, _task: &EventTask) {}
+    fn end(&mut self, _task: &dyn Task) {}
 }
 impl Watch for () {}
 
@@ -182,7 +212,7 @@ fn read_metrics(path: &Path, epochs: usize) -> Result<Vec<EpochRecord>> {
     records.collect()
 }
 
-/// Trains, validates after every epoch, and tests the best one from the state its validation left.
+/// Trains a model on an event stream, validates after every epoch, and tests the best one from the state its validation left.
 ///
 /// # Errors
 /// Usage, Data, Checkpoint, Diverged or Io; what the run folder held stays whole.
@@ -194,64 +224,152 @@ pub fn train(
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
     let mut task = EventTask::new(config, events, device.clone())?;
-    if let Some(path) = &options.weights {
-        import_weights(path, &mut task.store, &task.parameters)?;
-    }
-    if let Some(path) = &options.from {
-        let (trained, model) = (Checkpoint::at(path), task.model_buffers());
-        same_model(&trained.manifest()?, config).map_err(|e| e.in_file(path))?;
-        trained.load(&mut task.store, &model, true)?;
-    }
-    let buffers = task.checkpoint_buffers();
-    let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
-    let mut manifest = Checkpoint::describe(config, identity(events));
-    let mut records = Vec::new();
-    let restored = match (&checkpoint, options.resume, &options.out) {
-        // A run that ended before its first epoch did begins anew.
-        (Some(c), true, Some(out)) if c.exists() || !out.join("config.toml").exists() => {
-            manifest = resumed(c.manifest()?, config, events)?;
-            records = read_metrics(&out.join("metrics.jsonl"), manifest.epochs)?;
-            c.load(&mut task.store, &buffers, false)?;
-            true
+    let mut prepare = |task: &mut EventTask, watch: &mut dyn Watch| {
+        if let (StaticMode::Pretrained, Some(id)) = (config.static_mode(), task.tables.static_memory) {
+            // Rows that a checkpoint has filled are not learned again.
+            if task.store.read::<f32>(id).iter().all(|&x| x == 0.0) {
+                let rows = pretrain(config, events, device, watch)?;
+                task.store.write(id, &rows);
+            }
         }
-        (None, true, _) => {
-            return Err(Error::usage("--resume has no run to go on with").remedy("give its --out"));
-        }
-        _ => false,
+        Ok(())
     };
-    let given = options.from.is_some() || options.weights.is_some();
-    if config.classify.frozen && !restored && !given {
-        return Err(Error::usage(
-            "classify.frozen keeps the model as it is, and this one has learned nothing",
-        )
-        .remedy("give --from with the folder of a run that trained it"));
-    }
-    if let Some(out) = &options.out {
-        open_run(out, config, options.resume)?;
-        write_metrics(out, &records)?;
-    }
-    // What a run starts from is kept, so that one which ends before its first epoch goes on from there, too.
-    if let (Some(c), true, false) = (&checkpoint, given, restored) {
-        c.save(&task.store, &buffers, &manifest, true)?;
-    }
-    watch.start(&mut task);
-    if let (StaticMode::Pretrained, Some(id)) = (config.static_mode(), task.tables.static_memory) {
-        // Rows that a checkpoint has filled are not learned again.
-        if task.store.read::<f32>(id).iter().all(|&x| x == 0.0) {
-            let rows = pretrain(config, events, device, watch)?;
-            task.store.write(id, &rows);
+    let compare = |task: &EventTask, summary: &mut Summary| {
+        summary.edgebank = EdgeBankScores::of(task, events);
+    };
+    let run = Run { config, data: DataRecord::of(events), device, options };
+    run.train(&mut task, watch, &mut prepare, &compare)
+}
+
+/// What a run is of, whatever its task.
+pub(super) struct Run<'a> {
+    pub config: &'a Config,
+    pub data: DataRecord,
+    pub device: &'a Device,
+    pub options: &'a RunOptions,
+}
+
+impl Run<'_> {
+    /// The training loop. `prepare` does what comes before the first epoch, `compare` adds what baselines score to the summary
+    /// of a run that was tested.
+    pub fn train<T: Task>(
+        &self,
+        task: &mut T,
+        watch: &mut dyn Watch,
+        prepare: &mut dyn FnMut(&mut T, &mut dyn Watch) -> Result<()>,
+        compare: &dyn Fn(&T, &mut Summary),
+    ) -> Result<Summary> {
+        let (config, options) = (self.config, self.options);
+        if let Some(path) = &options.weights {
+            let (store, parameters) = task.store_and_parameters();
+            import_weights(path, store, parameters)?;
         }
-    }
-    let mut best: Option<Vec<Vec<u8>>> = None;
-    for epoch in manifest.epochs + 1..=config.epochs {
-        if config.patience > 0 && manifest.epochs - manifest.best_epoch >= config.patience {
-            break;
+        if let Some(path) = &options.from {
+            let (trained, model) = (Checkpoint::at(path), task.model_buffers());
+            same_model(&trained.manifest()?, config).map_err(|e| e.in_file(path))?;
+            trained.load(task.store_mut(), &model, true)?;
         }
+        let buffers = task.checkpoint_buffers();
+        let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
+        let mut manifest = Checkpoint::describe(config, self.data.identity());
+        let mut records = Vec::new();
+        let restored = match (&checkpoint, options.resume, &options.out) {
+            // A run that ended before its first epoch did begins anew.
+            (Some(c), true, Some(out)) if c.exists() || !out.join("config.toml").exists() => {
+                manifest = resumed(c.manifest()?, config, &self.data)?;
+                records = read_metrics(&out.join("metrics.jsonl"), manifest.epochs)?;
+                c.load(task.store_mut(), &buffers, false)?;
+                true
+            }
+            (None, true, _) => {
+                return Err(Error::usage("--resume has no run to go on with").remedy("give its --out"));
+            }
+            _ => false,
+        };
+        let given = options.from.is_some() || options.weights.is_some();
+        if config.classify.frozen && !restored && !given {
+            return Err(Error::usage(
+                "classify.frozen keeps the model as it is, and this one has learned nothing",
+            )
+            .remedy("give --from with the folder of a run that trained it"));
+        }
+        if let Some(out) = &options.out {
+            open_run(out, config, options.resume)?;
+            write_metrics(out, &records)?;
+        }
+        // What a run starts from is kept, so that one which ends before its first epoch goes on from there, too.
+        if let (Some(c), true, false) = (&checkpoint, given, restored) {
+            c.save(task.store(), &buffers, &manifest, true)?;
+        }
+        watch.start(task);
+        prepare(task, watch)?;
+        let mut best: Option<Vec<Vec<u8>>> = None;
+        for epoch in manifest.epochs + 1..=config.epochs {
+            if config.patience > 0 && manifest.epochs - manifest.best_epoch >= config.patience {
+                break;
+            }
+            let record = self.epoch(task, watch, epoch)?;
+            manifest.epochs = epoch;
+            let score = record.val.and_then(|v| v.figure(config.task));
+            records.push(record);
+            let is_best = manifest.best_epoch == 0 || score > manifest.best_score || score.is_none();
+            if is_best {
+                (manifest.best_epoch, manifest.best_score) = (epoch, score);
+            }
+            if checkpoint.is_some() || is_best {
+                task.store_mut().fetch(&buffers)?;
+            }
+            match (&checkpoint, &options.out) {
+                (Some(c), Some(out)) => {
+                    write_metrics(out, &records)?;
+                    c.save(task.store(), &buffers, &manifest, is_best)?;
+                    if config.tensorboard {
+                        tensorboard::write(out, &records, None)?;
+                    }
+                }
+                _ if is_best => {
+                    best = Some(buffers.iter().map(|&id| task.store().raw(id).to_vec()).collect());
+                }
+                _ => {}
+            }
+        }
+        let mut test = None;
+        if config.evaluate {
+            match (&checkpoint, best) {
+                (Some(c), _) => c.load(task.store_mut(), &buffers, true)?,
+                (None, Some(state)) => buffers
+                    .iter()
+                    .zip(state)
+                    .for_each(|(&id, s)| task.store_mut().raw_mut(id).copy_from_slice(&s)),
+                (None, None) => {}
+            }
+            test = Some(task.test(&mut |p| watch.progress("test", manifest.best_epoch, p))?);
+        }
+        watch.end(task);
+        let mut summary = self.summary(task);
+        summary.stopped_early = manifest.epochs < config.epochs;
+        (summary.epochs, summary.test) = (records, test);
+        if test.is_some() {
+            compare(task, &mut summary);
+        }
+        summary.best_epoch = config.evaluate.then_some(manifest.best_epoch);
+        if let Some(out) = &options.out {
+            let json = serde_json::to_vec_pretty(&summary)
+                .map_err(|e| Error::new(ErrorKind::Io, "cannot write the summary").caused_by(e))?;
+            write_whole(&out.join("summary.json"), &json)?;
+            if config.tensorboard {
+                tensorboard::write(out, &summary.epochs, test.map(|test| (manifest.best_epoch, test)))?;
+            }
+        }
+        Ok(summary)
+    }
+    /// Trains for an epoch, and validates.
+    fn epoch(&self, task: &mut dyn Task, watch: &mut dyn Watch, epoch: usize) -> Result<EpochRecord> {
         let started = Instant::now();
         let (train_loss, done) =
             task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("train", epoch, p))?;
         let train_seconds = started.elapsed().as_secs_f64();
-        let val = if config.evaluate {
+        let val = if self.config.evaluate {
             Some(task.validate(&mut |p| watch.progress("val", epoch, p))?)
         } else {
             None
@@ -260,54 +378,46 @@ pub fn train(
         let wall_time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let record = EpochRecord { epoch, train_loss, train_seconds, events_per_second, val, wall_time };
         watch.epoch(&record);
-        records.push(record);
-        manifest.epochs = epoch;
-        let score = val.and_then(|v| v.figure(config.task));
-        let is_best = manifest.best_epoch == 0 || score > manifest.best_score || score.is_none();
-        if is_best {
-            (manifest.best_epoch, manifest.best_score) = (epoch, score);
-        }
-        if checkpoint.is_some() || is_best {
-            task.store.fetch(&buffers)?;
-        }
-        match (&checkpoint, &options.out) {
-            (Some(c), Some(out)) => {
-                write_metrics(out, &records)?;
-                c.save(&task.store, &buffers, &manifest, is_best)?;
-                if config.tensorboard {
-                    tensorboard::write(out, &records, None)?;
-                }
-            }
-            _ if is_best => best = Some(buffers.iter().map(|&id| task.store.raw(id).to_vec()).collect()),
-            _ => {}
+        Ok(record)
+    }
+    /// What is known of a run without its figures.
+    pub fn summary(&self, task: &dyn Task) -> Summary {
+        let (config, device) = (self.config, self.device);
+        Summary {
+            schema: 1,
+            version: env!("CARGO_PKG_VERSION").into(),
+            commit: option_env!("TGNN_COMMIT").map(Into::into),
+            command: self.options.command.clone(),
+            device: DeviceRecord {
+                kind: device.kind().into(),
+                name: device.name().into(),
+                threads: device.threads(),
+            },
+            data: self.data.clone(),
+            model: config.model.name().into(),
+            plan: task.plan().into(),
+            task: config.task,
+            seed: config.seed,
+            protocol: config.protocol_name().into(),
+            negatives: config.negatives,
+            ties: tie_rule(config).into(),
+            batch: config.batch,
+            precision: config.precision,
+            features_as: config.features_as,
+            memory_as: config.memory_as,
+            epochs: Vec::new(),
+            best_epoch: None,
+            stopped_early: false,
+            test: None,
+            edgebank: None,
+            baselines: Vec::new(),
+            peak_memory_bytes: PeakMemory {
+                host: peak_memory_bytes(),
+                device: device.gpu().map_or(0, Gpu::peak_bytes),
+            },
+            parameters: task.parameters().count(task.store()),
         }
     }
-    let mut test = None;
-    if config.evaluate {
-        match (&checkpoint, best) {
-            (Some(c), _) => c.load(&mut task.store, &buffers, true)?,
-            (None, Some(state)) => {
-                buffers.iter().zip(state).for_each(|(&id, s)| task.store.raw_mut(id).copy_from_slice(&s));
-            }
-            (None, None) => {}
-        }
-        test = Some(task.test(&mut |p| watch.progress("test", manifest.best_epoch, p))?);
-    }
-    watch.end(&task);
-    let mut summary = summarise(config, events, device, &task, &options.command);
-    summary.stopped_early = manifest.epochs < config.epochs;
-    (summary.epochs, summary.test) = (records, test);
-    summary.edgebank = test.and_then(|_| EdgeBankScores::of(&task, events));
-    summary.best_epoch = config.evaluate.then_some(manifest.best_epoch);
-    if let Some(out) = &options.out {
-        let json = serde_json::to_vec_pretty(&summary)
-            .map_err(|e| Error::new(ErrorKind::Io, "cannot write the summary").caused_by(e))?;
-        write_whole(&out.join("summary.json"), &json)?;
-        if config.tensorboard {
-            tensorboard::write(out, &summary.epochs, test.map(|test| (manifest.best_epoch, test)))?;
-        }
-    }
-    Ok(summary)
 }
 
 fn write_metrics(out: &Path, records: &[EpochRecord]) -> Result<()> {
@@ -321,51 +431,10 @@ fn write_metrics(out: &Path, records: &[EpochRecord]) -> Result<()> {
     write_whole(&path, &text)
 }
 
-fn summarise(config: &Config, events: &Events, device: &Device, task: &EventTask, command: &str) -> Summary {
-    Summary {
-        schema: 1,
-        version: env!("CARGO_PKG_VERSION").into(),
-        commit: option_env!("TGNN_COMMIT").map(Into::into),
-        command: command.into(),
-        device: DeviceRecord {
-            kind: device.kind().into(),
-            name: device.name().into(),
-            threads: device.threads(),
-        },
-        data: DataRecord {
-            name: events.name.clone(),
-            events: events.len(),
-            nodes: events.nodes,
-            edge_features: events.edge_width(),
-        },
-        model: config.model.name().into(),
-        plan: task.plan().into(),
-        task: config.task,
-        seed: config.seed,
-        protocol: config.protocol.name().into(),
-        negatives: config.negatives,
-        ties: tie_rule(config).into(),
-        batch: config.batch,
-        precision: config.precision,
-        features_as: config.features_as,
-        memory_as: config.memory_as,
-        epochs: Vec::new(),
-        best_epoch: None,
-        stopped_early: false,
-        test: None,
-        edgebank: None,
-        peak_memory_bytes: PeakMemory {
-            host: peak_memory_bytes(),
-            device: device.gpu().map_or(0, Gpu::peak_bytes),
-        },
-        parameters: task.parameters.count(&task.store),
-    }
-}
-
 /// A task with the best state of a checkpoint.
 fn restore(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &Device) -> Result<EventTask> {
     let manifest = checkpoint.manifest()?;
-    same_data(&manifest, events)?;
+    same_data(&manifest, &DataRecord::of(events))?;
     same_model(&manifest, config)?;
     same_test(&manifest, config, events)?;
     let mut task = EventTask::new(config, events, device.clone())?;
@@ -389,7 +458,9 @@ pub fn evaluate(
     let mut task = restore(checkpoint, config, events, device)?;
     let best = checkpoint.manifest()?.best_epoch;
     let test = task.test(&mut |p| watch.progress("test", best, p))?;
-    let mut summary = summarise(config, events, device, &task, command);
+    let options = RunOptions { command: command.into(), ..RunOptions::default() };
+    let run = Run { config, data: DataRecord::of(events), device, options: &options };
+    let mut summary = run.summary(&task);
     summary.test = Some(test);
     summary.edgebank = EdgeBankScores::of(&task, events);
     summary.best_epoch = Some(best);
@@ -436,5 +507,5 @@ pub fn embed(
     let z = task.net.model.embed(&mut t, &task.store, &task.tables, &q)?.z;
     let mut program = crate::autograd::Program::new(&t, &[z], Precision::F32, Backend::of(task.device()))?;
     device.install(|| program.run(&mut task.store))?;
-    Ok((config.net().width(), program.read::<f32>(z, &task.store).to_vec()))
+    Ok((config.event_model()?.width(), program.read::<f32>(z, &task.store).to_vec()))
 }

@@ -1,9 +1,10 @@
 //! Rivals: other code for an op's work, on the same operands, against which `tgnn-bench kernels` holds the op.
 use crate::{
-    ops::Case,
+    ops::{Case, spmm},
     runtime::cuda::{
         Gpu, Grid, Launch, Rival,
         cublaslt::{Addresses, Beside, CublasLt, Exactness, Product, Shape},
+        cusparse::{Algorithm, Csr, Cusparse, SparseProduct},
     },
 };
 use std::{
@@ -14,6 +15,7 @@ use std::{
 /// What rivals need of a device, made once.
 pub struct Rivals {
     cublaslt: Result<Arc<CublasLt>, String>,
+    cusparse: Result<Arc<Cusparse>, String>,
 }
 
 /// A rival, or which one is not there and why.
@@ -25,8 +27,10 @@ type Find = fn(&Launch<'_>) -> Addresses;
 impl Rivals {
     /// Opens the libraries that there are.
     pub fn of(gpu: &Gpu) -> Self {
-        let why = |e| format!("cublasLt f32 and tf32: {e}");
-        Rivals { cublaslt: CublasLt::open(gpu).map_err(why) }
+        Rivals {
+            cublaslt: CublasLt::open(gpu).map_err(|e| format!("cublasLt f32 and tf32: {e}")),
+            cusparse: Cusparse::open(gpu).map_err(|e| format!("cusparse: {e}")),
+        }
     }
     /// The rivals of the ops that `case` runs, forward and backward.
     pub fn on(&self, case: &Case) -> Vec<Found> {
@@ -34,6 +38,11 @@ impl Rivals {
             ("scatter_add_rows", _) => vec![Ok(atomic())],
             ("linear", &[n, k, m, activation, both, 0]) if n * k * m > 0 => match &self.cublaslt {
                 Ok(library) => products(library, [n, k, m], activation, both == 1),
+                Err(why) => vec![Err(why.clone())],
+            },
+            // It adds no bias, knows no activation and reads f32; the product of the transpose would be another matrix.
+            ("spmm", &[v, d, _, 0, 0, ..]) if v * d > 0 => match &self.cusparse {
+                Ok(library) => sparse_products(library, case),
                 Err(why) => vec![Err(why.clone())],
             },
             _ => Vec::new(),
@@ -108,4 +117,24 @@ fn products(library: &Arc<CublasLt>, [n, k, m]: [usize; 3], activation: usize, b
         .into_iter()
         .flat_map(|p| [by(p, "cublasLt f32", Exactness::F32), by(p, "cublasLt tf32", Exactness::Tf32)])
         .collect()
+}
+
+/// The product of `spmm` by cuSPARSE, its matrix analysed and its buffer allocated before: in any order, and in a fixed one.
+fn sparse_products(library: &Arc<Cusparse>, case: &Case) -> Vec<Found> {
+    let by = |name, algorithm| {
+        let product = spmm::matrix_of(case).and_then(|(starts, cols, values)| {
+            SparseProduct::new(
+                library,
+                &Csr { starts: &starts, cols: &cols, values: &values },
+                case.dims[1],
+                algorithm,
+            )
+        });
+        let product = Mutex::new(product.map_err(|e| format!("{name} for spmm: {e}"))?);
+        Ok(Rival::new("spmm", name, move |_, on| {
+            let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
+            product.launch(on.stream, on.input(0), on.out(0))
+        }))
+    };
+    vec![by("cusparse", Algorithm::ByRows), by("cusparse deterministic", Algorithm::Deterministic)]
 }

@@ -18,12 +18,17 @@ second, naive formulation (`naive*`); the script fails if the two differ.
 | `jodie.safetensors` | ten batches of JODIE: last combiner, node features |
 | `apan.safetensors` | ten batches of APAN: boxes of three mails, two neighbours get them, last combiner |
 | `apan_mean.safetensors` | the same with the mean combiner and node features |
+| `wd_gcn.safetensors`, `t_gcn.safetensors`, `evolve_gcn_o.safetensors`, `evolve_gcn_h.safetensors` | two groups of snapshots each |
 
 A training file holds the stream (`src`, `dst`, `time`, `neg`, `edge_features`, `node_features`), the parameters
 before (`init.NAME`) and after (`final.NAME`), and for each batch k, as `batch.k.*`: loss, logits (column 0 the
 event, column 1 its negative) and `grad.NAME` with the parameters before the step; after the write, where the model
 has them, memory `[v, d]`, memory_time, mail, mail_time and has_mail, a row for each node. APAN's have a row for each
 slot, `[v, k, ...]`, zeros where it is empty, and `next`, the slot that a node's next mail takes.
+
+A file of snapshots holds edges (`step`, `src`, `dst`, `weight`), `present` `[t, v]`, `features` `[t v, f]`, `scale` `[t v]`, the
+parameters (`init.NAME`), `dz`, and for the groups `whole` and `short`: the embeddings `z` `[v, d]` after the last step, and
+`grad.NAME` of `sum(z dz)`.
 """
 
 import sys
@@ -32,6 +37,7 @@ from pathlib import Path
 import torch
 from common import HEADS, SEED, named, time_parameters, train, write
 from models import Apan, Jodie
+from snapshots import MODELS, group_case
 from tgn import Tgat, Tgn, attend, attention_parameters
 
 
@@ -87,6 +93,8 @@ def main():
         "apan_mean": Apan("mean", node_features=True),
     }.items():
         write(out / f"{name}.safetensors", train(model), **model.facts)
+    for name, model in MODELS.items():
+        write(out / f"{name}.safetensors", group_case(model), **model.facts)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,8 @@ pub(super) fn role(name: &str) -> Role {
         | "src_id" | "head" => Role::Src,
         "i" | "dst" | "target" | "item" | "item_id" | "itemid" | "to" | "dest" | "destination"
         | "receiver" | "target_id" | "dst_id" | "tail" => Role::Dst,
-        "ts" | "t" | "time" | "timestamp" | "unixtime" | "unix_time" | "unixts" | "seconds" => Role::Time,
+        "ts" | "t" | "time" | "timestamp" | "unixtime" | "unix_time" | "unixts" | "seconds" | "step"
+        | "snapshot" => Role::Time,
         "label" | "state_label" | "labels" => Role::Label,
         "idx" | "edge_idx" | "edge_id" | "event_id" | "eid" => Role::Index,
         "rating" | "weight" | "feature" | "value" | "sign" => Role::Feature,

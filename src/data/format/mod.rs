@@ -19,6 +19,7 @@
 mod columns;
 mod dyglib;
 mod event_line;
+pub(super) mod graph;
 mod input;
 mod jodie;
 mod layout;
@@ -165,8 +166,7 @@ pub(super) fn read_bytes(name: &str, bytes: &'static [u8], options: &ReadOptions
 
 /// Reads a folder: ours, TGB's, a temporal knowledge graph's, TGL's (`edges.csv`) or DyGLib's (`ml_NAME.csv`).
 pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> {
-    let name =
-        path.canonicalize().ok().and_then(|p| Some(p.file_name()?.to_str()?.to_owned())).unwrap_or_default();
+    let name = folder_name(path);
     if options.format.is_none_or(|f| f == Format::Native) && native::is_native(path) {
         return native::read(path, name, options);
     }
@@ -176,12 +176,30 @@ pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> 
     if options.format.is_none_or(|f| f == Format::Tkg) && tkg::is_here(path) {
         return tkg::read(path, name, options);
     }
-    let inside = ["edges.csv".to_owned(), "edges.csv.gz".to_owned(), format!("ml_{name}.csv")];
-    match inside.iter().map(|f| path.join(f)).find(|p| p.is_file()) {
+    match table_inside(path, &name) {
         Some(file) => read_file(&file, options),
         None => Err(Error::data(path, "the folder has no src.npy, dst.npy and time.npy")
             .remedy("give an event file, or a folder that `tgnn-bench data import` wrote")),
     }
+}
+
+/// Whether a folder is one that [`read_folder`] reads.
+pub(super) fn is_folder_of_events(path: &Path) -> bool {
+    native::is_native(path)
+        || tgb::edge_list(path).is_some()
+        || tkg::is_here(path)
+        || table_inside(path, &folder_name(path)).is_some()
+}
+
+/// The last part of a folder's path; nothing where it has none that is text.
+pub(super) fn folder_name(path: &Path) -> String {
+    path.canonicalize().ok().and_then(|p| Some(p.file_name()?.to_str()?.to_owned())).unwrap_or_default()
+}
+
+/// TGL's or DyGLib's table in the folder called `name`.
+fn table_inside(path: &Path, name: &str) -> Option<PathBuf> {
+    let inside = ["edges.csv".to_owned(), "edges.csv.gz".to_owned(), format!("ml_{name}.csv")];
+    inside.iter().map(|f| path.join(f)).find(|p| p.is_file())
 }
 
 fn read(input: Input, name: String, options: &ReadOptions) -> Result<Events> {
@@ -244,7 +262,7 @@ pub(super) fn edge_rows(file: &Path, events: usize) -> Result<Features> {
 }
 
 /// A file's name without folder, `.gz` and extension.
-fn stem(path: &Path) -> String {
+pub(super) fn stem(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
     name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_owned()

@@ -91,7 +91,7 @@ fn fields(line: &[u8], delimiter: Delimiter, spans: &mut Vec<Span>) -> Vec<Vec<u
 
 /// A comma beats a semicolon beats a tab beats blanks. Tabs are kept apart only where a field may be empty or hold a
 /// blank, which is where there are names; between numbers any run of blanks will do.
-fn delimiter(line: &[u8]) -> Delimiter {
+pub(super) fn delimiter(line: &[u8]) -> Delimiter {
     let text = line.iter().any(|b| b.is_ascii_alphabetic());
     match () {
         _ if line.contains(&b',') => Delimiter::Byte(b','),

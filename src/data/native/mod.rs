@@ -20,7 +20,7 @@ mod read;
 mod write;
 
 pub(super) use read::{is_imported, is_native, read};
-pub(super) use write::{FolderWriter, Shape};
+pub(super) use write::{FolderWriter, Shape, Staging};
 pub use write::{save, save_with_negatives};
 
 use serde::{Deserialize, Serialize};

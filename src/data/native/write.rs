@@ -102,7 +102,7 @@ pub(in crate::data) struct FolderWriter {
 
 impl FolderWriter {
     pub(in crate::data) fn create(dir: &Path, force: bool, shape: &Shape) -> Result<Self> {
-        let staging = Staging::create(dir, force)?;
+        let staging = Staging::create(dir, force, is_native)?;
         let at = |file: &str| staging.temporary.join(file);
         let n = shape.events;
         Ok(FolderWriter {
@@ -178,13 +178,19 @@ impl FolderWriter {
 }
 
 /// A temporary folder beside its target; removed unless it is committed.
-struct Staging {
-    temporary: PathBuf,
+pub(in crate::data) struct Staging {
+    /// Where files are written.
+    pub temporary: PathBuf,
     target: PathBuf,
 }
 
 impl Staging {
-    fn create(target: &Path, force: bool) -> Result<Self> {
+    /// Fails where there is something in `target` already, unless `force`, and it is what `is_data_set` says.
+    pub(in crate::data) fn create(
+        target: &Path,
+        force: bool,
+        is_data_set: impl Fn(&Path) -> bool,
+    ) -> Result<Self> {
         let name = target.file_name().ok_or_else(|| {
             Error::usage(format!("`{}` is no name for a folder", target.display()))
                 .remedy("name a new folder")
@@ -198,7 +204,7 @@ impl Staging {
             return Err(Error::usage(format!("{} exists and is not empty", target.display()))
                 .remedy("name another folder, or replace it with --force"));
         }
-        if taken && !is_native(target) {
+        if taken && !is_data_set(target) {
             // A mistyped path must not cost a user more than a data set.
             return Err(Error::usage(format!("{} holds something else than a data set", target.display()))
                 .remedy("name another folder; --force replaces data sets only"));
@@ -216,7 +222,8 @@ impl Staging {
         Ok(Staging { temporary, target: target.to_owned() })
     }
 
-    fn commit(self) -> Result<()> {
+    /// Moves the folder in place.
+    pub(in crate::data) fn commit(self) -> Result<()> {
         let old = self.temporary.with_extension("old");
         let moved = || {
             // An existing target steps aside first: a folder cannot be moved over another.

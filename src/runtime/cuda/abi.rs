@@ -202,3 +202,31 @@ pub struct MemoryUpdate {
     pub gathered: u32,
     pub precision: u32,
 }
+
+/// Operands of a sparse product; see the [op](crate::ops::spmm).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[allow(missing_docs)] // the op explains them
+pub struct Spmm {
+    pub steps: *const u32,
+    pub begin: *const u32,
+    pub len: *const u32,
+    pub col: *const u32,
+    pub first: *const u32,
+    pub slices: *const u32,
+    pub weight: *const f32,
+    pub scale: *const f32,
+    pub bias: *const f32,
+    pub y: *mut f32,
+    pub parts: *mut f32,
+    pub tickets: *mut u32,
+    pub place: u32,
+    pub most_steps: u32,
+    pub x_rows: u32,
+    pub vertices: u32,
+    pub d: u32,
+    pub short_rows: u32,
+    pub most_slices: u32,
+    pub unused: u32,
+    pub then: Epilogue,
+}

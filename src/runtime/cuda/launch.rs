@@ -139,6 +139,14 @@ impl Launch<'_> {
         assert!(self.writes.contains(&i), "input {i} is not declared as written");
         self.input::<T>(i).cast_mut()
     }
+    /// [`words`](Self::words) of an input that this op changes in place.
+    ///
+    /// # Panics
+    /// As `words`, or when `writes` does not name it.
+    pub fn state_words(&self, i: usize) -> *mut u32 {
+        assert!(self.writes.contains(&i), "input {i} is not declared as written");
+        self.words(i).cast_mut()
+    }
     /// Address of output `k`; null where nobody reads it.
     ///
     /// # Panics

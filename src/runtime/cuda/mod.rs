@@ -4,6 +4,7 @@
 //! The emulated device is the same code over another `libcuda.so` (`kernels/emu/`): no op and no program asks which it is.
 pub mod abi;
 pub mod cublaslt;
+pub mod cusparse;
 mod error;
 mod launch;
 mod memory;

@@ -1,0 +1,188 @@
+// spmm: y[i] = act(s_i sum_j w_ij s_j x[j] + b) over the neighbours j that vertex i has in a step
+//
+// shapes    x [v, d] f32, or [t v, d] f32 or reals of 16 bits, begin, len [t v], col [m] u32, weight [m], scale [t v], b [d], y [v, d] f32
+// grid      first a block a slice of a long row, then a group of lanes a row, as many as it has words (fours where rows are aligned)
+// memory    reads a row of x, its scale, col and weight for each neighbour, writes v d words; coalesced within rows
+// limiter   memory: rows of x from L2, or from device memory where x is larger
+// backward  spmm(dz) with the transposed adjacency; db = sum_rows(dz)
+// source    Kipf and Welling 2017, equation 2; GE-SpMM (Huang et al. 2020) gives lanes to columns, too; slices are ours
+#include "stored.cuh"
+
+constexpr uint32_t THREADS = 256;
+constexpr int AT_ONCE = 4;         // rows under way together, for each group
+constexpr uint32_t SLICE = 1024;  // most neighbours of a slice (`long_rows::SLICE`)
+
+// `to += by * x`
+__device__ __forceinline__ void add_scaled(float& to, float by, float x) { to = fmaf(by, x, to); }
+__device__ __forceinline__ void add_scaled(float4& to, float by, float4 x) {
+  to.x = fmaf(by, x.x, to.x), to.y = fmaf(by, x.y, to.y), to.z = fmaf(by, x.z, to.z), to.w = fmaf(by, x.w, to.w);
+}
+
+// The threads of a block as groups of `lanes`, a power of two: enough for a row of `units`, at most a warp.
+struct Groups {
+  uint32_t lanes, lane, mine, count;
+  __device__ __forceinline__ explicit Groups(uint32_t units) {
+    lanes = 1;
+    while (lanes < units && lanes < WARP) lanes *= 2;
+    lane = threadIdx.x % lanes, mine = threadIdx.x / lanes, count = THREADS / lanes;
+  }
+};
+
+// A sum of rows that a block's groups share out: each group's, then those of the groups in order, which the first group gets.
+// `add(sum, k, step)` adds the rows k, k + step, ..., AT_ONCE of them. Every thread of the block comes here; `sums` has room for
+// one of each.
+template <class T, class F>
+__device__ __forceinline__ T block_sum(const Groups& g, uint32_t first, uint32_t end, T* sums, F add) {
+  T sum{};
+  for (uint32_t k = first + g.mine; k < end; k += AT_ONCE * g.count) add(sum, k, g.count);
+  __syncthreads();  // the last use of `sums` is over
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (g.mine == 0) {
+    for (uint32_t other = 1; other < g.count; other++) add_to(sum, sums[other * g.lanes + g.lane]);
+  }
+  return sum;
+}
+
+// Sums over the rows from `first` to `end` of `from`, past the first cache: other blocks may have written them. The first group
+// gives each to `use(c, sum)`. Every thread of the block comes here.
+template <class T, class F>
+__device__ __forceinline__ void sum_over(const Groups& g, const T* from, uint32_t units, uint32_t first, uint32_t end, T* sums, F use) {
+  for (uint32_t base = 0; base < units; base += g.lanes) {
+    uint32_t c = base + g.lane;
+    T sum = block_sum(g, first, end, sums, [=](T& sum, uint32_t k, uint32_t step) {
+#pragma unroll
+      for (int i = 0; i < AT_ONCE; i++) {
+        if (c < units && k + i * step < end) add_to(sum, __ldcg(from + uint64_t(k + i * step) * units + c));
+      }
+    });
+    if (g.mine == 0 && c < units) use(c, sum);
+  }
+}
+
+// Adds column `c` of the neighbours at AT_ONCE places of the pool, from `k` on with `step` between them, up to `end`.
+template <class T, class X>
+__device__ __forceinline__ void add_neighbors(T& sum, const X* x, const Spmm& s, uint32_t c, uint32_t k, uint32_t step, uint32_t end) {
+  uint32_t j[AT_ONCE];
+  float factor[AT_ONCE];
+  T term[AT_ONCE];
+#pragma unroll
+  for (int i = 0; i < AT_ONCE; i++) j[i] = k + i * step < end ? s.col[k + i * step] : NONE;
+#pragma unroll
+  for (int i = 0; i < AT_ONCE; i++) {
+    bool is = j[i] != NONE;
+    factor[i] = is ? s.scale[j[i]] : 0.f;
+    if (is && s.weight) factor[i] *= s.weight[k + i * step];
+    term[i] = is ? real(x[uint64_t(j[i]) * s.d + c]) : T{};
+  }
+#pragma unroll
+  for (int i = 0; i < AT_ONCE; i++) add_scaled(sum, factor[i], term[i]);
+}
+
+__device__ __forceinline__ float finish(const Spmm& s, float scale, float sum, float bias) {
+  return s.then.activate(fmaf(scale, sum, bias));
+}
+__device__ __forceinline__ float4 finish(const Spmm& s, float scale, float4 sum, float4 bias) {
+  return make_float4(finish(s, scale, sum.x, bias.x), finish(s, scale, sum.y, bias.y), finish(s, scale, sum.z, bias.z),
+                     finish(s, scale, sum.w, bias.w));
+}
+// Column `c` of row `row` of y.
+template <class T> __device__ __forceinline__ void give(const Spmm& s, bool there, uint32_t row, uint32_t c, T sum) {
+  T bias = s.bias ? reinterpret_cast<const T*>(s.bias)[c] : T{};
+  reinterpret_cast<T*>(s.y)[uint64_t(row) * s.d + c] = finish(s, there ? s.scale[row] : 0.f, sum, bias);
+}
+
+// The slice of a long row that is this block's: {row, place among the row's slices, how many these are, ticket}.
+template <class T, class X> __device__ __forceinline__ void slice(const X* x, const Spmm& s, uint32_t first, uint32_t at, T* sums) {
+  uint4 of = reinterpret_cast<const uint4*>(s.slices)[first + at];
+  Groups g(s.d);
+  uint32_t begin = s.begin[of.x] + of.y * SLICE, end = min(begin + SLICE, s.begin[of.x] + s.len[of.x]);
+  T* parts = reinterpret_cast<T*>(s.parts) + uint64_t(at - of.y) * s.d;
+  for (uint32_t base = 0; base < s.d; base += g.lanes) {
+    uint32_t c = base + g.lane;
+    T sum = block_sum(g, begin, end, sums, [&](T& sum, uint32_t k, uint32_t step) {
+      if (c < s.d) add_neighbors(sum, x, s, c, k, step, end);
+    });
+    if (g.mine > 0 || c >= s.d) continue;
+    if (of.z == 1) give(s, true, of.x, c, sum);
+    else parts[uint64_t(of.y) * s.d + c] = sum;
+  }
+  if (of.z > 1 && comes_last(s.tickets + of.w, of.z)) {
+    sum_over(g, parts, s.d, 0, of.z, sums, [&](uint32_t c, T sum) { give(s, true, of.x, c, sum); });
+  }
+}
+
+// `s.d` counts what T has in one. The step is none where `there` is false: y is act(b).
+template <class T, class X> __device__ __forceinline__ void multiply(const X* x, const Spmm& s, bool there, uint32_t step, T* sums) {
+  if (blockIdx.x < s.most_slices) {
+    uint32_t first = there ? s.first[step] : 0, slices = there ? s.first[step + 1] - first : 0;
+    if (blockIdx.x < slices) slice(x, s, first, blockIdx.x, sums);
+    return;  // the whole block
+  }
+  Groups g(s.d);
+  uint32_t blocks = (s.d + g.lanes - 1) / g.lanes;  // of columns
+  uint64_t items = uint64_t(s.vertices) * blocks, stride = uint64_t(gridDim.x - s.most_slices) * g.count;
+  for (uint64_t item = uint64_t(blockIdx.x - s.most_slices) * g.count + g.mine; item < items; item += stride) {
+    uint32_t row = uint32_t(item / blocks), c = uint32_t(item % blocks) * g.lanes + g.lane, len = there ? s.len[row] : 0;
+    if (c >= s.d || len > s.short_rows) continue;  // it is in slices
+    uint32_t k = there ? s.begin[row] : 0, end = k + len;
+    T sum{};
+    for (; k < end; k += AT_ONCE) add_neighbors(sum, x, s, c, k, 1, end);
+    give(s, there, row, c, sum);
+  }
+}
+
+// Sets `s` to its step, which it returns, or NONE; `own` becomes where the rows of x begin that are the step's.
+__device__ __forceinline__ uint32_t go_to_step(Spmm& s, uint64_t& own, Status status) {
+  uint32_t step = status.row_of(s.place, s.steps[s.place], s.most_steps);
+  uint64_t at = step == NONE ? 0 : uint64_t(step) * s.vertices;
+  s.begin += at, s.len += at, s.scale += at;
+  own = s.x_rows == s.vertices ? 0 : at;
+  return step;
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4) spmm(const float* x, Spmm s, Status status) {
+  __shared__ float4 sums[THREADS];
+  uint64_t own;
+  uint32_t step = go_to_step(s, own, status);
+  if (by_four(x, s.d) && by_four(s.y, s.d) && by_four(s.bias, s.d) && by_four(s.parts, s.d)) {
+    s.d /= 4;
+    multiply(fours(x) + own * s.d, s, step != NONE, step, sums);
+  } else {
+    multiply(x + own * s.d, s, step != NONE, step, reinterpret_cast<float*>(sums));
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 3) spmm_half(const uint16_t* x, uint32_t kind, Spmm s, Status status) {
+  __shared__ float4 sums[THREADS];
+  uint64_t own;
+  uint32_t step = go_to_step(s, own, status);
+  bool aligned = by_four(x, s.d) && by_four(s.y, s.d) && by_four(s.bias, s.d) && by_four(s.parts, s.d);
+  if (aligned) s.d /= 4;
+  as_kept(x, kind, [&](auto* kept) {
+    if (aligned) multiply(fours(kept) + own * s.d, s, step != NONE, step, sums);
+    else multiply(kept + own * s.d, s, step != NONE, step, reinterpret_cast<float*>(sums));
+  });
+}
+
+template <class T>
+__device__ __forceinline__ void sum_all(const T* x, T* y, T* parts, uint32_t* ticket, T* sums, uint32_t n, uint32_t units,
+                                        uint32_t block_rows) {
+  uint32_t blocks = max(1u, (n + block_rows - 1) / block_rows), first = blockIdx.x * block_rows;
+  if (blockIdx.x >= blocks) return;  // the whole block
+  Groups g(units);
+  T* mine = parts + uint64_t(blockIdx.x) * units;
+  sum_over(g, x, units, first, min(first + block_rows, n), sums, [=](uint32_t c, T sum) { mine[c] = sum; });
+  if (comes_last(ticket, blocks)) sum_over(g, parts, units, 0, blocks, sums, [=](uint32_t c, T sum) { y[c] = sum; });
+}
+
+// y [1, d] = sums over the rows of x [n, d]; `parts` is for a row of each block that has live rows.
+extern "C" __global__ void __launch_bounds__(256, 8)
+sum_rows(const float* x, float* y, float* parts, uint32_t* ticket, Rows rows, uint32_t d, uint32_t block_rows) {
+  __shared__ float4 sums[THREADS];
+  if (by_four(x, d) && by_four(y, d) && by_four(parts, d)) {
+    sum_all(fours(x), fours(y), fours(parts), ticket, sums, rows.live(), d / 4, block_rows);
+  } else {
+    sum_all(x, y, parts, ticket, reinterpret_cast<float*>(sums), rows.live(), d, block_rows);
+  }
+}

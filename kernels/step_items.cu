@@ -1,0 +1,31 @@
+// step_items: the items of a step of a list that steps divide
+//
+// shapes    offsets [s + 1] u32, step, base, count [1] u32; item, rank [<= cap] u32
+// grid      a thread an item, grid-stride
+// memory    writes 8 bytes an item; coalesced
+// limiter   memory
+// backward  -
+// source    -
+#include "common.cuh"
+
+extern "C" __global__ void __launch_bounds__(256, 8)
+step_items(const uint32_t* offsets, const uint32_t* step, const uint32_t* base, uint32_t* count, uint32_t* item, uint32_t* rank,
+           uint32_t steps, uint32_t cap, Status s) {
+  bool first_thread = thread_item() == 0;
+  uint32_t at = *step, first = 0, n = 0;
+  if (at < steps) {
+    first = offsets[at];
+    n = offsets[at + 1] - first;
+  } else if (at != NONE && first_thread) {
+    s.fault(0, float(at));
+  }
+  if (n > cap) {
+    if (first_thread) s.fault(0, float(n));
+    n = 0;
+  }
+  if (first_thread) *count = n;
+  for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
+    if (item) item[i] = first + i;
+    if (rank) rank[i] = first + i - *base;
+  }
+}

@@ -1,0 +1,19 @@
+// step_rows: rows of a table of steps and vertices that are of one step, NONE where the vertex is not there
+//
+// shapes    steps [l] u32, scale [s n] f32 or null, out [n] u32
+// grid      a thread a row, grid-stride
+// memory    reads 4 n bytes of scale, writes 4 n; coalesced
+// limiter   memory
+// backward  -
+// source    -
+#include "common.cuh"
+
+extern "C" __global__ void __launch_bounds__(256, 8)
+step_rows(const uint32_t* steps, const float* scale, uint32_t* out, uint32_t most, uint32_t place, uint32_t n, Status s) {
+  if (!out) return;
+  uint32_t step = s.row_of(place, steps[place], most);
+  for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
+    uint32_t row = step * n + i;
+    out[i] = step == NONE || (scale && !(scale[row] > 0.f)) ? NONE : row;
+  }
+}

@@ -1,0 +1,292 @@
+//! `tgnn-bench data snapshots` and `data synth-snapshots`: a data set as snapshots, step by step, and one that is made up.
+use super::{
+    data::ReadArgs,
+    report::{WIDTH, bar, line, share, width},
+};
+use crate::{
+    data::{
+        EdgeWeights, Every, Presence, SnapshotOptions, SnapshotStats, Snapshots, StepStats, SynthSnapshots,
+        Trend,
+        text::{counted, grouped},
+    },
+    error::{Error, Result},
+};
+use clap::Args;
+use std::{fmt::Write, path::PathBuf};
+
+/// Steps shown at both ends where there are more than a screen holds.
+const ENDS: usize = 12;
+/// Room for a step's name, and for its bar.
+const NAME: usize = 20;
+const BAR: usize = 18;
+
+/// How a data set becomes snapshots. What no flag names is as the configuration has it.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SnapshotArgs {
+    /// Steps of events: day, week, month, year, step, or 2w, 7d, 36h, 90m, 600s, 1000e (events) [default: week]
+    #[arg(long, value_name = "STEP")]
+    pub every: Option<Every>,
+    /// What edges weigh: auto, none, count, or feature:K [default: auto]
+    #[arg(long, value_name = "WHAT")]
+    pub weights: Option<EdgeWeights>,
+    /// When a vertex is there: seen, active or all [default: seen]
+    #[arg(long, value_name = "WHEN")]
+    pub presence: Option<Presence>,
+}
+
+impl SnapshotArgs {
+    /// Overrides what the flags name.
+    pub fn apply(&self, options: &mut SnapshotOptions) {
+        options.every = self.every.unwrap_or(options.every);
+        options.weights = self.weights.unwrap_or(options.weights);
+        options.presence = self.presence.unwrap_or(options.presence);
+    }
+}
+
+/// Arguments of `data snapshots`.
+#[derive(Clone, Debug, Args)]
+pub struct Describe {
+    /// Snapshots (JSON, a folder of edge lists, a folder of tables), or events: a file, a folder, a bundled name
+    pub path: String,
+    /// Show every step, not only the first and the last
+    #[arg(long)]
+    pub all: bool,
+    /// Print the numbers as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How to make snapshots
+    #[command(flatten)]
+    pub snapshots: SnapshotArgs,
+    /// How to read the events
+    #[command(flatten)]
+    pub read: ReadArgs,
+}
+
+impl Describe {
+    /// The report, or the numbers.
+    ///
+    /// # Errors
+    /// Those of [`Snapshots::load`].
+    pub(super) fn report(&self) -> Result<String> {
+        let mut options = SnapshotOptions::default();
+        self.snapshots.apply(&mut options);
+        let snapshots = Snapshots::load(&self.path, &self.read.options(), &options, 0)?;
+        let stats = SnapshotStats::of(&snapshots);
+        if self.json {
+            let text = serde_json::to_string_pretty(&stats);
+            return text
+                .map(|text| text + "\n")
+                .map_err(|e| Error::usage("cannot write the numbers as JSON").caused_by(e));
+        }
+        Ok(table(&stats, self.all))
+    }
+}
+
+/// Arguments of `data synth-snapshots`.
+#[derive(Clone, Debug, Args)]
+pub struct MakeUp {
+    /// Folder to write
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Take the edges of a file, `src dst` a line, in the place of a graph that is made up
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["vertices", "edges", "signal", "exponent"])]
+    pub graph: Option<PathBuf>,
+    /// Vertices
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub vertices: usize,
+    /// Edges of the graph, of which steps have some
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub edges: usize,
+    /// Exponent of the power law of popularity
+    #[arg(long, value_name = "X", default_value_t = 0.8)]
+    pub exponent: f64,
+    /// Probability that an edge joins vertices of the same hidden type
+    #[arg(long, value_name = "P", default_value_t = 0.9)]
+    pub signal: f64,
+    /// Steps
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub steps: usize,
+    /// Edges of the steps: constant, linear:SHARE (from there to all), as733 (as AS-733 grew), or counts: 100,120,90
+    #[arg(long, value_name = "TREND", default_value_t = Trend::As733)]
+    pub trend: Trend,
+    /// Probability that an edge's fate is that of the step before
+    #[arg(long, value_name = "P", default_value_t = 0.9)]
+    pub persist: f64,
+    /// Columns of the features of vertices
+    #[arg(long, value_name = "W", default_value_t = 0)]
+    pub features: usize,
+    /// Seed
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Replace snapshots that were made up there before
+    #[arg(long)]
+    pub force: bool,
+}
+
+impl MakeUp {
+    fn options(&self) -> SynthSnapshots {
+        SynthSnapshots {
+            graph: self.graph.clone(),
+            vertices: self.vertices,
+            edges: self.edges,
+            exponent: self.exponent,
+            signal: self.signal,
+            steps: self.steps,
+            trend: self.trend.clone(),
+            persist: self.persist,
+            features: self.features,
+            seed: self.seed,
+        }
+    }
+
+    /// Makes the folder and says what is in it.
+    ///
+    /// # Errors
+    /// Those of [`SynthSnapshots::make_in`].
+    pub(super) fn run(&self) -> Result<String> {
+        let s = self.options().make_in(&self.out, self.force)?;
+        Ok(format!(
+            "wrote {}: {}, {} vertices, {} in all\n",
+            self.out.display(),
+            counted(s.len() as u64, "step"),
+            grouped(s.nodes as u64),
+            counted(s.src.len() as u64, "edge")
+        ))
+    }
+}
+
+/// Totals, then a row a step; plain text that fits in 80 columns.
+fn table(s: &SnapshotStats, all: bool) -> String {
+    let mut out = format!("{}\n{}\n", s.name, "─".repeat(s.name.chars().count().clamp(1, WIDTH)));
+    totals(&mut out, s);
+    let steps = &s.steps;
+    let name = steps.iter().map(|s| s.label.chars().count()).max().unwrap_or(0).clamp(4, NAME);
+    let most = steps.iter().map(|s| s.edges).max().unwrap_or(0);
+    let edges = grouped(most).len().max(7);
+    // As wide as the widest row: two blanks before it, one between columns.
+    let room = WIDTH.saturating_sub(name + edges + 42).min(BAR);
+    let head = ["step", "vertices", "edges", "a vertex", "kept", "Jaccard"];
+    let [step, vertices, of_edges, degree, kept, jaccard] = head;
+    let _ = writeln!(
+        out,
+        "\n  {step:<name$} {vertices:>10} {of_edges:>edges$} {degree:>9} {kept:>8} {jaccard:>8}"
+    );
+    let whole = all || steps.len() <= 2 * ENDS + 1;
+    let last = steps.len().saturating_sub(ENDS);
+    for (i, step) in steps.iter().enumerate().filter(|(i, _)| whole || *i <= ENDS || *i >= last) {
+        if !whole && i == ENDS {
+            let _ =
+                writeln!(out, "  {:<name$} {:>10}  (--all shows them)", "…", format!("{} more", last - ENDS));
+            continue;
+        }
+        let label: String = step.label.chars().take(NAME).collect();
+        let _ = write!(out, "  {label:<name$} {:>10} {:>edges$}", grouped(step.active), grouped(step.edges));
+        let kept = step.kept_share.map_or("–".into(), |x| format!("{:.1} %", 100.0 * x));
+        let jaccard = step.jaccard.map_or("–".into(), |x| format!("{x:.3}"));
+        let bar = bar(step.edges as f64 / most.max(1) as f64, room);
+        let row = format!(" {:>9.2} {kept:>8} {jaccard:>8} {bar}", step.edges_per_vertex());
+        let _ = writeln!(out, "{}", row.trim_end());
+    }
+    out
+}
+
+fn totals(out: &mut String, s: &SnapshotStats) {
+    let steps = &s.steps;
+    let ends = match (steps.first(), steps.last()) {
+        (Some(a), Some(b)) => format!("{}  ({} to {})", grouped(steps.len() as u64), a.label, b.label),
+        _ => "0".into(),
+    };
+    line(out, "steps", &ends);
+    let there = |step: Option<&StepStats>| grouped(step.map_or(0, |s| s.present));
+    let vertices = format!(
+        "{}  ({} there at first, {} at last)",
+        grouped(s.vertices),
+        there(steps.first()),
+        there(steps.last())
+    );
+    line(out, "vertices", &vertices);
+    let distinct = format!(
+        "{}  ({} distinct, {})",
+        grouped(s.edges),
+        grouped(s.distinct_edges),
+        share(s.distinct_edges, s.edges)
+    );
+    line(out, "edges", &distinct);
+    let of =
+        |pick: fn(std::slice::Iter<'_, StepStats>) -> Option<u64>| grouped(pick(steps.iter()).unwrap_or(0));
+    let mean = grouped((s.edges as f64 / steps.len().max(1) as f64).round() as u64);
+    let spread = format!(
+        "{mean} on average, {} to {}",
+        of(|s| s.map(|s| s.edges).min()),
+        of(|s| s.map(|s| s.edges).max())
+    );
+    line(out, "edges a step", &spread);
+    if let (Some(kept), Some(jaccard)) = (s.mean(|s| s.kept_share), s.mean(|s| s.jaccard)) {
+        let text =
+            format!("{:.1} % of a step's edges are in the next one, Jaccard {jaccard:.3}", 100.0 * kept);
+        line(out, "persistence", &text);
+    }
+    line(out, "weights", if s.weighted { "yes" } else { "none" });
+    let change = if s.features_change { ", a row per step and vertex" } else { "" };
+    line(out, "features", &(width(s.feature_width) + change));
+    if s.target_width > 0 {
+        line(out, "targets", &counted(s.target_width as u64, "value"));
+    }
+    if s.classes > 0 {
+        line(out, "classes", &grouped(s.classes));
+    }
+    s.notes.iter().for_each(|note| line(out, "note", note));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats(every: &str) -> SnapshotStats {
+        let events = crate::data::bundled().unwrap();
+        let mut options = SnapshotOptions::default();
+        SnapshotArgs { every: every.parse().ok(), ..SnapshotArgs::default() }.apply(&mut options);
+        SnapshotStats::of(&Snapshots::of_events(&events, &options, 0).unwrap())
+    }
+
+    #[test]
+    fn few_steps_are_all_shown_and_many_without_the_middle_unless_asked_for() {
+        let rows = |text: &str| text.lines().skip_while(|l| !l.starts_with("  step ")).skip(1).count();
+        assert_eq!(rows(&table(&stats("7d"), false)), 5);
+        let many = stats("6h");
+        let text = table(&many, false);
+        assert_eq!((many.steps.len(), rows(&text), rows(&table(&many, true))), (124, 25, 124));
+        assert!(text.contains(" 100 more  (--all shows them)\n"), "{text}");
+        assert!(
+            text.contains("  +0h ")
+                && text.contains("  +66h ")
+                && !text.contains("  +72h ")
+                && text.contains("  +672h "),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_defaults_of_synth_snapshots_are_those_of_the_library() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            args: MakeUp,
+        }
+        let of = |words: &[&str]| <Cli as clap::Parser>::try_parse_from(words).map(|cli| cli.args);
+        assert_eq!(of(&["synth", "--out", "d"]).unwrap().options(), SynthSnapshots::default());
+        assert_eq!(of(&["synth", "--out", "d", "--trend", "3,4"]).unwrap().trend, Trend::Counts(vec![3, 4]));
+        assert!(of(&["synth", "--out", "d", "--graph", "g", "--vertices", "3"]).is_err());
+    }
+
+    #[test]
+    fn the_report_fits_in_80_columns_and_says_what_matters() {
+        let text = table(&stats("1d"), false);
+        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
+        for said in
+            ["31  (+0d to +30d)", "9,227  (", "18,257 distinct", "% of a step's edges are in the next one"]
+        {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+    }
+}

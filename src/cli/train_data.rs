@@ -1,0 +1,88 @@
+//! What a run reads: events, or snapshots.
+use crate::{
+    data::{Events, Snapshots, text::counted},
+    error::Result,
+    runtime::Device,
+    task::{self, Checkpoint, Config, RunOptions, Summary, Watch},
+};
+
+/// The data of a run, as its model wants them.
+pub(super) enum Data {
+    Events(Events),
+    Snapshots(Snapshots),
+}
+
+impl Data {
+    /// Reads them.
+    pub fn load(c: &Config) -> Result<Self> {
+        match c.model.reads_snapshots() {
+            true => c.load_snapshots().map(Data::Snapshots),
+            false => c.load().map(Data::Events),
+        }
+    }
+    pub fn train(
+        &self,
+        c: &Config,
+        d: &Device,
+        options: &RunOptions,
+        watch: &mut dyn Watch,
+    ) -> Result<Summary> {
+        match self {
+            Data::Events(e) => task::train(c, e, d, options, watch),
+            Data::Snapshots(s) => task::train_snapshots(c, s, d, options, watch),
+        }
+    }
+    pub fn evaluate(
+        &self,
+        from: &Checkpoint,
+        c: &Config,
+        d: &Device,
+        command: &str,
+        watch: &mut dyn Watch,
+    ) -> Result<Summary> {
+        match self {
+            Data::Events(e) => task::evaluate(from, c, e, d, command, watch),
+            Data::Snapshots(s) => task::evaluate_snapshots(from, c, s, d, command, watch),
+        }
+    }
+    /// What passes over them count.
+    pub fn counts(&self) -> &'static str {
+        match self {
+            Data::Events(_) => "events",
+            Data::Snapshots(_) => "edges",
+        }
+    }
+    pub fn notes(&self) -> &[String] {
+        match self {
+            Data::Events(e) => &e.notes,
+            Data::Snapshots(s) => &s.notes,
+        }
+    }
+    /// A line for people.
+    pub fn describe(&self, c: &Config) -> String {
+        match self {
+            Data::Events(e) => {
+                let features = match (e.edge_width(), c.data.random_edge_features) {
+                    (0, _) => "no edge features".to_owned(),
+                    (w, 0) => format!("{w} edge features"),
+                    (w, _) => format!("{w} random edge features"),
+                };
+                let (events, nodes) = (counted(e.len() as u64, "event"), counted(e.nodes as u64, "node"));
+                format!("{}  {events}, {nodes}, {features}", e.name)
+            }
+            Data::Snapshots(s) => {
+                let features = match s.width() {
+                    0 => format!("{} learned features", c.snapshots.width),
+                    w => format!("{w} features"),
+                };
+                let (steps, edges) =
+                    (counted(s.len() as u64, "snapshot"), counted(s.src.len() as u64, "edge"));
+                format!(
+                    "{}  {steps}, {} vertices, {edges}, {features}",
+                    s.name,
+                    crate::data::text::grouped(s.nodes as u64)
+                )
+            }
+        }
+    }
+}

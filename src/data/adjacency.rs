@@ -1,0 +1,333 @@
+//! Adjacency of snapshots as a graph convolution reads it: self-loops added, rows pooled, degrees' square roots inverted.
+use super::Snapshots;
+use crate::error::{Error, Result};
+use rayon::prelude::*;
+use std::cmp::Ordering::{Equal, Greater, Less};
+
+/// Neighbours of every vertex in every step: those of vertex `v` in step `s` are the `len[s nodes + v]` entries of the pool from
+/// `begin[s nodes + v]` on, ascending, itself among them.
+///
+/// A row that equals the same vertex's row in the step before, weights too, is not stored again: both begin at the same place.
+/// Where a graph changes little from step to step, the pool is nearly as small as that of one step, and what a step reads
+/// is likely to lie in a cache from the step before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Neighbors {
+    /// Where they begin in the pool.
+    pub begin: Vec<u32>,
+    /// How many they are.
+    pub len: Vec<u32>,
+    /// The pool.
+    pub col: Vec<u32>,
+    /// Weights of the pool's entries; 1 each where there are none.
+    pub weight: Option<Vec<f32>>,
+}
+
+/// The adjacency of all steps with self-loops, `A + I`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adjacency {
+    /// Vertices.
+    pub nodes: usize,
+    /// Steps.
+    pub steps: usize,
+    /// Of each vertex those that it gets rows from: sources of its edges; in an undirected graph both ends'.
+    pub from: Neighbors,
+    /// Of each vertex those that get its row; nothing where that is the same.
+    pub to: Option<Neighbors>,
+    /// `degree^-1/2` of every vertex in every step, the degree that of [`from`](Self::from); 0 for a vertex that is not there.
+    pub scale: Vec<f32>,
+}
+
+impl Adjacency {
+    /// The adjacency of `snapshots`; each edge counts in both directions unless `directed`, with the greater of both weights.
+    /// A self-loop keeps its weight; vertices without one get one of weight 1, as `add_remaining_self_loops` of PyTorch
+    /// Geometric has it. Steps are worked on side by side; the result does not depend on the number of threads.
+    ///
+    /// # Errors
+    /// Data where the pool has 2^32 entries or more.
+    pub fn of(snapshots: &Snapshots, directed: bool) -> Result<Self> {
+        let (nodes, steps) = (snapshots.nodes, snapshots.len());
+        let (from, to): (Vec<Rows>, Vec<Rows>) = (0..steps)
+            .into_par_iter()
+            .map(|s| {
+                let to = Rows::by_source(snapshots, s);
+                let from = to.transposed();
+                if directed { (from, to) } else { (from.united(&to), Rows::default()) }
+            })
+            .unzip();
+        let mut scale = vec![0.0f32; steps * nodes];
+        scale.par_chunks_mut(nodes.max(1)).zip(&from).for_each(|(scale, rows)| {
+            for (i, scale) in scale.iter_mut().enumerate() {
+                let degree: f64 = rows.row(i).iter().map(|&(_, w)| f64::from(w)).sum();
+                *scale = if degree > 0.0 { (1.0 / degree.sqrt()) as f32 } else { 0.0 };
+            }
+        });
+        let weighted = snapshots.weight.is_some();
+        let pool = |rows: &[Rows]| {
+            pooled(rows, nodes, weighted).ok_or_else(|| {
+                let what = "there are 2^32 neighbours or more in all steps";
+                Error::data(&snapshots.name, what).remedy("take shorter or fewer steps")
+            })
+        };
+        let to = if directed { Some(pool(&to)?) } else { None };
+        Ok(Adjacency { nodes, steps, from: pool(&from)?, to, scale })
+    }
+
+    /// Neighbours of all vertices in all steps, in every direction that is kept.
+    pub fn entries(&self) -> usize {
+        self.sides().map(|n| n.len.iter().map(|&len| len as usize).sum::<usize>()).sum()
+    }
+
+    /// How many of them are stored: the others are those of the step before.
+    pub fn stored(&self) -> usize {
+        self.sides().map(|n| n.col.len()).sum()
+    }
+
+    fn sides(&self) -> impl Iterator<Item = &Neighbors> {
+        std::iter::once(&self.from).chain(&self.to)
+    }
+}
+
+/// Rows of one step, of neighbours and weights: row `i` is what lies from `start[i]` to `start[i + 1]`, ascending.
+#[derive(Default)]
+struct Rows {
+    start: Vec<usize>,
+    entries: Vec<(u32, f32)>,
+}
+
+impl Rows {
+    fn row(&self, i: usize) -> &[(u32, f32)] {
+        &self.entries[self.start[i]..self.start[i + 1]]
+    }
+    /// Destinations of every vertex's edges, and itself, if it is there.
+    fn by_source(data: &Snapshots, step: usize) -> Self {
+        let mut edges = data.edges(step);
+        let (mut start, mut entries) = (vec![0], Vec::with_capacity(edges.len() + data.nodes));
+        for i in 0..data.nodes {
+            let row = entries.len();
+            while !edges.is_empty() && data.src[edges.start] as usize == i {
+                let e = edges.start;
+                entries.push((data.dst[e], data.weight.as_ref().map_or(1.0, |w| w[e])));
+                edges.start += 1;
+            }
+            // Its place among its neighbours, unless an edge is its loop already.
+            let place = entries[row..].binary_search_by_key(&(i as u32), |e: &(u32, f32)| e.0);
+            if let (true, Err(place)) = (data.has(step, i), place) {
+                entries.insert(row + place, (i as u32, 1.0));
+            }
+            start.push(entries.len());
+        }
+        Rows { start, entries }
+    }
+    fn transposed(&self) -> Self {
+        let mut start = vec![0; self.start.len()];
+        self.entries.iter().for_each(|&(j, _)| start[j as usize + 1] += 1);
+        (1..start.len()).for_each(|i| start[i] += start[i - 1]);
+        let (mut next, mut entries) = (start.clone(), vec![(0, 0.0); self.entries.len()]);
+        for i in 0..start.len() - 1 {
+            for &(j, w) in self.row(i) {
+                entries[next[j as usize]] = (i as u32, w);
+                next[j as usize] += 1;
+            }
+        }
+        Rows { start, entries }
+    }
+    /// The neighbours of either, each once, with the greater weight.
+    fn united(&self, other: &Self) -> Self {
+        let (mut start, mut entries) = (vec![0], Vec::with_capacity(2 * self.entries.len()));
+        for i in 0..self.start.len() - 1 {
+            let (mut a, mut b) = (self.row(i), other.row(i));
+            while let (&[x, ..], &[y, ..]) = (a, b) {
+                entries.push(match x.0.cmp(&y.0) {
+                    Less => x,
+                    Greater => y,
+                    Equal => (x.0, x.1.max(y.1)),
+                });
+                (a, b) = (&a[usize::from(x.0 <= y.0)..], &b[usize::from(y.0 <= x.0)..]);
+            }
+            entries.extend(a.iter().chain(b));
+            start.push(entries.len());
+        }
+        Rows { start, entries }
+    }
+}
+
+/// All steps' rows of `nodes` vertices in one pool, those that do not change once; nothing where it gets too large.
+fn pooled(steps: &[Rows], nodes: usize, weighted: bool) -> Option<Neighbors> {
+    let changed = |s: usize, i: usize| s == 0 || steps[s].row(i) != steps[s - 1].row(i);
+    let new: Vec<Vec<bool>> =
+        (0..steps.len()).into_par_iter().map(|s| (0..nodes).map(|i| changed(s, i)).collect()).collect();
+    let (mut begin, mut len, mut end) = (Vec::new(), Vec::new(), 0usize);
+    for (rows, new) in steps.iter().zip(&new) {
+        for (i, &new) in new.iter().enumerate() {
+            begin.push(if new { end as u32 } else { begin[begin.len() - nodes] });
+            len.push(rows.row(i).len() as u32);
+            end += if new { rows.row(i).len() } else { 0 };
+        }
+    }
+    if end > u32::MAX as usize {
+        return None;
+    }
+    let stored = || {
+        steps.par_iter().zip(&new).flat_map_iter(|(rows, new)| {
+            (0..nodes).filter(|&i| new[i]).flat_map(|i| rows.row(i).iter().copied())
+        })
+    };
+    let weight = weighted.then(|| stored().map(|(_, w)| w).collect());
+    Some(Neighbors { begin, len, col: stored().map(|(j, _)| j).collect(), weight })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::draw::Draws;
+
+    /// Drawn snapshots: about `edges` a step, of which some are loops; a step may stay as it was, or be empty. Some vertices
+    /// have no edge, and where `some_lack` others are not there.
+    fn drawn(nodes: usize, steps: usize, edges: usize, weighted: bool, some_lack: bool) -> Snapshots {
+        let (mut draws, mut present) = (Draws::new(nodes as u64), Vec::new());
+        let mut data = Snapshots {
+            name: "drawn".into(),
+            nodes,
+            offsets: vec![0],
+            src: Vec::new(),
+            dst: Vec::new(),
+            weight: weighted.then(Vec::new),
+            labels: (0..steps).map(|s| s.to_string()).collect(),
+            present: None,
+            features: None,
+            targets: None,
+            target_unit: 1.0,
+            classes: None,
+            ids: None,
+            notes: Vec::new(),
+        };
+        let mut of_step: Vec<(u32, u32, f32)> = Vec::new();
+        for s in 0..steps {
+            let there: Vec<bool> = (0..nodes).map(|_| !some_lack || draws.chance(0.8)).collect();
+            of_step.retain(|e| there[e.0 as usize] && there[e.1 as usize]);
+            let fresh = if s % 3 == 1 { 0 } else { edges };
+            of_step = if s % 5 == 4 { Vec::new() } else { of_step };
+            for _ in 0..fresh {
+                let (i, j) = (draws.below(nodes), draws.below(nodes.div_ceil(2)));
+                if there[i] && there[j] {
+                    of_step.push((i as u32, j as u32, 0.25 + draws.unit() as f32));
+                }
+            }
+            of_step.sort_unstable_by_key(|e| (e.0, e.1));
+            of_step.dedup_by_key(|e| (e.0, e.1));
+            data.src.extend(of_step.iter().map(|e| e.0));
+            data.dst.extend(of_step.iter().map(|e| e.1));
+            data.weight.iter_mut().for_each(|w| w.extend(of_step.iter().map(|e| e.2)));
+            data.offsets.push(data.src.len());
+            present.extend(there);
+        }
+        data.present = some_lack.then_some(present);
+        data.validate("drawn").unwrap();
+        data
+    }
+
+    /// `A + I` of a step as a dense matrix, `[to, from]`, by its definition.
+    fn dense(data: &Snapshots, step: usize, directed: bool) -> Vec<f64> {
+        let v = data.nodes;
+        let mut a = vec![0.0f64; v * v];
+        for e in data.edges(step) {
+            let (i, j) = (data.src[e] as usize, data.dst[e] as usize);
+            let w = data.weight.as_ref().map_or(1.0, |w| f64::from(w[e]));
+            a[j * v + i] = a[j * v + i].max(w);
+            if !directed {
+                a[i * v + j] = a[i * v + j].max(w);
+            }
+        }
+        for i in (0..v).filter(|&i| data.has(step, i)) {
+            let own = &mut a[i * v + i];
+            *own = if *own == 0.0 { 1.0 } else { *own };
+        }
+        a
+    }
+
+    /// The rows of a step as a dense matrix.
+    fn expanded(n: &Neighbors, nodes: usize, step: usize) -> Vec<f64> {
+        let mut a = vec![0.0; nodes * nodes];
+        for i in 0..nodes {
+            let (begin, len) = (n.begin[step * nodes + i] as usize, n.len[step * nodes + i] as usize);
+            assert!(n.col[begin..begin + len].is_sorted_by(|a, b| a < b), "step {step}, vertex {i}");
+            for e in begin..begin + len {
+                a[i * nodes + n.col[e] as usize] = n.weight.as_ref().map_or(1.0, |w| f64::from(w[e]));
+            }
+        }
+        a
+    }
+
+    #[test]
+    fn every_step_is_the_dense_matrix_of_its_edges_with_loops_and_the_roots_of_its_degrees() {
+        for (nodes, edges) in [(1, 0), (1, 2), (2, 3), (13, 30), (40, 25)] {
+            for (weighted, some_lack, directed) in
+                (0..8).map(|bits| (bits & 1 > 0, bits & 2 > 0, bits & 4 > 0))
+            {
+                let data = drawn(nodes, 7, edges, weighted, some_lack);
+                let a = Adjacency::of(&data, directed).unwrap();
+                assert_eq!((a.nodes, a.steps, a.to.is_some()), (nodes, 7, directed));
+                for s in 0..7 {
+                    let want = dense(&data, s, directed);
+                    assert!(expanded(&a.from, nodes, s) == want, "{nodes} vertices, step {s}, {directed}");
+                    let to = expanded(a.to.as_ref().unwrap_or(&a.from), nodes, s);
+                    for i in 0..nodes {
+                        let row = &want[i * nodes..][..nodes];
+                        assert!((0..nodes).all(|j| to[j * nodes + i] == row[j]), "the transpose");
+                        let (degree, scale) = (row.iter().sum::<f64>(), f64::from(a.scale[s * nodes + i]));
+                        let want = if degree > 0.0 { 1.0 / degree.sqrt() } else { 0.0 };
+                        assert!((scale - want).abs() <= 6e-8 * want, "{scale} for a degree of {degree}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_is_stored_again_only_where_it_or_a_weight_of_it_changes() {
+        // The second step repeats the first, but for vertices 2 and 3, which part; the third has another weight there.
+        let mut data = drawn(4, 3, 0, true, false);
+        data.src = vec![0, 2, 0, 0];
+        data.dst = vec![1, 3, 1, 1];
+        data.weight = Some(vec![2.0, 3.0, 2.0, 4.0]);
+        data.offsets = vec![0, 2, 3, 4];
+        let a = Adjacency::of(&data, false).unwrap();
+        let begins = |v: usize| [0, 1, 2].map(|s| a.from.begin[s * 4 + v]);
+        for v in 0..4 {
+            let [first, second, third] = begins(v);
+            assert_eq!((first == second, second == third), (v < 2, v >= 2), "vertex {v}");
+        }
+        assert_eq!((a.entries(), a.stored()), (8 + 6 + 6, 8 + 2 + 4));
+        let both = Adjacency::of(&data, true).unwrap();
+        assert_eq!((both.entries(), both.stored()), (2 * (6 + 5 + 5), 2 * 6 + (1 + 1) + (2 + 2)));
+    }
+
+    #[test]
+    fn scaled_by_both_ends_it_is_the_normalised_adjacency_of_pytorch_geometric() {
+        let golden: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/golden/gcn_norm.json")).unwrap();
+        let cases = golden["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 4);
+        for case in cases {
+            let triples =
+                |name: &str| -> Vec<(u32, u32, f64)> { serde_json::from_value(case[name].clone()).unwrap() };
+            let (edges, nodes) = (triples("edges"), case["nodes"].as_u64().unwrap() as usize);
+            let mut data = drawn(nodes, 1, 0, true, false);
+            data.offsets[1] = edges.len();
+            data.src = edges.iter().map(|e| e.0).collect();
+            data.dst = edges.iter().map(|e| e.1).collect();
+            data.weight = Some(edges.iter().map(|e| e.2 as f32).collect());
+            data.validate("golden").unwrap();
+            let a = Adjacency::of(&data, case["directed"].as_bool().unwrap()).unwrap();
+            let mut found = expanded(&a.from, nodes, 0);
+            for (at, value) in found.iter_mut().enumerate() {
+                *value *= f64::from(a.scale[at / nodes]) * f64::from(a.scale[at % nodes]);
+            }
+            for (to, from, want) in triples("rows") {
+                let value = std::mem::take(&mut found[to as usize * nodes + from as usize]);
+                assert!((value - want).abs() < 2e-7, "{case}: {to}, {from}: {value}");
+            }
+            assert!(found.iter().all(|&rest| rest == 0.0), "{case}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Snapshots of whatever a path holds.
+use super::{SnapshotOptions, Snapshots, folder, json, series};
+use crate::{
+    data::{self, ReadOptions, format},
+    error::{Error, Result},
+};
+use std::path::Path;
+
+impl Snapshots {
+    /// Reads snapshots, or events that are cut into some:
+    ///
+    /// | path | becomes |
+    /// | --- | --- |
+    /// | a `.json` file | what PyTorch Geometric Temporal's loaders make of it: a series, or a step an object |
+    /// | a folder with `NAME_adj.csv` and another `NAME_*.csv` | a series: a graph as a matrix, and a row of values a step |
+    /// | a folder of `.txt`, `.csv`, `.tsv`, `.edges`, `.edgelist` or `.el`, perhaps `.gz` | a step a file |
+    /// | what [`load`](data::load) takes | its events, [cut](Self::of_events) |
+    ///
+    /// `seed` is that of random features.
+    ///
+    /// # Errors
+    /// Io if there is no such file or it cannot be read; data, with line and column, if it cannot be understood; usage if the
+    /// options contradict the input.
+    pub fn load(
+        path_or_name: &str,
+        read: &ReadOptions,
+        options: &SnapshotOptions,
+        seed: u64,
+    ) -> Result<Self> {
+        options.validate()?;
+        let path = Path::new(path_or_name);
+        let features = read.edge_features.is_some() || read.node_features.is_some();
+        let events = read.format.is_some() || read.columns.is_some() || features;
+        let mut s = if path.is_file() && json::is_named(path) && !events {
+            json::read(path, options)?
+        } else if path.is_dir() && !events && !format::is_folder_of_events(path) {
+            match series::tables(path) {
+                Some(files) => series::read_tables(&files, options)?,
+                None => folder::read(path, options)?,
+            }
+        } else {
+            let s = Self::of_events(&data::load(path_or_name, read)?, options, seed)?;
+            return s.validate(path_or_name).map(|()| s);
+        };
+        if options.classes {
+            let what = format!("snapshots.classes is set, and {path_or_name} has no labels");
+            return Err(Error::usage(what).remedy("leave it out, or give events that have labels"));
+        }
+        s.choose_features(options, seed)?;
+        s.validate(path_or_name)?;
+        Ok(s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{EdgeWeights, Every, VertexFeatures};
+    use std::fs;
+
+    fn load(path: &Path, options: &SnapshotOptions) -> Snapshots {
+        Snapshots::load(path.to_str().unwrap(), &ReadOptions::default(), options, 1).unwrap()
+    }
+
+    #[test]
+    fn a_bundled_name_is_cut_and_gets_the_features_that_are_asked_for() {
+        let options = SnapshotOptions { features: VertexFeatures::Degree, ..SnapshotOptions::default() };
+        let s = Snapshots::load("wikipedia", &ReadOptions::default(), &options, 1).unwrap();
+        assert_eq!((s.len(), s.width(), s.features_change()), (5, 2, true));
+        let none = Snapshots::load("no such", &ReadOptions::default(), &options, 1).unwrap_err();
+        assert_eq!(none.kind(), crate::error::ErrorKind::Io);
+    }
+
+    #[test]
+    fn a_table_with_a_column_of_steps_is_a_step_a_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("steps.csv");
+        fs::write(&path, "src,dst,step,weight\n0,1,0,2\n1,2,0,1\n0,1,2,0.5\n").unwrap();
+        let options = SnapshotOptions {
+            every: Every::Step,
+            weights: EdgeWeights::Feature(1),
+            ..SnapshotOptions::default()
+        };
+        let s = load(&path, &options);
+        assert_eq!((s.labels.join(" "), &s.offsets[..]), ("0 1 2".into(), &[0, 2, 2, 3][..]));
+        assert_eq!(s.weight.unwrap(), [2.0, 1.0, 0.5]);
+    }
+
+    #[test]
+    fn folders_are_told_apart_by_what_they_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        at("los_adj.csv", "1,0.5\n0.5,1\n");
+        at("los_speed.csv", "773869,767541\n64,67\n62,68\n60,69\n");
+        let s =
+            load(dir.path(), &SnapshotOptions { normalise: false, lags: 1, ..SnapshotOptions::default() });
+        assert_eq!((s.name.as_str(), s.len(), s.nodes, s.src.len()), ("los", 3, 2, 12));
+        assert_eq!(s.ids.unwrap().original(), [773869, 767541]);
+        assert_eq!(
+            (s.weight.unwrap()[..4].to_vec(), s.targets.unwrap().row(3)[0]),
+            (vec![1.0, 0.5, 0.5, 1.0], 68.0)
+        );
+        at("los_speed.csv", "773869\n64\n");
+        let e = Snapshots::load(
+            dir.path().to_str().unwrap(),
+            &ReadOptions::default(),
+            &SnapshotOptions::default(),
+            1,
+        );
+        assert!(e.unwrap_err().to_string().contains("the adjacency is [2, 2], of 1 vertices; "));
+        fs::remove_file(dir.path().join("los_adj.csv")).unwrap();
+        at("los_speed.csv", "0,1\n");
+        at("train.txt", "0 1\n");
+        let classes = SnapshotOptions { classes: true, ..SnapshotOptions::default() };
+        let e = Snapshots::load(dir.path().to_str().unwrap(), &ReadOptions::default(), &classes, 1);
+        assert!(e.unwrap_err().to_string().contains("has no labels; "));
+        let s = load(dir.path(), &SnapshotOptions::default());
+        assert_eq!((s.labels.join(" "), s.src.len()), ("los_speed train".into(), 2));
+        let events = crate::data::bundled().unwrap();
+        crate::data::save(&events, dir.path().join("events"), false).unwrap();
+        assert_eq!(load(&dir.path().join("events"), &SnapshotOptions::default()).len(), 5);
+    }
+}

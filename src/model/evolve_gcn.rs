@@ -1,0 +1,179 @@
+//! EvolveGCN: graph convolutions whose weights are the state of a GRU along the steps of a group.
+//!
+//! `Q' = GRU(X, Q)`, layer `relu(A h Q'^T)`. O: `X = Q`, the weights alone. H: X has a row for each row of Q, the layer's inputs of
+//! the vertices with the greatest scores.
+//! Source: Pareja et al., "EvolveGCN: evolving graph convolutional networks for dynamic graphs", 2020. Their update gate is one
+//! minus ours: the same but for the sign of its weights.
+use super::{
+    LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, convolve,
+    gcn::{Orders, no_steps},
+};
+use crate::{
+    autograd::{Parameters, ScaledInit},
+    error::Result,
+    ops::{
+        Tape,
+        epilogue::Activation::{Identity, Relu},
+        next_group::Group,
+    },
+    runtime::*,
+};
+use serde::{Deserialize, Serialize};
+
+/// Sizes and choices of both EvolveGCN.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvolveGcnConfig {
+    /// Width of every layer and of the embeddings.
+    pub width: usize,
+    /// Graph convolutions.
+    pub layers: usize,
+    /// Which product of a graph convolution comes first: `aggregate`, `transform`, or the cheaper one, `auto`; for all layers,
+    /// or a word for each with commas between.
+    pub order: String,
+}
+
+impl Default for EvolveGcnConfig {
+    fn default() -> Self {
+        EvolveGcnConfig { width: 64, layers: 2, order: "auto".into() }
+    }
+}
+
+impl EvolveGcnConfig {
+    fn orders(&self) -> Result<Orders> {
+        Orders::of_section("evolve-gcn", self.width, self.layers, &self.order)
+    }
+}
+
+/// One of both EvolveGCN.
+#[derive(Clone, Debug)]
+pub struct EvolveGcn {
+    /// Its sizes and choices.
+    pub config: EvolveGcnConfig,
+    /// Whether the GRU reads a summary of the vertices, H; else it reads the weights alone, O.
+    pub summarised: bool,
+}
+
+impl SnapshotModelConfig for EvolveGcn {
+    fn validate(&self) -> Result<()> {
+        self.config.orders().map(drop)
+    }
+    fn width(&self) -> usize {
+        self.config.width
+    }
+    fn aggregates_once(&self) -> bool {
+        self.config.orders().is_ok_and(|o| o.aggregates_once())
+    }
+    fn describe(&self) -> String {
+        let EvolveGcnConfig { width, layers, order } = &self.config;
+        let of = if self.summarised { "weights and vertices" } else { "weights" };
+        format!("{layers} graph convolutions of {width}, evolved by a gru of {of}, order {order}")
+    }
+    fn build(
+        &self,
+        p: &mut Parameters,
+        store: &mut Store,
+        data: &SnapshotTables,
+    ) -> Result<Box<dyn SnapshotModel>> {
+        let (d, orders) = (self.config.width, self.config.orders()?);
+        let layer = |k: usize| {
+            let from = if k == 0 { data.width } else { d };
+            let order = orders.of(k, data, from, d);
+            Layer::new(p, store, &format!("evolve.{}", k + 1), (from, d), self.summarised, order)
+        };
+        Ok(Box::new(Evolving { layers: (0..self.config.layers).map(layer).collect() }))
+    }
+}
+
+struct Evolving {
+    layers: Vec<Layer>,
+}
+
+impl SnapshotModel for Evolving {
+    fn embed(&self, t: &mut Tape, store: &Store, data: &SnapshotTables, group: &Group) -> Result<Var> {
+        let mut weights: Vec<Var> = self.layers.iter().map(|l| t.stored(store, l.start)).collect();
+        let mut z = None;
+        for place in 0..group.length {
+            let at = (group, place);
+            let mut below = Some(LayerInput::Given);
+            for (k, layer) in self.layers.iter().enumerate() {
+                let read = below;
+                below = None;
+                let q = layer.evolve(t, store, data, at, read, weights[k])?;
+                weights[k] = q;
+                // What an earlier step's layer gives is read by the summary of the layer above, and by nothing else.
+                let last = place + 1 == group.length;
+                let summed = layer.summary.is_some() && k + 1 < self.layers.len();
+                if let (Some(input), true) = (read, last || summed) {
+                    let h = convolve(t, store, data, at, input, (q, None), layer.order, Relu)?;
+                    (z, below) = (Some(h), Some(LayerInput::Below(h)));
+                }
+            }
+        }
+        z.ok_or_else(|| no_steps("evolve-gcn"))
+    }
+}
+
+/// A layer: `r, z = sig(X W_rz^T + Q U_rz^T + b_rz)`, `c = tanh(X W_c^T + (r Q) U_c^T + b_c)`, `Q' = z Q + (1 - z) c`.
+struct Layer {
+    start: BufferId,
+    /// W, U and b of r and z, then those of c.
+    gates: [BufferId; 3],
+    candidate: [BufferId; 3],
+    /// What scores a vertex for the summary.
+    summary: Option<BufferId>,
+    /// Rows of Q.
+    rows: usize,
+    order: Order,
+}
+
+impl Layer {
+    fn new(
+        p: &mut Parameters,
+        store: &mut Store,
+        name: &str,
+        (from, d): (usize, usize),
+        summarised: bool,
+        order: Order,
+    ) -> Self {
+        let mut add = |what: &str, rows, cols| {
+            p.add(store, &format!("{name}.{what}"), rows, cols, ScaledInit::FanIn(from))
+        };
+        let start = add("start", d, from);
+        let gates = [add("w_rz", 2 * from, from), add("u_rz", 2 * from, from), add("b_rz", d, 2 * from)];
+        let candidate = [add("w_c", from, from), add("u_c", from, from), add("b_c", d, from)];
+        let summary = summarised.then(|| add("p", 1, from));
+        Layer { start, gates, candidate, summary, rows: d, order }
+    }
+    /// Appends the step at `place` of the group for the weights `q`, where the layer reads `input`; returns the new ones, which
+    /// are the old ones where the group has no such step.
+    fn evolve(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &SnapshotTables,
+        (group, place): (&Group, usize),
+        input: Option<LayerInput>,
+        q: Var,
+    ) -> Result<Var> {
+        let [w, u, b] = self.gates.map(|id| t.stored(store, id));
+        let [w_c, u_c, b_c] = self.candidate.map(|id| t.stored(store, id));
+        let x = match self.summary.zip(input) {
+            Some((p, input)) => {
+                let (rows, p) = (input.plain(t, store, data, (group, place))?, t.stored(store, p));
+                let present = data.present(t, store, group, place)?;
+                t.top_rows(rows, p, present, self.rows)?
+            }
+            None => q,
+        };
+        let pre = t.linear(q, u, None, Some(b), Identity)?;
+        let pre = t.linear(x, w, None, Some(pre), Identity)?;
+        let (z, reset) = t.gru_gates(pre, Some(q))?;
+        let mut pre = t.linear(x, w_c, None, Some(b_c), Identity)?;
+        if let Some(reset) = reset {
+            pre = t.linear(reset, u_c, None, Some(pre), Identity)?;
+        }
+        let goes = t.step_rows(group.steps, place, self.rows, None)?;
+        t.gru_state(z, pre, Some(q), Some(goes))
+    }
+}

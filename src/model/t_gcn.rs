@@ -1,0 +1,161 @@
+//! T-GCN: a GRU along the steps of a group whose gates are graph convolutions of inputs and state.
+//!
+//! Source: Zhao et al., "T-GCN: a temporal graph convolutional network for traffic prediction", 2020, with the products of inputs and
+//! of state apart: `A {x | h} W = A x W + A h U`. Cells are stacked: one reads the state of the one below at the same step. A
+//! vertex that is not there in a step keeps its state.
+use super::{
+    LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables,
+    gcn::{Orders, no_steps},
+};
+use crate::{
+    autograd::{Parameters, ScaledInit},
+    error::Result,
+    ops::{Tape, epilogue::Activation::Identity, next_group::Group},
+    runtime::*,
+};
+use serde::{Deserialize, Serialize};
+
+/// Sizes and choices of a T-GCN.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TGcnConfig {
+    /// Width of every cell's state, and of the embeddings.
+    pub width: usize,
+    /// Cells, each over the one below.
+    pub layers: usize,
+    /// Which product of a cell's graph convolutions comes first: `aggregate`, `transform`, or the cheaper one, `auto`; for all
+    /// cells, or a word for each with commas between.
+    pub order: String,
+}
+
+impl Default for TGcnConfig {
+    fn default() -> Self {
+        TGcnConfig { width: 64, layers: 2, order: "auto".into() }
+    }
+}
+
+impl TGcnConfig {
+    fn orders(&self) -> Result<Orders> {
+        Orders::of_section("t-gcn", self.width, self.layers, &self.order)
+    }
+}
+
+impl SnapshotModelConfig for TGcnConfig {
+    fn validate(&self) -> Result<()> {
+        self.orders().map(drop)
+    }
+    fn width(&self) -> usize {
+        self.width
+    }
+    fn aggregates_once(&self) -> bool {
+        self.orders().is_ok_and(|o| o.aggregates_once())
+    }
+    fn describe(&self) -> String {
+        format!("{} gru cells of {} with graph convolutions, order {}", self.layers, self.width, self.order)
+    }
+    fn build(
+        &self,
+        p: &mut Parameters,
+        store: &mut Store,
+        data: &SnapshotTables,
+    ) -> Result<Box<dyn SnapshotModel>> {
+        let (d, orders) = (self.width, self.orders()?);
+        let cell = |k: usize| {
+            let from = if k == 0 { data.width } else { d };
+            Cell::new(p, store, &format!("cell.{}", k + 1), (from, d), orders.of(k, data, from, d))
+        };
+        Ok(Box::new(TGcn { cells: (0..self.layers).map(cell).collect() }))
+    }
+}
+
+struct TGcn {
+    cells: Vec<Cell>,
+}
+
+impl SnapshotModel for TGcn {
+    fn embed(&self, t: &mut Tape, store: &Store, data: &SnapshotTables, group: &Group) -> Result<Var> {
+        let mut states = vec![None; self.cells.len()];
+        for place in 0..group.length {
+            let present = data.present(t, store, group, place)?;
+            let mut below = LayerInput::Given;
+            for (cell, state) in self.cells.iter().zip(&mut states) {
+                let h = cell.record(t, store, data, (group, place), (below, *state), present)?;
+                (*state, below) = (Some(h), LayerInput::Below(h));
+            }
+        }
+        states.last().copied().flatten().ok_or_else(|| no_steps("t-gcn"))
+    }
+}
+
+/// `r, z = sig(A u W_rz + A h U_rz + b_rz)`, `c = tanh(A u W_c + A (r h) U_c + b_c)`, `h' = z h + (1 - z) c`.
+struct Cell {
+    /// W, U and b of r and z, then those of c.
+    gates: [BufferId; 3],
+    candidate: [BufferId; 3],
+    order: Order,
+}
+
+impl Cell {
+    fn new(
+        p: &mut Parameters,
+        store: &mut Store,
+        name: &str,
+        (from, d): (usize, usize),
+        order: Order,
+    ) -> Self {
+        let mut add = |what: &str, rows, cols| {
+            p.add(store, &format!("{name}.{what}"), rows, cols, ScaledInit::FanIn(from + d))
+        };
+        let gates = [add("w_rz", 2 * d, from), add("u_rz", 2 * d, d), add("b_rz", 1, 2 * d)];
+        let candidate = [add("w_c", d, from), add("u_c", d, d), add("b_c", 1, d)];
+        Cell { gates, candidate, order }
+    }
+    /// Appends the cell for the step at `place` of the group; returns the new state.
+    fn record(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &SnapshotTables,
+        (group, place): (&Group, usize),
+        (u, h): (LayerInput, Option<Var>),
+        present: Var,
+    ) -> Result<Var> {
+        let [w, u_rz, b] = self.gates.map(|id| t.stored(store, id));
+        let [w_c, u_c, b_c] = self.candidate.map(|id| t.stored(store, id));
+        let at = (group, place);
+        let (rz, c) = match self.order {
+            Order::AggregateFirst => {
+                let u = u.aggregated(t, store, data, at)?;
+                t.linear_pair(u, (w, b), (w_c, b_c))?
+            }
+            Order::TransformFirst => {
+                let u = u.plain(t, store, data, at)?;
+                (t.linear(u, w, None, None, Identity)?, t.linear(u, w_c, None, None, Identity)?)
+            }
+        };
+        // Adds the product of a state, and aggregates what is not yet: inputs and state together.
+        let sum = |t: &mut Tape, state: Option<Var>, u: Var, mut sum: Var, b: Var| {
+            let below = state.map(LayerInput::Below);
+            match self.order {
+                Order::AggregateFirst => {
+                    if let Some(s) = below {
+                        let s = s.aggregated(t, store, data, at)?;
+                        sum = t.linear(s, u, None, Some(sum), Identity)?;
+                    }
+                    Ok(sum)
+                }
+                Order::TransformFirst => {
+                    if let Some(s) = state {
+                        sum = t.linear(s, u, None, Some(sum), Identity)?;
+                    }
+                    let graph = data.graph.vars(t, store);
+                    t.spmm(graph, sum, (group.steps, place), Some(b), Identity)
+                }
+            }
+        };
+        let pre = sum(t, h, u_rz, rz, b)?;
+        let (z, reset) = t.gru_gates(pre, h)?;
+        let pre = sum(t, reset, u_c, c, b_c)?;
+        t.gru_state(z, pre, h, Some(present))
+    }
+}

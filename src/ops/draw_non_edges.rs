@@ -1,0 +1,260 @@
+//! Candidates of a step's edges: each edge's destination, then `m` vertices that its source has no edge to in that step
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `src`, `dst` | `[e]` u32 | ends of the edges of all steps; those of a step sorted by (src, dst), each once |
+//! | `offsets` | `[s + 1]` u32 | where the edges of each step begin, and where those of the last end |
+//! | `step` | `[1]` u32 below s, or [`NONE`]: there is no item then | |
+//! | `item` | `[<= b]` u32 | edges of the step |
+//! | `now` | `[1, 2]` u32 | epoch and group: the clock of the draw |
+//! | out | `[<= b, 1 + m]` u32 | column 0: the destination; the others: drawn evenly, with replacement |
+//!
+//! A draw is never an end of an edge from the source in that step, nor the source itself: of the `n` other vertices, ascending,
+//! draw `j` of row `i` takes number `Philox((i m + j) / 4)[(i m + j) % 4] n / 2^32`, which a binary search in the source's
+//! destinations finds, so that nothing is drawn twice. Where there is no other vertex it is any vertex. The same draw on every
+//! device.
+use super::{step_items::Items, *};
+use crate::runtime::{
+    cuda::abi,
+    philox::Key,
+    team::{self, InParallel},
+};
+use std::ops::Range;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct DrawNonEdges {
+    vertices: usize,
+    per_item: usize,
+    seed: u64,
+    salt: u32,
+}
+
+impl Tape {
+    /// Appends [`DrawNonEdges`] for `items` of a step; `offsets` and `step` as [`step_items`](Self::step_items) takes them.
+    /// `salt` keeps the draws of training and evaluation apart.
+    ///
+    /// # Errors
+    /// `Shape` when types do not fit, or there are edges and no vertices.
+    #[allow(clippy::too_many_arguments)]
+    pub fn draw_non_edges(
+        &mut self,
+        [src, dst]: [Var; 2],
+        (offsets, step): (Var, Var),
+        items: Items,
+        now: Var,
+        vertices: usize,
+        per_item: usize,
+        seed: u64,
+        salt: u32,
+    ) -> Result<Var> {
+        let op = DrawNonEdges { vertices, per_item, seed, salt };
+        self.push1(op, &[src, dst, offsets, step, items.item, now])
+    }
+}
+
+/// Draws, each a word of a Philox draw that serves four.
+struct Words {
+    key: Key,
+    index: u64,
+    words: [u32; 4],
+}
+
+impl Words {
+    fn new(key: Key) -> Self {
+        Words { key, index: u64::MAX, words: [0; 4] }
+    }
+    /// Draw `at`, below `n`.
+    fn below(&mut self, at: usize, n: usize) -> usize {
+        let index = at as u64 / 4;
+        if index != self.index {
+            (self.index, self.words) = (index, self.key.draw(index));
+        }
+        ((u64::from(self.words[at % 4]) * n as u64) >> 32) as usize
+    }
+}
+
+/// The edges of all steps, and which of them are the step's.
+struct Edges<'a> {
+    src: &'a [u32],
+    dst: &'a [u32],
+    step: Range<usize>,
+}
+
+impl<'a> Edges<'a> {
+    fn of(io: &Io<'a>) -> Self {
+        let (src, dst, offsets) = (io.input::<u32>(0), io.input::<u32>(1), io.input::<u32>(2));
+        let step = io.row_of(0, io.input::<u32>(3)[0], offsets.len() - 1);
+        let step = step.map_or(0..0, |s| offsets[s] as usize..offsets[s + 1] as usize);
+        Edges { src, dst, step }
+    }
+    /// Destinations of `u` in the step.
+    fn from(&self, u: u32) -> &'a [u32] {
+        let sources = &self.src[self.step.clone()];
+        let of_u = sources.partition_point(|&s| s < u)..sources.partition_point(|&s| s <= u);
+        &self.dst[self.step.clone()][of_u]
+    }
+}
+
+/// How the vertices that a source has no edge to are found by their number.
+struct Others<'a> {
+    to: &'a [u32],
+    /// How many of them come before the source, unless it has an edge to itself.
+    before: Option<usize>,
+}
+
+impl<'a> Others<'a> {
+    fn of(u: u32, to: &'a [u32]) -> Self {
+        let at = to.partition_point(|&v| v < u);
+        Others { to, before: (to.get(at) != Some(&u)).then(|| u as usize - at) }
+    }
+    /// How many there are.
+    fn count(&self, vertices: usize) -> usize {
+        vertices.saturating_sub(self.to.len() + usize::from(self.before.is_some()))
+    }
+    /// Number `k` of them, ascending.
+    fn nth(&self, k: usize) -> u32 {
+        let k = k + usize::from(self.before.is_some_and(|before| k >= before));
+        // The vertices before destination `p` that are none are `to[p] - p`.
+        let (mut low, mut high) = (0, self.to.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.to[middle] as usize - middle <= k { low = middle + 1 } else { high = middle }
+        }
+        (k + low) as u32
+    }
+}
+
+impl Op for DrawNonEdges {
+    const NAME: &'static str = "draw_non_edges";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 6)?;
+        let (edges, offsets, items) = (ins[0].rows.cap, ins[2].rows.cap, ins[4].rows);
+        let [e, s, one] = [edges, offsets, 1].map(Rows::fixed);
+        let wants = [e, e, s, one, items, one].map(|rows| Spec::ids(rows, 1));
+        for (i, what) in ["src", "dst", "offsets", "step", "item", "now"].into_iter().enumerate() {
+            let want = if i == 5 { Spec { cols: 2, ..wants[i] } } else { wants[i] };
+            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
+        }
+        ensure!(Self::NAME, offsets > 0, "offsets are {}, want one more than steps", ins[2]);
+        ensure!(Self::NAME, self.vertices > 0 || edges == 0, "{edges} edges, but no vertices");
+        Ok(vec![Spec::ids(items, 1 + self.per_item).into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost { bytes: 4 * (3 * ins[4].len() + outs[0].len()), flops: 0 }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (edges, items, now, m) = (Edges::of(io), io.input::<u32>(4), io.input::<u32>(5), self.per_item);
+        let mut words = Words::new(Key::new(self.seed, self.salt, [now[0], now[1]]));
+        for (i, row) in io.out::<u32>(0).chunks_exact_mut(1 + m).enumerate() {
+            let Some(item) = io.row_of(i, items[i], edges.src.len()) else {
+                row.fill(NONE);
+                continue;
+            };
+            row[0] = edges.dst[item];
+            let source = edges.src[item];
+            let is_edge = |v| edges.step.clone().any(|e| edges.src[e] == source && edges.dst[e] == v);
+            let others: Vec<u32> =
+                (0..self.vertices as u32).filter(|&v| v != source && !is_edge(v)).collect();
+            for (j, out) in row[1..].iter_mut().enumerate() {
+                let mut below = |n| words.below(i * m + j, n);
+                *out =
+                    if others.is_empty() { below(self.vertices) as u32 } else { others[below(others.len())] };
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (edges, items, now, m) = (Edges::of(io), io.input::<u32>(4), io.input::<u32>(5), self.per_item);
+        let key = Key::new(self.seed, self.salt, [now[0], now[1]]);
+        let size = team::piece(items.len(), 256);
+        io.out::<u32>(0).chunks_mut(size * (1 + m)).enumerate().in_parallel(1, |(piece, out)| {
+            let mut words = Words::new(key);
+            // Edges of a source come one after the other.
+            let mut known: Option<(u32, Others<'_>)> = None;
+            for (i, row) in (piece * size..).zip(out.chunks_exact_mut(1 + m)) {
+                let Some(item) = io.row_of(i, items[i], edges.src.len()) else {
+                    row.fill(NONE);
+                    continue;
+                };
+                row[0] = edges.dst[item];
+                let source = edges.src[item];
+                if known.as_ref().is_none_or(|(u, _)| *u != source) {
+                    known = Some((source, Others::of(source, edges.from(source))));
+                }
+                let Some((_, others)) = &known else { continue };
+                let n = others.count(self.vertices);
+                for (j, out) in row[1..].iter_mut().enumerate() {
+                    let mut below = |n| words.below(i * m + j, n);
+                    *out = if n == 0 { below(self.vertices) as u32 } else { others.nth(below(n)) };
+                }
+            }
+        });
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let grid = Grid::items(on.out_cap(0) * (1 + self.per_item));
+        let (src, dst, offsets, step) = (on.input(0), on.input(1), on.input(2), on.input(3));
+        let (item, now, out, items) = (on.input(4), on.input(5), on.out(0), on.rows(4));
+        let (edges, steps, m) = (on.cap(0) as u32, on.cap(2) as u32 - 1, self.per_item as u32);
+        let (vertices, key) = (self.vertices as u32, abi::Key::new(self.seed, self.salt));
+        k.draw_non_edges(
+            on,
+            grid,
+            src,
+            dst,
+            offsets,
+            step,
+            item,
+            now,
+            out,
+            items,
+            edges,
+            steps,
+            vertices,
+            m,
+            key,
+            on.status(),
+        )
+    }
+}
+
+/// `[vertices, most edges a vertex, negatives, step]` of three steps; vertex 0 has an edge to every vertex, and every other
+/// vertex one to itself. Step 9 stands for [`NONE`].
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 0],
+    &[2, 2, 3, 1],
+    &[9, 4, 1, 2],
+    &[9, 4, 7, 9],
+    &[9, 0, 2, 1],
+    &[40, 12, 0, 1],
+    &[40, 39, 5, 0],
+    &[60, 5, 49, 2],
+];
+pub(super) const BENCH: &[&[usize]] = &[&[10_000, 18, 1, 1], &[10_000, 18, 100, 1]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [v, most, m, step] = *dims else { return Err(Error::shape("draw_non_edges", "four sizes")) };
+    let (mut src, mut dst, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
+    for _ in 0..3 {
+        for u in 0..v {
+            let n = if most > 0 { c.below(most + 1) } else { 0 };
+            let mut to: Vec<usize> = (0..n).map(|_| c.below(v)).collect();
+            match u {
+                0 if most > 0 => to = (0..v).collect(),
+                _ if u % 2 == 1 && n > 0 => to.push(u),
+                _ => {}
+            }
+            to.sort_unstable();
+            to.dedup();
+            src.extend(to.iter().map(|_| u as u32));
+            dst.extend(to.iter().map(|&v| v as u32));
+        }
+        offsets.push(src.len() as u32);
+    }
+    let step = if step == 9 { NONE } else { step as u32 };
+    let cap = offsets.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0) as usize;
+    let [src, dst, offsets, step, base] = [src, dst, offsets, vec![step], vec![0]].map(|ids| c.ids(&ids, 1));
+    let items = c.tape.step_items(offsets, step, base, cap)?;
+    let now = c.ids(&[1, 4], 2);
+    let out = c.tape.draw_non_edges([src, dst], (offsets, step), items, now, v, m, 7, 3)?;
+    Ok(Built::new(&[out], &[]))
+}

@@ -1,0 +1,226 @@
+//! `z = sig(pre_z)`, `y = sig(pre_r) h`: the gates of a GRU whose products are made before, and the state after its reset
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `pre` | `[n, 2 d]` f32 | what the gates r and z are functions of, biases inside |
+//! | `h` | `[n, d]` f32, optional | the state; without one there is no y |
+//! | z | `[n, d]` f32 | the update gate, for [`gru_state`] |
+//! | y | `[n, d]` f32 | `r h`, what the candidate reads |
+//!
+//! Backward, with r made again: `dpre_r = dy h r (1 - r)`, `dpre_z = dz z (1 - z)`, `dh = dy r`. Deterministic.
+//! Source: Cho et al. 2014.
+use super::*;
+use crate::runtime::{
+    parts::with_thread_buffer,
+    simd::{self, vectorised},
+    team::{self, InParallel},
+};
+use std::ptr::{null, null_mut};
+
+/// Fewest rows that are a piece of work.
+const PIECE: usize = 32;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct GruGates;
+/// Gradients of `pre`, and of `h` where it is there.
+#[derive(Debug)]
+pub struct GruGatesGrad {
+    state: bool,
+    dz: bool,
+    dy: bool,
+}
+
+impl Tape {
+    /// Appends [`GruGates`] and returns z, and y where there is a state.
+    ///
+    /// # Errors
+    /// `Shape` when types or widths do not fit.
+    pub fn gru_gates(&mut self, pre: Var, h: Option<Var>) -> Result<(Var, Option<Var>)> {
+        let ins: Vec<Var> = std::iter::once(pre).chain(h).collect();
+        let o = self.push(GruGates, &ins)?;
+        Ok((o[0], o.get(1).copied()))
+    }
+}
+
+vectorised! {
+    fn update(z: &mut [f32], pre: &[f32]) {
+        for (z, &pre) in z.iter_mut().zip(pre) {
+            *z = simd::sigmoid(pre);
+        }
+    }
+    fn reset(y: &mut [f32], pre: &[f32], h: &[f32]) {
+        for ((y, &pre), &h) in y.iter_mut().zip(pre).zip(h) {
+            *y = simd::sigmoid(pre) * h;
+        }
+    }
+    fn update_grad(dpre: &mut [f32], z: &[f32], dz: &[f32]) {
+        for ((dpre, &z), &dz) in dpre.iter_mut().zip(z).zip(dz) {
+            *dpre = dz * z * (1.0 - z);
+        }
+    }
+    fn reset_grad(dpre: &mut [f32], dh: &mut [f32], pre: &[f32], h: &[f32], dy: &[f32]) {
+        for ((((dpre, dh), &pre), &h), &dy) in dpre.iter_mut().zip(dh).zip(pre).zip(h).zip(dy) {
+            let r = simd::sigmoid(pre);
+            *dpre = dy * h * r * (1.0 - r);
+            *dh = dy * r;
+        }
+    }
+}
+
+impl Op for GruGates {
+    const NAME: &'static str = "gru_gates";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
+        let pre = ins[0];
+        typed(Self::NAME, "pre", &pre, DType::F32)?;
+        ensure!(Self::NAME, pre.cols.is_multiple_of(2), "pre is {pre}, want two gates");
+        let out = Spec::real(pre.rows, pre.cols / 2);
+        if let Some(&h) = ins.get(1) {
+            ensure!(Self::NAME, h == out, "h is {h}, want {out}");
+        }
+        Ok(vec![out.into(); ins.len()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 10 * ins[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (d, pre, z) = (io.out_cols(0), io.input::<R>(0), io.out::<R>(0));
+        for (at, z) in z.iter_mut().enumerate() {
+            *z = pre[at / d * 2 * d + d + at % d].sigmoid();
+        }
+        if io.inputs() > 1 {
+            let h = io.input::<R>(1);
+            for (at, y) in io.out::<R>(1).iter_mut().enumerate() {
+                *y = pre[at / d * 2 * d + at % d].sigmoid() * h[at];
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (d, pre) = (io.out_cols(0), io.input::<f32>(0));
+        let h = (io.inputs() > 1).then(|| io.input::<f32>(1));
+        let size = team::piece(io.rows(0), PIECE);
+        let z = io.out::<f32>(0).chunks_mut((size * d).max(1));
+        let y = optional_pieces(h.map(|_| io.out(1)), size * d);
+        z.zip(y).enumerate().in_parallel(1, |(piece, (z, mut y))| {
+            for (own, z) in z.chunks_exact_mut(d).enumerate() {
+                let k = piece * size + own;
+                let (pre_r, pre_z) = pre[2 * k * d..][..2 * d].split_at(d);
+                update(z, pre_z);
+                if let (Some(y), Some(h)) = (&mut y, h) {
+                    reset(&mut y[own * d..][..d], pre_r, &h[k * d..]);
+                }
+            }
+        });
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let state = on.inputs() > 1;
+        let h = if state { on.input(1) } else { null() };
+        let y = if state { on.out(1) } else { null_mut() };
+        let grid = Grid::items(on.spec(0).len() / 8);
+        k.gru_gates(on, grid, on.input(0), h, on.out(0), y, on.rows(0), on.out_cols(0))
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let grad = GruGatesGrad {
+            state: node.ins.len() > 1,
+            dz: douts[0].is_some(),
+            dy: douts.get(1).is_some_and(Option::is_some),
+        };
+        let ins: Vec<Var> =
+            node.ins.iter().chain(&node.outs[..1]).copied().chain(douts.iter().copied().flatten()).collect();
+        Ok(t.push(grad, &ins)?.into_iter().map(Some).collect())
+    }
+}
+
+impl GruGatesGrad {
+    /// Where h, z, dz and dy are among the inputs.
+    fn places(&self) -> (Option<usize>, usize, Option<usize>, Option<usize>) {
+        let z = 1 + usize::from(self.state);
+        let dy = z + 1 + usize::from(self.dz);
+        (self.state.then_some(1), z, self.dz.then_some(z + 1), self.dy.then_some(dy))
+    }
+}
+
+impl Op for GruGatesGrad {
+    const NAME: &'static str = "gru_gates_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        Ok(ins[..1 + usize::from(self.state)].iter().map(|&s| s.into()).collect())
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 10 * ins[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (h, z, dz, dy) = self.places();
+        let (d, pre, z) = (io.cols(0) / 2, io.input::<R>(0), io.input::<R>(z));
+        let [h, dz, dy] = [h, dz, dy].map(|at| at.map(|at| io.input::<R>(at)));
+        let (dpre, mut dh) = (io.out::<R>(0), h.map(|_| io.out::<R>(1)));
+        for at in 0..z.len() {
+            let (row, j) = (at / d, at % d);
+            let r = pre[2 * d * row + j].sigmoid();
+            let [h, dz, dy] = [h, dz, dy].map(|x| x.map_or(R::ZERO, |x| x[at]));
+            dpre[2 * d * row + j] = dy * h * r * (R::ONE - r);
+            dpre[2 * d * row + d + j] = dz * z[at] * (R::ONE - z[at]);
+            if let Some(dh) = &mut dh {
+                dh[at] = dy * r;
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (h, z, dz, dy) = self.places();
+        let (d, pre, z) = (io.cols(0) / 2, io.input::<f32>(0), io.input::<f32>(z));
+        let [h, dz, dy] = [h, dz, dy].map(|at| at.map(|at| io.input::<f32>(at)));
+        let size = team::piece(io.rows(0), PIECE);
+        let dpre = io.out::<f32>(0).chunks_mut((2 * size * d).max(1));
+        let dh = optional_pieces(h.map(|_| io.out(1)), size * d);
+        dpre.zip(dh).enumerate().in_parallel(1, |(piece, (dpre, mut dh))| {
+            with_thread_buffer(d, |zeros| {
+                for (own, dpre) in dpre.chunks_exact_mut(2 * d).enumerate() {
+                    let at = (piece * size + own) * d;
+                    let (dpre_r, dpre_z) = dpre.split_at_mut(d);
+                    update_grad(dpre_z, &z[at..][..d], dz.map_or(zeros, |dz| &dz[at..][..d]));
+                    if let (Some(h), Some(dh)) = (h, &mut dh) {
+                        let (h, dy) = (&h[at..][..d], dy.map_or(&*zeros, |dy| &dy[at..][..d]));
+                        reset_grad(dpre_r, &mut dh[own * d..][..d], &pre[2 * at..], h, dy);
+                    } else {
+                        dpre_r.fill(0.0);
+                    }
+                }
+            });
+        });
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (h, z, dz, dy) = self.places();
+        let [h, dz, dy] = [h, dz, dy].map(|at| at.map_or(null(), |at| on.input(at)));
+        let dh = if self.state { on.out(1) } else { null_mut() };
+        let (grid, d) = (Grid::items(on.spec(0).len() / 8), on.cols(0) / 2);
+        k.gru_gates_grad(on, grid, on.input(0), h, on.input(z), dz, dy, on.out(0), dh, on.rows(0), d)
+    }
+}
+
+/// `[n, d, with a state, outputs]`: of n + 2 rows n are live; z alone where the last is 1, y alone where it is 2.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 0, 1],
+    &[0, 3, 1, 3],
+    &[9, 5, 1, 3],
+    &[40, 64, 1, 3],
+    &[33, 16, 0, 1],
+    &[9, 4, 1, 2],
+    &[9, 4, 1, 1],
+];
+pub(super) const BENCH: &[&[usize]] = &[&[10_000, 64, 1, 3]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [n, d, state, outs] = *dims else { return Err(Error::shape("gru_gates", "four sizes")) };
+    let count = c.count(n);
+    let pre = c.live_real(n + 2, count, 2 * d);
+    let h = (state == 1).then(|| c.live_real(n + 2, count, d));
+    let (z, y) = c.tape.gru_gates(pre, h)?;
+    let outs: Vec<Var> = [Some(z), y]
+        .into_iter()
+        .enumerate()
+        .filter(|&(k, _)| outs >> k & 1 == 1)
+        .filter_map(|o| o.1)
+        .collect();
+    Ok(Built::new(&outs, &std::iter::once(pre).chain(h).collect::<Vec<_>>()))
+}

@@ -1,0 +1,173 @@
+//! `loss = mean (pred - want)^2` over the elements whose `want` is known
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `pred` | `[<= n, h]` f32 | |
+//! | `want` | `[<= n, h]` f32 | NaN where it is not known; it counts for nothing then, whatever `pred` is |
+//! | loss | `[1, 1]` f32 | mean squared error; 0 where nothing is known |
+//! | known | `[1]` u32 | how many elements are, for the backward |
+//!
+//! Backward: `dpred = 2 (pred - want) / known dloss`, 0 where not known. A loss that is not a number is a fault, so that training
+//! stops where it diverged. Deterministic. Source: PyTorch's `MSELoss`.
+use super::*;
+use crate::runtime::{
+    parts,
+    simd::{self, vectorised},
+    team::{self, InParallel},
+};
+
+/// On a device: most blocks that sum, and the elements of one where it takes fewer.
+const BLOCKS: usize = 128;
+const BLOCK_ELEMENTS: usize = 2048;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct SquaredLoss;
+/// Gradient of the predictions.
+#[derive(Debug)]
+pub struct SquaredLossGrad;
+
+impl Tape {
+    /// Appends [`SquaredLoss`].
+    ///
+    /// # Errors
+    /// `Shape` when rows or widths differ, or one of them holds no reals.
+    pub fn squared_loss(&mut self, pred: Var, want: Var) -> Result<Var> {
+        Ok(self.push(SquaredLoss, &[pred, want])?[0])
+    }
+}
+
+/// Elements whose squares are added together.
+const ELEMENTS: usize = 64;
+
+vectorised! {
+    /// Sum of the squares, and how many there are.
+    fn sum_of_squares(pred: &[f32], want: &[f32]) -> (f32, u32) {
+        let (mut sum, mut known, mut each) = (0.0, 0, [0.0; ELEMENTS]);
+        for (pred, want) in pred.chunks(ELEMENTS).zip(want.chunks(ELEMENTS)) {
+            for ((e, &p), &w) in each.iter_mut().zip(pred).zip(want) {
+                *e = if w.is_nan() { 0.0 } else { (p - w) * (p - w) };
+            }
+            known += want.iter().map(|w| u32::from(!w.is_nan())).sum::<u32>();
+            sum += simd::sum::<V>(&each[..pred.len()]);
+        }
+        (sum, known)
+    }
+    fn gradients(out: &mut [f32], pred: &[f32], want: &[f32], scale: f32) {
+        for ((d, &p), &w) in out.iter_mut().zip(pred).zip(want) {
+            *d = if w.is_nan() { 0.0 } else { (p - w) * scale };
+        }
+    }
+}
+
+impl Op for SquaredLoss {
+    const NAME: &'static str = "squared_loss";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 2)?;
+        typed(Self::NAME, "pred", &ins[0], DType::F32)?;
+        ensure!(Self::NAME, ins[0] == ins[1], "pred is {}, want is {}", ins[0], ins[1]);
+        Ok(vec![Spec::real(Rows::fixed(1), 1).into(), Spec::count().into()])
+    }
+    fn scratch(&self, _: &[Spec]) -> usize {
+        2 * BLOCKS
+    }
+    fn tickets(&self, _: &[Spec]) -> usize {
+        1
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 3 * ins[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (pred, want) = (io.input::<R>(0), io.input::<R>(1));
+        let known = pred.iter().zip(want).filter(|(_, w)| !w.f64().is_nan());
+        let count = known.clone().count();
+        self.finish(io, known.map(|(&p, &w)| (p - w) * (p - w)).sum::<R>(), count);
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (pred, want) = (io.input::<f32>(0), io.input::<f32>(1));
+        let size = parts::part_rows(pred.len());
+        let mut each = [(0.0f32, 0u32); parts::PARTS];
+        let work = each.iter_mut().zip(pred.chunks(size).zip(want.chunks(size)));
+        work.in_parallel(1, |(of, (pred, want))| *of = sum_of_squares(pred, want));
+        let (sum, known) = each.iter().fold((0.0, 0), |(sum, known), of| (sum + of.0, known + of.1 as usize));
+        self.finish(io, sum, known);
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let grid = Grid::new(on.spec(0).len().div_ceil(BLOCK_ELEMENTS).min(BLOCKS), Grid::THREADS);
+        let (pred, want, sums, ticket) = (on.input(0), on.input(1), on.scratch(), on.tickets());
+        let (loss, known, rows, h, status) = (on.out(0), on.kept(1), on.rows(0), on.cols(0), on.status());
+        k.squared_loss(on, grid, pred, want, sums, ticket, loss, known, rows, h, status)
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let ins = |d| [node.ins[0], node.ins[1], node.outs[1], d];
+        Ok(vec![douts[0].map(|d| t.push1(SquaredLossGrad, &ins(d))).transpose()?, None])
+    }
+}
+
+impl SquaredLoss {
+    /// The mean of `known` squares that add up to `sum`, or a fault.
+    fn finish<R: Real>(&self, io: &Io<'_>, sum: R, known: usize) {
+        let loss = if known == 0 { R::ZERO } else { sum * R::of(1.0 / known as f64) };
+        if !loss.f64().is_finite() {
+            let mut elements = io.input::<R>(0).iter().zip(io.input::<R>(1));
+            let first = elements.position(|(p, w)| !w.f64().is_nan() && !(*p - *w).f64().is_finite());
+            io.fault(first.unwrap_or(0) / io.cols(0).max(1), loss.f64());
+        }
+        io.out::<R>(0)[0] = loss;
+        io.out::<u32>(1)[0] = known as u32;
+    }
+}
+
+impl Op for SquaredLossGrad {
+    const NAME: &'static str = "squared_loss_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        Ok(vec![ins[0].into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * outs[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (pred, want) = (io.input::<R>(0), io.input::<R>(1));
+        let scale = self.scale::<R>(io);
+        for (i, d) in io.out::<R>(0).iter_mut().enumerate() {
+            *d = if want[i].f64().is_nan() { R::ZERO } else { (pred[i] - want[i]) * scale };
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (out, scale) = (io.out::<f32>(0), self.scale::<f32>(io));
+        let size = team::share(out.len());
+        let (pred, want) = (io.input::<f32>(0).chunks(size), io.input::<f32>(1).chunks(size));
+        let work = out.chunks_mut(size).zip(pred.zip(want));
+        work.in_parallel(1, |(out, (pred, want))| gradients(out, pred, want, scale));
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (pred, want, known, dloss) = (on.input(0), on.input(1), on.input(2), on.input(3));
+        let grid = Grid::items(on.spec(0).len());
+        k.squared_loss_grad(on, grid, pred, want, known, dloss, on.out(0), on.rows(0), on.cols(0))
+    }
+}
+
+impl SquaredLossGrad {
+    /// What a difference is multiplied with.
+    fn scale<R: Real>(&self, io: &Io<'_>) -> R {
+        R::of(2.0 / f64::from(io.input::<u32>(2)[0].max(1))) * io.input::<R>(3)[0]
+    }
+}
+
+/// `[n, h, every which element is not known]`, 0: all are known; `n` of `n + 2` rows live.
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 0], &[0, 3, 2], &[5, 0, 2], &[4, 3, 1], &[9, 5, 3], &[700, 4, 0], &[3_000, 3, 2]];
+pub(super) const BENCH: &[&[usize]] = &[&[10_000, 12, 0]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let &[n, h, every] = dims else { return Err(Error::shape("squared_loss", "three sizes")) };
+    let count = c.count(n);
+    let rows = Rows::live(n + 2, count);
+    let pred = c.live_real(n + 2, count, h);
+    let unknown = |i: usize| every > 0 && i % every == every - 1;
+    let want: Vec<f32> = (0..(n + 2) * h).map(|i| if unknown(i) { f32::NAN } else { c.uniform() }).collect();
+    let want = c.values(Spec::real(rows, h), &want);
+    let loss = c.tape.squared_loss(pred, want)?;
+    Ok(Built::new(&[loss], &[pred]))
+}

@@ -1,0 +1,220 @@
+//! `X[r] = x[i_r] tanh(y[i_r])`, `y = x p^T / |p|`: the k rows with the greatest scores y, greatest first
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `x` | `[n, d]` f32 | |
+//! | `p` | `[1, d]` f32 | what scores a row |
+//! | `present` | `[n]` u32 | rows where this is [`NONE`] are never taken |
+//! | X | `[k, d]` f32 | |
+//! | i | `[k]` u32 | which rows they are: of equal scores the lower row first; where there are fewer than k the last repeats, and [`NONE`], with zeros in X, where there is none |
+//! | y | `[k, 1]` f32 | their scores, for the backward |
+//!
+//! Backward, with `dy_r = (dX[r] . x[i_r]) (1 - tanh(y_r)^2)`: `dx[i_r] = sum_r (dX[r] tanh(y_r) + dy_r p / |p|)`,
+//! `dp = sum_r dy_r (x[i_r] - y_r p / |p|) / |p|`; zeros for the other rows. Deterministic.
+//! Source: the summary of EvolveGCN-H (Pareja et al. 2020), after Gao and Ji 2019.
+use super::*;
+use crate::runtime::{
+    simd::{self, vectorised},
+    team::{self, InParallel},
+};
+
+/// Fewest rows that are a piece of work.
+const PIECE: usize = 64;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct TopRows {
+    k: usize,
+}
+/// Gradients of `x` and `p`.
+#[derive(Debug)]
+pub struct TopRowsGrad;
+
+impl Tape {
+    /// Appends [`TopRows`], and returns X.
+    ///
+    /// # Errors
+    /// `Shape` when types or widths do not fit.
+    pub fn top_rows(&mut self, x: Var, p: Var, present: Var, k: usize) -> Result<Var> {
+        Ok(self.push(TopRows { k }, &[x, p, present])?[0])
+    }
+}
+
+vectorised! {
+    fn scores(y: &mut [f32], x: &[f32], p: &[f32], per_length: f32) {
+        for (y, x) in y.iter_mut().zip(x.chunks_exact(p.len())) {
+            *y = simd::dot::<V>(x, p) * per_length;
+        }
+    }
+}
+
+fn dot<R: Real>(a: &[R], b: &[R]) -> R {
+    a.iter().zip(b).map(|(&a, &b)| a * b).sum()
+}
+
+/// The greatest `k` of those that are there, by score, then by row.
+fn greatest<R: Real>(y: &[R], present: &[u32], k: usize) -> Vec<usize> {
+    let mut rows: Vec<usize> = (0..y.len()).filter(|&i| present[i] != NONE).collect();
+    let before = |&a: &usize, &b: &usize| y[b].f64().total_cmp(&y[a].f64()).then(a.cmp(&b));
+    if k < rows.len() {
+        rows.select_nth_unstable_by(k, before);
+        rows.truncate(k);
+    }
+    rows.sort_unstable_by(before);
+    rows
+}
+
+impl TopRows {
+    /// X, i and y by the scores of all rows.
+    fn take<R: Real>(&self, io: &Io<'_>, y: &[R]) {
+        let (d, x, present) = (io.cols(0), io.input::<R>(0), io.input::<u32>(2));
+        let rows = greatest(y, present, self.k);
+        let (out, index, score) = (io.out::<R>(0), io.out::<u32>(1), io.out::<R>(2));
+        for (r, out) in out.chunks_exact_mut(d).enumerate() {
+            // The last one repeats; without any the row is zeros.
+            let row = rows.get(r).or(rows.last()).copied();
+            index[r] = row.map_or(NONE, |row| row as u32);
+            score[r] = row.map_or(R::ZERO, |row| y[row]);
+            let by = score[r].tanh();
+            match row {
+                Some(row) => out.iter_mut().zip(&x[row * d..]).for_each(|(out, &x)| *out = x * by),
+                None => out.fill(R::ZERO),
+            }
+        }
+    }
+}
+
+impl Op for TopRows {
+    const NAME: &'static str = "top_rows";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 3)?;
+        typed(Self::NAME, "x", &ins[0], DType::F32)?;
+        shaped(Self::NAME, "p", &ins[1], 1, ins[0].cols)?;
+        typed(Self::NAME, "p", &ins[1], DType::F32)?;
+        presence(Self::NAME, ins, Some(2), ins[0].rows)?;
+        ensure!(
+            Self::NAME,
+            self.k > 0 && ins[0].cols > 0,
+            "{} rows of {}, want one or more, of a column or more",
+            self.k,
+            ins[0]
+        );
+        let rows = Rows::fixed(self.k);
+        Ok(vec![Spec::real(rows, ins[0].cols).into(), Spec::ids(rows, 1).into(), Spec::real(rows, 1).into()])
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        // A score for each row; a score and a row for each that is taken.
+        ins[0].rows.cap + 2 * self.k
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * ins[0].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (d, x, p) = (io.cols(0), io.input::<R>(0), io.input::<R>(1));
+        let length = dot(p, p).sqrt();
+        let y: Vec<R> = x.chunks_exact(d.max(1)).map(|x| dot(x, p) / length).collect();
+        self.take(io, &y);
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (d, x, p) = (io.cols(0), io.input::<f32>(0), io.input::<f32>(1));
+        let (per_length, size) = (1.0 / dot(p, p).sqrt(), team::piece(io.rows(0), PIECE));
+        let y = &mut io.scratch::<f32>()[..io.rows(0)];
+        y.chunks_mut(size)
+            .zip(x.chunks((size * d).max(1)))
+            .in_parallel(1, |(y, x)| scores(y, x, p, per_length));
+        self.take(io, y);
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (x, p, present) = (on.input(0), on.input(1), on.input(2));
+        let (rows, d, take) = (on.rows(0), on.cols(0), self.k as u32);
+        let keys = on.scratch().cast::<u32>();
+        let taken = keys.wrapping_add(on.cap(0));
+        k.top_rows_score(on, Grid::warps(on.cap(0)), x, p, present, keys, rows, d)?;
+        k.top_rows_select(on, Grid::new(1, 1024), keys, taken, on.kept(1), on.kept(2), rows, take)?;
+        k.top_rows(on, Grid::warps(self.k), x, on.kept(1), on.kept(2), on.out(0), take, d)
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dout) = douts[0] else { return Ok(vec![None; 3]) };
+        let d = t.push(TopRowsGrad, &[node.ins[0], node.ins[1], node.outs[1], node.outs[2], dout])?;
+        Ok(vec![Some(d[0]), Some(d[1]), None])
+    }
+}
+
+impl Op for TopRowsGrad {
+    const NAME: &'static str = "top_rows_grad";
+    const KIND: Kind = Kind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        Ok(vec![ins[0].into(), ins[1].into()])
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        ins[4].rows.cap
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(&ins[1..], outs, 8 * ins[4].len())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (d, x, p) = (io.cols(0), io.input::<R>(0), io.input::<R>(1));
+        let (index, y, dout) = (io.input::<u32>(2), io.input::<R>(3), io.input::<R>(4));
+        let length = dot(p, p).sqrt();
+        let (dx, dp) = (io.out::<R>(0), io.out::<R>(1));
+        dx.fill(R::ZERO);
+        dp.fill(R::ZERO);
+        for (r, &row) in index.iter().enumerate().filter(|i| *i.1 != NONE) {
+            let (at, dout) = (row as usize * d, &dout[r * d..][..d]);
+            let t = y[r].tanh();
+            let dy = dot(dout, &x[at..][..d]) * (R::ONE - t * t);
+            for j in 0..d {
+                dx[at + j] += dout[j] * t + dy * p[j] / length;
+                dp[j] += dy * (x[at + j] - y[r] * p[j] / length) / length;
+            }
+        }
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (x, p, index, y, dout) = (on.input(0), on.input(1), on.input(2), on.input(3), on.input(4));
+        let (rows, d, take, dy) = (on.rows(0), on.cols(0), on.cap(4) as u32, on.scratch());
+        if on.wanted(0) {
+            k.scatter_add_rows_zero(on, Grid::items(on.spec(0).len()), on.out(0), rows, d)?;
+        }
+        k.top_rows_input_grad(on, Grid::warps(take as usize), x, p, index, y, dout, on.out(0), dy, take, d)?;
+        if on.wanted(1) {
+            k.top_rows_score_grad(on, Grid::items(d as usize), x, p, index, y, dy, on.out(1), take, d)?;
+        }
+        Ok(())
+    }
+}
+
+/// `[n, d, k, which rows]`: of n + 2 rows n are live. 0: all are there, each once; 1: every third is not; 2: rows repeat, so that scores
+/// are equal, and no gradient is taken, for order jumps; 3: none is there.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 0],
+    &[9, 5, 4, 1],
+    &[9, 4, 9, 0],
+    &[5, 3, 8, 1],
+    &[0, 3, 2, 0],
+    &[40, 6, 12, 2],
+    &[2_300, 3, 40, 2],
+    &[2_300, 8, 5, 1],
+    &[6, 4, 3, 3],
+    &[3, 2, 70, 0],
+];
+pub(super) const BENCH: &[&[usize]] = &[&[10_000, 64, 64, 0]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [n, d, k, which] = *dims else { return Err(Error::shape("top_rows", "four sizes")) };
+    let count = c.count(n);
+    let rows = Rows::live(n + 2, count);
+    let x = if which == 2 {
+        let few: Vec<f32> = (0..3 * d).map(|_| c.uniform()).collect();
+        let values: Vec<f32> = (0..n + 2).flat_map(|i| few[i % 3 * d..][..d].to_vec()).collect();
+        c.values(Spec::real(rows, d), &values)
+    } else {
+        c.live_real(n + 2, count, d)
+    };
+    let p = c.real(1, d);
+    let present = match which {
+        1 => c.present(n + 2, count),
+        _ => c.values(Spec::ids(rows, 1), &vec![if which == 3 { NONE } else { 0 }; n + 2]),
+    };
+    let out = c.tape.push(TopRows { k }, &[x, p, present])?;
+    Ok(if which == 2 { Built::new(&out, &[]) } else { Built::new(&out[..1], &[x, p]) })
+}

@@ -1,0 +1,68 @@
+//! What the training loop asks of a task: passes over its data, and what there is to save and to tell.
+use super::{MemoryPlan, Scores, TestScores};
+use crate::{
+    autograd::{OpTime, Parameters},
+    error::Result,
+    runtime::{BufferId, Store},
+};
+
+/// How far a pass is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Events done, or edges of the snapshots that were predicted.
+    pub events: usize,
+    /// Those of the pass.
+    pub total: usize,
+    /// Mean loss of the pass so far, where it is training and the host has seen any.
+    pub loss: Option<f64>,
+}
+
+/// Hears how far a pass is.
+pub type Report<'a> = &'a mut (dyn FnMut(Progress) + Send);
+
+/// A model on data, ready to train and to evaluate: programs for both, over one store.
+pub trait Task {
+    /// Parameters, state, tables.
+    fn store(&self) -> &Store;
+    /// Likewise.
+    fn store_mut(&mut self) -> &mut Store;
+    /// Parameters and optimiser.
+    fn parameters(&self) -> &Parameters;
+    /// Both, to give the parameters other values.
+    fn store_and_parameters(&mut self) -> (&mut Store, &Parameters);
+    /// What the run holds in memory.
+    fn memory(&self) -> MemoryPlan;
+    /// How its steps follow one another: `sequential` or `prefetch`.
+    fn plan(&self) -> &'static str;
+    /// What a person should know before it starts: a word each, and what there is to say.
+    fn remarks(&self) -> Vec<(&'static str, String)>;
+    /// Takes the time of every op of the training step from now on.
+    fn profile(&mut self);
+    /// Times of the training step's ops, slowest first.
+    fn op_times(&self) -> Vec<OpTime>;
+    /// State beyond the parameters that a checkpoint holds.
+    fn state(&self) -> Vec<BufferId>;
+    /// Buffers of the model without its head: what another task's run may start from.
+    fn model_buffers(&self) -> Vec<BufferId>;
+    /// One pass over the training data. Returns the mean loss of its steps, and what [`Progress`] counts.
+    ///
+    /// # Errors
+    /// Diverged, with the step, when the loss is not a number.
+    fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)>;
+    /// Scores the validation part, continuing from the state there is.
+    ///
+    /// # Errors
+    /// As the ops'.
+    fn validate(&mut self, progress: Report<'_>) -> Result<Scores>;
+    /// Scores the test part, continuing from the state there is.
+    ///
+    /// # Errors
+    /// As the ops'.
+    fn test(&mut self, progress: Report<'_>) -> Result<TestScores>;
+
+    /// Buffers that a checkpoint holds: parameters, optimiser, state.
+    fn checkpoint_buffers(&self) -> Vec<BufferId> {
+        let parameters = self.parameters().iter().map(|p| p.1);
+        parameters.chain(self.parameters().optimizer_buffers()).chain(self.state()).collect()
+    }
+}

@@ -1,0 +1,120 @@
+//! The figures of a prediction of steps, and of baselines that learn nothing.
+use super::{
+    Scores, TestScores,
+    snapshot_objective::{Kind, Objective},
+};
+use crate::{data::Snapshots, runtime::Store};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
+
+impl Objective {
+    /// What the last evaluation scored on the items of `targets`.
+    pub fn measure(&self, store: &Store, targets: Range<usize>) -> TestScores {
+        self.figures(store.read::<f32>(self.scores), targets)
+    }
+    fn figures(&self, table: &[f32], targets: Range<usize>) -> TestScores {
+        let items = self.offsets[targets.start]..self.offsets[targets.end];
+        let table = &table[..items.len() * self.columns];
+        let rows = || table.chunks_exact(self.columns.max(1));
+        match &self.kind {
+            Kind::Links { unseen, .. } => {
+                let of = |mask| Scores::of_candidates(table, self.columns, mask);
+                TestScores { transductive: of(None), inductive: of(Some(&unseen[items])) }
+            }
+            Kind::Classes { known, .. } => {
+                let classes = known[items].chunks_exact(1);
+                TestScores {
+                    transductive: Scores::of_classes(rows().zip(classes)),
+                    inductive: Scores::default(),
+                }
+            }
+            Kind::Values { known, unit, .. } => {
+                let known = &known[items.start * self.columns..items.end * self.columns];
+                let pairs = table.iter().zip(known).map(|(&found, &want)| (found, want));
+                TestScores { transductive: Scores::of_values(pairs, *unit), inductive: Scores::default() }
+            }
+        }
+    }
+    /// What baselines score on the items of `targets`: what the step before tells, and what all before it do.
+    pub fn baselines(
+        &self,
+        store: &Store,
+        data: &Snapshots,
+        targets: Range<usize>,
+    ) -> Vec<(&'static str, TestScores)> {
+        let tables: Vec<(&'static str, Vec<f32>)> = match &self.kind {
+            Kind::Links { candidates, .. } => {
+                let candidates = store.read::<u32>(*candidates);
+                let last = self.remembering(data, candidates, targets.clone(), true);
+                vec![
+                    ("last snapshot", last),
+                    ("EdgeBank", self.remembering(data, candidates, targets.clone(), false)),
+                ]
+            }
+            Kind::Classes { known, .. } => vec![(
+                "last class",
+                self.last(store, targets.clone(), |row, item| {
+                    row[known[item] as usize] = 1.0;
+                }),
+            )],
+            Kind::Values { known, .. } => vec![(
+                "last value",
+                self.last(store, targets.clone(), |row, item| {
+                    // The first column is the step itself; those after it lie beyond what is known.
+                    row.fill(known[item * row.len()]);
+                }),
+            )],
+        };
+        tables.into_iter().map(|(name, table)| (name, self.figures(&table, targets.clone()))).collect()
+    }
+    /// 1 for pairs that are an edge of the step before, or of any before it, else 0.
+    fn remembering(
+        &self,
+        data: &Snapshots,
+        candidates: &[u32],
+        targets: Range<usize>,
+        last: bool,
+    ) -> Vec<f32> {
+        let pairs = |s: usize| data.edges(s).map(|i| (data.src[i], data.dst[i]));
+        let mut memory: HashSet<(u32, u32)> = HashSet::new();
+        let (mut scores, mut rows) = (Vec::new(), candidates.chunks_exact(self.columns));
+        if !last {
+            memory.extend((0..targets.start.saturating_sub(1)).flat_map(pairs));
+        }
+        for s in targets {
+            if last {
+                memory.clear();
+            }
+            memory.extend(pairs(s - 1));
+            for (i, row) in data.edges(s).zip(&mut rows) {
+                scores.extend(row.iter().map(|&v| f32::from(u8::from(memory.contains(&(data.src[i], v))))));
+            }
+        }
+        scores
+    }
+    /// Rows that `tell` makes of the last item of the same vertex in a step before; zeros where there is none.
+    fn last(&self, store: &Store, targets: Range<usize>, tell: impl Fn(&mut [f32], usize)) -> Vec<f32> {
+        let (Kind::Classes { vertex, .. } | Kind::Values { vertex, .. }) = &self.kind else {
+            return Vec::new();
+        };
+        let vertices = store.read::<u32>(*vertex);
+        let mut latest: HashMap<u32, usize> = HashMap::new();
+        let mut scores = Vec::new();
+        for s in 0..targets.end {
+            let items = self.offsets[s]..self.offsets[s + 1];
+            if targets.contains(&s) {
+                for item in items.clone() {
+                    let mut row = vec![0.0; self.columns];
+                    if let Some(&before) = latest.get(&vertices[item]) {
+                        tell(&mut row, before);
+                    }
+                    scores.extend(row);
+                }
+            }
+            latest.extend(items.map(|item| (vertices[item], item)));
+        }
+        scores
+    }
+}

@@ -1,0 +1,298 @@
+//! Models of snapshots: against PyTorch, and at the edge of what there is.
+use crate::golden::{Golden, follow};
+use std::collections::BTreeSet;
+use tgnn::{
+    autograd::{Parameters, Program},
+    data::{Adjacency, Features, Snapshots},
+    model::{
+        EvolveGcn, EvolveGcnConfig, SnapshotModelConfig, SnapshotTables, TGcnConfig, VertexInputs,
+        WdGcnConfig,
+    },
+    ops::{Backend, Tape},
+    runtime::*,
+};
+
+const MODELS: [(&str, &[u8]); 4] = [
+    ("wd_gcn", include_bytes!("golden/wd_gcn.safetensors")),
+    ("t_gcn", include_bytes!("golden/t_gcn.safetensors")),
+    ("evolve_gcn_o", include_bytes!("golden/evolve_gcn_o.safetensors")),
+    ("evolve_gcn_h", include_bytes!("golden/evolve_gcn_h.safetensors")),
+];
+
+/// Two layers of `width`.
+fn config(model: &str, width: usize, order: &str) -> Box<dyn SnapshotModelConfig> {
+    let (layers, order) = (2, order.to_owned());
+    match model {
+        "wd_gcn" => Box::new(WdGcnConfig { width, layers, order }),
+        "t_gcn" => Box::new(TGcnConfig { width, layers, order }),
+        _ => {
+            let config = EvolveGcnConfig { width, layers, order };
+            Box::new(EvolveGcn { config, summarised: model == "evolve_gcn_h" })
+        }
+    }
+}
+
+/// Snapshots of `steps` steps and `nodes` vertices; edges are (step, source, destination).
+fn snapshots(
+    steps: usize,
+    nodes: usize,
+    edges: &[(usize, u32, u32)],
+    features: Option<Features>,
+) -> Snapshots {
+    let edges: BTreeSet<_> = edges.iter().copied().collect();
+    Snapshots {
+        name: "snapshots".into(),
+        nodes,
+        offsets: (0..=steps).map(|s| edges.range(..(s, 0, 0)).count()).collect(),
+        src: edges.iter().map(|e| e.1).collect(),
+        dst: edges.iter().map(|e| e.2).collect(),
+        weight: None,
+        labels: (0..steps).map(|s| s.to_string()).collect(),
+        present: None,
+        features,
+        targets: None,
+        target_unit: 1.0,
+        classes: None,
+        ids: None,
+        notes: Vec::new(),
+    }
+}
+
+/// Three vertices come and go in seven steps of twelve.
+fn coming_and_going() -> Snapshots {
+    let edges: Vec<_> = (0..7u32)
+        .flat_map(|s| (0..9u32).map(move |i| (s as usize, i, (i * (s + 2) + 1) % 9)))
+        .filter(|&(s, ..)| s != 3)
+        .collect();
+    let mut all = snapshots(7, 12, &edges, Some(Features::random(7 * 12, 6, 5)));
+    all.present = Some((0..7 * 12).map(|at| at % 12 < 9 || (at / 12 + at) % 3 > 0).collect());
+    all.validate("made").unwrap();
+    all
+}
+
+/// Records the embeddings after the `length` steps before `target`, and returns the parameters with them.
+fn ready(
+    t: &mut Tape,
+    store: &mut Store,
+    data: &Snapshots,
+    config: &dyn SnapshotModelConfig,
+    (target, length): (u32, usize),
+    prepare: impl Fn(&mut Store, &mut SnapshotTables, &Adjacency),
+) -> (Parameters, Var) {
+    let mut parameters = Parameters::new(store, 3, 0.0);
+    let adjacency = Adjacency::of(data, false).unwrap();
+    let mut tables = SnapshotTables::new(store, &mut parameters, data, &adjacency, 5).unwrap();
+    prepare(store, &mut tables, &adjacency);
+    let model = config.build(&mut parameters, store, &tables).unwrap();
+    tables.seek(store, 0, &[target]);
+    let group = tables.next_group(t, store, length).unwrap();
+    let z = model.embed(t, store, &tables, &group).unwrap();
+    (parameters, z)
+}
+
+/// The embeddings, a row a vertex, by the fast path.
+fn embeddings(data: &Snapshots, config: &dyn SnapshotModelConfig, group: (u32, usize)) -> Vec<Vec<f32>> {
+    let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
+    let (_, z) = ready(&mut t, &mut store, data, config, group, |_, _, _| {});
+    let mut program = Program::new(&t, &[z], Precision::F32, Backend::Cpu).unwrap();
+    program.run(&mut store).unwrap();
+    program.read::<f32>(z, &store).chunks(config.width()).map(<[f32]>::to_vec).collect()
+}
+
+/// The snapshots of a fixture.
+fn golden_snapshots(g: &Golden) -> Snapshots {
+    let (steps, nodes) = (g.fact("steps"), g.fact("vertices"));
+    let (src, dst) = (g.ids("src"), g.ids("dst"));
+    let edges: Vec<_> =
+        g.ids("step").iter().zip(src.iter().zip(&dst)).map(|(&s, (&u, &v))| (s as usize, u, v)).collect();
+    let features = Features::from_vec(steps * nodes, g.fact("features"), g.f32("features")).unwrap();
+    let mut all = snapshots(steps, nodes, &edges, Some(features));
+    all.weight = Some(g.f32("weight"));
+    all.present = Some(g.ids("present").iter().map(|&p| p == 1).collect());
+    assert_eq!((&all.src, &all.dst), (&src, &dst), "the fixture's edges are in order");
+    all.validate("golden").unwrap();
+    all
+}
+
+/// `A X` of all steps.
+fn aggregated(g: &Golden, adjacency: &Adjacency) -> Vec<f64> {
+    let (scale, x, n) = (g.real("scale"), g.real("features"), &adjacency.from);
+    let f: usize = g.fact("features");
+    let mut y = vec![0.0; x.len()];
+    for row in 0..scale.len() {
+        let step = row / adjacency.nodes * adjacency.nodes;
+        for e in n.begin[row] as usize..(n.begin[row] + n.len[row]) as usize {
+            let from = step + n.col[e] as usize;
+            let factor = scale[row] * scale[from] * n.weight.as_ref().map_or(1.0, |w| f64::from(w[e]));
+            (0..f).for_each(|c| y[row * f + c] += factor * x[from * f + c]);
+        }
+    }
+    y
+}
+
+#[test]
+fn embeddings_and_gradients_of_every_model_equal_the_plain_form_in_every_order() {
+    for (name, bytes) in MODELS {
+        let g = Golden::open(bytes);
+        let (data, d) = (golden_snapshots(&g), g.fact("width"));
+        for (group, target) in [("whole", 6), ("short", 2)] {
+            for (order, once) in [
+                ("auto", true),
+                ("auto", false),
+                ("aggregate", false),
+                ("transform", false),
+                ("transform,aggregate", true),
+            ] {
+                println!("{name}, {group}, {order}, aggregated once: {once}");
+                let prepare = |store: &mut Store, tables: &mut SnapshotTables, adjacency: &Adjacency| {
+                    if store.precision() == Precision::F64 {
+                        // The tables came through f32; the fixture has all digits.
+                        let (VertexInputs::Steps(inputs) | VertexInputs::Vertices(inputs)) = tables.inputs;
+                        store.write(inputs, &g.real("features"));
+                        store.write(tables.graph.scale(), &g.real("scale"));
+                    }
+                    if once {
+                        let spec = Spec::real(Rows::fixed(tables.steps * tables.nodes), tables.width);
+                        tables.aggregated =
+                            Some(store.values("aggregated", spec, &aggregated(&g, adjacency)));
+                    }
+                };
+                let record = |t: &mut Tape, store: &mut Store, g: &Golden| {
+                    let config = config(name, d, order);
+                    let at = (target, g.fact("length"));
+                    let (parameters, z) = ready(t, store, &data, &*config, at, prepare);
+                    for (name, id) in parameters.iter() {
+                        store.write(id, &g.real(&format!("init.{name}")));
+                    }
+                    let dz = store.values("dz", Spec::real(Rows::fixed(data.nodes), d), &g.real("dz"));
+                    let dz = t.stored(store, dz);
+                    let grads = t.backward_many(&[(z, dz)]).unwrap();
+                    let of = |(name, id)| (format!("grad.{name}"), grads[&t.stored(store, id)]);
+                    let named: Vec<(String, Var)> = parameters.iter().map(of).collect();
+                    [vec![("z".to_owned(), z)], named].concat()
+                };
+                follow(&g, record, |g, name| g.real(&format!("{group}.{name}")), |_, values| values);
+            }
+        }
+    }
+}
+
+#[test]
+fn steps_that_a_group_lacks_change_nothing() {
+    let data = coming_and_going();
+    for (name, _) in MODELS {
+        let config = config(name, 8, "auto");
+        let found = embeddings(&data, &*config, (5, 5));
+        assert!(found.iter().flatten().any(|&x| x != 0.0), "{name} says nothing");
+        assert!(found == embeddings(&data, &*config, (5, 9)), "{name}");
+        assert!(found != embeddings(&data, &*config, (5, 4)), "{name} reads one step fewer");
+    }
+}
+
+#[test]
+fn a_vertex_that_is_not_there_keeps_its_state() {
+    let data = coming_and_going();
+    for name in ["wd_gcn", "t_gcn"] {
+        for order in ["aggregate", "transform"] {
+            let config = config(name, 8, order);
+            for step in 1..7 {
+                let before = embeddings(&data, &*config, (step, step as usize));
+                let after = embeddings(&data, &*config, (step + 1, step as usize + 1));
+                for v in 0..data.nodes {
+                    let there = data.has(step as usize, v);
+                    assert_eq!(before[v] != after[v], there, "{name}, {order}, step {step}, vertex {v}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_vertex_without_edges_is_the_same_alone_and_among_others() {
+    let alone = snapshots(4, 1, &[], Some(Features::random(4, 6, 7)));
+    let mut features = Vec::new();
+    for step in 0..4 {
+        for v in 0..5 {
+            let row = alone.features.as_ref().unwrap().row(step);
+            features.extend(row.iter().map(|x| if v == 2 { *x } else { x + v as f32 }));
+        }
+    }
+    let features = Features::from_vec(4 * 5, 6, features).unwrap();
+    let among = snapshots(4, 5, &[(0, 0, 1), (1, 3, 4), (3, 1, 4)], Some(features));
+    for (name, _) in MODELS {
+        for order in ["aggregate", "transform"] {
+            let config = config(name, 8, order);
+            let [alone, among] = [&alone, &among].map(|data| embeddings(data, &*config, (4, 4)));
+            // H reads what the others are.
+            let same = alone[0].iter().zip(&among[2]).all(|(a, b)| (a - b).abs() < 1e-5);
+            assert_eq!(same, name != "evolve_gcn_h", "{name}, {order}");
+            assert!(alone[0].iter().all(|x| x.is_finite()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn rows_of_vertices_that_are_learned_have_a_gradient_in_every_model_and_order() {
+    let data = Snapshots { features: None, ..coming_and_going() };
+    for (name, _) in MODELS {
+        for order in ["aggregate", "transform"] {
+            let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
+            let (parameters, z) =
+                ready(&mut t, &mut store, &data, &*config(name, 8, order), (6, 3), |_, _, _| {});
+            let grads = t.backward_many(&[(z, z)]).unwrap();
+            let all: Vec<(&str, Var)> =
+                parameters.iter().map(|(name, id)| (name, grads[&t.stored(&store, id)])).collect();
+            let keep: Vec<Var> = all.iter().map(|a| a.1).collect();
+            let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap();
+            program.run(&mut store).unwrap();
+            assert_eq!(all[0].0, SnapshotTables::ROWS);
+            for (parameter, grad) in all {
+                let found = program.read::<f32>(grad, &store);
+                assert!(found.iter().all(|x| x.is_finite()), "{name}, {order}, {parameter}");
+                assert!(found.iter().any(|&x| x != 0.0), "{name}, {order}, {parameter}: nothing learns");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_what_is_read_is_convolved() {
+    let data = coming_and_going();
+    // Two layers over four steps. T-GCN aggregates states, too, but for the first step's, and the inputs.
+    for (name, order, products) in [
+        ("wd_gcn", "auto", 8),
+        ("t_gcn", "aggregate", 4 * 2 + 3 * 4),
+        ("t_gcn", "transform", 4 * 4),
+        ("evolve_gcn_o", "auto", 2),
+        ("evolve_gcn_h", "auto", 5),
+    ] {
+        let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
+        ready(&mut t, &mut store, &data, &*config(name, 8, order), (6, 4), |_, _, _| {});
+        let found = t.nodes().iter().filter(|n| n.op.name() == "spmm").count();
+        assert_eq!(found, products, "{name}, {order}");
+    }
+}
+
+#[test]
+fn an_order_that_is_none_is_refused_in_one_line() {
+    for (name, section) in [("wd_gcn", "wd-gcn"), ("t_gcn", "t-gcn"), ("evolve_gcn_o", "evolve-gcn")] {
+        for (order, ok) in [
+            ("auto", true),
+            ("transform, auto", true),
+            ("", false),
+            ("both", false),
+            ("auto,auto,auto", false),
+            ("aggregate,", false),
+        ] {
+            let found = config(name, 8, order).validate();
+            assert_eq!(found.is_ok(), ok, "{name}, `{order}`");
+            let says = found.err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(ok || says.contains(&format!("{section}.order is `{order}`")), "{says}");
+        }
+        assert!(config(name, 0, "auto").validate().is_err());
+        assert!(config(name, 8, "transform,aggregate").validate().is_ok());
+        for (order, once) in [("auto", true), ("aggregate,transform", true), ("transform,aggregate", false)] {
+            assert_eq!(config(name, 8, order).aggregates_once(), once, "{name}, {order}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Models of snapshots, trained and tested.
+use crate::{
+    command_line::{done, json, refused},
+    emulated::device,
+    models::{OF_SNAPSHOTS, documented},
+    properties::listing,
+};
+use std::{collections::BTreeSet, path::Path};
+use tgnn::{
+    data::{Features, Snapshots},
+    model::ModelName,
+    runtime::{philox::Key, *},
+    task::{self, Checkpoint, Config, RunOptions, SnapshotTask, Summary, Task, TaskName},
+};
+
+const MODELS: [ModelName; 4] =
+    [ModelName::WdGcn, ModelName::TGcn, ModelName::EvolveGcnO, ModelName::EvolveGcnH];
+
+/// Snapshots with these edges, all vertices always there, without features.
+pub fn of_edges(nodes: usize, steps: &[Vec<(u32, u32)>]) -> Snapshots {
+    let (mut offsets, mut all) = (vec![0], Vec::new());
+    for step in steps {
+        let mut step = step.clone();
+        step.sort_unstable();
+        step.dedup();
+        all.extend(step);
+        offsets.push(all.len());
+    }
+    let (src, dst) = all.into_iter().unzip();
+    let labels = (0..steps.len()).map(|s| format!("step {s}")).collect();
+    let made = Snapshots {
+        name: "made".into(),
+        nodes,
+        offsets,
+        src,
+        dst,
+        weight: None,
+        labels,
+        present: None,
+        features: None,
+        targets: None,
+        target_unit: 1.0,
+        classes: None,
+        ids: None,
+        notes: vec![],
+    };
+    made.validate("made").unwrap();
+    made
+}
+
+const GROUPS: usize = 6;
+
+/// Vertices of group g point at ones of group g + 1 in even steps and of g + 2 in odd ones, drawn anew each time: who knows the
+/// groups, and the step before, knows the next, and who remembers pairs knows little.
+pub fn turning(nodes: usize, steps: usize, edges: usize) -> Snapshots {
+    let key = Key::new(5, 5, [0, 0]);
+    let of = |s: usize| {
+        (0..nodes * edges).map(move |i| {
+            let (u, draw) = (i / edges, key.draw((s * nodes * edges + i) as u64)[0] as usize);
+            let group = (u + 1 + s % 2) % GROUPS;
+            (u as u32, (draw % (nodes / GROUPS) * GROUPS + group) as u32)
+        })
+    };
+    let all: Vec<Vec<_>> = (0..steps).map(|s| of(s).collect()).collect();
+    let mut made = of_edges(nodes, &all);
+    let hot = (0..nodes * GROUPS).map(|i| if i / GROUPS % GROUPS == i % GROUPS { 1.0 } else { 0.0 });
+    made.features = Some(Features::from_vec(nodes, GROUPS, hot.collect()).unwrap());
+    made
+}
+
+pub fn config(model: ModelName, width: usize) -> Config {
+    let mut c = Config { model, epochs: 2, threads: 1, learning_rate: 1e-2, ..Config::default() };
+    (c.group.length, c.group.negatives, c.snapshots.directed, c.snapshots.width) = (3, 5, true, width);
+    (c.wd_gcn.width, c.t_gcn.width, c.evolve_gcn.width) = (width, width, width);
+    c
+}
+
+fn run(c: &Config, data: &Snapshots, options: &RunOptions) -> tgnn::error::Result<Summary> {
+    task::train_snapshots(c, data, &Device::cpu(c.threads)?, options, &mut ())
+}
+
+/// Figures of two epochs and of the validation, and the state.
+fn trained(c: &Config, data: &Snapshots, device: &Device) -> (Vec<f64>, Vec<Vec<u8>>) {
+    let mut task = SnapshotTask::new(c, data, device.clone()).unwrap();
+    let mut figures: Vec<f64> = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
+    let s = task.validate(&mut |_| {}).unwrap();
+    figures.extend([s.ap, s.auc, s.mrr, s.accuracy, s.mae, s.rmse].into_iter().flatten());
+    assert!(figures.len() >= 4, "{s:?}");
+    let buffers = task.checkpoint_buffers();
+    task.store.fetch(&buffers).unwrap();
+    (figures, buffers.into_iter().map(|id| task.store.raw(id).to_vec()).collect())
+}
+
+#[test]
+fn every_model_learns_what_no_pair_tells() {
+    let data = turning(240, 40, 3);
+    for model in MODELS {
+        let c = Config { epochs: 30, ..config(model, 32) };
+        let s = run(&c, &data, &RunOptions::default()).unwrap();
+        let (found, last) =
+            (s.test.unwrap().transductive.ap.unwrap(), s.baselines[0].test.transductive.ap.unwrap());
+        assert!(found > 0.8 && last < 0.6, "{}: {found}, baseline {last}", model.name());
+    }
+}
+
+#[test]
+fn one_and_two_threads_leave_the_same_bits_of_every_model() {
+    let data = turning(24, 9, 3);
+    for model in MODELS {
+        let c = config(model, 8);
+        let [one, two] = [1, 2].map(|n| trained(&c, &data, &Device::cpu(n).unwrap()));
+        assert!(one == two, "{}", model.name());
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn groups_replayed_on_a_device_follow_the_cpu_and_leave_the_same_bits_under_every_schedule_and_plan() {
+    let Some(on) = device(0) else { return };
+    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let data = turning(24, 9, 3);
+    for model in MODELS {
+        let c = config(model, 8);
+        let want = trained(&c, &data, &Device::cpu(1).unwrap());
+        on.schedule(0);
+        let found = trained(&c, &data, &gpu);
+        for (found, want) in found.0.iter().zip(&want.0) {
+            assert!((found - want).abs() < 2e-3, "{}: {found} here, {want} on the CPU", model.name());
+        }
+        for (seed, plan) in [(1, "sequential"), (2, "prefetch")] {
+            on.schedule(seed);
+            let again = trained(&Config { plan: plan.into(), ..c.clone() }, &data, &gpu);
+            assert!(again == found, "{}: schedule {seed}, plan {plan}", model.name());
+        }
+    }
+}
+
+#[test]
+fn a_run_resumed_is_one_that_was_not_cut_and_its_checkpoint_gives_its_test() {
+    let (data, dir) = (turning(24, 12, 3), tempfile::TempDir::new().unwrap());
+    let c = config(ModelName::EvolveGcnO, 8);
+    let [whole, parts] = ["whole", "parts"].map(|name| dir.path().join(name));
+    let into = |out: &Path, resume| RunOptions { out: Some(out.into()), resume, ..RunOptions::default() };
+    let longer = Config { epochs: 4, ..c.clone() };
+    let once = run(&longer, &data, &into(&whole, false)).unwrap();
+    run(&c, &data, &into(&parts, false)).unwrap();
+    let resumed = run(&longer, &data, &into(&parts, true)).unwrap();
+    assert_eq!((once.test, once.baselines), (resumed.test, resumed.baselines));
+    let files =
+        |run: &Path| -> Vec<_> { listing(&run.join("checkpoint")).into_iter().map(|file| file.1).collect() };
+    assert!(files(&whole) == files(&parts) && !files(&whole).is_empty());
+    let (from, cpu) = (Checkpoint::at(&whole), Device::cpu(1).unwrap());
+    let again = task::evaluate_snapshots(&from, &longer, &data, &cpu, "", &mut ()).unwrap();
+    assert_eq!(again.test, once.test);
+    let (width, z) = task::embed_snapshots(&from, &longer, &data, &cpu, &[3, 3, 5]).unwrap();
+    assert!(width == 8 && z[..8] == z[8..16] && z[..8] != z[16..] && z.iter().all(|x| x.is_finite()));
+    let e = task::embed_snapshots(&from, &longer, &data, &cpu, &[24]).unwrap_err().to_string();
+    assert!(e.starts_with("there is no vertex 24"), "{e}");
+    let other = Config { model: ModelName::EvolveGcnH, ..longer };
+    let e = task::evaluate_snapshots(&from, &other, &data, &cpu, "", &mut ()).unwrap_err().to_string();
+    assert!(e.contains("evolve-gcn-o") && e.contains("evolve-gcn-h"), "{e}");
+}
+
+#[test]
+fn values_and_classes_of_vertices_are_predicted_too() {
+    let mut data = of_edges(24, &vec![vec![]; 30]);
+    // A vertex's value alternates, and so does its class: the last one is always wrong, and tells the next.
+    let value = |at: usize| if (at / 24 + at % 24).is_multiple_of(2) { 1.0f32 } else { -1.0 };
+    let values: Vec<f32> = (0..24 * 30).map(value).collect();
+    data.classes = Some(values.iter().map(|&x| u32::from(x > 0.0)).collect());
+    data.features = Some(Features::from_vec(24 * 30, 1, values.clone()).unwrap());
+    data.targets = Some(Features::from_vec(24 * 30, 1, values).unwrap());
+    data.target_unit = 3.0;
+    for model in MODELS {
+        let c = Config { epochs: 20, task: TaskName::Regression, ..config(model, 16) };
+        let s = run(&c, &data, &RunOptions::default()).unwrap();
+        let (found, last) = (s.test.unwrap().transductive, s.baselines[0].test.transductive);
+        assert_eq!((last.mae, last.rmse), (Some(6.0), Some(6.0)), "in the units of the data");
+        assert!(found.mae.unwrap() < 3.0, "{}: {found:?}", model.name());
+        let s = run(&Config { task: TaskName::Node, ..c }, &data, &RunOptions::default()).unwrap();
+        let (found, last) = (s.test.unwrap().transductive, s.baselines[0].test.transductive);
+        assert_eq!(last.accuracy, Some(0.0));
+        assert!(found.accuracy.unwrap() > 0.8, "{}: {found:?}", model.name());
+    }
+}
+
+#[test]
+fn empty_snapshots_one_vertex_loops_and_too_few_steps_train_or_are_refused_in_one_line() {
+    let cases = [
+        ("no edge at all", of_edges(5, &vec![vec![]; 9])),
+        (
+            "one vertex, a loop now and then",
+            of_edges(1, &[vec![(0, 0)], vec![], vec![(0, 0)], vec![], vec![(0, 0)]]),
+        ),
+        ("two steps", of_edges(3, &[vec![(0, 1)], vec![(1, 2)]])),
+        ("every pair", of_edges(3, &vec![(0..9).map(|i| (i / 3, i % 3)).collect(); 8])),
+    ];
+    for model in MODELS {
+        for (what, data) in &cases {
+            let s = run(&config(model, 4), data, &RunOptions::default());
+            assert!(s.is_ok(), "{}, {what}: {}", model.name(), s.unwrap_err());
+        }
+    }
+    let refused =
+        |c: &Config, data: &Snapshots| run(c, data, &RunOptions::default()).unwrap_err().to_string();
+    let c = config(ModelName::WdGcn, 4);
+    assert!(refused(&c, &of_edges(3, &[vec![(0, 1)]])).contains("has nothing to be predicted from"));
+    let no_values = Config { task: TaskName::Regression, ..c.clone() };
+    assert!(refused(&no_values, &cases[0].1).starts_with("made has no values to be predicted"));
+    let no_classes = Config { task: TaskName::Node, ..c.clone() };
+    assert!(refused(&no_classes, &cases[0].1).starts_with("made has no classes of vertices"));
+    let edges = Config { task: TaskName::Edge, ..c.clone() };
+    assert!(refused(&edges, &cases[0].1).starts_with("snapshots have no task `edge`"));
+    let mut long = c;
+    long.group.length = 0;
+    assert!(refused(&long, &cases[0].1).starts_with("group.length is 0"));
+}
+
+#[test]
+fn features_aggregated_once_give_what_those_aggregated_in_every_step_do() {
+    let data = turning(24, 9, 3);
+    let of = |order: &str| {
+        let mut c = config(ModelName::WdGcn, 8);
+        c.wd_gcn.order = order.into();
+        let task = SnapshotTask::new(&c, &data, Device::cpu(1).unwrap()).unwrap();
+        (task.tables.aggregated.is_some(), trained(&c, &data, &Device::cpu(1).unwrap()).0)
+    };
+    let ((once, a), (never, b)) = (of("aggregate"), of("transform"));
+    assert!(once && !never);
+    assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-3), "{a:?} {b:?}");
+}
+
+#[test]
+fn the_documented_weights_are_those_of_the_models_of_snapshots() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/weights.md")).unwrap();
+    let own = |l: &str| OF_SNAPSHOTS.iter().any(|name| l.starts_with(&format!("| `{name}")));
+    let rows: Vec<&str> = text.lines().filter(|l| own(l) || l.starts_with("| `decoder.")).collect();
+    let mut data = of_edges(7, &vec![vec![(0, 1)]; 9]);
+    data.targets = Some(Features::from_vec(7 * 9, 2, vec![1.0; 7 * 9 * 2]).unwrap());
+    data.classes = Some((0..7 * 9).map(|i| i % 3).collect());
+    let mut named = BTreeSet::new();
+    for model in MODELS {
+        for task in [TaskName::Link, TaskName::Node, TaskName::Regression] {
+            let mut c = Config { task, ..config(model, 8) };
+            (c.snapshots.width, c.classify.width) = (5, 11);
+            let made = SnapshotTask::new(&c, &data, Device::cpu(1).unwrap()).unwrap();
+            for (weight, id) in made.parameters.iter() {
+                let layer = weight.split('.').nth(1).and_then(|l| l.parse::<usize>().ok());
+                let letter = |l: &str| match l {
+                    "i" if layer.is_none_or(|l| l == 1) => 5,
+                    "d" | "e" | "i" => 8,
+                    "v" => 7,
+                    "n" => 11,
+                    "C" => 3,
+                    "o" => 2,
+                    number => number.parse().unwrap(),
+                };
+                let general = layer.map_or(weight.to_owned(), |l| weight.replacen(&l.to_string(), "K", 1));
+                let size =
+                    rows.iter().flat_map(|row| documented(row, letter)).find(|(name, _)| *name == general);
+                let spec = made.store.spec(id);
+                assert_eq!(size.map(|s| s.1), Some([spec.rows.cap, spec.cols]), "{}: {weight}", model.name());
+                named.insert(general);
+            }
+        }
+    }
+    let all: BTreeSet<String> = rows.iter().flat_map(|r| documented(r, |_| 1)).map(|(n, _)| n).collect();
+    assert_eq!(all, named, "what is documented, and what there is");
+}
+
+#[test]
+fn the_program_trains_tests_and_embeds_snapshots_and_refuses_what_is_not_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let trend = (0..12).map(|s| (60 + s).to_string()).collect::<Vec<_>>().join(",");
+    done(dir, &["data", "synth-snapshots", "--out", "made", "--trend", &trend, "--features", "4"]);
+    let words = [
+        "train",
+        "--model",
+        "evolve-gcn-h",
+        "--data",
+        "made",
+        "--epochs",
+        "2",
+        "--threads",
+        "1",
+        "--group",
+        "3",
+    ];
+    let trained = done(dir, &[&words[..], &["--out", "run"]].concat());
+    for said in ["12 snapshots, 1,000 vertices", "groups of 3 snapshots", "edges/s", "last snapshot", "MRR"] {
+        assert!(trained.out.contains(said), "no `{said}` in {}", trained.out);
+    }
+    let summary = json(&std::fs::read_to_string(dir.join("run/summary.json")).unwrap());
+    assert_eq!((&summary["protocol"], &summary["data"]["snapshots"]), (&"next-snapshot".into(), &12.into()));
+    let again = json(&done(dir, &["eval", "--checkpoint", "run", "--json"]).out);
+    assert_eq!((&again["test"], &again["baselines"]), (&summary["test"], &summary["baselines"]));
+    done(dir, &["embed", "--checkpoint", "run", "--nodes", "3,17", "--out", "z.npy"]);
+    let timed = ["embed", "--checkpoint", "run", "--nodes", "3", "--times", "9", "--out", "y.npy"];
+    refused(dir, &timed, 2, &["--times, and the model reads snapshots"]);
+    refused(dir, &["predict", "--checkpoint", "run"], 2, &["evolve-gcn-h is a model of snapshots"]);
+    refused(
+        dir,
+        &["train", "--every", "week"],
+        2,
+        &["--every and --group are of snapshots, and tgn reads events"],
+    );
+    refused(dir, &[&words[..], &["--protocol", "tgl"]].concat(), 2, &["protocol is set", "reads snapshots"]);
+    refused(
+        dir,
+        &[&words[..], &["--task", "regression"]].concat(),
+        3,
+        &["made has no values to be predicted"],
+    );
+}
