@@ -92,7 +92,7 @@ pub enum Algorithm {
 
 /// `y = A x` for a matrix that lies on the device, analysed once, with the buffer that the library wants.
 pub struct SparseProduct {
-    library: Arc<Cusparse>,
+    cusparse: Arc<Cusparse>,
     algorithm: sys::cusparseSpMMAlg_t,
     matrix: sys::cusparseSpMatDescr_t,
     /// Of x and of y.
@@ -109,7 +109,7 @@ macro_rules! call {
     ($function:ident, $product:expr, $last:expr) => {{
         let (product, [x, y]) = ($product, $product.dense);
         let (one, zero) = (from_ref(&1f32).cast(), from_ref(&0f32).cast());
-        let (handle, how) = (product.library.handle, product.algorithm);
+        let (handle, how) = (product.cusparse.handle, product.algorithm);
         // SAFETY: handle, descriptions and what they describe are alive; the factors are read before this returns; the last
         // argument is a place for a size, or the buffer of the size that the library asked for.
         let status = unsafe {
@@ -142,7 +142,7 @@ impl SparseProduct {
         let (n, d, entries) = ((a.starts.len() - 1) as i64, width as i64, a.cols.len() as i64);
         let [starts, cols, values] = [0, 1, 2].map(|i: usize| parts[i].address() as *mut c_void);
         let mut made = SparseProduct {
-            library: library.clone(),
+            cusparse: library.clone(),
             algorithm: match algorithm {
                 Algorithm::ByRows => sys::cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG2,
                 Algorithm::Deterministic => sys::cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG3,
@@ -166,7 +166,7 @@ impl SparseProduct {
         let mut bytes = 0usize;
         call!(cusparseSpMM_bufferSize, &made, &raw mut bytes)?;
         made.buffer = DeviceBuffer::new(gpu, bytes.max(4))?;
-        made.library.go_to(&stream)?;
+        made.cusparse.go_to(&stream)?;
         call!(cusparseSpMM_preprocess, &made, made.buffer.address() as *mut c_void)?;
         stream.synchronize()?;
         Ok(made)
@@ -176,8 +176,8 @@ impl SparseProduct {
     /// # Errors
     /// Device, when the library refuses.
     pub fn launch(&mut self, stream: &CudaStream, x: *const f32, y: *mut f32) -> Result<()> {
-        self.library.gpu.enter()?;
-        self.library.go_to(stream)?;
+        self.cusparse.gpu.enter()?;
+        self.cusparse.go_to(stream)?;
         for (dense, address) in self.dense.into_iter().zip([x.cast_mut(), y]) {
             // SAFETY: the description is alive; the address is that of an operand of an op that the stream runs.
             checked(unsafe { sys::cusparseDnMatSetValues(dense, address.cast()) }, "an address")?;
