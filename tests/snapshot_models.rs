@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 use tgnn::{
     autograd::{Parameters, Program},
     data::{Adjacency, Features, Snapshots},
-    model::{
-        EvolveGcn, EvolveGcnConfig, SnapshotModelConfig, SnapshotTables, TGcnConfig, VertexInputs,
-        WdGcnConfig,
-    },
+    model::{EvolveGcn, GcnConfig, SnapshotModelConfig, SnapshotTables, TGcn, VertexInputs, WdGcn},
     ops::{Backend, Tape},
     runtime::*,
 };
@@ -23,10 +20,10 @@ const MODELS: [(&str, &[u8]); 4] = [
 fn config(model: &str, width: usize, order: &str) -> Box<dyn SnapshotModelConfig> {
     let (layers, order) = (2, order.to_owned());
     match model {
-        "wd_gcn" => Box::new(WdGcnConfig { width, layers, order }),
-        "t_gcn" => Box::new(TGcnConfig { width, layers, order }),
+        "wd_gcn" => Box::new(WdGcn(GcnConfig { width, layers, order })),
+        "t_gcn" => Box::new(TGcn(GcnConfig { width, layers, order })),
         _ => {
-            let config = EvolveGcnConfig { width, layers, order };
+            let config = GcnConfig { width, layers, order };
             Box::new(EvolveGcn { config, summarised: model == "evolve_gcn_h" })
         }
     }

@@ -6,7 +6,7 @@
 //! minus ours: the same but for the sign of its weights.
 use super::{
     LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, convolve,
-    gcn::{Orders, no_steps},
+    gcn::{GcnConfig, no_steps},
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -18,54 +18,22 @@ use crate::{
     },
     runtime::*,
 };
-use serde::{Deserialize, Serialize};
-
-/// Sizes and choices of both EvolveGCN.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct EvolveGcnConfig {
-    /// Width of every layer and of the embeddings.
-    pub width: usize,
-    /// Graph convolutions.
-    pub layers: usize,
-    /// Which product of a graph convolution comes first: `aggregate`, `transform`, or the cheaper one, `auto`; for all layers,
-    /// or a word for each with commas between.
-    pub order: String,
-}
-
-impl Default for EvolveGcnConfig {
-    fn default() -> Self {
-        EvolveGcnConfig { width: 64, layers: 2, order: "auto".into() }
-    }
-}
-
-impl EvolveGcnConfig {
-    fn orders(&self) -> Result<Orders> {
-        Orders::of_section("evolve-gcn", self.width, self.layers, &self.order)
-    }
-}
 
 /// One of both EvolveGCN.
 #[derive(Clone, Debug)]
 pub struct EvolveGcn {
     /// Its sizes and choices.
-    pub config: EvolveGcnConfig,
+    pub config: GcnConfig,
     /// Whether the GRU reads a summary of the vertices, H; else it reads the weights alone, O.
     pub summarised: bool,
 }
 
 impl SnapshotModelConfig for EvolveGcn {
-    fn validate(&self) -> Result<()> {
-        self.config.orders().map(drop)
-    }
-    fn width(&self) -> usize {
-        self.config.width
-    }
-    fn aggregates_once(&self) -> bool {
-        self.config.orders().is_ok_and(|o| o.aggregates_once())
+    fn section(&self) -> (&'static str, &GcnConfig) {
+        ("evolve-gcn", &self.config)
     }
     fn describe(&self) -> String {
-        let EvolveGcnConfig { width, layers, order } = &self.config;
+        let GcnConfig { width, layers, order } = &self.config;
         let of = if self.summarised { "weights and vertices" } else { "weights" };
         format!("{layers} graph convolutions of {width}, evolved by a gru of {of}, order {order}")
     }
@@ -75,7 +43,7 @@ impl SnapshotModelConfig for EvolveGcn {
         store: &mut Store,
         data: &SnapshotTables,
     ) -> Result<Box<dyn SnapshotModel>> {
-        let (d, orders) = (self.config.width, self.config.orders()?);
+        let (d, orders) = (self.config.width, self.orders()?);
         let layer = |k: usize| {
             let from = if k == 0 { data.width } else { d };
             let order = orders.of(k, data, from, d);

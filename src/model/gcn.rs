@@ -14,6 +14,7 @@ use crate::{
     },
     runtime::*,
 };
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// One direction of an adjacency in a store: `begin`, `len`, `col`, and the slices of its long rows.
@@ -104,13 +105,32 @@ impl Order {
     }
 }
 
+/// Sizes and choices of a model that is made of graph convolutions: a section of a run's configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GcnConfig {
+    /// Width of every layer, of its state where it has one, and of the embeddings.
+    pub width: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Which product of a graph convolution comes first: `aggregate`, `transform`, or the cheaper one, `auto`; for all layers,
+    /// or a word for each with commas between.
+    pub order: String,
+}
+
+impl Default for GcnConfig {
+    fn default() -> Self {
+        GcnConfig { width: 64, layers: 2, order: "auto".into() }
+    }
+}
+
 /// What a configuration says of the order in every layer: the key `order`.
-pub(super) struct Orders(Vec<Option<Order>>);
+pub struct Orders(Vec<Option<Order>>);
 
 impl Orders {
-    /// Of `layers` layers of `width`: a word for all of them, or a word each, with commas between. Checks the numbers, too.
-    pub fn of_section(section: &'static str, width: usize, layers: usize, words: &str) -> Result<Self> {
-        let check = Check(section);
+    /// Of a section: a word for all layers, or a word each, with commas between. Checks the numbers, too.
+    pub fn of_section(section: &'static str, config: &GcnConfig) -> Result<Self> {
+        let (check, &GcnConfig { width, layers, order: ref words }) = (Check(section), config);
         check.sizes(&[("width", width)])?;
         check.size("layers", layers, 8)?;
         let one = |word: &str| match word.trim() {

@@ -24,8 +24,8 @@ mod wd_gcn;
 
 pub use apan::ApanConfig;
 pub use config::{ModelConfig, ModelName};
-pub use evolve_gcn::{EvolveGcn, EvolveGcnConfig};
-pub use gcn::{Gcn, GraphTables, LayerInput, Order, convolve};
+pub use evolve_gcn::EvolveGcn;
+pub use gcn::{Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};
 pub use heads::{EdgeHead, NodeHead};
 pub use inputs::NodeInputs;
 pub use jodie::JodieConfig;
@@ -36,11 +36,11 @@ pub use net::{Forward, HeadKind, Negatives, Net};
 pub use open_end::{Arrivals, OpenEnd};
 pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
 pub use static_memory::{StaticConfig, StaticMode};
-pub use t_gcn::TGcnConfig;
+pub use t_gcn::TGcn;
 pub use tables::EventTables;
 pub use tgat::TgatConfig;
 pub use tgn::TgnConfig;
-pub use wd_gcn::WdGcnConfig;
+pub use wd_gcn::WdGcn;
 
 use crate::{
     error::Result,

@@ -1,5 +1,5 @@
 //! Models of snapshots: what they read, and what they are.
-use super::gcn::GraphTables;
+use super::gcn::{GcnConfig, GraphTables, Orders};
 use crate::{
     autograd::Parameters,
     data::{Adjacency, Snapshots},
@@ -132,17 +132,10 @@ pub trait SnapshotModel: Send + Sync {
     fn embed(&self, t: &mut Tape, store: &Store, data: &SnapshotTables, group: &Group) -> Result<Var>;
 }
 
-/// Sizes and choices of a model of snapshots: a section of a run's configuration.
+/// A model of snapshots that may be built.
 pub trait SnapshotModelConfig: Sync {
-    /// Checks every value that can be wrong.
-    ///
-    /// # Errors
-    /// Usage, naming the key and what it may be.
-    fn validate(&self) -> Result<()>;
-    /// Width of the embeddings.
-    fn width(&self) -> usize;
-    /// Whether a layer reads inputs that were aggregated once for all epochs, where they are no parameters.
-    fn aggregates_once(&self) -> bool;
+    /// Its section of a run's configuration, and what stands there.
+    fn section(&self) -> (&'static str, &GcnConfig);
     /// A line or two for people.
     fn describe(&self) -> String;
     /// The model for these snapshots: adds parameters to the store.
@@ -155,4 +148,27 @@ pub trait SnapshotModelConfig: Sync {
         store: &mut Store,
         data: &SnapshotTables,
     ) -> Result<Box<dyn SnapshotModel>>;
+    /// Checks every value that can be wrong.
+    ///
+    /// # Errors
+    /// Usage, naming the key and what it may be.
+    fn validate(&self) -> Result<()> {
+        self.orders().map(drop)
+    }
+    /// Width of the embeddings.
+    fn width(&self) -> usize {
+        self.section().1.width
+    }
+    /// Whether a layer reads inputs that were aggregated once for all epochs, where they are no parameters.
+    fn aggregates_once(&self) -> bool {
+        self.orders().is_ok_and(|o| o.aggregates_once())
+    }
+    /// Which product comes first in each layer.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    fn orders(&self) -> Result<Orders> {
+        let (section, config) = self.section();
+        Orders::of_section(section, config)
+    }
 }

@@ -5,7 +5,7 @@
 //! vertex that is not there in a step keeps its state.
 use super::{
     LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables,
-    gcn::{Orders, no_steps},
+    gcn::{GcnConfig, no_steps},
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -13,45 +13,20 @@ use crate::{
     ops::{Tape, epilogue::Activation::Identity, next_group::Group},
     runtime::*,
 };
-use serde::{Deserialize, Serialize};
 
-/// Sizes and choices of a T-GCN.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TGcnConfig {
-    /// Width of every cell's state, and of the embeddings.
-    pub width: usize,
-    /// Cells, each over the one below.
-    pub layers: usize,
-    /// Which product of a cell's graph convolutions comes first: `aggregate`, `transform`, or the cheaper one, `auto`; for all
-    /// cells, or a word for each with commas between.
-    pub order: String,
-}
+/// A T-GCN; its layers are cells, each over the one below.
+#[derive(Clone, Debug)]
+pub struct TGcn(pub GcnConfig);
 
-impl Default for TGcnConfig {
-    fn default() -> Self {
-        TGcnConfig { width: 64, layers: 2, order: "auto".into() }
-    }
-}
-
-impl TGcnConfig {
-    fn orders(&self) -> Result<Orders> {
-        Orders::of_section("t-gcn", self.width, self.layers, &self.order)
-    }
-}
-
-impl SnapshotModelConfig for TGcnConfig {
-    fn validate(&self) -> Result<()> {
-        self.orders().map(drop)
-    }
-    fn width(&self) -> usize {
-        self.width
-    }
-    fn aggregates_once(&self) -> bool {
-        self.orders().is_ok_and(|o| o.aggregates_once())
+impl SnapshotModelConfig for TGcn {
+    fn section(&self) -> (&'static str, &GcnConfig) {
+        ("t-gcn", &self.0)
     }
     fn describe(&self) -> String {
-        format!("{} gru cells of {} with graph convolutions, order {}", self.layers, self.width, self.order)
+        format!(
+            "{} gru cells of {} with graph convolutions, order {}",
+            self.0.layers, self.0.width, self.0.order
+        )
     }
     fn build(
         &self,
@@ -59,20 +34,20 @@ impl SnapshotModelConfig for TGcnConfig {
         store: &mut Store,
         data: &SnapshotTables,
     ) -> Result<Box<dyn SnapshotModel>> {
-        let (d, orders) = (self.width, self.orders()?);
+        let (d, orders) = (self.0.width, self.orders()?);
         let cell = |k: usize| {
             let from = if k == 0 { data.width } else { d };
             Cell::new(p, store, &format!("cell.{}", k + 1), (from, d), orders.of(k, data, from, d))
         };
-        Ok(Box::new(TGcn { cells: (0..self.layers).map(cell).collect() }))
+        Ok(Box::new(Cells { cells: (0..self.0.layers).map(cell).collect() }))
     }
 }
 
-struct TGcn {
+struct Cells {
     cells: Vec<Cell>,
 }
 
-impl SnapshotModel for TGcn {
+impl SnapshotModel for Cells {
     fn embed(&self, t: &mut Tape, store: &Store, data: &SnapshotTables, group: &Group) -> Result<Var> {
         let mut states = vec![None; self.cells.len()];
         for place in 0..group.length {

@@ -4,7 +4,7 @@
 //! vertex that is not there in a step keeps its state.
 use super::{
     Gcn, LayerInput, SnapshotModel, SnapshotModelConfig, SnapshotTables,
-    gcn::{Orders, no_steps},
+    gcn::{GcnConfig, no_steps},
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -16,45 +16,20 @@ use crate::{
     },
     runtime::*,
 };
-use serde::{Deserialize, Serialize};
 
-/// Sizes and choices of a WD-GCN.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct WdGcnConfig {
-    /// Width of every layer, of the LSTM's state and of the embeddings.
-    pub width: usize,
-    /// Graph convolutions below the LSTM.
-    pub layers: usize,
-    /// Which product of a graph convolution comes first: `aggregate`, `transform`, or the cheaper one, `auto`; for all layers,
-    /// or a word for each with commas between.
-    pub order: String,
-}
+/// A WD-GCN; its layers are the graph convolutions below the LSTM.
+#[derive(Clone, Debug)]
+pub struct WdGcn(pub GcnConfig);
 
-impl Default for WdGcnConfig {
-    fn default() -> Self {
-        WdGcnConfig { width: 64, layers: 2, order: "auto".into() }
-    }
-}
-
-impl WdGcnConfig {
-    fn orders(&self) -> Result<Orders> {
-        Orders::of_section("wd-gcn", self.width, self.layers, &self.order)
-    }
-}
-
-impl SnapshotModelConfig for WdGcnConfig {
-    fn validate(&self) -> Result<()> {
-        self.orders().map(drop)
-    }
-    fn width(&self) -> usize {
-        self.width
-    }
-    fn aggregates_once(&self) -> bool {
-        self.orders().is_ok_and(|o| o.aggregates_once())
+impl SnapshotModelConfig for WdGcn {
+    fn section(&self) -> (&'static str, &GcnConfig) {
+        ("wd-gcn", &self.0)
     }
     fn describe(&self) -> String {
-        format!("{} graph convolutions and an lstm of {}, order {}", self.layers, self.width, self.order)
+        format!(
+            "{} graph convolutions and an lstm of {}, order {}",
+            self.0.layers, self.0.width, self.0.order
+        )
     }
     fn build(
         &self,
@@ -62,25 +37,25 @@ impl SnapshotModelConfig for WdGcnConfig {
         store: &mut Store,
         data: &SnapshotTables,
     ) -> Result<Box<dyn SnapshotModel>> {
-        let (d, orders) = (self.width, self.orders()?);
+        let (d, orders) = (self.0.width, self.orders()?);
         let layer = |k: usize| {
             let from = if k == 0 { data.width } else { d };
             Gcn::new(p, store, &format!("gcn.{}", k + 1), from, d, orders.of(k, data, from, d))
         };
-        let layers = (0..self.layers).map(layer).collect();
+        let layers = (0..self.0.layers).map(layer).collect();
         let mut add =
             |name: &str, rows, cols| p.add(store, &format!("lstm.{name}"), rows, cols, ScaledInit::FanIn(d));
         let lstm = [add("w_x", 4 * d, d), add("w_h", 4 * d, d), add("b_x", 1, 4 * d), add("b_h", 1, 4 * d)];
-        Ok(Box::new(WdGcn { layers, lstm }))
+        Ok(Box::new(ConvolvedLstm { layers, lstm }))
     }
 }
 
-struct WdGcn {
+struct ConvolvedLstm {
     layers: Vec<Gcn>,
     lstm: [BufferId; 4],
 }
 
-impl SnapshotModel for WdGcn {
+impl SnapshotModel for ConvolvedLstm {
     fn embed(&self, t: &mut Tape, store: &Store, data: &SnapshotTables, group: &Group) -> Result<Var> {
         let [w_x, w_h, b_x, b_h] = self.lstm.map(|id| t.stored(store, id));
         let b = t.add(b_x, b_h)?;

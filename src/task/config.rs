@@ -4,8 +4,8 @@ use crate::{
     data::{self, Events, Features, ReadOptions, SnapshotOptions, Snapshots, Split},
     error::{Error, Result},
     model::{
-        ApanConfig, EvolveGcn, EvolveGcnConfig, JodieConfig, ModelConfig, ModelName, SnapshotModelConfig,
-        StaticConfig, StaticMode, TGcnConfig, TgatConfig, TgnConfig, WdGcnConfig,
+        ApanConfig, EvolveGcn, GcnConfig, JodieConfig, ModelConfig, ModelName, SnapshotModelConfig,
+        StaticConfig, StaticMode, TGcn, TgatConfig, TgnConfig, WdGcn,
     },
     runtime::{Device, MatmulPrecision, StoredAs, check_room},
 };
@@ -175,13 +175,13 @@ pub struct Config {
     pub static_memory: StaticConfig,
     /// Sizes of a WD-GCN.
     #[serde(rename = "wd-gcn")]
-    pub wd_gcn: WdGcnConfig,
+    pub wd_gcn: GcnConfig,
     /// Sizes of a T-GCN.
     #[serde(rename = "t-gcn")]
-    pub t_gcn: TGcnConfig,
+    pub t_gcn: GcnConfig,
     /// Sizes of an EvolveGCN, of either kind.
     #[serde(rename = "evolve-gcn")]
-    pub evolve_gcn: EvolveGcnConfig,
+    pub evolve_gcn: GcnConfig,
 }
 
 impl Default for Config {
@@ -217,9 +217,9 @@ impl Default for Config {
             apan: ApanConfig::default(),
             tgat: TgatConfig::default(),
             static_memory: StaticConfig::default(),
-            wd_gcn: WdGcnConfig::default(),
-            t_gcn: TGcnConfig::default(),
-            evolve_gcn: EvolveGcnConfig::default(),
+            wd_gcn: GcnConfig::default(),
+            t_gcn: GcnConfig::default(),
+            evolve_gcn: GcnConfig::default(),
         }
     }
 }
@@ -252,8 +252,8 @@ impl Config {
     pub fn snapshot_model(&self) -> Result<Box<dyn SnapshotModelConfig>> {
         let evolve = |summarised| Box::new(EvolveGcn { config: self.evolve_gcn.clone(), summarised });
         Ok(match self.model {
-            ModelName::WdGcn => Box::new(self.wd_gcn.clone()),
-            ModelName::TGcn => Box::new(self.t_gcn.clone()),
+            ModelName::WdGcn => Box::new(WdGcn(self.wd_gcn.clone())),
+            ModelName::TGcn => Box::new(TGcn(self.t_gcn.clone())),
             ModelName::EvolveGcnO => evolve(false),
             ModelName::EvolveGcnH => evolve(true),
             other => {
