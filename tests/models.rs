@@ -194,7 +194,7 @@ fn attention_without_features_has_time_alone_and_still_learns() {
     let losses: Vec<f64> = (0..5).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
     assert!(losses[4] < losses[0] && losses[4] < 1.35, "{losses:?}");
     let scores = task.validate(&mut |_| {}).unwrap();
-    assert!(scores.ap > Some(0.6), "{scores:?}");
+    assert!(scores.ap > Some(0.57), "{scores:?}");
 }
 
 /// Streams that leave a model with next to nothing, and what they are.

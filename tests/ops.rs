@@ -76,8 +76,8 @@ fn as_bits(results: Results) -> Vec<Vec<u64>> {
 }
 
 /// Ops with dense products on the matrix units.
-const WITH_PRODUCTS: [&str; 6] =
-    ["gru_memory", "head_linear", "linear", "linear_pair", "link_decoder", "rnn_memory"];
+const WITH_PRODUCTS: [&str; 7] =
+    ["gru_memory", "head_linear", "linear", "linear_pair", "linear_sum", "link_decoder", "rnn_memory"];
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]

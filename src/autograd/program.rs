@@ -1,7 +1,7 @@
 //! A tape made ready to run: dead nodes dropped, memory planned, addresses fixed.
 use super::{
     ahead::ahead,
-    arena::{ALIGN, ArenaPlan},
+    arena::ArenaPlan,
     device::{OnDevice, Room},
 };
 use crate::{
@@ -10,10 +10,6 @@ use crate::{
     runtime::*,
 };
 use std::time::Instant;
-
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line(#[allow(dead_code)] [u8; ALIGN]); // only its address is used
 
 /// Where an operand lies.
 #[derive(Clone, Copy)]
@@ -42,7 +38,7 @@ pub(super) struct Planned {
 
 /// Where the values of a step are.
 enum Memory {
-    Host(Vec<Line>),
+    Host(OwnBytes),
     Device(Box<OnDevice>),
 }
 
@@ -179,11 +175,7 @@ impl Program {
             _ => {
                 let advice = "take a smaller batch, fewer neighbours or narrower layers";
                 check_room("the values of one step", arena.size(), advice)?;
-                let lines = vec![Line([0; ALIGN]); arena.size().div_ceil(ALIGN)];
-                // SAFETY: the lines' bytes are plain and initialised.
-                let bytes = unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * ALIGN) };
-                prefer_huge_pages(bytes);
-                Memory::Host(lines)
+                Memory::Host(OwnBytes::zeros(arena.size()))
             }
         };
         Ok(Program {
@@ -207,7 +199,7 @@ impl Program {
     /// Bytes for the values of a step, and of one ahead. On a device they are taken at the first run.
     pub fn arena_bytes(&self) -> usize {
         match &self.memory {
-            Memory::Host(lines) => lines.len() * ALIGN,
+            Memory::Host(bytes) => bytes.len(),
             Memory::Device(d) => d.bytes(),
         }
     }
@@ -307,9 +299,9 @@ impl Program {
         Ok(())
     }
     fn run_on_host(&mut self, store: &mut Store) -> Result<()> {
-        let Memory::Host(lines) = &mut self.memory else { return Ok(()) };
+        let Memory::Host(bytes) = &mut self.memory else { return Ok(()) };
         let status = Status::default();
-        let base = lines.as_mut_ptr().cast::<u8>();
+        let base = bytes.as_mut_ptr();
         let (mut ins, mut outs) = (Vec::with_capacity(16), Vec::with_capacity(16));
         for at in 0..self.nodes.len() {
             let started = self.times.is_some().then(Instant::now);
@@ -361,8 +353,8 @@ impl Program {
     /// Live rows of a value after a run.
     pub fn rows(&self, v: Var, store: &Store) -> usize {
         match &self.memory {
-            Memory::Host(lines) => {
-                let base = lines.as_ptr().cast_mut().cast::<u8>();
+            Memory::Host(bytes) => {
+                let base = bytes.as_ptr().cast_mut();
                 self.live_rows(base, store, self.specs[v.0 as usize].rows, &[])
             }
             Memory::Device(d) => d.kept::<u32>(v).map_or(0, |k| k.0),
@@ -380,11 +372,11 @@ impl Program {
             "type of {v:?}"
         );
         let n = self.rows(v, store) * spec.cols;
-        let lines = match &self.memory {
-            Memory::Host(lines) => lines,
+        let bytes = match &self.memory {
+            Memory::Host(bytes) => bytes,
             Memory::Device(d) => return d.kept(v).map_or(&[], |(_, values)| &values[..n]),
         };
-        let base = lines.as_ptr().cast_mut().cast::<u8>();
+        let base = bytes.as_ptr().cast_mut();
         match self.places[v.0 as usize] {
             Some(Place::Stored(id)) => &store.read(id)[..n],
             // SAFETY: the plan gave the value this room; it was zeroed or written; every bit pattern is a `T`.

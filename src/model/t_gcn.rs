@@ -97,40 +97,31 @@ impl Cell {
     ) -> Result<Var> {
         let [w, u_rz, b] = self.gates.map(|id| t.stored(store, id));
         let [w_c, u_c, b_c] = self.candidate.map(|id| t.stored(store, id));
-        let at = (group, place);
-        let (rz, c) = match self.order {
-            Order::AggregateFirst => {
-                let u = u.aggregated(t, store, data, at)?;
-                t.linear_pair(u, (w, b), (w_c, b_c))?
-            }
+        let (at, graph) = ((group, place), data.graph.vars(t, store));
+        let u = match self.order {
+            Order::AggregateFirst => u.aggregated(t, store, data, at)?,
+            Order::TransformFirst => u.plain(t, store, data, at)?,
+        };
+        // What a gate is a function of, in either order.
+        let sum = |t: &mut Tape, w: Var, state: Option<(Var, Var)>, b: Var| match self.order {
+            Order::AggregateFirst => match state {
+                Some((s, of_state)) => {
+                    let s = t.spmm(graph, s, (group.steps, place), None, Identity)?;
+                    t.linear_sum((u, w), (s, of_state), b)
+                }
+                None => t.linear(u, w, Some(b), None, Identity),
+            },
             Order::TransformFirst => {
-                let u = u.plain(t, store, data, at)?;
-                (t.linear(u, w, None, None, Identity)?, t.linear(u, w_c, None, None, Identity)?)
+                let mut sum = t.linear(u, w, None, None, Identity)?;
+                if let Some((s, of_state)) = state {
+                    sum = t.linear(s, of_state, None, Some(sum), Identity)?;
+                }
+                t.spmm(graph, sum, (group.steps, place), Some(b), Identity)
             }
         };
-        // Adds the product of a state, and aggregates what is not yet: inputs and state together.
-        let sum = |t: &mut Tape, state: Option<Var>, u: Var, mut sum: Var, b: Var| {
-            let below = state.map(LayerInput::Below);
-            match self.order {
-                Order::AggregateFirst => {
-                    if let Some(s) = below {
-                        let s = s.aggregated(t, store, data, at)?;
-                        sum = t.linear(s, u, None, Some(sum), Identity)?;
-                    }
-                    Ok(sum)
-                }
-                Order::TransformFirst => {
-                    if let Some(s) = state {
-                        sum = t.linear(s, u, None, Some(sum), Identity)?;
-                    }
-                    let graph = data.graph.vars(t, store);
-                    t.spmm(graph, sum, (group.steps, place), Some(b), Identity)
-                }
-            }
-        };
-        let pre = sum(t, h, u_rz, rz, b)?;
+        let pre = sum(t, w, h.map(|h| (h, u_rz)), b)?;
         let (z, reset) = t.gru_gates(pre, h)?;
-        let pre = sum(t, reset, u_c, c, b_c)?;
+        let pre = sum(t, w_c, reset.map(|s| (s, u_c)), b_c)?;
         t.gru_state(z, pre, h, Some(present))
     }
 }

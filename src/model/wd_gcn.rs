@@ -66,10 +66,10 @@ impl SnapshotModel for ConvolvedLstm {
                 below = LayerInput::Below(layer.record(t, store, data, (group, place), below, Relu)?);
             }
             let LayerInput::Below(x) = below else { continue };
-            let mut pre = t.linear(x, w_x, Some(b), None, Identity)?;
-            if let Some((h, _)) = state {
-                pre = t.linear(h, w_h, None, Some(pre), Identity)?;
-            }
+            let pre = match state {
+                Some((h, _)) => t.linear_sum((x, w_x), (h, w_h), b)?,
+                None => t.linear(x, w_x, Some(b), None, Identity)?,
+            };
             let present = data.present(t, store, group, place)?;
             state = Some(t.lstm_cell(pre, state, Some(present))?);
         }

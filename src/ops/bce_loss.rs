@@ -8,6 +8,14 @@
 //! Backward: `dlogit = (sigmoid(logit) - label) / count * dloss`. A loss that is not a number is a fault, so that
 //! training stops where it diverged. Deterministic. An empty batch has loss 0.
 use super::*;
+use crate::runtime::{
+    parts::{self, PARTS},
+    simd::{self, LANES, vectorised},
+    team::{self, InParallel},
+};
+
+/// Fewest rows that are a piece of work.
+const PIECE: usize = 256;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -32,6 +40,61 @@ fn weight<R: Real>(column: usize, rows: usize, cols: usize) -> R {
     R::of(1.0 / (rows * negatives) as f64)
 }
 
+/// Calls `f(lane, at)` for the numbers of column `c` of at most [`LANES`] rows.
+#[inline(always)]
+fn of_column(len: usize, cols: usize, c: usize, mut f: impl FnMut(usize, usize)) {
+    for (lane, at) in (c..len).step_by(cols).enumerate() {
+        f(lane, at);
+    }
+}
+
+vectorised! {
+    /// Adds the losses of positives and of negatives in rows of `cols`.
+    fn add_losses(sums: &mut [f32], x: &[f32], cols: usize) {
+        let mut lanes = [[0.0; LANES]; 2];
+        for rows in x.chunks(LANES * cols) {
+            for c in 0..cols {
+                // What is no row adds nothing.
+                let mut z = [f32::NEG_INFINITY; LANES];
+                let sign = if c == 0 { -1.0 } else { 1.0 };
+                of_column(rows.len(), cols, c, |lane, at| z[lane] = sign * rows[at]);
+                for (sum, z) in lanes[usize::from(c > 0)].iter_mut().zip(z) {
+                    *sum += simd::softplus(z);
+                }
+            }
+        }
+        for (sum, lanes) in sums.iter_mut().zip(lanes) {
+            *sum += lanes.iter().sum::<f32>();
+        }
+    }
+    /// `dx = (sigmoid(x) - label) by[label]`
+    fn gradients(dx: &mut [f32], x: &[f32], cols: usize, by: [f32; 2]) {
+        for (dx, x) in dx.chunks_mut(LANES * cols).zip(x.chunks(LANES * cols)) {
+            for c in 0..cols {
+                let mut z = [0.0; LANES];
+                of_column(x.len(), cols, c, |lane, at| z[lane] = x[at]);
+                let (label, by) = if c == 0 { (1.0, by[1]) } else { (0.0, by[0]) };
+                for z in &mut z {
+                    *z = (simd::sigmoid(*z) - label) * by;
+                }
+                of_column(x.len(), cols, c, |lane, at| dx[at] = z[lane]);
+            }
+        }
+    }
+}
+
+impl BceLoss {
+    /// The loss of the sums of positives and of negatives; a fault where it is no number.
+    fn finish<R: Real>(io: &Io<'_>, sums: &[R]) {
+        let (x, n, m) = (io.input::<R>(0), io.rows(0), io.cols(0));
+        let loss = if n == 0 { R::ZERO } else { sums[0] * weight(0, n, m) + sums[1] * weight(1, n, m) };
+        if !loss.f64().is_finite() {
+            io.fault(x.iter().position(|x| !x.f64().is_finite()).unwrap_or(0) / m, loss.f64());
+        }
+        io.out::<R>(0)[0] = loss;
+    }
+}
+
 impl Op for BceLoss {
     const NAME: &'static str = "bce_loss";
     const KIND: Kind = Kind::Nn;
@@ -45,16 +108,22 @@ impl Op for BceLoss {
         Cost::streaming(ins, outs, 20 * ins[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (x, n, m) = (io.input::<R>(0), io.rows(0), io.cols(0));
+        let (x, m) = (io.input::<R>(0), io.cols(0));
         let mut sums = [R::ZERO; 2];
         for (at, &x) in x.iter().enumerate() {
             sums[usize::from(at % m > 0)] += if at % m == 0 { -x } else { x }.softplus();
         }
-        let loss = if n == 0 { R::ZERO } else { sums[0] * weight(0, n, m) + sums[1] * weight(1, n, m) };
-        if !loss.f64().is_finite() {
-            io.fault(x.iter().position(|x| !x.f64().is_finite()).unwrap_or(0) / m, loss.f64());
-        }
-        io.out::<R>(0)[0] = loss;
+        Self::finish(io, &sums);
+    }
+    fn scratch(&self, _: &[Spec]) -> usize {
+        2 * PARTS
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (x, m, mut sums) = (io.input::<f32>(0), io.cols(0), [0.0; 2]);
+        parts::sum_parts(io.rows(0), &mut sums, io.scratch(), |rows, sums| {
+            add_losses(sums, &x[rows.start * m..rows.end * m], m);
+        });
+        Self::finish(io, &sums);
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(1, 1024);
@@ -80,6 +149,13 @@ impl Op for BceLossGrad {
             let label = R::of(f64::from(u8::from(at % m == 0)));
             *dx = (x[at].sigmoid() - label) * weight::<R>(at % m, n, m) * dloss;
         }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (x, dloss, n, m) = (io.input::<f32>(0), io.input::<f32>(1)[0], io.rows(0), io.cols(0));
+        let (by, size) = ([1, 0].map(|c| weight::<f32>(c, n.max(1), m) * dloss), m * team::piece(n, PIECE));
+        io.out::<f32>(0).chunks_mut(size).zip(x.chunks(size)).in_parallel(1, |(dx, x)| {
+            gradients(dx, x, m, by);
+        });
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::items(on.spec(0).len());

@@ -56,7 +56,7 @@ impl Tape {
 }
 
 vectorised! {
-    fn add_bias(rows: &mut [f32], bias: &[f32], relu: bool) {
+    pub(super) fn add_bias(rows: &mut [f32], bias: &[f32], relu: bool) {
         for row in rows.chunks_exact_mut(bias.len()) {
             simd::add_assign(row, bias);
             if relu {
@@ -253,7 +253,9 @@ impl Op for LinearWeightGrad {
         let (half, partials) = io.scratch::<f32>().split_at_mut(m * k);
         let x = Mat::new(io.input(1), n, k);
         matmul_long(MatMut::new(io.out(0), m, k), Mat::new(dz, n, m).t(), x, false, half);
-        parts::column_sums(io.out(1), dz, partials);
+        if io.wanted(1) {
+            parts::column_sums(io.out(1), dz, partials);
+        }
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (dz, x, dw, db) = (on.input(0), on.input(1), on.out(0), on.out(1));

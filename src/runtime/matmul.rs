@@ -94,15 +94,19 @@ const WIDE: usize = 4;
 const DEPTH: usize = 512;
 /// Results of at most this many elements go another path in `gemm`, which sums in another order.
 const TINY: usize = 16 * 16;
+/// Bytes of a result that stay in a core's cache while its rows are finished.
+pub const CACHED: usize = 1 << 20;
 /// Sums from this length on are split in halves.
 const LONG: usize = 256;
 
-/// Rows of a result `[m, n]` of sums of length `k` for each thread, all together: for work that goes on with the rows of a
-/// product where it was made. A product of such rows has the bits that it has within the whole. Of several products
+/// Rows of a result `[m, n]` of sums of length `k`, all together: for work that goes on with the rows of a product where it
+/// was made. For each thread the same number of parts, few enough that a product is not all preparations, and so many
+/// that a part is still in the cache afterwards. A product of such rows has the bits that it has within the whole. Of several products
 /// `n` is the width of the narrowest.
 pub fn row_parts(m: usize, n: usize, k: usize) -> Vec<Range<usize>> {
     let threads = if m * n * k < SPLIT_FROM { 1 } else { team::threads() };
-    cut(m, n, TILE.0, threads)
+    let parts = (m * n * size_of::<f32>()).div_ceil(threads * CACHED).max(1);
+    cut(m, n, TILE.0, threads * parts)
 }
 
 /// `data` for each of `parts` of its rows, `width` elements each.

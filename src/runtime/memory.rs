@@ -1,5 +1,6 @@
 //! The system's memory: what a process held, what it may take, and how large buffers are mapped.
 use crate::error::{Error, ErrorKind, Result};
+use std::ops::{Deref, DerefMut};
 
 /// Most memory this process ever held resident, in bytes; 0 where the system does not tell.
 pub fn peak_memory_bytes() -> u64 {
@@ -39,12 +40,47 @@ fn kib_after(file: &str, key: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// Bytes of a huge page, of the smaller kind where there are two.
+const HUGE: usize = 2 << 20;
+/// Bytes of a cache line, and of the widest registers.
+const LINE: usize = 64;
+
+/// Zeros that begin at a cache line, so that no aligned row of them lies in one more than it must. Large ones have huge
+/// pages to themselves, and none is there before it is touched.
+pub(crate) struct Bytes {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Bytes {
+    pub(crate) fn zeros(len: usize) -> Self {
+        let align = if len >= HUGE / 2 { HUGE } else { LINE };
+        let room = len.next_multiple_of(align);
+        let memory = vec![0; room + align];
+        let start = memory.as_ptr().align_offset(align);
+        prefer_huge_pages(&memory[start..start + room]);
+        Bytes { memory, start, len }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+}
+impl DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
 /// Asks the system to map a large buffer with huge pages. Rows come from all over a table: with small pages most of
 /// them miss the address cache first. A hint: where the system knows no huge pages, nothing changes.
 pub(crate) fn prefer_huge_pages(bytes: &[u8]) {
     #[cfg(target_os = "linux")]
     {
-        const HUGE: usize = 2 << 20;
         const MADV_COLLAPSE: libc::c_int = 25;
         let start = bytes.as_ptr().align_offset(HUGE);
         let len = bytes.len().saturating_sub(start) / HUGE * HUGE;
@@ -65,6 +101,16 @@ pub(crate) fn prefer_huge_pages(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buffers_begin_at_a_line_and_large_ones_at_a_huge_page() {
+        for (len, align) in [(0, LINE), (1, LINE), (1000, LINE), (HUGE / 2, HUGE), (3 * HUGE + 5, HUGE)] {
+            let mut bytes = Bytes::zeros(len);
+            assert_eq!((bytes.len(), bytes.as_ptr().addr() % align), (len, 0));
+            bytes.fill(1);
+            assert!(bytes.iter().all(|&b| b == 1));
+        }
+    }
 
     #[test]
     fn what_does_not_fit_is_refused_with_what_it_needs() {

@@ -4,7 +4,7 @@
 //! program runs, the device's when somebody [fetches](Store::fetch) them.
 use super::{
     cuda::{CudaStream, DeviceBuffer, Gpu, PinnedTable},
-    memory::prefer_huge_pages,
+    memory::{self, prefer_huge_pages},
     spec::{DType, Element, Precision, Real, Spec},
 };
 use crate::error::Result;
@@ -29,42 +29,20 @@ impl<T: Element> Bytes for Vec<T> {
 }
 
 enum Data {
-    F32(Vec<f32>),
-    F64(Vec<f64>),
-    U32(Vec<u32>),
-    I64(Vec<i64>),
-    /// Reals of 16 bits, of either type.
-    Half(Vec<u16>),
+    Own(memory::Bytes),
     Shared(Arc<dyn Bytes>),
 }
 
 impl Data {
-    fn zeros(dtype: DType, precision: Precision, n: usize) -> Data {
-        match (dtype, precision) {
-            (DType::F32, Precision::F32) => Data::F32(vec![0.0; n]),
-            (DType::F32, Precision::F64) => Data::F64(vec![0.0; n]),
-            (DType::U32, _) => Data::U32(vec![0; n]),
-            (DType::I64, _) => Data::I64(vec![0; n]),
-            (DType::Bf16 | DType::F16, _) => Data::Half(vec![0; n]),
-        }
-    }
     fn bytes(&self) -> &[u8] {
         match self {
-            Data::F32(v) => bytemuck::cast_slice(v),
-            Data::F64(v) => bytemuck::cast_slice(v),
-            Data::U32(v) => bytemuck::cast_slice(v),
-            Data::I64(v) => bytemuck::cast_slice(v),
-            Data::Half(v) => bytemuck::cast_slice(v),
+            Data::Own(b) => b,
             Data::Shared(b) => b.bytes(),
         }
     }
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
-            Data::F32(v) => bytemuck::cast_slice_mut(v),
-            Data::F64(v) => bytemuck::cast_slice_mut(v),
-            Data::U32(v) => bytemuck::cast_slice_mut(v),
-            Data::I64(v) => bytemuck::cast_slice_mut(v),
-            Data::Half(v) => bytemuck::cast_slice_mut(v),
+            Data::Own(b) => b,
             Data::Shared(_) => unreachable!("a table is read only: the tape refuses to write it"),
         }
     }
@@ -130,8 +108,8 @@ impl Store {
     }
     /// Adds a writable buffer of zeros.
     pub fn zeros(&mut self, name: impl Into<String>, spec: Spec) -> BufferId {
-        let data = Data::zeros(spec.dtype, self.precision, spec.len());
-        self.push(name, spec, data)
+        let bytes = memory::Bytes::zeros(spec.bytes(self.precision));
+        self.push(name, spec, Data::Own(bytes))
     }
     /// Adds a writable buffer that starts from `values`; reals are converted to the store's precision.
     ///
@@ -148,16 +126,13 @@ impl Store {
     /// When the table does not hold `spec.len()` elements.
     pub fn table(&mut self, name: impl Into<String>, spec: Spec, table: Arc<dyn Bytes>) -> BufferId {
         assert_eq!(table.bytes().len(), spec.bytes(Precision::F32), "a table fills its spec");
-        let data = match (spec.dtype, self.precision) {
-            (DType::F32, Precision::F64) => Data::F64(
-                bytemuck::cast_slice::<u8, f32>(table.bytes()).iter().map(|&x| f64::from(x)).collect(),
-            ),
-            _ => Data::Shared(table),
-        };
-        self.push(name, spec, data)
+        if (spec.dtype, self.precision) == (DType::F32, Precision::F64) {
+            return self.values(name, spec, bytemuck::cast_slice::<u8, f32>(table.bytes()));
+        }
+        prefer_huge_pages(table.bytes());
+        self.push(name, spec, Data::Shared(table))
     }
     fn push(&mut self, name: impl Into<String>, spec: Spec, data: Data) -> BufferId {
-        prefer_huge_pages(data.bytes());
         self.buffers.push(Buffer {
             name: name.into(),
             spec,

@@ -22,7 +22,7 @@ const PATIENCE: u32 = 2_000;
 const PIECES: usize = 8;
 
 /// The caller and its helpers.
-pub(super) struct Team {
+pub(crate) struct Team {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
 }
@@ -181,7 +181,7 @@ impl Team {
     ///
     /// # Errors
     /// When the system starts no more threads.
-    pub(super) fn new(threads: usize) -> std::io::Result<Self> {
+    pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             led: AtomicBool::new(false),
             jobs: AtomicUsize::new(0),
@@ -206,7 +206,7 @@ impl Team {
         self.shared.next.len()
     }
     /// Runs `work` on this thread with the team as its own.
-    pub(super) fn install<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn install<T>(&self, work: impl FnOnce() -> T) -> T {
         struct Back(Option<Arc<Shared>>);
         impl Drop for Back {
             fn drop(&mut self) {

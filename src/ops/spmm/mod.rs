@@ -149,7 +149,9 @@ impl Op for Spmm {
         Ok(vec![out.into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        self.most().slices * ins[0].cols
+        let x = ins[0];
+        let stripes = cpu::stripes_len(self.graph.vertices, x.cols, x.dtype.size(Precision::F32));
+        self.most().slices * x.cols + stripes
     }
     fn tickets(&self, _: &[Spec]) -> usize {
         self.most().rows
@@ -249,7 +251,7 @@ impl Spmm {
 }
 
 impl Spmm {
-    fn fast<T: cpu::Kept>(&self, io: &Io<'_>) {
+    fn fast<T: Element + cpu::Kept>(&self, io: &Io<'_>) {
         let (d, v, y) = (io.cols(0), self.graph.vertices, io.out::<f32>(0));
         if y.is_empty() {
             return;
