@@ -2,9 +2,10 @@
 
     cargo build --release
     python benches/seeds.py --out benches/results/NAME.json "name: flags of train" "another name: other flags" ...
+    python benches/seeds.py --out benches/results/NAME.json "a peer: benches/peers/temporal_regression.py its flags"
     python benches/seeds.py --tables benches/results/NAME.json
 
-Needs Python's own library alone.
+Needs Python's own library alone, and peers what they need.
 """
 
 import argparse
@@ -21,11 +22,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def train(tgnn, flags, seed):
-    command = [tgnn, "train", *shlex.split(flags), "--seed", str(seed), "--json"]
+    flags = shlex.split(flags)
+    program = [sys.executable] if flags[0].endswith(".py") else [tgnn, "train"]
+    command = [*program, *flags, "--seed", str(seed), "--json"]
     print("  $", shlex.join(command), file=sys.stderr, flush=True)
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
     summary = json.loads(done.stdout)
-    return {key: summary.get(key) for key in ("seed", "best_epoch", "test", "edgebank", "baselines", "parameters")}
+    return {key: summary.get(key) for key in ("version", "seed", "best_epoch", "test", "edgebank", "baselines", "parameters")}
 
 
 def tables(record):

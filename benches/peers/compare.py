@@ -3,13 +3,15 @@
     cargo build --release
     python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json speed
     python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json speed --model apan
+    python benches/peers/compare.py --data FOLDER --out benches/results/NAME.json speed --model wd-gcn
     python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json quality
 
-Without `--model` the peer is PyTorch Geometric's TGN (`pyg_tgn.py`); with it, the same model as ours in plain PyTorch
-(`torch_models.py`), TGAT and TGN of two layers.
-`speed`: seconds of a training epoch (no evaluation), 172 seeded random edge features, width 100, 10 neighbours,
-at batch 600 and 200; ours with its time encoding fixed, then learned, and the peer in turn, several rounds; the median
-over rounds of the later epochs.
+Without `--model` the peer is PyTorch Geometric's TGN (`pyg_tgn.py`); with it, the same model as ours in plain PyTorch:
+TGAT and TGN of two layers (`torch_models.py`), models of snapshots with each of three products (`snapshots.py`), whose
+data is a folder of edge lists such as `tgnn-bench data synth-snapshots` writes.
+`speed`: seconds of a training epoch (no evaluation), ours and the peers in turn, several rounds; the median over rounds
+of the later epochs. Events: 172 seeded random edge features, width 100, 10 neighbours, at batch 600 and 200; ours with its
+time encoding fixed, then learned. Snapshots: two layers of width 64, groups of 8 steps.
 `quality`: test AP and AUC of the epoch with the best validation AP, the same epochs, batch and step size, three seeds.
 """
 
@@ -34,28 +36,32 @@ def run(command):
     return json.loads(done.stdout)
 
 
+SNAPSHOTS = {"wd-gcn": "wdgcn", "t-gcn": "tgcn", "evolve-gcn-o": "evolvegcn"}
+
+
 class Systems:
-    """How ours and the peer are called. No model: TGN, with PyTorch Geometric's as its peer."""
+    """How ours and its peers are called, by name. No model: TGN, with PyTorch Geometric's as its peer."""
 
     def __init__(self, data, device, tgnn, model=None):
         both = ["--data", data, "--device", device, "--threads", "2", "--json"]
-        self.tgnn, self.rival, self.learned = [tgnn, "train", *both], "pyg", f"{model or 'tgn'}.time_encoding=learned"
-        self.script = [sys.executable, "benches/peers/pyg_tgn.py", *both]
-        if model:
-            layers = ["--set", f"{model}.layers=2"] if model in ("tgat", "tgn") else []
-            self.tgnn += ["--model", model, *layers]
-            self.rival = "torch"
-            self.script = [sys.executable, "benches/peers/torch_models.py", *both, "--model", model]
+        ours = [tgnn, "train", *both, *(["--model", model] if model else [])]
+        peer = lambda script, *flags: [sys.executable, f"benches/peers/{script}.py", *both, *flags]
+        self.rate = {name: "--lr" for name in ("pyg", "torch", "csr", "coo")} | {"tgnn": "--learning-rate"}
+        if model in SNAPSHOTS:
+            self.ours = {"tgnn": [*ours, "--group", "8"]}
+            of = lambda product: peer("snapshots", "--model", SNAPSHOTS[model], "--length", "8", "--product", product)
+            self.peers = {product: of(product) for product in ("csr", "coo", "pyg")}
+            self.settings = [{}]
+            return
+        ours += ["--set", f"{model}.layers=2"] if model in ("tgat", "tgn") else []
+        learned = ["--set", f"{model or 'tgn'}.time_encoding=learned"]
+        self.ours = {"tgnn": ours, "tgnn, learned time encoding": [*ours, *learned]}
+        self.peers = {"torch": peer("torch_models", "--model", model)} if model else {"pyg": peer("pyg_tgn")}
+        self.settings = [{"batch": batch, "random-edge-features": 172} for batch in (600, 200)]
 
-    def ours(self, *flags):
-        return run([*self.tgnn, *flags])
 
-    def learning(self, *flags):
-        """With a time encoding that is learned, as the peer's is."""
-        return self.ours("--set", self.learned, *flags)
-
-    def peer(self, *flags):
-        return run([*self.script, *flags])
+def flags_of(settings):
+    return [part for key, value in settings.items() for part in (f"--{key}", str(value))]
 
 
 def seconds(summary):
@@ -64,36 +70,36 @@ def seconds(summary):
     return [e["train_seconds"] for e in (epochs[1:] or epochs)]
 
 
-def speed(systems, rounds):
+def speed(systems, rounds, epochs):
     rows = []
-    for batch in ("600", "200"):
-        flags = ["--batch", batch, "--epochs", "2", "--random-edge-features", "172", "--no-eval"]
-        called = {"tgnn": systems.ours, "tgnn, learned time encoding": systems.learning, systems.rival: systems.peer}
+    for settings in systems.settings:
+        called = systems.ours | systems.peers
         times, peaks = {name: [] for name in called}, {}
         for _ in range(rounds):
-            for name, system in called.items():
-                summary = system(*flags)
+            for name, command in called.items():
+                summary = run([*command, *flags_of(settings), "--epochs", epochs, "--no-eval"])
                 times[name] += seconds(summary)
                 peaks[name] = max(peaks.get(name, 0), summary["peak_memory_bytes"]["host"])
         medians = {name: statistics.median(values) for name, values in times.items()}
-        rows.append({
-            "batch": int(batch),
+        best = min(medians[name] for name in systems.peers)
+        rows.append(settings | {
             "seconds_per_epoch": medians,
             "all": times,
             "peak_memory_bytes": peaks,
-            "ratio": {name: medians[systems.rival] / own for name, own in medians.items()},
+            "ratio": {name: best / own for name, own in medians.items()},
         })
     return rows
 
 
-def quality(systems, epochs, batch, rate, seeds):
+def quality(systems, epochs, settings, rate, seeds):
     rows = []
-    for seed in map(str, range(1, seeds + 1)):
-        flags = ["--batch", batch, "--epochs", epochs, "--seed", seed]
-        for name, system, step in (("tgnn", systems.ours, "--learning-rate"), (systems.rival, systems.peer, "--lr")):
-            summary = system(*flags, step, rate)
-            rows.append({
-                "system": name, "seed": int(seed), "batch": int(batch), "epochs": int(epochs),
+    peer = next(iter(systems.peers))
+    for seed in range(1, seeds + 1):
+        for name, command in (("tgnn", systems.ours["tgnn"]), (peer, systems.peers[peer])):
+            flags = [*flags_of(settings), "--epochs", epochs, "--seed", str(seed), systems.rate[name], rate]
+            summary = run([*command, *flags])
+            rows.append(settings | {
+                "system": name, "seed": seed, "epochs": int(epochs),
                 "learning_rate": float(rate), "best_epoch": summary["best_epoch"], "test": summary["test"],
                 "val": [e["val"] for e in summary["epochs"]],
             })
@@ -108,19 +114,23 @@ def cpu():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["speed", "quality"])
-    parser.add_argument("--model", choices=["jodie", "apan", "tgat", "tgn"], help="beside the same in plain PyTorch")
+    parser.add_argument("--model", choices=["jodie", "apan", "tgat", "tgn", *SNAPSHOTS], help="beside the same in plain PyTorch")
     parser.add_argument("--data", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", default="10")
-    parser.add_argument("--batch", default="200")
+    parser.add_argument("--epochs", help="10 for quality, 2 for speed")
+    parser.add_argument("--batch", type=int, default=200, help="events of a batch, for quality")
     parser.add_argument("--rate", default="0.0005")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cpu", help="cpu or cuda, for both")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench", help="the program")
     a = parser.parse_args()
     systems = Systems(a.data, a.device, a.tgnn, a.model)
-    rows = speed(systems, a.rounds) if a.what == "speed" else quality(systems, a.epochs, a.batch, a.rate, a.seeds)
+    if a.what == "speed":
+        rows = speed(systems, a.rounds, a.epochs or "2")
+    else:
+        batch = {} if a.model in SNAPSHOTS else {"batch": a.batch}
+        rows = quality(systems, a.epochs or "10", batch, a.rate, a.seeds)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     result = {
         "what": a.what,
