@@ -12,7 +12,8 @@ data is a folder of edge lists such as `tgnn-bench data synth-snapshots` writes.
 `speed`: seconds of a training epoch (no evaluation), ours and the peers in turn, several rounds; the median over rounds
 of the later epochs. Events: 172 seeded random edge features, width 100, 10 neighbours, at batch 600 and 200; ours with its
 time encoding fixed, then learned. Snapshots: two layers of width 64, groups of 8 steps.
-`quality`: test AP and AUC of the epoch with the best validation AP, the same epochs, batch and step size, three seeds.
+`quality`: test AP and AUC of the epoch with the best validation AP, the same epochs, batch and step size, three seeds;
+for models of snapshots one negative an edge.
 """
 
 import argparse
@@ -52,11 +53,13 @@ class Systems:
             of = lambda product: peer("snapshots", "--model", SNAPSHOTS[model], "--length", "8", "--product", product)
             self.peers = {product: of(product) for product in ("csr", "coo", "pyg")}
             self.settings = [{}]
+            self.scored = {"tgnn": ["--set", "group.negatives=1"], "csr": ["--negatives", "1"]}
             return
         ours += ["--set", f"{model}.layers=2"] if model in ("tgat", "tgn") else []
         learned = ["--set", f"{model or 'tgn'}.time_encoding=learned"]
         self.ours = {"tgnn": ours, "tgnn, learned time encoding": [*ours, *learned]}
         self.peers = {"torch": peer("torch_models", "--model", model)} if model else {"pyg": peer("pyg_tgn")}
+        self.scored = {}
         self.settings = [{"batch": batch, "random-edge-features": 172} for batch in (600, 200)]
 
 
@@ -96,8 +99,8 @@ def quality(systems, epochs, settings, rate, seeds):
     peer = next(iter(systems.peers))
     for seed in range(1, seeds + 1):
         for name, command in (("tgnn", systems.ours["tgnn"]), (peer, systems.peers[peer])):
-            flags = [*flags_of(settings), "--epochs", epochs, "--seed", str(seed), systems.rate[name], rate]
-            summary = run([*command, *flags])
+            flags = [*flags_of(settings), *systems.scored.get(name, []), "--epochs", epochs, "--seed", str(seed)]
+            summary = run([*command, *flags, systems.rate[name], rate])
             rows.append(settings | {
                 "system": name, "seed": seed, "epochs": int(epochs),
                 "learning_rate": float(rate), "best_epoch": summary["best_epoch"], "test": summary["test"],
