@@ -139,6 +139,12 @@ impl Program {
                 Home::Step => None,
             })
             .collect();
+        let scratch_of = |n: &Node| n.op.scratch(&tape.specs(&n.ins)) * DType::F32.size(precision);
+        // On the host one op runs at a time, so all have the same scratch: it stays in a cache, where room in between the
+        // values of a step would have to be brought in for every op anew.
+        let on_host = !matches!(backend, Backend::Cuda(_));
+        let most_scratch = nodes.iter().map(|n| scratch_of(n)).max().unwrap_or(0);
+        let shared = on_host.then(|| Place::Arena(arena.place(most_scratch, 0, nodes.len())));
         let mut planned = Vec::with_capacity(nodes.len());
         for ((at, node), ahead) in nodes.into_iter().enumerate().zip(ahead) {
             let mut place = |bytes, until| match ahead {
@@ -155,8 +161,8 @@ impl Program {
                 let bytes = specs[o.0 as usize].bytes(precision);
                 places[o.0 as usize] = Some(place(bytes, last_use[o.0 as usize]));
             }
-            let scratch = node.op.scratch(&tape.specs(&node.ins)) * DType::F32.size(precision);
-            let scratch = (place(scratch, at), scratch);
+            let scratch = scratch_of(node);
+            let scratch = (shared.unwrap_or_else(|| place(scratch, at)), scratch);
             let tickets = node.op.tickets(&tape.specs(&node.ins));
             let operand = |v: &Var| {
                 // A value is made before it is used: the tape only hands out what it has made.
