@@ -11,9 +11,7 @@ A data set `NAME:FOLDER` has TGB's lists of negatives beside it (`benches/tgb_ne
 """
 
 import argparse
-import datetime
 import json
-import platform
 import shlex
 import statistics
 import subprocess
@@ -21,7 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from record import ROOT, head
+
 MODELS = ["tgn", "jodie", "apan", "tgat", "static"]
 # Name of the protocol, flags of `eval`, and the figures that count.
 PROTOCOLS = [
@@ -114,17 +113,7 @@ def main():
     args = parser.parse_args()
     if args.tables:
         return tables(json.loads(Path(args.tables).read_text()))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout.strip()
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
-    record = {
-        "date": datetime.date.today().isoformat(),
-        "commit": commit,
-        "machine": cpu,
-        "command": shlex.join(["python", *sys.argv]),
-        "batch": args.batch,
-        "epochs": args.epochs,
-        "rows": [],
-    }
+    record = head() | {"batch": args.batch, "epochs": args.epochs, "rows": []}
     for data in args.data:
         name, _, folder = data.partition(":")
         if folder:

@@ -9,16 +9,14 @@ Needs Python's own library alone, and peers what they need.
 """
 
 import argparse
-import datetime
 import json
-import platform
 import shlex
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from record import ROOT, head
 
 
 def train(tgnn, flags, seed):
@@ -64,15 +62,7 @@ def main():
     args = parser.parse_args()
     if args.tables:
         return tables(json.loads(Path(args.tables).read_text()))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout.strip()
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
-    record = {
-        "date": datetime.date.today().isoformat(),
-        "commit": commit,
-        "machine": cpu,
-        "command": shlex.join(["python", *sys.argv]),
-        "rows": [],
-    }
+    record = head() | {"rows": []}
     for run in args.runs:
         name, _, flags = run.partition(": ")
         for seed in args.seeds:

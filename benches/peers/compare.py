@@ -17,17 +17,16 @@ for models of snapshots one negative an edge.
 """
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import shlex
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from record import ROOT, head  # noqa: E402
 
 
 def run(command):
@@ -109,11 +108,6 @@ def quality(systems, epochs, settings, rate, seeds):
     return rows
 
 
-def cpu():
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((l.split(":", 1)[1].strip() for l in lines if l.startswith("model name")), platform.processor())
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["speed", "quality"])
@@ -134,16 +128,12 @@ def main():
     else:
         batch = {} if a.model in SNAPSHOTS else {"batch": a.batch}
         rows = quality(systems, a.epochs or "10", batch, a.rate, a.seeds)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    result = {
+    result = head() | {
         "what": a.what,
         "model": a.model or "tgn",
         "data": Path(a.data).name,
-        "date": datetime.date.today().isoformat(),
-        "commit": commit.stdout.strip(),
-        "command": shlex.join(["python", *sys.argv]),
         "device": a.device,
-        "hardware": {"cpu": cpu(), "cores": os.cpu_count(), "threads_used": 2, "load_before": os.getloadavg()[0]},
+        "hardware": {"cores": os.cpu_count(), "threads_used": 2, "load_before": os.getloadavg()[0]},
         "rows": rows,
     }
     a.out.parent.mkdir(parents=True, exist_ok=True)
