@@ -1,7 +1,7 @@
 //! A model on an event stream, trained and evaluated: the passes of the one training loop.
 use super::{
-    Candidates, Config, EdgeBank, FeaturesOn, MemoryPlan, Progress, Protocol, Report, Task, TaskName,
-    TestScores, batches, first_batch, metrics::Scores,
+    Candidates, Config, EdgeBank, FeaturesOn, MemoryPlan, Protocol, Report, Task, TaskName, TestScores,
+    batches, first_batch, metrics::Scores, passes::repeat_and_report,
 };
 use crate::{
     autograd::{OpTime, Parameters, Program},
@@ -273,20 +273,11 @@ impl EventTask {
         self.tables.seek(&mut self.store, epoch, range, short);
         let (store, losses, batch) = (&mut self.store, self.losses, self.batch);
         let program = if train { &mut self.step } else { &mut self.score };
-        let ran = self.device.keep_awake(|| {
-            let (mut counted, mut sum) = (0, 0.0);
-            let mut done = |store: &Store, runs: usize| {
-                // A device's losses are read when the pass is over.
-                if train && store.is_fresh(losses) {
-                    sum +=
-                        store.read::<f32>(losses)[counted..runs].iter().map(|&l| f64::from(l)).sum::<f64>();
-                    counted = runs;
-                }
-                let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
-                progress(Progress { events: total.min(runs * batch - short), total, loss });
-            };
-            program.repeat(store, batches, &mut done)
-        });
+        let events = |runs: usize| total.min(runs * batch - short);
+        let losses_of = train.then_some(losses);
+        let ran = self
+            .device
+            .keep_awake(|| repeat_and_report(program, store, batches, losses_of, (&events, total), progress));
         let (figures, each) = if train { (losses, 1) } else { (self.scores, batch * self.columns) };
         self.store.fetch(&[figures])?;
         ran.map_err(|(at, e)| {

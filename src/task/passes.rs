@@ -1,8 +1,8 @@
 //! What the training loop asks of a task: passes over its data, and what there is to save and to tell.
 use super::{MemoryPlan, Scores, TestScores};
 use crate::{
-    autograd::{OpTime, Parameters},
-    error::Result,
+    autograd::{OpTime, Parameters, Program},
+    error::{Error, Result},
     runtime::{BufferId, Store},
 };
 
@@ -19,6 +19,32 @@ pub struct Progress {
 
 /// Hears how far a pass is.
 pub type Report<'a> = &'a mut (dyn FnMut(Progress) + Send);
+
+/// Runs a program `runs` times over its store, and reports after each: what `events` counts up to there, of all, and the mean
+/// of the losses that it wrote, where it does.
+///
+/// # Errors
+/// As the program's, with the number of the run where that is known.
+pub(super) fn repeat_and_report(
+    program: &mut Program,
+    store: &mut Store,
+    runs: usize,
+    losses: Option<BufferId>,
+    (events, total): (&(dyn Fn(usize) -> usize + Sync), usize),
+    progress: Report<'_>,
+) -> Result<(), (Option<usize>, Error)> {
+    let (mut counted, mut sum) = (0, 0.0);
+    let mut done = |store: &Store, runs: usize| {
+        // A device's losses are read when the pass is over.
+        if let Some(losses) = losses.filter(|&l| store.is_fresh(l)) {
+            sum += store.read::<f32>(losses)[counted..runs].iter().map(|&l| f64::from(l)).sum::<f64>();
+            counted = runs;
+        }
+        let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
+        progress(Progress { events: events(runs), total, loss });
+    };
+    program.repeat(store, runs, &mut done)
+}
 
 /// A model on data, ready to train and to evaluate: programs for both, over one store.
 pub trait Task {

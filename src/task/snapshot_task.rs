@@ -1,7 +1,7 @@
 //! A model on snapshots, trained and evaluated: the passes of the one training loop over snapshot groups.
 use super::{
-    Config, MemoryPlan, Progress, Report, Scores, Task, TestScores, snapshot_objective::Objective,
-    snapshot_split::SnapshotSplit,
+    Config, MemoryPlan, Report, Scores, Task, TestScores, passes::repeat_and_report,
+    snapshot_objective::Objective, snapshot_split::SnapshotSplit,
 };
 use crate::{
     autograd::{OpTime, Parameters, Program},
@@ -147,19 +147,10 @@ impl SnapshotTask {
         let total = read[targets.len()];
         let (store, losses) = (&mut self.store, self.losses);
         let program = if train { &mut self.step } else { &mut self.score };
+        let events = |runs: usize| read[runs.min(targets.len())];
+        let losses_of = train.then_some(losses);
         let ran = self.device.keep_awake(|| {
-            let (mut counted, mut sum) = (0, 0.0);
-            let mut done = |store: &Store, runs: usize| {
-                // A device's losses are read when the pass is over.
-                if train && store.is_fresh(losses) {
-                    sum +=
-                        store.read::<f32>(losses)[counted..runs].iter().map(|&l| f64::from(l)).sum::<f64>();
-                    counted = runs;
-                }
-                let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
-                progress(Progress { events: read[runs.min(targets.len())], total, loss });
-            };
-            program.repeat(store, targets.len(), &mut done)
+            repeat_and_report(program, store, targets.len(), losses_of, (&events, total), progress)
         });
         let results: &[BufferId] = if train { &[losses] } else { self.objective.results() };
         self.store.fetch(results)?;
