@@ -60,16 +60,20 @@ fn trained(config: &Config, events: &Events, threads: usize) -> (u64, Scores, Ve
 }
 
 #[test]
-fn one_and_two_threads_leave_the_same_bits_of_every_model_and_task() {
+fn one_and_two_threads_and_two_lanes_leave_the_same_bits_of_every_model_and_task() {
     let mut events = small(1500);
     events.node_features = Some(Features::random(events.nodes, 5, 1));
     for (name, config) in all(40) {
         for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
             let config = Config { task, batch: 300, ..config.clone() };
-            let (one, two) = (trained(&config, &events, 1), trained(&config, &events, 2));
-            assert_eq!((one.0, one.1), (two.0, two.1), "{name}, {task:?}");
-            for ((buffer, one), (_, two)) in one.2.iter().zip(&two.2) {
-                assert!(one == two, "{name}, {task:?}: {buffer} differs");
+            let one = trained(&config, &events, 1);
+            for plan in ["sequential", "prefetch"] {
+                let config = Config { plan: plan.into(), ..config.clone() };
+                let two = trained(&config, &events, 2);
+                assert_eq!((one.0, one.1), (two.0, two.1), "{name}, {task:?}, {plan}");
+                for ((buffer, one), (_, two)) in one.2.iter().zip(&two.2) {
+                    assert!(one == two, "{name}, {task:?}, {plan}: {buffer} differs");
+                }
             }
         }
     }

@@ -104,12 +104,15 @@ fn every_model_learns_what_no_pair_tells() {
 }
 
 #[test]
-fn one_and_two_threads_leave_the_same_bits_of_every_model() {
+fn one_and_two_threads_and_two_lanes_leave_the_same_bits_of_every_model() {
     let data = turning(24, 9, 3);
     for model in MODELS {
         let c = config(model, 8);
-        let [one, two] = [1, 2].map(|n| trained(&c, &data, &Device::cpu(n).unwrap()));
-        assert!(one == two, "{}", model.name());
+        let one = trained(&c, &data, &Device::cpu(1).unwrap());
+        for plan in ["sequential", "prefetch"] {
+            let two = trained(&Config { plan: plan.into(), ..c.clone() }, &data, &Device::cpu(2).unwrap());
+            assert!(one == two, "{}, {plan}", model.name());
+        }
     }
 }
 

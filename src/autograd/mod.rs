@@ -4,6 +4,8 @@
 mod ahead;
 mod arena;
 mod device;
+mod host;
+mod lanes;
 mod optimizer;
 mod program;
 

@@ -3,16 +3,17 @@ use super::{
     ahead::ahead,
     arena::ArenaPlan,
     device::{OnDevice, Room},
+    host::{self, OnHost, Seen},
+    lanes::{self, LANES, LineUp},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     ops::{Backend, Home, Node, Tape},
     runtime::*,
 };
-use std::time::Instant;
 
 /// Where an operand lies.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     /// At an offset of the arena; where values are kept apart, the number of a block.
     Arena(usize),
@@ -26,6 +27,8 @@ pub(super) struct Planned {
     pub node: Node,
     pub ins: Vec<(Place, Spec)>,
     pub outs: Vec<(Place, Spec)>,
+    /// Counts of live rows that it reads.
+    pub counts: Vec<Place>,
     /// Whether each output is read.
     pub wanted: Vec<bool>,
     /// Where, and bytes.
@@ -38,7 +41,7 @@ pub(super) struct Planned {
 
 /// Where the values of a step are.
 enum Memory {
-    Host(OwnBytes),
+    Host(OnHost),
     Device(Box<OnDevice>),
 }
 
@@ -83,8 +86,13 @@ pub struct Program {
     memory: Memory,
     precision: Precision,
     backend: Backend,
+    /// Who runs the two lanes of a host, where nodes run ahead there.
+    lanes: Option<[Device; LANES]>,
     times: Option<Vec<NodeTime>>,
 }
+
+/// Runs that are lined up at a time; even, for runs go in turns.
+const WINDOW: usize = 256;
 
 impl Program {
     /// Plans `tape` for reals of `precision`; values of `keep` survive the run, to be [`read`](Self::read).
@@ -92,30 +100,35 @@ impl Program {
     /// # Errors
     /// `OutOfMemory` when the machine or the device does not have what the values of a step need.
     pub fn new(tape: &Tape, keep: &[Var], precision: Precision, backend: Backend) -> Result<Self> {
-        Self::planned(tape, keep, precision, backend, false)
+        Self::plan(tape, keep, precision, backend, None)
     }
-    /// [`new`](Self::new) for a program that is [repeated](Self::repeat): on a device, what prepares a step and depends on
+    /// [`new`](Self::new) for a program that is [repeated](Self::repeat) on `device`: what prepares a step and depends on
     /// nothing that steps compute (cursor, negatives, sampling, distinct nodes, gathers of features) runs on a stream of its
-    /// own, beside the arithmetic of the step before. Results are the same, to the last bit. The host does as `new`.
+    /// own, on the CPU in a thread of its own, beside the arithmetic of the step before. Results are the same, to the last bit.
     ///
     /// # Errors
-    /// As `new`.
-    pub fn prefetching(tape: &Tape, keep: &[Var], precision: Precision, backend: Backend) -> Result<Self> {
-        Self::planned(tape, keep, precision, backend, true)
+    /// As `new`; `Device` where there is no thread to be had.
+    pub fn prefetching(tape: &Tape, keep: &[Var], precision: Precision, device: &Device) -> Result<Self> {
+        Self::plan(tape, keep, precision, Backend::of(device), Some(device))
     }
-    fn planned(
+    fn plan(
         tape: &Tape,
         keep: &[Var],
         precision: Precision,
         backend: Backend,
-        prefetch: bool,
+        prefetching_on: Option<&Device>,
     ) -> Result<Self> {
         let specs: Vec<Spec> = (0..tape.len() as u32).map(|v| tape.spec(Var(v))).collect();
         let alive = alive(tape, keep, &specs);
         let nodes: Vec<&Node> = tape.nodes().iter().zip(alive).filter(|(_, a)| *a).map(|(n, _)| n).collect();
-        let ahead = match (&backend, prefetch) {
-            (Backend::Cuda(_), true) => ahead(&nodes, &specs),
-            _ => vec![false; nodes.len()],
+        let ahead = match prefetching_on {
+            Some(_) => ahead(&nodes, &specs),
+            None => vec![false; nodes.len()],
+        };
+        let on_host = !matches!(backend, Backend::Cuda(_));
+        let lanes = match prefetching_on.filter(|_| on_host && ahead.contains(&true)) {
+            Some(device) => Some(device.lanes(1)?),
+            None => None,
         };
         // A view of a stored value is copied all the same: the value may be written while the view is still read.
         let mut lies_in: Vec<Var> = (0..tape.len() as u32).map(Var).collect();
@@ -140,11 +153,17 @@ impl Program {
             })
             .collect();
         let scratch_of = |n: &Node| n.op.scratch(&tape.specs(&n.ins)) * DType::F32.size(precision);
-        // On the host one op runs at a time, so all have the same scratch: it stays in a cache, where room in between the
+        // On the host one op of a lane runs at a time, so all have the same scratch: it stays in a cache, where room in between the
         // values of a step would have to be brought in for every op anew.
-        let on_host = !matches!(backend, Backend::Cuda(_));
-        let most_scratch = nodes.iter().map(|n| scratch_of(n)).max().unwrap_or(0);
-        let shared = on_host.then(|| Place::Arena(arena.place(most_scratch, 0, nodes.len())));
+        let most_scratch = |of: bool| {
+            let those = nodes.iter().zip(&ahead).filter(|(_, ahead)| **ahead == of);
+            those.map(|(n, _)| scratch_of(n)).max().unwrap_or(0)
+        };
+        let shared = on_host.then(|| {
+            let [step, before] = [false, true].map(most_scratch);
+            let (until, at) = (nodes.len(), 0);
+            [Place::Arena(arena.place(step, at, until)), Place::Ahead(arena_ahead.place(before, at, until))]
+        });
         let mut planned = Vec::with_capacity(nodes.len());
         for ((at, node), ahead) in nodes.into_iter().enumerate().zip(ahead) {
             let mut place = |bytes, until| match ahead {
@@ -162,6 +181,7 @@ impl Program {
                 places[o.0 as usize] = Some(place(bytes, last_use[o.0 as usize]));
             }
             let scratch = scratch_of(node);
+            let shared = shared.map(|shared| shared[usize::from(ahead)]);
             let scratch = (shared.unwrap_or_else(|| place(scratch, at)), scratch);
             let tickets = node.op.tickets(&tape.specs(&node.ins));
             let operand = |v: &Var| {
@@ -171,18 +191,17 @@ impl Program {
             let (ins, outs) =
                 (node.ins.iter().map(operand).collect(), node.outs.iter().map(operand).collect());
             let wanted = node.outs.iter().map(|o| read[o.0 as usize]).collect();
-            planned.push(Planned { node: node.clone(), ins, outs, wanted, scratch, tickets, ahead });
+            let own = |v: &Var| node.outs.contains(v);
+            let read = node.ins.iter().chain(&node.outs).filter_map(counts).filter(|c| !own(c));
+            let counts = read.filter_map(|v| places[v.0 as usize]).collect();
+            planned.push(Planned { node: node.clone(), ins, outs, counts, wanted, scratch, tickets, ahead });
         }
         let memory = match &backend {
             Backend::Cuda(gpu) => {
                 let room = Room { step: arena.blocks(), ahead: arena_ahead.blocks() };
                 Memory::Device(Box::new(OnDevice::new(gpu, room)))
             }
-            _ => {
-                let advice = "take a smaller batch, fewer neighbours or narrower layers";
-                check_room("the values of one step", arena.size(), advice)?;
-                Memory::Host(OwnBytes::zeros(arena.size()))
-            }
+            _ => Memory::Host(OnHost::new(arena.size(), arena_ahead.size())?),
         };
         Ok(Program {
             nodes: planned,
@@ -192,6 +211,7 @@ impl Program {
             memory,
             precision,
             backend,
+            lanes,
             times: None,
         })
     }
@@ -205,7 +225,7 @@ impl Program {
     /// Bytes for the values of a step, and of one ahead. On a device they are taken at the first run.
     pub fn arena_bytes(&self) -> usize {
         match &self.memory {
-            Memory::Host(bytes) => bytes.len(),
+            Memory::Host(h) => h.bytes(),
             Memory::Device(d) => d.bytes(),
         }
     }
@@ -220,6 +240,10 @@ impl Program {
     /// Nodes that run a step ahead when the program is [repeated](Self::repeat).
     pub fn ahead(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|p| p.ahead).map(|p| &p.node)
+    }
+    #[cfg(test)]
+    pub(super) fn planned(&self) -> &[Planned] {
+        &self.nodes
     }
     /// Starts to take the time of every op (a few percent slower); see [`op_times`](Self::op_times).
     pub fn profile(&mut self) {
@@ -274,7 +298,10 @@ impl Program {
     pub fn run(&mut self, store: &mut Store) -> Result<()> {
         assert_eq!(store.precision(), self.precision, "precision of store and program");
         match &mut self.memory {
-            Memory::Host(_) => self.run_on_host(store),
+            Memory::Host(h) => {
+                let ready = h.ready(&self.nodes, &self.places, store, (&self.backend, self.precision));
+                ready.run_all(self.times.as_deref_mut(), &mut Seen::default())
+            }
             Memory::Device(d) => d.run(&self.nodes, &self.places, &self.specs, &self.keep, store),
         }
     }
@@ -290,78 +317,46 @@ impl Program {
         done: &mut dyn FnMut(&Store, usize),
     ) -> Result<(), (Option<usize>, Error)> {
         assert_eq!(store.precision(), self.precision, "precision of store and program");
-        if let Memory::Device(d) = &mut self.memory {
-            let ready = d.ready(&self.nodes, &self.places, store);
-            let ran = ready.and_then(|ready| match &mut self.times {
-                Some(taken) => ready.profile(&self.nodes, store, times, taken, done),
-                None => ready.repeat(&self.nodes, store, times, done),
-            });
-            return ran.map_err(|e| (None, e));
-        }
-        for at in 0..times {
-            self.run_on_host(store).map_err(|e| (Some(at), e))?;
-            done(store, at + 1);
-        }
-        Ok(())
-    }
-    fn run_on_host(&mut self, store: &mut Store) -> Result<()> {
-        let Memory::Host(bytes) = &mut self.memory else { return Ok(()) };
-        let status = Status::default();
-        let base = bytes.as_mut_ptr();
-        let (mut ins, mut outs) = (Vec::with_capacity(16), Vec::with_capacity(16));
-        for at in 0..self.nodes.len() {
-            let started = self.times.is_some().then(Instant::now);
-            let p = &self.nodes[at];
-            let _range = nvtx::range(p.node.op.name());
-            let address = |place, store: &mut Store| match place {
-                // SAFETY: the plan gave every place room inside the arena.
-                Place::Arena(offset) | Place::Ahead(offset) => unsafe { base.add(offset) },
-                Place::Stored(id) => store.address(id),
-            };
-            let mut slot = |&(place, spec): &(Place, Spec), own: &[Var]| {
-                let ptr = address(place, store);
-                Slot { ptr, spec, rows: self.live_rows(base, store, spec.rows, own), wanted: true }
-            };
-            ins.clear();
-            ins.extend(p.ins.iter().map(|x| slot(x, &[])));
-            outs.clear();
-            let out = |(x, &wanted)| Slot { wanted, ..slot(x, &p.node.outs) };
-            outs.extend(p.outs.iter().zip(&p.wanted).map(out));
-            let scratch = (address(p.scratch.0, store), p.scratch.1);
-            // SAFETY: places of values that are alive together are disjoint by the plan; the arena and the store's
-            // buffers are zeroed or written; `store` and `self` are borrowed mutably, so nobody else looks; a state
-            // is given once a node, checked when it was pushed.
-            let io = unsafe { Io::new(&ins, &outs, scratch, &p.node.writes, &status) };
-            p.node.op.run(&self.backend, self.precision, &io);
-            if let Some((row, value)) = status.take() {
-                return Err(fault(p.node.op.name(), row, f32::from_bits(value)));
+        match &mut self.memory {
+            Memory::Device(d) => {
+                let ready = d.ready(&self.nodes, &self.places, store);
+                let ran = ready.and_then(|ready| match &mut self.times {
+                    Some(taken) => ready.profile(&self.nodes, store, times, taken, done),
+                    None => ready.repeat(&self.nodes, store, times, done),
+                });
+                ran.map_err(|e| (None, e))
             }
-            if let (Some(times), Some(started)) = (&mut self.times, started) {
-                times[at].seconds += started.elapsed().as_secs_f64();
-                times[at].runs += 1;
+            Memory::Host(h) => {
+                let ready = h.ready(&self.nodes, &self.places, store, (&self.backend, self.precision));
+                // Ops are timed one by one.
+                if let (Some(lanes), None) = (&self.lanes, &self.times) {
+                    return team::rest(|| {
+                        on_lanes(&self.nodes, &ready, lanes, times, &mut |runs| done(store, runs))
+                    });
+                }
+                let mut seen = Seen::default();
+                for at in 0..times {
+                    ready.run_all(self.times.as_deref_mut(), &mut seen).map_err(|e| (Some(at), e))?;
+                    done(store, at + 1);
+                }
+                Ok(())
             }
         }
-        Ok(())
-    }
-    /// Live rows; all of them where the node itself makes the count (`own` are its outputs).
-    fn live_rows(&self, base: *mut u8, store: &Store, rows: Rows, own: &[Var]) -> usize {
-        let Some(live) = rows.live.filter(|l| !own.contains(&l.var)) else { return rows.cap };
-        let count = match self.places[live.var.0 as usize] {
-            // SAFETY: a count is a `[1]` u32 inside the arena, made by an earlier node.
-            Some(Place::Arena(offset) | Place::Ahead(offset)) => unsafe {
-                base.add(offset).cast::<u32>().read()
-            },
-            Some(Place::Stored(id)) => store.read::<u32>(id)[0],
-            None => return rows.cap,
-        };
-        (count as usize * live.times).min(rows.cap)
     }
     /// Live rows of a value after a run.
     pub fn rows(&self, v: Var, store: &Store) -> usize {
         match &self.memory {
-            Memory::Host(bytes) => {
-                let base = bytes.as_ptr().cast_mut();
-                self.live_rows(base, store, self.specs[v.0 as usize].rows, &[])
+            Memory::Host(h) => {
+                let rows = self.specs[v.0 as usize].rows;
+                let Some(live) = rows.live else { return rows.cap };
+                let count = match self.places[live.var.0 as usize] {
+                    Some(Place::Stored(id)) => store.read::<u32>(id)[0],
+                    place => place.and_then(|p| h.address(p)).map_or(0, |at| {
+                        // SAFETY: a count is a `[1]` u32 of the step, made by an earlier node or zero.
+                        unsafe { at.cast::<u32>().read() }
+                    }),
+                };
+                (count as usize * live.times).min(rows.cap)
             }
             Memory::Device(d) => d.kept::<u32>(v).map_or(0, |k| k.0),
         }
@@ -378,20 +373,57 @@ impl Program {
             "type of {v:?}"
         );
         let n = self.rows(v, store) * spec.cols;
-        let bytes = match &self.memory {
-            Memory::Host(bytes) => bytes,
-            Memory::Device(d) => return d.kept(v).map_or(&[], |(_, values)| &values[..n]),
-        };
-        let base = bytes.as_ptr().cast_mut();
-        match self.places[v.0 as usize] {
-            Some(Place::Stored(id)) => &store.read(id)[..n],
-            // SAFETY: the plan gave the value this room; it was zeroed or written; every bit pattern is a `T`.
-            Some(Place::Arena(offset) | Place::Ahead(offset)) => unsafe {
-                std::slice::from_raw_parts(base.add(offset).cast(), n)
+        match (&self.memory, self.places[v.0 as usize]) {
+            (_, None) => &[],
+            (Memory::Device(d), _) => d.kept(v).map_or(&[], |(_, values)| &values[..n]),
+            (_, Some(Place::Stored(id))) => &store.read(id)[..n],
+            (Memory::Host(h), Some(place)) => match h.address(place) {
+                // SAFETY: the plan gave the value this room; it was zeroed or written; every bit pattern is a `T`.
+                Some(at) => unsafe { std::slice::from_raw_parts(at.cast(), n) },
+                None => &[],
             },
-            None => &[],
         }
     }
+}
+
+/// Repeats a program whose nodes are on two lanes.
+fn on_lanes(
+    nodes: &[Planned],
+    ready: &host::Ready<'_>,
+    lanes: &[Device; LANES],
+    times: usize,
+    done: &mut dyn FnMut(usize),
+) -> Result<(), (Option<usize>, Error)> {
+    let last = nodes.iter().rposition(|p| !p.ahead);
+    let of = |ahead: bool, runs: usize| {
+        let nodes = move || nodes.iter().enumerate().filter(move |(_, p)| p.ahead == ahead).map(|(at, _)| at);
+        (0..runs).flat_map(|run| nodes().map(move |at| (run, at))).collect()
+    };
+    let mut full: Option<LineUp> = None;
+    for first in (0..times).step_by(WINDOW) {
+        let runs = WINDOW.min(times - first);
+        let line_up = match full.take() {
+            Some(full) if runs == WINDOW => full,
+            _ => LineUp::new(nodes, runs, [of(false, runs), of(true, runs)]).map_err(|e| (None, e))?,
+        };
+        let [mut of_first, mut of_second] = [Seen::default(), Seen::default()];
+        // SAFETY: the line-up keeps the order of what nodes touch.
+        let run = |step: lanes::Step, seen: &mut Seen| unsafe { ready.run(step.run % 2, step.node, seen) };
+        let ran = line_up.execute(
+            |lane, work| lanes[lane].keep_awake(work),
+            &mut |step| {
+                run(step, &mut of_first)?;
+                if Some(step.node) == last {
+                    done(first + step.run + 1);
+                }
+                Ok(())
+            },
+            &mut |step| run(step, &mut of_second),
+        );
+        ran.map_err(|(run, e)| (Some(first + run), e))?;
+        full = (runs == WINDOW).then_some(line_up);
+    }
+    Ok(())
 }
 
 // SAFETY: the raw pointers made in `run` do not outlive it; everything stored is plain data and `Send + Sync` ops.

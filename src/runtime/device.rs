@@ -66,6 +66,14 @@ impl Device {
     pub fn threads(&self) -> usize {
         self.team.threads()
     }
+    /// The CPU for two lanes: the second has `threads` of this one's, the first the others, and at least one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Device`] when the threads cannot be started.
+    pub fn lanes(&self, threads: usize) -> Result<[Device; 2]> {
+        let first = self.threads().saturating_sub(threads).max(1);
+        Ok([Self::cpu(first)?, Self::cpu(threads.max(1))?])
+    }
     /// [`install`](Self::install) for work of many short parallel pieces, such as a pass: threads stay awake between
     /// them, for waking one takes as long as many a piece.
     pub fn keep_awake<T>(&self, work: impl FnOnce() -> T) -> T {

@@ -47,30 +47,30 @@ const LINE: usize = 64;
 
 /// Zeros that begin at a cache line, so that no aligned row of them lies in one more than it must. Large ones have huge
 /// pages to themselves, and none is there before it is touched.
-pub(crate) struct Bytes {
+pub(crate) struct OwnBytes {
     memory: Vec<u8>,
     start: usize,
     len: usize,
 }
 
-impl Bytes {
+impl OwnBytes {
     pub(crate) fn zeros(len: usize) -> Self {
         let align = if len >= HUGE / 2 { HUGE } else { LINE };
         let room = len.next_multiple_of(align);
         let memory = vec![0; room + align];
         let start = memory.as_ptr().align_offset(align);
         prefer_huge_pages(&memory[start..start + room]);
-        Bytes { memory, start, len }
+        OwnBytes { memory, start, len }
     }
 }
 
-impl Deref for Bytes {
+impl Deref for OwnBytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         &self.memory[self.start..self.start + self.len]
     }
 }
-impl DerefMut for Bytes {
+impl DerefMut for OwnBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.len]
     }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn buffers_begin_at_a_line_and_large_ones_at_a_huge_page() {
         for (len, align) in [(0, LINE), (1, LINE), (1000, LINE), (HUGE / 2, HUGE), (3 * HUGE + 5, HUGE)] {
-            let mut bytes = Bytes::zeros(len);
+            let mut bytes = OwnBytes::zeros(len);
             assert_eq!((bytes.len(), bytes.as_ptr().addr() % align), (len, 0));
             bytes.fill(1);
             assert!(bytes.iter().all(|&b| b == 1));

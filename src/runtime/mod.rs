@@ -27,7 +27,7 @@ pub use device::Device;
 pub use gaps::Gaps;
 pub use io::{Io, Slot};
 pub use matmul_precision::MatmulPrecision;
-pub(crate) use memory::Bytes as OwnBytes;
+pub(crate) use memory::OwnBytes;
 pub use memory::{available_memory_bytes, check_room, peak_memory_bytes};
 pub use spec::{DType, Element, Live, NONE, Precision, Real, Rows, Spec, Var};
 pub use status::Status;

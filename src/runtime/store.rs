@@ -29,7 +29,7 @@ impl<T: Element> Bytes for Vec<T> {
 }
 
 enum Data {
-    Own(memory::Bytes),
+    Own(memory::OwnBytes),
     Shared(Arc<dyn Bytes>),
 }
 
@@ -108,7 +108,7 @@ impl Store {
     }
     /// Adds a writable buffer of zeros.
     pub fn zeros(&mut self, name: impl Into<String>, spec: Spec) -> BufferId {
-        let bytes = memory::Bytes::zeros(spec.bytes(self.precision));
+        let bytes = memory::OwnBytes::zeros(spec.bytes(self.precision));
         self.push(name, spec, Data::Own(bytes))
     }
     /// Adds a writable buffer that starts from `values`; reals are converted to the store's precision.

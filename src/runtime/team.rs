@@ -236,6 +236,20 @@ impl Drop for Team {
     }
 }
 
+/// Runs `work`, which is other threads', while the helpers of the current team sleep.
+pub fn rest<T>(work: impl FnOnce() -> T) -> T {
+    struct Rouse(Arc<Shared>);
+    impl Drop for Rouse {
+        fn drop(&mut self) {
+            self.0.awake.store(true, SeqCst);
+            self.0.rouse();
+        }
+    }
+    let team = CURRENT.with_borrow(Clone::clone).filter(|team| team.awake.swap(false, SeqCst));
+    let _rouse = team.map(Rouse);
+    work()
+}
+
 /// Threads that would share work from here: those of the current team, and 1 where there is none or within a piece of work.
 pub fn threads() -> usize {
     if BUSY.get() {

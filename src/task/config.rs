@@ -121,8 +121,8 @@ pub struct Config {
     pub negatives: NegativeKind,
     /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
     pub device: String,
-    /// How steps follow one another: `sequential`, `prefetch` (on a CUDA device, what prepares the next batch runs beside the
-    /// arithmetic of this one), or `auto`, the latter where it can be had. Results are the same.
+    /// How steps follow one another: `sequential`, `prefetch` (what prepares the next batch runs beside the arithmetic of this
+    /// one: on a stream of its own, or in a thread of the CPU), or `auto`, the latter on a CUDA device. Results are the same.
     pub plan: String,
     /// Where a CUDA device reads features.
     pub features_on: FeaturesOn,
@@ -289,15 +289,10 @@ impl Config {
         }
     }
     /// The plan of a run on `device`: `sequential` or `prefetch`.
-    ///
-    /// # Errors
-    /// Usage where the device does not have it.
-    pub fn plan_on(&self, device: &Device) -> Result<&'static str> {
+    pub fn plan_on(&self, device: &Device) -> &'static str {
         match (self.plan.as_str(), device.gpu()) {
-            ("prefetch", None) => Err(Error::usage("the CPU has no plan `prefetch`")
-                .remedy("give --set plan=sequential, or --device cuda")),
-            ("auto" | "prefetch", Some(_)) => Ok("prefetch"),
-            _ => Ok("sequential"),
+            ("prefetch", _) | ("auto", Some(_)) => "prefetch",
+            _ => "sequential",
         }
     }
     /// Reads the events, their features kept as a run keeps them.

@@ -64,9 +64,9 @@ impl SnapshotTask {
         let objective = Objective::new(config, snapshots, &split, net.width(), &mut parameters, &mut store)?;
         let losses = store.zeros("losses", Spec::real(Rows::fixed(split.train.len().max(1)), 1));
 
-        let plan = config.plan_on(&device)?;
+        let plan = config.plan_on(&device);
         let planned = |t: &Tape| match plan {
-            "prefetch" => Program::prefetching(t, &[], Precision::F32, Backend::of(&device)),
+            "prefetch" => Program::prefetching(t, &[], Precision::F32, &device),
             _ => Program::new(t, &[], Precision::F32, Backend::of(&device)),
         };
         let mut t = Tape::new();

@@ -1,0 +1,165 @@
+//! A program on the host: its memory there, and its nodes with the addresses of what they touch.
+use super::program::{NodeTime, Place, Planned, fault};
+use crate::{error::Result, ops::Backend, runtime::*};
+use std::time::Instant;
+
+/// Memory of a program's values. Those of the nodes that run ahead are there twice where any do, for steps in turns.
+pub(super) struct OnHost {
+    step: OwnBytes,
+    ahead: Vec<OwnBytes>,
+}
+
+/// An operand before its rows are counted.
+struct Operand {
+    slot: Slot,
+    /// The count of its live rows, and how many there are to one.
+    live: Option<(*const u32, usize)>,
+}
+
+/// What a node touches in one turn.
+struct Operands {
+    ins: Vec<Operand>,
+    outs: Vec<Operand>,
+    scratch: (*mut u8, usize),
+}
+
+/// The nodes of a program, ready to run over a store that nobody else changes meanwhile.
+pub(super) struct Ready<'a> {
+    nodes: &'a [Planned],
+    /// By turn, then by node.
+    turns: Vec<Vec<Operands>>,
+    backend: &'a Backend,
+    precision: Precision,
+}
+// SAFETY: threads that run nodes of it side by side keep to the order of what these touch; see `run`.
+unsafe impl Sync for Ready<'_> {}
+
+/// Room for what a node sees, so that a run allocates nothing.
+#[derive(Default)]
+pub(super) struct Seen {
+    ins: Vec<Slot>,
+    outs: Vec<Slot>,
+}
+// SAFETY: what it holds is of use to a node alone while that runs, and every run fills it anew.
+unsafe impl Send for Seen {}
+
+impl OnHost {
+    /// Room for `step` bytes, and for `ahead` in each of two turns.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn new(step: usize, ahead: usize) -> Result<Self> {
+        let advice = "take a smaller batch, fewer neighbours or narrower layers";
+        check_room("the values of one step", step + 2 * ahead, advice)?;
+        let turns = if ahead == 0 { 1 } else { 2 };
+        Ok(OnHost {
+            step: OwnBytes::zeros(step),
+            ahead: (0..turns).map(|_| OwnBytes::zeros(ahead)).collect(),
+        })
+    }
+    /// Bytes of it.
+    pub fn bytes(&self) -> usize {
+        self.step.len() + self.ahead.iter().map(|a| a.len()).sum::<usize>()
+    }
+    /// Where a value of the step begins, as the last step of the first turn left it; none of a stored one's.
+    pub fn address(&self, place: Place) -> Option<*const u8> {
+        match place {
+            Place::Arena(offset) => Some(self.step[offset..].as_ptr()),
+            Place::Ahead(offset) => Some(self.ahead[0][offset..].as_ptr()),
+            Place::Stored(_) => None,
+        }
+    }
+    /// Nodes with their addresses.
+    pub fn ready<'a>(
+        &'a mut self,
+        nodes: &'a [Planned],
+        places: &[Option<Place>],
+        store: &mut Store,
+        (backend, precision): (&'a Backend, Precision),
+    ) -> Ready<'a> {
+        let step = self.step.as_mut_ptr();
+        let turns = self.ahead.iter_mut().map(|ahead| {
+            let ahead = ahead.as_mut_ptr();
+            let mut address = |place| match place {
+                Place::Arena(offset) => step.wrapping_add(offset),
+                Place::Ahead(offset) => ahead.wrapping_add(offset),
+                Place::Stored(id) => store.address(id),
+            };
+            nodes.iter().map(|p| Operands::of(p, places, &mut address)).collect()
+        });
+        Ready { nodes, turns: turns.collect(), backend, precision }
+    }
+}
+
+impl Operands {
+    fn of(p: &Planned, places: &[Option<Place>], address: &mut impl FnMut(Place) -> *mut u8) -> Self {
+        let mut operand = |&(place, spec): &(Place, Spec), own: &[Var], wanted| {
+            // A node that makes a count is given all the room of what it counts.
+            let live = spec.rows.live.filter(|l| !own.contains(&l.var));
+            let counted = live.and_then(|l| Some((places[l.var.0 as usize]?, l.times)));
+            let live = counted.map(|(place, times)| (address(place).cast_const().cast(), times));
+            Operand { slot: Slot { ptr: address(place), spec, rows: spec.rows.cap, wanted }, live }
+        };
+        let ins = p.ins.iter().map(|x| operand(x, &[], true)).collect();
+        let outs = p.outs.iter().zip(&p.wanted).map(|(x, &wanted)| operand(x, &p.node.outs, wanted));
+        Operands { ins, outs: outs.collect(), scratch: (address(p.scratch.0), p.scratch.1) }
+    }
+}
+
+impl Operand {
+    /// # Safety
+    /// The count must have been made.
+    unsafe fn counted(&self) -> Slot {
+        // SAFETY: a count is a `[1]` u32, made by an earlier node or stored.
+        let rows =
+            self.live.map_or(self.slot.rows, |(count, times)| unsafe { count.read() } as usize * times);
+        Slot { rows: rows.min(self.slot.rows), ..self.slot }
+    }
+}
+
+impl Ready<'_> {
+    /// Runs node `at` of turn `turn`.
+    ///
+    /// # Errors
+    /// `Diverged` or `Data`: what its op refuses.
+    ///
+    /// # Safety
+    /// What the node reads must have been made, and nobody may touch meanwhile what it makes or change what it reads.
+    pub unsafe fn run(&self, turn: usize, at: usize, seen: &mut Seen) -> Result<()> {
+        let (p, operands) = (&self.nodes[at], &self.turns[turn][at]);
+        let _range = nvtx::range(p.node.op.name());
+        seen.ins.clear();
+        seen.outs.clear();
+        // SAFETY: the caller's.
+        unsafe {
+            seen.ins.extend(operands.ins.iter().map(|o| o.counted()));
+            seen.outs.extend(operands.outs.iter().map(|o| o.counted()));
+        }
+        let status = Status::default();
+        // SAFETY: places of values that are alive together are disjoint by the plan, and zeroed or written; a state is given
+        // once a node, checked when it was pushed; the rest is the caller's.
+        let io = unsafe { Io::new(&seen.ins, &seen.outs, operands.scratch, &p.node.writes, &status) };
+        p.node.op.run(self.backend, self.precision, &io);
+        match status.take() {
+            Some((row, value)) => Err(fault(p.node.op.name(), row, f32::from_bits(value))),
+            None => Ok(()),
+        }
+    }
+    /// Runs every node of the first turn, in order.
+    ///
+    /// # Errors
+    /// As `run`.
+    pub fn run_all(&self, times: Option<&mut [NodeTime]>, seen: &mut Seen) -> Result<()> {
+        let mut times = times;
+        for at in 0..self.nodes.len() {
+            let started = times.is_some().then(Instant::now);
+            // SAFETY: one after the other, in the order in which they were planned; store and memory are borrowed.
+            unsafe { self.run(0, at, seen)? };
+            if let (Some(times), Some(started)) = (&mut times, started) {
+                times[at].seconds += started.elapsed().as_secs_f64();
+                times[at].runs += 1;
+            }
+        }
+        Ok(())
+    }
+}
