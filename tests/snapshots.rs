@@ -106,8 +106,9 @@ fn every_model_learns_what_no_pair_tells() {
 #[test]
 fn one_and_two_threads_and_two_lanes_leave_the_same_bits_of_every_model() {
     let data = turning(24, 9, 3);
-    for model in MODELS {
-        let c = config(model, 8);
+    for (model, batch) in MODELS.into_iter().flat_map(|model| [(model, 1), (model, 2)]) {
+        let mut c = config(model, 8);
+        c.group.batch = batch;
         let one = trained(&c, &data, &Device::cpu(1).unwrap());
         for plan in ["sequential", "prefetch"] {
             let two = trained(&Config { plan: plan.into(), ..c.clone() }, &data, &Device::cpu(2).unwrap());
@@ -122,8 +123,9 @@ fn groups_replayed_on_a_device_follow_the_cpu_and_leave_the_same_bits_under_ever
     let Some(on) = device(0) else { return };
     let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
     let data = turning(24, 9, 3);
-    for model in MODELS {
-        let c = config(model, 8);
+    for (model, batch) in MODELS.into_iter().zip([1, 2, 1, 3]) {
+        let mut c = config(model, 8);
+        c.group.batch = batch;
         let want = trained(&c, &data, &Device::cpu(1).unwrap());
         on.schedule(0);
         let found = trained(&c, &data, &gpu);
@@ -134,6 +136,39 @@ fn groups_replayed_on_a_device_follow_the_cpu_and_leave_the_same_bits_under_ever
             on.schedule(seed);
             let again = trained(&Config { plan: plan.into(), ..c.clone() }, &data, &gpu);
             assert!(again == found, "{}: schedule {seed}, plan {plan}", model.name());
+        }
+    }
+}
+
+/// By Adam's first moment, which is a tenth of the last gradient and nine tenths of what it was, at weights that hardly move.
+#[test]
+fn an_update_has_the_mean_gradient_of_its_groups_and_the_last_of_an_epoch_may_have_fewer() {
+    let data = turning(24, 12, 3);
+    for model in MODELS {
+        let moments = |groups: usize, batch: usize| -> Vec<f64> {
+            let mut c = Config { learning_rate: 1e-12, max_batches: groups, ..config(model, 8) };
+            c.group.batch = batch;
+            let mut task = SnapshotTask::new(&c, &data, Device::cpu(1).unwrap()).unwrap();
+            task.train_epoch(0, &mut |_| {}).unwrap();
+            let updates = task.store.read::<u32>(task.parameters.optimizer_buffers().next().unwrap())[0];
+            assert_eq!(updates as usize, groups.div_ceil(batch));
+            let moments = task.checkpoint_buffers().into_iter();
+            let moments = moments.filter(|&id| task.store.name(id).starts_with("adam.m."));
+            moments.flat_map(|id| task.store.read_f64(id)).collect()
+        };
+        let one_by_one: Vec<Vec<f64>> =
+            (0..=5).map(|n| if n == 0 { vec![0.0; moments(1, 1).len()] } else { moments(n, 1) }).collect();
+        let gradient = |n: usize, i: usize| 10.0 * one_by_one[n][i] - 9.0 * one_by_one[n - 1][i];
+        let found = moments(5, 3);
+        let largest = found.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+        assert!(largest > 1e-4, "{}: {largest}", model.name());
+        for (i, found) in found.iter().enumerate() {
+            let mean = |of: std::ops::RangeInclusive<usize>| {
+                let n = of.clone().count() as f64;
+                of.map(|n| gradient(n, i)).sum::<f64>() / n
+            };
+            let want = 0.09 * mean(1..=3) + 0.1 * mean(4..=5);
+            assert!((found - want).abs() < 1e-4 * largest, "{}: {found}, want {want}", model.name());
         }
     }
 }

@@ -9,5 +9,5 @@ mod lanes;
 mod optimizer;
 mod program;
 
-pub use optimizer::{Parameters, ScaledInit};
+pub use optimizer::{Parameters, ScaledInit, Sums};
 pub use program::{OpTime, Program};

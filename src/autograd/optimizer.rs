@@ -101,20 +101,65 @@ impl Parameters {
     /// `Shape` where an op on the way has no derivative.
     pub fn minimize(&self, t: &mut Tape, store: &mut Store, loss: Var) -> Result<Vec<(String, Var)>> {
         let one = store.values("one", Spec::real(Rows::fixed(1), 1), &[1.0f64]);
-        let seed = t.stored(store, one);
-        let grads = t.backward_many(&[(loss, seed)])?;
-        let mut named = Vec::new();
-        let mut slots = Vec::new();
-        for p in self.list.iter().filter(|p| p.learned) {
-            let w = t.stored(store, p.value);
-            if let Some(&g) = grads.get(&w) {
-                let [m, v] = p.moments.map(|m| t.stored(store, m));
-                slots.push(AdamSlot { w, g, m, v });
-                named.push((p.name.clone(), g));
-            }
+        let grads = self.gradients(t, store, loss, one)?;
+        self.update(t, store, &grads)?;
+        Ok(grads.into_iter().map(|(p, g)| (p.name.clone(), g)).collect())
+    }
+    /// Appends the reverse pass of `share * loss`, whose gradients are added to sums; `share` is stored, `[1, 1]`. Returns what
+    /// [`Sums::minimize`] wants.
+    ///
+    /// # Errors
+    /// `Shape` where an op on the way has no derivative.
+    pub fn accumulate(&self, t: &mut Tape, store: &mut Store, loss: Var, share: BufferId) -> Result<Sums> {
+        let grads = self.gradients(t, store, loss, share)?;
+        let (mut pairs, mut of) = (Vec::new(), Vec::new());
+        for (p, g) in grads {
+            let sum = store.zeros(format!("grad.{}", p.name), store.spec(p.value));
+            of.push((p.value, sum));
+            pairs.push((t.stored(store, sum), g));
         }
+        t.accumulate(&pairs)?;
+        Ok(Sums { of })
+    }
+    /// Parameters that are learned and that `loss` depends on, with their gradients for the gradient `seed` of the loss.
+    fn gradients(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        loss: Var,
+        seed: BufferId,
+    ) -> Result<Vec<(&Parameter, Var)>> {
+        let seed = t.stored(store, seed);
+        let grads = t.backward_many(&[(loss, seed)])?;
+        let learned = self.list.iter().filter(|p| p.learned);
+        Ok(learned.filter_map(|p| Some((p, *grads.get(&t.stored(store, p.value))?))).collect())
+    }
+    fn update(&self, t: &mut Tape, store: &Store, grads: &[(&Parameter, Var)]) -> Result<()> {
+        let slots = grads.iter().map(|&(p, g)| {
+            let [w, m, v] = [p.value, p.moments[0], p.moments[1]].map(|id| t.stored(store, id));
+            AdamSlot { w, g, m, v }
+        });
+        let slots: Vec<AdamSlot> = slots.collect();
         let (lr, step) = (t.stored(store, self.learning_rate), t.stored(store, self.step));
-        t.adam(lr, step, &slots)?;
-        Ok(named)
+        t.adam(lr, step, &slots)
+    }
+}
+
+/// Sums of gradients: of which parameter, and the sum.
+pub struct Sums {
+    of: Vec<(BufferId, BufferId)>,
+}
+
+impl Sums {
+    /// Appends the optimiser's update by the sums, and clears them.
+    ///
+    /// # Errors
+    /// `Shape`, as the ops'.
+    pub fn minimize(&self, parameters: &Parameters, t: &mut Tape, store: &Store) -> Result<()> {
+        let of = |value| self.of.iter().find(|s| s.0 == value).map(|s| s.1);
+        let summed = parameters.list.iter().filter_map(|p| Some((p, t.stored(store, of(p.value)?))));
+        let grads: Vec<(&Parameter, Var)> = summed.collect();
+        parameters.update(t, store, &grads)?;
+        t.clear(&grads.iter().map(|g| g.1).collect::<Vec<_>>())
     }
 }

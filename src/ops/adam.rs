@@ -133,21 +133,34 @@ impl Op for Adam {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let corrected = on.scratch();
         k.adam_step(on, Grid::new(1, 32), on.input(0), on.state(1), corrected)?;
-        let slots: Vec<usize> = (2..on.inputs()).step_by(4).filter(|&at| !on.spec(at).is_empty()).collect();
-        for slots in slots.chunks(abi::Parameters::MOST) {
-            let mut blocks = 0;
-            let of = std::array::from_fn(|i| {
-                let at = slots[i.min(slots.len() - 1)];
-                let n = on.spec(at).len();
-                blocks += if i < slots.len() { n.div_ceil(PIECE) } else { 0 };
-                let (m, v) = (on.state(at + 2), on.state(at + 3));
-                let (n, end) = (n as u32, blocks as u32);
-                abi::Parameter { w: on.state(at), g: on.input(at + 1), m, v, n, end }
-            });
-            k.adam(on, Grid::new(blocks, Grid::THREADS), abi::Parameters { of }, corrected)?;
-        }
-        Ok(())
+        let of = |at: usize, end| {
+            let (m, v) = (on.state(at + 2), on.state(at + 3));
+            abi::Parameter { w: on.state(at), g: on.input(at + 1), m, v, n: on.spec(at).len() as u32, end }
+        };
+        let slots = (2..on.inputs()).step_by(4);
+        parameters(on, slots, of, |grid, parameters| k.adam(on, grid, parameters, corrected))
     }
+}
+
+/// Launches a kernel that goes over parameters, whose first inputs are `slots`: as few times as its arguments allow. `of` makes one of a
+/// slot and of the block that its blocks end before.
+pub(super) fn parameters(
+    on: &Launch<'_>,
+    slots: impl Iterator<Item = usize>,
+    of: impl Fn(usize, u32) -> abi::Parameter,
+    launch: impl Fn(Grid, abi::Parameters) -> Result<()>,
+) -> Result<()> {
+    let slots: Vec<usize> = slots.filter(|&at| !on.spec(at).is_empty()).collect();
+    for slots in slots.chunks(abi::Parameters::MOST) {
+        let mut blocks = 0;
+        let of = std::array::from_fn(|i| {
+            let at = slots[i.min(slots.len() - 1)];
+            blocks += if i < slots.len() { on.spec(at).len().div_ceil(PIECE) } else { 0 };
+            of(at, blocks as u32)
+        });
+        launch(Grid::new(blocks, Grid::THREADS), abi::Parameters { of })?;
+    }
+    Ok(())
 }
 
 /// Parameters, both moments, gradients.

@@ -231,7 +231,7 @@ macro_rules! ops {
     };
 }
 ops! {
-    adam, add, append_history, bce_loss, deliver_mails, distinct, draw_negatives, draw_non_edges,
+    accumulate, adam, add, append_history, bce_loss, deliver_mails, distinct, draw_negatives, draw_non_edges,
     expand_targets, fold_rows, gather_rows, group_roots, group_slots, gru_gates, gru_memory, gru_state,
     head_linear, label_loss, layer_norm, linear, linear_pair, linear_sum, link_decoder, lstm_cell, next_batch, next_group,
     pair_logits, prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots, sample_neighbors,

@@ -151,7 +151,7 @@ impl Tape {
     pub fn backward_many(&mut self, seeds: &[(Var, Var)]) -> Result<HashMap<Var, Var>> {
         let mut grads: HashMap<Var, Var> = HashMap::new();
         for &(y, dy) in seeds {
-            self.accumulate(&mut grads, y, dy)?;
+            self.add_gradient(&mut grads, y, dy)?;
         }
         for at in (0..self.nodes.len()).rev() {
             let node = self.nodes[at].clone();
@@ -165,7 +165,7 @@ impl Tape {
             let dins = node.op.vjp(self, &node, &douts)?;
             for (&v, d) in node.ins.iter().zip(dins) {
                 if let Some(d) = d {
-                    self.accumulate(&mut grads, v, d)?;
+                    self.add_gradient(&mut grads, v, d)?;
                 }
             }
         }
@@ -189,7 +189,7 @@ impl Tape {
     fn padded(&mut self, g: Var, v: Var) -> Result<Var> {
         self.push1(PadRows { onto: false }, &[g, v])
     }
-    fn accumulate(&mut self, grads: &mut HashMap<Var, Var>, v: Var, d: Var) -> Result<()> {
+    fn add_gradient(&mut self, grads: &mut HashMap<Var, Var>, v: Var, d: Var) -> Result<()> {
         let rows = |t: &Self, v: Var| t.spec(v).rows;
         let sum = match grads.get(&v).copied() {
             None => d,

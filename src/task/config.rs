@@ -38,11 +38,13 @@ pub struct GroupConfig {
     pub length: usize,
     /// Pairs without an edge that validation and test rank each edge among; AP and AUC are told from the first of them.
     pub negatives: usize,
+    /// Groups whose gradients are added up, and divided by their number, before parameters move. The last ones of an epoch may be fewer.
+    pub batch: usize,
 }
 
 impl Default for GroupConfig {
     fn default() -> Self {
-        GroupConfig { length: 8, negatives: 100 }
+        GroupConfig { length: 8, negatives: 100, batch: 1 }
     }
 }
 
@@ -449,6 +451,9 @@ impl Config {
         let g = &self.group;
         if !(1..=1024).contains(&g.length) {
             return bad(format!("group.length is {}", g.length), "give 1 to 1024");
+        }
+        if g.batch == 0 {
+            return bad("group.batch is 0".into(), "give 1 or more");
         }
         if !(1..=10_000).contains(&g.negatives) {
             return bad(format!("group.negatives is {}", g.negatives), "give 1 to 10000");

@@ -275,9 +275,9 @@ impl EventTask {
         let program = if train { &mut self.step } else { &mut self.score };
         let events = |runs: usize| total.min(runs * batch - short);
         let losses_of = train.then_some(losses);
-        let ran = self
-            .device
-            .keep_awake(|| repeat_and_report(program, store, batches, losses_of, (&events, total), progress));
+        let ran = self.device.keep_awake(|| {
+            repeat_and_report(program, None, store, batches, losses_of, (&events, total), progress)
+        });
         let (figures, each) = if train { (losses, 1) } else { (self.scores, batch * self.columns) };
         self.store.fetch(&[figures])?;
         ran.map_err(|(at, e)| {

@@ -20,6 +20,16 @@ pub struct Progress {
 /// Hears how far a pass is.
 pub type Report<'a> = &'a mut (dyn FnMut(Progress) + Send);
 
+/// What comes after every so many runs of a training step: an update by what they have summed up.
+pub(super) struct Rounds<'a> {
+    /// The update.
+    pub update: &'a mut Program,
+    /// Runs of a round; the last may have fewer.
+    pub size: usize,
+    /// `[1, 1]`: what a run's gradient is multiplied with, one over the runs of its round.
+    pub share: BufferId,
+}
+
 /// Runs a program `runs` times over its store, and reports after each: what `events` counts up to there, of all, and the mean
 /// of the losses that it wrote, where it does.
 ///
@@ -27,6 +37,7 @@ pub type Report<'a> = &'a mut (dyn FnMut(Progress) + Send);
 /// As the program's, with the number of the run where that is known.
 pub(super) fn repeat_and_report(
     program: &mut Program,
+    mut rounds: Option<Rounds<'_>>,
     store: &mut Store,
     runs: usize,
     losses: Option<BufferId>,
@@ -43,7 +54,21 @@ pub(super) fn repeat_and_report(
         let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
         progress(Progress { events: events(runs), total, loss });
     };
-    program.repeat(store, runs, &mut done)
+    let size = rounds.as_ref().map_or(runs, |r| r.size).max(1);
+    for first in (0..runs).step_by(size) {
+        let own = size.min(runs - first);
+        if let Some(r) = &rounds
+            && (first == 0 || own < size)
+        {
+            store.write(r.share, &[1.0 / own as f32]);
+        }
+        let ran = program.repeat(store, own, &mut |store, runs| done(store, first + runs));
+        ran.map_err(|(at, e)| (at.map(|at| first + at), e))?;
+        if let Some(r) = &mut rounds {
+            r.update.repeat(store, 1, &mut |_, _| {}).map_err(|(_, e)| (Some(first + own - 1), e))?;
+        }
+    }
+    Ok(())
 }
 
 /// A model on data, ready to train and to evaluate: programs for both, over one store.

@@ -1,7 +1,9 @@
 //! A model on snapshots, trained and evaluated: the passes of the one training loop over snapshot groups.
 use super::{
-    Config, MemoryPlan, Report, Scores, Task, TestScores, passes::repeat_and_report,
-    snapshot_objective::Objective, snapshot_split::SnapshotSplit,
+    Config, MemoryPlan, Report, Scores, Task, TestScores,
+    passes::{Rounds, repeat_and_report},
+    snapshot_objective::Objective,
+    snapshot_split::SnapshotSplit,
 };
 use crate::{
     autograd::{OpTime, Parameters, Program},
@@ -35,6 +37,8 @@ pub struct SnapshotTask {
     /// Edges that the group of each target reads.
     edges_read: Vec<usize>,
     step: Program,
+    /// Where several groups make an update: how many, what each counts, and the update.
+    rounds: Option<(usize, BufferId, Program)>,
     score: Program,
     losses: BufferId,
     memory: MemoryPlan,
@@ -69,13 +73,25 @@ impl SnapshotTask {
             "prefetch" => Program::prefetching(t, &[], Precision::F32, &device),
             _ => Program::new(t, &[], Precision::F32, Backend::of(&device)),
         };
-        let mut t = Tape::new();
+        let (mut t, mut rounds) = (Tape::new(), None);
         let group = tables.next_group(&mut t, &store, length)?;
         let z = model.embed(&mut t, &store, &tables, &group)?;
         if let Some(loss) = objective.record(&mut t, &store, &tables, &group, z, true)? {
             let table = t.stored(&store, losses);
             t.write_rows(table, group.index, loss)?;
-            parameters.minimize(&mut t, &mut store, loss)?;
+            rounds = match config.group.batch {
+                1 => {
+                    parameters.minimize(&mut t, &mut store, loss)?;
+                    None
+                }
+                size => {
+                    let share = store.zeros("share", Spec::real(Rows::fixed(1), 1));
+                    let sums = parameters.accumulate(&mut t, &mut store, loss, share)?;
+                    let mut t = Tape::new();
+                    sums.minimize(&parameters, &mut t, &store)?;
+                    Some((size, share, Program::new(&t, &[], Precision::F32, Backend::of(&device))?))
+                }
+            };
         }
         let step = planned(&t)?;
 
@@ -106,6 +122,7 @@ impl SnapshotTask {
             max_groups,
             edges_read,
             step,
+            rounds,
             score,
             losses,
             memory,
@@ -147,10 +164,12 @@ impl SnapshotTask {
         let total = read[targets.len()];
         let (store, losses) = (&mut self.store, self.losses);
         let program = if train { &mut self.step } else { &mut self.score };
+        let rounds = self.rounds.as_mut().filter(|_| train);
+        let rounds = rounds.map(|&mut (size, share, ref mut update)| Rounds { update, size, share });
         let events = |runs: usize| read[runs.min(targets.len())];
         let losses_of = train.then_some(losses);
         let ran = self.device.keep_awake(|| {
-            repeat_and_report(program, store, targets.len(), losses_of, (&events, total), progress)
+            repeat_and_report(program, rounds, store, targets.len(), losses_of, (&events, total), progress)
         });
         let results: &[BufferId] = if train { &[losses] } else { self.objective.results() };
         self.store.fetch(results)?;

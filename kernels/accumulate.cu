@@ -1,0 +1,31 @@
+// accumulate: sum += x of every pair, or sum = 0
+//
+// shapes    sum, x of every pair of one shape, f32; no x where sums are cleared
+// grid      one launch for all: a block a piece of 1024 elements, a thread four of them
+// memory    reads 8 bytes an element, writes 4; cleared, writes 4; coalesced, 16 bytes a thread where aligned
+// limiter   memory
+// backward  -
+// source    -
+#include "common.cuh"
+
+constexpr unsigned EACH = 4;
+
+// `w` are the sums and `g` what is added to them.
+extern "C" __global__ void __launch_bounds__(256, 8) accumulate(Parameters sums) {
+  uint32_t at = 0;
+  while (blockIdx.x >= sums.of[at].end) at++;
+  const Parameter& p = sums.of[at];
+  uint32_t piece = blockIdx.x - (at ? sums.of[at - 1].end : 0);
+  uint32_t i = (piece * blockDim.x + threadIdx.x) * EACH;
+  if (i + EACH <= p.n && by_four(p.w, EACH) && (!p.g || by_four(p.g, EACH))) {
+    float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+    if (p.g) {
+      float4 x = *reinterpret_cast<const float4*>(p.g + i);
+      sum = *reinterpret_cast<float4*>(p.w + i);
+      sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+    }
+    *reinterpret_cast<float4*>(p.w + i) = sum;
+  } else {
+    for (uint32_t end = min(i + EACH, p.n); i < end; i++) p.w[i] = p.g ? p.w[i] + p.g[i] : 0.f;
+  }
+}
