@@ -3,7 +3,7 @@ use crate::{
     command_line::{done, json, refused},
     emulated::device,
     models::{OF_SNAPSHOTS, documented},
-    properties::listing,
+    properties::{listing, small},
 };
 use std::{collections::BTreeSet, path::Path};
 use tgnn::{
@@ -106,13 +106,16 @@ fn every_model_learns_what_no_pair_tells() {
 #[test]
 fn one_and_two_threads_and_two_lanes_leave_the_same_bits_of_every_model() {
     let data = turning(24, 9, 3);
-    for (model, batch) in MODELS.into_iter().flat_map(|model| [(model, 1), (model, 2)]) {
-        let mut c = config(model, 8);
-        c.group.batch = batch;
-        let one = trained(&c, &data, &Device::cpu(1).unwrap());
-        for plan in ["sequential", "prefetch"] {
-            let two = trained(&Config { plan: plan.into(), ..c.clone() }, &data, &Device::cpu(2).unwrap());
-            assert!(one == two, "{}, {plan}", model.name());
+    for (length, batch) in [(3, 1), (3, 2), (4, 3), (1, 2)] {
+        for model in MODELS {
+            let mut c = config(model, 8);
+            (c.group.length, c.group.batch) = (length, batch);
+            let one = trained(&c, &data, &Device::cpu(1).unwrap());
+            for plan in ["sequential", "prefetch", "blad-even"] {
+                let c = Config { plan: plan.into(), ..c.clone() };
+                let two = trained(&c, &data, &Device::cpu(2).unwrap());
+                assert!(one == two, "{}, {plan}, {batch} groups of {length}", model.name());
+            }
         }
     }
 }
@@ -138,6 +141,21 @@ fn groups_replayed_on_a_device_follow_the_cpu_and_leave_the_same_bits_under_ever
             assert!(again == found, "{}: schedule {seed}, plan {plan}", model.name());
         }
     }
+}
+
+#[test]
+fn a_plan_that_the_model_or_the_device_lacks_is_refused_in_one_line() {
+    let events = small(300);
+    let c = Config { plan: "blad-even".into(), ..Config::default() };
+    let refused =
+        |c: &Config| task::EventTask::new(c, &events, Device::cpu(1).unwrap()).err().unwrap().to_string();
+    assert_eq!(
+        refused(&c),
+        "plan blad-even shares out snapshots, and tgn reads none; give --set plan=prefetch, or a model of snapshots"
+    );
+    let c = Config { plan: "blad".into(), ..config(MODELS[0], 8) };
+    let e = SnapshotTask::new(&c, &turning(24, 9, 3), Device::cpu(1).unwrap()).err().unwrap();
+    assert_eq!(e.to_string(), "there is no plan `blad`; give auto, sequential, prefetch or blad-even");
 }
 
 /// By Adam's first moment, which is a tenth of the last gradient and nine tenths of what it was, at weights that hardly move.

@@ -9,6 +9,8 @@ use crate::{
 };
 use std::collections::HashMap;
 
+/// The lane of the nodes that run a step ahead.
+const AHEAD: usize = 1;
 /// Replays between two looks at how far they are.
 const STRIDE: usize = 16;
 
@@ -187,8 +189,8 @@ impl Ready {
     }
     fn address(&self, turn: usize, place: Place, store: &mut Store) -> Result<u64> {
         match place {
-            Place::Arena(at) => Ok(self.within(&self.step, at)),
-            Place::Ahead(at) => Ok(self.within(&self.ahead[turn], at)),
+            Place::Arena(0, at) => Ok(self.within(&self.step, at)),
+            Place::Arena(_, at) => Ok(self.within(&self.ahead[turn], at)),
             Place::Stored(id) => store.on_device(id, &self.gpu, &self.stream),
         }
     }
@@ -282,8 +284,8 @@ impl Ready {
     }
     fn copy(&self, place: Option<Place>, to: &mut [u8], store: &Store) -> Result<()> {
         let (blocks, at) = match place {
-            Some(Place::Arena(at)) => (&self.step, at),
-            Some(Place::Ahead(at)) => (&self.ahead[0], at),
+            Some(Place::Arena(0, at)) => (&self.step, at),
+            Some(Place::Arena(_, at)) => (&self.ahead[0], at),
             Some(Place::Stored(id)) => {
                 to.copy_from_slice(&store.raw(id)[..to.len()]);
                 return Ok(());
@@ -300,17 +302,17 @@ impl Ready {
     fn capture(&self, nodes: &[Planned], turn: usize) -> Result<CudaGraph> {
         let (fork, join) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
         self.stream.capture(|| {
-            if nodes.iter().any(|p| p.ahead) {
+            if nodes.iter().any(|p| p.lane == AHEAD) {
                 let _range = nvtx::range("next batch");
                 fork.record(&self.stream)?;
                 self.beside.wait(&fork)?;
-                let ahead = (0..nodes.len()).filter(|&at| nodes[at].ahead);
+                let ahead = (0..nodes.len()).filter(|&at| nodes[at].lane == AHEAD);
                 ahead.into_iter().try_for_each(|at| self.enqueue_node(nodes, at, 1 - turn, &self.beside))?;
                 join.record(&self.beside)?;
             }
             let _range = nvtx::range("step");
-            self.enqueue(nodes, turn, |p| !p.ahead)?;
-            if nodes.iter().any(|p| p.ahead) { self.stream.wait(&join) } else { Ok(()) }
+            self.enqueue(nodes, turn, |p| p.lane != AHEAD)?;
+            if nodes.iter().any(|p| p.lane == AHEAD) { self.stream.wait(&join) } else { Ok(()) }
         })
     }
     /// Runs every node `times` times, by replays of captured graphs; the host does not wait in between. `done` hears now
@@ -333,12 +335,12 @@ impl Ready {
         let mut marks = Vec::new();
         for at in 0..times {
             if at == 0 {
-                self.enqueue(nodes, 0, |p| p.ahead)?;
+                self.enqueue(nodes, 0, |p| p.lane == AHEAD)?;
             }
             match &self.graphs[at % 2] {
                 Some(graph) if at + 1 < times => graph.launch(&self.stream)?,
                 // No step follows the last: nothing is prepared.
-                _ => self.enqueue(nodes, at % 2, |p| !p.ahead)?,
+                _ => self.enqueue(nodes, at % 2, |p| p.lane != AHEAD)?,
             }
             if (at + 1) % STRIDE == 0 || at + 1 == times {
                 let mark = CudaEvent::new(&self.gpu)?;
@@ -360,7 +362,7 @@ fn written(nodes: &[Planned]) -> impl Iterator<Item = BufferId> + '_ {
     nodes.iter().flat_map(|p| {
         p.node.writes.iter().filter_map(|&w| match p.ins[w].0 {
             Place::Stored(id) => Some(id),
-            Place::Arena(_) | Place::Ahead(_) => None,
+            Place::Arena(..) => None,
         })
     })
 }

@@ -1,12 +1,14 @@
 //! A program on the host: its memory there, and its nodes with the addresses of what they touch.
-use super::program::{NodeTime, Place, Planned, fault};
+use super::{
+    lanes::LANES,
+    program::{NodeTime, Place, Planned, fault},
+};
 use crate::{error::Result, ops::Backend, runtime::*};
 use std::time::Instant;
 
-/// Memory of a program's values. Those of the nodes that run ahead are there twice where any do, for steps in turns.
+/// Memory of a program's values: for each lane, and for each turn where steps go in turns there.
 pub(super) struct OnHost {
-    step: OwnBytes,
-    ahead: Vec<OwnBytes>,
+    lanes: [Vec<OwnBytes>; LANES],
 }
 
 /// An operand before its rows are counted.
@@ -44,28 +46,25 @@ pub(super) struct Seen {
 unsafe impl Send for Seen {}
 
 impl OnHost {
-    /// Room for `step` bytes, and for `ahead` in each of two turns.
+    /// Room for `bytes` of each lane, as many times as it has turns.
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(step: usize, ahead: usize) -> Result<Self> {
+    pub fn new(bytes: [usize; LANES], turns: [usize; LANES]) -> Result<Self> {
         let advice = "take a smaller batch, fewer neighbours or narrower layers";
-        check_room("the values of one step", step + 2 * ahead, advice)?;
-        let turns = if ahead == 0 { 1 } else { 2 };
-        Ok(OnHost {
-            step: OwnBytes::zeros(step),
-            ahead: (0..turns).map(|_| OwnBytes::zeros(ahead)).collect(),
-        })
+        let all = bytes.iter().zip(turns).map(|(bytes, turns)| bytes * turns).sum();
+        check_room("the values of one step", all, advice)?;
+        let of = |lane: usize| (0..turns[lane]).map(|_| OwnBytes::zeros(bytes[lane])).collect();
+        Ok(OnHost { lanes: std::array::from_fn(of) })
     }
     /// Bytes of it.
     pub fn bytes(&self) -> usize {
-        self.step.len() + self.ahead.iter().map(|a| a.len()).sum::<usize>()
+        self.lanes.iter().flatten().map(|turn| turn.len()).sum()
     }
     /// Where a value of the step begins, as the last step of the first turn left it; none of a stored one's.
     pub fn address(&self, place: Place) -> Option<*const u8> {
         match place {
-            Place::Arena(offset) => Some(self.step[offset..].as_ptr()),
-            Place::Ahead(offset) => Some(self.ahead[0][offset..].as_ptr()),
+            Place::Arena(lane, at) => Some(self.lanes[lane][0][at..].as_ptr()),
             Place::Stored(_) => None,
         }
     }
@@ -77,12 +76,14 @@ impl OnHost {
         store: &mut Store,
         (backend, precision): (&'a Backend, Precision),
     ) -> Ready<'a> {
-        let step = self.step.as_mut_ptr();
-        let turns = self.ahead.iter_mut().map(|ahead| {
-            let ahead = ahead.as_mut_ptr();
+        let turns = self.lanes.iter().map(Vec::len).max().unwrap_or(1);
+        let turns = (0..turns).map(|turn| {
+            let memory = self.lanes.each_mut().map(|turns| {
+                let turn = turn % turns.len();
+                turns[turn].as_mut_ptr()
+            });
             let mut address = |place| match place {
-                Place::Arena(offset) => step.wrapping_add(offset),
-                Place::Ahead(offset) => ahead.wrapping_add(offset),
+                Place::Arena(lane, at) => memory[lane].wrapping_add(at),
                 Place::Stored(id) => store.address(id),
             };
             nodes.iter().map(|p| Operands::of(p, places, &mut address)).collect()
@@ -118,15 +119,15 @@ impl Operand {
 }
 
 impl Ready<'_> {
-    /// Runs node `at` of turn `turn`.
+    /// Runs node `at` in run `run`, whose turn it is.
     ///
     /// # Errors
     /// `Diverged` or `Data`: what its op refuses.
     ///
     /// # Safety
     /// What the node reads must have been made, and nobody may touch meanwhile what it makes or change what it reads.
-    pub unsafe fn run(&self, turn: usize, at: usize, seen: &mut Seen) -> Result<()> {
-        let (p, operands) = (&self.nodes[at], &self.turns[turn][at]);
+    pub unsafe fn run(&self, run: usize, at: usize, seen: &mut Seen) -> Result<()> {
+        let (p, operands) = (&self.nodes[at], &self.turns[run % self.turns.len()][at]);
         let _range = nvtx::range(p.node.op.name());
         seen.ins.clear();
         seen.outs.clear();

@@ -2,9 +2,14 @@
 //!
 //! Found from the declared reads and writes alone. Two nodes of which one makes or changes what the other touches come in the
 //! order of the program and of its runs, whatever lanes they are on; all else may happen side by side.
-use super::program::{Place, Planned};
+use super::{
+    ahead::ahead,
+    host::{Ready, Seen},
+    program::{Place, Planned},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
+    ops::{Node, Part, Share},
     runtime::*,
 };
 use std::{
@@ -22,6 +27,138 @@ use std::{
 
 /// Lanes of a device.
 pub const LANES: usize = 2;
+
+/// How the nodes of a program are shared out to the lanes of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lanes {
+    /// All on the first.
+    #[default]
+    One,
+    /// What prepares a step and depends on nothing that steps compute (cursor, negatives, sampling, distinct nodes, gathers of
+    /// features) on the second, beside the arithmetic of the step before: on a device a stream of its own, on the CPU a thread.
+    Prefetch,
+    /// The snapshots of a group and their reverse pass, the first few on the first lane, the others and the prediction on the second;
+    /// the state goes from lane to lane, and its gradient back (BLAD, section 5.2). For the CPU.
+    Groups {
+        /// Snapshots of the first lane.
+        first: usize,
+        /// Whether the first lane goes on to the next group before it returns to the last one's reverse pass: where no parameter moves
+        /// in between.
+        pipelined: bool,
+    },
+}
+
+/// Runs that are lined up at a time; even, for runs go in turns.
+const WINDOW: usize = 256;
+
+impl Lanes {
+    /// The nodes in the order in which they are planned, and the lane of each.
+    pub(super) fn share_out<'a>(self, nodes: Vec<&'a Node>, specs: &[Spec]) -> (Vec<&'a Node>, Vec<usize>) {
+        let lanes: Vec<usize> = match self {
+            Lanes::One => vec![0; nodes.len()],
+            Lanes::Prefetch => ahead(&nodes, specs).into_iter().map(usize::from).collect(),
+            Lanes::Groups { first, .. } => {
+                let second = |part: Part| match part.of {
+                    Share::Step => false,
+                    Share::Snapshot(place) => place >= first,
+                    Share::Prediction => true,
+                };
+                nodes.iter().map(|n| usize::from(second(n.part))).collect()
+            }
+        };
+        let Lanes::Groups { .. } = self else { return (nodes, lanes) };
+        // What the second lane can do without the state comes first there: its graph convolutions, say.
+        let mut waits = vec![false; specs.len()];
+        let rank = |(n, &lane): (&&Node, &usize)| {
+            let begins = lane == 0 && n.part == Part::default();
+            let of = |v: &Var| waits[v.0 as usize];
+            let free =
+                begins || lane == 1 && !n.part.backward && n.writes.is_empty() && !n.ins.iter().any(of);
+            n.outs.iter().for_each(|o| waits[o.0 as usize] = !free);
+            usize::from(!begins) + usize::from(!free)
+        };
+        let ranks: Vec<usize> = nodes.iter().zip(&lanes).map(rank).collect();
+        // What follows the reverse pass ends a step, however it is labelled.
+        let end = nodes.iter().rposition(|n| n.part.backward).unwrap_or(0);
+        let mut order: Vec<usize> = (0..nodes.len()).collect();
+        order.sort_by_key(|&at| if at > end { 2 } else { ranks[at] });
+        (order.iter().map(|&at| nodes[at]).collect(), order.iter().map(|&at| lanes[at]).collect())
+    }
+    /// How many steps of each lane have values at the same time.
+    pub(super) fn turns(self) -> [usize; LANES] {
+        match self {
+            Lanes::One => [1, 1],
+            Lanes::Prefetch => [1, 2],
+            Lanes::Groups { pipelined, .. } => [1 + usize::from(pipelined); LANES],
+        }
+    }
+    /// Threads of the second lane, of `threads`.
+    pub(super) fn second_threads(self, threads: usize) -> usize {
+        if let Lanes::Groups { .. } = self { threads / 2 } else { 1 }
+    }
+    /// What each lane does in `runs` runs, in order.
+    fn order(self, nodes: &[Planned], runs: usize) -> [Vec<(usize, usize)>; LANES] {
+        let of = |which: &dyn Fn(&Planned) -> bool| -> Vec<usize> {
+            nodes.iter().enumerate().filter(|(_, p)| which(p)).map(|(at, _)| at).collect()
+        };
+        let each = |nodes: &[usize], run: usize| nodes.iter().map(move |&at| (run, at)).collect::<Vec<_>>();
+        let second = of(&|p| p.lane == 1);
+        let second = (0..runs).flat_map(|run| each(&second, run)).collect();
+        let all = of(&|p| p.lane == 0);
+        let first = match self {
+            Lanes::Groups { pipelined: true, .. } => {
+                let turns_back = all.iter().position(|&at| nodes[at].node.part.backward).unwrap_or(all.len());
+                let (forward, back) = all.split_at(turns_back);
+                let period = |run: usize| {
+                    let on = if run < runs { each(forward, run) } else { Vec::new() };
+                    let last = if run > 0 { each(back, run - 1) } else { Vec::new() };
+                    [on, last].concat()
+                };
+                (0..=runs).flat_map(period).collect()
+            }
+            _ => (0..runs).flat_map(|run| each(&all, run)).collect(),
+        };
+        [first, second]
+    }
+    /// Runs two lanes `times` times; `done` hears how many runs the first lane has behind it.
+    pub(super) fn repeat(
+        self,
+        nodes: &[Planned],
+        ready: &Ready<'_>,
+        devices: &[Device; LANES],
+        times: usize,
+        done: &mut dyn FnMut(usize),
+    ) -> Result<(), (Option<usize>, Error)> {
+        let last = nodes.iter().rposition(|p| p.lane == 0);
+        let mut full: Option<LineUp> = None;
+        for first in (0..times).step_by(WINDOW) {
+            let runs = WINDOW.min(times - first);
+            let line_up = match full.take() {
+                Some(full) if runs == WINDOW => full,
+                _ => {
+                    LineUp::new(nodes, self.turns(), runs, self.order(nodes, runs)).map_err(|e| (None, e))?
+                }
+            };
+            let [mut of_first, mut of_second] = [Seen::default(), Seen::default()];
+            // SAFETY: the line-up keeps the order of what nodes touch.
+            let run = |step: Step, seen: &mut Seen| unsafe { ready.run(step.run, step.node, seen) };
+            let ran = line_up.execute(
+                |lane, work| devices[lane].keep_awake(work),
+                &mut |step| {
+                    run(step, &mut of_first)?;
+                    if Some(step.node) == last {
+                        done(first + step.run + 1);
+                    }
+                    Ok(())
+                },
+                &mut |step| run(step, &mut of_second),
+            );
+            ran.map_err(|(run, e)| (Some(first + run), e))?;
+            full = (runs == WINDOW).then_some(line_up);
+        }
+        Ok(())
+    }
+}
 
 /// A node of one of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,19 +190,21 @@ enum Thing {
     Stored(BufferId),
     /// A value of a run, by where it lies: views of it lie there, too.
     Value(usize, Place),
-    /// The memory of values, of which there are two for nodes that run ahead.
-    Memory {
-        ahead: bool,
-        turn: usize,
-    },
+    /// The memory of a lane's values in a turn.
+    Memory(usize, usize),
 }
 
 impl LineUp {
-    /// The line-up of `runs` runs of `nodes`, each lane taking its own in the order given.
+    /// The line-up of `runs` runs of `nodes`, each lane taking its own in the order given; `turns` are how many runs have values at a time.
     ///
     /// # Errors
     /// `Plan` where the order of a lane turns round what must come one after the other.
-    pub fn new(nodes: &[Planned], runs: usize, order: [Vec<(usize, usize)>; LANES]) -> Result<Self> {
+    pub fn new(
+        nodes: &[Planned],
+        turns: [usize; LANES],
+        runs: usize,
+        order: [Vec<(usize, usize)>; LANES],
+    ) -> Result<Self> {
         let mut at: Vec<Option<(usize, usize)>> = vec![None; runs * nodes.len()];
         for (lane, order) in order.iter().enumerate() {
             for (place, &(run, node)) in order.iter().enumerate() {
@@ -88,8 +227,8 @@ impl LineUp {
                 let mut wait = |upto: &[usize; LANES]| {
                     after.iter_mut().zip(upto).for_each(|(after, upto)| *after = (*after).max(*upto));
                 };
-                for (thing, changes) in touches(p, run) {
-                    if let Thing::Memory { .. } = thing {
+                for (thing, changes) in touches(p, run, turns) {
+                    if let Thing::Memory(..) = thing {
                         let (of, now, before) = users.entry(thing).or_default();
                         if *of != run {
                             (*of, *before, *now) = (run, *now, Touched::default());
@@ -182,14 +321,13 @@ impl Drop for StopOnPanic<'_> {
 }
 
 /// What a node touches, and whether it makes or changes it.
-fn touches(p: &Planned, run: usize) -> Vec<(Thing, bool)> {
+fn touches(p: &Planned, run: usize, turns: [usize; LANES]) -> Vec<(Thing, bool)> {
     let mut all = Vec::with_capacity(2 * (p.ins.len() + p.outs.len()));
     let mut touch = |place: Place, changes: bool| match place {
         Place::Stored(id) => all.push((Thing::Stored(id), changes)),
-        Place::Arena(_) | Place::Ahead(_) => {
-            let ahead = matches!(place, Place::Ahead(_));
+        Place::Arena(lane, _) => {
             all.push((Thing::Value(run, place), changes));
-            all.push((Thing::Memory { ahead, turn: if ahead { run % 2 } else { 0 } }, changes));
+            all.push((Thing::Memory(lane, run % turns[lane]), changes));
         }
     };
     p.ins.iter().enumerate().for_each(|(i, x)| touch(x.0, p.node.writes.contains(&i)));
@@ -228,7 +366,7 @@ mod tests {
         let added = t.add(sum, row).unwrap();
         t.write_rows(sum, first, added).unwrap();
         t.write_rows(trace, group.index, added).unwrap();
-        Program::prefetching(&t, &[], Precision::F32, &Device::cpu(2).unwrap()).unwrap()
+        Program::on_lanes(&t, &[], Precision::F32, &Device::cpu(2).unwrap(), Lanes::Prefetch).unwrap()
     }
 
     #[test]
@@ -252,7 +390,7 @@ mod tests {
                 .flat_map(move |run| (if ahead { 0..2 } else { 2..5 }).map(move |node| (run, node)))
                 .collect()
         };
-        let line_up = LineUp::new(program.planned(), 6, [order(false), order(true)]).unwrap();
+        let line_up = LineUp::new(program.planned(), [1, 2], 6, [order(false), order(true)]).unwrap();
         let [first, second] = &line_up.0;
         let waits = |steps: &[Step]| steps.iter().map(|s| s.after).collect::<Vec<_>>();
         // The add wants the row; the trace's row its index.
@@ -266,7 +404,7 @@ mod tests {
         let mut store = Store::new(Precision::F32);
         let program = program(&mut store);
         let ahead = vec![(0, 0), (0, 1)];
-        let refused = |order| LineUp::new(program.planned(), 1, order).unwrap_err();
+        let refused = |order| LineUp::new(program.planned(), [1, 2], 1, order).unwrap_err();
         let e = refused([vec![(0, 3), (0, 2), (0, 4)], ahead.clone()]);
         assert_eq!(e.kind(), ErrorKind::Plan);
         assert!(e.to_string().contains("write_rows of run 0 comes before what it waits for"), "{e}");
@@ -283,7 +421,7 @@ mod tests {
                 .flat_map(move |run| (if ahead { 0..2 } else { 2..5 }).map(move |node| (run, node)))
                 .collect()
         };
-        let line_up = LineUp::new(program.planned(), 9, [order(false), order(true)]).unwrap();
+        let line_up = LineUp::new(program.planned(), [1, 2], 9, [order(false), order(true)]).unwrap();
         let bad = |step: Step| if step.run == 4 { Err(Error::usage("planted")) } else { Ok(()) };
         let begin = |_: usize, work: &mut dyn FnMut()| work();
         let ran = line_up.execute(begin, &mut |_| Ok(()), &mut |step| bad(step));

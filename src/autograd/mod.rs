@@ -9,5 +9,6 @@ mod lanes;
 mod optimizer;
 mod program;
 
+pub use lanes::{LANES, Lanes};
 pub use optimizer::{Parameters, ScaledInit, Sums};
 pub use program::{OpTime, Program};

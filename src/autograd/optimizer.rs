@@ -1,7 +1,7 @@
 //! Parameters: named stored values with their start and their optimiser's state.
 use crate::{
     error::Result,
-    ops::{Tape, adam::AdamSlot},
+    ops::{Share, Tape, adam::AdamSlot},
     runtime::*,
 };
 
@@ -131,6 +131,7 @@ impl Parameters {
     ) -> Result<Vec<(&Parameter, Var)>> {
         let seed = t.stored(store, seed);
         let grads = t.backward_many(&[(loss, seed)])?;
+        t.begin(Share::Step);
         let learned = self.list.iter().filter(|p| p.learned);
         Ok(learned.filter_map(|p| Some((p, *grads.get(&t.stored(store, p.value))?))).collect())
     }

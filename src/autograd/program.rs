@@ -1,10 +1,9 @@
 //! A tape made ready to run: dead nodes dropped, memory planned, addresses fixed.
 use super::{
-    ahead::ahead,
     arena::ArenaPlan,
     device::{OnDevice, Room},
-    host::{self, OnHost, Seen},
-    lanes::{self, LANES, LineUp},
+    host::{OnHost, Seen},
+    lanes::{LANES, Lanes},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -15,10 +14,9 @@ use crate::{
 /// Where an operand lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    /// At an offset of the arena; where values are kept apart, the number of a block.
-    Arena(usize),
-    /// The same, of the arena of the nodes that run a step ahead; there are two, for steps in turns.
-    Ahead(usize),
+    /// In the memory of a lane's values, of which there may be two, for steps in turns: an offset; where values are kept apart, the
+    /// number of a block.
+    Arena(usize, usize),
     Stored(BufferId),
 }
 
@@ -35,8 +33,8 @@ pub(super) struct Planned {
     pub scratch: (Place, usize),
     /// Words.
     pub tickets: usize,
-    /// Whether it may run while the step before is under way.
-    pub ahead: bool,
+    /// Which lane runs it.
+    pub lane: usize,
 }
 
 /// Where the values of a step are.
@@ -86,13 +84,11 @@ pub struct Program {
     memory: Memory,
     precision: Precision,
     backend: Backend,
-    /// Who runs the two lanes of a host, where nodes run ahead there.
-    lanes: Option<[Device; LANES]>,
+    lanes: Lanes,
+    /// Who runs two lanes, on a host.
+    devices: Option<[Device; LANES]>,
     times: Option<Vec<NodeTime>>,
 }
-
-/// Runs that are lined up at a time; even, for runs go in turns.
-const WINDOW: usize = 256;
 
 impl Program {
     /// Plans `tape` for reals of `precision`; values of `keep` survive the run, to be [`read`](Self::read).
@@ -102,32 +98,35 @@ impl Program {
     pub fn new(tape: &Tape, keep: &[Var], precision: Precision, backend: Backend) -> Result<Self> {
         Self::plan(tape, keep, precision, backend, None)
     }
-    /// [`new`](Self::new) for a program that is [repeated](Self::repeat) on `device`: what prepares a step and depends on
-    /// nothing that steps compute (cursor, negatives, sampling, distinct nodes, gathers of features) runs on a stream of its
-    /// own, on the CPU in a thread of its own, beside the arithmetic of the step before. Results are the same, to the last bit.
+    /// [`new`](Self::new) for a program that is [repeated](Self::repeat) on `device`, its nodes on these lanes. Results are the same,
+    /// to the last bit.
     ///
     /// # Errors
     /// As `new`; `Device` where there is no thread to be had.
-    pub fn prefetching(tape: &Tape, keep: &[Var], precision: Precision, device: &Device) -> Result<Self> {
-        Self::plan(tape, keep, precision, Backend::of(device), Some(device))
+    pub fn on_lanes(
+        tape: &Tape,
+        keep: &[Var],
+        precision: Precision,
+        device: &Device,
+        lanes: Lanes,
+    ) -> Result<Self> {
+        Self::plan(tape, keep, precision, Backend::of(device), Some((device, lanes)))
     }
     fn plan(
         tape: &Tape,
         keep: &[Var],
         precision: Precision,
         backend: Backend,
-        prefetching_on: Option<&Device>,
+        on: Option<(&Device, Lanes)>,
     ) -> Result<Self> {
         let specs: Vec<Spec> = (0..tape.len() as u32).map(|v| tape.spec(Var(v))).collect();
         let alive = alive(tape, keep, &specs);
         let nodes: Vec<&Node> = tape.nodes().iter().zip(alive).filter(|(_, a)| *a).map(|(n, _)| n).collect();
-        let ahead = match prefetching_on {
-            Some(_) => ahead(&nodes, &specs),
-            None => vec![false; nodes.len()],
-        };
+        let lanes = on.map_or(Lanes::One, |on| on.1);
+        let (nodes, lane_of) = lanes.share_out(nodes, &specs);
         let on_host = !matches!(backend, Backend::Cuda(_));
-        let lanes = match prefetching_on.filter(|_| on_host && ahead.contains(&true)) {
-            Some(device) => Some(device.lanes(1)?),
+        let devices = match on.filter(|_| on_host && lane_of.contains(&1)) {
+            Some((device, _)) => Some(device.lanes(lanes.second_threads(device.threads()))?),
             None => None,
         };
         // A view of a stored value is copied all the same: the value may be written while the view is still read.
@@ -135,7 +134,7 @@ impl Program {
         for n in nodes.iter().filter(|n| n.op.is_view() && tape.home(n.ins[0]) == Home::Step) {
             lies_in[n.outs[0].0 as usize] = lies_in[n.ins[0].0 as usize];
         }
-        let last_use = last_uses(&nodes, &ahead, keep, &specs, &lies_in);
+        let last_use = last_uses(&nodes, &lane_of, keep, &specs, &lies_in);
         let mut read = vec![false; specs.len()];
         let counts = |v: &Var| specs[v.0 as usize].rows.live.map(|l| l.var);
         for &v in keep.iter().chain(nodes.iter().flat_map(|n| &n.ins)) {
@@ -145,7 +144,7 @@ impl Program {
             read[v.0 as usize] = true;
         }
         let apart = backend.keeps_values_apart();
-        let (mut arena, mut arena_ahead) = (ArenaPlan::new(apart), ArenaPlan::new(apart));
+        let mut arenas = [ArenaPlan::new(apart), ArenaPlan::new(apart)];
         let mut places: Vec<Option<Place>> = (0..tape.len() as u32)
             .map(|v| match tape.home(Var(v)) {
                 Home::Stored { id, .. } => Some(Place::Stored(id)),
@@ -155,21 +154,16 @@ impl Program {
         let scratch_of = |n: &Node| n.op.scratch(&tape.specs(&n.ins)) * DType::F32.size(precision);
         // On the host one op of a lane runs at a time, so all have the same scratch: it stays in a cache, where room in between the
         // values of a step would have to be brought in for every op anew.
-        let most_scratch = |of: bool| {
-            let those = nodes.iter().zip(&ahead).filter(|(_, ahead)| **ahead == of);
-            those.map(|(n, _)| scratch_of(n)).max().unwrap_or(0)
-        };
-        let shared = on_host.then(|| {
-            let [step, before] = [false, true].map(most_scratch);
-            let (until, at) = (nodes.len(), 0);
-            [Place::Arena(arena.place(step, at, until)), Place::Ahead(arena_ahead.place(before, at, until))]
+        let shared: Option<[Place; LANES]> = on_host.then(|| {
+            std::array::from_fn(|lane| {
+                let those = nodes.iter().zip(&lane_of).filter(|(_, of)| **of == lane);
+                let most = those.map(|(n, _)| scratch_of(n)).max().unwrap_or(0);
+                Place::Arena(lane, arenas[lane].place(most, 0, nodes.len()))
+            })
         });
         let mut planned = Vec::with_capacity(nodes.len());
-        for ((at, node), ahead) in nodes.into_iter().enumerate().zip(ahead) {
-            let mut place = |bytes, until| match ahead {
-                true => Place::Ahead(arena_ahead.place(bytes, at, until)),
-                false => Place::Arena(arena.place(bytes, at, until)),
-            };
+        for ((at, node), lane) in nodes.into_iter().enumerate().zip(lane_of) {
+            let mut place = |bytes, until| Place::Arena(lane, arenas[lane].place(bytes, at, until));
             if let [out] = node.outs[..]
                 && lies_in[out.0 as usize] != out
             {
@@ -181,12 +175,12 @@ impl Program {
                 places[o.0 as usize] = Some(place(bytes, last_use[o.0 as usize]));
             }
             let scratch = scratch_of(node);
-            let shared = shared.map(|shared| shared[usize::from(ahead)]);
+            let shared = shared.map(|shared| shared[lane]);
             let scratch = (shared.unwrap_or_else(|| place(scratch, at)), scratch);
             let tickets = node.op.tickets(&tape.specs(&node.ins));
             let operand = |v: &Var| {
                 // A value is made before it is used: the tape only hands out what it has made.
-                (places[v.0 as usize].unwrap_or(Place::Arena(0)), specs[v.0 as usize])
+                (places[v.0 as usize].unwrap_or(Place::Arena(0, 0)), specs[v.0 as usize])
             };
             let (ins, outs) =
                 (node.ins.iter().map(operand).collect(), node.outs.iter().map(operand).collect());
@@ -194,14 +188,14 @@ impl Program {
             let own = |v: &Var| node.outs.contains(v);
             let read = node.ins.iter().chain(&node.outs).filter_map(counts).filter(|c| !own(c));
             let counts = read.filter_map(|v| places[v.0 as usize]).collect();
-            planned.push(Planned { node: node.clone(), ins, outs, counts, wanted, scratch, tickets, ahead });
+            planned.push(Planned { node: node.clone(), ins, outs, counts, wanted, scratch, tickets, lane });
         }
         let memory = match &backend {
             Backend::Cuda(gpu) => {
-                let room = Room { step: arena.blocks(), ahead: arena_ahead.blocks() };
-                Memory::Device(Box::new(OnDevice::new(gpu, room)))
+                let [step, ahead] = arenas.map(ArenaPlan::blocks);
+                Memory::Device(Box::new(OnDevice::new(gpu, Room { step, ahead })))
             }
-            _ => Memory::Host(OnHost::new(arena.size(), arena_ahead.size())?),
+            _ => Memory::Host(OnHost::new(arenas.map(|a| a.size()), lanes.turns())?),
         };
         Ok(Program {
             nodes: planned,
@@ -212,6 +206,7 @@ impl Program {
             precision,
             backend,
             lanes,
+            devices,
             times: None,
         })
     }
@@ -239,7 +234,10 @@ impl Program {
     }
     /// Nodes that run a step ahead when the program is [repeated](Self::repeat).
     pub fn ahead(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter().filter(|p| p.ahead).map(|p| &p.node)
+        self.nodes.iter().filter(|p| self.runs_ahead(p)).map(|p| &p.node)
+    }
+    fn runs_ahead(&self, p: &Planned) -> bool {
+        self.lanes == Lanes::Prefetch && p.lane == 1
     }
     #[cfg(test)]
     pub(super) fn planned(&self) -> &[Planned] {
@@ -273,7 +271,7 @@ impl Program {
         for (p, &NodeTime { seconds, runs, kernels }) in self.nodes.iter().zip(times) {
             let ins: Vec<Spec> = p.ins.iter().map(|x| x.1).collect();
             let outs: Vec<Spec> = p.outs.iter().map(|x| x.1).collect();
-            let (op, cost, ahead) = (p.node.op.name(), p.node.op.cost(&ins, &outs), p.ahead);
+            let (op, cost, ahead) = (p.node.op.name(), p.node.op.cost(&ins, &outs), self.runs_ahead(p));
             let at = by_op.iter().position(|t| t.op == op && t.ahead == ahead).unwrap_or_else(|| {
                 by_op.push(OpTime { op, seconds: 0.0, cost: Default::default(), runs: 0, kernels: 0, ahead });
                 by_op.len() - 1
@@ -329,10 +327,9 @@ impl Program {
             Memory::Host(h) => {
                 let ready = h.ready(&self.nodes, &self.places, store, (&self.backend, self.precision));
                 // Ops are timed one by one.
-                if let (Some(lanes), None) = (&self.lanes, &self.times) {
-                    return team::rest(|| {
-                        on_lanes(&self.nodes, &ready, lanes, times, &mut |runs| done(store, runs))
-                    });
+                if let (Some(devices), None) = (&self.devices, &self.times) {
+                    let mut done = |runs| done(store, runs);
+                    return team::rest(|| self.lanes.repeat(&self.nodes, &ready, devices, times, &mut done));
                 }
                 let mut seen = Seen::default();
                 for at in 0..times {
@@ -386,46 +383,6 @@ impl Program {
     }
 }
 
-/// Repeats a program whose nodes are on two lanes.
-fn on_lanes(
-    nodes: &[Planned],
-    ready: &host::Ready<'_>,
-    lanes: &[Device; LANES],
-    times: usize,
-    done: &mut dyn FnMut(usize),
-) -> Result<(), (Option<usize>, Error)> {
-    let last = nodes.iter().rposition(|p| !p.ahead);
-    let of = |ahead: bool, runs: usize| {
-        let nodes = move || nodes.iter().enumerate().filter(move |(_, p)| p.ahead == ahead).map(|(at, _)| at);
-        (0..runs).flat_map(|run| nodes().map(move |at| (run, at))).collect()
-    };
-    let mut full: Option<LineUp> = None;
-    for first in (0..times).step_by(WINDOW) {
-        let runs = WINDOW.min(times - first);
-        let line_up = match full.take() {
-            Some(full) if runs == WINDOW => full,
-            _ => LineUp::new(nodes, runs, [of(false, runs), of(true, runs)]).map_err(|e| (None, e))?,
-        };
-        let [mut of_first, mut of_second] = [Seen::default(), Seen::default()];
-        // SAFETY: the line-up keeps the order of what nodes touch.
-        let run = |step: lanes::Step, seen: &mut Seen| unsafe { ready.run(step.run % 2, step.node, seen) };
-        let ran = line_up.execute(
-            |lane, work| lanes[lane].keep_awake(work),
-            &mut |step| {
-                run(step, &mut of_first)?;
-                if Some(step.node) == last {
-                    done(first + step.run + 1);
-                }
-                Ok(())
-            },
-            &mut |step| run(step, &mut of_second),
-        );
-        ran.map_err(|(run, e)| (Some(first + run), e))?;
-        full = (runs == WINDOW).then_some(line_up);
-    }
-    Ok(())
-}
-
 // SAFETY: the raw pointers made in `run` do not outlive it; everything stored is plain data and `Send + Sync` ops.
 unsafe impl Send for Program {}
 
@@ -458,17 +415,23 @@ fn alive(tape: &Tape, keep: &[Var], specs: &[Spec]) -> Vec<bool> {
     alive
 }
 
-/// The last node that touches each value, a view of it, or its row count. What is made ahead for the others lasts to the
-/// end.
-fn last_uses(nodes: &[&Node], ahead: &[bool], keep: &[Var], specs: &[Spec], lies_in: &[Var]) -> Vec<usize> {
-    let (mut last, mut made_ahead) = (vec![0; specs.len()], vec![false; specs.len()]);
-    for (n, &ahead) in nodes.iter().zip(ahead) {
-        n.outs.iter().for_each(|o| made_ahead[o.0 as usize] = ahead);
+/// The last node that touches each value, a view of it, or its row count. What one lane makes for the other lasts to the end.
+fn last_uses(
+    nodes: &[&Node],
+    lane_of: &[usize],
+    keep: &[Var],
+    specs: &[Spec],
+    lies_in: &[Var],
+) -> Vec<usize> {
+    let (mut last, mut made_on) = (vec![0; specs.len()], vec![None; specs.len()]);
+    for (n, &lane) in nodes.iter().zip(lane_of) {
+        n.outs.iter().for_each(|o| made_on[o.0 as usize] = Some(lane));
     }
     let mut touch = |v: Var, at: usize| {
         for v in std::iter::once(v).chain(specs[v.0 as usize].rows.live.map(|l| l.var)) {
             let v = lies_in[v.0 as usize];
-            let beyond = made_ahead[v.0 as usize] && ahead.get(at) == Some(&false);
+            let beyond =
+                made_on[v.0 as usize].is_some_and(|made| lane_of.get(at).is_some_and(|&lane| lane != made));
             last[v.0 as usize] = last[v.0 as usize].max(if beyond { nodes.len() } else { at });
         }
     };

@@ -12,7 +12,7 @@ use crate::{
     autograd::{Parameters, ScaledInit},
     error::Result,
     ops::{
-        Tape,
+        Share, Tape,
         epilogue::Activation::{Identity, Relu},
         next_group::Group,
     },
@@ -62,6 +62,7 @@ impl SnapshotModel for Evolving {
         let mut weights: Vec<Var> = self.layers.iter().map(|l| t.stored(store, l.start)).collect();
         let mut z = None;
         for place in 0..group.length {
+            t.begin(Share::Snapshot(place));
             let at = (group, place);
             let mut below = Some(LayerInput::Given);
             for (k, layer) in self.layers.iter().enumerate() {

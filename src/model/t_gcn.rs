@@ -10,7 +10,7 @@ use super::{
 use crate::{
     autograd::{Parameters, ScaledInit},
     error::Result,
-    ops::{Tape, epilogue::Activation::Identity, next_group::Group},
+    ops::{Share, Tape, epilogue::Activation::Identity, next_group::Group},
     runtime::*,
 };
 
@@ -51,6 +51,7 @@ impl SnapshotModel for Cells {
     fn embed(&self, t: &mut Tape, store: &Store, data: &SnapshotTables, group: &Group) -> Result<Var> {
         let mut states = vec![None; self.cells.len()];
         for place in 0..group.length {
+            t.begin(Share::Snapshot(place));
             let present = data.present(t, store, group, place)?;
             let mut below = LayerInput::Given;
             for (cell, state) in self.cells.iter().zip(&mut states) {

@@ -10,7 +10,7 @@ use crate::{
     autograd::{Parameters, ScaledInit},
     error::Result,
     ops::{
-        Tape,
+        Share, Tape,
         epilogue::Activation::{Identity, Relu},
         next_group::Group,
     },
@@ -61,6 +61,7 @@ impl SnapshotModel for ConvolvedLstm {
         let b = t.add(b_x, b_h)?;
         let mut state = None;
         for place in 0..group.length {
+            t.begin(Share::Snapshot(place));
             let mut below = LayerInput::Given;
             for layer in &self.layers {
                 below = LayerInput::Below(layer.record(t, store, data, (group, place), below, Relu)?);

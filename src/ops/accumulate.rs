@@ -88,7 +88,14 @@ impl Op for Accumulate {
         let each = self.each();
         let of = |at: usize, end| {
             let x = if self.clears { null() } else { on.input(at + 1) };
-            abi::Parameter { w: on.state(at), g: x, m: null_mut(), v: null_mut(), n: on.spec(at).len() as u32, end }
+            abi::Parameter {
+                w: on.state(at),
+                g: x,
+                m: null_mut(),
+                v: null_mut(),
+                n: on.spec(at).len() as u32,
+                end,
+            }
         };
         parameters(on, (0..on.inputs()).step_by(each), of, |grid, sums| k.accumulate(on, grid, sums))
     }
@@ -109,7 +116,8 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     match dims[0] {
         1 => c.tape.clear(&sums)?,
         _ => {
-            let pairs: Vec<(Var, Var)> = sums.iter().map(|&sum| (sum, c.real(1, c.tape.spec(sum).cols))).collect();
+            let pairs: Vec<(Var, Var)> =
+                sums.iter().map(|&sum| (sum, c.real(1, c.tape.spec(sum).cols))).collect();
             c.tape.accumulate(&pairs)?;
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 pub use case::{Built, Case, CaseBuilder};
-pub use tape::{Home, Node, Tape};
+pub use tape::{Home, Node, Part, Share, Tape};
 
 /// What an op is made of: decides which of two lanes it competes for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -22,6 +22,27 @@ pub enum Home {
     Step,
 }
 
+/// What a node is for, within a step over a snapshot group: what plans share out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Which share of the step.
+    pub of: Share,
+    /// Whether the reverse pass made it.
+    pub backward: bool,
+}
+
+/// A share of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// All of it, where nothing else is said: what comes before the snapshots, and after the reverse pass.
+    #[default]
+    Step,
+    /// The snapshot at this place of a group.
+    Snapshot(usize),
+    /// The prediction, and its loss.
+    Prediction,
+}
+
 /// One op with its operands.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -33,6 +54,8 @@ pub struct Node {
     pub outs: Vec<Var>,
     /// Which of `ins` it changes in place.
     pub writes: Vec<usize>,
+    /// What it is for.
+    pub part: Part,
 }
 
 struct Value {
@@ -46,12 +69,17 @@ pub struct Tape {
     nodes: Vec<Node>,
     values: Vec<Value>,
     stored: HashMap<BufferId, Var>,
+    part: Part,
 }
 
 impl Tape {
     /// An empty program.
     pub fn new() -> Self {
         Self::default()
+    }
+    /// Says what the nodes are for that come next. The reverse pass of one is for what it is for.
+    pub fn begin(&mut self, of: Share) {
+        self.part = Part { of, backward: false };
     }
     /// The buffer `id` of `store` as a value; the same value on every call.
     pub fn stored(&mut self, store: &Store, id: BufferId) -> Var {
@@ -116,7 +144,7 @@ impl Tape {
                 self.value(out.spec, Home::Step)
             })
             .collect();
-        self.nodes.push(Node { op, ins: ins.to_vec(), outs: outs.clone(), writes });
+        self.nodes.push(Node { op, ins: ins.to_vec(), outs: outs.clone(), writes, part: self.part });
         Ok(outs)
     }
     /// [`push`](Self::push) for an op with one output.
@@ -150,6 +178,7 @@ impl Tape {
     /// `Shape`: an op on the way has no derivative.
     pub fn backward_many(&mut self, seeds: &[(Var, Var)]) -> Result<HashMap<Var, Var>> {
         let mut grads: HashMap<Var, Var> = HashMap::new();
+        let before = self.part;
         for &(y, dy) in seeds {
             self.add_gradient(&mut grads, y, dy)?;
         }
@@ -158,6 +187,7 @@ impl Tape {
             if node.outs.iter().all(|o| !grads.contains_key(o)) {
                 continue;
             }
+            self.part = Part { backward: true, ..node.part };
             let mut douts = Vec::with_capacity(node.outs.len());
             for &o in &node.outs {
                 douts.push(self.whole(&mut grads, o)?);
@@ -174,6 +204,7 @@ impl Tape {
         for v in of {
             self.whole(&mut grads, v)?;
         }
+        self.part = before;
         Ok(grads)
     }
     /// The gradient of `v`, if there is one, with a row for each of its own: that of a view's may be shorter.

@@ -290,11 +290,22 @@ impl Config {
             _ => Split::by_order(events, self.data.train, self.data.val),
         }
     }
-    /// The plan of a run on `device`: `sequential` or `prefetch`.
-    pub fn plan_on(&self, device: &Device) -> &'static str {
+    /// The plan of a run on `device`: `sequential`, `prefetch` or `blad-even`.
+    ///
+    /// # Errors
+    /// Usage where the device, or the model, does not have it.
+    pub fn plan_on(&self, device: &Device) -> Result<&'static str> {
         match (self.plan.as_str(), device.gpu()) {
-            ("prefetch", _) | ("auto", Some(_)) => "prefetch",
-            _ => "sequential",
+            ("prefetch", _) | ("auto", Some(_)) => Ok("prefetch"),
+            ("blad-even", None) if self.model.reads_snapshots() => Ok("blad-even"),
+            ("blad-even", Some(_)) => Err(Error::usage("plan blad-even is the CPU's so far")
+                .remedy("give --set plan=prefetch, or --device cpu")),
+            ("blad-even", None) => Err(Error::usage(format!(
+                "plan blad-even shares out snapshots, and {} reads none",
+                self.model.name()
+            ))
+            .remedy("give --set plan=prefetch, or a model of snapshots")),
+            _ => Ok("sequential"),
         }
     }
     /// Reads the events, their features kept as a run keeps them.
@@ -419,8 +430,11 @@ impl Config {
                 "leave out patience, or validate",
             );
         }
-        if !["auto", "sequential", "prefetch"].contains(&self.plan.as_str()) {
-            return bad(format!("there is no plan `{}`", self.plan), "give auto, sequential or prefetch");
+        if !["auto", "sequential", "prefetch", "blad-even"].contains(&self.plan.as_str()) {
+            return bad(
+                format!("there is no plan `{}`", self.plan),
+                "give auto, sequential, prefetch or blad-even",
+            );
         }
         if self.threads > 1024 {
             return bad(format!("threads is {}", self.threads), "give 0 (every core) to 1024");

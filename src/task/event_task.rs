@@ -4,7 +4,7 @@ use super::{
     batches, first_batch, metrics::Scores, passes::repeat_and_report,
 };
 use crate::{
-    autograd::{OpTime, Parameters, Program},
+    autograd::{Lanes, OpTime, Parameters, Program},
     data::{Classes, Events, Part, Split, text::span},
     error::{Error, ErrorKind, Result},
     model::{EventTables, HeadKind, Negatives, Net, StaticMode},
@@ -118,9 +118,9 @@ impl EventTask {
         let losses = store.zeros("losses", Spec::real(Rows::fixed(most_batches), 1));
         let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), columns));
 
-        let plan = config.plan_on(&device);
+        let plan = config.plan_on(&device)?;
         let planned = |t: &Tape| match plan {
-            "prefetch" => Program::prefetching(t, &[], Precision::F32, &device),
+            "prefetch" => Program::on_lanes(t, &[], Precision::F32, &device, Lanes::Prefetch),
             _ => Program::new(t, &[], Precision::F32, Backend::of(&device)),
         };
         let record = |store: &mut Store, tables: &EventTables| -> Result<[Program; 2]> {

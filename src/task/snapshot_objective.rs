@@ -6,7 +6,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     model::SnapshotTables,
     ops::{
-        Tape,
+        Share, Tape,
         epilogue::Activation::{Identity, Relu},
         next_group::Group,
     },
@@ -204,6 +204,7 @@ impl Objective {
         z: Var,
         train: bool,
     ) -> Result<Option<Var>> {
+        t.begin(Share::Prediction);
         let [offsets, base] = [self.offset_table, self.base].map(|id| t.stored(store, id));
         let items = t.step_items(offsets, group.target, base, self.cap)?;
         let of = |t: &mut Tape, id: BufferId| {

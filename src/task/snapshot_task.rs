@@ -6,7 +6,7 @@ use super::{
     snapshot_split::SnapshotSplit,
 };
 use crate::{
-    autograd::{OpTime, Parameters, Program},
+    autograd::{Lanes, OpTime, Parameters, Program},
     data::{Adjacency, Part, Snapshots},
     error::Result,
     model::{SnapshotModel, SnapshotTables, VertexInputs},
@@ -68,11 +68,13 @@ impl SnapshotTask {
         let objective = Objective::new(config, snapshots, &split, net.width(), &mut parameters, &mut store)?;
         let losses = store.zeros("losses", Spec::real(Rows::fixed(split.train.len().max(1)), 1));
 
-        let plan = config.plan_on(&device);
-        let planned = |t: &Tape| match plan {
-            "prefetch" => Program::prefetching(t, &[], Precision::F32, &device),
-            _ => Program::new(t, &[], Precision::F32, Backend::of(&device)),
+        let plan = config.plan_on(&device)?;
+        let lanes = |trains: bool| match plan {
+            "prefetch" => Lanes::Prefetch,
+            "blad-even" if trains => Lanes::Groups { first: length / 2, pipelined: config.group.batch > 1 },
+            _ => Lanes::One,
         };
+        let planned = |t: &Tape, trains| Program::on_lanes(t, &[], Precision::F32, &device, lanes(trains));
         let (mut t, mut rounds) = (Tape::new(), None);
         let group = tables.next_group(&mut t, &store, length)?;
         let z = model.embed(&mut t, &store, &tables, &group)?;
@@ -93,13 +95,13 @@ impl SnapshotTask {
                 }
             };
         }
-        let step = planned(&t)?;
+        let step = planned(&t, true)?;
 
         let mut t = Tape::new();
         let group = tables.next_group(&mut t, &store, length)?;
         let z = model.embed(&mut t, &store, &tables, &group)?;
         objective.record(&mut t, &store, &tables, &group, z, false)?;
-        let score = planned(&t)?;
+        let score = planned(&t, false)?;
 
         let free = device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
         let (VertexInputs::Vertices(inputs) | VertexInputs::Steps(inputs)) = tables.inputs;
