@@ -6,6 +6,7 @@ pub mod data;
 pub mod error;
 pub mod model;
 pub mod ops;
+pub mod plan;
 pub mod runtime;
 pub mod task;
 pub mod testing;

@@ -158,6 +158,50 @@ fn a_plan_that_the_model_or_the_device_lacks_is_refused_in_one_line() {
     assert_eq!(e.to_string(), "there is no plan `blad`; give auto, sequential, prefetch or blad-even");
 }
 
+#[test]
+fn a_timeline_has_every_run_of_every_op_and_no_lane_does_two_things_at_once() {
+    let data = turning(24, 12, 3);
+    for (plan, lanes) in [("sequential", 1), ("blad-even", 2)] {
+        let mut c = Config { plan: plan.into(), ..config(MODELS[0], 8) };
+        (c.group.batch, c.max_batches) = (3, 5);
+        let mut task = SnapshotTask::new(&c, &data, Device::cpu(2).unwrap()).unwrap();
+        task.train_epoch(0, &mut |_| {}).unwrap();
+        assert!(task.timeline().spans().is_empty());
+        task.trace();
+        for epoch in 0..2 {
+            task.train_epoch(epoch, &mut |_| {}).unwrap();
+            let timeline = task.timeline();
+            let products: Vec<usize> =
+                timeline.spans().iter().filter(|s| s.op == "pair_logits").map(|s| s.step).collect();
+            assert_eq!(products, [0, 1, 2, 3, 4], "{plan}");
+            for lane in 0..2 {
+                let own: Vec<_> = timeline.spans().iter().filter(|s| s.lane == lane).collect();
+                assert_eq!(own.is_empty(), lane >= lanes, "{plan}");
+                assert!(own.windows(2).all(|w| w[0].start <= w[0].end && w[0].end <= w[1].start), "{plan}");
+            }
+            let usage = timeline.usage();
+            assert!(
+                usage.busy[0] > 0.0 && usage.both <= usage.busy[0] && usage.overlap <= usage.both,
+                "{usage}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_program_writes_a_timeline_and_refuses_where_it_has_none() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let run = ["train", "--max-batches", "2", "--epochs", "1", "--no-eval", "--timeline"];
+    let ran = done(dir.path(), &[&run[..], &["t.json", "--set", "plan=prefetch"]].concat());
+    assert!(ran.out.contains("lane 1 busy") && ran.out.contains("ui.perfetto.dev"), "{}", ran.out);
+    let trace = json(&std::fs::read_to_string(dir.path().join("t.json")).unwrap());
+    let events = trace["traceEvents"].as_array().unwrap();
+    let on = |lane: u64| events.iter().filter(|e| e["ph"] == "X" && e["tid"] == lane).count();
+    assert!(on(0) > 20 && on(1) > 4, "{} and {} runs", on(0), on(1));
+    let said = ["--timeline nowhere/t.json: there is no folder nowhere"];
+    refused(dir.path(), &[&run[..], &["nowhere/t.json"]].concat(), 2, &said);
+}
+
 /// By Adam's first moment, which is a tenth of the last gradient and nine tenths of what it was, at weights that hardly move.
 #[test]
 fn an_update_has_the_mean_gradient_of_its_groups_and_the_last_of_an_epoch_may_have_fewer() {

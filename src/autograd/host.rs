@@ -1,7 +1,7 @@
 //! A program on the host: its memory there, and its nodes with the addresses of what they touch.
 use super::{
     lanes::LANES,
-    program::{NodeTime, Place, Planned, fault},
+    program::{Place, Planned, fault},
 };
 use crate::{error::Result, ops::Backend, runtime::*};
 use std::time::Instant;
@@ -146,19 +146,22 @@ impl Ready<'_> {
             None => Ok(()),
         }
     }
-    /// Runs every node of the first turn, in order.
+    /// Runs every node of the first turn, in order; `ran` hears of each, from when to when.
     ///
     /// # Errors
     /// As `run`.
-    pub fn run_all(&self, times: Option<&mut [NodeTime]>, seen: &mut Seen) -> Result<()> {
-        let mut times = times;
+    pub fn run_all(
+        &self,
+        ran: Option<&mut dyn FnMut(usize, Instant, Instant)>,
+        seen: &mut Seen,
+    ) -> Result<()> {
+        let mut ran = ran;
         for at in 0..self.nodes.len() {
-            let started = times.is_some().then(Instant::now);
+            let start = ran.is_some().then(Instant::now);
             // SAFETY: one after the other, in the order in which they were planned; store and memory are borrowed.
             unsafe { self.run(0, at, seen)? };
-            if let (Some(times), Some(started)) = (&mut times, started) {
-                times[at].seconds += started.elapsed().as_secs_f64();
-                times[at].runs += 1;
+            if let (Some(ran), Some(start)) = (&mut ran, start) {
+                ran(at, start, Instant::now());
             }
         }
         Ok(())

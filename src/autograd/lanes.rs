@@ -6,6 +6,7 @@ use super::{
     ahead::ahead,
     host::{Ready, Seen},
     program::{Place, Planned},
+    trace::{Ran, Trace},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -23,6 +24,7 @@ use std::{
         },
     },
     thread,
+    time::Instant,
 };
 
 /// Lanes of a device.
@@ -127,6 +129,7 @@ impl Lanes {
         ready: &Ready<'_>,
         devices: &[Device; LANES],
         times: usize,
+        mut trace: Option<&mut Trace>,
         done: &mut dyn FnMut(usize),
     ) -> Result<(), (Option<usize>, Error)> {
         let last = nodes.iter().rposition(|p| p.lane == 0);
@@ -139,22 +142,48 @@ impl Lanes {
                     LineUp::new(nodes, self.turns(), runs, self.order(nodes, runs)).map_err(|e| (None, e))?
                 }
             };
-            let [mut of_first, mut of_second] = [Seen::default(), Seen::default()];
-            // SAFETY: the line-up keeps the order of what nodes touch.
-            let run = |step: Step, seen: &mut Seen| unsafe { ready.run(step.run, step.node, seen) };
+            let noted = trace.as_ref().map(|trace| trace.steps);
+            let mut workers =
+                [(); LANES].map(|()| Worker { ready, seen: Seen::default(), noted, ran: Vec::new() });
+            let [of_first, of_second] = &mut workers;
             let ran = line_up.execute(
                 |lane, work| devices[lane].keep_awake(work),
                 &mut |step| {
-                    run(step, &mut of_first)?;
+                    of_first.run(step)?;
                     if Some(step.node) == last {
                         done(first + step.run + 1);
                     }
                     Ok(())
                 },
-                &mut |step| run(step, &mut of_second),
+                &mut |step| of_second.run(step),
             );
+            if let Some(trace) = &mut trace {
+                trace.ran.extend(workers.into_iter().flat_map(|w| w.ran));
+                trace.steps += runs;
+            }
             ran.map_err(|(run, e)| (Some(first + run), e))?;
             full = (runs == WINDOW).then_some(line_up);
+        }
+        Ok(())
+    }
+}
+
+/// Who runs the nodes of a lane.
+struct Worker<'a> {
+    ready: &'a Ready<'a>,
+    seen: Seen,
+    /// Where it is noted down when nodes run: steps that were before these.
+    noted: Option<usize>,
+    ran: Vec<Ran>,
+}
+
+impl Worker<'_> {
+    fn run(&mut self, step: Step) -> Result<()> {
+        let start = self.noted.map(|before| (before, Instant::now()));
+        // SAFETY: the line-up keeps the order of what nodes touch.
+        unsafe { self.ready.run(step.run, step.node, &mut self.seen)? };
+        if let Some((before, start)) = start {
+            self.ran.push(Ran { step: before + step.run, node: step.node, start, end: Instant::now() });
         }
         Ok(())
     }

@@ -8,7 +8,9 @@ mod host;
 mod lanes;
 mod optimizer;
 mod program;
+mod trace;
 
 pub use lanes::{LANES, Lanes};
 pub use optimizer::{Parameters, ScaledInit, Sums};
 pub use program::{OpTime, Program};
+pub use trace::Span;

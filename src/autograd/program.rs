@@ -2,14 +2,16 @@
 use super::{
     arena::ArenaPlan,
     device::{OnDevice, Room},
-    host::{OnHost, Seen},
+    host::{self, OnHost, Seen},
     lanes::{LANES, Lanes},
+    trace::{Ran, Span, Trace},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     ops::{Backend, Home, Node, Tape},
     runtime::*,
 };
+use std::time::Instant;
 
 /// Where an operand lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +90,7 @@ pub struct Program {
     /// Who runs two lanes, on a host.
     devices: Option<[Device; LANES]>,
     times: Option<Vec<NodeTime>>,
+    trace: Option<Trace>,
 }
 
 impl Program {
@@ -208,6 +211,7 @@ impl Program {
             lanes,
             devices,
             times: None,
+            trace: None,
         })
     }
     /// The buffers that it reads or writes.
@@ -246,6 +250,23 @@ impl Program {
     /// Starts to take the time of every op (a few percent slower); see [`op_times`](Self::op_times).
     pub fn profile(&mut self) {
         self.times = Some(vec![NodeTime::default(); self.nodes.len()]);
+    }
+    /// Starts to note down when nodes run, and forgets what was noted. On a host; see [`trace`](Self::trace).
+    pub fn start_trace(&mut self) {
+        self.trace = Some(Trace::new());
+    }
+    /// Every run of a node since [`start_trace`](Self::start_trace).
+    pub fn trace(&self) -> Vec<Span> {
+        let Some(trace) = &self.trace else { return Vec::new() };
+        let span = |r: &Ran| {
+            let p = &self.nodes[r.node];
+            let [ins, outs] = [&p.ins, &p.outs].map(|of| of.iter().map(|x| x.1).collect::<Vec<Spec>>());
+            let [start, end] = [r.start, r.end].map(|at| (at - trace.began).as_secs_f64());
+            let (op, kind) = (p.node.op.name(), p.node.op.kind());
+            let cost = p.node.op.cost(&ins, &outs);
+            Span { op, kind, part: p.node.part, step: r.step, lane: p.lane, start, end, cost }
+        };
+        trace.ran.iter().map(span).collect()
     }
     /// Times of `times` runs of every op, slowest first, on what the last [`run`](Self::run) left. On a device without the
     /// time that launches take, on the host as [`profile`](Self::profile) does.
@@ -298,7 +319,7 @@ impl Program {
         match &mut self.memory {
             Memory::Host(h) => {
                 let ready = h.ready(&self.nodes, &self.places, store, (&self.backend, self.precision));
-                ready.run_all(self.times.as_deref_mut(), &mut Seen::default())
+                run_all(&ready, self.times.as_deref_mut(), self.trace.as_mut(), &mut Seen::default())
             }
             Memory::Device(d) => d.run(&self.nodes, &self.places, &self.specs, &self.keep, store),
         }
@@ -329,11 +350,13 @@ impl Program {
                 // Ops are timed one by one.
                 if let (Some(devices), None) = (&self.devices, &self.times) {
                     let mut done = |runs| done(store, runs);
-                    return team::rest(|| self.lanes.repeat(&self.nodes, &ready, devices, times, &mut done));
+                    let (nodes, lanes, trace) = (&self.nodes, self.lanes, self.trace.as_mut());
+                    return team::rest(|| lanes.repeat(nodes, &ready, devices, times, trace, &mut done));
                 }
                 let mut seen = Seen::default();
                 for at in 0..times {
-                    ready.run_all(self.times.as_deref_mut(), &mut seen).map_err(|e| (Some(at), e))?;
+                    let ran = run_all(&ready, self.times.as_deref_mut(), self.trace.as_mut(), &mut seen);
+                    ran.map_err(|e| (Some(at), e))?;
                     done(store, at + 1);
                 }
                 Ok(())
@@ -381,6 +404,32 @@ impl Program {
             },
         }
     }
+}
+
+/// Runs every node once, in order, and notes down how long each took and when.
+fn run_all(
+    ready: &host::Ready<'_>,
+    mut times: Option<&mut [NodeTime]>,
+    mut trace: Option<&mut Trace>,
+    seen: &mut Seen,
+) -> Result<()> {
+    if times.is_none() && trace.is_none() {
+        return ready.run_all(None, seen);
+    }
+    let mut ran = |node: usize, start: Instant, end: Instant| {
+        if let Some(times) = &mut times {
+            times[node].seconds += (end - start).as_secs_f64();
+            times[node].runs += 1;
+        }
+        if let Some(trace) = &mut trace {
+            trace.ran.push(Ran { step: trace.steps, node, start, end });
+        }
+    };
+    ready.run_all(Some(&mut ran), seen)?;
+    if let Some(trace) = trace {
+        trace.steps += 1;
+    }
+    Ok(())
 }
 
 // SAFETY: the raw pointers made in `run` do not outlive it; everything stored is plain data and `Send + Sync` ops.

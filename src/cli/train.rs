@@ -104,6 +104,9 @@ pub struct Train {
     /// Take the time of every op, and print a table at the end
     #[arg(long)]
     profile: bool,
+    /// Write when every op of the last epoch ran, on which lane: a trace for Perfetto or Chrome; on the CPU
+    #[arg(long, value_name = "FILE")]
+    timeline: Option<PathBuf>,
 }
 
 impl Train {
@@ -151,10 +154,24 @@ impl Train {
             from: self.from.clone(),
             command: command_line(),
         };
-        let mut display = Display::new(self.json, self.profile);
+        if let (Some(path), Some(_)) = (&self.timeline, device.gpu()) {
+            let what = format!("--timeline {} is of the CPU so far", path.display());
+            return Err(Error::usage(what).remedy("take Nsight Systems on a GPU: docs/gpu.md"));
+        }
+        // Told now, not after the last epoch.
+        let folder = self.timeline.as_ref().and_then(|path| path.parent());
+        if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
+            let path = self.timeline.as_deref().unwrap_or(folder).display();
+            let what = format!("--timeline {path}: there is no folder {}", folder.display());
+            return Err(Error::usage(what).remedy("make it first"));
+        }
+        let mut display = Display::new(self.json, self.profile, self.timeline.is_some());
         display.configuration(&config, &data, &device, &notes)?;
         let summary = data.train(&config, &device, &options, &mut display)?;
         display.finish(&summary, self.out.as_deref());
+        if let Some(path) = &self.timeline {
+            display.write_timeline(path)?;
+        }
         print_summary(&summary, self.json)
     }
 }
@@ -249,7 +266,7 @@ impl Eval {
         config.validate()?;
         let device = config.open_device()?;
         let data = Data::load(&config)?;
-        let mut display = Display::new(self.json, false);
+        let mut display = Display::new(self.json, false, false);
         let summary = data.evaluate(&checkpoint, &config, &device, &command_line(), &mut display)?;
         display.finish(&summary, None);
         print_summary(&summary, self.json)

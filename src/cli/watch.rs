@@ -2,8 +2,9 @@
 use super::train_data::Data;
 use crate::{
     data::text::{counted, grouped},
-    error::Result,
+    error::{Error, Result},
     model::StaticMode,
+    plan::Timeline,
     runtime::{Device, StoredAs},
     task::{Config, EpochRecord, NegativeKind, Progress, Scores, Summary, Task, TaskName, Watch},
 };
@@ -18,6 +19,8 @@ use std::{
 pub struct Display {
     json: bool,
     profile: bool,
+    /// That of the last epoch, once it is over, where it is asked for.
+    timeline: Option<Timeline>,
     live: bool,
     bar: Option<(String, ProgressBar)>,
     /// What passes count.
@@ -26,10 +29,11 @@ pub struct Display {
 }
 
 impl Display {
-    /// A display; `profile` prints a table of op times at the end.
-    pub fn new(json: bool, profile: bool) -> Self {
+    /// A display; `profile` prints a table of op times at the end, `timeline` keeps that of the last epoch.
+    pub fn new(json: bool, profile: bool, timeline: bool) -> Self {
+        let timeline = timeline.then(Timeline::default);
         let live = std::io::stderr().is_terminal();
-        Display { json, profile, live, bar: None, counts: "events", drawn: Instant::now() }
+        Display { json, profile, timeline, live, bar: None, counts: "events", drawn: Instant::now() }
     }
     fn line(&self, text: impl std::fmt::Display) {
         // A reader that went away is not an error.
@@ -38,6 +42,17 @@ impl Display {
         } else {
             writeln!(std::io::stdout(), "{text}")
         };
+    }
+    /// Writes the last epoch's timeline to `path`, and says what the lanes did.
+    ///
+    /// # Errors
+    /// Io.
+    pub fn write_timeline(&self, path: &Path) -> Result<()> {
+        let Some(timeline) = &self.timeline else { return Ok(()) };
+        std::fs::write(path, timeline.trace()).map_err(|e| Error::io(path, "cannot write", e))?;
+        self.line(format_args!("\ntimeline  {} (open it at ui.perfetto.dev)", path.display()));
+        self.line(format_args!("          {}", timeline.usage()));
+        Ok(())
     }
     /// Echoes what is about to run, with notes on its configuration.
     ///
@@ -141,6 +156,9 @@ impl Display {
 
 impl Watch for Display {
     fn start(&mut self, task: &mut dyn Task) {
+        if self.timeline.is_some() {
+            task.trace();
+        }
         if self.profile {
             task.profile();
         }
@@ -195,6 +213,7 @@ impl Watch for Display {
     }
     fn end(&mut self, task: &dyn Task) {
         self.clear();
+        self.timeline = self.timeline.take().map(|_| task.timeline());
         if !self.profile {
             return;
         }

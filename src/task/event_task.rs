@@ -9,6 +9,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     model::{EventTables, HeadKind, Negatives, Net, StaticMode},
     ops::{Backend, Node, Tape},
+    plan::Timeline,
     runtime::*,
 };
 use std::ops::Range;
@@ -56,6 +57,8 @@ pub struct EventTask {
     scores: BufferId,
     memory: MemoryPlan,
     plan: &'static str,
+    /// Whether epochs note down when nodes run.
+    traced: bool,
 }
 
 impl EventTask {
@@ -189,6 +192,7 @@ impl EventTask {
             scores,
             memory,
             plan,
+            traced: false,
         })
     }
     /// The nodes of the training step that run while the step before is under way.
@@ -335,6 +339,12 @@ impl Task for EventTask {
     fn op_times(&self) -> Vec<OpTime> {
         self.step.op_times()
     }
+    fn trace(&mut self) {
+        self.traced = true;
+    }
+    fn timeline(&self) -> Timeline {
+        Timeline::new(self.step.trace())
+    }
     fn state(&self) -> Vec<BufferId> {
         self.net.model.state().into_iter().chain(self.static_rows()).collect()
     }
@@ -343,6 +353,9 @@ impl Task for EventTask {
         own.map(|p| p.1).chain(self.static_rows()).collect()
     }
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
+        if self.traced {
+            self.step.start_trace();
+        }
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
         self.net.model.reset(&mut self.store);
         let range = self.split.train.clone();

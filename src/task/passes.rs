@@ -3,6 +3,7 @@ use super::{MemoryPlan, Scores, TestScores};
 use crate::{
     autograd::{OpTime, Parameters, Program},
     error::{Error, Result},
+    plan::Timeline,
     runtime::{BufferId, Store},
 };
 
@@ -91,6 +92,10 @@ pub trait Task {
     fn profile(&mut self);
     /// Times of the training step's ops, slowest first.
     fn op_times(&self) -> Vec<OpTime>;
+    /// Notes down when the nodes of the training step run, from the next epoch on; of an epoch, what the one after did not forget.
+    fn trace(&mut self);
+    /// What the last epoch noted down.
+    fn timeline(&self) -> Timeline;
     /// State beyond the parameters that a checkpoint holds.
     fn state(&self) -> Vec<BufferId>;
     /// Buffers of the model without its head: what another task's run may start from.

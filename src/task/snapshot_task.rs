@@ -11,6 +11,7 @@ use crate::{
     error::Result,
     model::{SnapshotModel, SnapshotTables, VertexInputs},
     ops::{Backend, Tape, epilogue::Activation},
+    plan::Timeline,
     runtime::*,
 };
 use std::{ops::Range, sync::Arc};
@@ -43,6 +44,8 @@ pub struct SnapshotTask {
     losses: BufferId,
     memory: MemoryPlan,
     plan: &'static str,
+    /// Whether epochs note down when nodes run.
+    traced: bool,
 }
 
 impl SnapshotTask {
@@ -129,6 +132,7 @@ impl SnapshotTask {
             losses,
             memory,
             plan,
+            traced: false,
         })
     }
     /// What baselines score on the test part, by their names; against the same candidates.
@@ -218,6 +222,12 @@ impl Task for SnapshotTask {
     fn op_times(&self) -> Vec<OpTime> {
         self.step.op_times()
     }
+    fn trace(&mut self) {
+        self.traced = true;
+    }
+    fn timeline(&self) -> Timeline {
+        Timeline::new(self.step.trace())
+    }
     fn state(&self) -> Vec<BufferId> {
         Vec::new()
     }
@@ -227,6 +237,9 @@ impl Task for SnapshotTask {
         own.map(|p| p.1).collect()
     }
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
+        if self.traced {
+            self.step.start_trace();
+        }
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
         let targets = self.shuffled(epoch);
         self.objective.begin(&mut self.store, self.split.train.clone());
