@@ -80,7 +80,9 @@ impl Cell {
         order: Order,
     ) -> Self {
         let mut add = |what: &str, rows, cols| {
-            p.add(store, &format!("{name}.{what}"), rows, cols, ScaledInit::FanIn(from + d))
+            let bias = what.starts_with("b_");
+            let start = if bias { ScaledInit::Constant(0.0) } else { ScaledInit::FanIn(d) };
+            p.add(store, &format!("{name}.{what}"), rows, cols, start)
         };
         let gates = [add("w_rz", 2 * d, from), add("u_rz", 2 * d, d), add("b_rz", 1, 2 * d)];
         let candidate = [add("w_c", d, from), add("u_c", d, d), add("b_c", 1, d)];
