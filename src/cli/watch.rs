@@ -2,11 +2,13 @@
 use super::train_data::Data;
 use crate::{
     data::text::{counted, grouped},
-    error::{Error, Result},
+    error::Result,
     model::StaticMode,
     plan::Timeline,
     runtime::{Device, StoredAs},
-    task::{Config, EpochRecord, NegativeKind, Progress, Scores, Summary, Task, TaskName, Watch},
+    task::{
+        Config, EpochRecord, NegativeKind, Progress, Scores, Summary, Task, TaskName, Watch, write_whole,
+    },
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -49,7 +51,7 @@ impl Display {
     /// Io.
     pub fn write_timeline(&self, path: &Path) -> Result<()> {
         let Some(timeline) = &self.timeline else { return Ok(()) };
-        std::fs::write(path, timeline.trace()).map_err(|e| Error::io(path, "cannot write", e))?;
+        write_whole(path, timeline.trace().as_bytes())?;
         self.line(format_args!("\ntimeline  {} (open it at ui.perfetto.dev)", path.display()));
         self.line(format_args!("          {}", timeline.usage()));
         Ok(())

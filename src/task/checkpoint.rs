@@ -69,7 +69,7 @@ fn bad(path: &Path, what: impl Into<String>) -> Error {
 }
 
 /// Writes `bytes` to `path` whole, or not at all.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let beside = path.with_extension("partial");
     fs::write(&beside, bytes)
         .and_then(|()| fs::rename(&beside, path))

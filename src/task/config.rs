@@ -124,7 +124,8 @@ pub struct Config {
     /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
     pub device: String,
     /// How steps follow one another: `sequential`, `prefetch` (what prepares the next batch runs beside the arithmetic of this
-    /// one: on a stream of its own, or in a thread of the CPU), or `auto`, the latter on a CUDA device. Results are the same.
+    /// one: on a stream of its own, or in a thread of the CPU), `blad-even` (a group's snapshots on two lanes of the CPU), or `auto`: `prefetch` on a CUDA
+    /// device, else `sequential`. Results are the same.
     pub plan: String,
     /// Where a CUDA device reads features.
     pub features_on: FeaturesOn,

@@ -25,6 +25,7 @@ pub mod tensorboard;
 pub mod tgl;
 
 use candidates::Candidates;
+pub(crate) use checkpoint::write_whole;
 pub use checkpoint::{Checkpoint, Manifest, StreamRecord};
 pub use choices::{NegativeKind, Protocol, TaskName};
 pub use chunks::{batches, first_batch};

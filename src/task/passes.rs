@@ -92,7 +92,7 @@ pub trait Task {
     fn profile(&mut self);
     /// Times of the training step's ops, slowest first.
     fn op_times(&self) -> Vec<OpTime>;
-    /// Notes down when the nodes of the training step run, from the next epoch on; of an epoch, what the one after did not forget.
+    /// Notes down when the nodes of the training step run, from the next epoch on: of the last one alone. For the CPU.
     fn trace(&mut self);
     /// What the last epoch noted down.
     fn timeline(&self) -> Timeline;
