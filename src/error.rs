@@ -93,6 +93,14 @@ impl Error {
     pub fn usage(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, what)
     }
+    /// [`ErrorKind::Usage`]: what a TOML `text` has wrong, with line and column.
+    #[cold]
+    pub fn of_toml(e: &toml::de::Error, text: &str) -> Self {
+        let before = &text[..e.span().map_or(0, |s| s.start)];
+        let line = before.matches('\n').count() as u64 + 1;
+        let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) as u64 + 1;
+        Self::usage(e.message().trim().replace('\n', " ")).at(line, column)
+    }
     /// [`ErrorKind::Data`] in `file`.
     #[cold]
     pub fn data(file: impl AsRef<Path>, what: impl Into<String>) -> Self {

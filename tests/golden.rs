@@ -174,7 +174,7 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
     let cap = g.fact("batch");
     let f = net.forward(&mut t, &store, &tables, cap, Negatives::Given(negatives), true).unwrap();
     let loss = t.bce_loss(f.logits).unwrap();
-    let grads = parameters.minimize(&mut t, &mut store, loss).unwrap();
+    let grads = parameters.minimize(&mut t, &store, loss).unwrap();
     net.write(&mut t, &store, &tables, &f).unwrap();
     let keep: Vec<Var> = [loss, f.logits].into_iter().chain(grads.iter().map(|g| g.1)).collect();
     let mut program = Program::new(&t, &keep, precision, backend).expect("room");

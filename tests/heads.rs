@@ -67,7 +67,7 @@ fn train(
     let labels = t.stored(&store, labels);
     let labels = t.gather_rows(labels, batch.event).unwrap();
     let loss = t.label_loss(logits, labels, 1.0).unwrap();
-    parameters.minimize(&mut t, &mut store, loss).unwrap();
+    parameters.minimize(&mut t, &store, loss).unwrap();
     let mut program = Program::new(&t, &[loss, logits], Precision::F32, backend).expect("room");
     let (mut losses, mut scores) = (Vec::new(), Vec::new());
     for epoch in 0..epochs {

@@ -171,7 +171,8 @@ fn what_prepares_a_batch_runs_ahead_and_nothing_that_computes_does() {
     let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
     let (mut config, events) = rich();
     let ahead = |config: &Config| -> Vec<&str> {
-        EventTask::new(config, &events, gpu.clone()).unwrap().ahead().map(|n| n.op.name()).collect()
+        let task = EventTask::new(config, &events, gpu.clone()).unwrap();
+        task.step().ahead().map(|n| n.op.name()).collect()
     };
     let both_layers = "next_batch draw_negatives roots sample_neighbors expand_targets sample_neighbors distinct gather_rows \
          group_roots group_roots group_slots group_slots";

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use tgnn::{
     autograd::{Parameters, Program},
     data::{Adjacency, Features, Snapshots},
-    model::{EvolveGcn, GcnConfig, SnapshotModelConfig, SnapshotTables, TGcn, VertexInputs, WdGcn},
+    model::{
+        EvolveGcn, Exchanged, GcnConfig, SnapshotModelConfig, SnapshotTables, TGcn, VertexInputs, WdGcn,
+    },
     ops::{Backend, Tape},
     runtime::*,
 };
@@ -74,6 +76,7 @@ fn ready(
     data: &Snapshots,
     config: &dyn SnapshotModelConfig,
     (target, length): (u32, usize),
+    exchanged: &Exchanged,
     prepare: impl Fn(&mut Store, &mut SnapshotTables, &Adjacency),
 ) -> (Parameters, Var) {
     let mut parameters = Parameters::new(store, 3, 0.0);
@@ -83,14 +86,14 @@ fn ready(
     let model = config.build(&mut parameters, store, &tables).unwrap();
     tables.seek(store, 0, &[target]);
     let group = tables.next_group(t, store, length).unwrap();
-    let z = model.embed(t, store, &tables, &group).unwrap();
+    let z = model.embed(t, store, &tables, &group, exchanged).unwrap();
     (parameters, z)
 }
 
 /// The embeddings, a row a vertex, by the fast path.
 fn embeddings(data: &Snapshots, config: &dyn SnapshotModelConfig, group: (u32, usize)) -> Vec<Vec<f32>> {
     let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
-    let (_, z) = ready(&mut t, &mut store, data, config, group, |_, _, _| {});
+    let (_, z) = ready(&mut t, &mut store, data, config, group, &Exchanged::default(), |_, _, _| {});
     let mut program = Program::new(&t, &[z], Precision::F32, Backend::Cpu).unwrap();
     program.run(&mut store).unwrap();
     program.read::<f32>(z, &store).chunks(config.width()).map(<[f32]>::to_vec).collect()
@@ -133,14 +136,18 @@ fn embeddings_and_gradients_of_every_model_equal_the_plain_form_in_every_order()
         let g = Golden::open(bytes);
         let (data, d) = (golden_snapshots(&g), g.fact("width"));
         for (group, target) in [("whole", 6), ("short", 2)] {
-            for (order, once) in [
-                ("auto", true),
-                ("auto", false),
-                ("aggregate", false),
-                ("transform", false),
-                ("transform,aggregate", true),
+            let none = [[false; 2]; 2];
+            for (order, once, layers) in [
+                ("auto", true, none),
+                ("auto", false, none),
+                ("aggregate", false, none),
+                ("transform", false, none),
+                ("transform,aggregate", true, none),
+                ("aggregate", false, [[false, false], [true, true]]),
+                ("auto", true, [[false, true], [true, false]]),
             ] {
-                println!("{name}, {group}, {order}, aggregated once: {once}");
+                println!("{name}, {group}, {order}, aggregated once: {once}, exchanged: {layers:?}");
+                let exchanged = Exchanged { first: 2, layers: layers.map(Vec::from) };
                 let prepare = |store: &mut Store, tables: &mut SnapshotTables, adjacency: &Adjacency| {
                     if store.precision() == Precision::F64 {
                         // The tables came through f32; the fixture has all digits.
@@ -157,7 +164,7 @@ fn embeddings_and_gradients_of_every_model_equal_the_plain_form_in_every_order()
                 let record = |t: &mut Tape, store: &mut Store, g: &Golden| {
                     let config = config(name, d, order);
                     let at = (target, g.fact("length"));
-                    let (parameters, z) = ready(t, store, &data, &*config, at, prepare);
+                    let (parameters, z) = ready(t, store, &data, &*config, at, &exchanged, prepare);
                     for (name, id) in parameters.iter() {
                         store.write(id, &g.real(&format!("init.{name}")));
                     }
@@ -234,8 +241,15 @@ fn rows_of_vertices_that_are_learned_have_a_gradient_in_every_model_and_order() 
     for (name, _) in MODELS {
         for order in ["aggregate", "transform"] {
             let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
-            let (parameters, z) =
-                ready(&mut t, &mut store, &data, &*config(name, 8, order), (6, 3), |_, _, _| {});
+            let (parameters, z) = ready(
+                &mut t,
+                &mut store,
+                &data,
+                &*config(name, 8, order),
+                (6, 3),
+                &Exchanged::default(),
+                |_, _, _| {},
+            );
             let grads = t.backward_many(&[(z, z)]).unwrap();
             let all: Vec<(&str, Var)> =
                 parameters.iter().map(|(name, id)| (name, grads[&t.stored(&store, id)])).collect();
@@ -264,7 +278,15 @@ fn only_what_is_read_is_convolved() {
         ("evolve_gcn_h", "auto", 5),
     ] {
         let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
-        ready(&mut t, &mut store, &data, &*config(name, 8, order), (6, 4), |_, _, _| {});
+        ready(
+            &mut t,
+            &mut store,
+            &data,
+            &*config(name, 8, order),
+            (6, 4),
+            &Exchanged::default(),
+            |_, _, _| {},
+        );
         let found = t.nodes().iter().filter(|n| n.op.name() == "spmm").count();
         assert_eq!(found, products, "{name}, {order}");
     }

@@ -111,7 +111,7 @@ fn one_and_two_threads_and_two_lanes_leave_the_same_bits_of_every_model() {
             let mut c = config(model, 8);
             (c.group.length, c.group.batch) = (length, batch);
             let one = trained(&c, &data, &Device::cpu(1).unwrap());
-            for plan in ["sequential", "prefetch", "blad-even"] {
+            for plan in ["sequential", "prefetch", "blad-even", "blad-nm"] {
                 let c = Config { plan: plan.into(), ..c.clone() };
                 let two = trained(&c, &data, &Device::cpu(2).unwrap());
                 assert!(one == two, "{}, {plan}, {batch} groups of {length}", model.name());
@@ -151,11 +151,14 @@ fn a_plan_that_the_model_or_the_device_lacks_is_refused_in_one_line() {
         |c: &Config| task::EventTask::new(c, &events, Device::cpu(1).unwrap()).err().unwrap().to_string();
     assert_eq!(
         refused(&c),
-        "plan blad-even shares out snapshots, and tgn reads none; give --set plan=prefetch, or a model of snapshots"
+        "plan blad-even shares out snapshots, and tgn reads none; give --plan prefetch, or a model of snapshots"
     );
-    let c = Config { plan: "blad".into(), ..config(MODELS[0], 8) };
+    let c = Config { plan: "sven".into(), ..config(MODELS[0], 8) };
     let e = SnapshotTask::new(&c, &turning(24, 9, 3), Device::cpu(1).unwrap()).err().unwrap();
-    assert_eq!(e.to_string(), "there is no plan `blad`; give auto, sequential, prefetch or blad-even");
+    assert_eq!(
+        e.to_string(),
+        "there is no plan `sven`; give auto, sequential, prefetch, blad-even, blad-nm, blad, or a file: PLAN.toml"
+    );
 }
 
 #[test]
@@ -172,10 +175,10 @@ fn a_timeline_has_every_run_of_every_op_and_no_lane_does_two_things_at_once() {
             task.train_epoch(epoch, &mut |_| {}).unwrap();
             let timeline = task.timeline();
             let products: Vec<usize> =
-                timeline.spans().iter().filter(|s| s.op == "pair_logits").map(|s| s.step).collect();
+                timeline.spans().iter().filter(|s| s.work.op == "pair_logits").map(|s| s.step).collect();
             assert_eq!(products, [0, 1, 2, 3, 4], "{plan}");
             for lane in 0..2 {
-                let own: Vec<_> = timeline.spans().iter().filter(|s| s.lane == lane).collect();
+                let own: Vec<_> = timeline.spans().iter().filter(|s| s.work.lane == lane).collect();
                 assert_eq!(own.is_empty(), lane >= lanes, "{plan}");
                 assert!(own.windows(2).all(|w| w[0].start <= w[0].end && w[0].end <= w[1].start), "{plan}");
             }

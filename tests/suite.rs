@@ -9,6 +9,7 @@ mod layers;
 mod machine_code;
 mod models;
 mod ops;
+mod plans;
 mod predict;
 mod predict_command;
 mod properties;

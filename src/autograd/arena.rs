@@ -24,8 +24,8 @@ impl ArenaPlan {
         self.size
     }
     /// Bytes of each block of memory that it wants: one, or one a value.
-    pub fn blocks(self) -> Vec<usize> {
-        if self.apart { self.sizes } else { vec![self.size] }
+    pub fn blocks(&self) -> Vec<usize> {
+        if self.apart { self.sizes.clone() } else { vec![self.size] }
     }
     /// Room for `bytes` from node `from` to node `until`, both included. Nodes come in ascending order.
     pub fn place(&mut self, bytes: usize, from: usize, until: usize) -> usize {

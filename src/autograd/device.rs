@@ -1,5 +1,8 @@
 //! A program on a CUDA device: its memory there, its launches, and the graph that they are captured into.
-use super::program::{NodeTime, Place, Planned, fault};
+use super::{
+    form::{Place, Planned},
+    program::{NodeTime, fault},
+};
 use crate::{
     error::Result,
     runtime::{
@@ -302,17 +305,17 @@ impl Ready {
     fn capture(&self, nodes: &[Planned], turn: usize) -> Result<CudaGraph> {
         let (fork, join) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
         self.stream.capture(|| {
-            if nodes.iter().any(|p| p.lane == AHEAD) {
+            if nodes.iter().any(|p| p.spot.lane == AHEAD) {
                 let _range = nvtx::range("next batch");
                 fork.record(&self.stream)?;
                 self.beside.wait(&fork)?;
-                let ahead = (0..nodes.len()).filter(|&at| nodes[at].lane == AHEAD);
+                let ahead = (0..nodes.len()).filter(|&at| nodes[at].spot.lane == AHEAD);
                 ahead.into_iter().try_for_each(|at| self.enqueue_node(nodes, at, 1 - turn, &self.beside))?;
                 join.record(&self.beside)?;
             }
             let _range = nvtx::range("step");
-            self.enqueue(nodes, turn, |p| p.lane != AHEAD)?;
-            if nodes.iter().any(|p| p.lane == AHEAD) { self.stream.wait(&join) } else { Ok(()) }
+            self.enqueue(nodes, turn, |p| p.spot.lane != AHEAD)?;
+            if nodes.iter().any(|p| p.spot.lane == AHEAD) { self.stream.wait(&join) } else { Ok(()) }
         })
     }
     /// Runs every node `times` times, by replays of captured graphs; the host does not wait in between. `done` hears now
@@ -335,12 +338,12 @@ impl Ready {
         let mut marks = Vec::new();
         for at in 0..times {
             if at == 0 {
-                self.enqueue(nodes, 0, |p| p.lane == AHEAD)?;
+                self.enqueue(nodes, 0, |p| p.spot.lane == AHEAD)?;
             }
             match &self.graphs[at % 2] {
                 Some(graph) if at + 1 < times => graph.launch(&self.stream)?,
                 // No step follows the last: nothing is prepared.
-                _ => self.enqueue(nodes, at % 2, |p| p.lane != AHEAD)?,
+                _ => self.enqueue(nodes, at % 2, |p| p.spot.lane != AHEAD)?,
             }
             if (at + 1) % STRIDE == 0 || at + 1 == times {
                 let mark = CudaEvent::new(&self.gpu)?;

@@ -1,7 +1,8 @@
 //! A program on the host: its memory there, and its nodes with the addresses of what they touch.
 use super::{
+    form::{Form, Place, Planned},
     lanes::LANES,
-    program::{Place, Planned, fault},
+    program::fault,
 };
 use crate::{error::Result, ops::Backend, runtime::*};
 use std::time::Instant;
@@ -68,27 +69,33 @@ impl OnHost {
             Place::Stored(_) => None,
         }
     }
-    /// Nodes with their addresses.
+    /// The nodes of each form with their addresses.
     pub fn ready<'a>(
         &'a mut self,
-        nodes: &'a [Planned],
-        places: &[Option<Place>],
+        forms: &'a [Form],
         store: &mut Store,
         (backend, precision): (&'a Backend, Precision),
-    ) -> Ready<'a> {
+    ) -> Vec<Ready<'a>> {
         let turns = self.lanes.iter().map(Vec::len).max().unwrap_or(1);
-        let turns = (0..turns).map(|turn| {
-            let memory = self.lanes.each_mut().map(|turns| {
-                let turn = turn % turns.len();
-                turns[turn].as_mut_ptr()
+        let memory: Vec<[*mut u8; LANES]> = (0..turns)
+            .map(|turn| {
+                self.lanes.each_mut().map(|turns| {
+                    let turn = turn % turns.len();
+                    turns[turn].as_mut_ptr()
+                })
+            })
+            .collect();
+        let ready = |form: &'a Form| {
+            let turns = memory.iter().map(|memory| {
+                let mut address = |place| match place {
+                    Place::Arena(lane, at) => memory[lane].wrapping_add(at),
+                    Place::Stored(id) => store.address(id),
+                };
+                form.nodes.iter().map(|p| Operands::of(p, &form.places, &mut address)).collect()
             });
-            let mut address = |place| match place {
-                Place::Arena(lane, at) => memory[lane].wrapping_add(at),
-                Place::Stored(id) => store.address(id),
-            };
-            nodes.iter().map(|p| Operands::of(p, places, &mut address)).collect()
-        });
-        Ready { nodes, turns: turns.collect(), backend, precision }
+            Ready { nodes: &form.nodes, turns: turns.collect(), backend, precision }
+        };
+        forms.iter().map(ready).collect()
     }
 }
 

@@ -4,13 +4,18 @@
 mod ahead;
 mod arena;
 mod device;
+mod form;
 mod host;
 mod lanes;
+mod line_up;
 mod optimizer;
 mod program;
+mod stages;
 mod trace;
 
-pub use lanes::{LANES, Lanes};
+pub use lanes::{LANES, Lanes, Spot};
+pub use line_up::{LineUp, Step};
 pub use optimizer::{Parameters, ScaledInit, Sums};
 pub use program::{OpTime, Program};
-pub use trace::Span;
+pub use stages::Stage;
+pub use trace::{Span, Work};

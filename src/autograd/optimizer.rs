@@ -29,6 +29,8 @@ pub struct Parameters {
     seed: u64,
     learning_rate: BufferId,
     step: BufferId,
+    /// The gradient of a loss for itself.
+    one: BufferId,
 }
 
 impl Parameters {
@@ -39,6 +41,7 @@ impl Parameters {
             seed,
             learning_rate: store.values("adam.lr", Spec::real(Rows::fixed(1), 1), &[learning_rate]),
             step: store.zeros("adam.step", Spec::count()),
+            one: store.values("one", Spec::real(Rows::fixed(1), 1), &[1.0f64]),
         }
     }
     /// Adds the parameter `name`, `[rows, cols]`. The draw depends on the seed, the order of the parameters and the
@@ -99,27 +102,34 @@ impl Parameters {
     ///
     /// # Errors
     /// `Shape` where an op on the way has no derivative.
-    pub fn minimize(&self, t: &mut Tape, store: &mut Store, loss: Var) -> Result<Vec<(String, Var)>> {
-        let one = store.values("one", Spec::real(Rows::fixed(1), 1), &[1.0f64]);
-        let grads = self.gradients(t, store, loss, one)?;
+    pub fn minimize(&self, t: &mut Tape, store: &Store, loss: Var) -> Result<Vec<(String, Var)>> {
+        let grads = self.gradients(t, store, loss, self.one)?;
         self.update(t, store, &grads)?;
         Ok(grads.into_iter().map(|(p, g)| (p.name.clone(), g)).collect())
     }
-    /// Appends the reverse pass of `share * loss`, whose gradients are added to sums; `share` is stored, `[1, 1]`. Returns what
-    /// [`Sums::minimize`] wants.
+    /// Appends the reverse pass of `share * loss`, whose gradients are added to `sums`, a sum for each parameter that is there or comes
+    /// into being; `share` is stored, `[1, 1]`.
     ///
     /// # Errors
     /// `Shape` where an op on the way has no derivative.
-    pub fn accumulate(&self, t: &mut Tape, store: &mut Store, loss: Var, share: BufferId) -> Result<Sums> {
-        let grads = self.gradients(t, store, loss, share)?;
-        let (mut pairs, mut of) = (Vec::new(), Vec::new());
-        for (p, g) in grads {
-            let sum = store.zeros(format!("grad.{}", p.name), store.spec(p.value));
-            of.push((p.value, sum));
+    pub fn accumulate(
+        &self,
+        t: &mut Tape,
+        store: &mut Store,
+        loss: Var,
+        share: BufferId,
+        sums: &mut Sums,
+    ) -> Result<()> {
+        let mut pairs = Vec::new();
+        for (p, g) in self.gradients(t, store, loss, share)? {
+            let sum = sums.of(p.value).unwrap_or_else(|| {
+                let sum = store.zeros(format!("grad.{}", p.name), store.spec(p.value));
+                sums.0.push((p.value, sum));
+                sum
+            });
             pairs.push((t.stored(store, sum), g));
         }
-        t.accumulate(&pairs)?;
-        Ok(Sums { of })
+        t.accumulate(&pairs)
     }
     /// Parameters that are learned and that `loss` depends on, with their gradients for the gradient `seed` of the loss.
     fn gradients(
@@ -147,18 +157,19 @@ impl Parameters {
 }
 
 /// Sums of gradients: of which parameter, and the sum.
-pub struct Sums {
-    of: Vec<(BufferId, BufferId)>,
-}
+#[derive(Default)]
+pub struct Sums(Vec<(BufferId, BufferId)>);
 
 impl Sums {
+    fn of(&self, parameter: BufferId) -> Option<BufferId> {
+        self.0.iter().find(|s| s.0 == parameter).map(|s| s.1)
+    }
     /// Appends the optimiser's update by the sums, and clears them.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
     pub fn minimize(&self, parameters: &Parameters, t: &mut Tape, store: &Store) -> Result<()> {
-        let of = |value| self.of.iter().find(|s| s.0 == value).map(|s| s.1);
-        let summed = parameters.list.iter().filter_map(|p| Some((p, t.stored(store, of(p.value)?))));
+        let summed = parameters.list.iter().filter_map(|p| Some((p, t.stored(store, self.of(p.value)?))));
         let grads: Vec<(&Parameter, Var)> = summed.collect();
         parameters.update(t, store, &grads)?;
         t.clear(&grads.iter().map(|g| g.1).collect::<Vec<_>>())

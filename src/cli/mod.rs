@@ -2,6 +2,7 @@
 pub mod data;
 mod doctor;
 mod kernels;
+mod plan;
 mod predict;
 mod report;
 mod shell;
@@ -47,6 +48,9 @@ enum Command {
     Data(data::DataCommand),
     /// Verify the kernels of every op on a CUDA device, then time them
     Kernels(kernels::KernelsArgs),
+    /// Show, check and simulate a plan: how the steps of training follow one another
+    #[command(subcommand)]
+    Plan(plan::PlanCommand),
     /// Say what this machine has and lacks
     Doctor,
     /// Print what makes a shell complete the program's arguments: bash, elvish, fish, powershell or zsh
@@ -69,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Predict(args) => args.run(),
         Command::Data(command) => data::run(command),
         Command::Kernels(args) => args.run(),
+        Command::Plan(command) => plan::run(command),
         Command::Doctor => doctor::run(),
         Command::Completions(args) => args.run(Cli::command()),
         Command::Man(args) => args.run(Cli::command()),

@@ -4,6 +4,7 @@ use crate::{
     data::{Events, Every, write_npy},
     error::{Error, Result},
     model::ModelName,
+    plan::Plan,
     runtime::MatmulPrecision,
     task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName},
 };
@@ -31,6 +32,9 @@ pub struct Train {
     /// What dense products multiply in on a CUDA device: f32, tf32 or bf16 [default: f32]
     #[arg(long)]
     precision: Option<MatmulPrecision>,
+    /// How steps follow one another: auto, sequential, prefetch, blad-even, or a plan in a file; see `plan show` [default: auto]
+    #[arg(long, value_name = "PLAN")]
+    plan: Option<String>,
     /// Passes over the training events [default: 10]
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
@@ -122,7 +126,7 @@ impl Train {
             ($($flag:ident => $key:expr),*) => {$( if let Some(v) = self.$flag.clone() { $key = v; } )*};
         }
         take!(data => c.data.path, model => c.model, device => c.device, threads => c.threads,
-              precision => c.precision, epochs => c.epochs, batch => c.batch,
+              precision => c.precision, plan => c.plan, epochs => c.epochs, batch => c.batch,
               every => c.snapshots.every, group => c.group.length,
               chunks => c.chunks, patience => c.patience, max_batches => c.max_batches,
               task => c.task, protocol => c.protocol, negatives => c.negatives, seed => c.seed, learning_rate => c.learning_rate,
@@ -177,7 +181,7 @@ impl Train {
 }
 
 /// Puts `key=value` into `table`; a dot goes into a section. A value that is no TOML is a string.
-fn set(table: &mut toml::Table, pair: &str) -> Result<()> {
+pub(super) fn set(table: &mut toml::Table, pair: &str) -> Result<()> {
     let wrong = || Error::usage(format!("--set {pair}")).remedy("give KEY=VALUE, as in --set tgn.layers=2");
     let (key, value) = pair.split_once('=').ok_or_else(wrong)?;
     let value = format!("v = {value}")
@@ -235,6 +239,10 @@ impl Trained {
             config.device = device.clone();
         }
         config.threads = self.threads.unwrap_or(config.threads);
+        // The file of a plan may be gone, and results are the same without it.
+        if Plan::preset(&config.plan).is_none() {
+            config.plan = "auto".into();
+        }
         config.precision = self.precision.unwrap_or(config.precision);
         config.validate()?;
         Ok((checkpoint, config))

@@ -162,7 +162,7 @@ impl Watch for Display {
             task.trace();
         }
         if self.profile {
-            task.profile();
+            task.step_mut().profile();
         }
         for (word, what) in task.remarks() {
             self.line(format_args!("{word:<8}  {what}"));
@@ -216,10 +216,13 @@ impl Watch for Display {
     fn end(&mut self, task: &dyn Task) {
         self.clear();
         self.timeline = self.timeline.take().map(|_| task.timeline());
+        if let Some(chosen) = task.chosen() {
+            self.line(format_args!("plan      {}: {chosen}", task.plan().name));
+        }
         if !self.profile {
             return;
         }
-        let times = task.op_times();
+        let times = task.step().op_times();
         let total: f64 = times.iter().map(|t| t.seconds).sum();
         let on_device = times.iter().any(|t| t.kernels > 0);
         let head = if on_device { "kernels" } else { "" };

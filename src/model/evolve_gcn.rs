@@ -5,7 +5,7 @@
 //! Source: Pareja et al., "EvolveGCN: evolving graph convolutional networks for dynamic graphs", 2020. Their update gate is one
 //! minus ours: the same but for the sign of its weights.
 use super::{
-    LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, convolve,
+    Exchanged, LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, convolve,
     gcn::{GcnConfig, no_steps},
 };
 use crate::{
@@ -58,7 +58,14 @@ struct Evolving {
 }
 
 impl SnapshotModel for Evolving {
-    fn embed(&self, t: &mut Tape, store: &Store, data: &SnapshotTables, group: &Group) -> Result<Var> {
+    fn embed(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &SnapshotTables,
+        group: &Group,
+        exchanged: &Exchanged,
+    ) -> Result<Var> {
         let mut weights: Vec<Var> = self.layers.iter().map(|l| t.stored(store, l.start)).collect();
         let mut z = None;
         for place in 0..group.length {
@@ -74,7 +81,8 @@ impl SnapshotModel for Evolving {
                 let last = place + 1 == group.length;
                 let summed = layer.summary.is_some() && k + 1 < self.layers.len();
                 if let (Some(input), true) = (read, last || summed) {
-                    let h = convolve(t, store, data, at, input, (q, None), layer.order, Relu)?;
+                    let order = exchanged.order(layer.order, place, k);
+                    let h = convolve(t, store, data, at, input, (q, None), order, Relu)?;
                     (z, below) = (Some(h), Some(LayerInput::Below(h)));
                 }
             }

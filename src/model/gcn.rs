@@ -105,6 +105,28 @@ impl Order {
     }
 }
 
+/// Layers that do their products in the other order than theirs, in some of a group's snapshots: exact but for rounding (BLAD, section
+/// 6.3).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Exchanged {
+    /// Snapshots of a group that are the first few.
+    pub first: usize,
+    /// Of the first few, and of the others: whether each layer is exchanged. None is where nothing is said.
+    pub layers: [Vec<bool>; 2],
+}
+
+impl Exchanged {
+    /// The order of a layer in the snapshot at `place` of a group, where its own is `order`.
+    pub fn order(&self, order: Order, place: usize, layer: usize) -> Order {
+        let layers = &self.layers[usize::from(place >= self.first)];
+        match (layers.get(layer).copied().unwrap_or(false), order) {
+            (false, order) => order,
+            (true, Order::AggregateFirst) => Order::TransformFirst,
+            (true, Order::TransformFirst) => Order::AggregateFirst,
+        }
+    }
+}
+
 /// Sizes and choices of a model that is made of graph convolutions: a section of a run's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -165,7 +187,8 @@ impl Orders {
 pub struct Gcn {
     w: BufferId,
     b: BufferId,
-    order: Order,
+    /// Which product comes first.
+    pub order: Order,
 }
 
 impl Gcn {
@@ -183,10 +206,11 @@ impl Gcn {
         };
         Gcn { w: add("w", to, from), b: add("b", 1, to), order }
     }
-    /// Appends the layer for the step at `place` of the group; returns `[nodes, out]`.
+    /// Appends the layer for the step at `place` of the group, in this order; returns `[nodes, out]`.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
+    #[allow(clippy::too_many_arguments)]
     pub fn record(
         &self,
         t: &mut Tape,
@@ -194,10 +218,11 @@ impl Gcn {
         data: &SnapshotTables,
         (group, place): (&Group, usize),
         input: LayerInput,
+        order: Order,
         act: Activation,
     ) -> Result<Var> {
         let [w, b] = [self.w, self.b].map(|id| t.stored(store, id));
-        convolve(t, store, data, (group, place), input, (w, Some(b)), self.order, act)
+        convolve(t, store, data, (group, place), input, (w, Some(b)), order, act)
     }
 }
 

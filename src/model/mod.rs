@@ -25,7 +25,7 @@ mod wd_gcn;
 pub use apan::ApanConfig;
 pub use config::{ModelConfig, ModelName};
 pub use evolve_gcn::EvolveGcn;
-pub use gcn::{Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};
+pub use gcn::{Exchanged, Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};
 pub use heads::{EdgeHead, NodeHead};
 pub use inputs::NodeInputs;
 pub use jodie::JodieConfig;

@@ -1,5 +1,5 @@
 //! Models of snapshots: what they read, and what they are.
-use super::gcn::{GcnConfig, GraphTables, Orders};
+use super::gcn::{Exchanged, GcnConfig, GraphTables, Orders};
 use crate::{
     autograd::Parameters,
     data::{Adjacency, Snapshots},
@@ -126,10 +126,18 @@ impl SnapshotTables {
 pub trait SnapshotModel: Send + Sync {
     /// Appends the embeddings of all vertices after the last step of a group, `[nodes, width]`. Steps that the group lacks
     /// change nothing: a vertex's state, where there is one, goes on as it was, and so it does where the vertex is not there.
+    /// `exchanged` says where products come in another order than the model's.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
-    fn embed(&self, t: &mut Tape, store: &Store, data: &SnapshotTables, group: &Group) -> Result<Var>;
+    fn embed(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &SnapshotTables,
+        group: &Group,
+        exchanged: &Exchanged,
+    ) -> Result<Var>;
 }
 
 /// A model of snapshots that may be built.

@@ -4,7 +4,7 @@
 //! of state apart: `A {x | h} W = A x W + A h U`. Cells are stacked: one reads the state of the one below at the same step. A
 //! vertex that is not there in a step keeps its state.
 use super::{
-    LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables,
+    Exchanged, LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables,
     gcn::{GcnConfig, no_steps},
 };
 use crate::{
@@ -48,14 +48,22 @@ struct Cells {
 }
 
 impl SnapshotModel for Cells {
-    fn embed(&self, t: &mut Tape, store: &Store, data: &SnapshotTables, group: &Group) -> Result<Var> {
+    fn embed(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &SnapshotTables,
+        group: &Group,
+        exchanged: &Exchanged,
+    ) -> Result<Var> {
         let mut states = vec![None; self.cells.len()];
         for place in 0..group.length {
             t.begin(Share::Snapshot(place));
             let present = data.present(t, store, group, place)?;
             let mut below = LayerInput::Given;
-            for (cell, state) in self.cells.iter().zip(&mut states) {
-                let h = cell.record(t, store, data, (group, place), (below, *state), present)?;
+            for (k, (cell, state)) in self.cells.iter().zip(&mut states).enumerate() {
+                let order = exchanged.order(cell.order, place, k);
+                let h = cell.record(t, store, data, (group, place), (below, *state), present, order)?;
                 (*state, below) = (Some(h), LayerInput::Below(h));
             }
         }
@@ -88,7 +96,8 @@ impl Cell {
         let candidate = [add("w_c", d, from), add("u_c", d, d), add("b_c", 1, d)];
         Cell { gates, candidate, order }
     }
-    /// Appends the cell for the step at `place` of the group; returns the new state.
+    /// Appends the cell for the step at `place` of the group, its products in this order; returns the new state.
+    #[allow(clippy::too_many_arguments)]
     fn record(
         &self,
         t: &mut Tape,
@@ -97,16 +106,17 @@ impl Cell {
         (group, place): (&Group, usize),
         (u, h): (LayerInput, Option<Var>),
         present: Var,
+        order: Order,
     ) -> Result<Var> {
         let [w, u_rz, b] = self.gates.map(|id| t.stored(store, id));
         let [w_c, u_c, b_c] = self.candidate.map(|id| t.stored(store, id));
         let (at, graph) = ((group, place), data.graph.vars(t, store));
-        let u = match self.order {
+        let u = match order {
             Order::AggregateFirst => u.aggregated(t, store, data, at)?,
             Order::TransformFirst => u.plain(t, store, data, at)?,
         };
         // What a gate is a function of, in either order.
-        let sum = |t: &mut Tape, w: Var, state: Option<(Var, Var)>, b: Var| match self.order {
+        let sum = |t: &mut Tape, w: Var, state: Option<(Var, Var)>, b: Var| match order {
             Order::AggregateFirst => match state {
                 Some((s, of_state)) => {
                     let s = t.spmm(graph, s, (group.steps, place), None, Identity)?;

@@ -3,7 +3,7 @@
 //! Source: Manessi et al., "Dynamic graph convolutional networks", 2020. The same weights serve all vertices and all steps; a
 //! vertex that is not there in a step keeps its state.
 use super::{
-    Gcn, LayerInput, SnapshotModel, SnapshotModelConfig, SnapshotTables,
+    Exchanged, Gcn, LayerInput, SnapshotModel, SnapshotModelConfig, SnapshotTables,
     gcn::{GcnConfig, no_steps},
 };
 use crate::{
@@ -56,15 +56,24 @@ struct ConvolvedLstm {
 }
 
 impl SnapshotModel for ConvolvedLstm {
-    fn embed(&self, t: &mut Tape, store: &Store, data: &SnapshotTables, group: &Group) -> Result<Var> {
+    fn embed(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &SnapshotTables,
+        group: &Group,
+        exchanged: &Exchanged,
+    ) -> Result<Var> {
         let [w_x, w_h, b_x, b_h] = self.lstm.map(|id| t.stored(store, id));
         let b = t.add(b_x, b_h)?;
         let mut state = None;
         for place in 0..group.length {
             t.begin(Share::Snapshot(place));
             let mut below = LayerInput::Given;
-            for layer in &self.layers {
-                below = LayerInput::Below(layer.record(t, store, data, (group, place), below, Relu)?);
+            for (k, layer) in self.layers.iter().enumerate() {
+                let order = exchanged.order(layer.order, place, k);
+                below =
+                    LayerInput::Below(layer.record(t, store, data, (group, place), below, order, Relu)?);
             }
             let LayerInput::Below(x) = below else { continue };
             let pre = match state {

@@ -4,7 +4,7 @@ use crate::{
     ops::{Kind, Share},
 };
 use serde_json::json;
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 /// What ran when, in order of the starts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,15 +28,24 @@ pub struct Usage {
     pub idle: f64,
 }
 
-/// What an op competes for: arithmetic or memory.
-fn computes(kind: Kind) -> bool {
+impl Usage {
+    /// By how much the lane that does less is behind the other, as a share of what that does: what BLAD calls synchronization time (Fu et
+    /// al. 2023, section 3.3.2).
+    pub fn sync(&self) -> f64 {
+        let [least, most] = [f64::min, f64::max].map(|of| self.busy.iter().copied().fold(self.busy[0], of));
+        if most > 0.0 { (most - least) / most } else { 0.0 }
+    }
+}
+
+/// What an op competes for: arithmetic, or memory.
+pub(super) fn computes(kind: Kind) -> bool {
     kind == Kind::Nn
 }
 
 impl Timeline {
     /// Of these runs.
     pub fn new(mut spans: Vec<Span>) -> Self {
-        spans.sort_by(|a, b| a.start.total_cmp(&b.start));
+        spans.sort_by(|a, b| a.start.total_cmp(&b.start).then(a.work.lane.cmp(&b.work.lane)));
         Timeline { spans }
     }
     /// In order of the starts.
@@ -47,8 +56,8 @@ impl Timeline {
     pub fn usage(&self) -> Usage {
         let mut edges: Vec<(f64, usize, Option<bool>)> = Vec::with_capacity(2 * self.spans.len());
         for s in &self.spans {
-            edges.push((s.start, s.lane, Some(computes(s.kind))));
-            edges.push((s.end, s.lane, None));
+            edges.push((s.start, s.work.lane, Some(computes(s.work.kind))));
+            edges.push((s.end, s.work.lane, None));
         }
         // Where an op ends as the next one starts, the end comes first.
         edges.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.2.is_some().cmp(&b.2.is_some())));
@@ -74,22 +83,52 @@ impl Timeline {
         usage.busy.iter_mut().chain([&mut usage.both, &mut usage.overlap, &mut usage.idle]).for_each(share);
         usage
     }
+    /// The chain of runs, each beginning when another ends, that leads to the last end; in order. What is not on it could be slower and
+    /// the whole would take no longer.
+    pub fn critical_path(&self) -> Vec<&Span> {
+        let mut by_end: Vec<&Span> = self.spans.iter().collect();
+        by_end.sort_by(|a, b| a.end.total_cmp(&b.end));
+        let mut path: Vec<&Span> = Vec::new();
+        while let Some(last) = by_end.pop() {
+            // What ended last before the one that follows began is what that waited for.
+            if path.last().is_none_or(|next| last.end <= next.start) {
+                path.push(last);
+            }
+        }
+        path.reverse();
+        path
+    }
+    /// What the [critical path](Self::critical_path) is made of: ops with their shares of it, the longest first, and `waiting`, where
+    /// between two of its runs nothing ran that the later one can have waited for.
+    pub fn bound_by(&self) -> Vec<(&'static str, f64)> {
+        let path = self.critical_path();
+        let (Some(first), Some(last)) = (path.first(), path.last()) else { return Vec::new() };
+        let whole = (last.end - first.start).max(f64::MIN_POSITIVE);
+        let mut by_op: BTreeMap<&'static str, f64> = BTreeMap::new();
+        for s in &path {
+            *by_op.entry(s.work.op).or_default() += (s.end - s.start) / whole;
+        }
+        let waiting = 1.0 - by_op.values().sum::<f64>();
+        let mut shares: Vec<_> = by_op.into_iter().chain([("waiting", waiting)]).collect();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        shares
+    }
     /// The trace that Perfetto and Chrome's viewer read, as JSON: an event a line, a lane as a thread of rank 0, times in microseconds.
     pub fn trace(&self) -> String {
         let lane = |lane: usize| json!({"ph": "M", "pid": 0, "tid": lane, "name": "thread_name", "args": {"name": format!("lane {}", lane + 1)}});
         let rank = json!({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "rank 0"}});
         let span = |s: &Span| {
-            let part = match s.part.of {
+            let part = match s.work.part.of {
                 Share::Step => "step".to_owned(),
                 Share::Snapshot(place) => format!("snapshot {}", place + 1),
                 Share::Prediction => "prediction".to_owned(),
             };
-            let kind = format!("{:?}", s.kind).to_lowercase();
-            let way = if s.part.backward { "backward" } else { "forward" };
+            let kind = format!("{:?}", s.work.kind).to_lowercase();
+            let way = if s.work.part.backward { "backward" } else { "forward" };
             json!({
-                "ph": "X", "pid": 0, "tid": s.lane, "name": s.op, "cat": kind,
+                "ph": "X", "pid": 0, "tid": s.work.lane, "name": s.work.op, "cat": kind,
                 "ts": 1e6 * s.start, "dur": 1e6 * (s.end - s.start),
-                "args": {"step": s.step, "part": part, "way": way, "bytes": s.cost.bytes, "flops": s.cost.flops},
+                "args": {"step": s.step, "stage": s.work.stage.name(), "part": part, "way": way, "bytes": s.work.cost.bytes, "flops": s.work.cost.flops},
             })
         };
         let events = std::iter::once(rank).chain((0..LANES).map(lane)).chain(self.spans.iter().map(span));
@@ -117,11 +156,16 @@ impl fmt::Display for Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{Cost, Part};
+    use crate::{
+        autograd::{Stage, Work},
+        ops::{Cost, Part},
+    };
 
     fn span(lane: usize, kind: Kind, start: f64, end: f64) -> Span {
         let part = Part { of: Share::Snapshot(1), backward: true };
-        Span { op: "spmm", kind, part, step: 3, lane, start, end, cost: Cost { bytes: 8, flops: 4 } }
+        let cost = Cost { bytes: 8, flops: 4 };
+        let work = Work { op: "spmm", kind, stage: Stage::Embed, part, lane, cost, cols: 1 };
+        Span { work, node: 0, step: 3, start, end }
     }
 
     #[test]
@@ -140,6 +184,22 @@ mod tests {
             assert!((found - want).abs() < 1e-12, "{usage:?}");
         }
         assert_eq!(Timeline::default().usage(), Usage::default());
+        assert!(Timeline::default().bound_by().is_empty());
+    }
+
+    #[test]
+    fn the_critical_path_goes_back_from_the_last_end_over_what_each_run_waited_for() {
+        let spans = vec![
+            span(0, Kind::Graph, 0.0, 3.0),
+            span(1, Kind::Nn, 0.0, 2.0),
+            span(1, Kind::Nn, 3.0, 6.0),
+            span(0, Kind::Graph, 3.0, 4.0),
+            span(0, Kind::Graph, 7.0, 8.0),
+        ];
+        let timeline = Timeline::new(spans);
+        let path: Vec<_> = timeline.critical_path().iter().map(|s| (s.work.lane, s.start)).collect();
+        assert_eq!(path, [(0, 0.0), (1, 3.0), (0, 7.0)]);
+        assert_eq!(timeline.bound_by(), [("spmm", 7.0 / 8.0), ("waiting", 1.0 / 8.0)]);
     }
 
     #[test]
@@ -150,7 +210,7 @@ mod tests {
         assert_eq!(events.len(), 5);
         assert_eq!(events[2]["args"]["name"], "lane 2");
         assert_eq!((&events[4]["ts"], &events[4]["dur"]), (&3e6.into(), &2.5e6.into()));
-        let want = json!({"step": 3, "part": "snapshot 2", "way": "backward", "bytes": 8, "flops": 4});
+        let want = json!({"step": 3, "stage": "embed", "part": "snapshot 2", "way": "backward", "bytes": 8, "flops": 4});
         assert_eq!((&events[4]["args"], &events[4]["cat"]), (&want, &"nn".into()));
     }
 }

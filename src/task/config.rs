@@ -1,12 +1,14 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
 use super::{NegativeKind, Protocol, TaskName, tgl};
 use crate::{
+    autograd::Lanes,
     data::{self, Events, Features, ReadOptions, SnapshotOptions, Snapshots, Split},
     error::{Error, Result},
     model::{
         ApanConfig, EvolveGcn, GcnConfig, JodieConfig, ModelConfig, ModelName, SnapshotModelConfig,
         StaticConfig, StaticMode, TGcn, TgatConfig, TgnConfig, WdGcn,
     },
+    plan::Plan,
     runtime::{Device, MatmulPrecision, StoredAs, check_room},
 };
 use serde::{Deserialize, Serialize};
@@ -123,9 +125,8 @@ pub struct Config {
     pub negatives: NegativeKind,
     /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
     pub device: String,
-    /// How steps follow one another: `sequential`, `prefetch` (what prepares the next batch runs beside the arithmetic of this
-    /// one: on a stream of its own, or in a thread of the CPU), `blad-even` (a group's snapshots on two lanes of the CPU), or `auto`: `prefetch` on a CUDA
-    /// device, else `sequential`. Results are the same.
+    /// How steps follow one another: a [preset](Plan::PRESETS), a file with a [`Plan`], or `auto`: `prefetch` on a CUDA device, else
+    /// `sequential`. Results are the same.
     pub plan: String,
     /// Where a CUDA device reads features.
     pub features_on: FeaturesOn,
@@ -291,23 +292,31 @@ impl Config {
             _ => Split::by_order(events, self.data.train, self.data.val),
         }
     }
-    /// The plan of a run on `device`: `sequential`, `prefetch` or `blad-even`.
+    /// The plan of a run on `device`.
     ///
     /// # Errors
-    /// Usage where the device, or the model, does not have it.
-    pub fn plan_on(&self, device: &Device) -> Result<&'static str> {
-        match (self.plan.as_str(), device.gpu()) {
-            ("prefetch", _) | ("auto", Some(_)) => Ok("prefetch"),
-            ("blad-even", None) if self.model.reads_snapshots() => Ok("blad-even"),
-            ("blad-even", Some(_)) => Err(Error::usage("plan blad-even is the CPU's so far")
-                .remedy("give --set plan=prefetch, or --device cpu")),
-            ("blad-even", None) => Err(Error::usage(format!(
-                "plan blad-even shares out snapshots, and {} reads none",
-                self.model.name()
-            ))
-            .remedy("give --set plan=prefetch, or a model of snapshots")),
-            _ => Ok("sequential"),
+    /// As [`Plan::named`]; usage where the device, or the model, does not have it.
+    pub fn plan_on(&self, device: &Device) -> Result<Plan> {
+        let on_gpu = device.gpu().is_some();
+        let plan = match self.plan.as_str() {
+            "auto" => Plan::named(if on_gpu { "prefetch" } else { "sequential" })?,
+            name => Plan::named(name)?,
+        };
+        if plan.groups.is_some() && !self.model.reads_snapshots() {
+            let what =
+                format!("plan {} shares out snapshots, and {} reads none", plan.name, self.model.name());
+            return Err(Error::usage(what).remedy("give --plan prefetch, or a model of snapshots"));
         }
+        if self.deterministic && plan.groups.is_some_and(|g| g.exchange) {
+            let what =
+                format!("plan {} exchanges layers by measured times, and deterministic is set", plan.name);
+            return Err(Error::usage(what).remedy("give --plan blad-nm"));
+        }
+        if on_gpu && ![Lanes::One, Lanes::PREFETCH].contains(&plan.lanes(1, false)) {
+            return Err(Error::usage(format!("plan {} is the CPU's so far", plan.name))
+                .remedy("give --plan prefetch, or --device cpu"));
+        }
+        Ok(plan)
     }
     /// Reads the events, their features kept as a run keeps them.
     ///
@@ -364,12 +373,7 @@ impl Config {
     /// # Errors
     /// Usage, with line and column, for an unknown key or a value of another type.
     pub fn parse(text: &str) -> Result<Self> {
-        toml::from_str(text).map_err(|e| {
-            let before = &text[..e.span().map_or(0, |s| s.start)];
-            let line = before.matches('\n').count() as u64 + 1;
-            let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) as u64 + 1;
-            Error::usage(e.message().trim().replace('\n', " ")).at(line, column)
-        })
+        toml::from_str(text).map_err(|e| Error::of_toml(&e, text))
     }
     /// The configuration as TOML, every key named.
     ///
@@ -431,11 +435,8 @@ impl Config {
                 "leave out patience, or validate",
             );
         }
-        if !["auto", "sequential", "prefetch", "blad-even"].contains(&self.plan.as_str()) {
-            return bad(
-                format!("there is no plan `{}`", self.plan),
-                "give auto, sequential, prefetch or blad-even",
-            );
+        if self.plan != "auto" {
+            Plan::named(&self.plan)?;
         }
         if self.threads > 1024 {
             return bad(format!("threads is {}", self.threads), "give 0 (every core) to 1024");

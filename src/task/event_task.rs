@@ -4,12 +4,12 @@ use super::{
     batches, first_batch, metrics::Scores, passes::repeat_and_report,
 };
 use crate::{
-    autograd::{Lanes, OpTime, Parameters, Program},
+    autograd::{Parameters, Program},
     data::{Classes, Events, Part, Split, text::span},
     error::{Error, ErrorKind, Result},
     model::{EventTables, HeadKind, Negatives, Net, StaticMode},
-    ops::{Backend, Node, Tape},
-    plan::Timeline,
+    ops::Tape,
+    plan::{CostModel, Plan, Timeline, predict},
     runtime::*,
 };
 use std::ops::Range;
@@ -56,9 +56,11 @@ pub struct EventTask {
     losses: BufferId,
     scores: BufferId,
     memory: MemoryPlan,
-    plan: &'static str,
+    plan: Plan,
     /// Whether epochs note down when nodes run.
     traced: bool,
+    /// Batches of the last epoch.
+    batches: usize,
 }
 
 impl EventTask {
@@ -122,10 +124,8 @@ impl EventTask {
         let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), columns));
 
         let plan = config.plan_on(&device)?;
-        let planned = |t: &Tape| match plan {
-            "prefetch" => Program::on_lanes(t, &[], Precision::F32, &device, Lanes::Prefetch),
-            _ => Program::new(t, &[], Precision::F32, Backend::of(&device)),
-        };
+        let lanes = plan.lanes(0, false);
+        let planned = |t: &Tape| Program::on_lanes(t, &[], Precision::F32, &device, lanes);
         let record = |store: &mut Store, tables: &EventTables| -> Result<[Program; 2]> {
             let mut t = Tape::new();
             let f = net.forward(&mut t, store, tables, batch, negatives[0], !config.classify.frozen)?;
@@ -193,11 +193,8 @@ impl EventTask {
             memory,
             plan,
             traced: false,
+            batches: 0,
         })
-    }
-    /// The nodes of the training step that run while the step before is under way.
-    pub fn ahead(&self) -> impl Iterator<Item = &Node> {
-        self.step.ahead()
     }
     /// Where it runs, and what products multiply in there.
     pub fn device(&self) -> &Device {
@@ -280,7 +277,8 @@ impl EventTask {
         let events = |runs: usize| total.min(runs * batch - short);
         let losses_of = train.then_some(losses);
         let ran = self.device.keep_awake(|| {
-            repeat_and_report(program, None, store, batches, losses_of, (&events, total), progress)
+            let runs = (program, &vec![0; batches][..], 0);
+            repeat_and_report(runs, None, store, losses_of, (&events, total), progress)
         });
         let (figures, each) = if train { (losses, 1) } else { (self.scores, batch * self.columns) };
         self.store.fetch(&[figures])?;
@@ -310,8 +308,8 @@ impl Task for EventTask {
     fn memory(&self) -> MemoryPlan {
         self.memory
     }
-    fn plan(&self) -> &'static str {
-        self.plan
+    fn plan(&self) -> &Plan {
+        &self.plan
     }
     fn remarks(&self) -> Vec<(&'static str, String)> {
         let mut remarks = Vec::new();
@@ -333,17 +331,21 @@ impl Task for EventTask {
         }
         remarks
     }
-    fn profile(&mut self) {
-        self.step.profile();
+    fn step(&self) -> &Program {
+        &self.step
     }
-    fn op_times(&self) -> Vec<OpTime> {
-        self.step.op_times()
+    fn step_mut(&mut self) -> &mut Program {
+        &mut self.step
     }
     fn trace(&mut self) {
         self.traced = true;
     }
-    fn timeline(&self) -> Timeline {
-        Timeline::new(self.step.trace())
+    fn costs(&self) -> CostModel {
+        CostModel::fit(&self.step.trace(), &|_| 0.0)
+    }
+    fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
+        let (runs, all) = (vec![0; self.batches], self.batches);
+        predict(&self.step, &runs, all, costs, &|_, _| 0.0)
     }
     fn state(&self) -> Vec<BufferId> {
         self.net.model.state().into_iter().chain(self.static_rows()).collect()
@@ -360,6 +362,7 @@ impl Task for EventTask {
         self.net.model.reset(&mut self.store);
         let range = self.split.train.clone();
         let (batches, events) = self.pass(epoch, range, true, progress)?;
+        self.batches = batches;
         let losses = &self.store.read::<f32>(self.losses)[..batches];
         Ok((losses.iter().map(|&l| f64::from(l)).sum::<f64>() / batches.max(1) as f64, events))
     }

@@ -7,6 +7,7 @@ mod classify;
 mod config;
 pub mod edgebank;
 mod event_task;
+mod group_plan;
 mod matching;
 mod memory;
 pub mod metrics;

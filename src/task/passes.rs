@@ -1,9 +1,9 @@
 //! What the training loop asks of a task: passes over its data, and what there is to save and to tell.
 use super::{MemoryPlan, Scores, TestScores};
 use crate::{
-    autograd::{OpTime, Parameters, Program},
+    autograd::{Parameters, Program},
     error::{Error, Result},
-    plan::Timeline,
+    plan::{CostModel, Plan, Timeline},
     runtime::{BufferId, Store},
 };
 
@@ -31,29 +31,31 @@ pub(super) struct Rounds<'a> {
     pub share: BufferId,
 }
 
-/// Runs a program `runs` times over its store, and reports after each: what `events` counts up to there, of all, and the mean
-/// of the losses that it wrote, where it does.
+/// Runs a program over its store, a run for each entry of `in_form`, after `before` runs of the same pass, and reports after each: what
+/// `events` counts up to there, of all, and the mean of the losses that it wrote, where it does.
 ///
 /// # Errors
 /// As the program's, with the number of the run where that is known.
 pub(super) fn repeat_and_report(
-    program: &mut Program,
+    (program, in_form, before): (&mut Program, &[usize], usize),
     mut rounds: Option<Rounds<'_>>,
     store: &mut Store,
-    runs: usize,
     losses: Option<BufferId>,
     (events, total): (&(dyn Fn(usize) -> usize + Sync), usize),
     progress: Report<'_>,
 ) -> Result<(), (Option<usize>, Error)> {
-    let (mut counted, mut sum) = (0, 0.0);
+    let (mut counted, mut sum, runs) = (0, 0.0, in_form.len());
     let mut done = |store: &Store, runs: usize| {
         // A device's losses are read when the pass is over.
         if let Some(losses) = losses.filter(|&l| store.is_fresh(l)) {
-            sum += store.read::<f32>(losses)[counted..runs].iter().map(|&l| f64::from(l)).sum::<f64>();
+            sum += store.read::<f32>(losses)[before + counted..before + runs]
+                .iter()
+                .map(|&l| f64::from(l))
+                .sum::<f64>();
             counted = runs;
         }
         let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
-        progress(Progress { events: events(runs), total, loss });
+        progress(Progress { events: events(before + runs), total, loss });
     };
     let size = rounds.as_ref().map_or(runs, |r| r.size).max(1);
     for first in (0..runs).step_by(size) {
@@ -63,10 +65,13 @@ pub(super) fn repeat_and_report(
         {
             store.write(r.share, &[1.0 / own as f32]);
         }
-        let ran = program.repeat(store, own, &mut |store, runs| done(store, first + runs));
-        ran.map_err(|(at, e)| (at.map(|at| first + at), e))?;
+        let forms = &in_form[first..first + own];
+        let ran = program.repeat_in(store, forms, &mut |store, runs| done(store, first + runs));
+        ran.map_err(|(at, e)| (at.map(|at| before + first + at), e))?;
         if let Some(r) = &mut rounds {
-            r.update.repeat(store, 1, &mut |_, _| {}).map_err(|(_, e)| (Some(first + own - 1), e))?;
+            r.update
+                .repeat(store, 1, &mut |_, _| {})
+                .map_err(|(_, e)| (Some(before + first + own - 1), e))?;
         }
     }
     Ok(())
@@ -84,18 +89,16 @@ pub trait Task {
     fn store_and_parameters(&mut self) -> (&mut Store, &Parameters);
     /// What the run holds in memory.
     fn memory(&self) -> MemoryPlan;
-    /// How its steps follow one another: `sequential` or `prefetch`.
-    fn plan(&self) -> &'static str;
+    /// How its steps follow one another.
+    fn plan(&self) -> &Plan;
     /// What a person should know before it starts: a word each, and what there is to say.
     fn remarks(&self) -> Vec<(&'static str, String)>;
-    /// Takes the time of every op of the training step from now on.
-    fn profile(&mut self);
-    /// Times of the training step's ops, slowest first.
-    fn op_times(&self) -> Vec<OpTime>;
+    /// The training step.
+    fn step(&self) -> &Program;
+    /// Likewise, to take the time of its ops, say.
+    fn step_mut(&mut self) -> &mut Program;
     /// Notes down when the nodes of the training step run, from the next epoch on: of the last one alone. For the CPU.
     fn trace(&mut self);
-    /// What the last epoch noted down.
-    fn timeline(&self) -> Timeline;
     /// State beyond the parameters that a checkpoint holds.
     fn state(&self) -> Vec<BufferId>;
     /// Buffers of the model without its head: what another task's run may start from.
@@ -116,6 +119,21 @@ pub trait Task {
     /// As the ops'.
     fn test(&mut self, progress: Report<'_>) -> Result<TestScores>;
 
+    /// When the nodes of the training step ran in the last epoch that was [traced](Self::trace).
+    fn timeline(&self) -> Timeline {
+        Timeline::new(self.step().trace())
+    }
+    /// How long the ops of the last traced epoch take, as a function of what they meet.
+    fn costs(&self) -> CostModel;
+    /// When the nodes of the training step would have run in the last epoch by these predictions.
+    ///
+    /// # Errors
+    /// `Plan`, where lanes would wait for each other.
+    fn predicted(&self, costs: &CostModel) -> Result<Timeline>;
+    /// What was chosen for the plan while training, for people.
+    fn chosen(&self) -> Option<String> {
+        None
+    }
     /// Buffers that a checkpoint holds: parameters, optimiser, state.
     fn checkpoint_buffers(&self) -> Vec<BufferId> {
         let parameters = self.parameters().iter().map(|p| p.1);

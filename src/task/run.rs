@@ -395,7 +395,7 @@ impl Run<'_> {
             },
             data: self.data.clone(),
             model: config.model.name().into(),
-            plan: task.plan().into(),
+            plan: task.plan().name.clone(),
             task: config.task,
             seed: config.seed,
             protocol: config.protocol_name().into(),

@@ -8,6 +8,7 @@ use crate::{
     autograd::Program,
     data::Snapshots,
     error::{Error, Result},
+    model::Exchanged,
     ops::{Backend, Tape},
     runtime::*,
 };
@@ -106,7 +107,7 @@ pub fn embed_snapshots(
     let width = config.snapshot_model()?.width();
     let mut t = Tape::new();
     let group = task.tables.next_group(&mut t, &task.store, config.group.length)?;
-    let z = task.model.embed(&mut t, &task.store, &task.tables, &group)?;
+    let z = task.model.embed(&mut t, &task.store, &task.tables, &group, &Exchanged::default())?;
     let rows = Spec::ids(Rows::fixed(vertices.len()), 1);
     let asked = task.store.values("vertices", rows, vertices);
     let asked = t.stored(&task.store, asked);

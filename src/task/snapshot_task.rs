@@ -1,17 +1,18 @@
 //! A model on snapshots, trained and evaluated: the passes of the one training loop over snapshot groups.
 use super::{
     Config, MemoryPlan, Report, Scores, Task, TestScores,
+    group_plan::{GroupPlan, Loads},
     passes::{Rounds, repeat_and_report},
     snapshot_objective::Objective,
     snapshot_split::SnapshotSplit,
 };
 use crate::{
-    autograd::{Lanes, OpTime, Parameters, Program},
+    autograd::{Lanes, Parameters, Program, Span, Sums, Work},
     data::{Adjacency, Part, Snapshots},
     error::Result,
-    model::{SnapshotModel, SnapshotTables, VertexInputs},
+    model::{Exchanged, SnapshotModel, SnapshotTables, VertexInputs},
     ops::{Backend, Tape, epilogue::Activation},
-    plan::Timeline,
+    plan::{CostModel, First, FirstRule, Plan, Timeline, predict},
     runtime::*,
 };
 use std::{ops::Range, sync::Arc};
@@ -35,17 +36,53 @@ pub struct SnapshotTask {
     device: Device,
     seed: u64,
     max_groups: usize,
-    /// Edges that the group of each target reads.
-    edges_read: Vec<usize>,
+    loads: Loads,
+    /// Graph convolutions of a snapshot.
+    layers: usize,
     step: Program,
-    /// Where several groups make an update: how many, what each counts, and the update.
-    rounds: Option<(usize, BufferId, Program)>,
+    recorder: Recorder,
+    /// Where several groups make an update: how many, and the update.
+    rounds: Option<(usize, Program)>,
+    /// Where predictions share out the groups.
+    group_plan: Option<GroupPlan>,
     score: Program,
-    losses: BufferId,
     memory: MemoryPlan,
-    plan: &'static str,
+    plan: Plan,
     /// Whether epochs note down when nodes run.
     traced: bool,
+    /// Groups of the last epoch, and their forms, since its trace began.
+    last: (Vec<u32>, Vec<usize>),
+}
+
+/// What the training step is recorded from, besides the model.
+struct Recorder {
+    length: usize,
+    losses: BufferId,
+    /// Where several groups make an update: what each counts, and the sums of their gradients.
+    sums: Option<(BufferId, Sums)>,
+}
+
+impl Recorder {
+    fn record(
+        &mut self,
+        store: &mut Store,
+        (tables, model, objective): (&SnapshotTables, &dyn SnapshotModel, &Objective),
+        parameters: &Parameters,
+        exchanged: &Exchanged,
+    ) -> Result<Tape> {
+        let mut t = Tape::new();
+        let group = tables.next_group(&mut t, store, self.length)?;
+        let z = model.embed(&mut t, store, tables, &group, exchanged)?;
+        if let Some(loss) = objective.record(&mut t, store, tables, &group, z, true)? {
+            let table = t.stored(store, self.losses);
+            t.write_rows(table, group.index, loss)?;
+            match &mut self.sums {
+                None => drop(parameters.minimize(&mut t, store, loss)?),
+                Some((share, sums)) => parameters.accumulate(&mut t, store, loss, *share, sums)?,
+            }
+        }
+        Ok(t)
+    }
 }
 
 impl SnapshotTask {
@@ -72,48 +109,38 @@ impl SnapshotTask {
         let losses = store.zeros("losses", Spec::real(Rows::fixed(split.train.len().max(1)), 1));
 
         let plan = config.plan_on(&device)?;
-        let lanes = |trains: bool| match plan {
-            "prefetch" => Lanes::Prefetch,
-            "blad-even" if trains => Lanes::Groups { first: length / 2, pipelined: config.group.batch > 1 },
-            _ => Lanes::One,
+        let round = config.group.batch;
+        let lanes = plan.lanes(length, round > 1);
+        let planned = |t: &Tape, lanes| Program::on_lanes(t, &[], Precision::F32, &device, lanes);
+        let mut share = || (store.zeros("share", Spec::real(Rows::fixed(1), 1)), Sums::default());
+        let mut recorder = Recorder { length, losses, sums: (round > 1).then(&mut share) };
+        let parts = (&tables, &*model, &objective);
+        let t = recorder.record(&mut store, parts, &parameters, &Exchanged::default())?;
+        let step = planned(&t, lanes)?;
+        let rounds = match &recorder.sums {
+            None => None,
+            Some((_, sums)) => {
+                let mut t = Tape::new();
+                sums.minimize(&parameters, &mut t, &store)?;
+                Some((round, Program::new(&t, &[], Precision::F32, Backend::of(&device))?))
+            }
         };
-        let planned = |t: &Tape, trains| Program::on_lanes(t, &[], Precision::F32, &device, lanes(trains));
-        let (mut t, mut rounds) = (Tape::new(), None);
-        let group = tables.next_group(&mut t, &store, length)?;
-        let z = model.embed(&mut t, &store, &tables, &group)?;
-        if let Some(loss) = objective.record(&mut t, &store, &tables, &group, z, true)? {
-            let table = t.stored(&store, losses);
-            t.write_rows(table, group.index, loss)?;
-            rounds = match config.group.batch {
-                1 => {
-                    parameters.minimize(&mut t, &mut store, loss)?;
-                    None
-                }
-                size => {
-                    let share = store.zeros("share", Spec::real(Rows::fixed(1), 1));
-                    let sums = parameters.accumulate(&mut t, &mut store, loss, share)?;
-                    let mut t = Tape::new();
-                    sums.minimize(&parameters, &mut t, &store)?;
-                    Some((size, share, Program::new(&t, &[], Precision::F32, Backend::of(&device))?))
-                }
-            };
-        }
-        let step = planned(&t, true)?;
+        let balanced = plan.groups.filter(|g| g.first == First::Rule(FirstRule::Balanced) && length > 1);
+        let group_plan = balanced.map(|groups| GroupPlan { groups, round, chosen: None });
 
         let mut t = Tape::new();
         let group = tables.next_group(&mut t, &store, length)?;
-        let z = model.embed(&mut t, &store, &tables, &group)?;
+        let z = model.embed(&mut t, &store, &tables, &group, &Exchanged::default())?;
         objective.record(&mut t, &store, &tables, &group, z, false)?;
-        let score = planned(&t, false)?;
+        // What has no reverse pass is not shared out by snapshots.
+        let score = planned(&t, if plan.groups.is_some() { Lanes::One } else { lanes })?;
 
         let free = device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
         let (VertexInputs::Vertices(inputs) | VertexInputs::Steps(inputs)) = tables.inputs;
         let features: Vec<BufferId> = tables.aggregated.into_iter().chain(given.then_some(inputs)).collect();
         let memory = MemoryPlan::of(&store, (&features, false), [&step, &score], free);
         memory.check()?;
-        let edges_read = (0..snapshots.len())
-            .map(|s| snapshots.offsets[s] - snapshots.offsets[s.saturating_sub(length)])
-            .collect();
+        let edges = snapshots.offsets.windows(2).map(|w| w[1] - w[0]).collect();
         let max_groups = if config.max_batches == 0 { usize::MAX } else { config.max_batches };
         Ok(SnapshotTask {
             store,
@@ -125,14 +152,17 @@ impl SnapshotTask {
             device,
             seed: config.seed,
             max_groups,
-            edges_read,
+            loads: Loads { edges, length },
+            layers: net.section().1.layers,
             step,
+            recorder,
             rounds,
+            group_plan,
             score,
-            losses,
             memory,
             plan,
             traced: false,
+            last: Default::default(),
         })
     }
     /// What baselines score on the test part, by their names; against the same candidates.
@@ -161,24 +191,57 @@ impl SnapshotTask {
         targets.truncate(self.max_groups);
         targets
     }
+    /// Edges that the group of a target reads.
+    fn edges_read(&self, target: u32) -> usize {
+        let target = target as usize;
+        self.loads.edges[target.saturating_sub(self.loads.length)..target].iter().sum()
+    }
     fn pass(&mut self, epoch: u32, targets: &[u32], train: bool, progress: Report<'_>) -> Result<()> {
         self.tables.seek(&mut self.store, epoch, targets);
+        let first = self.group_plan.as_ref().filter(|_| train).and_then(|g| g.to_be_timed(targets.len()));
+        let all = targets.len();
+        let Some(first) = first else { return self.groups(epoch, (targets, 0..all), train, progress) };
+        self.step.start_trace();
+        self.groups(epoch, (targets, 0..first), train, progress)?;
+        self.choose(targets)?;
+        if self.traced {
+            self.step.start_trace();
+        }
+        self.groups(epoch, (targets, first..all), train, progress)
+    }
+    /// The groups of a pass from `range.start` to `range.end`.
+    fn groups(
+        &mut self,
+        epoch: u32,
+        (targets, range): (&[u32], Range<usize>),
+        train: bool,
+        progress: Report<'_>,
+    ) -> Result<()> {
         let mut read = vec![0];
         for &target in targets {
-            read.push(read[read.len() - 1] + self.edges_read[target as usize]);
+            read.push(read[read.len() - 1] + self.edges_read(target));
         }
         let total = read[targets.len()];
-        let (store, losses) = (&mut self.store, self.losses);
+        let own = &targets[range.clone()];
+        let in_form = match &self.group_plan {
+            Some(plan) if train => plan.in_form(&self.loads, own),
+            _ => vec![0; own.len()],
+        };
+        let (store, losses) = (&mut self.store, self.recorder.losses);
         let program = if train { &mut self.step } else { &mut self.score };
-        let rounds = self.rounds.as_mut().filter(|_| train);
-        let rounds = rounds.map(|&mut (size, share, ref mut update)| Rounds { update, size, share });
+        let rounds = self.rounds.as_mut().zip(self.recorder.sums.as_ref()).filter(|_| train);
+        let rounds = rounds.map(|((size, update), (share, _))| Rounds { update, size: *size, share: *share });
         let events = |runs: usize| read[runs.min(targets.len())];
         let losses_of = train.then_some(losses);
         let ran = self.device.keep_awake(|| {
-            repeat_and_report(program, rounds, store, targets.len(), losses_of, (&events, total), progress)
+            let runs = (program, &in_form[..], range.start);
+            repeat_and_report(runs, rounds, store, losses_of, (&events, total), progress)
         });
         let results: &[BufferId] = if train { &[losses] } else { self.objective.results() };
         self.store.fetch(results)?;
+        if train {
+            self.last = (own.to_vec(), in_form);
+        }
         ran.map_err(|(at, e)| {
             let bad = || {
                 let losses = self.store.read::<f32>(losses);
@@ -186,6 +249,20 @@ impl SnapshotTask {
             };
             super::event_task::located(e, epoch, at.or_else(bad))
         })
+    }
+    /// Chooses, by what the groups that were traced took, how the others are shared out, which are of `targets`.
+    fn choose(&mut self, targets: &[u32]) -> Result<()> {
+        let costs = self.costs();
+        let Some(mut plan) = self.group_plan.take() else { return Ok(()) };
+        let (store, parts) = (&mut self.store, (&self.tables, &*self.model, &self.objective));
+        let mut record =
+            |exchanged: &Exchanged| self.recorder.record(store, parts, &self.parameters, exchanged);
+        let layers = self.layers;
+        let chosen =
+            plan.choose((costs, &self.step), (&self.loads, targets), &self.device, layers, &mut record);
+        self.group_plan = Some(plan);
+        self.step = chosen?;
+        Ok(())
     }
 }
 
@@ -205,8 +282,8 @@ impl Task for SnapshotTask {
     fn memory(&self) -> MemoryPlan {
         self.memory
     }
-    fn plan(&self) -> &'static str {
-        self.plan
+    fn plan(&self) -> &Plan {
+        &self.plan
     }
     fn remarks(&self) -> Vec<(&'static str, String)> {
         let mut remarks = Vec::new();
@@ -216,17 +293,27 @@ impl Task for SnapshotTask {
         }
         remarks
     }
-    fn profile(&mut self) {
-        self.step.profile();
+    fn step(&self) -> &Program {
+        &self.step
     }
-    fn op_times(&self) -> Vec<OpTime> {
-        self.step.op_times()
+    fn step_mut(&mut self) -> &mut Program {
+        &mut self.step
     }
     fn trace(&mut self) {
         self.traced = true;
     }
-    fn timeline(&self) -> Timeline {
-        Timeline::new(self.step.trace())
+    fn costs(&self) -> CostModel {
+        let edges = |s: &Span| self.last.0.get(s.step).map_or(0.0, |&t| self.loads.of(t, s.work.part.of));
+        CostModel::fit(&self.step.trace(), &edges)
+    }
+    fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
+        let (targets, in_form) = &self.last;
+        let round = self.rounds.as_ref().map_or(targets.len(), |r| r.0);
+        let edges = |run: usize, work: &Work| self.loads.of(targets[run], work.part.of);
+        predict(&self.step, in_form, round, costs, &edges)
+    }
+    fn chosen(&self) -> Option<String> {
+        Some(self.group_plan.as_ref()?.chosen.as_ref()?.told(self.loads.length))
     }
     fn state(&self) -> Vec<BufferId> {
         Vec::new()
@@ -244,9 +331,9 @@ impl Task for SnapshotTask {
         let targets = self.shuffled(epoch);
         self.objective.begin(&mut self.store, self.split.train.clone());
         self.pass(epoch, &targets, true, progress)?;
-        let losses = &self.store.read::<f32>(self.losses)[..targets.len()];
+        let losses = &self.store.read::<f32>(self.recorder.losses)[..targets.len()];
         let mean = losses.iter().map(|&l| f64::from(l)).sum::<f64>() / targets.len().max(1) as f64;
-        Ok((mean, targets.iter().map(|&s| self.edges_read[s as usize]).sum()))
+        Ok((mean, targets.iter().map(|&target| self.edges_read(target)).sum()))
     }
     fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
         self.evaluate(Part::Val, progress)?;

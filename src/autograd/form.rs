@@ -1,0 +1,174 @@
+//! A tape with its memory planned: dead nodes dropped, the others in order and on their lanes, every value in its place.
+use super::{
+    arena::ArenaPlan,
+    lanes::{LANES, Lanes, Placed, Spot},
+    stages::Stage,
+};
+use crate::{
+    error::Result,
+    ops::{Backend, Home, Node, Tape},
+    runtime::*,
+};
+
+/// Where an operand lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// In the memory of a lane's values, of which there may be two, for steps in turns: an offset; where values are kept apart, the
+    /// number of a block.
+    Arena(usize, usize),
+    Stored(BufferId),
+}
+
+/// A node with its operands' places.
+pub(super) struct Planned {
+    pub node: Node,
+    pub ins: Vec<(Place, Spec)>,
+    pub outs: Vec<(Place, Spec)>,
+    /// Counts of live rows that it reads.
+    pub counts: Vec<Place>,
+    /// Whether each output is read.
+    pub wanted: Vec<bool>,
+    /// Where, and bytes.
+    pub scratch: (Place, usize),
+    /// Words.
+    pub tickets: usize,
+    /// Of which stage it is.
+    pub stage: Stage,
+    /// Where it runs.
+    pub spot: Spot,
+}
+
+/// A tape with its memory planned, its nodes in order and on their lanes.
+pub(super) struct Form {
+    pub nodes: Vec<Planned>,
+    pub places: Vec<Option<Place>>,
+    pub specs: Vec<Spec>,
+    /// What the values of each lane want.
+    pub arenas: [ArenaPlan; LANES],
+}
+
+impl Form {
+    /// Plans `tape` for `lanes`; values of `keep` survive a run.
+    ///
+    /// # Errors
+    /// `Plan`, where the lanes turn round what must come one after the other.
+    pub fn new(
+        tape: &Tape,
+        keep: &[Var],
+        precision: Precision,
+        backend: &Backend,
+        lanes: Lanes,
+    ) -> Result<Self> {
+        let specs: Vec<Spec> = (0..tape.len() as u32).map(|v| tape.spec(Var(v))).collect();
+        let alive = alive(tape, keep, &specs);
+        let nodes: Vec<&Node> = tape.nodes().iter().zip(alive).filter(|(_, a)| *a).map(|(n, _)| n).collect();
+        let placed = lanes.share_out(nodes, &specs)?;
+        // A view of a stored value is copied all the same: the value may be written while the view is still read.
+        let mut lies_in: Vec<Var> = (0..tape.len() as u32).map(Var).collect();
+        for n in placed.iter().map(|p| p.node).filter(|n| n.op.is_view() && tape.home(n.ins[0]) == Home::Step)
+        {
+            lies_in[n.outs[0].0 as usize] = lies_in[n.ins[0].0 as usize];
+        }
+        let last_use = last_uses(&placed, keep, &specs, &lies_in);
+        let mut read = vec![false; specs.len()];
+        let counts = |v: &Var| specs[v.0 as usize].rows.live.map(|l| l.var);
+        for &v in keep.iter().chain(placed.iter().flat_map(|p| &p.node.ins)) {
+            read[v.0 as usize] = true;
+        }
+        for v in placed.iter().flat_map(|p| p.node.ins.iter().chain(&p.node.outs)).filter_map(counts) {
+            read[v.0 as usize] = true;
+        }
+        let apart = backend.keeps_values_apart();
+        let mut arenas = [ArenaPlan::new(apart), ArenaPlan::new(apart)];
+        let mut places: Vec<Option<Place>> = (0..tape.len() as u32)
+            .map(|v| match tape.home(Var(v)) {
+                Home::Stored { id, .. } => Some(Place::Stored(id)),
+                Home::Step => None,
+            })
+            .collect();
+        let scratch_of = |n: &Node| n.op.scratch(&tape.specs(&n.ins)) * DType::F32.size(precision);
+        // On the host one op of a lane runs at a time, so all have the same scratch: it stays in a cache, where room in between the
+        // values of a step would have to be brought in for every op anew.
+        let on_host = !matches!(backend, Backend::Cuda(_));
+        let shared: Option<[Place; LANES]> = on_host.then(|| {
+            std::array::from_fn(|lane| {
+                let those = placed.iter().filter(|p| p.spot.lane == lane);
+                let most = those.map(|p| scratch_of(p.node)).max().unwrap_or(0);
+                Place::Arena(lane, arenas[lane].place(most, 0, placed.len()))
+            })
+        });
+        let mut planned = Vec::with_capacity(placed.len());
+        for (at, &Placed { node, stage, spot }) in placed.iter().enumerate() {
+            let lane = spot.lane;
+            let mut place = |bytes, until| Place::Arena(lane, arenas[lane].place(bytes, at, until));
+            if let [out] = node.outs[..]
+                && lies_in[out.0 as usize] != out
+            {
+                places[out.0 as usize] = places[lies_in[out.0 as usize].0 as usize];
+                continue;
+            }
+            for &o in &node.outs {
+                let bytes = specs[o.0 as usize].bytes(precision);
+                places[o.0 as usize] = Some(place(bytes, last_use[o.0 as usize]));
+            }
+            let scratch = scratch_of(node);
+            let shared = shared.map(|shared| shared[lane]);
+            let scratch = (shared.unwrap_or_else(|| place(scratch, at)), scratch);
+            let tickets = node.op.tickets(&tape.specs(&node.ins));
+            let operand = |v: &Var| {
+                // A value is made before it is used: the tape only hands out what it has made.
+                (places[v.0 as usize].unwrap_or(Place::Arena(0, 0)), specs[v.0 as usize])
+            };
+            let (ins, outs) =
+                (node.ins.iter().map(operand).collect(), node.outs.iter().map(operand).collect());
+            let wanted = node.outs.iter().map(|o| read[o.0 as usize]).collect();
+            let own = |v: &Var| node.outs.contains(v);
+            let read = node.ins.iter().chain(&node.outs).filter_map(counts).filter(|c| !own(c));
+            let counts = read.filter_map(|v| places[v.0 as usize]).collect();
+            let node = node.clone();
+            planned.push(Planned { node, ins, outs, counts, wanted, scratch, tickets, stage, spot });
+        }
+        Ok(Form { nodes: planned, places, specs, arenas })
+    }
+}
+
+/// Which nodes matter: those that write state, and those whose results a kept value or such a node needs.
+fn alive(tape: &Tape, keep: &[Var], specs: &[Spec]) -> Vec<bool> {
+    let mut needed = vec![false; tape.len()];
+    let need = |needed: &mut Vec<bool>, v: Var| {
+        needed[v.0 as usize] = true;
+        if let Some(l) = specs[v.0 as usize].rows.live {
+            needed[l.var.0 as usize] = true;
+        }
+    };
+    keep.iter().for_each(|&v| need(&mut needed, v));
+    let mut alive = vec![false; tape.nodes().len()];
+    for (at, n) in tape.nodes().iter().enumerate().rev() {
+        alive[at] = !n.writes.is_empty() || n.outs.iter().any(|o| needed[o.0 as usize]);
+        if alive[at] {
+            n.ins.iter().chain(&n.outs).for_each(|&v| need(&mut needed, v));
+        }
+    }
+    alive
+}
+
+/// The last node that touches each value, a view of it, or its row count. What one lane makes for the other lasts to the end.
+fn last_uses(placed: &[Placed<'_>], keep: &[Var], specs: &[Spec], lies_in: &[Var]) -> Vec<usize> {
+    let (mut last, mut made_on) = (vec![0; specs.len()], vec![None; specs.len()]);
+    for p in placed {
+        p.node.outs.iter().for_each(|o| made_on[o.0 as usize] = Some(p.spot.lane));
+    }
+    let mut touch = |v: Var, at: usize| {
+        for v in std::iter::once(v).chain(specs[v.0 as usize].rows.live.map(|l| l.var)) {
+            let v = lies_in[v.0 as usize];
+            let elsewhere = |made| placed.get(at).is_some_and(|p| p.spot.lane != made);
+            let until = if made_on[v.0 as usize].is_some_and(elsewhere) { placed.len() } else { at };
+            last[v.0 as usize] = last[v.0 as usize].max(until);
+        }
+    };
+    for (at, p) in placed.iter().enumerate() {
+        p.node.ins.iter().chain(&p.node.outs).for_each(|&v| touch(v, at));
+    }
+    keep.iter().for_each(|&v| touch(v, placed.len()));
+    last
+}

@@ -1,0 +1,350 @@
+//! Which node of which run comes when on which of two lanes, and for what of the other lane it waits.
+//!
+//! Found from the declared reads and writes alone. Two nodes of which one makes or changes what the other touches come in the
+//! order of the program and of its runs, whatever lanes they are on; all else may happen side by side.
+use super::{
+    form::{Form, Place, Planned},
+    lanes::LANES,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    runtime::*,
+};
+use std::{
+    collections::HashMap,
+    hint::spin_loop,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+    thread,
+};
+
+/// A node of one of the runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Which run.
+    pub run: usize,
+    /// Which node.
+    pub node: usize,
+    /// Steps of the other lane that must be over.
+    pub after: usize,
+}
+
+/// What each lane does, in order: steps of runs of a program, each with what it waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineUp(pub [Vec<Step>; LANES]);
+
+/// What touches a thing, by the places of steps on their lanes: for each lane how many steps must be over.
+#[derive(Clone, Copy, Default)]
+struct Touched {
+    /// Up to the last change.
+    changed: [usize; LANES],
+    /// Up to the last touch of any kind.
+    touched: [usize; LANES],
+}
+
+/// A thing that nodes of different runs share.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Thing {
+    Stored(BufferId),
+    /// A value of a run, by where it lies: views of it lie there, too.
+    Value(usize, Place),
+    /// The memory of a lane's values in a turn.
+    Memory(usize, usize),
+}
+
+impl LineUp {
+    /// The line-up of a run for each entry of `in_form`; `turns` are how many runs of a lane have values at a time.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(super) fn of(forms: &[Form], in_form: &[usize], turns: [usize; LANES]) -> Result<Self> {
+        let nodes: Vec<&[Planned]> = in_form.iter().map(|&form| &forms[form].nodes[..]).collect();
+        let order = std::array::from_fn(|lane| in_order(&nodes, lane));
+        Self::new(&nodes, turns, order)
+    }
+    /// The line-up of a run of each of `nodes`, each lane taking its own in the order given.
+    ///
+    /// # Errors
+    /// `Plan` where the order of a lane turns round what must come one after the other, or lanes would wait for each other.
+    pub(super) fn new(
+        nodes: &[&[Planned]],
+        turns: [usize; LANES],
+        order: [Vec<(usize, usize)>; LANES],
+    ) -> Result<Self> {
+        let mut at: Vec<Vec<Option<(usize, usize)>>> = nodes.iter().map(|n| vec![None; n.len()]).collect();
+        for (lane, order) in order.iter().enumerate() {
+            for (place, &(run, node)) in order.iter().enumerate() {
+                at[run][node] = Some((lane, place));
+            }
+        }
+        let mut line_up = order.map(|order| {
+            let step = |(run, node)| Step { run, node, after: 0 };
+            order.into_iter().map(step).collect::<Vec<_>>()
+        });
+        let mut things: HashMap<Thing, Touched> = HashMap::new();
+        // Who used a memory in the run that has it now, and in the one before: its values share room only with that one's.
+        let mut users: HashMap<Thing, (usize, Touched, Touched)> = HashMap::new();
+        for (run, (nodes, at)) in nodes.iter().zip(&at).enumerate() {
+            for (p, at) in nodes.iter().zip(at) {
+                let Some((lane, place)) = *at else {
+                    return Err(broken(p, run, "is on no lane"));
+                };
+                let mut after = [0; LANES];
+                let mut wait = |upto: &[usize; LANES]| {
+                    after.iter_mut().zip(upto).for_each(|(after, upto)| *after = (*after).max(*upto));
+                };
+                for (thing, changes) in touches(p, run, turns) {
+                    if let Thing::Memory(..) = thing {
+                        let (of, now, before) = users.entry(thing).or_default();
+                        if *of != run {
+                            (*of, *before, *now) = (run, *now, Touched::default());
+                        }
+                        if changes {
+                            wait(&before.touched);
+                        }
+                        now.touched[lane] = now.touched[lane].max(place + 1);
+                        continue;
+                    }
+                    let known = things.entry(thing).or_default();
+                    wait(if changes { &known.touched } else { &known.changed });
+                    if changes {
+                        known.changed[lane] = known.changed[lane].max(place + 1);
+                    }
+                    known.touched[lane] = known.touched[lane].max(place + 1);
+                }
+                if after[lane] > place {
+                    return Err(broken(p, run, "comes before what it waits for, on its own lane"));
+                }
+                line_up[lane][place].after = after[1 - lane];
+            }
+        }
+        let line_up = LineUp(line_up);
+        match line_up.stuck() {
+            None => Ok(line_up),
+            Some(step) => {
+                let what = "waits for a node that waits for it, on the other lane";
+                Err(broken(&nodes[step.run][step.node], step.run, what))
+            }
+        }
+    }
+    /// A step that never comes: each lane would wait for the other.
+    fn stuck(&self) -> Option<Step> {
+        let mut over = [0; LANES];
+        loop {
+            let before = over;
+            for lane in 0..LANES {
+                let ready = |step: &Step| step.after <= over[1 - lane];
+                over[lane] += self.0[lane][over[lane]..].iter().take_while(|step| ready(step)).count();
+            }
+            if over == before {
+                return (0..LANES).find_map(|lane| self.0[lane].get(over[lane]).copied());
+            }
+        }
+    }
+    /// Gives the steps of the first lane to `first`, in this thread, and those of the second to `second`, in another; `begin(lane, work)` prepares a
+    /// thread for its work. After an error no lane begins another step.
+    ///
+    /// # Errors
+    /// The first, with the number of its run.
+    pub(super) fn execute(
+        &self,
+        begin: impl Fn(usize, &mut dyn FnMut()) + Sync,
+        first: &mut dyn FnMut(Step) -> Result<()>,
+        second: &mut (dyn FnMut(Step) -> Result<()> + Send),
+    ) -> Result<(), (usize, Error)> {
+        let (over, stop, failure) =
+            ([const { Counter::new() }; LANES], AtomicBool::new(false), Mutex::new(None));
+        let lane = |lane: usize, run: &mut dyn FnMut(Step) -> Result<()>| {
+            // A lane that panics must not be waited for.
+            let _stop = StopOnPanic(&stop);
+            for (place, &step) in self.0[lane].iter().enumerate() {
+                over[1 - lane].wait_for(step.after, &stop);
+                if stop.load(Relaxed) {
+                    return;
+                }
+                if let Err(e) = run(step) {
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((step.run, e));
+                    stop.store(true, Relaxed);
+                    return;
+                }
+                over[lane].0.store(place + 1, Release);
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| begin(1, &mut || lane(1, second)));
+            begin(0, &mut || lane(0, first));
+        });
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}
+
+/// What a lane does in a run of each of `nodes`: in periods, in each what is furthest ahead first.
+fn in_order(nodes: &[&[Planned]], lane: usize) -> Vec<(usize, usize)> {
+    let own = |run: usize| nodes[run].iter().enumerate().filter(|(_, p)| p.spot.lane == lane);
+    let most = (0..nodes.len()).flat_map(own).map(|(_, p)| p.spot.ahead).max().unwrap_or(0);
+    let mut order = Vec::new();
+    for (period, ahead) in (0..nodes.len() + most).flat_map(|p| (0..=most).rev().map(move |a| (p, a))) {
+        let Some(run) = (period + ahead).checked_sub(most).filter(|&run| run < nodes.len()) else { continue };
+        order.extend(own(run).filter(|(_, p)| p.spot.ahead == ahead).map(|(at, _)| (run, at)));
+    }
+    order
+}
+
+/// Steps that a lane has behind it, in a cache line of its own.
+#[repr(align(128))]
+struct Counter(AtomicUsize);
+
+impl Counter {
+    const fn new() -> Self {
+        Counter(AtomicUsize::new(0))
+    }
+    /// Looks before a lane offers its core to others, some 50 us.
+    const PATIENCE: u32 = 2_000;
+
+    fn wait_for(&self, steps: usize, stop: &AtomicBool) {
+        let mut looks = 0;
+        while self.0.load(Acquire) < steps && !stop.load(Relaxed) {
+            looks += 1;
+            if looks < Self::PATIENCE { spin_loop() } else { thread::yield_now() }
+        }
+    }
+}
+
+struct StopOnPanic<'a>(&'a AtomicBool);
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, Relaxed);
+        }
+    }
+}
+
+/// What a node touches, and whether it makes or changes it.
+fn touches(p: &Planned, run: usize, turns: [usize; LANES]) -> Vec<(Thing, bool)> {
+    let mut all = Vec::with_capacity(2 * (p.ins.len() + p.outs.len()));
+    let mut touch = |place: Place, changes: bool| match place {
+        Place::Stored(id) => all.push((Thing::Stored(id), changes)),
+        Place::Arena(lane, _) => {
+            all.push((Thing::Value(run, place), changes));
+            all.push((Thing::Memory(lane, run % turns[lane]), changes));
+        }
+    };
+    p.ins.iter().enumerate().for_each(|(i, x)| touch(x.0, p.node.writes.contains(&i)));
+    p.outs.iter().for_each(|x| touch(x.0, true));
+    p.counts.iter().for_each(|&place| touch(place, false));
+    all
+}
+
+fn broken(p: &Planned, run: usize, what: &str) -> Error {
+    Error::new(ErrorKind::Plan, format!("{} of run {run} {what}", p.node.op.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        autograd::{Lanes, Program},
+        ops::Tape,
+    };
+
+    /// A cursor that is counted up, a row looked up by it, and one that is written: the first two may run ahead.
+    fn program(store: &mut Store) -> Program {
+        let ids = |n| Spec::ids(Rows::fixed(n), 1);
+        let order = store.values("order", ids(40), &(0..40u32).rev().collect::<Vec<_>>());
+        let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2));
+        let table = store.values(
+            "table",
+            Spec::real(Rows::fixed(40), 1),
+            &(0..40).map(|i| i as f32).collect::<Vec<_>>(),
+        );
+        let [sum, trace] = ["sum", "trace"].map(|name| (name, if name == "sum" { 1 } else { 40 }));
+        let [sum, trace] = [sum, trace].map(|(name, n)| store.zeros(name, Spec::real(Rows::fixed(n), 1)));
+        let first = store.values("first", ids(1), &[0u32]);
+        let mut t = Tape::new();
+        let [order, clock, table, sum, trace, first] =
+            [order, clock, table, sum, trace, first].map(|id| t.stored(store, id));
+        let group = t.next_group(order, clock, 2).unwrap();
+        let row = t.gather_rows(table, group.target).unwrap();
+        let added = t.add(sum, row).unwrap();
+        t.write_rows(sum, first, added).unwrap();
+        t.write_rows(trace, group.index, added).unwrap();
+        Program::on_lanes(&t, &[], Precision::F32, &Device::cpu(2).unwrap(), Lanes::PREFETCH).unwrap()
+    }
+
+    #[test]
+    fn two_lanes_do_what_one_does_and_the_second_waits_for_memory_that_the_first_still_reads() {
+        let run = |program: &mut Program, store: &mut Store, times| {
+            let mut heard = Vec::new();
+            program.repeat(store, times, &mut |_, runs| heard.push(runs)).unwrap();
+            assert_eq!(heard, (1..=times).collect::<Vec<_>>());
+            store.read::<f32>(BufferId(4)).to_vec()
+        };
+        let (mut store, mut alone) = (Store::new(Precision::F32), Store::new(Precision::F32));
+        let (mut program, mut sequential) = (program(&mut store), program(&mut alone));
+        assert_eq!(program.ahead().map(|n| n.op.name()).collect::<Vec<_>>(), ["next_group", "gather_rows"]);
+        sequential.profile();
+        let want = run(&mut sequential, &mut alone, 40);
+        assert_eq!(want[..3], [39.0, 39.0 + 38.0, 39.0 + 38.0 + 37.0]);
+        assert_eq!(run(&mut program, &mut store, 40), want);
+
+        let order = |ahead| {
+            (0..6)
+                .flat_map(move |run| (if ahead { 0..2 } else { 2..5 }).map(move |node| (run, node)))
+                .collect()
+        };
+        let line_up = LineUp::new(&[program.planned(); 6], [1, 2], [order(false), order(true)]).unwrap();
+        let [first, second] = &line_up.0;
+        let waits = |steps: &[Step]| steps.iter().map(|s| s.after).collect::<Vec<_>>();
+        // The add wants the row; the trace's row its index.
+        assert_eq!(waits(first)[..6], [2, 0, 1, 4, 0, 3]);
+        // The third run's values lie where the first's did, which the first lane reads to its last node.
+        assert_eq!(waits(second)[..8], [0, 0, 0, 0, 3, 3, 6, 6]);
+    }
+
+    #[test]
+    fn an_order_that_turns_round_what_must_follow_is_refused() {
+        let mut store = Store::new(Precision::F32);
+        let program = program(&mut store);
+        let ahead = vec![(0, 0), (0, 1)];
+        let refused = |order| LineUp::new(&[program.planned()], [1, 2], order).unwrap_err();
+        let e = refused([vec![(0, 3), (0, 2), (0, 4)], ahead.clone()]);
+        assert_eq!(e.kind(), ErrorKind::Plan);
+        assert!(e.to_string().contains("write_rows of run 0 comes before what it waits for"), "{e}");
+        let e = refused([vec![(0, 2), (0, 3)], ahead]);
+        assert!(e.to_string().contains("write_rows of run 0 is on no lane"), "{e}");
+        let step = |after| Step { run: 0, node: 7, after };
+        let stuck =
+            |of_first: [usize; 2]| LineUp([of_first.map(step).into(), vec![step(1), step(2)]]).stuck();
+        assert_eq!(stuck([0, 1]), None);
+        assert_eq!(stuck([0, 2]), Some(step(2)), "each lane waits for the other");
+    }
+
+    #[test]
+    fn an_error_or_a_panic_of_a_lane_ends_the_other() {
+        let mut store = Store::new(Precision::F32);
+        let program = program(&mut store);
+        let order = |ahead| {
+            (0..9)
+                .flat_map(move |run| (if ahead { 0..2 } else { 2..5 }).map(move |node| (run, node)))
+                .collect()
+        };
+        let line_up = LineUp::new(&[program.planned(); 9], [1, 2], [order(false), order(true)]).unwrap();
+        let bad = |step: Step| if step.run == 4 { Err(Error::usage("planted")) } else { Ok(()) };
+        let begin = |_: usize, work: &mut dyn FnMut()| work();
+        let ran = line_up.execute(begin, &mut |_| Ok(()), &mut |step| bad(step));
+        assert_eq!(ran.unwrap_err().0, 4);
+        let ran = line_up.execute(begin, &mut |step| bad(step), &mut |_| Ok(()));
+        assert_eq!(ran.unwrap_err().1.to_string(), "planted");
+        let panicked = std::panic::catch_unwind(|| {
+            let _ = line_up.execute(begin, &mut |_| Ok(()), &mut |step| {
+                if step.run == 4 { panic!("planted") } else { Ok(()) }
+            });
+        });
+        assert!(panicked.is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! What a training step is made of: its stages, found from what its nodes read and write.
+use super::ahead::ahead;
+use crate::{
+    ops::{Kind, Node},
+    runtime::{DType, Spec, Var},
+};
+use serde::{Deserialize, Serialize};
+use std::{collections::HashSet, fmt};
+
+/// A stage of a training step, in the order in which a step does them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// The cursor, negatives, temporal neighbours, distinct nodes: what depends on the data alone.
+    Sample,
+    /// Rows of features of what was sampled.
+    FetchFeatures,
+    /// Rows of node memory and mails. Where one kernel reads them and updates them, that is of [`UpdateMemory`](Self::UpdateMemory).
+    FetchMemory,
+    /// What mails make of node memory.
+    UpdateMemory,
+    /// Embeddings, the loss, and the whole reverse pass; of a snapshot group its snapshots, too.
+    Embed,
+    /// New memory and mails of a batch.
+    WriteMemory,
+    /// The optimiser's update.
+    Step,
+}
+
+impl Stage {
+    /// All, in order.
+    pub const ALL: [Stage; 7] = [
+        Stage::Sample,
+        Stage::FetchFeatures,
+        Stage::FetchMemory,
+        Stage::UpdateMemory,
+        Stage::Embed,
+        Stage::WriteMemory,
+        Stage::Step,
+    ];
+    /// As plans and timelines call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Sample => "sample",
+            Stage::FetchFeatures => "fetch_features",
+            Stage::FetchMemory => "fetch_memory",
+            Stage::UpdateMemory => "update_memory",
+            Stage::Embed => "embed",
+            Stage::WriteMemory => "write_memory",
+            Stage::Step => "step",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The stage of each node. What runs [`ahead`] is sampling or, where it makes nothing but reals, a fetch of features. *State* is what the
+/// step writes and a later one reads, but for what arithmetic writes: those are parameters.
+pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
+    let ahead = ahead(nodes, specs);
+    let written = |n: &Node| -> Vec<Var> { n.writes.iter().map(|&w| n.ins[w]).collect() };
+    let computes = |n: &Node| matches!(n.op.kind(), Kind::Nn | Kind::Comm);
+    let mut state: HashSet<Var> = HashSet::new();
+    for (n, _) in nodes.iter().zip(&ahead).filter(|(n, ahead)| !**ahead && !computes(n)) {
+        let read = |v: &Var| {
+            nodes.iter().any(|o| o.ins.iter().enumerate().any(|(i, x)| x == v && !o.writes.contains(&i)))
+        };
+        state.extend(written(n).into_iter().filter(read));
+    }
+    let turned = nodes.iter().rposition(|n| n.part.backward);
+    // What holds rows of state, and what arithmetic made.
+    let (mut fetched, mut computed) = (state.clone(), HashSet::new());
+    let of = |(at, (n, ahead)): (usize, (&&Node, bool))| {
+        let stage = if ahead {
+            let real = |o: &Var| specs[o.0 as usize].dtype.widened() == DType::F32;
+            let fetches = !n.outs.is_empty() && n.outs.iter().all(real);
+            if fetches { Stage::FetchFeatures } else { Stage::Sample }
+        } else if n.part.backward {
+            Stage::Embed
+        } else if written(n).iter().any(|v| state.contains(v)) {
+            Stage::WriteMemory
+        } else if computes(n) && !n.writes.is_empty() {
+            Stage::Step
+        } else if turned.is_some_and(|turned| at > turned) && n.writes.is_empty() && !computes(n) {
+            Stage::WriteMemory
+        } else if n.ins.iter().any(|v| computed.contains(v)) {
+            Stage::Embed
+        } else if computes(n) && n.ins.iter().any(|v| state.contains(v)) {
+            Stage::UpdateMemory
+        } else if !computes(n) && n.ins.iter().any(|v| fetched.contains(v)) {
+            Stage::FetchMemory
+        } else {
+            Stage::Embed
+        };
+        if stage == Stage::FetchMemory {
+            fetched.extend(n.outs.iter().copied());
+        } else if !matches!(stage, Stage::Sample | Stage::FetchFeatures) {
+            computed.extend(n.outs.iter().copied());
+        }
+        stage
+    };
+    nodes.iter().zip(ahead).enumerate().map(of).collect()
+}

@@ -1,0 +1,178 @@
+//! `tgnn-bench plan`: a plan shown, checked, and simulated beside what it does.
+use super::{say, train::set, train_data::Data};
+use crate::{
+    autograd::Stage,
+    data::Every,
+    error::{Error, Result},
+    model::ModelName,
+    plan::{NEEDS, Plan, Usage},
+    task::{Config, EventTask, SnapshotTask, Task, write_whole},
+};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// `plan` and what it may do.
+#[derive(Subcommand)]
+pub enum PlanCommand {
+    /// Print a plan: its file, its stages, and a small drawing of what the lanes do
+    Show(Named),
+    /// Say whether a plan is legal, and if not, which rule it breaks (exit code 4)
+    Check(Named),
+    /// Time the ops of an epoch, predict the next one from them, run that, and compare
+    Simulate(Simulate),
+}
+
+/// A plan by its name.
+#[derive(Args)]
+pub struct Named {
+    /// sequential, prefetch, blad-even, blad-nm, blad, or a file: PLAN.toml
+    plan: String,
+}
+
+/// Arguments of `plan simulate`.
+#[derive(Args)]
+pub struct Simulate {
+    #[command(flatten)]
+    named: Named,
+    /// Configuration file, TOML or TGL's YAML
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Events or snapshots: as `train` reads them [default: wikipedia]
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
+    /// As of `train` [default: tgn]
+    #[arg(long)]
+    model: Option<ModelName>,
+    /// Length of a snapshot [default: week]
+    #[arg(long, value_name = "LENGTH")]
+    every: Option<Every>,
+    /// Threads of the CPU; 0 takes every core [default: 0]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Steps of an epoch at most; 0 takes all [default: 0]
+    #[arg(long, value_name = "N")]
+    max_batches: Option<usize>,
+    /// Any other key of a configuration: --set group.batch=4 (may be repeated)
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Write the predicted timeline: a trace for Perfetto or Chrome
+    #[arg(long, value_name = "FILE")]
+    timeline: Option<PathBuf>,
+    /// Print the numbers as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs a subcommand.
+pub fn run(command: &PlanCommand) -> Result<()> {
+    match command {
+        PlanCommand::Show(named) => show(&Plan::named(&named.plan)?),
+        PlanCommand::Check(named) => {
+            let plan = Plan::named(&named.plan)?;
+            say(format_args!("plan {} is legal: every stage finds what it needs", plan.name));
+            Ok(())
+        }
+        PlanCommand::Simulate(args) => args.run(),
+    }
+}
+
+fn show(plan: &Plan) -> Result<()> {
+    let text = toml::to_string(plan).map_err(|e| Error::usage("cannot write the plan").caused_by(e))?;
+    say(text);
+    if plan.groups.is_none() {
+        say(format_args!("{:<16}{:>4}{:>7}   {}", "stage", "lane", "ahead", "comes after"));
+        for stage in Stage::ALL {
+            let spot = plan.stages.get(&stage).copied().unwrap_or_default();
+            let needs = NEEDS.iter().filter(|n| n.stage == stage);
+            let needs: Vec<String> = needs
+                .map(|n| format!("{}{}", n.of, if n.back > 0 { " of the step before" } else { "" }))
+                .collect();
+            say(format_args!("{:<16}{:>4}{:>7}   {}", stage.name(), spot.lane, spot.ahead, needs.join(", ")));
+        }
+        say("");
+    }
+    say(plan.drawing().trim_end());
+    Ok(())
+}
+
+impl Simulate {
+    fn config(&self) -> Result<Config> {
+        let mut table = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default().0;
+        self.set.iter().try_for_each(|pair| set(&mut table, pair))?;
+        let mut c = Config::of_table(&table)?;
+        c.plan = self.named.plan.clone();
+        c.data.path = self.data.clone().unwrap_or(c.data.path);
+        c.model = self.model.unwrap_or(c.model);
+        c.snapshots.every = self.every.unwrap_or(c.snapshots.every);
+        c.threads = self.threads.unwrap_or(c.threads);
+        c.max_batches = self.max_batches.unwrap_or(c.max_batches);
+        c.validate()?;
+        Ok(c)
+    }
+    fn run(&self) -> Result<()> {
+        let config = self.config()?;
+        let device = config.open_device()?;
+        if device.gpu().is_some() {
+            return Err(Error::usage("plan simulate is of the CPU so far").remedy("give --set device=cpu"));
+        }
+        let mut task: Box<dyn Task> = match Data::load(&config)? {
+            Data::Events(events) => Box::new(EventTask::new(&config, &events, device.clone())?),
+            Data::Snapshots(snapshots) => Box::new(SnapshotTask::new(&config, &snapshots, device.clone())?),
+        };
+        // The first epoch warms up, and in it plans that go by predictions find them.
+        task.train_epoch(0, &mut |_| {})?;
+        task.trace();
+        task.train_epoch(1, &mut |_| {})?;
+        let costs = task.costs();
+        task.train_epoch(2, &mut |_| {})?;
+        let predicted = task.predicted(&costs)?;
+        if let Some(path) = &self.timeline {
+            write_whole(path, predicted.trace().as_bytes())?;
+        }
+        let bound_by = task.timeline().bound_by();
+        let (predicted, ran) = (predicted.usage(), task.timeline().usage());
+        let off = predicted.seconds / ran.seconds - 1.0;
+        if self.json {
+            let of = |u: &Usage| json!({"seconds": u.seconds, "busy": u.busy, "both": u.both, "overlap": u.overlap, "sync": u.sync(), "idle": u.idle});
+            let all = json!({
+                "plan": task.plan(), "model": config.model.name(), "data": config.data.path, "device": device.name(), "threads": device.threads(),
+                "predicted": of(&predicted), "ran": of(&ran), "off": off, "chosen": task.chosen(), "costs": costs,
+            });
+            say(serde_json::to_string_pretty(&all)
+                .map_err(|e| Error::usage("cannot write the numbers").caused_by(e))?);
+            return Ok(());
+        }
+        say(format_args!(
+            "{} on {}, plan {}, {} threads",
+            config.model.name(),
+            config.data.path,
+            task.plan().name,
+            device.threads()
+        ));
+        if let Some(chosen) = task.chosen() {
+            say(chosen);
+        }
+        say(format_args!("\n{:<28}{:>12}{:>12}", "an epoch", "predicted", "ran"));
+        let line = |what: &str, of: &dyn Fn(&Usage) -> String| {
+            say(format_args!("{what:<28}{:>12}{:>12}", of(&predicted), of(&ran)));
+        };
+        let percent = |x: f64| format!("{:.1} %", 100.0 * x);
+        line("seconds", &|u| format!("{:.3}", u.seconds));
+        line("lane 1 busy", &|u| percent(u.busy[0]));
+        line("lane 2 busy", &|u| percent(u.busy[1]));
+        line("both", &|u| percent(u.both));
+        line("graph beside arithmetic", &|u| percent(u.overlap));
+        line("one behind the other", &|u| percent(u.sync()));
+        line("none", &|u| percent(u.idle));
+        let share = |(op, share): &(&str, f64)| format!("{op} {:.0} %", 100.0 * share);
+        let most: Vec<String> = bound_by.iter().take(5).map(share).collect();
+        say(format_args!("\nits end waits for {}", most.join(", ")));
+        say(format_args!(
+            "the prediction is off by {:+.1} %, its ops by {:.1} % each",
+            100.0 * off,
+            100.0 * costs.error()
+        ));
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! What the stages of a step need of one another, and whether a plan gives it to them.
+use crate::autograd::{LANES, Spot, Stage};
+
+/// That a stage comes after another of the same step or of one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// What must wait.
+    pub stage: Stage,
+    /// For what.
+    pub of: Stage,
+    /// Of how many steps before.
+    pub back: usize,
+}
+
+const fn need(stage: Stage, of: Stage, back: usize) -> Need {
+    Need { stage, of, back }
+}
+
+/// What stages need, all else follows: no plan may turn it round. Memory is read as the step before left it (memory staleness 0), and so are
+/// parameters (gradient staleness 0); the reverse pass, which is of `embed`, reads what the step read, so that is written after it.
+pub const NEEDS: [Need; 14] = {
+    use Stage::{Embed, FetchFeatures, FetchMemory, Sample, Step, UpdateMemory, WriteMemory};
+    [
+        need(Sample, Sample, 1),
+        need(FetchFeatures, Sample, 0),
+        need(FetchMemory, Sample, 0),
+        need(FetchMemory, WriteMemory, 1),
+        need(UpdateMemory, FetchFeatures, 0),
+        need(UpdateMemory, FetchMemory, 0),
+        need(UpdateMemory, WriteMemory, 1),
+        need(UpdateMemory, Step, 1),
+        need(Embed, FetchFeatures, 0),
+        need(Embed, UpdateMemory, 0),
+        need(Embed, WriteMemory, 1),
+        need(Embed, Step, 1),
+        need(WriteMemory, Embed, 0),
+        need(Step, Embed, 0),
+    ]
+};
+
+/// A stage of one of the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    /// Which stage.
+    pub stage: Stage,
+    /// Of which step.
+    pub step: usize,
+}
+
+/// What each lane does in `steps` steps, in order: in periods, in each what is furthest ahead first.
+pub fn in_order(spots: &[Spot; Stage::ALL.len()], steps: usize) -> [Vec<At>; LANES] {
+    std::array::from_fn(|lane| {
+        let own = || Stage::ALL.into_iter().zip(spots).filter(|(_, spot)| spot.lane == lane);
+        let most = own().map(|(_, spot)| spot.ahead).max().unwrap_or(0);
+        let mut order = Vec::new();
+        for (period, ahead) in (0..steps + most).flat_map(|p| (0..=most).rev().map(move |a| (p, a))) {
+            let step = (period + ahead).checked_sub(most).filter(|&step| step < steps);
+            let now = own().filter(|(_, spot)| spot.ahead == ahead);
+            order.extend(
+                step.into_iter().flat_map(|step| now.clone().map(move |(stage, _)| At { stage, step })),
+            );
+        }
+        order
+    })
+}
+
+/// The rule that an order of stages breaks: what comes too early, and what it needs; none where it is legal.
+pub fn broken(spots: &[Spot; Stage::ALL.len()]) -> Option<(At, At)> {
+    // Nothing new happens once every stage has been ahead of every other.
+    let steps = 3 + spots.iter().map(|spot| spot.ahead).max().unwrap_or(0);
+    let lanes = in_order(spots, steps);
+    let mut over = [0; LANES];
+    let mut done: Vec<At> = Vec::new();
+    let missing = |at: At, done: &[At]| {
+        let wanted = NEEDS.iter().filter(|n| n.stage == at.stage);
+        let wanted = wanted.filter_map(|n| Some(At { stage: n.of, step: at.step.checked_sub(n.back)? }));
+        wanted.into_iter().find(|wanted| !done.contains(wanted))
+    };
+    loop {
+        let before = done.len();
+        for (lane, over) in lanes.iter().zip(&mut over) {
+            while let Some(&at) = lane.get(*over).filter(|&&at| missing(at, &done).is_none()) {
+                done.push(at);
+                *over += 1;
+            }
+        }
+        if done.len() == before {
+            let stuck = lanes.iter().zip(over).filter_map(|(lane, over)| lane.get(over));
+            // Of two lanes that wait for each other, the one that is too far ahead.
+            return stuck.filter_map(|&at| Some((at, missing(at, &done)?))).max_by_key(|(at, _)| at.step);
+        }
+    }
+}

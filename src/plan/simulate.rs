@@ -1,0 +1,157 @@
+//! The simulator: what the lanes would do, and when, if every op took as long as predicted.
+use super::{CostModel, Timeline, timeline::computes};
+use crate::{
+    autograd::{LANES, LineUp, Program, Span, Work},
+    error::Result,
+};
+
+/// What the lanes would do, and when, in a run of `program` for each entry of `in_form`, its form; rounds of `round` runs follow one
+/// another, as those between two updates do. `edges(run, work)` says how many edges a node meets in a run.
+///
+/// # Errors
+/// `Plan`, where lanes would wait for each other.
+///
+/// # Panics
+/// Where there is no such form.
+pub fn predict(
+    program: &Program,
+    in_form: &[usize],
+    round: usize,
+    model: &CostModel,
+    edges: &dyn Fn(usize, &Work) -> f64,
+) -> Result<Timeline> {
+    let works: Vec<Vec<Work>> = (0..program.forms()).map(|form| program.works(form)).collect();
+    let (mut spans, mut known) = (Vec::new(), None::<(&[usize], LineUp)>);
+    let mut began = 0.0f64;
+    for (at, forms) in in_form.chunks(round.max(1)).enumerate() {
+        let first = at * round;
+        let line_up = match known.take() {
+            Some((before, line_up)) if before == forms => line_up,
+            _ => program.line_up(forms)?,
+        };
+        let of_round = simulate(&line_up, (&works, forms), model, &|run, work| edges(first + run, work));
+        let later =
+            |s: &Span| Span { step: first + s.step, start: began + s.start, end: began + s.end, ..*s };
+        spans.extend(of_round.spans().iter().map(later));
+        began += of_round.usage().seconds;
+        known = Some((forms, line_up));
+    }
+    Ok(Timeline::new(spans))
+}
+
+/// What runs on a lane.
+struct Running {
+    place: usize,
+    work: Work,
+    start: f64,
+    /// Predicted seconds that are left of it.
+    left: f64,
+}
+
+/// The timeline of a line-up whose runs are in forms of these works: a simulation of discrete events. `edges(run, work)` says how many edges
+/// a node meets in a run. A node begins when its lane is free and what it waits for is over; beside others it is as much slower as the
+/// model says.
+pub fn simulate(
+    line_up: &LineUp,
+    (works, in_form): (&[Vec<Work>], &[usize]),
+    model: &CostModel,
+    edges: &dyn Fn(usize, &Work) -> f64,
+) -> Timeline {
+    let (mut over, mut now) = ([0; LANES], 0.0);
+    let mut running: [Option<Running>; LANES] = [None, None];
+    let mut spans = Vec::with_capacity(line_up.0.iter().map(Vec::len).sum());
+    loop {
+        for lane in 0..LANES {
+            let next = line_up.0[lane].get(over[lane]);
+            if let (None, Some(step)) = (&running[lane], next.filter(|step| step.after <= over[1 - lane])) {
+                let work = works[in_form[step.run]][step.node];
+                let left = model.seconds(&work, edges(step.run, &work));
+                running[lane] = Some(Running { place: over[lane], work, start: now, left });
+            }
+        }
+        let kind = |r: &Option<Running>| r.as_ref().map(|r| usize::from(computes(r.work.kind)));
+        let kinds = [kind(&running[0]), kind(&running[1])];
+        // Seconds that a predicted second takes.
+        let factor = |lane: usize| {
+            let company = kinds[1 - lane].map_or(0, |other| 1 + other);
+            kinds[lane].map_or(1.0, |kind| model.in_company[kind][company])
+        };
+        let until = |lane: usize| running[lane].as_ref().map(|r| r.left * factor(lane));
+        let Some(passes) = [until(0), until(1)].into_iter().flatten().min_by(f64::total_cmp) else { break };
+        let factors = [factor(0), factor(1)];
+        let ends = [until(0), until(1)].map(|until| until.is_some_and(|u| u <= passes));
+        now += passes;
+        for lane in 0..LANES {
+            if let Some(r) = &mut running[lane] {
+                r.left -= passes / factors[lane];
+            }
+            if let Some(r) = running[lane].take_if(|_| ends[lane]) {
+                let step = line_up.0[lane][r.place];
+                spans.push(Span { work: r.work, node: step.node, step: step.run, start: r.start, end: now });
+                over[lane] += 1;
+            }
+        }
+    }
+    Timeline::new(spans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        autograd::{Stage, Step},
+        ops::{Cost, Kind, Part},
+        plan::OpCost,
+    };
+
+    /// Three nodes: 2 s of memory, 4 s and 1 s of arithmetic.
+    fn works() -> Vec<Work> {
+        let of = |(op, kind, lane)| {
+            let cost = Cost { bytes: 1, flops: 1 };
+            Work { op, kind, stage: Stage::Embed, part: Part::default(), lane, cost, cols: 1 }
+        };
+        [("spmm", Kind::Graph, 1), ("linear", Kind::Nn, 0), ("adam", Kind::Nn, 0)].map(of).into()
+    }
+
+    fn model(in_company: [[f64; 3]; 2]) -> CostModel {
+        let op = |seconds| OpCost { seconds_per: [seconds, 0.0, 0.0, 0.0], ..OpCost::default() };
+        let ops = [("spmm", op(2.0)), ("linear", op(4.0)), ("adam", op(1.0))];
+        CostModel {
+            ops: ops.map(|(name, op)| (name.to_owned(), op)).into(),
+            in_company,
+            ..CostModel::default()
+        }
+    }
+
+    #[test]
+    fn lanes_wait_for_what_they_need_and_are_slower_beside_others_as_the_model_says() {
+        let step = |run, node, after| Step { run, node, after };
+        // A product needs its own aggregation; the next one may come meanwhile, the one after that when the first step is over.
+        let line_up = LineUp([
+            vec![step(0, 1, 1), step(0, 2, 0), step(1, 1, 2), step(1, 2, 0)],
+            vec![step(0, 0, 0), step(1, 0, 0), step(2, 0, 2)],
+        ]);
+        let run = |in_company| {
+            let timeline = simulate(&line_up, (&[works()], &[0; 3]), &model(in_company), &|_, _| 0.0);
+            let spans = timeline.spans().iter().map(|s| (s.work.lane, s.step, s.start, s.end));
+            spans.collect::<Vec<_>>()
+        };
+        let want = [
+            (1, 0, 0.0, 2.0),
+            (0, 0, 2.0, 6.0),
+            (1, 1, 2.0, 4.0),
+            (0, 0, 6.0, 7.0),
+            (0, 1, 7.0, 11.0),
+            (1, 2, 7.0, 9.0),
+            (0, 1, 11.0, 12.0),
+        ];
+        assert_eq!(run([[1.0; 3]; 2]), want);
+        // An aggregation takes twice as long beside arithmetic.
+        let slower = run([[1.0, 1.0, 2.0], [1.0; 3]]);
+        assert_eq!(slower[2], (1, 1, 2.0, 6.0));
+        assert_eq!(slower.last(), Some(&(0, 1, 11.0, 12.0)));
+        // And a product beside an aggregation: half of it is done when that is over.
+        let both = run([[1.0; 3], [1.0, 2.0, 1.0]]);
+        assert_eq!((both[1], both[2]), ((0, 0, 2.0, 7.0), (1, 1, 2.0, 4.0)));
+    }
+}

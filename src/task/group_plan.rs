@@ -1,0 +1,195 @@
+//! How groups of snapshots are shared out to two lanes where the plan leaves it to predictions: how many snapshots the first lane takes of
+//! each group, and which layers do their products in the other order.
+//!
+//! Source: BLAD (Fu et al. 2023), section 5.2.2 (predictions, equation 2) and section 6 (topology manager). Its algorithm 1 puts operators on
+//! two lists and exchanges a pair where the lists then differ more. Ours exchanges a layer of a lane, simulates what the lanes would do,
+//! reverse pass and waiting included, and keeps what raises the overlap of equation 3 and takes no longer.
+use crate::{
+    autograd::{LANES, Lanes, Program, Work},
+    error::Result,
+    model::Exchanged,
+    ops::{Share, Tape},
+    plan::{CostModel, GroupCost, Groups, Usage, balance, predict},
+    runtime::*,
+};
+
+/// Groups whose ops are timed before anything is predicted; the first of an epoch.
+const PROFILED: usize = 24;
+/// Groups that a choice is simulated on.
+const TRIED: usize = 32;
+
+/// What groups are of: how many edges their snapshots have.
+pub(super) struct Loads {
+    /// Of each step.
+    pub edges: Vec<usize>,
+    /// Snapshots of a group.
+    pub length: usize,
+}
+
+impl Loads {
+    /// Edges that what is done for `of` meets in the group of `target`.
+    pub fn of(&self, target: u32, of: Share) -> f64 {
+        let step = match of {
+            Share::Step => None,
+            Share::Snapshot(place) => (target as usize + place).checked_sub(self.length),
+            Share::Prediction => Some(target as usize),
+        };
+        step.and_then(|step| self.edges.get(step)).map_or(0.0, |&edges| edges as f64)
+    }
+}
+
+/// How the groups of a run are shared out, once that is known.
+pub(super) struct GroupPlan {
+    pub groups: Groups,
+    /// Groups of an update.
+    pub round: usize,
+    /// None until the first groups were timed.
+    pub chosen: Option<Chosen>,
+}
+
+/// What predictions were good for.
+pub(super) struct Chosen {
+    pub costs: CostModel,
+    /// Of each lane and layer.
+    pub exchanged: [Vec<bool>; LANES],
+    /// Snapshots of the first lane where all groups have as many; else each round is balanced by itself.
+    fixed: Option<usize>,
+    /// Seconds of each group, by the nodes of the step.
+    works: Vec<Work>,
+}
+
+/// Records the training step with layers exchanged.
+pub(super) type Record<'a> = &'a mut dyn FnMut(&Exchanged) -> Result<Tape>;
+
+impl GroupPlan {
+    /// How many groups to time first, of `targets`; none where that was done.
+    pub fn to_be_timed(&self, targets: usize) -> Option<usize> {
+        self.chosen.is_none().then(|| PROFILED.next_multiple_of(self.round).min(targets))
+    }
+    /// Chooses, for groups of these targets, by `costs`, and returns the step in one form for each number of snapshots that the first
+    /// lane may take, from 1 on. `step` is the step as it was timed.
+    ///
+    /// # Errors
+    /// As those of recording and planning.
+    pub fn choose(
+        &mut self,
+        (costs, step): (CostModel, &Program),
+        (loads, targets): (&Loads, &[u32]),
+        device: &Device,
+        layers: usize,
+        record: Record<'_>,
+    ) -> Result<Program> {
+        let targets = &targets[..targets.len().min(TRIED.next_multiple_of(self.round))];
+        let mut chosen = Chosen { costs, exchanged: Default::default(), fixed: None, works: step.works(0) };
+        let mut program = self.forms(loads.length, &chosen.exchanged, device, record)?;
+        let (mut best, all) = (None::<(Option<usize>, Usage)>, program.forms());
+        let balanced = (self.round > 1).then_some(None);
+        for fixed in balanced.into_iter().chain((1..=all).map(Some)) {
+            chosen.fixed = fixed;
+            let usage = self.predicted(&program, &chosen, (loads, targets))?;
+            if best.as_ref().is_none_or(|(_, least)| usage.seconds < least.seconds) {
+                best = Some((fixed, usage));
+            }
+        }
+        let (fixed, mut usage) = best.unwrap_or_default();
+        chosen.fixed = fixed;
+        if self.groups.exchange {
+            chosen.exchanged = [vec![false; layers], vec![false; layers]];
+            for (lane, layer) in (0..LANES).flat_map(|lane| (0..layers).map(move |layer| (lane, layer))) {
+                chosen.exchanged[lane][layer] = true;
+                let tried = self.forms(loads.length, &chosen.exchanged, device, record)?;
+                let then = self.predicted(&tried, &chosen, (loads, targets))?;
+                let overlap = |u: &Usage| u.overlap * u.seconds;
+                if overlap(&then) > overlap(&usage) && then.seconds <= usage.seconds {
+                    (program, usage) = (tried, then);
+                } else {
+                    chosen.exchanged[lane][layer] = false;
+                }
+            }
+        }
+        self.chosen = Some(chosen);
+        Ok(program)
+    }
+    /// The step in each form.
+    fn forms(
+        &self,
+        length: usize,
+        layers: &[Vec<bool>; LANES],
+        device: &Device,
+        record: Record<'_>,
+    ) -> Result<Program> {
+        let forms = (1..=length.saturating_sub(1).max(1)).map(|first| {
+            let lanes = Lanes::Groups { first, pipelined: self.round > 1 };
+            Ok((record(&Exchanged { first, layers: layers.clone() })?, lanes))
+        });
+        let forms = forms.collect::<Result<Vec<_>>>()?;
+        let forms: Vec<(&Tape, Lanes)> = forms.iter().map(|(tape, lanes)| (tape, *lanes)).collect();
+        Program::in_forms(&forms, Precision::F32, device)
+    }
+    /// What the lanes would do with the groups of `targets`.
+    fn predicted(
+        &self,
+        program: &Program,
+        chosen: &Chosen,
+        (loads, targets): (&Loads, &[u32]),
+    ) -> Result<Usage> {
+        let in_form = chosen.in_form((loads, targets), self.round);
+        let edges = |run: usize, work: &Work| loads.of(targets[run], work.part.of);
+        Ok(predict(program, &in_form, self.round, &chosen.costs, &edges)?.usage())
+    }
+    /// The form of each group of `targets`.
+    pub fn in_form(&self, loads: &Loads, targets: &[u32]) -> Vec<usize> {
+        self.chosen
+            .as_ref()
+            .map_or_else(|| vec![0; targets.len()], |c| c.in_form((loads, targets), self.round))
+    }
+}
+
+impl Chosen {
+    fn in_form(&self, (loads, targets): (&Loads, &[u32]), round: usize) -> Vec<usize> {
+        if let Some(first) = self.fixed {
+            return vec![first - 1; targets.len()];
+        }
+        let costs: Vec<GroupCost> = targets.iter().map(|&target| self.cost(loads, target)).collect();
+        costs.chunks(round).flat_map(balance).map(|first| first - 1).collect()
+    }
+    /// Predicted seconds of a group.
+    fn cost(&self, loads: &Loads, target: u32) -> GroupCost {
+        let mut cost = GroupCost {
+            forward: vec![0.0; loads.length],
+            backward: vec![0.0; loads.length],
+            prediction: 0.0,
+        };
+        for work in &self.works {
+            let seconds = self.costs.seconds(work, loads.of(target, work.part.of));
+            match (work.part.of, work.part.backward) {
+                (Share::Step, _) => {}
+                (Share::Snapshot(place), false) => cost.forward[place] += seconds,
+                (Share::Snapshot(place), true) => cost.backward[place] += seconds,
+                (Share::Prediction, _) => cost.prediction += seconds,
+            }
+        }
+        cost
+    }
+    /// A line for people.
+    pub fn told(&self, length: usize) -> String {
+        let first = match self.fixed {
+            Some(first) => format!("{first} of {length} snapshots"),
+            None => format!("so many of {length} snapshots as balance each group"),
+        };
+        let layers = |lane: usize| -> Vec<String> {
+            let exchanged = self.exchanged[lane].iter().enumerate().filter(|(_, exchanged)| **exchanged);
+            exchanged.map(|(layer, _)| format!("layer {} on lane {}", layer + 1, lane + 1)).collect()
+        };
+        let exchanged = [layers(0), layers(1)].concat();
+        let exchanged = if exchanged.is_empty() {
+            "no layer exchanged".to_owned()
+        } else {
+            format!("exchanged: {}", exchanged.join(", "))
+        };
+        format!(
+            "the first lane takes {first}; {exchanged}; predictions of ops are off by {:.0} %",
+            100.0 * self.costs.error()
+        )
+    }
+}

@@ -1,0 +1,316 @@
+//! Plans: which are legal, that a legal one changes nothing but when things happen, and that the stages' needs are those of the models.
+use crate::{
+    command_line::{done, json, refused},
+    models::{all, of},
+    properties::small,
+    snapshots::{config as of_snapshots, turning},
+};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use tgnn::{
+    autograd::{Program, Stage},
+    data::{Events, Features},
+    error::ErrorKind,
+    model::ModelName,
+    plan::{NEEDS, Plan, StageSpot, Timeline},
+    runtime::{philox::Key, *},
+    task::{Config, EventTask, SnapshotTask, Task, TaskName},
+};
+
+/// Whether `stage` may count on it that `of` is over, of `back` steps before.
+fn follows(stage: Stage, of: Stage, back: usize) -> bool {
+    let (mut seen, mut next) = (Vec::new(), vec![(stage, 0)]);
+    while let Some(at) = next.pop() {
+        // Steps of a stage come in order.
+        if at.0 == of && (at.1 < back || at.1 == back && (back > 0 || !seen.is_empty())) {
+            return true;
+        }
+        if seen.contains(&at) || at.1 > back {
+            continue;
+        }
+        seen.push(at);
+        next.extend(NEEDS.iter().filter(|n| n.stage == at.0).map(|n| (n.of, at.1 + n.back)));
+        next.push((at.0, at.1 + 1));
+    }
+    false
+}
+
+/// A node, and one that it must follow, of so many steps before: one of them makes or changes what the other touches.
+struct Follows {
+    node: usize,
+    other: usize,
+    back: usize,
+}
+
+/// What must follow what within two steps.
+fn dependencies(program: &Program) -> Vec<Follows> {
+    let nodes: Vec<_> = program.stages().map(|(n, _)| n).collect();
+    let made: HashSet<Var> = nodes.iter().flat_map(|n| n.outs.iter().copied()).collect();
+    // Step, node, and whether it changes the value.
+    type Touch = (usize, usize, bool);
+    let mut touched: HashMap<(Var, usize), Vec<Touch>> = HashMap::new();
+    let mut all = Vec::new();
+    for (step, (node, n)) in (0..2).flat_map(|step| nodes.iter().enumerate().map(move |n| (step, n))) {
+        let read = n.ins.iter().enumerate().map(|(i, &v)| (v, n.writes.contains(&i)));
+        for (v, changes) in read.chain(n.outs.iter().map(|&v| (v, true))) {
+            // A value of the step is another one in the next.
+            let known = touched.entry((v, if made.contains(&v) { step } else { 0 })).or_default();
+            let before = known.iter().filter(|k| (k.2 || changes) && (k.0, k.1) != (step, node));
+            all.extend(before.map(|k| Follows { node, other: k.1, back: step - k.0 }));
+            known.push((step, node, changes));
+        }
+    }
+    all
+}
+
+/// Checks that the stage of a node needs those of what the node must follow.
+fn needs_hold(program: &Program, what: &str) {
+    let nodes: Vec<_> = program.stages().collect();
+    for Follows { node, other, back } in dependencies(program) {
+        let [(n, stage), (before, of)] = [nodes[node], nodes[other]];
+        // Within a step, nodes of a stage come in order.
+        let (op, other) = (n.op.name(), before.op.name());
+        let holds = of == stage && back == 0 || follows(stage, of, back);
+        assert!(holds, "{what}: {op} ({stage}) must follow {other} ({of}) of {back} steps before");
+    }
+}
+
+fn rich() -> Events {
+    let mut events = small(600);
+    events.node_features = Some(Features::random(events.nodes, 5, 1));
+    events
+}
+
+#[test]
+fn the_needs_of_the_stages_are_those_of_every_model_and_task() {
+    let events = rich();
+    let cpu = Device::cpu(1).unwrap();
+    let mut seen: BTreeMap<Stage, usize> = BTreeMap::new();
+    for (name, config) in all(8) {
+        for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
+            for kept in [StoredAs::F32, StoredAs::Bf16] {
+                let c = Config { task, features_as: kept, memory_as: kept, ..config.clone() };
+                let task = EventTask::new(&c, &events, cpu.clone()).unwrap();
+                needs_hold(task.step(), name);
+                task.step().stages().for_each(|(_, stage)| *seen.entry(stage).or_default() += 1);
+            }
+        }
+    }
+    assert_eq!(seen.len(), Stage::ALL.len(), "{seen:?}");
+    for model in [ModelName::WdGcn, ModelName::TGcn, ModelName::EvolveGcnO, ModelName::EvolveGcnH] {
+        let task = SnapshotTask::new(&of_snapshots(model, 8), &turning(24, 9, 3), cpu.clone()).unwrap();
+        needs_hold(task.step(), model.name());
+    }
+}
+
+#[test]
+fn every_op_of_a_tgn_has_the_stage_that_it_is_of() {
+    let c = Config { memory_as: StoredAs::Bf16, features_as: StoredAs::Bf16, ..of(ModelName::Tgn, 8) };
+    let task = EventTask::new(&c, &rich(), Device::cpu(1).unwrap()).unwrap();
+    let mut by_stage: BTreeMap<Stage, Vec<&str>> = BTreeMap::new();
+    for (n, stage) in task.step().stages() {
+        by_stage.entry(stage).or_default().push(n.op.name());
+    }
+    let of = |stage| by_stage[&stage].join(" ");
+    assert!(
+        of(Stage::Sample).starts_with("next_batch draw_negatives roots sample_neighbors distinct"),
+        "{by_stage:?}"
+    );
+    assert_eq!(of(Stage::FetchFeatures), "gather_rows gather_rows", "{by_stage:?}");
+    assert_eq!(of(Stage::FetchMemory), "gather_rows gather_rows gather_rows gather_rows", "{by_stage:?}");
+    assert_eq!(of(Stage::UpdateMemory), "gru_memory", "{by_stage:?}");
+    assert_eq!(of(Stage::WriteMemory), "write_memory", "{by_stage:?}");
+    assert_eq!(of(Stage::Step), "adam", "{by_stage:?}");
+    assert!(of(Stage::Embed).contains("temporal_attention_grad"), "{by_stage:?}");
+}
+
+/// Losses of two epochs, and the state; and that nothing began before what it must follow had ended.
+fn trained(c: &Config, events: &Events, threads: usize) -> (Vec<f64>, Vec<Vec<u8>>) {
+    let mut task = EventTask::new(c, events, Device::cpu(threads).unwrap()).unwrap();
+    task.trace();
+    let losses = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
+    let spans: HashMap<_, _> = task.timeline().spans().iter().map(|s| ((s.step, s.node), *s)).collect();
+    let (of, steps) = (dependencies(task.step()), spans.keys().map(|k| k.0 + 1).max().unwrap());
+    assert!(steps > 4 && of.len() > 100, "{steps} steps, {} dependencies", of.len());
+    for (step, f) in
+        (0..steps).flat_map(|step| of.iter().map(move |f| (step, f))).filter(|(step, f)| f.back <= *step)
+    {
+        let (now, before) = (&spans[&(step, f.node)], &spans[&(step - f.back, f.other)]);
+        assert!(before.end <= now.start, "{now:?} begins before the end of {before:?}, {}", c.plan);
+    }
+    let state = task.checkpoint_buffers().into_iter().map(|id| task.store.raw(id).to_vec()).collect();
+    (losses, state)
+}
+
+#[test]
+fn legal_plans_leave_the_same_bits_and_keep_every_need_and_illegal_ones_say_which_they_break() {
+    let events = rich();
+    let mut c = of(ModelName::Tgn, 8);
+    (c.batch, c.max_batches, c.memory_as) = (40, 6, StoredAs::Bf16);
+    let want = trained(&c, &events, 1);
+    let dir = tempfile::tempdir().unwrap();
+    let (mut legal, mut illegal) = (0, 0);
+    for seed in 0..400 {
+        let key = Key::new(7, 7, [seed, 0]);
+        let spot = |(i, stage): (usize, Stage)| {
+            let draw = key.draw(i as u64);
+            // Most stages are ahead of nothing, or hardly any plan would be legal.
+            let ahead = if draw[1].is_multiple_of(3) { draw[2] as usize % 3 } else { 0 };
+            (stage, StageSpot { lane: 1 + draw[0] as usize % 2, ahead })
+        };
+        let plan = Plan {
+            name: format!("drawn {seed}"),
+            stages: Stage::ALL.into_iter().enumerate().map(spot).collect(),
+            groups: None,
+        };
+        match plan.validate() {
+            Ok(()) => {
+                legal += 1;
+                if legal > 40 {
+                    continue;
+                }
+                let file = dir.path().join(format!("{seed}.toml"));
+                std::fs::write(&file, toml::to_string(&plan).unwrap()).unwrap();
+                let c = Config { plan: file.to_str().unwrap().into(), ..c.clone() };
+                assert!(trained(&c, &events, 2) == want, "{plan:?}");
+            }
+            Err(e) => {
+                illegal += 1;
+                assert_eq!(e.kind(), ErrorKind::Plan);
+                let text = e.to_string();
+                assert!(text.contains(".ahead is ") && text.contains("which it needs"), "{text}");
+            }
+        }
+    }
+    assert!(legal > 40 && illegal > 40, "{legal} legal, {illegal} illegal");
+}
+
+#[test]
+fn the_program_shows_checks_and_simulates_plans() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let ran = |args: &[&str]| done(dir.path(), &[&["plan"], args].concat()).out;
+    let shown = ran(&["show", "prefetch"]);
+    assert!(
+        shown.contains("[stages.sample]\nlane = 2\nahead = 1") && shown.contains("lane 2  │sample 1"),
+        "{shown}"
+    );
+    assert!(ran(&["show", "blad"]).contains("│reverse 3"));
+    assert_eq!(ran(&["check", "blad"]), "plan blad is legal: every stage finds what it needs\n");
+    std::fs::write(dir.path().join("bad.toml"), "name = \"x\"\n[stages.embed]\nahead = 1\n").unwrap();
+    let said = ["plan x: stages.embed.ahead is 1 on lane 1, where it comes before", "bad.toml"];
+    refused(dir.path(), &["plan", "check", "bad.toml"], 4, &said);
+    refused(dir.path(), &["plan", "show", "none.toml"], 10, &["none.toml", "cannot read"]);
+    refused(dir.path(), &["plan", "show", "none"], 2, &["there is no plan `none`"]);
+    refused(dir.path(), &["train", "--plan", "bad.toml"], 4, &["bad.toml"]);
+    let all = json(&ran(&[
+        "simulate",
+        "prefetch",
+        "--max-batches",
+        "3",
+        "--threads",
+        "2",
+        "--json",
+        "--timeline",
+        "t.json",
+    ]));
+    assert!(all["predicted"]["seconds"].as_f64().unwrap() > 0.0 && all["off"].is_number(), "{all}");
+    assert!(all["costs"]["ops"]["gru_memory"]["runs"] == 3, "{all}");
+    let trace = json(&std::fs::read_to_string(dir.path().join("t.json")).unwrap());
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 50);
+    let table = ran(&["simulate", "sequential", "--max-batches", "2"]);
+    assert!(table.contains("lane 1 busy") && table.contains("the prediction is off by"), "{table}");
+}
+
+/// What each lane does, in order.
+fn by_lane(timeline: &Timeline) -> [Vec<(usize, usize)>; 2] {
+    [0, 1].map(|lane| {
+        let own = timeline.spans().iter().filter(|s| s.work.lane == lane);
+        own.map(|s| (s.step, s.node)).collect()
+    })
+}
+
+#[test]
+fn the_simulator_does_on_every_lane_what_the_executor_does_and_in_that_order() {
+    let check = |task: &mut dyn Task, what: &str| {
+        task.trace();
+        for epoch in 0..2 {
+            task.train_epoch(epoch, &mut |_| {}).unwrap();
+        }
+        let (costs, ran) = (task.costs(), task.timeline());
+        let simulated = task.predicted(&costs).unwrap();
+        assert_eq!(by_lane(&simulated), by_lane(&ran), "{what}");
+        assert!(ran.spans().len() > 50 && costs.error().is_finite(), "{what}");
+        let spans = simulated.spans();
+        assert!(spans.iter().all(|s| s.start.is_finite() && s.start <= s.end), "{what}");
+        let path = simulated.critical_path();
+        assert!(path.windows(2).all(|w| w[0].end <= w[1].start) && path.len() <= spans.len(), "{what}");
+    };
+    let (events, cpu) = (rich(), Device::cpu(2).unwrap());
+    for plan in ["sequential", "prefetch"] {
+        let c = Config { plan: plan.into(), batch: 60, ..of(ModelName::Tgn, 8) };
+        check(&mut EventTask::new(&c, &events, cpu.clone()).unwrap(), plan);
+    }
+    for plan in ["sequential", "prefetch", "blad-even", "blad-nm", "blad"] {
+        for (model, batch) in [(ModelName::WdGcn, 1), (ModelName::TGcn, 3), (ModelName::EvolveGcnH, 2)] {
+            let mut c = Config { plan: plan.into(), ..of_snapshots(model, 8) };
+            c.group.batch = batch;
+            check(&mut SnapshotTask::new(&c, &turning(24, 14, 3), cpu.clone()).unwrap(), plan);
+        }
+    }
+}
+
+/// In every order of products a layer is the same function; sums of f32 in another order differ by roundings, of which training sees
+/// some thousand.
+#[test]
+fn layers_that_are_exchanged_train_as_the_others_do() {
+    let (data, cpu) = (turning(24, 14, 3), Device::cpu(2).unwrap());
+    for model in [ModelName::WdGcn, ModelName::TGcn, ModelName::EvolveGcnO, ModelName::EvolveGcnH] {
+        for batch in [1, 3] {
+            let run = |plan: &str| {
+                let mut c = Config { plan: plan.into(), ..of_snapshots(model, 8) };
+                c.group.batch = batch;
+                let mut task = SnapshotTask::new(&c, &data, cpu.clone()).unwrap();
+                let losses: Vec<f64> = (0..4).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
+                (losses, task.chosen())
+            };
+            let ((want, none), (found, chosen)) = (run("sequential"), run("blad"));
+            assert!(none.is_none() && chosen.unwrap().contains("of 3 snapshots"));
+            for (found, want) in found.iter().zip(&want) {
+                assert!(
+                    (found - want).abs() < 1e-4 * want,
+                    "{}, {batch}: {found}, want {want}",
+                    model.name()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_says_what_is_wrong_with_it_and_where() {
+    let refused = |text: &str| Plan::parse(text).unwrap_err();
+    let e = refused("name = \"x\"\nstage = 3\n");
+    assert_eq!(e.position(), Some((2, 1)), "{e}");
+    let e = refused("name = \"x\"\n[stages.fetch]\nlane = 2\n");
+    assert!(e.to_string().contains("fetch_features") && !e.to_string().contains('\n'), "{e}");
+    let of = |text: &str| refused(&format!("name = \"x\"\n{text}")).to_string();
+    assert_eq!(of("[stages.sample]\nlane = 3"), "plan x: stages.sample.lane is 3; give 1 or 2");
+    assert_eq!(of("[stages.sample]\nahead = 9"), "plan x: stages.sample.ahead is 9; give 0 to 8");
+    assert_eq!(
+        of("[stages.fetch_memory]\nlane = 1\nahead = 1"),
+        "plan x: stages.fetch_memory.ahead is 1 on lane 1, where it comes before sample of the same step, which it needs; put it \
+         less far ahead, or on the other lane"
+    );
+    assert_eq!(
+        of("[stages.sample]\nlane = 2\nahead = 1\n[stages.fetch_memory]\nahead = 1"),
+        "plan x: stages.fetch_memory.ahead is 1 on lane 1, where it comes before write_memory of the step before, which it needs; \
+         put it less far ahead, or on the other lane"
+    );
+    assert_eq!(
+        of("[groups]\nfirst = 0"),
+        "plan x: groups.first is 0; give 1 or more, or a rule: even, balanced"
+    );
+    for name in Plan::PRESETS {
+        let plan = Plan::named(name).unwrap();
+        assert_eq!(Plan::parse(&toml::to_string(&plan).unwrap()).unwrap(), plan);
+    }
+}
