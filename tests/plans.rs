@@ -261,7 +261,7 @@ fn the_simulator_does_on_every_lane_what_the_executor_does_and_in_that_order() {
 /// In every order of products a layer is the same function; sums of f32 in another order differ by roundings, of which training sees
 /// some thousand.
 #[test]
-fn layers_that_are_exchanged_train_as_the_others_do() {
+fn a_plan_that_may_exchange_layers_trains_as_the_sequential_one() {
     let (data, cpu) = (turning(24, 14, 3), Device::cpu(2).unwrap());
     for model in [ModelName::WdGcn, ModelName::TGcn, ModelName::EvolveGcnO, ModelName::EvolveGcnH] {
         for batch in [1, 3] {
@@ -309,6 +309,14 @@ fn a_plan_says_what_is_wrong_with_it_and_where() {
         of("[groups]\nfirst = 0"),
         "plan x: groups.first is 0; give 1 or more, or a rule: even, balanced"
     );
+    assert_eq!(
+        of("[groups]\nfirst = \"even\"\nexchange = true"),
+        "plan x: groups.exchange is true, and nothing is predicted; give groups.first = \"balanced\": layers are exchanged by \
+         the same predictions"
+    );
+    assert!(of("[groups]\nfirst = \"evn\"").contains("a number of snapshots, \"even\" or \"balanced\""));
+    let e = refused("name = \"prefetch\"\n[stages.sample]\nlane = 2\n");
+    assert_eq!(e.to_string(), "plan prefetch: name is that of another plan; give it a name of its own");
     for name in Plan::PRESETS {
         let plan = Plan::named(name).unwrap();
         assert_eq!(Plan::parse(&toml::to_string(&plan).unwrap()).unwrap(), plan);

@@ -183,13 +183,20 @@ impl LineUp {
     }
 }
 
-/// What a lane does in a run of each of `nodes`: in periods, in each what is furthest ahead first.
+/// The order of a lane over `runs` runs, of which parts are ahead by up to `most`, as runs with what part of them comes: in periods, in each
+/// what is furthest ahead first.
+pub fn periods(runs: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
+    let all = (0..runs + most).flat_map(move |period| (0..=most).rev().map(move |ahead| (period, ahead)));
+    let run = move |(period, ahead): (usize, usize)| Some(((period + ahead).checked_sub(most)?, ahead));
+    all.filter_map(run).filter(move |&(run, _)| run < runs)
+}
+
+/// What a lane does in a run of each of `nodes`.
 fn in_order(nodes: &[&[Planned]], lane: usize) -> Vec<(usize, usize)> {
     let own = |run: usize| nodes[run].iter().enumerate().filter(|(_, p)| p.spot.lane == lane);
     let most = (0..nodes.len()).flat_map(own).map(|(_, p)| p.spot.ahead).max().unwrap_or(0);
     let mut order = Vec::new();
-    for (period, ahead) in (0..nodes.len() + most).flat_map(|p| (0..=most).rev().map(move |a| (p, a))) {
-        let Some(run) = (period + ahead).checked_sub(most).filter(|&run| run < nodes.len()) else { continue };
+    for (run, ahead) in periods(nodes.len(), most) {
         order.extend(own(run).filter(|(_, p)| p.spot.ahead == ahead).map(|(at, _)| (run, at)));
     }
     order

@@ -14,7 +14,7 @@ mod stages;
 mod trace;
 
 pub use lanes::{LANES, Lanes, Spot};
-pub use line_up::{LineUp, Step};
+pub use line_up::{LineUp, Step, periods};
 pub use optimizer::{Parameters, ScaledInit, Sums};
 pub use program::{OpTime, Program};
 pub use stages::Stage;

@@ -204,6 +204,10 @@ impl Program {
     pub fn profile(&mut self) {
         self.times = Some(vec![NodeTime::default(); self.form().nodes.len()]);
     }
+    /// Whether the time of every op is taken: one op runs at a time then, on whatever lane it is.
+    pub fn is_profiled(&self) -> bool {
+        self.times.is_some()
+    }
     /// Starts to note down when nodes run, and forgets what was noted. On a host; see [`trace`](Self::trace).
     pub fn start_trace(&mut self) {
         self.trace = Some(Trace::new());

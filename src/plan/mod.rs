@@ -70,7 +70,7 @@ pub struct Groups {
 
 /// How many snapshots of a group the first lane has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "groups.first is a number of snapshots, \"even\" or \"balanced\"")]
 pub enum First {
     /// As many in every group.
     Count(usize),
@@ -158,7 +158,14 @@ impl Plan {
             Some(Groups { first: First::Count(0), .. }) => {
                 return bad("groups.first is 0".into(), "give 1 or more, or a rule: even, balanced");
             }
+            Some(Groups { first, exchange: true }) if first != First::Rule(FirstRule::Balanced) => {
+                let remedy = "give groups.first = \"balanced\": layers are exchanged by the same predictions";
+                return bad("groups.exchange is true, and nothing is predicted".into(), remedy);
+            }
             _ => {}
+        }
+        if Self::preset(&self.name).is_some_and(|preset| preset != *self) {
+            return bad("name is that of another plan".into(), "give it a name of its own");
         }
         if let Some((early, needed)) = broken(&self.spots()) {
             let StageSpot { lane, ahead } = self.stages.get(&early.stage).copied().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! What the stages of a step need of one another, and whether a plan gives it to them.
-use crate::autograd::{LANES, Spot, Stage};
+use crate::autograd::{LANES, Spot, Stage, periods};
 
 /// That a stage comes after another of the same step or of one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +53,9 @@ pub fn in_order(spots: &[Spot; Stage::ALL.len()], steps: usize) -> [Vec<At>; LAN
         let own = || Stage::ALL.into_iter().zip(spots).filter(|(_, spot)| spot.lane == lane);
         let most = own().map(|(_, spot)| spot.ahead).max().unwrap_or(0);
         let mut order = Vec::new();
-        for (period, ahead) in (0..steps + most).flat_map(|p| (0..=most).rev().map(move |a| (p, a))) {
-            let step = (period + ahead).checked_sub(most).filter(|&step| step < steps);
+        for (step, ahead) in periods(steps, most) {
             let now = own().filter(|(_, spot)| spot.ahead == ahead);
-            order.extend(
-                step.into_iter().flat_map(|step| now.clone().map(move |(stage, _)| At { stage, step })),
-            );
+            order.extend(now.map(|(stage, _)| At { stage, step }));
         }
         order
     })

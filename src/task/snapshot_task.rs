@@ -198,7 +198,9 @@ impl SnapshotTask {
     }
     fn pass(&mut self, epoch: u32, targets: &[u32], train: bool, progress: Report<'_>) -> Result<()> {
         self.tables.seek(&mut self.store, epoch, targets);
-        let first = self.group_plan.as_ref().filter(|_| train).and_then(|g| g.to_be_timed(targets.len()));
+        // Where ops are timed one by one, lanes do not matter.
+        let chooses = train && !self.step.is_profiled();
+        let first = self.group_plan.as_ref().filter(|_| chooses).and_then(|g| g.to_be_timed(targets.len()));
         let all = targets.len();
         let Some(first) = first else { return self.groups(epoch, (targets, 0..all), train, progress) };
         self.step.start_trace();
