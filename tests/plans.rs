@@ -1,11 +1,15 @@
 //! Plans: which are legal, that a legal one changes nothing but when things happen, and that the stages' needs are those of the models.
 use crate::{
     command_line::{done, json, refused},
+    emulated::device,
     models::{all, of},
     properties::small,
     snapshots::{config as of_snapshots, turning},
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    path::Path,
+};
 use tgnn::{
     autograd::{Program, Stage},
     data::{Events, Features},
@@ -123,55 +127,71 @@ fn every_op_of_a_tgn_has_the_stage_that_it_is_of() {
     assert!(of(Stage::Embed).contains("temporal_attention_grad"), "{by_stage:?}");
 }
 
-/// Losses of two epochs, and the state; and that nothing began before what it must follow had ended.
-fn trained(c: &Config, events: &Events, threads: usize) -> (Vec<f64>, Vec<Vec<u8>>) {
-    let mut task = EventTask::new(c, events, Device::cpu(threads).unwrap()).unwrap();
-    task.trace();
+/// Losses of two epochs, and the state; where it is traced, also that nothing began before what it must follow had ended.
+fn trained(c: &Config, events: &Events, device: &Device, traced: bool) -> (Vec<f64>, Vec<Vec<u8>>) {
+    let mut task = EventTask::new(c, events, device.clone()).unwrap();
+    if traced {
+        task.trace();
+    }
     let losses = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
+    let state = task.checkpoint_buffers();
+    task.store.fetch(&state).unwrap();
+    let state = state.into_iter().map(|id| task.store.raw(id).to_vec()).collect();
+    if !traced {
+        return (losses, state);
+    }
     let spans: HashMap<_, _> = task.timeline().spans().iter().map(|s| ((s.step, s.node), *s)).collect();
     let (of, steps) = (dependencies(task.step()), spans.keys().map(|k| k.0 + 1).max().unwrap());
-    assert!(steps > 4 && of.len() > 100, "{steps} steps, {} dependencies", of.len());
+    assert!(steps >= 4 && of.len() > 100, "{steps} steps, {} dependencies", of.len());
     for (step, f) in
         (0..steps).flat_map(|step| of.iter().map(move |f| (step, f))).filter(|(step, f)| f.back <= *step)
     {
         let (now, before) = (&spans[&(step, f.node)], &spans[&(step - f.back, f.other)]);
         assert!(before.end <= now.start, "{now:?} begins before the end of {before:?}, {}", c.plan);
     }
-    let state = task.checkpoint_buffers().into_iter().map(|id| task.store.raw(id).to_vec()).collect();
     (losses, state)
+}
+
+/// Plans that are drawn, a stage anywhere and most of them ahead of nothing, or hardly any plan would be legal.
+fn drawn() -> impl Iterator<Item = Plan> {
+    (0..400).map(|seed| {
+        let key = Key::new(7, 7, [seed, 0]);
+        let spot = |(i, stage): (usize, Stage)| {
+            let draw = key.draw(i as u64);
+            let ahead = if draw[1].is_multiple_of(3) { draw[2] as usize % 3 } else { 0 };
+            (stage, StageSpot { lane: 1 + draw[0] as usize % 2, ahead })
+        };
+        let stages = Stage::ALL.into_iter().enumerate().map(spot).collect();
+        Plan { name: format!("drawn {seed}"), stages, groups: None }
+    })
+}
+
+/// A TGN whose steps are short, and the same by that plan, from a file in `dir`.
+fn tgn() -> Config {
+    let mut c = of(ModelName::Tgn, 8);
+    (c.batch, c.max_batches, c.memory_as) = (40, 6, StoredAs::Bf16);
+    c
+}
+fn by_plan(plan: &Plan, c: &Config, dir: &Path) -> Config {
+    let file = dir.join(format!("{}.toml", plan.name));
+    std::fs::write(&file, toml::to_string(plan).unwrap()).unwrap();
+    Config { plan: file.to_str().unwrap().into(), ..c.clone() }
 }
 
 #[test]
 fn legal_plans_leave_the_same_bits_and_keep_every_need_and_illegal_ones_say_which_they_break() {
-    let events = rich();
-    let mut c = of(ModelName::Tgn, 8);
-    (c.batch, c.max_batches, c.memory_as) = (40, 6, StoredAs::Bf16);
-    let want = trained(&c, &events, 1);
-    let dir = tempfile::tempdir().unwrap();
+    let (events, c) = (rich(), tgn());
+    let want = trained(&c, &events, &Device::cpu(1).unwrap(), true);
+    let (dir, two) = (tempfile::tempdir().unwrap(), Device::cpu(2).unwrap());
     let (mut legal, mut illegal) = (0, 0);
-    for seed in 0..400 {
-        let key = Key::new(7, 7, [seed, 0]);
-        let spot = |(i, stage): (usize, Stage)| {
-            let draw = key.draw(i as u64);
-            // Most stages are ahead of nothing, or hardly any plan would be legal.
-            let ahead = if draw[1].is_multiple_of(3) { draw[2] as usize % 3 } else { 0 };
-            (stage, StageSpot { lane: 1 + draw[0] as usize % 2, ahead })
-        };
-        let plan = Plan {
-            name: format!("drawn {seed}"),
-            stages: Stage::ALL.into_iter().enumerate().map(spot).collect(),
-            groups: None,
-        };
+    for plan in drawn() {
         match plan.validate() {
             Ok(()) => {
                 legal += 1;
                 if legal > 40 {
                     continue;
                 }
-                let file = dir.path().join(format!("{seed}.toml"));
-                std::fs::write(&file, toml::to_string(&plan).unwrap()).unwrap();
-                let c = Config { plan: file.to_str().unwrap().into(), ..c.clone() };
-                assert!(trained(&c, &events, 2) == want, "{plan:?}");
+                assert!(trained(&by_plan(&plan, &c, dir.path()), &events, &two, true) == want, "{plan:?}");
             }
             Err(e) => {
                 illegal += 1;
@@ -182,6 +202,28 @@ fn legal_plans_leave_the_same_bits_and_keep_every_need_and_illegal_ones_say_whic
         }
     }
     assert!(legal > 40 && illegal > 40, "{legal} legal, {illegal} illegal");
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn legal_plans_leave_the_same_bits_on_two_streams_under_every_schedule() {
+    let Some(on) = device(0) else { return };
+    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let (events, c, dir) = (rich(), tgn(), tempfile::tempdir().unwrap());
+    let c = Config { plan: "sequential".into(), max_batches: 4, ..c };
+    let want = trained(&c, &events, &gpu, false);
+    let two_lanes = |plan: &Plan| {
+        let second = |spot: &StageSpot| spot.lane == 2;
+        plan.validate().is_ok() && plan.stages.values().any(second) && !plan.stages.values().all(second)
+    };
+    for (seed, plan) in drawn().filter(two_lanes).take(6).enumerate() {
+        on.schedule(seed as u64 + 1);
+        let c = by_plan(&plan, &c, dir.path());
+        // Captured and replayed, and launched one by one between events.
+        for traced in [false, true] {
+            assert!(trained(&c, &events, &gpu, traced) == want, "{plan:?}, traced: {traced}");
+        }
+    }
 }
 
 #[test]
@@ -270,10 +312,10 @@ fn a_plan_that_may_exchange_layers_trains_as_the_sequential_one() {
                 c.group.batch = batch;
                 let mut task = SnapshotTask::new(&c, &data, cpu.clone()).unwrap();
                 let losses: Vec<f64> = (0..4).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
-                (losses, task.chosen())
+                (losses, task.chosen().map(|c| c.0.clone()))
             };
             let ((want, none), (found, chosen)) = (run("sequential"), run("blad"));
-            assert!(none.is_none() && chosen.unwrap().contains("of 3 snapshots"));
+            assert!(none.is_none() && chosen.unwrap().to_string().contains("of 3 snapshots"));
             for (found, want) in found.iter().zip(&want) {
                 assert!(
                     (found - want).abs() < 1e-4 * want,

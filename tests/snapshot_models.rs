@@ -1,8 +1,11 @@
 //! Models of snapshots: against PyTorch, and at the edge of what there is.
-use crate::golden::{Golden, follow};
+use crate::{
+    emulated::device,
+    golden::{Golden, follow},
+};
 use std::collections::BTreeSet;
 use tgnn::{
-    autograd::{Parameters, Program},
+    autograd::{Lanes, Parameters, Program, Sums},
     data::{Adjacency, Features, Snapshots},
     model::{
         EvolveGcn, Exchanged, GcnConfig, SnapshotModelConfig, SnapshotTables, TGcn, VertexInputs, WdGcn,
@@ -128,6 +131,71 @@ fn aggregated(g: &Golden, adjacency: &Adjacency) -> Vec<f64> {
         }
     }
     y
+}
+
+/// What three passes of three rounds leave, groups in forms of three kinds by turns, shared out to two lanes or not.
+fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Vec<Vec<u8>> {
+    let (data, mut store) = (coming_and_going(), Store::new(Precision::F32));
+    let mut parameters = Parameters::new(&mut store, 3, 0.01);
+    let adjacency = Adjacency::of(&data, false).unwrap();
+    let tables = SnapshotTables::new(&mut store, &mut parameters, &data, &adjacency, 5).unwrap();
+    let model = config.build(&mut parameters, &mut store, &tables).unwrap();
+    let (mut share, mut sums) = (None, Sums::default());
+    let kinds = [(1, [[false; 2]; 2]), (2, [[true, false], [false, true]]), (1, [[true; 2]; 2])];
+    let mut tapes: Vec<(Tape, Lanes)> = Vec::new();
+    for (first, layers) in kinds {
+        let (mut t, exchanged) = (Tape::new(), Exchanged { first, layers: layers.map(Vec::from) });
+        let group = tables.next_group(&mut t, &store, 3).unwrap();
+        let z = model.embed(&mut t, &store, &tables, &group, &exchanged).unwrap();
+        let share = *share.get_or_insert_with(|| {
+            let values: Vec<f32> = (0..12 * t.spec(z).cols).map(|i| (i % 7) as f32 / 7.0).collect();
+            store.values("share", t.spec(z), &values)
+        });
+        parameters.accumulate(&mut t, &mut store, z, share, &mut sums).unwrap();
+        let lanes = if shared { Lanes::Groups { first, pipelined: true } } else { Lanes::One };
+        tapes.push((t, lanes));
+    }
+    let mut t = Tape::new();
+    sums.minimize(&parameters, &mut t, &store).unwrap();
+    tapes.push((t, Lanes::One));
+    let tapes: Vec<(&Tape, Lanes)> = tapes.iter().map(|(t, lanes)| (t, *lanes)).collect();
+    let mut program = Program::in_forms(&tapes, Precision::F32, device).unwrap();
+    for pass in 0..3 {
+        tables.seek(&mut store, pass, &[3, 5, 4, 6, 3, 6, 5]);
+        let in_form = [0, 1, 2, 3, 2, 0, 3, 1, 1, 3];
+        let mut heard = Vec::new();
+        program.repeat_in(&mut store, &in_form, &mut |_, runs| heard.push(runs)).unwrap();
+        assert_eq!(heard.last(), Some(&in_form.len()));
+    }
+    let learned: Vec<BufferId> = parameters.iter().map(|p| p.1).collect();
+    store.fetch(&learned).unwrap();
+    learned.into_iter().map(|id| store.raw(id).to_vec()).collect()
+}
+
+#[test]
+fn groups_in_several_forms_on_two_lanes_leave_what_they_leave_one_after_the_other() {
+    let one = Device::cpu(1).unwrap();
+    for (name, _) in MODELS {
+        let config = config(name, 6, "auto");
+        let want = rounds(&*config, &one, false);
+        assert!(want.len() > 4 && rounds(&*config, &Device::cpu(2).unwrap(), true) == want, "{name}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn groups_in_several_forms_on_two_streams_leave_the_same_bits_under_every_schedule() {
+    let Some(on) = device(0) else { return };
+    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    for (name, _) in MODELS {
+        let config = config(name, 6, "auto");
+        on.schedule(0);
+        let want = rounds(&*config, &gpu, false);
+        for seed in 1..5 {
+            on.schedule(seed);
+            assert!(rounds(&*config, &gpu, true) == want, "{name}, schedule {seed}");
+        }
+    }
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn groups_replayed_on_a_device_follow_the_cpu_and_leave_the_same_bits_under_ever
         for (found, want) in found.0.iter().zip(&want.0) {
             assert!((found - want).abs() < 2e-3, "{}: {found} here, {want} on the CPU", model.name());
         }
-        for (seed, plan) in [(1, "sequential"), (2, "prefetch")] {
+        for (seed, plan) in [(1, "sequential"), (2, "prefetch"), (3, "blad-even"), (4, "blad-nm")] {
             on.schedule(seed);
             let again = trained(&Config { plan: plan.into(), ..c.clone() }, &data, &gpu);
             assert!(again == found, "{}: schedule {seed}, plan {plan}", model.name());
@@ -176,7 +176,10 @@ fn a_timeline_has_every_run_of_every_op_and_no_lane_does_two_things_at_once() {
             let timeline = task.timeline();
             let products: Vec<usize> =
                 timeline.spans().iter().filter(|s| s.work.op == "pair_logits").map(|s| s.step).collect();
-            assert_eq!(products, [0, 1, 2, 3, 4], "{plan}");
+            // After each round of three groups there is an update.
+            assert_eq!(products, [0, 1, 2, 4, 5], "{plan}");
+            let updates = timeline.spans().iter().filter(|s| s.work.op == "adam").map(|s| s.step);
+            assert_eq!(updates.collect::<Vec<_>>(), [3, 6], "{plan}");
             for lane in 0..2 {
                 let own: Vec<_> = timeline.spans().iter().filter(|s| s.work.lane == lane).collect();
                 assert_eq!(own.is_empty(), lane >= lanes, "{plan}");

@@ -1,21 +1,23 @@
-//! A program on a CUDA device: its memory there, its launches, and the graph that they are captured into.
+//! A program on a CUDA device: its memory there, its launches on a stream for each lane, and the graphs that they are captured into.
 use super::{
-    form::{Place, Planned},
+    form::{Form, Place, Planned},
+    lanes::LANES,
+    line_up::{LineUp, Queued},
+    line_ups::{LineUps, windows},
     program::{NodeTime, fault},
+    trace::{Ran, Trace},
 };
 use crate::{
     error::Result,
     runtime::{
-        cuda::{CudaEvent, CudaGraph, CudaStream, DeviceBuffer, DeviceSlot, Gpu, Launch, abi},
+        cuda::{CudaEvent, CudaStream, DeviceBuffer, DeviceSlot, Gpu, Launch, abi},
         *,
     },
 };
-use std::collections::HashMap;
-
-/// The lane of the nodes that run a step ahead.
-const AHEAD: usize = 1;
-/// Replays between two looks at how far they are.
-const STRIDE: usize = 16;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 /// Operands of a node as its kernels take them.
 struct Operands {
@@ -23,14 +25,30 @@ struct Operands {
     outs: Vec<DeviceSlot>,
     scratch: u64,
     tickets: u64,
+    /// Where its first fault is noted.
+    status: u64,
 }
 
-/// Bytes that the values of a program want on a device: one block, or one a value where values are kept apart.
+/// Bytes that the values of a program want on a device, of each lane: one block, or one a value where values are kept apart.
 pub(super) struct Room {
-    /// Of the nodes that run when their step does.
-    pub step: Vec<usize>,
-    /// Of those that run a step ahead; taken twice.
-    pub ahead: Vec<usize>,
+    blocks: [Vec<usize>; LANES],
+    /// How often they are taken: runs of a lane go in turns.
+    turns: [usize; LANES],
+}
+
+impl Room {
+    /// Room for any of `forms`.
+    pub fn of(forms: &[Form], turns: [usize; LANES]) -> Self {
+        let blocks = std::array::from_fn(|lane| {
+            let mut most: Vec<usize> = Vec::new();
+            for blocks in forms.iter().map(|f| f.arenas[lane].blocks()) {
+                most.resize(most.len().max(blocks.len()), 0);
+                most.iter_mut().zip(blocks).for_each(|(most, bytes)| *most = bytes.max(*most));
+            }
+            most
+        });
+        Room { blocks, turns }
+    }
 }
 
 /// What a program has on a device.
@@ -49,59 +67,51 @@ impl OnDevice {
     }
     /// Bytes of device memory that it takes at the first run.
     pub fn bytes(&self) -> usize {
-        self.room.step.iter().sum::<usize>() + 2 * self.room.ahead.iter().sum::<usize>()
+        let lanes = self.room.blocks.iter().zip(self.room.turns);
+        lanes.map(|(blocks, turns)| turns * blocks.iter().sum::<usize>()).sum()
     }
     /// The rows and elements of a value that was kept.
     pub fn kept<T: Element>(&self, v: Var) -> Option<(usize, &[T])> {
         self.kept.get(&v).map(|(rows, words)| (*rows, bytemuck::cast_slice(words)))
     }
     /// The program with its memory, and what it reads brought to the device.
-    pub fn ready(
-        &mut self,
-        nodes: &[Planned],
-        places: &[Option<Place>],
-        store: &mut Store,
-    ) -> Result<&mut Ready> {
+    pub fn ready(&mut self, forms: &[Form], store: &mut Store) -> Result<&Ready> {
         let ready = match &mut self.ready {
             Some(ready) => ready,
-            none => none.insert(Ready::new(&self.gpu, &self.room, nodes, places, store)?),
+            none => none.insert(Ready::new(&self.gpu, &self.room, forms, store)?),
         };
         // Also on later runs: the host may have changed a buffer.
-        for place in places.iter().flatten() {
+        for place in forms.iter().flat_map(|f| f.places.iter().flatten()) {
             if let Place::Stored(id) = *place {
-                store.on_device(id, &ready.gpu, &ready.stream)?;
+                store.on_device(id, &ready.gpu, ready.stream())?;
             }
         }
         Ok(ready)
     }
-    /// Runs every node once and waits; what it kept and what it wrote is on the host afterwards.
-    pub fn run(
-        &mut self,
-        nodes: &[Planned],
-        places: &[Option<Place>],
-        specs: &[Spec],
-        keep: &[Var],
-        store: &mut Store,
-    ) -> Result<()> {
-        let ready = self.ready(nodes, places, store)?;
-        ready.status.fill(0, &ready.stream)?;
-        let ran = ready.enqueue(nodes, 0, |_| true).and_then(|()| ready.stream.synchronize());
-        let written: Vec<BufferId> = written(nodes).collect();
+    /// Runs every node of the first form once and waits; what it kept and what it wrote is on the host afterwards.
+    pub fn run(&mut self, forms: &[Form], keep: &[Var], store: &mut Store) -> Result<()> {
+        let (form, ready) = (&forms[0], self.ready(forms, store)?);
+        ready.status.fill(0, ready.stream())?;
+        let all = (0..form.nodes.len()).try_for_each(|at| ready.launch(&form.nodes[at], (0, 0, at), 0));
+        let ran = all.and_then(|()| ready.stream().synchronize());
+        let written: Vec<BufferId> = written(&forms[..1]).collect();
         written.iter().for_each(|&id| store.changed_on_device(id));
         ran?;
         store.fetch(&written)?;
-        ready.check(nodes)?;
+        ready.check(forms)?;
         let mut kept = HashMap::new();
         for &v in keep {
-            let (spec, mut rows) = (specs[v.0 as usize], specs[v.0 as usize].rows.cap);
+            let (spec, mut rows) = (form.specs[v.0 as usize], form.specs[v.0 as usize].rows.cap);
             if let Some(l) = spec.rows.live {
                 let mut count = [0u32];
-                ready.copy(places[l.var.0 as usize], bytemuck::cast_slice_mut(&mut count), store)?;
+                let place = form.places[l.var.0 as usize];
+                ready.copy(place, bytemuck::cast_slice_mut(&mut count), store)?;
                 rows = rows.min(count[0] as usize * l.times);
             }
             let bytes = rows * spec.cols * spec.dtype.size(Precision::F32);
             let mut words = vec![0u64; bytes.div_ceil(8)];
-            ready.copy(places[v.0 as usize], &mut bytemuck::cast_slice_mut(&mut words)[..bytes], store)?;
+            let to = &mut bytemuck::cast_slice_mut(&mut words)[..bytes];
+            ready.copy(form.places[v.0 as usize], to, store)?;
             kept.insert(v, (rows, words));
         }
         self.kept = kept;
@@ -109,104 +119,106 @@ impl OnDevice {
     }
 }
 
-/// A program with its memory.
-///
-/// Repeated, it goes in turns, even and odd. Its nodes that run ahead fill the values of one turn on `beside` while `stream`
-/// works on those of the other; a captured graph holds both, so that a replay is over when both are.
+/// A program with its memory: a stream for each lane. Runs are lined up as on a host, and where a step waits for the other lane its stream
+/// waits for an event. A line-up that comes again is captured: then one launch gives the device all of it.
 pub(super) struct Ready {
     gpu: Gpu,
-    stream: CudaStream,
-    beside: CudaStream,
-    step: Vec<DeviceBuffer>,
-    ahead: [Vec<DeviceBuffer>; 2],
-    /// A word a node: its first fault.
+    streams: [CudaStream; LANES],
+    /// Of each lane, by turn.
+    memory: [Vec<Vec<DeviceBuffer>>; LANES],
+    /// A word for each node of each form: its first fault.
     status: DeviceBuffer,
-    /// Of the nodes that have any: zero between two launches, so nothing clears them again.
-    tickets: Vec<Option<DeviceBuffer>>,
-    /// Of all nodes, in the two turns. Addresses of stored buffers do not change.
-    operands: [Vec<Operands>; 2],
-    /// A step of each turn, beside it the preparation of the next.
-    graphs: [Option<CudaGraph>; 2],
+    /// Of the nodes that have any, by form: zero between two launches, so nothing clears them again.
+    tickets: Vec<Vec<Option<DeviceBuffer>>>,
+    /// By form, turn, and node. Addresses of stored buffers do not change.
+    operands: Vec<Vec<Vec<Operands>>>,
+}
+
+/// A node's launch between two events.
+struct Timed {
+    step: usize,
+    form: usize,
+    node: usize,
+    between: [CudaEvent; 2],
 }
 
 impl Ready {
-    fn new(
-        gpu: &Gpu,
-        room: &Room,
-        nodes: &[Planned],
-        places: &[Option<Place>],
-        store: &mut Store,
-    ) -> Result<Self> {
-        let take = |blocks: &[usize]| {
-            blocks.iter().map(|&bytes| DeviceBuffer::new(gpu, bytes)).collect::<Result<_>>()
+    fn new(gpu: &Gpu, room: &Room, forms: &[Form], store: &mut Store) -> Result<Self> {
+        let streams = [CudaStream::new(gpu)?, CudaStream::new(gpu)?];
+        let take = |lane: usize| -> Result<Vec<Vec<DeviceBuffer>>> {
+            let turn = || room.blocks[lane].iter().map(|&bytes| DeviceBuffer::new(gpu, bytes)).collect();
+            (0..room.turns[lane]).map(|_| turn()).collect()
         };
-        let stream = CudaStream::new(gpu)?;
         let tickets = |p: &Planned| -> Result<Option<DeviceBuffer>> {
             if p.tickets == 0 {
                 return Ok(None);
             }
             let words = DeviceBuffer::new(gpu, p.tickets * size_of::<u32>())?;
-            words.fill(0, &stream)?;
+            words.fill(0, &streams[0])?;
             Ok(Some(words))
         };
+        let all: usize = forms.iter().map(|f| f.nodes.len()).sum();
         let mut ready = Ready {
-            tickets: nodes.iter().map(tickets).collect::<Result<_>>()?,
-            stream,
-            beside: CudaStream::new(gpu)?,
-            step: take(&room.step)?,
-            ahead: [take(&room.ahead)?, take(&room.ahead)?],
-            status: DeviceBuffer::new(gpu, nodes.len() * size_of::<u64>())?,
-            operands: [Vec::new(), Vec::new()],
-            graphs: [None, None],
+            tickets: forms.iter().map(|f| f.nodes.iter().map(tickets).collect()).collect::<Result<_>>()?,
+            memory: [take(0)?, take(1)?],
+            streams,
+            status: DeviceBuffer::new(gpu, all * size_of::<u64>())?,
+            operands: Vec::new(),
             gpu: gpu.clone(),
         };
-        for turn in 0..2 {
-            let operands = (0..nodes.len()).map(|at| ready.operands(turn, at, &nodes[at], places, store));
-            let operands = operands.collect::<Result<_>>()?;
-            ready.operands[turn] = operands;
+        let (turns, mut before) = (room.turns.iter().copied().max().unwrap_or(1), 0);
+        for (form, f) in forms.iter().enumerate() {
+            let of = |turn: usize| {
+                (0..f.nodes.len()).map(|at| ready.operands(f, (form, turn, at), before, store)).collect()
+            };
+            let of_form = (0..turns).map(of).collect::<Result<_>>()?;
+            ready.operands.push(of_form);
+            before += f.nodes.len();
         }
         Ok(ready)
     }
+    /// What a node touches in a turn; `before` nodes are of earlier forms.
     fn operands(
         &self,
-        turn: usize,
-        at: usize,
-        p: &Planned,
-        places: &[Option<Place>],
+        f: &Form,
+        (form, turn, at): (usize, usize, usize),
+        before: usize,
         store: &mut Store,
     ) -> Result<Operands> {
         let mut slot = |&(place, spec): &(Place, Spec), own: &[Var], wanted| -> Result<DeviceSlot> {
             let live = spec.rows.live.filter(|l| !own.contains(&l.var));
-            let (count, times) = match live.and_then(|l| Some((places[l.var.0 as usize]?, l.times))) {
+            let (count, times) = match live.and_then(|l| Some((f.places[l.var.0 as usize]?, l.times))) {
                 Some((place, times)) => (self.address(turn, place, store)?, times as u32),
                 None => (0, 1),
             };
             let rows = abi::Rows { count: count as *const u32, times, cap: spec.rows.cap as u32 };
             Ok(DeviceSlot { address: self.address(turn, place, store)?, spec, rows, wanted })
         };
+        let p = &f.nodes[at];
         let ins = p.ins.iter().map(|x| slot(x, &[], true)).collect::<Result<_>>()?;
         let outs = p.outs.iter().zip(&p.wanted);
         let outs = outs.map(|(x, &wanted)| slot(x, &p.node.outs, wanted)).collect::<Result<_>>()?;
-        let tickets = self.tickets[at].as_ref().map_or(0, DeviceBuffer::address);
-        Ok(Operands { ins, outs, scratch: self.address(turn, p.scratch.0, store)?, tickets })
+        let tickets = self.tickets[form][at].as_ref().map_or(0, DeviceBuffer::address);
+        let status = self.status.address() + ((before + at) * size_of::<u64>()) as u64;
+        Ok(Operands { ins, outs, scratch: self.address(turn, p.scratch.0, store)?, tickets, status })
     }
     fn address(&self, turn: usize, place: Place, store: &mut Store) -> Result<u64> {
         match place {
-            Place::Arena(0, at) => Ok(self.within(&self.step, at)),
-            Place::Arena(_, at) => Ok(self.within(&self.ahead[turn], at)),
-            Place::Stored(id) => store.on_device(id, &self.gpu, &self.stream),
+            Place::Arena(lane, at) => {
+                let blocks = &self.memory[lane][turn % self.memory[lane].len()];
+                let apart = self.gpu.keeps_values_apart();
+                Ok(if apart { blocks[at].address() } else { blocks[0].address() + at as u64 })
+            }
+            Place::Stored(id) => store.on_device(id, &self.gpu, self.stream()),
         }
     }
-    fn within(&self, blocks: &[DeviceBuffer], at: usize) -> u64 {
-        if self.gpu.keeps_values_apart() { blocks[at].address() } else { blocks[0].address() + at as u64 }
+    /// The first lane's: work on it comes before and after what is lined up.
+    fn stream(&self) -> &CudaStream {
+        &self.streams[0]
     }
-    /// Gives the nodes of a turn that `which` takes to the stream.
-    fn enqueue(&self, nodes: &[Planned], turn: usize, which: impl Fn(&Planned) -> bool) -> Result<()> {
-        let taken = (0..nodes.len()).filter(|&at| which(&nodes[at]));
-        taken.into_iter().try_for_each(|at| self.enqueue_node(nodes, at, turn, &self.stream))
-    }
-    fn enqueue_node(&self, nodes: &[Planned], at: usize, turn: usize, stream: &CudaStream) -> Result<()> {
-        let (p, o) = (&nodes[at], &self.operands[turn][at]);
+    /// Gives a node, of a form in a turn, to the stream of a lane.
+    fn launch(&self, p: &Planned, (form, turn, at): (usize, usize, usize), lane: usize) -> Result<()> {
+        let o = &self.operands[form][turn][at];
         let _range = nvtx::range(p.node.op.name());
         let launch = Launch {
             ins: &o.ins,
@@ -214,9 +226,9 @@ impl Ready {
             writes: &p.node.writes,
             scratch: o.scratch,
             tickets: o.tickets,
-            status: self.status.address() + (at * size_of::<u64>()) as u64,
+            status: o.status,
             precision: self.gpu.precision(),
-            stream,
+            stream: &self.streams[lane],
         };
         match self.gpu.rival(p.node.op.name()) {
             Some(rival) => rival.launch(self.gpu.kernels(), &launch),
@@ -225,144 +237,202 @@ impl Ready {
     }
     /// What `times` runs of every node take, on what the last run left: they are captured in a row, and the graph is timed
     /// by events, so neither the host nor an event stands between two runs.
-    pub fn time_nodes(&mut self, nodes: &[Planned], times: usize) -> Result<Vec<NodeTime>> {
+    pub fn time_nodes(&self, nodes: &[Planned], times: usize) -> Result<Vec<NodeTime>> {
         let mut taken = Vec::with_capacity(nodes.len());
-        for at in 0..nodes.len() {
-            let run = || (0..times).try_for_each(|_| self.enqueue_node(nodes, at, 0, &self.stream));
-            let launched = self.stream.launched();
-            let graph = self.stream.capture(run)?;
-            let kernels = self.stream.launched() - launched;
+        let stream = self.stream();
+        for (at, p) in nodes.iter().enumerate() {
+            let run = || (0..times).try_for_each(|_| self.launch(p, (0, 0, at), 0));
+            let launched = stream.launched();
+            let graph = stream.capture(run)?;
+            let kernels = stream.launched() - launched;
             let (start, end) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
-            graph.launch(&self.stream)?;
-            start.record(&self.stream)?;
-            graph.launch(&self.stream)?;
-            end.record(&self.stream)?;
+            graph.launch(stream)?;
+            start.record(stream)?;
+            graph.launch(stream)?;
+            end.record(stream)?;
             end.synchronize()?;
             taken.push(NodeTime { seconds: end.seconds_since(&start)?, runs: times, kernels });
         }
         Ok(taken)
     }
-    /// Runs every node `runs` times with an event on either side, one after the other, and adds the seconds to `times`.
+    /// Runs every node of each run with an event on either side, one after the other, and adds the seconds to `times`.
     pub fn profile(
-        &mut self,
-        nodes: &[Planned],
+        &self,
+        forms: &[Form],
         store: &mut Store,
-        runs: usize,
-        times: &mut [NodeTime],
+        in_form: &[usize],
+        times: &mut [Vec<NodeTime>],
         done: &mut dyn FnMut(&Store, usize),
     ) -> Result<()> {
-        self.status.fill(0, &self.stream)?;
-        written(nodes).for_each(|id| store.changed_on_device(id));
-        let marks: Vec<CudaEvent> =
-            (0..=nodes.len()).map(|_| CudaEvent::new(&self.gpu)).collect::<Result<_>>()?;
-        for run in 0..runs {
-            for (at, mark) in marks.iter().enumerate() {
-                mark.record(&self.stream)?;
-                if at < nodes.len() {
-                    let launched = self.stream.launched();
-                    self.enqueue_node(nodes, at, 0, &self.stream)?;
-                    times[at].kernels += self.stream.launched() - launched;
-                }
+        let stream = self.stream();
+        self.status.fill(0, stream)?;
+        written(forms).for_each(|id| store.changed_on_device(id));
+        let most = forms.iter().map(|f| f.nodes.len()).max().unwrap_or(0);
+        let marks: Vec<CudaEvent> = (0..=most).map(|_| CudaEvent::new(&self.gpu)).collect::<Result<_>>()?;
+        for (run, &form) in in_form.iter().enumerate() {
+            let times = &mut times[form];
+            marks[0].record(stream)?;
+            for (at, p) in forms[form].nodes.iter().enumerate() {
+                let launched = stream.launched();
+                self.launch(p, (form, 0, at), 0)?;
+                marks[at + 1].record(stream)?;
+                times[at].kernels += stream.launched() - launched;
             }
-            self.stream.synchronize()?;
+            stream.synchronize()?;
             for (time, between) in times.iter_mut().zip(marks.windows(2)) {
                 time.seconds += between[1].seconds_since(&between[0])?;
                 time.runs += 1;
             }
             done(store, run + 1);
         }
-        self.check(nodes)
+        self.check(forms)
     }
     /// The first fault of a node, as an error.
-    fn check(&self, nodes: &[Planned]) -> Result<()> {
-        let mut words = vec![0u64; nodes.len()];
-        self.status.download(bytemuck::cast_slice_mut(&mut words), &self.stream)?;
-        match words.iter().position(|&w| w != 0) {
-            Some(at) => {
-                let (row, value) = Status::read(words[at]);
-                Err(fault(nodes[at].node.op.name(), row, f32::from_bits(value)))
+    fn check(&self, forms: &[Form]) -> Result<()> {
+        let nodes = || forms.iter().flat_map(|f| &f.nodes);
+        let mut words = vec![0u64; nodes().count()];
+        self.status.download(bytemuck::cast_slice_mut(&mut words), self.stream())?;
+        match nodes().zip(words).find(|(_, word)| *word != 0) {
+            Some((p, word)) => {
+                let (row, value) = Status::read(word);
+                Err(fault(p.node.op.name(), row, f32::from_bits(value)))
             }
             None => Ok(()),
         }
     }
     fn copy(&self, place: Option<Place>, to: &mut [u8], store: &Store) -> Result<()> {
-        let (blocks, at) = match place {
-            Some(Place::Arena(0, at)) => (&self.step, at),
-            Some(Place::Arena(_, at)) => (&self.ahead[0], at),
+        match place {
+            Some(Place::Arena(lane, at)) => {
+                let blocks = &self.memory[lane][0];
+                let apart = self.gpu.keeps_values_apart();
+                let (block, offset) = if apart { (&blocks[at], 0) } else { (&blocks[0], at) };
+                block.download_at(offset, to, self.stream())
+            }
             Some(Place::Stored(id)) => {
                 to.copy_from_slice(&store.raw(id)[..to.len()]);
-                return Ok(());
+                Ok(())
             }
-            None => return Ok(()),
-        };
-        if self.gpu.keeps_values_apart() {
-            blocks[at].download(to, &self.stream)
-        } else {
-            blocks[0].download_at(at, to, &self.stream)
+            None => Ok(()),
         }
     }
-    /// Captures a step of `turn`, and beside it what prepares the next.
-    fn capture(&self, nodes: &[Planned], turn: usize) -> Result<CudaGraph> {
-        let (fork, join) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
-        self.stream.capture(|| {
-            if nodes.iter().any(|p| p.spot.lane == AHEAD) {
-                let _range = nvtx::range("next batch");
-                fork.record(&self.stream)?;
-                self.beside.wait(&fork)?;
-                let ahead = (0..nodes.len()).filter(|&at| nodes[at].spot.lane == AHEAD);
-                ahead.into_iter().try_for_each(|at| self.enqueue_node(nodes, at, 1 - turn, &self.beside))?;
-                join.record(&self.beside)?;
+    /// Gives all steps of a line-up to the streams, between what the first was given before and what it is given afterwards; `timed` gets
+    /// two events for each, of which the first run is the step `timed.1`. Returns the events that must last until a capture ends.
+    fn enqueue(
+        &self,
+        (forms, in_form): (&[Form], &[usize]),
+        line_up: &LineUp,
+        mut timed: Option<(&mut Vec<Timed>, usize)>,
+    ) -> Result<Vec<CudaEvent>> {
+        let mark = |lane: usize| -> Result<CudaEvent> {
+            let event = CudaEvent::new(&self.gpu)?;
+            event.record(&self.streams[lane])?;
+            Ok(event)
+        };
+        let (mut ends, both) = (Vec::new(), !line_up.0[1].is_empty());
+        if both {
+            ends.push(mark(0)?);
+            self.streams[1].wait(&ends[0])?;
+        }
+        let mut marked: [HashMap<usize, CudaEvent>; LANES] = Default::default();
+        line_up.queued(|queued| {
+            match queued {
+                Queued::Mark { lane, mark: at } => {
+                    marked[lane].insert(at, mark(lane)?);
+                }
+                Queued::Wait { lane, mark } => {
+                    if let Some(event) = marked[1 - lane].get(&mark) {
+                        self.streams[lane].wait(event)?;
+                    }
+                }
+                Queued::Step { lane, step } => {
+                    let (form, turns) = (in_form[step.run], self.operands[in_form[step.run]].len());
+                    let what = (form, step.run % turns, step.node);
+                    let p = &forms[form].nodes[step.node];
+                    let Some((timed, first)) = &mut timed else { return self.launch(p, what, lane) };
+                    let between = [CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?];
+                    between[0].record(&self.streams[lane])?;
+                    self.launch(p, what, lane)?;
+                    between[1].record(&self.streams[lane])?;
+                    timed.push(Timed { step: *first + step.run, form, node: step.node, between });
+                }
             }
-            let _range = nvtx::range("step");
-            self.enqueue(nodes, turn, |p| p.spot.lane != AHEAD)?;
-            if nodes.iter().any(|p| p.spot.lane == AHEAD) { self.stream.wait(&join) } else { Ok(()) }
-        })
+            Ok(())
+        })?;
+        if both {
+            ends.push(mark(1)?);
+            self.stream().wait(&ends[1])?;
+        }
+        Ok(marked.into_iter().flat_map(HashMap::into_values).chain(ends).collect())
     }
-    /// Runs every node `times` times, by replays of captured graphs; the host does not wait in between. `done` hears now
-    /// and then how many runs are over. What was written stays on the device until it is fetched.
+    /// Makes a run for each entry of `in_form`, its form; the host does not wait in between. `done` hears now and then how many runs
+    /// are over. What was written stays on the device until it is fetched.
     pub fn repeat(
-        &mut self,
-        nodes: &[Planned],
+        &self,
+        (forms, in_form): (&[Form], &[usize]),
         store: &mut Store,
-        times: usize,
+        line_ups: &mut LineUps,
+        mut trace: Option<&mut Trace>,
         done: &mut dyn FnMut(&Store, usize),
     ) -> Result<()> {
-        self.status.fill(0, &self.stream)?;
-        // Captured before the first run: what is captured is not run, and nothing is loaded in between.
-        for turn in 0..2 {
-            if self.graphs[turn].is_none() {
-                self.graphs[turn] = Some(self.capture(nodes, turn)?);
+        let stream = self.stream();
+        self.status.fill(0, stream)?;
+        written(forms).for_each(|id| store.changed_on_device(id));
+        let (mut runs, mut marks, mut events, mut timed) = (0, Vec::new(), Vec::new(), Vec::new());
+        let base = match &trace {
+            Some(_) => {
+                let base = CudaEvent::new(&self.gpu)?;
+                base.record(stream)?;
+                base.synchronize()?;
+                Some((base, Instant::now()))
             }
-        }
-        written(nodes).for_each(|id| store.changed_on_device(id));
-        let mut marks = Vec::new();
-        for at in 0..times {
-            if at == 0 {
-                self.enqueue(nodes, 0, |p| p.spot.lane == AHEAD)?;
+            None => None,
+        };
+        for in_form in windows(forms, in_form) {
+            let (known, what) = (line_ups.of(forms, in_form)?, (forms, in_form));
+            // Not at its first time, for then a graph may never be used, and kernels that are not loaded yet cannot be captured.
+            if known.times > 1 && known.graph.is_none() && trace.is_none() {
+                let mut last = Vec::new();
+                let capture = stream.capture(|| {
+                    last = self.enqueue(what, &known.line_up, None)?;
+                    Ok(())
+                });
+                known.graph = Some(capture?);
             }
-            match &self.graphs[at % 2] {
-                Some(graph) if at + 1 < times => graph.launch(&self.stream)?,
-                // No step follows the last: nothing is prepared.
-                _ => self.enqueue(nodes, at % 2, |p| p.spot.lane != AHEAD)?,
+            match (&known.graph, &trace) {
+                (Some(graph), None) => graph.launch(stream)?,
+                (_, Some(trace)) => {
+                    let timed = Some((&mut timed, trace.steps + runs));
+                    events.extend(self.enqueue(what, &known.line_up, timed)?);
+                }
+                (None, None) => events.extend(self.enqueue(what, &known.line_up, None)?),
             }
-            if (at + 1) % STRIDE == 0 || at + 1 == times {
-                let mark = CudaEvent::new(&self.gpu)?;
-                mark.record(&self.stream)?;
-                marks.push((at + 1, mark));
-            }
+            runs += in_form.len();
+            let mark = CudaEvent::new(&self.gpu)?;
+            mark.record(stream)?;
+            marks.push((runs, mark));
         }
         for (runs, mark) in &marks {
             mark.synchronize()?;
             done(store, *runs);
         }
-        self.stream.synchronize()?;
-        self.check(nodes)
+        stream.synchronize()?;
+        if let (Some(trace), Some((base, began))) = (&mut trace, base) {
+            for Timed { step, form, node, between } in timed {
+                let [start, end] = between;
+                let at = |event: CudaEvent| -> Result<Instant> {
+                    Ok(began + Duration::from_secs_f64(event.seconds_since(&base)?.max(0.0)))
+                };
+                trace.ran.push(Ran { step, form, node, start: at(start)?, end: at(end)? });
+            }
+            trace.steps += runs;
+        }
+        self.check(forms)
     }
 }
 
-/// The stored buffers that `nodes` change.
-fn written(nodes: &[Planned]) -> impl Iterator<Item = BufferId> + '_ {
-    nodes.iter().flat_map(|p| {
+/// The stored buffers that nodes of `forms` change.
+fn written(forms: &[Form]) -> impl Iterator<Item = BufferId> + '_ {
+    forms.iter().flat_map(|f| &f.nodes).flat_map(|p| {
         p.node.writes.iter().filter_map(|&w| match p.ins[w].0 {
             Place::Stored(id) => Some(id),
             Place::Arena(..) => None,

@@ -3,6 +3,7 @@ use super::{
     arena::ArenaPlan,
     lanes::{LANES, Lanes, Placed, Spot},
     stages::Stage,
+    trace::Resource,
 };
 use crate::{
     error::Result,
@@ -36,6 +37,8 @@ pub(super) struct Planned {
     pub stage: Stage,
     /// Where it runs.
     pub spot: Spot,
+    /// What it competes for.
+    pub resource: Resource,
 }
 
 /// A tape with its memory planned, its nodes in order and on their lanes.
@@ -45,6 +48,8 @@ pub(super) struct Form {
     pub specs: Vec<Spec>,
     /// What the values of each lane want.
     pub arenas: [ArenaPlan; LANES],
+    /// Whether all is on one lane, and nothing goes ahead of it.
+    pub alone: bool,
 }
 
 impl Form {
@@ -125,10 +130,24 @@ impl Form {
             let own = |v: &Var| node.outs.contains(v);
             let read = node.ins.iter().chain(&node.outs).filter_map(counts).filter(|c| !own(c));
             let counts = read.filter_map(|v| places[v.0 as usize]).collect();
+            let on_host = |&v: &Var| matches!(tape.home(v), Home::Stored { on_host: true, .. });
+            let changes_host = node.writes.iter().any(|&w| on_host(&node.ins[w]));
+            let resource = Resource::of(node.op.kind(), node.ins.iter().any(on_host), changes_host);
             let node = node.clone();
-            planned.push(Planned { node, ins, outs, counts, wanted, scratch, tickets, stage, spot });
+            planned.push(Planned {
+                node,
+                ins,
+                outs,
+                counts,
+                wanted,
+                scratch,
+                tickets,
+                stage,
+                spot,
+                resource,
+            });
         }
-        Ok(Form { nodes: planned, places, specs, arenas })
+        Ok(Form { nodes: planned, places, specs, arenas, alone: lanes == Lanes::One })
     }
 }
 

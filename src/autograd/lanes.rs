@@ -2,7 +2,8 @@
 use super::{
     form::Form,
     host::{Ready, Seen},
-    line_up::{LineUp, Step},
+    line_up::Step,
+    line_ups::{LineUps, windows},
     stages::{Stage, stages},
     trace::{Ran, Trace},
 };
@@ -37,7 +38,7 @@ pub enum Lanes {
     /// By their stages, in the order of [`Stage::ALL`]. On a device the second lane is a stream of its own, on the CPU a thread.
     Stages([Spot; Stage::ALL.len()]),
     /// The snapshots of a group and their reverse pass, the first few on the first lane, the others and the prediction on the second;
-    /// the state goes from lane to lane, and its gradient back (BLAD, section 5.2). For the CPU.
+    /// the state goes from lane to lane, and its gradient back (BLAD, section 5.2).
     Groups {
         /// Snapshots of the first lane.
         first: usize,
@@ -53,9 +54,6 @@ pub(super) struct Placed<'a> {
     pub stage: Stage,
     pub spot: Spot,
 }
-
-/// Runs that are lined up at a time; even, for runs go in turns.
-const WINDOW: usize = 256;
 
 impl Lanes {
     /// What prepares a step and depends on nothing that steps compute (cursor, negatives, sampling, distinct nodes, gathers of
@@ -121,54 +119,46 @@ impl Lanes {
             _ => (threads / 2).max(1),
         }
     }
-    /// Runs two lanes, a run for each entry of `in_form`: which of the forms it takes; `done` hears how many runs the first lane has
-    /// behind it.
-    pub(super) fn repeat(
-        self,
-        forms: &[Form],
-        in_form: &[usize],
-        ready: &[Ready<'_>],
-        devices: &[Device; LANES],
-        mut trace: Option<&mut Trace>,
-        done: &mut dyn FnMut(usize),
-    ) -> Result<(), (Option<usize>, Error)> {
-        let last: Vec<_> = forms.iter().map(|f| f.nodes.iter().rposition(|p| p.spot.lane == 0)).collect();
-        let mut before: Option<(&[usize], LineUp)> = None;
-        for (first, in_form) in in_form.chunks(WINDOW).enumerate().map(|(i, w)| (i * WINDOW, w)) {
-            let runs = in_form.len();
-            let line_up = match before.take() {
-                Some((forms, line_up)) if forms == in_form => line_up,
-                _ => LineUp::of(forms, in_form, self.turns()).map_err(|e| (None, e))?,
-            };
-            let noted = trace.as_ref().map(|trace| trace.steps);
-            let mut workers = [(); LANES].map(|()| Worker {
-                ready,
-                in_form,
-                seen: Seen::default(),
-                noted,
-                ran: Vec::new(),
-            });
-            let [of_first, of_second] = &mut workers;
-            let ran = line_up.execute(
-                |lane, work| devices[lane].keep_awake(work),
-                &mut |step| {
-                    of_first.run(step)?;
-                    if Some(step.node) == last[in_form[step.run]] {
-                        done(first + step.run + 1);
-                    }
-                    Ok(())
-                },
-                &mut |step| of_second.run(step),
-            );
-            if let Some(trace) = &mut trace {
-                trace.ran.extend(workers.into_iter().flat_map(|w| w.ran));
-                trace.steps += runs;
-            }
-            ran.map_err(|(run, e)| (Some(first + run), e))?;
-            before = Some((in_form, line_up));
+}
+
+/// Runs two lanes on a host, a run for each entry of `in_form`: which of the forms it takes; `done` hears how many runs the first lane
+/// has behind it.
+pub(super) fn repeat(
+    (forms, in_form): (&[Form], &[usize]),
+    ready: &[Ready<'_>],
+    devices: &[Device; LANES],
+    line_ups: &mut LineUps,
+    mut trace: Option<&mut Trace>,
+    done: &mut dyn FnMut(usize),
+) -> Result<(), (Option<usize>, Error)> {
+    let last: Vec<_> = forms.iter().map(|f| f.nodes.iter().rposition(|p| p.spot.lane == 0)).collect();
+    let mut first = 0;
+    for in_form in windows(forms, in_form) {
+        let line_up = &line_ups.of(forms, in_form).map_err(|e| (None, e))?.line_up;
+        let noted = trace.as_ref().map(|trace| trace.steps);
+        let seen = Seen::default;
+        let mut workers =
+            [(); LANES].map(|()| Worker { ready, in_form, seen: seen(), noted, ran: Vec::new() });
+        let [of_first, of_second] = &mut workers;
+        let ran = line_up.execute(
+            |lane, work| devices[lane].keep_awake(work),
+            &mut |step| {
+                of_first.run(step)?;
+                if Some(step.node) == last[in_form[step.run]] {
+                    done(first + step.run + 1);
+                }
+                Ok(())
+            },
+            &mut |step| of_second.run(step),
+        );
+        if let Some(trace) = &mut trace {
+            trace.ran.extend(workers.into_iter().flat_map(|w| w.ran));
+            trace.steps += in_form.len();
         }
-        Ok(())
+        ran.map_err(|(run, e)| (Some(first + run), e))?;
+        first += in_form.len();
     }
+    Ok(())
 }
 
 /// Who runs the nodes of a lane.

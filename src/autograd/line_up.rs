@@ -58,13 +58,22 @@ enum Thing {
 }
 
 impl LineUp {
-    /// The line-up of a run for each entry of `in_form`; `turns` are how many runs of a lane have values at a time.
+    /// The line-up of a run for each entry of `in_form`; `turns` are how many runs of a lane have values at a time. Nothing goes ahead of a
+    /// run that has one lane to itself, nor does that run go ahead of anything.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub(super) fn of(forms: &[Form], in_form: &[usize], turns: [usize; LANES]) -> Result<Self> {
         let nodes: Vec<&[Planned]> = in_form.iter().map(|&form| &forms[form].nodes[..]).collect();
-        let order = std::array::from_fn(|lane| in_order(&nodes, lane));
+        let order = std::array::from_fn(|lane| {
+            let (mut order, mut first) = (Vec::new(), 0);
+            for together in in_form.chunk_by(|&a, &b| !forms[a].alone && !forms[b].alone) {
+                let own = in_order(&nodes[first..][..together.len()], lane);
+                order.extend(own.into_iter().map(|(run, node)| (first + run, node)));
+                first += together.len();
+            }
+            order
+        });
         Self::new(&nodes, turns, order)
     }
     /// The line-up of a run of each of `nodes`, each lane taking its own in the order given.
@@ -98,20 +107,26 @@ impl LineUp {
                 let mut wait = |upto: &[usize; LANES]| {
                     after.iter_mut().zip(upto).for_each(|(after, upto)| *after = (*after).max(*upto));
                 };
-                for (thing, changes) in touches(p, run, turns) {
+                let touched = touches(p, run, turns);
+                for (thing, changes) in &touched {
                     if let Thing::Memory(..) = thing {
-                        let (of, now, before) = users.entry(thing).or_default();
+                        let (of, now, before) = users.entry(*thing).or_default();
                         if *of != run {
                             (*of, *before, *now) = (run, *now, Touched::default());
                         }
-                        if changes {
+                        if *changes {
                             wait(&before.touched);
                         }
-                        now.touched[lane] = now.touched[lane].max(place + 1);
-                        continue;
+                    } else if let Some(known) = things.get(thing) {
+                        wait(if *changes { &known.touched } else { &known.changed });
                     }
-                    let known = things.entry(thing).or_default();
-                    wait(if changes { &known.touched } else { &known.changed });
+                }
+                // Only now, for two of them may lie at the same place: what has no columns takes no room.
+                for (thing, changes) in touched {
+                    let known = match thing {
+                        Thing::Memory(..) => &mut users.entry(thing).or_default().1,
+                        _ => things.entry(thing).or_default(),
+                    };
                     if changes {
                         known.changed[lane] = known.changed[lane].max(place + 1);
                     }
@@ -124,27 +139,59 @@ impl LineUp {
             }
         }
         let line_up = LineUp(line_up);
-        match line_up.stuck() {
-            None => Ok(line_up),
-            Some(step) => {
+        match line_up.one_by_one() {
+            Ok(_) => Ok(line_up),
+            Err(step) => {
                 let what = "waits for a node that waits for it, on the other lane";
                 Err(broken(&nodes[step.run][step.node], step.run, what))
             }
         }
     }
-    /// A step that never comes: each lane would wait for the other.
-    fn stuck(&self) -> Option<Step> {
-        let mut over = [0; LANES];
+    /// Lanes and places of all steps in an order in which each comes after what it waits for; or a step that never comes, where
+    /// each lane would wait for the other.
+    fn one_by_one(&self) -> Result<Vec<(usize, usize)>, Step> {
+        let (mut over, mut order) = ([0; LANES], Vec::with_capacity(self.0.iter().map(Vec::len).sum()));
         loop {
             let before = over;
             for lane in 0..LANES {
-                let ready = |step: &Step| step.after <= over[1 - lane];
-                over[lane] += self.0[lane][over[lane]..].iter().take_while(|step| ready(step)).count();
+                let ready = |step: &&Step| step.after <= over[1 - lane];
+                let more = self.0[lane][over[lane]..].iter().take_while(ready).count();
+                order.extend((over[lane]..over[lane] + more).map(|place| (lane, place)));
+                over[lane] += more;
             }
             if over == before {
-                return (0..LANES).find_map(|lane| self.0[lane].get(over[lane]).copied());
+                let left = (0..LANES).find_map(|lane| self.0[lane].get(over[lane]).copied());
+                return left.map_or(Ok(order), Err);
             }
         }
+    }
+    /// The steps, for somebody who gives them to two queues, and where one queue is to wait for a mark in the other: in an order in
+    /// which every mark is there before it is waited for.
+    pub(super) fn queued(&self, mut give: impl FnMut(Queued) -> Result<()>) -> Result<()> {
+        let mut marked: [Vec<usize>; LANES] = Default::default();
+        for lane in 0..LANES {
+            let mut most = 0;
+            for after in self.0[lane].iter().map(|step| step.after) {
+                if after > most {
+                    marked[1 - lane].push(after);
+                    most = after;
+                }
+            }
+        }
+        let order = self.one_by_one().unwrap_or_default();
+        let mut waited = [0; LANES];
+        for (lane, place) in order {
+            let step = self.0[lane][place];
+            if step.after > waited[lane] {
+                waited[lane] = step.after;
+                give(Queued::Wait { lane, mark: step.after })?;
+            }
+            give(Queued::Step { lane, step })?;
+            if marked[lane].binary_search(&(place + 1)).is_ok() {
+                give(Queued::Mark { lane, mark: place + 1 })?;
+            }
+        }
+        Ok(())
     }
     /// Gives the steps of the first lane to `first`, in this thread, and those of the second to `second`, in another; `begin(lane, work)` prepares a
     /// thread for its work. After an error no lane begins another step.
@@ -181,6 +228,16 @@ impl LineUp {
         });
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
+}
+
+/// What a queue is given.
+pub(super) enum Queued {
+    /// A step of a lane.
+    Step { lane: usize, step: Step },
+    /// A mark in the lane's queue: by how many of its steps are before it.
+    Mark { lane: usize, mark: usize },
+    /// What comes to the lane's queue next waits for a mark in the other's.
+    Wait { lane: usize, mark: usize },
 }
 
 /// The order of a lane over `runs` runs, of which parts are ahead by up to `most`, as runs with what part of them comes: in periods, in each
@@ -244,6 +301,9 @@ fn touches(p: &Planned, run: usize, turns: [usize; LANES]) -> Vec<(Thing, bool)>
     p.ins.iter().enumerate().for_each(|(i, x)| touch(x.0, p.node.writes.contains(&i)));
     p.outs.iter().for_each(|x| touch(x.0, true));
     p.counts.iter().for_each(|&place| touch(place, false));
+    if let (Place::Arena(lane, _), 1..) = p.scratch {
+        all.push((Thing::Memory(lane, run % turns[lane]), true));
+    }
     all
 }
 
@@ -325,10 +385,10 @@ mod tests {
         let e = refused([vec![(0, 2), (0, 3)], ahead]);
         assert!(e.to_string().contains("write_rows of run 0 is on no lane"), "{e}");
         let step = |after| Step { run: 0, node: 7, after };
-        let stuck =
-            |of_first: [usize; 2]| LineUp([of_first.map(step).into(), vec![step(1), step(2)]]).stuck();
-        assert_eq!(stuck([0, 1]), None);
-        assert_eq!(stuck([0, 2]), Some(step(2)), "each lane waits for the other");
+        let one_by_one =
+            |of_first: [usize; 2]| LineUp([of_first.map(step).into(), vec![step(1), step(2)]]).one_by_one();
+        assert_eq!(one_by_one([0, 1]).unwrap(), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        assert_eq!(one_by_one([0, 2]), Err(step(2)), "each lane waits for the other");
     }
 
     #[test]

@@ -3,8 +3,9 @@ use super::{
     device::{OnDevice, Room},
     form::{Form, Place, Planned},
     host::{self, OnHost, Seen},
-    lanes::{LANES, Lanes},
+    lanes::{self, LANES, Lanes},
     line_up::LineUp,
+    line_ups::{LineUps, windows},
     stages::Stage,
     trace::{Ran, Span, Trace, Work},
 };
@@ -64,8 +65,9 @@ pub struct Program {
     lanes: Lanes,
     /// Who runs two lanes, on a host.
     devices: Option<[Device; LANES]>,
-    /// Of the nodes of the first form.
-    times: Option<Vec<NodeTime>>,
+    line_ups: LineUps,
+    /// Of the nodes of each form.
+    times: Option<Vec<Vec<NodeTime>>>,
     trace: Option<Trace>,
 }
 
@@ -91,8 +93,9 @@ impl Program {
     ) -> Result<Self> {
         Self::plan(&[(tape, lanes)], keep, precision, Backend::of(device), Some(device))
     }
-    /// [`on_lanes`](Self::on_lanes) for a step in several forms, of which every run takes one ([`repeat_in`](Self::repeat_in)): the same
-    /// groups shared out otherwise, or products in another order. There is at least one; all go in the first one's turns.
+    /// [`on_lanes`](Self::on_lanes) for steps in several forms, of which every run takes one ([`repeat_in`](Self::repeat_in)): groups shared
+    /// out otherwise, products in another order, or what comes between groups, such as an update; nothing goes ahead of a form that
+    /// is on [one lane](Lanes::One). There is at least one; all go in the first one's turns.
     ///
     /// # Errors
     /// As `on_lanes`.
@@ -119,8 +122,7 @@ impl Program {
         };
         let memory = match &backend {
             Backend::Cuda(gpu) => {
-                let [step, ahead] = [0, 1].map(|lane| forms[0].arenas[lane].blocks());
-                Memory::Device(Box::new(OnDevice::new(gpu, Room { step, ahead })))
+                Memory::Device(Box::new(OnDevice::new(gpu, Room::of(&forms, lanes.turns()))))
             }
             _ => {
                 let most = |lane: usize| forms.iter().map(|f| f.arenas[lane].size()).max().unwrap_or(0);
@@ -135,6 +137,7 @@ impl Program {
             backend,
             lanes,
             devices,
+            line_ups: LineUps::new(lanes.turns()),
             times: None,
             trace: None,
         })
@@ -170,13 +173,21 @@ impl Program {
             let [ins, outs] = [&p.ins, &p.outs].map(|of| of.iter().map(|x| x.1).collect::<Vec<Spec>>());
             let (op, kind, cost) = (p.node.op.name(), p.node.op.kind(), p.node.op.cost(&ins, &outs));
             let cols = outs.first().or(ins.first()).map_or(0, |s| s.cols);
-            Work { op, kind, stage: p.stage, part: p.node.part, lane: p.spot.lane, cost, cols }
+            let (stage, part, lane, resource) = (p.stage, p.node.part, p.spot.lane, p.resource);
+            Work { op, kind, resource, stage, part, lane, cost, cols }
         };
         self.forms[form].nodes.iter().map(work).collect()
     }
     /// In how many forms it is.
     pub fn forms(&self) -> usize {
         self.forms.len()
+    }
+    /// Cuts runs into those that are lined up together: lanes wait for one another at the end of each such window.
+    ///
+    /// # Panics
+    /// Where there is no such form.
+    pub fn windows<'a>(&self, in_form: &'a [usize]) -> Vec<&'a [usize]> {
+        windows(&self.forms, in_form)
     }
     /// What each lane does in a run for each entry of `in_form`, and for what it waits.
     ///
@@ -202,13 +213,14 @@ impl Program {
     }
     /// Starts to take the time of every op (a few percent slower); see [`op_times`](Self::op_times).
     pub fn profile(&mut self) {
-        self.times = Some(vec![NodeTime::default(); self.form().nodes.len()]);
+        self.times = Some(self.forms.iter().map(|f| vec![NodeTime::default(); f.nodes.len()]).collect());
     }
     /// Whether the time of every op is taken: one op runs at a time then, on whatever lane it is.
     pub fn is_profiled(&self) -> bool {
         self.times.is_some()
     }
-    /// Starts to note down when nodes run, and forgets what was noted. On a host; see [`trace`](Self::trace).
+    /// Starts to note down when nodes run, and forgets what was noted; see [`trace`](Self::trace). On a device nodes are launched one by
+    /// one meanwhile, each between two events.
     pub fn start_trace(&mut self) {
         self.trace = Some(Trace::new());
     }
@@ -233,18 +245,18 @@ impl Program {
             (0..times).try_for_each(|_| self.run(store))?;
             return Ok(self.op_times());
         };
-        let form = &self.forms[0];
-        let taken = d.ready(&form.nodes, &form.places, store)?.time_nodes(&form.nodes, times)?;
-        Ok(self.by_op(&taken))
+        let taken = d.ready(&self.forms, store)?.time_nodes(&self.forms[0].nodes, times)?;
+        Ok(self.by_op(&[taken]))
     }
     /// Times by op since [`profile`](Self::profile), slowest first.
     pub fn op_times(&self) -> Vec<OpTime> {
         self.by_op(self.times.as_deref().unwrap_or_default())
     }
     /// What every node took, added up by op, the nodes that run ahead apart.
-    fn by_op(&self, times: &[NodeTime]) -> Vec<OpTime> {
+    fn by_op(&self, times: &[Vec<NodeTime>]) -> Vec<OpTime> {
         let mut by_op: Vec<OpTime> = Vec::new();
-        for (p, &NodeTime { seconds, runs, kernels }) in self.form().nodes.iter().zip(times) {
+        let timed = self.forms.iter().zip(times).flat_map(|(form, times)| form.nodes.iter().zip(times));
+        for (p, &NodeTime { seconds, runs, kernels }) in timed.filter(|(_, time)| time.runs > 0) {
             let ins: Vec<Spec> = p.ins.iter().map(|x| x.1).collect();
             let outs: Vec<Spec> = p.outs.iter().map(|x| x.1).collect();
             let (op, cost, ahead) = (p.node.op.name(), p.node.op.cost(&ins, &outs), runs_ahead(p));
@@ -271,13 +283,12 @@ impl Program {
     /// When the store's precision is not the program's.
     pub fn run(&mut self, store: &mut Store) -> Result<()> {
         assert_eq!(store.precision(), self.precision, "precision of store and program");
-        let form = &self.forms[0];
         match &mut self.memory {
             Memory::Host(h) => {
                 let ready = h.ready(&self.forms[..1], store, (&self.backend, self.precision));
-                run_all(&ready[0], self.times.as_deref_mut(), self.trace.as_mut(), &mut Seen::default())
+                run_all(&ready, 0, self.times.as_deref_mut(), self.trace.as_mut(), &mut Seen::default())
             }
-            Memory::Device(d) => d.run(&form.nodes, &form.places, &form.specs, &self.keep, store),
+            Memory::Device(d) => d.run(&self.forms, &self.keep, store),
         }
     }
     /// [`run`](Self::run) `times` times; `done` hears how many runs are over, on a device only now and then. There the
@@ -307,13 +318,12 @@ impl Program {
         done: &mut dyn FnMut(&Store, usize),
     ) -> Result<(), (Option<usize>, Error)> {
         assert_eq!(store.precision(), self.precision, "precision of store and program");
-        let (form, times) = (&self.forms[0], in_form.len());
         match &mut self.memory {
             Memory::Device(d) => {
-                let ready = d.ready(&form.nodes, &form.places, store);
-                let ran = ready.and_then(|ready| match &mut self.times {
-                    Some(taken) => ready.profile(&form.nodes, store, times, taken, done),
-                    None => ready.repeat(&form.nodes, store, times, done),
+                let (forms, trace) = (&self.forms[..], self.trace.as_mut());
+                let ran = d.ready(forms, store).and_then(|ready| match &mut self.times {
+                    Some(taken) => ready.profile(forms, store, in_form, taken, done),
+                    None => ready.repeat((forms, in_form), store, &mut self.line_ups, trace, done),
                 });
                 ran.map_err(|e| (None, e))
             }
@@ -322,13 +332,14 @@ impl Program {
                 // Ops are timed one by one.
                 if let (Some(devices), None) = (&self.devices, &self.times) {
                     let mut done = |runs| done(store, runs);
-                    let (forms, lanes, trace) = (&self.forms, self.lanes, self.trace.as_mut());
-                    return team::rest(|| lanes.repeat(forms, in_form, &ready, devices, trace, &mut done));
+                    let (what, trace) = ((&self.forms[..], in_form), self.trace.as_mut());
+                    let line_ups = &mut self.line_ups;
+                    return team::rest(|| lanes::repeat(what, &ready, devices, line_ups, trace, &mut done));
                 }
                 let mut seen = Seen::default();
-                for at in 0..times {
-                    let ran = run_all(&ready[0], self.times.as_deref_mut(), self.trace.as_mut(), &mut seen);
-                    ran.map_err(|e| (Some(at), e))?;
+                for (at, &form) in in_form.iter().enumerate() {
+                    let (times, trace) = (self.times.as_deref_mut(), self.trace.as_mut());
+                    run_all(&ready, form, times, trace, &mut seen).map_err(|e| (Some(at), e))?;
                     done(store, at + 1);
                 }
                 Ok(())
@@ -383,26 +394,27 @@ fn runs_ahead(p: &Planned) -> bool {
     p.spot.lane == 1 && p.spot.ahead > 0
 }
 
-/// Runs every node once, in order, and notes down how long each took and when.
+/// Runs every node of a form once, in order, and notes down how long each took and when.
 fn run_all(
-    ready: &host::Ready<'_>,
-    mut times: Option<&mut [NodeTime]>,
+    ready: &[host::Ready<'_>],
+    form: usize,
+    mut times: Option<&mut [Vec<NodeTime>]>,
     mut trace: Option<&mut Trace>,
     seen: &mut Seen,
 ) -> Result<()> {
     if times.is_none() && trace.is_none() {
-        return ready.run_all(None, seen);
+        return ready[form].run_all(None, seen);
     }
     let mut ran = |node: usize, start: Instant, end: Instant| {
         if let Some(times) = &mut times {
-            times[node].seconds += (end - start).as_secs_f64();
-            times[node].runs += 1;
+            times[form][node].seconds += (end - start).as_secs_f64();
+            times[form][node].runs += 1;
         }
         if let Some(trace) = &mut trace {
-            trace.ran.push(Ran { step: trace.steps, form: 0, node, start, end });
+            trace.ran.push(Ran { step: trace.steps, form, node, start, end });
         }
     };
-    ready.run_all(Some(&mut ran), seen)?;
+    ready[form].run_all(Some(&mut ran), seen)?;
     if let Some(trace) = trace {
         trace.steps += 1;
     }

@@ -3,13 +3,62 @@ use super::stages::Stage;
 use crate::ops::{Cost, Kind, Part};
 use std::time::Instant;
 
+/// What an op competes for with one that runs at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// The memory of the device: sparse products, gathers, moves within it.
+    Memory,
+    /// Arithmetic.
+    Arithmetic,
+    /// The way from the host to the device: rows of a table that the host keeps.
+    ToDevice,
+    /// The way back.
+    ToHost,
+    /// Links between ranks.
+    Links,
+}
+
+impl Resource {
+    /// All, in the order in which predictions list them.
+    pub const ALL: [Resource; 5] = {
+        use Resource::{Arithmetic, Links, Memory, ToDevice, ToHost};
+        [Memory, Arithmetic, ToDevice, ToHost, Links]
+    };
+    /// Of an op of this kind, which reads what the host keeps, or changes it.
+    pub(super) fn of(kind: Kind, reads_host: bool, changes_host: bool) -> Self {
+        match kind {
+            Kind::Comm => Resource::Links,
+            Kind::Nn => Resource::Arithmetic,
+            _ if changes_host => Resource::ToHost,
+            _ if reads_host => Resource::ToDevice,
+            Kind::Graph | Kind::Copy => Resource::Memory,
+        }
+    }
+    /// Whether two ops at a time take as long as one after the other: a copy alone fills its way.
+    pub fn is_exclusive(self) -> bool {
+        matches!(self, Resource::ToDevice | Resource::ToHost | Resource::Links)
+    }
+    /// As timelines write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Resource::Memory => "memory",
+            Resource::Arithmetic => "arithmetic",
+            Resource::ToDevice => "to device",
+            Resource::ToHost => "to host",
+            Resource::Links => "links",
+        }
+    }
+}
+
 /// What a node does, as timelines tell of it and predictions go by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     /// The op.
     pub op: &'static str,
-    /// What it competes for.
+    /// Its kind.
     pub kind: Kind,
+    /// What it competes for.
+    pub resource: Resource,
     /// Of which stage it is.
     pub stage: Stage,
     /// What it is for.

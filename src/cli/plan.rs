@@ -113,9 +113,6 @@ impl Simulate {
     fn run(&self) -> Result<()> {
         let config = self.config()?;
         let device = config.open_device()?;
-        if device.gpu().is_some() {
-            return Err(Error::usage("plan simulate is of the CPU so far").remedy("give --set device=cpu"));
-        }
         let mut task: Box<dyn Task> = match Data::load(&config)? {
             Data::Events(events) => Box::new(EventTask::new(&config, &events, device.clone())?),
             Data::Snapshots(snapshots) => Box::new(SnapshotTask::new(&config, &snapshots, device.clone())?),
@@ -137,7 +134,7 @@ impl Simulate {
             let of = |u: &Usage| json!({"seconds": u.seconds, "busy": u.busy, "both": u.both, "overlap": u.overlap, "sync": u.sync(), "idle": u.idle});
             let all = json!({
                 "plan": task.plan(), "model": config.model.name(), "data": config.data.path, "device": device.name(), "threads": device.threads(),
-                "predicted": of(&predicted), "ran": of(&ran), "off": off, "chosen": task.chosen(), "costs": costs,
+                "predicted": of(&predicted), "ran": of(&ran), "off": off, "chosen": task.chosen().map(|(choice, _)| choice), "costs": costs,
             });
             say(serde_json::to_string_pretty(&all)
                 .map_err(|e| Error::usage("cannot write the numbers").caused_by(e))?);
@@ -150,7 +147,7 @@ impl Simulate {
             task.plan().name,
             device.threads()
         ));
-        if let Some(chosen) = task.chosen() {
+        if let Some((chosen, _)) = task.chosen() {
             say(chosen);
         }
         say(format_args!("\n{:<28}{:>12}{:>12}", "an epoch", "predicted", "ran"));

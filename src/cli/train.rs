@@ -108,7 +108,7 @@ pub struct Train {
     /// Take the time of every op, and print a table at the end
     #[arg(long)]
     profile: bool,
-    /// Write when every op of the last epoch ran, on which lane: a trace for Perfetto or Chrome; on the CPU
+    /// Write when every op of the last epoch ran, on which lane: a trace for Perfetto or Chrome
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
 }
@@ -158,10 +158,6 @@ impl Train {
             from: self.from.clone(),
             command: command_line(),
         };
-        if let (Some(path), Some(_)) = (&self.timeline, device.gpu()) {
-            let what = format!("--timeline {} is of the CPU so far", path.display());
-            return Err(Error::usage(what).remedy("take Nsight Systems on a GPU: docs/gpu.md"));
-        }
         // Told now, not after the last epoch.
         let folder = self.timeline.as_ref().and_then(|path| path.parent());
         if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {

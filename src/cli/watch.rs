@@ -216,7 +216,7 @@ impl Watch for Display {
     fn end(&mut self, task: &dyn Task) {
         self.clear();
         self.timeline = self.timeline.take().map(|_| task.timeline());
-        if let Some(chosen) = task.chosen() {
+        if let Some((chosen, _)) = task.chosen() {
             self.line(format_args!("plan      {}: {chosen}", task.plan().name));
         }
         if !self.profile {

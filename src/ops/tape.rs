@@ -17,6 +17,8 @@ pub enum Home {
         id: BufferId,
         /// Whether ops may change it.
         writable: bool,
+        /// Whether the host keeps it, and a device reads it there.
+        on_host: bool,
     },
     /// In the arena, from the node that makes it to the last that reads it.
     Step,
@@ -86,7 +88,10 @@ impl Tape {
         if let Some(&v) = self.stored.get(&id) {
             return v;
         }
-        let v = self.value(store.spec(id), Home::Stored { id, writable: store.is_writable(id) });
+        let v = self.value(
+            store.spec(id),
+            Home::Stored { id, writable: store.is_writable(id), on_host: store.is_on_host(id) },
+        );
         self.stored.insert(id, v);
         v
     }

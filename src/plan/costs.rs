@@ -2,8 +2,7 @@
 //!
 //! Source: BLAD (Fu et al. 2023), section 5.2.2: linear regression of an op's time on vertices, edges and widths. Here bytes and operations
 //! stand for vertices and widths, as the op's own `cost` gives them; what depends on the data of a step are its edges.
-use super::timeline::computes;
-use crate::autograd::{LANES, Span, Work};
+use crate::autograd::{LANES, Resource, Span, Work};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -13,8 +12,10 @@ const KNOWN: usize = 4;
 const SWEEPS: usize = 400;
 /// How much of a mean square a coefficient costs: sums that several coefficients explain alike are shared out.
 const RIDGE: f64 = 1e-6;
-/// Nobody, an op that memory bounds, one that computes.
-const COMPANY: usize = 3;
+/// What ops compete for.
+const RESOURCES: usize = Resource::ALL.len();
+/// Nobody, or an op that competes for one of them.
+const COMPANY: usize = 1 + RESOURCES;
 /// Seconds of predictions that must be seen in a company before it is told apart.
 const SEEN: f64 = 5e-3;
 
@@ -74,7 +75,7 @@ impl OpCost {
 }
 
 /// Predictions for the ops that were seen; others are taken to run as fast as the fastest of their kind.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostModel {
     /// By the op's name.
     pub ops: BTreeMap<String, OpCost>,
@@ -82,9 +83,18 @@ pub struct CostModel {
     pub bytes_per_second: f64,
     /// Operations a second, at best.
     pub flops_per_second: f64,
-    /// By what the prediction of an op is multiplied, for what bounds it, memory or arithmetic: alone, beside an op of the other lane that
-    /// memory bounds, beside one that computes.
-    pub in_company: [[f64; COMPANY]; 2],
+    /// By what the prediction of an op is multiplied, for what it competes for, in the order of [`Resource::ALL`]: alone, then beside an
+    /// op of the other lane that competes for each of these. Where it was not seen, by 1, or by 2 where both want the same and
+    /// [one fills it](Resource::is_exclusive).
+    pub in_company: [[f64; COMPANY]; RESOURCES],
+}
+
+impl Default for CostModel {
+    /// Knows nothing.
+    fn default() -> Self {
+        let (ops, in_company) = (BTreeMap::new(), unseen_company());
+        CostModel { ops, bytes_per_second: 0.0, flops_per_second: 0.0, in_company }
+    }
 }
 
 impl CostModel {
@@ -99,28 +109,30 @@ impl CostModel {
             flops_per_second = flops_per_second.max(s.work.cost.flops as f64 / seconds);
         }
         let ops = by_op.into_iter().map(|(op, runs)| (op, OpCost::fitted(&runs))).collect();
-        let mut model =
-            CostModel { ops, bytes_per_second, flops_per_second, in_company: [[1.0; COMPANY]; 2] };
+        let mut model = CostModel { ops, bytes_per_second, flops_per_second, in_company: unseen_company() };
         model.see_company(spans, edges);
         model
     }
     /// Finds how long ops take beside others, against their predictions, which are means over all company.
     fn see_company(&mut self, spans: &[Span], edges: &dyn Fn(&Span) -> f64) {
         // What ran and what was predicted.
-        let mut sums = [[(0.0, 0.0); COMPANY]; 2];
+        let mut sums = [[(0.0, 0.0); COMPANY]; RESOURCES];
         for (s, beside) in spans.iter().zip(beside(spans)) {
             let seconds = s.end - s.start;
-            let shares = [seconds - beside[0] - beside[1], beside[0], beside[1]];
+            let alone = seconds - beside.iter().sum::<f64>();
             // A run that is in two companies tells of neither.
-            if let Some(company) = shares.iter().position(|&share| share >= 0.9 * seconds) {
-                let sum: &mut (f64, f64) = &mut sums[usize::from(computes(s.work.kind))][company];
+            let most = std::iter::once(alone).chain(beside).position(|share| share >= 0.9 * seconds);
+            if let Some(company) = most {
+                let sum: &mut (f64, f64) = &mut sums[s.work.resource as usize][company];
                 (sum.0, sum.1) = (sum.0 + seconds, sum.1 + self.seconds(&s.work, edges(s)));
             }
         }
-        let ratio = |(ran, predicted): (f64, f64)| {
-            if predicted > SEEN { (ran / predicted).clamp(0.25, 4.0) } else { 1.0 }
-        };
-        self.in_company = sums.map(|of_kind| of_kind.map(ratio));
+        for (factor, (ran, predicted)) in self.in_company.iter_mut().flatten().zip(sums.into_iter().flatten())
+        {
+            if predicted > SEEN {
+                *factor = (ran / predicted).clamp(0.25, 4.0);
+            }
+        }
     }
     /// Predicted seconds of a node that meets so many edges.
     pub fn seconds(&self, work: &Work, edges: f64) -> f64 {
@@ -141,12 +153,20 @@ impl CostModel {
     }
 }
 
-/// For each span the seconds in which the other lane ran an op that memory bounds, and one that computes.
-fn beside(spans: &[Span]) -> Vec<[f64; 2]> {
+/// By what company multiplies predictions while nothing is known of it.
+fn unseen_company() -> [[f64; COMPANY]; RESOURCES] {
+    let factor = |own: usize, company: usize| {
+        if company == own + 1 && Resource::ALL[own].is_exclusive() { 2.0 } else { 1.0 }
+    };
+    std::array::from_fn(|own| std::array::from_fn(|company| factor(own, company)))
+}
+
+/// For each span the seconds in which the other lane ran an op, by what that competes for.
+fn beside(spans: &[Span]) -> Vec<[f64; RESOURCES]> {
     let mut order: Vec<usize> = (0..spans.len()).collect();
     order.sort_by(|&a, &b| spans[a].start.total_cmp(&spans[b].start));
-    let (mut seconds, mut last): (Vec<[f64; 2]>, [Option<usize>; LANES]) =
-        (vec![[0.0; 2]; spans.len()], [None; LANES]);
+    let (mut seconds, mut last): (Vec<[f64; RESOURCES]>, [Option<usize>; LANES]) =
+        (vec![[0.0; RESOURCES]; spans.len()], [None; LANES]);
     for at in order {
         let (s, lane) = (&spans[at], spans[at].work.lane);
         last[lane] = Some(at);
@@ -154,8 +174,8 @@ fn beside(spans: &[Span]) -> Vec<[f64; 2]> {
         if let Some(other) = last[1 - lane] {
             let o = &spans[other];
             let both = (s.end.min(o.end) - s.start).max(0.0);
-            seconds[at][usize::from(computes(o.work.kind))] += both;
-            seconds[other][usize::from(computes(s.work.kind))] += both;
+            seconds[at][o.work.resource as usize] += both;
+            seconds[other][s.work.resource as usize] += both;
         }
     }
     seconds
@@ -171,7 +191,8 @@ mod tests {
 
     fn work(op: &'static str, kind: Kind, bytes: usize, flops: usize, lane: usize) -> Work {
         let part = Part { of: Share::Snapshot(0), backward: false };
-        Work { op, kind, stage: Stage::Embed, part, lane, cost: Cost { bytes, flops }, cols: 64 }
+        let resource = if kind == Kind::Nn { Resource::Arithmetic } else { Resource::Memory };
+        Work { op, kind, resource, stage: Stage::Embed, part, lane, cost: Cost { bytes, flops }, cols: 64 }
     }
 
     #[test]
@@ -198,7 +219,7 @@ mod tests {
         let found = model.seconds(&work("spmm", Kind::Graph, 1500, 0, 1), 1000.0);
         let want = 2e-6 + 1.5e-6 + 3e-10 * 64_000.0;
         assert!((found / want - 1.0).abs() < 0.02, "{found}, want {want}");
-        assert_eq!(model.in_company, [[1.0; COMPANY]; 2], "nothing ran beside another");
+        assert_eq!(model.in_company, unseen_company(), "nothing ran beside another");
         let unseen = model.seconds(&work("adam", Kind::Nn, 3000, 0, 0), 0.0);
         assert!(unseen > 0.0 && unseen < 1e-5, "{unseen}");
         assert_eq!(CostModel::fit(&[], &|_| 0.0).error(), 0.0);
@@ -219,7 +240,9 @@ mod tests {
         }
         let model = CostModel::fit(&spans, &|_| 0.0);
         let linear = work("linear", Kind::Nn, 100, 100, 0);
-        let [alone, beside, _] = model.in_company[1].map(|factor| factor * model.seconds(&linear, 0.0));
+        let [alone, beside] = [0, 1].map(|company| {
+            model.in_company[Resource::Arithmetic as usize][company] * model.seconds(&linear, 0.0)
+        });
         assert!((alone / 1e-3 - 1.0).abs() < 0.01 && (beside / 2e-3 - 1.0).abs() < 0.01, "{model:?}");
     }
 }

@@ -1,12 +1,12 @@
 //! The simulator: what the lanes would do, and when, if every op took as long as predicted.
-use super::{CostModel, Timeline, timeline::computes};
+use super::{CostModel, Timeline};
 use crate::{
     autograd::{LANES, LineUp, Program, Span, Work},
     error::Result,
 };
 
-/// What the lanes would do, and when, in a run of `program` for each entry of `in_form`, its form; rounds of `round` runs follow one
-/// another, as those between two updates do. `edges(run, work)` says how many edges a node meets in a run.
+/// What the lanes would do, and when, in a run of `program` for each entry of `in_form`, its form; `edges(run, work)` says how many edges a
+/// node meets in a run.
 ///
 /// # Errors
 /// `Plan`, where lanes would wait for each other.
@@ -16,15 +16,13 @@ use crate::{
 pub fn predict(
     program: &Program,
     in_form: &[usize],
-    round: usize,
     model: &CostModel,
     edges: &dyn Fn(usize, &Work) -> f64,
 ) -> Result<Timeline> {
     let works: Vec<Vec<Work>> = (0..program.forms()).map(|form| program.works(form)).collect();
     let (mut spans, mut known) = (Vec::new(), None::<(&[usize], LineUp)>);
-    let mut began = 0.0f64;
-    for (at, forms) in in_form.chunks(round.max(1)).enumerate() {
-        let first = at * round;
+    let (mut began, mut first) = (0.0f64, 0);
+    for forms in program.windows(in_form) {
         let line_up = match known.take() {
             Some((before, line_up)) if before == forms => line_up,
             _ => program.line_up(forms)?,
@@ -35,6 +33,7 @@ pub fn predict(
         spans.extend(of_round.spans().iter().map(later));
         began += of_round.usage().seconds;
         known = Some((forms, line_up));
+        first += forms.len();
     }
     Ok(Timeline::new(spans))
 }
@@ -69,12 +68,11 @@ pub fn simulate(
                 running[lane] = Some(Running { place: over[lane], work, start: now, left });
             }
         }
-        let kind = |r: &Option<Running>| r.as_ref().map(|r| usize::from(computes(r.work.kind)));
-        let kinds = [kind(&running[0]), kind(&running[1])];
+        let resources = [0, 1].map(|lane| running[lane].as_ref().map(|r| r.work.resource as usize));
         // Seconds that a predicted second takes.
         let factor = |lane: usize| {
-            let company = kinds[1 - lane].map_or(0, |other| 1 + other);
-            kinds[lane].map_or(1.0, |kind| model.in_company[kind][company])
+            let company = resources[1 - lane].map_or(0, |other| 1 + other);
+            resources[lane].map_or(1.0, |own| model.in_company[own][company])
         };
         let until = |lane: usize| running[lane].as_ref().map(|r| r.left * factor(lane));
         let Some(passes) = [until(0), until(1)].into_iter().flatten().min_by(f64::total_cmp) else { break };
@@ -99,28 +97,38 @@ pub fn simulate(
 mod tests {
     use super::*;
     use crate::{
-        autograd::{Stage, Step},
+        autograd::{Resource, Stage, Step},
         ops::{Cost, Kind, Part},
         plan::OpCost,
     };
 
     /// Three nodes: 2 s of memory, 4 s and 1 s of arithmetic.
-    fn works() -> Vec<Work> {
-        let of = |(op, kind, lane)| {
+    fn works([aggregates, multiplies]: [Resource; 2]) -> Vec<Work> {
+        let of = |(op, resource, lane)| {
             let cost = Cost { bytes: 1, flops: 1 };
-            Work { op, kind, stage: Stage::Embed, part: Part::default(), lane, cost, cols: 1 }
+            Work {
+                op,
+                kind: Kind::Graph,
+                resource,
+                stage: Stage::Embed,
+                part: Part::default(),
+                lane,
+                cost,
+                cols: 1,
+            }
         };
-        [("spmm", Kind::Graph, 1), ("linear", Kind::Nn, 0), ("adam", Kind::Nn, 0)].map(of).into()
+        [("spmm", aggregates, 1), ("linear", multiplies, 0), ("adam", multiplies, 0)].map(of).into()
     }
 
-    fn model(in_company: [[f64; 3]; 2]) -> CostModel {
+    /// By what memory is slower beside arithmetic, and the other way round.
+    fn model([memory, arithmetic]: [f64; 2]) -> CostModel {
         let op = |seconds| OpCost { seconds_per: [seconds, 0.0, 0.0, 0.0], ..OpCost::default() };
         let ops = [("spmm", op(2.0)), ("linear", op(4.0)), ("adam", op(1.0))];
-        CostModel {
-            ops: ops.map(|(name, op)| (name.to_owned(), op)).into(),
-            in_company,
-            ..CostModel::default()
-        }
+        let ops = ops.map(|(name, op)| (name.to_owned(), op)).into();
+        let mut model = CostModel { ops, ..CostModel::default() };
+        let [m, a] = [Resource::Memory as usize, Resource::Arithmetic as usize];
+        (model.in_company[m][1 + a], model.in_company[a][1 + m]) = (memory, arithmetic);
+        model
     }
 
     #[test]
@@ -131,8 +139,8 @@ mod tests {
             vec![step(0, 1, 1), step(0, 2, 0), step(1, 1, 2), step(1, 2, 0)],
             vec![step(0, 0, 0), step(1, 0, 0), step(2, 0, 2)],
         ]);
-        let run = |in_company| {
-            let timeline = simulate(&line_up, (&[works()], &[0; 3]), &model(in_company), &|_, _| 0.0);
+        let run = |slower, resources| {
+            let timeline = simulate(&line_up, (&[works(resources)], &[0; 3]), &model(slower), &|_, _| 0.0);
             let spans = timeline.spans().iter().map(|s| (s.work.lane, s.step, s.start, s.end));
             spans.collect::<Vec<_>>()
         };
@@ -145,13 +153,17 @@ mod tests {
             (1, 2, 7.0, 9.0),
             (0, 1, 11.0, 12.0),
         ];
-        assert_eq!(run([[1.0; 3]; 2]), want);
+        let two = [Resource::Memory, Resource::Arithmetic];
+        assert_eq!(run([1.0, 1.0], two), want);
         // An aggregation takes twice as long beside arithmetic.
-        let slower = run([[1.0, 1.0, 2.0], [1.0; 3]]);
+        let slower = run([2.0, 1.0], two);
         assert_eq!(slower[2], (1, 1, 2.0, 6.0));
         assert_eq!(slower.last(), Some(&(0, 1, 11.0, 12.0)));
         // And a product beside an aggregation: half of it is done when that is over.
-        let both = run([[1.0; 3], [1.0, 2.0, 1.0]]);
+        let both = run([1.0, 2.0], two);
         assert_eq!((both[1], both[2]), ((0, 0, 2.0, 7.0), (1, 1, 2.0, 4.0)));
+        // Two copies at a time take as long as one after the other.
+        let copies = run([1.0, 1.0], [Resource::ToDevice; 2]);
+        assert_eq!((copies[1], copies[2]), ((0, 0, 2.0, 8.0), (1, 1, 2.0, 6.0)));
     }
 }

@@ -1,7 +1,7 @@
 //! A timeline: every run of every op with its lane, start and end; as a trace for a viewer, and summed up.
 use crate::{
-    autograd::{LANES, Span},
-    ops::{Kind, Share},
+    autograd::{LANES, Resource, Span},
+    ops::Share,
 };
 use serde_json::json;
 use std::{collections::BTreeMap, fmt};
@@ -37,11 +37,6 @@ impl Usage {
     }
 }
 
-/// What an op competes for: arithmetic, or memory.
-pub(super) fn computes(kind: Kind) -> bool {
-    kind == Kind::Nn
-}
-
 impl Timeline {
     /// Of these runs.
     pub fn new(mut spans: Vec<Span>) -> Self {
@@ -56,7 +51,7 @@ impl Timeline {
     pub fn usage(&self) -> Usage {
         let mut edges: Vec<(f64, usize, Option<bool>)> = Vec::with_capacity(2 * self.spans.len());
         for s in &self.spans {
-            edges.push((s.start, s.work.lane, Some(computes(s.work.kind))));
+            edges.push((s.start, s.work.lane, Some(s.work.resource == Resource::Arithmetic)));
             edges.push((s.end, s.work.lane, None));
         }
         // Where an op ends as the next one starts, the end comes first.
@@ -128,7 +123,7 @@ impl Timeline {
             json!({
                 "ph": "X", "pid": 0, "tid": s.work.lane, "name": s.work.op, "cat": kind,
                 "ts": 1e6 * s.start, "dur": 1e6 * (s.end - s.start),
-                "args": {"step": s.step, "stage": s.work.stage.name(), "part": part, "way": way, "bytes": s.work.cost.bytes, "flops": s.work.cost.flops},
+                "args": {"step": s.step, "stage": s.work.stage.name(), "part": part, "way": way, "resource": s.work.resource.name(), "bytes": s.work.cost.bytes, "flops": s.work.cost.flops},
             })
         };
         let events = std::iter::once(rank).chain((0..LANES).map(lane)).chain(self.spans.iter().map(span));
@@ -158,13 +153,14 @@ mod tests {
     use super::*;
     use crate::{
         autograd::{Stage, Work},
-        ops::{Cost, Part},
+        ops::{Cost, Kind, Part},
     };
 
     fn span(lane: usize, kind: Kind, start: f64, end: f64) -> Span {
+        let resource = if kind == Kind::Nn { Resource::Arithmetic } else { Resource::Memory };
         let part = Part { of: Share::Snapshot(1), backward: true };
         let cost = Cost { bytes: 8, flops: 4 };
-        let work = Work { op: "spmm", kind, stage: Stage::Embed, part, lane, cost, cols: 1 };
+        let work = Work { op: "spmm", kind, resource, stage: Stage::Embed, part, lane, cost, cols: 1 };
         Span { work, node: 0, step: 3, start, end }
     }
 
@@ -210,7 +206,7 @@ mod tests {
         assert_eq!(events.len(), 5);
         assert_eq!(events[2]["args"]["name"], "lane 2");
         assert_eq!((&events[4]["ts"], &events[4]["dur"]), (&3e6.into(), &2.5e6.into()));
-        let want = json!({"step": 3, "stage": "embed", "part": "snapshot 2", "way": "backward", "bytes": 8, "flops": 4});
+        let want = json!({"step": 3, "stage": "embed", "part": "snapshot 2", "way": "backward", "resource": "arithmetic", "bytes": 8, "flops": 4});
         assert_eq!((&events[4]["args"], &events[4]["cat"]), (&want, &"nn".into()));
     }
 }

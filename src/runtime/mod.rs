@@ -1,5 +1,5 @@
 //! Where values live and how work reaches a device: shapes ([`Spec`]), stored buffers ([`Store`]), what an op sees
-//! while it runs ([`Io`]), worker streams ([`Stream`]), counter-based random numbers ([`philox`]), and the vector and
+//! while it runs ([`Io`]), counter-based random numbers ([`philox`]), and the vector and
 //! matrix primitives of the CPU.
 //!
 //! Two kinds of memory exist. A [`Store`] holds what outlives a step: parameters, node memory, tables. An arena holds
@@ -19,7 +19,6 @@ mod spec;
 mod status;
 mod store;
 mod stored;
-mod stream;
 pub mod team;
 mod waiting;
 
@@ -33,5 +32,4 @@ pub use spec::{DType, Element, Live, NONE, Precision, Real, Rows, Spec, Var};
 pub use status::Status;
 pub use store::{BufferId, Bytes, Store};
 pub use stored::{Stored, StoredAs};
-pub use stream::{Event, Stream};
 pub use waiting::is_waiting;

@@ -164,6 +164,10 @@ impl Store {
         assert!(may, "{} cannot stay on the host", b.name);
         b.copy = DeviceCopy::OnHost;
     }
+    /// Whether devices read it where it lies on the host.
+    pub fn is_on_host(&self, id: BufferId) -> bool {
+        matches!(self.buffers[id.0].copy, DeviceCopy::OnHost | DeviceCopy::Pinned(_))
+    }
     /// The elements of `id`.
     ///
     /// # Panics

@@ -1,7 +1,6 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
 use super::{NegativeKind, Protocol, TaskName, tgl};
 use crate::{
-    autograd::Lanes,
     data::{self, Events, Features, ReadOptions, SnapshotOptions, Snapshots, Split},
     error::{Error, Result},
     model::{
@@ -311,10 +310,6 @@ impl Config {
             let what =
                 format!("plan {} exchanges layers by measured times, and deterministic is set", plan.name);
             return Err(Error::usage(what).remedy("give --plan blad-nm"));
-        }
-        if on_gpu && ![Lanes::One, Lanes::PREFETCH].contains(&plan.lanes(1, false)) {
-            return Err(Error::usage(format!("plan {} is the CPU's so far", plan.name))
-                .remedy("give --plan prefetch, or --device cpu"));
         }
         Ok(plan)
     }

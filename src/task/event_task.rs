@@ -1,7 +1,9 @@
 //! A model on an event stream, trained and evaluated: the passes of the one training loop.
 use super::{
     Candidates, Config, EdgeBank, FeaturesOn, MemoryPlan, Protocol, Report, Task, TaskName, TestScores,
-    batches, first_batch, metrics::Scores, passes::repeat_and_report,
+    batches, first_batch,
+    metrics::Scores,
+    passes::{Runs, repeat_and_report},
 };
 use crate::{
     autograd::{Parameters, Program},
@@ -277,8 +279,8 @@ impl EventTask {
         let events = |runs: usize| total.min(runs * batch - short);
         let losses_of = train.then_some(losses);
         let ran = self.device.keep_awake(|| {
-            let runs = (program, &vec![0; batches][..], 0);
-            repeat_and_report(runs, None, store, losses_of, (&events, total), progress)
+            let what = (program, &Runs::of(batches));
+            repeat_and_report(what, store, losses_of, (&events, total), progress)
         });
         let (figures, each) = if train { (losses, 1) } else { (self.scores, batch * self.columns) };
         self.store.fetch(&[figures])?;
@@ -344,8 +346,7 @@ impl Task for EventTask {
         CostModel::fit(&self.step.trace(), &|_| 0.0)
     }
     fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
-        let (runs, all) = (vec![0; self.batches], self.batches);
-        predict(&self.step, &runs, all, costs, &|_, _| 0.0)
+        predict(&self.step, &vec![0; self.batches], costs, &|_, _| 0.0)
     }
     fn state(&self) -> Vec<BufferId> {
         self.net.model.state().into_iter().chain(self.static_rows()).collect()

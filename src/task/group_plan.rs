@@ -4,6 +4,7 @@
 //! Source: BLAD (Fu et al. 2023), section 5.2.2 (predictions, equation 2) and section 6 (topology manager). Its algorithm 1 puts operators on
 //! two lists and exchanges a pair where the lists then differ more. Ours exchanges a layer of a lane, simulates what the lanes would do,
 //! reverse pass and waiting included, and keeps what raises the overlap of equation 3 and takes no longer.
+use super::passes::Runs;
 use crate::{
     autograd::{LANES, Lanes, Program, Work},
     error::Result,
@@ -12,6 +13,8 @@ use crate::{
     plan::{CostModel, GroupCost, Groups, Usage, balance, predict},
     runtime::*,
 };
+use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Groups whose ops are timed before anything is predicted; the first of an epoch.
 const PROFILED: usize = 24;
@@ -47,19 +50,57 @@ pub(super) struct GroupPlan {
     pub chosen: Option<Chosen>,
 }
 
-/// What predictions were good for.
+/// How the groups of a run are shared out, by predictions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// Snapshots of a group.
+    pub snapshots: usize,
+    /// Of these the first lane's, where all groups have as many; else each round is balanced by itself.
+    pub first: Option<usize>,
+    /// Of each lane, whether each layer does its products in the other order; empty where none may.
+    pub exchanged: [Vec<bool>; LANES],
+    /// Mean absolute error of the predictions of ops, as a share of the time that they took.
+    pub op_error: f64,
+}
+
+/// A line for people.
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = self.snapshots;
+        match self.first {
+            Some(first) => write!(f, "the first lane takes {first} of {of} snapshots")?,
+            None => write!(f, "the first lane takes so many of {of} snapshots as balance each group")?,
+        }
+        let lanes = self.exchanged.iter().enumerate();
+        let layers = lanes.flat_map(|(lane, layers)| layers.iter().enumerate().map(move |l| (lane, l)));
+        let exchanged = layers.filter(|(_, (_, exchanged))| **exchanged);
+        let exchanged: Vec<String> =
+            exchanged.map(|(lane, (layer, _))| format!("layer {} on lane {}", layer + 1, lane + 1)).collect();
+        match &exchanged[..] {
+            [] => write!(f, "; no layer exchanged")?,
+            some => write!(f, "; exchanged: {}", some.join(", "))?,
+        }
+        write!(f, "; predictions of ops are off by {:.0} %", 100.0 * self.op_error)
+    }
+}
+
+/// A choice, and what it goes by.
 pub(super) struct Chosen {
     pub costs: CostModel,
-    /// Of each lane and layer.
-    pub exchanged: [Vec<bool>; LANES],
-    /// Snapshots of the first lane where all groups have as many; else each round is balanced by itself.
-    fixed: Option<usize>,
-    /// Seconds of each group, by the nodes of the step.
+    pub choice: Choice,
+    /// The nodes of the step.
     works: Vec<Work>,
 }
 
-/// Records the training step with layers exchanged.
-pub(super) type Record<'a> = &'a mut dyn FnMut(&Exchanged) -> Result<Tape>;
+/// What forms of the step are recorded from.
+pub(super) struct Recorded<'a> {
+    /// Records the step with layers exchanged.
+    pub step: &'a mut dyn FnMut(&Exchanged) -> Result<Tape>,
+    /// What comes after each round, where that is not in the step: another form, the last.
+    pub update: Option<&'a Tape>,
+    /// Graph convolutions of a snapshot.
+    pub layers: usize,
+}
 
 impl GroupPlan {
     /// How many groups to time first, of `targets`; none where that was done.
@@ -76,54 +117,51 @@ impl GroupPlan {
         (costs, step): (CostModel, &Program),
         (loads, targets): (&Loads, &[u32]),
         device: &Device,
-        layers: usize,
-        record: Record<'_>,
+        mut from: Recorded<'_>,
     ) -> Result<Program> {
         let targets = &targets[..targets.len().min(TRIED.next_multiple_of(self.round))];
-        let mut chosen = Chosen { costs, exchanged: Default::default(), fixed: None, works: step.works(0) };
-        let mut program = self.forms(loads.length, &chosen.exchanged, device, record)?;
-        let (mut best, all) = (None::<(Option<usize>, Usage)>, program.forms());
+        let choice = Choice { snapshots: loads.length, op_error: costs.error(), ..Choice::default() };
+        let mut chosen = Chosen { costs, choice, works: step.works(0) };
+        let mut program = self.forms(&chosen.choice, device, &mut from)?;
+        let (mut best, all) = (None::<(Option<usize>, Usage)>, splits(loads.length));
         let balanced = (self.round > 1).then_some(None);
-        for fixed in balanced.into_iter().chain((1..=all).map(Some)) {
-            chosen.fixed = fixed;
+        for first in balanced.into_iter().chain((1..=all).map(Some)) {
+            chosen.choice.first = first;
             let usage = self.predicted(&program, &chosen, (loads, targets))?;
             if best.as_ref().is_none_or(|(_, least)| usage.seconds < least.seconds) {
-                best = Some((fixed, usage));
+                best = Some((first, usage));
             }
         }
-        let (fixed, mut usage) = best.unwrap_or_default();
-        chosen.fixed = fixed;
+        let (first, mut usage) = best.unwrap_or_default();
+        chosen.choice.first = first;
         if self.groups.exchange {
-            chosen.exchanged = [vec![false; layers], vec![false; layers]];
+            let layers = from.layers;
+            chosen.choice.exchanged = [vec![false; layers], vec![false; layers]];
             for (lane, layer) in (0..LANES).flat_map(|lane| (0..layers).map(move |layer| (lane, layer))) {
-                chosen.exchanged[lane][layer] = true;
-                let tried = self.forms(loads.length, &chosen.exchanged, device, record)?;
+                chosen.choice.exchanged[lane][layer] = true;
+                let tried = self.forms(&chosen.choice, device, &mut from)?;
                 let then = self.predicted(&tried, &chosen, (loads, targets))?;
                 let overlap = |u: &Usage| u.overlap * u.seconds;
                 if overlap(&then) > overlap(&usage) && then.seconds <= usage.seconds {
                     (program, usage) = (tried, then);
                 } else {
-                    chosen.exchanged[lane][layer] = false;
+                    chosen.choice.exchanged[lane][layer] = false;
                 }
             }
         }
         self.chosen = Some(chosen);
         Ok(program)
     }
-    /// The step in each form.
-    fn forms(
-        &self,
-        length: usize,
-        layers: &[Vec<bool>; LANES],
-        device: &Device,
-        record: Record<'_>,
-    ) -> Result<Program> {
-        let forms = (1..=length.saturating_sub(1).max(1)).map(|first| {
+    /// The step in each form, and the update.
+    fn forms(&self, choice: &Choice, device: &Device, from: &mut Recorded<'_>) -> Result<Program> {
+        let layers = &choice.exchanged;
+        let forms = (1..=splits(choice.snapshots)).map(|first| {
             let lanes = Lanes::Groups { first, pipelined: self.round > 1 };
-            Ok((record(&Exchanged { first, layers: layers.clone() })?, lanes))
+            Ok(((from.step)(&Exchanged { first, layers: layers.clone() })?, lanes))
         });
         let forms = forms.collect::<Result<Vec<_>>>()?;
-        let forms: Vec<(&Tape, Lanes)> = forms.iter().map(|(tape, lanes)| (tape, *lanes)).collect();
+        let forms = forms.iter().map(|(tape, lanes)| (tape, *lanes));
+        let forms: Vec<(&Tape, Lanes)> = forms.chain(from.update.map(|tape| (tape, Lanes::One))).collect();
         Program::in_forms(&forms, Precision::F32, device)
     }
     /// What the lanes would do with the groups of `targets`.
@@ -134,8 +172,9 @@ impl GroupPlan {
         (loads, targets): (&Loads, &[u32]),
     ) -> Result<Usage> {
         let in_form = chosen.in_form((loads, targets), self.round);
-        let edges = |run: usize, work: &Work| loads.of(targets[run], work.part.of);
-        Ok(predict(program, &in_form, self.round, &chosen.costs, &edges)?.usage())
+        let runs = Runs::of_groups(&in_form, 0, (self.round, program.forms() - 1));
+        let edges = |run: usize, work: &Work| loads.of(targets[runs.group(run)], work.part.of);
+        Ok(predict(program, &runs.in_form, &chosen.costs, &edges)?.usage())
     }
     /// The form of each group of `targets`.
     pub fn in_form(&self, loads: &Loads, targets: &[u32]) -> Vec<usize> {
@@ -145,9 +184,14 @@ impl GroupPlan {
     }
 }
 
+/// How many snapshots of a group the first lane may have at most; 1 is the least.
+fn splits(length: usize) -> usize {
+    length.saturating_sub(1).max(1)
+}
+
 impl Chosen {
     fn in_form(&self, (loads, targets): (&Loads, &[u32]), round: usize) -> Vec<usize> {
-        if let Some(first) = self.fixed {
+        if let Some(first) = self.choice.first {
             return vec![first - 1; targets.len()];
         }
         let costs: Vec<GroupCost> = targets.iter().map(|&target| self.cost(loads, target)).collect();
@@ -170,26 +214,5 @@ impl Chosen {
             }
         }
         cost
-    }
-    /// A line for people.
-    pub fn told(&self, length: usize) -> String {
-        let first = match self.fixed {
-            Some(first) => format!("{first} of {length} snapshots"),
-            None => format!("so many of {length} snapshots as balance each group"),
-        };
-        let layers = |lane: usize| -> Vec<String> {
-            let exchanged = self.exchanged[lane].iter().enumerate().filter(|(_, exchanged)| **exchanged);
-            exchanged.map(|(layer, _)| format!("layer {} on lane {}", layer + 1, lane + 1)).collect()
-        };
-        let exchanged = [layers(0), layers(1)].concat();
-        let exchanged = if exchanged.is_empty() {
-            "no layer exchanged".to_owned()
-        } else {
-            format!("exchanged: {}", exchanged.join(", "))
-        };
-        format!(
-            "the first lane takes {first}; {exchanged}; predictions of ops are off by {:.0} %",
-            100.0 * self.costs.error()
-        )
     }
 }

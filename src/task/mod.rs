@@ -33,6 +33,7 @@ pub use chunks::{batches, first_batch};
 pub use config::{ClassifyConfig, Config, DataConfig, FeaturesOn, GroupConfig};
 pub use edgebank::EdgeBank;
 pub use event_task::EventTask;
+pub use group_plan::Choice;
 pub use memory::MemoryPlan;
 pub use metrics::Scores;
 pub use pairs::Pair;

@@ -1,5 +1,5 @@
 //! What the training loop asks of a task: passes over its data, and what there is to save and to tell.
-use super::{MemoryPlan, Scores, TestScores};
+use super::{Choice, MemoryPlan, Scores, TestScores};
 use crate::{
     autograd::{Parameters, Program},
     error::{Error, Result},
@@ -21,60 +21,70 @@ pub struct Progress {
 /// Hears how far a pass is.
 pub type Report<'a> = &'a mut (dyn FnMut(Progress) + Send);
 
-/// What comes after every so many runs of a training step: an update by what they have summed up.
-pub(super) struct Rounds<'a> {
-    /// The update.
-    pub update: &'a mut Program,
-    /// Runs of a round; the last may have fewer.
-    pub size: usize,
-    /// `[1, 1]`: what a run's gradient is multiplied with, one over the runs of its round.
-    pub share: BufferId,
+/// The runs of a pass.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Runs {
+    /// Of each, the form that the program takes.
+    pub in_form: Vec<usize>,
+    /// Of each, how many batches or groups of the pass are over after it.
+    pub over: Vec<usize>,
 }
 
-/// Runs a program over its store, a run for each entry of `in_form`, after `before` runs of the same pass, and reports after each: what
-/// `events` counts up to there, of all, and the mean of the losses that it wrote, where it does.
+impl Runs {
+    /// A run for each of `batches`, in the first form.
+    pub fn of(batches: usize) -> Self {
+        Runs { in_form: vec![0; batches], over: (1..=batches).collect() }
+    }
+    /// A run for each group, in these forms, after `before` groups of the pass; where a round has several, behind every round a run in form
+    /// `update`.
+    pub fn of_groups(forms: &[usize], before: usize, (round, update): (usize, usize)) -> Self {
+        let mut runs = Runs::default();
+        for (at, &form) in forms.iter().enumerate() {
+            let ends = (at + 1).is_multiple_of(round) || at + 1 == forms.len();
+            let update = (round > 1 && ends).then_some(update);
+            for form in std::iter::once(form).chain(update) {
+                runs.in_form.push(form);
+                runs.over.push(before + at + 1);
+            }
+        }
+        runs
+    }
+    /// The batch or group that a run is of: the last, where it is an update.
+    pub fn group(&self, run: usize) -> usize {
+        self.over[run] - 1
+    }
+    /// Other runs after these.
+    pub fn append(&mut self, mut other: Runs) {
+        self.in_form.append(&mut other.in_form);
+        self.over.append(&mut other.over);
+    }
+}
+
+/// Makes these runs of a program over its store, and reports after each: what `events` counts up to there, of all, and the mean of the
+/// losses that the pass wrote, where it does.
 ///
 /// # Errors
-/// As the program's, with the number of the run where that is known.
+/// As the program's, with the number of the batch or group where that is known.
 pub(super) fn repeat_and_report(
-    (program, in_form, before): (&mut Program, &[usize], usize),
-    mut rounds: Option<Rounds<'_>>,
+    (program, runs): (&mut Program, &Runs),
     store: &mut Store,
     losses: Option<BufferId>,
     (events, total): (&(dyn Fn(usize) -> usize + Sync), usize),
     progress: Report<'_>,
 ) -> Result<(), (Option<usize>, Error)> {
-    let (mut counted, mut sum, runs) = (0, 0.0, in_form.len());
-    let mut done = |store: &Store, runs: usize| {
+    let (mut counted, mut sum) = (0, 0.0);
+    let ran = program.repeat_in(store, &runs.in_form, &mut |store, run| {
+        let over = runs.over[run - 1];
         // A device's losses are read when the pass is over.
         if let Some(losses) = losses.filter(|&l| store.is_fresh(l)) {
-            sum += store.read::<f32>(losses)[before + counted..before + runs]
-                .iter()
-                .map(|&l| f64::from(l))
-                .sum::<f64>();
-            counted = runs;
+            let new = &store.read::<f32>(losses)[counted..over];
+            sum += new.iter().map(|&l| f64::from(l)).sum::<f64>();
+            counted = over;
         }
         let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
-        progress(Progress { events: events(before + runs), total, loss });
-    };
-    let size = rounds.as_ref().map_or(runs, |r| r.size).max(1);
-    for first in (0..runs).step_by(size) {
-        let own = size.min(runs - first);
-        if let Some(r) = &rounds
-            && (first == 0 || own < size)
-        {
-            store.write(r.share, &[1.0 / own as f32]);
-        }
-        let forms = &in_form[first..first + own];
-        let ran = program.repeat_in(store, forms, &mut |store, runs| done(store, first + runs));
-        ran.map_err(|(at, e)| (at.map(|at| before + first + at), e))?;
-        if let Some(r) = &mut rounds {
-            r.update
-                .repeat(store, 1, &mut |_, _| {})
-                .map_err(|(_, e)| (Some(before + first + own - 1), e))?;
-        }
-    }
-    Ok(())
+        progress(Progress { events: events(over), total, loss });
+    });
+    ran.map_err(|(run, e)| (run.map(|run| runs.group(run)), e))
 }
 
 /// A model on data, ready to train and to evaluate: programs for both, over one store.
@@ -97,7 +107,7 @@ pub trait Task {
     fn step(&self) -> &Program;
     /// Likewise, to take the time of its ops, say.
     fn step_mut(&mut self) -> &mut Program;
-    /// Notes down when the nodes of the training step run, from the next epoch on: of the last one alone. For the CPU.
+    /// Notes down when the nodes of the training step run, from the next epoch on: of the last one alone.
     fn trace(&mut self);
     /// State beyond the parameters that a checkpoint holds.
     fn state(&self) -> Vec<BufferId>;
@@ -130,8 +140,8 @@ pub trait Task {
     /// # Errors
     /// `Plan`, where lanes would wait for each other.
     fn predicted(&self, costs: &CostModel) -> Result<Timeline>;
-    /// What was chosen for the plan while training, for people.
-    fn chosen(&self) -> Option<String> {
+    /// How predictions shared out groups of snapshots, and the predictions; none before there are any, or where the plan asks for none.
+    fn chosen(&self) -> Option<(&Choice, &CostModel)> {
         None
     }
     /// Buffers that a checkpoint holds: parameters, optimiser, state.

@@ -1,6 +1,6 @@
 //! A run: epochs, the best of them, its test, and the folder that tells of it.
 use super::{
-    Checkpoint, Config, EdgeBank, EventTask, NegativeKind, Progress, Scores, Task, TaskName,
+    Checkpoint, Choice, Config, EdgeBank, EventTask, NegativeKind, Progress, Scores, Task, TaskName,
     checkpoint::{import_weights, write_whole},
     event_task::tie_rule,
     matching::{resumed, same_data, same_model, same_test},
@@ -140,6 +140,8 @@ pub struct Summary {
     pub model: String,
     pub task: TaskName,
     pub plan: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<Choice>,
     pub seed: u64,
     pub protocol: String,
     pub negatives: NegativeKind,
@@ -354,9 +356,10 @@ impl Run<'_> {
         }
         summary.best_epoch = config.evaluate.then_some(manifest.best_epoch);
         if let Some(out) = &options.out {
-            let json = serde_json::to_vec_pretty(&summary)
-                .map_err(|e| Error::new(ErrorKind::Io, "cannot write the summary").caused_by(e))?;
-            write_whole(&out.join("summary.json"), &json)?;
+            write_whole(&out.join("summary.json"), &as_json("the summary", &summary)?)?;
+            if let Some((_, costs)) = task.chosen() {
+                write_whole(&out.join("predictions.json"), &as_json("the predictions", costs)?)?;
+            }
             if config.tensorboard {
                 tensorboard::write(out, &summary.epochs, test.map(|test| (manifest.best_epoch, test)))?;
             }
@@ -396,6 +399,7 @@ impl Run<'_> {
             data: self.data.clone(),
             model: config.model.name().into(),
             plan: task.plan().name.clone(),
+            chosen: task.chosen().map(|(choice, _)| choice.clone()),
             task: config.task,
             seed: config.seed,
             protocol: config.protocol_name().into(),
@@ -418,6 +422,11 @@ impl Run<'_> {
             parameters: task.parameters().count(task.store()),
         }
     }
+}
+
+fn as_json(what: &str, value: &impl Serialize) -> Result<Vec<u8>> {
+    let json = serde_json::to_vec_pretty(value);
+    json.map_err(|e| Error::new(ErrorKind::Io, format!("cannot write {what}")).caused_by(e))
 }
 
 fn write_metrics(out: &Path, records: &[EpochRecord]) -> Result<()> {

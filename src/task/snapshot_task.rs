@@ -1,8 +1,8 @@
 //! A model on snapshots, trained and evaluated: the passes of the one training loop over snapshot groups.
 use super::{
     Config, MemoryPlan, Report, Scores, Task, TestScores,
-    group_plan::{GroupPlan, Loads},
-    passes::{Rounds, repeat_and_report},
+    group_plan::{Choice, GroupPlan, Loads, Recorded},
+    passes::{Runs, repeat_and_report},
     snapshot_objective::Objective,
     snapshot_split::SnapshotSplit,
 };
@@ -39,10 +39,13 @@ pub struct SnapshotTask {
     loads: Loads,
     /// Graph convolutions of a snapshot.
     layers: usize,
+    /// The step of a group in one form or several, and, where several groups make an update, that as the last.
     step: Program,
     recorder: Recorder,
-    /// Where several groups make an update: how many, and the update.
-    rounds: Option<(usize, Program)>,
+    /// Groups of an update.
+    round: usize,
+    /// Where there are several.
+    update: Option<Tape>,
     /// Where predictions share out the groups.
     group_plan: Option<GroupPlan>,
     score: Program,
@@ -50,8 +53,8 @@ pub struct SnapshotTask {
     plan: Plan,
     /// Whether epochs note down when nodes run.
     traced: bool,
-    /// Groups of the last epoch, and their forms, since its trace began.
-    last: (Vec<u32>, Vec<usize>),
+    /// Groups of the last epoch, and its runs, since its trace began.
+    last: (Vec<u32>, Runs),
 }
 
 /// What the training step is recorded from, besides the model.
@@ -111,20 +114,21 @@ impl SnapshotTask {
         let plan = config.plan_on(&device)?;
         let round = config.group.batch;
         let lanes = plan.lanes(length, round > 1);
-        let planned = |t: &Tape, lanes| Program::on_lanes(t, &[], Precision::F32, &device, lanes);
         let mut share = || (store.zeros("share", Spec::real(Rows::fixed(1), 1)), Sums::default());
         let mut recorder = Recorder { length, losses, sums: (round > 1).then(&mut share) };
         let parts = (&tables, &*model, &objective);
         let t = recorder.record(&mut store, parts, &parameters, &Exchanged::default())?;
-        let step = planned(&t, lanes)?;
-        let rounds = match &recorder.sums {
+        let update = match &recorder.sums {
             None => None,
             Some((_, sums)) => {
                 let mut t = Tape::new();
                 sums.minimize(&parameters, &mut t, &store)?;
-                Some((round, Program::new(&t, &[], Precision::F32, Backend::of(&device))?))
+                Some(t)
             }
         };
+        let forms: Vec<_> =
+            std::iter::once((&t, lanes)).chain(update.as_ref().map(|t| (t, Lanes::One))).collect();
+        let step = Program::in_forms(&forms, Precision::F32, &device)?;
         let balanced = plan.groups.filter(|g| g.first == First::Rule(FirstRule::Balanced) && length > 1);
         let group_plan = balanced.map(|groups| GroupPlan { groups, round, chosen: None });
 
@@ -133,7 +137,8 @@ impl SnapshotTask {
         let z = model.embed(&mut t, &store, &tables, &group, &Exchanged::default())?;
         objective.record(&mut t, &store, &tables, &group, z, false)?;
         // What has no reverse pass is not shared out by snapshots.
-        let score = planned(&t, if plan.groups.is_some() { Lanes::One } else { lanes })?;
+        let lanes = if plan.groups.is_some() { Lanes::One } else { lanes };
+        let score = Program::on_lanes(&t, &[], Precision::F32, &device, lanes)?;
 
         let free = device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
         let (VertexInputs::Vertices(inputs) | VertexInputs::Steps(inputs)) = tables.inputs;
@@ -156,7 +161,8 @@ impl SnapshotTask {
             layers: net.section().1.layers,
             step,
             recorder,
-            rounds,
+            round,
+            update,
             group_plan,
             score,
             memory,
@@ -211,7 +217,7 @@ impl SnapshotTask {
         }
         self.groups(epoch, (targets, first..all), train, progress)
     }
-    /// The groups of a pass from `range.start` to `range.end`.
+    /// The groups of a pass from `range.start` to `range.end`; when it trains, a last round of fewer groups by itself.
     fn groups(
         &mut self,
         epoch: u32,
@@ -229,20 +235,31 @@ impl SnapshotTask {
             Some(plan) if train => plan.in_form(&self.loads, own),
             _ => vec![0; own.len()],
         };
+        let round = if train { self.round } else { 1 };
         let (store, losses) = (&mut self.store, self.recorder.losses);
         let program = if train { &mut self.step } else { &mut self.score };
-        let rounds = self.rounds.as_mut().zip(self.recorder.sums.as_ref()).filter(|_| train);
-        let rounds = rounds.map(|((size, update), (share, _))| Rounds { update, size: *size, share: *share });
-        let events = |runs: usize| read[runs.min(targets.len())];
+        let events = |groups: usize| read[groups.min(targets.len())];
         let losses_of = train.then_some(losses);
-        let ran = self.device.keep_awake(|| {
-            let runs = (program, &in_form[..], range.start);
-            repeat_and_report(runs, rounds, store, losses_of, (&events, total), progress)
-        });
+        let (whole, rest) = in_form.split_at(own.len() / round * round);
+        let (mut all, mut ran) = (Runs::default(), Ok(()));
+        for (forms, before) in [(whole, range.start), (rest, range.start + whole.len())] {
+            if forms.is_empty() || ran.is_err() {
+                continue;
+            }
+            let runs = Runs::of_groups(forms, before, (round, program.forms() - 1));
+            if let Some((share, _)) = self.recorder.sums.as_ref().filter(|_| train) {
+                store.write(*share, &[1.0 / forms.len().min(round) as f32]);
+            }
+            ran = self.device.keep_awake(|| {
+                let what = (&mut *program, &runs);
+                repeat_and_report(what, store, losses_of, (&events, total), progress)
+            });
+            all.append(runs);
+        }
         let results: &[BufferId] = if train { &[losses] } else { self.objective.results() };
         self.store.fetch(results)?;
         if train {
-            self.last = (own.to_vec(), in_form);
+            self.last = (targets.to_vec(), all);
         }
         ran.map_err(|(at, e)| {
             let bad = || {
@@ -259,9 +276,8 @@ impl SnapshotTask {
         let (store, parts) = (&mut self.store, (&self.tables, &*self.model, &self.objective));
         let mut record =
             |exchanged: &Exchanged| self.recorder.record(store, parts, &self.parameters, exchanged);
-        let layers = self.layers;
-        let chosen =
-            plan.choose((costs, &self.step), (&self.loads, targets), &self.device, layers, &mut record);
+        let from = Recorded { step: &mut record, update: self.update.as_ref(), layers: self.layers };
+        let chosen = plan.choose((costs, &self.step), (&self.loads, targets), &self.device, from);
         self.group_plan = Some(plan);
         self.step = chosen?;
         Ok(())
@@ -305,17 +321,18 @@ impl Task for SnapshotTask {
         self.traced = true;
     }
     fn costs(&self) -> CostModel {
-        let edges = |s: &Span| self.last.0.get(s.step).map_or(0.0, |&t| self.loads.of(t, s.work.part.of));
+        let (targets, runs) = &self.last;
+        let edges = |s: &Span| self.loads.of(targets[runs.group(s.step)], s.work.part.of);
         CostModel::fit(&self.step.trace(), &edges)
     }
     fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
-        let (targets, in_form) = &self.last;
-        let round = self.rounds.as_ref().map_or(targets.len(), |r| r.0);
-        let edges = |run: usize, work: &Work| self.loads.of(targets[run], work.part.of);
-        predict(&self.step, in_form, round, costs, &edges)
+        let (targets, runs) = &self.last;
+        let edges = |run: usize, work: &Work| self.loads.of(targets[runs.group(run)], work.part.of);
+        predict(&self.step, &runs.in_form, costs, &edges)
     }
-    fn chosen(&self) -> Option<String> {
-        Some(self.group_plan.as_ref()?.chosen.as_ref()?.told(self.loads.length))
+    fn chosen(&self) -> Option<(&Choice, &CostModel)> {
+        let chosen = self.group_plan.as_ref()?.chosen.as_ref()?;
+        Some((&chosen.choice, &chosen.costs))
     }
     fn state(&self) -> Vec<BufferId> {
         Vec::new()
