@@ -12,6 +12,11 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
 
+/// Steps that are drawn to scale.
+const DRAWN: usize = 3;
+/// Columns that they take.
+const COLUMNS: f64 = 100.0;
+
 /// `plan` and what it may do.
 #[derive(Subcommand)]
 pub enum PlanCommand {
@@ -127,8 +132,12 @@ impl Simulate {
         if let Some(path) = &self.timeline {
             write_whole(path, predicted.trace().as_bytes())?;
         }
-        let bound_by = task.timeline().bound_by();
-        let (predicted, ran) = (predicted.usage(), task.timeline().usage());
+        let timeline = task.timeline();
+        let bound_by = timeline.bound_by();
+        let drawn = [&predicted, &timeline];
+        let longest = drawn.map(|t| t.seconds_of(DRAWN)).into_iter().fold(0.0, f64::max);
+        let drawings = drawn.map(|t| t.drawing(DRAWN, longest / COLUMNS));
+        let (predicted, ran) = (predicted.usage(), timeline.usage());
         let off = predicted.seconds / ran.seconds - 1.0;
         if self.json {
             let of = |u: &Usage| json!({"seconds": u.seconds, "busy": u.busy, "both": u.both, "overlap": u.overlap, "sync": u.sync(), "idle": u.idle});
@@ -162,6 +171,10 @@ impl Simulate {
         line("graph beside arithmetic", &|u| percent(u.overlap));
         line("one behind the other", &|u| percent(u.sync()));
         line("none", &|u| percent(u.idle));
+        for (what, drawing) in ["predicted", "ran"].into_iter().zip(drawings) {
+            say(format_args!("\nthe first steps, {what}; a column is {:.2} ms", 1e3 * longest / COLUMNS));
+            say(drawing.trim_end());
+        }
         let share = |(op, share): &(&str, f64)| format!("{op} {:.0} %", 100.0 * share);
         let most: Vec<String> = bound_by.iter().take(5).map(share).collect();
         say(format_args!("\nits end waits for {}", most.join(", ")));

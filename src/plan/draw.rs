@@ -1,6 +1,9 @@
-//! A plan as a small drawing: what the lanes do in three steps, or three groups.
-use super::{At, NEEDS, Plan, in_order};
-use crate::autograd::{LANES, Stage};
+//! A plan as a small drawing: what the lanes do in three steps, or three groups; and a timeline, to scale.
+use super::{At, NEEDS, Plan, Timeline, in_order};
+use crate::{
+    autograd::{LANES, Stage, Work},
+    ops::Share,
+};
 use std::fmt::Write;
 
 /// Steps, or groups, that are drawn.
@@ -80,6 +83,57 @@ impl Plan {
     }
 }
 
+/// What a node is part of, as a drawing names it.
+fn part(work: &Work) -> &'static str {
+    match (work.part.of, work.part.backward) {
+        (Share::Step, _) => short(work.stage),
+        (_, true) => "reverse",
+        (Share::Snapshot(_), false) => "read",
+        (Share::Prediction, false) => "loss",
+    }
+}
+
+impl Timeline {
+    /// Seconds from the first start to the last end of the first `steps` steps.
+    pub fn seconds_of(&self, steps: usize) -> f64 {
+        let own = || self.spans().iter().filter(|s| s.step < steps);
+        let start = own().map(|s| s.start).fold(f64::INFINITY, f64::min);
+        (own().map(|s| s.end).fold(start, f64::max) - start).max(0.0)
+    }
+    /// The first `steps` steps as a drawing, a line a lane, a column for so many seconds. What is shorter is left out; spaces are
+    /// where a lane waits.
+    pub fn drawing(&self, steps: usize, column: f64) -> String {
+        let own = || self.spans().iter().filter(|s| s.step < steps);
+        let began = own().map(|s| s.start).fold(f64::INFINITY, f64::min);
+        let at = |seconds: f64| ((seconds - began) / column).round() as usize;
+        let mut text = String::new();
+        for lane in 0..LANES {
+            // Runs that follow one another closely, of one part of a step.
+            let mut blocks: Vec<(String, usize, usize)> = Vec::new();
+            for s in own().filter(|s| s.work.lane == lane) {
+                let (label, start, end) =
+                    (format!("{} {}", part(&s.work), s.step + 1), at(s.start), at(s.end));
+                match blocks.last_mut().filter(|b| b.0 == label && b.2 + 1 >= start) {
+                    Some(block) => block.2 = end,
+                    None => blocks.push((label, start, end)),
+                }
+            }
+            let mut line = String::new();
+            for (label, start, end) in blocks.into_iter().filter(|b| b.2 > b.1) {
+                let column = line.chars().count();
+                line.extend(std::iter::repeat_n(' ', start.saturating_sub(column)));
+                let room = end.saturating_sub(line.chars().count() + 1);
+                let label: String = label.chars().take(room).collect();
+                let _ = write!(line, "│{label:─<room$}");
+            }
+            if !line.is_empty() {
+                let _ = writeln!(text, "lane {}  {line}│", lane + 1);
+            }
+        }
+        text
+    }
+}
+
 /// Three groups of an update, in the first lane's order and the second's.
 fn of_groups() -> [Vec<Block>; LANES] {
     let block = |label: String, units, after: Vec<(usize, usize)>| Block { label, units, after };
@@ -121,6 +175,10 @@ fn scheduled(lanes: &[Vec<Block>; LANES]) -> [Vec<usize>; LANES] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        autograd::{Resource, Span},
+        ops::{Cost, Kind, Part},
+    };
 
     #[test]
     fn what_is_ahead_is_drawn_beside_the_step_before() {
@@ -137,6 +195,25 @@ mod tests {
             column("features 2") < column("embed 2") && column("embed 1") < column("sample 3"),
             "{prefetch}"
         );
+        // A timeline to scale: two columns a second.
+        let span = |lane, stage, step, start, end| {
+            let (kind, resource, cost) = (Kind::Nn, Resource::Arithmetic, Cost::default());
+            let work =
+                Work { op: "linear", kind, resource, stage, part: Part::default(), lane, cost, cols: 1 };
+            Span { work, node: 0, step, start, end }
+        };
+        let spans = vec![
+            span(0, Stage::Embed, 0, 2.0, 4.0),
+            span(0, Stage::Embed, 0, 4.0, 7.0),
+            span(0, Stage::Step, 0, 7.0, 7.1),
+            span(1, Stage::Sample, 1, 3.0, 6.0),
+            span(0, Stage::Embed, 1, 8.0, 10.0),
+            span(0, Stage::Embed, 2, 10.0, 11.0),
+        ];
+        let timeline = Timeline::new(spans);
+        assert_eq!(timeline.seconds_of(2), 8.0);
+        assert_eq!(timeline.drawing(2, 0.5), "lane 1  │embed 1──  │emb│\nlane 2    │sampl│\n");
+        assert_eq!(Timeline::default().drawing(2, 0.5), "");
         let blad = of("blad");
         assert!(
             blad.contains("│read 2") && blad.contains("│reverse 3") && blad.lines().count() == 2,

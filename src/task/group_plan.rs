@@ -10,7 +10,7 @@ use crate::{
     error::Result,
     model::Exchanged,
     ops::{Share, Tape},
-    plan::{CostModel, GroupCost, Groups, Usage, balance, predict},
+    plan::{CostModel, GroupCost, Usage, balance, predict},
     runtime::*,
 };
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,8 @@ impl Loads {
 
 /// How the groups of a run are shared out, once that is known.
 pub(super) struct GroupPlan {
-    pub groups: Groups,
+    /// Whether layers may be exchanged.
+    pub exchange: bool,
     /// Groups of an update.
     pub round: usize,
     /// None until the first groups were timed.
@@ -107,53 +108,54 @@ impl GroupPlan {
     pub fn to_be_timed(&self, targets: usize) -> Option<usize> {
         self.chosen.is_none().then(|| PROFILED.next_multiple_of(self.round).min(targets))
     }
-    /// Chooses, for groups of these targets, by `costs`, and returns the step in one form for each number of snapshots that the first
-    /// lane may take, from 1 on. `step` is the step as it was timed.
+    /// Chooses, for groups of these targets, by `costs`; `step` is the step as it was timed, and becomes the one to go on with.
     ///
     /// # Errors
     /// As those of recording and planning.
     pub fn choose(
         &mut self,
-        (costs, step): (CostModel, &Program),
+        (costs, step): (CostModel, &mut Program),
         (loads, targets): (&Loads, &[u32]),
         device: &Device,
         mut from: Recorded<'_>,
-    ) -> Result<Program> {
+    ) -> Result<()> {
         let targets = &targets[..targets.len().min(TRIED.next_multiple_of(self.round))];
         let choice = Choice { snapshots: loads.length, op_error: costs.error(), ..Choice::default() };
         let mut chosen = Chosen { costs, choice, works: step.works(0) };
-        let mut program = self.forms(&chosen.choice, device, &mut from)?;
         let (mut best, all) = (None::<(Option<usize>, Usage)>, splits(loads.length));
         let balanced = (self.round > 1).then_some(None);
         for first in balanced.into_iter().chain((1..=all).map(Some)) {
             chosen.choice.first = first;
-            let usage = self.predicted(&program, &chosen, (loads, targets))?;
+            let usage = self.predicted(step, &chosen, (loads, targets))?;
             if best.as_ref().is_none_or(|(_, least)| usage.seconds < least.seconds) {
                 best = Some((first, usage));
             }
         }
         let (first, mut usage) = best.unwrap_or_default();
         chosen.choice.first = first;
-        if self.groups.exchange {
+        if self.exchange {
             let layers = from.layers;
             chosen.choice.exchanged = [vec![false; layers], vec![false; layers]];
             for (lane, layer) in (0..LANES).flat_map(|lane| (0..layers).map(move |layer| (lane, layer))) {
                 chosen.choice.exchanged[lane][layer] = true;
-                let tried = self.forms(&chosen.choice, device, &mut from)?;
+                let tried = self.step(&chosen.choice, device, &mut from)?;
                 let then = self.predicted(&tried, &chosen, (loads, targets))?;
                 let overlap = |u: &Usage| u.overlap * u.seconds;
                 if overlap(&then) > overlap(&usage) && then.seconds <= usage.seconds {
-                    (program, usage) = (tried, then);
+                    (*step, usage) = (tried, then);
                 } else {
                     chosen.choice.exchanged[lane][layer] = false;
                 }
             }
         }
         self.chosen = Some(chosen);
-        Ok(program)
+        Ok(())
     }
-    /// The step in each form, and the update.
-    fn forms(&self, choice: &Choice, device: &Device, from: &mut Recorded<'_>) -> Result<Program> {
+    /// The step in one form for each number of snapshots that the first lane may take, from 1 on, and the update.
+    ///
+    /// # Errors
+    /// As those of recording and planning.
+    pub fn step(&self, choice: &Choice, device: &Device, from: &mut Recorded<'_>) -> Result<Program> {
         let layers = &choice.exchanged;
         let forms = (1..=splits(choice.snapshots)).map(|first| {
             let lanes = Lanes::Groups { first, pipelined: self.round > 1 };
@@ -176,17 +178,16 @@ impl GroupPlan {
         let edges = |run: usize, work: &Work| loads.of(targets[runs.group(run)], work.part.of);
         Ok(predict(program, &runs.in_form, &chosen.costs, &edges)?.usage())
     }
-    /// The form of each group of `targets`.
+    /// The form of each group of `targets`; until there is a choice, lanes have as many snapshots.
     pub fn in_form(&self, loads: &Loads, targets: &[u32]) -> Vec<usize> {
-        self.chosen
-            .as_ref()
-            .map_or_else(|| vec![0; targets.len()], |c| c.in_form((loads, targets), self.round))
+        let even = || vec![loads.length / 2 - 1; targets.len()];
+        self.chosen.as_ref().map_or_else(even, |c| c.in_form((loads, targets), self.round))
     }
 }
 
-/// How many snapshots of a group the first lane may have at most; 1 is the least.
+/// How many snapshots of a group, of which there are two or more, the first lane may have at most; 1 is the least.
 fn splits(length: usize) -> usize {
-    length.saturating_sub(1).max(1)
+    length - 1
 }
 
 impl Chosen {

@@ -126,11 +126,25 @@ impl SnapshotTask {
                 Some(t)
             }
         };
-        let forms: Vec<_> =
-            std::iter::once((&t, lanes)).chain(update.as_ref().map(|t| (t, Lanes::One))).collect();
-        let step = Program::in_forms(&forms, Precision::F32, &device)?;
         let balanced = plan.groups.filter(|g| g.first == First::Rule(FirstRule::Balanced) && length > 1);
-        let group_plan = balanced.map(|groups| GroupPlan { groups, round, chosen: None });
+        let group_plan = balanced.map(|groups| GroupPlan { exchange: groups.exchange, round, chosen: None });
+        let step = match &group_plan {
+            None => {
+                let forms = std::iter::once((&t, lanes)).chain(update.as_ref().map(|t| (t, Lanes::One)));
+                Program::in_forms(&forms.collect::<Vec<_>>(), Precision::F32, &device)?
+            }
+            Some(group_plan) => {
+                let (choice, layers) =
+                    (Choice { snapshots: length, ..Choice::default() }, net.section().1.layers);
+                let mut step =
+                    |exchanged: &Exchanged| recorder.record(&mut store, parts, &parameters, exchanged);
+                group_plan.step(
+                    &choice,
+                    &device,
+                    &mut Recorded { step: &mut step, update: update.as_ref(), layers },
+                )?
+            }
+        };
 
         let mut t = Tape::new();
         let group = tables.next_group(&mut t, &store, length)?;
@@ -277,10 +291,9 @@ impl SnapshotTask {
         let mut record =
             |exchanged: &Exchanged| self.recorder.record(store, parts, &self.parameters, exchanged);
         let from = Recorded { step: &mut record, update: self.update.as_ref(), layers: self.layers };
-        let chosen = plan.choose((costs, &self.step), (&self.loads, targets), &self.device, from);
+        let chosen = plan.choose((costs, &mut self.step), (&self.loads, targets), &self.device, from);
         self.group_plan = Some(plan);
-        self.step = chosen?;
-        Ok(())
+        chosen
     }
 }
 
