@@ -142,6 +142,7 @@ pub(super) fn repeat(
         let [of_first, of_second] = &mut workers;
         let ran = line_up.execute(
             |lane, work| devices[lane].keep_awake(work),
+            |lane, last| devices[lane].help_partner(last),
             &mut |step| {
                 of_first.run(step)?;
                 if Some(step.node) == last[in_form[step.run]] {

@@ -194,13 +194,15 @@ impl LineUp {
         Ok(())
     }
     /// Gives the steps of the first lane to `first`, in this thread, and those of the second to `second`, in another; `begin(lane, work)` prepares a
-    /// thread for its work. After an error no lane begins another step.
+    /// thread for its work, and `help(lane, last)` is what a lane does again and again while it waits, or is done before the other; false where
+    /// there was nothing to help with. After an error no lane begins another step.
     ///
     /// # Errors
     /// The first, with the number of its run.
     pub(super) fn execute(
         &self,
         begin: impl Fn(usize, &mut dyn FnMut()) + Sync,
+        help: impl Fn(usize, &mut usize) -> bool + Sync,
         first: &mut dyn FnMut(Step) -> Result<()>,
         second: &mut (dyn FnMut(Step) -> Result<()> + Send),
     ) -> Result<(), (usize, Error)> {
@@ -209,8 +211,10 @@ impl LineUp {
         let lane = |lane: usize, run: &mut dyn FnMut(Step) -> Result<()>| {
             // A lane that panics must not be waited for.
             let _stop = StopOnPanic(&stop);
+            let mut last = 0;
+            let mut wait = |steps| over[1 - lane].wait_for(steps, &stop, &mut || help(lane, &mut last));
             for (place, &step) in self.0[lane].iter().enumerate() {
-                over[1 - lane].wait_for(step.after, &stop);
+                wait(step.after);
                 if stop.load(Relaxed) {
                     return;
                 }
@@ -221,6 +225,7 @@ impl LineUp {
                 }
                 over[lane].0.store(place + 1, Release);
             }
+            wait(self.0[1 - lane].len());
         };
         thread::scope(|scope| {
             scope.spawn(|| begin(1, &mut || lane(1, second)));
@@ -270,10 +275,10 @@ impl Counter {
     /// Looks before a lane offers its core to others, some 50 us.
     const PATIENCE: u32 = 2_000;
 
-    fn wait_for(&self, steps: usize, stop: &AtomicBool) {
+    fn wait_for(&self, steps: usize, stop: &AtomicBool, help: &mut dyn FnMut() -> bool) {
         let mut looks = 0;
         while self.0.load(Acquire) < steps && !stop.load(Relaxed) {
-            looks += 1;
+            looks = if help() { 0 } else { looks + 1 };
             if looks < Self::PATIENCE { spin_loop() } else { thread::yield_now() }
         }
     }
@@ -403,12 +408,13 @@ mod tests {
         let line_up = LineUp::new(&[program.planned(); 9], [1, 2], [order(false), order(true)]).unwrap();
         let bad = |step: Step| if step.run == 4 { Err(Error::usage("planted")) } else { Ok(()) };
         let begin = |_: usize, work: &mut dyn FnMut()| work();
-        let ran = line_up.execute(begin, &mut |_| Ok(()), &mut |step| bad(step));
+        let help = |_: usize, _: &mut usize| false;
+        let ran = line_up.execute(begin, help, &mut |_| Ok(()), &mut |step| bad(step));
         assert_eq!(ran.unwrap_err().0, 4);
-        let ran = line_up.execute(begin, &mut |step| bad(step), &mut |_| Ok(()));
+        let ran = line_up.execute(begin, help, &mut |step| bad(step), &mut |_| Ok(()));
         assert_eq!(ran.unwrap_err().1.to_string(), "planted");
         let panicked = std::panic::catch_unwind(|| {
-            let _ = line_up.execute(begin, &mut |_| Ok(()), &mut |step| {
+            let _ = line_up.execute(begin, help, &mut |_| Ok(()), &mut |step| {
                 if step.run == 4 { panic!("planted") } else { Ok(()) }
             });
         });

@@ -46,8 +46,7 @@ impl Device {
     pub fn cpu(threads: usize) -> Result<Self> {
         let threads =
             if threads == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { threads };
-        let team = Team::new(threads)
-            .map_err(|e| Error::new(ErrorKind::Device, "cannot start the CPU's threads").caused_by(e))?;
+        let team = Team::new(threads).map_err(no_threads)?;
         Ok(Device { team: Arc::new(team), name: cpu_name(), gpu: None })
     }
     /// `cpu` or `cuda`.
@@ -66,13 +65,20 @@ impl Device {
     pub fn threads(&self) -> usize {
         self.team.threads()
     }
-    /// The CPU for two lanes: the second has `threads` of this one's, the first the others, and at least one.
+    /// The CPU for two lanes: the second has `threads` of this one's, the first the others, and at least one. Threads of a lane
+    /// that has nothing to do [help](Self::help_partner) the other.
     ///
     /// # Errors
     /// [`ErrorKind::Device`] when the threads cannot be started.
     pub fn lanes(&self, threads: usize) -> Result<[Device; 2]> {
         let first = self.threads().saturating_sub(threads).max(1);
-        Ok([Self::cpu(first)?, Self::cpu(threads.max(1))?])
+        let teams = Team::pair([first, threads.max(1)]).map_err(no_threads)?;
+        Ok(teams.map(|team| Device { team: Arc::new(team), name: self.name.clone(), gpu: None }))
+    }
+    /// For a lane that waits: takes part in what the other lane does; false where there is nothing to do. `last` tells jobs apart, 0 to begin
+    /// with.
+    pub fn help_partner(&self, last: &mut usize) -> bool {
+        self.team.help_partner(last)
     }
     /// [`install`](Self::install) for work of many short parallel pieces, such as a pass: threads stay awake between
     /// them, for waking one takes as long as many a piece.
@@ -98,6 +104,10 @@ impl Device {
     pub fn install<T>(&self, work: impl FnOnce() -> T) -> T {
         self.team.install(work)
     }
+}
+
+fn no_threads(e: std::io::Error) -> Error {
+    Error::new(ErrorKind::Device, "cannot start the CPU's threads").caused_by(e)
 }
 
 fn cpu_name() -> String {

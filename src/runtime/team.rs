@@ -25,6 +25,14 @@ const PIECES: usize = 8;
 pub(crate) struct Team {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
+    partner: Option<Partner>,
+}
+
+/// Another team, whose jobs those take part in who have nothing else to do, from this share on.
+#[derive(Clone)]
+struct Partner {
+    shared: Arc<Shared>,
+    share: usize,
 }
 
 /// A counter in a cache line of its own.
@@ -69,6 +77,22 @@ thread_local! {
 }
 
 impl Shared {
+    /// Without a job, for work in `shares` parts.
+    fn new(shares: usize) -> Arc<Self> {
+        Arc::new(Shared {
+            led: AtomicBool::new(false),
+            jobs: AtomicUsize::new(0),
+            open: Counter::default(),
+            inside: Counter::default(),
+            next: (0..shares).map(|_| Counter::default()).collect(),
+            job: UnsafeCell::new(Job { run: &|_| {}, tasks: 0 }),
+            panic: Mutex::new(None),
+            awake: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            asleep: Mutex::new(0),
+            wake: Condvar::new(),
+        })
+    }
     /// Tasks of the share of thread `t`.
     fn share(&self, t: usize, tasks: usize) -> (usize, usize) {
         let n = self.next.len();
@@ -122,27 +146,37 @@ impl Shared {
         }
     }
     /// What helper `t` does all its life.
-    fn help(&self, t: usize) {
-        let (mut last, mut looks) = (0, 0);
+    fn help(&self, t: usize, partner: Option<&Partner>) {
+        let (mut last, mut lent, mut looks) = (0, 0, 0);
         while !self.stop.load(SeqCst) {
-            let open = self.open.0.load(SeqCst);
-            if open == 0 || open == last {
-                pause(&mut looks);
-                if looks >= PATIENCE && !self.awake.load(SeqCst) {
-                    self.sleep();
-                    looks = 0;
-                }
+            let other = |lent: &mut usize| partner.is_some_and(|p| p.shared.take_part(p.share + t, lent));
+            if self.take_part(t, &mut last) || other(&mut lent) {
+                looks = 0;
                 continue;
             }
-            looks = 0;
-            self.inside.0.fetch_add(1, SeqCst);
-            if self.open.0.load(SeqCst) == open {
-                last = open;
-                // SAFETY: this thread is inside.
-                unsafe { self.work(t) };
+            pause(&mut looks);
+            if looks >= PATIENCE && !self.awake.load(SeqCst) {
+                self.sleep();
+                looks = 0;
             }
-            self.inside.0.fetch_sub(1, SeqCst);
         }
+    }
+    /// Does what is left of the job that is open, beginning with share `t`, unless it is number `last`, which becomes the number of
+    /// the job; false where there is none.
+    fn take_part(&self, t: usize, last: &mut usize) -> bool {
+        let open = self.open.0.load(SeqCst);
+        if open == 0 || open == *last {
+            return false;
+        }
+        self.inside.0.fetch_add(1, SeqCst);
+        let still_open = self.open.0.load(SeqCst) == open;
+        if still_open {
+            *last = open;
+            // SAFETY: this thread is inside.
+            unsafe { self.work(t) };
+        }
+        self.inside.0.fetch_sub(1, SeqCst);
+        still_open
     }
     fn sleep(&self) {
         let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,25 +216,34 @@ impl Team {
     /// # Errors
     /// When the system starts no more threads.
     pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
-            led: AtomicBool::new(false),
-            jobs: AtomicUsize::new(0),
-            open: Counter::default(),
-            inside: Counter::default(),
-            next: (0..threads).map(|_| Counter::default()).collect(),
-            job: UnsafeCell::new(Job { run: &|_| {}, tasks: 0 }),
-            panic: Mutex::new(None),
-            awake: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            asleep: Mutex::new(0),
-            wake: Condvar::new(),
-        });
-        let mut team = Team { shared, helpers: Vec::new() };
+        Self::of(Shared::new(threads), threads, None)
+    }
+    /// Two teams, for two callers at a time, of so many threads each. Who has nothing to do in one [takes part](Self::help_partner) in what
+    /// the other does: both cut their work for all threads.
+    ///
+    /// # Errors
+    /// When the system starts no more threads.
+    pub(crate) fn pair(threads: [usize; 2]) -> std::io::Result<[Self; 2]> {
+        let shared = threads.map(|_| Shared::new(threads[0] + threads[1]));
+        let team = |own: usize| {
+            let partner = Partner { shared: Arc::clone(&shared[1 - own]), share: threads[1 - own] };
+            Self::of(Arc::clone(&shared[own]), threads[own], Some(partner))
+        };
+        Ok([team(0)?, team(1)?])
+    }
+    fn of(shared: Arc<Shared>, threads: usize, partner: Option<Partner>) -> std::io::Result<Self> {
+        let mut team = Team { shared, helpers: Vec::new(), partner };
         for t in 1..threads {
-            let shared = Arc::clone(&team.shared);
-            team.helpers.push(thread::Builder::new().name(format!("cpu-{t}")).spawn(move || shared.help(t))?);
+            let (shared, partner) = (Arc::clone(&team.shared), team.partner.clone());
+            let helper = thread::Builder::new().name(format!("cpu-{t}"));
+            team.helpers.push(helper.spawn(move || shared.help(t, partner.as_ref()))?);
         }
         Ok(team)
+    }
+    /// For a caller that waits: does what is left of the partner's open job, unless it is number `last`, which becomes the number of the job;
+    /// false where there is none.
+    pub(super) fn help_partner(&self, last: &mut usize) -> bool {
+        self.partner.as_ref().is_some_and(|p| p.shared.take_part(p.share, last))
     }
     pub(super) fn threads(&self) -> usize {
         self.shared.next.len()
@@ -350,6 +393,33 @@ mod tests {
             }
         });
         assert_eq!(sum.load(SeqCst), 400);
+        Ok(())
+    }
+
+    #[test]
+    fn who_waits_in_one_of_two_teams_takes_part_in_what_the_other_does() -> std::io::Result<()> {
+        for threads in [[1, 1], [2, 1], [2, 3]] {
+            let [one, other] = Team::pair(threads)?;
+            let (over, started) = (AtomicBool::new(false), AtomicUsize::new(0));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    while !over.load(SeqCst) {
+                        other.help_partner(&mut last);
+                    }
+                });
+                // No task ends before another has begun: somebody must come and help.
+                let meet = |_| {
+                    started.fetch_add(1, SeqCst);
+                    while started.load(SeqCst) < 2 {
+                        thread::yield_now();
+                    }
+                };
+                one.install(|| run(2, meet));
+                over.store(true, SeqCst);
+            });
+            assert_eq!(started.load(SeqCst), 2);
+        }
         Ok(())
     }
 
