@@ -3,10 +3,12 @@
     cargo build --release
     python benches/plans.py --out benches/results/NAME.json "name: flags of plan simulate" "another name: other flags" ...
     python benches/plans.py --tables benches/results/NAME.json
+    python benches/plans.py --out benches/results/NAME.json --against OTHER/tgnn-bench "name: flags of train" ...
 
 Every run is `tgnn-bench plan simulate PLAN`: an epoch to warm up, in which plans that go by predictions find them, an epoch whose ops
-are timed, an epoch that is predicted and run. Plans take turns, several rounds; tables have the median round of each. Needs Python's
-own library alone.
+are timed, an epoch that is predicted and run. Plans take turns, several rounds; tables have the median round of each. With `--against`
+two builds take turns instead, the one that begins too: seconds of the epochs of plan sequential, without the first. Needs
+Python's own library alone.
 """
 
 import argparse
@@ -35,30 +37,51 @@ def run(tgnn, plan, flags):
 
 
 def tables(record):
-    percent = lambda x: f"{100 * x:.1f} %"
-    print("| | plan | seconds | against sequential | overlap | sync | predicted | ops |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name in dict.fromkeys(row["name"] for row in record["rows"]):
+    """A row for each data set and model: seconds of the median round and of all; then, by plan, against the first one, how far off the
+    median prediction was, and of the median round overlap and sync."""
+    percent = lambda x: f"{100 * x:.0f} %"
+    for plans in (SNAPSHOTS, EVENTS):
+        names = list(dict.fromkeys(row["name"] for row in record["rows"] if row["plan"] == plans[-1]))
+        if not names:
+            continue
+        others = [f"`{plan}`: time, overlap, sync, off" for plan in plans[1:]]
+        print(f"| | `{plans[0]}` | off | " + " | ".join(others) + " |")
+        print("| --- " * (len(plans) + 2) + "|")
+        for name in names:
+            cells, base = [], None
+            for plan in plans:
+                runs = [row for row in record["rows"] if (row["name"], row["plan"]) == (name, plan)]
+                runs.sort(key=lambda row: row["ran"]["seconds"])
+                seconds, ran = [row["ran"]["seconds"] for row in runs], runs[len(runs) // 2]["ran"]
+                off = percent(statistics.median(abs(row["off"]) for row in runs))
+                if base is None:
+                    base = ran["seconds"]
+                    cells += [f"{base:.3f} s ({seconds[0]:.3f}-{seconds[-1]:.3f})", off]
+                else:
+                    change = f"{ran['seconds'] / base - 1:+.0%}".replace("%", " %")
+                    cells.append(", ".join([change, percent(ran["overlap"]), percent(ran["sync"]), off]))
+            print(f"| {name} | " + " | ".join(cells) + " |")
+        print()
+
+
+def against(args, record):
+    """Epochs of two builds in turn, and the ratio of their medians, round by round."""
+    for named in args.runs:
+        name, _, flags = named.partition(": ")
+        for i in range(args.rounds):
+            row = {"name": name, "flags": flags, "round": i + 1}
+            builds = [("this", args.tgnn), ("other", args.against)]
+            for build, tgnn in builds if i % 2 else builds[::-1]:
+                command = [tgnn, "train", "--no-eval", "--json", "--set", "plan=sequential", *shlex.split(flags)]
+                print("  $", shlex.join(command), file=sys.stderr, flush=True)
+                done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True)
+                row[build] = [epoch["train_seconds"] for epoch in json.loads(done.stdout)["epochs"]][1:]
+            record["rows"].append(row)
+            args.out and Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
         mine = [row for row in record["rows"] if row["name"] == name]
-        plans = list(dict.fromkeys(row["plan"] for row in mine))
-        median = {}
-        for plan in plans:
-            runs = sorted((row for row in mine if row["plan"] == plan), key=lambda row: row["ran"]["seconds"])
-            median[plan] = runs[len(runs) // 2]
-        base = median[plans[0]]["ran"]["seconds"]
-        for plan, row in median.items():
-            ran = row["ran"]
-            offs = statistics.median(abs(r["off"]) for r in mine if r["plan"] == plan)
-            two = ran["busy"][1] > 0
-            cells = [
-                f"{ran['seconds']:.3f}",
-                f"{ran['seconds'] / base - 1:+.1%}" if plan != plans[0] else "",
-                percent(ran["overlap"]) if two else "",
-                percent(ran["sync"]) if two else "",
-                f"{100 * row['off']:+.1f} % (median {percent(offs)})",
-                percent(row["op_error"]),
-            ]
-            print(f"| {name} | `{plan}` | " + " | ".join(cells) + " |")
+        ratios = sorted(statistics.median(row["this"]) / statistics.median(row["other"]) for row in mine)
+        seconds = [statistics.median(second for row in mine for second in row[build]) for build in ("this", "other")]
+        print(f"{name}: {seconds[0]:.3f} s against {seconds[1]:.3f}, ratios", *(f"{ratio:.2f}" for ratio in ratios))
 
 
 def main():
@@ -67,11 +90,14 @@ def main():
     parser.add_argument("--out", help="JSON to write")
     parser.add_argument("--tables", help="print the table of a JSON, and do nothing else")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench")
+    parser.add_argument("--against", help="another build, to run in turn with this one")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     if args.tables:
         return tables(json.loads(Path(args.tables).read_text()))
     record = head() | {"rows": []}
+    if args.against:
+        return against(args, record)
     for named in args.runs:
         name, _, flags = named.partition(": ")
         of_snapshots = "gcn" in flags
