@@ -216,9 +216,11 @@ fn legal_plans_leave_the_same_bits_on_two_streams_under_every_schedule() {
         let second = |spot: &StageSpot| spot.lane == 2;
         plan.validate().is_ok() && plan.stages.values().any(second) && !plan.stages.values().all(second)
     };
-    for (seed, plan) in drawn().filter(two_lanes).take(6).enumerate() {
+    let plans: Vec<Plan> = drawn().filter(two_lanes).take(6).collect();
+    assert_eq!(plans.len(), 6);
+    for (seed, plan) in plans.iter().enumerate() {
         on.schedule(seed as u64 + 1);
-        let c = by_plan(&plan, &c, dir.path());
+        let c = by_plan(plan, &c, dir.path());
         // Captured and replayed, and launched one by one between events.
         for traced in [false, true] {
             assert!(trained(&c, &events, &gpu, traced) == want, "{plan:?}, traced: {traced}");

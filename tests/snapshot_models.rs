@@ -160,6 +160,9 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Ve
     tapes.push((t, Lanes::One));
     let tapes: Vec<(&Tape, Lanes)> = tapes.iter().map(|(t, lanes)| (t, *lanes)).collect();
     let mut program = Program::in_forms(&tapes, Precision::F32, device).unwrap();
+    let learned: Vec<BufferId> = parameters.iter().map(|p| p.1).collect();
+    let raw = |store: &Store| -> Vec<Vec<u8>> { learned.iter().map(|&id| store.raw(id).to_vec()).collect() };
+    let start = raw(&store);
     for pass in 0..3 {
         tables.seek(&mut store, pass, &[3, 5, 4, 6, 3, 6, 5]);
         let in_form = [0, 1, 2, 3, 2, 0, 3, 1, 1, 3];
@@ -167,9 +170,10 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Ve
         program.repeat_in(&mut store, &in_form, &mut |_, runs| heard.push(runs)).unwrap();
         assert_eq!(heard.last(), Some(&in_form.len()));
     }
-    let learned: Vec<BufferId> = parameters.iter().map(|p| p.1).collect();
     store.fetch(&learned).unwrap();
-    learned.into_iter().map(|id| store.raw(id).to_vec()).collect()
+    let end = raw(&store);
+    assert!(start.iter().zip(&end).all(|(start, end)| start != end), "every parameter learns");
+    end
 }
 
 #[test]

@@ -361,6 +361,7 @@ unsafe impl<T: Send> Sync for Slot<T> {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn every_task_runs_once_whatever_the_number_of_threads() -> std::io::Result<()> {
@@ -408,17 +409,21 @@ mod tests {
                         other.help_partner(&mut last);
                     }
                 });
-                // No task ends before another has begun: somebody must come and help.
-                let meet = |_| {
-                    started.fetch_add(1, SeqCst);
-                    while started.load(SeqCst) < 2 {
-                        thread::yield_now();
-                    }
-                };
-                one.install(|| run(2, meet));
+                // No task ends before all have begun, or for long: there is one more than the team has threads.
+                let (tasks, begun) = (threads[0] + 1, Instant::now());
+                let met = AtomicUsize::new(0);
+                one.install(|| {
+                    run(tasks, |_| {
+                        started.fetch_add(1, SeqCst);
+                        while started.load(SeqCst) < tasks && begun.elapsed() < Duration::from_secs(60) {
+                            thread::yield_now();
+                        }
+                        met.fetch_add(usize::from(begun.elapsed() < Duration::from_secs(60)), SeqCst);
+                    });
+                });
                 over.store(true, SeqCst);
+                assert_eq!(met.load(SeqCst), tasks, "{threads:?}");
             });
-            assert_eq!(started.load(SeqCst), 2);
         }
         Ok(())
     }
