@@ -1,7 +1,7 @@
 //! A program on a CUDA device: its memory there, its launches on a stream for each lane, and the graphs that they are captured into.
 use super::{
     form::{Form, Place, Planned},
-    lanes::LANES,
+    lanes::{LANES, cycle},
     line_up::{LineUp, Queued},
     line_ups::{LineUps, windows},
     program::{NodeTime, fault},
@@ -166,7 +166,7 @@ impl Ready {
             operands: Vec::new(),
             gpu: gpu.clone(),
         };
-        let (turns, mut before) = (room.turns.iter().copied().max().unwrap_or(1), 0);
+        let (turns, mut before) = (cycle(room.turns), 0);
         for (form, f) in forms.iter().enumerate() {
             let of = |turn: usize| {
                 (0..f.nodes.len()).map(|at| ready.operands(f, (form, turn, at), before, store)).collect()

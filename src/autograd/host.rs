@@ -1,7 +1,7 @@
 //! A program on the host: its memory there, and its nodes with the addresses of what they touch.
 use super::{
     form::{Form, Place, Planned},
-    lanes::LANES,
+    lanes::{LANES, cycle},
     program::fault,
 };
 use crate::{error::Result, ops::Backend, runtime::*};
@@ -76,8 +76,7 @@ impl OnHost {
         store: &mut Store,
         (backend, precision): (&'a Backend, Precision),
     ) -> Vec<Ready<'a>> {
-        let turns = self.lanes.iter().map(Vec::len).max().unwrap_or(1);
-        let memory: Vec<[*mut u8; LANES]> = (0..turns)
+        let memory: Vec<[*mut u8; LANES]> = (0..cycle(self.lanes.each_ref().map(Vec::len)))
             .map(|turn| {
                 self.lanes.each_mut().map(|turns| {
                     let turn = turn % turns.len();

@@ -13,7 +13,14 @@ use crate::{
     runtime::*,
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::HashMap, time::Instant};
+use std::{
+    collections::HashMap,
+    sync::atomic::{
+        AtomicUsize,
+        Ordering::{Acquire, Release},
+    },
+    time::Instant,
+};
 
 /// Lanes of a device.
 pub const LANES: usize = 2;
@@ -121,8 +128,13 @@ impl Lanes {
     }
 }
 
-/// Runs two lanes on a host, a run for each entry of `in_form`: which of the forms it takes; `done` hears how many runs the first lane
-/// has behind it.
+/// After how many runs both lanes are in the turns again in which they began.
+pub(super) fn cycle([first, second]: [usize; LANES]) -> usize {
+    (1..=second).map(|times| times * first).find(|runs| runs.is_multiple_of(second)).unwrap_or(1)
+}
+
+/// Runs two lanes on a host, a run for each entry of `in_form`: which of the forms it takes; `done` hears how many runs both lanes
+/// have behind them, now and then.
 pub(super) fn repeat(
     (forms, in_form): (&[Form], &[usize]),
     ready: &[Ready<'_>],
@@ -131,8 +143,17 @@ pub(super) fn repeat(
     mut trace: Option<&mut Trace>,
     done: &mut dyn FnMut(usize),
 ) -> Result<(), (Option<usize>, Error)> {
-    let last: Vec<_> = forms.iter().map(|f| f.nodes.iter().rposition(|p| p.spot.lane == 0)).collect();
-    let mut first = 0;
+    let last_of = |lane: usize| -> Vec<Option<usize>> {
+        forms.iter().map(|f| f.nodes.iter().rposition(|p| p.spot.lane == lane)).collect()
+    };
+    let last: [Vec<Option<usize>>; LANES] = std::array::from_fn(last_of);
+    let (mut first, mut told) = (0, 0);
+    let mut tell = |runs: usize| {
+        if runs > told {
+            told = runs;
+            done(runs);
+        }
+    };
     for in_form in windows(forms, in_form) {
         let line_up = &line_ups.of(forms, in_form).map_err(|e| (None, e))?.line_up;
         let noted = trace.as_ref().map(|trace| trace.steps);
@@ -140,17 +161,28 @@ pub(super) fn repeat(
         let mut workers =
             [(); LANES].map(|()| Worker { ready, in_form, seen: seen(), noted, ran: Vec::new() });
         let [of_first, of_second] = &mut workers;
+        let ends = |lane: usize, step: Step| Some(step.node) == last[lane][in_form[step.run]];
+        let second = AtomicUsize::new(0);
         let ran = line_up.execute(
             |lane, work| devices[lane].keep_awake(work),
             |lane, last| devices[lane].help_partner(last),
             &mut |step| {
                 of_first.run(step)?;
-                if Some(step.node) == last[in_form[step.run]] {
-                    done(first + step.run + 1);
+                if ends(0, step) {
+                    // Of runs of which the second lane has nothing, it is at the end, too.
+                    let before = second.load(Acquire);
+                    let none = in_form[before..].iter().take_while(|&&form| last[1][form].is_none()).count();
+                    tell(first + (before + none).min(step.run + 1));
                 }
                 Ok(())
             },
-            &mut |step| of_second.run(step),
+            &mut |step| {
+                of_second.run(step)?;
+                if ends(1, step) {
+                    second.store(step.run + 1, Release);
+                }
+                Ok(())
+            },
         );
         if let Some(trace) = &mut trace {
             trace.ran.extend(workers.into_iter().flat_map(|w| w.ran));
@@ -158,6 +190,7 @@ pub(super) fn repeat(
         }
         ran.map_err(|(run, e)| (Some(first + run), e))?;
         first += in_form.len();
+        tell(first);
     }
     Ok(())
 }

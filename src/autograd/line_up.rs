@@ -353,7 +353,7 @@ mod tests {
         let run = |program: &mut Program, store: &mut Store, times| {
             let mut heard = Vec::new();
             program.repeat(store, times, &mut |_, runs| heard.push(runs)).unwrap();
-            assert_eq!(heard, (1..=times).collect::<Vec<_>>());
+            assert!(heard.is_sorted_by(|a, b| a < b) && heard.last() == Some(&times), "{heard:?}");
             store.read::<f32>(BufferId(4)).to_vec()
         };
         let (mut store, mut alone) = (Store::new(Precision::F32), Store::new(Precision::F32));

@@ -291,7 +291,7 @@ impl Program {
             Memory::Device(d) => d.run(&self.forms, &self.keep, store),
         }
     }
-    /// [`run`](Self::run) `times` times; `done` hears how many runs are over, on a device only now and then. There the
+    /// [`run`](Self::run) `times` times; `done` hears how many runs are over, on one lane of the host of each, else now and then. On a device the
     /// host does not wait between runs, and what they wrote is to be [fetched](Store::fetch).
     ///
     /// # Errors
