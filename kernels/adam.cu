@@ -3,7 +3,7 @@
 // shapes    lr [1, 1] f32, step [1, 1] u32; w, g, m, v of every parameter, f32
 // grid      one launch for all parameters: a block a piece of 1024 elements, a thread four of them
 // memory    reads 16 bytes an element, writes 12; coalesced, 16 bytes a thread where aligned
-// limiter   memory
+// limiter   memory; the corrections 1 - b^t are worked out by a thread of each block while the block's elements are on their way
 // backward  -
 // source    Kingma and Ba 2015; as PyTorch's Adam, with its defaults
 #include "common.cuh"
@@ -12,12 +12,11 @@ constexpr double BETA1 = 0.9, BETA2 = 0.999;
 constexpr float EPS = 1e-8f;
 constexpr unsigned EACH = 4;
 
-// Counts the step, and leaves lr / (1 - b1^t) and 1 / sqrt(1 - b2^t).
-extern "C" __global__ void __launch_bounds__(32, 1) adam_step(const float* lr, uint32_t* step, float* corrected) {
-  if (threadIdx.x > 0) return;
-  double t = double(++*step);
-  corrected[0] = float(double(*lr) / (1 - pow(BETA1, t)));
-  corrected[1] = float(1 / sqrt(1 - pow(BETA2, t)));
+// b^t by squaring: a loop of few registers, where `pow` would spill.
+__device__ double power(double b, uint32_t t) {
+  double product = 1;
+  for (; t; t >>= 1, b *= b) product = t & 1 ? product * b : product;
+  return product;
 }
 
 __device__ void update(float& w, float g, float& m, float& v, float lr, float root) {
@@ -26,21 +25,31 @@ __device__ void update(float& w, float g, float& m, float& v, float lr, float ro
   w -= lr * m / fmaf(sqrtf(v), root, EPS);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 6) adam(Parameters parameters, const float* corrected) {
+// `ticket` is null but for the last launch of a step, whose last block counts the step.
+extern "C" __global__ void __launch_bounds__(256, 4)
+adam(Parameters parameters, const float* rate, uint32_t* step, uint32_t* ticket) {
+  __shared__ float corrected[2];
   uint32_t at = 0;
   while (blockIdx.x >= parameters.of[at].end) at++;
   const Parameter& p = parameters.of[at];
   uint32_t piece = blockIdx.x - (at ? parameters.of[at - 1].end : 0);
-  uint32_t i = (piece * blockDim.x + threadIdx.x) * EACH;
+  uint32_t i = (piece * blockDim.x + threadIdx.x) * EACH, now = *step + 1;
+  bool four = i + EACH <= p.n && by_four(p.w, EACH) && by_four(p.g, EACH) && by_four(p.m, EACH) && by_four(p.v, EACH);
+  float4 *w4 = reinterpret_cast<float4*>(p.w + i), *m4 = reinterpret_cast<float4*>(p.m + i), *v4 = reinterpret_cast<float4*>(p.v + i);
+  float4 w{}, g{}, m{}, v{};
+  if (four) w = *w4, g = *reinterpret_cast<const float4*>(p.g + i), m = *m4, v = *v4;
+  if (threadIdx.x == 0) {
+    corrected[0] = float(double(*rate) / (1 - power(BETA1, now)));
+    corrected[1] = float(1 / sqrt(1 - power(BETA2, now)));
+  }
+  __syncthreads();
   float lr = corrected[0], root = corrected[1];
-  if (i + EACH <= p.n && by_four(p.w, EACH) && by_four(p.g, EACH) && by_four(p.m, EACH) && by_four(p.v, EACH)) {
-    float4 *w4 = reinterpret_cast<float4*>(p.w + i), *m4 = reinterpret_cast<float4*>(p.m + i),
-           *v4 = reinterpret_cast<float4*>(p.v + i);
-    float4 w = *w4, g = *reinterpret_cast<const float4*>(p.g + i), m = *m4, v = *v4;
+  if (four) {
     update(w.x, g.x, m.x, v.x, lr, root), update(w.y, g.y, m.y, v.y, lr, root);
     update(w.z, g.z, m.z, v.z, lr, root), update(w.w, g.w, m.w, v.w, lr, root);
     *w4 = w, *m4 = m, *v4 = v;
   } else {
     for (uint32_t end = min(i + EACH, p.n); i < end; i++) update(p.w[i], p.g[i], p.m[i], p.v[i], lr, root);
   }
+  if (ticket && comes_last(ticket, gridDim.x) && threadIdx.x == 0) *step = now;
 }

@@ -97,7 +97,7 @@ impl Op for Accumulate {
                 end,
             }
         };
-        parameters(on, (0..on.inputs()).step_by(each), of, |grid, sums| k.accumulate(on, grid, sums))
+        parameters(on, (0..on.inputs()).step_by(each), of, |grid, sums, _| k.accumulate(on, grid, sums))
     }
 }
 

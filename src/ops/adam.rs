@@ -89,8 +89,8 @@ impl Op for Adam {
         // All but lr and the gradients.
         (1..inputs).filter(|i| i % 4 != 3).collect()
     }
-    fn scratch(&self, _: &[Spec]) -> usize {
-        2 // of a device: the corrected step sizes
+    fn tickets(&self, _: &[Spec]) -> usize {
+        1
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
         let n: usize = ins[2..].iter().step_by(4).map(Spec::len).sum();
@@ -131,34 +131,38 @@ impl Op for Adam {
         });
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let corrected = on.scratch();
-        k.adam_step(on, Grid::new(1, 32), on.input(0), on.state(1), corrected)?;
+        let (rate, step) = (on.input(0), on.state(1));
         let of = |at: usize, end| {
             let (m, v) = (on.state(at + 2), on.state(at + 3));
             abi::Parameter { w: on.state(at), g: on.input(at + 1), m, v, n: on.spec(at).len() as u32, end }
         };
         let slots = (2..on.inputs()).step_by(4);
-        parameters(on, slots, of, |grid, parameters| k.adam(on, grid, parameters, corrected))
+        parameters(on, slots, of, |grid, parameters, last| {
+            let ticket = if last { on.tickets() } else { std::ptr::null_mut() };
+            k.adam(on, grid, parameters, rate, step, ticket)
+        })
     }
 }
 
 /// Launches a kernel that goes over parameters, whose first inputs are `slots`: as few times as its arguments allow. `of` makes one of a
-/// slot and of the block that its blocks end before.
+/// slot and of the block that its blocks end before; `launch` is told which launch is the last.
 pub(super) fn parameters(
     on: &Launch<'_>,
     slots: impl Iterator<Item = usize>,
     of: impl Fn(usize, u32) -> abi::Parameter,
-    launch: impl Fn(Grid, abi::Parameters) -> Result<()>,
+    launch: impl Fn(Grid, abi::Parameters, bool) -> Result<()>,
 ) -> Result<()> {
     let slots: Vec<usize> = slots.filter(|&at| !on.spec(at).is_empty()).collect();
-    for slots in slots.chunks(abi::Parameters::MOST) {
+    let launches = slots.chunks(abi::Parameters::MOST);
+    let last = launches.len();
+    for (nth, slots) in launches.enumerate() {
         let mut blocks = 0;
         let of = std::array::from_fn(|i| {
             let at = slots[i.min(slots.len() - 1)];
             blocks += if i < slots.len() { on.spec(at).len().div_ceil(PIECE) } else { 0 };
             of(at, blocks as u32)
         });
-        launch(Grid::new(blocks, Grid::THREADS), abi::Parameters { of })?;
+        launch(Grid::new(blocks, Grid::THREADS), abi::Parameters { of }, nth + 1 == last)?;
     }
     Ok(())
 }
