@@ -14,6 +14,9 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
+/// Share of a ceiling below which a kernel does not know of it: it waits for its own loads, or there is too little of it.
+const IN_SIGHT: f64 = 0.25;
+
 /// How often a kernel is timed.
 #[derive(Clone, Copy)]
 struct Effort {
@@ -90,8 +93,8 @@ impl KernelsArgs {
             return Ok(());
         }
         let effort = Effort::on(&gpu);
-        let copy = copy_rate(&gpu, effort)?;
         let (rivals, mut lines, mut missing) = (Rivals::of(&gpu), Vec::new(), BTreeSet::new());
+        let ceilings = Ceilings::of(&gpu, &rivals, effort)?;
         let all = bench_cases();
         for case in all.iter().filter(|c| wanted(c)) {
             let mut of_case = time(&gpu, case, &all, effort)?;
@@ -102,9 +105,9 @@ impl KernelsArgs {
             lines.extend(of_case);
         }
         if self.json {
-            say(json(&gpu, verified, copy, &lines, &missing, effort));
+            say(json(&gpu, verified, &ceilings, &lines, &missing, effort));
         } else {
-            table(copy, &lines, &missing);
+            table(&ceilings, &lines, &missing);
         }
         Ok(())
     }
@@ -125,6 +128,55 @@ fn verify(gpu: &Gpu, cases: &[Case]) -> Result<usize> {
         }
     }
     Ok(cases.len())
+}
+
+/// What the device can do, measured in the same run.
+struct Ceilings {
+    /// Bytes a second, read and written, of a large copy.
+    copy: f64,
+    /// Operations a second of a large product: the fastest of those below that are as exact as the table's products.
+    product: f64,
+    /// By whom the large product is made, and its operations a second.
+    products: Vec<(&'static str, f64)>,
+}
+
+impl Ceilings {
+    /// The large product, as `linear` has its sizes: rows, depth, columns. An emulated device has not the time for it.
+    fn sizes(gpu: &Gpu) -> &'static [usize] {
+        if gpu.is_emulated() { &[64, 64, 64, 0, 0, 0] } else { &[4096, 4096, 4096, 0, 0, 0] }
+    }
+    fn of(gpu: &Gpu, rivals: &Rivals, effort: Effort) -> Result<Self> {
+        let (dims, bench) = (Self::sizes(gpu), bench_cases());
+        let flops = 2.0 * dims[..3].iter().map(|&n| n as f64).product::<f64>();
+        let mut products = Vec::new();
+        for linear in bench.iter().filter(|c| c.op == "linear").take(1) {
+            let case = Case { dims, ..*linear };
+            let rate = |gpu: &Gpu| -> Result<f64> {
+                let ops = times(gpu, &case, effort)?;
+                let seconds = ops.iter().find(|t| t.op == case.op).map_or(f64::INFINITY, |t| t.seconds);
+                Ok(flops / seconds)
+            };
+            products.push(("tgnn", rate(gpu)?));
+            // One that fails is named among the missing where it is held against an op.
+            let forward = rivals.on(&case).into_iter().flatten().filter(|r| r.op() == case.op);
+            products.extend(forward.filter_map(|r| Some((r.name(), rate(&gpu.with_rival(r)).ok()?))));
+        }
+        let exact = |name: &str| gpu.precision() != MatmulPrecision::F32 || !name.ends_with("tf32");
+        let product = products.iter().filter(|p| exact(p.0)).map(|p| p.1).fold(0.0, f64::max);
+        Ok(Ceilings { copy: copy_rate(gpu, effort)?, product, products })
+    }
+    /// Shares of both that a line reaches in so many seconds.
+    fn shares(&self, l: &Line, seconds: f64) -> [f64; 2] {
+        [l.bytes / self.copy, l.flops / self.product].map(|least| least / seconds)
+    }
+    /// What keeps a line from being faster.
+    fn limit(&self, l: &Line) -> &'static str {
+        match self.shares(l, l.seconds) {
+            [copy, product] if copy.max(product) < IN_SIGHT => "latency",
+            [copy, product] if copy >= product => "memory",
+            _ => "arithmetic",
+        }
+    }
 }
 
 /// Bytes a second, read and written, of a large copy on the device: the most that any kernel can move.
@@ -195,29 +247,30 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-fn table(copy: f64, lines: &[Line], missing: &BTreeSet<String>) {
-    let row = |name: &str, seconds: f64, l: &Line, last: &str| {
-        let rate = l.bytes / seconds;
+fn table(ceilings: &Ceilings, lines: &[Line], missing: &BTreeSet<String>) {
+    let row = |name: &str, seconds: f64, l: &Line, limit: &str, last: &str| {
+        let [of_copy, of_product] = ceilings.shares(l, seconds).map(|share| 100.0 * share);
         say(format_args!(
-            "{name:<25}{:>9.1}{:>9.0}{:>7.0} %{:>10.0}  {last}",
+            "{name:<25}{:>9.1}{:>9.0}{of_copy:>7.0} %{:>10.0}{of_product:>9.0} %  {limit:<12}{last}",
             1e6 * seconds,
-            rate / 1e9,
-            100.0 * rate / copy,
+            l.bytes / seconds / 1e9,
             l.flops / seconds / 1e9,
         ));
     };
-    say(format_args!("copy {:.0} GB/s\n", copy / 1e9));
-    say(format_args!("{:<25}{:>9}{:>9}{:>9}{:>10}  case", "op", "us", "GB/s", "of copy", "GFLOP/s"));
+    say(format_args!("copy {:.0} GB/s", ceilings.copy / 1e9));
+    for (name, rate) in &ceilings.products {
+        say(format_args!("large product by {name} {:.0} GFLOP/s", rate / 1e9));
+    }
+    say(format_args!(
+        "\n{:<25}{:>9}{:>9}{:>9}{:>10}{:>11}  {:<12}case",
+        "op", "us", "GB/s", "of copy", "GFLOP/s", "of product", "limit"
+    ));
     for l in lines {
-        row(l.op, l.seconds, l, &l.case);
+        row(l.op, l.seconds, l, ceilings.limit(l), &l.case);
         for r in &l.rivals {
             let exact = if r.off.within() { String::new() } else { format!("; {}", r.off) };
-            row(
-                &format!("  {}", r.name),
-                r.seconds,
-                l,
-                &format!("{:.2} x the op's time{exact}", r.seconds / l.seconds),
-            );
+            let against = format!("{:.2} x the op's time{exact}", r.seconds / l.seconds);
+            row(&format!("  {}", r.name), r.seconds, l, "", &against);
         }
     }
     if !missing.is_empty() {
@@ -229,7 +282,7 @@ fn table(copy: f64, lines: &[Line], missing: &BTreeSet<String>) {
 fn json(
     gpu: &Gpu,
     verified: usize,
-    copy: f64,
+    ceilings: &Ceilings,
     lines: &[Line],
     missing: &BTreeSet<String>,
     effort: Effort,
@@ -243,17 +296,19 @@ fn json(
                     "within_allowance": r.off.within(), "off_by": r.off.error, "allowed": r.off.allowed,
                 })
             });
+            let [of_copy, of_product] = ceilings.shares(l, l.seconds);
             json!({
                 "op": l.op, "case": l.case, "us": 1e6 * l.seconds, "bytes": l.bytes, "flops": l.flops,
-                "gb_per_s": l.bytes / l.seconds / 1e9, "share_of_copy": l.bytes / l.seconds / copy,
-                "gflops": l.flops / l.seconds / 1e9, "rivals": rivals.collect::<Vec<_>>(),
+                "gb_per_s": l.bytes / l.seconds / 1e9, "share_of_copy": of_copy,
+                "gflops": l.flops / l.seconds / 1e9, "share_of_product": of_product, "limit": ceilings.limit(l), "rivals": rivals.collect::<Vec<_>>(),
             })
         })
         .collect();
+    let products = ceilings.products.iter().map(|(name, rate)| json!({"by": name, "gflops": rate / 1e9}));
     json!({
         "schema": 1, "version": env!("CARGO_PKG_VERSION"), "device": gpu.name(), "precision": gpu.precision().name(),
         "verified_cases": verified,
-        "copy_gb_per_s": copy / 1e9, "runs": effort.runs, "timings": effort.timings, "ops": ops,
+        "copy_gb_per_s": ceilings.copy / 1e9, "large_products": products.collect::<Vec<_>>(), "runs": effort.runs, "timings": effort.timings, "ops": ops,
         "missing_rivals": missing,
     })
 }
