@@ -13,7 +13,7 @@ data is a folder of edge lists such as `tgnn-bench data synth-snapshots` writes.
 of the later epochs. Events: 172 seeded random edge features, width 100, 10 neighbours, at batch 600 and 200; ours with its
 time encoding fixed, then learned. Snapshots: two layers of width 64, groups of 8 steps.
 `quality`: test AP and AUC of the epoch with the best validation AP, the same epochs, batch and step size, three seeds;
-for models of snapshots one negative an edge.
+for models of snapshots one negative an edge, and with `--same-start` both from the weights that the peer drew.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -93,12 +94,15 @@ def speed(systems, rounds, epochs):
     return rows
 
 
-def quality(systems, epochs, settings, rate, seeds):
+def quality(systems, epochs, settings, rate, seeds, start=None):
     rows = []
     peer = next(iter(systems.peers))
+    # The peer comes first, and leaves the weights that it starts from in the file `start`.
+    starts = {peer: ["--save-start", start], "tgnn": ["--weights", start]} if start else {}
     for seed in range(1, seeds + 1):
-        for name, command in (("tgnn", systems.ours["tgnn"]), (peer, systems.peers[peer])):
-            flags = [*flags_of(settings), *systems.scored.get(name, []), "--epochs", epochs, "--seed", str(seed)]
+        for name, command in ((peer, systems.peers[peer]), ("tgnn", systems.ours["tgnn"])):
+            flags = [*flags_of(settings), *systems.scored.get(name, []), *starts.get(name, [])]
+            flags += ["--epochs", epochs, "--seed", str(seed)]
             summary = run([*command, *flags, systems.rate[name], rate])
             rows.append(settings | {
                 "system": name, "seed": seed, "epochs": int(epochs),
@@ -119,6 +123,7 @@ def main():
     parser.add_argument("--batch", type=int, default=200, help="events of a batch, for quality")
     parser.add_argument("--rate", default="0.0005")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--same-start", action="store_true", help="for quality of models of snapshots: both from the same weights")
     parser.add_argument("--device", default="cpu", help="cpu or cuda, for both")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench", help="the program")
     a = parser.parse_args()
@@ -127,7 +132,11 @@ def main():
         rows = speed(systems, a.rounds, a.epochs or "2")
     else:
         batch = {} if a.model in SNAPSHOTS else {"batch": a.batch}
-        rows = quality(systems, a.epochs or "10", batch, a.rate, a.seeds)
+        if a.same_start and a.model not in SNAPSHOTS:
+            parser.error("--same-start is for " + ", ".join(SNAPSHOTS))
+        with tempfile.TemporaryDirectory() as folder:
+            start = f"{folder}/start.safetensors" if a.same_start else None
+            rows = quality(systems, a.epochs or "10", batch, a.rate, a.seeds, start)
     result = head() | {
         "what": a.what,
         "model": a.model or "tgn",

@@ -306,6 +306,32 @@ class LinkModel(torch.nn.Module):
         return self.decoder(self.embed(target), src, candidates)
 
 
+def named_weights(model, name):
+    """The weights by the names that ours have (docs/weights.md)."""
+    found, parts = {}, model.model
+    if name == "wdgcn":
+        for k, layer in enumerate(parts.gcn, 1):
+            found |= {f"gcn.{k}.w": layer.w, f"gcn.{k}.b": layer.b}
+        cell = parts.lstm
+        found |= {"lstm.w_x": cell.weight_ih, "lstm.w_h": cell.weight_hh, "lstm.b_x": cell.bias_ih, "lstm.b_h": cell.bias_hh}
+    elif name == "tgcn":
+        for k, cell in enumerate(parts.cell, 1):
+            gates = 2 * cell.w_c.shape[0]
+            for of, whole in (("w", cell.w_x), ("b", cell.b)):
+                found |= {f"cell.{k}.{of}_rz": whole[:gates], f"cell.{k}.{of}_c": whole[gates:]}
+            found |= {f"cell.{k}.u_rz": cell.w_h, f"cell.{k}.u_c": cell.w_c}
+    else:
+        for k, layer in enumerate(parts.evolve, 1):
+            found[f"evolve.{k}.start"] = layer.start
+            for of, side in (("w", 0), ("u", 0), ("b", 1)):
+                r, z, c = (getattr(layer, f"{of}_{gate}") for gate in "rzc")
+                found |= {f"evolve.{k}.{of}_rz": torch.cat([r, z], side), f"evolve.{k}.{of}_c": c}
+    if model.rows is not None:
+        found["vertices.rows"] = model.rows
+    found |= {f"decoder.{key}": value for key, value in model.decoder.named_parameters()}
+    return {key: value.detach().clone().contiguous() for key, value in found.items()}
+
+
 # The task
 
 
@@ -378,6 +404,10 @@ def run(args, snapshots):
     )
     steps = [make(s) for s in range(len(snapshots.edges))]
     model = LinkModel(args.model, snapshots, steps, args.width, args.layers, args.length).to(args.device)
+    if args.save_start:
+        from safetensors.torch import save_file
+
+        save_file(named_weights(model, args.model), args.save_start)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, fused=True)
     edges = [e.to(args.device) for e in snapshots.edges]
     parts, epochs, best_epoch, test = split(len(steps)), [], None, None
@@ -541,6 +571,7 @@ def main():
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--device", default="cpu", help="cpu or cuda")
     options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--save-start", metavar="FILE", help="write the weights it starts from, which tgnn's --weights takes")
     options.add_argument("--no-eval", action="store_true", help="train only")
     options.add_argument("--json", action="store_true", help="print only the summary, as JSON")
     options.add_argument("--check", action="store_true", help="compare with dense formulas instead, in float64")
