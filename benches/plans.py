@@ -22,7 +22,7 @@ from pathlib import Path
 from record import ROOT, head
 
 SNAPSHOTS = ["sequential", "blad-even", "blad-nm", "blad"]
-EVENTS = ["sequential", "prefetch"]
+EVENTS = ["sequential", "prefetch", "overlap"]
 
 
 def run(tgnn, plan, flags):

@@ -150,7 +150,11 @@ fn training_in_16_bits_on_a_device_follows_the_cpu_and_is_the_same_under_every_s
                 assert!((w - f).abs() <= 4.0 * u * scale, "{name}, {what}: {w} on the CPU, {f} here");
             }
         }
-        let plans = [("sequential", FeaturesOn::Device), ("prefetch", FeaturesOn::Host)];
+        let plans = [
+            ("sequential", FeaturesOn::Device),
+            ("prefetch", FeaturesOn::Host),
+            ("overlap", FeaturesOn::Device),
+        ];
         for (seed, (plan, features_on)) in plans.into_iter().enumerate() {
             on.schedule(seed as u64 + 1);
             let config = Config { plan: plan.into(), features_on, ..config.clone() };

@@ -67,7 +67,7 @@ fn one_and_two_threads_and_two_lanes_leave_the_same_bits_of_every_model_and_task
         for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
             let config = Config { task, batch: 300, ..config.clone() };
             let one = trained(&config, &events, 1);
-            for plan in ["sequential", "prefetch"] {
+            for plan in ["sequential", "prefetch", "overlap"] {
                 let config = Config { plan: plan.into(), ..config.clone() };
                 let two = trained(&config, &events, 2);
                 assert_eq!((one.0, one.1), (two.0, two.1), "{name}, {task:?}, {plan}");

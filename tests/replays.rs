@@ -3,6 +3,7 @@ use crate::{
     emulated::device,
     models,
     properties::{config, small},
+    snapshots::{config as of_snapshots, turning},
 };
 use std::path::Path;
 use tempfile::TempDir;
@@ -11,7 +12,7 @@ use tgnn::{
     error::ErrorKind,
     model::{ModelName, StaticMode},
     runtime::*,
-    task::{Config, EventTask, FeaturesOn, NegativeKind, Protocol, Task, TaskName},
+    task::{Config, EventTask, FeaturesOn, NegativeKind, Protocol, SnapshotTask, Task, TaskName},
     testing::{error, largest},
 };
 
@@ -252,5 +253,47 @@ fn features_stay_on_the_host_where_the_device_is_small_and_a_smaller_one_is_refu
         assert_eq!(code, Some(6), "{out}{err}");
         let free = format!("MiB of device memory, {mib} are free (");
         assert!(err.contains(&free) && err.contains(advice) && err.lines().count() == 1, "{err}");
+    }
+}
+
+/// Bytes of device memory that passes take which the first two did not, and that are still taken when the task is gone.
+fn left_behind(gpu: &Device, task: impl FnOnce() -> Box<dyn Task>) -> [usize; 2] {
+    let free = || gpu.gpu().unwrap().memory().unwrap().0;
+    let before = free();
+    let mut task = task();
+    let mut passes = |epochs: std::ops::Range<u32>| {
+        for epoch in epochs {
+            task.train_epoch(epoch, &mut |_| {}).unwrap();
+            task.validate(&mut |_| {}).unwrap();
+            task.test(&mut |_| {}).unwrap();
+        }
+    };
+    passes(0..2);
+    let settled = free();
+    passes(2..6);
+    let later = free();
+    drop(task);
+    [settled.saturating_sub(later), before.saturating_sub(free())]
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn epochs_leave_nothing_behind_on_the_device() {
+    let Some(on) = device(0) else { return };
+    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    // A driver takes memory of its own when it pleases, but not for every pass.
+    let (of_passes, of_tasks) = if on.emulated { (0, 0) } else { (16 << 20, 64 << 20) };
+    let events = small(300);
+    for plan in ["sequential", "overlap"] {
+        let c = Config { batch: 60, max_batches: 2, plan: plan.into(), ..models::of(ModelName::Tgn, 8) };
+        let left = left_behind(&gpu, || Box::new(EventTask::new(&c, &events, gpu.clone()).unwrap()));
+        assert!(left[0] <= of_passes && left[1] <= of_tasks, "tgn, {plan}: {left:?}");
+    }
+    for plan in ["prefetch", "blad-nm"] {
+        let mut c = Config { plan: plan.into(), ..of_snapshots(ModelName::TGcn, 8) };
+        c.group.batch = 2;
+        let data = turning(24, 12, 3);
+        let left = left_behind(&gpu, || Box::new(SnapshotTask::new(&c, &data, gpu.clone()).unwrap()));
+        assert!(left[0] <= of_passes && left[1] <= of_tasks, "t-gcn, {plan}: {left:?}");
     }
 }

@@ -111,7 +111,7 @@ fn one_and_two_threads_and_two_lanes_leave_the_same_bits_of_every_model() {
             let mut c = config(model, 8);
             (c.group.length, c.group.batch) = (length, batch);
             let one = trained(&c, &data, &Device::cpu(1).unwrap());
-            for plan in ["sequential", "prefetch", "blad-even", "blad-nm"] {
+            for plan in ["sequential", "prefetch", "overlap", "blad-even", "blad-nm"] {
                 let c = Config { plan: plan.into(), ..c.clone() };
                 let two = trained(&c, &data, &Device::cpu(2).unwrap());
                 assert!(one == two, "{}, {plan}, {batch} groups of {length}", model.name());
@@ -135,7 +135,9 @@ fn groups_replayed_on_a_device_follow_the_cpu_and_leave_the_same_bits_under_ever
         for (found, want) in found.0.iter().zip(&want.0) {
             assert!((found - want).abs() < 2e-3, "{}: {found} here, {want} on the CPU", model.name());
         }
-        for (seed, plan) in [(1, "sequential"), (2, "prefetch"), (3, "blad-even"), (4, "blad-nm")] {
+        for (seed, plan) in
+            [(1, "sequential"), (2, "prefetch"), (3, "blad-even"), (4, "blad-nm"), (5, "overlap")]
+        {
             on.schedule(seed);
             let again = trained(&Config { plan: plan.into(), ..c.clone() }, &data, &gpu);
             assert!(again == found, "{}: schedule {seed}, plan {plan}", model.name());
@@ -157,7 +159,7 @@ fn a_plan_that_the_model_or_the_device_lacks_is_refused_in_one_line() {
     let e = SnapshotTask::new(&c, &turning(24, 9, 3), Device::cpu(1).unwrap()).err().unwrap();
     assert_eq!(
         e.to_string(),
-        "there is no plan `sven`; give auto, sequential, prefetch, blad-even, blad-nm, blad, or a file: PLAN.toml"
+        "there is no plan `sven`; give auto, sequential, prefetch, overlap, blad-even, blad-nm, blad, or a file: PLAN.toml"
     );
 }
 

@@ -19,8 +19,10 @@ pub enum Stage {
     FetchMemory,
     /// What mails make of node memory.
     UpdateMemory,
-    /// Embeddings, the loss, and the whole reverse pass; of a snapshot group its snapshots, too.
+    /// Embeddings, logits, and the reverse pass; of a snapshot group its snapshots, too.
     Embed,
+    /// What no other op of [`Embed`](Self::Embed) waits for: gradients that only the update reads, those of weights; the loss as a number.
+    WeightGrads,
     /// New memory and mails of a batch.
     WriteMemory,
     /// The optimiser's update.
@@ -29,12 +31,13 @@ pub enum Stage {
 
 impl Stage {
     /// All, in order.
-    pub const ALL: [Stage; 7] = [
+    pub const ALL: [Stage; 8] = [
         Stage::Sample,
         Stage::FetchFeatures,
         Stage::FetchMemory,
         Stage::UpdateMemory,
         Stage::Embed,
+        Stage::WeightGrads,
         Stage::WriteMemory,
         Stage::Step,
     ];
@@ -46,6 +49,7 @@ impl Stage {
             Stage::FetchMemory => "fetch_memory",
             Stage::UpdateMemory => "update_memory",
             Stage::Embed => "embed",
+            Stage::WeightGrads => "weight_grads",
             Stage::WriteMemory => "write_memory",
             Stage::Step => "step",
         }
@@ -103,5 +107,35 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
         }
         stage
     };
-    nodes.iter().zip(ahead).enumerate().map(of).collect()
+    let mut stages: Vec<Stage> = nodes.iter().zip(ahead).enumerate().map(of).collect();
+    set_aside(nodes, specs, &mut stages);
+    stages
+}
+
+/// Gives what no other op of `embed` waits for a stage of its own: what only the update reads, or a sum that only the update reads, or
+/// what only writes what nobody reads, with its result.
+fn set_aside(nodes: &[&Node], specs: &[Spec], stages: &mut [Stage]) {
+    // What is read: at all, and by what makes something of it that is waited for.
+    let (mut read, mut waited_for) = (HashSet::new(), HashSet::new());
+    for (at, n) in nodes.iter().enumerate().rev() {
+        let records = !n.writes.is_empty();
+        let own = |v: Var| nodes.iter().filter(|o| o.ins.contains(&v)).count() == 1;
+        let aside = stages[at] == Stage::Embed
+            && if records {
+                n.writes.iter().all(|&w| own(n.ins[w]))
+            } else {
+                n.outs.iter().any(|o| read.contains(o)) && !n.outs.iter().any(|o| waited_for.contains(o))
+            };
+        if aside {
+            stages[at] = Stage::WeightGrads;
+        }
+        let counts = n.ins.iter().chain(&n.outs).filter_map(|v| Some(specs[v.0 as usize].rows.live?.var));
+        let reads: Vec<Var> = n.ins.iter().copied().chain(counts).collect();
+        let of = |v: &Var| specs[v.0 as usize];
+        let sums = n.ins.iter().all(|v| n.outs.iter().all(|o| of(v) == of(o)));
+        if !(stages[at] == Stage::Step || aside && (records || sums)) {
+            waited_for.extend(reads.iter().copied());
+        }
+        read.extend(reads);
+    }
 }

@@ -31,7 +31,7 @@ pub enum PlanCommand {
 /// A plan by its name.
 #[derive(Args)]
 pub struct Named {
-    /// sequential, prefetch, blad-even, blad-nm, blad, or a file: PLAN.toml
+    /// sequential, prefetch, overlap, blad-even, blad-nm, blad, or a file: PLAN.toml
     plan: String,
 }
 

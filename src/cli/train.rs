@@ -32,7 +32,7 @@ pub struct Train {
     /// What dense products multiply in on a CUDA device: f32, tf32 or bf16 [default: f32]
     #[arg(long)]
     precision: Option<MatmulPrecision>,
-    /// How steps follow one another: auto, sequential, prefetch, blad-even, or a plan in a file; see `plan show` [default: auto]
+    /// How steps follow one another: auto, sequential, prefetch, overlap, blad-even, or a plan in a file; see `plan show` [default: auto]
     #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
     /// Passes over the training events [default: 10]

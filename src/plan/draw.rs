@@ -25,6 +25,7 @@ fn units(stage: Stage) -> usize {
         Stage::Sample | Stage::FetchFeatures => 5,
         Stage::Embed => 10,
         Stage::FetchMemory | Stage::UpdateMemory | Stage::WriteMemory | Stage::Step => 4,
+        Stage::WeightGrads => 6,
     }
 }
 
@@ -34,6 +35,7 @@ fn short(stage: Stage) -> &'static str {
         Stage::FetchMemory => "memory",
         Stage::UpdateMemory => "update",
         Stage::WriteMemory => "write",
+        Stage::WeightGrads => "weights",
         stage => stage.name(),
     }
 }

@@ -90,19 +90,23 @@ pub enum FirstRule {
 
 impl Plan {
     /// Names of the plans that need no file.
-    pub const PRESETS: [&str; 5] = ["sequential", "prefetch", "blad-even", "blad-nm", "blad"];
+    pub const PRESETS: [&str; 6] = ["sequential", "prefetch", "overlap", "blad-even", "blad-nm", "blad"];
 
     /// The plan of that name.
     pub fn preset(name: &str) -> Option<Self> {
-        let plan = |stages: &[Stage], groups| {
-            let second = StageSpot { lane: 2, ahead: 1 };
-            let stages = stages.iter().map(|&stage| (stage, second)).collect();
-            Plan { name: name.to_owned(), stages, groups }
+        let plan = |stages: &[(Stage, usize)], groups| {
+            let second = |&(stage, ahead): &(Stage, usize)| (stage, StageSpot { lane: 2, ahead });
+            Plan { name: name.to_owned(), stages: stages.iter().map(second).collect(), groups }
         };
+        let fetched = [(Stage::Sample, 1), (Stage::FetchFeatures, 1)];
         let groups = |rule, exchange| Some(Groups { first: First::Rule(rule), exchange });
         match name {
             "sequential" => Some(plan(&[], None)),
-            "prefetch" => Some(plan(&[Stage::Sample, Stage::FetchFeatures], None)),
+            "prefetch" => Some(plan(&fetched, None)),
+            "overlap" => {
+                let late = [(Stage::WeightGrads, 0), (Stage::WriteMemory, 0)];
+                Some(plan(&[fetched, late].concat(), None))
+            }
             "blad-even" => Some(plan(&[], groups(FirstRule::Even, false))),
             "blad-nm" => Some(plan(&[], groups(FirstRule::Balanced, false))),
             "blad" => Some(plan(&[], groups(FirstRule::Balanced, true))),

@@ -17,9 +17,9 @@ const fn need(stage: Stage, of: Stage, back: usize) -> Need {
 }
 
 /// What stages need, all else follows: no plan may turn it round. Memory is read as the step before left it (memory staleness 0), and so are
-/// parameters (gradient staleness 0); the reverse pass, which is of `embed`, reads what the step read, so that is written after it.
-pub const NEEDS: [Need; 14] = {
-    use Stage::{Embed, FetchFeatures, FetchMemory, Sample, Step, UpdateMemory, WriteMemory};
+/// parameters (gradient staleness 0); the reverse pass, which is of `embed` and `weight_grads`, reads what the step read, so that is written after it.
+pub const NEEDS: [Need; 17] = {
+    use Stage::{Embed, FetchFeatures, FetchMemory, Sample, Step, UpdateMemory, WeightGrads, WriteMemory};
     [
         need(Sample, Sample, 1),
         need(FetchFeatures, Sample, 0),
@@ -33,8 +33,11 @@ pub const NEEDS: [Need; 14] = {
         need(Embed, UpdateMemory, 0),
         need(Embed, WriteMemory, 1),
         need(Embed, Step, 1),
+        need(WeightGrads, Embed, 0),
         need(WriteMemory, Embed, 0),
+        need(WriteMemory, WeightGrads, 0),
         need(Step, Embed, 0),
+        need(Step, WeightGrads, 0),
     ]
 };
 
