@@ -35,8 +35,8 @@ pub struct OpTime {
     pub runs: usize,
     /// Kernels that were launched for it, in all; none on the host.
     pub kernels: usize,
-    /// Whether it is for the step after: it runs ahead when the program is repeated.
-    pub ahead: bool,
+    /// On which lane it runs when the program is repeated.
+    pub lane: usize,
 }
 
 /// What the runs of a node took.
@@ -252,16 +252,16 @@ impl Program {
     pub fn op_times(&self) -> Vec<OpTime> {
         self.by_op(self.times.as_deref().unwrap_or_default())
     }
-    /// What every node took, added up by op, the nodes that run ahead apart.
+    /// What every node took, added up by op, those of each lane apart.
     fn by_op(&self, times: &[Vec<NodeTime>]) -> Vec<OpTime> {
         let mut by_op: Vec<OpTime> = Vec::new();
         let timed = self.forms.iter().zip(times).flat_map(|(form, times)| form.nodes.iter().zip(times));
         for (p, &NodeTime { seconds, runs, kernels }) in timed.filter(|(_, time)| time.runs > 0) {
             let ins: Vec<Spec> = p.ins.iter().map(|x| x.1).collect();
             let outs: Vec<Spec> = p.outs.iter().map(|x| x.1).collect();
-            let (op, cost, ahead) = (p.node.op.name(), p.node.op.cost(&ins, &outs), runs_ahead(p));
-            let at = by_op.iter().position(|t| t.op == op && t.ahead == ahead).unwrap_or_else(|| {
-                by_op.push(OpTime { op, seconds: 0.0, cost: Default::default(), runs: 0, kernels: 0, ahead });
+            let (op, cost, lane) = (p.node.op.name(), p.node.op.cost(&ins, &outs), p.spot.lane);
+            let at = by_op.iter().position(|t| t.op == op && t.lane == lane).unwrap_or_else(|| {
+                by_op.push(OpTime { op, seconds: 0.0, cost: Default::default(), runs: 0, kernels: 0, lane });
                 by_op.len() - 1
             });
             by_op[at].seconds += seconds;

@@ -226,31 +226,34 @@ impl Watch for Display {
         let total: f64 = times.iter().map(|t| t.seconds).sum();
         let on_device = times.iter().any(|t| t.kernels > 0);
         let head = if on_device { "kernels" } else { "" };
+        self.line(format_args!("\n{:>101}", "at full batches"));
         self.line(format_args!(
-            "\n{:<28} {:>6} {head:>8} {:>9} {:>7} {:>8}   {}",
-            "op of the training step", "runs", "seconds", "share", "us/run", "GFLOP/s at full batches"
+            "{:<28} {:>6} {head:>8} {:>9} {:>7} {:>9} {:>8} {:>9} {:>8}",
+            "op of the training step", "runs", "seconds", "share", "us/run", "MB/run", "MFLOP/run", "GFLOP/s"
         ));
         for t in &times {
-            let name = format!("{}{}", t.op, if t.ahead { ", ahead" } else { "" });
+            let name = format!("{}{}", t.op, if t.lane > 0 { ", lane 2" } else { "" });
             let kernels = if on_device { (t.kernels / t.runs.max(1)).to_string() } else { String::new() };
             self.line(format_args!(
-                "{name:<28} {:>6} {kernels:>8} {:>9.3} {:>6.1}% {:>8.1} {:>9.1}",
+                "{name:<28} {:>6} {kernels:>8} {:>9.3} {:>6.1}% {:>9.1} {:>8.2} {:>9.2} {:>8.1}",
                 t.runs,
                 t.seconds,
                 100.0 * t.seconds / total,
                 1e6 * t.seconds / t.runs as f64,
+                t.cost.bytes as f64 / t.runs as f64 / 1e6,
+                t.cost.flops as f64 / t.runs as f64 / 1e6,
                 t.cost.flops as f64 / t.seconds / 1e9
             ));
         }
         if on_device {
             let kernels =
-                |ahead: bool| times.iter().filter(|t| t.ahead == ahead).map(|t| t.kernels).sum::<usize>();
+                |lane: usize| times.iter().filter(|t| t.lane == lane).map(|t| t.kernels).sum::<usize>();
             // Some op, the cursor if no other, runs once a step.
             let steps = times.iter().map(|t| t.runs).min().unwrap_or(1).max(1);
             self.line(format_args!(
-                "\na step has {} kernels, and {} beside them that prepare the next",
-                kernels(false) / steps,
-                kernels(true) / steps
+                "\na step has {} kernels on the first lane, and {} on the second",
+                kernels(0) / steps,
+                kernels(1) / steps
             ));
         }
     }
