@@ -168,6 +168,14 @@ fn drawn() -> impl Iterator<Item = Plan> {
     })
 }
 
+/// A plan by which values of the first lane have three turns, those of the second two.
+fn uneven() -> Plan {
+    let second = ["fetch_memory", "update_memory", "embed", "weight_grads", "write_memory", "step"];
+    let second: String = second.iter().map(|stage| format!("[stages.{stage}]\nlane = 2\n")).collect();
+    let ahead = "[stages.sample]\nlane = 2\nahead = 1\n[stages.fetch_features]\nahead = 2\n";
+    Plan::parse(&format!("name = \"uneven\"\n{ahead}{second}")).unwrap()
+}
+
 /// A TGN whose steps are short, and the same by that plan, from a file in `dir`.
 fn tgn() -> Config {
     let mut c = of(ModelName::Tgn, 8);
@@ -186,12 +194,7 @@ fn legal_plans_leave_the_same_bits_and_keep_every_need_and_illegal_ones_say_whic
     let want = trained(&c, &events, &Device::cpu(1).unwrap(), true);
     let (dir, two) = (tempfile::tempdir().unwrap(), Device::cpu(2).unwrap());
     let (mut legal, mut illegal) = (0, 0);
-    // Values of the first lane have three turns, those of the second two.
-    let second = ["fetch_memory", "update_memory", "embed", "weight_grads", "write_memory", "step"];
-    let second: String = second.iter().map(|stage| format!("[stages.{stage}]\nlane = 2\n")).collect();
-    let ahead = "[stages.sample]\nlane = 2\nahead = 1\n[stages.fetch_features]\nahead = 2\n";
-    let uneven = Plan::parse(&format!("name = \"uneven\"\n{ahead}{second}")).unwrap();
-    for plan in std::iter::once(uneven).chain(drawn()) {
+    for plan in std::iter::once(uneven()).chain(drawn()) {
         match plan.validate() {
             Ok(()) => {
                 legal += 1;
@@ -223,8 +226,8 @@ fn legal_plans_leave_the_same_bits_on_two_streams_under_every_schedule() {
         let second = |spot: &StageSpot| spot.lane == 2;
         plan.validate().is_ok() && plan.stages.values().any(second) && !plan.stages.values().all(second)
     };
-    let plans: Vec<Plan> = drawn().filter(two_lanes).take(6).collect();
-    assert_eq!(plans.len(), 6);
+    let plans: Vec<Plan> = std::iter::once(uneven()).chain(drawn().filter(two_lanes)).take(7).collect();
+    assert_eq!(plans.len(), 7);
     for (seed, plan) in plans.iter().enumerate() {
         on.schedule(seed as u64 + 1);
         let c = by_plan(plan, &c, dir.path());

@@ -127,13 +127,13 @@ def main():
     parser.add_argument("--device", default="cpu", help="cpu or cuda, for both")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench", help="the program")
     a = parser.parse_args()
+    if a.same_start and (a.what != "quality" or a.model not in SNAPSHOTS):
+        parser.error("--same-start is for quality of " + ", ".join(SNAPSHOTS))
     systems = Systems(a.data, a.device, a.tgnn, a.model)
     if a.what == "speed":
         rows = speed(systems, a.rounds, a.epochs or "2")
     else:
         batch = {} if a.model in SNAPSHOTS else {"batch": a.batch}
-        if a.same_start and a.model not in SNAPSHOTS:
-            parser.error("--same-start is for " + ", ".join(SNAPSHOTS))
         with tempfile.TemporaryDirectory() as folder:
             start = f"{folder}/start.safetensors" if a.same_start else None
             rows = quality(systems, a.epochs or "10", batch, a.rate, a.seeds, start)

@@ -149,7 +149,7 @@ impl Ceilings {
         let (dims, bench) = (Self::sizes(gpu), bench_cases());
         let flops = 2.0 * dims[..3].iter().map(|&n| n as f64).product::<f64>();
         let mut products = Vec::new();
-        for linear in bench.iter().filter(|c| c.op == "linear").take(1) {
+        if let Some(linear) = bench.iter().find(|c| c.op == "linear") {
             let case = Case { dims, ..*linear };
             let rate = |gpu: &Gpu| -> Result<f64> {
                 let ops = times(gpu, &case, effort)?;

@@ -97,7 +97,7 @@ impl Objective {
                     .map(|(name, ids_of)| store.table(name, ids(ids_of.len()), Arc::new(ids_of.clone())));
                 let candidates = store.zeros("candidates", Spec::ids(Rows::fixed(rows), columns));
                 let mut add = |name: &str, rows, cols| {
-                    // Begun at random, they slow down the first epochs of T-GCN.
+                    // Biases begin at zero, as those of the peers that results are held against.
                     let start = if name.starts_with("b") { Constant(0.0) } else { FanIn(d) };
                     p.add(store, &format!("decoder.{name}"), rows, cols, start)
                 };
