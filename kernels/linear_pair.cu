@@ -1,17 +1,32 @@
-// linear_pair: y1 = x w1^T + b1 and y2 = x w2^T + b2, and their gradients
+// linear_pair: y1 = x w1^T + c v^T + b1 and y2 = x w2^T + b2, and their gradients
 //
-// shapes    x [n, k] f32, w1 [m1, k], w2 [m2, k], b1 [1, m1], b2 [1, m2], y1 [n, m1], y2 [n, m2]
+// shapes    x [n, k] f32, c [1, s], w1 [m1, k], v [m1, s], w2 [m2, k], b1 [1, m1], b2 [1, m2], y1 [n, m1], y2 [n, m2]
 // grid      a block of 256 a tile of 64 x 64 (product.cuh), rows along x, the tiles of y1 and then those of y2 along y; weight
 //           gradients: parts of the rows of the first, then of the second, along z
-// memory    reads n k (m1 + m2) / 64 words of each operand through L2, writes n (m1 + m2)
+// memory    reads n k (m1 + m2) / 64 words of each operand through L2, and v once for every 64 rows; writes n (m1 + m2)
 // limiter   f32 arithmetic, 2 n k (m1 + m2) operations
-// backward  dx = dy1 w1 + dy2 w2, dw_i = dy_i^T x, db_i = column sums of dy_i
+// backward  dx = dy1 w1 + dy2 w2, dw_i = dy_i^T x, db_i = column sums of dy_i, dv = db1^T c
 // source    -
 #include "product.cuh"
 
+// The share of one of four threads of c . v: V elements of every 4 V.
+template <int V> __device__ __forceinline__ float share_of_dot(const float* c, const float* v, uint32_t s) {
+  float sum = 0.f;
+#pragma unroll 4  // that many loads are under way together
+  for (uint32_t l = threadIdx.x % 4 * V; l < s; l += 4 * V) {
+    float a[V], b[V];
+    load(c + l, a), load(v + l, b);
+#pragma unroll
+    for (int i = 0; i < V; i++) sum = fmaf(a[i], b[i], sum);
+  }
+  return sum;
+}
+
 extern "C" __global__ void __launch_bounds__(256, 2)
-linear_pair(const float* x, const float* w1, const float* b1, const float* w2, const float* b2, float* y1, float* y2,
-            Rows rows, uint32_t k, uint32_t m1, uint32_t m2, uint32_t precision) {
+linear_pair(const float* x, const float* w1, const float* b1, const float* c, const float* v, const float* w2,
+            const float* b2, float* y1, float* y2, Rows rows, uint32_t k, uint32_t s, uint32_t m1, uint32_t m2,
+            uint32_t precision) {
+  __shared__ float bias[TILE];
   uint32_t of_first = max(1u, (m1 + TILE - 1) / TILE), n = rows.live();
   bool second = blockIdx.y >= of_first;
   const float *w = second ? w2 : w1, *b = second ? b2 : b1;
@@ -19,11 +34,21 @@ linear_pair(const float* x, const float* w1, const float* b1, const float* w2, c
   uint32_t m = second ? m2 : m1;
   uint32_t row0 = blockIdx.x * TILE, column0 = (blockIdx.y - (second ? of_first : 0)) * TILE;
   if (row0 >= n || column0 >= m) return;  // the whole block
+  // What all rows share, four threads a column; the first barrier of the product makes it known.
+  uint32_t column = threadIdx.x / 4, j = column0 + column;
+  float shared = 0.f;
+  if (!second && j < m) {
+    const float* of_v = v + uint64_t(j) * s;
+    shared = by_four(c, s) && by_four(v, s) ? share_of_dot<4>(c, of_v, s) : share_of_dot<1>(c, of_v, s);
+  }
+  shared += __shfl_xor_sync(ALL, shared, 1), shared += __shfl_xor_sync(ALL, shared, 2);
+  if (threadIdx.x % 4 == 0 && j < m) bias[column] = b[j] + shared;
   Sums sums = {};
   add_products<Along::Sum, Along::Sum>(
       precision, sums, row0, n, column0, m, 0, k, [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; },
       [=](uint32_t l, uint32_t j) { return w[uint64_t(j) * k + l]; });
-  take_sums(sums, row0, n, column0, m, [=](uint32_t i, uint32_t j, float z) { y[uint64_t(i) * m + j] = z + b[j]; });
+  take_sums(sums, row0, n, column0, m,
+            [&](uint32_t i, uint32_t j, float z) { y[uint64_t(i) * m + j] = z + bias[j - column0]; });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
@@ -43,16 +68,22 @@ linear_pair_input_grad(const float* dy1, const float* w1, const float* dy2, cons
   take_sums(sums, row0, n, column0, k, [=](uint32_t i, uint32_t l, float sum) { dx[uint64_t(i) * k + l] = sum; });
 }
 
+// Any of the outputs may be null.
 extern "C" __global__ void __launch_bounds__(256, 2)
-linear_pair_weight_grad(const float* dy1, const float* dy2, const float* x, float* made, uint32_t* tickets, float* dw1,
-                        float* db1, float* dw2, float* db2, Rows rows, uint32_t m1, uint32_t m2, uint32_t k,
-                        uint32_t precision) {
+linear_pair_weight_grad(const float* dy1, const float* dy2, const float* x, const float* c, float* made, uint32_t* tickets,
+                        float* dw1, float* db1, float* dw2, float* db2, float* dv, Rows rows, uint32_t m1, uint32_t m2,
+                        uint32_t k, uint32_t s, uint32_t precision) {
   uint32_t parts = gridDim.z / 2;
   bool second = blockIdx.z >= parts;
   const float* dy = second ? dy2 : dy1;
-  float *dw = second ? dw2 : dw1, *db = second ? db2 : db1;
+  WeightAndBias grads = second ? WeightAndBias{dw2, db2, k} : WeightAndBias{dw1, db1, k};
+  float* shared = second ? nullptr : dv;
   uint32_t m = second ? m2 : m1;
   weight_grad(
       precision, rows.live(), m, k, parts, {made, tickets}, [=](uint32_t i, uint32_t j) { return dy[uint64_t(i) * m + j]; },
-      [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; }, WeightAndBias{dw, db, k});
+      [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; },
+      [=](uint32_t j, uint32_t l, float sum) {
+        grads(j, l, sum);
+        for (uint32_t q = 0; l == k && shared && q < s; q++) shared[uint64_t(j) * s + q] = sum * c[q];
+      });
 }

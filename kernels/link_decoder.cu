@@ -3,7 +3,7 @@
 // shapes    z [n r, d] f32, r roots an event: its source, then x = r - 1 candidates; W_src, W_dst [c, d], b, w [1, c],
 //           logits [n, x], hidden [n, x c]
 // grid      products: a block of 256 a tile of 64 x 64 of one root of 64 events, roots along z (product.cuh); logits: a
-//           warp a candidate; hidden_grad: a warp an event and 32 columns; weight gradients: parts along z, of W_src, then
+//           warp a candidate; dhidden: a warp an event and 32 columns; weight gradients: parts along z, of W_src, then
 //           of W_dst
 // memory    reads n r d c / 64 words of each operand through L2; reads and writes hidden once more for the logits; the
 //           backward keeps dhidden, n r c words
@@ -47,7 +47,7 @@ link_decoder_logits(const float* from_u, const float* b, const float* w, const f
 // The gradients of the sums before relu, `dhidden` [n r, c], rows as in z; and of b, w and b_out, by way of parts [2, c + 1]:
 // in the last column, where hidden counts as 1, is that of b_out. Blocks along x belong to 32 columns.
 extern "C" __global__ void __launch_bounds__(256, 2)
-link_decoder_hidden_grad(const float* w, const float* hidden, const float* dlogits, float* dhidden, float* made,
+link_decoder_grad(const float* w, const float* hidden, const float* dlogits, float* dhidden, float* made,
                          uint32_t* tickets, float* db, float* dw, float* db_out, Rows events, uint32_t x, uint32_t c) {
   constexpr uint32_t WARPS = 256 / WARP;
   __shared__ float of_b[WARPS][WARP], of_w[WARPS][WARP];
@@ -79,12 +79,13 @@ link_decoder_hidden_grad(const float* w, const float* hidden, const float* dlogi
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w_dst, float* dz, Rows events, uint32_t roots,
+link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w_dst, float* dz, Rows rows, uint32_t roots,
                         uint32_t d, uint32_t c, uint32_t precision) {
+  uint32_t n = rows.live() / roots;
   for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
     const float* w = root ? w_dst : w_src;
     product<Along::Sum, Along::Edge>(
-        precision, events.live(), d, 0, c,
+        precision, n, d, 0, c,
         [=](uint32_t i, uint32_t l) { return dhidden[(uint64_t(i) * roots + root) * c + l]; },
         [=](uint32_t l, uint32_t k) { return w[uint64_t(l) * d + k]; },
         [=](uint32_t i, uint32_t k, float sum) { dz[(uint64_t(i) * roots + root) * d + k] = sum; });
@@ -94,8 +95,8 @@ link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w
 // Gradients of W_src and of W_dst, the latter over all candidates; either may be null.
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_weight_grad(const float* dhidden, const float* z, float* made, uint32_t* tickets, float* dw_src, float* dw_dst,
-                         Rows events, uint32_t roots, uint32_t d, uint32_t c, uint32_t parts, uint32_t precision) {
-  uint32_t n = events.live(), dst = blockIdx.z / parts, row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
+                         Rows rows, uint32_t roots, uint32_t d, uint32_t c, uint32_t parts, uint32_t precision) {
+  uint32_t n = rows.live() / roots, dst = blockIdx.z / parts, row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
   float* dw = dst ? dw_dst : dw_src;
   if (!dw) return;  // the whole block
   Part part(parts);

@@ -186,12 +186,12 @@ fn the_block_that_adds_the_parts_reads_them_behind_two_fences_and_past_the_first
     let Some(report) = report() else { return };
     for (file, kernel) in [
         ("memory_update", "memory_update_weight_grad"),
-        ("head_linear", "head_bias_grad"),
         ("head_linear", "head_weight_grad"),
         ("layer_norm", "layer_norm_grad"),
+        ("ungroup_norm", "ungroup_norm_grad"),
         ("linear", "linear_weight_grad"),
         ("linear_pair", "linear_pair_weight_grad"),
-        ("link_decoder", "link_decoder_hidden_grad"),
+        ("link_decoder", "link_decoder_grad"),
         ("link_decoder", "link_decoder_weight_grad"),
         ("pair_logits", "pair_logits_source_grad"),
         ("project_time", "project_time_grad"),

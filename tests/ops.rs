@@ -181,16 +181,21 @@ fn a_run_of_kernels_that_keep_no_state_does_not_depend_on_the_one_before() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn no_order_of_threads_and_blocks_changes_a_bit_of_any_op() {
     let Some(on) = device(0) else { return };
-    let every = |c: &Case, p| p == MatmulPrecision::F32 || WITH_PRODUCTS.contains(&c.op);
-    for (precision, seeds) in MatmulPrecision::ALL.into_iter().zip([1..21, 1..5, 1..5]) {
+    for precision in MatmulPrecision::ALL {
         let gpu = on.gpu.multiplying_in(precision);
-        let cases: Vec<Case> = cases().into_iter().filter(|c| every(c, precision)).collect();
-        on.schedule(0);
-        let in_order: Vec<_> = cases.iter().map(|c| bits(c, gpu.clone())).collect();
-        for seed in seeds {
-            on.schedule(seed);
-            for (case, want) in cases.iter().zip(&in_order) {
-                assert!(bits(case, gpu.clone()) == *want, "{case}, {precision:?}, schedule {seed}");
+        for case in cases() {
+            // Products take most of the time, and share their code.
+            let seeds = match (WITH_PRODUCTS.contains(&case.op), precision) {
+                (false, MatmulPrecision::F32) => 20,
+                (true, MatmulPrecision::F32) => 5,
+                (true, _) => 2,
+                (false, _) => continue,
+            };
+            on.schedule(0);
+            let in_order = bits(&case, gpu.clone());
+            for seed in 1..=seeds {
+                on.schedule(seed);
+                assert!(bits(&case, gpu.clone()) == in_order, "{case}, {precision:?}, schedule {seed}");
             }
         }
     }

@@ -125,7 +125,8 @@ fn every_op_of_a_tgn_has_the_stage_that_it_is_of() {
     assert_eq!(of(Stage::WriteMemory), "write_memory", "{by_stage:?}");
     assert_eq!(of(Stage::Step), "adam", "{by_stage:?}");
     assert!(of(Stage::Embed).contains("temporal_attention_grad"), "{by_stage:?}");
-    let aside = "bce_loss write_rows linear_weight_grad head_weight_grad head_weight_grad linear_weight_grad linear_weight_grad gru_memory_grad";
+    let aside = "bce_loss write_rows link_decoder_weight_grad linear_weight_grad head_weight_grad head_weight_grad \
+                 linear_pair_weight_grad linear_weight_grad gru_memory_grad";
     assert_eq!(of(Stage::WeightGrads), aside, "{by_stage:?}");
 }
 

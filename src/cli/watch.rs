@@ -226,16 +226,16 @@ impl Watch for Display {
         let total: f64 = times.iter().map(|t| t.seconds).sum();
         let on_device = times.iter().any(|t| t.kernels > 0);
         let head = if on_device { "kernels" } else { "" };
-        self.line(format_args!("\n{:>101}", "at full batches"));
+        self.line(format_args!("\n{:>105}", "at full batches"));
         self.line(format_args!(
-            "{:<28} {:>6} {head:>8} {:>9} {:>7} {:>9} {:>8} {:>9} {:>8}",
+            "{:<32} {:>6} {head:>8} {:>9} {:>7} {:>9} {:>8} {:>9} {:>8}",
             "op of the training step", "runs", "seconds", "share", "us/run", "MB/run", "MFLOP/run", "GFLOP/s"
         ));
         for t in &times {
             let name = format!("{}{}", t.op, if t.lane > 0 { ", lane 2" } else { "" });
             let kernels = if on_device { (t.kernels / t.runs.max(1)).to_string() } else { String::new() };
             self.line(format_args!(
-                "{name:<28} {:>6} {kernels:>8} {:>9.3} {:>6.1}% {:>9.1} {:>8.2} {:>9.2} {:>8.1}",
+                "{name:<32} {:>6} {kernels:>8} {:>9.3} {:>6.1}% {:>9.1} {:>8.2} {:>9.2} {:>8.1}",
                 t.runs,
                 t.seconds,
                 100.0 * t.seconds / total,

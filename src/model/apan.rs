@@ -273,8 +273,7 @@ impl EventModel for Apan {
         let (mix, sum) = t.temporal_attention(near, c.heads, c.memory / c.heads, drop(0xD0))?;
         let values = t.head_down(mix, w_v, Some((b_v, sum)), c.heads)?;
         let order = (roots.order, roots.position);
-        let y = t.ungroup(values, order, own, distinct.psi[0], Activation::Identity)?;
-        let y = t.layer_norm(y, gain, bias)?;
+        let y = t.ungroup_norm(values, order, own, distinct.psi[0], Activation::Identity, (gain, bias))?;
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
         let z = self.inputs.record(t, store, q.node, Some(out))?;
         Ok(Embedded { z, distinct, memory: Some((out, None)) })

@@ -172,8 +172,7 @@ impl Attention {
         let (w_o, w_o_root, b_o) = (v(self.w_o), v(self.w_o_root), v(self.b_o));
         let (gain, bias) = (v(self.gain), v(self.bias));
         let now = time.of_zero(t, store)?;
-        let from_time = t.linear(now, w_q_time, Some(b_q), None, Activation::Identity)?;
-        let (query, own) = t.linear_pair(l.roots, (w_q, from_time), (w_o_root, b_o))?;
+        let (query, own) = t.linear_pair(l.roots, (w_q, b_q), (now, w_q_time), (w_o_root, b_o))?;
         let absorbed = t.head_up(query, w_k, self.heads)?;
         let grouped = t.group_roots(l.root, l.near.count, t.spec(absorbed).rows)?;
 
@@ -197,8 +196,7 @@ impl Attention {
         let seen = t.linear(seen, w_o, None, None, Activation::Identity)?;
         // relu and drop-out commute: a drop-out multiplies by numbers that are not negative.
         let (order, relu) = ((grouped.order, grouped.position), Activation::Relu.then_drop(drop(1)));
-        let z = t.ungroup(seen, order, own, l.root, relu)?;
-        t.layer_norm(z, gain, bias)
+        t.ungroup_norm(seen, order, own, l.root, relu, (gain, bias))
     }
 }
 

@@ -1,16 +1,16 @@
-//! Products head by head: `up` `y_h = x_h W_h`, `down` `y_h = x_h W_h^T + scale_h b_h`
+//! Products head by head: `up` `y_h = x_h W_h`, `down` `y_h = x_h W_h^T + s_h b_h`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `W` | `[h p, c]` f32 | head `h` owns rows `h p .. (h + 1) p` |
 //! | `x` up, y down | `[n, h p]` f32 | one short row a head: queries, values |
 //! | `x` down, y up | `[n, h c]` f32 | one long row a head: absorbed queries, mixed neighbour rows |
-//! | `b`, `scale` (down) | `[1, h p]`, `[n, h]` f32, optional | bias times a weight a row and head |
+//! | `b`, `s` | `[1, h p]`, `[n, h]` f32, optional | bias times a weight a row and head: column c of `W` and of the long rows |
 //!
 //! These are the two projections of absorbed attention: `up` takes a query through W_k, `down` takes a mixed row
 //! through W_v, whose bias counts as often as the attention weights sum to (1, but for drop-out and empty rows).
-//! Each is the other's backward: `dx_up = down(dy)`, `dx_down = up(dy)`; `dW_h = x_h^T dy_h` (short times long).
-//! Deterministic. Source: `docs/attention.md`.
+//! Each is the other's backward: `{dx | ds}_down = up(dy)` with `ds_h = dy_h . b_h`, `dx_up = down(dy)`;
+//! `{dW_h | db_h} = x_h^T dy_h` (short times long). Deterministic. Source: `docs/attention.md`.
 use super::*;
 use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
@@ -25,20 +25,10 @@ pub struct HeadLinear {
     heads: usize,
     down: bool,
 }
-/// `dW_h = short_h^T long_h`
+/// `{dW_h | db_h} = short_h^T {long_h | s_h}`
 #[derive(Debug)]
 pub struct HeadWeightGrad {
     heads: usize,
-}
-/// Gradients of bias and scale.
-#[derive(Debug)]
-pub struct HeadBiasGrad;
-
-impl HeadBiasGrad {
-    /// Parts of the rows on a device. Short ones: work goes from row to row.
-    fn device_parts(rows: usize) -> usize {
-        (rows / 32).clamp(1, 64)
-    }
 }
 
 impl Tape {
@@ -49,40 +39,43 @@ impl Tape {
     pub fn head_up(&mut self, x: Var, w: Var, heads: usize) -> Result<Var> {
         self.push1(HeadLinear { heads, down: false }, &[x, w])
     }
-    /// Appends the `down` product: `x [n, h c]`, `w [h p, c]`, out `[n, h p]`; `bias` is `(b, scale)`.
+    /// Appends the `down` product: `x [n, h c]`, `w [h p, c]`, out `[n, h p]`; `bias` is `(b, s)`.
     ///
     /// # Errors
     /// `Shape` when the widths do not fit.
     pub fn head_down(&mut self, x: Var, w: Var, bias: Option<(Var, Var)>, heads: usize) -> Result<Var> {
         let op = HeadLinear { heads, down: true };
         match bias {
-            Some((b, scale)) => self.push1(op, &[x, w, b, scale]),
+            Some((b, s)) => self.push1(op, &[x, w, b, s]),
             None => self.push1(op, &[x, w]),
         }
     }
 }
 
 vectorised! {
-    /// `y_h = scale_h b_h` for rows of all heads.
-    fn scaled_bias(y: &mut [f32], b: &[f32], scale: &[f32], p: usize) {
-        for (y, scale) in y.chunks_exact_mut(b.len()).zip(scale.chunks_exact(b.len() / p)) {
-            for ((y, b), &scale) in y.chunks_exact_mut(p).zip(b.chunks_exact(p)).zip(scale) {
+    /// `y_h = s_h b_h` for rows of all heads.
+    fn scaled_bias(y: &mut [f32], b: &[f32], s: &[f32], p: usize) {
+        for (y, s) in y.chunks_exact_mut(b.len()).zip(s.chunks_exact(b.len() / p)) {
+            for ((y, b), &s) in y.chunks_exact_mut(p).zip(b.chunks_exact(p)).zip(s) {
                 for (y, &b) in y.iter_mut().zip(b) {
-                    *y = b * scale;
+                    *y = b * s;
                 }
             }
         }
     }
-    /// `dscale_h = b_h . dy_h` and `db_h += scale_h dy_h` for rows of all heads.
-    fn bias_grad(dscale: &mut [f32], db: &mut [f32], b: &[f32], scale: &[f32], dy: &[f32], p: usize) {
-        let heads = b.len() / p;
-        for ((dy, scale), dscale) in
-            dy.chunks_exact(b.len()).zip(scale.chunks_exact(heads)).zip(dscale.chunks_exact_mut(heads))
-        {
-            for h in 0..heads {
-                let dy = &dy[h * p..][..p];
-                dscale[h] = simd::dot::<V>(&b[h * p..][..p], dy);
-                simd::axpy(&mut db[h * p..][..p], scale[h], dy);
+    /// `s_h = x_h . b_h` for rows of all heads.
+    fn along_bias(s: &mut [f32], b: &[f32], x: &[f32], p: usize) {
+        for (s, x) in s.chunks_exact_mut(b.len() / p).zip(x.chunks_exact(b.len())) {
+            for ((s, b), x) in s.iter_mut().zip(b.chunks_exact(p)).zip(x.chunks_exact(p)) {
+                *s = simd::dot::<V>(b, x);
+            }
+        }
+    }
+    /// `db_h += s_h short_h` for rows of all heads.
+    fn add_scaled(db: &mut [f32], s: &[f32], short: &[f32], p: usize) {
+        for (short, s) in short.chunks_exact(db.len()).zip(s.chunks_exact(db.len() / p)) {
+            for ((db, short), &s) in db.chunks_exact_mut(p).zip(short.chunks_exact(p)).zip(s) {
+                simd::axpy(db, s, short);
             }
         }
     }
@@ -104,11 +97,14 @@ impl Op for HeadLinear {
         let (short, long) = (w.rows.cap, h * w.cols);
         let (from, to) = if self.down { (long, short) } else { (short, long) };
         ensure!(Self::NAME, x.cols == from, "x is {x}, want {from} columns");
-        if let [_, _, b, scale] = ins {
+        let weights = Spec::real(x.rows, h);
+        if let [_, _, b, s @ ..] = ins {
             shaped(Self::NAME, "bias", b, 1, short)?;
-            ensure!(Self::NAME, *scale == Spec::real(x.rows, h), "scale is {scale}, want {h} columns");
+            ensure!(Self::NAME, s.len() == usize::from(self.down), "{} inputs", ins.len());
+            ensure!(Self::NAME, s.iter().all(|s| *s == weights), "s is {s:?}, want {h} columns");
         }
-        Ok(vec![Spec::real(x.rows, to).into()])
+        let y = Spec::real(x.rows, to).into();
+        Ok(if self.down || ins.len() == 2 { vec![y] } else { vec![y, weights.into()] })
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[0].rows.cap * ins[1].len())
@@ -117,14 +113,20 @@ impl Op for HeadLinear {
         let (x, w, c) = (io.input::<R>(0), io.input::<R>(1), io.cols(1));
         let p = io.rows(1) / self.heads;
         let (from, to) = if self.down { (c, p) } else { (p, c) };
-        let bias = (io.inputs() == 4).then(|| (io.input::<R>(2), io.input::<R>(3)));
+        let bias = (io.inputs() > 2).then(|| io.input::<R>(2));
         for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
             let (row, j) = (at / to, at % to); // row counts rows and heads: n * heads + h
             let h = row % self.heads;
             let weight = |l: usize| if self.down { w[(h * p + j) * c + l] } else { w[(h * p + l) * c + j] };
             *y = (0..from).map(|l| x[row * from + l] * weight(l)).sum();
-            if let Some((b, scale)) = bias {
-                *y += b[h * p + j] * scale[row];
+            if let (Some(b), true) = (bias, self.down) {
+                *y += b[h * p + j] * io.input::<R>(3)[row];
+            }
+        }
+        if let (Some(b), false) = (bias, self.down) {
+            for (row, s) in io.out::<R>(1).iter_mut().enumerate() {
+                let h = row % self.heads;
+                *s = (0..p).map(|l| x[row * p + l] * b[h * p + l]).sum();
             }
         }
     }
@@ -133,15 +135,25 @@ impl Op for HeadLinear {
             (io.input::<f32>(0), io.input::<f32>(1), io.rows(0), io.cols(1), self.heads);
         let p = io.rows(1) / heads;
         let (from, to) = if self.down { (c, p) } else { (p, c) };
-        let y = io.out::<f32>(0);
+        let bias = (io.inputs() > 2 && p > 0).then(|| io.input::<f32>(2));
+        if io.inputs() == 3 {
+            let (s, size) = (io.out::<f32>(1), parts::part_rows(n));
+            match bias {
+                Some(b) => s
+                    .chunks_mut(size * heads)
+                    .zip(x.chunks(size * b.len()))
+                    .in_parallel(1, |(s, x)| along_bias(s, b, x, p)),
+                None => s.fill(0.0),
+            }
+        }
         if n == 0 || to == 0 {
             return;
         }
-        let bias = (io.inputs() == 4).then(|| (io.input::<f32>(2), io.input::<f32>(3)));
+        let bias = bias.filter(|_| self.down).map(|b| (b, io.input::<f32>(3)));
         let parts = row_parts(n, to, from);
-        split_rows(y, &parts, heads * to).into_iter().zip(&parts).in_parallel(1, |(y, rows)| {
-            if let Some((b, scale)) = bias {
-                scaled_bias(y, b, &scale[rows.start * heads..rows.end * heads], p);
+        split_rows(io.out(0), &parts, heads * to).into_iter().zip(&parts).in_parallel(1, |(y, rows)| {
+            if let Some((b, s)) = bias {
+                scaled_bias(y, b, &s[rows.start * heads..rows.end * heads], p);
             }
             for h in 0..heads {
                 let wh = Mat::new(&w[h * p * c..][..p * c], p, c);
@@ -154,33 +166,42 @@ impl Op for HeadLinear {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let heads = self.heads as u32;
         let (p, c, rows) = (on.cap(1) as u32 / heads, on.cols(1), on.rows(0));
-        let grid = Grid::tiles(on.cap(0), if self.down { p } else { c } as usize).parts(self.heads);
-        let (x, w, y) = (on.input(0), on.input(1), on.out(0));
-        if !self.down {
-            return k.head_linear_up(on, grid, x, w, y, rows, heads, p, c, on.precision());
+        let (x, w, y, biased) = (on.input(0), on.input(1), on.kept(0), on.inputs() > 2);
+        let b = if biased { on.input(2) } else { std::ptr::null() };
+        if self.down {
+            let s = if biased { on.input(3) } else { std::ptr::null() };
+            let grid = Grid::tiles(on.cap(0), p as usize).parts(self.heads);
+            k.head_linear_down(on, grid, x, w, b, s, y, rows, heads, p, c, on.precision())
+        } else {
+            let s = if biased { on.kept(1) } else { std::ptr::null_mut() };
+            let grid = Grid::tiles(on.cap(0), c as usize + usize::from(biased)).parts(self.heads);
+            k.head_linear_up(on, grid, x, w, b, y, s, rows, heads, p, c, on.precision())
         }
-        let (b, scale) =
-            if on.inputs() == 4 { (on.input(2), on.input(3)) } else { (std::ptr::null(), std::ptr::null()) };
-        k.head_linear_down(on, grid, x, w, b, scale, y, rows, heads, p, c, on.precision())
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
-        let (x, w) = (node.ins[0], node.ins[1]);
-        let dx = t.push1(HeadLinear { down: !self.down, ..*self }, &[dy, w])?;
-        let (short, long) = if self.down { (dy, x) } else { (x, dy) };
-        let dw = t.push1(HeadWeightGrad { heads: self.heads }, &[short, long])?;
-        let mut dins = vec![Some(dx), Some(dw)];
-        if let [_, _, b, scale] = node.ins[..] {
-            dins.extend(t.push(HeadBiasGrad, &[b, scale, dy])?.into_iter().map(Some));
+        if let (false, 3) = (self.down, node.ins.len()) {
+            return Err(Error::shape(Self::NAME, "a gradient has no derivative"));
         }
-        Ok(dins)
+        let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
+        let (x, w, bias) = (node.ins[0], node.ins[1], &node.ins[2..]);
+        let dx = t.push(
+            HeadLinear { down: !self.down, ..*self },
+            &[&[dy, w], &bias[..bias.len().min(1)]].concat(),
+        )?;
+        let (short, long) = if self.down { (dy, x) } else { (x, dy) };
+        let dw = t.push(
+            HeadWeightGrad { heads: self.heads },
+            &[&[short, long], &bias[bias.len().min(1)..]].concat(),
+        )?;
+        let dins = [dx[0], dw[0]].into_iter().chain(dw[1..].iter().chain(&dx[1..]).copied());
+        Ok(dins.map(Some).collect())
     }
 }
 
 impl HeadWeightGrad {
     /// Tiles of the gradient of one head.
     fn tiles(&self, ins: &[Spec]) -> Grid {
-        Grid::tiles(ins[0].cols / self.heads, ins[1].cols / self.heads)
+        Grid::tiles(ins[0].cols / self.heads, ins[1].cols / self.heads + ins.len() - 2)
     }
 }
 
@@ -189,10 +210,12 @@ impl Op for HeadWeightGrad {
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins[0].rows == ins[1].rows, "short is {}, long is {}", ins[0], ins[1]);
-        Ok(vec![Spec::real(Rows::fixed(ins[0].cols), ins[1].cols / self.heads).into()])
+        let dw = Spec::real(Rows::fixed(ins[0].cols), ins[1].cols / self.heads).into();
+        Ok(if ins.len() == 2 { vec![dw] } else { vec![dw, Spec::real(Rows::fixed(1), ins[0].cols).into()] })
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        self.tiles(ins).parts(self.heads * Grid::parts_of(ins[0].rows.cap)).tile_parts()
+        let device = self.tiles(ins).parts(self.heads * Grid::parts_of(ins[0].rows.cap)).tile_parts();
+        device.max(parts::PARTS * ins[0].cols)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
         self.tiles(ins).parts(self.heads).count()
@@ -208,27 +231,51 @@ impl Op for HeadWeightGrad {
             let row = |i: usize| i * self.heads + h;
             *dw = (0..n).map(|i| short[row(i) * p + l] * long[row(i) * c + j]).sum();
         }
+        if io.inputs() == 3 {
+            let s = io.input::<R>(2);
+            for (at, db) in io.out::<R>(1).iter_mut().enumerate() {
+                let row = |i: usize| i * self.heads + at / p;
+                *db = (0..n).map(|i| short[row(i) * p + at % p] * s[row(i)]).sum();
+            }
+        }
     }
     fn cpu(&self, io: &Io<'_>) {
         let (short, long, n, heads) = (io.input::<f32>(0), io.input::<f32>(1), io.rows(0), self.heads);
         let (p, c) = (io.cols(0) / heads, io.cols(1) / heads);
-        let half = io.scratch::<f32>();
+        let scratch = io.scratch::<f32>();
         for (h, dw) in io.out::<f32>(0).chunks_exact_mut((p * c).max(1)).enumerate() {
             let (short, long) = (head(short, n, heads, p, h), head(long, n, heads, c, h));
-            matmul_long(MatMut::new(dw, p, c), short.t(), long, false, half);
+            matmul_long(MatMut::new(dw, p, c), short.t(), long, false, scratch);
+        }
+        if io.inputs() == 3 && p > 0 {
+            let (db, s, size) = (io.out::<f32>(1), io.input::<f32>(2), parts::part_rows(n));
+            let partials = &mut scratch[..n.div_ceil(size) * db.len()];
+            partials.fill(0.0);
+            let rows = short.chunks(size * db.len()).zip(s.chunks(size * heads));
+            partials
+                .chunks_exact_mut(db.len())
+                .zip(rows)
+                .in_parallel(1, |(db, (short, s))| add_scaled(db, s, short, p));
+            db.fill(0.0);
+            parts::add_column_sums(db, partials);
         }
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (heads, parts) = (self.heads as u32, Grid::parts_of(on.cap(0)));
-        let grid = self.tiles(&[on.spec(0), on.spec(1)]).parts(self.heads * parts);
+        let ins: Vec<Spec> = (0..on.inputs()).map(|i| on.spec(i)).collect();
+        let grid = self.tiles(&ins).parts(self.heads * parts);
+        let (s, db) =
+            if ins.len() == 3 { (on.input(2), on.out(1)) } else { (std::ptr::null(), std::ptr::null_mut()) };
         k.head_weight_grad(
             on,
             grid,
             on.input(0),
             on.input(1),
+            s,
             on.scratch(),
             on.tickets(),
             on.out(0),
+            db,
             on.rows(0),
             heads,
             on.cols(0) / heads,
@@ -236,60 +283,6 @@ impl Op for HeadWeightGrad {
             parts as u32,
             on.precision(),
         )
-    }
-}
-
-impl Op for HeadBiasGrad {
-    const NAME: &'static str = "head_bias_grad";
-    const KIND: Kind = Kind::Nn;
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        Ok(vec![ins[0].into(), ins[1].into()])
-    }
-    fn scratch(&self, ins: &[Spec]) -> usize {
-        parts::PARTS.max(Self::device_parts(ins[1].rows.cap)) * ins[0].cols
-    }
-    fn tickets(&self, _: &[Spec]) -> usize {
-        1
-    }
-    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 4 * ins[2].len())
-    }
-    fn define<R: Real>(&self, io: &Io<'_>) {
-        let (b, scale, dy, heads) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.cols(1));
-        let p = b.len() / heads;
-        let (db, dscale) = (io.out::<R>(0), io.out::<R>(1));
-        db.fill(R::ZERO);
-        for (row, ds) in dscale.iter_mut().enumerate() {
-            let h = row % heads;
-            *ds = (0..p).map(|j| b[h * p + j] * dy[row * p + j]).sum();
-            for j in 0..p {
-                db[h * p + j] += scale[row] * dy[row * p + j];
-            }
-        }
-    }
-    fn cpu(&self, io: &Io<'_>) {
-        let (b, scale, dy) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2));
-        let (heads, n) = (io.cols(1), io.rows(1));
-        let p = b.len() / heads;
-        if p == 0 {
-            return io.out::<f32>(1).fill(0.0);
-        }
-        let (db, size) = (io.out::<f32>(0), parts::part_rows(n));
-        let partials = &mut io.scratch::<f32>()[..n.div_ceil(size) * b.len()];
-        partials.fill(0.0);
-        partials
-            .chunks_exact_mut(b.len())
-            .zip(io.out::<f32>(1).chunks_mut(size * heads))
-            .zip(scale.chunks(size * heads).zip(dy.chunks(size * b.len())))
-            .in_parallel(1, |((db, dscale), (scale, dy))| bias_grad(dscale, db, b, scale, dy, p));
-        db.fill(0.0);
-        parts::add_column_sums(db, partials);
-    }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let grid = Grid::new(1, Grid::THREADS).parts(Self::device_parts(on.cap(1)));
-        let (b, scale, dy, db, dscale) = (on.input(0), on.input(1), on.input(2), on.out(0), on.out(1));
-        let (made, ticket, heads, p) = (on.scratch(), on.tickets(), on.cols(1), on.cols(0) / on.cols(1));
-        k.head_bias_grad(on, grid, b, scale, dy, made, ticket, db, dscale, on.rows(1), heads, p)
     }
 }
 
@@ -314,7 +307,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         return Ok(Built::new(&[y], &[x, w]));
     }
     let x = c.live_real(n + 2, count, h * long);
-    let (b, scale) = (c.real(1, h * p), c.live_real(n + 2, count, h));
-    let y = c.tape.head_down(x, w, Some((b, scale)), h)?;
-    Ok(Built::new(&[y], &[x, w, b, scale]))
+    let (b, s) = (c.real(1, h * p), c.live_real(n + 2, count, h));
+    let y = c.tape.head_down(x, w, Some((b, s)), h)?;
+    Ok(Built::new(&[y], &[x, w, b, s]))
 }

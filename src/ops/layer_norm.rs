@@ -42,7 +42,8 @@ impl Tape {
 }
 
 vectorised! {
-    fn forward(y: &mut [f32], stats: &mut [f32], x: &[f32], gain: &[f32], bias: &[f32]) {
+    /// Rows of y and their stats.
+    pub(super) fn forward(y: &mut [f32], stats: &mut [f32], x: &[f32], gain: &[f32], bias: &[f32]) {
         let d = gain.len();
         for ((y, s), x) in y.chunks_exact_mut(d).zip(stats.chunks_exact_mut(2)).zip(x.chunks_exact(d)) {
             let mean = simd::sum::<V>(x) / d as f32;
@@ -93,15 +94,7 @@ impl Op for LayerNorm {
         Cost::streaming(ins, outs, 8 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (x, gain, bias, d) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.cols(0));
-        let (y, stats) = (io.out::<R>(0), io.out::<R>(1));
-        for i in 0..io.rows(0) {
-            let (mean, rstd) = moments(&x[i * d..][..d]);
-            for j in 0..d {
-                y[i * d + j] = (x[i * d + j] - mean) * rstd * gain[j] + bias[j];
-            }
-            (stats[2 * i], stats[2 * i + 1]) = (mean, rstd);
-        }
+        normalised(io.input::<R>(0), io.input(1), io.input(2), io.out(0), io.out(1));
     }
     fn cpu(&self, io: &Io<'_>) {
         let (x, gain, bias) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2));
@@ -130,6 +123,88 @@ fn moments<R: Real>(x: &[R]) -> (R, R) {
     (mean, R::ONE / (var + R::of(EPS)).sqrt())
 }
 
+/// The definition of y and stats, for rows `x`.
+pub(super) fn normalised<R: Real>(x: &[R], gain: &[R], bias: &[R], y: &mut [R], stats: &mut [R]) {
+    let d = gain.len().max(1);
+    for ((x, y), stats) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)).zip(stats.chunks_exact_mut(2)) {
+        let (mean, rstd) = moments(x);
+        for j in 0..d {
+            y[j] = (x[j] - mean) * rstd * gain[j] + bias[j];
+        }
+        (stats[0], stats[1]) = (mean, rstd);
+    }
+}
+
+/// The definition of the gradients, for rows `x` and `dy`.
+pub(super) fn gradients<R: Real>(
+    x: &[R],
+    gain: &[R],
+    dy: &[R],
+    dx: &mut [R],
+    dgain: &mut [R],
+    dbias: &mut [R],
+) {
+    let d = gain.len().max(1);
+    dgain.fill(R::ZERO);
+    dbias.fill(R::ZERO);
+    for ((x, dy), dx) in x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d)) {
+        let (mean, rstd) = moments(x);
+        let xh = |j: usize| (x[j] - mean) * rstd;
+        let width = R::of(d as f64);
+        let mean_g = (0..d).map(|j| dy[j] * gain[j]).sum::<R>() / width;
+        let mean_gx = (0..d).map(|j| dy[j] * gain[j] * xh(j)).sum::<R>() / width;
+        for j in 0..d {
+            dx[j] = (dy[j] * gain[j] - mean_g - xh(j) * mean_gx) * rstd;
+            dgain[j] += dy[j] * xh(j);
+            dbias[j] += dy[j];
+        }
+    }
+}
+
+/// The gradients on the host: `x`, `gain`, `stats`, `dy` are inputs 0 to 3, outputs are `dx` and those at `weights`. `then`
+/// makes something more of rows of dx, while they are in cache: it gets their first element, them, and rows of x. Returns dx.
+pub(super) fn gradients_on_host<'a>(
+    io: &Io<'a>,
+    weights: [usize; 2],
+    then: impl Fn(usize, &mut [f32], &[f32]) + Sync,
+) -> &'a [f32] {
+    let (x, gain, stats, dy) =
+        (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
+    let (d, n) = (gain.len().max(1), io.rows(0));
+    let size = parts::part_rows(n);
+    let (sum, partials) = io.scratch::<f32>().split_at_mut(2 * d);
+    let partials = &mut partials[..2 * d * n.div_ceil(size)];
+    partials.fill(0.0);
+    let all = io.out::<f32>(0);
+    all.chunks_mut(size * d).zip(partials.chunks_exact_mut(2 * d)).enumerate().in_parallel(
+        1,
+        |(i, (dx, dgb))| {
+            let rows = i * size..i * size + dx.len() / d;
+            let at = rows.start * d..rows.end * d;
+            let x = &x[at.clone()];
+            backward(dx, dgb, x, gain, &stats[2 * rows.start..2 * rows.end], &dy[at.clone()]);
+            then(at.start, dx, x);
+        },
+    );
+    sum.fill(0.0);
+    parts::add_column_sums(sum, partials);
+    let [dgain, dbias] = weights.map(|at| io.out::<f32>(at));
+    dgain.copy_from_slice(&sum[..d]);
+    dbias.copy_from_slice(&sum[d..]);
+    all
+}
+
+/// Scratch of the gradients of rows of `d`, on host and device.
+pub(super) fn gradient_scratch(d: usize) -> usize {
+    2 * (parts::PARTS + 1).max(BLOCKS) * d
+}
+
+/// On a device: the blocks of the gradients of `rows` rows, and the rows of each.
+pub(super) fn gradient_blocks(rows: usize) -> (Grid, u32) {
+    let each = rows.div_ceil(BLOCKS).max(BLOCK_ROWS);
+    (Grid::new(rows.div_ceil(each), Grid::THREADS), each as u32)
+}
+
 impl Op for LayerNormGrad {
     const NAME: &'static str = "layer_norm_grad";
     const KIND: Kind = Kind::Nn;
@@ -138,7 +213,7 @@ impl Op for LayerNormGrad {
         Ok(vec![ins[0].into(), ins[1].into(), ins[1].into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        2 * (parts::PARTS + 1).max(BLOCKS) * ins[0].cols
+        gradient_scratch(ins[0].cols)
     }
     fn tickets(&self, _: &[Spec]) -> usize {
         1
@@ -147,52 +222,17 @@ impl Op for LayerNormGrad {
         Cost::streaming(ins, outs, 14 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (x, gain, dy, d) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(3), io.cols(0));
-        let (dx, dgain, dbias) = (io.out::<R>(0), io.out::<R>(1), io.out::<R>(2));
-        dgain.fill(R::ZERO);
-        dbias.fill(R::ZERO);
-        for i in 0..io.rows(0) {
-            let (x, dy) = (&x[i * d..][..d], &dy[i * d..][..d]);
-            let (mean, rstd) = moments(x);
-            let xh = |j: usize| (x[j] - mean) * rstd;
-            let width = R::of(d as f64);
-            let mean_g = (0..d).map(|j| dy[j] * gain[j]).sum::<R>() / width;
-            let mean_gx = (0..d).map(|j| dy[j] * gain[j] * xh(j)).sum::<R>() / width;
-            for j in 0..d {
-                dx[i * d + j] = (dy[j] * gain[j] - mean_g - xh(j) * mean_gx) * rstd;
-                dgain[j] += dy[j] * xh(j);
-                dbias[j] += dy[j];
-            }
-        }
+        gradients(io.input::<R>(0), io.input(1), io.input(3), io.out(0), io.out(1), io.out(2));
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (x, gain, stats, dy) =
-            (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
-        let (d, n) = (gain.len().max(1), io.rows(0));
-        let size = parts::part_rows(n);
-        let (sum, partials) = io.scratch::<f32>().split_at_mut(2 * d);
-        let partials = &mut partials[..2 * d * n.div_ceil(size)];
-        partials.fill(0.0);
-        io.out::<f32>(0).chunks_mut(size * d).zip(partials.chunks_exact_mut(2 * d)).enumerate().in_parallel(
-            1,
-            |(i, (dx, dgb))| {
-                let rows = i * size..i * size + dx.len() / d;
-                let at = rows.start * d..rows.end * d;
-                backward(dx, dgb, &x[at.clone()], gain, &stats[2 * rows.start..2 * rows.end], &dy[at]);
-            },
-        );
-        sum.fill(0.0);
-        parts::add_column_sums(sum, partials);
-        io.out::<f32>(1).copy_from_slice(&sum[..d]);
-        io.out::<f32>(2).copy_from_slice(&sum[d..]);
+        gradients_on_host(io, [1, 2], |_, _, _| {});
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (d, rows, sums) = (on.cols(0), on.rows(0), on.scratch());
-        let each = on.cap(0).div_ceil(BLOCKS).max(BLOCK_ROWS);
-        let grid = Grid::new(on.cap(0).div_ceil(each), Grid::THREADS);
+        let (d, rows, sums, (grid, each)) =
+            (on.cols(0), on.rows(0), on.scratch(), gradient_blocks(on.cap(0)));
         let (x, gain, stats, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (dx, dgain, dbias, ticket) = (on.out(0), on.out(1), on.out(2), on.tickets());
-        k.layer_norm_grad(on, grid, x, gain, stats, dy, dx, sums, ticket, dgain, dbias, rows, d, each as u32)
+        k.layer_norm_grad(on, grid, x, gain, stats, dy, dx, sums, ticket, dgain, dbias, rows, d, each)
     }
 }
 

@@ -8,8 +8,8 @@
 //! | logits | `[b, 1 + m]` f32 | column 0: the event itself |
 //! | hidden | `[b, (1 + m) c]` f32 | after relu, for the backward |
 //!
-//! `W_src z_u` is computed once for all candidates of an event. Backward: `dhid = dlogit w [hidden > 0]`,
-//! `dz_u = sum_j dhid_j W_src`, `dz_x = dhid W_dst`, weights likewise. Deterministic.
+//! `W_src z_u` is computed once for all candidates of an event. Backward: `dhid = dlogit w [hidden > 0]`, before it for the
+//! source `sum_j dhid_j`, rows as those of `z`; `dz_u = dhid_u W_src`, `dz_x = dhid_x W_dst`, weights likewise. Deterministic.
 //! Source: the merge layer of TGN (Rossi et al. 2020) as PyTorch Geometric splits it.
 use super::{epilogue::above_zero, *};
 use crate::runtime::{
@@ -24,9 +24,19 @@ use crate::runtime::{
 pub struct LinkDecoder {
     events: Rows,
 }
-/// Gradients of all inputs.
+/// Gradients of the sums before relu, rows as those of `z`, and of `b`, `w` and `b_out`.
 #[derive(Debug)]
 pub struct LinkDecoderGrad;
+/// Gradient of `z`.
+#[derive(Debug)]
+pub struct LinkDecoderInputGrad {
+    roots: u32,
+}
+/// Gradients of `W_src` and `W_dst`.
+#[derive(Debug)]
+pub struct LinkDecoderWeightGrad {
+    roots: u32,
+}
 
 impl Tape {
     /// Appends [`LinkDecoder`]; returns the logits. `weights` are `W_src, W_dst, b, w, b_out`.
@@ -49,11 +59,12 @@ vectorised! {
             *logit = simd::dot::<V>(hidden, w) + b_out;
         }
     }
-    /// For one event: `dhidden`, its sum over the candidates, and the gradients of `b` and `w`.
+    /// For one event: `dhidden`, first its sum over the candidates, and the gradients of `b` and `w`.
     fn hidden_grad(
-        dhidden: &mut [f32], du: &mut [f32], db: &mut [f32], dw: &mut [f32], hidden: &[f32], dlogits: &[f32], w: &[f32],
+        dhidden: &mut [f32], db: &mut [f32], dw: &mut [f32], hidden: &[f32], dlogits: &[f32], w: &[f32],
     ) {
         let c = w.len();
+        let (du, dhidden) = dhidden.split_at_mut(c);
         du.fill(0.0);
         for ((dh, h), &dl) in dhidden.chunks_exact_mut(c).zip(hidden.chunks_exact(c)).zip(dlogits) {
             for ((dh, &h), &w) in dh.iter_mut().zip(h).zip(w) {
@@ -77,11 +88,19 @@ fn root_tiles(events: usize, width: u32, roots: u32) -> Grid {
 }
 
 impl LinkDecoderGrad {
-    /// What its kernels make in parts: tiles of the gradients of W_src and W_dst, and those of b, w and b_out, a block of
-    /// threads for 32 columns; and the number of parts of the events.
-    fn grids(z: &Spec, w: &Spec) -> (Grid, Grid, usize) {
-        let of_the_rest = Grid::new((w.rows.cap + 1).div_ceil(32), Grid::THREADS);
-        (Grid::tiles(w.rows.cap, w.cols).parts(2), of_the_rest, Grid::parts_of(z.rows.cap))
+    /// A block of threads for 32 columns of the gradients of b, w and b_out; and the number of parts of the events.
+    fn grid(dlogits: &Spec, c: usize) -> (Grid, usize) {
+        (
+            Grid::new((c + 1).div_ceil(32), Grid::THREADS),
+            Grid::parts_of(dlogits.rows.cap * (1 + dlogits.cols)),
+        )
+    }
+}
+
+impl LinkDecoderWeightGrad {
+    /// Tiles of both gradients, and the number of parts of the events.
+    fn grid(dhidden: &Spec, z: &Spec) -> (Grid, usize) {
+        (Grid::tiles(dhidden.cols, z.cols).parts(2), Grid::parts_of(z.rows.cap))
     }
 }
 
@@ -182,9 +201,14 @@ impl Op for LinkDecoder {
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dlogits) = douts[0] else { return Ok(vec![None; 6]) };
-        let i = &node.ins;
-        let d = t.push(LinkDecoderGrad, &[i[0], i[1], i[2], i[4], node.outs[1], dlogits])?;
-        Ok(d.into_iter().map(Some).collect())
+        let [z, w_src, w_dst, _, w, _] = node.ins[..] else {
+            return Err(Error::shape(Self::NAME, "six inputs"));
+        };
+        let roots = 1 + t.spec(dlogits).cols as u32;
+        let d = t.push(LinkDecoderGrad, &[w, node.outs[1], dlogits])?;
+        let dz = t.push1(LinkDecoderInputGrad { roots }, &[d[0], w_src, w_dst])?;
+        let dw = t.push(LinkDecoderWeightGrad { roots }, &[d[0], z])?;
+        Ok([dz, dw[0], dw[1], d[1], d[2], d[3]].map(Some).to_vec())
     }
 }
 
@@ -192,164 +216,201 @@ impl Op for LinkDecoderGrad {
     const NAME: &'static str = "link_decoder_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let one = Spec::real(Rows::fixed(1), 1);
-        Ok([ins[0], ins[1], ins[2], ins[3], ins[3], one].map(Out::from).to_vec())
+        let dhidden = Spec::real(ins[2].rows.times(1 + ins[2].cols), ins[0].cols);
+        Ok([dhidden, ins[0], ins[0], Spec::real(Rows::fixed(1), 1)].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // dhidden and its sum over candidates; half a product, {db | dw} and their partials.
-        let dhidden = ins[0].rows.cap * ins[3].cols;
-        let host = ins[1].len() + 2 * (parts::PARTS + 1) * ins[3].cols;
-        let (of_weights, _, parts) = Self::grids(&ins[0], &ins[1]);
-        let device = parts * (of_weights.tile_parts() + 2 * (ins[3].cols + 1));
-        dhidden + host.max(device)
+        let c = ins[0].cols;
+        (2 * (parts::PARTS + 1) * c).max(Self::grid(&ins[2], c).1 * 2 * (c + 1))
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        let (of_weights, of_the_rest, _) = Self::grids(&ins[0], &ins[1]);
-        of_weights.count() + of_the_rest.count()
+        Self::grid(&ins[2], ins[0].cols).0.count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 4 * ins[0].rows.cap * ins[1].len() + 4 * ins[4].len())
+        Cost::streaming(ins, outs, 6 * ins[1].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (z, w_src, w_dst, w) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.input::<R>(3));
-        let (hidden, dlogits) = (io.input::<R>(4), io.input::<R>(5));
-        let x = io.cols(5);
-        let (n, d, c) = sizes(io, x);
-        let [dz, dw_src, dw_dst, db, dw, db_out] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<R>(k));
-        [&mut *dz, dw_src, dw_dst, db, dw, db_out].into_iter().for_each(|g| g.fill(R::ZERO));
-        for i in 0..n {
-            let u = i * (1 + x) * d;
-            for j in 0..x {
-                let (v, dl) = (u + (1 + j) * d, dlogits[i * x + j]);
-                db_out[0] += dl;
-                for l in 0..c {
-                    let h = hidden[(i * x + j) * c + l];
-                    dw[l] += dl * h;
-                    if h > R::ZERO {
-                        let dh = dl * w[l];
-                        db[l] += dh;
-                        for k in 0..d {
-                            dw_src[l * d + k] += dh * z[u + k];
-                            dw_dst[l * d + k] += dh * z[v + k];
-                            dz[u + k] += dh * w_src[l * d + k];
-                            dz[v + k] += dh * w_dst[l * d + k];
-                        }
-                    }
+        let (w, hidden, dlogits, x) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.cols(2));
+        let [dhidden, db, dw, db_out] = [0, 1, 2, 3].map(|k| io.out::<R>(k));
+        [&mut *dhidden, db, dw, db_out].into_iter().for_each(|g| g.fill(R::ZERO));
+        let c = w.len();
+        for (at, &dl) in dlogits.iter().enumerate() {
+            let (u, v) = (at / x * (1 + x) * c, (at / x * (1 + x) + 1 + at % x) * c);
+            db_out[0] += dl;
+            for l in 0..c {
+                let h = hidden[at * c + l];
+                dw[l] += dl * h;
+                if h > R::ZERO {
+                    let dh = dl * w[l];
+                    db[l] += dh;
+                    dhidden[u + l] += dh;
+                    dhidden[v + l] = dh;
                 }
             }
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (z, w_src, w_dst, w) =
-            (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
-        let (hidden, dlogits) = (io.input::<f32>(4), io.input::<f32>(5));
-        let x = io.cols(5);
-        let (n, d, c) = sizes(io, x);
-        let [dz, dw_src, dw_dst, db, dw, db_out] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<f32>(k));
+        let (w, hidden, dlogits) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2));
+        let (n, x, c) = (io.rows(2), io.cols(2), w.len());
+        let [dhidden, db, dw, db_out] = [0, 1, 2, 3].map(|k| io.out::<f32>(k));
         db_out[0] = dlogits.iter().sum();
-        if n == 0 || c == 0 {
-            [dz, dw_src, dw_dst, db, dw].into_iter().for_each(|g| g.fill(0.0));
+        if c == 0 {
             return;
         }
-        let (half, rest) = io.scratch::<f32>().split_at_mut(c * d);
-        let (dhidden, rest) = rest.split_at_mut(n * x * c);
-        let (du, rest) = rest.split_at_mut(n * c);
-        let (sum, partials) = rest.split_at_mut(2 * c);
+        let (sum, partials) = io.scratch::<f32>().split_at_mut(2 * c);
         let size = parts::part_rows(n);
         let partials = &mut partials[..n.div_ceil(size) * 2 * c];
         partials.fill(0.0);
         dhidden
-            .chunks_mut(size * x * c)
-            .zip(du.chunks_mut(size * c))
+            .chunks_mut(size * (1 + x) * c)
             .zip(partials.chunks_exact_mut(2 * c))
             .zip(hidden.chunks(size * x * c).zip(dlogits.chunks(size * x)))
-            .in_parallel(1, |(((dh, du), partial), (h, dl))| {
+            .in_parallel(1, |((dh, partial), (h, dl))| {
                 let (db, dw) = partial.split_at_mut(c);
-                let candidates =
-                    dh.chunks_exact_mut(x * c).zip(h.chunks_exact(x * c)).zip(dl.chunks_exact(x));
-                for (((dh, h), dl), du) in candidates.zip(du.chunks_exact_mut(c)) {
-                    hidden_grad(dh, du, db, dw, h, dl, w);
+                let events = h.chunks_exact(x * c).zip(dl.chunks_exact(x));
+                for (dh, (h, dl)) in dh.chunks_exact_mut((1 + x) * c).zip(events) {
+                    hidden_grad(dh, db, dw, h, dl, w);
                 }
             });
         sum.fill(0.0);
         parts::add_column_sums(sum, partials);
         db.copy_from_slice(&sum[..c]);
         dw.copy_from_slice(&sum[c..]);
-
-        let stride = (1 + x) * d;
-        let du = Mat::new(du, n, c);
-        let dh = |j: usize| Mat::strided(&dhidden[j * c..], n, c, x * c);
-        let parts = row_parts(n, d, c);
-        split_rows(dz, &parts, stride).into_iter().zip(&parts).in_parallel(1, |(dz, rows)| {
-            let n = rows.len();
-            matmul(MatMut::strided(dz, n, d, stride), du.rows(rows), Mat::new(w_src, c, d), false);
-            for j in 0..x {
-                let dv = MatMut::strided(&mut dz[(1 + j) * d..], n, d, stride);
-                matmul(dv, dh(j).rows(rows), Mat::new(w_dst, c, d), false);
-            }
-        });
-        let root = |j: usize| Mat::strided(&z[j * d..], n, d, stride);
-        matmul_long(MatMut::new(dw_src, c, d), du.t(), root(0), false, half);
-        for j in 0..x {
-            matmul_long(MatMut::new(dw_dst, c, d), dh(j).t(), root(1 + j), j > 0, half);
-        }
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (d, c, x, events) = (on.cols(0), on.cap(1) as u32, on.cols(5), on.rows(5));
-        let (tiles, columns, parts) = Self::grids(&on.spec(0), &on.spec(1));
-        // Scratch has room for all of it; parts of tiles are moved 16 bytes at a time, so they come first.
-        let of_weights = on.scratch();
-        let of_the_rest = of_weights.wrapping_add(parts * tiles.tile_parts());
-        let dhidden = of_the_rest.wrapping_add(parts * 2 * (c as usize + 1));
-        let tickets = on.tickets();
-        let (z, w_src, w_dst, w) = (on.input(0), on.input(1), on.input(2), on.input(3));
-        let [dz, dw_src, dw_dst, db, dw, db_out] = [0, 1, 2, 3, 4, 5].map(|k| on.out(k));
-        k.link_decoder_hidden_grad(
+        let (x, c) = (on.cols(2), on.cols(0));
+        let (grid, parts) = Self::grid(&on.spec(2), c as usize);
+        let (w, hidden, dlogits) = (on.input(0), on.input(1), on.input(2));
+        let (dhidden, db, dw, db_out) = (on.kept(0), on.out(1), on.out(2), on.out(3));
+        let (grid, made, tickets) = (grid.parts(parts), on.scratch(), on.tickets());
+        k.link_decoder_grad(
             on,
-            columns.parts(parts),
+            grid,
             w,
-            on.input(4),
-            on.input(5),
+            hidden,
+            dlogits,
             dhidden,
-            of_the_rest,
-            tickets.wrapping_add(tiles.count()),
+            made,
+            tickets,
             db,
             dw,
             db_out,
-            events,
+            on.rows(2),
             x,
             c,
-        )?;
-        if on.wanted(0) {
-            let grid = root_tiles(on.cap(5), d, 1 + x);
-            k.link_decoder_input_grad(
-                on,
-                grid,
-                dhidden,
-                w_src,
-                w_dst,
-                dz,
-                events,
-                1 + x,
-                d,
-                c,
-                on.precision(),
-            )?;
+        )
+    }
+}
+
+/// Rows of root `j` of each of `n` events of `roots`, of a value of `cols` columns.
+fn of_root(x: &[f32], n: usize, roots: usize, cols: usize, j: usize) -> Mat<'_> {
+    Mat::strided(x.get(j * cols..).unwrap_or(&[]), n, cols, roots * cols)
+}
+
+impl Op for LinkDecoderInputGrad {
+    const NAME: &'static str = "link_decoder_input_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        Ok(vec![Spec::real(ins[0].rows, ins[1].cols).into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * outs[0].len() * ins[0].cols)
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (dhidden, c, d, roots) = (io.input::<R>(0), io.cols(0), io.cols(1), self.roots as usize);
+        for (at, dz) in io.out::<R>(0).iter_mut().enumerate() {
+            let (row, k) = (at / d, at % d);
+            let w = io.input::<R>(if row % roots == 0 { 1 } else { 2 });
+            *dz = (0..c).map(|l| dhidden[row * c + l] * w[l * d + k]).sum();
         }
-        if !on.wanted(1) && !on.wanted(2) {
-            return Ok(());
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (dhidden, c, d, roots) = (io.input::<f32>(0), io.cols(0), io.cols(1), self.roots as usize);
+        let n = io.rows(0) / roots;
+        if n == 0 {
+            return;
         }
+        let parts = row_parts(n, d, c);
+        split_rows(io.out(0), &parts, roots * d).into_iter().zip(&parts).in_parallel(1, |(dz, rows)| {
+            for j in 0..roots {
+                let w = Mat::new(io.input(if j == 0 { 1 } else { 2 }), c, d);
+                let of = MatMut::strided(&mut dz[j * d..], rows.len(), d, roots * d);
+                matmul(of, of_root(dhidden, n, roots, c, j).rows(rows), w, false);
+            }
+        });
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (c, d, roots) = (on.cols(0), on.cols(1), self.roots);
+        let grid = root_tiles(on.cap(0) / roots as usize, d, roots);
+        let (dhidden, w_src, w_dst, dz) = (on.input(0), on.input(1), on.input(2), on.out(0));
+        k.link_decoder_input_grad(
+            on,
+            grid,
+            dhidden,
+            w_src,
+            w_dst,
+            dz,
+            on.rows(0),
+            roots,
+            d,
+            c,
+            on.precision(),
+        )
+    }
+}
+
+impl Op for LinkDecoderWeightGrad {
+    const NAME: &'static str = "link_decoder_weight_grad";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        ensure!(Self::NAME, ins[0].rows == ins[1].rows, "dhidden is {}, z is {}", ins[0], ins[1]);
+        let dw = Spec::real(Rows::fixed(ins[0].cols), ins[1].cols);
+        Ok(vec![dw.into(), dw.into()])
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        let (grid, parts) = Self::grid(&ins[0], &ins[1]);
+        (parts * grid.tile_parts()).max(ins[0].cols * ins[1].cols)
+    }
+    fn tickets(&self, ins: &[Spec]) -> usize {
+        Self::grid(&ins[0], &ins[1]).0.count()
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        Cost::streaming(ins, outs, 2 * ins[1].len() * ins[0].cols)
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (dhidden, z, c, d) = (io.input::<R>(0), io.input::<R>(1), io.cols(0), io.cols(1));
+        for (of, dw) in [0, 1].map(|k| io.out::<R>(k)).into_iter().enumerate() {
+            for (at, dw) in dw.iter_mut().enumerate() {
+                let rows = (0..io.rows(0)).filter(|i| usize::from(i % self.roots as usize != 0) == of);
+                *dw = rows.map(|i| dhidden[i * c + at / d] * z[i * d + at % d]).sum();
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (dhidden, z, c, d) = (io.input::<f32>(0), io.input::<f32>(1), io.cols(0), io.cols(1));
+        let (roots, half) = (self.roots as usize, io.scratch::<f32>());
+        let (n, dw) = (io.rows(0) / roots, [0, 1].map(|of| io.out::<f32>(of)));
+        for j in 0..roots {
+            let dw = MatMut::new(&mut *dw[usize::from(j > 0)], c, d);
+            let (dh, z) = (of_root(dhidden, n, roots, c, j), of_root(z, n, roots, d, j));
+            matmul_long(dw, dh.t(), z, j > 1, half);
+        }
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (c, d) = (on.cols(0), on.cols(1));
+        let (grid, parts) = Self::grid(&on.spec(0), &on.spec(1));
+        let (dhidden, z, dw_src, dw_dst) = (on.input(0), on.input(1), on.out(0), on.out(1));
         k.link_decoder_weight_grad(
             on,
-            tiles.parts(2 * parts),
+            grid.parts(2 * parts),
             dhidden,
             z,
-            of_weights,
-            tickets,
+            on.scratch(),
+            on.tickets(),
             dw_src,
             dw_dst,
-            events,
-            1 + x,
+            on.rows(0),
+            self.roots,
             d,
             c,
             parts as u32,

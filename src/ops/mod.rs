@@ -236,7 +236,7 @@ ops! {
     head_linear, label_loss, layer_norm, linear, linear_pair, linear_sum, link_decoder, lstm_cell, next_batch, next_group,
     pair_logits, prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots, sample_neighbors,
     scatter_add_rows, spmm, squared_loss, step_items, step_rows, temporal_attention, time_encode, top_rows,
-    ungroup, write_memory, write_rows,
+    ungroup_norm, write_memory, write_rows,
 }
 
 /// Calls a method for the type that a table of reals is kept in: `R` itself, or one of 16 bits.

@@ -8,6 +8,7 @@ use crate::{
     ops::{Backend, Built, Case, CaseBuilder, Home},
     runtime::*,
 };
+use std::ops::Range;
 
 /// A case with its backward, ready to run.
 struct Ready {
@@ -26,12 +27,12 @@ fn stored(c: &CaseBuilder, v: Var) -> BufferId {
     }
 }
 
-/// `only`: keeps one gradient, so that the program need not make the others.
+/// `only`: which gradients are kept, so that the program need not make the others; all without.
 fn ready(
     case: &Case,
     precision: Precision,
     backend: Backend,
-    only: Option<usize>,
+    only: Option<Range<usize>>,
 ) -> Result<(Ready, Vec<BufferId>)> {
     let mut c = CaseBuilder::new(precision, case.inputs);
     let built = (case.build)(&mut c, case.dims)?;
@@ -58,7 +59,7 @@ fn ready(
         })
         .collect::<Result<_>>()?;
     let grads = match only {
-        Some(k) => grads[k..=k].to_vec(),
+        Some(kept) => grads[kept].to_vec(),
         None => grads,
     };
     let keep: Vec<Var> = built.outs.iter().chain(&grads).copied().collect();
@@ -143,7 +144,7 @@ pub fn gradient_alone(case: &Case, k: usize) -> Result<Option<Vec<f64>>> {
     if k >= (case.build)(&mut c, case.dims)?.wrt.len() {
         return Ok(None);
     }
-    let (mut r, _) = ready(case, Precision::F32, Backend::Cpu, Some(k))?;
+    let (mut r, _) = ready(case, Precision::F32, Backend::Cpu, Some(k..k + 1))?;
     r.program.run(&mut r.store)?;
     Ok(Some(read(&r, r.grads[0], DType::F32)))
 }
@@ -167,11 +168,12 @@ pub fn program(case: &Case, backend: Backend) -> Result<(Program, Store, Vec<Buf
 pub fn gradient_error(case: &Case) -> Result<f64> {
     // The second step is for a kink (a relu) that the first one straddles; a wrong gradient fails both.
     const STEPS: [f64; 2] = [1e-5, 1e-6];
-    let (mut r, inputs) = ready(case, Precision::F64, Backend::Definition, None)?;
-    r.program.run(&mut r.store)?;
+    let (mut whole, _) = ready(case, Precision::F64, Backend::Definition, None)?;
+    whole.program.run(&mut whole.store)?;
+    let (mut r, inputs) = ready(case, Precision::F64, Backend::Definition, Some(0..0))?; // forward alone
     let mut worst = 0.0f64;
-    for (k, grad) in r.grads.clone().into_iter().enumerate() {
-        let got = read(&r, grad, DType::F32);
+    for (k, &grad) in whole.grads.iter().enumerate() {
+        let got = read(&whole, grad, DType::F32);
         let n = got.len();
         for at in (0..n.min(40)).map(|i| i * n / n.min(40)) {
             let start = r.store.read::<f64>(inputs[k])[at];
@@ -185,7 +187,7 @@ pub fn gradient_error(case: &Case) -> Result<f64> {
                 let (high, low) = (outputs(start + step)?, outputs(start - step)?);
                 Ok(high.iter().zip(&low).map(|(h, l)| (h - l) / (2.0 * step)).collect())
             });
-            outputs(start)?;
+            r.store.get_mut::<f64>(inputs[k])[at] = start;
             let upstream: Vec<f64> = r
                 .seeds
                 .iter()

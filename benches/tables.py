@@ -1,0 +1,237 @@
+"""Writes the tables of README.md and docs/results.md from the records in benches/results. Needs Python's own library alone.
+
+    python benches/tables.py            # rewrites what stands between <!-- table: NAME --> and <!-- end -->
+    python benches/tables.py --check    # changes nothing; status 1 where a table is not that of its records
+
+A table takes the newest record of each of its names; under it stands where it comes from.
+"""
+
+import json
+import os
+import re
+import statistics
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benches/results"
+PAGES = ("README.md", "docs/results.md")
+MACHINES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
+LEARNED = "tgnn, learned time encoding"
+
+
+class Record(dict):
+    """The newest record of a name on a machine."""
+
+    def __init__(self, machine, name):
+        dated = re.compile(rf"\d{{4}}-\d\d-\d\d-{re.escape(name)}\.json")
+        found = sorted(p for p in (RESULTS / machine).glob("*.json") if dated.fullmatch(p.name))
+        if not found:
+            sys.exit(f"tables.py: no record of {name} in benches/results/{machine}")
+        super().__init__(json.loads(found[-1].read_text()))
+        self.path, self.name, self.machine = found[-1], name, MACHINES.get(machine, machine)
+
+
+def number(x, digits=3):
+    """`x` with so many digits that count, and no power of ten."""
+    before = len(str(int(abs(x)))) if abs(x) >= 1 else 0
+    return f"{x:.{max(0, digits - before)}f}"
+
+
+def spread(values, digits):
+    """Mean and deviation."""
+    if len(values) < 2:
+        return f"{values[0]:.{digits}f}"
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+
+
+def mib(record_row, *systems):
+    return " / ".join(f"{record_row['peak_memory_bytes'][s] / 2**20:.0f}" for s in systems) + " MiB"
+
+
+def flag(model):
+    """As `--model` calls it."""
+    return model.lower().replace("evolvegcn", "evolve-gcn")
+
+
+def scores(record, metric, part="transductive", **which):
+    """The metric in every row of the record that is so, in their order."""
+    rows = [r for r in record["rows"] if all(r[k] == v for k, v in which.items())]
+    return [r["test"][part][metric] for r in rows]
+
+
+def epochs_of_events():
+    kinds = (("TGN", "speed", "pyg"), ("JODIE", "speed-jodie", "torch"), ("APAN", "speed-apan", "torch"),
+             ("TGAT, two layers", "speed-tgat", "torch"), ("TGN, two layers", "speed-tgn", "torch"))
+    records = [Record("xeon-2-cores", name) for _, name, _ in kinds]
+    rows = []
+    for (model, _, peer), record in zip(kinds, records):
+        for r in record["rows"]:
+            seconds = [number(r["seconds_per_epoch"][s]) for s in ("tgnn", LEARNED, peer)]
+            ratios = ", ".join(f"{r['ratio'][s]:.1f}" for s in ("tgnn", LEARNED))
+            rows.append([model, r["batch"], *seconds, ratios, mib(r, "tgnn", peer)])
+    head = ["model", "batch", "tgnn", "tgnn, learned time encoding", "PyTorch", "ratios", "peak memory"]
+    return head, rows, records
+
+
+def epochs_of_snapshots():
+    rows, records = [], []
+    for model in ("WD-GCN", "T-GCN", "EvolveGCN-O"):
+        for machine in MACHINES:
+            record = Record(machine, f"speed-{flag(model)}")
+            [r] = record["rows"]
+            seconds = [number(r["seconds_per_epoch"][s]) for s in ("tgnn", "csr", "coo", "pyg")]
+            rows.append([model, record.machine, *seconds, f"{r['ratio']['tgnn']:.1f}", mib(r, "tgnn", "csr")])
+            records.append(record)
+    return ["model", "cores", "tgnn", "CSR", "COO", "PyTorch Geometric", "ratio", "peak memory, tgnn / CSR"], rows, records
+
+
+def prediction():
+    record = Record("xeon-2-cores", "predict")
+    rows = [[r["batch"], f"{r['events_per_second']:,}", f"{r['step_us']['p50']} us", f"{r['step_us']['p99']} us",
+             f"{r['step_us']['max'] / 1000:.0f} ms", f"{r['peak_mib']} MiB"] for r in record["rows"]]
+    return ["events a step, at most", "events/s", "a step: median", "99 %", "most", "peak memory"], rows, [record]
+
+
+def ops():
+    record = Record("xeon-2-cores", "ops")
+    shown = ("gru_memory", "gru_memory_grad", "temporal_attention", "temporal_attention_grad", "head_linear", "linear",
+             "link_decoder", "adam", "sample_neighbors")
+    rows = []
+    for op in shown:
+        # Of an op with several cases the largest, but for sampling, of which it is the most recent neighbours'.
+        cases = [o for o in record["ops"] if o["op"] == op]
+        o = cases[0] if op == "sample_neighbors" else max(cases, key=lambda o: o["bytes"])
+        time = f"{number(o['us'])} us" if o["us"] < 1000 else f"{number(o['us'] / 1000)} ms"
+        rate = f"{o['gflops']:.0f} GFLOP/s" if o["bound"] == "arithmetic" else f"{o['gb_per_s']:.0f} GB/s"
+        rows.append([f"`{op}`", time, rate, f"{100 * o['share_of_peak']:.0f} %"])
+    return ["op", "time", "rate", "share of the machine's peak"], rows, [record]
+
+
+def sparse_products():
+    record, widths, graphs = Record("xeon-2-cores", "spmm"), (16, 64, 256), {}
+    for p in record["products"]:
+        graphs.setdefault((p["vertices"], p["graph"], p["entries"]), {})[p["width"]] = p
+
+    def cell(p):
+        times = " / ".join(number(1e6 * p["peer_seconds"][s] / p["us"], 2) for s in ("csr", "coo", "gather"))
+        return f"{number(p['us'] / 1000)} ms, {100 * p['share_of_copy']:.0f} %, {times}"
+
+    rows = [[f"{graph}, {vertices:,} vertices, {entries:,} entries", *(cell(of[w]) for w in widths)]
+            for (vertices, graph, entries), of in graphs.items()]
+    return ["graph", *(f"width {w}" for w in widths)], rows, [record]
+
+
+def sampling():
+    record = Record("xeon-2-cores", "sampling")
+    rate = {(r["events"], r["sampling"]): r["events_per_second"] / 1e6 for r in record["rows"]}
+    rows = [[f"{n:,}", *(f"{rate[n, s]:.1f}" for s in ("recent", "uniform"))] for n in sorted({n for n, _ in rate})]
+    return ["events in the stream", "most recent", "uniform"], rows, [record]
+
+
+def default_run():
+    record = Record("xeon-2-cores", "default-run")
+    rows = [[f"test, {part}", *(f"{record['test'][part][m]:.4f}" for m in ("ap", "auc"))]
+            for part in ("transductive", "inductive")]
+    return ["", "AP", "AUC"], rows, [record]
+
+
+def beside_pyg():
+    rows, records = [], []
+    for data, name in (("Wikipedia", "quality-wikipedia"), ("CollegeMsg", "quality-collegemsg")):
+        record = Record("xeon-2-cores", name)
+        rate = record["rows"][0]["learning_rate"]
+        means = [statistics.mean(scores(record, "ap", part, system=system))
+                 for system in ("tgnn", "pyg") for part in ("transductive", "inductive")]
+        rows.append([f"{data}, Adam {rate}", *(f"{m:.4f}" for m in means)])
+        records.append(record)
+    return ["test AP", "tgnn", "tgnn, inductive", "PyTorch Geometric", "inductive"], rows, records
+
+
+def every_model():
+    record = Record("xeon-2-cores", "models")
+    sets = {"Wikipedia": "wikipedia", "CollegeMsg": "CollegeMsg", "Bitcoin OTC": "soc-sign-bitcoinotc"}
+    asked = (("AP", "dyglib, random", "ap"), ("AP, historical", "dyglib, historical", "ap"), ("MRR of 50", "disttgl", "mrr"))
+    names = {"tgn": "TGN", "jodie": "JODIE", "apan": "APAN", "tgat": "TGAT", "static": "static rows"}
+    rows = [[shown, *(f"{statistics.mean(scores(record, metric, data=data, model=model, protocol=protocol)):.3f}"
+                      for data in sets.values() for _, protocol, metric in asked)] for model, shown in names.items()]
+    for shown, kind in (("EdgeBank", "unlimited"), ("EdgeBank, window", "window")):
+        runs = [{**r, "test": r["edgebank"][kind]} for r in record["rows"]]
+        rows.append([shown, *(f"{statistics.mean(scores({'rows': runs}, metric, data=data, protocol=protocol)):.3f}"
+                              for data in sets.values() for _, protocol, metric in asked)])
+    head = [f"{data}: {what}" if i == 0 else what for data in sets for i, (what, _, _) in enumerate(asked)]
+    return ["test, transductive", *head], rows, [record]
+
+
+def snapshots_beside_torch():
+    rows, records = [], []
+    for shown, name, digits in (("WD-GCN", "wd-gcn", 3), ("T-GCN", "t-gcn", 3),
+                                ("T-GCN, both from the weights that PyTorch drew (`--same-start`)", "t-gcn-same-start", 4),
+                                ("EvolveGCN-O", "evolve-gcn-o", 3)):
+        record = Record("xeon-2-cores", f"quality-{name}")
+        ours, peer = (scores(record, "ap", system=s) for s in ("tgnn", "csr"))
+        rows.append([shown, len(ours), spread(ours, digits), spread(peer, digits)])
+        records.append(record)
+    return ["test AP", "seeds", "tgnn", "PyTorch"], rows, records
+
+
+def weekly():
+    whole, newer = Record("epyc-2-cores", "weekly"), Record("xeon-2-cores", "weekly-t-gcn")
+    between = Record("xeon-2-cores", "t-gcn-again")
+    of = {}
+    for record in (whole, between, newer):  # later ones replace what they measured again
+        for name in {r["name"] for r in record["rows"]}:
+            of[name] = [r for r in record["rows"] if r["name"] == name]
+    sets, rows = ("CollegeMsg", "Bitcoin OTC"), []
+    for model in ("WD-GCN", "T-GCN", "EvolveGCN-O", "EvolveGCN-H"):
+        runs = [[r["test"]["transductive"] for r in of[f"{data}, {flag(model)}"]] for data in sets]
+        rows.append([model, *(f"{statistics.mean(t[m] for t in tests):.3f}" for tests in runs for m in ("ap", "mrr"))])
+    for at, baseline in enumerate(b["name"] for b in of["CollegeMsg, wd-gcn"][0]["baselines"]):
+        tests = [[r["baselines"][at]["test"]["transductive"] for r in of[f"{data}, wd-gcn"]] for data in sets]
+        rows.append([baseline, *(f"{statistics.mean(t[m] for t in of_set):.3f}" for of_set in tests for m in ("ap", "mrr"))])
+    return ["", *(f"{data}: {m}" for data in sets for m in ("AP", "MRR of 101"))], rows, [whole, between, newer]
+
+
+TABLES = {f.__name__.replace("_", "-"): f for f in (
+    epochs_of_events, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, every_model,
+    snapshots_beside_torch, weekly)}
+
+
+def drawn(name, page):
+    """The table, and the records that it comes from, as linked from the folder of `page`."""
+    head, rows, records = TABLES[name]()
+    line = lambda cells: "| " + " | ".join(map(str, cells)) + " |"
+    links = {}
+    for r in records:
+        link = os.path.relpath(r.path, (ROOT / page).parent)
+        links.setdefault(f"{r.machine}, {r['date']}, commit {r['commit'][:7]}", []).append(f"[{r.name}]({link})")
+    table = [line(head), line(["---"] * len(head)), *map(line, rows)]
+    source = "; ".join(f"{made}: {', '.join(of)}" for made, of in links.items())
+    return "\n".join([*table, "", f"Records: {source}."]).replace("|  |", "| |")
+
+
+def main():
+    check, stale = sys.argv[1:] == ["--check"], []
+    if sys.argv[1:] and not check:
+        sys.exit(__doc__)
+    for page in PAGES:
+        text = (ROOT / page).read_text()
+
+        def again(found):
+            name = found[1]
+            if name not in TABLES:
+                sys.exit(f"{page}: no table `{name}`; there are {', '.join(TABLES)}")
+            new = f"<!-- table: {name} -->\n{drawn(name, page)}\n<!-- end -->"
+            if new != found[0]:
+                stale.append(f"{page}: table `{name}` is not that of its records")
+            return new
+
+        new = re.sub(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->", again, text, flags=re.DOTALL)
+        if not check:
+            (ROOT / page).write_text(new)
+    if check and stale:
+        sys.exit("\n".join([*stale, "run python benches/tables.py"]))
+
+
+if __name__ == "__main__":
+    main()
