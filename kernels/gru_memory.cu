@@ -15,15 +15,15 @@ static_assert(SUMS == EACH, "a thread sums the gates of one memory column");
 extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory(MemoryUpdate u) {
   uint32_t d = u.d, c = u.width();
-  auto input_weight = [=](uint32_t l, uint32_t column) {
+  auto input_row = [=](uint32_t column) {
     uint32_t j = column / SUMS, gate = column % SUMS;
-    return gate < 3 ? u.w_x[uint64_t(gate * d + j) * c + l] : 0.f;
+    return gate < 3 ? u.w_x + uint64_t(gate * d + j) * c : nullptr;
   };
   // r and z multiply the node's own memory, which is both message and state, once.
   auto own_weight = [=](uint32_t l, uint32_t column) {
     uint32_t j = column / SUMS, gate = column % SUMS;
     float h = gate == 2 ? 0.f : u.w_h[uint64_t(min(gate, 2u) * d + j) * d + l];
-    return input_weight(l, column) + h;
+    return gate < 3 ? input_row(column)[l] + h : h;
   };
   auto take = [=](const Sums& sums, uint32_t row0, uint32_t column0, const uint32_t* nodes) {
     uint32_t j = (column0 + own_column()) / SUMS;
@@ -47,7 +47,7 @@ gru_memory(MemoryUpdate u) {
       }
     }
   };
-  update_memory(u, SUMS * d, own_weight, input_weight, take);
+  update_memory(u, SUMS * d, own_weight, input_row, take);
 }
 
 // Gradients before the gates, dpre [m, 4 d]: r, z, n_x, n_h.

@@ -13,9 +13,8 @@ head_linear_up(const float* x, const float* w, const float* b, float* y, float* 
                uint32_t c, uint32_t precision) {
   uint32_t h = blockIdx.z;
   product<Along::Sum, Along::Edge>(
-      precision, rows.live(), b ? c + 1 : c, 0, p,
-      [=](uint32_t i, uint32_t l) { return x[(uint64_t(i) * heads + h) * p + l]; },
-      [=](uint32_t l, uint32_t j) { return j == c ? b[uint64_t(h) * p + l] : w[(uint64_t(h) * p + l) * c + j]; },
+      precision, rows.live(), b ? c + 1 : c, 0, p, Matrix{x + uint64_t(h) * p, uint64_t(heads) * p},
+      WithColumns{Matrix{w + uint64_t(h) * p * c, c}, c, [=](uint32_t l, uint32_t) { return b[uint64_t(h) * p + l]; }},
       [=](uint32_t i, uint32_t j, float sum) {
         uint64_t row = uint64_t(i) * heads + h;
         if (j == c) s[row] = sum;
@@ -28,8 +27,7 @@ head_linear_down(const float* x, const float* w, const float* b, const float* s,
                  uint32_t p, uint32_t c, uint32_t precision) {
   uint32_t h = blockIdx.z;
   product<Along::Sum, Along::Sum>(
-      precision, rows.live(), p, 0, c, [=](uint32_t i, uint32_t l) { return x[(uint64_t(i) * heads + h) * c + l]; },
-      [=](uint32_t l, uint32_t j) { return w[(uint64_t(h) * p + j) * c + l]; },
+      precision, rows.live(), p, 0, c, Matrix{x + uint64_t(h) * c, uint64_t(heads) * c}, Matrix{w + uint64_t(h) * p * c, c},
       [=](uint32_t i, uint32_t j, float sum) {
         uint64_t row = uint64_t(i) * heads + h;
         y[row * p + j] = b ? sum + b[uint64_t(h) * p + j] * s[row] : sum;
@@ -43,11 +41,9 @@ head_weight_grad(const float* dshort, const float* dlong, const float* s, float*
   uint32_t h = blockIdx.z / parts;
   product_over_rows(
       precision, p, s ? c + 1 : c, rows.live(), parts, {made, tickets},
-      [=](uint32_t l, uint32_t i) { return dshort[(uint64_t(i) * heads + h) * p + l]; },
-      [=](uint32_t i, uint32_t j) {
-        uint64_t row = uint64_t(i) * heads + h;
-        return j == c ? s[row] : dlong[row * c + j];
-      },
+      Matrix{dshort + uint64_t(h) * p, uint64_t(heads) * p},
+      WithColumns{Matrix{dlong + uint64_t(h) * c, uint64_t(heads) * c}, c,
+                  [=](uint32_t i, uint32_t) { return s[uint64_t(i) * heads + h]; }},
       [=](uint32_t l, uint32_t j, float sum) {
         uint64_t row = uint64_t(h) * p + l;
         if (j < c) {

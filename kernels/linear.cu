@@ -20,8 +20,7 @@ linear(const float* x, const float* w, const float* b, const float* residual, fl
     kept |= epilogue.drop.kept(row * m + blockIdx.y * TILE + own_column()) << (EACH * i);
   }
   product<Along::Sum, Along::Sum>(
-      precision, rows.live(), m, 0, k, [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; },
-      [=](uint32_t l, uint32_t j) { return w[uint64_t(j) * k + l]; },
+      precision, rows.live(), m, 0, k, Matrix{x, k}, Matrix{w, k},
       [=](uint32_t i, uint32_t j, float z) {
         uint64_t at = uint64_t(i) * m + j;
         if (b) z += b[j];
@@ -57,8 +56,7 @@ activation_grad(const float* y, const float* dy, float* dz, Rows rows, uint32_t 
 extern "C" __global__ void __launch_bounds__(256, 2)
 linear_input_grad(const float* dz, const float* w, float* dx, Rows rows, uint32_t m, uint32_t k, uint32_t precision) {
   product<Along::Sum, Along::Edge>(
-      precision, rows.live(), k, 0, m, [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
-      [=](uint32_t j, uint32_t l) { return w[uint64_t(j) * k + l]; },
+      precision, rows.live(), k, 0, m, Matrix{dz, m}, Matrix{w, k},
       [=](uint32_t i, uint32_t l, float sum) { dx[uint64_t(i) * k + l] = sum; });
 }
 
@@ -66,7 +64,5 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 linear_weight_grad(const float* dz, const float* x, float* made, uint32_t* tickets, float* dw, float* db, Rows rows,
                    uint32_t m, uint32_t k, uint32_t precision) {
   weight_grad(
-      precision, rows.live(), m, k, gridDim.z, {made, tickets},
-      [=](uint32_t i, uint32_t j) { return dz[uint64_t(i) * m + j]; },
-      [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; }, WeightAndBias{dw, db, k});
+      precision, rows.live(), m, k, gridDim.z, {made, tickets}, Matrix{dz, m}, Matrix{x, k}, WeightAndBias{dw, db, k});
 }

@@ -45,8 +45,7 @@ linear_pair(const float* x, const float* w1, const float* b1, const float* c, co
   if (threadIdx.x % 4 == 0 && j < m) bias[column] = b[j] + shared;
   Sums sums = {};
   add_products<Along::Sum, Along::Sum>(
-      precision, sums, row0, n, column0, m, 0, k, [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; },
-      [=](uint32_t l, uint32_t j) { return w[uint64_t(j) * k + l]; });
+      precision, sums, row0, n, column0, m, 0, k, Matrix{x, k}, Matrix{w, k});
   take_sums(sums, row0, n, column0, m,
             [&](uint32_t i, uint32_t j, float z) { y[uint64_t(i) * m + j] = z + bias[j - column0]; });
 }
@@ -62,8 +61,7 @@ linear_pair_input_grad(const float* dy1, const float* w1, const float* dy2, cons
     const float *dy = of ? dy2 : dy1, *w = of ? w2 : w1;
     uint32_t m = of ? m2 : m1;
     add_products<Along::Sum, Along::Edge>(
-        precision, sums, row0, n, column0, k, 0, m, [=](uint32_t i, uint32_t j) { return dy[uint64_t(i) * m + j]; },
-        [=](uint32_t j, uint32_t l) { return w[uint64_t(j) * k + l]; });
+        precision, sums, row0, n, column0, k, 0, m, Matrix{dy, m}, Matrix{w, k});
   }
   take_sums(sums, row0, n, column0, k, [=](uint32_t i, uint32_t l, float sum) { dx[uint64_t(i) * k + l] = sum; });
 }
@@ -80,8 +78,7 @@ linear_pair_weight_grad(const float* dy1, const float* dy2, const float* x, cons
   float* shared = second ? nullptr : dv;
   uint32_t m = second ? m2 : m1;
   weight_grad(
-      precision, rows.live(), m, k, parts, {made, tickets}, [=](uint32_t i, uint32_t j) { return dy[uint64_t(i) * m + j]; },
-      [=](uint32_t i, uint32_t l) { return x[uint64_t(i) * k + l]; },
+      precision, rows.live(), m, k, parts, {made, tickets}, Matrix{dy, m}, Matrix{x, k},
       [=](uint32_t j, uint32_t l, float sum) {
         grads(j, l, sum);
         for (uint32_t q = 0; l == k && shared && q < s; q++) shared[uint64_t(j) * s + q] = sum * c[q];

@@ -21,8 +21,7 @@ link_decoder_products(const float* z, const float* w_src, const float* w_dst, fl
     float* to = root ? hidden + uint64_t(root - 1) * c : from_u;
     uint64_t stride = root ? uint64_t(roots - 1) * c : c;
     product<Along::Sum, Along::Sum>(
-        precision, events.live(), c, 0, d, [=](uint32_t i, uint32_t k) { return z[(uint64_t(i) * roots + root) * d + k]; },
-        [=](uint32_t k, uint32_t l) { return w[uint64_t(l) * d + k]; },
+        precision, events.live(), c, 0, d, Matrix{z + uint64_t(root) * d, uint64_t(roots) * d}, Matrix{w, d},
         [=](uint32_t i, uint32_t l, float sum) { to[i * stride + l] = sum; });
   }
 }
@@ -85,9 +84,7 @@ link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w
   for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
     const float* w = root ? w_dst : w_src;
     product<Along::Sum, Along::Edge>(
-        precision, n, d, 0, c,
-        [=](uint32_t i, uint32_t l) { return dhidden[(uint64_t(i) * roots + root) * c + l]; },
-        [=](uint32_t l, uint32_t k) { return w[uint64_t(l) * d + k]; },
+        precision, n, d, 0, c, Matrix{dhidden + uint64_t(root) * c, uint64_t(roots) * c}, Matrix{w, d},
         [=](uint32_t i, uint32_t k, float sum) { dz[(uint64_t(i) * roots + root) * d + k] = sum; });
   }
 }
@@ -104,8 +101,7 @@ link_decoder_weight_grad(const float* dhidden, const float* z, float* made, uint
   for (uint32_t root = dst; root < (dst ? roots : 1); root++) {
     add_products<Along::Edge, Along::Edge>(
         precision, sums, row0, c, column0, d, part.first(n), part.last(n),
-        [=](uint32_t l, uint32_t i) { return dhidden[(uint64_t(i) * roots + root) * c + l]; },
-        [=](uint32_t i, uint32_t k) { return z[(uint64_t(i) * roots + root) * d + k]; });
+        Matrix{dhidden + uint64_t(root) * c, uint64_t(roots) * c}, Matrix{z + uint64_t(root) * d, uint64_t(roots) * d});
   }
   if (!add_parts(sums, part, {made, tickets})) return;
   take_sums(sums, row0, c, column0, d, [=](uint32_t l, uint32_t k, float sum) { dw[uint64_t(l) * d + k] = sum; });

@@ -77,13 +77,14 @@ memory_update_weight_grad(const float* dpre, const float* messages, const float*
   if (blockIdx.x * TILE >= gates && column0 >= d && column0 + TILE <= k) return;  // the whole block
   weight_grad(
       precision, mails.live(), sums, k, gridDim.z, {made, tickets},
-      [=](uint32_t i, uint32_t j) { return dpre[uint64_t(i) * sums + j]; },
-      [=](uint32_t i, uint32_t l) {
-        if (l < c) return messages[uint64_t(i) * c + l];
-        uint32_t p = l - c < t ? l - c : l - c - t;
-        float slope = -sinf(time_angle(dt[i], w[p], b[p]));
-        return l - c < t ? slope : slope * dt[i];
-      },
+      Matrix{dpre, sums},
+      WithColumns{Matrix{messages, c}, c,
+                  [=](uint32_t i, uint32_t l) {
+                    if (l == k) return 1.f;
+                    uint32_t p = l - c < t ? l - c : l - c - t;
+                    float slope = -sinf(time_angle(dt[i], w[p], b[p]));
+                    return l - c < t ? slope : slope * dt[i];
+                  }},
       [=](uint32_t row, uint32_t l, float sum) {
         bool of_x = row < gates, of_h = row < joint || !of_x;
         uint32_t row_h = of_x ? row : row - apart;

@@ -15,12 +15,36 @@ __device__ __forceinline__ float message(const MemoryUpdate& u, uint32_t node, u
   return cosf(time_angle(dt, u.w[p], u.b[p]));
 }
 
+// Messages of the mails of a tile, as an operand.
+struct Messages {
+  const MemoryUpdate& u;
+  const uint32_t *node, *feature;  // of the tile's mails
+  const float* dt;
+  uint32_t row0;
+  bool aligned;  // whether four elements side by side are of one part, and lie on 16 bytes
+  __device__ __forceinline__ Messages(const MemoryUpdate& u, const uint32_t* node, const uint32_t* feature, const float* dt,
+                                      uint32_t row0)
+      : u(u), node(node), feature(feature), dt(dt), row0(row0),
+        aligned(by_four(u.memory, u.d) && by_four(u.mail, u.d) && by_four(u.edge, u.f)) {}
+  __device__ __forceinline__ float operator()(uint32_t k, uint32_t l) const {
+    return message(u, node[k - row0], feature[k - row0], dt[k - row0], l);
+  }
+  // But for the time encoding.
+  __device__ __forceinline__ bool four(uint32_t k, uint32_t l, float (&x)[EACH]) const {
+    uint32_t d = u.d, f = u.f, r = k - row0;
+    if (!aligned || l >= 2 * d + f) return false;
+    if (l >= 2 * d) load(u.edge + (uint64_t(feature[r]) * f + (l - 2 * d)), x);
+    else load((l < d ? u.memory : u.mail) + (uint64_t(node[r]) * d + (l < d ? l : l - d)), x);
+    return true;
+  }
+};
+
 // The tile of this block of messages times weights, [m, columns]; tiles are numbered row by row of tiles.
-// `own_weight(l, column)` multiplies the node's own memory, with which a message begins, `input_weight(l, column)` the
-// rest. `take(sums, row0, column0, nodes)` makes new memory of the tile's sums. Every thread of the grid comes here.
-template <class Own, class Input, class Take>
-__device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t columns, Own own_weight,
-                                              Input input_weight, Take take) {
+// `own_weight(l, column)` multiplies the node's own memory, with which a message begins; `input_row(column)` is the row of
+// weights of whole messages, or null, of which the rest is multiplied by what is theirs. `take(sums, row0, column0, nodes)` makes new memory of the tile's sums. Every thread of the grid comes here.
+template <class Own, class Row, class Take>
+__device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t columns, Own own_weight, Row input_row,
+                                              Take take) {
   __shared__ uint32_t tile_node[TILE], tile_feature[TILE];
   __shared__ float tile_dt[TILE];
   uint32_t n = u.rows.live(), m = u.mails.live(), d = u.d, c = u.width();
@@ -52,13 +76,9 @@ __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t co
   Sums sums = {};
   add_products<Along::Sum, Along::Sum>(
       u.precision, sums, row0, m, column0, columns, 0, d,
-      [=](uint32_t k, uint32_t l) { return u.memory[uint64_t(tile_node[k - row0]) * d + l]; }, own_weight);
+      ByRow{[=](uint32_t k) { return u.memory + uint64_t(tile_node[k - row0]) * d; }, by_four(u.memory, d)}, own_weight);
   add_products<Along::Sum, Along::Sum>(
-      u.precision, sums, row0, m, column0, columns, d, c,
-      [=](uint32_t k, uint32_t l) {
-        uint32_t r = k - row0;
-        return message(u, tile_node[r], tile_feature[r], tile_dt[r], l);
-      },
-      input_weight);
+      u.precision, sums, row0, m, column0, columns, d, c, Messages(u, tile_node, tile_feature, tile_dt, row0),
+      ByRow{input_row, by_four(u.w_x, c)});
   take(sums, row0, column0, tile_node);
 }

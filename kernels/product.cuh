@@ -3,7 +3,7 @@
 // A block of 256 threads makes a tile of 64 x 64: it brings 64 x 16 of both operands into shared memory at a time, the
 // next while this one is summed, and each of its eight warps sums 16 x 32 elements on the matrix units. So each operand
 // is read from memory once a tile, whatever gather, activation or mask makes its elements; what becomes of a sum is the
-// caller's too. Sums run over l in order, so bits depend on nothing but the operands.
+// caller's too. Sums run over l in an order that is always the same, so bits depend on nothing but the operands.
 //
 // The units multiply TF32, of eleven bits, or bfloat16, of eight; operands are rounded to that and products are exact
 // (`precision`: `runtime::MatmulPrecision` on the host). For f32 an operand is the sum of two TF32 but for its last bit, and
@@ -31,33 +31,148 @@ struct Sums {
 __device__ __forceinline__ uint32_t own_row() { return threadIdx.x / (TILE / EACH) * EACH; }
 __device__ __forceinline__ uint32_t own_column() { return threadIdx.x % (TILE / EACH) * EACH; }
 
-// DEPTH x TILE elements of an operand, shared out to the threads of the block.
-struct Slab {
-  float x[TILE * DEPTH / PRODUCT_THREADS];
+// Operands. What can say its element (edge, l), or (l, column) where it is the second, is one; of four that lie side by side
+// along the sum it may say all at once, where it has a `four(edge, l, x)` that returns true. Others tell where they lie:
+// a matrix, its rows `stride` apart, which are edges or depths, as `Along` says;
+struct Matrix {
+  const float* x;
+  uint64_t stride;
 };
-// Where element q of this thread's lies in a slab.
-template <Along along> __device__ __forceinline__ uint32_t slab_edge(uint32_t q) {
-  uint32_t t = threadIdx.x + q * PRODUCT_THREADS;
-  return along == Along::Sum ? t / DEPTH : t % TILE;
+// rows that lie anywhere, one an edge, `row(edge)`, or null for zeros; for Along::Sum;
+template <class Row> struct ByRow {
+  Row row;
+  bool aligned;  // whether all of them are to 16 bytes
+};
+template <class Row> ByRow(Row, bool) -> ByRow<Row>;
+// and a matrix with columns more, from number `columns` on, of which row l has `extra(l, column)`; for Along::Edge.
+template <class Extra> struct WithColumns {
+  Matrix m;
+  uint32_t columns;
+  Extra extra;
+};
+template <class Extra> WithColumns(Matrix, uint32_t, Extra) -> WithColumns<Extra>;
+
+// The second operand as the first: the edge comes first.
+template <class B> __device__ __forceinline__ auto by_edge(B b) {
+  return [=](uint32_t column, uint32_t l) { return b(l, column); };
 }
-template <Along along> __device__ __forceinline__ uint32_t slab_depth(uint32_t q) {
-  uint32_t t = threadIdx.x + q * PRODUCT_THREADS;
-  return along == Along::Sum ? t % DEPTH : t / TILE;
+__device__ __forceinline__ Matrix by_edge(Matrix m) { return m; }
+template <class Row> __device__ __forceinline__ ByRow<Row> by_edge(ByRow<Row> m) { return m; }
+template <class Extra> __device__ __forceinline__ WithColumns<Extra> by_edge(WithColumns<Extra> m) { return m; }
+
+// DEPTH x TILE elements of an operand, shared out to the threads of the block: each has four side by side, in memory too
+// where they are a matrix's. So a row of a gather is looked up once, and a matrix is read 16 bytes at a time if its rows allow.
+struct Slab {
+  float x[EACH];
+};
+static_assert(EACH == 4 && DEPTH == 4 * EACH && TILE * DEPTH == EACH * PRODUCT_THREADS, "four elements for each thread");
+template <Along along> __device__ __forceinline__ uint32_t own_edge() {
+  return along == Along::Sum ? threadIdx.x / EACH : threadIdx.x % (TILE / EACH) * EACH;
 }
-// element(edge, l) from edge0 and l0 on; zeros beyond the ends.
-template <Along along, class Element>
-__device__ __forceinline__ Slab bring(uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t l1, Element element) {
-  Slab slab;
+template <Along along> __device__ __forceinline__ uint32_t own_depth() {
+  return along == Along::Sum ? threadIdx.x % EACH * EACH : threadIdx.x / (TILE / EACH);
+}
+
+// Whether an operand has a `four`.
+template <class Operand, class = void> constexpr bool says_four = false;
+template <class Operand> constexpr bool says_four<Operand, decltype(void(&Operand::four))> = true;
+
+// Brings this thread's elements of one slab after the other, from edge0 on; zeros beyond the ends.
+template <Along along, class Operand> struct Source {
+  Operand element;
+  uint32_t edge, edges;
+  __device__ __forceinline__ Source(Operand operand, uint32_t edge0, uint32_t edges, uint32_t)
+      : element(operand), edge(edge0 + own_edge<along>()), edges(edges) {}
+  __device__ __forceinline__ Slab next(uint32_t l, uint32_t l1) {
+    Slab slab = {};
+    l += own_depth<along>();
+    if constexpr (says_four<Operand>) {
+      if (edge < edges && l + EACH <= l1 && element.four(edge, l, slab.x)) return slab;
+    }
 #pragma unroll
-  for (uint32_t q = 0; q < TILE * DEPTH / PRODUCT_THREADS; q++) {
-    uint32_t edge = edge0 + slab_edge<along>(q), l = l0 + slab_depth<along>(q);
-    slab.x[q] = edge < edges && l < l1 ? element(edge, l) : 0.f;
+    for (uint32_t q = 0; q < EACH; q++) {
+      uint32_t e = along == Along::Sum ? edge : edge + q, at = along == Along::Sum ? l + q : l;
+      if (e < edges && at < l1) slab.x[q] = element(e, at);
+    }
+    return slab;
+  }
+};
+// The first `there` of four elements from p on.
+__device__ __forceinline__ Slab first_of(const float* p, uint32_t there, bool aligned) {
+  Slab slab = {};
+  if (there == EACH && aligned) return load(p, slab.x), slab;
+#pragma unroll
+  for (uint32_t q = 0; q < EACH; q++) {
+    if (q < there) slab.x[q] = p[q];
   }
   return slab;
 }
-template <Along along> __device__ __forceinline__ void share(const Slab& slab, float (&to)[DEPTH][PITCH]) {
+template <class Row> struct Source<Along::Sum, ByRow<Row>> {
+  const float* row;
+  bool aligned;
+  __device__ __forceinline__ Source(ByRow<Row> m, uint32_t edge0, uint32_t edges, uint32_t l0)
+      : row(edge0 + own_edge<Along::Sum>() < edges ? m.row(edge0 + own_edge<Along::Sum>()) : nullptr),
+        aligned(m.aligned && l0 % EACH == 0) {}
+  __device__ __forceinline__ Slab next(uint32_t l, uint32_t l1) {
+    l += own_depth<Along::Sum>();
+    return first_of(row + l, row && l < l1 ? min(l1 - l, EACH) : 0, aligned);
+  }
+};
+// A matrix whose rows are edges is one of rows that lie anywhere.
+struct RowOf {
+  Matrix m;
+  __device__ __forceinline__ const float* operator()(uint32_t edge) const { return m.x + edge * m.stride; }
+};
+template <> struct Source<Along::Sum, Matrix> : Source<Along::Sum, ByRow<RowOf>> {
+  __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0)
+      : Source<Along::Sum, ByRow<RowOf>>({RowOf{m}, by_four(m.x, uint32_t(m.stride % EACH))}, edge0, edges, l0) {}
+};
+template <> struct Source<Along::Edge, Matrix> {
+  const float* p;   // the first of this thread's elements in the next slab
+  uint64_t step;
+  uint32_t inside;  // how many edges of its own there are
+  bool aligned;
+  __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0) {
+    uint32_t edge = edge0 + own_edge<Along::Edge>(), l = l0 + own_depth<Along::Edge>();
+    inside = edge < edges ? min(edges - edge, EACH) : 0;
+    p = m.x + (l * m.stride + edge), step = DEPTH * m.stride;
+    aligned = by_four(m.x, uint32_t(m.stride % EACH));
+  }
+  __device__ __forceinline__ Slab next(uint32_t l, uint32_t l1) {
+    Slab slab = first_of(p, l + own_depth<Along::Edge>() < l1 ? inside : 0, aligned);
+    p += step;
+    return slab;
+  }
+};
+template <class Extra> struct Source<Along::Edge, WithColumns<Extra>> {
+  Source<Along::Edge, Matrix> of;
+  Extra extra;
+  uint32_t edge, edges, columns;
+  __device__ __forceinline__ Source(WithColumns<Extra> m, uint32_t edge0, uint32_t edges, uint32_t l0)
+      : of(m.m, edge0, m.columns, l0), extra(m.extra), edge(edge0 + own_edge<Along::Edge>()), edges(edges), columns(m.columns) {}
+  __device__ __forceinline__ Slab next(uint32_t l, uint32_t l1) {
+    Slab slab = of.next(l, l1);
+    l += own_depth<Along::Edge>();
+    if (edge + EACH > columns && l < l1) {
 #pragma unroll
-  for (uint32_t q = 0; q < TILE * DEPTH / PRODUCT_THREADS; q++) to[slab_depth<along>(q)][slab_edge<along>(q)] = slab.x[q];
+      for (uint32_t q = 0; q < EACH; q++) {
+        if (edge + q >= columns && edge + q < edges) slab.x[q] = extra(l, edge + q);
+      }
+    }
+    return slab;
+  }
+};
+
+// Depth l of a slab lies in row l % 4 * 4 + l / 4 of shared memory, in both operands: so what a warp stores at a time
+// goes to different banks.
+template <Along along> __device__ __forceinline__ void share(const Slab& slab, float (&to)[DEPTH][PITCH]) {
+  uint32_t edge = own_edge<along>(), first = own_depth<along>();
+  if (along == Along::Sum) {
+#pragma unroll
+    for (uint32_t q = 0; q < EACH; q++) to[q * EACH + first / EACH][edge] = slab.x[q];
+  } else {
+    store(&to[first % EACH * EACH + first / EACH][edge], slab.x);
+  }
 }
 
 // What a warp sums on the matrix units: four times 16 x 8 elements, side by side.
@@ -67,10 +182,15 @@ struct Fragments {
 __device__ __forceinline__ uint32_t warp_tile_row() { return threadIdx.x / WARP % 4 * 16; }
 __device__ __forceinline__ uint32_t warp_tile_column() { return threadIdx.x / WARP / 4 * 32; }
 
-// x as high + low, each a TF32.
-template <int N> __device__ __forceinline__ void halve(const float (&x)[N], float (&high)[N], float (&low)[N]) {
+// x as TF32, and with SPLIT what is left of it. That has twelve bits at most, and the units read eleven (CUTLASS relies on
+// that, too): cutting one off is off by as much as rounding it, so nothing is done. High needs no care for a NaN either, for
+// what is left is one then.
+template <bool SPLIT, int N> __device__ __forceinline__ void to_tf32(const float (&x)[N], float (&high)[N], float (&low)[N]) {
 #pragma unroll
-  for (int i = 0; i < N; i++) high[i] = to_tf32(x[i]), low[i] = to_tf32(x[i] - high[i]);
+  for (int i = 0; i < N; i++) {
+    if (SPLIT) high[i] = __uint_as_float((__float_as_uint(x[i]) + 0x1000u) & 0xFFFFE000u), low[i] = x[i] - high[i];
+    else high[i] = to_tf32(x[i]);
+  }
 }
 
 // What a lane gives to four products of depth 8: its elements of `a` from row `r` on and of `b` from column `c` on, where
@@ -86,14 +206,14 @@ __device__ __forceinline__ void take(const float (&s)[DEPTH][PITCH], uint32_t k,
 template <bool SPLIT>
 __device__ __forceinline__ void add_slab_tf32(Fragments& sums, const float (&sa)[DEPTH][PITCH],
                                               const float (&sb)[DEPTH][PITCH], uint32_t t, uint32_t r, uint32_t c) {
-#pragma unroll 1  // two turns side by side would want more registers than there are
+#pragma unroll 1  // side by side, the turns leave no room for what makes the elements, such as a cosine
   for (uint32_t k = t; k < DEPTH; k += 8) {
     float a[4], a_high[4], a_low[4];
-    take(sa, k, r, a), halve(a, a_high, a_low);
+    take(sa, k, r, a), to_tf32<SPLIT>(a, a_high, a_low);
 #pragma unroll
     for (uint32_t n = 0; n < 4; n++) {
       float b[2], b_high[2], b_low[2];
-      take(sb, k, c + 8 * n, b), halve(b, b_high, b_low);
+      take(sb, k, c + 8 * n, b), to_tf32<SPLIT>(b, b_high, b_low);
       if constexpr (SPLIT) {
         mma_tf32(sums.at[n], a_low, b_low);
         mma_tf32(sums.at[n], a_low, b_high);
@@ -169,19 +289,20 @@ __device__ __forceinline__ void hand_out(const Fragments& from, Sums& sums, floa
 template <Along a_along, Along b_along, class A, class B>
 __device__ __forceinline__ void add_products(uint32_t precision, Sums& sums, uint32_t row0, uint32_t rows, uint32_t column0,
                                              uint32_t columns, uint32_t l0, uint32_t l1, A a, B b) {
-  __shared__ float shared[2 * DEPTH * PITCH];
+  __shared__ __align__(16) float shared[2 * DEPTH * PITCH];
   auto& sa = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[0]);
   auto& sb = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[DEPTH * PITCH]);
-  auto of_b = [=](uint32_t column, uint32_t l) { return b(l, column); };
+  auto turned = by_edge(b);
+  Source<a_along, A> of_a(a, row0, rows, l0);
+  Source<b_along, decltype(turned)> of_b(turned, column0, columns, l0);
   Fragments fragments = {};
-  Slab next_a = bring<a_along>(row0, rows, l0, l1, a), next_b = bring<b_along>(column0, columns, l0, l1, of_b);
+  Slab next_a = of_a.next(l0, l1), next_b = of_b.next(l0, l1);
   for (uint32_t l = l0; l < l1; l += DEPTH) {
     share<a_along>(next_a, sa);
     share<b_along>(next_b, sb);
     __syncthreads();  // this slab is there
     // The next one is under way while this one is summed.
-    next_a = bring<a_along>(row0, rows, l + DEPTH, l1, a);
-    next_b = bring<b_along>(column0, columns, l + DEPTH, l1, of_b);
+    next_a = of_a.next(l + DEPTH, l1), next_b = of_b.next(l + DEPTH, l1);
     add_slab(fragments, sa, sb, precision);
     __syncthreads();  // all threads have read it
   }
@@ -268,14 +389,21 @@ __device__ __forceinline__ void product_over_rows(uint32_t precision, uint32_t r
   if (add_parts(sums, part, to)) take_sums(sums, row0, rows, column0, columns, out);
 }
 
+// What counts as 1, whatever the row: beside a matrix, what sums its rows.
+struct Ones {
+  __device__ __forceinline__ float operator()(uint32_t, uint32_t) const { return 1.f; }
+};
 // The gradients of a linear map: dw = dz^T x [m, k] and db = column sums of dz, which `out` takes as column k, for which x
-// counts as 1. `dz(i, j)` and `x(i, l)` are rows i of `n`.
-template <class Dz, class X, class Out>
+// counts as 1. `dz` is a matrix of `n` rows; so is x, or says the last of its own columns itself, that too.
+template <class Extra, class Out>
 __device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint32_t m, uint32_t k, uint32_t parts,
-                                            TileParts to, Dz dz, X x, Out out) {
-  product_over_rows(
-      precision, m, k + 1, n, parts, to, [=](uint32_t j, uint32_t i) { return dz(i, j); },
-      [=](uint32_t i, uint32_t l) { return l == k ? 1.f : x(i, l); }, out);
+                                            TileParts to, Matrix dz, WithColumns<Extra> x, Out out) {
+  product_over_rows(precision, m, k + 1, n, parts, to, dz, x, out);
+}
+template <class Out>
+__device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint32_t m, uint32_t k, uint32_t parts,
+                                            TileParts to, Matrix dz, Matrix x, Out out) {
+  weight_grad(precision, n, m, k, parts, to, dz, WithColumns{x, k, Ones{}}, out);
 }
 // What takes them where they are dw and db themselves; either may be null.
 struct WeightAndBias {

@@ -84,7 +84,9 @@ __device__ __forceinline__ float from_f16(uint16_t bits) {
 // Of TF32, depth 8: a = {(g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)}, b = {(t, g), (t + 4, g)}. PTX mma.m16n8k8.
 __device__ __forceinline__ void mma_tf32(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
 #ifdef TGNN_HOST
-  struct Registers { float a[4], b[2]; } mine{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+  // The units do not look at bits beyond the eleven.
+  auto cut = [](float x) { return x != x ? x : __uint_as_float(__float_as_uint(x) & 0xFFFFE000u); };
+  struct Registers { float a[4], b[2]; } mine{{cut(a[0]), cut(a[1]), cut(a[2]), cut(a[3])}, {cut(b[0]), cut(b[1])}};
   emu::multiply(
       d, mine, 8,
       [](auto& lanes, unsigned row, unsigned k) { return lanes.of(row % 8 * 4 + k % 4)->a[row / 8 + k / 4 * 2]; },

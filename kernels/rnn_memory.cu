@@ -11,9 +11,9 @@
 extern "C" __global__ void __launch_bounds__(256, 2)
 rnn_memory(MemoryUpdate u) {
   uint32_t d = u.d, c = u.width();
-  auto input_weight = [=](uint32_t l, uint32_t j) { return u.w_x[uint64_t(j) * c + l]; };
+  auto input_row = [=](uint32_t j) { return u.w_x + uint64_t(j) * c; };
   // The node's own memory is both message and state.
-  auto own_weight = [=](uint32_t l, uint32_t j) { return input_weight(l, j) + u.w_h[uint64_t(j) * d + l]; };
+  auto own_weight = [=](uint32_t l, uint32_t j) { return input_row(j)[l] + u.w_h[uint64_t(j) * d + l]; };
   auto take = [=](const Sums& sums, uint32_t row0, uint32_t column0, const uint32_t*) {
     take_sums(sums, row0, u.mails.live(), column0, d, [=](uint32_t k, uint32_t j, float sum) {
       float s = tanhf(sum + (u.b_x[j] + u.b_h[j]));
@@ -21,7 +21,7 @@ rnn_memory(MemoryUpdate u) {
       if (u.gates) u.gates[uint64_t(k) * d + j] = s;
     });
   };
-  update_memory(u, d, own_weight, input_weight, take);
+  update_memory(u, d, own_weight, input_row, take);
 }
 
 // Gradients before the tanh, dpre [m, d].

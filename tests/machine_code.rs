@@ -173,10 +173,41 @@ fn dense_products_run_on_the_matrix_units_in_every_precision() {
         ("link_decoder", "link_decoder_weight_grad"),
     ] {
         let Some(code) = machine_code(&report, file, kernel) else { return };
-        for instruction in ["HMMA.1688.F32.TF32", "HMMA.16816.F32.BF16"] {
+        for instruction in ["HMMA.1688.F32.TF32", "HMMA.16816.F32.BF16", "LDG.E.128"] {
             assert!(code.contains(instruction), "{kernel} has no {instruction}");
         }
+        // The sums of a depth of 8: 16 products of f32's halves, what splits 12 operands, loads, and the loop.
+        let turns = loops(&code).into_iter().filter(|turn| turn.matches("HMMA").count() == 16);
+        let longest = turns.map(|turn| turn.lines().count()).max();
+        assert!(longest.is_some_and(|n| n <= 80), "{kernel}: {longest:?} instructions for a depth of 8");
     }
+}
+
+/// The innermost loops of a kernel, an instruction a line.
+fn loops(code: &str) -> Vec<String> {
+    let address = |hex: &str| u32::from_str_radix(hex, 16).ok();
+    let instructions: Vec<(u32, &str)> = code
+        .lines()
+        .filter_map(|line| {
+            let (at, rest) = line.trim_start().strip_prefix("/*")?.split_once("*/")?;
+            Some((address(at)?, rest.split_once(';')?.0.trim()))
+        })
+        .collect();
+    let mut found: Vec<(u32, u32)> = Vec::new();
+    for &(end, instruction) in &instructions {
+        let target = instruction.rsplit("0x").next().and_then(address);
+        if let (true, Some(start)) = (instruction.contains("BRA"), target.filter(|&to| to < end)) {
+            found.push((start, end));
+        }
+    }
+    let holds = |a: &(u32, u32), b: &(u32, u32)| a != b && a.0 <= b.0 && b.1 <= a.1;
+    let innermost = found.iter().filter(|a| !found.iter().any(|b| holds(a, b)));
+    innermost
+        .map(|&(start, end)| {
+            let body = instructions.iter().filter(|(at, _)| (start..=end).contains(at));
+            body.map(|(_, instruction)| *instruction).collect::<Vec<_>>().join("\n")
+        })
+        .collect()
 }
 
 /// The emulated device runs one block after another, so it cannot tell whether a block sees what another one wrote.

@@ -2,9 +2,10 @@
 use crate::emulated::device;
 use std::collections::BTreeSet;
 use tgnn::{
-    ops::{Backend, Case, bench_cases, cases},
+    autograd::Program,
+    ops::{Backend, Case, Tape, bench_cases, cases, epilogue::Activation},
     runtime::{
-        Device, MatmulPrecision, Precision,
+        Device, MatmulPrecision, Precision, Rows, Spec, Store,
         cuda::{Gpu, Grid, Rival},
     },
     testing::{Results, gradient_alone, gradient_error, program, rivals::Rivals, run, run_again, worst},
@@ -145,6 +146,31 @@ fn a_product_is_that_of_the_nearest_numbers_of_its_precision() {
         for precision in MatmulPrecision::ALL {
             let output = |case: Case| bits(&case, on.gpu.multiplying_in(precision)).swap_remove(0);
             assert!(output(case) == output(case.with_inputs(precision)), "{case}, {precision:?}");
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn a_nan_makes_its_row_of_a_product_nan_and_no_other() {
+    let Some(on) = device(0) else { return };
+    for precision in MatmulPrecision::ALL {
+        // What a program writes for one, what a device makes, and the same with a sign.
+        for bits in [f32::NAN.to_bits(), 0x7fff_ffff, 0xffff_ffff] {
+            let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+            let mut values = [1.0; 60];
+            values[27] = f32::from_bits(bits);
+            let x = store.values("x", Spec::real(Rows::fixed(3), 20), &values);
+            let w = store.values("w", Spec::real(Rows::fixed(5), 20), &[1.0; 100]);
+            let (x, w) = (t.stored(&store, x), t.stored(&store, w));
+            let y = t.linear(x, w, None, None, Activation::Identity).unwrap();
+            let backend = Backend::Cuda(on.gpu.multiplying_in(precision));
+            let mut program = Program::new(&t, &[y], Precision::F32, backend).unwrap();
+            program.run(&mut store).unwrap();
+            for (i, row) in program.read::<f32>(y, &store).chunks_exact(5).enumerate() {
+                let right = row.iter().all(|y| if i == 1 { y.is_nan() } else { *y == 20.0 });
+                assert!(right, "{precision:?}, {bits:#x}, row {i}: {row:?}");
+            }
         }
     }
 }
