@@ -8,7 +8,7 @@
 // The units multiply TF32, of eleven bits, or bfloat16, of eight; operands are rounded to that and products are exact
 // (`precision`: `runtime::MatmulPrecision` on the host). For f32 an operand is the sum of two TF32 but for its last bit, and
 // all four products of two such sums are made: as exact as f32, and still faster than the vector units. (Without the
-// product of the two low parts, 3xTF32, ten batches of TGN drift from the reference by more than f32 may.)
+// product of the two low parts, 3xTF32, ten batches of TGN are up to three times as far from the reference.)
 #pragma once
 #include "ptx.cuh"
 
