@@ -81,11 +81,6 @@ vectorised! {
     }
 }
 
-/// Columns of one head of a `[n, heads * width]` matrix.
-fn head(x: &[f32], n: usize, heads: usize, width: usize, h: usize) -> Mat<'_> {
-    Mat::strided(x.get(h * width..).unwrap_or(&[]), n, width, heads * width)
-}
-
 impl Op for HeadLinear {
     const NAME: &'static str = "head_linear";
     const KIND: Kind = Kind::Nn;
@@ -159,7 +154,7 @@ impl Op for HeadLinear {
                 let wh = Mat::new(&w[h * p * c..][..p * c], p, c);
                 let wh = if self.down { wh.t() } else { wh };
                 let out = MatMut::strided(&mut y[h * to..], rows.len(), to, heads * to);
-                matmul(out, head(x, n, heads, from, h).rows(rows), wh, bias.is_some());
+                matmul(out, Mat::block(x, n, heads, from, h).rows(rows), wh, bias.is_some());
             }
         });
     }
@@ -244,7 +239,7 @@ impl Op for HeadWeightGrad {
         let (p, c) = (io.cols(0) / heads, io.cols(1) / heads);
         let scratch = io.scratch::<f32>();
         for (h, dw) in io.out::<f32>(0).chunks_exact_mut((p * c).max(1)).enumerate() {
-            let (short, long) = (head(short, n, heads, p, h), head(long, n, heads, c, h));
+            let (short, long) = (Mat::block(short, n, heads, p, h), Mat::block(long, n, heads, c, h));
             matmul_long(MatMut::new(dw, p, c), short.t(), long, false, scratch);
         }
         if io.inputs() == 3 && p > 0 {

@@ -302,11 +302,6 @@ impl Op for LinkDecoderGrad {
     }
 }
 
-/// Rows of root `j` of each of `n` events of `roots`, of a value of `cols` columns.
-fn of_root(x: &[f32], n: usize, roots: usize, cols: usize, j: usize) -> Mat<'_> {
-    Mat::strided(x.get(j * cols..).unwrap_or(&[]), n, cols, roots * cols)
-}
-
 impl Op for LinkDecoderInputGrad {
     const NAME: &'static str = "link_decoder_input_grad";
     const KIND: Kind = Kind::Nn;
@@ -335,7 +330,7 @@ impl Op for LinkDecoderInputGrad {
             for j in 0..roots {
                 let w = Mat::new(io.input(if j == 0 { 1 } else { 2 }), c, d);
                 let of = MatMut::strided(&mut dz[j * d..], rows.len(), d, roots * d);
-                matmul(of, of_root(dhidden, n, roots, c, j).rows(rows), w, false);
+                matmul(of, Mat::block(dhidden, n, roots, c, j).rows(rows), w, false);
             }
         });
     }
@@ -392,7 +387,7 @@ impl Op for LinkDecoderWeightGrad {
         let (n, dw) = (io.rows(0) / roots, [0, 1].map(|of| io.out::<f32>(of)));
         for j in 0..roots {
             let dw = MatMut::new(&mut *dw[usize::from(j > 0)], c, d);
-            let (dh, z) = (of_root(dhidden, n, roots, c, j), of_root(z, n, roots, d, j));
+            let (dh, z) = (Mat::block(dhidden, n, roots, c, j), Mat::block(z, n, roots, d, j));
             matmul_long(dw, dh.t(), z, j > 1, half);
         }
     }

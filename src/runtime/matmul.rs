@@ -34,6 +34,13 @@ impl<'a> Mat<'a> {
         assert!(fits(data.len(), rows, cols, row_stride), "matrix reaches past its data");
         Mat { data, rows, cols, row_stride, col_stride: 1 }
     }
+    /// Columns of block `at` of `[rows, blocks * cols]`, such as those of one head; `data` may be empty where rows or columns are.
+    ///
+    /// # Panics
+    /// When the matrix reaches past `data`.
+    pub fn block(data: &'a [f32], rows: usize, blocks: usize, cols: usize, at: usize) -> Self {
+        Mat::strided(data.get(at * cols..).unwrap_or(&[]), rows, cols, blocks * cols)
+    }
     /// The transpose, without copying.
     #[must_use]
     pub fn t(self) -> Self {
