@@ -151,10 +151,12 @@ fn wrappers(sources: &[Source], images: &[PathBuf]) -> String {
             kernel.arguments.iter().map(|(_, name)| format!("(&raw mut {name}).cast()")).collect();
         let _ = writeln!(
             text,
-            "    /// `kernels/{}.cu`\n    ///\n    /// # Errors\n    /// Device, when the driver refuses the launch.\n    \
+            "    /// `kernels/{}.cu`\n    ///\n    /// # Errors\n    /// Device, when the driver refuses the launch.\n    ///\n    \
+             /// # Safety\n    /// Addresses are of device memory of the sizes that the kernel's file names, and stay its own until \
+             the\n    /// stream has run; the grid is as the file says.\n    \
              #[allow(clippy::too_many_arguments)]\n    \
-             pub fn {}(&self, on: &Launch<'_>, grid: Grid, {}) -> Result<()> {{\n        \
-             self.launch({at}, on, grid, &mut [{}])\n    }}",
+             pub unsafe fn {}(&self, on: &Launch<'_>, grid: Grid, {}) -> Result<()> {{\n        \
+             // SAFETY: the caller's.\n        unsafe {{ self.launch({at}, on, grid, &mut [{}]) }}\n    }}",
             source.stem(),
             kernel.name,
             list.join(", "),

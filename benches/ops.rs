@@ -86,7 +86,7 @@ fn bench(
     all: &[Case],
 ) -> Result<Vec<Line>, Box<dyn Error>> {
     let (mut program, mut store, states) = testing::program(&case, Backend::Cpu)?;
-    let start: Vec<Vec<u8>> = states.iter().map(|&id| store.raw(id).to_vec()).collect();
+    let start: Vec<Vec<u8>> = states.iter().map(|&id| store.raw(id).unwrap().to_vec()).collect();
     let mut samples: BTreeMap<&'static str, (Vec<f64>, Cost)> = BTreeMap::new();
     criterion.bench_function(&case.to_string(), |b| {
         b.iter_custom(|runs| {
@@ -97,7 +97,7 @@ fn bench(
                     states
                         .iter()
                         .zip(&start)
-                        .for_each(|(&id, bytes)| store.raw_mut(id).copy_from_slice(bytes));
+                        .for_each(|(&id, bytes)| store.raw_mut(id).unwrap().copy_from_slice(bytes));
                     program.profile();
                     let started = Instant::now();
                     program.run(&mut store).expect("a bench case should run as its tests do");

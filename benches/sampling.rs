@@ -35,17 +35,17 @@ fn walks(store: &mut Store, tables: &EventTables, strategy: Strategy) -> Result<
     let mut t = Tape::new();
     let batch = tables.next_batch(&mut t, store, BATCH)?;
     let pool: Vec<u32> = (0..tables.nodes as u32).collect();
-    let pool = store.table("pool", Spec::ids(Rows::fixed(pool.len()), 1), Arc::new(pool));
-    let pool = t.stored(store, pool);
+    let pool = store.table("pool", Spec::ids(Rows::fixed(pool.len()), 1), Arc::new(pool))?;
+    let pool = t.stored(store, pool)?;
     let negatives = t.draw_negatives(pool, batch.now, batch.src, 1, 0, 0)?;
     let query = t.roots(batch.src, batch.dst, batch.time, negatives)?;
     let how = Sampling { k: NEIGHBORS, strategy, gaps: tables.gaps };
-    let tcsr = tables.tcsr(&mut t, store);
+    let tcsr = tables.tcsr(&mut t, store)?;
     let near = t.sample_neighbors(tcsr, query, (batch.event, batch.now), 3, how)?;
     let mut program = Program::new(&t, &[near.count], Precision::F32, Backend::Cpu)?;
     let range = tables.events.saturating_sub(WALKED)..tables.events;
     let mut walk = || -> Result<f64, Box<dyn Error>> {
-        tables.seek(store, 0, range.clone(), 0);
+        tables.seek(store, 0, range.clone(), 0)?;
         program.profile();
         for _ in 0..range.len().div_ceil(BATCH) {
             program.run(store)?;
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let made = SynthOptions { events, sources, destinations, edge_features: 0, ..Default::default() };
         let stream = data::synth(&made)?;
         let mut store = Store::new(Precision::F32);
-        let tables = EventTables::new(&mut store, &stream);
+        let tables = EventTables::new(&mut store, &stream)?;
         let (nodes, walked) = (stream.nodes, events.min(WALKED));
         drop(stream);
         let mut rates = [0.0; 2];

@@ -88,11 +88,11 @@ fn graph(shape: &str, nodes: usize, edges: usize, steps: usize) -> Snapshots {
 /// Quartiles of the seconds of a run, and the bytes that it cannot do without.
 fn ours(device: &Device, a: &Adjacency, width: usize) -> Fallible<([f64; 3], usize)> {
     let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
-    let tables = GraphTables::new(&mut store, a);
-    let graph = tables.vars(&mut t, &store);
-    let x = store.values("x", Spec::real(Rows::fixed(a.nodes), width), &peak::numbers(a.nodes * width));
-    let steps = store.values("steps", Spec::ids(Rows::fixed(1), 1), &[0u32]);
-    let (x, steps) = (t.stored(&store, x), t.stored(&store, steps));
+    let tables = GraphTables::new(&mut store, a)?;
+    let graph = tables.vars(&mut t, &store)?;
+    let x = store.values("x", Spec::real(Rows::fixed(a.nodes), width), &peak::numbers(a.nodes * width))?;
+    let steps = store.values("steps", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
+    let (x, steps) = (t.stored(&store, x)?, t.stored(&store, steps)?);
     let y = t.spmm(graph, x, (steps, 0), None, Activation::Identity)?;
     let mut program = Program::new(&t, &[y], Precision::F32, Backend::Cpu)?;
     device.install(|| {

@@ -34,15 +34,19 @@ __device__ uint32_t history(const Entry* list, uint32_t n, uint32_t guess, uint3
 extern "C" __global__ void __launch_bounds__(256, 8)
 sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t* position, const uint32_t* query,
                  const int64_t* time, const uint32_t* batch, const uint32_t* clock, uint32_t* node, uint32_t* event,
-                 float* dt, uint32_t* count, Rows queries, Rows events, uint32_t v, uint32_t e, uint32_t k,
-                 uint32_t stride, uint32_t uniform, Gaps gaps, Key key, Status s) {
+                 float* dt, uint32_t* count, Rows queries, Rows events, uint32_t v, uint32_t e, uint64_t listed,
+                 uint32_t k, uint32_t stride, uint32_t uniform, Gaps gaps, Key key, Status s) {
   if (events.live() == 0) return;
   uint32_t n = queries.live(), first = batch[0];
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t of = s.row_of(i, query[i], v);
-    int64_t now = time[i], start = of == NONE ? 0 : offsets[of];
-    uint32_t length = of == NONE ? 0 : uint32_t(offsets[of + 1] - start);
-    bool own = stride && e && i % stride < 2;
+    int64_t now = time[i], start = of == NONE ? 0 : offsets[of], stop = of == NONE ? 0 : offsets[of + 1];
+    if (start < 0 || stop < start || uint64_t(stop) > listed) {
+      s.fault(i, float(of));
+      start = stop = 0;
+    }
+    uint32_t length = uint32_t(stop - start);
+    bool own = stride && i % stride < 2 && batch[i / stride] < e;
     uint32_t guess = own ? position[uint64_t(2) * batch[i / stride] + i % stride]
                    : e   ? uint32_t(uint64_t(length) * first / e)
                          : length;

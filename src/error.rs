@@ -190,7 +190,7 @@ impl std::error::Error for Error {
 /// Returns a [`ErrorKind::Shape`] error from the enclosing function unless the condition holds.
 macro_rules! ensure {
     ($op:expr, $ok:expr, $($msg:tt)*) => {
-        if !$ok { return Err($crate::error::Error::shape($op, format_args!($($msg)*))) }
+        if !$ok { return Err($crate::error::Error::shape($op, format_args!($($msg)*)))? }
     };
 }
 pub(crate) use ensure;

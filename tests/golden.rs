@@ -143,8 +143,8 @@ fn home(t: &Tape, v: Var) -> BufferId {
 
 fn reals(program: &Program, v: Var, store: &Store) -> Vec<f64> {
     match store.precision() {
-        Precision::F64 => program.read::<f64>(v, store).to_vec(),
-        Precision::F32 => program.read::<f32>(v, store).iter().map(|&x| x.into()).collect(),
+        Precision::F64 => program.read::<f64>(v, store).unwrap().to_vec(),
+        Precision::F32 => program.read::<f32>(v, store).unwrap().iter().map(|&x| x.into()).collect(),
     }
 }
 
@@ -152,24 +152,25 @@ fn reals(program: &Program, v: Var, store: &Store) -> Vec<f64> {
 fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
     let events = g.events();
     let mut store = Store::new(precision);
-    let tables = EventTables::new(&mut store, &events);
-    let mut parameters = Parameters::new(&mut store, 0, g.fact("learning_rate"));
+    let tables = EventTables::new(&mut store, &events).unwrap();
+    let mut parameters = Parameters::new(&mut store, 0, g.fact("learning_rate")).unwrap();
     let net = Net::new(&mut parameters, &mut store, &tables, &*g.config(), HeadKind::Links, 0).unwrap();
     for (name, id) in parameters.iter() {
-        store.write(id, &g.real(&format!("init.{name}")));
+        store.write(id, &g.real(&format!("init.{name}"))).unwrap();
     }
     let mut t = Tape::new();
-    let edge = tables.edge_if(&mut t, &store, true);
+    let edge = tables.edge_if(&mut t, &store, true).unwrap();
     let edge = home(&t, edge);
     if precision == Precision::F64 {
         // The tables came through f32; the fixture has all digits.
-        store.write(edge, &g.real("edge_features"));
+        store.write(edge, &g.real("edge_features")).unwrap();
         if let Some(nodes) = tables.node_features {
-            store.write(nodes, &g.real("node_features"));
+            store.write(nodes, &g.real("node_features")).unwrap();
         }
     }
     let negatives = g.ids("neg");
-    let negatives = store.table("negatives", Spec::ids(Rows::fixed(events.len()), 1), Arc::new(negatives));
+    let negatives =
+        store.table("negatives", Spec::ids(Rows::fixed(events.len()), 1), Arc::new(negatives)).unwrap();
 
     let cap = g.fact("batch");
     let f = net.forward(&mut t, &store, &tables, cap, Negatives::Given(negatives), true).unwrap();
@@ -181,7 +182,7 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
 
     let state: HashMap<String, BufferId> =
         net.model.state().into_iter().map(|id| (store.name(id).to_owned(), id)).collect();
-    tables.seek(&mut store, 0, 0..events.len(), 0);
+    tables.seek(&mut store, 0, 0..events.len(), 0).unwrap();
     let mut all: Vec<Results> = (0..g.batches())
         .map(|_| {
             program.run(&mut store).unwrap();
@@ -194,7 +195,7 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
             r
         })
         .collect();
-    all.push(parameters.iter().map(|(n, id)| (n.to_owned(), true, store.read_f64(id))).collect());
+    all.push(parameters.iter().map(|(n, id)| (n.to_owned(), true, store.read_f64(id).unwrap())).collect());
     all
 }
 
@@ -202,11 +203,12 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
 fn mailbox(store: &Store, state: &HashMap<String, BufferId>, edge: BufferId, f: usize) -> Results {
     let Some(&memory) = state.get("memory") else { return Vec::new() };
     let nodes = store.spec(memory).rows.cap;
-    let memory = store.read_f64(memory);
+    let memory = store.read_f64(memory).unwrap();
     let d = memory.len() / nodes;
-    let (content, event) = (store.read_f64(state["mail"]), store.read::<u32>(state["mail event"]));
-    let own_features = state.get("mail features").map(|&id| store.read_f64(id));
-    let edge = store.read_f64(edge);
+    let (content, event) =
+        (store.read_f64(state["mail"]).unwrap(), store.read::<u32>(state["mail event"]).unwrap());
+    let own_features = state.get("mail features").map(|&id| store.read_f64(id).unwrap());
+    let edge = store.read_f64(edge).unwrap();
     // A mail beside the memory holds the partner's alone; one in a ring holds both.
     let (slots, width) = (event.len() / nodes, content.len() / event.len());
     let mut mail = Vec::new();
@@ -228,12 +230,12 @@ fn mailbox(store: &Store, state: &HashMap<String, BufferId>, edge: BufferId, f: 
     let mut exact = |name: &str, values| results.push((name.into(), false, values));
     for (name, ours) in [("memory_time", "memory time"), ("mail_time", "mail time")] {
         if let Some(&id) = state.get(ours) {
-            exact(name, store.read::<i64>(id).iter().map(|&t| t as f64).collect());
+            exact(name, store.read::<i64>(id).unwrap().iter().map(|&t| t as f64).collect());
         }
     }
     exact("has_mail", event.iter().map(|&e| f64::from(u8::from(e != NONE))).collect());
     if let Some(&id) = state.get("next mail") {
-        exact("next", store.read::<u32>(id).iter().map(|&slot| slot.into()).collect());
+        exact("next", store.read::<u32>(id).unwrap().iter().map(|&slot| slot.into()).collect());
     }
     results
 }
@@ -378,20 +380,20 @@ pub fn follow(
 fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
     let g = Golden::open(include_bytes!("golden/attention.safetensors"));
     let record = |t: &mut Tape, store: &mut Store, g: &Golden| {
-        let mut p = Parameters::new(store, 0, 0.0);
-        let time = TimeEncoding::new(&mut p, store, 4, TimeStart::Learned);
+        let mut p = Parameters::new(store, 0, 0.0).unwrap();
+        let time = TimeEncoding::new(&mut p, store, 4, TimeStart::Learned).unwrap();
         let drop = DropRate { p: 0.0, seed: 0, salt: 0 };
-        let layer = Attention::new(&mut p, store, 0, 5, 6, 3, 4, g.fact("heads"), drop);
+        let layer = Attention::new(&mut p, store, 0, 5, 6, 3, 4, g.fact("heads"), drop).unwrap();
         for (name, id) in p.iter() {
-            store.write(id, &g.real(name));
+            store.write(id, &g.real(name)).unwrap();
         }
         let real = |t: &mut Tape, store: &mut Store, name: &str, rows, cols, values: &[f64]| {
-            let id = store.values(name, Spec::real(Rows::fixed(rows), cols), values);
-            t.stored(store, id)
+            let id = store.values(name, Spec::real(Rows::fixed(rows), cols), values).unwrap();
+            t.stored(store, id).unwrap()
         };
         let ids = |t: &mut Tape, store: &mut Store, name: &str, cols| {
-            let id = store.values(name, Spec::ids(Rows::fixed(6), cols), &g.ids(name));
-            t.stored(store, id)
+            let id = store.values(name, Spec::ids(Rows::fixed(6), cols), &g.ids(name)).unwrap();
+            t.stored(store, id).unwrap()
         };
         let h = real(t, store, "h", 9, 5, &g.real("h"));
         let edge = real(t, store, "edge_features", 10, 3, &g.real("edge_features"));
@@ -405,7 +407,8 @@ fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
         let dout = real(t, store, "dout", 6, 6, &g.real("dout"));
         let grads = t.backward_many(&[(out, dout)]).unwrap();
         let mut named = vec![("out".to_owned(), out), ("dh".to_owned(), grads[&h])];
-        let of = |(name, id): (&str, BufferId)| (format!("grad.{name}"), grads[&t.stored(store, id)]);
+        let of =
+            |(name, id): (&str, BufferId)| (format!("grad.{name}"), grads[&t.stored(store, id).unwrap()]);
         named.extend(p.iter().map(of));
         assert_eq!(named.len(), 2 + 13, "every parameter has a gradient");
         named
@@ -425,8 +428,8 @@ fn follow_cell<C: Cell>(bytes: &'static [u8]) {
     let record = |t: &mut Tape, store: &mut Store, g: &Golden| {
         fn put<T: Element>(t: &mut Tape, store: &mut Store, rows: usize, values: &[T]) -> Var {
             let spec = Spec { dtype: T::DTYPE, rows: Rows::fixed(rows), cols: values.len() / rows };
-            let id = store.values(format!("input {}", t.len()), spec, values);
-            t.stored(store, id)
+            let id = store.values(format!("input {}", t.len()), spec, values).unwrap();
+            t.stored(store, id).unwrap()
         }
         let mut w_x = vec![0.0; C::GATES * D * WIDE];
         for (wide, narrow) in w_x.chunks_exact_mut(WIDE).zip(g.real("w_x").chunks_exact(F)) {

@@ -53,30 +53,30 @@ fn train(
 ) -> (Vec<f32>, [Scores; 2]) {
     let sets = events.class_labels().unwrap();
     let mut store = Store::new(Precision::F32);
-    let tables = EventTables::new(&mut store, events);
+    let tables = EventTables::new(&mut store, events).unwrap();
     let spec = Spec::ids(Rows::fixed(events.len()), sets.most());
-    let labels = store.table("classes", spec, sets.table());
-    let mut parameters = Parameters::new(&mut store, 1, 0.01);
+    let labels = store.table("classes", spec, sets.table()).unwrap();
+    let mut parameters = Parameters::new(&mut store, 1, 0.01).unwrap();
     let head = head(&mut parameters, &mut store, events.node_width(), sets.count());
     let mut t = Tape::new();
     let batch = tables.next_batch(&mut t, &store, BATCH).unwrap();
     let (node, _) = t.roots(batch.src, batch.dst, batch.time, None).unwrap();
-    let features = t.stored(&store, tables.node_features.unwrap());
+    let features = t.stored(&store, tables.node_features.unwrap()).unwrap();
     let z = t.gather_rows(features, node).unwrap();
     let logits = head.record(&mut t, &store, z, &batch).unwrap();
-    let labels = t.stored(&store, labels);
+    let labels = t.stored(&store, labels).unwrap();
     let labels = t.gather_rows(labels, batch.event).unwrap();
     let loss = t.label_loss(logits, labels, 1.0).unwrap();
     parameters.minimize(&mut t, &store, loss).unwrap();
     let mut program = Program::new(&t, &[loss, logits], Precision::F32, backend).expect("room");
     let (mut losses, mut scores) = (Vec::new(), Vec::new());
     for epoch in 0..epochs {
-        tables.seek(&mut store, epoch, 0..events.len(), 0);
+        tables.seek(&mut store, epoch, 0..events.len(), 0).unwrap();
         let mut all = Vec::new();
         for _ in 0..events.len().div_ceil(BATCH) {
             program.run(&mut store).unwrap();
-            losses.push(program.read::<f32>(loss, &store)[0]);
-            all.extend(program.read::<f32>(logits, &store));
+            losses.push(program.read::<f32>(loss, &store).unwrap()[0]);
+            all.extend(program.read::<f32>(logits, &store).unwrap());
         }
         assert_eq!(all.len(), events.len() * sets.count());
         let rows = all.chunks_exact(sets.count()).zip((0..events.len()).map(|i| sets.of(i)));
@@ -86,10 +86,10 @@ fn train(
 }
 
 fn node_head(p: &mut Parameters, store: &mut Store, d: usize, classes: usize) -> Head {
-    Head::Node(NodeHead::new(p, store, d, 32, classes))
+    Head::Node(NodeHead::new(p, store, d, 32, classes).unwrap())
 }
 fn edge_head(p: &mut Parameters, store: &mut Store, d: usize, classes: usize) -> Head {
-    Head::Edge(EdgeHead::new(p, store, d, 32, classes))
+    Head::Edge(EdgeHead::new(p, store, d, 32, classes).unwrap())
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn a_label_that_names_no_class_and_a_loss_that_is_no_number_are_faults_with_thei
     for backend in backends.into_iter().flatten() {
         let fault = |logits: [f32; 6], labels: [u32; 2]| {
             let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
-            let logits = store.values("logits", Spec::real(Rows::fixed(2), 3), &logits);
-            let labels = store.values("labels", Spec::ids(Rows::fixed(2), 1), &labels);
-            let (logits, labels) = (t.stored(&store, logits), t.stored(&store, labels));
+            let logits = store.values("logits", Spec::real(Rows::fixed(2), 3), &logits).unwrap();
+            let labels = store.values("labels", Spec::ids(Rows::fixed(2), 1), &labels).unwrap();
+            let (logits, labels) = (t.stored(&store, logits).unwrap(), t.stored(&store, labels).unwrap());
             let loss = t.label_loss(logits, labels, 1.0).unwrap();
             let mut program = Program::new(&t, &[loss], Precision::F32, backend.clone()).expect("room");
             program.run(&mut store).err().map(|e| (e.kind(), e.to_string()))
@@ -165,9 +165,9 @@ fn a_label_that_names_no_class_and_a_loss_that_is_no_number_are_faults_with_thei
 #[test]
 fn a_loss_of_rows_that_differ_or_of_no_weight_is_refused() {
     let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
-    let logits = store.zeros("logits", Spec::real(Rows::fixed(2), 3));
-    let [two, three] = [2, 3].map(|n| store.zeros("labels", Spec::ids(Rows::fixed(n), 1)));
-    let [logits, two, three] = [logits, two, three].map(|id| t.stored(&store, id));
+    let logits = store.zeros("logits", Spec::real(Rows::fixed(2), 3)).unwrap();
+    let [two, three] = [2, 3].map(|n| store.zeros("labels", Spec::ids(Rows::fixed(n), 1)).unwrap());
+    let [logits, two, three] = t.stored_all(&store, [logits, two, three]).unwrap();
     assert!(t.label_loss(logits, two, 20.0).is_ok());
     assert!(t.label_loss(logits, three, 1.0).is_err());
     for weight in [0.0, -1.0, f32::NAN, f32::INFINITY] {

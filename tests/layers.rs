@@ -142,6 +142,42 @@ fn every_op_begins_with_what_it_makes_and_the_table_of_its_values() {
     }
 }
 
+/// The blocks, functions, implementations and traits of `text` that are `unsafe`.
+fn unsafe_in(text: &str) -> usize {
+    let code = text.lines().map(|l| l.split("//").next().unwrap_or_default());
+    code.map(|l| l.split_whitespace().filter(|w| w.trim_start_matches('(') == "unsafe").count()).sum()
+}
+
+#[test]
+fn unsafe_is_where_the_guide_says_and_as_often() {
+    let guide = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let mut found: Vec<(String, usize)> = Vec::new();
+    for (file, text) in sources(&root().join("src")) {
+        let folders: Vec<&str> = file.split('/').collect();
+        let module = match folders[..] {
+            ["runtime", inner @ ("cuda" | "simd"), ..] => format!("runtime/{inner}"),
+            [top, ..] => top.to_owned(),
+            [] => unreachable!("a file has a name"),
+        };
+        match found.iter_mut().find(|(name, _)| *name == module) {
+            Some((_, count)) => *count += unsafe_in(&text),
+            None => found.push((module, unsafe_in(&text))),
+        }
+    }
+    found.retain(|(_, count)| *count > 0);
+    let rows = guide.split("| module | `unsafe` |").nth(1).expect("the guide counts it");
+    let rows = rows.lines().skip(2).map_while(|row| row.strip_prefix("| `"));
+    let told: Vec<(String, usize)> = rows
+        .map(|row| {
+            let mut cells = row.split('|').map(str::trim);
+            let module = cells.next().unwrap().trim_end_matches('`').to_owned();
+            (module, cells.next().unwrap().parse().unwrap())
+        })
+        .collect();
+    found.sort();
+    assert_eq!(told, found, "CONTRIBUTING.md against src");
+}
+
 #[test]
 fn the_example_in_the_guide_is_the_op_as_it_stands() {
     let guide = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();

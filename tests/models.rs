@@ -42,7 +42,7 @@ pub fn all(width: usize) -> Vec<(&'static str, Config)> {
 
 /// Buffers of a checkpoint, by name.
 fn state(task: &EventTask) -> Vec<(String, Vec<u8>)> {
-    let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).to_vec());
+    let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).unwrap().to_vec());
     task.checkpoint_buffers().into_iter().map(raw).collect()
 }
 

@@ -132,7 +132,8 @@ fn a_rival_does_the_work_of_its_op_or_says_why_it_is_not_there() {
     let case = cases().into_iter().find(|c| c.op == "scatter_add_rows" && c.dims[0] > 1).unwrap();
     let zeros = Rival::new("scatter_add_rows", "zeros", |k, on| {
         let (d, rows) = (on.cols(0), on.out_rows(0));
-        k.scatter_add_rows_zero(on, Grid::items(on.out_cap(0) * d as usize), on.out(0), rows, d)
+        // SAFETY: the operands are those of the op whose kernel this is.
+        unsafe { k.scatter_add_rows_zero(on, Grid::items(on.out_cap(0) * d as usize), on.out(0), rows, d) }
     });
     assert!(!worst(&case, Backend::Cuda(on.gpu.with_rival(zeros))).unwrap().within(), "{case}");
 }
@@ -160,14 +161,14 @@ fn a_nan_makes_its_row_of_a_product_nan_and_no_other() {
             let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
             let mut values = [1.0; 60];
             values[27] = f32::from_bits(bits);
-            let x = store.values("x", Spec::real(Rows::fixed(3), 20), &values);
-            let w = store.values("w", Spec::real(Rows::fixed(5), 20), &[1.0; 100]);
-            let (x, w) = (t.stored(&store, x), t.stored(&store, w));
+            let x = store.values("x", Spec::real(Rows::fixed(3), 20), &values).unwrap();
+            let w = store.values("w", Spec::real(Rows::fixed(5), 20), &[1.0; 100]).unwrap();
+            let (x, w) = (t.stored(&store, x).unwrap(), t.stored(&store, w).unwrap());
             let y = t.linear(x, w, None, None, Activation::Identity).unwrap();
             let backend = Backend::Cuda(on.gpu.multiplying_in(precision));
             let mut program = Program::new(&t, &[y], Precision::F32, backend).unwrap();
             program.run(&mut store).unwrap();
-            for (i, row) in program.read::<f32>(y, &store).chunks_exact(5).enumerate() {
+            for (i, row) in program.read::<f32>(y, &store).unwrap().chunks_exact(5).enumerate() {
                 let right = row.iter().all(|y| if i == 1 { y.is_nan() } else { *y == 20.0 });
                 assert!(right, "{precision:?}, {bits:#x}, row {i}: {row:?}");
             }

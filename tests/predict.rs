@@ -83,7 +83,7 @@ fn evaluated(checkpoint: &Checkpoint, config: &Config, events: &Events, device: 
     checkpoint.load(&mut task.store, &buffers, true).unwrap();
     task.test(&mut |_| {}).unwrap();
     let n = task.split.test.len();
-    task.scored(n).chunks_exact(task.columns()).map(|row| row[0].to_bits()).collect()
+    task.scored(n).unwrap().chunks_exact(task.columns()).map(|row| row[0].to_bits()).collect()
 }
 
 fn opened(checkpoint: &Checkpoint, events: &Events, on: &Device, options: &PredictorOptions) -> Predictor {
@@ -281,8 +281,8 @@ fn sampled(events: &Events, cap: usize, k: usize, slots: usize) -> [Vec<u32>; 2]
         memory_as: StoredAs::F32,
     };
     let mut stores = [Store::new(Precision::F32), Store::new(Precision::F32)];
-    let whole = EventTables::new(&mut stores[0], events);
-    let (open, came) = EventTables::open_ended(&mut stores[1], &room);
+    let whole = EventTables::new(&mut stores[0], events).unwrap();
+    let (open, came) = EventTables::open_ended(&mut stores[1], &room).unwrap();
     let mut programs: Vec<(Program, [Var; 2])> = [&whole, &open]
         .into_iter()
         .zip(&stores)
@@ -290,9 +290,9 @@ fn sampled(events: &Events, cap: usize, k: usize, slots: usize) -> [Vec<u32>; 2]
             let mut t = Tape::new();
             let batch = tables.next_batch(&mut t, store, cap).unwrap();
             let (node, time) = t.roots(batch.src, batch.dst, batch.time, None).unwrap();
-            let tcsr = tables.tcsr(&mut t, store);
+            let tcsr = tables.tcsr(&mut t, store).unwrap();
             let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how).unwrap();
-            let stamp = tables.stamp(&mut t, store);
+            let stamp = tables.stamp(&mut t, store).unwrap();
             let to = t.distinct(stamp, node, &[], 2).unwrap();
             tables.append(&mut t, store, &batch, &to, 2).unwrap();
             let keep = [near.event, near.node];
@@ -300,18 +300,23 @@ fn sampled(events: &Events, cap: usize, k: usize, slots: usize) -> [Vec<u32>; 2]
         })
         .collect();
     let mut all = [Vec::new(), Vec::new()];
-    whole.seek(&mut stores[0], 0, 0..events.len(), 0);
+    whole.seek(&mut stores[0], 0, 0..events.len(), 0).unwrap();
     for first in (0..events.len()).step_by(cap) {
         let which = first..events.len().min(first + cap);
         let store = &mut stores[1];
-        store.get_mut::<u32>(came.src)[..which.len()].copy_from_slice(&events.src[which.clone()]);
-        store.get_mut::<u32>(came.dst)[..which.len()].copy_from_slice(&events.dst[which.clone()]);
-        store.get_mut::<i64>(came.time)[..which.len()].copy_from_slice(&events.time[which.clone()]);
-        store.get_mut::<u32>(came.event).iter_mut().zip(first as u32..).for_each(|(to, id)| *to = id);
-        open.seek(store, 0, 0..which.len(), 0);
+        store.get_mut::<u32>(came.src).unwrap()[..which.len()].copy_from_slice(&events.src[which.clone()]);
+        store.get_mut::<u32>(came.dst).unwrap()[..which.len()].copy_from_slice(&events.dst[which.clone()]);
+        store.get_mut::<i64>(came.time).unwrap()[..which.len()].copy_from_slice(&events.time[which.clone()]);
+        store
+            .get_mut::<u32>(came.event)
+            .unwrap()
+            .iter_mut()
+            .zip(first as u32..)
+            .for_each(|(to, id)| *to = id);
+        open.seek(store, 0, 0..which.len(), 0).unwrap();
         for ((all, (program, keep)), store) in all.iter_mut().zip(&mut programs).zip(&mut stores) {
             program.run(store).unwrap();
-            keep.iter().for_each(|&v| all.extend_from_slice(program.read::<u32>(v, store)));
+            keep.iter().for_each(|&v| all.extend_from_slice(program.read::<u32>(v, store).unwrap()));
         }
     }
     all
@@ -326,6 +331,7 @@ proptest! {
         let mut events = small(100);
         let mut now = -ends[0].2;
         events.time = ends.iter().map(|e| { now += e.2; now }).collect();
+        events.label = None;
         (events.src, events.dst) = ends.iter().map(|e| (e.0, e.1)).unzip();
         (events.nodes, events.first_destination, events.edge_features) = (6, None, None);
         let touches = |v: u32, i: usize| events.src[i] == v || events.dst[i] == v;

@@ -62,32 +62,35 @@ struct Sampled {
 /// Samples for the roots of every batch, as roots (whose position is known) and as free queries, which search.
 fn sample(events: &Events, cap: usize, k: usize, draw: Draw, negatives: &[u32]) -> [Vec<Sampled>; 2] {
     let mut store = Store::new(Precision::F32);
-    let tables = EventTables::new(&mut store, events);
+    let tables = EventTables::new(&mut store, events).unwrap();
     let negatives: Vec<u32> =
         (0..events.len()).map(|i| negatives[i % negatives.len()] % events.nodes as u32).collect();
-    let negatives = store.values("negatives", Spec::ids(Rows::fixed(events.len()), 1), &negatives);
+    let negatives = store.values("negatives", Spec::ids(Rows::fixed(events.len()), 1), &negatives).unwrap();
     let mut t = Tape::new();
     let batch = tables.next_batch(&mut t, &store, cap).unwrap();
-    let negatives = t.stored(&store, negatives);
+    let negatives = t.stored(&store, negatives).unwrap();
     let negatives = t.gather_rows(negatives, batch.event).unwrap();
     let (node, time) = t.roots(batch.src, batch.dst, batch.time, negatives).unwrap();
-    let tcsr = tables.tcsr(&mut t, &store);
+    let tcsr = tables.tcsr(&mut t, &store).unwrap();
     let how = Sampling { k, strategy: draw, gaps: Gaps::unlimited(events.seconds_per_tick()) };
     let near = [3, 0]
         .map(|stride| t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), stride, how).unwrap());
     let kept = near.iter().flat_map(|n| [n.node, n.event, n.dt, n.count]);
     let keep: Vec<Var> = [batch.event, node, time].into_iter().chain(kept).collect();
     let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).expect("room");
-    tables.seek(&mut store, 0, 0..events.len(), 0);
+    tables.seek(&mut store, 0, 0..events.len(), 0).unwrap();
     let mut all = [Vec::new(), Vec::new()];
     for first in (0..events.len()).step_by(cap) {
         program.run(&mut store).unwrap();
-        let (nodes, times) = (program.read::<u32>(node, &store), program.read::<i64>(time, &store));
+        let (nodes, times) =
+            (program.read::<u32>(node, &store).unwrap(), program.read::<i64>(time, &store).unwrap());
         assert_eq!(nodes.len(), 3 * cap.min(events.len() - first));
         for (all, near) in all.iter_mut().zip(near) {
             let Neighbors { node, event, dt, count } = near;
-            let (node, event) = (program.read::<u32>(node, &store), program.read::<u32>(event, &store));
-            let (dt, count) = (program.read::<f32>(dt, &store), program.read::<u32>(count, &store));
+            let (node, event) =
+                (program.read::<u32>(node, &store).unwrap(), program.read::<u32>(event, &store).unwrap());
+            let (dt, count) =
+                (program.read::<f32>(dt, &store).unwrap(), program.read::<u32>(count, &store).unwrap());
             all.extend((0..nodes.len()).map(|i| {
                 let used = i * k + count[i] as usize;
                 assert!(node[used..(i + 1) * k].iter().chain(&event[used..(i + 1) * k]).all(|&v| v == NONE));
@@ -150,18 +153,18 @@ proptest! {
     ) {
         let range = from.min(events.len())..events.len();
         let mut store = Store::new(Precision::F32);
-        let tables = EventTables::new(&mut store, &events);
+        let tables = EventTables::new(&mut store, &events).unwrap();
         let mut t = Tape::new();
         let batch = tables.next_batch(&mut t, &store, cap).unwrap();
         let kept = [batch.event, batch.rank, batch.src, batch.index];
         let mut program = Program::new(&t, &kept, Precision::F32, Backend::Cpu).expect("room");
         for epoch in 0..3 {
             let first = task::first_batch(seed, epoch, cap, chunks);
-            tables.seek(&mut store, epoch, range.clone(), cap - first);
+            tables.seek(&mut store, epoch, range.clone(), cap - first).unwrap();
             let (mut seen, batches) = (Vec::new(), task::batches(range.len(), cap, first));
             for at in 0..batches {
                 program.run(&mut store).unwrap();
-                let read = |v| program.read::<u32>(v, &store);
+                let read = |v| program.read::<u32>(v, &store).unwrap();
                 let event = read(batch.event);
                 let left = range.len() - seen.len();
                 prop_assert_eq!(event.len(), left.min(if at == 0 { first } else { cap }));
@@ -172,7 +175,7 @@ proptest! {
             }
             prop_assert_eq!(seen, range.clone().map(|e| e as u32).collect::<Vec<_>>());
             program.run(&mut store).unwrap();
-            prop_assert!(program.read::<u32>(batch.event, &store).is_empty(), "one batch more is empty");
+            prop_assert!(program.read::<u32>(batch.event, &store).unwrap().is_empty(), "one batch more is empty");
         }
     }
 
@@ -187,12 +190,12 @@ proptest! {
         let others: Vec<u32> = others.iter().map(|v| v.map_or(NONE, |v| (v % nodes) as u32)).collect();
         let mut store = Store::new(Precision::F32);
         let mut t = Tape::new();
-        let ids = |store: &mut Store, name: &str, v: &[u32]| store.values(name, Spec::ids(Rows::fixed(v.len()), 1), v);
+        let ids = |store: &mut Store, name: &str, v: &[u32]| store.values(name, Spec::ids(Rows::fixed(v.len()), 1), v).unwrap();
         let stamp = ids(&mut store, "stamp", &vec![0; nodes]);
         let (root, other) = (ids(&mut store, "roots", roots), ids(&mut store, "others", &others));
         let features = Features::random(nodes, 3, 1);
-        let table = store.values("features", Spec::real(Rows::fixed(nodes), 3), features.values());
-        let [stamped, root, other, table] = [stamp, root, other, table].map(|id| t.stored(&store, id));
+        let table = store.values("features", Spec::real(Rows::fixed(nodes), 3), features.values()).unwrap();
+        let [stamped, root, other, table] = t.stored_all(&store, [stamp, root, other, table]).unwrap();
         let d = t.distinct(stamped, root, &[other], stride).unwrap();
         let rows = t.gather_rows(table, d.node).unwrap();
         let (through, direct) = (t.gather_rows(rows, d.psi[0]).unwrap(), t.gather_rows(table, root).unwrap());
@@ -201,9 +204,9 @@ proptest! {
         // Twice: the stamps must be as they were.
         for _ in 0..2 {
             program.run(&mut store).unwrap();
-            let bits = |v| program.read::<f32>(v, &store).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            let bits = |v| program.read::<f32>(v, &store).unwrap().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             prop_assert_eq!(bits(through), bits(direct));
-            let read = |v| program.read::<u32>(v, &store);
+            let read = |v| program.read::<u32>(v, &store).unwrap();
             let (node, phi, positives) = (read(d.node), read(d.phi), read(d.positives)[0] as usize);
             for (ids, psi) in [(roots, d.psi[0]), (&others, d.psi[1])] {
                 for (&id, &row) in ids.iter().zip(read(psi)) {
@@ -221,7 +224,7 @@ proptest! {
                 prop_assert_eq!(phi, latest.map_or(NONE, |i| i as u32));
                 prop_assert_eq!(row < positives, latest.is_some());
             }
-            prop_assert!(store.read::<u32>(stamp).iter().all(|&s| s == 0));
+            prop_assert!(store.read::<u32>(stamp).unwrap().iter().all(|&s| s == 0));
         }
     }
 
@@ -270,7 +273,7 @@ fn a_time_encoding_is_a_parameter_where_it_is_learned_and_only_there() {
         let mut task = EventTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
         let w = |task: &EventTask| {
             let found = task.parameters.iter().find(|p| p.0 == "time.w");
-            found.map(|(_, id)| task.store.read::<f32>(id).to_vec())
+            found.map(|(_, id)| task.store.read::<f32>(id).unwrap().to_vec())
         };
         let before = w(&task);
         task.train_epoch(0, &mut |_| {}).unwrap();
@@ -289,7 +292,7 @@ fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_ma
             let mut task = EventTask::new(&config, &events, Device::cpu(threads).unwrap()).unwrap();
             let losses: Vec<u64> =
                 (0..3).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0.to_bits()).collect();
-            let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).to_vec());
+            let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).unwrap().to_vec());
             (losses, task.checkpoint_buffers().into_iter().map(raw).collect::<Vec<_>>())
         };
         let (one, two) = (state(1), state(2));
@@ -366,8 +369,9 @@ fn a_checkpoint_that_is_damaged_or_of_another_model_is_refused_and_changes_nothi
     let refused = |config: &Config, what: &str| {
         let mut task = EventTask::new(config, &events, device.clone()).unwrap();
         let buffers = task.checkpoint_buffers();
-        let state =
-            |task: &EventTask| buffers.iter().map(|&id| task.store.raw(id).to_vec()).collect::<Vec<_>>();
+        let state = |task: &EventTask| {
+            buffers.iter().map(|&id| task.store.raw(id).unwrap().to_vec()).collect::<Vec<_>>()
+        };
         let before = state(&task);
         for best in [false, true] {
             let e = checkpoint.load(&mut task.store, &buffers, best).expect_err(what);

@@ -32,7 +32,7 @@ fn trained(config: &Config, events: &Events, device: &Device) -> Trained {
     assert!(figures.len() >= 4, "{scores:?}");
     let buffers = task.checkpoint_buffers();
     task.store.fetch(&buffers).unwrap();
-    let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).to_vec());
+    let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).unwrap().to_vec());
     Trained { figures, state: buffers.into_iter().map(raw).collect() }
 }
 

@@ -82,12 +82,12 @@ fn ready(
     exchanged: &Exchanged,
     prepare: impl Fn(&mut Store, &mut SnapshotTables, &Adjacency),
 ) -> (Parameters, Var) {
-    let mut parameters = Parameters::new(store, 3, 0.0);
+    let mut parameters = Parameters::new(store, 3, 0.0).unwrap();
     let adjacency = Adjacency::of(data, false).unwrap();
     let mut tables = SnapshotTables::new(store, &mut parameters, data, &adjacency, 5).unwrap();
     prepare(store, &mut tables, &adjacency);
     let model = config.build(&mut parameters, store, &tables).unwrap();
-    tables.seek(store, 0, &[target]);
+    tables.seek(store, 0, &[target]).unwrap();
     let group = tables.next_group(t, store, length).unwrap();
     let z = model.embed(t, store, &tables, &group, exchanged).unwrap();
     (parameters, z)
@@ -99,7 +99,7 @@ fn embeddings(data: &Snapshots, config: &dyn SnapshotModelConfig, group: (u32, u
     let (_, z) = ready(&mut t, &mut store, data, config, group, &Exchanged::default(), |_, _, _| {});
     let mut program = Program::new(&t, &[z], Precision::F32, Backend::Cpu).unwrap();
     program.run(&mut store).unwrap();
-    program.read::<f32>(z, &store).chunks(config.width()).map(<[f32]>::to_vec).collect()
+    program.read::<f32>(z, &store).unwrap().chunks(config.width()).map(<[f32]>::to_vec).collect()
 }
 
 /// The snapshots of a fixture.
@@ -136,7 +136,7 @@ fn aggregated(g: &Golden, adjacency: &Adjacency) -> Vec<f64> {
 /// What three passes of three rounds leave, groups in forms of three kinds by turns, shared out to two lanes or not.
 fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Vec<Vec<u8>> {
     let (data, mut store) = (coming_and_going(), Store::new(Precision::F32));
-    let mut parameters = Parameters::new(&mut store, 3, 0.01);
+    let mut parameters = Parameters::new(&mut store, 3, 0.01).unwrap();
     let adjacency = Adjacency::of(&data, false).unwrap();
     let tables = SnapshotTables::new(&mut store, &mut parameters, &data, &adjacency, 5).unwrap();
     let model = config.build(&mut parameters, &mut store, &tables).unwrap();
@@ -149,7 +149,7 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Ve
         let z = model.embed(&mut t, &store, &tables, &group, &exchanged).unwrap();
         let share = *share.get_or_insert_with(|| {
             let values: Vec<f32> = (0..12 * t.spec(z).cols).map(|i| (i % 7) as f32 / 7.0).collect();
-            store.values("share", t.spec(z), &values)
+            store.values("share", t.spec(z), &values).unwrap()
         });
         parameters.accumulate(&mut t, &mut store, z, share, &mut sums).unwrap();
         let lanes = if shared { Lanes::Groups { first, pipelined: true } } else { Lanes::One };
@@ -161,13 +161,15 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Ve
     let tapes: Vec<(&Tape, Lanes)> = tapes.iter().map(|(t, lanes)| (t, *lanes)).collect();
     let mut program = Program::in_forms(&tapes, Precision::F32, device).unwrap();
     let learned: Vec<BufferId> = parameters.iter().map(|p| p.1).collect();
-    let raw = |store: &Store| -> Vec<Vec<u8>> { learned.iter().map(|&id| store.raw(id).to_vec()).collect() };
+    let raw = |store: &Store| -> Vec<Vec<u8>> {
+        learned.iter().map(|&id| store.raw(id).unwrap().to_vec()).collect()
+    };
     let start = raw(&store);
     for pass in 0..3 {
-        tables.seek(&mut store, pass, &[3, 5, 4, 6, 3, 6, 5]);
+        tables.seek(&mut store, pass, &[3, 5, 4, 6, 3, 6, 5]).unwrap();
         let in_form = [0, 1, 2, 3, 2, 0, 3, 1, 1, 3];
         let mut heard = Vec::new();
-        program.repeat_in(&mut store, &in_form, &mut |_, runs| heard.push(runs)).unwrap();
+        program.repeat_in(&mut store, &in_form, &mut |done| heard.push(done.runs)).unwrap();
         assert_eq!(heard.last(), Some(&in_form.len()));
     }
     store.fetch(&learned).unwrap();
@@ -224,13 +226,13 @@ fn embeddings_and_gradients_of_every_model_equal_the_plain_form_in_every_order()
                     if store.precision() == Precision::F64 {
                         // The tables came through f32; the fixture has all digits.
                         let (VertexInputs::Steps(inputs) | VertexInputs::Vertices(inputs)) = tables.inputs;
-                        store.write(inputs, &g.real("features"));
-                        store.write(tables.graph.scale(), &g.real("scale"));
+                        store.write(inputs, &g.real("features")).unwrap();
+                        store.write(tables.graph.scale(), &g.real("scale")).unwrap();
                     }
                     if once {
                         let spec = Spec::real(Rows::fixed(tables.steps * tables.nodes), tables.width);
                         tables.aggregated =
-                            Some(store.values("aggregated", spec, &aggregated(&g, adjacency)));
+                            Some(store.values("aggregated", spec, &aggregated(&g, adjacency)).unwrap());
                     }
                 };
                 let record = |t: &mut Tape, store: &mut Store, g: &Golden| {
@@ -238,12 +240,13 @@ fn embeddings_and_gradients_of_every_model_equal_the_plain_form_in_every_order()
                     let at = (target, g.fact("length"));
                     let (parameters, z) = ready(t, store, &data, &*config, at, &exchanged, prepare);
                     for (name, id) in parameters.iter() {
-                        store.write(id, &g.real(&format!("init.{name}")));
+                        store.write(id, &g.real(&format!("init.{name}"))).unwrap();
                     }
-                    let dz = store.values("dz", Spec::real(Rows::fixed(data.nodes), d), &g.real("dz"));
-                    let dz = t.stored(store, dz);
+                    let dz =
+                        store.values("dz", Spec::real(Rows::fixed(data.nodes), d), &g.real("dz")).unwrap();
+                    let dz = t.stored(store, dz).unwrap();
                     let grads = t.backward_many(&[(z, dz)]).unwrap();
-                    let of = |(name, id)| (format!("grad.{name}"), grads[&t.stored(store, id)]);
+                    let of = |(name, id)| (format!("grad.{name}"), grads[&t.stored(store, id).unwrap()]);
                     let named: Vec<(String, Var)> = parameters.iter().map(of).collect();
                     [vec![("z".to_owned(), z)], named].concat()
                 };
@@ -324,13 +327,13 @@ fn rows_of_vertices_that_are_learned_have_a_gradient_in_every_model_and_order() 
             );
             let grads = t.backward_many(&[(z, z)]).unwrap();
             let all: Vec<(&str, Var)> =
-                parameters.iter().map(|(name, id)| (name, grads[&t.stored(&store, id)])).collect();
+                parameters.iter().map(|(name, id)| (name, grads[&t.stored(&store, id).unwrap()])).collect();
             let keep: Vec<Var> = all.iter().map(|a| a.1).collect();
             let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap();
             program.run(&mut store).unwrap();
             assert_eq!(all[0].0, SnapshotTables::ROWS);
             for (parameter, grad) in all {
-                let found = program.read::<f32>(grad, &store);
+                let found = program.read::<f32>(grad, &store).unwrap();
                 assert!(found.iter().all(|x| x.is_finite()), "{name}, {order}, {parameter}");
                 assert!(found.iter().any(|&x| x != 0.0), "{name}, {order}, {parameter}: nothing learns");
             }

@@ -88,7 +88,7 @@ fn trained(c: &Config, data: &Snapshots, device: &Device) -> (Vec<f64>, Vec<Vec<
     assert!(figures.len() >= 4, "{s:?}");
     let buffers = task.checkpoint_buffers();
     task.store.fetch(&buffers).unwrap();
-    (figures, buffers.into_iter().map(|id| task.store.raw(id).to_vec()).collect())
+    (figures, buffers.into_iter().map(|id| task.store.raw(id).unwrap().to_vec()).collect())
 }
 
 #[test]
@@ -220,11 +220,12 @@ fn an_update_has_the_mean_gradient_of_its_groups_and_the_last_of_an_epoch_may_ha
             c.group.batch = batch;
             let mut task = SnapshotTask::new(&c, &data, Device::cpu(1).unwrap()).unwrap();
             task.train_epoch(0, &mut |_| {}).unwrap();
-            let updates = task.store.read::<u32>(task.parameters.optimizer_buffers().next().unwrap())[0];
+            let updates =
+                task.store.read::<u32>(task.parameters.optimizer_buffers().next().unwrap()).unwrap()[0];
             assert_eq!(updates as usize, groups.div_ceil(batch));
             let moments = task.checkpoint_buffers().into_iter();
             let moments = moments.filter(|&id| task.store.name(id).starts_with("adam.m."));
-            moments.flat_map(|id| task.store.read_f64(id)).collect()
+            moments.flat_map(|id| task.store.read_f64(id).unwrap()).collect()
         };
         let one_by_one: Vec<Vec<f64>> =
             (0..=5).map(|n| if n == 0 { vec![0.0; moments(1, 1).len()] } else { moments(n, 1) }).collect();

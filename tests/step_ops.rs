@@ -18,8 +18,8 @@ fn draw(i: usize, below: usize) -> u32 {
 }
 
 fn ids(store: &mut Store, t: &mut Tape, cols: usize, values: &[u32]) -> Var {
-    let id = store.values("ids", Spec::ids(Rows::fixed(values.len() / cols), cols), values);
-    t.stored(store, id)
+    let id = store.values("ids", Spec::ids(Rows::fixed(values.len() / cols), cols), values).unwrap();
+    t.stored(store, id).unwrap()
 }
 
 /// Candidates of the edges of the second of two steps, for the group that is `group` in epoch 3.
@@ -36,7 +36,7 @@ fn candidates(vertices: usize, edges: &[(u32, u32)], per_item: usize, group: u32
     let drawn = t.draw_non_edges(ends, (offsets, step), items, now, vertices, per_item, 9, 2).unwrap();
     let mut program = Program::new(&t, &[drawn], Precision::F32, Backend::Cpu).expect("room");
     program.run(&mut store).unwrap();
-    program.read::<u32>(drawn, &store).to_vec()
+    program.read::<u32>(drawn, &store).unwrap().to_vec()
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn a_decoder_whose_products_are_made_once_a_vertex_scores_as_the_one_that_makes_
             let values: Vec<f32> =
                 (0..rows * cols).map(|i| draw(at + i, 2001) as f32 / 1000.0 - 1.0).collect();
             at += values.len();
-            let id = store.values("reals", Spec::real(Rows::fixed(rows), cols), &values);
-            t.stored(&store, id)
+            let id = store.values("reals", Spec::real(Rows::fixed(rows), cols), &values).unwrap();
+            t.stored(&store, id).unwrap()
         };
         let weights = [real(d, d), real(d, d), real(1, d), real(1, d), real(1, 1)];
         let [w_src, w_dst, b, w_out, b_out] = weights;
@@ -109,7 +109,7 @@ fn a_decoder_whose_products_are_made_once_a_vertex_scores_as_the_one_that_makes_
         let mut program = Program::new(&t, &found.concat(), Precision::F32, backend.clone()).expect("room");
         program.run(&mut store).unwrap();
         for (k, (&a, &b)) in found[0].iter().zip(&found[1]).enumerate() {
-            let (a, b) = (program.read::<f32>(a, &store), program.read::<f32>(b, &store));
+            let (a, b) = (program.read::<f32>(a, &store).unwrap(), program.read::<f32>(b, &store).unwrap());
             let largest = b.iter().fold(0f32, |m, x| m.max(x.abs()));
             let off = a.iter().zip(b).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
             assert!(a.len() == b.len() && off < 1e-5 * largest, "{backend:?}, {k}: {off} of {largest}");
@@ -123,13 +123,13 @@ fn a_prediction_counts_where_its_value_is_known_and_is_a_fault_there_if_it_is_no
         let loss = |pred: [f32; 4], want: [f32; 4]| {
             let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
             let [pred, want] = [pred, want].map(|values| {
-                let id = store.values("values", Spec::real(Rows::fixed(2), 2), &values);
-                t.stored(&store, id)
+                let id = store.values("values", Spec::real(Rows::fixed(2), 2), &values).unwrap();
+                t.stored(&store, id).unwrap()
             });
             let loss = t.squared_loss(pred, want).unwrap();
             let mut program = Program::new(&t, &[loss], Precision::F32, backend.clone()).expect("room");
             let ran = program.run(&mut store).map_err(|e| (e.kind(), e.to_string()));
-            ran.map(|()| program.read::<f32>(loss, &store)[0])
+            ran.map(|()| program.read::<f32>(loss, &store).unwrap()[0])
         };
         let nan = f32::NAN;
         assert_eq!(loss([1.0, 2.0, 3.0, 4.0], [0.0, nan, 1.0, nan]), Ok(2.5), "{backend:?}");

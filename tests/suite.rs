@@ -17,5 +17,6 @@ mod replays;
 mod runs;
 mod snapshot_models;
 mod snapshots;
+mod soundness;
 mod step_ops;
 mod tasks;

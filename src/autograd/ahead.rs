@@ -12,7 +12,7 @@ use std::collections::HashSet;
 /// node reads or writes: found from the declared reads and writes alone. All stay where nothing would be left to overlap with.
 pub(super) fn ahead(nodes: &[&Node], specs: &[Spec]) -> Vec<bool> {
     let reads = |n: &Node| -> Vec<Var> {
-        let counts = n.ins.iter().chain(&n.outs).filter_map(|v| Some(specs[v.0 as usize].rows.live?.var));
+        let counts = n.ins.iter().chain(&n.outs).filter_map(|v| Some(specs[v.at()].rows.live?.var));
         n.ins.iter().copied().chain(counts.filter(|c| !n.outs.contains(c))).collect()
     };
     let writes = |n: &Node| -> Vec<Var> { n.writes.iter().map(|&w| n.ins[w]).collect() };
@@ -51,20 +51,20 @@ mod tests {
     #[test]
     fn a_gather_runs_ahead_unless_the_step_changes_what_it_reads_or_made_its_index() {
         let mut store = Store::new(Precision::F32);
-        let table = |store: &mut Store, name: &str| store.zeros(name, Spec::real(Rows::fixed(4), 2));
+        let table = |store: &mut Store, name: &str| store.zeros(name, Spec::real(Rows::fixed(4), 2)).unwrap();
         let [features, memory] = ["features", "memory"].map(|name| table(&mut store, name));
-        let index = store.values("index", Spec::ids(Rows::fixed(3), 1), &[0u32, 1, 2]);
-        let square = store.zeros("weight", Spec::real(Rows::fixed(2), 2));
+        let index = store.values("index", Spec::ids(Rows::fixed(3), 1), &[0u32, 1, 2]).unwrap();
+        let square = store.zeros("weight", Spec::real(Rows::fixed(2), 2)).unwrap();
         let mut t = Tape::new();
         let [features, memory, index, square] =
-            [features, memory, index, square].map(|id| t.stored(&store, id));
+            t.stored_all(&store, [features, memory, index, square]).unwrap();
         let known = t.gather_rows(features, index).unwrap();
         let state = t.gather_rows(memory, index).unwrap();
         let made = t.linear(known, square, None, Some(state), Activation::Identity).unwrap();
         t.gather_rows(made, index).unwrap();
         t.write_rows(memory, index, made).unwrap();
         let nodes: Vec<&Node> = t.nodes().iter().collect();
-        let specs: Vec<Spec> = (0..t.len() as u32).map(|v| t.spec(Var(v))).collect();
+        let specs: Vec<Spec> = t.vars().map(|v| t.spec(v)).collect();
         assert_eq!(ahead(&nodes, &specs), [true, false, false, false, false]);
         assert_eq!(ahead(&nodes[..2], &specs), [false, false], "nothing to overlap with");
     }

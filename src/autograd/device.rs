@@ -4,7 +4,7 @@ use super::{
     lanes::{LANES, cycle},
     line_up::{LineUp, Queued},
     line_ups::{LineUps, windows},
-    program::{NodeTime, fault},
+    program::{NodeTime, Repeated, fault},
     trace::{Ran, Trace},
 };
 use crate::{
@@ -101,17 +101,17 @@ impl OnDevice {
         ready.check(forms)?;
         let mut kept = HashMap::new();
         for &v in keep {
-            let (spec, mut rows) = (form.specs[v.0 as usize], form.specs[v.0 as usize].rows.cap);
+            let (spec, mut rows) = (form.specs[v.at()], form.specs[v.at()].rows.cap);
             if let Some(l) = spec.rows.live {
                 let mut count = [0u32];
-                let place = form.places[l.var.0 as usize];
+                let place = form.places[l.var.at()];
                 ready.copy(place, bytemuck::cast_slice_mut(&mut count), store)?;
                 rows = rows.min(count[0] as usize * l.times);
             }
             let bytes = rows * spec.cols * spec.dtype.size(Precision::F32);
             let mut words = vec![0u64; bytes.div_ceil(8)];
             let to = &mut bytemuck::cast_slice_mut(&mut words)[..bytes];
-            ready.copy(form.places[v.0 as usize], to, store)?;
+            ready.copy(form.places[v.at()], to, store)?;
             kept.insert(v, (rows, words));
         }
         self.kept = kept;
@@ -187,7 +187,7 @@ impl Ready {
     ) -> Result<Operands> {
         let mut slot = |&(place, spec): &(Place, Spec), own: &[Var], wanted| -> Result<DeviceSlot> {
             let live = spec.rows.live.filter(|l| !own.contains(&l.var));
-            let (count, times) = match live.and_then(|l| Some((f.places[l.var.0 as usize]?, l.times))) {
+            let (count, times) = match live.and_then(|l| Some((f.places[l.var.at()]?, l.times))) {
                 Some((place, times)) => (self.address(turn, place, store)?, times as u32),
                 None => (0, 1),
             };
@@ -246,9 +246,11 @@ impl Ready {
             let graph = stream.capture(run)?;
             let kernels = stream.launched() - launched;
             let (start, end) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
-            graph.launch(stream)?;
+            // SAFETY: the program has the memory of its values and the store that of its buffers, and both are borrowed.
+            let launch = || unsafe { graph.launch(stream) };
+            launch()?;
             start.record(stream)?;
-            graph.launch(stream)?;
+            launch()?;
             end.record(stream)?;
             end.synchronize()?;
             taken.push(NodeTime { seconds: end.seconds_since(&start)?, runs: times, kernels });
@@ -262,7 +264,7 @@ impl Ready {
         store: &mut Store,
         in_form: &[usize],
         times: &mut [Vec<NodeTime>],
-        done: &mut dyn FnMut(&Store, usize),
+        done: &mut dyn FnMut(Repeated<'_>),
     ) -> Result<()> {
         let stream = self.stream();
         self.status.fill(0, stream)?;
@@ -283,7 +285,7 @@ impl Ready {
                 time.seconds += between[1].seconds_since(&between[0])?;
                 time.runs += 1;
             }
-            done(store, run + 1);
+            done(Repeated { runs: run + 1, store: Some(store) });
         }
         self.check(forms)
     }
@@ -309,7 +311,7 @@ impl Ready {
                 block.download_at(offset, to, self.stream())
             }
             Some(Place::Stored(id)) => {
-                to.copy_from_slice(&store.raw(id)[..to.len()]);
+                to.copy_from_slice(&store.raw(id)?[..to.len()]);
                 Ok(())
             }
             None => Ok(()),
@@ -372,7 +374,7 @@ impl Ready {
         store: &mut Store,
         line_ups: &mut LineUps,
         mut trace: Option<&mut Trace>,
-        done: &mut dyn FnMut(&Store, usize),
+        done: &mut dyn FnMut(Repeated<'_>),
     ) -> Result<()> {
         let stream = self.stream();
         self.status.fill(0, stream)?;
@@ -399,7 +401,8 @@ impl Ready {
                 known.graph = Some(capture?);
             }
             match (&known.graph, &trace) {
-                (Some(graph), None) => graph.launch(stream)?,
+                // SAFETY: as in `time_nodes`.
+                (Some(graph), None) => unsafe { graph.launch(stream)? },
                 (_, Some(trace)) => {
                     let timed = Some((&mut timed, trace.steps + runs));
                     events.extend(self.enqueue(what, &known.line_up, timed)?);
@@ -413,7 +416,7 @@ impl Ready {
         }
         for (runs, mark) in &marks {
             mark.synchronize()?;
-            done(store, *runs);
+            done(Repeated { runs: *runs, store: Some(store) });
         }
         stream.synchronize()?;
         if let (Some(trace), Some((base, began))) = (&mut trace, base) {

@@ -53,63 +53,67 @@ impl OnHost {
     /// `OutOfMemory`.
     pub fn new(bytes: [usize; LANES], turns: [usize; LANES]) -> Result<Self> {
         let advice = "take a smaller batch, fewer neighbours or narrower layers";
-        let all = bytes.iter().zip(turns).map(|(bytes, turns)| bytes * turns).sum();
+        let all = bytes.iter().zip(turns).map(|(bytes, turns)| bytes.saturating_mul(turns));
+        let all = all.fold(0, usize::saturating_add);
         check_room("the values of one step", all, advice)?;
-        let of = |lane: usize| (0..turns[lane]).map(|_| OwnBytes::zeros(bytes[lane])).collect();
-        Ok(OnHost { lanes: std::array::from_fn(of) })
+        let of = |lane: usize| (0..turns[lane]).map(|_| OwnBytes::zeros(bytes[lane])).collect::<Result<_>>();
+        Ok(OnHost { lanes: [of(0)?, of(1)?] })
     }
     /// Bytes of it.
     pub fn bytes(&self) -> usize {
         self.lanes.iter().flatten().map(|turn| turn.len()).sum()
     }
-    /// Where a value of the step begins, as the last step of the first turn left it; none of a stored one's.
-    pub fn address(&self, place: Place) -> Option<*const u8> {
-        match place {
-            Place::Arena(lane, at) => Some(self.lanes[lane][0][at..].as_ptr()),
-            Place::Stored(_) => None,
-        }
+    /// Where a value of a lane begins, as the last step of the first turn left it.
+    pub fn address(&self, lane: usize, at: usize) -> *const u8 {
+        self.lanes[lane][0].address().wrapping_add(at)
     }
     /// The nodes of each form with their addresses.
+    ///
+    /// # Errors
+    /// As [`Store::address`].
     pub fn ready<'a>(
         &'a mut self,
         forms: &'a [Form],
         store: &mut Store,
         (backend, precision): (&'a Backend, Precision),
-    ) -> Vec<Ready<'a>> {
-        let memory: Vec<[*mut u8; LANES]> = (0..cycle(self.lanes.each_ref().map(Vec::len)))
-            .map(|turn| {
-                self.lanes.each_mut().map(|turns| {
-                    let turn = turn % turns.len();
-                    turns[turn].as_mut_ptr()
-                })
-            })
-            .collect();
+    ) -> Result<Vec<Ready<'a>>> {
+        let turns = cycle(self.lanes.each_ref().map(Vec::len));
         let ready = |form: &'a Form| {
-            let turns = memory.iter().map(|memory| {
+            let turns = (0..turns).map(|turn| {
                 let mut address = |place| match place {
-                    Place::Arena(lane, at) => memory[lane].wrapping_add(at),
+                    Place::Arena(lane, at) => {
+                        let turns = &self.lanes[lane];
+                        Ok(turns[turn % turns.len()].address().wrapping_add(at))
+                    }
                     Place::Stored(id) => store.address(id),
                 };
                 form.nodes.iter().map(|p| Operands::of(p, &form.places, &mut address)).collect()
             });
-            Ready { nodes: &form.nodes, turns: turns.collect(), backend, precision }
+            Ok(Ready { nodes: &form.nodes, turns: turns.collect::<Result<_>>()?, backend, precision })
         };
         forms.iter().map(ready).collect()
     }
 }
 
 impl Operands {
-    fn of(p: &Planned, places: &[Option<Place>], address: &mut impl FnMut(Place) -> *mut u8) -> Self {
-        let mut operand = |&(place, spec): &(Place, Spec), own: &[Var], wanted| {
+    fn of(
+        p: &Planned,
+        places: &[Option<Place>],
+        address: &mut impl FnMut(Place) -> Result<*mut u8>,
+    ) -> Result<Self> {
+        let mut operand = |&(place, spec): &(Place, Spec), own: &[Var], wanted| -> Result<Operand> {
             // A node that makes a count is given all the room of what it counts.
             let live = spec.rows.live.filter(|l| !own.contains(&l.var));
-            let counted = live.and_then(|l| Some((places[l.var.0 as usize]?, l.times)));
-            let live = counted.map(|(place, times)| (address(place).cast_const().cast(), times));
-            Operand { slot: Slot { ptr: address(place), spec, rows: spec.rows.cap, wanted }, live }
+            let live = match live.and_then(|l| Some((places[l.var.at()]?, l.times))) {
+                Some((place, times)) => Some((address(place)?.cast_const().cast(), times)),
+                None => None,
+            };
+            Ok(Operand { slot: Slot { ptr: address(place)?, spec, rows: spec.rows.cap, wanted }, live })
         };
-        let ins = p.ins.iter().map(|x| operand(x, &[], true)).collect();
+        let ins = p.ins.iter().map(|x| operand(x, &[], true)).collect::<Result<_>>()?;
         let outs = p.outs.iter().zip(&p.wanted).map(|(x, &wanted)| operand(x, &p.node.outs, wanted));
-        Operands { ins, outs: outs.collect(), scratch: (address(p.scratch.0), p.scratch.1) }
+        let outs = outs.collect::<Result<_>>()?;
+        Ok(Operands { ins, outs, scratch: (address(p.scratch.0)?, p.scratch.1) })
     }
 }
 
@@ -117,9 +121,11 @@ impl Operand {
     /// # Safety
     /// The count must have been made.
     unsafe fn counted(&self) -> Slot {
-        // SAFETY: a count is a `[1]` u32, made by an earlier node or stored.
-        let rows =
-            self.live.map_or(self.slot.rows, |(count, times)| unsafe { count.read() } as usize * times);
+        let counted = |(count, times): (*const u32, usize)| {
+            // SAFETY: a count is a `[1]` u32, made by an earlier node or stored.
+            (unsafe { count.read() } as usize).saturating_mul(times)
+        };
+        let rows = self.live.map_or(self.slot.rows, counted);
         Slot { rows: rows.min(self.slot.rows), ..self.slot }
     }
 }
@@ -145,7 +151,9 @@ impl Ready<'_> {
         let status = Status::default();
         // SAFETY: places of values that are alive together are disjoint by the plan, and zeroed or written; a state is given
         // once a node, checked when it was pushed; the rest is the caller's.
-        let io = unsafe { Io::new(&seen.ins, &seen.outs, operands.scratch, &p.node.writes, &status) };
+        let io = unsafe {
+            Io::new(&seen.ins, &seen.outs, operands.scratch, self.precision, &p.node.writes, &status)
+        };
         p.node.op.run(self.backend, self.precision, &io);
         match status.take() {
             Some((row, value)) => Err(fault(p.node.op.name(), row, f32::from_bits(value))),

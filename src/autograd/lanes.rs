@@ -4,6 +4,7 @@ use super::{
     host::{Ready, Seen},
     line_up::Step,
     line_ups::{LineUps, windows},
+    program::Repeated,
     stages::{Stage, stages},
     trace::{Ran, Trace},
 };
@@ -24,6 +25,9 @@ use std::{
 
 /// Lanes of a device.
 pub const LANES: usize = 2;
+
+/// Steps that a stage may be ahead: each takes the memory of its values once more.
+pub const MOST_AHEAD: usize = 8;
 
 /// Where a stage runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -75,8 +79,15 @@ impl Lanes {
     /// The nodes in the order in which they are planned, each with its place.
     ///
     /// # Errors
-    /// `Plan` where what is ahead needs what is not.
+    /// `Plan` where what is ahead needs what is not, there is no such lane, or a stage is further ahead than anybody wants.
     pub(super) fn share_out<'a>(self, nodes: Vec<&'a Node>, specs: &[Spec]) -> Result<Vec<Placed<'a>>> {
+        if let Lanes::Stages(spots) = self
+            && let Some(spot) = spots.iter().find(|s| s.lane >= LANES || s.ahead > MOST_AHEAD)
+        {
+            let what = format!("a stage is on lane {} and {} steps ahead", spot.lane, spot.ahead);
+            let limits = format!("there are {LANES} lanes, and {MOST_AHEAD} steps ahead is the most");
+            return Err(Error::new(ErrorKind::Plan, what).remedy(limits));
+        }
         let stages = stages(&nodes, specs);
         let spot = |(n, stage): (&&Node, &Stage)| match self {
             Lanes::One => Spot::default(),
@@ -133,25 +144,26 @@ pub(super) fn cycle([first, second]: [usize; LANES]) -> usize {
     (1..=second).map(|times| times * first).find(|runs| runs.is_multiple_of(second)).unwrap_or(1)
 }
 
-/// Runs two lanes on a host, a run for each entry of `in_form`: which of the forms it takes; `done` hears how many runs both lanes
-/// have behind them, now and then.
+/// Runs two lanes on a host, a run for each entry of `in_form`: which of the forms it takes; `done` is called now and then with how
+/// many runs both lanes have behind them, and, where both rest, with the store.
 pub(super) fn repeat(
     (forms, in_form): (&[Form], &[usize]),
     ready: &[Ready<'_>],
+    store: &Store,
     devices: &[Device; LANES],
     line_ups: &mut LineUps,
     mut trace: Option<&mut Trace>,
-    done: &mut dyn FnMut(usize),
+    done: &mut dyn FnMut(Repeated<'_>),
 ) -> Result<(), (Option<usize>, Error)> {
     let last_of = |lane: usize| -> Vec<Option<usize>> {
         forms.iter().map(|f| f.nodes.iter().rposition(|p| p.spot.lane == lane)).collect()
     };
     let last: [Vec<Option<usize>>; LANES] = std::array::from_fn(last_of);
     let (mut first, mut told) = (0, 0);
-    let mut tell = |runs: usize| {
+    let mut tell = |runs: usize, store| {
         if runs > told {
             told = runs;
-            done(runs);
+            done(Repeated { runs, store });
         }
     };
     for in_form in windows(forms, in_form) {
@@ -172,7 +184,9 @@ pub(super) fn repeat(
                     // Of runs of which the second lane has nothing, it is at the end, too.
                     let before = second.load(Acquire);
                     let none = in_form[before..].iter().take_while(|&&form| last[1][form].is_none()).count();
-                    tell(first + (before + none).min(step.run + 1));
+                    // What ends the window is told when both rest.
+                    let over = (before + none).min(step.run + 1).min(in_form.len() - 1);
+                    tell(first + over, None);
                 }
                 Ok(())
             },
@@ -190,7 +204,7 @@ pub(super) fn repeat(
         }
         ran.map_err(|(run, e)| (Some(first + run), e))?;
         first += in_form.len();
-        tell(first);
+        tell(first, Some(store));
     }
     Ok(())
 }
@@ -226,10 +240,10 @@ fn group_ranks(nodes: &[&Node], spots: &[Spot], specs: &[Spec]) -> Vec<usize> {
     let mut waits = vec![false; specs.len()];
     let rank = |(n, spot): (&&Node, &Spot)| {
         let begins = spot.lane == 0 && n.part == Default::default();
-        let of = |v: &Var| waits[v.0 as usize];
+        let of = |v: &Var| waits[v.at()];
         let free =
             begins || spot.lane == 1 && !n.part.backward && n.writes.is_empty() && !n.ins.iter().any(of);
-        n.outs.iter().for_each(|o| waits[o.0 as usize] = !free);
+        n.outs.iter().for_each(|o| waits[o.at()] = !free);
         usize::from(!begins) + usize::from(!free)
     };
     let mut ranks: Vec<usize> = nodes.iter().zip(spots).map(rank).collect();
@@ -243,7 +257,7 @@ fn must_follow(nodes: &[&Node], specs: &[Spec]) -> Vec<Vec<usize>> {
     // Of each value, the node that changed it last, and those that have read it since.
     let mut known: HashMap<Var, (Option<usize>, Vec<usize>)> = HashMap::new();
     let of = |(at, n): (usize, &&Node)| {
-        let counts = n.ins.iter().chain(&n.outs).filter_map(|v| Some(specs[v.0 as usize].rows.live?.var));
+        let counts = n.ins.iter().chain(&n.outs).filter_map(|v| Some(specs[v.at()].rows.live?.var));
         let read = n.ins.iter().enumerate().map(|(i, &v)| (v, n.writes.contains(&i)));
         let made = n.outs.iter().map(|&v| (v, true));
         let mut follows = Vec::new();

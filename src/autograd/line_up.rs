@@ -8,17 +8,16 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    runtime::*,
+    runtime::{
+        sync::{AtomicBool, AtomicUsize, Mutex, spin_loop, yield_now},
+        *,
+    },
 };
 use std::{
     collections::HashMap,
-    hint::spin_loop,
     sync::{
-        Mutex, PoisonError,
-        atomic::{
-            AtomicBool, AtomicUsize,
-            Ordering::{Acquire, Relaxed, Release},
-        },
+        PoisonError,
+        atomic::Ordering::{Acquire, Relaxed, Release},
     },
     thread,
 };
@@ -206,32 +205,50 @@ impl LineUp {
         first: &mut dyn FnMut(Step) -> Result<()>,
         second: &mut (dyn FnMut(Step) -> Result<()> + Send),
     ) -> Result<(), (usize, Error)> {
-        let (over, stop, failure) =
-            ([const { Counter::new() }; LANES], AtomicBool::new(false), Mutex::new(None));
-        let lane = |lane: usize, run: &mut dyn FnMut(Step) -> Result<()>| {
-            // A lane that panics must not be waited for.
-            let _stop = StopOnPanic(&stop);
-            let mut last = 0;
-            let mut wait = |steps| over[1 - lane].wait_for(steps, &stop, &mut || help(lane, &mut last));
-            for (place, &step) in self.0[lane].iter().enumerate() {
-                wait(step.after);
-                if stop.load(Relaxed) {
-                    return;
-                }
-                if let Err(e) = run(step) {
-                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((step.run, e));
-                    stop.store(true, Relaxed);
-                    return;
-                }
-                over[lane].0.store(place + 1, Release);
-            }
-            wait(self.0[1 - lane].len());
-        };
+        let both = Abreast::default();
         thread::scope(|scope| {
-            scope.spawn(|| begin(1, &mut || lane(1, second)));
-            begin(0, &mut || lane(0, first));
+            scope.spawn(|| begin(1, &mut || both.run_lane(self, 1, &help, second)));
+            begin(0, &mut || both.run_lane(self, 0, &help, first));
         });
-        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        both.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}
+
+/// What two lanes that run side by side know of each other.
+#[derive(Default)]
+struct Abreast {
+    over: [Counter; LANES],
+    stop: AtomicBool,
+    failure: Mutex<Option<(usize, Error)>>,
+}
+
+impl Abreast {
+    /// Runs the steps of a lane, each after what it waits for on the other one, and returns when that is at its end, too.
+    fn run_lane(
+        &self,
+        line_up: &LineUp,
+        lane: usize,
+        help: &dyn Fn(usize, &mut usize) -> bool,
+        run: &mut dyn FnMut(Step) -> Result<()>,
+    ) {
+        // A lane that panics must not be waited for.
+        let _stop = StopOnPanic(&self.stop);
+        let (other, mut last) = (1 - lane, 0);
+        let mut wait = |steps| self.over[other].wait_for(steps, &self.stop, &mut || help(lane, &mut last));
+        for (place, &step) in line_up.0[lane].iter().enumerate() {
+            wait(step.after);
+            if self.stop.load(Relaxed) {
+                return;
+            }
+            if let Err(e) = run(step) {
+                let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+                failure.get_or_insert((step.run, e));
+                self.stop.store(true, Relaxed);
+                return;
+            }
+            self.over[lane].0.store(place + 1, Release);
+        }
+        wait(line_up.0[other].len());
     }
 }
 
@@ -266,12 +283,10 @@ fn in_order(nodes: &[&[Planned]], lane: usize) -> Vec<(usize, usize)> {
 
 /// Steps that a lane has behind it, in a cache line of its own.
 #[repr(align(128))]
+#[derive(Default)]
 struct Counter(AtomicUsize);
 
 impl Counter {
-    const fn new() -> Self {
-        Counter(AtomicUsize::new(0))
-    }
     /// Looks before a lane offers its core to others, some 50 us.
     const PATIENCE: u32 = 2_000;
 
@@ -279,7 +294,7 @@ impl Counter {
         let mut looks = 0;
         while self.0.load(Acquire) < steps && !stop.load(Relaxed) {
             looks = if help() { 0 } else { looks + 1 };
-            if looks < Self::PATIENCE { spin_loop() } else { thread::yield_now() }
+            if looks < Self::PATIENCE { spin_loop() } else { yield_now() }
         }
     }
 }
@@ -316,7 +331,70 @@ fn broken(p: &Planned, run: usize, what: &str) -> Error {
     Error::new(ErrorKind::Plan, format!("{} of run {run} {what}", p.node.op.name()))
 }
 
-#[cfg(test)]
+/// What lanes tell each other by their counters, under every order that memory allows.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::runtime::sync::UnsafeCell;
+    use loom::thread;
+    use std::sync::Arc;
+
+    /// A value that one lane makes and the other reads, over two runs in one memory: the second is made after the first was read.
+    struct Handed {
+        both: Abreast,
+        value: UnsafeCell<usize>,
+    }
+    // SAFETY: the model finds out whether both lanes touch it at a time.
+    unsafe impl Sync for Handed {}
+    // SAFETY: as above.
+    unsafe impl Send for Handed {}
+
+    fn line_up() -> LineUp {
+        let step = |run, after| Step { run, node: 0, after };
+        LineUp([vec![step(0, 0), step(1, 1)], vec![step(0, 1), step(1, 2)]])
+    }
+
+    #[test]
+    fn a_value_is_read_after_it_was_made_and_made_anew_after_it_was_read() {
+        loom::model(|| {
+            let handed = Arc::new(Handed { both: Abreast::default(), value: UnsafeCell::new(0) });
+            let reader = Arc::clone(&handed);
+            let second = thread::spawn(move || {
+                let mut read = |step: Step| {
+                    // SAFETY: as above.
+                    let found = reader.value.with(|value| unsafe { *value });
+                    assert_eq!(found, 10 + step.run);
+                    Ok(())
+                };
+                reader.both.run_lane(&line_up(), 1, &|_, _| false, &mut read);
+            });
+            let mut make = |step: Step| {
+                // SAFETY: as above.
+                handed.value.with_mut(|value| unsafe { *value = 10 + step.run });
+                Ok(())
+            };
+            handed.both.run_lane(&line_up(), 0, &|_, _| false, &mut make);
+            second.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn an_error_of_one_lane_ends_the_other() {
+        loom::model(|| {
+            let handed = Arc::new(Handed { both: Abreast::default(), value: UnsafeCell::new(0) });
+            let other = Arc::clone(&handed);
+            let second = thread::spawn(move || {
+                other.both.run_lane(&line_up(), 1, &|_, _| false, &mut |_| Ok(()));
+            });
+            let mut fail = |_: Step| Err(Error::usage("planted"));
+            handed.both.run_lane(&line_up(), 0, &|_, _| false, &mut fail);
+            second.join().unwrap();
+            assert!(handed.both.failure.lock().unwrap().is_some());
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::{
@@ -325,41 +403,42 @@ mod tests {
     };
 
     /// A cursor that is counted up, a row looked up by it, and one that is written: the first two may run ahead.
-    fn program(store: &mut Store) -> Program {
+    fn program(store: &mut Store) -> (Program, BufferId) {
         let ids = |n| Spec::ids(Rows::fixed(n), 1);
-        let order = store.values("order", ids(40), &(0..40u32).rev().collect::<Vec<_>>());
-        let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2));
-        let table = store.values(
-            "table",
-            Spec::real(Rows::fixed(40), 1),
-            &(0..40).map(|i| i as f32).collect::<Vec<_>>(),
-        );
+        let order = store.values("order", ids(40), &(0..40u32).rev().collect::<Vec<_>>()).unwrap();
+        let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2)).unwrap();
+        let table = store
+            .values("table", Spec::real(Rows::fixed(40), 1), &(0..40).map(|i| i as f32).collect::<Vec<_>>())
+            .unwrap();
         let [sum, trace] = ["sum", "trace"].map(|name| (name, if name == "sum" { 1 } else { 40 }));
-        let [sum, trace] = [sum, trace].map(|(name, n)| store.zeros(name, Spec::real(Rows::fixed(n), 1)));
-        let first = store.values("first", ids(1), &[0u32]);
+        let [sum, trace] =
+            [sum, trace].map(|(name, n)| store.zeros(name, Spec::real(Rows::fixed(n), 1)).unwrap());
+        let first = store.values("first", ids(1), &[0u32]).unwrap();
         let mut t = Tape::new();
+        let traced = trace;
         let [order, clock, table, sum, trace, first] =
-            [order, clock, table, sum, trace, first].map(|id| t.stored(store, id));
+            t.stored_all(store, [order, clock, table, sum, trace, first]).unwrap();
         let group = t.next_group(order, clock, 2).unwrap();
         let row = t.gather_rows(table, group.target).unwrap();
         let added = t.add(sum, row).unwrap();
         t.write_rows(sum, first, added).unwrap();
         t.write_rows(trace, group.index, added).unwrap();
-        Program::on_lanes(&t, &[], Precision::F32, &Device::cpu(2).unwrap(), Lanes::PREFETCH).unwrap()
+        let device = Device::cpu(2).unwrap();
+        (Program::on_lanes(&t, &[], Precision::F32, &device, Lanes::PREFETCH).unwrap(), traced)
     }
 
     #[test]
     fn two_lanes_do_what_one_does_and_the_second_waits_for_memory_that_the_first_still_reads() {
-        let run = |program: &mut Program, store: &mut Store, times| {
+        let run = |(program, trace): &mut (Program, BufferId), store: &mut Store, times| {
             let mut heard = Vec::new();
-            program.repeat(store, times, &mut |_, runs| heard.push(runs)).unwrap();
+            program.repeat(store, times, &mut |done| heard.push(done.runs)).unwrap();
             assert!(heard.is_sorted_by(|a, b| a < b) && heard.last() == Some(&times), "{heard:?}");
-            store.read::<f32>(BufferId(4)).to_vec()
+            store.read::<f32>(*trace).unwrap().to_vec()
         };
         let (mut store, mut alone) = (Store::new(Precision::F32), Store::new(Precision::F32));
         let (mut program, mut sequential) = (program(&mut store), program(&mut alone));
-        assert_eq!(program.ahead().map(|n| n.op.name()).collect::<Vec<_>>(), ["next_group", "gather_rows"]);
-        sequential.profile();
+        assert_eq!(program.0.ahead().map(|n| n.op.name()).collect::<Vec<_>>(), ["next_group", "gather_rows"]);
+        sequential.0.profile();
         let want = run(&mut sequential, &mut alone, 40);
         assert_eq!(want[..3], [39.0, 39.0 + 38.0, 39.0 + 38.0 + 37.0]);
         assert_eq!(run(&mut program, &mut store, 40), want);
@@ -369,7 +448,7 @@ mod tests {
                 .flat_map(move |run| (if ahead { 0..2 } else { 2..5 }).map(move |node| (run, node)))
                 .collect()
         };
-        let line_up = LineUp::new(&[program.planned(); 6], [1, 2], [order(false), order(true)]).unwrap();
+        let line_up = LineUp::new(&[program.0.planned(); 6], [1, 2], [order(false), order(true)]).unwrap();
         let [first, second] = &line_up.0;
         let waits = |steps: &[Step]| steps.iter().map(|s| s.after).collect::<Vec<_>>();
         // The add wants the row; the trace's row its index.
@@ -381,7 +460,7 @@ mod tests {
     #[test]
     fn an_order_that_turns_round_what_must_follow_is_refused() {
         let mut store = Store::new(Precision::F32);
-        let program = program(&mut store);
+        let (program, _) = program(&mut store);
         let ahead = vec![(0, 0), (0, 1)];
         let refused = |order| LineUp::new(&[program.planned()], [1, 2], order).unwrap_err();
         let e = refused([vec![(0, 3), (0, 2), (0, 4)], ahead.clone()]);
@@ -399,7 +478,7 @@ mod tests {
     #[test]
     fn an_error_or_a_panic_of_a_lane_ends_the_other() {
         let mut store = Store::new(Precision::F32);
-        let program = program(&mut store);
+        let (program, _) = program(&mut store);
         let order = |ahead| {
             (0..9)
                 .flat_map(move |run| (if ahead { 0..2 } else { 2..5 }).map(move |node| (run, node)))

@@ -14,9 +14,9 @@ mod program;
 mod stages;
 mod trace;
 
-pub use lanes::{LANES, Lanes, Spot};
+pub use lanes::{LANES, Lanes, MOST_AHEAD, Spot};
 pub use line_up::{LineUp, Step, periods};
 pub use optimizer::{Parameters, ScaledInit, Sums};
-pub use program::{OpTime, Program};
+pub use program::{OpTime, Program, Repeated};
 pub use stages::Stage;
 pub use trace::{Resource, Span, Work};

@@ -1,6 +1,6 @@
 //! Parameters: named stored values with their start and their optimiser's state.
 use crate::{
-    error::Result,
+    error::{Result, ensure},
     ops::{Share, Tape, adam::AdamSlot},
     runtime::*,
 };
@@ -35,17 +35,20 @@ pub struct Parameters {
 
 impl Parameters {
     /// No parameter yet; starts are drawn with `seed`.
-    pub fn new(store: &mut Store, seed: u64, learning_rate: f64) -> Self {
-        Parameters {
+    pub fn new(store: &mut Store, seed: u64, learning_rate: f64) -> Result<Self> {
+        Ok(Parameters {
             list: Vec::new(),
             seed,
-            learning_rate: store.values("adam.lr", Spec::real(Rows::fixed(1), 1), &[learning_rate]),
-            step: store.zeros("adam.step", Spec::count()),
-            one: store.values("one", Spec::real(Rows::fixed(1), 1), &[1.0f64]),
-        }
+            learning_rate: store.values("adam.lr", Spec::real(Rows::fixed(1), 1), &[learning_rate])?,
+            step: store.zeros("adam.step", Spec::count())?,
+            one: store.values("one", Spec::real(Rows::fixed(1), 1), &[1.0f64])?,
+        })
     }
     /// Adds the parameter `name`, `[rows, cols]`. The draw depends on the seed, the order of the parameters and the
     /// position only.
+    ///
+    /// # Errors
+    /// `Shape` where there is a parameter of that name: checkpoints know them by it. As [`Store::zeros`].
     pub fn add(
         &mut self,
         store: &mut Store,
@@ -53,8 +56,10 @@ impl Parameters {
         rows: usize,
         cols: usize,
         init: ScaledInit,
-    ) -> BufferId {
+    ) -> Result<BufferId> {
+        ensure!("parameter", self.list.iter().all(|p| p.name != name), "there are two by the name {name}");
         let spec = Spec::real(Rows::fixed(rows), cols);
+        spec.check_size(name)?;
         let key = philox::Key::new(self.seed, 0x1417, [self.list.len() as u32, 0]);
         let values: Vec<f64> = (0..rows * cols)
             .map(|i| match init {
@@ -70,10 +75,11 @@ impl Parameters {
                 }
             })
             .collect();
-        let value = store.values(name, spec, &values);
-        let moments = [format!("adam.m.{name}"), format!("adam.v.{name}")].map(|n| store.zeros(n, spec));
+        let value = store.values(name, spec, &values)?;
+        let moments =
+            [store.zeros(format!("adam.m.{name}"), spec)?, store.zeros(format!("adam.v.{name}"), spec)?];
         self.list.push(Parameter { name: name.to_owned(), value, moments, learned: true });
-        value
+        Ok(value)
     }
     /// Keeps every parameter as it is but those whose names begin with one of `prefixes`.
     pub fn learn_only(&mut self, prefixes: &[&str]) {
@@ -122,12 +128,14 @@ impl Parameters {
     ) -> Result<()> {
         let mut pairs = Vec::new();
         for (p, g) in self.gradients(t, store, loss, share)? {
-            let sum = sums.of(p.value).unwrap_or_else(|| {
-                let sum = store.zeros(format!("grad.{}", p.name), store.spec(p.value));
+            let sum = match sums.of(p.value) {
+                Some(sum) => sum,
+                None => store.zeros(format!("grad.{}", p.name), store.spec(p.value))?,
+            };
+            if sums.of(p.value).is_none() {
                 sums.0.push((p.value, sum));
-                sum
-            });
-            pairs.push((t.stored(store, sum), g));
+            }
+            pairs.push((t.stored(store, sum)?, g));
         }
         t.accumulate(&pairs)
     }
@@ -139,19 +147,24 @@ impl Parameters {
         loss: Var,
         seed: BufferId,
     ) -> Result<Vec<(&Parameter, Var)>> {
-        let seed = t.stored(store, seed);
+        let seed = t.stored(store, seed)?;
         let grads = t.backward_many(&[(loss, seed)])?;
         t.begin(Share::Step);
-        let learned = self.list.iter().filter(|p| p.learned);
-        Ok(learned.filter_map(|p| Some((p, *grads.get(&t.stored(store, p.value))?))).collect())
+        let mut found = Vec::new();
+        for p in self.list.iter().filter(|p| p.learned) {
+            if let Some(&g) = grads.get(&t.stored(store, p.value)?) {
+                found.push((p, g));
+            }
+        }
+        Ok(found)
     }
     fn update(&self, t: &mut Tape, store: &Store, grads: &[(&Parameter, Var)]) -> Result<()> {
         let slots = grads.iter().map(|&(p, g)| {
-            let [w, m, v] = [p.value, p.moments[0], p.moments[1]].map(|id| t.stored(store, id));
-            AdamSlot { w, g, m, v }
+            let [w, m, v] = t.stored_all(store, [p.value, p.moments[0], p.moments[1]])?;
+            Ok(AdamSlot { w, g, m, v })
         });
-        let slots: Vec<AdamSlot> = slots.collect();
-        let (lr, step) = (t.stored(store, self.learning_rate), t.stored(store, self.step));
+        let slots: Vec<AdamSlot> = slots.collect::<Result<_>>()?;
+        let (lr, step) = (t.stored(store, self.learning_rate)?, t.stored(store, self.step)?);
         t.adam(lr, step, &slots)
     }
 }
@@ -169,8 +182,9 @@ impl Sums {
     /// # Errors
     /// `Shape`, as the ops'.
     pub fn minimize(&self, parameters: &Parameters, t: &mut Tape, store: &Store) -> Result<()> {
-        let summed = parameters.list.iter().filter_map(|p| Some((p, t.stored(store, self.of(p.value)?))));
-        let grads: Vec<(&Parameter, Var)> = summed.collect();
+        let summed = parameters.list.iter().filter_map(|p| Some((p, self.of(p.value)?)));
+        let grads = summed.map(|(p, sum)| Ok((p, t.stored(store, sum)?)));
+        let grads: Vec<(&Parameter, Var)> = grads.collect::<Result<_>>()?;
         parameters.update(t, store, &grads)?;
         t.clear(&grads.iter().map(|g| g.1).collect::<Vec<_>>())
     }

@@ -10,7 +10,7 @@ use super::{
     trace::{Ran, Span, Trace, Work},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, ensure},
     ops::{Backend, Node, Tape},
     runtime::*,
 };
@@ -58,7 +58,13 @@ pub(super) struct NodeTime {
 pub struct Program {
     /// The step, in one form or several.
     forms: Vec<Form>,
+    /// Of the first tape: every value, and those that survive a run.
+    vars: Vec<Var>,
     keep: Vec<Var>,
+    /// Whose buffers the tapes name; none where they name none.
+    store: Option<StoreId>,
+    /// Whether the last that ran was [`run`](Self::run), and to its end: then what is kept can be read.
+    kept: bool,
     memory: Memory,
     precision: Precision,
     backend: Backend,
@@ -75,7 +81,8 @@ impl Program {
     /// Plans `tape` for reals of `precision`; values of `keep` survive the run, to be [`read`](Self::read).
     ///
     /// # Errors
-    /// `OutOfMemory` when the machine or the device does not have what the values of a step need.
+    /// `OutOfMemory` when the machine or the device does not have what the values of a step need; `Shape` where a value to be kept
+    /// is another tape's.
     pub fn new(tape: &Tape, keep: &[Var], precision: Precision, backend: Backend) -> Result<Self> {
         Self::plan(&[(tape, Lanes::One)], keep, precision, backend, None)
     }
@@ -95,10 +102,10 @@ impl Program {
     }
     /// [`on_lanes`](Self::on_lanes) for steps in several forms, of which every run takes one ([`repeat_in`](Self::repeat_in)): groups shared
     /// out otherwise, products in another order, or what comes between groups, such as an update; nothing goes ahead of a form that
-    /// is on [one lane](Lanes::One). There is at least one; all go in the first one's turns.
+    /// is on [one lane](Lanes::One). All go in the first one's turns.
     ///
     /// # Errors
-    /// As `on_lanes`.
+    /// As `on_lanes`; `Shape` where there is no tape, or tapes are over different stores.
     pub fn in_forms(tapes: &[(&Tape, Lanes)], precision: Precision, device: &Device) -> Result<Self> {
         Self::plan(tapes, &[], precision, Backend::of(device), Some(device))
     }
@@ -112,9 +119,16 @@ impl Program {
         backend: Backend,
         on: Option<&Device>,
     ) -> Result<Self> {
+        let Some(&(first, lanes)) = tapes.first() else {
+            return Err(Error::shape("program", "there is no tape"));
+        };
+        let store = tapes.iter().find_map(|t| t.0.store());
+        let one = tapes.iter().all(|t| t.0.store().is_none_or(|own| Some(own) == store));
+        ensure!("program", one, "its tapes are over different stores");
+        let product = precision == Precision::F32 || !matches!(backend, Backend::Cuda(_));
+        ensure!("program", product, "devices compute in f32: run a reference in f64 on the host");
         let form = |&(tape, lanes): &(&Tape, Lanes)| Form::new(tape, keep, precision, &backend, lanes);
         let forms = tapes.iter().map(form).collect::<Result<Vec<Form>>>()?;
-        let lanes = tapes.first().map_or(Lanes::One, |t| t.1);
         let second = forms.iter().flat_map(|f| &f.nodes).any(|p| p.spot.lane == 1);
         let devices = match on.filter(|device| device.gpu().is_none() && second) {
             Some(device) => Some(device.lanes(lanes.second_threads(device.threads()))?),
@@ -131,7 +145,10 @@ impl Program {
         };
         Ok(Program {
             forms,
+            vars: first.vars().collect(),
             keep: keep.to_vec(),
+            store,
+            kept: false,
             memory,
             precision,
             backend,
@@ -156,9 +173,13 @@ impl Program {
             Memory::Device(d) => d.bytes(),
         }
     }
-    /// Shape and type of a value.
+    /// Shape and type of a value of the tape, of the first where there are several.
+    ///
+    /// # Panics
+    /// When it is another tape's.
     pub fn spec(&self, v: Var) -> Spec {
-        self.form().specs[v.0 as usize]
+        assert_eq!(self.vars.get(v.at()), Some(&v), "value {v} is another tape's");
+        self.form().specs[v.at()]
     }
     /// Nodes that run, each with its stage; in order.
     pub fn stages(&self) -> impl Iterator<Item = (&Node, Stage)> {
@@ -240,6 +261,7 @@ impl Program {
     /// # Errors
     /// As `run`.
     pub fn time_ops(&mut self, store: &mut Store, times: usize) -> Result<Vec<OpTime>> {
+        self.check(store)?;
         let Memory::Device(d) = &mut self.memory else {
             self.profile();
             (0..times).try_for_each(|_| self.run(store))?;
@@ -273,26 +295,35 @@ impl Program {
         by_op.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         by_op
     }
+    /// Refuses a store that the program was not planned for.
+    fn check(&self, store: &Store) -> Result<()> {
+        let own = self.store.is_none_or(|own| own == store.id());
+        ensure!("program", own, "its tape is over another store");
+        let (has, wants) = (store.precision(), self.precision);
+        ensure!("program", has == wants, "the store is of {has:?}, the program of {wants:?}");
+        Ok(())
+    }
     /// Runs the program once over `store`, and waits for it.
     ///
     /// # Errors
     /// `Diverged` where an op met a number that is not finite, `Data` where it met an index outside its table; the
-    /// text names op and row. What the step had written by then stays written.
-    ///
-    /// # Panics
-    /// When the store's precision is not the program's.
+    /// text names op and row. What the step had written by then stays written. `Shape` where the store is not the tape's, or not of
+    /// the program's precision.
     pub fn run(&mut self, store: &mut Store) -> Result<()> {
-        assert_eq!(store.precision(), self.precision, "precision of store and program");
+        self.check(store)?;
+        self.kept = false;
         match &mut self.memory {
             Memory::Host(h) => {
-                let ready = h.ready(&self.forms[..1], store, (&self.backend, self.precision));
-                run_all(&ready, 0, self.times.as_deref_mut(), self.trace.as_mut(), &mut Seen::default())
+                let ready = h.ready(&self.forms[..1], store, (&self.backend, self.precision))?;
+                run_all(&ready, 0, self.times.as_deref_mut(), self.trace.as_mut(), &mut Seen::default())?;
             }
-            Memory::Device(d) => d.run(&self.forms, &self.keep, store),
+            Memory::Device(d) => d.run(&self.forms, &self.keep, store)?,
         }
+        self.kept = true;
+        Ok(())
     }
-    /// [`run`](Self::run) `times` times; `done` hears how many runs are over, on one lane of the host of each, else now and then. On a device the
-    /// host does not wait between runs, and what they wrote is to be [fetched](Store::fetch).
+    /// [`run`](Self::run) `times` times; `done` is called after every run on one lane of a host, otherwise occasionally. On a device
+    /// the host does not wait between runs, and what they wrote is to be [fetched](Store::fetch). What is kept cannot be read afterwards.
     ///
     /// # Errors
     /// As `run`, with the number of the run where that is known.
@@ -300,24 +331,24 @@ impl Program {
         &mut self,
         store: &mut Store,
         times: usize,
-        done: &mut dyn FnMut(&Store, usize),
+        done: &mut dyn FnMut(Repeated<'_>),
     ) -> Result<(), (Option<usize>, Error)> {
         self.repeat_in(store, &vec![0; times], done)
     }
     /// [`repeat`](Self::repeat) with a run for each entry of `in_form`, which says the form of the run.
     ///
     /// # Errors
-    /// As `repeat`.
-    ///
-    /// # Panics
-    /// Where there is no such form.
+    /// As `repeat`; `Shape` where there is no such form.
     pub fn repeat_in(
         &mut self,
         store: &mut Store,
         in_form: &[usize],
-        done: &mut dyn FnMut(&Store, usize),
+        done: &mut dyn FnMut(Repeated<'_>),
     ) -> Result<(), (Option<usize>, Error)> {
-        assert_eq!(store.precision(), self.precision, "precision of store and program");
+        let unknown = in_form.iter().find(|&&form| form >= self.forms.len());
+        let unknown = unknown.map(|form| Error::shape("program", format_args!("there is no form {form}")));
+        unknown.map_or_else(|| self.check(store), Err).map_err(|e| (None, e))?;
+        self.kept = false;
         match &mut self.memory {
             Memory::Device(d) => {
                 let (forms, trace) = (&self.forms[..], self.trace.as_mut());
@@ -328,65 +359,86 @@ impl Program {
                 ran.map_err(|e| (None, e))
             }
             Memory::Host(h) => {
-                let ready = h.ready(&self.forms, store, (&self.backend, self.precision));
+                let ready =
+                    h.ready(&self.forms, store, (&self.backend, self.precision)).map_err(|e| (None, e))?;
                 // Ops are timed one by one.
                 if let (Some(devices), None) = (&self.devices, &self.times) {
-                    let mut done = |runs| done(store, runs);
                     let (what, trace) = ((&self.forms[..], in_form), self.trace.as_mut());
                     let line_ups = &mut self.line_ups;
-                    return team::rest(|| lanes::repeat(what, &ready, devices, line_ups, trace, &mut done));
+                    return team::rest(|| lanes::repeat(what, &ready, store, devices, line_ups, trace, done));
                 }
                 let mut seen = Seen::default();
                 for (at, &form) in in_form.iter().enumerate() {
                     let (times, trace) = (self.times.as_deref_mut(), self.trace.as_mut());
                     run_all(&ready, form, times, trace, &mut seen).map_err(|e| (Some(at), e))?;
-                    done(store, at + 1);
+                    done(Repeated { runs: at + 1, store: Some(store) });
                 }
                 Ok(())
             }
         }
     }
-    /// Live rows of a value after a run.
-    pub fn rows(&self, v: Var, store: &Store) -> usize {
-        match &self.memory {
-            Memory::Host(h) => {
-                let rows = self.spec(v).rows;
-                let Some(live) = rows.live else { return rows.cap };
-                let count = match self.form().places[live.var.0 as usize] {
-                    Some(Place::Stored(id)) => store.read::<u32>(id)[0],
-                    place => place.and_then(|p| h.address(p)).map_or(0, |at| {
-                        // SAFETY: a count is a `[1]` u32 of the step, made by an earlier node or zero.
-                        unsafe { at.cast::<u32>().read() }
-                    }),
-                };
-                (count as usize * live.times).min(rows.cap)
-            }
-            Memory::Device(d) => d.kept::<u32>(v).map_or(0, |k| k.0),
-        }
-    }
-    /// The live rows of a kept or stored value, as the last run left them.
+    /// Live rows of a kept or stored value, as the last run left them.
     ///
-    /// # Panics
-    /// When `T` is not the value's element type.
-    pub fn read<'a, T: Element>(&'a self, v: Var, store: &'a Store) -> &'a [T] {
-        let spec = self.spec(v);
-        assert_eq!(
-            (T::DTYPE, size_of::<T>()),
-            (spec.dtype, spec.dtype.size(self.precision)),
-            "type of {v:?}"
-        );
-        let n = self.rows(v, store) * spec.cols;
-        match (&self.memory, self.form().places[v.0 as usize]) {
-            (_, None) => &[],
-            (Memory::Device(d), _) => d.kept(v).map_or(&[], |(_, values)| &values[..n]),
-            (_, Some(Place::Stored(id))) => &store.read(id)[..n],
-            (Memory::Host(h), Some(place)) => match h.address(place) {
-                // SAFETY: the plan gave the value this room; it was zeroed or written; every bit pattern is a `T`.
-                Some(at) => unsafe { std::slice::from_raw_parts(at.cast(), n) },
-                None => &[],
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn rows(&self, v: Var, store: &Store) -> Result<usize> {
+        self.check(store)?;
+        self.check_kept(v)?;
+        let rows = self.spec(v).rows;
+        let Some(live) = rows.live else { return Ok(rows.cap) };
+        if let (Memory::Device(d), Some(Place::Arena(..))) = (&self.memory, self.form().places[v.at()]) {
+            return Ok(d.kept::<u32>(v).map_or(0, |k| k.0));
+        }
+        let count = match (&self.memory, self.form().places[live.var.at()]) {
+            (_, Some(Place::Stored(id))) => store.read::<u32>(id)?[0],
+            // SAFETY: a count is a `[1]` u32 of the step, made by an earlier node or zero.
+            (Memory::Host(h), Some(Place::Arena(lane, at))) => unsafe {
+                h.address(lane, at).cast::<u32>().read()
             },
+            _ => 0,
+        };
+        Ok((count as usize).saturating_mul(live.times).min(rows.cap))
+    }
+    /// The live rows of a kept or stored value, as the last [`run`](Self::run) left them.
+    ///
+    /// # Errors
+    /// `Shape` when `T` is not the value's element type, the value is neither kept nor stored, nothing has run yet or
+    /// [`repeat`](Self::repeat) ran last (whose runs may overlap), or value or store are not the program's.
+    pub fn read<'a, T: Element>(&'a self, v: Var, store: &'a Store) -> Result<&'a [T]> {
+        let n = self.rows(v, store)?;
+        let (spec, name) = (self.spec(v), std::any::type_name::<T>());
+        ensure!("program", spec.dtype.holds::<T>(self.precision), "value {v} is {spec}, not of {name}");
+        let n = n * spec.cols;
+        match (&self.memory, self.form().places[v.at()]) {
+            (_, Some(Place::Stored(id))) => Ok(&store.read(id)?[..n]),
+            (Memory::Device(d), _) => Ok(d.kept(v).map_or(&[], |(_, values)| &values[..n])),
+            // SAFETY: the plan gave the value this room; it was zeroed or written; every bit pattern is a `T`; nothing runs while the
+            // program is borrowed.
+            (Memory::Host(h), Some(Place::Arena(lane, at))) => unsafe {
+                Ok(std::slice::from_raw_parts(h.address(lane, at).cast(), n))
+            },
+            (Memory::Host(_), None) => Ok(&[]),
         }
     }
+    /// Refuses what cannot be read: neither stored nor kept, or not made yet.
+    fn check_kept(&self, v: Var) -> Result<()> {
+        ensure!("program", self.vars.get(v.at()) == Some(&v), "value {v} is another tape's");
+        if let Some(Place::Stored(_)) = self.form().places[v.at()] {
+            return Ok(());
+        }
+        ensure!("program", self.keep.contains(&v), "value {v} is not kept: name it when the program is made");
+        ensure!("program", self.kept, "value {v} is not there: run the program once, then read");
+        Ok(())
+    }
+}
+
+/// How far [`Program::repeat`] is.
+#[derive(Clone, Copy)]
+pub struct Repeated<'a> {
+    /// Runs that are over.
+    pub runs: usize,
+    /// What they left, where no lane is running on; on a device without what nobody has fetched.
+    pub store: Option<&'a Store>,
 }
 
 /// Whether it is for the step after, when the program is repeated.
@@ -420,9 +472,6 @@ fn run_all(
     }
     Ok(())
 }
-
-// SAFETY: the raw pointers made in `run` do not outlive it; everything stored is plain data and `Send + Sync` ops.
-unsafe impl Send for Program {}
 
 /// What a status word tells, as an error.
 pub(super) fn fault(op: &str, row: u32, value: f32) -> Error {

@@ -80,7 +80,7 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
     let (mut fetched, mut computed) = (state.clone(), HashSet::new());
     let of = |(at, (n, ahead)): (usize, (&&Node, bool))| {
         let stage = if ahead {
-            let real = |o: &Var| specs[o.0 as usize].dtype.widened() == DType::F32;
+            let real = |o: &Var| specs[o.at()].dtype.widened() == DType::F32;
             let fetches = !n.outs.is_empty() && n.outs.iter().all(real);
             if fetches { Stage::FetchFeatures } else { Stage::Sample }
         } else if n.part.backward {
@@ -129,9 +129,9 @@ fn set_aside(nodes: &[&Node], specs: &[Spec], stages: &mut [Stage]) {
         if aside {
             stages[at] = Stage::WeightGrads;
         }
-        let counts = n.ins.iter().chain(&n.outs).filter_map(|v| Some(specs[v.0 as usize].rows.live?.var));
+        let counts = n.ins.iter().chain(&n.outs).filter_map(|v| Some(specs[v.at()].rows.live?.var));
         let reads: Vec<Var> = n.ins.iter().copied().chain(counts).collect();
-        let of = |v: &Var| specs[v.0 as usize];
+        let of = |v: &Var| specs[v.at()];
         let sums = n.ins.iter().all(|v| n.outs.iter().all(|o| of(v) == of(o)));
         if !(stages[at] == Stage::Step || aside && (records || sums)) {
             waited_for.extend(reads.iter().copied());

@@ -1,4 +1,5 @@
 //! The subcommands of `tgnn-bench`, one file each. Printing happens here and nowhere else.
+#![forbid(unsafe_code)]
 pub mod data;
 mod doctor;
 mod kernels;

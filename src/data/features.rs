@@ -2,7 +2,7 @@
 use super::{npy, scalar::ScalarType, torch};
 use crate::{
     error::{Error, ErrorKind, Result},
-    runtime::StoredAs,
+    runtime::{Bytes, DType, StoredAs},
 };
 use bytemuck::Pod;
 use half::{bf16, f16};
@@ -36,6 +36,17 @@ enum Store {
     Half(Arc<Vec<u16>>),
     /// Aligned for its values, and in this machine's byte order.
     Mapped(Arc<Mmap>),
+}
+
+// SAFETY: the values are behind an `Arc` and nobody changes them; as with every mapped file, nobody else may write the file
+// while it is mapped.
+unsafe impl Bytes for Features {
+    fn bytes(&self) -> &[u8] {
+        Features::bytes(self)
+    }
+    fn dtype(&self) -> DType {
+        self.kept.dtype()
+    }
 }
 
 /// Values that are converted at a time.

@@ -25,9 +25,11 @@ impl Split {
     /// By event order: shares `train` and `val` of the events, the rest tests. The first part has at least one event.
     ///
     /// # Errors
-    /// Usage when the shares do not leave room for one another.
+    /// Usage when the shares do not leave room for one another; Data where the events break a promise
+    /// ([`Events::validate`]).
     pub fn by_order(events: &Events, train: f64, val: f64) -> Result<Self> {
         check(train, val, "events")?;
+        events.validate(&events.name)?;
         let n = events.len();
         let first = ((n as f64 * train) as usize).clamp(1.min(n), n);
         let second = ((n as f64 * (train + val)).round() as usize).clamp(first, n);
@@ -40,9 +42,10 @@ impl Split {
     /// The quantiles are NumPy's (`numpy.quantile`, linear), to the bit.
     ///
     /// # Errors
-    /// Usage when the shares do not leave room for one another.
+    /// As [`by_order`](Self::by_order).
     pub fn by_time(events: &Events, train: f64, val: f64) -> Result<Self> {
         check(train, val, "time")?;
+        events.validate(&events.name)?;
         if events.is_empty() {
             return Ok(Self::at(events, 0, 0));
         }
@@ -132,6 +135,7 @@ mod tests {
         let mut e = data::bundled().unwrap();
         let s = Split::by_time(&e, 0.7, 0.15).unwrap();
         assert_eq!((s.train.len(), s.val.len(), s.test.len()), (110_232, 23_621, 23_621));
+        e.label = None;
         for case in golden["cases"].as_array().unwrap() {
             let time: Vec<i64> = serde_json::from_value(case["time"].clone()).unwrap();
             e.src.resize(time.len(), 0);
@@ -163,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_stream_of_one_event_trains_on_it() {
-        let mut e = data::bundled().unwrap();
+        let mut e = Events { label: None, ..data::bundled().unwrap() };
         e.src.truncate(1);
         e.dst.truncate(1);
         e.time.truncate(1);

@@ -1,6 +1,6 @@
 //! Temporal adjacency: each node's events in order.
 use super::Events;
-use crate::{ops::sample_neighbors::Entry, runtime::NONE};
+use crate::{error::Result, ops::sample_neighbors::Entry, runtime::NONE};
 
 /// T-CSR: the events of every node, in order of time, one after another.
 ///
@@ -18,7 +18,11 @@ pub struct Tcsr {
 
 impl Tcsr {
     /// The adjacency of all events of a stream.
-    pub fn of(events: &Events) -> Self {
+    ///
+    /// # Errors
+    /// Data where the events break a promise ([`Events::validate`]).
+    pub fn of(events: &Events) -> Result<Self> {
+        events.validate(&events.name)?;
         let mut offsets = vec![0i64; events.nodes + 1];
         let ends = || events.src.iter().zip(&events.dst);
         for (&s, &d) in ends() {
@@ -44,7 +48,7 @@ impl Tcsr {
             position[2 * i] = append(s, d);
             position[2 * i + 1] = if s == d { position[2 * i] } else { append(d, s) };
         }
-        Tcsr { offsets, entries, position }
+        Ok(Tcsr { offsets, entries, position })
     }
 
     /// The latest `slots` events of every node among the first `events` of a stream: lists of `slots` entries each, ascending,

@@ -116,24 +116,24 @@ impl ModelConfig for ApanConfig {
         seed: u64,
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
-        let time = TimeEncoding::new(p, store, self.time, Check("apan").time_encoding(&self.time_encoding)?);
+        let time = TimeEncoding::new(p, store, self.time, Check("apan").time_encoding(&self.time_encoding)?)?;
         let (d, f) = (self.memory, data.edge_width_if(self.edge_features));
         let c = 2 * d + f + self.time;
         use ScaledInit::{Constant, FanIn};
         let mut add =
             |name: &str, rows, cols, init| p.add(store, &format!("update.{name}"), rows, cols, init);
         let update = Update {
-            w_q: add("w_q", d, d, FanIn(d)),
-            b_q: add("b_q", 1, d, FanIn(d)),
-            w_k: add("w_k", d, c, FanIn(c)),
-            w_v: add("w_v", d, c, FanIn(c)),
-            b_v: add("b_v", 1, d, FanIn(c)),
-            norm_gain: add("norm_gain", 1, d, Constant(1.0)),
-            norm_bias: add("norm_bias", 1, d, Constant(0.0)),
-            w: add("w", d, d, FanIn(d)),
-            b: add("b", 1, d, FanIn(d)),
+            w_q: add("w_q", d, d, FanIn(d))?,
+            b_q: add("b_q", 1, d, FanIn(d))?,
+            w_k: add("w_k", d, c, FanIn(c))?,
+            w_v: add("w_v", d, c, FanIn(c))?,
+            b_v: add("b_v", 1, d, FanIn(c))?,
+            norm_gain: add("norm_gain", 1, d, Constant(1.0))?,
+            norm_bias: add("norm_bias", 1, d, Constant(0.0))?,
+            w: add("w", d, d, FanIn(d))?,
+            b: add("b", 1, d, FanIn(d))?,
         };
-        let inputs = NodeInputs::new(p, store, data, d, self.node_features);
+        let inputs = NodeInputs::new(p, store, data, d, self.node_features)?;
         let (v, k) = (data.nodes, self.mails);
         let slots = Rows::fixed(v * k);
         let v = Rows::fixed(v);
@@ -143,17 +143,19 @@ impl ModelConfig for ApanConfig {
             time,
             inputs,
             update,
-            memory: store.zeros("memory", data.memory_spec(v, d)),
-            mail: store.zeros("mail", data.memory_spec(slots, 2 * d)),
-            mail_event: store.zeros("mail event", Spec::ids(v, k)),
-            mail_time: store.zeros("mail time", Spec { cols: k, ..Spec::times(v) }),
-            next: store.zeros("next mail", Spec::ids(v, 1)),
+            memory: store.zeros("memory", data.memory_spec(v, d))?,
+            mail: store.zeros("mail", data.memory_spec(slots, 2 * d))?,
+            mail_event: store.zeros("mail event", Spec::ids(v, k))?,
+            mail_time: store.zeros("mail time", Spec { cols: k, ..Spec::times(v) })?,
+            next: store.zeros("next mail", Spec::ids(v, 1))?,
             features: (self.combiner == "mean")
-                .then(|| store.zeros("mail features", data.memory_spec(slots, f))),
+                .then(|| store.zeros("mail features", data.memory_spec(slots, f)))
+                .transpose()?,
             mail_stamp: (data.memory_as != StoredAs::F32)
-                .then(|| store.zeros("mail stamp", Spec::ids(slots, 1))),
+                .then(|| store.zeros("mail stamp", Spec::ids(slots, 1)))
+                .transpose()?,
         };
-        apan.reset(store);
+        apan.reset(store)?;
         Ok(Box::new(apan))
     }
 }
@@ -198,22 +200,22 @@ struct Seen {
 }
 
 impl Apan {
-    fn mailbox(&self, t: &mut Tape, store: &Store) -> Mailbox {
+    fn mailbox(&self, t: &mut Tape, store: &Store) -> Result<Mailbox> {
         let mut v = |id| t.stored(store, id);
-        Mailbox {
-            mail: v(self.mail),
-            event: v(self.mail_event),
-            time: v(self.mail_time),
-            next: v(self.next),
-            features: self.features.map(v),
-        }
+        Ok(Mailbox {
+            mail: v(self.mail)?,
+            event: v(self.mail_event)?,
+            time: v(self.mail_time)?,
+            next: v(self.next)?,
+            features: self.features.map(v).transpose()?,
+        })
     }
     /// The contents of the mails `row` of the mailboxes: the tables, or, of those in 16 bits, the distinct mails' in f32.
     fn seen(&self, t: &mut Tape, store: &Store, of: Mailbox, row: Var) -> Result<Seen> {
         let Some(stamp) = self.mail_stamp else {
             return Ok(Seen { mail: of.mail, row, features: of.features });
         };
-        let stamp = t.stored(store, stamp);
+        let stamp = t.stored(store, stamp)?;
         let distinct = t.distinct(stamp, row, &[], 2)?;
         let features = of.features.map(|features| t.gather_rows(features, distinct.node)).transpose()?;
         Ok(Seen { mail: t.gather_rows(of.mail, distinct.node)?, row: distinct.psi[0], features })
@@ -228,34 +230,34 @@ impl EventModel for Apan {
     fn mail_event(&self) -> Option<BufferId> {
         Some(self.mail_event)
     }
-    fn reset(&self, store: &mut Store) {
-        self.state().into_iter().for_each(|id| store.clear(id));
-        store.fill(self.mail_event, NONE);
+    fn reset(&self, store: &mut Store) -> Result<()> {
+        self.state().into_iter().try_for_each(|id| store.clear(id))?;
+        store.fill(self.mail_event, NONE)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let (c, u) = (&self.config, &self.update);
-        let stamp = data.stamp(t, store);
+        let stamp = data.stamp(t, store)?;
         let distinct = t.distinct(stamp, q.node, &[], q.classes())?;
-        let mailbox = self.mailbox(t, store);
+        let mailbox = self.mailbox(t, store)?;
         let mails = t.read_mails(mailbox, (q.node, q.time), data.gaps)?;
         let seen = self.seen(t, store, mailbox, mails.row)?;
         let (edge, event) = match seen.features {
             Some(features) => (features, seen.row),
             None => {
-                let edge = data.edge_if(t, store, c.edge_features);
+                let edge = data.edge_if(t, store, c.edge_features)?;
                 let (edge, events) = data.edge_rows(t, store, edge, vec![mails.event])?;
                 (edge, events[0])
             }
         };
         let mut v = |id| t.stored(store, id);
-        let (memory, w_q, b_q, w_k) = (v(self.memory), v(u.w_q), v(u.b_q), v(u.w_k));
-        let (w_v, b_v, w, b) = (v(u.w_v), v(u.b_v), v(u.w), v(u.b));
-        let (gain, bias) = (v(u.norm_gain), v(u.norm_bias));
+        let (memory, w_q, b_q, w_k) = (v(self.memory)?, v(u.w_q)?, v(u.b_q)?, v(u.w_k)?);
+        let (w_v, b_v, w, b) = (v(u.w_v)?, v(u.b_v)?, v(u.w)?, v(u.b)?);
+        let (gain, bias) = (v(u.norm_gain)?, v(u.norm_bias)?);
         let own = t.gather_rows(memory, distinct.node)?;
         let query = t.linear(own, w_q, Some(b_q), None, Activation::Identity)?;
         let query = t.head_up(query, w_k, c.heads)?;
         let roots = t.group_roots(distinct.psi[0], mails.count, t.spec(query).rows)?;
-        let (time_w, time_b) = self.time.vars(t, store);
+        let (time_w, time_b) = self.time.vars(t, store)?;
         let near = AttentionVars {
             query,
             roots,
@@ -290,16 +292,16 @@ impl EventModel for Apan {
         let Some((out, _)) = e.memory else {
             return Err(Error::shape("deliver_mails", "there is no new memory"));
         };
-        let memory = t.stored(store, self.memory);
+        let memory = t.stored(store, self.memory)?;
         t.write_latest(memory, (e.distinct.node, e.distinct.phi), out)?;
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let how = Sampling { k: self.config.neighbors, strategy: Strategy::Recent, gaps: data.gaps };
-        let tcsr = data.tcsr(t, store);
+        let tcsr = data.tcsr(t, store)?;
         let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how)?;
         let recipients = t.expand_targets(node, time, near.node)?.node;
-        let stamp = data.stamp(t, store);
+        let stamp = data.stamp(t, store)?;
         let to = t.distinct(stamp, recipients, &[], 2)?;
-        let edge = data.edge_if(t, store, self.config.edge_features);
+        let edge = data.edge_if(t, store, self.config.edge_features)?;
         let (edge, edge_row) = match self.features {
             Some(_) => data.batch_edge_rows(t, store, edge, batch.event)?,
             None => (edge, batch.event),
@@ -313,7 +315,7 @@ impl EventModel for Apan {
             edge,
             edge_row,
         };
-        let mailbox = self.mailbox(t, store);
+        let mailbox = self.mailbox(t, store)?;
         t.deliver_mails(mailbox, deliveries, stride)
     }
 }

@@ -49,7 +49,7 @@ impl SnapshotModelConfig for EvolveGcn {
             let order = orders.of(k, data, from, d);
             Layer::new(p, store, &format!("evolve.{}", k + 1), (from, d), self.summarised, order)
         };
-        Ok(Box::new(Evolving { layers: (0..self.config.layers).map(layer).collect() }))
+        Ok(Box::new(Evolving { layers: (0..self.config.layers).map(layer).collect::<Result<_>>()? }))
     }
 }
 
@@ -66,7 +66,8 @@ impl SnapshotModel for Evolving {
         group: &Group,
         exchanged: &Exchanged,
     ) -> Result<Var> {
-        let mut weights: Vec<Var> = self.layers.iter().map(|l| t.stored(store, l.start)).collect();
+        let weights = self.layers.iter().map(|l| t.stored(store, l.start));
+        let mut weights: Vec<Var> = weights.collect::<Result<_>>()?;
         let mut z = None;
         for place in 0..group.length {
             t.begin(Share::Snapshot(place));
@@ -112,15 +113,15 @@ impl Layer {
         (from, d): (usize, usize),
         summarised: bool,
         order: Order,
-    ) -> Self {
+    ) -> Result<Self> {
         let mut add = |what: &str, rows, cols| {
             p.add(store, &format!("{name}.{what}"), rows, cols, ScaledInit::FanIn(from))
         };
-        let start = add("start", d, from);
-        let gates = [add("w_rz", 2 * from, from), add("u_rz", 2 * from, from), add("b_rz", d, 2 * from)];
-        let candidate = [add("w_c", from, from), add("u_c", from, from), add("b_c", d, from)];
-        let summary = summarised.then(|| add("p", 1, from));
-        Layer { start, gates, candidate, summary, rows: d, order }
+        let start = add("start", d, from)?;
+        let gates = [add("w_rz", 2 * from, from)?, add("u_rz", 2 * from, from)?, add("b_rz", d, 2 * from)?];
+        let candidate = [add("w_c", from, from)?, add("u_c", from, from)?, add("b_c", d, from)?];
+        let summary = summarised.then(|| add("p", 1, from)).transpose()?;
+        Ok(Layer { start, gates, candidate, summary, rows: d, order })
     }
     /// Appends the step at `place` of the group for the weights `q`, where the layer reads `input`; returns the new ones, which
     /// are the old ones where the group has no such step.
@@ -133,11 +134,11 @@ impl Layer {
         input: Option<LayerInput>,
         q: Var,
     ) -> Result<Var> {
-        let [w, u, b] = self.gates.map(|id| t.stored(store, id));
-        let [w_c, u_c, b_c] = self.candidate.map(|id| t.stored(store, id));
+        let [w, u, b] = t.stored_all(store, self.gates)?;
+        let [w_c, u_c, b_c] = t.stored_all(store, self.candidate)?;
         let x = match self.summary.zip(input) {
             Some((p, input)) => {
-                let (rows, p) = (input.plain(t, store, data, (group, place))?, t.stored(store, p));
+                let (rows, p) = (input.plain(t, store, data, (group, place))?, t.stored(store, p)?);
                 let present = data.present(t, store, group, place)?;
                 t.top_rows(rows, p, present, self.rows)?
             }

@@ -25,28 +25,28 @@ struct Side {
 }
 
 impl Side {
-    fn new(store: &mut Store, side: &str, n: &Neighbors, nodes: usize) -> Self {
+    fn new(store: &mut Store, side: &str, n: &Neighbors, nodes: usize) -> Result<Self> {
         let mut ids = |name, values: Vec<u32>, cols: usize| {
             let spec = Spec::ids(Rows::fixed(values.len() / cols), cols);
             store.table(format!("{side} {name}"), spec, Arc::new(values))
         };
         let long = LongRows::of(&n.len, nodes);
         let ids = [
-            ids("begin", n.begin.clone(), 1),
-            ids("len", n.len.clone(), 1),
-            ids("col", n.col.clone(), 1),
-            ids("first slices", long.first, 1),
-            ids("slices", long.slices, 4),
+            ids("begin", n.begin.clone(), 1)?,
+            ids("len", n.len.clone(), 1)?,
+            ids("col", n.col.clone(), 1)?,
+            ids("first slices", long.first, 1)?,
+            ids("slices", long.slices, 4)?,
         ];
         let reals = |w: &Vec<f32>| {
             store.table(format!("{side} weight"), Spec::real(Rows::fixed(w.len()), 1), Arc::new(w.clone()))
         };
-        Side { ids, weight: n.weight.as_ref().map(reals), most: long.most }
+        Ok(Side { ids, weight: n.weight.as_ref().map(reals).transpose()?, most: long.most })
     }
-    fn vars(&self, t: &mut Tape, store: &Store) -> AdjacencyVars {
-        let [begin, len, col, first, slices] = self.ids.map(|id| t.stored(store, id));
-        let weight = self.weight.map(|id| t.stored(store, id));
-        AdjacencyVars { begin, len, col, weight, slices: [first, slices], most: self.most }
+    fn vars(&self, t: &mut Tape, store: &Store) -> Result<AdjacencyVars> {
+        let [begin, len, col, first, slices] = t.stored_all(store, self.ids)?;
+        let weight = self.weight.map(|id| t.stored(store, id)).transpose()?;
+        Ok(AdjacencyVars { begin, len, col, weight, slices: [first, slices], most: self.most })
     }
 }
 
@@ -60,23 +60,23 @@ pub struct GraphTables {
 
 impl GraphTables {
     /// Puts `adjacency` into `store`.
-    pub fn new(store: &mut Store, adjacency: &Adjacency) -> Self {
+    pub fn new(store: &mut Store, adjacency: &Adjacency) -> Result<Self> {
         let nodes = adjacency.nodes;
-        let from = Side::new(store, "from", &adjacency.from, nodes);
-        let to = adjacency.to.as_ref().map(|to| Side::new(store, "to", to, nodes));
+        let from = Side::new(store, "from", &adjacency.from, nodes)?;
+        let to = adjacency.to.as_ref().map(|to| Side::new(store, "to", to, nodes)).transpose()?;
         let rows = Spec::real(Rows::fixed(adjacency.scale.len()), 1);
-        let scale = store.table("scale", rows, Arc::new(adjacency.scale.clone()));
-        GraphTables { nodes, from, to, scale }
+        let scale = store.table("scale", rows, Arc::new(adjacency.scale.clone()))?;
+        Ok(GraphTables { nodes, from, to, scale })
     }
     /// `[steps nodes, 1]` f32: `degree^-1/2`, 0 for a vertex that is not there.
     pub fn scale(&self) -> BufferId {
         self.scale
     }
     /// All of it as values.
-    pub fn vars(&self, t: &mut Tape, store: &Store) -> GraphVars {
-        let adjacency = self.from.vars(t, store);
-        let transpose = self.to.as_ref().map_or(adjacency, |to| to.vars(t, store));
-        GraphVars { adjacency, transpose, scale: t.stored(store, self.scale), vertices: self.nodes }
+    pub fn vars(&self, t: &mut Tape, store: &Store) -> Result<GraphVars> {
+        let adjacency = self.from.vars(t, store)?;
+        let transpose = self.to.as_ref().map_or(Ok(adjacency), |to| to.vars(t, store))?;
+        Ok(GraphVars { adjacency, transpose, scale: t.stored(store, self.scale)?, vertices: self.nodes })
     }
 }
 
@@ -200,11 +200,11 @@ impl Gcn {
         from: usize,
         to: usize,
         order: Order,
-    ) -> Self {
+    ) -> Result<Self> {
         let mut add = |what: &str, rows, cols| {
             p.add(store, &format!("{name}.{what}"), rows, cols, ScaledInit::FanIn(from))
         };
-        Gcn { w: add("w", to, from), b: add("b", 1, to), order }
+        Ok(Gcn { w: add("w", to, from)?, b: add("b", 1, to)?, order })
     }
     /// Appends the layer for the step at `place` of the group, in this order; returns `[nodes, out]`.
     ///
@@ -221,7 +221,7 @@ impl Gcn {
         order: Order,
         act: Activation,
     ) -> Result<Var> {
-        let [w, b] = [self.w, self.b].map(|id| t.stored(store, id));
+        let [w, b] = t.stored_all(store, [self.w, self.b])?;
         convolve(t, store, data, (group, place), input, (w, Some(b)), order, act)
     }
 }
@@ -250,7 +250,7 @@ pub fn convolve(
         Order::TransformFirst => {
             let x = input.plain(t, store, data, at)?;
             let x = t.linear(x, w, None, None, Activation::Identity)?;
-            let graph = data.graph.vars(t, store);
+            let graph = data.graph.vars(t, store)?;
             t.spmm(graph, x, (group.steps, place), b, act)
         }
     }
@@ -281,7 +281,7 @@ impl LayerInput {
         match self {
             LayerInput::Given => data.aggregated(t, store, group, place),
             LayerInput::Below(x) => {
-                let graph = data.graph.vars(t, store);
+                let graph = data.graph.vars(t, store)?;
                 t.spmm(graph, x, (group.steps, place), None, Activation::Identity)
             }
         }
@@ -300,12 +300,12 @@ impl SnapshotTables {
     /// `Shape`, as the ops'.
     pub fn aggregated(&self, t: &mut Tape, store: &Store, group: &Group, place: usize) -> Result<Var> {
         if let Some(id) = self.aggregated {
-            let (table, rows) = (t.stored(store, id), self.present(t, store, group, place)?);
+            let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, place)?);
             return t.gather_rows(table, rows);
         }
-        let graph = self.graph.vars(t, store);
+        let graph = self.graph.vars(t, store)?;
         let (VertexInputs::Vertices(id) | VertexInputs::Steps(id)) = self.inputs;
-        let x = t.stored(store, id);
+        let x = t.stored(store, id)?;
         t.spmm(graph, x, (group.steps, place), None, Activation::Identity)
     }
 }

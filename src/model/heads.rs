@@ -25,24 +25,30 @@ pub struct NodeHead([BufferId; 6]);
 
 impl NodeHead {
     /// Adds the parameters: embeddings of `d`, two hidden layers of `width`.
-    pub fn new(p: &mut Parameters, store: &mut Store, d: usize, width: usize, classes: usize) -> Self {
+    pub fn new(
+        p: &mut Parameters,
+        store: &mut Store,
+        d: usize,
+        width: usize,
+        classes: usize,
+    ) -> Result<Self> {
         let mut add =
             |name: &str, rows, cols, n| p.add(store, &format!("node_head.{name}"), rows, cols, FanIn(n));
-        NodeHead([
-            add("w_1", width, d, d),
-            add("b_1", 1, width, d),
-            add("w_2", width, width, width),
-            add("b_2", 1, width, width),
-            add("w_out", classes, width, width),
-            add("b_out", 1, classes, width),
-        ])
+        Ok(NodeHead([
+            add("w_1", width, d, d)?,
+            add("b_1", 1, width, d)?,
+            add("w_2", width, width, width)?,
+            add("b_2", 1, width, width)?,
+            add("w_out", classes, width, width)?,
+            add("b_out", 1, classes, width)?,
+        ]))
     }
     /// Appends the logits, `[<= b, classes]`, of the roots' embeddings `z`, `stride` rows an event.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
     pub fn record(&self, t: &mut Tape, store: &Store, z: Var, batch: &Batch, stride: usize) -> Result<Var> {
-        let [w_1, b_1, w_2, b_2, w_out, b_out] = self.0.map(|id| t.stored(store, id));
+        let [w_1, b_1, w_2, b_2, w_out, b_out] = t.stored_all(store, self.0)?;
         let z = side(t, z, batch, stride, 0)?;
         let hidden = t.linear(z, w_1, Some(b_1), None, Relu)?;
         let hidden = t.linear(hidden, w_2, Some(b_2), None, Relu)?;
@@ -56,23 +62,29 @@ pub struct EdgeHead([BufferId; 5]);
 
 impl EdgeHead {
     /// Adds the parameters: embeddings of `d`, a hidden layer of `width`.
-    pub fn new(p: &mut Parameters, store: &mut Store, d: usize, width: usize, classes: usize) -> Self {
+    pub fn new(
+        p: &mut Parameters,
+        store: &mut Store,
+        d: usize,
+        width: usize,
+        classes: usize,
+    ) -> Result<Self> {
         let mut add =
             |name: &str, rows, cols, n| p.add(store, &format!("edge_head.{name}"), rows, cols, FanIn(n));
-        EdgeHead([
-            add("w_src", width, d, d),
-            add("w_dst", width, d, d),
-            add("b", 1, width, d),
-            add("w_out", classes, width, width),
-            add("b_out", 1, classes, width),
-        ])
+        Ok(EdgeHead([
+            add("w_src", width, d, d)?,
+            add("w_dst", width, d, d)?,
+            add("b", 1, width, d)?,
+            add("w_out", classes, width, width)?,
+            add("b_out", 1, classes, width)?,
+        ]))
     }
     /// Appends the logits, `[<= b, classes]`, of the roots' embeddings `z`, `stride` rows an event.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
     pub fn record(&self, t: &mut Tape, store: &Store, z: Var, batch: &Batch, stride: usize) -> Result<Var> {
-        let [w_src, w_dst, b, w_out, b_out] = self.0.map(|id| t.stored(store, id));
+        let [w_src, w_dst, b, w_out, b_out] = t.stored_all(store, self.0)?;
         let (src, dst) = (side(t, z, batch, stride, 0)?, side(t, z, batch, stride, 1)?);
         let of_dst = t.linear(dst, w_dst, Some(b), None, Identity)?;
         let hidden = t.linear(src, w_src, None, Some(of_dst), Relu)?;

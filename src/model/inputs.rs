@@ -21,7 +21,13 @@ struct Projection {
 impl NodeInputs {
     /// Adds the parameters `node.w`, `node.b` and `static.w`, `static.b`, for those tables that there are; `d` is the width
     /// of what they are added to.
-    pub fn new(p: &mut Parameters, store: &mut Store, data: &EventTables, d: usize, features: bool) -> Self {
+    pub fn new(
+        p: &mut Parameters,
+        store: &mut Store,
+        data: &EventTables,
+        d: usize,
+        features: bool,
+    ) -> Result<Self> {
         let features = data.node_features.filter(|_| features).map(|rows| ("node", rows));
         let all = features.into_iter().chain(data.static_memory.map(|rows| ("static", rows)));
         let projection = |(name, rows)| {
@@ -29,9 +35,9 @@ impl NodeInputs {
             let mut add = |part: &str, out, cols| {
                 p.add(store, &format!("{name}.{part}"), out, cols, ScaledInit::FanIn(n))
             };
-            Projection { rows, w: add("w", d, n), b: add("b", 1, d) }
+            Ok(Projection { rows, w: add("w", d, n)?, b: add("b", 1, d)? })
         };
-        NodeInputs(all.map(projection).collect())
+        Ok(NodeInputs(all.map(projection).collect::<Result<_>>()?))
     }
     /// Appends the projections of `node`, `[n]`, and their sum with `h`, `[n, d]`, where there is one.
     ///
@@ -40,7 +46,7 @@ impl NodeInputs {
     pub fn record(&self, t: &mut Tape, store: &Store, node: Var, h: Option<Var>) -> Result<Var> {
         let mut h = h;
         for Projection { rows, w, b } in &self.0 {
-            let (rows, w, b) = (t.stored(store, *rows), t.stored(store, *w), t.stored(store, *b));
+            let (rows, w, b) = (t.stored(store, *rows)?, t.stored(store, *w)?, t.stored(store, *b)?);
             let own = t.gather_rows(rows, node)?;
             h = Some(t.linear(own, w, Some(b), h, Activation::Identity)?);
         }

@@ -73,15 +73,16 @@ impl ModelConfig for JodieConfig {
         _: u64,
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
-        let time = TimeEncoding::new(p, store, self.time, Check("jodie").time_encoding(&self.time_encoding)?);
+        let time =
+            TimeEncoding::new(p, store, self.time, Check("jodie").time_encoding(&self.time_encoding)?)?;
         let d = self.memory;
         let (kind, last) = (CellKind::Rnn, Combiner::Last);
-        let memory = NodeMemory::new(p, store, data, &time, d, kind, last, self.edge_features);
-        let inputs = NodeInputs::new(p, store, data, d, self.node_features);
+        let memory = NodeMemory::new(p, store, data, &time, d, kind, last, self.edge_features)?;
+        let inputs = NodeInputs::new(p, store, data, d, self.node_features)?;
         use ScaledInit::{Constant, Normal};
         let mut add = |name: &str, init| p.add(store, &format!("project.{name}"), 1, d, init);
-        let project = [add("w", Normal), add("b", Normal)];
-        let norm = [add("norm_gain", Constant(1.0)), add("norm_bias", Constant(0.0))];
+        let project = [add("w", Normal)?, add("b", Normal)?];
+        let norm = [add("norm_gain", Constant(1.0))?, add("norm_bias", Constant(0.0))?];
         Ok(Box::new(Jodie { time, memory, inputs, project, norm }))
     }
 }
@@ -101,16 +102,16 @@ impl EventModel for Jodie {
     fn mail_event(&self) -> Option<BufferId> {
         Some(self.memory.mail_event())
     }
-    fn reset(&self, store: &mut Store) {
-        self.memory.reset(store);
+    fn reset(&self, store: &mut Store) -> Result<()> {
+        self.memory.reset(store)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let stamp = data.stamp(t, store);
+        let stamp = data.stamp(t, store)?;
         let distinct = t.distinct(stamp, q.node, &[], q.classes())?;
         let (memory, time) = self.memory.update(t, store, data, &self.time, distinct.node)?;
         let h = self.inputs.record(t, store, distinct.node, Some(memory))?;
-        let [w, b] = self.project.map(|id| t.stored(store, id));
-        let [gain, bias] = self.norm.map(|id| t.stored(store, id));
+        let [w, b] = t.stored_all(store, self.project)?;
+        let [gain, bias] = t.stored_all(store, self.norm)?;
         let z = t.project_time((h, time), (distinct.psi[0], q.time), (w, b), data.gaps.seconds_per_tick)?;
         let z = t.layer_norm(z, gain, bias)?;
         Ok(Embedded { z, distinct, memory: Some((memory, Some(time))) })

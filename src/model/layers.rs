@@ -50,36 +50,37 @@ impl TimeStart {
 
 impl TimeEncoding {
     /// Adds `time.w` and `time.b`: parameters where they are learned.
-    pub fn new(p: &mut Parameters, store: &mut Store, width: usize, start: TimeStart) -> Self {
+    pub fn new(p: &mut Parameters, store: &mut Store, width: usize, start: TimeStart) -> Result<Self> {
         let init = match start {
             TimeStart::Random => ScaledInit::FanIn(1),
             TimeStart::Fixed | TimeStart::Learned => ScaledInit::Constant(0.0),
         };
         let spec = Spec::real(Rows::fixed(1), width);
-        let [w, b] = ["time.w", "time.b"].map(|name| match start {
+        let mut add = |name| match start {
             TimeStart::Fixed => store.zeros(name, spec),
             TimeStart::Learned | TimeStart::Random => p.add(store, name, 1, width, init),
-        });
+        };
+        let (w, b) = (add("time.w")?, add("time.b")?);
         if start != TimeStart::Random {
             let last = width.saturating_sub(1).max(1) as f64;
             let decades: Vec<f64> = (0..width).map(|i| 10f64.powf(-9.0 * i as f64 / last)).collect();
-            store.write(w, &decades);
+            store.write(w, &decades)?;
         }
         let learned = start != TimeStart::Fixed;
-        let now = store.zeros("no time", Spec::real(Rows::fixed(1), if learned { 1 } else { width }));
+        let now = store.zeros("no time", Spec::real(Rows::fixed(1), if learned { 1 } else { width }))?;
         if !learned {
-            store.write(now, &vec![1.0f64; width]);
+            store.write(now, &vec![1.0f64; width])?;
         }
-        TimeEncoding { width, w, b, now, learned }
+        Ok(TimeEncoding { width, w, b, now, learned })
     }
     /// `w` and `b` as values.
-    pub fn vars(&self, t: &mut Tape, store: &Store) -> (Var, Var) {
-        (t.stored(store, self.w), t.stored(store, self.b))
+    pub fn vars(&self, t: &mut Tape, store: &Store) -> Result<(Var, Var)> {
+        Ok((t.stored(store, self.w)?, t.stored(store, self.b)?))
     }
     /// Phi(0), `[1, t]`.
     fn of_zero(&self, t: &mut Tape, store: &Store) -> Result<Var> {
-        let (w, b) = self.vars(t, store);
-        let now = t.stored(store, self.now);
+        let (w, b) = self.vars(t, store)?;
+        let now = t.stored(store, self.now)?;
         if self.learned { t.time_encode(now, w, b) } else { Ok(now) }
     }
 }
@@ -139,27 +140,27 @@ impl Attention {
         t: usize,
         heads: usize,
         drop: DropRate,
-    ) -> Self {
+    ) -> Result<Self> {
         use ScaledInit::{Constant, FanIn};
         let c = d_in + f + t;
         let mut add =
             |name: &str, rows, cols, init| p.add(store, &format!("embed.{layer}.{name}"), rows, cols, init);
-        Attention {
+        Ok(Attention {
             heads,
             width,
             drop,
-            w_q: add("w_q", width, d_in, FanIn(d_in + t)),
-            w_q_time: add("w_q_time", width, t, FanIn(d_in + t)),
-            b_q: add("b_q", 1, width, FanIn(d_in + t)),
-            w_k: add("w_k", width, c, FanIn(c)),
-            w_v: add("w_v", width, c, FanIn(c)),
-            b_v: add("b_v", 1, width, FanIn(c)),
-            w_o: add("w_o", width, width, FanIn(width + d_in)),
-            w_o_root: add("w_o_root", width, d_in, FanIn(width + d_in)),
-            b_o: add("b_o", 1, width, FanIn(width + d_in)),
-            gain: add("norm_gain", 1, width, Constant(1.0)),
-            bias: add("norm_bias", 1, width, Constant(0.0)),
-        }
+            w_q: add("w_q", width, d_in, FanIn(d_in + t))?,
+            w_q_time: add("w_q_time", width, t, FanIn(d_in + t))?,
+            b_q: add("b_q", 1, width, FanIn(d_in + t))?,
+            w_k: add("w_k", width, c, FanIn(c))?,
+            w_v: add("w_v", width, c, FanIn(c))?,
+            b_v: add("b_v", 1, width, FanIn(c))?,
+            w_o: add("w_o", width, width, FanIn(width + d_in))?,
+            w_o_root: add("w_o_root", width, d_in, FanIn(width + d_in))?,
+            b_o: add("b_o", 1, width, FanIn(width + d_in))?,
+            gain: add("norm_gain", 1, width, Constant(1.0))?,
+            bias: add("norm_bias", 1, width, Constant(0.0))?,
+        })
     }
     /// Appends the layer; returns `[n, width]`, a row for each root.
     ///
@@ -167,16 +168,16 @@ impl Attention {
     /// `Shape`, as the ops'.
     pub fn record(&self, t: &mut Tape, store: &Store, time: &TimeEncoding, l: Looked) -> Result<Var> {
         let mut v = |id| t.stored(store, id);
-        let (w_q, w_q_time, b_q) = (v(self.w_q), v(self.w_q_time), v(self.b_q));
-        let (w_k, w_v, b_v) = (v(self.w_k), v(self.w_v), v(self.b_v));
-        let (w_o, w_o_root, b_o) = (v(self.w_o), v(self.w_o_root), v(self.b_o));
-        let (gain, bias) = (v(self.gain), v(self.bias));
+        let (w_q, w_q_time, b_q) = (v(self.w_q)?, v(self.w_q_time)?, v(self.b_q)?);
+        let (w_k, w_v, b_v) = (v(self.w_k)?, v(self.w_v)?, v(self.b_v)?);
+        let (w_o, w_o_root, b_o) = (v(self.w_o)?, v(self.w_o_root)?, v(self.b_o)?);
+        let (gain, bias) = (v(self.gain)?, v(self.bias)?);
         let now = time.of_zero(t, store)?;
         let (query, own) = t.linear_pair(l.roots, (w_q, b_q), (now, w_q_time), (w_o_root, b_o))?;
         let absorbed = t.head_up(query, w_k, self.heads)?;
         let grouped = t.group_roots(l.root, l.near.count, t.spec(absorbed).rows)?;
 
-        let (time_w, time_b) = time.vars(t, store);
+        let (time_w, time_b) = time.vars(t, store)?;
         let near = AttentionVars {
             query: absorbed,
             roots: grouped,
@@ -205,24 +206,24 @@ pub struct Decoder([BufferId; 5]);
 
 impl Decoder {
     /// Adds the parameters: embeddings of `d`, a hidden layer of `width`.
-    pub fn new(p: &mut Parameters, store: &mut Store, d: usize, width: usize) -> Self {
+    pub fn new(p: &mut Parameters, store: &mut Store, d: usize, width: usize) -> Result<Self> {
         let mut add = |name: &str, rows, cols, n| {
             p.add(store, &format!("decoder.{name}"), rows, cols, ScaledInit::FanIn(n))
         };
-        Decoder([
-            add("w_src", width, d, d),
-            add("w_dst", width, d, d),
-            add("b", 1, width, d),
-            add("w_out", 1, width, width),
-            add("b_out", 1, 1, width),
-        ])
+        Ok(Decoder([
+            add("w_src", width, d, d)?,
+            add("w_dst", width, d, d)?,
+            add("b", 1, width, d)?,
+            add("w_out", 1, width, width)?,
+            add("b_out", 1, 1, width)?,
+        ]))
     }
     /// Appends the logits, `[b, 1 + negatives]`, of the roots' embeddings `z`.
     ///
     /// # Errors
     /// `Shape`, as the op's.
     pub fn record(&self, t: &mut Tape, store: &Store, z: Var, events: Rows) -> Result<Var> {
-        let weights = self.0.map(|id| t.stored(store, id));
+        let weights = t.stored_all(store, self.0)?;
         t.link_decoder(z, events, weights)
     }
 }

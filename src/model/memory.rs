@@ -66,30 +66,31 @@ impl NodeMemory {
         kind: CellKind,
         combiner: Combiner,
         edge_features: bool,
-    ) -> Self {
+    ) -> Result<Self> {
         let (v, g) = (Rows::fixed(data.nodes), kind.gates());
         let f = data.edge_width_if(edge_features);
         let mut add = |name: &str, rows, cols| p.add(store, name, rows, cols, ScaledInit::FanIn(d));
         let cell = [
-            add("memory.w_x", g * d, 2 * d + f + time.width),
-            add("memory.w_h", g * d, d),
-            add("memory.b_x", 1, g * d),
-            add("memory.b_h", 1, g * d),
+            add("memory.w_x", g * d, 2 * d + f + time.width)?,
+            add("memory.w_h", g * d, d)?,
+            add("memory.b_x", 1, g * d)?,
+            add("memory.b_h", 1, g * d)?,
         ];
         let memory = NodeMemory {
             kind,
             edge_features,
             cell,
-            memory: store.zeros("memory", data.memory_spec(v, d)),
-            memory_time: store.zeros("memory time", Spec::times(v)),
-            mail: store.zeros("mail", data.memory_spec(v, d)),
-            mail_event: store.zeros("mail event", Spec::ids(v, 1)),
-            mail_time: store.zeros("mail time", Spec::times(v)),
+            memory: store.zeros("memory", data.memory_spec(v, d))?,
+            memory_time: store.zeros("memory time", Spec::times(v))?,
+            mail: store.zeros("mail", data.memory_spec(v, d))?,
+            mail_event: store.zeros("mail event", Spec::ids(v, 1))?,
+            mail_time: store.zeros("mail time", Spec::times(v))?,
             mail_edge: (combiner == Combiner::Mean)
-                .then(|| store.zeros("mail features", data.memory_spec(v, f))),
+                .then(|| store.zeros("mail features", data.memory_spec(v, f)))
+                .transpose()?,
         };
-        memory.reset(store);
-        memory
+        memory.reset(store)?;
+        Ok(memory)
     }
     /// Bytes of rows of `d` and mails for `nodes` nodes, with edge features of `width`.
     pub fn bytes(nodes: usize, d: usize, width: usize, combiner: Combiner, kept: StoredAs) -> usize {
@@ -106,21 +107,21 @@ impl NodeMemory {
         self.mail_event
     }
     /// Empties memory and mailbox.
-    pub fn reset(&self, store: &mut Store) {
-        self.state().into_iter().for_each(|id| store.clear(id));
-        store.fill(self.mail_event, NONE);
+    pub fn reset(&self, store: &mut Store) -> Result<()> {
+        self.state().into_iter().try_for_each(|id| store.clear(id))?;
+        store.fill(self.mail_event, NONE)
     }
-    fn vars(&self, t: &mut Tape, store: &Store, edge: Var) -> MemoryVars {
+    fn vars(&self, t: &mut Tape, store: &Store, edge: Var) -> Result<MemoryVars> {
         let mut v = |id| t.stored(store, id);
-        MemoryVars {
-            memory: v(self.memory),
-            memory_time: v(self.memory_time),
-            mail: v(self.mail),
-            mail_event: v(self.mail_event),
-            mail_time: v(self.mail_time),
-            edge: self.mail_edge.map_or(edge, v),
+        Ok(MemoryVars {
+            memory: v(self.memory)?,
+            memory_time: v(self.memory_time)?,
+            mail: v(self.mail)?,
+            mail_event: v(self.mail_event)?,
+            mail_time: v(self.mail_time)?,
+            edge: self.mail_edge.map_or(Ok(edge), v)?,
             gathered: false,
-        }
+        })
     }
     /// The rows of the distinct nodes `node`, in f32, where they are kept in 16 bits.
     fn gathered(&self, t: &mut Tape, state: MemoryVars, node: Var) -> Result<MemoryVars> {
@@ -140,14 +141,14 @@ impl NodeMemory {
         time: &TimeEncoding,
         node: Var,
     ) -> Result<(Var, Var)> {
-        let edge = data.edge_if(t, store, self.edge_features);
-        let mut state = self.vars(t, store, edge);
+        let edge = data.edge_if(t, store, self.edge_features)?;
+        let mut state = self.vars(t, store, edge)?;
         if t.spec(state.memory).dtype.is_half() {
             state = self.gathered(t, state, node)?;
         }
         let cell = {
-            let (time_w, time_b) = time.vars(t, store);
-            let [w_x, w_h, b_x, b_h] = self.cell.map(|id| t.stored(store, id));
+            let (time_w, time_b) = time.vars(t, store)?;
+            let [w_x, w_h, b_x, b_h] = t.stored_all(store, self.cell)?;
             CellVars { time_w, time_b, w_x, w_h, b_x, b_h }
         };
         let row = if self.mail_edge.is_some() {
@@ -182,8 +183,8 @@ impl NodeMemory {
             return Err(Error::shape("write_memory", "there is no new memory"));
         };
         let combiner = if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last };
-        let edge = data.edge_if(t, store, self.edge_features);
-        let state = self.vars(t, store, edge);
+        let edge = data.edge_if(t, store, self.edge_features)?;
+        let state = self.vars(t, store, edge)?;
         let (edge, edge_row) = match combiner {
             Combiner::Mean => data.batch_edge_rows(t, store, edge, batch.event)?,
             Combiner::Last => (edge, batch.event),

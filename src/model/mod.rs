@@ -2,6 +2,7 @@
 //!
 //! An [`EventModel`] turns nodes at times into embeddings, and writes what it keeps of a batch; a [`Net`] is a model with the
 //! head that predicts from the embeddings. Every model's sizes and choices are a [`ModelConfig`], which builds it.
+#![forbid(unsafe_code)]
 mod apan;
 mod config;
 mod evolve_gcn;
@@ -100,7 +101,9 @@ pub trait EventModel: Send + Sync {
         None
     }
     /// Empties the state: the start of an epoch.
-    fn reset(&self, _store: &mut Store) {}
+    fn reset(&self, _store: &mut Store) -> Result<()> {
+        Ok(())
+    }
     /// Appends the embeddings of queries.
     ///
     /// # Errors

@@ -61,15 +61,16 @@ pub struct Neighborhood {
 
 impl AttentionStack {
     /// Adds the parameters `embed.0.*`, `embed.1.*` and so on.
-    pub fn new(p: &mut Parameters, store: &mut Store, time: &TimeEncoding, c: &StackConfig) -> Self {
+    pub fn new(p: &mut Parameters, store: &mut Store, time: &TimeEncoding, c: &StackConfig) -> Result<Self> {
         let layers = (0..c.layers)
             .map(|l| {
                 let below = if l == 0 { c.below } else { c.width };
                 let drop = DropRate { p: c.dropout, seed: c.seed, salt: 0xD0 + 2 * l as u32 };
                 Attention::new(p, store, l, below, c.width, c.edge, time.width, c.heads, drop)
             })
-            .collect();
-        AttentionStack { layers, learn_below: c.learn_below, neighbors: c.neighbors, strategy: c.strategy }
+            .collect::<Result<_>>()?;
+        let (learn_below, neighbors, strategy) = (c.learn_below, c.neighbors, c.strategy);
+        Ok(AttentionStack { layers, learn_below, neighbors, strategy })
     }
     /// Appends the sampling of every level, and the distinct nodes of all; `edge` are the features by event.
     ///
@@ -83,13 +84,13 @@ impl AttentionStack {
         q: &Queries,
         edge: Var,
     ) -> Result<(Neighborhood, DistinctNodes)> {
-        let stamp = data.stamp(t, store);
+        let stamp = data.stamp(t, store)?;
         if self.layers.is_empty() {
             let distinct = t.distinct(stamp, q.node, &[], q.classes())?;
             return Ok((Neighborhood { near: Vec::new(), targets: Vec::new(), seen: edge }, distinct));
         }
         let how = Sampling { k: self.neighbors, strategy: self.strategy, gaps: data.gaps };
-        let (tcsr, batch) = (data.tcsr(t, store), (q.event, q.now));
+        let (tcsr, batch) = (data.tcsr(t, store)?, (q.event, q.now));
         let mut near = vec![t.sample_neighbors(tcsr, (q.node, q.time), batch, q.stride, how)?];
         let mut targets: Vec<Targets> = Vec::new();
         let (mut node, mut time) = (q.node, q.time);

@@ -93,9 +93,9 @@ impl Net {
         let model = config.build(p, store, data, seed)?;
         let d = config.width();
         let head = match head {
-            HeadKind::Links => Head::Links(Decoder::new(p, store, d, d)),
-            HeadKind::Nodes { width, classes } => Head::Nodes(NodeHead::new(p, store, d, width, classes)),
-            HeadKind::Edges { width, classes } => Head::Edges(EdgeHead::new(p, store, d, width, classes)),
+            HeadKind::Links => Head::Links(Decoder::new(p, store, d, d)?),
+            HeadKind::Nodes { width, classes } => Head::Nodes(NodeHead::new(p, store, d, width, classes)?),
+            HeadKind::Edges { width, classes } => Head::Edges(EdgeHead::new(p, store, d, width, classes)?),
         };
         Ok(Net { model, head, seed })
     }
@@ -114,12 +114,12 @@ impl Net {
     ) -> Result<Forward> {
         let batch = data.next_batch(t, store, cap)?;
         let table = |t: &mut Tape, id| {
-            let table = t.stored(store, id);
+            let table = t.stored(store, id)?;
             t.gather_rows(table, batch.rank)
         };
         let others = match negatives {
             Negatives::Drawn { pool, per_event, salt } => {
-                let pool = t.stored(store, pool);
+                let pool = t.stored(store, pool)?;
                 Some(t.draw_negatives(pool, batch.now, batch.src, per_event, self.seed, salt)?)
             }
             Negatives::Given(id) | Negatives::Pairs(id) => Some(table(t, id)?),

@@ -51,22 +51,22 @@ pub struct Arrivals {
 
 impl EventTables {
     /// Tables of a stream whose events come batch by batch; no history yet.
-    pub fn open_ended(store: &mut Store, room: &OpenEnd) -> (Self, Arrivals) {
+    pub fn open_ended(store: &mut Store, room: &OpenEnd) -> Result<(Self, Arrivals)> {
         let (b, v, f) = (Rows::fixed(room.batch), Rows::fixed(room.nodes), room.edge_width);
         let offsets: Vec<i64> = (0..=room.nodes).map(|v| (v * room.slots) as i64).collect();
         let rows = if f > 0 { room.events } else { 0 };
         let came = Arrivals {
-            src: store.zeros("src", Spec::ids(b, 1)),
-            dst: store.zeros("dst", Spec::ids(b, 1)),
-            time: store.zeros("time", Spec::times(b)),
-            event: store.zeros("event", Spec::ids(b, 1)),
-            features: store.zeros("features", Spec::real(b, f)),
-            entries: store.zeros("entries", Entry::spec(room.nodes * room.slots)),
-            edge: store.zeros("edge features", Spec::real(Rows::fixed(rows), f)),
+            src: store.zeros("src", Spec::ids(b, 1))?,
+            dst: store.zeros("dst", Spec::ids(b, 1))?,
+            time: store.zeros("time", Spec::times(b))?,
+            event: store.zeros("event", Spec::ids(b, 1))?,
+            features: store.zeros("features", Spec::real(b, f))?,
+            entries: store.zeros("entries", Entry::spec(room.nodes * room.slots))?,
+            edge: store.zeros("edge features", Spec::real(Rows::fixed(rows), f))?,
         };
         let empty = Entry { event: NONE, ..Entry::default() };
-        bytemuck::cast_slice_mut::<i64, Entry>(store.get_mut(came.entries)).fill(empty);
-        let node_features = room.node_features.as_ref().map(|features| {
+        bytemuck::cast_slice_mut::<i64, Entry>(store.get_mut(came.entries)?).fill(empty);
+        let node_features = room.node_features.as_ref().map(|features| -> Result<BufferId> {
             let mut all = features.values().to_vec();
             all.resize(room.nodes * features.cols(), 0.0);
             store.table("node features", Spec::real(v, features.cols()), Arc::new(all))
@@ -77,25 +77,29 @@ impl EventTables {
             edge_width: f,
             node_width: room.node_features.as_ref().map_or(0, Features::cols),
             gaps: room.gaps,
-            node_features,
+            node_features: node_features.transpose()?,
             static_memory: None,
-            clock: store.zeros("clock", Spec::ids(Rows::fixed(1), 2)),
-            range: store.zeros("range", Spec::ids(Rows::fixed(1), 3)),
+            clock: store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?,
+            range: store.zeros("range", Spec::ids(Rows::fixed(1), 3))?,
             src: came.src,
             dst: came.dst,
             time: came.time,
-            offsets: store.table("offsets", Spec::times(Rows::fixed(room.nodes + 1)), Arc::new(offsets)),
+            offsets: store.table("offsets", Spec::times(Rows::fixed(room.nodes + 1)), Arc::new(offsets))?,
             entries: came.entries,
-            position: store.table("position", Spec::ids(Rows::fixed(0), 2), Arc::new(Vec::<u32>::new())),
+            position: store.table("position", Spec::ids(Rows::fixed(0), 2), Arc::new(Vec::<u32>::new()))?,
             edge: came.edge,
-            no_edge: store.table("no features", Spec::real(Rows::fixed(0), 0), Arc::new(Vec::<f32>::new())),
-            stamp: store.zeros("stamp", Spec::ids(v, 1)),
+            no_edge: store.table(
+                "no features",
+                Spec::real(Rows::fixed(0), 0),
+                Arc::new(Vec::<f32>::new()),
+            )?,
+            stamp: store.zeros("stamp", Spec::ids(v, 1))?,
             event_stamp: None,
             on_host: false,
             memory_as: room.memory_as,
             arrivals: Some(came),
         };
-        (tables, came)
+        Ok((tables, came))
     }
     /// Appends what a batch of a stream without an end adds to its history: its features, and its events as the latest of
     /// their nodes. `to` are the distinct nodes of its roots, `stride` an event. After everything that reads history.
@@ -115,17 +119,17 @@ impl EventTables {
             return Ok(());
         }
         let roots = t.group_roots(to.psi[0], None, to.root_rows)?;
-        let lists = (t.stored(store, self.offsets), t.stored(store, came.entries));
+        let lists = (t.stored(store, self.offsets)?, t.stored(store, came.entries)?);
         t.append_history(lists, batch, to, roots, stride)
     }
     /// The batch that came: its events have ids of their own, and their features a place in the table. As these ids are
     /// those of no event in history, nothing that reads history sees them.
     pub(super) fn arrived(&self, t: &mut Tape, store: &Store, mut batch: Batch) -> Result<Batch> {
         let Some(came) = self.arrivals else { return Ok(batch) };
-        let event = t.stored(store, came.event);
+        let event = t.stored(store, came.event)?;
         batch.event = t.gather_rows(event, batch.rank)?;
         if self.edge_width > 0 {
-            let (table, features) = (t.stored(store, came.edge), t.stored(store, came.features));
+            let (table, features) = (t.stored(store, came.edge)?, t.stored(store, came.features)?);
             let rows = t.gather_rows(features, batch.rank)?;
             t.write_rows(table, batch.event, rows)?;
         }

@@ -59,43 +59,43 @@ impl SnapshotTables {
             let what = format!("{v} vertices in {steps} steps are more than 2^32 rows");
             return Err(Error::data(&data.name, what).remedy("take longer steps, or fewer vertices"));
         }
-        let graph = GraphTables::new(store, adjacency);
+        let graph = GraphTables::new(store, adjacency)?;
         let (inputs, width) = match &data.features {
             Some(f) => {
                 // Few rows serve all steps: they are not worth 16 bits.
                 let f = if data.features_change() { f.clone() } else { f.kept_as(StoredAs::F32)? };
                 let (width, rows) = (f.cols(), Rows::fixed(f.rows()));
                 let spec = Spec { dtype: f.kept().dtype(), rows, cols: width };
-                let id = store.table("vertex features", spec, Arc::new(f));
+                let id = store.table("vertex features", spec, Arc::new(f))?;
                 let inputs =
                     if data.features_change() { VertexInputs::Steps(id) } else { VertexInputs::Vertices(id) };
                 (inputs, width)
             }
             None => {
                 let start = crate::autograd::ScaledInit::FanIn(learned);
-                (VertexInputs::Vertices(p.add(store, Self::ROWS, v, learned, start)), learned)
+                (VertexInputs::Vertices(p.add(store, Self::ROWS, v, learned, start)?), learned)
             }
         };
-        let order = store.zeros("order", Spec::ids(Rows::fixed(steps), 1));
-        let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2));
+        let order = store.zeros("order", Spec::ids(Rows::fixed(steps), 1))?;
+        let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
         Ok(SnapshotTables { nodes: v, steps, graph, inputs, width, aggregated: None, order, clock })
     }
     /// Sets the cursor before the first of `targets`, in `epoch`.
     ///
     /// # Panics
     /// When there are more targets than steps.
-    pub fn seek(&self, store: &mut Store, epoch: u32, targets: &[u32]) {
+    pub fn seek(&self, store: &mut Store, epoch: u32, targets: &[u32]) -> Result<()> {
         let mut order = vec![NONE; self.steps];
         order[..targets.len()].copy_from_slice(targets);
-        store.write(self.order, &order);
-        store.write(self.clock, &[epoch, 0]);
+        store.write(self.order, &order)?;
+        store.write(self.clock, &[epoch, 0])
     }
     /// Appends the next group, of `length` steps.
     ///
     /// # Errors
     /// `Shape`, as the op's.
     pub fn next_group(&self, t: &mut Tape, store: &Store, length: usize) -> Result<Group> {
-        let [order, clock] = [self.order, self.clock].map(|id| t.stored(store, id));
+        let [order, clock] = t.stored_all(store, [self.order, self.clock])?;
         t.next_group(order, clock, length)
     }
     /// `[nodes]` u32: rows of the vertices that are there in the step at `place` of the group, of tables of steps and
@@ -104,7 +104,7 @@ impl SnapshotTables {
     /// # Errors
     /// `Shape`, as the op's.
     pub fn present(&self, t: &mut Tape, store: &Store, group: &Group, place: usize) -> Result<Var> {
-        let scale = t.stored(store, self.graph.scale());
+        let scale = t.stored(store, self.graph.scale())?;
         t.step_rows(group.steps, place, self.nodes, Some(scale))
     }
     /// `[nodes, width]`: what vertices are known by in the step at `place` of the group.
@@ -114,10 +114,10 @@ impl SnapshotTables {
     pub fn inputs(&self, t: &mut Tape, store: &Store, group: &Group, place: usize) -> Result<Var> {
         match self.inputs {
             VertexInputs::Steps(id) => {
-                let (table, rows) = (t.stored(store, id), self.present(t, store, group, place)?);
+                let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, place)?);
                 t.gather_rows(table, rows)
             }
-            VertexInputs::Vertices(id) => Ok(t.stored(store, id)),
+            VertexInputs::Vertices(id) => Ok(t.stored(store, id)?),
         }
     }
 }

@@ -52,18 +52,24 @@ impl StaticConfig {
     pub const ROWS: &'static str = "static.rows";
 
     /// Adds the rows to the parameters.
-    fn learned(&self, p: &mut Parameters, store: &mut Store, nodes: usize, start: ScaledInit) -> BufferId {
+    fn learned(
+        &self,
+        p: &mut Parameters,
+        store: &mut Store,
+        nodes: usize,
+        start: ScaledInit,
+    ) -> Result<BufferId> {
         p.add(store, Self::ROWS, nodes, self.width, start)
     }
     /// The rows that another model has: zeros, to be learned with it or to be filled with what was learned before.
-    pub fn add(&self, p: &mut Parameters, store: &mut Store, nodes: usize) -> Option<BufferId> {
-        match self.mode {
+    pub fn add(&self, p: &mut Parameters, store: &mut Store, nodes: usize) -> Result<Option<BufferId>> {
+        Ok(match self.mode {
             StaticMode::Off => None,
             StaticMode::Pretrained => {
-                Some(store.zeros(Self::ROWS, Spec::real(Rows::fixed(nodes), self.width)))
+                Some(store.zeros(Self::ROWS, Spec::real(Rows::fixed(nodes), self.width))?)
             }
-            StaticMode::Trained => Some(self.learned(p, store, nodes, ScaledInit::Constant(0.0))),
-        }
+            StaticMode::Trained => Some(self.learned(p, store, nodes, ScaledInit::Constant(0.0))?),
+        })
     }
 }
 
@@ -92,7 +98,7 @@ impl ModelConfig for StaticConfig {
         _: u64,
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
-        let rows = self.learned(p, store, data.nodes, ScaledInit::FanIn(self.width));
+        let rows = self.learned(p, store, data.nodes, ScaledInit::FanIn(self.width))?;
         Ok(Box::new(StaticRows(rows)))
     }
 }
@@ -101,9 +107,9 @@ struct StaticRows(BufferId);
 
 impl EventModel for StaticRows {
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let stamp = data.stamp(t, store);
+        let stamp = data.stamp(t, store)?;
         let distinct = t.distinct(stamp, q.node, &[], q.classes())?;
-        let rows = t.stored(store, self.0);
+        let rows = t.stored(store, self.0)?;
         let z = t.gather_rows(rows, q.node)?;
         Ok(Embedded { z, distinct, memory: None })
     }

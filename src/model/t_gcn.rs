@@ -39,7 +39,7 @@ impl SnapshotModelConfig for TGcn {
             let from = if k == 0 { data.width } else { d };
             Cell::new(p, store, &format!("cell.{}", k + 1), (from, d), orders.of(k, data, from, d))
         };
-        Ok(Box::new(Cells { cells: (0..self.0.layers).map(cell).collect() }))
+        Ok(Box::new(Cells { cells: (0..self.0.layers).map(cell).collect::<Result<_>>()? }))
     }
 }
 
@@ -86,15 +86,15 @@ impl Cell {
         name: &str,
         (from, d): (usize, usize),
         order: Order,
-    ) -> Self {
+    ) -> Result<Self> {
         let mut add = |what: &str, rows, cols| {
             let bias = what.starts_with("b_");
             let start = if bias { ScaledInit::Constant(0.0) } else { ScaledInit::FanIn(d) };
             p.add(store, &format!("{name}.{what}"), rows, cols, start)
         };
-        let gates = [add("w_rz", 2 * d, from), add("u_rz", 2 * d, d), add("b_rz", 1, 2 * d)];
-        let candidate = [add("w_c", d, from), add("u_c", d, d), add("b_c", 1, d)];
-        Cell { gates, candidate, order }
+        let gates = [add("w_rz", 2 * d, from)?, add("u_rz", 2 * d, d)?, add("b_rz", 1, 2 * d)?];
+        let candidate = [add("w_c", d, from)?, add("u_c", d, d)?, add("b_c", 1, d)?];
+        Ok(Cell { gates, candidate, order })
     }
     /// Appends the cell for the step at `place` of the group, its products in this order; returns the new state.
     #[allow(clippy::too_many_arguments)]
@@ -108,9 +108,9 @@ impl Cell {
         present: Var,
         order: Order,
     ) -> Result<Var> {
-        let [w, u_rz, b] = self.gates.map(|id| t.stored(store, id));
-        let [w_c, u_c, b_c] = self.candidate.map(|id| t.stored(store, id));
-        let (at, graph) = ((group, place), data.graph.vars(t, store));
+        let [w, u_rz, b] = t.stored_all(store, self.gates)?;
+        let [w_c, u_c, b_c] = t.stored_all(store, self.candidate)?;
+        let (at, graph) = ((group, place), data.graph.vars(t, store)?);
         let u = match order {
             Order::AggregateFirst => u.aggregated(t, store, data, at)?,
             Order::TransformFirst => u.plain(t, store, data, at)?,

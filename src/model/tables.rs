@@ -12,12 +12,6 @@ use crate::{
 };
 use std::sync::Arc;
 
-impl Bytes for Features {
-    fn bytes(&self) -> &[u8] {
-        Features::bytes(self)
-    }
-}
-
 /// The tables of an event stream, and the cursor that walks it.
 pub struct EventTables {
     /// Nodes of the stream.
@@ -59,7 +53,7 @@ pub struct EventTables {
 
 impl EventTables {
     /// Puts `events` and its adjacency into `store`. Feature tables are shared, not copied, and stay in what they are kept in.
-    pub fn new(store: &mut Store, events: &Events) -> Self {
+    pub fn new(store: &mut Store, events: &Events) -> Result<Self> {
         Self::with(store, events, [events.edge_features.clone(), events.node_features.clone()])
     }
     /// [`new`](Self::new) with the features kept as `kept`, converted where they are not yet.
@@ -68,22 +62,23 @@ impl EventTables {
     /// Data, as [`Features::kept_as`].
     pub fn keeping(store: &mut Store, events: &Events, kept: StoredAs) -> Result<Self> {
         let as_kept = |f: &Option<Features>| f.as_ref().map(|f| f.kept_as(kept)).transpose();
-        Ok(Self::with(store, events, [as_kept(&events.edge_features)?, as_kept(&events.node_features)?]))
+        Self::with(store, events, [as_kept(&events.edge_features)?, as_kept(&events.node_features)?])
     }
     /// With features of edges and of nodes.
-    fn with(store: &mut Store, events: &Events, features: [Option<Features>; 2]) -> Self {
+    fn with(store: &mut Store, events: &Events, features: [Option<Features>; 2]) -> Result<Self> {
         let [edge_features, node_features] = features;
-        let tcsr = Tcsr::of(events);
+        let tcsr = Tcsr::of(events)?;
         let (n, v) = (Rows::fixed(events.len()), Rows::fixed(events.nodes));
         let entries = Entry::spec(tcsr.entries.len());
         let mut table = |name, rows, f: Features| {
             let spec = Spec { dtype: f.kept().dtype(), rows, cols: f.cols() };
             store.table(name, spec, Arc::new(f))
         };
-        let node_features = node_features.map(|f| table("node features", v, f));
-        let edge = edge_features.map(|f| table("edge features", n, f));
-        let mut nothing = |name| store.table(name, Spec::real(n, 0), Arc::new(Vec::<f32>::new()));
-        let edge = edge.unwrap_or_else(|| nothing("edge features"));
+        let node_features = node_features.map(|f| table("node features", v, f)).transpose()?;
+        let edge = match edge_features {
+            Some(f) => table("edge features", n, f)?,
+            None => store.table("edge features", Spec::real(n, 0), Arc::new(Vec::<f32>::new()))?,
+        };
         let mut tables = EventTables {
             nodes: events.nodes,
             events: events.len(),
@@ -93,43 +88,46 @@ impl EventTables {
             node_features,
             static_memory: None,
             memory_as: StoredAs::F32,
-            clock: store.zeros("clock", Spec::ids(Rows::fixed(1), 2)),
-            range: store.zeros("range", Spec::ids(Rows::fixed(1), 3)),
-            src: store.table("src", Spec::ids(n, 1), Arc::new(events.src.clone())),
-            dst: store.table("dst", Spec::ids(n, 1), Arc::new(events.dst.clone())),
-            time: store.table("time", Spec::times(n), Arc::new(events.time.clone())),
+            clock: store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?,
+            range: store.zeros("range", Spec::ids(Rows::fixed(1), 3))?,
+            src: store.table("src", Spec::ids(n, 1), Arc::new(events.src.clone()))?,
+            dst: store.table("dst", Spec::ids(n, 1), Arc::new(events.dst.clone()))?,
+            time: store.table("time", Spec::times(n), Arc::new(events.time.clone()))?,
             offsets: store.table(
                 "offsets",
                 Spec::times(Rows::fixed(events.nodes + 1)),
                 Arc::new(tcsr.offsets),
-            ),
-            entries: store.table("entries", entries, Arc::new(tcsr.entries)),
-            position: store.table("position", Spec::ids(n, 2), Arc::new(tcsr.position)),
+            )?,
+            entries: store.table("entries", entries, Arc::new(tcsr.entries))?,
+            position: store.table("position", Spec::ids(n, 2), Arc::new(tcsr.position))?,
             edge,
-            no_edge: store.table("no features", Spec::real(n, 0), Arc::new(Vec::<f32>::new())),
-            stamp: store.zeros("stamp", Spec::ids(v, 1)),
+            no_edge: store.table("no features", Spec::real(n, 0), Arc::new(Vec::<f32>::new()))?,
+            stamp: store.zeros("stamp", Spec::ids(v, 1))?,
             event_stamp: None,
             arrivals: None,
             on_host: false,
         };
         if store.spec(edge).dtype.is_half() {
-            tables.stamp_events(store);
+            tables.stamp_events(store)?;
         }
-        tables
+        Ok(tables)
     }
-    fn stamp_events(&mut self, store: &mut Store) {
+    fn stamp_events(&mut self, store: &mut Store) -> Result<()> {
         let events = Spec::ids(Rows::fixed(self.events), 1);
-        self.event_stamp.get_or_insert_with(|| store.zeros("event stamp", events));
+        if self.event_stamp.is_none() {
+            self.event_stamp = Some(store.zeros("event stamp", events)?);
+        }
+        Ok(())
     }
     /// The feature tables.
     pub fn features(&self) -> impl Iterator<Item = BufferId> {
         std::iter::once(self.edge).chain(self.node_features)
     }
     /// Keeps the feature tables out of device memory; to be called before programs are recorded.
-    pub fn keep_features_on_host(&mut self, store: &mut Store) {
-        self.features().for_each(|id| store.keep_on_host(id));
-        self.stamp_events(store);
+    pub fn keep_features_on_host(&mut self, store: &mut Store) -> Result<()> {
+        self.features().try_for_each(|id| store.keep_on_host(id))?;
         self.on_host = true;
+        self.stamp_events(store)
     }
     /// Whether devices read features from the host.
     pub fn features_on_host(&self) -> bool {
@@ -168,7 +166,7 @@ impl EventTables {
         let Some(stamp) = self.event_stamp.filter(|_| t.spec(edge).cols > 0) else {
             return Ok((edge, events));
         };
-        let stamp = t.stored(store, stamp);
+        let stamp = t.stored(store, stamp)?;
         let distinct = t.distinct(stamp, events[0], &events[1..], 2)?;
         Ok((t.gather_rows(edge, distinct.node)?, distinct.psi))
     }
@@ -178,9 +176,15 @@ impl EventTables {
     }
     /// Sets the cursor before the first event of `range`, in `epoch`. The first batch has `short` events less than the others:
     /// 0, but where chunks are scheduled at random (`task::first_batch`).
-    pub fn seek(&self, store: &mut Store, epoch: u32, range: std::ops::Range<usize>, short: usize) {
-        store.write(self.range, &[range.start as u32, range.end as u32, short as u32]);
-        store.write(self.clock, &[epoch, 0]);
+    pub fn seek(
+        &self,
+        store: &mut Store,
+        epoch: u32,
+        range: std::ops::Range<usize>,
+        short: usize,
+    ) -> Result<()> {
+        store.write(self.range, &[range.start as u32, range.end as u32, short as u32])?;
+        store.write(self.clock, &[epoch, 0])
     }
     /// Appends the next batch of at most `cap` events.
     ///
@@ -188,18 +192,18 @@ impl EventTables {
     /// `Shape`, as the op's.
     pub fn next_batch(&self, t: &mut Tape, store: &Store, cap: usize) -> Result<Batch> {
         let [src, dst, time, range, clock] =
-            [self.src, self.dst, self.time, self.range, self.clock].map(|id| t.stored(store, id));
+            t.stored_all(store, [self.src, self.dst, self.time, self.range, self.clock])?;
         let batch = t.next_batch([src, dst, time], range, clock, cap)?;
         self.arrived(t, store, batch)
     }
     /// The adjacency as values.
-    pub fn tcsr(&self, t: &mut Tape, store: &Store) -> TcsrVars {
+    pub fn tcsr(&self, t: &mut Tape, store: &Store) -> Result<TcsrVars> {
         let [offsets, entries, position] =
-            [self.offsets, self.entries, self.position].map(|id| t.stored(store, id));
-        TcsrVars { offsets, entries, position }
+            t.stored_all(store, [self.offsets, self.entries, self.position])?;
+        Ok(TcsrVars { offsets, entries, position })
     }
     /// Edge features by event, of no width where they are not `used`.
-    pub fn edge_if(&self, t: &mut Tape, store: &Store, used: bool) -> Var {
+    pub fn edge_if(&self, t: &mut Tape, store: &Store, used: bool) -> Result<Var> {
         t.stored(store, if used { self.edge } else { self.no_edge })
     }
     /// Their width.
@@ -207,7 +211,7 @@ impl EventTables {
         if used { self.edge_width } else { 0 }
     }
     /// Stamps of the distinct nodes.
-    pub fn stamp(&self, t: &mut Tape, store: &Store) -> Var {
+    pub fn stamp(&self, t: &mut Tape, store: &Store) -> Result<Var> {
         t.stored(store, self.stamp)
     }
 }

@@ -100,11 +100,11 @@ impl ModelConfig for TgatConfig {
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
         let check = Check("tgat");
-        let time = TimeEncoding::new(p, store, self.time, check.time_encoding(&self.time_encoding)?);
+        let time = TimeEncoding::new(p, store, self.time, check.time_encoding(&self.time_encoding)?)?;
         let features = data.node_features.filter(|_| self.node_features);
         let below = match (data.static_memory, features) {
             (Some(_), _) => {
-                Below::Projected(NodeInputs::new(p, store, data, self.embedding, self.node_features))
+                Below::Projected(NodeInputs::new(p, store, data, self.embedding, self.node_features)?)
             }
             (None, Some(features)) => Below::Features(features),
             (None, None) => {
@@ -113,7 +113,7 @@ impl ModelConfig for TgatConfig {
                     "no node features",
                     nothing,
                     std::sync::Arc::new(Vec::<f32>::new()),
-                ))
+                )?)
             }
         };
         let attention = StackConfig {
@@ -131,7 +131,7 @@ impl ModelConfig for TgatConfig {
             strategy: check.sampling(&self.sampling, seed)?,
             seed,
         };
-        let attention = AttentionStack::new(p, store, &time, &attention);
+        let attention = AttentionStack::new(p, store, &time, &attention)?;
         Ok(Box::new(Tgat { config: self.clone(), time, below, attention }))
     }
 }
@@ -151,11 +151,11 @@ struct Tgat {
 
 impl EventModel for Tgat {
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let edge = data.edge_if(t, store, self.config.edge_features);
+        let edge = data.edge_if(t, store, self.config.edge_features)?;
         let (near, distinct) = self.attention.sample(t, store, data, q, edge)?;
         let h = match &self.below {
             Below::Features(rows) => {
-                let rows = t.stored(store, *rows);
+                let rows = t.stored(store, *rows)?;
                 t.gather_rows(rows, distinct.node)?
             }
             Below::Projected(inputs) => inputs.record(t, store, distinct.node, None)?,

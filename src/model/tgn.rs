@@ -132,10 +132,10 @@ impl ModelConfig for TgnConfig {
         let check = Check("tgn");
         let kind = CellKind::named(&self.updater)
             .ok_or_else(|| Error::usage(format!("tgn.updater is `{}`", self.updater)))?;
-        let time = TimeEncoding::new(p, store, self.time, check.time_encoding(&self.time_encoding)?);
+        let time = TimeEncoding::new(p, store, self.time, check.time_encoding(&self.time_encoding)?)?;
         let memory =
-            NodeMemory::new(p, store, data, &time, self.memory, kind, self.combiner(), self.edge_features);
-        let inputs = NodeInputs::new(p, store, data, self.memory, self.node_features);
+            NodeMemory::new(p, store, data, &time, self.memory, kind, self.combiner(), self.edge_features)?;
+        let inputs = NodeInputs::new(p, store, data, self.memory, self.node_features)?;
         let attention = StackConfig {
             layers: self.layers,
             below: self.memory,
@@ -148,7 +148,7 @@ impl ModelConfig for TgnConfig {
             strategy: check.sampling(&self.sampling, seed)?,
             seed,
         };
-        let attention = AttentionStack::new(p, store, &time, &attention);
+        let attention = AttentionStack::new(p, store, &time, &attention)?;
         Ok(Box::new(Tgn { time, memory, inputs, attention, edge_features: self.edge_features }))
     }
 }
@@ -168,11 +168,11 @@ impl EventModel for Tgn {
     fn mail_event(&self) -> Option<BufferId> {
         Some(self.memory.mail_event())
     }
-    fn reset(&self, store: &mut Store) {
-        self.memory.reset(store);
+    fn reset(&self, store: &mut Store) -> Result<()> {
+        self.memory.reset(store)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let edge = data.edge_if(t, store, self.edge_features);
+        let edge = data.edge_if(t, store, self.edge_features)?;
         let (near, distinct) = self.attention.sample(t, store, data, q, edge)?;
         let (memory, time) = self.memory.update(t, store, data, &self.time, distinct.node)?;
         let h = self.inputs.record(t, store, distinct.node, Some(memory))?;

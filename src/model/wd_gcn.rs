@@ -42,10 +42,11 @@ impl SnapshotModelConfig for WdGcn {
             let from = if k == 0 { data.width } else { d };
             Gcn::new(p, store, &format!("gcn.{}", k + 1), from, d, orders.of(k, data, from, d))
         };
-        let layers = (0..self.0.layers).map(layer).collect();
+        let layers = (0..self.0.layers).map(layer).collect::<Result<_>>()?;
         let mut add =
             |name: &str, rows, cols| p.add(store, &format!("lstm.{name}"), rows, cols, ScaledInit::FanIn(d));
-        let lstm = [add("w_x", 4 * d, d), add("w_h", 4 * d, d), add("b_x", 1, 4 * d), add("b_h", 1, 4 * d)];
+        let lstm =
+            [add("w_x", 4 * d, d)?, add("w_h", 4 * d, d)?, add("b_x", 1, 4 * d)?, add("b_h", 1, 4 * d)?];
         Ok(Box::new(ConvolvedLstm { layers, lstm }))
     }
 }
@@ -64,7 +65,7 @@ impl SnapshotModel for ConvolvedLstm {
         group: &Group,
         exchanged: &Exchanged,
     ) -> Result<Var> {
-        let [w_x, w_h, b_x, b_h] = self.lstm.map(|id| t.stored(store, id));
+        let [w_x, w_h, b_x, b_h] = t.stored_all(store, self.lstm)?;
         let b = t.add(b_x, b_h)?;
         let mut state = None;
         for place in 0..group.length {

@@ -139,7 +139,8 @@ impl Op for Adam {
         let slots = (2..on.inputs()).step_by(4);
         parameters(on, slots, of, |grid, parameters, last| {
             let ticket = if last { on.tickets() } else { std::ptr::null_mut() };
-            k.adam(on, grid, parameters, rate, step, ticket)
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe { k.adam(on, grid, parameters, rate, step, ticket) }
         })
     }
 }

@@ -95,21 +95,24 @@ impl Op for AppendHistory {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         // A positive root is the source or the destination of an event.
         let grid = Grid::warps(on.cap(2).min(2 * on.cap(6)));
-        k.append_history(
-            on,
-            grid,
-            on.input(0),
-            on.state(1),
-            on.input(2),
-            on.input(3),
-            on.input(4),
-            on.input(5),
-            on.input(6),
-            on.input(7),
-            on.input(8),
-            on.input(9),
-            self.stride as u32,
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.append_history(
+                on,
+                grid,
+                on.input(0),
+                on.state(1),
+                on.input(2),
+                on.input(3),
+                on.input(4),
+                on.input(5),
+                on.input(6),
+                on.input(7),
+                on.input(8),
+                on.input(9),
+                self.stride as u32,
+            )
+        }
     }
 }
 

@@ -78,9 +78,13 @@ impl CaseBuilder {
         self.inputs.nearest(drawn as f32)
     }
     /// A stored value with these elements.
+    ///
+    /// # Panics
+    /// When they do not fill the spec: a mistake of the case.
     pub fn values<T: Element>(&mut self, spec: Spec, values: &[T]) -> Var {
-        let id = self.store.values(format!("input {}", self.tape.len()), spec, values);
-        self.tape.stored(&self.store, id)
+        let stored = self.store.values(format!("input {}", self.tape.len()), spec, values);
+        let var = stored.and_then(|id| self.tape.stored(&self.store, id));
+        var.unwrap_or_else(|e| panic!("values of a case fill their spec: {e}"))
     }
     /// Uniform reals in [-1, 1), `[rows, cols]`.
     pub fn real(&mut self, rows: usize, cols: usize) -> Var {

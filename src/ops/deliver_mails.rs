@@ -230,36 +230,42 @@ impl Op for DeliverMails {
         if on.spec(0).dtype.is_half() {
             let (mail, kind) = on.halves_state(0);
             let features = if mean { on.halves_state(9).0 } else { std::ptr::null_mut() };
-            return k.deliver_half_mails(
-                on, grid, mail, kind, mail_event, mail_time, next, node, phi, out, event, event_time,
-                features, edge, starts, order, edge_row, n, slots, d, f, each, stride,
-            );
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            return unsafe {
+                k.deliver_half_mails(
+                    on, grid, mail, kind, mail_event, mail_time, next, node, phi, out, event, event_time,
+                    features, edge, starts, order, edge_row, n, slots, d, f, each, stride,
+                )
+            };
         }
         let features = if mean { on.state(9) } else { std::ptr::null_mut() };
-        k.deliver_mails(
-            on,
-            grid,
-            on.state(0),
-            mail_event,
-            mail_time,
-            next,
-            node,
-            phi,
-            out,
-            event,
-            event_time,
-            features,
-            edge,
-            starts,
-            order,
-            edge_row,
-            n,
-            slots,
-            d,
-            f,
-            each,
-            stride,
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.deliver_mails(
+                on,
+                grid,
+                on.state(0),
+                mail_event,
+                mail_time,
+                next,
+                node,
+                phi,
+                out,
+                event,
+                event_time,
+                features,
+                edge,
+                starts,
+                order,
+                edge_row,
+                n,
+                slots,
+                d,
+                f,
+                each,
+                stride,
+            )
+        }
     }
 }
 
@@ -352,15 +358,18 @@ mod tests {
             Home::Step => unreachable!("inputs are stored"),
         };
         for run in 0..3i64 {
-            c.store.write(stored(event), &[2 * run as u32, 2 * run as u32 + 1]);
-            c.store.write(stored(event_time), &[100 * run + 10, 100 * run + 20]);
+            c.store.write(stored(event), &[2 * run as u32, 2 * run as u32 + 1]).unwrap();
+            c.store.write(stored(event_time), &[100 * run + 10, 100 * run + 20]).unwrap();
             program.run(&mut c.store).unwrap();
         }
-        let read = (program.read(mails.event, &c.store).to_vec(), program.read(mails.dt, &c.store).to_vec());
+        let read = (
+            program.read(mails.event, &c.store).unwrap().to_vec(),
+            program.read(mails.dt, &c.store).unwrap().to_vec(),
+        );
         Filled {
-            mail: c.store.read(stored(into.mail)).to_vec(),
-            features: into.features.map_or(vec![], |f| c.store.read(stored(f)).to_vec()),
-            next: c.store.read(stored(into.next)).to_vec(),
+            mail: c.store.read(stored(into.mail)).unwrap().to_vec(),
+            features: into.features.map_or(vec![], |f| c.store.read(stored(f)).unwrap().to_vec()),
+            next: c.store.read(stored(into.next)).unwrap().to_vec(),
             read,
         }
     }

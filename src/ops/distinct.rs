@@ -177,25 +177,30 @@ impl Op for Distinct {
         let firsts = on.scratch().cast::<u32>();
         // Within the scratch that `scratch` declares.
         let (before, sums) = (firsts.wrapping_add(words), firsts.wrapping_add(2 * words));
-        k.distinct_mark(on, Grid::items(n), ids, stamp, nodes, on.status())?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.distinct_mark(on, Grid::items(n), ids, stamp, nodes, on.status()) }?;
         let (grid, cap) = (Grid::new(tiles, Tiles::THREADS), on.out_cap(3) as u32);
-        k.distinct_first(on, grid, ids, stamp, nodes, phi, cap, firsts, before, sums, rounds)?;
-        k.distinct_rows(
-            on,
-            Grid::items(n),
-            ids,
-            stamp,
-            firsts,
-            before,
-            sums,
-            tiles as u32,
-            rounds * Tiles::THREADS,
-            on.kept(3),
-            phi,
-            on.kept(0),
-            on.kept(1),
-            on.kept(2),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.distinct_first(on, grid, ids, stamp, nodes, phi, cap, firsts, before, sums, rounds) }?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.distinct_rows(
+                on,
+                Grid::items(n),
+                ids,
+                stamp,
+                firsts,
+                before,
+                sums,
+                tiles as u32,
+                rounds * Tiles::THREADS,
+                on.kept(3),
+                phi,
+                on.kept(0),
+                on.kept(1),
+                on.kept(2),
+            )
+        }
     }
 }
 

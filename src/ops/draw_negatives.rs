@@ -71,7 +71,8 @@ impl Op for DrawNegatives {
         let (pool, now, out, m) = (on.input(0), on.input(1), on.out(0), on.out_cols(0));
         let grid = Grid::items(on.out_cap(0) * self.per_event);
         let key = abi::Key::new(self.seed, self.salt);
-        k.draw_negatives(on, grid, pool, now, out, on.rows(0), on.out_rows(0), m, key)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.draw_negatives(on, grid, pool, now, out, on.rows(0), on.out_rows(0), m, key) }
     }
 }
 

@@ -197,24 +197,27 @@ impl Op for DrawNonEdges {
         let (item, now, out, items) = (on.input(4), on.input(5), on.out(0), on.rows(4));
         let (edges, steps, m) = (on.cap(0) as u32, on.cap(2) as u32 - 1, self.per_item as u32);
         let (vertices, key) = (self.vertices as u32, abi::Key::new(self.seed, self.salt));
-        k.draw_non_edges(
-            on,
-            grid,
-            src,
-            dst,
-            offsets,
-            step,
-            item,
-            now,
-            out,
-            items,
-            edges,
-            steps,
-            vertices,
-            m,
-            key,
-            on.status(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.draw_non_edges(
+                on,
+                grid,
+                src,
+                dst,
+                offsets,
+                step,
+                item,
+                now,
+                out,
+                items,
+                edges,
+                steps,
+                vertices,
+                m,
+                key,
+                on.status(),
+            )
+        }
     }
 }
 

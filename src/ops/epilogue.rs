@@ -254,7 +254,10 @@ impl Op for ActivationGrad {
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (grid, epilogue) = (Grid::items(on.spec(0).len().div_ceil(4)), self.0.on_device(on));
-        k.activation_grad(on, grid, on.input(0), on.input(1), on.out(0), on.rows(0), on.cols(0), epilogue)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.activation_grad(on, grid, on.input(0), on.input(1), on.out(0), on.rows(0), on.cols(0), epilogue)
+        }
     }
 }
 

@@ -80,7 +80,10 @@ impl Op for ExpandTargets {
         let (node, time, neighbor, c) = (on.input(0), on.input(1), on.input(2), on.cols(2));
         let (target, at, row, root, identity) = (on.out(0), on.out(1), on.out(2), on.out(3), on.out(4));
         let grid = Grid::items(on.out_cap(0));
-        k.expand_targets(on, grid, node, time, neighbor, target, at, row, root, identity, on.rows(0), c)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.expand_targets(on, grid, node, time, neighbor, target, at, row, root, identity, on.rows(0), c)
+        }
     }
 }
 

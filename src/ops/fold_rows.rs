@@ -125,8 +125,8 @@ mod tests {
         let values: Vec<f32> = (0..12).map(|i| i as f32).collect();
         let program = |folded: bool| -> Result<(Vec<f32>, Vec<&'static str>, usize)> {
             let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
-            let x = store.values("x", Spec::real(Rows::fixed(6), 2), &values);
-            let x = t.stored(&store, x);
+            let x = store.values("x", Spec::real(Rows::fixed(6), 2), &values)?;
+            let x = t.stored(&store, x)?;
             let mut y = t.add(x, x)?;
             if folded {
                 y = t.fold_rows(y, 3)?;
@@ -137,7 +137,7 @@ mod tests {
             let mut program = Program::new(&t, &[z], Precision::F32, Backend::Cpu)?;
             program.run(&mut store)?;
             let ran = program.nodes().map(|n| n.op.name()).collect();
-            Ok((program.read::<f32>(z, &store).to_vec(), ran, program.arena_bytes()))
+            Ok((program.read::<f32>(z, &store)?.to_vec(), ran, program.arena_bytes()))
         };
         let (whole, ran, bytes) = program(false).unwrap();
         let (part, folded_ran, folded_bytes) = program(true).unwrap();
@@ -148,11 +148,11 @@ mod tests {
     #[test]
     fn rows_that_are_no_whole_groups_are_refused() {
         let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
-        let count = store.values("count", Spec::count(), &[2u32]);
-        let count = t.stored(&store, count);
+        let count = store.values("count", Spec::count(), &[2u32]).unwrap();
+        let count = t.stored(&store, count).unwrap();
         let mut value = |t: &mut Tape, rows, cols| {
-            let id = store.zeros("x", Spec::real(rows, cols));
-            t.stored(&store, id)
+            let id = store.zeros("x", Spec::real(rows, cols)).unwrap();
+            t.stored(&store, id).unwrap()
         };
         let seven = value(&mut t, Rows::fixed(7), 6);
         assert!(t.fold_rows(seven, 2).is_err() && t.fold_rows(seven, 0).is_err());

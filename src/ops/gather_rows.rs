@@ -70,30 +70,25 @@ impl Op for GatherRows {
         if on.spec(0).dtype.is_half() {
             let (table, kind) = on.halves(0);
             let grid = Grid::warps(on.out_cap(0));
-            return k.gather_half_rows(
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            return unsafe {
+                k.gather_half_rows(on, grid, table, kind, on.input(1), on.out(0), rows, from, d, on.status())
+            };
+        }
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.gather_rows(
                 on,
-                grid,
-                table,
-                kind,
+                Grid::warps(on.out_cap(0)),
+                on.words(0),
                 on.input(1),
-                on.out(0),
+                on.out_words(0),
                 rows,
                 from,
                 d,
                 on.status(),
-            );
+            )
         }
-        k.gather_rows(
-            on,
-            Grid::warps(on.out_cap(0)),
-            on.words(0),
-            on.input(1),
-            on.out_words(0),
-            rows,
-            from,
-            d,
-            on.status(),
-        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Spec { dtype, rows, .. } = t.spec(node.ins[0]);

@@ -99,9 +99,16 @@ impl Op for GroupSlots {
             if self.chosen { (on.input(1), on.input(2), on.rows(2)) } else { (null, null, on.rows(0)) };
         let (starts, slots, listed) = (on.kept(0), on.kept(1), on.kept(2));
         let blocks = Grid::new(TILES, 1024);
-        k.group_slots_count(on, blocks, row, count, order, counts, roots, rows, width, on.status())?;
-        k.group_slots_starts(on, Grid::new(1, 512), counts, starts, listed, rows)?;
-        k.group_slots_list(on, Grid::new(TILES, 32), row, count, order, counts, slots, roots, rows, width)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.group_slots_count(on, blocks, row, count, order, counts, roots, rows, width, on.status())
+        }?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.group_slots_starts(on, Grid::new(1, 512), counts, starts, listed, rows) }?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.group_slots_list(on, Grid::new(TILES, 32), row, count, order, counts, slots, roots, rows, width)
+        }
     }
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None; node.ins.len()])

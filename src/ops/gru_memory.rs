@@ -59,7 +59,8 @@ impl Cell for Gru {
     const GRAD_NAME: &'static str = "gru_memory_grad";
     const JOINT: usize = 2;
     const APART: usize = 1;
-    const KERNEL: fn(&Kernels, &Launch<'_>, Grid, abi::MemoryUpdate) -> Result<()> = Kernels::gru_memory;
+    const KERNEL: unsafe fn(&Kernels, &Launch<'_>, Grid, abi::MemoryUpdate) -> Result<()> =
+        Kernels::gru_memory;
 
     fn define<R: Real>(x: impl Fn(usize) -> R, h: impl Fn(usize) -> R, s: R, gates: &mut [R]) -> R {
         let r = (x(0) + h(0)).sigmoid();
@@ -85,7 +86,8 @@ impl Cell for Gru {
     fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()> {
         let (mailed, messages, gates, dout) = (on.input(0), on.input(1), on.input(2), on.input(8));
         let (grid, d, c) = (Grid::warps(on.cap(0)), on.cols(7), on.cols(1));
-        k.gru_memory_gates_grad(on, grid, mailed, messages, gates, dout, dpre, on.rows(0), d, c)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.gru_memory_gates_grad(on, grid, mailed, messages, gates, dout, dpre, on.rows(0), d, c) }
     }
 }
 

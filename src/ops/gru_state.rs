@@ -120,7 +120,10 @@ impl Op for GruState {
         let [h, present] = self.places();
         let (h, present) = (h.map_or(null(), |h| on.input(h)), present.map_or(null(), |p| on.input(p)));
         let grid = Grid::items(on.spec(0).len() / 4);
-        k.gru_state(on, grid, on.input(0), on.input(1), h, present, on.out(0), on.rows(0), on.cols(0))
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.gru_state(on, grid, on.input(0), on.input(1), h, present, on.out(0), on.rows(0), on.cols(0))
+        }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dout) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
@@ -185,7 +188,23 @@ impl Op for GruStateGrad {
         let dh = if self.0.state { on.out(2) } else { null_mut() };
         let (z, pre, dout) = (on.input(0), on.input(1), on.input(self.0.inputs()));
         let grid = Grid::items(on.spec(0).len() / 4);
-        k.gru_state_grad(on, grid, z, pre, h, present, dout, on.out(0), on.out(1), dh, on.rows(0), on.cols(0))
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.gru_state_grad(
+                on,
+                grid,
+                z,
+                pre,
+                h,
+                present,
+                dout,
+                on.out(0),
+                on.out(1),
+                dh,
+                on.rows(0),
+                on.cols(0),
+            )
+        }
     }
 }
 

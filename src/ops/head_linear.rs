@@ -166,11 +166,13 @@ impl Op for HeadLinear {
         if self.down {
             let s = if biased { on.input(3) } else { std::ptr::null() };
             let grid = Grid::tiles(on.cap(0), p as usize).parts(self.heads);
-            k.head_linear_down(on, grid, x, w, b, s, y, rows, heads, p, c, on.precision())
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe { k.head_linear_down(on, grid, x, w, b, s, y, rows, heads, p, c, on.precision()) }
         } else {
             let s = if biased { on.kept(1) } else { std::ptr::null_mut() };
             let grid = Grid::tiles(on.cap(0), c as usize + usize::from(biased)).parts(self.heads);
-            k.head_linear_up(on, grid, x, w, b, y, s, rows, heads, p, c, on.precision())
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe { k.head_linear_up(on, grid, x, w, b, y, s, rows, heads, p, c, on.precision()) }
         }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -261,23 +263,26 @@ impl Op for HeadWeightGrad {
         let grid = self.tiles(&ins).parts(self.heads * parts);
         let (s, db) =
             if ins.len() == 3 { (on.input(2), on.out(1)) } else { (std::ptr::null(), std::ptr::null_mut()) };
-        k.head_weight_grad(
-            on,
-            grid,
-            on.input(0),
-            on.input(1),
-            s,
-            on.scratch(),
-            on.tickets(),
-            on.out(0),
-            db,
-            on.rows(0),
-            heads,
-            on.cols(0) / heads,
-            on.cols(1) / heads,
-            parts as u32,
-            on.precision(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.head_weight_grad(
+                on,
+                grid,
+                on.input(0),
+                on.input(1),
+                s,
+                on.scratch(),
+                on.tickets(),
+                on.out(0),
+                db,
+                on.rows(0),
+                heads,
+                on.cols(0) / heads,
+                on.cols(1) / heads,
+                parts as u32,
+                on.precision(),
+            )
+        }
     }
 }
 

@@ -141,7 +141,10 @@ impl Op for LabelLoss {
         let (logits, labels, rows, weight) = (on.input(0), on.input(1), on.rows(0), self.positive_weight);
         let (classes, most, sums, ticket) = (on.cols(0), on.cols(1), on.scratch(), on.tickets());
         let (loss, status) = (on.out(0), on.status());
-        k.label_loss(on, grid, logits, labels, sums, ticket, loss, rows, classes, most, weight, status)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.label_loss(on, grid, logits, labels, sums, ticket, loss, rows, classes, most, weight, status)
+        }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let grad = LabelLossGrad { positive_weight: self.positive_weight };
@@ -203,18 +206,21 @@ impl Op for LabelLossGrad {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (logits, labels, dloss, dlogits) = (on.input(0), on.input(1), on.input(2), on.out(0));
         let (rows, classes, most, weight) = (on.rows(0), on.cols(0), on.cols(1), self.positive_weight);
-        k.label_loss_grad(
-            on,
-            Grid::warps(on.cap(0)),
-            logits,
-            labels,
-            dloss,
-            dlogits,
-            rows,
-            classes,
-            most,
-            weight,
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.label_loss_grad(
+                on,
+                Grid::warps(on.cap(0)),
+                logits,
+                labels,
+                dloss,
+                dlogits,
+                rows,
+                classes,
+                most,
+                weight,
+            )
+        }
     }
 }
 

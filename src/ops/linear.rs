@@ -144,20 +144,23 @@ impl Op for Linear {
         let residual = self.residual().map_or(std::ptr::null(), |r| on.input(r));
         let grid = Grid::tiles(on.cap(0), m as usize);
         let (x, w) = (on.input(0), on.input(1));
-        k.linear(
-            on,
-            grid,
-            x,
-            w,
-            bias,
-            residual,
-            on.out(0),
-            on.rows(0),
-            depth,
-            m,
-            self.epilogue.on_device(on),
-            on.precision(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.linear(
+                on,
+                grid,
+                x,
+                w,
+                bias,
+                residual,
+                on.out(0),
+                on.rows(0),
+                depth,
+                m,
+                self.epilogue.on_device(on),
+                on.precision(),
+            )
+        }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (x, w) = (node.ins[0], node.ins[1]);
@@ -198,17 +201,20 @@ impl Op for LinearInputGrad {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m, depth) = (on.cols(0), on.cols(1));
         let grid = Grid::tiles(on.cap(0), depth as usize);
-        k.linear_input_grad(
-            on,
-            grid,
-            on.input(0),
-            on.input(1),
-            on.out(0),
-            on.rows(0),
-            m,
-            depth,
-            on.precision(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.linear_input_grad(
+                on,
+                grid,
+                on.input(0),
+                on.input(1),
+                on.out(0),
+                on.rows(0),
+                m,
+                depth,
+                on.precision(),
+            )
+        }
     }
 }
 
@@ -261,7 +267,10 @@ impl Op for LinearWeightGrad {
         let (dz, x, dw, db) = (on.input(0), on.input(1), on.out(0), on.out(1));
         let (grid, made, tickets) = (Self::grid(&on.spec(0), &on.spec(1)), on.scratch(), on.tickets());
         let (m, depth) = (on.cols(0), on.cols(1));
-        k.linear_weight_grad(on, grid, dz, x, made, tickets, dw, db, on.rows(0), m, depth, on.precision())
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.linear_weight_grad(on, grid, dz, x, made, tickets, dw, db, on.rows(0), m, depth, on.precision())
+        }
     }
 }
 

@@ -125,25 +125,28 @@ impl Op for LinearPair {
         let blocks = (tiles[0].0, tiles[0].1 + tiles[1].1, 1);
         let (w1, b1, w2, b2) = (on.input(1), on.input(2), on.input(3), on.input(4));
         let (c, v) = (on.input(5), on.input(6));
-        k.linear_pair(
-            on,
-            Grid { blocks, ..Grid::new(1, Grid::THREADS) },
-            on.input(0),
-            w1,
-            b1,
-            c,
-            v,
-            w2,
-            b2,
-            on.kept(0),
-            on.kept(1),
-            on.rows(0),
-            on.cols(0),
-            on.cols(5),
-            m1,
-            m2,
-            on.precision(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.linear_pair(
+                on,
+                Grid { blocks, ..Grid::new(1, Grid::THREADS) },
+                on.input(0),
+                w1,
+                b1,
+                c,
+                v,
+                w2,
+                b2,
+                on.kept(0),
+                on.kept(1),
+                on.rows(0),
+                on.cols(0),
+                on.cols(5),
+                m1,
+                m2,
+                on.precision(),
+            )
+        }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let [x, w1, _, w2, _, c, v] = node.ins[..] else {
@@ -210,7 +213,8 @@ impl Op for LinearPairInputGrad {
         let grid = Grid::tiles(on.cap(0), depth as usize);
         let (dy1, w1, dy2, w2) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (dx, rows, precision) = (on.out(0), on.rows(0), on.precision());
-        k.linear_pair_input_grad(on, grid, dy1, w1, dy2, w2, dx, rows, m1, m2, depth, precision)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.linear_pair_input_grad(on, grid, dy1, w1, dy2, w2, dx, rows, m1, m2, depth, precision) }
     }
 }
 
@@ -280,27 +284,30 @@ impl Op for LinearPairWeightGrad {
         outer(io.out(4), db[0], io.input(3));
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        k.linear_pair_weight_grad(
-            on,
-            Self::grid(&[on.spec(0), on.spec(1), on.spec(2)]),
-            on.input(0),
-            on.input(1),
-            on.input(2),
-            on.input(3),
-            on.scratch(),
-            on.tickets(),
-            on.out(0),
-            on.out(1),
-            on.out(2),
-            on.out(3),
-            on.out(4),
-            on.rows(2),
-            on.cols(0),
-            on.cols(1),
-            on.cols(2),
-            on.cols(3),
-            on.precision(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.linear_pair_weight_grad(
+                on,
+                Self::grid(&[on.spec(0), on.spec(1), on.spec(2)]),
+                on.input(0),
+                on.input(1),
+                on.input(2),
+                on.input(3),
+                on.scratch(),
+                on.tickets(),
+                on.out(0),
+                on.out(1),
+                on.out(2),
+                on.out(3),
+                on.out(4),
+                on.rows(2),
+                on.cols(0),
+                on.cols(1),
+                on.cols(2),
+                on.cols(3),
+                on.precision(),
+            )
+        }
     }
 }
 

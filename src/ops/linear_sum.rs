@@ -91,7 +91,23 @@ impl Op for LinearSum {
         for of in [0, 2] {
             let (x, w) = (on.input(of), on.input(of + 1));
             let (bias, sum) = if of == 0 { (on.input(4), null()) } else { (null(), y.cast_const()) };
-            k.linear(on, grid, x, w, bias, sum, y, rows, on.cols(of), m, then.on_device(on), on.precision())?;
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe {
+                k.linear(
+                    on,
+                    grid,
+                    x,
+                    w,
+                    bias,
+                    sum,
+                    y,
+                    rows,
+                    on.cols(of),
+                    m,
+                    then.on_device(on),
+                    on.precision(),
+                )
+            }?;
         }
         Ok(())
     }
@@ -193,10 +209,29 @@ impl Op for LinearSumGrad {
             let (x, w, depth) = (on.input(of), on.input(of + 1), on.cols(of));
             if on.wanted(of - 1) {
                 let grid = Grid::tiles(on.cap(0), depth as usize);
-                k.linear_input_grad(on, grid, dy, w, on.out(of - 1), rows, m, depth, on.precision())?;
+                // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+                unsafe {
+                    k.linear_input_grad(on, grid, dy, w, on.out(of - 1), rows, m, depth, on.precision())
+                }?;
             }
             let (grid, dw, db) = (Self::grid(&on.spec(0), &on.spec(of)), on.out(of), on.out(4));
-            k.linear_weight_grad(on, grid, dy, x, scratch, tickets, dw, db, rows, m, depth, on.precision())?;
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe {
+                k.linear_weight_grad(
+                    on,
+                    grid,
+                    dy,
+                    x,
+                    scratch,
+                    tickets,
+                    dw,
+                    db,
+                    rows,
+                    m,
+                    depth,
+                    on.precision(),
+                )
+            }?;
             tickets = tickets.wrapping_add(grid.parts(1).count());
         }
         Ok(())

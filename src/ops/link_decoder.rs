@@ -181,23 +181,27 @@ impl Op for LinkDecoder {
         let (from_u, hidden) = (on.scratch(), on.kept(1));
         let (z, w_src, w_dst) = (on.input(0), on.input(1), on.input(2));
         let grid = root_tiles(self.events.cap, c, 1 + x);
-        k.link_decoder_products(
-            on,
-            grid,
-            z,
-            w_src,
-            w_dst,
-            from_u,
-            hidden,
-            events,
-            1 + x,
-            d,
-            c,
-            on.precision(),
-        )?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.link_decoder_products(
+                on,
+                grid,
+                z,
+                w_src,
+                w_dst,
+                from_u,
+                hidden,
+                events,
+                1 + x,
+                d,
+                c,
+                on.precision(),
+            )
+        }?;
         let (b, w, b_out) = (on.input(3), on.input(4), on.input(5));
         let grid = Grid::warps(self.events.cap * x as usize);
-        k.link_decoder_logits(on, grid, from_u, b, w, b_out, hidden, on.out(0), events, x, c)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.link_decoder_logits(on, grid, from_u, b, w, b_out, hidden, on.out(0), events, x, c) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dlogits) = douts[0] else { return Ok(vec![None; 6]) };
@@ -283,22 +287,25 @@ impl Op for LinkDecoderGrad {
         let (w, hidden, dlogits) = (on.input(0), on.input(1), on.input(2));
         let (dhidden, db, dw, db_out) = (on.kept(0), on.out(1), on.out(2), on.out(3));
         let (grid, made, tickets) = (grid.parts(parts), on.scratch(), on.tickets());
-        k.link_decoder_grad(
-            on,
-            grid,
-            w,
-            hidden,
-            dlogits,
-            dhidden,
-            made,
-            tickets,
-            db,
-            dw,
-            db_out,
-            on.rows(2),
-            x,
-            c,
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.link_decoder_grad(
+                on,
+                grid,
+                w,
+                hidden,
+                dlogits,
+                dhidden,
+                made,
+                tickets,
+                db,
+                dw,
+                db_out,
+                on.rows(2),
+                x,
+                c,
+            )
+        }
     }
 }
 
@@ -338,19 +345,22 @@ impl Op for LinkDecoderInputGrad {
         let (c, d, roots) = (on.cols(0), on.cols(1), self.roots);
         let grid = root_tiles(on.cap(0) / roots as usize, d, roots);
         let (dhidden, w_src, w_dst, dz) = (on.input(0), on.input(1), on.input(2), on.out(0));
-        k.link_decoder_input_grad(
-            on,
-            grid,
-            dhidden,
-            w_src,
-            w_dst,
-            dz,
-            on.rows(0),
-            roots,
-            d,
-            c,
-            on.precision(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.link_decoder_input_grad(
+                on,
+                grid,
+                dhidden,
+                w_src,
+                w_dst,
+                dz,
+                on.rows(0),
+                roots,
+                d,
+                c,
+                on.precision(),
+            )
+        }
     }
 }
 
@@ -395,22 +405,25 @@ impl Op for LinkDecoderWeightGrad {
         let (c, d) = (on.cols(0), on.cols(1));
         let (grid, parts) = Self::grid(&on.spec(0), &on.spec(1));
         let (dhidden, z, dw_src, dw_dst) = (on.input(0), on.input(1), on.out(0), on.out(1));
-        k.link_decoder_weight_grad(
-            on,
-            grid.parts(2 * parts),
-            dhidden,
-            z,
-            on.scratch(),
-            on.tickets(),
-            dw_src,
-            dw_dst,
-            on.rows(0),
-            self.roots,
-            d,
-            c,
-            parts as u32,
-            on.precision(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.link_decoder_weight_grad(
+                on,
+                grid.parts(2 * parts),
+                dhidden,
+                z,
+                on.scratch(),
+                on.tickets(),
+                dw_src,
+                dw_dst,
+                on.rows(0),
+                self.roots,
+                d,
+                c,
+                parts as u32,
+                on.precision(),
+            )
+        }
     }
 }
 

@@ -170,7 +170,8 @@ impl Op for LstmCell {
         let [h, c] = self.state().map_or([null(); 2], |s| s.map(|s| on.input(s)));
         let present = self.present().map_or(null(), |p| on.input(p));
         let (d, grid) = (on.out_cols(0), Grid::items(on.spec(0).len() / 16));
-        k.lstm_cell(on, grid, on.input(0), h, c, present, on.out(0), on.out(1), on.rows(0), d)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.lstm_cell(on, grid, on.input(0), h, c, present, on.out(0), on.out(1), on.rows(0), d) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let grad = LstmCellGrad { cell: *self, dh: douts[0].is_some(), dc: douts[1].is_some() };
@@ -276,7 +277,23 @@ impl Op for LstmCellGrad {
         let out = |there: bool, out: usize| if there { on.out(out) } else { null_mut() };
         let (dc, dh) = (out(cell.state, 1), out(cell.state && cell.present, 2));
         let grid = Grid::items(on.spec(0).len() / 16);
-        k.lstm_cell_grad(on, grid, on.input(0), c, present, dh_out, dc_out, on.out(0), dc, dh, on.rows(0), d)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.lstm_cell_grad(
+                on,
+                grid,
+                on.input(0),
+                c,
+                present,
+                dh_out,
+                dc_out,
+                on.out(0),
+                dc,
+                dh,
+                on.rows(0),
+                d,
+            )
+        }
     }
 }
 

@@ -101,24 +101,27 @@ impl Op for NextBatch {
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (src, dst, time) = (on.input(0), on.input(1), on.input(2));
-        k.next_batch(
-            on,
-            Grid::new(1, 1024),
-            src,
-            dst,
-            time,
-            on.input(3),
-            on.state(4),
-            on.kept(0),
-            on.out(1),
-            on.out(2),
-            on.out(3),
-            on.out(4),
-            on.out(5),
-            on.out(6),
-            on.out(7),
-            self.cap as u32,
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.next_batch(
+                on,
+                Grid::new(1, 1024),
+                src,
+                dst,
+                time,
+                on.input(3),
+                on.state(4),
+                on.kept(0),
+                on.out(1),
+                on.out(2),
+                on.out(3),
+                on.out(4),
+                on.out(5),
+                on.out(6),
+                on.out(7),
+                self.cap as u32,
+            )
+        }
     }
 }
 

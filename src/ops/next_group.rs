@@ -75,7 +75,10 @@ impl Op for NextGroup {
         let (order, clock) = (on.input(0), on.state(1));
         let (steps, target, index, now) = (on.out(0), on.out(1), on.out(2), on.out(3));
         let length = self.length as u32;
-        k.next_group(on, Grid::new(1, 32), order, clock, steps, target, index, now, on.rows(0), length)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.next_group(on, Grid::new(1, 32), order, clock, steps, target, index, now, on.rows(0), length)
+        }
     }
 }
 

@@ -187,7 +187,27 @@ impl Op for PairLogits {
         let (src, x, logits, d, m) = (on.input(5), on.input(6), on.out(0), on.cols(0), on.cols(6));
         let (grid, sources, others, rows) =
             (Grid::warps(on.spec(6).len()), on.rows(0), on.rows(1), on.rows(5));
-        k.pair_logits(on, grid, p, q, b, w, b_out, src, x, logits, sources, others, rows, m, d, on.status())
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.pair_logits(
+                on,
+                grid,
+                p,
+                q,
+                b,
+                w,
+                b_out,
+                src,
+                x,
+                logits,
+                sources,
+                others,
+                rows,
+                m,
+                d,
+                on.status(),
+            )
+        }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; 7];
@@ -277,31 +297,37 @@ impl Op for PairLogitsGrad {
             let (starts, rows, grid) = (on.input(7), on.input(8), Self::grid(&on.spec(0)));
             let [dp, db, dw, db_out] = [0, 2, 3, 4].map(|out| on.out(out));
             let (made, tickets) = (on.scratch(), on.tickets());
-            k.pair_logits_source_grad(
-                on, grid, p, q, b, w, x, dlogits, starts, rows, made, tickets, dp, db, dw, db_out, sources,
-                others, m, d,
-            )?;
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe {
+                k.pair_logits_source_grad(
+                    on, grid, p, q, b, w, x, dlogits, starts, rows, made, tickets, dp, db, dw, db_out,
+                    sources, others, m, d,
+                )
+            }?;
         }
         if on.wanted(1) && d > 0 {
             let (starts, slots) = (on.input(9), on.input(10));
             let grid = Self::grid(&on.spec(1));
-            k.pair_logits_candidate_grad(
-                on,
-                grid,
-                p,
-                q,
-                b,
-                w,
-                src,
-                dlogits,
-                starts,
-                slots,
-                on.out(1),
-                sources,
-                others,
-                m,
-                d,
-            )?;
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe {
+                k.pair_logits_candidate_grad(
+                    on,
+                    grid,
+                    p,
+                    q,
+                    b,
+                    w,
+                    src,
+                    dlogits,
+                    starts,
+                    slots,
+                    on.out(1),
+                    sources,
+                    others,
+                    m,
+                    d,
+                )
+            }?;
         }
         Ok(())
     }

@@ -35,13 +35,26 @@ impl Tape {
 /// Both directions: rows of the first input, added to those of `base` where there is one.
 fn copy_first(k: &Kernels, on: &Launch<'_>, base: *const f32) -> Result<()> {
     let (x, out, d) = (on.input(0), on.out(0), on.cols(0));
-    k.prefix_rows(on, Grid::items(on.out_cap(0) * d as usize), x, base, out, on.rows(0), on.out_rows(0), d)
+    // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+    unsafe {
+        k.prefix_rows(
+            on,
+            Grid::items(on.out_cap(0) * d as usize),
+            x,
+            base,
+            out,
+            on.rows(0),
+            on.out_rows(0),
+            d,
+        )
+    }
 }
 
 /// What the first input holds, as it lies, into the output: its rows may be other ones.
 pub(super) fn copy_words(k: &Kernels, on: &Launch<'_>) -> Result<()> {
     let (x, out, d, rows) = (on.input(0), on.out(0), on.cols(0), on.rows(0));
-    k.prefix_rows(on, Grid::items(on.spec(0).len()), x, std::ptr::null(), out, rows, rows, d)
+    // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+    unsafe { k.prefix_rows(on, Grid::items(on.spec(0).len()), x, std::ptr::null(), out, rows, rows, d) }
 }
 
 impl Op for PrefixRows {

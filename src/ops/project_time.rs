@@ -156,7 +156,10 @@ impl Op for ProjectTime {
         let (w, b, y, rows, from, d) =
             (on.input(4), on.input(5), on.out(0), on.rows(1), on.rows(0), on.cols(0));
         let (grid, gaps) = (Grid::warps(on.cap(1)), self.gaps.into());
-        k.project_time(on, grid, h, row, node_time, time, w, b, y, rows, from, d, gaps, on.status())
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.project_time(on, grid, h, row, node_time, time, w, b, y, rows, from, d, gaps, on.status())
+        }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; 6]) };
@@ -216,27 +219,30 @@ impl Op for ProjectTimeGrad {
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let each = on.cap(1).div_ceil(BLOCKS).max(BLOCK_ROWS);
-        k.project_time_grad(
-            on,
-            Grid::new(on.cap(1).div_ceil(each), Grid::THREADS),
-            on.input(0),
-            on.input(1),
-            on.input(2),
-            on.input(3),
-            on.input(4),
-            on.input(5),
-            on.input(6),
-            on.out(0),
-            on.scratch(),
-            on.tickets(),
-            on.out(1),
-            on.out(2),
-            on.rows(1),
-            on.rows(0),
-            on.cols(0),
-            self.0.gaps.into(),
-            each as u32,
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.project_time_grad(
+                on,
+                Grid::new(on.cap(1).div_ceil(each), Grid::THREADS),
+                on.input(0),
+                on.input(1),
+                on.input(2),
+                on.input(3),
+                on.input(4),
+                on.input(5),
+                on.input(6),
+                on.out(0),
+                on.scratch(),
+                on.tickets(),
+                on.out(1),
+                on.out(2),
+                on.rows(1),
+                on.rows(0),
+                on.cols(0),
+                self.0.gaps.into(),
+                each as u32,
+            )
+        }
     }
 }
 

@@ -131,24 +131,27 @@ impl Op for ReadMails {
         let (node, time, event, mail_time, next) =
             (on.input(0), on.input(1), on.input(2), on.input(3), on.input(4));
         let (row, out, dt, count) = (on.out(0), on.out(1), on.out(2), on.out(3));
-        k.read_mails(
-            on,
-            Grid::warps(on.cap(0)),
-            node,
-            time,
-            event,
-            mail_time,
-            next,
-            row,
-            out,
-            dt,
-            count,
-            on.rows(0),
-            on.cap(4) as u32,
-            on.cols(2),
-            self.gaps.into(),
-            on.status(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.read_mails(
+                on,
+                Grid::warps(on.cap(0)),
+                node,
+                time,
+                event,
+                mail_time,
+                next,
+                row,
+                out,
+                dt,
+                count,
+                on.rows(0),
+                on.cap(4) as u32,
+                on.cols(2),
+                self.gaps.into(),
+                on.status(),
+            )
+        }
     }
 }
 

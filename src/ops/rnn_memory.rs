@@ -40,7 +40,8 @@ impl Cell for Rnn {
     const GRAD_NAME: &'static str = "rnn_memory_grad";
     const JOINT: usize = 1;
     const APART: usize = 0;
-    const KERNEL: fn(&Kernels, &Launch<'_>, Grid, abi::MemoryUpdate) -> Result<()> = Kernels::rnn_memory;
+    const KERNEL: unsafe fn(&Kernels, &Launch<'_>, Grid, abi::MemoryUpdate) -> Result<()> =
+        Kernels::rnn_memory;
 
     fn define<R: Real>(x: impl Fn(usize) -> R, h: impl Fn(usize) -> R, _: R, gates: &mut [R]) -> R {
         gates[0] = (x(0) + h(0)).tanh();
@@ -57,7 +58,19 @@ impl Cell for Rnn {
     }
     fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()> {
         let (mailed, gates, dout) = (on.input(0), on.input(2), on.input(8));
-        k.rnn_memory_gates_grad(on, Grid::warps(on.cap(0)), mailed, gates, dout, dpre, on.rows(0), on.cols(7))
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.rnn_memory_gates_grad(
+                on,
+                Grid::warps(on.cap(0)),
+                mailed,
+                gates,
+                dout,
+                dpre,
+                on.rows(0),
+                on.cols(7),
+            )
+        }
     }
 }
 

@@ -60,7 +60,8 @@ impl Op for Roots {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (src, dst, time, node, at) = (on.input(0), on.input(1), on.input(2), on.out(0), on.out(1));
         let (negatives, m) = if on.inputs() > 3 { (on.input(3), on.cols(3)) } else { (std::ptr::null(), 0) };
-        k.roots(on, Grid::items(on.out_cap(0)), src, dst, time, negatives, node, at, on.rows(0), m)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.roots(on, Grid::items(on.out_cap(0)), src, dst, time, negatives, node, at, on.rows(0), m) }
     }
 }
 

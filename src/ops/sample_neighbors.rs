@@ -67,9 +67,13 @@ impl Entry {
     }
 }
 
-impl Bytes for Vec<Entry> {
+// SAFETY: as for other vectors; an entry is two i64, without gaps.
+unsafe impl Bytes for Vec<Entry> {
     fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self)
+    }
+    fn dtype(&self) -> DType {
+        DType::I64
     }
 }
 
@@ -162,9 +166,14 @@ impl<'a> Tables<'a> {
     }
     /// Entries of the list of query `i`; none for no node.
     fn list(&self, io: &Io<'_>, i: usize) -> Range<usize> {
-        match io.row_of(i, self.query[i], self.offsets.len() - 1) {
-            Some(v) => self.offsets[v] as usize..self.offsets[v + 1] as usize,
-            None => 0..0,
+        let Some(v) = io.row_of(i, self.query[i], self.offsets.len() - 1) else { return 0..0 };
+        let [start, end] = [self.offsets[v], self.offsets[v + 1]].map(usize::try_from);
+        match (start, end) {
+            (Ok(start), Ok(end)) if start <= end && end <= self.entries.len() => start..end,
+            _ => {
+                io.fault(i, v as f64);
+                0..0
+            }
         }
     }
     /// The two offsets that bound the list of query `i`, where they exist.
@@ -200,15 +209,19 @@ impl SampleNeighbors {
         Key::new(seed, salt, clock)
     }
     /// About how much of the list is before the batch: a positive root knows the place of its own event, others
-    /// suppose that their events are spread evenly over the stream.
+    /// suppose that their events are spread evenly over the stream, and so does the root of an event that the stream does not have.
     fn guess(&self, t: &Tables<'_>, i: usize, list: &Range<usize>) -> usize {
-        if t.position.is_empty() {
+        let events = t.position.len() as u64 / 2;
+        if events == 0 {
             return list.len();
         }
-        if self.stride > 0 && i % self.stride < 2 {
-            return t.position[2 * t.batch[i / self.stride] as usize + i % self.stride] as usize;
-        }
-        (list.len() as u64 * u64::from(t.first) / (t.position.len() as u64 / 2)) as usize
+        let own = (self.stride > 0 && i % self.stride < 2)
+            .then(|| t.position.get(2 * t.batch[i / self.stride] as usize + i % self.stride));
+        let guess = match own.flatten() {
+            Some(&position) => position as usize,
+            None => (list.len() as u64 * u64::from(t.first) / events) as usize,
+        };
+        guess.min(list.len())
     }
     /// Asks for the entries that query `i` will probably read.
     fn ask(&self, t: &Tables<'_>, io: &Io<'_>, i: usize) {
@@ -254,7 +267,18 @@ impl Op for SampleNeighbors {
         {
             typed(Self::NAME, &format!("input {i}"), &ins[i], want)?;
         }
+        ensure!(
+            Self::NAME,
+            ins[0].rows.cap > 0 && ins[0].cols == 1,
+            "offsets are {}, want [v + 1, 1]",
+            ins[0]
+        );
         ensure!(Self::NAME, ins[1].cols == 2, "entries are {}, two columns wanted", ins[1]);
+        ensure!(Self::NAME, ins[2].cols == 2, "positions are {}, two columns wanted", ins[2]);
+        ensure!(Self::NAME, ins[3].cols == 1 && ins[4].cols == 1, "queries are {} at {}", ins[3], ins[4]);
+        typed(Self::NAME, "batch", &ins[5], DType::U32)?;
+        ensure!(Self::NAME, ins[5].cols == 1, "batch is {}, want one column", ins[5]);
+        ensure!(Self::NAME, ins[6] == Spec::ids(Rows::fixed(1), 2), "clock is {}, want U32 [1, 2]", ins[6]);
         ensure!(Self::NAME, ins[3].rows == ins[4].rows, "queries differ in rows");
         ensure!(
             Self::NAME,
@@ -325,31 +349,35 @@ impl Op for SampleNeighbors {
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (seed, salt) = self.seed();
-        k.sample_neighbors(
-            on,
-            Grid::warps(on.cap(3)),
-            on.input(0),
-            on.input(1),
-            on.input(2),
-            on.input(3),
-            on.input(4),
-            on.input(5),
-            on.input(6),
-            on.out(0),
-            on.out(1),
-            on.out(2),
-            on.out(3),
-            on.rows(3),
-            on.rows(5),
-            on.cap(0).saturating_sub(1) as u32,
-            on.cap(2) as u32,
-            self.k as u32,
-            self.stride as u32,
-            u32::from(self.strategy != Strategy::Recent),
-            self.gaps.into(),
-            abi::Key::new(seed, salt),
-            on.status(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.sample_neighbors(
+                on,
+                Grid::warps(on.cap(3)),
+                on.input(0),
+                on.input(1),
+                on.input(2),
+                on.input(3),
+                on.input(4),
+                on.input(5),
+                on.input(6),
+                on.out(0),
+                on.out(1),
+                on.out(2),
+                on.out(3),
+                on.rows(3),
+                on.rows(5),
+                on.cap(0).saturating_sub(1) as u32,
+                on.cap(2) as u32,
+                on.cap(1) as u64,
+                self.k as u32,
+                self.stride as u32,
+                u32::from(self.strategy != Strategy::Recent),
+                self.gaps.into(),
+                abi::Key::new(seed, salt),
+                on.status(),
+            )
+        }
     }
 }
 

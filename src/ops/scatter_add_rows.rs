@@ -80,7 +80,10 @@ impl Op for ScatterAddRows {
         let grid = Grid::new(on.out_cap(0).div_ceil(8 * each), Grid::THREADS);
         let (src, index, out) = (on.input(0), on.input(1), on.out(0));
         let own = 8 * each as u32;
-        k.scatter_add_rows(on, grid, src, index, out, on.rows(0), on.out_rows(0), d, own, on.status())
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.scatter_add_rows(on, grid, src, index, out, on.rows(0), on.out_rows(0), d, own, on.status())
+        }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];

@@ -69,19 +69,22 @@ impl Op for StepItems {
         let (offsets, step, base) = (on.input(0), on.input(1), on.input(2));
         let (count, item, rank) = (on.kept(0), on.out(1), on.out(2));
         let steps = on.cap(0) as u32 - 1;
-        k.step_items(
-            on,
-            Grid::items(self.cap),
-            offsets,
-            step,
-            base,
-            count,
-            item,
-            rank,
-            steps,
-            self.cap as u32,
-            on.status(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.step_items(
+                on,
+                Grid::items(self.cap),
+                offsets,
+                step,
+                base,
+                count,
+                item,
+                rank,
+                steps,
+                self.cap as u32,
+                on.status(),
+            )
+        }
     }
 }
 

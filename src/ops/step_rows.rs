@@ -70,17 +70,20 @@ impl Op for StepRows {
         let scale = if on.inputs() > 1 { on.input(1) } else { std::ptr::null() };
         let steps = if on.inputs() > 1 { self.steps(on.cap(1)) as u32 } else { NONE };
         let (place, rows) = (self.place as u32, self.rows as u32);
-        k.step_rows(
-            on,
-            Grid::items(self.rows),
-            on.input(0),
-            scale,
-            on.out(0),
-            steps,
-            place,
-            rows,
-            on.status(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.step_rows(
+                on,
+                Grid::items(self.rows),
+                on.input(0),
+                scale,
+                on.out(0),
+                steps,
+                place,
+                rows,
+                on.status(),
+            )
+        }
     }
 }
 

@@ -1,12 +1,19 @@
 //! A tape is a program as data: a list of nodes. Recording a model appends nodes, its backward appends more to the
 //! same list, the optimiser's update and the memory's writes more still; so one training step is a straight program
 //! that can be run, priced, printed, split into lanes, and checked for hazards from its declared reads and writes.
-use super::{Cost, DynOp, Op, add::Add, prefix_rows::PadRows};
+use super::{Cost, DynOp, Op, Out, add::Add, prefix_rows::PadRows};
 use crate::{
     error::{Error, Result, ensure},
     runtime::*,
 };
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
 
 /// Where a value lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +63,8 @@ pub struct Node {
     pub outs: Vec<Var>,
     /// Which of `ins` it changes in place.
     pub writes: Vec<usize>,
+    /// Whether its output lies where its first input does, as [`Op::is_view`] says.
+    pub view: bool,
     /// What it is for.
     pub part: Part,
 }
@@ -65,13 +74,29 @@ struct Value {
     home: Home,
 }
 
-/// A program as data: nodes in order, and the values that they read and make.
-#[derive(Default)]
+/// A program as data: nodes in order, and the values that they read and make. What is stored is of one store.
 pub struct Tape {
+    id: u32,
     nodes: Vec<Node>,
     values: Vec<Value>,
     stored: HashMap<BufferId, Var>,
+    store: Option<StoreId>,
     part: Part,
+}
+
+impl Default for Tape {
+    fn default() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let id = NEXT.fetch_add(1, Relaxed);
+        Tape {
+            id,
+            nodes: Vec::new(),
+            values: Vec::new(),
+            stored: HashMap::new(),
+            store: None,
+            part: Part::default(),
+        }
+    }
 }
 
 impl Tape {
@@ -84,28 +109,73 @@ impl Tape {
         self.part = Part { of, backward: false };
     }
     /// The buffer `id` of `store` as a value; the same value on every call.
-    pub fn stored(&mut self, store: &Store, id: BufferId) -> Var {
+    ///
+    /// # Errors
+    /// `Shape` when the buffer is not of `store`, another store's buffer is on the tape, or live rows are counted by no count of it.
+    pub fn stored(&mut self, store: &Store, id: BufferId) -> Result<Var> {
+        ensure!("stored", id.store() == store.id(), "the buffer is another store's");
+        ensure!("stored", self.store.is_none_or(|own| own == store.id()), "the tape is over another store");
         if let Some(&v) = self.stored.get(&id) {
-            return v;
+            return Ok(v);
         }
+        self.check_live("stored", store.spec(id))?;
         let v = self.value(
             store.spec(id),
             Home::Stored { id, writable: store.is_writable(id), on_host: store.is_on_host(id) },
         );
         self.stored.insert(id, v);
-        v
+        self.store = Some(store.id());
+        Ok(v)
+    }
+    /// [`stored`](Self::stored) for several buffers.
+    ///
+    /// # Errors
+    /// As `stored`.
+    pub fn stored_all<const N: usize>(&mut self, store: &Store, ids: [BufferId; N]) -> Result<[Var; N]> {
+        let mut vars = [Var::of(self.id, 0); N];
+        for (v, id) in vars.iter_mut().zip(ids) {
+            *v = self.stored(store, id)?;
+        }
+        Ok(vars)
+    }
+    /// The store whose buffers are on the tape; none where there are none.
+    pub(crate) fn store(&self) -> Option<StoreId> {
+        self.store
     }
     fn value(&mut self, spec: Spec, home: Home) -> Var {
         self.values.push(Value { spec, home });
-        Var(self.values.len() as u32 - 1)
+        self.var(self.values.len() - 1)
+    }
+    /// The value at this place among all.
+    fn var(&self, at: usize) -> Var {
+        Var::of(self.id, at)
+    }
+    /// All values, in the order in which they came to be.
+    pub(crate) fn vars(&self) -> impl Iterator<Item = Var> + '_ {
+        (0..self.values.len()).map(|at| self.var(at))
+    }
+    /// Refuses a value of another tape; `op` names who refuses.
+    pub(crate) fn check(&self, op: &str, v: Var) -> Result<()> {
+        ensure!(op, v.tape() == self.id && v.at() < self.values.len(), "value {v} is another tape's");
+        Ok(())
+    }
+    fn known(&self, v: Var) -> &Value {
+        assert!(v.tape() == self.id, "value {v} is another tape's");
+        &self.values[v.at()]
     }
     /// Shape and type of a value.
+    ///
+    /// # Panics
+    /// When it is another tape's.
     pub fn spec(&self, v: Var) -> Spec {
-        self.values[v.0 as usize].spec
+        self.known(v).spec
     }
     /// Where a value lives.
+    ///
+    /// # Panics
+    /// When it is another tape's.
     pub fn home(&self, v: Var) -> Home {
-        self.values[v.0 as usize].home
+        self.known(v).home
     }
     /// Number of values.
     pub fn len(&self) -> usize {
@@ -119,45 +189,75 @@ impl Tape {
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
-    /// Appends `op` on `ins` and returns its outputs. Shapes are checked here and nowhere else.
+    /// Appends `op` on `ins` and returns its outputs. Shapes are checked here and nowhere else, and so is what the op says of
+    /// itself: programs rely on it.
     ///
     /// # Errors
-    /// `Shape`: the op refuses the inputs, or would write a table or the same state twice.
+    /// `Shape`: the op refuses the inputs, which may be another tape's; would write a table, or the same state twice; or gives
+    /// outputs that no memory holds, whose live count is no count, or which are no view of its input though it says so.
     pub fn push(&mut self, op: impl Op, ins: &[Var]) -> Result<Vec<Var>> {
         let op: Arc<dyn DynOp> = Arc::new(op);
-        let specs: Vec<Spec> = ins.iter().map(|&v| self.spec(v)).collect();
-        let inferred = op.infer(&specs)?;
         ensure!(op.name(), ins.len() <= Io::MOST_INPUTS, "{} inputs, at most {}", ins.len(), Io::MOST_INPUTS);
+        ins.iter().try_for_each(|&v| self.check(op.name(), v))?;
+        let specs = self.specs(ins);
+        let inferred = op.infer(&specs)?;
         let writes = op.writes(ins.len());
-        for &w in &writes {
-            let writable = matches!(self.home(ins[w]), Home::Stored { writable: true, .. });
-            ensure!(
-                op.name(),
-                writable,
-                "input {w} is changed in place, so it must be a writable stored value"
-            );
-            let readers = ins.iter().filter(|&&v| v == ins[w]).count();
-            ensure!(op.name(), readers == 1, "input {w} is changed in place and given {readers} times");
+        self.check_writes(op.name(), ins, &writes)?;
+        let outs = self.check_outs(op.name(), &inferred)?;
+        let view = op.is_view();
+        if view {
+            ensure!(op.name(), is_view(&specs, &outs, &writes), "its output is no view of its first input");
         }
-        let first = self.values.len();
-        let outs: Vec<Var> = inferred
-            .into_iter()
-            .map(|mut out| {
-                if let Some(k) = out.counted_by {
-                    out.spec.rows = Rows::live(out.spec.rows.cap, Var((first + k) as u32));
-                }
-                self.value(out.spec, Home::Step)
-            })
-            .collect();
-        self.nodes.push(Node { op, ins: ins.to_vec(), outs: outs.clone(), writes, part: self.part });
+        let outs: Vec<Var> = outs.into_iter().map(|out| self.value(out, Home::Step)).collect();
+        self.nodes.push(Node { op, ins: ins.to_vec(), outs: outs.clone(), writes, view, part: self.part });
         Ok(outs)
+    }
+    /// Refuses to change in place what is no writable stored value, or what is read beside.
+    fn check_writes(&self, op: &str, ins: &[Var], writes: &[usize]) -> Result<()> {
+        for &w in writes {
+            ensure!(op, w < ins.len(), "changes input {w} of {}", ins.len());
+            let writable = matches!(self.home(ins[w]), Home::Stored { writable: true, .. });
+            ensure!(op, writable, "input {w} is changed in place, so it must be a writable stored value");
+            let readers = ins.iter().filter(|&&v| v == ins[w]).count();
+            ensure!(op, readers == 1, "input {w} is changed in place and given {readers} times");
+        }
+        Ok(())
+    }
+    /// Shapes of the outputs, live counts of those that the op itself counts filled in.
+    fn check_outs(&self, op: &str, inferred: &[Out]) -> Result<Vec<Spec>> {
+        let n = inferred.len();
+        ensure!(op, n <= Io::MOST_OUTPUTS, "{n} outputs, at most {}", Io::MOST_OUTPUTS);
+        let spec = |(k, out): (usize, &Out)| {
+            out.spec.check_size(op)?;
+            let mut spec = out.spec;
+            if let Some(count) = out.counted_by {
+                let is_count =
+                    inferred.get(count).is_some_and(|c| c.spec == Spec::count() && c.counted_by.is_none());
+                ensure!(op, is_count, "output {k} is counted by output {count}, which is no count");
+                spec.rows = Rows::live(spec.rows.cap, self.var(self.values.len() + count));
+            }
+            if out.counted_by.is_none() {
+                self.check_live(op, spec)?;
+            }
+            Ok(spec)
+        };
+        inferred.iter().enumerate().map(spec).collect()
+    }
+    /// Refuses a live count that is no count of this tape.
+    fn check_live(&self, op: &str, spec: Spec) -> Result<()> {
+        let Some(live) = spec.rows.live else { return Ok(()) };
+        self.check(op, live.var)?;
+        let (counts, want) = (self.spec(live.var), Spec::count());
+        ensure!(op, counts == want, "live rows of {spec} are counted by {counts}, want {want}");
+        Ok(())
     }
     /// [`push`](Self::push) for an op with one output.
     ///
     /// # Errors
     /// As `push`.
     pub fn push1(&mut self, op: impl Op, ins: &[Var]) -> Result<Var> {
-        Ok(self.push(op, ins)?[0])
+        let outs = self.push(op, ins)?;
+        outs.first().copied().ok_or_else(|| Error::shape("push1", "the op has no output"))
     }
     /// Appends the reverse pass of `y` for the gradient `dy`, and returns the gradient of each of `xs`.
     ///
@@ -165,7 +265,7 @@ impl Tape {
     /// them, so the result is deterministic.
     ///
     /// # Errors
-    /// `Shape`: an op on the way has no derivative, or `y` does not depend on one of `xs`.
+    /// `Shape`: an op on the way has no derivative, `y` does not depend on one of `xs`, or a value is another tape's.
     pub fn backward(&mut self, y: Var, dy: Var, xs: &[Var]) -> Result<Vec<Var>> {
         let grads = self.backward_many(&[(y, dy)])?;
         xs.iter()
@@ -173,7 +273,7 @@ impl Tape {
                 grads
                     .get(x)
                     .copied()
-                    .ok_or_else(|| Error::shape("backward", format_args!("value {} has no gradient", x.0)))
+                    .ok_or_else(|| Error::shape("backward", format_args!("value {x} has no gradient")))
             })
             .collect()
     }
@@ -185,6 +285,7 @@ impl Tape {
         let mut grads: HashMap<Var, Var> = HashMap::new();
         let before = self.part;
         for &(y, dy) in seeds {
+            [y, dy].into_iter().try_for_each(|v| self.check("backward", v))?;
             self.add_gradient(&mut grads, y, dy)?;
         }
         for at in (0..self.nodes.len()).rev() {
@@ -247,13 +348,27 @@ impl Tape {
             .map(|n| self.node_cost(n))
             .fold(Cost::default(), |a, c| Cost { bytes: a.bytes + c.bytes, flops: a.flops + c.flops })
     }
-    /// Compulsory bytes and operations of one node, at full row counts.
+    /// Compulsory bytes and operations of one node of this tape, at full row counts.
+    ///
+    /// # Panics
+    /// When it is another tape's.
     pub fn node_cost(&self, n: &Node) -> Cost {
         n.op.cost(&self.specs(&n.ins), &self.specs(&n.outs))
     }
     /// Shapes of `vars`.
+    ///
+    /// # Panics
+    /// When one is another tape's.
     pub fn specs(&self, vars: &[Var]) -> Vec<Spec> {
         vars.iter().map(|&v| self.spec(v)).collect()
+    }
+}
+
+/// Whether the one output is the first elements of the first input, and nothing is written.
+fn is_view(ins: &[Spec], outs: &[Spec], writes: &[usize]) -> bool {
+    match (ins.first(), outs) {
+        (Some(of), [out]) => out.dtype == of.dtype && out.len() <= of.len() && writes.is_empty(),
+        _ => false,
     }
 }
 
@@ -261,10 +376,9 @@ impl Tape {
 impl fmt::Display for Tape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for n in &self.nodes {
-            let outs: Vec<String> = n.outs.iter().map(|&o| format!("%{} {}", o.0, self.spec(o))).collect();
+            let outs: Vec<String> = n.outs.iter().map(|&o| format!("{o} {}", self.spec(o))).collect();
             let mark = |i| if n.writes.contains(&i) { "!" } else { "" };
-            let ins: Vec<String> =
-                n.ins.iter().enumerate().map(|(i, v)| format!("%{}{}", v.0, mark(i))).collect();
+            let ins: Vec<String> = n.ins.iter().enumerate().map(|(i, v)| format!("{v}{}", mark(i))).collect();
             let eq = if outs.is_empty() { "" } else { " = " };
             writeln!(f, "{}{eq}{}({})", outs.join(", "), n.op.name(), ins.join(", "))?;
         }

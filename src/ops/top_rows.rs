@@ -130,9 +130,14 @@ impl Op for TopRows {
         let (rows, d, take) = (on.rows(0), on.cols(0), self.k as u32);
         let keys = on.scratch().cast::<u32>();
         let taken = keys.wrapping_add(on.cap(0));
-        k.top_rows_score(on, Grid::warps(on.cap(0)), x, p, present, keys, rows, d)?;
-        k.top_rows_select(on, Grid::new(1, 1024), keys, taken, on.kept(1), on.kept(2), rows, take)?;
-        k.top_rows(on, Grid::warps(self.k), x, on.kept(1), on.kept(2), on.out(0), take, d)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.top_rows_score(on, Grid::warps(on.cap(0)), x, p, present, keys, rows, d) }?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.top_rows_select(on, Grid::new(1, 1024), keys, taken, on.kept(1), on.kept(2), rows, take)
+        }?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.top_rows(on, Grid::warps(self.k), x, on.kept(1), on.kept(2), on.out(0), take, d) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dout) = douts[0] else { return Ok(vec![None; 3]) };
@@ -174,11 +179,30 @@ impl Op for TopRowsGrad {
         let (x, p, index, y, dout) = (on.input(0), on.input(1), on.input(2), on.input(3), on.input(4));
         let (rows, d, take, dy) = (on.rows(0), on.cols(0), on.cap(4) as u32, on.scratch());
         if on.wanted(0) {
-            k.scatter_add_rows_zero(on, Grid::items(on.spec(0).len()), on.out(0), rows, d)?;
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe { k.scatter_add_rows_zero(on, Grid::items(on.spec(0).len()), on.out(0), rows, d) }?;
         }
-        k.top_rows_input_grad(on, Grid::warps(take as usize), x, p, index, y, dout, on.out(0), dy, take, d)?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.top_rows_input_grad(
+                on,
+                Grid::warps(take as usize),
+                x,
+                p,
+                index,
+                y,
+                dout,
+                on.out(0),
+                dy,
+                take,
+                d,
+            )
+        }?;
         if on.wanted(1) {
-            k.top_rows_score_grad(on, Grid::items(d as usize), x, p, index, y, dy, on.out(1), take, d)?;
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe {
+                k.top_rows_score_grad(on, Grid::items(d as usize), x, p, index, y, dy, on.out(1), take, d)
+            }?;
         }
         Ok(())
     }

@@ -145,26 +145,29 @@ impl Op for UngroupNorm {
         let (rows, grouped, roots) = (on.rows(4), on.rows(0), on.rows(3));
         let (grid, d, epilogue) = (Grid::warps(on.cap(4)), on.cols(0), self.0.on_device(on));
         let eps = layer_norm::EPS as f32;
-        k.ungroup_norm(
-            on,
-            grid,
-            x,
-            position,
-            own,
-            root,
-            gain,
-            bias,
-            y,
-            z,
-            stats,
-            rows,
-            grouped,
-            roots,
-            d,
-            eps,
-            epilogue,
-            on.status(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.ungroup_norm(
+                on,
+                grid,
+                x,
+                position,
+                own,
+                root,
+                gain,
+                bias,
+                y,
+                z,
+                stats,
+                rows,
+                grouped,
+                roots,
+                d,
+                eps,
+                epilogue,
+                on.status(),
+            )
+        }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];
@@ -227,10 +230,13 @@ impl Op for UngroupNormGrad {
         let (dz, dx, dgain, dbias) = (on.kept(0), on.out(1), on.out(2), on.out(3));
         let (sums, ticket, grouped, epilogue) =
             (on.scratch(), on.tickets(), on.out_rows(1), self.0.on_device(on));
-        k.ungroup_norm_grad(
-            on, grid, z, gain, stats, dy, position, dz, dx, sums, ticket, dgain, dbias, rows, grouped, d,
-            each, epilogue,
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.ungroup_norm_grad(
+                on, grid, z, gain, stats, dy, position, dz, dx, sums, ticket, dgain, dbias, rows, grouped, d,
+                each, epilogue,
+            )
+        }
     }
 }
 

@@ -224,49 +224,55 @@ impl Op for WriteMemory {
         if half {
             let ((memory, kind), (mail, _)) = (on.halves_state(0), on.halves_state(2));
             let mail = if mean { std::ptr::null_mut() } else { mail };
-            k.write_half_memory(
-                on,
-                grid,
-                memory,
-                kind,
-                memory_time,
-                mail,
-                mail_event,
-                mail_time,
-                node,
-                phi,
-                positives,
-                psi,
-                s,
-                time,
-                event,
-                event_time,
-                rows,
-                d,
-                stride,
-            )?;
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe {
+                k.write_half_memory(
+                    on,
+                    grid,
+                    memory,
+                    kind,
+                    memory_time,
+                    mail,
+                    mail_event,
+                    mail_time,
+                    node,
+                    phi,
+                    positives,
+                    psi,
+                    s,
+                    time,
+                    event,
+                    event_time,
+                    rows,
+                    d,
+                    stride,
+                )
+            }?;
         } else {
             let mail = if mean { std::ptr::null_mut() } else { on.state(2) };
-            k.write_memory(
-                on,
-                grid,
-                on.state(0),
-                memory_time,
-                mail,
-                mail_event,
-                mail_time,
-                node,
-                phi,
-                positives,
-                psi,
-                s,
-                time,
-                event,
-                event_time,
-                rows,
-                d,
-                stride,
-            )?;
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe {
+                k.write_memory(
+                    on,
+                    grid,
+                    on.state(0),
+                    memory_time,
+                    mail,
+                    mail_event,
+                    mail_time,
+                    node,
+                    phi,
+                    positives,
+                    psi,
+                    s,
+                    time,
+                    event,
+                    event_time,
+                    rows,
+                    d,
+                    stride,
+                )
+            }?;
         }
         if !mean {
             return Ok(());
@@ -276,14 +282,20 @@ impl Op for WriteMemory {
         for (to, from, of, there, width) in [by_end, by_event] {
             if half {
                 let (to, kind) = on.halves_state(to);
-                k.write_half_memory_mean(
-                    on, grid, to, kind, from, node, phi, positives, psi, of, rows, there, width, stride,
-                )?;
+                // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+                unsafe {
+                    k.write_half_memory_mean(
+                        on, grid, to, kind, from, node, phi, positives, psi, of, rows, there, width, stride,
+                    )
+                }?;
             } else {
                 let to = on.state(to);
-                k.write_memory_mean(
-                    on, grid, to, from, node, phi, positives, psi, of, rows, there, width, stride,
-                )?;
+                // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+                unsafe {
+                    k.write_memory_mean(
+                        on, grid, to, from, node, phi, positives, psi, of, rows, there, width, stride,
+                    )
+                }?;
             }
         }
         Ok(())

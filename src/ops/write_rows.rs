@@ -86,22 +86,15 @@ impl Op for WriteRows {
         let (to, n, m) = (on.rows(0), on.rows(1), on.rows(2));
         if on.spec(0).dtype.is_half() {
             let (table, kind) = on.halves_state(0);
-            return k.write_half_rows(
-                on,
-                grid,
-                table,
-                kind,
-                index,
-                from,
-                on.input(2),
-                to,
-                n,
-                m,
-                d,
-                on.status(),
-            );
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            return unsafe {
+                k.write_half_rows(on, grid, table, kind, index, from, on.input(2), to, n, m, d, on.status())
+            };
         }
-        k.write_rows(on, grid, on.state_words(0), index, from, on.words(2), to, n, m, d, on.status())
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.write_rows(on, grid, on.state_words(0), index, from, on.words(2), to, n, m, d, on.status())
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A [`Plan`] says where the stages of a step run and how far ahead, or how the snapshots of a group are shared out. The executor is
 //! [`Program::repeat`](crate::autograd::Program::repeat), which keeps to what the nodes declare to read and write, whatever the plan.
+#![forbid(unsafe_code)]
 mod balance;
 mod costs;
 mod draw;
@@ -16,14 +17,11 @@ pub use simulate::{predict, simulate};
 pub use timeline::{Timeline, Usage};
 
 use crate::{
-    autograd::{LANES, Lanes, Spot, Stage},
+    autograd::{LANES, Lanes, MOST_AHEAD, Spot, Stage},
     error::{Error, ErrorKind, Result},
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::Path};
-
-/// Steps that a stage may be ahead: each takes the memory of its values once more.
-const MOST_AHEAD: usize = 8;
 
 /// How training is laid out on a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

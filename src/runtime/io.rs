@@ -1,6 +1,6 @@
 //! What an op sees while it runs.
 use super::{
-    spec::{Element, NONE, Real, Rows, Spec},
+    spec::{Element, NONE, Precision, Real, Rows, Spec},
     status::Status,
 };
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,10 +21,14 @@ pub struct Slot {
 /// The operands of a running op: inputs, outputs, state and scratch. It has no allocator and cannot synchronise.
 ///
 /// Slices cover the live rows. An output whose live count the same op computes is given with all its room.
+///
+/// Asking for an operand that is not there, for another element type than the operand has in the program's precision, or
+/// twice for what may be written, panics: these are mistakes of the op's author.
 pub struct Io<'a> {
     ins: &'a [Slot],
     outs: &'a [Slot],
     scratch: (*mut u8, usize),
+    precision: Precision,
     status: &'a Status,
     writes: &'a [usize],
     /// Which states (first words), outputs and scratch (last word) were handed out.
@@ -36,31 +40,34 @@ const WORDS: usize = 9;
 impl<'a> Io<'a> {
     /// Most inputs an op may have.
     pub const MOST_INPUTS: usize = 64 * (WORDS - 1);
+    /// Most outputs an op may have.
+    pub const MOST_OUTPUTS: usize = 63;
 
-    /// Operands for one run of an op.
+    /// Operands for one run of an op in a program of `precision`.
     ///
     /// # Safety
-    /// While `'a` lasts, every slot must point to `spec.len()` elements of the program's precision, initialised or
-    /// zeroed; `outs`, `scratch` (address and bytes) and the inputs named by `writes` must overlap nothing else, and
-    /// nobody else may read or write them.
+    /// While `'a` lasts, every slot must point to `spec.len()` elements of that precision, initialised or zeroed and aligned,
+    /// of which at least `rows * spec.cols` exist; `outs`, `scratch` (address and bytes) and the inputs named by `writes` must
+    /// overlap nothing else, and nobody else may read or write them.
     pub(crate) unsafe fn new(
         ins: &'a [Slot],
         outs: &'a [Slot],
         scratch: (*mut u8, usize),
+        precision: Precision,
         writes: &'a [usize],
         status: &'a Status,
     ) -> Self {
-        Io { ins, outs, scratch, status, writes, taken: Default::default() }
+        Io { ins, outs, scratch, precision, status, writes, taken: Default::default() }
     }
 
     /// Input `i`: its live rows.
     ///
     /// # Panics
-    /// When the type is another, or the input is state that this op writes: these are mistakes of the op.
+    /// When the type is another, or the input is state that this op writes.
     pub fn input<T: Element>(&self, i: usize) -> &'a [T] {
         assert!(!self.writes.contains(&i), "input {i} is written: use state");
         let s = &self.ins[i];
-        assert_eq!(T::DTYPE, s.spec.dtype, "type of input {i}");
+        self.check::<T>(s, "input", i);
         // SAFETY: `new` promised `cap * cols` elements; live rows are at most cap; nothing mutates a plain input.
         unsafe { std::slice::from_raw_parts(s.ptr.cast(), s.rows * s.spec.cols) }
     }
@@ -72,7 +79,7 @@ impl<'a> Io<'a> {
         assert!(self.writes.contains(&i), "input {i} is not declared as written");
         self.take(i);
         let s = &self.ins[i];
-        assert_eq!(T::DTYPE, s.spec.dtype, "type of state {i}");
+        self.check::<T>(s, "state", i);
         // SAFETY: declared as written, so `new` promised exclusivity; `take` lets it out once.
         unsafe { std::slice::from_raw_parts_mut(s.ptr.cast(), s.spec.len()) }
     }
@@ -83,7 +90,7 @@ impl<'a> Io<'a> {
     pub fn out<T: Element>(&self, k: usize) -> &'a mut [T] {
         self.take(Self::MOST_INPUTS + k);
         let s = &self.outs[k];
-        assert_eq!(T::DTYPE, s.spec.dtype, "type of output {k}");
+        self.check::<T>(s, "output", k);
         // SAFETY: outputs are exclusive by `new`; `take` lets each out once.
         unsafe { std::slice::from_raw_parts_mut(s.ptr.cast(), s.rows * s.spec.cols) }
     }
@@ -94,9 +101,20 @@ impl<'a> Io<'a> {
     }
     /// The scratch the op declared, as reals with arbitrary content. Once per run.
     pub fn scratch<R: Real>(&self) -> &'a mut [R] {
-        self.take(Self::MOST_INPUTS + 63);
+        assert_eq!(R::PRECISION, self.precision, "reals of the scratch");
+        self.take(Self::MOST_INPUTS + Self::MOST_OUTPUTS);
         // SAFETY: exclusive by `new`, aligned by the arena; every bit pattern is a float.
         unsafe { std::slice::from_raw_parts_mut(self.scratch.0.cast(), self.scratch.1 / size_of::<R>()) }
+    }
+    /// Refuses elements of another type than the operand has.
+    fn check<T: Element>(&self, s: &Slot, what: &str, i: usize) {
+        let name = std::any::type_name::<T>();
+        assert!(
+            s.spec.dtype.holds::<T>(self.precision),
+            "{what} {i} is {} of {:?}, not {name}",
+            s.spec,
+            self.precision
+        );
     }
     fn take(&self, bit: usize) {
         let mask = 1u64 << (bit % 64);
@@ -112,7 +130,9 @@ impl<'a> Io<'a> {
     }
     /// Live rows of `rows`, whose live count, if any, is input `count`.
     pub fn live_rows(&self, rows: Rows, count: usize) -> usize {
-        rows.live.map_or(rows.cap, |l| (self.input::<u32>(count)[0] as usize * l.times).min(rows.cap))
+        rows.live.map_or(rows.cap, |l| {
+            (self.input::<u32>(count)[0] as usize).saturating_mul(l.times).min(rows.cap)
+        })
     }
     /// Width of input `i`.
     pub fn cols(&self, i: usize) -> usize {

@@ -1,6 +1,10 @@
 //! The system's memory: what a process held, what it may take, and how large buffers are mapped.
 use crate::error::{Error, ErrorKind, Result};
-use std::ops::{Deref, DerefMut};
+use std::{
+    alloc::{Layout, alloc_zeroed, dealloc},
+    ops::{Deref, DerefMut},
+    ptr::NonNull,
+};
 
 /// Most memory this process ever held resident, in bytes; 0 where the system does not tell.
 pub fn peak_memory_bytes() -> u64 {
@@ -45,41 +49,73 @@ const HUGE: usize = 2 << 20;
 /// Bytes of a cache line, and of the widest registers.
 const LINE: usize = 64;
 
-/// Zeros that begin at a cache line, so that no aligned row of them lies in one more than it must. Large ones have huge
-/// pages to themselves, and none is there before it is touched.
+/// Memory that begins at a cache line, so that no aligned row of it lies in one more than it must; zeros at first. Large ones
+/// have huge pages to themselves, and none is there before it is touched.
+///
+/// It is kept as a raw allocation, not as a `Vec`: programs hold addresses into it between runs, and making a `&mut` to the
+/// whole of it would end their right to be used.
 pub(crate) struct OwnBytes {
-    memory: Vec<u8>,
-    start: usize,
+    start: NonNull<u8>,
     len: usize,
+    /// What was allocated: longer, so that an aligned start lies in it. An aligned allocation of zeros would touch every page.
+    block: (NonNull<u8>, Layout),
 }
 
+// SAFETY: it owns its bytes, as a `Vec<u8>` does; the address is handed out to `unsafe` code alone.
+unsafe impl Send for OwnBytes {}
+// SAFETY: as above.
+unsafe impl Sync for OwnBytes {}
+
 impl OwnBytes {
-    pub(crate) fn zeros(len: usize) -> Self {
+    /// `len` zeros.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] where the system does not give that much.
+    pub(crate) fn zeros(len: usize) -> Result<Self> {
         let align = if len >= HUGE / 2 { HUGE } else { LINE };
-        let room = len.next_multiple_of(align);
-        let memory = vec![0; room + align];
-        let start = memory.as_ptr().align_offset(align);
-        prefer_huge_pages(&memory[start..start + room]);
-        OwnBytes { memory, start, len }
+        let refused = || Error::new(ErrorKind::OutOfMemory, format!("cannot allocate {len} bytes"));
+        let room = len.checked_next_multiple_of(align).and_then(|room| room.checked_add(align));
+        let layout = Layout::from_size_align(room.ok_or_else(refused)?, 1).map_err(|_| refused())?;
+        // SAFETY: the layout has at least `align` bytes.
+        let block = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
+        // SAFETY: the offset to the next multiple of `align` is less than `align`, and `len` bytes follow it.
+        let start = unsafe { block.add(block.as_ptr().align_offset(align)) };
+        // SAFETY: as above; whole pages, of which the last may be longer than what is asked for.
+        prefer_huge_pages(unsafe { std::slice::from_raw_parts(start.as_ptr(), layout.size() - align) });
+        Ok(OwnBytes { start, len, block: (block, layout) })
+    }
+    /// Where it begins, with the right to write: what is read or written through it must not be borrowed meanwhile.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Drop for OwnBytes {
+    fn drop(&mut self) {
+        let (block, layout) = self.block;
+        // SAFETY: allocated by `zeros` with this layout, freed once.
+        unsafe { dealloc(block.as_ptr(), layout) }
     }
 }
 
 impl Deref for OwnBytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.len]
+        // SAFETY: `len` initialised bytes, which live as long as the borrow.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 impl DerefMut for OwnBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
+        // SAFETY: as above, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
 /// Asks the system to map a large buffer with huge pages. Rows come from all over a table: with small pages most of
 /// them miss the address cache first. A hint: where the system knows no huge pages, nothing changes.
 pub(crate) fn prefer_huge_pages(bytes: &[u8]) {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     {
         const MADV_COLLAPSE: libc::c_int = 25;
         let start = bytes.as_ptr().align_offset(HUGE);
@@ -94,7 +130,7 @@ pub(crate) fn prefer_huge_pages(bytes: &[u8]) {
             }
         }
     }
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), miri))]
     let _ = bytes;
 }
 
@@ -105,10 +141,18 @@ mod tests {
     #[test]
     fn buffers_begin_at_a_line_and_large_ones_at_a_huge_page() {
         for (len, align) in [(0, LINE), (1, LINE), (1000, LINE), (HUGE / 2, HUGE), (3 * HUGE + 5, HUGE)] {
-            let mut bytes = OwnBytes::zeros(len);
+            let mut bytes = OwnBytes::zeros(len).unwrap();
             assert_eq!((bytes.len(), bytes.as_ptr().addr() % align), (len, 0));
             bytes.fill(1);
             assert!(bytes.iter().all(|&b| b == 1));
+        }
+    }
+
+    #[test]
+    fn what_no_machine_has_is_an_error_and_not_an_abort() {
+        for len in [usize::MAX, usize::MAX - HUGE, isize::MAX as usize] {
+            let e = OwnBytes::zeros(len).err().expect("no machine has that");
+            assert_eq!(e.kind(), ErrorKind::OutOfMemory);
         }
     }
 

@@ -1,10 +1,35 @@
 //! Shapes and types of values, and the two precisions a definition runs in.
+use crate::error::{Error, Result};
 use half::slice::HalfFloatSliceExt;
 use std::fmt;
 
-/// A value of a tape: an input, or an output of a node.
+/// A value of a tape: an input, or an output of a node. Other tapes refuse it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Var(pub u32);
+pub struct Var {
+    tape: u32,
+    at: u32,
+}
+
+impl Var {
+    /// Value `at` of the tape that goes by the number `tape`.
+    pub(crate) const fn of(tape: u32, at: usize) -> Self {
+        Var { tape, at: at as u32 }
+    }
+    /// Which tape it is of.
+    pub(crate) const fn tape(self) -> u32 {
+        self.tape
+    }
+    /// Its place among the values of its tape.
+    pub const fn at(self) -> usize {
+        self.at as usize
+    }
+}
+
+impl fmt::Display for Var {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.at)
+    }
+}
 
 /// The id that names no node and no event: the content of unused neighbour slots.
 pub const NONE: u32 = u32::MAX;
@@ -33,7 +58,14 @@ pub enum Precision {
     F64,
 }
 
+/// The largest value: far below what an address can count, so that sums of such sizes do not wrap.
+const MOST_BYTES: usize = 1 << 48;
+
 impl DType {
+    /// Whether elements of type `T` are what a value of this type holds where reals have `precision`.
+    pub fn holds<T: Element>(self, precision: Precision) -> bool {
+        T::DTYPE == self && size_of::<T>() == self.size(precision)
+    }
     /// Bytes of one element.
     pub const fn size(self, precision: Precision) -> usize {
         match (self, precision) {
@@ -87,10 +119,10 @@ impl Rows {
     #[must_use]
     pub const fn times(self, k: usize) -> Self {
         let live = match self.live {
-            Some(Live { var, times }) => Some(Live { var, times: times * k }),
+            Some(Live { var, times }) => Some(Live { var, times: times.saturating_mul(k) }),
             None => None,
         };
-        Rows { cap: self.cap * k, live }
+        Rows { cap: self.cap.saturating_mul(k), live }
     }
 }
 
@@ -134,9 +166,17 @@ impl Spec {
     pub const fn bytes(&self, precision: Precision) -> usize {
         self.len() * self.dtype.size(precision)
     }
-    /// Whether `self` and `other` have the same type, width and rows.
-    pub fn same_shape(&self, other: &Spec) -> bool {
-        self == other
+    /// Refuses a size that no memory has, of `what` in errors: sums and products of sizes are safe from there on.
+    ///
+    /// # Errors
+    /// `Shape`.
+    pub(crate) fn check_size(&self, what: &str) -> Result<()> {
+        let bytes =
+            self.rows.cap.checked_mul(self.cols).and_then(|n| n.checked_mul(DType::I64.size(Precision::F64)));
+        match bytes {
+            Some(bytes) if bytes <= MOST_BYTES && self.rows.cap <= MOST_BYTES => Ok(()),
+            _ => Err(Error::shape(what, format_args!("{self} is more than any memory holds"))),
+        }
     }
 }
 
@@ -147,10 +187,20 @@ impl fmt::Display for Spec {
     }
 }
 
-/// A type that elements of a value can have in memory.
-pub trait Element: bytemuck::Pod + Send + Sync + PartialEq + fmt::Debug {
+/// A type that elements of a value can have in memory; nobody else can add one.
+pub trait Element: bytemuck::Pod + Send + Sync + PartialEq + fmt::Debug + sealed::Sealed {
     /// What a spec calls it.
     const DTYPE: DType;
+}
+pub(super) mod sealed {
+    /// What only this crate can implement.
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+    impl Sealed for u32 {}
+    impl Sealed for i64 {}
+    impl Sealed for half::bf16 {}
+    impl Sealed for half::f16 {}
 }
 impl Element for f32 {
     const DTYPE: DType = DType::F32;

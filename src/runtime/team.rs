@@ -3,21 +3,20 @@
 //! A step is some hundred short parallel pieces, and what a thread wrote in one is what it reads in the next. So each
 //! thread starts with the same share of the tasks every time, and helps others only when it has finished; and nobody
 //! goes to sleep between two pieces of a pass. Results do not depend on who does what.
-use super::simd::LANES;
+use super::{
+    simd::LANES,
+    sync::{AtomicBool, AtomicUsize, Condvar, Mutex, UnsafeCell, spin_loop, yield_now},
+};
 use std::{
     any::Any,
-    cell::{Cell, RefCell, UnsafeCell},
-    hint::spin_loop,
+    cell::{Cell, RefCell},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{
-        Arc, Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering::SeqCst},
     thread::{self, JoinHandle},
 };
 
 /// Looks for work before a thread offers its core to others, some 50 us.
-const PATIENCE: u32 = 2_000;
+const PATIENCE: u32 = if cfg!(loom) { 1 } else { 2_000 };
 /// Pieces a thread's share is cut into where items are small: enough to even out threads that are held up.
 const PIECES: usize = 8;
 
@@ -104,7 +103,7 @@ impl Shared {
     /// The job must be open, or the caller inside.
     unsafe fn work(&self, t: usize) {
         // SAFETY: nobody writes the job meanwhile, and its closure lives until all are outside.
-        let (run, tasks) = unsafe { (&*(*self.job.get()).run, (*self.job.get()).tasks) };
+        let (run, tasks) = self.job.with(|job| unsafe { (&*(*job).run, (*job).tasks) });
         let n = self.next.len();
         BUSY.set(true);
         let done = catch_unwind(AssertUnwindSafe(|| {
@@ -128,7 +127,7 @@ impl Shared {
         // SAFETY: only the lifetime is changed; the job is over, and nobody is inside, before this returns.
         let run: *const (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(f) };
         // SAFETY: this thread leads, no job is open and nobody is inside.
-        unsafe { *self.job.get() = Job { run, tasks } };
+        self.job.with_mut(|job| unsafe { *job = Job { run, tasks } });
         for (t, next) in self.next.iter().enumerate() {
             next.0.store(self.share(t, tasks).0, SeqCst);
         }
@@ -198,7 +197,7 @@ fn pause(looks: &mut u32) {
         *looks += 1;
         spin_loop();
     } else {
-        thread::yield_now();
+        yield_now();
     }
 }
 
@@ -344,7 +343,7 @@ where
         run(items.len().div_ceil(size), |piece| {
             for slot in items.iter().skip(piece * size).take(size) {
                 // SAFETY: every piece is run once, and pieces share no slot.
-                if let Some(x) = unsafe { (*slot.0.get()).take() } {
+                if let Some(x) = slot.0.with_mut(|item| unsafe { (*item).take() }) {
                     f(x);
                 }
             }
@@ -358,7 +357,66 @@ struct Slot<T>(UnsafeCell<Option<T>>);
 // SAFETY: a slot is touched by the thread alone that runs its piece.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
-#[cfg(test)]
+/// The protocol of leader and helpers under every order of a small number of them that memory allows.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::{model::Builder, thread};
+
+    fn in_every_order(check: impl Fn() + Sync + Send + 'static) {
+        let mut model = Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(check);
+    }
+
+    /// A job of two tasks, each of which writes a cell of its own; what the leader then finds there.
+    fn job(shared: &Shared, value: usize) {
+        let cells = [UnsafeCell::new(0), UnsafeCell::new(0)];
+        struct Cells<'a>(&'a [UnsafeCell<usize>; 2]);
+        // SAFETY: the model finds out whether two threads touch one of them at a time.
+        unsafe impl Sync for Cells<'_> {}
+        let of = Cells(&cells);
+        // SAFETY: as above.
+        let write = |task: usize| of.0[task].with_mut(|cell| unsafe { *cell += value });
+        shared.run(2, &|task| {
+            let _whole = &of;
+            write(task);
+        });
+        // SAFETY: nobody is inside any more.
+        let found = [0, 1].map(|task| of.0[task].with(|cell| unsafe { *cell }));
+        assert_eq!(found, [value; 2], "every task ran once");
+    }
+
+    #[test]
+    fn every_task_of_every_job_runs_once_and_its_writes_are_seen() {
+        in_every_order(|| {
+            let shared = Shared::new(2);
+            shared.awake.store(true, SeqCst);
+            let helper = Arc::clone(&shared);
+            let helper = thread::spawn(move || {
+                let mut last = 0;
+                (0..2).for_each(|_| _ = helper.take_part(1, &mut last));
+            });
+            [3, 5].into_iter().for_each(|value| job(&shared, value));
+            helper.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_helper_that_went_to_sleep_is_woken_and_ends() {
+        in_every_order(|| {
+            let shared = Shared::new(2);
+            let helper = Arc::clone(&shared);
+            let helper = thread::spawn(move || helper.help(1, None));
+            job(&shared, 7);
+            shared.stop.store(true, SeqCst);
+            shared.rouse();
+            helper.join().unwrap();
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};

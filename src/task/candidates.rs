@@ -64,7 +64,9 @@ impl Candidates {
         };
         let rows = split.val.len().max(split.test.len());
         check_room("given negatives", 4 * rows * columns, "take fewer events")?;
-        let table = (columns > 0).then(|| store.zeros("candidates", Spec::ids(Rows::fixed(rows), columns)));
+        let table = (columns > 0)
+            .then(|| store.zeros("candidates", Spec::ids(Rows::fixed(rows), columns)))
+            .transpose()?;
         Ok(Candidates { kind, seed: config.seed, batch, table })
     }
     /// Columns of the scores of an event, itself included.
@@ -87,15 +89,15 @@ impl Candidates {
         }
     }
     /// Lays those of a part ready.
-    pub fn bring(&self, store: &mut Store, part: Part) {
-        let Some(id) = self.table else { return };
+    pub fn bring(&self, store: &mut Store, part: Part) -> Result<()> {
+        let Some(id) = self.table else { return Ok(()) };
         match &self.kind {
-            Kind::Drawn { .. } => {}
+            Kind::Drawn { .. } => Ok(()),
             Kind::Pairs(pairs) => {
                 let values = pairs[part as usize].as_flattened();
-                let mut table = store.read::<u32>(id).to_vec();
+                let mut table = store.read::<u32>(id)?.to_vec();
                 table[..values.len()].copy_from_slice(values);
-                store.write(id, &table);
+                store.write(id, &table)
             }
             Kind::Given(lists) => {
                 let (list, spec) = (&lists[part as usize], store.spec(id));
@@ -104,7 +106,7 @@ impl Candidates {
                     let nodes = list.of(list.first + i);
                     row[..nodes.len()].copy_from_slice(nodes);
                 }
-                store.write(id, &table);
+                store.write(id, &table)
             }
         }
     }

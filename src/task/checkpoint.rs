@@ -144,7 +144,7 @@ impl Checkpoint {
                 let spec = store.spec(id);
                 let bytes = rows * spec.cols * spec.dtype.size(store.precision());
                 let view =
-                    TensorView::new(dtype_of(store, id), vec![rows, spec.cols], &store.raw(id)[..bytes]);
+                    TensorView::new(dtype_of(store, id), vec![rows, spec.cols], &store.raw(id)?[..bytes]);
                 view.map(|v| (store.name(id).to_owned(), v)).map_err(|e| self.unwritable(e))
             })
             .collect::<Result<_>>()?;
@@ -275,7 +275,7 @@ impl Checkpoint {
             all.push((id, view));
         }
         for (id, view) in all {
-            store.raw_mut(id)[..view.data().len()].copy_from_slice(view.data());
+            store.raw_mut(id)?[..view.data().len()].copy_from_slice(view.data());
         }
         Ok(())
     }
@@ -309,7 +309,7 @@ pub fn import_weights(path: &Path, store: &mut Store, parameters: &Parameters) -
         all.push((id, view));
     }
     for (id, view) in all {
-        store.raw_mut(id).copy_from_slice(view.data());
+        store.raw_mut(id)?.copy_from_slice(view.data());
     }
     Ok(())
 }

@@ -134,18 +134,18 @@ mod tests {
         let (n, batch, m, seed, salt, epoch) = (10, 4, 3, 7 << 40, 9, 2);
         let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
         let events = stream(2, &[[0, 1]; 10], vec![0; 10]);
-        let tables = crate::model::EventTables::new(&mut store, &events);
+        let tables = crate::model::EventTables::new(&mut store, &events).unwrap();
         let pool: Vec<u32> = (0..50).map(|i| 3 * i).collect();
-        let on_device = store.values("pool", Spec::ids(Rows::fixed(pool.len()), 1), &pool);
-        let on_device = t.stored(&store, on_device);
+        let on_device = store.values("pool", Spec::ids(Rows::fixed(pool.len()), 1), &pool).unwrap();
+        let on_device = t.stored(&store, on_device).unwrap();
         let b = tables.next_batch(&mut t, &store, batch).unwrap();
         let drawn = t.draw_negatives(on_device, b.now, b.src, m, seed, salt).unwrap();
         let mut program = crate::autograd::Program::new(&t, &[drawn], Precision::F32, Backend::Cpu).unwrap();
-        tables.seek(&mut store, epoch, 0..n, 0);
+        tables.seek(&mut store, epoch, 0..n, 0).unwrap();
         let mut all = Vec::new();
         for _ in 0..n.div_ceil(batch) {
             program.run(&mut store).unwrap();
-            all.extend_from_slice(program.read::<u32>(drawn, &store));
+            all.extend_from_slice(program.read::<u32>(drawn, &store).unwrap());
         }
         let by_event = |event: usize| {
             let key = Key::new(seed, salt, [epoch, (event / batch) as u32]);

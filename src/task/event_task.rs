@@ -80,9 +80,9 @@ impl EventTask {
         let mut tables = EventTables::keeping(&mut store, events, config.features_as)?;
         tables.memory_as = config.memory_as;
         tables.gaps.longest = split.longest_gap(events, config.event_model()?.gap_quantile());
-        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate);
+        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate)?;
         if config.static_mode() != StaticMode::Off {
-            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes);
+            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
         }
         // A batch larger than the data is the whole data.
         let longest = split.val.len().max(split.test.len());
@@ -90,7 +90,7 @@ impl EventTask {
         let (objective, head, negatives, labels) = match config.task {
             TaskName::Link => {
                 let pool = config.protocol.pool(events);
-                let id = store.values("negatives", Spec::ids(Rows::fixed(pool.len()), 1), &pool);
+                let id = store.values("negatives", Spec::ids(Rows::fixed(pool.len()), 1), &pool)?;
                 let candidates = Candidates::new(config, events, &split, batch, &mut store, (pool, id))?;
                 let negatives =
                     [Negatives::Drawn { pool: id, per_event: 1, salt: TRAIN }, candidates.negatives()];
@@ -104,7 +104,7 @@ impl EventTask {
                     _ => HeadKind::Edges { width, classes: count },
                 };
                 let spec = Spec::ids(Rows::fixed(events.len()), classes.most());
-                let table = store.table("classes", spec, classes.table());
+                let table = store.table("classes", spec, classes.table())?;
                 (Objective::Classes(classes), head, [Negatives::None; 2], Some(table))
             }
             TaskName::Regression => {
@@ -122,8 +122,8 @@ impl EventTask {
         };
         check_room("scores", 4 * longest * columns, "take fewer events")?;
         let most_batches = 1 + split.train.len().div_ceil(batch);
-        let losses = store.zeros("losses", Spec::real(Rows::fixed(most_batches), 1));
-        let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), columns));
+        let losses = store.zeros("losses", Spec::real(Rows::fixed(most_batches), 1))?;
+        let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), columns))?;
 
         let plan = config.plan_on(&device)?;
         let lanes = plan.lanes(0, false);
@@ -134,12 +134,12 @@ impl EventTask {
             let loss = match labels {
                 None => t.bce_loss(f.logits)?,
                 Some(labels) => {
-                    let labels = t.stored(store, labels);
+                    let labels = t.stored(store, labels)?;
                     let labels = t.gather_rows(labels, f.batch.event)?;
                     t.label_loss(f.logits, labels, config.classify.positive_weight)?
                 }
             };
-            let table = t.stored(store, losses);
+            let table = t.stored(store, losses)?;
             t.write_rows(table, f.batch.index, loss)?;
             parameters.minimize(&mut t, store, loss)?;
             net.write(&mut t, store, tables, &f)?;
@@ -147,14 +147,14 @@ impl EventTask {
 
             let mut t = Tape::new();
             let f = net.forward(&mut t, store, tables, batch, negatives[1], false)?;
-            let table = t.stored(store, scores);
+            let table = t.stored(store, scores)?;
             t.write_rows(table, f.batch.rank, f.logits)?;
             net.write(&mut t, store, tables, &f)?;
             Ok([step, planned(&t)?])
         };
         let free = device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
         if config.features_on == FeaturesOn::Host && free.is_some() {
-            tables.keep_features_on_host(&mut store);
+            tables.keep_features_on_host(&mut store)?;
         }
         let mut programs = record(&mut store, &tables)?;
         let memory_of = |store: &Store, tables: &EventTables, [step, score]: &[Program; 2]| {
@@ -167,7 +167,7 @@ impl EventTask {
         };
         let mut memory = memory_of(&store, &tables, &programs);
         if !memory.fits() && memory.features > 0 && config.features_on == FeaturesOn::Auto {
-            tables.keep_features_on_host(&mut store);
+            tables.keep_features_on_host(&mut store)?;
             programs = record(&mut store, &tables)?;
             memory = memory_of(&store, &tables, &programs);
         }
@@ -231,8 +231,8 @@ impl EventTask {
     }
     /// The scores of the first `events` of the part that was evaluated last: a row of [`columns`](Self::columns) each, the event's
     /// own first.
-    pub fn scored(&self, events: usize) -> &[f32] {
-        &self.store.read::<f32>(self.scores)[..events * self.columns]
+    pub fn scored(&self, events: usize) -> Result<&[f32]> {
+        Ok(&self.store.read::<f32>(self.scores)?[..events * self.columns])
     }
     fn range(&self, part: Part) -> Range<usize> {
         match part {
@@ -243,7 +243,7 @@ impl EventTask {
     fn evaluate(&mut self, part: Part, progress: Report<'_>) -> Result<usize> {
         let _range = nvtx::range(part.name());
         if let Objective::Links(candidates) = &self.objective {
-            candidates.bring(&mut self.store, part);
+            candidates.bring(&mut self.store, part)?;
         }
         Ok(self.pass(pass_clock(part), self.range(part), false, progress)?.1)
     }
@@ -273,7 +273,7 @@ impl EventTask {
         progress: Report<'_>,
     ) -> Result<(usize, usize)> {
         let (short, batches, total) = self.extent(epoch, &range, train);
-        self.tables.seek(&mut self.store, epoch, range, short);
+        self.tables.seek(&mut self.store, epoch, range, short)?;
         let (store, losses, batch) = (&mut self.store, self.losses, self.batch);
         let program = if train { &mut self.step } else { &mut self.score };
         let events = |runs: usize| total.min(runs * batch - short);
@@ -286,8 +286,9 @@ impl EventTask {
         self.store.fetch(&[figures])?;
         ran.map_err(|(at, e)| {
             // A device says so at the end of the pass: the batch is the first whose figures are no numbers.
-            let bad =
-                || self.store.read::<f32>(figures).iter().position(|x| !x.is_finite()).map(|x| x / each);
+            let bad = || {
+                self.store.read::<f32>(figures).ok()?.iter().position(|x| !x.is_finite()).map(|x| x / each)
+            };
             located(e, epoch, at.or_else(bad))
         })?;
         Ok((batches, total))
@@ -360,20 +361,20 @@ impl Task for EventTask {
             self.step.start_trace();
         }
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
-        self.net.model.reset(&mut self.store);
+        self.net.model.reset(&mut self.store)?;
         let range = self.split.train.clone();
         let (batches, events) = self.pass(epoch, range, true, progress)?;
         self.batches = batches;
-        let losses = &self.store.read::<f32>(self.losses)[..batches];
+        let losses = &self.store.read::<f32>(self.losses)?[..batches];
         Ok((losses.iter().map(|&l| f64::from(l)).sum::<f64>() / batches.max(1) as f64, events))
     }
     fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
         let events = self.evaluate(Part::Val, progress)?;
-        Ok(self.measure(self.scored(events), Part::Val, None))
+        Ok(self.measure(self.scored(events)?, Part::Val, None))
     }
     fn test(&mut self, progress: Report<'_>) -> Result<TestScores> {
         let events = self.evaluate(Part::Test, progress)?;
-        Ok(self.test_scores(self.scored(events), events))
+        Ok(self.test_scores(self.scored(events)?, events))
     }
 }
 

@@ -1,4 +1,5 @@
 //! Tasks: the one training loop, its evaluation, its configuration and its checkpoints.
+#![forbid(unsafe_code)]
 mod candidates;
 mod checkpoint;
 mod choices;

@@ -73,11 +73,10 @@ pub(super) fn repeat_and_report(
     progress: Report<'_>,
 ) -> Result<(), (Option<usize>, Error)> {
     let (mut counted, mut sum) = (0, 0.0);
-    let ran = program.repeat_in(store, &runs.in_form, &mut |store, run| {
-        let over = runs.over[run - 1];
-        // A device's losses are read when the pass is over.
-        if let Some(losses) = losses.filter(|&l| store.is_fresh(l)) {
-            let new = &store.read::<f32>(losses)[counted..over];
+    let ran = program.repeat_in(store, &runs.in_form, &mut |done| {
+        let over = runs.over[done.runs - 1];
+        // Where lanes run on, losses are read when both rest; a device's when the pass is over.
+        if let Some(new) = done.store.and_then(|store| store.read::<f32>(losses?).ok()?.get(counted..over)) {
             sum += new.iter().map(|&l| f64::from(l)).sum::<f64>();
             counted = over;
         }

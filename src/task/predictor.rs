@@ -26,7 +26,7 @@ use super::{
     run::DataRecord,
 };
 use crate::{
-    autograd::{Parameters, Program},
+    autograd::{Parameters, Program, Repeated},
     data::{Events, Tcsr},
     error::{Error, ErrorKind, Result},
     model::{Arrivals, EventTables, HeadKind, Negatives, Net, OpenEnd, StaticConfig, StaticMode},
@@ -105,19 +105,20 @@ impl Built {
             check_room("features of the events that are remembered", bytes, "take fewer nodes or slots")?;
         }
         let mut store = Store::new(Precision::F32);
-        let (mut tables, came) = EventTables::open_ended(&mut store, room);
-        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate);
+        let (mut tables, came) = EventTables::open_ended(&mut store, room)?;
+        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate)?;
         if config.static_mode() != StaticMode::Off {
-            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, room.nodes);
+            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, room.nodes)?;
         }
         let (head, seed) = (HeadKind::Links, config.seed);
         let net = Net::new(&mut parameters, &mut store, &tables, config.event_model()?, head, seed)?;
         // A node that training never saw has learned nothing.
         let rows = parameters.iter().find(|p| p.0 == StaticConfig::ROWS).map(|p| p.1);
-        rows.into_iter().for_each(|id| store.clear(id));
+        rows.into_iter().try_for_each(|id| store.clear(id))?;
         let (batch, width) = (Rows::fixed(room.batch), config.event_model()?.width());
-        let logits = store.zeros("logits", Spec::real(batch, 1));
-        let sides = ["sources", "destinations"].map(|name| store.zeros(name, Spec::real(batch, width)));
+        let logits = store.zeros("logits", Spec::real(batch, 1))?;
+        let mut side = |name| store.zeros(name, Spec::real(batch, width));
+        let sides = [side("sources")?, side("destinations")?];
         let mut t = Tape::new();
         let advance = record(&mut t, &store, (&net, &tables), (logits, sides), room.batch, true)
             .and_then(|()| Program::new(&t, &[], Precision::F32, Backend::of(device)))?;
@@ -147,7 +148,7 @@ impl Built {
     }
     /// Runs a program on the events that were brought.
     fn run(&mut self, device: &Device, update: bool) -> Result<()> {
-        let (store, mut ignore) = (&mut self.store, |_: &Store, _: usize| {});
+        let (store, mut ignore) = (&mut self.store, |_: Repeated<'_>| {});
         let program = match (&mut self.look, update) {
             (Some(look), false) => look,
             _ => &mut self.advance,
@@ -160,8 +161,8 @@ impl Built {
         let mails = self.net.model.mail_event();
         store.fetch(&[entries])?;
         store.fetch(mails.as_slice())?;
-        let of_mails = mails.map_or(&[][..], |id| store.read::<u32>(id)).iter().copied();
-        let lists: &[Entry] = bytemuck::cast_slice(store.read::<i64>(entries));
+        let of_mails = mails.map_or(Ok(&[][..]), |id| store.read::<u32>(id))?.iter().copied();
+        let lists: &[Entry] = bytemuck::cast_slice(store.read::<i64>(entries)?);
         let of_lists = lists.iter().map(|e| e.event);
         let mut held: Vec<u32> = of_lists.chain(of_mails).filter(|&e| e != NONE).collect();
         held.sort_unstable();
@@ -171,10 +172,10 @@ impl Built {
                 *event = at as u32;
             }
         };
-        let lists: &mut [Entry] = bytemuck::cast_slice_mut(store.get_mut::<i64>(entries));
+        let lists: &mut [Entry] = bytemuck::cast_slice_mut(store.get_mut::<i64>(entries)?);
         lists.iter_mut().for_each(|e| number(&mut e.event));
         if let Some(id) = mails {
-            store.get_mut::<u32>(id).iter_mut().for_each(number);
+            store.get_mut::<u32>(id)?.iter_mut().for_each(number);
         }
         Ok(held)
     }
@@ -190,12 +191,12 @@ fn record(
     update: bool,
 ) -> Result<()> {
     let f = net.forward(t, store, tables, cap, Negatives::None, false)?;
-    let table = t.stored(store, logits);
+    let table = t.stored(store, logits)?;
     t.write_rows(table, f.batch.rank, f.logits)?;
     for (side, id) in sides.into_iter().enumerate() {
         let rows = t.root_rows(f.batch.src, f.stride, side)?;
         let z = t.gather_rows(f.embedded.z, rows)?;
-        let table = t.stored(store, id);
+        let table = t.stored(store, id)?;
         t.write_rows(table, f.batch.rank, z)?;
     }
     if update {
@@ -277,13 +278,13 @@ impl Predictor {
         checkpoint.load_rows(&mut p.built.store, &buffers)?;
         let first = split.test.start;
         let lists = Tcsr::latest(events, first, slots);
-        let entries = p.built.store.get_mut::<i64>(p.built.came.entries);
+        let entries = p.built.store.get_mut::<i64>(p.built.came.entries)?;
         bytemuck::cast_slice_mut::<i64, Entry>(entries)[..lists.len()].copy_from_slice(&lists);
         let held = p.built.renumber()?;
         (p.next, p.latest) = (held.len() as u32, events.time[..first].last().copied());
         p.resize(ids(held.len()))?;
         if let Some(features) = &events.edge_features {
-            let rows = p.built.store.get_mut::<f32>(p.built.came.edge).chunks_exact_mut(edge_width);
+            let rows = p.built.store.get_mut::<f32>(p.built.came.edge)?.chunks_exact_mut(edge_width);
             rows.zip(held).for_each(|(row, event)| row.copy_from_slice(features.row(event as usize)));
         }
         Ok(p)
@@ -309,8 +310,8 @@ impl Predictor {
             }
         }
         self.make_room()?;
-        self.bring(events);
-        let features = self.built.store.get_mut::<f32>(self.built.came.features);
+        self.bring(events)?;
+        let features = self.built.store.get_mut::<f32>(self.built.came.features)?;
         let kept = self.manifest.config.features_as;
         for (to, e) in features.chunks_mut(width.max(1)).zip(events) {
             to.iter_mut().zip(e.features).for_each(|(to, &x)| *to = kept.nearest(x));
@@ -328,7 +329,8 @@ impl Predictor {
     pub fn embeddings(&mut self, n: usize) -> Result<[&[f32]; 2]> {
         let Built { store, sides, .. } = &mut self.built;
         store.fetch(sides)?;
-        Ok(sides.map(|id| &store.read::<f32>(id)[..n * store.spec(id).cols]))
+        let of = |id| Ok(&store.read::<f32>(id)?[..n * store.spec(id).cols]);
+        Ok([of(sides[0])?, of(sides[1])?])
     }
     /// Logits of an event of each pair at `time`, after all that has come; nothing is changed. A time before the last event's
     /// finds of history what is left of it.
@@ -431,14 +433,14 @@ impl Predictor {
             None => Ok(()),
         }
     }
-    fn bring(&mut self, events: &[NewEvent<'_>]) {
+    fn bring(&mut self, events: &[NewEvent<'_>]) -> Result<()> {
         let Built { store, came, tables, .. } = &mut self.built;
         let ids = self.next..;
-        store.get_mut::<u32>(came.src).iter_mut().zip(events).for_each(|(to, e)| *to = e.src);
-        store.get_mut::<u32>(came.dst).iter_mut().zip(events).for_each(|(to, e)| *to = e.dst);
-        store.get_mut::<i64>(came.time).iter_mut().zip(events).for_each(|(to, e)| *to = e.time);
-        store.get_mut::<u32>(came.event).iter_mut().zip(ids).for_each(|(to, id)| *to = id);
-        tables.seek(store, 0, 0..events.len(), 0);
+        store.get_mut::<u32>(came.src)?.iter_mut().zip(events).for_each(|(to, e)| *to = e.src);
+        store.get_mut::<u32>(came.dst)?.iter_mut().zip(events).for_each(|(to, e)| *to = e.dst);
+        store.get_mut::<i64>(came.time)?.iter_mut().zip(events).for_each(|(to, e)| *to = e.time);
+        store.get_mut::<u32>(came.event)?.iter_mut().zip(ids).for_each(|(to, id)| *to = id);
+        tables.seek(store, 0, 0..events.len(), 0)
     }
     fn look(&mut self, events: &[NewEvent<'_>]) -> Result<()> {
         self.check(events)?;
@@ -449,13 +451,13 @@ impl Predictor {
             record(&mut t, store, (net, tables), (*logits, *sides), self.room.batch, false)?;
             self.built.look = Some(Program::new(&t, &[], Precision::F32, Backend::of(&self.device))?);
         }
-        self.bring(events);
+        self.bring(events)?;
         self.built.run(&self.device, false)
     }
     fn logits(&mut self, n: usize) -> Result<&[f32]> {
         let Built { store, logits, .. } = &mut self.built;
         store.fetch(&[*logits])?;
-        Ok(&store.read::<f32>(*logits)[..n])
+        Ok(&store.read::<f32>(*logits)?[..n])
     }
     /// Sees to it that a batch finds ids for its events.
     fn make_room(&mut self) -> Result<()> {
@@ -473,7 +475,7 @@ impl Predictor {
         let (Built { store, came, .. }, f) = (&mut self.built, self.room.edge_width);
         if f > 0 {
             store.fetch(&[came.edge])?;
-            let rows = store.get_mut::<f32>(came.edge);
+            let rows = store.get_mut::<f32>(came.edge)?;
             for (to, &from) in held.iter().enumerate() {
                 rows.copy_within(from as usize * f..(from as usize + 1) * f, to * f);
             }
@@ -498,7 +500,7 @@ impl Predictor {
         let (from, to) = (moved(&old), moved(&self.built));
         old.store.fetch(&from)?;
         for (from, to) in from.into_iter().zip(to) {
-            let (from, to) = (old.store.raw(from), self.built.store.raw_mut(to));
+            let (from, to) = (old.store.raw(from)?, self.built.store.raw_mut(to)?);
             let n = from.len().min(to.len());
             to[..n].copy_from_slice(&from[..n]);
         }

@@ -37,7 +37,7 @@ pub fn pretrain(
     let rows = task.parameters.iter().find(|p| p.0 == StaticConfig::ROWS).map(|p| p.1);
     let ids: Vec<_> = rows.into_iter().collect();
     task.store.fetch(&ids)?;
-    let mut rows = ids.first().map_or_else(Vec::new, |&id| task.store.read::<f32>(id).to_vec());
+    let mut rows = ids.first().map_or(Ok(&[][..]), |&id| task.store.read::<f32>(id))?.to_vec();
     let mut seen = vec![false; events.nodes];
     for i in task.split.train.clone() {
         seen[events.src[i] as usize] = true;

@@ -229,15 +229,16 @@ pub fn train(
     let mut prepare = |task: &mut EventTask, watch: &mut dyn Watch| {
         if let (StaticMode::Pretrained, Some(id)) = (config.static_mode(), task.tables.static_memory) {
             // Rows that a checkpoint has filled are not learned again.
-            if task.store.read::<f32>(id).iter().all(|&x| x == 0.0) {
+            if task.store.read::<f32>(id)?.iter().all(|&x| x == 0.0) {
                 let rows = pretrain(config, events, device, watch)?;
-                task.store.write(id, &rows);
+                task.store.write(id, &rows)?;
             }
         }
         Ok(())
     };
     let compare = |task: &EventTask, summary: &mut Summary| {
         summary.edgebank = EdgeBankScores::of(task, events);
+        Ok(())
     };
     let run = Run { config, data: DataRecord::of(events), device, options };
     run.train(&mut task, watch, &mut prepare, &compare)
@@ -259,7 +260,7 @@ impl Run<'_> {
         task: &mut T,
         watch: &mut dyn Watch,
         prepare: &mut dyn FnMut(&mut T, &mut dyn Watch) -> Result<()>,
-        compare: &dyn Fn(&T, &mut Summary),
+        compare: &dyn Fn(&T, &mut Summary) -> Result<()>,
     ) -> Result<Summary> {
         let (config, options) = (self.config, self.options);
         if let Some(path) = &options.weights {
@@ -330,7 +331,8 @@ impl Run<'_> {
                     }
                 }
                 _ if is_best => {
-                    best = Some(buffers.iter().map(|&id| task.store().raw(id).to_vec()).collect());
+                    let raw = buffers.iter().map(|&id| Ok(task.store().raw(id)?.to_vec()));
+                    best = Some(raw.collect::<Result<_>>()?);
                 }
                 _ => {}
             }
@@ -339,10 +341,11 @@ impl Run<'_> {
         if config.evaluate {
             match (&checkpoint, best) {
                 (Some(c), _) => c.load(task.store_mut(), &buffers, true)?,
-                (None, Some(state)) => buffers
-                    .iter()
-                    .zip(state)
-                    .for_each(|(&id, s)| task.store_mut().raw_mut(id).copy_from_slice(&s)),
+                (None, Some(state)) => {
+                    for (&id, s) in buffers.iter().zip(state) {
+                        task.store_mut().raw_mut(id)?.copy_from_slice(&s);
+                    }
+                }
                 (None, None) => {}
             }
             test = Some(task.test(&mut |p| watch.progress("test", manifest.best_epoch, p))?);
@@ -352,7 +355,7 @@ impl Run<'_> {
         summary.stopped_early = manifest.epochs < config.epochs;
         (summary.epochs, summary.test) = (records, test);
         if test.is_some() {
-            compare(task, &mut summary);
+            compare(task, &mut summary)?;
         }
         summary.best_epoch = config.evaluate.then_some(manifest.best_epoch);
         if let Some(out) = &options.out {
@@ -504,17 +507,17 @@ pub fn embed(
     let mut t = Tape::new();
     let n = Rows::fixed(nodes.len());
     let mut value = |name: &str, spec, ids: &[u32]| {
-        let id = task.store.values(name, spec, ids);
+        let id = task.store.values(name, spec, ids)?;
         t.stored(&task.store, id)
     };
-    let node = value("queries", Spec::ids(n, 1), nodes);
-    let first = value("history", Spec::ids(Rows::fixed(1), 1), &[task.split.test.start as u32]);
-    let now = value("now", Spec::ids(Rows::fixed(1), 2), &[0, 0]);
-    let time = task.store.values("query times", Spec::times(n), times);
-    let time = t.stored(&task.store, time);
+    let node = value("queries", Spec::ids(n, 1), nodes)?;
+    let first = value("history", Spec::ids(Rows::fixed(1), 1), &[task.split.test.start as u32])?;
+    let now = value("now", Spec::ids(Rows::fixed(1), 2), &[0, 0])?;
+    let time = task.store.values("query times", Spec::times(n), times)?;
+    let time = t.stored(&task.store, time)?;
     let q = Queries { node, time, event: first, now, stride: 0, train: false };
     let z = task.net.model.embed(&mut t, &task.store, &task.tables, &q)?.z;
     let mut program = crate::autograd::Program::new(&t, &[z], Precision::F32, Backend::of(task.device()))?;
     device.install(|| program.run(&mut task.store))?;
-    Ok((config.event_model()?.width(), program.read::<f32>(z, &task.store).to_vec()))
+    Ok((config.event_model()?.width(), program.read::<f32>(z, &task.store)?.to_vec()))
 }

@@ -3,7 +3,7 @@ use super::{
     Scores, TestScores,
     snapshot_objective::{Kind, Objective},
 };
-use crate::{data::Snapshots, runtime::Store};
+use crate::{data::Snapshots, error::Result, runtime::Store};
 use std::{
     collections::{HashMap, HashSet},
     ops::Range,
@@ -11,8 +11,8 @@ use std::{
 
 impl Objective {
     /// What the last evaluation scored on the items of `targets`.
-    pub fn measure(&self, store: &Store, targets: Range<usize>) -> TestScores {
-        self.figures(store.read::<f32>(self.scores), targets)
+    pub fn measure(&self, store: &Store, targets: Range<usize>) -> Result<TestScores> {
+        Ok(self.figures(store.read::<f32>(self.scores)?, targets))
     }
     fn figures(&self, table: &[f32], targets: Range<usize>) -> TestScores {
         let items = self.offsets[targets.start]..self.offsets[targets.end];
@@ -43,10 +43,10 @@ impl Objective {
         store: &Store,
         data: &Snapshots,
         targets: Range<usize>,
-    ) -> Vec<(&'static str, TestScores)> {
+    ) -> Result<Vec<(&'static str, TestScores)>> {
         let tables: Vec<(&'static str, Vec<f32>)> = match &self.kind {
             Kind::Links { candidates, .. } => {
-                let candidates = store.read::<u32>(*candidates);
+                let candidates = store.read::<u32>(*candidates)?;
                 let last = self.remembering(data, candidates, targets.clone(), true);
                 vec![
                     ("last snapshot", last),
@@ -57,17 +57,18 @@ impl Objective {
                 "last class",
                 self.last(store, targets.clone(), |row, item| {
                     row[known[item] as usize] = 1.0;
-                }),
+                })?,
             )],
             Kind::Values { known, .. } => vec![(
                 "last value",
                 self.last(store, targets.clone(), |row, item| {
                     // The first column is the step itself; those after it lie beyond what is known.
                     row.fill(known[item * row.len()]);
-                }),
+                })?,
             )],
         };
-        tables.into_iter().map(|(name, table)| (name, self.figures(&table, targets.clone()))).collect()
+        let figures = |(name, table): (_, Vec<f32>)| (name, self.figures(&table, targets.clone()));
+        Ok(tables.into_iter().map(figures).collect())
     }
     /// 1 for pairs that are an edge of the step before, or of any before it, else 0.
     fn remembering(
@@ -95,11 +96,16 @@ impl Objective {
         scores
     }
     /// Rows that `tell` makes of the last item of the same vertex in a step before; zeros where there is none.
-    fn last(&self, store: &Store, targets: Range<usize>, tell: impl Fn(&mut [f32], usize)) -> Vec<f32> {
+    fn last(
+        &self,
+        store: &Store,
+        targets: Range<usize>,
+        tell: impl Fn(&mut [f32], usize),
+    ) -> Result<Vec<f32>> {
         let (Kind::Classes { vertex, .. } | Kind::Values { vertex, .. }) = &self.kind else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
-        let vertices = store.read::<u32>(*vertex);
+        let vertices = store.read::<u32>(*vertex)?;
         let mut latest: HashMap<u32, usize> = HashMap::new();
         let mut scores = Vec::new();
         for s in 0..targets.end {
@@ -115,6 +121,6 @@ impl Objective {
             }
             latest.extend(items.map(|item| (vertices[item], item)));
         }
-        scores
+        Ok(scores)
     }
 }

@@ -93,20 +93,21 @@ impl Objective {
                 let columns = 1 + negatives;
                 let rows = longest(&snapshots.offsets);
                 check_room("candidates", 8 * rows * columns, "take fewer negatives: group.negatives")?;
-                let ends = [("edge src", &snapshots.src), ("edge dst", &snapshots.dst)]
-                    .map(|(name, ids_of)| store.table(name, ids(ids_of.len()), Arc::new(ids_of.clone())));
-                let candidates = store.zeros("candidates", Spec::ids(Rows::fixed(rows), columns));
+                let mut end =
+                    |name, ids_of: &Vec<u32>| store.table(name, ids(ids_of.len()), Arc::new(ids_of.clone()));
+                let ends = [end("edge src", &snapshots.src)?, end("edge dst", &snapshots.dst)?];
+                let candidates = store.zeros("candidates", Spec::ids(Rows::fixed(rows), columns))?;
                 let mut add = |name: &str, rows, cols| {
                     // Biases begin at zero, as those of the peers that results are held against.
                     let start = if name.starts_with("b") { Constant(0.0) } else { FanIn(d) };
                     p.add(store, &format!("decoder.{name}"), rows, cols, start)
                 };
                 let head = [
-                    add("w_src", d, d),
-                    add("w_dst", d, d),
-                    add("b", 1, d),
-                    add("w_out", 1, d),
-                    add("b_out", 1, 1),
+                    add("w_src", d, d)?,
+                    add("w_dst", d, d)?,
+                    add("b", 1, d)?,
+                    add("w_out", 1, d)?,
+                    add("b_out", 1, 1)?,
                 ];
                 let unseen = unseen(snapshots, split);
                 (
@@ -133,17 +134,17 @@ impl Objective {
                     ));
                 }
                 let known: Vec<u32> = classes.iter().copied().filter(|&c| c != NONE).collect();
-                let vertex = store.table("labelled vertices", ids(vertex.len()), Arc::new(vertex));
-                let class = store.table("classes", ids(known.len()), Arc::new(known.clone()));
+                let vertex = store.table("labelled vertices", ids(vertex.len()), Arc::new(vertex))?;
+                let class = store.table("classes", ids(known.len()), Arc::new(known.clone()))?;
                 let width = config.classify.width;
                 let mut add = |name: &str, rows, cols, n| {
                     p.add(store, &format!("class_head.{name}"), rows, cols, FanIn(n))
                 };
                 let head = [
-                    add("w_1", width, d, d),
-                    add("b_1", 1, width, d),
-                    add("w_out", count, width, width),
-                    add("b_out", 1, count, width),
+                    add("w_1", width, d, d)?,
+                    add("b_1", 1, width, d)?,
+                    add("w_out", count, width, width)?,
+                    add("b_out", 1, count, width)?,
                 ];
                 (Kind::Classes { vertex, class, known, head }, offsets, count)
             }
@@ -164,12 +165,12 @@ impl Objective {
                     "values",
                     Spec::real(Rows::fixed(vertex.len()), columns),
                     Arc::new(known.clone()),
-                );
-                let vertex = store.table("vertices with values", ids(vertex.len()), Arc::new(vertex));
+                )?;
+                let vertex = store.table("vertices with values", ids(vertex.len()), Arc::new(vertex))?;
                 let mut add = |name: &str, rows, cols| {
                     p.add(store, &format!("value_head.{name}"), rows, cols, FanIn(d))
                 };
-                let head = [add("w", columns, d), add("b", 1, columns)];
+                let head = [add("w", columns, d)?, add("b", 1, columns)?];
                 (Kind::Values { vertex, want, known, unit: snapshots.target_unit, head }, offsets, columns)
             }
             TaskName::Edge => {
@@ -182,9 +183,9 @@ impl Objective {
         check_room("scores", 4 * rows * columns, "take fewer snapshots")?;
         let cap = offsets.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0);
         let table: Vec<u32> = offsets.iter().map(|&o| o as u32).collect();
-        let offset_table = store.table("item offsets", ids(table.len()), Arc::new(table));
-        let scores = store.zeros("scores", Spec::real(Rows::fixed(rows), columns));
-        let base = store.zeros("base", Spec::count());
+        let offset_table = store.table("item offsets", ids(table.len()), Arc::new(table))?;
+        let scores = store.zeros("scores", Spec::real(Rows::fixed(rows), columns))?;
+        let base = store.zeros("base", Spec::count())?;
         let mut results = vec![scores];
         if let Kind::Links { candidates, .. } = kind {
             results.push(candidates);
@@ -196,8 +197,8 @@ impl Objective {
         &self.results
     }
     /// Says which steps a pass predicts.
-    pub fn begin(&self, store: &mut Store, targets: Range<usize>) {
-        store.write(self.base, &[self.offsets[targets.start.min(self.offsets.len() - 1)] as u32]);
+    pub fn begin(&self, store: &mut Store, targets: Range<usize>) -> Result<()> {
+        store.write(self.base, &[self.offsets[targets.start.min(self.offsets.len() - 1)] as u32])
     }
     /// Appends the prediction of a group's target from the embeddings of the vertices; when training its loss, else the scores
     /// of its items are written down.
@@ -211,16 +212,16 @@ impl Objective {
         train: bool,
     ) -> Result<Option<Var>> {
         t.begin(Share::Prediction);
-        let [offsets, base] = [self.offset_table, self.base].map(|id| t.stored(store, id));
+        let [offsets, base] = t.stored_all(store, [self.offset_table, self.base])?;
         let items = t.step_items(offsets, group.target, base, self.cap)?;
         let of = |t: &mut Tape, id: BufferId| {
-            let table = t.stored(store, id);
+            let table = t.stored(store, id)?;
             t.gather_rows(table, items.item)
         };
         let (logits, loss) = match &self.kind {
             Kind::Links { ends, negatives, candidates, head, .. } => {
-                let [w_src, w_dst, b, w_out, b_out] = head.map(|id| t.stored(store, id));
-                let [from, to] = ends.map(|id| t.stored(store, id));
+                let [w_src, w_dst, b, w_out, b_out] = t.stored_all(store, *head)?;
+                let [from, to] = t.stored_all(store, *ends)?;
                 let (m, salt) = if train { (1, TRAIN) } else { (*negatives, EVALUATE) };
                 let step = (offsets, group.target);
                 let drawn =
@@ -230,13 +231,13 @@ impl Objective {
                 let q = t.linear(z, w_dst, None, None, Identity)?;
                 let logits = t.pair_logits([p, q], [b, w_out, b_out], src, drawn)?;
                 if !train {
-                    let table = t.stored(store, *candidates);
+                    let table = t.stored(store, *candidates)?;
                     t.write_rows(table, items.rank, drawn)?;
                 }
                 (logits, train.then(|| t.bce_loss(logits)))
             }
             Kind::Classes { vertex, class, head, .. } => {
-                let [w_1, b_1, w_out, b_out] = head.map(|id| t.stored(store, id));
+                let [w_1, b_1, w_out, b_out] = t.stored_all(store, *head)?;
                 let vertex = of(t, *vertex)?;
                 let z = t.gather_rows(z, vertex)?;
                 let hidden = t.linear(z, w_1, Some(b_1), None, Relu)?;
@@ -245,7 +246,7 @@ impl Objective {
                 (logits, train.then(|| t.label_loss(logits, class, 1.0)))
             }
             Kind::Values { vertex, want, head, .. } => {
-                let [w, b] = head.map(|id| t.stored(store, id));
+                let [w, b] = t.stored_all(store, *head)?;
                 let vertex = of(t, *vertex)?;
                 let z = t.gather_rows(z, vertex)?;
                 let values = t.linear(z, w, Some(b), None, Identity)?;
@@ -254,7 +255,7 @@ impl Objective {
             }
         };
         if !train {
-            let table = t.stored(store, self.scores);
+            let table = t.stored(store, self.scores)?;
             t.write_rows(table, items.rank, logits)?;
         }
         loss.transpose()

@@ -38,13 +38,16 @@ pub fn train_snapshots(
 ) -> Result<Summary> {
     let mut task = SnapshotTask::new(config, data, device.clone())?;
     let run = Run { config, data: DataRecord::of_snapshots(data), device, options };
-    let compare = |task: &SnapshotTask, summary: &mut Summary| summary.baselines = baselines(task, data);
+    let compare = |task: &SnapshotTask, summary: &mut Summary| {
+        summary.baselines = baselines(task, data)?;
+        Ok(())
+    };
     run.train(&mut task, watch, &mut |_, _| Ok(()), &compare)
 }
 
-fn baselines(task: &SnapshotTask, data: &Snapshots) -> Vec<BaselineScores> {
+fn baselines(task: &SnapshotTask, data: &Snapshots) -> Result<Vec<BaselineScores>> {
     let of = |(name, test): (&str, _)| BaselineScores { name: name.into(), test };
-    task.baselines(data).into_iter().map(of).collect()
+    Ok(task.baselines(data)?.into_iter().map(of).collect())
 }
 
 /// A task with the best parameters of a checkpoint.
@@ -82,7 +85,7 @@ pub fn evaluate_snapshots(
     let run = Run { config, data: DataRecord::of_snapshots(data), device, options: &options };
     let mut summary = run.summary(&task);
     (summary.test, summary.best_epoch) = (Some(test), Some(best));
-    summary.baselines = baselines(&task, data);
+    summary.baselines = baselines(&task, data)?;
     Ok(summary)
 }
 
@@ -109,11 +112,11 @@ pub fn embed_snapshots(
     let group = task.tables.next_group(&mut t, &task.store, config.group.length)?;
     let z = task.model.embed(&mut t, &task.store, &task.tables, &group, &Exchanged::default())?;
     let rows = Spec::ids(Rows::fixed(vertices.len()), 1);
-    let asked = task.store.values("vertices", rows, vertices);
-    let asked = t.stored(&task.store, asked);
+    let asked = task.store.values("vertices", rows, vertices)?;
+    let asked = t.stored(&task.store, asked)?;
     let z = t.gather_rows(z, asked)?;
     let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(device))?;
-    task.tables.seek(&mut task.store, 0, &[data.len() as u32]);
+    task.tables.seek(&mut task.store, 0, &[data.len() as u32])?;
     device.install(|| program.run(&mut task.store))?;
-    Ok((width, program.read::<f32>(z, &task.store).to_vec()))
+    Ok((width, program.read::<f32>(z, &task.store)?.to_vec()))
 }

@@ -77,7 +77,7 @@ impl Recorder {
         let group = tables.next_group(&mut t, store, self.length)?;
         let z = model.embed(&mut t, store, tables, &group, exchanged)?;
         if let Some(loss) = objective.record(&mut t, store, tables, &group, z, true)? {
-            let table = t.stored(store, self.losses);
+            let table = t.stored(store, self.losses)?;
             t.write_rows(table, group.index, loss)?;
             match &mut self.sums {
                 None => drop(parameters.minimize(&mut t, store, loss)?),
@@ -99,7 +99,7 @@ impl SnapshotTask {
         let (c, length) = (&config.snapshots, config.group.length);
         let split = SnapshotSplit::of(snapshots, config.data.train, config.data.val)?;
         let mut store = Store::new(Precision::F32);
-        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate);
+        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate)?;
         let adjacency = Adjacency::of(snapshots, c.directed)?;
         let mut tables = SnapshotTables::new(&mut store, &mut parameters, snapshots, &adjacency, c.width)?;
         let net = config.snapshot_model()?;
@@ -109,13 +109,14 @@ impl SnapshotTask {
         }
         let model = net.build(&mut parameters, &mut store, &tables)?;
         let objective = Objective::new(config, snapshots, &split, net.width(), &mut parameters, &mut store)?;
-        let losses = store.zeros("losses", Spec::real(Rows::fixed(split.train.len().max(1)), 1));
+        let losses = store.zeros("losses", Spec::real(Rows::fixed(split.train.len().max(1)), 1))?;
 
         let plan = config.plan_on(&device)?;
         let round = config.group.batch;
         let lanes = plan.lanes(length, round > 1);
-        let mut share = || (store.zeros("share", Spec::real(Rows::fixed(1), 1)), Sums::default());
-        let mut recorder = Recorder { length, losses, sums: (round > 1).then(&mut share) };
+        let share = (round > 1).then(|| store.zeros("share", Spec::real(Rows::fixed(1), 1))).transpose()?;
+        let sums = share.map(|share| (share, Sums::default()));
+        let mut recorder = Recorder { length, losses, sums };
         let parts = (&tables, &*model, &objective);
         let t = recorder.record(&mut store, parts, &parameters, &Exchanged::default())?;
         let update = match &recorder.sums {
@@ -186,7 +187,7 @@ impl SnapshotTask {
         })
     }
     /// What baselines score on the test part, by their names; against the same candidates.
-    pub fn baselines(&self, snapshots: &Snapshots) -> Vec<(&'static str, TestScores)> {
+    pub fn baselines(&self, snapshots: &Snapshots) -> Result<Vec<(&'static str, TestScores)>> {
         self.objective.baselines(&self.store, snapshots, self.targets(Part::Test))
     }
     fn targets(&self, part: Part) -> Range<usize> {
@@ -197,7 +198,7 @@ impl SnapshotTask {
         let _range = nvtx::range(part.name());
         let range = self.targets(part);
         let targets: Vec<u32> = range.clone().map(|s| s as u32).collect();
-        self.objective.begin(&mut self.store, range);
+        self.objective.begin(&mut self.store, range)?;
         self.pass(super::event_task::pass_clock(part), &targets, false, progress)
     }
     /// The targets of an epoch, in an order drawn for it.
@@ -217,7 +218,7 @@ impl SnapshotTask {
         self.loads.edges[target.saturating_sub(self.loads.length)..target].iter().sum()
     }
     fn pass(&mut self, epoch: u32, targets: &[u32], train: bool, progress: Report<'_>) -> Result<()> {
-        self.tables.seek(&mut self.store, epoch, targets);
+        self.tables.seek(&mut self.store, epoch, targets)?;
         // Where ops are timed one by one, lanes do not matter.
         let chooses = train && !self.step.is_profiled();
         let first = self.group_plan.as_ref().filter(|_| chooses).and_then(|g| g.to_be_timed(targets.len()));
@@ -262,7 +263,7 @@ impl SnapshotTask {
             }
             let runs = Runs::of_groups(forms, before, (round, program.forms() - 1));
             if let Some((share, _)) = self.recorder.sums.as_ref().filter(|_| train) {
-                store.write(*share, &[1.0 / forms.len().min(round) as f32]);
+                store.write(*share, &[1.0 / forms.len().min(round) as f32])?;
             }
             ran = self.device.keep_awake(|| {
                 let what = (&mut *program, &runs);
@@ -277,7 +278,7 @@ impl SnapshotTask {
         }
         ran.map_err(|(at, e)| {
             let bad = || {
-                let losses = self.store.read::<f32>(losses);
+                let losses = self.store.read::<f32>(losses).ok()?;
                 losses.iter().take(targets.len()).position(|x| !x.is_finite()).filter(|_| train)
             };
             super::event_task::located(e, epoch, at.or_else(bad))
@@ -361,19 +362,19 @@ impl Task for SnapshotTask {
         }
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
         let targets = self.shuffled(epoch);
-        self.objective.begin(&mut self.store, self.split.train.clone());
+        self.objective.begin(&mut self.store, self.split.train.clone())?;
         self.pass(epoch, &targets, true, progress)?;
-        let losses = &self.store.read::<f32>(self.recorder.losses)[..targets.len()];
+        let losses = &self.store.read::<f32>(self.recorder.losses)?[..targets.len()];
         let mean = losses.iter().map(|&l| f64::from(l)).sum::<f64>() / targets.len().max(1) as f64;
         Ok((mean, targets.iter().map(|&target| self.edges_read(target)).sum()))
     }
     fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
         self.evaluate(Part::Val, progress)?;
-        Ok(self.objective.measure(&self.store, self.targets(Part::Val)).transductive)
+        Ok(self.objective.measure(&self.store, self.targets(Part::Val))?.transductive)
     }
     fn test(&mut self, progress: Report<'_>) -> Result<TestScores> {
         self.evaluate(Part::Test, progress)?;
-        Ok(self.objective.measure(&self.store, self.targets(Part::Test)))
+        self.objective.measure(&self.store, self.targets(Part::Test))
     }
 }
 
@@ -384,16 +385,16 @@ fn aggregate(store: &mut Store, tables: &SnapshotTables, device: &Device) -> Res
         return Ok(None);
     }
     let mut all = vec![0f32; rows * width];
-    let step = store.zeros("step", Spec::ids(Rows::fixed(1), 1));
+    let step = store.zeros("step", Spec::ids(Rows::fixed(1), 1))?;
     let mut t = Tape::new();
     let (VertexInputs::Vertices(id) | VertexInputs::Steps(id)) = tables.inputs;
-    let (x, steps, graph) = (t.stored(store, id), t.stored(store, step), tables.graph.vars(&mut t, store));
+    let (x, steps, graph) = (t.stored(store, id)?, t.stored(store, step)?, tables.graph.vars(&mut t, store)?);
     let y = t.spmm(graph, x, (steps, 0), None, Activation::Identity)?;
     let mut program = Program::new(&t, &[y], Precision::F32, Backend::of(device))?;
     for (s, out) in all.chunks_exact_mut((tables.nodes * width).max(1)).enumerate() {
-        store.write(step, &[s as u32]);
+        store.write(step, &[s as u32])?;
         device.install(|| program.run(store))?;
-        out.copy_from_slice(program.read::<f32>(y, store));
+        out.copy_from_slice(program.read::<f32>(y, store)?);
     }
-    Ok(Some(store.table("aggregated features", Spec::real(Rows::fixed(rows), width), Arc::new(all))))
+    Ok(Some(store.table("aggregated features", Spec::real(Rows::fixed(rows), width), Arc::new(all))?))
 }

@@ -70,16 +70,15 @@ fn ready(
     Ok((ready, [inputs, states].concat()))
 }
 
-fn read(r: &Ready, v: Var, dtype: DType) -> Vec<f64> {
-    match (dtype, r.store.precision()) {
-        (DType::F32, Precision::F64) => r.program.read::<f64>(v, &r.store).to_vec(),
-        (DType::F32, Precision::F32) => {
-            r.program.read::<f32>(v, &r.store).iter().map(|&x| x.into()).collect()
-        }
-        (DType::U32, _) => r.program.read::<u32>(v, &r.store).iter().map(|&x| x.into()).collect(),
-        (DType::I64, _) => r.program.read::<i64>(v, &r.store).iter().map(|&x| x as f64).collect(),
+fn read(r: &Ready, v: Var, dtype: DType) -> Result<Vec<f64>> {
+    let (program, store) = (&r.program, &r.store);
+    Ok(match (dtype, store.precision()) {
+        (DType::F32, Precision::F64) => program.read::<f64>(v, store)?.to_vec(),
+        (DType::F32, Precision::F32) => program.read::<f32>(v, store)?.iter().map(|&x| x.into()).collect(),
+        (DType::U32, _) => program.read::<u32>(v, store)?.iter().map(|&x| x.into()).collect(),
+        (DType::I64, _) => program.read::<i64>(v, store)?.iter().map(|&x| x as f64).collect(),
         (DType::Bf16 | DType::F16, _) => unreachable!("a step makes no reals of 16 bits"),
-    }
+    })
 }
 
 /// Everything a run of a case produces, each with a name and whether it is real: outputs, gradients, state. What is kept
@@ -104,10 +103,15 @@ pub fn run(case: &Case, precision: Precision, backend: Backend) -> Result<Result
 /// As the op's.
 pub fn run_again(case: &Case, precision: Precision, backend: Backend) -> Result<Results> {
     let (mut r, buffers) = ready(case, precision, backend, None)?;
-    let seeds: Vec<Vec<u8>> = r.seeds.iter().map(|&(_, id)| r.store.raw(id).to_vec()).collect();
-    r.seeds.iter().for_each(|&(_, id)| r.store.clear(id));
+    let mut seeds: Vec<Vec<u8>> = Vec::new();
+    for &(_, id) in &r.seeds {
+        seeds.push(r.store.raw(id)?.to_vec());
+        r.store.clear(id)?;
+    }
     r.program.run(&mut r.store)?;
-    r.seeds.iter().zip(seeds).for_each(|(&(_, id), seed)| r.store.raw_mut(id).copy_from_slice(&seed));
+    for (&(_, id), seed) in r.seeds.iter().zip(&seeds) {
+        r.store.raw_mut(id)?.copy_from_slice(seed);
+    }
     results(r, &buffers)
 }
 
@@ -117,17 +121,17 @@ fn results(mut r: Ready, buffers: &[BufferId]) -> Result<Results> {
     let spec_of = |r: &Ready, v: Var| r.program.spec(v);
     for (i, v) in r.built.outs.clone().into_iter().enumerate() {
         let dtype = spec_of(&r, v).dtype;
-        results.push((format!("output {i}"), dtype == DType::F32, read(&r, v, dtype)));
+        results.push((format!("output {i}"), dtype == DType::F32, read(&r, v, dtype)?));
     }
     for (i, v) in r.grads.clone().into_iter().enumerate() {
-        results.push((format!("gradient {i}"), true, read(&r, v, DType::F32)));
+        results.push((format!("gradient {i}"), true, read(&r, v, DType::F32)?));
     }
     for id in &buffers[r.built.wrt.len()..] {
         let dtype = r.store.spec(*id).dtype;
         let values = match dtype {
-            DType::F32 | DType::Bf16 | DType::F16 => r.store.read_f64(*id),
-            DType::U32 => r.store.read::<u32>(*id).iter().map(|&x| x.into()).collect(),
-            DType::I64 => r.store.read::<i64>(*id).iter().map(|&x| x as f64).collect(),
+            DType::F32 | DType::Bf16 | DType::F16 => r.store.read_f64(*id)?,
+            DType::U32 => r.store.read::<u32>(*id)?.iter().map(|&x| x.into()).collect(),
+            DType::I64 => r.store.read::<i64>(*id)?.iter().map(|&x| x as f64).collect(),
         };
         results.push((r.store.name(*id).to_owned(), dtype == DType::F32, values));
     }
@@ -146,7 +150,7 @@ pub fn gradient_alone(case: &Case, k: usize) -> Result<Option<Vec<f64>>> {
     }
     let (mut r, _) = ready(case, Precision::F32, Backend::Cpu, Some(k..k + 1))?;
     r.program.run(&mut r.store)?;
-    Ok(Some(read(&r, r.grads[0], DType::F32)))
+    Ok(Some(read(&r, r.grads[0], DType::F32)?))
 }
 
 /// Forward and backward of `case` as a program, the store of its inputs, and the state that a run changes: for
@@ -173,29 +177,27 @@ pub fn gradient_error(case: &Case) -> Result<f64> {
     let (mut r, inputs) = ready(case, Precision::F64, Backend::Definition, Some(0..0))?; // forward alone
     let mut worst = 0.0f64;
     for (k, &grad) in whole.grads.iter().enumerate() {
-        let got = read(&whole, grad, DType::F32);
+        let got = read(&whole, grad, DType::F32)?;
         let n = got.len();
         for at in (0..n.min(40)).map(|i| i * n / n.min(40)) {
-            let start = r.store.read::<f64>(inputs[k])[at];
+            let start = r.store.read::<f64>(inputs[k])?[at];
             let mut outputs = |x: f64| -> Result<Vec<f64>> {
-                r.store.get_mut::<f64>(inputs[k])[at] = x;
+                r.store.get_mut::<f64>(inputs[k])?[at] = x;
                 r.program.run(&mut r.store)?;
-                Ok(r.seeds.clone().into_iter().flat_map(|(y, _)| read(&r, y, DType::F32)).collect())
+                let all = r.seeds.iter().map(|&(y, _)| read(&r, y, DType::F32));
+                Ok(all.collect::<Result<Vec<_>>>()?.concat())
             };
             // Output by output, so that those which do not depend on the input add no rounding.
             let slopes = STEPS.map(|step| -> Result<Vec<f64>> {
                 let (high, low) = (outputs(start + step)?, outputs(start - step)?);
                 Ok(high.iter().zip(&low).map(|(h, l)| (h - l) / (2.0 * step)).collect())
             });
-            r.store.get_mut::<f64>(inputs[k])[at] = start;
-            let upstream: Vec<f64> = r
-                .seeds
-                .iter()
-                .flat_map(|&(y, dy)| {
-                    let live = r.program.rows(y, &r.store) * r.program.spec(y).cols;
-                    r.store.read::<f64>(dy)[..live].to_vec()
-                })
-                .collect();
+            r.store.get_mut::<f64>(inputs[k])?[at] = start;
+            let mut upstream: Vec<f64> = Vec::new();
+            for &(y, dy) in &r.seeds {
+                let live = r.program.rows(y, &r.store)? * r.program.spec(y).cols;
+                upstream.extend(&r.store.read::<f64>(dy)?[..live]);
+            }
             let mut least = f64::INFINITY;
             for slopes in slopes {
                 let slope: f64 = slopes?.iter().zip(&upstream).map(|(s, d)| s * d).sum();

@@ -54,19 +54,23 @@ impl Rivals {
 fn atomic() -> Rival {
     Rival::new("scatter_add_rows", "atomics", |k, on| {
         let (d, rows) = (on.cols(0), on.out_rows(0));
-        k.scatter_add_rows_zero(on, Grid::items(on.out_cap(0) * d as usize), on.out(0), rows, d)?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.scatter_add_rows_zero(on, Grid::items(on.out_cap(0) * d as usize), on.out(0), rows, d) }?;
         let grid = Grid::warps(on.cap(0));
-        k.scatter_add_rows_atomic(
-            on,
-            grid,
-            on.input(0),
-            on.input(1),
-            on.out(0),
-            on.rows(0),
-            rows,
-            d,
-            on.status(),
-        )
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.scatter_add_rows_atomic(
+                on,
+                grid,
+                on.input(0),
+                on.input(1),
+                on.out(0),
+                on.rows(0),
+                rows,
+                d,
+                on.status(),
+            )
+        }
     })
 }
 
@@ -110,7 +114,9 @@ fn products(library: &Arc<CublasLt>, [n, k, m]: [usize; 3], activation: usize, b
         let product = Product::new(library, shape, beside, exactness);
         let product = Mutex::new(product.map_err(|e| format!("{name} for {op}: {e}"))?);
         Ok(Rival::new(op, name, move |_, on| {
-            product.lock().unwrap_or_else(PoisonError::into_inner).launch(on.stream, find(on))
+            let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the operands are those of the case that the product was made for.
+            unsafe { product.launch(on.stream, find(on)) }
         }))
     };
     wanted
@@ -133,7 +139,8 @@ fn sparse_products(library: &Arc<Cusparse>, case: &Case) -> Vec<Found> {
         let product = Mutex::new(product.map_err(|e| format!("{name} for spmm: {e}"))?);
         Ok(Rival::new("spmm", name, move |_, on| {
             let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
-            product.launch(on.stream, on.input(0), on.out(0))
+            // SAFETY: as above.
+            unsafe { product.launch(on.stream, on.input(0), on.out(0)) }
         }))
     };
     vec![by("cusparse", Algorithm::ByRows), by("cusparse deterministic", Algorithm::Deterministic)]

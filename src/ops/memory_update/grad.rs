@@ -127,33 +127,49 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let dpre = made.wrapping_add(grid.tile_parts());
         let of_time = dpre.wrapping_add(m * C::SUMS * d as usize);
         C::launch_grad(k, on, dpre)?;
-        k.memory_update_weight_grad(
-            on,
-            grid,
-            dpre,
-            on.input(1),
-            on.input(3),
-            on.input(4),
-            on.input(5),
-            made,
-            on.tickets(),
-            of_time,
-            on.out(2),
-            on.out(3),
-            on.out(4),
-            on.out(5),
-            on.rows(0),
-            joint,
-            apart,
-            d,
-            c,
-            t,
-            on.precision(),
-        )?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.memory_update_weight_grad(
+                on,
+                grid,
+                dpre,
+                on.input(1),
+                on.input(3),
+                on.input(4),
+                on.input(5),
+                made,
+                on.tickets(),
+                of_time,
+                on.out(2),
+                on.out(3),
+                on.out(4),
+                on.out(5),
+                on.rows(0),
+                joint,
+                apart,
+                d,
+                c,
+                t,
+                on.precision(),
+            )
+        }?;
         if !learned {
             return Ok(());
         }
         let grid = Grid::new((2 * t as usize).div_ceil(32), 1024);
-        k.memory_update_time_grad(on, grid, of_time, on.input(6), on.out(0), on.out(1), joint + apart, c, t)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.memory_update_time_grad(
+                on,
+                grid,
+                of_time,
+                on.input(6),
+                on.out(0),
+                on.out(1),
+                joint + apart,
+                c,
+                t,
+            )
+        }
     }
 }

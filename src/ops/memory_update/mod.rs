@@ -58,7 +58,7 @@ pub trait Cell: std::fmt::Debug + Send + Sync + 'static {
     /// Sums of a memory column.
     const SUMS: usize = Self::GATES + Self::APART;
     /// Its kernel.
-    const KERNEL: fn(&Kernels, &Launch<'_>, Grid, abi::MemoryUpdate) -> Result<()>;
+    const KERNEL: unsafe fn(&Kernels, &Launch<'_>, Grid, abi::MemoryUpdate) -> Result<()>;
 
     /// The definition for one column of a row: the new memory from the terms `x(g)` and `h(g)` of every gate and from the
     /// column's memory `s`. Leaves in `gates` what the backward reads, `SUMS` numbers.
@@ -418,28 +418,31 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         let node = on.scratch().cast::<u32>();
         // Scratch has room for both lists.
         let feature = node.wrapping_add(n);
-        k.memory_update_list(
-            on,
-            Grid::new(1, 1024),
-            on.input(0),
-            on.input(2),
-            on.input(4),
-            on.input(5),
-            on.kept(1),
-            count,
-            mailed,
-            node,
-            feature,
-            dt,
-            on.rows(0),
-            self.gaps.into(),
-            match self.features {
-                FeatureRow::Event => 0,
-                FeatureRow::Node => 1,
-                FeatureRow::Distinct => 2,
-            },
-            u32::from(self.gathered),
-        )?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.memory_update_list(
+                on,
+                Grid::new(1, 1024),
+                on.input(0),
+                on.input(2),
+                on.input(4),
+                on.input(5),
+                on.kept(1),
+                count,
+                mailed,
+                node,
+                feature,
+                dt,
+                on.rows(0),
+                self.gaps.into(),
+                match self.features {
+                    FeatureRow::Event => 0,
+                    FeatureRow::Node => 1,
+                    FeatureRow::Distinct => 2,
+                },
+                u32::from(self.gathered),
+            )
+        }?;
         let tiles = Grid::tiles(n, C::SUMS * d as usize).blocks;
         let grid = Grid::new(tiles.0 as usize * tiles.1 as usize, Grid::THREADS);
         let update = abi::MemoryUpdate {
@@ -469,7 +472,8 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             gathered: u32::from(self.gathered),
             precision: on.precision(),
         };
-        (C::KERNEL)(k, on, grid, update)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { (C::KERNEL)(k, on, grid, update) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dout) = douts[0] else { return Ok(vec![None; 13]) };

@@ -203,9 +203,11 @@ impl Op for Spmm {
         match on.spec(0).dtype.is_half() {
             true => {
                 let (x, kind) = on.halves(0);
-                k.spmm_half(on, grid, x, kind, operands, on.status())
+                // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+                unsafe { k.spmm_half(on, grid, x, kind, operands, on.status()) }
             }
-            false => k.spmm(on, grid, on.input(0), operands, on.status()),
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            false => unsafe { k.spmm(on, grid, on.input(0), operands, on.status()) },
         }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -311,7 +313,10 @@ impl Op for SumRows {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (rows, d, each) = (on.rows(0), on.cols(0), on.cap(0).div_ceil(BLOCKS).max(BLOCK_ROWS));
         let grid = Grid::new(on.cap(0).div_ceil(each), Grid::THREADS);
-        k.sum_rows(on, grid, on.input(0), on.out(0), on.scratch(), on.tickets(), rows, d, each as u32)
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.sum_rows(on, grid, on.input(0), on.out(0), on.scratch(), on.tickets(), rows, d, each as u32)
+        }
     }
 }
 
@@ -398,9 +403,9 @@ pub(crate) fn matrix_of(case: &Case) -> Result<(Vec<u32>, Vec<u32>, Vec<f32>)> {
         Home::Step => Err(Error::shape("spmm", "a case's inputs are stored")),
     };
     // Of the last step, whose rows end where the pool does.
-    let (begin, col) = (c.store.read::<u32>(id(2)?), c.store.read::<u32>(id(4)?));
-    let (scale, first) = (&c.store.read::<f32>(id(5)?)[2 * v..], begin[2 * v] as usize);
-    let weight = if weighted { Some(c.store.read::<f32>(id(8)?)) } else { None };
+    let (begin, col) = (c.store.read::<u32>(id(2)?)?, c.store.read::<u32>(id(4)?)?);
+    let (scale, first) = (&c.store.read::<f32>(id(5)?)?[2 * v..], begin[2 * v] as usize);
+    let weight = if weighted { Some(c.store.read::<f32>(id(8)?)?) } else { None };
     let starts: Vec<u32> =
         begin[2 * v..].iter().chain([&(col.len() as u32)]).map(|b| b - begin[2 * v]).collect();
     let mut values = Vec::with_capacity(col.len() - first);

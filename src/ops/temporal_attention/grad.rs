@@ -162,7 +162,8 @@ impl Op for TemporalAttentionGrad {
         let blocks = on.cap(10).min(BLOCKS);
         let (weight, dmix, dsum) = (on.input(more), on.input(more + 1), on.input(more + 2));
         let grid = Grid::new(blocks, THREADS);
-        k.temporal_attention_grad(on, grid, a, weight, dmix, dsum, dquery, by_root, dz, dwb, da)?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.temporal_attention_grad(on, grid, a, weight, dmix, dsum, dquery, by_root, dz, dwb, da) }?;
         // Blocks of the three tasks of one launch.
         let row_blocks = if learn_h { on.cap(2).div_ceil(ROWS).min(BLOCKS) } else { 0 };
         let time_blocks = if learn_time { (2 * a.t as usize).div_ceil(32) } else { 0 };
@@ -174,24 +175,27 @@ impl Op for TemporalAttentionGrad {
         };
         let all = row_blocks + time_blocks + query_blocks;
         if all > 0 {
-            k.temporal_attention_grad_sums(
-                on,
-                Grid::new(all, 32 * ROWS as u32),
-                a,
-                dz,
-                starts,
-                slots,
-                dh,
-                on.rows(2),
-                row_blocks as u32,
-                dwb,
-                on.out(1),
-                on.out(2),
-                time_blocks as u32,
-                blocks as u32,
-                by_root,
-                dquery,
-            )?;
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe {
+                k.temporal_attention_grad_sums(
+                    on,
+                    Grid::new(all, 32 * ROWS as u32),
+                    a,
+                    dz,
+                    starts,
+                    slots,
+                    dh,
+                    on.rows(2),
+                    row_blocks as u32,
+                    dwb,
+                    on.out(1),
+                    on.out(2),
+                    time_blocks as u32,
+                    blocks as u32,
+                    by_root,
+                    dquery,
+                )
+            }?;
         }
         Ok(())
     }

@@ -341,7 +341,8 @@ impl Op for TemporalAttention {
     }
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(on.cap(10).min(MOST_BLOCKS), THREADS);
-        k.temporal_attention(on, grid, self.on_device(on), on.out(0), on.out(1), on.kept(2))
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.temporal_attention(on, grid, self.on_device(on), on.out(0), on.out(1), on.kept(2)) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (Some(dmix), Some(dsum)) = (douts[0], douts[1]) else {

@@ -217,7 +217,10 @@ impl Product {
     ///
     /// # Errors
     /// Device, when the library refuses.
-    pub fn launch(&mut self, stream: &CudaStream, on: Addresses) -> Result<()> {
+    ///
+    /// # Safety
+    /// The addresses are of device memory of the product's shapes, which stays until the stream has run.
+    pub unsafe fn launch(&mut self, stream: &CudaStream, on: Addresses) -> Result<()> {
         self.cublaslt.gpu.enter()?;
         self.set_beside(on.beside as u64)?;
         let (alpha, beta) = (1f32, if on.c.is_null() { 0f32 } else { 1f32 });

@@ -175,7 +175,10 @@ impl SparseProduct {
     ///
     /// # Errors
     /// Device, when the library refuses.
-    pub fn launch(&mut self, stream: &CudaStream, x: *const f32, y: *mut f32) -> Result<()> {
+    ///
+    /// # Safety
+    /// The addresses are of device memory of the product's shapes, which stays until the stream has run.
+    pub unsafe fn launch(&mut self, stream: &CudaStream, x: *const f32, y: *mut f32) -> Result<()> {
         self.cusparse.gpu.enter()?;
         self.cusparse.go_to(stream)?;
         for (dense, address) in self.dense.into_iter().zip([x.cast_mut(), y]) {

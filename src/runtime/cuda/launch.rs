@@ -264,8 +264,18 @@ impl Rival {
     }
 }
 
-/// The kernels of a device. One method each, made from the kernel's signature; they check nothing: an op knows its
-/// shapes.
+/// The kernels of a device.
+///
+/// ```compile_fail,E0133
+/// use tgnn::runtime::cuda::{Grid, Kernels, Launch};
+/// fn anywhere(k: &Kernels, on: &Launch<'_>) {
+///     let nowhere = 8 as *mut f32;
+///     let _ = k.add(on, Grid::items(1), nowhere, nowhere, nowhere, on.rows(0), 1);
+/// }
+/// ```
+///
+/// One method each, made from the kernel's signature; they check nothing, so they are `unsafe`: an op
+/// knows its shapes.
 pub struct Kernels {
     functions: Vec<sys::CUfunction>,
     _modules: Vec<sys::CUmodule>,
@@ -300,10 +310,17 @@ impl Kernels {
         }
         Ok(Kernels { functions, _modules: modules })
     }
-    fn launch(&self, at: usize, on: &Launch<'_>, grid: Grid, arguments: &mut [*mut c_void]) -> Result<()> {
+    /// # Safety
+    /// The arguments are those of this very kernel, and as its wrapper wants them.
+    unsafe fn launch(
+        &self,
+        at: usize,
+        on: &Launch<'_>,
+        grid: Grid,
+        arguments: &mut [*mut c_void],
+    ) -> Result<()> {
         let Grid { blocks, threads, shared } = grid;
-        // SAFETY: the wrapper gave the arguments of this very kernel; the driver copies them before it returns. What the
-        // addresses point to belongs to the operands of `on`, which live until the stream has run.
+        // SAFETY: the caller's; the driver copies the arguments before it returns.
         let launched = unsafe {
             result::launch_kernel(self.functions[at], blocks, threads, shared, on.stream.raw(), arguments)
         };

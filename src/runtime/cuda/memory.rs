@@ -1,6 +1,6 @@
 //! Device memory, and memory of the host that a device reads.
 use super::{Gpu, error::checked, stream::CudaStream};
-use crate::error::Result;
+use crate::error::{Result, ensure};
 use cudarc::driver::{result, sys};
 use std::ffi::c_void;
 
@@ -39,12 +39,9 @@ impl DeviceBuffer {
     /// Copies `from` to its start, in the order of `stream`. `from` may be changed as soon as this returns.
     ///
     /// # Errors
-    /// Device, when the driver refuses.
-    ///
-    /// # Panics
-    /// When `from` is longer.
+    /// Device, when the driver refuses; `Shape` when `from` is longer.
     pub fn upload(&self, from: &[u8], stream: &CudaStream) -> Result<()> {
-        assert!(from.len() <= self.bytes, "{} bytes into {}", from.len(), self.bytes);
+        ensure!("upload", from.len() <= self.bytes, "{} bytes into {}", from.len(), self.bytes);
         if from.is_empty() {
             return Ok(());
         }
@@ -56,22 +53,17 @@ impl DeviceBuffer {
     /// Copies its start to `to`, after all that `stream` was given before. Blocks until the bytes are there.
     ///
     /// # Errors
-    /// Device: also where earlier work of the stream failed.
-    ///
-    /// # Panics
-    /// When `to` is longer.
+    /// Device: also where earlier work of the stream failed; `Shape` when `to` is longer.
     pub fn download(&self, to: &mut [u8], stream: &CudaStream) -> Result<()> {
         self.download_at(0, to, stream)
     }
     /// [`download`](Self::download) from byte `at` on.
     ///
     /// # Errors
-    /// As `download`.
-    ///
-    /// # Panics
-    /// When `to` reaches past the end.
+    /// As `download`; `Shape` when `to` reaches past the end.
     pub fn download_at(&self, at: usize, to: &mut [u8], stream: &CudaStream) -> Result<()> {
-        assert!(at + to.len() <= self.bytes, "{} bytes from {at} of {}", to.len(), self.bytes);
+        let end = at.checked_add(to.len()).filter(|&end| end <= self.bytes);
+        ensure!("download", end.is_some(), "{} bytes from {at} of {}", to.len(), self.bytes);
         if to.is_empty() {
             return Ok(());
         }
@@ -84,12 +76,9 @@ impl DeviceBuffer {
     /// Copies all of `from`, which is as long, in the order of `stream`.
     ///
     /// # Errors
-    /// Device, when the driver refuses.
-    ///
-    /// # Panics
-    /// When the lengths differ.
+    /// Device, when the driver refuses; `Shape` when the lengths differ.
     pub fn copy(&self, from: &DeviceBuffer, stream: &CudaStream) -> Result<()> {
-        assert_eq!(self.bytes, from.bytes, "bytes of the blocks");
+        ensure!("copy", self.bytes == from.bytes, "{} bytes into {}", from.bytes, self.bytes);
         self.gpu.enter()?;
         // SAFETY: both blocks are there and long enough.
         let copied =

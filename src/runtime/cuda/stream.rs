@@ -171,13 +171,16 @@ pub struct CudaGraph {
 unsafe impl Send for CudaGraph {}
 
 impl CudaGraph {
-    /// Gives it to `stream`. What it reads and writes must be there until it has run.
+    /// Gives it to `stream`.
     ///
     /// # Errors
     /// Device, when the driver refuses.
-    pub fn launch(&self, stream: &CudaStream) -> Result<()> {
+    ///
+    /// # Safety
+    /// All memory that the captured work reads and writes, of the device and of the host, must be there until it has run.
+    pub unsafe fn launch(&self, stream: &CudaStream) -> Result<()> {
         self.gpu.enter()?;
-        // SAFETY: both are alive.
+        // SAFETY: both are alive; the memory is the caller's promise.
         checked(unsafe { result::graph::launch(self.raw, stream.raw) }, "cannot launch the captured step")
     }
 }

@@ -1,0 +1,38 @@
+//! What threads share: the standard library's, or, where the crate is built with `--cfg loom`, that of the model checker, which
+//! tries all orders in which threads may see one another's writes (`scripts/soak loom`).
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    hint::spin_loop,
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicBool, AtomicUsize},
+    },
+    thread::yield_now,
+};
+#[cfg(not(loom))]
+pub(crate) use std::{
+    hint::spin_loop,
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicBool, AtomicUsize},
+    },
+    thread::yield_now,
+};
+
+/// The standard library's, with loom's methods.
+#[cfg(not(loom))]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+    pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get())
+    }
+    pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        write(self.0.get())
+    }
+}
