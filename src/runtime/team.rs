@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Looks for work before a thread offers its core to others, some 50 us.
-const PATIENCE: u32 = if cfg!(loom) { 1 } else { 2_000 };
+const PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 2_000 };
 /// Pieces a thread's share is cut into where items are small: enough to even out threads that are held up.
 const PIECES: usize = 8;
 
