@@ -8,7 +8,7 @@ use std::path::Path;
 use tempfile::TempDir;
 use tgnn::{
     autograd::Program,
-    data::{Events, Features, Split},
+    data::{Events, Features},
     error::ErrorKind,
     model::{EventTables, ModelName, OpenEnd, StaticMode},
     ops::{
@@ -73,7 +73,7 @@ fn new_event(events: &Events, i: usize) -> NewEvent<'_> {
 }
 
 fn test_part(config: &Config, events: &Events) -> Vec<usize> {
-    Split::by_order(events, config.data.train, config.data.val).unwrap().test.collect()
+    config.split(events).unwrap().test.collect()
 }
 
 /// The logits of the test part's own events, as evaluation scores them.

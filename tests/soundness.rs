@@ -259,7 +259,6 @@ fn events_that_break_a_promise_do_not_reach_training() {
         let device = Device::cpu(1).unwrap();
         let refused = [
             EventTask::new(&Config::default(), &bad, device).map(|_| ()),
-            Split::by_order(&bad, 0.7, 0.15).map(|_| ()),
             Split::by_time(&bad, 0.7, 0.15).map(|_| ()),
             Tcsr::of(&bad).map(|_| ()),
         ];

@@ -3,8 +3,9 @@
 Training and evaluation visit the events in batches; a model's state is reset before each epoch, validation continues
 from the training state and test from validation's.
 
-Protocol `dyglib`: split 70/15/15 by event order; one negative per event, drawn uniformly from the distinct
-destinations of the stream, the same in every epoch of an evaluation; AP, AUC and MRR over a whole split.
+Protocol `dyglib`: split 70/15/15 by time, at NumPy's quantiles; one negative per event, drawn uniformly from the distinct
+destinations of the stream, the same in every epoch of an evaluation, in training from those of training events; AP, AUC and
+MRR over a whole split.
 Transductive: every event of the split. Inductive: those with a node that no training event has. MRR ranks an
 event against its one negative, a tie counting one half.
 
@@ -68,21 +69,21 @@ class Events:
         else:
             self.feature = torch.zeros(len(rows), 1)
         self.node_feature = torch.zeros(self.nodes, 0)
-        first, second = round(0.70 * len(rows)), round(0.85 * len(rows))
+        ends_of = np.quantile(rows[:, 2], [0.70, 0.85])
+        first, second = (int(end) for end in np.searchsorted(rows[:, 2], ends_of, side="right"))
         self.splits = {"train": (0, first), "val": (first, second), "test": (second, len(rows))}
-        self.destinations = self.dst.unique()
+        self.destinations, self.training_destinations = self.dst.unique(), self.dst[:first].unique()
         in_training = torch.zeros(self.nodes, dtype=torch.bool)
         in_training[self.src[:first]] = True
         in_training[self.dst[:first]] = True
         self.inductive = ~(in_training[self.src] & in_training[self.dst])
         # All of it fits: whoever has a device keeps the tables there.
-        for name in ("src", "dst", "time", "feature", "node_feature", "destinations"):
+        for name in ("src", "dst", "time", "feature", "node_feature", "destinations", "training_destinations"):
             setattr(self, name, getattr(self, name).to(device))
 
-    def negatives(self, count, generator):
-        return self.destinations[
-            torch.randint(len(self.destinations), (count,), generator=generator, device=generator.device)
-        ]
+    def negatives(self, count, generator, training=False):
+        among = self.training_destinations if training else self.destinations
+        return among[torch.randint(len(among), (count,), generator=generator, device=generator.device)]
 
 
 def batches(split, size, limit):
@@ -104,7 +105,7 @@ def train(model, optimizer, work, generator):
     for batch in work:
         size = batch.stop - batch.start
         optimizer.zero_grad()
-        loss = loss_of(*model(batch, model.events.negatives(size, generator)))
+        loss = loss_of(*model(batch, model.events.negatives(size, generator, training=True)))
         model.observe(batch)
         loss.backward()
         optimizer.step()

@@ -22,29 +22,19 @@ pub struct Split {
 }
 
 impl Split {
-    /// By event order: shares `train` and `val` of the events, the rest tests. The first part has at least one event.
-    ///
-    /// # Errors
-    /// Usage when the shares do not leave room for one another; Data where the events break a promise
-    /// ([`Events::validate`]).
-    pub fn by_order(events: &Events, train: f64, val: f64) -> Result<Self> {
-        check(train, val, "events")?;
-        events.validate(&events.name)?;
-        let n = events.len();
-        let first = ((n as f64 * train) as usize).clamp(1.min(n), n);
-        let second = ((n as f64 * (train + val)).round() as usize).clamp(first, n);
-        Ok(Self::at(events, first, second))
-    }
-
-    /// By time, as TGB does: events up to the quantile `train` of all times train, later ones up to the quantile
-    /// `train + val` validate, the rest tests. Events of one time are never parted.
+    /// By time, as DyGLib and TGB do: events up to the quantile `train` of all times train, later ones up to the quantile
+    /// `train + val` validate, the rest tests. Events of one time are never parted, and at least one trains.
     ///
     /// The quantiles are NumPy's (`numpy.quantile`, linear), to the bit.
     ///
     /// # Errors
-    /// As [`by_order`](Self::by_order).
+    /// Usage when the shares do not leave room for one another; Data where the events break a promise
+    /// ([`Events::validate`]).
     pub fn by_time(events: &Events, train: f64, val: f64) -> Result<Self> {
-        check(train, val, "time")?;
+        if !(train > 0.0 && val >= 0.0 && train + val <= 1.0) {
+            return Err(Error::usage(format!("split {train}/{val} of the events"))
+                .remedy("shares are positive and sum to at most 1"));
+        }
         events.validate(&events.name)?;
         if events.is_empty() {
             return Ok(Self::at(events, 0, 0));
@@ -96,14 +86,6 @@ impl Split {
     }
 }
 
-fn check(train: f64, val: f64, what: &str) -> Result<()> {
-    if train > 0.0 && val >= 0.0 && train + val <= 1.0 {
-        return Ok(());
-    }
-    Err(Error::usage(format!("split {train}/{val} of the {what}"))
-        .remedy("shares are positive and sum to at most 1"))
-}
-
 /// The original time, in ticks, that a share `q` of the events do not exceed: interpolated between two events, in the very
 /// steps in which NumPy does it.
 fn quantile(events: &Events, q: f64) -> f64 {
@@ -122,19 +104,13 @@ mod tests {
     use crate::data;
 
     #[test]
-    fn wikipedia_splits_into_the_published_sizes() {
-        let s = Split::by_order(&data::bundled().unwrap(), 0.7, 0.15).unwrap();
-        assert_eq!((s.train, s.val, s.test), (0..110_231, 110_231..133_853, 133_853..157_474));
-        assert!(!s.unseen[0] && s.unseen.iter().any(|&u| u));
-    }
-
-    #[test]
     fn a_split_by_time_is_numpys_on_every_golden_stream_and_on_wikipedia() {
         let text = std::fs::read_to_string("tests/golden/time_split.json").unwrap();
         let golden: serde_json::Value = serde_json::from_str(&text).unwrap();
         let mut e = data::bundled().unwrap();
         let s = Split::by_time(&e, 0.7, 0.15).unwrap();
-        assert_eq!((s.train.len(), s.val.len(), s.test.len()), (110_232, 23_621, 23_621));
+        assert_eq!((s.train, s.val, s.test), (0..110_232, 110_232..133_853, 133_853..157_474));
+        assert!(!s.unseen[0] && s.unseen.iter().any(|&u| u));
         e.label = None;
         for case in golden["cases"].as_array().unwrap() {
             let time: Vec<i64> = serde_json::from_value(case["time"].clone()).unwrap();
@@ -161,7 +137,7 @@ mod tests {
         let alone = Split { train: 0..1, ..s };
         assert_eq!(alone.longest_gap(&e, 0.5), i64::MAX);
         let wikipedia = data::bundled().unwrap();
-        let s = Split::by_order(&wikipedia, 0.7, 0.15).unwrap();
+        let s = Split::by_time(&wikipedia, 0.7, 0.15).unwrap();
         assert_eq!(s.longest_gap(&wikipedia, 0.99), 355_054);
     }
 
@@ -171,8 +147,8 @@ mod tests {
         e.src.truncate(1);
         e.dst.truncate(1);
         e.time.truncate(1);
-        let s = Split::by_order(&e, 0.7, 0.15).unwrap();
+        let s = Split::by_time(&e, 0.7, 0.15).unwrap();
         assert_eq!((s.train, s.val, s.test), (0..1, 1..1, 1..1));
-        assert!(Split::by_order(&e, 0.9, 0.2).is_err());
+        assert!(Split::by_time(&e, 0.9, 0.2).is_err());
     }
 }

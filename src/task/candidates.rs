@@ -53,7 +53,7 @@ impl Candidates {
                 Kind::Pairs([val?, test?])
             }
             (_, NegativeKind::Inductive) => {
-                let [val, test] = parts.map(|p| negatives::inductive(events, split, p, batch, config.seed));
+                let [val, test] = parts.map(|p| negatives::inductive(events, p, batch, config.seed));
                 Kind::Pairs([val?, test?])
             }
         };

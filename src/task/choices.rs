@@ -1,6 +1,6 @@
 //! What a run may choose by a word: what is predicted, and how it is measured.
 use crate::{
-    data::Events,
+    data::{Events, Split},
     error::{Error, Result},
 };
 use serde::{Deserialize, Serialize};
@@ -10,16 +10,16 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// One negative from the destinations; AP and AUC over the whole split. After DyGLib, but no event is held out of
-    /// training, and parts are cut by event order.
+    /// One negative from the destinations, in training from those of training events; AP and AUC over the whole split. After
+    /// DyGLib, but no event is held out of training.
     Dyglib,
     /// One negative from all nodes; AP and AUC over the whole split (TGL averages over batches).
     Tgl,
     /// Mean reciprocal rank against 49 negatives, from the destinations where the stream is bipartite, else from all
     /// nodes; ties count by the mean of the optimistic and the pessimistic rank.
     Disttgl,
-    /// TGB's: parts cut by time, and for every event the negatives that come with the data; mean reciprocal rank, ties as
-    /// in `disttgl`. Training draws one from the destinations.
+    /// TGB's: for every event the negatives that come with the data; mean reciprocal rank, ties as in `disttgl`. Training
+    /// draws one from the destinations.
     Tgb,
 }
 
@@ -39,21 +39,26 @@ impl Protocol {
     pub fn negatives(self) -> usize {
         if self == Protocol::Disttgl { 49 } else { 1 }
     }
-    /// Nodes that a negative may be.
+    /// Nodes that a negative of training may be.
+    pub fn training_pool(self, events: &Events, split: &Split) -> Vec<u32> {
+        if self == Protocol::Dyglib { distinct(&events.dst[split.train.clone()]) } else { self.pool(events) }
+    }
+    /// Nodes that a random negative of validation and test may be.
     pub fn pool(self, events: &Events) -> Vec<u32> {
         let destinations = match self {
             Protocol::Dyglib | Protocol::Tgb => true,
             Protocol::Tgl => false,
             Protocol::Disttgl => events.first_destination.is_some(),
         };
-        if !destinations {
-            return (0..events.nodes as u32).collect();
-        }
-        let mut pool = events.dst.clone();
-        pool.sort_unstable();
-        pool.dedup();
-        pool
+        if destinations { distinct(&events.dst) } else { (0..events.nodes as u32).collect() }
     }
+}
+
+fn distinct(nodes: &[u32]) -> Vec<u32> {
+    let mut nodes = nodes.to_vec();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
 }
 
 impl FromStr for Protocol {
@@ -73,7 +78,7 @@ pub enum NegativeKind {
     Random,
     /// Pairs that had an event before, and have none in the batch.
     Historical,
-    /// Such pairs, that had none in training.
+    /// Such pairs, that had none before the part.
     Inductive,
 }
 
@@ -140,5 +145,30 @@ impl FromStr for TaskName {
                     .remedy("give link, node, edge or regression"))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data;
+
+    #[test]
+    fn only_dyglib_trains_against_the_destinations_of_training_alone() {
+        let events = data::bundled().unwrap();
+        let split = Split::by_time(&events, 0.7, 0.15).unwrap();
+        let of_training = distinct(&events.dst[split.train.clone()]);
+        assert!(of_training.len() < distinct(&events.dst).len(), "some pages come later");
+        for protocol in Protocol::ALL {
+            let pool = protocol.training_pool(&events, &split);
+            let wants =
+                if protocol == Protocol::Dyglib { of_training.clone() } else { protocol.pool(&events) };
+            assert_eq!(pool, wants, "{protocol:?}");
+        }
+        assert_eq!(
+            Protocol::Dyglib.pool(&events),
+            distinct(&events.dst),
+            "what is evaluated is drawn from all"
+        );
     }
 }

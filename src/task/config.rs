@@ -286,10 +286,7 @@ impl Config {
     /// # Errors
     /// Usage where the shares leave no room for one another.
     pub fn split(&self, events: &Events) -> Result<Split> {
-        match self.protocol {
-            Protocol::Tgb => Split::by_time(events, self.data.train, self.data.val),
-            _ => Split::by_order(events, self.data.train, self.data.val),
-        }
+        Split::by_time(events, self.data.train, self.data.val)
     }
     /// The plan of a run on `device`.
     ///

@@ -89,11 +89,15 @@ impl EventTask {
         let batch = config.batch.min(split.train.len().max(longest));
         let (objective, head, negatives, labels) = match config.task {
             TaskName::Link => {
+                let mut table =
+                    |name, pool: &[u32]| store.values(name, Spec::ids(Rows::fixed(pool.len()), 1), pool);
                 let pool = config.protocol.pool(events);
-                let id = store.values("negatives", Spec::ids(Rows::fixed(pool.len()), 1), &pool)?;
+                let id = table("negatives", &pool)?;
+                let trained = config.protocol.training_pool(events, &split);
+                let trained = if trained == pool { id } else { table("training negatives", &trained)? };
                 let candidates = Candidates::new(config, events, &split, batch, &mut store, (pool, id))?;
                 let negatives =
-                    [Negatives::Drawn { pool: id, per_event: 1, salt: TRAIN }, candidates.negatives()];
+                    [Negatives::Drawn { pool: trained, per_event: 1, salt: TRAIN }, candidates.negatives()];
                 (Objective::Links(candidates), HeadKind::Links, negatives, None)
             }
             TaskName::Node | TaskName::Edge => {
@@ -375,14 +379,6 @@ impl Task for EventTask {
     fn test(&mut self, progress: Report<'_>) -> Result<TestScores> {
         let events = self.evaluate(Part::Test, progress)?;
         Ok(self.test_scores(self.scored(events)?, events))
-    }
-}
-
-/// The parts of a stream, as the protocol cuts them.
-pub(super) fn split_of(config: &Config, events: &Events) -> Result<Split> {
-    match config.protocol {
-        Protocol::Tgb => Split::by_time(events, config.data.train, config.data.val),
-        _ => Split::by_order(events, config.data.train, config.data.val),
     }
 }
 

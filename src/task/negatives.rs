@@ -1,7 +1,7 @@
 //! Negatives that are hard: pairs that had events before, and have none now. Both ends are drawn, a pair an event.
 //!
-//! *Historical* negatives had an event before the batch; *inductive* ones too, but none that training has seen. Neither has an
-//! event between the batch's first time and its last. All are different, where there are as many as the batch has events;
+//! *Historical* negatives had an event before the batch; *inductive* ones too, but none before the part that is evaluated.
+//! Neither has an event between the batch's first time and its last. All are different, where there are as many as the batch has events;
 //! else all there are come first, and the rest are random: a source of the stream and a destination of the stream, any but the
 //! pairs of the batch, all different again where there are enough of them.
 //!
@@ -12,7 +12,7 @@ use super::{
     pairs::{PairWindow, pair_of},
 };
 use crate::{
-    data::{Events, Split},
+    data::Events,
     error::{Error, ErrorKind, Result},
     runtime::philox::Key,
 };
@@ -36,18 +36,12 @@ pub fn historical(events: &Events, part: Range<usize>, batch: usize, seed: u64) 
 }
 
 /// An inductive negative for each event of `part`, as [`historical`]: no pair that had an event up to the time of the last
-/// training event of `split`.
+/// event before the part.
 ///
 /// # Errors
 /// As [`historical`].
-pub fn inductive(
-    events: &Events,
-    split: &Split,
-    part: Range<usize>,
-    batch: usize,
-    seed: u64,
-) -> Result<Vec<Pair>> {
-    let last = events.time[split.train.clone()].last();
+pub fn inductive(events: &Events, part: Range<usize>, batch: usize, seed: u64) -> Result<Vec<Pair>> {
+    let last = events.time[..part.start].last();
     let observed = last.map_or(0, |last| events.time.partition_point(|t| t <= last));
     let observed = (0..observed).map(|i| pair_of(events, i)).collect();
     draw(events, part, batch, (seed, INDUCTIVE), &observed)
@@ -214,14 +208,13 @@ mod tests {
         ) {
             let first = cut.min(events.len() - 1);
             let part = first..events.len().min(first + to);
-            let split = Split { train: 0..first, val: part.clone(), test: part.end..events.len(), unseen: vec![] };
             let last = (first > 0).then(|| events.time[first - 1]);
             let observed = (0..events.len()).filter(|&i| last.is_some_and(|t| events.time[i] <= t));
             let observed: HashSet<Pair> = observed.map(|i| pair_of(&events, i)).collect();
             for never in [None, Some(observed)] {
                 let draw = || match never {
                     None => historical(&events, part.clone(), batch, seed),
-                    Some(_) => inductive(&events, &split, part.clone(), batch, seed),
+                    Some(_) => inductive(&events, part.clone(), batch, seed),
                 };
                 match draw() {
                     Ok(drawn) => {
@@ -264,8 +257,7 @@ mod tests {
         let draw = |seed| historical(&events, 12..20, 4, seed).unwrap();
         assert_ne!(draw(1), draw(2));
         assert_ne!(draw(1)[..4], draw(1)[4..]);
-        let split = Split { train: 0..0, val: 12..20, test: 20..20, unseen: vec![] };
-        assert_ne!(inductive(&events, &split, 12..20, 4, 1).unwrap(), draw(1), "nothing was observed");
+        assert_ne!(inductive(&events, 12..20, 4, 1).unwrap(), draw(1), "every pair was observed");
     }
 
     #[test]

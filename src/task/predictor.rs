@@ -21,7 +21,6 @@
 use super::{
     Checkpoint, Config, Manifest, TaskName,
     checkpoint::StreamRecord,
-    event_task::split_of,
     matching::{same_data, same_model},
     run::DataRecord,
 };
@@ -243,7 +242,7 @@ impl Predictor {
                 .remedy(format!("give {known} or more")));
         }
         let device = device.clone().multiplying_in(config.precision)?;
-        let split = split_of(config, events)?;
+        let split = config.split(events)?;
         let mut gaps = Gaps::unlimited(events.seconds_per_tick());
         gaps.longest = split.longest_gap(events, config.event_model()?.gap_quantile());
         let (batch, edge_width) = (options.batch.max(1), events.edge_width());

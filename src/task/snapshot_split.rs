@@ -18,7 +18,7 @@ pub struct SnapshotSplit {
 }
 
 impl SnapshotSplit {
-    /// The first `train` of the steps, then `val` of them, then the rest; ends are rounded as [`Split::by_order`](crate::data::Split::by_order) does.
+    /// The first `train` of the steps, then `val` of them, then the rest. The first end is rounded down, the second to the nearest step.
     ///
     /// # Errors
     /// Usage where the shares leave no room for one another; data where there are fewer than two steps.
