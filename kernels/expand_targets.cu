@@ -1,19 +1,20 @@
-// expand_targets: each root followed by its k neighbours, all at the root's time; and their rows
+// expand_targets: each root followed by its k neighbours, at the root's time or at their own; and their rows
 //
-// shapes    node [n] u32, time [n] i64, neighbor [n, k] u32; node, time [n (1 + k)], row [n, k], root, identity [n]
+// shapes    node [n] u32, time [n] i64, neighbor [n, k] u32, own [n, k] i64 or null; node, time [n (1 + k)], row [n, k], root, identity [n]
 // grid      a thread a target, grid-stride
-// memory    reads 12 n + 4 n k bytes, writes 12 (1 + k) n + 4 n k + 8 n; coalesced
+// memory    reads 12 n + 4 n k bytes, 8 n k more where neighbours have times, writes 12 (1 + k) n + 4 n k + 8 n; coalesced
 // limiter   memory
 // backward  -
 // source    -
 #include "common.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 8)
-expand_targets(const uint32_t* node, const int64_t* time, const uint32_t* neighbor, uint32_t* target, int64_t* at,
+expand_targets(const uint32_t* node, const int64_t* time, const uint32_t* neighbor, const int64_t* own, uint32_t* target, int64_t* at,
                uint32_t* row, uint32_t* root, uint32_t* identity, Rows rows, uint32_t k) {
   uint32_t n = rows.live() * (1 + k);
   for (uint32_t t = uint32_t(thread_item()); t < n; t += uint32_t(thread_items())) {
     uint32_t i = t / (1 + k), j = t % (1 + k), v;
+    int64_t when = time[i];
     if (j == 0) {
       v = node[i];
       if (root) root[i] = t;
@@ -21,9 +22,10 @@ expand_targets(const uint32_t* node, const int64_t* time, const uint32_t* neighb
     } else {
       uint64_t slot = uint64_t(i) * k + j - 1;
       v = neighbor[slot];
+      if (own) when = own[slot];
       if (row) row[slot] = v == NONE ? NONE : t;
     }
     if (target) target[t] = v;
-    if (at) at[t] = time[i];
+    if (at) at[t] = when;
   }
 }

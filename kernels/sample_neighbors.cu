@@ -2,7 +2,7 @@
 //
 // shapes    offsets [v + 1] i64, entries [2 e, 2] i64, position [e, 2] u32, queries [n]; slots [n, k], count [n]
 // grid      a warp a query: its lanes look at 32 entries at a time, then each fills a slot
-// memory    reads 24 n + 16 n k bytes and what a search looks at, writes 12 n k + 4 n; slots coalesced
+// memory    reads 24 n + 16 n k bytes and what a search looks at, writes 12 n k + 4 n, 8 n k more where times are asked for; slots coalesced
 // limiter   latency: query, list, position, entries, one after another
 // backward  -
 // source    TGN's most recent sampling; the T-CSR is TGL's, the known position is ours
@@ -34,8 +34,8 @@ __device__ uint32_t history(const Entry* list, uint32_t n, uint32_t guess, uint3
 extern "C" __global__ void __launch_bounds__(256, 8)
 sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t* position, const uint32_t* query,
                  const int64_t* time, const uint32_t* batch, const uint32_t* clock, uint32_t* node, uint32_t* event,
-                 float* dt, uint32_t* count, Rows queries, Rows events, uint32_t v, uint32_t e, uint64_t listed,
-                 uint32_t k, uint32_t stride, uint32_t uniform, Gaps gaps, Key key, Status s) {
+                 float* dt, int64_t* when, uint32_t* count, Rows queries, Rows events, uint32_t v, uint32_t e,
+                 uint64_t listed, uint32_t k, uint32_t stride, uint32_t uniform, Gaps gaps, Key key, Status s) {
   if (events.live() == 0) return;
   uint32_t n = queries.live(), first = batch[0];
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
@@ -57,14 +57,16 @@ sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t*
       uint64_t slot = uint64_t(i) * k + j;
       uint2 end = make_uint2(NONE, NONE);
       float gap = 0;
+      int64_t at = 0;
       if (j < known) {
         bool draw = uniform && known > k;
         Entry taken = list[draw ? key.below(slot, known, clock[0], clock[1]) : known - 1 - j];
-        end = taken.end, gap = gaps.seconds(taken.time, now);
+        end = taken.end, gap = gaps.seconds(taken.time, now), at = taken.time;
       }
       if (node) node[slot] = end.x;
       if (event) event[slot] = end.y;
       if (dt) dt[slot] = gap;
+      if (when) when[slot] = at;
     }
   }
 }

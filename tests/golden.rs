@@ -111,6 +111,7 @@ impl Golden {
                 heads: self.fact("heads"),
                 layers: self.fact("layers"),
                 neighbors: self.fact("neighbours"),
+                neighbor_time: self.fact("neighbour_time"),
                 dropout: 0.0,
                 ..TgatConfig::default()
             }),
@@ -270,11 +271,12 @@ fn compare(what: &str, got: &Results, want: &Results, allowed: f64) {
     }
 }
 
-const TRAININGS: [(&str, &[u8]); 7] = [
+const TRAININGS: [(&str, &[u8]); 8] = [
     ("TGN, one layer, last mail", include_bytes!("golden/tgn.safetensors")),
     ("TGN, two layers, mean mail", include_bytes!("golden/tgn_two_layers_mean.safetensors")),
     ("TGN, three layers", include_bytes!("golden/tgn_three_layers.safetensors")),
     ("TGAT", include_bytes!("golden/tgat.safetensors")),
+    ("TGAT, neighbours at the query's time", include_bytes!("golden/tgat_query_time.safetensors")),
     ("JODIE", include_bytes!("golden/jodie.safetensors")),
     ("APAN, last mail", include_bytes!("golden/apan.safetensors")),
     ("APAN, mean mail", include_bytes!("golden/apan_mean.safetensors")),
@@ -401,7 +403,8 @@ fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
         let dt = real(t, store, "dt", 6, 4, &gaps);
         let (root, row) = (ids(t, store, "root", 1), ids(t, store, "neighbour", 4));
         let (event, count) = (ids(t, store, "edge", 4), ids(t, store, "count", 1));
-        let near = Neighbors { node: row, event, dt, count };
+        let times = store.zeros("time", Spec { cols: 4, ..Spec::times(Rows::fixed(6)) });
+        let near = Neighbors { node: row, event, dt, time: t.stored(store, times), count };
         let looked = Looked { h, learn_h: true, roots: h, root, row, near, edge, drop_now: None };
         let out = layer.record(t, store, &time, looked).unwrap();
         let dout = real(t, store, "dout", 6, 6, &g.real("dout"));

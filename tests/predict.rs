@@ -36,6 +36,7 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
         (c.apan.memory, c.apan.time, c.apan.neighbors, c.apan.mails) = (width, width, 4, 3);
         (c.jodie.memory, c.jodie.time) = (width, width);
         (c.tgat.time, c.tgat.embedding, c.tgat.neighbors) = (width, width, 4);
+        c.tgat.neighbor_time = "query".into();
         c
     };
     let with = |change: fn(&mut Config)| {
@@ -241,6 +242,9 @@ fn what_a_stream_cannot_have_is_refused_and_changes_nothing() {
     uniform.tgn.sampling = "uniform".into();
     let said = open(&uniform, &options(None, None));
     assert!(said.contains("tgn.sampling is `uniform`, and a stream keeps only the most recent"), "{said}");
+    let papers = Config { model: ModelName::Tgat, ..Config::default() };
+    let said = papers.event_model().unwrap().recent_events().unwrap_err().to_string();
+    assert!(said.contains("train with tgat.neighbor_time=query, or tgat.layers=1"), "{said}");
     let said = open(&Config { task: TaskName::Node, ..config.clone() }, &options(None, None));
     assert!(said.contains("the checkpoint is of task node"), "{said}");
     assert!(open(&config, &options(Some(79), None)).contains("79 nodes, and the model knows 80"));

@@ -75,7 +75,7 @@ fn sample(events: &Events, cap: usize, k: usize, draw: Draw, negatives: &[u32]) 
     let how = Sampling { k, strategy: draw, gaps: Gaps::unlimited(events.seconds_per_tick()) };
     let near = [3, 0]
         .map(|stride| t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), stride, how).unwrap());
-    let kept = near.iter().flat_map(|n| [n.node, n.event, n.dt, n.count]);
+    let kept = near.iter().flat_map(|n| [n.node, n.event, n.dt, n.time, n.count]);
     let keep: Vec<Var> = [batch.event, node, time].into_iter().chain(kept).collect();
     let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).expect("room");
     tables.seek(&mut store, 0, 0..events.len(), 0).unwrap();
@@ -86,15 +86,18 @@ fn sample(events: &Events, cap: usize, k: usize, draw: Draw, negatives: &[u32]) 
             (program.read::<u32>(node, &store).unwrap(), program.read::<i64>(time, &store).unwrap());
         assert_eq!(nodes.len(), 3 * cap.min(events.len() - first));
         for (all, near) in all.iter_mut().zip(near) {
-            let Neighbors { node, event, dt, count } = near;
+            let Neighbors { node, event, dt, time, count } = near;
             let (node, event) =
                 (program.read::<u32>(node, &store).unwrap(), program.read::<u32>(event, &store).unwrap());
             let (dt, count) =
                 (program.read::<f32>(dt, &store).unwrap(), program.read::<u32>(count, &store).unwrap());
+            let time = program.read::<i64>(time, &store).unwrap();
             all.extend((0..nodes.len()).map(|i| {
                 let used = i * k + count[i] as usize;
                 assert!(node[used..(i + 1) * k].iter().chain(&event[used..(i + 1) * k]).all(|&v| v == NONE));
                 assert!(dt[used..(i + 1) * k].iter().all(|&dt| dt == 0.0));
+                assert!(time[used..(i + 1) * k].iter().all(|&time| time == 0));
+                assert!((i * k..used).all(|s| time[s] == events.time[event[s] as usize]));
                 let slots = (i * k..used).map(|s| (node[s], event[s], dt[s])).collect();
                 Sampled { node: nodes[i], time: times[i], first, slots }
             }));

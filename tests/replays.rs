@@ -101,6 +101,11 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
         ),
         ("tgat, classes of edges", of(Tgat, |c| c.task = TaskName::Edge), events.clone()),
         ("tgat without node features", of(Tgat, |_| {}), plain.clone()),
+        (
+            "tgat, neighbours at the time of the query",
+            of(Tgat, |c| c.tgat.neighbor_time = "query".into()),
+            plain.clone(),
+        ),
         ("tgat, static memory", of(Tgat, |c| c.static_memory.mode = StaticMode::Trained), events.clone()),
         ("static, in chunks", of(Static, |c| c.chunks = 4), plain.clone()),
         (

@@ -53,9 +53,9 @@ fn the_event_file_of_a_run_that_is_resumed_is_that_of_its_records() {
 }
 
 const TGL: &str = "\
-sampling: [{layer: 1, neighbor: [3], strategy: recent, prop_time: True, history: 1, duration: 0}]
+sampling: [{layer: 2, neighbor: [3, 3], strategy: recent, prop_time: False, history: 1, duration: 0}]
 memory: [{type: node, memory_update: gru, mail_combine: last, dim_time: 8, dim_out: 8}]
-gnn: [{arch: transformer_attention, layer: 1, att_head: 2, dim_time: 8, dim_out: 8}]
+gnn: [{arch: transformer_attention, layer: 2, att_head: 2, dim_time: 8, dim_out: 8}]
 train: [{epoch: 5, batch_size: 40, lr: 0.0001, dropout: 0.2, reorder: 4}]
 ";
 
@@ -72,9 +72,9 @@ fn a_configuration_of_tgl_trains_flags_override_it_and_what_it_says_beyond_is_no
         assert!(config.contains(line), "no {line} in {config}");
     }
     for (from, to, said) in [
-        ("strategy", "strategie", "wrong.yaml:1:38: "),
+        ("strategy", "strategie", "wrong.yaml:1:41: "),
         ("dim_out: 8}]\ntrain", "dim_out: -8}]\ntrain", "wrong.yaml: invalid value"),
-        ("layer: 1, att", "layer: 2, att", "wrong.yaml: sampling.layer and gnn.layer differ"),
+        ("layer: 2, att", "layer: 1, att", "wrong.yaml: sampling.layer and gnn.layer differ"),
     ] {
         let wrong = TGL.replacen(from, to, 1);
         assert_ne!(wrong, TGL);

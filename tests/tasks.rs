@@ -163,6 +163,10 @@ fn what_a_model_a_task_or_a_protocol_cannot_have_is_refused_with_what_it_may() {
             &["--model=tgat", "--set=tgat.sampling=latest"],
             "tgat.sampling is `latest`; give recent or uniform",
         ),
+        (
+            &["--model=tgat", "--set=tgat.neighbor_time=now"],
+            "tgat.neighbor_time is `now`; give event or query",
+        ),
         (&["--model=tgat", "--set=tgat.gap_quantile=2"], "tgat.gap_quantile is 2; give more than 0"),
     ] {
         refused(dir, &small(&[words, &["--out", "run"]].concat()), 2, &[said]);

@@ -39,9 +39,9 @@ class History:
         self.tied = torch.searchsorted(events.time, events.time)  # the first event at an event's time
         self.count = count
 
-    def ends(self, batch):
-        """For each event of a batch the one that its history ends before: earlier in time, of an earlier batch."""
-        return self.tied[batch].clamp(max=batch.start)
+    def ends(self, event, first):
+        """What history ends before at the times of events: what is as late, and the batch that begins with `first`."""
+        return self.tied[event].clamp(max=first)
 
     def recent(self, node, end, k):
         """Neighbours [n, k], their events and which are there, most recent first. An empty slot holds the node."""
@@ -282,21 +282,24 @@ class Jodie(Memory):
         return self.project.norm(h[row] * (1 + self.project.w * delta[:, None] + self.project.b))
 
 
-def looks(model, roots, batch, layers):
-    """Per layer, the first one first, what it looks at; then the distinct nodes below, and the roots' rows of them."""
+def looks(model, roots, batch, layers, at_events=False):
+    """Per layer, the first one first, what it looks at; then the distinct nodes below, and the roots' rows of them.
+
+    Neighbours are embedded at the query's time, as TGN does, or at those of their events, as TGAT does.
+    """
     events, history, k = model.events, model.history, model.neighbours
-    size = batch.stop - batch.start
-    time, end = events.time[batch], history.ends(batch)
-    node, at = roots, torch.arange(size, device=roots.device).repeat(3)  # a target: a node at the time of an event
+    # A target: a node at the time of an event.
+    node, at = roots, torch.arange(batch.start, batch.stop, device=roots.device).repeat(3)
     found = []
     for layer in reversed(range(layers)):
-        near, event, there = history.recent(node, end[at], k)
-        phi = model.time(time[at, None] - events.time[event])
-        event, edge_row = event.unique(return_inverse=True)
+        near, event, there = history.recent(node, history.ends(at, batch.start), k)
+        phi = model.time(events.time[at, None] - events.time[event])
         below = torch.cat([node, near.flatten()])
+        near_at = torch.where(there & at_events, event, at[:, None])
+        event, edge_row = event.unique(return_inverse=True)
         if layer > 0:
-            pair, row = torch.unique(below * size + torch.cat([at, at.repeat_interleave(k)]), return_inverse=True)
-            below, at = pair // size, pair % size
+            pair, row = torch.unique(below * history.count + torch.cat([at, near_at.flatten()]), return_inverse=True)
+            below, at = pair // history.count, pair % history.count
         else:
             below, row = below.unique(return_inverse=True)
         root, row = row[: len(node)], row[len(node) :].view(-1, k)
@@ -340,7 +343,7 @@ class Tgat(Model):
         self.embed = Layers(layers, events.node_feature.shape[1], width, events.feature.shape[1], time_width)
 
     def embeddings(self, roots, batch):
-        found, nodes, _ = looks(self, roots, batch, len(self.embed))
+        found, nodes, _ = looks(self, roots, batch, len(self.embed), at_events=True)
         return self.embed(self.events.node_feature[nodes], torch.cos(self.time.b), found)
 
     def state(self):
@@ -387,7 +390,7 @@ class Apan(Model):
         events, size = self.events, batch.stop - batch.start
         out = event_by_event(self.out, size)  # (2b,d)
         ends = torch.stack([events.src[batch], events.dst[batch]], 1).flatten()
-        near, _, _ = self.history.recent(ends, self.history.ends(batch).repeat_interleave(2), self.neighbours)
+        near, _, _ = self.history.recent(ends, self.history.ends(batch, batch.start).repeat_interleave(2), self.neighbours)
         nodes, row = ends.unique(return_inverse=True)
         self.s[nodes] = out[last_positions(row, len(nodes))]
         # A neighbour that is not there is the node itself, which has the mail of this position already.

@@ -1,7 +1,8 @@
 //! APAN: attention of a node over the mails in its mailbox; mails of an event go to its nodes and to their neighbours.
 //!
 //! Source: Wang et al., "APAN: asynchronous propagation attention network for real-time temporal graph embedding", 2021, as
-//! TGL trains it, but that empty slots take no part in the softmax. What the attention makes of a node's memory and mails is
+//! TGL trains it, but that empty slots take no part in the softmax, scores are divided by the root of a head's width where TGL has
+//! LeakyReLU(0.2), and of mails that come at once `mean` has the latest time where TGL averages times. What the attention makes of a node's memory and mails is
 //! its new memory, and its embedding. Keys and values are absorbed ([`temporal_attention`](crate::ops::temporal_attention)).
 use super::{
     Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, TimeEncoding, config::Check,
@@ -298,7 +299,7 @@ impl EventModel for Apan {
         let how = Sampling { k: self.config.neighbors, strategy: Strategy::Recent, gaps: data.gaps };
         let tcsr = data.tcsr(t, store)?;
         let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how)?;
-        let recipients = t.expand_targets(node, time, near.node)?.node;
+        let recipients = t.expand_targets((node, time), near.node, None)?.node;
         let stamp = data.stamp(t, store)?;
         let to = t.distinct(stamp, recipients, &[], 2)?;
         let edge = data.edge_if(t, store, self.config.edge_features)?;

@@ -2,7 +2,7 @@
 //!
 //! Source: Kumar et al., "Predicting dynamic embedding trajectory in temporal interaction networks", 2019, with batched
 //! mails instead of t-batches as TGL has it. `z = LayerNorm(h (1 + w delta + b))`, `delta = (t - t_s) / (t + 1)`, t_s the
-//! time of the memory.
+//! time of the memory after its mail. TGL has the norm before the projection, and the time before the mail.
 use super::{
     CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, TimeEncoding,
     config::Check,

@@ -85,7 +85,8 @@ impl TimeEncoding {
     }
 }
 
-/// A temporal attention layer: `LayerNorm(ReLU(drop(W_o {attention | h_root} + b_o)))`, heads side by side.
+/// A temporal attention layer: `LayerNorm(ReLU(drop(W_o {attention | h_root} + b_o)))`, heads side by side. That is TGL's end of a layer;
+/// the papers of TGAT and TGN have an MLP with one hidden layer there.
 ///
 /// Queries come from `{h_root | Phi(0)}`, keys and values from `{h_j | e_j | Phi(t - t_j)}`; both projections are
 /// absorbed (see [`temporal_attention`](crate::ops::temporal_attention)), and keys have no bias, for softmax drops it.

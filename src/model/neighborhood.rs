@@ -23,6 +23,7 @@ pub struct AttentionStack {
     learn_below: bool,
     neighbors: usize,
     strategy: Strategy,
+    at_events: bool,
 }
 
 /// Widths and choices of an [`AttentionStack`].
@@ -46,6 +47,8 @@ pub struct StackConfig {
     pub neighbors: usize,
     /// Which.
     pub strategy: Strategy,
+    /// Whether a layer embeds neighbours for the layer above at the times of their events; else at the query's.
+    pub at_events: bool,
     /// Seed of the drop-out.
     pub seed: u64,
 }
@@ -69,8 +72,8 @@ impl AttentionStack {
                 Attention::new(p, store, l, below, c.width, c.edge, time.width, c.heads, drop)
             })
             .collect::<Result<_>>()?;
-        let (learn_below, neighbors, strategy) = (c.learn_below, c.neighbors, c.strategy);
-        Ok(AttentionStack { layers, learn_below, neighbors, strategy })
+        let StackConfig { learn_below, neighbors, strategy, at_events, .. } = *c;
+        Ok(AttentionStack { layers, learn_below, neighbors, strategy, at_events })
     }
     /// Appends the sampling of every level, and the distinct nodes of all; `edge` are the features by event.
     ///
@@ -95,7 +98,9 @@ impl AttentionStack {
         let mut targets: Vec<Targets> = Vec::new();
         let (mut node, mut time) = (q.node, q.time);
         while near.len() < self.layers.len() {
-            let below = t.expand_targets(node, time, near[near.len() - 1].node)?;
+            let above = near[near.len() - 1];
+            let own = self.at_events.then_some(above.time);
+            let below = t.expand_targets((node, time), above.node, own)?;
             (node, time) = (below.node, below.time);
             near.push(t.sample_neighbors(tcsr, (node, time), batch, 0, how)?);
             targets.push(below);

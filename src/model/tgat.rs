@@ -1,6 +1,7 @@
 //! TGAT: temporal attention over neighbours and their neighbours, without memory.
 //!
-//! Source: Xu et al., "Inductive representation learning on temporal graphs", 2020. Rows below the first layer are the node
+//! Source: Xu et al., "Inductive representation learning on temporal graphs", 2020: a neighbour is embedded at the time of its event,
+//! unless `neighbor_time` is `query`; but a layer ends as [`Attention`](super::Attention) says. Rows below the first layer are the node
 //! features as they are, or, where there is static memory, the sum of the projections of both. Where there is neither they
 //! have no width: the layers then see times and edge features alone.
 use super::{
@@ -8,7 +9,13 @@ use super::{
     config::Check,
     neighborhood::{AttentionStack, StackConfig},
 };
-use crate::{autograd::Parameters, data::text::counted, error::Result, ops::Tape, runtime::*};
+use crate::{
+    autograd::Parameters,
+    data::text::counted,
+    error::{Error, Result},
+    ops::Tape,
+    runtime::*,
+};
 use serde::{Deserialize, Serialize};
 
 /// Sizes and choices of a TGAT.
@@ -31,6 +38,8 @@ pub struct TgatConfig {
     pub neighbors: usize,
     /// `recent` or `uniform`.
     pub sampling: String,
+    /// When layers below the last embed a neighbour: at the time of its `event`, as in the paper, or of the `query`.
+    pub neighbor_time: String,
     /// Drop-out of attention weights and of the layers' outputs.
     pub dropout: f32,
     /// Whether edge features are used where there are any.
@@ -50,10 +59,17 @@ impl Default for TgatConfig {
             layers: 2,
             neighbors: 10,
             sampling: "recent".into(),
+            neighbor_time: "event".into(),
             dropout: 0.1,
             edge_features: true,
             node_features: true,
         }
+    }
+}
+
+impl TgatConfig {
+    fn at_events(&self) -> bool {
+        self.neighbor_time == "event"
     }
 }
 
@@ -67,12 +83,18 @@ impl ModelConfig for TgatConfig {
         check.dropout(self.dropout)?;
         check.gap_quantile(self.gap_quantile)?;
         check.time_encoding(&self.time_encoding)?;
+        check.word("neighbor_time", &self.neighbor_time, &["event", "query"])?;
         check.sampling(&self.sampling, 0).map(drop)
     }
     fn gap_quantile(&self) -> f64 {
         self.gap_quantile
     }
     fn recent_events(&self) -> Result<usize> {
+        if self.layers > 1 && self.at_events() {
+            let what =
+                "tgat.neighbor_time is `event`, and a stream does not keep what neighbours had seen by then";
+            return Err(Error::usage(what).remedy("train with tgat.neighbor_time=query, or tgat.layers=1"));
+        }
         Check("tgat").recent(&self.sampling, self.neighbors)
     }
     fn width(&self) -> usize {
@@ -80,7 +102,7 @@ impl ModelConfig for TgatConfig {
     }
     fn describe(&self) -> String {
         format!(
-            "{} time {}, embedding {},\n{} of {} heads over {} {} neighbours, dropout {}",
+            "{} time {}, embedding {},\n{} of {} heads over {} {} neighbours at the time of their {}, dropout {}",
             self.time_encoding,
             self.time,
             self.embedding,
@@ -88,6 +110,7 @@ impl ModelConfig for TgatConfig {
             self.heads,
             self.neighbors,
             self.sampling,
+            self.neighbor_time,
             self.dropout
         )
     }
@@ -129,6 +152,7 @@ impl ModelConfig for TgatConfig {
             dropout: self.dropout,
             neighbors: self.neighbors,
             strategy: check.sampling(&self.sampling, seed)?,
+            at_events: self.at_events(),
             seed,
         };
         let attention = AttentionStack::new(p, store, &time, &attention)?;

@@ -1,5 +1,9 @@
 //! TGN: node memory kept by a recurrent cell over mails, temporal attention over neighbours, of which the last layer's are
-//! the most recent.
+//! the most recent. With more layers than one, neighbours are embedded at the time of the query, as in the authors' code.
+//!
+//! A mail holds its partner's memory as it was when the mail was sent, and a node without a mail keeps its memory; in training mode
+//! PyTorch Geometric reads the partner's memory when the mail is consumed, and takes a GRU step on zeros where there is no mail. Of
+//! several mails, `mean` averages the contents and encodes the latest time; PyTorch Geometric averages the encodings.
 //!
 //! Source: Rossi et al., "Temporal graph networks for deep learning on dynamic graphs", 2020. One step: negatives and
 //! neighbours; the distinct nodes; their memory after their mails; attention layers; then the writes.
@@ -41,7 +45,7 @@ pub struct TgnConfig {
     pub neighbors: usize,
     /// `recent` or `uniform`.
     pub sampling: String,
-    /// How mails of one batch are combined: `last` or `mean`.
+    /// How mails of one batch are combined: `last`, or the `mean` of their contents, with the latest time.
     pub combiner: String,
     /// Drop-out of attention weights and of the layer's output.
     pub dropout: f32,
@@ -146,6 +150,7 @@ impl ModelConfig for TgnConfig {
             dropout: self.dropout,
             neighbors: self.neighbors,
             strategy: check.sampling(&self.sampling, seed)?,
+            at_events: false,
             seed,
         };
         let attention = AttentionStack::new(p, store, &time, &attention)?;

@@ -302,7 +302,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let neighbors: Vec<u32> =
         (0..2 * b * near).map(|s| if s % 7 == 6 { NONE } else { c.below(v) as u32 }).collect();
     let neighbors = c.values(Spec::ids(Rows::fixed(2 * b), near), &neighbors);
-    let list = c.tape.expand_targets(root, time, neighbors)?.node;
+    let list = c.tape.expand_targets((root, time), neighbors, None)?.node;
     let stamp = c.ids(&vec![0; v], 1);
     let to = &c.tape.distinct(stamp, list, &[], 2)?;
     let (out, event) = (real(c, 3 * b, d), c.ids(&(5..5 + b as u32).collect::<Vec<_>>(), 1));
@@ -345,7 +345,7 @@ mod tests {
         let edge = c.values(Spec::real(Rows::fixed(6), 1), &[0.0f32, 4.0, 8.0, 12.0, 16.0, 20.0]);
         let stamp = c.ids(&[0; 4], 1);
         let (root, time) = c.tape.roots(src, dst, event_time, None).unwrap();
-        let list = c.tape.expand_targets(root, time, neighbors).unwrap().node;
+        let list = c.tape.expand_targets((root, time), neighbors, None).unwrap().node;
         let to = &c.tape.distinct(stamp, list, &[], 2).unwrap();
         let deliveries = Deliveries { to, each: 3, out, event, event_time, edge, edge_row: event };
         c.tape.deliver_mails(into, deliveries, 2).unwrap();

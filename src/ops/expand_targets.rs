@@ -1,17 +1,17 @@
-//! Each root followed by its neighbours, all at the root's time: the targets of the layer below
+//! Each root followed by its neighbours, at the root's time or at their events': the targets of the layer below
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `node`, `time` | `[n]` u32, i64 | roots |
 //! | `neighbor` | `[n, k]` u32 | their sampled neighbours, or [`NONE`] |
+//! | `neighbor_time` | `[n, k]` i64, optional | times of the neighbours' events; without, neighbours have the root's time |
 //! | node, time | `[n (1 + k)]` u32, i64 | target `(1 + k) i`: the root; the next k: its neighbours |
 //! | row | `[n, k]` u32 | the targets' rows of the neighbours, or `NONE` |
 //! | root row | `[n]` u32 | the targets' rows of the roots |
 //! | identity | `[n]` u32 | i: every root's own row, where roots are not shared |
 //!
-//! A neighbour is embedded at the time of the query, as in TGN (TGL and TGAT take the time of the event). Of the positive
-//! roots of a batch the nodes are also the list of deliveries of their mails
-//! ([`deliver_mails`]), `1 + k` a root.
+//! TGN embeds a neighbour at the time of the query, TGAT at the time of its event. Of the positive roots of a batch the nodes are also
+//! the list of deliveries of their mails ([`deliver_mails`]), `1 + k` a root.
 use super::*;
 
 /// See the [module](self).
@@ -38,8 +38,14 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` when the rows differ.
-    pub fn expand_targets(&mut self, node: Var, time: Var, neighbor: Var) -> Result<Targets> {
-        let o = self.push(ExpandTargets, &[node, time, neighbor])?;
+    pub fn expand_targets(
+        &mut self,
+        (node, time): (Var, Var),
+        neighbor: Var,
+        neighbor_time: Option<Var>,
+    ) -> Result<Targets> {
+        let ins: Vec<Var> = [node, time, neighbor].into_iter().chain(neighbor_time).collect();
+        let o = self.push(ExpandTargets, &ins)?;
         Ok(Targets { node: o[0], time: o[1], neighbor_row: o[2], root_row: o[3], identity: o[4] })
     }
 }
@@ -48,8 +54,18 @@ impl Op for ExpandTargets {
     const NAME: &'static str = "expand_targets";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
+        arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
         ensure!(Self::NAME, ins.iter().all(|s| s.rows == ins[0].rows), "rows differ: {ins:?}");
+        if let Some(time) = ins.get(3) {
+            typed(Self::NAME, "neighbor_time", time, DType::I64)?;
+            ensure!(
+                Self::NAME,
+                time.cols == ins[2].cols,
+                "{} times of {} neighbours",
+                time.cols,
+                ins[2].cols
+            );
+        }
         let rows = ins[0].rows.times(1 + ins[2].cols);
         Ok(vec![
             Spec::ids(rows, 1).into(),
@@ -62,6 +78,7 @@ impl Op for ExpandTargets {
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (node, time, neighbor, k) =
             (io.input::<u32>(0), io.input::<i64>(1), io.input::<u32>(2), io.cols(2));
+        let own = (io.inputs() > 3).then(|| io.input::<i64>(3));
         let (out, at, row, root) = (io.out::<u32>(0), io.out::<i64>(1), io.out::<u32>(2), io.out::<u32>(3));
         io.out::<u32>(4).iter_mut().zip(0..).for_each(|(o, i)| *o = i);
         for (i, block) in out.chunks_exact_mut(1 + k).enumerate() {
@@ -69,6 +86,9 @@ impl Op for ExpandTargets {
             block[0] = node[i];
             block[1..].copy_from_slice(&neighbor[i * k..][..k]);
             at[first..][..1 + k].fill(time[i]);
+            if let Some(own) = own {
+                at[first + 1..][..k].copy_from_slice(&own[i * k..][..k]);
+            }
             root[i] = first as u32;
             for j in 0..k {
                 let there = neighbor[i * k + j] != NONE;
@@ -79,16 +99,18 @@ impl Op for ExpandTargets {
     fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (node, time, neighbor, c) = (on.input(0), on.input(1), on.input(2), on.cols(2));
         let (target, at, row, root, identity) = (on.out(0), on.out(1), on.out(2), on.out(3), on.out(4));
+        let own = if on.inputs() > 3 { on.input(3) } else { std::ptr::null() };
         let grid = Grid::items(on.out_cap(0));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.expand_targets(on, grid, node, time, neighbor, target, at, row, root, identity, on.rows(0), c)
+            k.expand_targets(on, grid, node, time, neighbor, own, target, at, row, root, identity, on.rows(0), c)
         }
     }
 }
 
-/// `[n, k]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 2], &[5, 3], &[40, 10]];
+/// `[n, k]`; a third number, whatever it is: neighbours have times of their own.
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1], &[0, 2], &[5, 3], &[40, 10], &[1, 1, 1], &[0, 2, 1], &[40, 10, 1]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 10]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (n, k) = (dims[0], dims[1]);
@@ -96,6 +118,8 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let time = c.times(&(0..n as i64).collect::<Vec<_>>());
     let values: Vec<u32> = (0..n * k).map(|i| if i % 3 == 2 { NONE } else { i as u32 }).collect();
     let neighbor = c.values(Spec::ids(Rows::fixed(n), k), &values);
-    let t = c.tape.expand_targets(node, time, neighbor)?;
+    let own: Vec<i64> = (0..(n * k) as i64).map(|i| 1_000_000 - 7 * i).collect();
+    let own = (dims.len() > 2).then(|| c.values(Spec { cols: k, ..Spec::times(Rows::fixed(n)) }, &own));
+    let t = c.tape.expand_targets((node, time), neighbor, own)?;
     Ok(Built::new(&[t.node, t.time, t.neighbor_row, t.root_row, t.identity], &[]))
 }

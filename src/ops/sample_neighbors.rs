@@ -10,6 +10,7 @@
 //! | `now` | `[1, 2]` u32 | clock of the uniform draw |
 //! | neighbor, event | `[n, k]` u32 | other end and id; `NONE` in unused slots |
 //! | dt | `[n, k]` f32 | seconds from the neighbour's event to the query; 0 in unused slots |
+//! | time | `[n, k]` i64 | the event's time; 0 in unused slots |
 //! | count | `[n]` u32 | slots in use: a prefix |
 //!
 //! **No leakage**: a sampled event belongs to an earlier batch *and* its time is strictly earlier than the query's.
@@ -97,6 +98,8 @@ pub struct Neighbors {
     pub event: Var,
     /// `[n, k]` f32 seconds.
     pub dt: Var,
+    /// `[n, k]` i64 ticks.
+    pub time: Var,
     /// `[n]` u32.
     pub count: Var,
 }
@@ -130,7 +133,7 @@ impl Tape {
         let op = SampleNeighbors { k, strategy, stride, gaps };
         let TcsrVars { offsets, entries, position } = tcsr;
         let o = self.push(op, &[offsets, entries, position, query.0, query.1, batch.0, batch.1])?;
-        Ok(Neighbors { node: o[0], event: o[1], dt: o[2], count: o[3] })
+        Ok(Neighbors { node: o[0], event: o[1], dt: o[2], time: o[3], count: o[4] })
     }
 }
 
@@ -236,23 +239,24 @@ impl SampleNeighbors {
         t: &Tables<'_>,
         i: usize,
         history: Range<usize>,
-        (node, event, dt): (&mut [u32], &mut [u32], &mut [R]),
+        (node, event, dt, time): (&mut [u32], &mut [u32], &mut [R], &mut [i64]),
     ) -> u32 {
         let list = &t.entries[history];
         let n = list.len().min(self.k);
         node[n..].fill(NONE);
         event[n..].fill(NONE);
         dt[n..].fill(R::ZERO);
-        let slots = node[..n].iter_mut().zip(&mut event[..n]).zip(&mut dt[..n]);
+        time[n..].fill(0);
         let (gaps, now) = (self.gaps, t.query_time[i]);
-        let put = |((node, event), dt): ((&mut u32, &mut u32), &mut R), e: &Entry| {
-            (*node, *event, *dt) = (e.node, e.event, R::of(f64::from(gaps.seconds(e.time, now))));
+        let mut put = |j: usize, e: &Entry| {
+            (node[j], event[j], time[j]) = (e.node, e.event, e.time);
+            dt[j] = R::of(f64::from(gaps.seconds(e.time, now)));
         };
         if self.strategy == Strategy::Recent || list.len() <= self.k {
-            slots.zip(list.iter().rev()).for_each(|(slot, e)| put(slot, e));
+            list.iter().rev().take(n).enumerate().for_each(|(j, e)| put(j, e));
         } else {
             let draw = |j| t.key.below((i * self.k + j) as u64, list.len() as u32) as usize;
-            slots.enumerate().for_each(|(j, slot)| put(slot, &list[draw(j)]));
+            (0..n).for_each(|j| put(j, &list[draw(j)]));
         }
         n as u32
     }
@@ -293,28 +297,30 @@ impl Op for SampleNeighbors {
             slots.into(),
             slots.into(),
             Spec::real(ins[3].rows, self.k).into(),
+            Spec { cols: self.k, ..Spec::times(ins[3].rows) }.into(),
             Spec::ids(ins[3].rows, 1).into(),
         ])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        // A slot reads 16 bytes of the lists and writes 12.
+        // A slot reads 16 bytes of the lists and writes 12, or 20 where its time is asked for.
         Cost { bytes: 28 * outs[0].len() + 24 * ins[3].rows.cap, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (node, event, dt) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<R>(2));
+        let (node, event, dt, time) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<R>(2), io.out::<i64>(3));
         let Some(t) = Tables::of(self, io) else { return };
-        for (i, count) in io.out::<u32>(3).iter_mut().enumerate() {
+        for (i, count) in io.out::<u32>(4).iter_mut().enumerate() {
             let list = t.list(io, i);
             let earlier = |e: &&Entry| e.event < t.first && e.time < t.query_time[i];
             let end = t.entries[list.clone()].iter().filter(earlier).count();
             let slots = i * self.k..(i + 1) * self.k;
-            let slots = (&mut node[slots.clone()], &mut event[slots.clone()], &mut dt[slots]);
+            let (node, event) = (&mut node[slots.clone()], &mut event[slots.clone()]);
+            let slots = (node, event, &mut dt[slots.clone()], &mut time[slots]);
             *count = self.take(&t, i, list.start..list.start + end, slots);
         }
     }
     fn cpu(&self, io: &Io<'_>) {
         let (node, event) = (io.out::<u32>(0), io.out::<u32>(1));
-        let (dt, count) = (io.out::<f32>(2), io.out::<u32>(3));
+        let (dt, time, count) = (io.out::<f32>(2), io.out::<i64>(3), io.out::<u32>(4));
         let Some(t) = Tables::of(self, io) else { return };
         if self.k == 0 {
             return count.fill(0);
@@ -323,14 +329,18 @@ impl Op for SampleNeighbors {
         node.chunks_mut(size * k)
             .zip(event.chunks_mut(size * k))
             .zip(dt.chunks_mut(size * k))
+            .zip(time.chunks_mut(size * k))
             .zip(count.chunks_mut(size))
             .enumerate()
-            .in_parallel(1, |(piece, (((node, event), dt), count))| {
-                let rows =
-                    node.chunks_exact_mut(k).zip(event.chunks_exact_mut(k)).zip(dt.chunks_exact_mut(k));
+            .in_parallel(1, |(piece, ((((node, event), dt), time), count))| {
+                let rows = node
+                    .chunks_exact_mut(k)
+                    .zip(event.chunks_exact_mut(k))
+                    .zip(dt.chunks_exact_mut(k))
+                    .zip(time.chunks_exact_mut(k));
                 let last = piece * size + count.len();
                 (piece * size..last.min(piece * size + AHEAD)).for_each(|i| self.ask(&t, io, i));
-                for (i, (((node, event), dt), count)) in (piece * size..).zip(rows.zip(count)) {
+                for (i, ((((node, event), dt), time), count)) in (piece * size..).zip(rows.zip(count)) {
                     if i + 2 * AHEAD < last {
                         simd::prefetch(t.bounds(i + 2 * AHEAD));
                     }
@@ -343,7 +353,7 @@ impl Op for SampleNeighbors {
                     if end > 0 && entries[end - 1].time >= t.query_time[i] {
                         end = entries[..end].partition_point(|e| e.time < t.query_time[i]);
                     }
-                    *count = self.take(&t, i, list.start..list.start + end, (node, event, dt));
+                    *count = self.take(&t, i, list.start..list.start + end, (node, event, dt, time));
                 }
             });
     }
@@ -365,6 +375,7 @@ impl Op for SampleNeighbors {
                 on.out(1),
                 on.out(2),
                 on.out(3),
+                on.out(4),
                 on.rows(3),
                 on.rows(5),
                 on.cap(0).saturating_sub(1) as u32,
@@ -449,5 +460,5 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let gaps = Gaps { seconds_per_tick: 0.5, longest: e as i64 / 5 };
     let how = Sampling { k, strategy, gaps };
     let n = c.tape.sample_neighbors(tcsr, (node, time), (event, now), stride, how)?;
-    Ok(Built::new(&[n.node, n.event, n.dt, n.count], &[]))
+    Ok(Built::new(&[n.node, n.event, n.dt, n.time, n.count], &[]))
 }

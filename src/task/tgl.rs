@@ -326,8 +326,12 @@ impl Translation<'_> {
         if self.train.att_dropout.is_some_and(|rate| Some(rate) != self.train.dropout) {
             self.note("train.att_dropout differs from train.dropout, which is taken for both");
         }
-        if self.sampling.prop_time {
-            self.note("sampling.prop_time: neighbours of a neighbour are those before its own event here");
+        if self.sampling.prop_time && model == "tgat" {
+            self.put("neighbor_time", Some("query"));
+        }
+        if !self.sampling.prop_time && model == "tgn" && self.sampling.layer.is_some_and(|layers| layers > 1)
+        {
+            self.note("sampling.prop_time: neighbours are embedded at the time of the query here");
         }
         if self.sampling.no_neg && model != "apan" {
             self.note("sampling.no_neg: negatives have neighbours here");
@@ -460,6 +464,7 @@ train: [{epoch: 50, batch_size: 600, lr: 0.0001, dropout: 0.1, att_dropout: 0.1}
             (JODIE.replace("last", "mean"), "memory.mail_combine: the last mail"),
             (JODIE.replace("identity,", "identity, dim_out: 50,"), "gnn.dim_out differs"),
             (APAN.replace("recent", "uniform"), "sampling.strategy: mails go to"),
+            (TGN.replace("layer: 1", "layer: 2"), "sampling.prop_time: neighbours are embedded at the time"),
         ] {
             let notes = section(&yaml).1;
             assert!(notes.len() == 1 && notes[0].starts_with(said), "{notes:?}");
@@ -482,6 +487,8 @@ train: [{epoch: 50, batch_size: 600, lr: 0.0001, dropout: 0.1, att_dropout: 0.1}
                       dropout = 0.1";
         assert_eq!(config["tgat"], Value::Table(toml::from_str(wanted).unwrap()));
         assert_eq!(notes, ["train.att_dropout differs from train.dropout, which is taken for both"]);
+        let (config, _) = section(&TGAT.replace("prop_time: False", "prop_time: True"));
+        assert_eq!(config["tgat"]["neighbor_time"].as_str(), Some("query"));
     }
 
     #[test]

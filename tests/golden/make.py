@@ -14,7 +14,8 @@ second, naive formulation (`naive*`); the script fails if the two differ.
 | `tgn.safetensors` | ten batches of training: one layer, last combiner |
 | `tgn_two_layers_mean.safetensors` | ten batches: two layers, mean combiner, node features |
 | `tgn_three_layers.safetensors` | ten batches: three layers, last combiner |
-| `tgat.safetensors` | ten batches of TGAT: two layers, node features |
+| `tgat.safetensors` | ten batches of TGAT: two layers, node features, neighbours at the times of their events |
+| `tgat_query_time.safetensors` | the same with neighbours at the time of the query |
 | `jodie.safetensors` | ten batches of JODIE: last combiner, node features |
 | `apan.safetensors` | ten batches of APAN: boxes of three mails, two neighbours get them, last combiner |
 | `apan_mean.safetensors` | the same with the mean combiner and node features |
@@ -87,7 +88,8 @@ def main():
         "tgn": Tgn(1, "last"),
         "tgn_two_layers_mean": Tgn(2, "mean", node_features=True),
         "tgn_three_layers": Tgn(3, "last", seed=68),
-        "tgat": Tgat(2, seed=39),
+        "tgat": Tgat(2, "event", seed=39),
+        "tgat_query_time": Tgat(2, "query", seed=39),
         "jodie": Jodie(),
         "apan": Apan("last"),
         "apan_mean": Apan("mean", node_features=True),

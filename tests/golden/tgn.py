@@ -69,19 +69,23 @@ def attend(p, prefix, h_root, h_near, edge, dt, valid):
     return layer_norm(p, prefix, out.relu())
 
 
-def embed(p, stream, h, layers, first, node, time):
-    """Embeddings [n, d] of nodes, each at its time; `h` are the rows below the first layer."""
+def embed(p, stream, h, layers, first, node, time, at_events=False):
+    """Embeddings [n, d] of nodes, each at its time; `h` are the rows below the first layer.
+
+    Neighbours are embedded at the query's time, as TGN does, or at those of their events, as TGAT does.
+    """
     if layers == 0:
         return h[node]
     near, event, valid = recent(stream, first, node, time, NEIGHBOURS)
-    h_root = embed(p, stream, h, layers - 1, first, node, time)
-    h_near = embed(p, stream, h, layers - 1, first, near.flatten(), time.repeat_interleave(NEIGHBOURS))
+    h_root = embed(p, stream, h, layers - 1, first, node, time, at_events)
+    near_time = stream["time"][event].flatten() if at_events else time.repeat_interleave(NEIGHBOURS)
+    h_near = embed(p, stream, h, layers - 1, first, near.flatten(), near_time, at_events)
     edge = stream["edge_features"][event]
     dt = time[:, None] - stream["time"][event]
     return attend(p, f"embed.{layers - 1}.", h_root, h_near.view(*near.shape, -1), edge, dt, valid)
 
 
-def naive_embed(p, stream, bottom, layers, first, node, time):
+def naive_embed(p, stream, bottom, layers, first, node, time, at_events=False):
     """The same for one node; `bottom` makes its row below the first layer."""
     if layers == 0:
         return bottom(node)
@@ -89,24 +93,24 @@ def naive_embed(p, stream, bottom, layers, first, node, time):
     times = stream["time"].tolist()
     z = []
     for other, i in naive_recent(stream, first, node, time, NEIGHBOURS):
-        near = naive_embed(p, stream, bottom, layers - 1, first, other, time)
+        near = naive_embed(p, stream, bottom, layers - 1, first, other, times[i] if at_events else time, at_events)
         z.append(torch.cat([near, stream["edge_features"][i], time_encoding(p, torch.tensor(time - times[i]))]))
-    root = naive_embed(p, stream, bottom, layers - 1, first, node, time)
+    root = naive_embed(p, stream, bottom, layers - 1, first, node, time, at_events)
     query = layer["w_q"] @ root + layer["w_q_time"] @ torch.cos(p["time.b"]) + layer["b_q"]
     attention = naive_mix(query, z, layer["w_k"], layer["w_v"], layer["b_v"])
     out = functional.relu(layer["w_o"] @ attention + layer["w_o_root"] @ root + layer["b_o"])
     return functional.layer_norm(out, [WIDTH], layer["norm_gain"], layer["norm_bias"], 1e-5)
 
 
-def forward_layers(p, stream, h, layers, batch):
+def forward_layers(p, stream, h, layers, batch, at_events=False):
     """Logits [b, 2] of the events and of their negatives."""
-    z_src, z_dst, z_neg = embed(p, stream, h, layers, batch[0], *roots(stream, batch)).chunk(3)
+    z_src, z_dst, z_neg = embed(p, stream, h, layers, batch[0], *roots(stream, batch), at_events).chunk(3)
     return torch.stack([decode(p, z_src, z_dst), decode(p, z_src, z_neg)], 1)
 
 
-def naive_layers(p, stream, bottom, layers, batch):
+def naive_layers(p, stream, bottom, layers, batch, at_events=False):
     first, times = batch[0].item(), stream["time"].tolist()
-    at = lambda node, event: naive_embed(p, stream, bottom, layers, first, node, times[event])
+    at = lambda node, event: naive_embed(p, stream, bottom, layers, first, node, times[event], at_events)
     return naive_logits(stream, batch, p, at)
 
 
@@ -204,9 +208,10 @@ class Tgn:
 class Tgat:
     """Node features as they are, and attention over them."""
 
-    def __init__(self, layers, **others):
-        self.layers = layers
-        self.facts = facts(NEIGHBOURS, HEADS, layers, node_features=True, memory=False, model="tgat", **others)
+    def __init__(self, layers, neighbour_time, **others):
+        self.layers, self.at_events = layers, neighbour_time == "event"
+        others |= {"model": "tgat", "neighbour_time": neighbour_time}
+        self.facts = facts(NEIGHBOURS, HEADS, layers, node_features=True, memory=False, **others)
 
     def parameters(self):
         return time_parameters(TIME_WIDTH) | layer_parameters(self.layers, NODE_WIDTH) | decoder_parameters()
@@ -215,10 +220,11 @@ class Tgat:
         return {}
 
     def forward(self, p, stream, state, batch):
-        return forward_layers(p, stream, stream["node_features"], self.layers, batch), None
+        return forward_layers(p, stream, stream["node_features"], self.layers, batch, self.at_events), None
 
     def naive(self, p, stream, state, batch):
-        return naive_layers(p, stream, lambda node: stream["node_features"][node], self.layers, batch)
+        bottom = lambda node: stream["node_features"][node]
+        return naive_layers(p, stream, bottom, self.layers, batch, self.at_events)
 
     def write(self, stream, state, fresh, batch):
         pass
