@@ -1,0 +1,72 @@
+"""Checks what tgnn computes against code that others wrote, run as it is.
+
+    cargo build --release
+    python benches/peers/outside.py --out benches/results/NAME.json
+    python benches/peers/outside.py --tgl PATH --dyglib PATH jodie tgat    # checkouts of amazon-science/tgl, yule-BUAA/DyGLib
+
+A check lets the program train a small model, reads weights and state from its checkpoint, has the others' code compute from
+these what the program tells, and prints the largest difference and what is allowed. Where the others do something else, a row
+says what and how much it makes: nothing is allowed or forbidden there, and another row is without it. Ends with 1 where a
+difference is beyond what is allowed. What runs TGL's code is left out without `--tgl`, what runs DyGLib's without `--dyglib`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from outside_events import apan, half, jodie, sampling, tgat, tgn
+from outside_program import SEED
+from outside_snapshots import classes, wd_gcn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from record import head  # noqa: E402
+
+CHECKS = {"tgn": tgn, "jodie": jodie, "apan": apan, "tgat": tgat, "sampling": sampling, "half": half, "wd-gcn": wd_gcn, "classes": classes}
+WANTS = {"jodie": "tgl", "apan": "tgl", "tgat": "dyglib"}
+
+
+def commit(checkout):
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=checkout, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checks", nargs="*", metavar="CHECK", help=", ".join(CHECKS) + "; all without")
+    parser.add_argument("--out", type=Path, help="JSON to write")
+    parser.add_argument("--tgnn", default="target/release/tgnn-bench", help="the program")
+    parser.add_argument("--tgl", type=Path, help="a checkout of amazon-science/tgl, for jodie and apan")
+    parser.add_argument("--dyglib", type=Path, help="a checkout of yule-BUAA/DyGLib, for tgat and sampling; it wants pandas")
+    o = parser.parse_args()
+    unknown = set(o.checks) - set(CHECKS)
+    if unknown:
+        parser.error(f"no check {', '.join(unknown)}; there are {', '.join(CHECKS)}")
+    torch.set_num_threads(1)  # TGL's "last" mail of a node is that of the last write
+    torch.manual_seed(SEED)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        o.folder = Path(folder)
+        for name in o.checks or CHECKS:
+            if name in WANTS and getattr(o, WANTS[name]) is None:
+                print(f"{name}: left out, for want of --{WANTS[name]}", file=sys.stderr)
+                continue
+            for found in CHECKS[name](o):
+                allowed = found["allowed"]
+                verdict = "" if allowed is None else "ok" if found["difference"] <= allowed else "BEYOND"
+                shown = "another" if allowed is None else f"{allowed:.2g}"
+                print(f"{found['difference']:9.2g}  {shown:>8}  {verdict:6}  {found['what']}  [{found['against']}]", flush=True)
+                rows.append({"check": name, **found, "verdict": verdict})
+    checkouts = {name: commit(path) for name, path in (("amazon-science/tgl", o.tgl), ("yule-BUAA/DyGLib", o.dyglib)) if path}
+    versions = {name: version(name) for name in ("torch", "torch_geometric", "scikit-learn", "scipy", "numpy")}
+    if o.out:
+        o.out.write_text(json.dumps(head() | {"versions": versions, "checkouts": checkouts, "rows": rows}, indent=1) + "\n")
+    sys.exit(any(found["verdict"] == "BEYOND" for found in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What the checks of `outside.py` share: the program, what it has trained, and rows of results."""
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+SEED = 8
+ROUNDING = 1e-5  # what float32 may be off by, of numbers of about 1 behind a few products in a row
+
+
+def tell(*command):
+    """What a command prints."""
+    command = [*map(str, command)]
+    print("  $", shlex.join(command), file=sys.stderr, flush=True)
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return done.stdout
+
+
+class Trained:
+    """A model that the program has trained: its checkpoint, and what the program tells of it."""
+
+    def __init__(self, tgnn, folder, data, *flags):
+        self.tgnn = tgnn
+        self.run = Path(tempfile.mkdtemp(dir=folder))
+        words = ["train", "--data", data, "--threads", "1", "--json", "--out", self.run, *flags]
+        self.summary = json.loads(tell(tgnn, *words))
+        best = json.loads((self.run / "checkpoint/manifest.json").read_text())["best_epoch"]
+        self.values = load_file(self.run / f"checkpoint/epoch-{best}.safetensors")
+
+    def __getitem__(self, name):
+        """A weight or a state, in float64; integers as they are."""
+        value = self.values[name]
+        return value.double() if value.is_floating_point() else value
+
+    def embed(self, nodes, times=None):
+        """What `tgnn-bench embed` tells, float32."""
+        lists = {"nodes": nodes} | ({} if times is None else {"times": times})
+        words = [self.tgnn, "embed", "--checkpoint", self.run, "--out", self.run / "z.npy"]
+        for name, values in lists.items():
+            file = self.run / f"{name}.txt"
+            file.write_text("\n".join(str(int(v)) for v in values))
+            words += [f"--{name}", file]
+        tell(*words)
+        return torch.from_numpy(np.load(self.run / "z.npy")).double()
+
+
+def keys(section, **values):
+    """Flags that set keys of a section."""
+    return [word for key, value in values.items() for word in ("--set", f"{section}.{key}={value}")]
+
+
+# A learning rate that no float32 weight notices: the state that a pass leaves is that of weights which are known.
+AS_DRAWN = ["--epochs", "1", "--batch", "50", "--learning-rate", "1e-30", *keys("data", train=1, val=0)]
+
+
+def row(what, against, difference, allowed):
+    return {"what": what, "against": against, "difference": float(difference), "allowed": allowed}
+
+
+def largest(a, b):
+    return (a - b).abs().max().item()
+
+
+def load(linear, weight, bias):
+    with torch.no_grad():
+        linear.weight.copy_(weight.reshape(linear.weight.shape))
+        linear.bias.copy_(bias.reshape(linear.bias.shape))
+    return linear
+
+
+def save(folder, arrays):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in arrays.items():
+        np.save(folder / f"{name}.npy", value)
