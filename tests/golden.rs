@@ -403,8 +403,8 @@ fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
         let dt = real(t, store, "dt", 6, 4, &gaps);
         let (root, row) = (ids(t, store, "root", 1), ids(t, store, "neighbour", 4));
         let (event, count) = (ids(t, store, "edge", 4), ids(t, store, "count", 1));
-        let times = store.zeros("time", Spec { cols: 4, ..Spec::times(Rows::fixed(6)) });
-        let near = Neighbors { node: row, event, dt, time: t.stored(store, times), count };
+        let times = store.zeros("time", Spec { cols: 4, ..Spec::times(Rows::fixed(6)) }).unwrap();
+        let near = Neighbors { node: row, event, dt, time: t.stored(store, times).unwrap(), count };
         let looked = Looked { h, learn_h: true, roots: h, root, row, near, edge, drop_now: None };
         let out = layer.record(t, store, &time, looked).unwrap();
         let dout = real(t, store, "dout", 6, 6, &g.real("dout"));
