@@ -46,7 +46,9 @@ struct Gaps {
   float seconds_per_tick;
   uint32_t unused;
   __device__ __forceinline__ float seconds(int64_t from, int64_t to) const {
-    int64_t ticks = to - from;
+    // Times may be as far apart as 64 bits are: then the difference saturates, as the host's does.
+    int64_t ticks = int64_t(uint64_t(to) - uint64_t(from));
+    if ((to < from) != (ticks < 0)) ticks = to < from ? INT64_MIN : INT64_MAX;
     return float(ticks < longest ? ticks : longest) * seconds_per_tick;
   }
 };

@@ -106,7 +106,7 @@ impl OnDevice {
                 let mut count = [0u32];
                 let place = form.places[l.var.at()];
                 ready.copy(place, bytemuck::cast_slice_mut(&mut count), store)?;
-                rows = rows.min(count[0] as usize * l.times);
+                rows = rows.min((count[0] as usize).saturating_mul(l.times));
             }
             let bytes = rows * spec.cols * spec.dtype.size(Precision::F32);
             let mut words = vec![0u64; bytes.div_ceil(8)];
@@ -232,7 +232,8 @@ impl Ready {
         };
         match self.gpu.rival(p.node.op.name()) {
             Some(rival) => rival.launch(self.gpu.kernels(), &launch),
-            None => p.node.op.launch(self.gpu.kernels(), &launch),
+            // SAFETY: the operands are those of the node, checked when it was recorded.
+            None => unsafe { p.node.op.launch(self.gpu.kernels(), &launch) },
         }
     }
     /// What `times` runs of every node take, on what the last run left: they are captured in a row, and the graph is timed

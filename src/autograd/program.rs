@@ -333,7 +333,12 @@ impl Program {
         times: usize,
         done: &mut dyn FnMut(Repeated<'_>),
     ) -> Result<(), (Option<usize>, Error)> {
-        self.repeat_in(store, &vec![0; times], done)
+        let mut in_form = Vec::new();
+        in_form.try_reserve_exact(times).map_err(|e| {
+            (None, Error::new(ErrorKind::OutOfMemory, format!("{times} runs at once")).caused_by(e))
+        })?;
+        in_form.resize(times, 0);
+        self.repeat_in(store, &in_form, done)
     }
     /// [`repeat`](Self::repeat) with a run for each entry of `in_form`, which says the form of the run.
     ///

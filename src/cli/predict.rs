@@ -157,7 +157,7 @@ impl Run {
     fn take(&mut self, line: &[u8]) -> Result<()> {
         let Some(line) = self.lines.parse(line)? else { return Ok(()) };
         if let Some(latest) = self.latest.filter(|&t| line.time < t) {
-            let before = latest - line.time;
+            let before = latest.saturating_sub(line.time);
             let what = format!("the event is {} earlier than one before it", counted(before as u64, "tick"));
             return Err(self.lines.error(Some(2), what).remedy("give events in order of time"));
         }

@@ -1,6 +1,10 @@
 //! Temporal adjacency: each node's events in order.
 use super::Events;
-use crate::{error::Result, ops::sample_neighbors::Entry, runtime::NONE};
+use crate::{
+    error::Result,
+    ops::sample_neighbors::Entry,
+    runtime::{NONE, check_room},
+};
 
 /// T-CSR: the events of every node, in order of time, one after another.
 ///
@@ -23,6 +27,8 @@ impl Tcsr {
     /// Data where the events break a promise ([`Events::validate`]).
     pub fn of(events: &Events) -> Result<Self> {
         events.validate(&events.name)?;
+        let bytes = size_of::<i64>() * (events.nodes + 1) + (2 * size_of::<Entry>() + 8) * events.len();
+        check_room("lists of the nodes' events", bytes, "take fewer events, or number the nodes without gaps")?;
         let mut offsets = vec![0i64; events.nodes + 1];
         let ends = || events.src.iter().zip(&events.dst);
         for (&s, &d) in ends() {

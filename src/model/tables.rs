@@ -2,7 +2,7 @@
 use super::open_end::Arrivals;
 use crate::{
     data::{Events, Features, Tcsr},
-    error::Result,
+    error::{Result, ensure},
     ops::{
         Tape,
         next_batch::Batch,
@@ -176,6 +176,9 @@ impl EventTables {
     }
     /// Sets the cursor before the first event of `range`, in `epoch`. The first batch has `short` events less than the others:
     /// 0, but where chunks are scheduled at random (`task::first_batch`).
+    ///
+    /// # Errors
+    /// `Shape` where the stream has no such events.
     pub fn seek(
         &self,
         store: &mut Store,
@@ -183,6 +186,8 @@ impl EventTables {
         range: std::ops::Range<usize>,
         short: usize,
     ) -> Result<()> {
+        let (end, events) = (range.end, self.events);
+        ensure!("seek", self.arrivals.is_some() || end <= events, "a pass up to event {end} of {events}");
         store.write(self.range, &[range.start as u32, range.end as u32, short as u32])?;
         store.write(self.clock, &[epoch, 0])
     }

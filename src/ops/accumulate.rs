@@ -84,7 +84,7 @@ impl Op for Accumulate {
             shares.in_parallel(1, |(sum, x)| add(sum, x));
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let each = self.each();
         let of = |at: usize, end| {
             let x = if self.clears { null() } else { on.input(at + 1) };

@@ -130,7 +130,7 @@ impl Op for Adam {
             share.into_iter().for_each(|(w, m, v, g)| update(w, m, v, g, lr as f32, root as f32));
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (rate, step) = (on.input(0), on.state(1));
         let of = |at: usize, end| {
             let (m, v) = (on.state(at + 2), on.state(at + 3));

@@ -57,7 +57,7 @@ impl Op for Add {
         let (a, b) = (io.input::<f32>(0).chunks(share), io.input::<f32>(1).chunks(share));
         out.chunks_mut(share).zip(a.zip(b)).in_parallel(1, |(out, (a, b))| sum(out, a, b));
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (a, b, out, d) = (on.input(0), on.input(1), on.out(0), on.cols(0));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.add(on, Grid::items(on.spec(0).len()), a, b, out, on.rows(0), d) }

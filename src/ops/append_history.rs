@@ -92,7 +92,7 @@ impl Op for AppendHistory {
             }
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         // A positive root is the source or the destination of an event.
         let grid = Grid::warps(on.cap(2).min(2 * on.cap(6)));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.

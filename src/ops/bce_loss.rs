@@ -125,7 +125,7 @@ impl Op for BceLoss {
         });
         Self::finish(io, &sums);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(1, 1024);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.bce_loss(on, grid, on.input(0), on.out(0), on.rows(0), on.cols(0), on.status()) }
@@ -158,7 +158,7 @@ impl Op for BceLossGrad {
             gradients(dx, x, m, by);
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::items(on.spec(0).len());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.bce_loss_grad(on, grid, on.input(0), on.input(1), on.out(0), on.rows(0), on.cols(0)) }

@@ -218,7 +218,7 @@ impl Op for DeliverMails {
     fn cpu(&self, io: &Io<'_>) {
         by_kept!(io.spec(0).dtype, f32, self.write(io, axpy));
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (mean, none) = (on.inputs() > 9, std::ptr::null());
         let (edge, f) = if mean { (on.input(10), on.cols(10)) } else { (std::ptr::null(), 0) };
         let [starts, order, edge_row] = [11, 12, 13].map(|i| if mean { on.input(i) } else { none });

@@ -157,7 +157,7 @@ impl Op for Distinct {
         phi[positives..n].fill(NONE);
         distinct[..n].iter().for_each(|&v| stamp[v as usize] = 0);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let lists = on.inputs() - 1;
         if lists > abi::IdLists::MOST {
             return Err(Error::new(

@@ -67,7 +67,7 @@ impl Op for DrawNegatives {
             *out = negative(pool, key, m, (i / m, i % m));
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (pool, now, out, m) = (on.input(0), on.input(1), on.out(0), on.out_cols(0));
         let grid = Grid::items(on.out_cap(0) * self.per_event);
         let key = abi::Key::new(self.seed, self.salt);

@@ -191,7 +191,7 @@ impl Op for DrawNonEdges {
             }
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::items(on.out_cap(0) * (1 + self.per_item));
         let (src, dst, offsets, step) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (item, now, out, items) = (on.input(4), on.input(5), on.out(0), on.rows(4));

@@ -252,7 +252,7 @@ impl Op for ActivationGrad {
             self.0.grad_in_place(io, at * BLOCK, dz, y);
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (grid, epilogue) = (Grid::items(on.spec(0).len().div_ceil(4)), self.0.on_device(on));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {

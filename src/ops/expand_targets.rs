@@ -96,7 +96,7 @@ impl Op for ExpandTargets {
             }
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (node, time, neighbor, c) = (on.input(0), on.input(1), on.input(2), on.cols(2));
         let (target, at, row, root, identity) = (on.out(0), on.out(1), on.out(2), on.out(3), on.out(4));
         let own = if on.inputs() > 3 { on.input(3) } else { std::ptr::null() };

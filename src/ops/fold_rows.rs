@@ -61,7 +61,7 @@ impl Op for FoldRows {
     fn define<R: Real>(&self, io: &Io<'_>) {
         copy::<R>(io);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         copy_words(k, on)
     }
     fn vjp(&self, t: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -90,7 +90,7 @@ impl Op for UnfoldRows {
     fn define<R: Real>(&self, io: &Io<'_>) {
         copy::<R>(io);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         copy_words(k, on)
     }
     fn vjp(&self, t: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

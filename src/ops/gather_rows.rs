@@ -65,7 +65,7 @@ impl Op for GatherRows {
             dtype => by_kept!(dtype, R, self.gather(io)),
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (rows, from, d) = (on.out_rows(0), on.rows(0), on.cols(0));
         if on.spec(0).dtype.is_half() {
             let (table, kind) = on.halves(0);

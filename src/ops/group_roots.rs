@@ -87,7 +87,7 @@ impl Op for GroupRoots {
         position.fill(NONE);
         (0..m).for_each(|at| position[order[at as usize] as usize] = at);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (query, starts, order, position) = (on.input(0), on.kept(0), on.kept(1), on.kept(2));
         let grouped = on.scratch().cast();
         let queries = on.live_rows(self.queries, 1);

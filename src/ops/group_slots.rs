@@ -91,7 +91,7 @@ impl Op for GroupSlots {
         });
         io.out::<u32>(2)[0] = group(used, rows, starts, slots);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (row, counts, rows, width) =
             (on.input(0), on.scratch().cast(), on.live_rows(self.rows, self.live()), on.cols(0));
         let null = std::ptr::null();

@@ -114,7 +114,7 @@ impl Op for GruGates {
             }
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let state = on.inputs() > 1;
         let h = if state { on.input(1) } else { null() };
         let y = if state { on.out(1) } else { null_mut() };
@@ -191,7 +191,7 @@ impl Op for GruGatesGrad {
             });
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (h, z, dz, dy) = self.places();
         let [h, dz, dy] = [h, dz, dy].map(|at| at.map_or(null(), |at| on.input(at)));
         let dh = if self.state { on.out(1) } else { null_mut() };

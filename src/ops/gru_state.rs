@@ -116,7 +116,7 @@ impl Op for GruState {
             });
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [h, present] = self.places();
         let (h, present) = (h.map_or(null(), |h| on.input(h)), present.map_or(null(), |p| on.input(p)));
         let grid = Grid::items(on.spec(0).len() / 4);
@@ -182,7 +182,7 @@ impl Op for GruStateGrad {
             });
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [h, present] = self.0.places();
         let (h, present) = (h.map_or(null(), |h| on.input(h)), present.map_or(null(), |p| on.input(p)));
         let dh = if self.0.state { on.out(2) } else { null_mut() };

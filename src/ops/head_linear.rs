@@ -158,7 +158,7 @@ impl Op for HeadLinear {
             }
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let heads = self.heads as u32;
         let (p, c, rows) = (on.cap(1) as u32 / heads, on.cols(1), on.rows(0));
         let (x, w, y, biased) = (on.input(0), on.input(1), on.kept(0), on.inputs() > 2);
@@ -257,7 +257,7 @@ impl Op for HeadWeightGrad {
             parts::add_column_sums(db, partials);
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (heads, parts) = (self.heads as u32, Grid::parts_of(on.cap(0)));
         let ins: Vec<Spec> = (0..on.inputs()).map(|i| on.spec(i)).collect();
         let grid = self.tiles(&ins).parts(self.heads * parts);

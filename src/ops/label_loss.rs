@@ -136,7 +136,7 @@ impl Op for LabelLoss {
         });
         self.finish(io, sum[0]);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(on.cap(0).div_ceil(BLOCK_ROWS).min(BLOCKS), Grid::THREADS);
         let (logits, labels, rows, weight) = (on.input(0), on.input(1), on.rows(0), self.positive_weight);
         let (classes, most, sums, ticket) = (on.cols(0), on.cols(1), on.scratch(), on.tickets());
@@ -203,7 +203,7 @@ impl Op for LabelLossGrad {
             }
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (logits, labels, dloss, dlogits) = (on.input(0), on.input(1), on.input(2), on.out(0));
         let (rows, classes, most, weight) = (on.rows(0), on.cols(0), on.cols(1), self.positive_weight);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.

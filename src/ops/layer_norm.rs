@@ -105,7 +105,7 @@ impl Op for LayerNorm {
             .zip(x.chunks(size * d))
             .in_parallel(1, |((y, s), x)| forward(y, s, x, gain, bias));
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (x, gain, bias, y, stats) = (on.input(0), on.input(1), on.input(2), on.out(0), on.out(1));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
@@ -241,7 +241,7 @@ impl Op for LayerNormGrad {
     fn cpu(&self, io: &Io<'_>) {
         gradients_on_host(io, [1, 2], |_, _, _| {});
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (d, rows, sums, (grid, each)) =
             (on.cols(0), on.rows(0), on.scratch(), gradient_blocks(on.cap(0)));
         let (x, gain, stats, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));

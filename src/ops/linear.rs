@@ -138,7 +138,7 @@ impl Op for Linear {
             self.epilogue.drop(io, rows.start * m, y);
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (depth, m) = (on.cols(0), on.out_cols(0));
         let bias = if self.bias { on.input(2) } else { std::ptr::null() };
         let residual = self.residual().map_or(std::ptr::null(), |r| on.input(r));
@@ -198,7 +198,7 @@ impl Op for LinearInputGrad {
         let (dz, w) = (Mat::new(io.input(0), n, m), Mat::new(io.input(1), m, k));
         matmul(MatMut::new(io.out(0), n, k), dz, w, false);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m, depth) = (on.cols(0), on.cols(1));
         let grid = Grid::tiles(on.cap(0), depth as usize);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
@@ -263,7 +263,7 @@ impl Op for LinearWeightGrad {
             parts::column_sums(io.out(1), dz, partials);
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (dz, x, dw, db) = (on.input(0), on.input(1), on.out(0), on.out(1));
         let (grid, made, tickets) = (Self::grid(&on.spec(0), &on.spec(1)), on.scratch(), on.tickets());
         let (m, depth) = (on.cols(0), on.cols(1));

@@ -119,7 +119,7 @@ impl Op for LinearPair {
             }
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m1, m2) = (on.out_cols(0), on.out_cols(1));
         let tiles = [m1, m2].map(|m| Grid::tiles(on.cap(0), m as usize).blocks);
         let blocks = (tiles[0].0, tiles[0].1 + tiles[1].1, 1);
@@ -208,7 +208,7 @@ impl Op for LinearPairInputGrad {
             matmul(MatMut::new(dx, n, k), dy, w, of > 0);
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m1, m2, depth) = (on.cols(0), on.cols(2), on.cols(1));
         let grid = Grid::tiles(on.cap(0), depth as usize);
         let (dy1, w1, dy2, w2) = (on.input(0), on.input(1), on.input(2), on.input(3));
@@ -283,7 +283,7 @@ impl Op for LinearPairWeightGrad {
         }
         outer(io.out(4), db[0], io.input(3));
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.linear_pair_weight_grad(

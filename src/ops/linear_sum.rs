@@ -84,7 +84,7 @@ impl Op for LinearSum {
             add_bias(y, io.input(4), false);
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m, rows, y) = (on.out_cols(0), on.rows(0), on.out::<f32>(0));
         let grid = Grid::tiles(on.cap(0), m as usize);
         let then = Epilogue::from(Activation::Identity);
@@ -202,7 +202,7 @@ impl Op for LinearSumGrad {
             at += len;
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (dy, rows, m) = (on.input(0), on.rows(0), on.cols(0));
         let (scratch, mut tickets) = (on.scratch(), on.tickets());
         for of in [1, 3] {

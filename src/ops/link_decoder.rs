@@ -176,7 +176,7 @@ impl Op for LinkDecoder {
             events.zip(from_u.chunks_exact(c)).for_each(|((h, l), u)| finish(h, l, u, b, w, b_out));
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (d, c, x, events) = (on.cols(0), on.cap(1) as u32, on.out_cols(0), on.out_rows(0));
         let (from_u, hidden) = (on.scratch(), on.kept(1));
         let (z, w_src, w_dst) = (on.input(0), on.input(1), on.input(2));
@@ -281,7 +281,7 @@ impl Op for LinkDecoderGrad {
         db.copy_from_slice(&sum[..c]);
         dw.copy_from_slice(&sum[c..]);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (x, c) = (on.cols(2), on.cols(0));
         let (grid, parts) = Self::grid(&on.spec(2), c as usize);
         let (w, hidden, dlogits) = (on.input(0), on.input(1), on.input(2));
@@ -341,7 +341,7 @@ impl Op for LinkDecoderInputGrad {
             }
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (c, d, roots) = (on.cols(0), on.cols(1), self.roots);
         let grid = root_tiles(on.cap(0) / roots as usize, d, roots);
         let (dhidden, w_src, w_dst, dz) = (on.input(0), on.input(1), on.input(2), on.out(0));
@@ -401,7 +401,7 @@ impl Op for LinkDecoderWeightGrad {
             matmul_long(dw, dh.t(), z, j > 1, half);
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (c, d) = (on.cols(0), on.cols(1));
         let (grid, parts) = Self::grid(&on.spec(0), &on.spec(1));
         let (dhidden, z, dw_src, dw_dst) = (on.input(0), on.input(1), on.out(0), on.out(1));

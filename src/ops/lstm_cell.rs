@@ -166,7 +166,7 @@ impl Op for LstmCell {
             });
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [h, c] = self.state().map_or([null(); 2], |s| s.map(|s| on.input(s)));
         let present = self.present().map_or(null(), |p| on.input(p));
         let (d, grid) = (on.out_cols(0), Grid::items(on.spec(0).len() / 16));
@@ -269,7 +269,7 @@ impl Op for LstmCellGrad {
             });
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (cell, d) = (self.cell, on.cols(0) / 4);
         let present = cell.present().map_or(null(), |p| on.input(p));
         let c = cell.state().map_or(null(), |[_, c]| on.input(c));

@@ -113,7 +113,10 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// Device, where the op has no kernel, which is the default, or the driver refuses.
-    fn launch(&self, _k: &Kernels, _on: &Launch<'_>) -> Result<()> {
+    ///
+    /// # Safety
+    /// `on` has the operands of a node of this very op, which its [`infer`](Self::infer) accepted.
+    unsafe fn launch(&self, _k: &Kernels, _on: &Launch<'_>) -> Result<()> {
         Err(Error::new(ErrorKind::Device, format!("{} has no CUDA kernel", Self::NAME))
             .remedy("use --device cpu"))
     }
@@ -168,7 +171,9 @@ pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn tickets(&self, ins: &[Spec]) -> usize;
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost;
     fn run(&self, backend: &Backend, precision: Precision, io: &Io<'_>);
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()>;
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()>;
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
 }
 
@@ -204,8 +209,9 @@ impl<T: Op> DynOp for T {
             (_, Precision::F32) => self.define::<f32>(io),
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        Op::launch(self, k, on)
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { Op::launch(self, k, on) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Op::vjp(self, t, node, douts)

@@ -99,7 +99,7 @@ impl Op for NextBatch {
             io.out::<u32>(5)[..n].iter_mut().zip((first - begin) as u32..).for_each(|(r, rank)| *r = rank);
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (src, dst, time) = (on.input(0), on.input(1), on.input(2));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {

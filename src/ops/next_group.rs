@@ -71,7 +71,7 @@ impl Op for NextGroup {
         io.out::<u32>(3).copy_from_slice(clock);
         clock[1] += 1;
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (order, clock) = (on.input(0), on.state(1));
         let (steps, target, index, now) = (on.out(0), on.out(1), on.out(2), on.out(3));
         let length = self.length as u32;

@@ -182,7 +182,7 @@ impl Op for PairLogits {
             });
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [p, q, b, w, b_out] = [0, 1, 2, 3, 4].map(|i| on.input(i));
         let (src, x, logits, d, m) = (on.input(5), on.input(6), on.out(0), on.cols(0), on.cols(6));
         let (grid, sources, others, rows) =
@@ -289,7 +289,7 @@ impl Op for PairLogitsGrad {
             }
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| on.input(i));
         let (src, x, dlogits) = (on.input(4), on.input(5), on.input(6));
         let (sources, others, m, d) = (on.rows(0), on.rows(1), on.cols(5), on.cols(0));

@@ -75,7 +75,7 @@ impl Op for PrefixRows {
         let out = io.out::<R>(0);
         out.copy_from_slice(&io.input::<R>(0)[..out.len()]);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         copy_first(k, on, std::ptr::null())
     }
     fn vjp(&self, _: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -106,7 +106,7 @@ impl Op for PadRows {
         }
         out.iter_mut().zip(dy).for_each(|(o, &d)| *o += d);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         copy_first(k, on, if self.onto { on.input(1) } else { std::ptr::null() })
     }
 }

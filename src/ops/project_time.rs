@@ -151,7 +151,7 @@ impl Op for ProjectTime {
         let pieces = io.out::<f32>(0).chunks_mut(size * d).enumerate();
         pieces.in_parallel(1, |(piece, y)| forward(y, piece * size, &o, io));
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (h, row, node_time, time) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (w, b, y, rows, from, d) =
             (on.input(4), on.input(5), on.out(0), on.rows(1), on.rows(0), on.cols(0));
@@ -217,7 +217,7 @@ impl Op for ProjectTimeGrad {
         io.out::<f32>(1).copy_from_slice(&sum[..d]);
         io.out::<f32>(2).copy_from_slice(&sum[d..]);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let each = on.cap(1).div_ceil(BLOCKS).max(BLOCK_ROWS);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {

@@ -127,7 +127,7 @@ impl Op for ReadMails {
             }
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (node, time, event, mail_time, next) =
             (on.input(0), on.input(1), on.input(2), on.input(3), on.input(4));
         let (row, out, dt, count) = (on.out(0), on.out(1), on.out(2), on.out(3));

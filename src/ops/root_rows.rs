@@ -43,7 +43,7 @@ impl Op for RootRows {
             *row = (self.stride * i + self.side) as u32;
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (stride, side) = (self.stride as u32, self.side as u32);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.root_rows(on, Grid::items(on.cap(0)), on.out(0), on.rows(0), stride, side) }

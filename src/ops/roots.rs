@@ -57,7 +57,7 @@ impl Op for Roots {
             at[i * (2 + m)..][..2 + m].fill(time[i]);
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (src, dst, time, node, at) = (on.input(0), on.input(1), on.input(2), on.out(0), on.out(1));
         let (negatives, m) = if on.inputs() > 3 { (on.input(3), on.cols(3)) } else { (std::ptr::null(), 0) };
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.

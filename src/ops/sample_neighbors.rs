@@ -357,7 +357,7 @@ impl Op for SampleNeighbors {
                 }
             });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (seed, salt) = self.seed();
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {

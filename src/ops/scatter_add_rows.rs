@@ -74,7 +74,7 @@ impl Op for ScatterAddRows {
         }
         add_rows(out, io.input::<f32>(0), index, io.cols(0));
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         // Rows of out for each of a block's 8 warps: more where there are many, so that fewer blocks read the index.
         let (d, each) = (on.cols(0), on.out_cap(0).div_ceil(8 * 1024).max(1));
         let grid = Grid::new(on.out_cap(0).div_ceil(8 * each), Grid::THREADS);

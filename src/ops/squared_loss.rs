@@ -93,7 +93,7 @@ impl Op for SquaredLoss {
         let (sum, known) = each.iter().fold((0.0, 0), |(sum, known), of| (sum + of.0, known + of.1 as usize));
         self.finish(io, sum, known);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(on.spec(0).len().div_ceil(BLOCK_ELEMENTS).min(BLOCKS), Grid::THREADS);
         let (pred, want, sums, ticket) = (on.input(0), on.input(1), on.scratch(), on.tickets());
         let (loss, known, rows, h, status) = (on.out(0), on.kept(1), on.rows(0), on.cols(0), on.status());
@@ -143,7 +143,7 @@ impl Op for SquaredLossGrad {
         let work = out.chunks_mut(size).zip(pred.zip(want));
         work.in_parallel(1, |(out, (pred, want))| gradients(out, pred, want, scale));
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (pred, want, known, dloss) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let grid = Grid::items(on.spec(0).len());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.

@@ -65,7 +65,7 @@ impl Op for StepItems {
         io.out::<u32>(1).iter_mut().zip(first..).take(n).for_each(|(item, i)| *item = i);
         io.out::<u32>(2).iter_mut().zip(first.wrapping_sub(base)..).take(n).for_each(|(rank, r)| *rank = r);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (offsets, step, base) = (on.input(0), on.input(1), on.input(2));
         let (count, item, rank) = (on.kept(0), on.out(1), on.out(2));
         let steps = on.cap(0) as u32 - 1;

@@ -66,7 +66,7 @@ impl Op for StepRows {
             *out = row.map_or(NONE, |row| row as u32);
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let scale = if on.inputs() > 1 { on.input(1) } else { std::ptr::null() };
         let steps = if on.inputs() > 1 { self.steps(on.cap(1)) as u32 } else { NONE };
         let (place, rows) = (self.place as u32, self.rows as u32);

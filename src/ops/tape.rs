@@ -327,6 +327,10 @@ impl Tape {
         self.push1(PadRows { onto: false }, &[g, v])
     }
     fn add_gradient(&mut self, grads: &mut HashMap<Var, Var>, v: Var, d: Var) -> Result<()> {
+        self.check("backward", d)?;
+        let (of, is) = (self.spec(v), self.spec(d));
+        let fits = is.dtype == DType::F32 && is.cols == of.cols && is.rows.cap <= of.rows.cap;
+        ensure!("backward", fits && of.dtype.widened() == DType::F32, "{is} is no gradient of {of}");
         let rows = |t: &Self, v: Var| t.spec(v).rows;
         let sum = match grads.get(&v).copied() {
             None => d,

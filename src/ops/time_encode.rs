@@ -148,7 +148,7 @@ impl Op for TimeEncode {
             io.out::<f32>(0).chunks_exact_mut(t).zip(dt).in_parallel(64, |(y, &dt)| encode(y, dt, w, b));
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (dt, w, b, y) = (on.input(0), on.input(1), on.input(2), on.out(0));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.time_encode(on, Grid::warps(on.cap(0)), dt, w, b, y, on.rows(0), on.cols(1)) }
@@ -189,7 +189,7 @@ impl Op for TimeEncodeGrad {
         let (dt, w, b, dy) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
         reduce_phi_grads(dt, w, b, dy, w.len(), io.out(0), io.out(1), io.scratch());
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (t, rows, sums) = (on.cols(1), on.rows(0), on.scratch());
         let each = on.cap(0).div_ceil(BLOCKS).max(BLOCK_ROWS);
         let grid = Grid::new(on.cap(0).div_ceil(each), Grid::THREADS);

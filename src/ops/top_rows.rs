@@ -125,7 +125,7 @@ impl Op for TopRows {
             .in_parallel(1, |(y, x)| scores(y, x, p, per_length));
         self.take(io, y);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (x, p, present) = (on.input(0), on.input(1), on.input(2));
         let (rows, d, take) = (on.rows(0), on.cols(0), self.k as u32);
         let keys = on.scratch().cast::<u32>();
@@ -175,7 +175,7 @@ impl Op for TopRowsGrad {
             }
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (x, p, index, y, dout) = (on.input(0), on.input(1), on.input(2), on.input(3), on.input(4));
         let (rows, d, take, dy) = (on.rows(0), on.cols(0), on.cap(4) as u32, on.scratch());
         if on.wanted(0) {

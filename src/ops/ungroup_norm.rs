@@ -139,7 +139,7 @@ impl Op for UngroupNorm {
             },
         );
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (x, position, own, root) = (on.input(0), on.input(2), on.input(3), on.input(4));
         let (gain, bias, y, z, stats) = (on.input(5), on.input(6), on.kept(0), on.kept(1), on.kept(2));
         let (rows, grouped, roots) = (on.rows(4), on.rows(0), on.rows(3));
@@ -223,7 +223,7 @@ impl Op for UngroupNormGrad {
             }
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (d, rows, (grid, each)) = (on.cols(0), on.rows(0), layer_norm::gradient_blocks(on.cap(0)));
         let (z, gain, stats, dy, position) =
             (on.input(0), on.input(1), on.input(2), on.input(3), on.input(5));

@@ -211,7 +211,7 @@ impl Op for WriteMemory {
     fn cpu(&self, io: &Io<'_>) {
         by_kept!(io.spec(0).dtype, f32, self.write(io, axpy));
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (node, phi, positives, psi) = (on.input(5), on.input(6), on.input(7), on.input(8));
         let (s, event, rows, d, stride) =
             (on.input(9), on.input(11), on.rows(9), on.cols(0), self.stride as u32);

@@ -80,7 +80,7 @@ impl Op for WriteRows {
             dtype => by_kept!(dtype, R, self.write(io)),
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (index, d, grid) = (on.input(1), on.cols(0), Grid::warps(on.cap(1)));
         let from = if on.inputs() > 3 { on.input(3) } else { std::ptr::null() };
         let (to, n, m) = (on.rows(0), on.rows(1), on.rows(2));

@@ -17,6 +17,8 @@ pub struct Device {
 }
 
 impl Device {
+    /// Most threads of the CPU.
+    pub const MOST_THREADS: usize = 1024;
     /// The device called `name`: `auto` (the CPU, until kernels have been measured on a GPU), `cpu`, `cuda`, `cuda:N`, or `emu` (an emulated CUDA device,
     /// for tests); `threads` of the CPU, where 0 means every core.
     ///
@@ -42,8 +44,12 @@ impl Device {
     /// The CPU with `threads` threads; 0 means every core.
     ///
     /// # Errors
-    /// [`ErrorKind::Device`] when the threads cannot be started.
+    /// [`ErrorKind::Device`] when the threads cannot be started; `Usage` where nobody has so many.
     pub fn cpu(threads: usize) -> Result<Self> {
+        if threads > Self::MOST_THREADS {
+            return Err(Error::usage(format!("{threads} threads"))
+                .remedy(format!("give at most {}, or 0 for every core", Self::MOST_THREADS)));
+        }
         let threads =
             if threads == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { threads };
         let team = Team::new(threads).map_err(no_threads)?;

@@ -16,7 +16,7 @@ impl Gaps {
     }
     /// Seconds from one tick to another.
     pub fn seconds(self, from: i64, to: i64) -> f32 {
-        (to - from).min(self.longest) as f32 * self.seconds_per_tick
+        to.saturating_sub(from).min(self.longest) as f32 * self.seconds_per_tick
     }
 }
 

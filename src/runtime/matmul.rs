@@ -53,12 +53,16 @@ impl<'a> Mat<'a> {
         }
     }
     /// Some of its rows.
+    ///
+    /// # Panics
+    /// When it has fewer.
     #[must_use]
     pub fn rows(self, rows: &Range<usize>) -> Self {
         self.t().columns(rows.start, rows.end).t()
     }
     /// Columns `from..until`.
     fn columns(self, from: usize, until: usize) -> Self {
+        assert!(from <= until && until <= self.cols, "columns {from}..{until} of {}", self.cols);
         let skipped = (from * self.col_stride).min(self.data.len());
         Mat { data: &self.data[skipped..], cols: until - from, ..self }
     }
@@ -88,7 +92,8 @@ impl<'a> MatMut<'a> {
 }
 
 fn fits(len: usize, rows: usize, cols: usize, row_stride: usize) -> bool {
-    rows == 0 || cols == 0 || (cols <= row_stride && (rows - 1) * row_stride + cols <= len)
+    let end = rows.saturating_sub(1).checked_mul(row_stride).and_then(|last| last.checked_add(cols));
+    rows == 0 || cols == 0 || (cols <= row_stride && end.is_some_and(|end| end <= len))
 }
 
 /// Products below this many multiply-adds are not worth a second thread (about 20 us of one).

@@ -14,7 +14,7 @@ mod memory;
 pub mod nvtx;
 pub mod parts;
 pub mod philox;
-pub mod simd;
+pub(crate) mod simd;
 mod spec;
 mod status;
 mod store;

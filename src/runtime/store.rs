@@ -212,6 +212,7 @@ impl Store {
         values: &[T],
     ) -> Result<BufferId> {
         let name = name.into();
+        spec.check_size(&name)?;
         fills(&name, spec, values)?;
         let id = self.zeros(name, spec)?;
         self.write(id, values)?;
@@ -228,7 +229,7 @@ impl Store {
         let (has, wants) = (bytes.len(), spec.bytes(Precision::F32));
         ensure!(&name, has == wants, "a table of {has} bytes for {spec}, which has {wants}");
         let size = spec.dtype.size(Precision::F32);
-        let aligned = bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(size);
+        let aligned = bytes.as_ptr().addr().is_multiple_of(size);
         ensure!(&name, aligned, "the table of {spec} begins between two multiples of {size} bytes");
         if (spec.dtype, self.precision) == (DType::F32, Precision::F64) {
             return self.values(name, spec, bytemuck::cast_slice::<u8, f32>(bytes));

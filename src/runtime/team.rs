@@ -120,7 +120,12 @@ impl Shared {
         }));
         BUSY.set(false);
         if let Err(panic) = done {
-            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+            let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*first {
+                None => *first = Some(panic),
+                // What a panic carries may panic when it is dropped, and nothing must unwind from here.
+                Some(_) => std::mem::forget(panic),
+            }
         }
     }
     fn run(&self, tasks: usize, f: &(dyn Fn(usize) + Sync)) {

@@ -430,8 +430,9 @@ impl Config {
         if self.plan != "auto" {
             Plan::named(&self.plan)?;
         }
-        if self.threads > 1024 {
-            return bad(format!("threads is {}", self.threads), "give 0 (every core) to 1024");
+        if self.threads > Device::MOST_THREADS {
+            let most = Device::MOST_THREADS;
+            return bad(format!("threads is {}", self.threads), &format!("give 0 (every core) to {most}"));
         }
         if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
             return bad(format!("learning_rate is {}", self.learning_rate), "give a positive number");

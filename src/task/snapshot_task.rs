@@ -95,6 +95,7 @@ impl SnapshotTask {
     /// Usage when the configuration contradicts itself, or the device; data where it lacks what the task learns from.
     pub fn new(config: &Config, snapshots: &Snapshots, device: Device) -> Result<Self> {
         config.validate()?;
+        snapshots.validate(&snapshots.name)?;
         let device = device.multiplying_in(config.precision)?;
         let (c, length) = (&config.snapshots, config.group.length);
         let split = SnapshotSplit::of(snapshots, config.data.train, config.data.val)?;

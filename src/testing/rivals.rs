@@ -1,5 +1,6 @@
 //! Rivals: other code for an op's work, on the same operands, against which `tgnn-bench kernels` holds the op.
 use crate::{
+    error::ensure,
     ops::{Case, spmm},
     runtime::cuda::{
         Gpu, Grid, Launch, Rival,
@@ -114,8 +115,12 @@ fn products(library: &Arc<CublasLt>, [n, k, m]: [usize; 3], activation: usize, b
         let product = Product::new(library, shape, beside, exactness);
         let product = Mutex::new(product.map_err(|e| format!("{name} for {op}: {e}"))?);
         Ok(Rival::new(op, name, move |_, on| {
+            let Shape { rows, cols, depth, .. } = shape;
+            let fits = (on.out_cap(0), on.out_cols(0) as usize) == (rows, cols)
+                && [on.spec(0).len(), on.spec(1).len()] == [rows * depth, cols * depth];
+            ensure!(op, fits, "{name} was made for another shape");
             let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the operands are those of the case that the product was made for.
+            // SAFETY: the operands have the shape that the product was made for.
             unsafe { product.launch(on.stream, find(on)) }
         }))
     };
@@ -127,6 +132,7 @@ fn products(library: &Arc<CublasLt>, [n, k, m]: [usize; 3], activation: usize, b
 
 /// The product of `spmm` by cuSPARSE, its matrix analysed and its buffer allocated before: in any order, and in a fixed one.
 fn sparse_products(library: &Arc<Cusparse>, case: &Case) -> Vec<Found> {
+    let fits = (case.dims[0], case.dims[1]);
     let by = |name, algorithm| {
         let product = spmm::matrix_of(case).and_then(|(starts, cols, values)| {
             SparseProduct::new(
@@ -138,6 +144,7 @@ fn sparse_products(library: &Arc<Cusparse>, case: &Case) -> Vec<Found> {
         });
         let product = Mutex::new(product.map_err(|e| format!("{name} for spmm: {e}"))?);
         Ok(Rival::new("spmm", name, move |_, on| {
+            ensure!("spmm", (on.out_cap(0), on.cols(0) as usize) == fits, "{name} was made for another matrix");
             let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: as above.
             unsafe { product.launch(on.stream, on.input(0), on.out(0)) }

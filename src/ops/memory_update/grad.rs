@@ -116,7 +116,7 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         }
         reduce_phi_grads(dt, tw, tb, dphi, t, dtw, dtb, phi_work);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m, d, c) = (on.cap(0), on.cols(7), on.cols(1));
         let learned = on.wanted(0) || on.wanted(1);
         let t = if learned { on.cols(4) } else { 0 };

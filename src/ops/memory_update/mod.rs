@@ -412,7 +412,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             },
         );
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (n, d) = (on.cap(0), on.cols(1));
         let (count, mailed, dt) = (on.kept(2), on.kept(3), on.kept(6));
         let node = on.scratch().cast::<u32>();

@@ -172,7 +172,7 @@ impl Op for Spmm {
             _ => self.fast::<f32>(io),
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (d, v, most) = (on.cols(0), self.graph.vertices, self.most());
         let operands = abi::Spmm {
             steps: on.input(1),
@@ -310,7 +310,7 @@ impl Op for SumRows {
     fn cpu(&self, io: &Io<'_>) {
         parts::column_sums(io.out(0), io.input(0), io.scratch());
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (rows, d, each) = (on.rows(0), on.cols(0), on.cap(0).div_ceil(BLOCKS).max(BLOCK_ROWS));
         let grid = Grid::new(on.cap(0).div_ceil(each), Grid::THREADS);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.

@@ -146,7 +146,7 @@ impl Op for TemporalAttentionGrad {
                 .in_parallel(1, |(i, dh)| sum_rows(dh, d, i * size, starts, slots, dz, leading, k));
         }
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let a = self.0.on_device(on);
         let more = self.0.operands();
         let mut at = 0;

@@ -339,7 +339,7 @@ impl Op for TemporalAttention {
             Work::with(&o, |work| forward(&o, queries.start, queries.end, out, sums, weights, work));
         });
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(on.cap(10).min(MOST_BLOCKS), THREADS);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.temporal_attention(on, grid, self.on_device(on), on.out(0), on.out(1), on.kept(2)) }

@@ -3,8 +3,8 @@
 //!
 //! The emulated device is the same code over another `libcuda.so` (`kernels/emu/`): no op and no program asks which it is.
 pub mod abi;
-pub mod cublaslt;
-pub mod cusparse;
+pub(crate) mod cublaslt;
+pub(crate) mod cusparse;
 mod error;
 mod launch;
 mod memory;
