@@ -418,7 +418,7 @@ fn a_checkpoint_that_is_damaged_or_of_another_model_is_refused_and_changes_nothi
     let manifest = folder.join("manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
     for (what, harmed) in [
-        ("another schema", text.replacen("\"schema\": 1", "\"schema\": 2", 1)),
+        ("another schema", text.replacen("\"schema\": 2", "\"schema\": 3", 1)),
         ("a manifest cut short", text[..text.len() / 2].to_owned()),
         ("an empty manifest", String::new()),
         ("other data", text.replacen("300", "301", 1)),

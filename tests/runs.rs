@@ -316,10 +316,10 @@ fn a_checkpoint_of_another_model_of_another_type_or_of_a_newer_build_is_told_as_
 
     for (harmed, what) in [
         (
-            text.replacen("\"schema\": 1", "\"schema\": 2", 1),
-            "schema 2 and was written by a newer build, this one reads 1",
+            text.replacen("\"schema\": 2", "\"schema\": 3", 1),
+            "schema 3 and was written by a newer build, this one reads 2",
         ),
-        (text.replacen("\"schema\": 1", "\"schema\": 0", 1), "written by an older build"),
+        (text.replacen("\"schema\": 2", "\"schema\": 1", 1), "written by an older build"),
         (text.replacen("\"seed\"", "\"sown\"", 1), "or written by a newer build (unknown field `sown`"),
         (text.replacen("{", "", 1), "the manifest is damaged ("),
     ] {

@@ -18,8 +18,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Version of the layout.
-const SCHEMA: u32 = 1;
+/// Version of the layout, and of what the keys mean. With 1 parts were cut by event order, and a TGAT embedded neighbours at the query's
+/// time: what it had learned is another model's today.
+const SCHEMA: u32 = 2;
 
 /// What a checkpoint says of the stream that came after training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

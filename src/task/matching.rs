@@ -57,7 +57,7 @@ pub(super) fn same_test(manifest: &Manifest, config: &Config, events: &Events) -
         (had, wants) if had == wants => Ok(()),
         (had, wants) => Err(bad(
             format!("the checkpoint's memory ends before event {had}, and this test part begins at {wants}"),
-            "train with the protocol and the shares of the test",
+            "train with the shares of the test: data.train, data.val",
         )),
     }
 }
