@@ -96,8 +96,9 @@ struct Built {
 
 impl Built {
     fn new(config: &Config, room: &OpenEnd, device: &Device) -> Result<Self> {
-        let lists = size_of::<Entry>() * room.nodes * room.slots;
-        let state = config.event_model()?.state_bytes(room.nodes, room.edge_width, config.memory_as) + lists;
+        let lists = size_of::<Entry>().saturating_mul(room.nodes).saturating_mul(room.slots);
+        let state = config.event_model()?.state_bytes(room.nodes, room.edge_width, config.memory_as);
+        let state = state.saturating_add(lists);
         check_room("node memory, mailbox and history", state, "take fewer nodes or slots")?;
         if room.edge_width > 0 {
             let bytes = 4 * room.edge_width * room.events;
@@ -153,6 +154,20 @@ impl Built {
             _ => &mut self.advance,
         };
         device.keep_awake(|| program.repeat(store, 1, &mut ignore)).map_err(|(_, e)| e)
+    }
+    /// Refuses history and mails of a checkpoint that refer to events that are not remembered, or to nodes that there are not.
+    fn check_events(&self, remembered: u32) -> Result<()> {
+        let mails = self.net.model.mail_event();
+        let of_mails = mails.map_or(Ok(&[][..]), |id| self.store.read::<u32>(id))?;
+        let lists: &[Entry] = bytemuck::cast_slice(self.store.read::<i64>(self.came.entries)?);
+        let known = |event: u32| event == NONE || event < remembered;
+        let nodes = self.tables.nodes;
+        let there = |e: &Entry| e.event == NONE || (known(e.event) && (e.node as usize) < nodes);
+        if of_mails.iter().all(|&event| known(event)) && lists.iter().all(there) {
+            return Ok(());
+        }
+        let what = format!("history or mails name events beyond the {remembered} that are remembered");
+        Err(Error::new(ErrorKind::Checkpoint, what).remedy("save the stream again"))
     }
     /// Numbers the events that history and mails refer to 0, 1, 2 in their order; returns what they were called before.
     fn renumber(&mut self) -> Result<Vec<u32>> {
@@ -270,6 +285,7 @@ impl Predictor {
             let mut buffers = p.built.rows_of(r.nodes);
             buffers.extend([(p.built.came.entries, r.nodes * slots), (p.built.came.edge, p.rows(r.next))]);
             checkpoint.load_rows(&mut p.built.store, &buffers)?;
+            p.built.check_events(r.next)?;
             (p.next, p.latest, p.seen) = (r.next, r.latest, r.events);
             return Ok(p);
         }
