@@ -49,12 +49,15 @@ fn main() {
     if fetched.exists() {
         println!("cargo:rerun-if-changed={}", fetched.display());
     }
+    // What is compiled is kept beside the OUT_DIRs of all sets of features, which have it in common.
+    let kept = out.ancestors().nth(2).expect("OUT_DIR lies deep").join("tgnn-kernels");
+    fs::create_dir_all(&kept).expect("the target folder is writable");
     let sources = [sources_in(&root.join("kernels")), sources_in(&root.join("kernels/lab"))].concat();
-    let images = images(&root, &out, &sources);
+    let images = images(&root, &out, &kept, &sources);
     fs::write(out.join("kernels.rs"), wrappers(&sources, &images)).expect("OUT_DIR is writable");
     if env::var_os("CARGO_FEATURE_EMU").is_some() {
         let planted = sources_in(&root.join("kernels/emu"));
-        emulator(&root.join("kernels"), &out.join("emu"), &[sources, planted].concat());
+        emulator(&root.join("kernels"), &out.join("emu"), &kept, &[sources, planted].concat());
     }
 }
 
@@ -179,16 +182,20 @@ fn nvcc(root: &Path) -> Option<PathBuf> {
 }
 
 /// One image a source. Without nvcc each is a text that says so, which no driver takes for code.
-fn images(root: &Path, out: &Path, sources: &[Source]) -> Vec<PathBuf> {
-    let paths: Vec<PathBuf> = sources.iter().map(|s| out.join(s.stem()).with_extension("fatbin")).collect();
+fn images(root: &Path, out: &Path, kept: &Path, sources: &[Source]) -> Vec<PathBuf> {
+    let paths = |folder: &Path| -> Vec<PathBuf> {
+        sources.iter().map(|s| folder.join(s.stem()).with_extension("fatbin")).collect()
+    };
     let Some(nvcc) = nvcc(root) else {
         let missing =
             "no nvcc: built without GPU kernels; run scripts/fetch-nvcc, or set NVCC, and build again";
         assert!(env::var_os("TGNN_REQUIRE_CUDA").is_none(), "{missing}");
         println!("cargo:warning={missing}");
+        let paths = paths(out);
         paths.iter().for_each(|p| fs::write(p, "built without nvcc\0").expect("OUT_DIR is writable"));
         return paths;
     };
+    let paths = paths(kept);
     let architectures = env::var("TGNN_CUDA_ARCHS").unwrap_or_else(|_| ARCHITECTURES.into());
     let targets = architectures.split(',').map(|a| match a.strip_suffix("+ptx") {
         Some(a) => format!("-gencode=arch=compute_{a},code=compute_{a}"),
@@ -205,15 +212,15 @@ fn images(root: &Path, out: &Path, sources: &[Source]) -> Vec<PathBuf> {
             .arg(&source.path)
             .arg("-o")
             .arg(image);
-        (command, image.with_extension("ptxas"))
+        Job { command, sources: vec![source.path.clone(), nvcc.clone()], made: image.clone() }
     });
-    run_all(jobs.collect());
+    run_all(jobs.collect(), &headers(&root.join("kernels")));
     // Registers, shared memory and spills of every kernel, for the tests.
     let mut report = String::new();
     for path in &paths {
-        report += &fs::read_to_string(path.with_extension("ptxas")).unwrap_or_default();
+        report += &fs::read_to_string(beside(path, "log")).unwrap_or_default();
     }
-    fs::write(out.join("ptxas.txt"), report).expect("OUT_DIR is writable");
+    fs::write(kept.join("ptxas.txt"), report).expect("the target folder is writable");
     println!("cargo:rustc-cfg=kernels_compiled");
     // Beside nvcc's bin/, where the toolkit has them: a test plays the profiler's part with them.
     let headers = nvcc.ancestors().nth(2).map(|toolkit| toolkit.join("include"));
@@ -221,38 +228,72 @@ fn images(root: &Path, out: &Path, sources: &[Source]) -> Vec<PathBuf> {
         println!("cargo:rustc-cfg=nvtx_headers");
         println!("cargo:rustc-env=TGNN_NVTX_HEADERS={}", headers.display());
     }
-    println!("cargo:rustc-env=TGNN_PTXAS={}", out.join("ptxas.txt").display());
+    println!("cargo:rustc-env=TGNN_PTXAS={}", kept.join("ptxas.txt").display());
     paths
 }
 
-/// Runs commands, as many at a time as cargo allows; what each prints goes to its file.
-fn run_all(jobs: Vec<(Command, PathBuf)>) {
+/// A command that makes a file. What it prints goes to a file `.log` beside that.
+struct Job {
+    command: Command,
+    sources: Vec<PathBuf>,
+    made: PathBuf,
+}
+
+fn beside(made: &Path, what: &str) -> PathBuf {
+    let name = made.file_name().expect("a file").to_string_lossy();
+    made.with_file_name(format!("{name}.{what}"))
+}
+
+/// Headers, any of which may be in any kernel.
+fn headers(kernels: &Path) -> Vec<PathBuf> {
+    let files = |folder: PathBuf| fs::read_dir(folder).expect("kernels/ is there");
+    files(kernels.into())
+        .chain(files(kernels.join("emu")))
+        .map(|entry| entry.expect("kernels/ is readable").path())
+        .filter(|p| p.extension().is_some_and(|e| e == "cuh" || e == "hpp"))
+        .collect()
+}
+
+/// Runs the commands that have not made what they make of these sources, as many at a time as cargo allows.
+fn run_all(jobs: Vec<Job>, headers: &[PathBuf]) {
+    let changed = |p: &PathBuf| fs::metadata(p).and_then(|m| m.modified()).ok();
+    let newest_header = headers.iter().map(changed).max().flatten();
     let most = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1usize).max(1);
     let mut running: Vec<(Child, String, PathBuf)> = Vec::new();
-    let finish = |(mut child, what, log): (Child, String, PathBuf)| {
+    let finish = |(mut child, what, made): (Child, String, PathBuf)| {
         let status = child.wait().expect("a started command can be waited for");
-        assert!(status.success(), "{what}\n{}", fs::read_to_string(&log).unwrap_or_default());
+        let log = fs::read_to_string(beside(&made, "log")).unwrap_or_default();
+        assert!(status.success(), "{what}\n{log}");
+        fs::write(beside(&made, "made-by"), what).expect("the target folder is writable");
     };
-    for (mut command, log) in jobs {
+    for Job { mut command, sources, made } in jobs {
+        let (what, marker) = (format!("{command:?}"), beside(&made, "made-by"));
+        let newest = sources.iter().map(changed).max().flatten().max(newest_header);
+        if changed(&made).min(changed(&marker)) > newest
+            && fs::read_to_string(&marker).is_ok_and(|by| by == what)
+        {
+            continue;
+        }
         if running.len() == most {
             finish(running.remove(0));
         }
-        let file = fs::File::create(&log).expect("OUT_DIR is writable");
-        let what = format!("{command:?}");
+        let _ = fs::remove_file(&marker);
+        let file = fs::File::create(beside(&made, "log")).expect("the target folder is writable");
         let child = command
             .stdout(file.try_clone().expect("a file can be shared"))
             .stderr(file)
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start {what}: {e}"));
-        running.push((child, what, log));
+        running.push((child, what, made));
     }
     running.into_iter().for_each(finish);
 }
 
 // ---- the emulated driver ----
 
-/// `libcuda.so`: the kernels, the scheduler of blocks and the driver's names, for the host.
-fn emulator(kernels: &Path, out: &Path, sources: &[Source]) {
+/// `libcuda.so`: the driver's names and the scheduler of blocks, for the host; beside it `libkernels.so`, whose thread-local
+/// storage is the shared memory of blocks and nothing else.
+fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
     fs::create_dir_all(out).expect("OUT_DIR is writable");
     let mut table = String::from("#include \"common.cuh\"\n");
     let all = || sources.iter().flat_map(|s| &s.kernels);
@@ -264,29 +305,39 @@ fn emulator(kernels: &Path, out: &Path, sources: &[Source]) {
     fs::write(&table_path, table).expect("OUT_DIR is writable");
 
     let compiler = cc::Build::new().cpp(true).cargo_metadata(false).get_compiler();
-    let mut objects = Vec::new();
     let mut jobs = Vec::new();
-    let own = [kernels.join("emu/block.cpp"), kernels.join("emu/driver.cpp"), table_path];
-    for path in sources.iter().map(|s| &s.path).chain(&own) {
-        let object = out.join(path.file_stem().expect("a file")).with_extension("o");
+    let mut compile = |path: &Path| {
+        let folder = if path.starts_with(kernels) { kept } else { out };
+        let object = folder.join(path.file_stem().expect("a file")).with_extension("o");
         let mut command = Command::new(compiler.path());
         // As on a device: no contraction that the source does not ask for, and no assumption about aliases.
         command
             .args(["-std=c++17", "-O2", "-g1", "-fPIC", "-w", "-fno-strict-aliasing", "-ffp-contract=off"])
-            .args(["-fvisibility=default", "-DTGNN_HOST", "-x", "c++", "-I"])
+            .args(["-fno-semantic-interposition", "-DTGNN_HOST", "-x", "c++", "-I"])
             .arg(kernels)
             .arg("-c")
             .arg(path)
             .arg("-o")
             .arg(&object);
-        jobs.push((command, object.with_extension("log")));
-        objects.push(object);
-    }
-    run_all(jobs);
+        jobs.push(Job { command, sources: vec![path.into()], made: object.clone() });
+        object
+    };
+    let of_kernels: Vec<PathBuf> =
+        sources.iter().map(|s| &s.path).chain([&table_path]).map(|p| compile(p)).collect();
+    let own = ["block", "grid", "device", "driver"]
+        .map(|f| compile(&kernels.join("emu").join(f).with_extension("cpp")));
+    run_all(jobs, &headers(kernels));
+    let link = |name: &str, objects: &[PathBuf], arguments: &[&str]| {
+        let mut link = Command::new(compiler.path());
+        link.args(["-shared", &format!("-Wl,-soname,{name}"), "-o"])
+            .arg(out.join(name))
+            .args(objects)
+            .args(arguments);
+        run_all(vec![Job { command: link, sources: objects.to_vec(), made: out.join(name) }], &[]);
+    };
+    link("libkernels.so", &of_kernels, &[]);
     // The name under which a program asks for the driver.
-    let library = out.join("libcuda.so");
-    let mut link = Command::new(compiler.path());
-    link.args(["-shared", "-Wl,-soname,libcuda.so", "-Wl,-z,now"]).args(&objects).arg("-o").arg(&library);
-    run_all(vec![(link, out.join("link.log"))]);
-    println!("cargo:rustc-env=TGNN_EMULATOR={}", library.display());
+    let beside = format!("-L{}", out.display());
+    link("libcuda.so", &own, &["-Wl,-z,now", "-Wl,-rpath,$ORIGIN", &beside, "-lkernels", "-pthread"]);
+    println!("cargo:rustc-env=TGNN_EMULATOR={}", out.join("libcuda.so").display());
 }

@@ -4,30 +4,35 @@
 
 #ifdef TGNN_HOST
 namespace emu {
-// Every lane shows its registers; all may read all while this lives.
-template <class T> struct Lanes {
-  const T* of(unsigned lane) const { return static_cast<const T*>(shown()[lane]); }
-  explicit Lanes(const T* mine) {
-    shown()[current->lane] = mine;
-    collective(Collective::Sync, ~0u, 0, 0, __LINE__);
-  }
-  ~Lanes() { collective(Collective::Sync, ~0u, 0, 0, __LINE__); }
-  static const void** shown() {
-    static const void* table[32][32];
-    const uint3& t = current->index;
-    return table[(t.x + block.block.x * (t.y + block.block.y * t.z)) / 32];
-  }
+// What a lane gives to a product of its warp on the matrix units, and where it gets what: W numbers a register.
+template <unsigned W> struct Operands {
+  float a[4][W], b[2][W];
+  float (*d)[4];
 };
-// d (16 x 8) += a b over `depth`, each sum by itself first; `a(lanes, row, k)`, `b(lanes, k, column)`.
-template <class Registers, class A, class B>
-void multiply(float (&d)[4], const Registers& mine, unsigned depth, A a, B b) {
-  Lanes<Registers> lanes(&mine);
-  for (unsigned i = 0; i < 4; i++) {
-    unsigned row = current->lane / 4 + 8 * (i / 2), column = current->lane % 4 * 2 + i % 2;
-    float sum = 0.f;
-    for (unsigned k = 0; k < depth; k++) sum += a(lanes, row, k) * b(lanes, k, column);
-    d[i] += sum;
+// d (16 x 8) += a b over the depth of 8 W, each sum by itself first, for all lanes at once.
+template <unsigned W> void multiply(void* const* lanes) {
+  auto of = [&](unsigned lane) { return static_cast<const Operands<W>*>(lanes[lane]); };
+  float a[16][8 * W], b[8 * W][8];
+  for (unsigned lane = 0; lane < 32; lane++) {
+    unsigned g = lane / 4, t = lane % 4;
+    for (unsigned w = 0; w < W; w++) {
+      for (unsigned i = 0; i < 4; i++) a[g + i % 2 * 8][(t + i / 2 * 4) * W + w] = of(lane)->a[i][w];
+      for (unsigned i = 0; i < 2; i++) b[(t + i * 4) * W + w][g] = of(lane)->b[i][w];
+    }
   }
+  for (unsigned row = 0; row < 16; row++) {
+    float sum[8] = {};
+    for (unsigned k = 0; k < 8 * W; k++) {
+      for (unsigned column = 0; column < 8; column++) sum[column] += a[row][k] * b[k][column];
+    }
+    for (unsigned column = 0; column < 8; column++) {
+      (*of(row % 8 * 4 + column / 2)->d)[row / 8 * 2 + column % 2] += sum[column];
+    }
+  }
+}
+template <unsigned W> void multiply(Operands<W>& mine) {
+  Shown shown{multiply<W>, &mine};
+  collective(Collective::Together, ~0u, reinterpret_cast<uintptr_t>(&shown), 0, __LINE__);
 }
 }  // namespace emu
 #endif
@@ -86,11 +91,8 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const float (&a)[4], con
 #ifdef TGNN_HOST
   // The units do not look at bits beyond the eleven.
   auto cut = [](float x) { return x != x ? x : __uint_as_float(__float_as_uint(x) & 0xFFFFE000u); };
-  struct Registers { float a[4], b[2]; } mine{{cut(a[0]), cut(a[1]), cut(a[2]), cut(a[3])}, {cut(b[0]), cut(b[1])}};
-  emu::multiply(
-      d, mine, 8,
-      [](auto& lanes, unsigned row, unsigned k) { return lanes.of(row % 8 * 4 + k % 4)->a[row / 8 + k / 4 * 2]; },
-      [](auto& lanes, unsigned k, unsigned column) { return lanes.of(column * 4 + k % 4)->b[k / 4]; });
+  emu::Operands<1> mine{{{cut(a[0])}, {cut(a[1])}, {cut(a[2])}, {cut(a[3])}}, {{cut(b[0])}, {cut(b[1])}}, &d};
+  emu::multiply(mine);
 #else
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -103,14 +105,14 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const float (&a)[4], con
 // b = {(2t.., g), (2t + 8.., g)}. PTX mma.m16n8k16.
 __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #ifdef TGNN_HOST
-  struct Registers { uint32_t a[4], b[2]; } mine{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
-  auto half = [](uint32_t pair, unsigned k) { return __uint_as_float(k % 2 ? pair & 0xFFFF0000u : pair << 16); };
-  emu::multiply(
-      d, mine, 16,
-      [=](auto& lanes, unsigned row, unsigned k) {
-        return half(lanes.of(row % 8 * 4 + k % 8 / 2)->a[row / 8 + k / 8 * 2], k);
-      },
-      [=](auto& lanes, unsigned k, unsigned column) { return half(lanes.of(column * 4 + k % 8 / 2)->b[k / 8], k); });
+  emu::Operands<2> mine;
+  auto apart = [](uint32_t pair, float (&to)[2]) {
+    to[0] = __uint_as_float(pair << 16), to[1] = __uint_as_float(pair & 0xFFFF0000u);
+  };
+  for (int i = 0; i < 4; i++) apart(a[i], mine.a[i]);
+  for (int i = 0; i < 2; i++) apart(b[i], mine.b[i]);
+  mine.d = &d;
+  emu::multiply(mine);
 #else
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])

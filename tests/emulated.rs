@@ -1,43 +1,73 @@
-//! The emulated device, one test at a time, and what it finds.
+//! Emulated devices, one for each test that wants one, and what they find.
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Condvar, Mutex, OnceLock, PoisonError},
 };
 use tgnn::{
     error::Result,
-    runtime::cuda::{CudaEvent, CudaStream, DeviceBuffer, Gpu, load_emulator},
+    runtime::{
+        Device,
+        cuda::{CudaEvent, CudaStream, DeviceBuffer, Gpu, load_emulator},
+    },
 };
 
-/// The device of the tests for as long as this value lives: schedules are the whole process's.
+/// Devices of the emulated machine.
+const EMULATED: usize = 8;
+
+/// A device for one test, as long as this value lives.
 pub struct TestDevice {
     pub gpu: Gpu,
     pub emulated: bool,
-    _one: MutexGuard<'static, ()>,
 }
 
-/// The device that kernels are tested on: the emulated one under the schedules of `seed` (0: everything in order), or,
+/// Devices that no test has, by number. An emulated machine has several, so that tests run side by side.
+static FREE: Mutex<Option<Vec<usize>>> = Mutex::new(None);
+static GIVEN_BACK: Condvar = Condvar::new();
+
+/// The device that kernels are tested on: an emulated one under the schedules of `seed` (0: everything in order), or,
 /// with `TGNN_TEST_DEVICE=cuda`, a GPU, which has its own. `None` where there is neither; what is skipped then says so.
 pub fn device(seed: u64) -> Option<TestDevice> {
-    static ONE: Mutex<()> = Mutex::new(());
-    static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
-    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    static OPENED: [OnceLock<Gpu>; EMULATED] = [const { OnceLock::new() }; EMULATED];
     let emulated = std::env::var_os("TGNN_TEST_DEVICE").is_none_or(|d| d != "cuda");
-    let opened = GPU.get_or_init(|| {
-        if emulated && !cfg!(feature = "emu") {
-            return None;
-        }
-        if emulated {
-            load_emulator().expect("the emulator was built");
-        }
-        Some(Gpu::open(0).expect("the device opens").values_apart())
-    });
-    let Some(gpu) = opened.clone() else {
+    if emulated && !cfg!(feature = "emu") {
         println!("skipped: wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda");
         return None;
+    }
+    if emulated {
+        load_emulator().expect("the emulator was built");
+    }
+    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    free.get_or_insert_with(|| (0..if emulated { EMULATED } else { 1 }).rev().collect());
+    let ordinal = loop {
+        match free.as_mut().and_then(Vec::pop) {
+            Some(ordinal) => break ordinal,
+            None => free = GIVEN_BACK.wait(free).unwrap_or_else(PoisonError::into_inner),
+        }
     };
-    let made = TestDevice { gpu, emulated, _one: one };
+    drop(free);
+    let opened = OPENED[ordinal].get_or_init(|| Gpu::open(ordinal).expect("the device opens").values_apart());
+    let made = TestDevice { gpu: opened.clone(), emulated };
     made.schedule(seed);
     Some(made)
+}
+
+impl Drop for TestDevice {
+    fn drop(&mut self) {
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        free.as_mut().expect("devices were lent").push(self.gpu.ordinal());
+        GIVEN_BACK.notify_one();
+    }
+}
+
+/// Which of `all` variants of a test are tried on its `case`-th case, and the seed of the schedule of each: `few`, the next
+/// ones for the next case, so that all have their turn. In a soak all of them, with seeds of its round: `TGNN_SOAK` is its
+/// number, from 1 on.
+pub fn drawn(case: usize, few: usize, all: usize) -> Vec<(usize, u64)> {
+    let round: Option<u64> =
+        std::env::var("TGNN_SOAK").ok().map(|round| round.parse().expect("TGNN_SOAK is a number"));
+    let tried = if round.is_some() { all } else { few };
+    let first = 1 + 1000 * round.map_or(0, |round| round - 1);
+    (0..tried).map(|i| (case * tried + i) % all).map(|variant| (variant, first + variant as u64)).collect()
 }
 
 /// The emulated device, for tests of itself.
@@ -59,24 +89,32 @@ fn symbol(name: &str) -> *mut c_void {
 }
 
 impl TestDevice {
+    /// The same for programs, with one thread of the CPU beside it.
+    pub fn device(&self) -> Device {
+        let kind = if self.emulated { "emu" } else { "cuda" };
+        Device::open(&format!("{kind}:{}", self.gpu.ordinal()), 1).unwrap()
+    }
     /// Orders of threads, blocks and streams from now on; forgets a fault. A GPU takes no orders.
     pub fn schedule(&self, seed: u64) {
         if !self.emulated {
             return;
         }
-        // SAFETY: `void tgnn_emu_schedule(uint64_t)`.
-        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(u64)>(symbol("tgnn_emu_schedule"))(seed) };
+        // SAFETY: `void tgnn_emu_schedule(int, uint64_t)`.
+        unsafe {
+            let schedule: extern "C" fn(c_int, u64) = std::mem::transmute(symbol("tgnn_emu_schedule"));
+            schedule(self.gpu.ordinal() as c_int, seed);
+        }
     }
     /// What the first fault was.
     fn fault(&self) -> String {
-        // SAFETY: `const char* tgnn_emu_fault()`, a text that ends with a zero byte.
+        // SAFETY: `const char* tgnn_emu_fault(int)`, a text that ends with a zero byte.
         unsafe {
-            let text: extern "C" fn() -> *const c_char = std::mem::transmute(symbol("tgnn_emu_fault"));
-            CStr::from_ptr(text()).to_string_lossy().into_owned()
+            let text: extern "C" fn(c_int) -> *const c_char = std::mem::transmute(symbol("tgnn_emu_fault"));
+            CStr::from_ptr(text(self.gpu.ordinal() as c_int)).to_string_lossy().into_owned()
         }
     }
     /// Runs one of `kernels/emu/planted.cu` on `blocks` x `threads`, with `shared` bytes of dynamic shared memory a
-    /// block, its arguments given as words of eight bytes.
+    /// block, its arguments given as words of eight bytes, of which a narrower one takes the lower part.
     fn planted(&self, name: &str, (blocks, threads, shared): (u32, u32, u32), arguments: &[u64]) {
         type Launch = extern "C" fn(
             *mut c_void,
@@ -102,6 +140,7 @@ impl TestDevice {
             assert_eq!(find(&mut function, std::ptr::null_mut(), name.as_ptr()), 0, "{name:?}");
             let launch: Launch = std::mem::transmute(symbol("cuLaunchKernel"));
             let null = std::ptr::null_mut();
+            self.gpu.memory().unwrap(); // makes it this thread's device
             let given = launch(
                 function,
                 blocks,
@@ -212,6 +251,60 @@ fn a_barrier_that_not_every_thread_reaches_is_a_fault_and_no_hang() {
     let fault = emu.fault();
     assert!(fault.contains("planted_divergent_barrier"), "{fault}");
     emu.schedule(0);
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn blocks_run_at_the_same_time_and_in_order_one_after_another() {
+    let Some(emu) = emulated() else { return };
+    // SAFETY: `unsigned tgnn_emu_blocks_at_once()`.
+    let at_once = unsafe {
+        std::mem::transmute::<*mut c_void, extern "C" fn() -> u32>(symbol("tgnn_emu_blocks_at_once"))()
+    };
+    for (seed, tries, met) in [(0, 100, 1), (1, 10_000_000, 2)] {
+        if seed > 0 && at_once < 2 {
+            println!("skipped: one core, a sanitizer or TGNN_EMU_THREADS=1");
+            return;
+        }
+        emu.schedule(seed);
+        let (there, found) = (emu.words(&[0]), emu.words(&[0]));
+        emu.planted("meeting", (2, 32, 0), &[there.address(), found.address(), tries]);
+        assert_eq!(emu.read(&found), [met], "seed {seed}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn a_seed_repeats_what_a_block_does_and_which_fault_is_told() {
+    let Some(emu) = emulated() else { return };
+    for seed in SEEDS.take(3) {
+        let once = || {
+            emu.schedule(seed);
+            let x = emu.words(&(0..64).collect::<Vec<u32>>());
+            let out = emu.words(&[0; 64]);
+            emu.planted("planted_missing_barrier", (1, 64, 0), &[x.address(), out.address()]);
+            emu.planted("planted_out_of_bounds", (16, 96, 0), &[x.address(), 90]);
+            let fault = emu.fault();
+            emu.schedule(0);
+            (emu.read(&out), fault.split(": ").next().map(str::to_owned))
+        };
+        // Under a sanitizer shared memory is not made NaN: the first block finds what somebody else left.
+        let [_, first, again] = [once(), once(), once()];
+        assert_eq!(first, again, "seed {seed}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn a_device_knows_nothing_of_another_ones_memory_and_fault() {
+    let (Some(lost), Some(well)) = (emulated(), emulated()) else { return };
+    let before = well.gpu.memory().unwrap();
+    let x = lost.words(&[0; 60]);
+    assert_eq!(well.gpu.memory().unwrap(), before);
+    lost.planted("planted_out_of_bounds", (1, 64, 0), &[x.address(), 60]);
+    assert!(lost.fault().contains("planted_out_of_bounds") && well.fault().is_empty());
+    assert_eq!(well.read(&well.words(&[3])), [3]);
+    lost.schedule(0);
 }
 
 /// Copies `a` to `b` in one stream and `b` to the host in another, with an event between them or without.

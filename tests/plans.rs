@@ -1,7 +1,7 @@
 //! Plans: which are legal, that a legal one changes nothing but when things happen, and that the stages' needs are those of the models.
 use crate::{
     command_line::{done, json, refused},
-    emulated::device,
+    emulated::{device, drawn as schedules},
     models::{all, of},
     properties::small,
     snapshots::{config as of_snapshots, turning},
@@ -219,7 +219,7 @@ fn legal_plans_leave_the_same_bits_and_keep_every_need_and_illegal_ones_say_whic
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn legal_plans_leave_the_same_bits_on_two_streams_under_every_schedule() {
     let Some(on) = device(0) else { return };
-    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let gpu = on.device();
     let (events, c, dir) = (rich(), tgn(), tempfile::tempdir().unwrap());
     let c = Config { plan: "sequential".into(), max_batches: 4, ..c };
     let want = trained(&c, &events, &gpu, false);
@@ -229,12 +229,16 @@ fn legal_plans_leave_the_same_bits_on_two_streams_under_every_schedule() {
     };
     let plans: Vec<Plan> = std::iter::once(uneven()).chain(drawn().filter(two_lanes)).take(7).collect();
     assert_eq!(plans.len(), 7);
-    for (seed, plan) in plans.iter().enumerate() {
-        on.schedule(seed as u64 + 1);
+    for (at, plan) in plans.iter().enumerate() {
         let c = by_plan(plan, &c, dir.path());
         // Captured and replayed, and launched one by one between events.
-        for traced in [false, true] {
-            assert!(trained(&c, &events, &gpu, traced) == want, "{plan:?}, traced: {traced}");
+        for (variant, seed) in schedules(at, 1, 4) {
+            on.schedule(seed + 4 * at as u64);
+            let traced = variant % 2 == 1;
+            assert!(
+                trained(&c, &events, &gpu, traced) == want,
+                "{plan:?}, traced: {traced}, seed {seed} of plan {at}"
+            );
         }
     }
 }

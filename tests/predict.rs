@@ -123,7 +123,7 @@ fn what_is_scored_as_it_comes_is_to_the_last_bit_what_evaluation_scores() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn a_device_scores_what_comes_as_it_scores_in_evaluation_and_goes_on_from_what_it_saved() {
     let Some(on) = device(0) else { return };
-    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let gpu = on.device();
     let events = rich(300);
     for (name, mut config) in every_model(12) {
         config.batch = 20;

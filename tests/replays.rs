@@ -1,6 +1,6 @@
 //! Training on a device: an epoch is replays of captured graphs.
 use crate::{
-    emulated::device,
+    emulated::{device, drawn},
     models,
     properties::{config, small},
     snapshots::{config as of_snapshots, turning},
@@ -127,9 +127,9 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_schedule() {
     let Some(on) = device(0) else { return };
-    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let gpu = on.device();
     let dir = tempfile::tempdir().unwrap();
-    for (what, config, events) in trainings(&dir) {
+    for (at, (what, config, events)) in trainings(&dir).into_iter().enumerate() {
         let want = trained(&config, &events, &Device::cpu(1).unwrap());
         on.schedule(0);
         let found = trained(&config, &events, &gpu);
@@ -147,12 +147,11 @@ fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_s
                 assert!((w - f).abs() <= 2e-3 * scale.max(1e-3), "{what}, {name}: {w}, {f}");
             }
         }
-        for (seed, plan, features_on) in [
-            (1, "auto", FeaturesOn::Auto),
-            (2, "prefetch", FeaturesOn::Host),
-            (3, "sequential", FeaturesOn::Host),
-        ] {
+        let plans =
+            [("auto", FeaturesOn::Auto), ("prefetch", FeaturesOn::Host), ("sequential", FeaturesOn::Host)];
+        for (variant, seed) in drawn(at, 1, plans.len()) {
             on.schedule(seed);
+            let (plan, features_on) = plans[variant];
             let config = Config { plan: plan.into(), features_on, ..config.clone() };
             let again = trained(&config, &events, &gpu);
             assert!(again == found, "{what}, {plan}, features on {features_on:?}, schedule {seed}");
@@ -174,7 +173,7 @@ fn rich() -> (Config, Events) {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn what_prepares_a_batch_runs_ahead_and_nothing_that_computes_does() {
     let Some(on) = device(0) else { return };
-    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let gpu = on.device();
     let (mut config, events) = rich();
     let ahead = |config: &Config| -> Vec<&str> {
         let task = EventTask::new(config, &events, gpu.clone()).unwrap();
@@ -198,7 +197,7 @@ fn what_prepares_a_batch_runs_ahead_and_nothing_that_computes_does() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn training_with_products_in_less_than_f32_follows_training_in_f32_and_is_another() {
     let Some(on) = device(0) else { return };
-    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let gpu = on.device();
     let events = small(900);
     let train = |precision| trained(&Config { precision, max_batches: 3, ..config(2, 24) }, &events, &gpu);
     let memory = |t: &Trained| -> Vec<f64> {
@@ -220,7 +219,7 @@ fn training_with_products_in_less_than_f32_follows_training_in_f32_and_is_anothe
 #[test]
 fn a_training_that_diverges_ends_with_the_op_and_the_row_on_every_device() {
     let on = device(0);
-    let gpu = on.as_ref().map(|on| Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap());
+    let gpu = on.as_ref().map(|on| on.device());
     let config = Config { learning_rate: 1e30, ..config(1, 8) };
     for device in [Some(Device::cpu(1).unwrap()), gpu].into_iter().flatten() {
         let kind = device.kind();
@@ -285,7 +284,7 @@ fn left_behind(gpu: &Device, task: impl FnOnce() -> Box<dyn Task>) -> [usize; 2]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn epochs_leave_nothing_behind_on_the_device() {
     let Some(on) = device(0) else { return };
-    let gpu = Device::open(if on.emulated { "emu" } else { "cuda" }, 1).unwrap();
+    let gpu = on.device();
     // A driver takes memory of its own when it pleases, but not for every pass.
     let (of_passes, of_tasks) = if on.emulated { (0, 0) } else { (16 << 20, 64 << 20) };
     let events = small(300);

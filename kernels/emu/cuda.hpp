@@ -1,7 +1,8 @@
 // CUDA C++ on the host: what a kernel's source needs to compile with a host compiler.
 //
-// Blocks of a grid run one after another, the threads of a block as fibres (`block.cpp`). A fibre gives way only at a
-// barrier, a warp collective, an atomic under a random schedule, or its end, so a schedule can be repeated from its seed.
+// Blocks of a grid run on all cores (`grid.cpp`), the threads of a block as fibres of one host thread (`block.cpp`). A fibre
+// gives way only at a barrier, a warp collective, an atomic under a random schedule, or its end, so the order of the threads
+// of a block can be repeated from its seed.
 #pragma once
 #define TGNN_EMU 1
 #include <algorithm>
@@ -25,7 +26,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define __shared__ static  // a sanitizer sees each array by itself
 #else
-#define __shared__ static __attribute__((section("emu_shared")))  // filled with NaN before every block
+#define __shared__ static __thread  // a block has its host thread to itself; filled with NaN before every block
 #endif
 
 struct alignas(8) float2 { float x, y; };
@@ -48,14 +49,16 @@ inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 namespace emu {
-struct Thread { uint3 index; unsigned lane; };
 struct Block { dim3 grid, block; uint3 index; char* shared; };
-extern Thread* current;  // the CUDA thread that runs
-extern Block block;      // its block
+struct Thread { uint3 index; unsigned lane; const Block* block; };
+// The CUDA thread that this host thread runs.
+extern __thread Thread* current __attribute__((tls_model("initial-exec")));
 
-enum class Collective { Sync, Shuffle, Ballot, Any, All, Match, Add, Min, Max, MinSigned, MaxSigned, And, Or, Xor };
+enum class Collective { Sync, Together, Shuffle, Ballot, Any, All, Match, Add, Min, Max, MinSigned, MaxSigned, And, Or, Xor };
 // What every lane of `mask` gives at one source line, and what each of them gets.
 uint64_t collective(Collective, unsigned mask, uint64_t value, int source, int line);
+// For `Together`: every lane gives the address of one; the lane that comes last does `work` on what all lanes show.
+struct Shown { void (*work)(void* const* lanes); void* mine; };
 enum class Vote { None, Count, And, Or };
 int barrier(int vote, Vote, int line);
 void yield();        // lets another thread run: inside loops that wait for one
@@ -93,9 +96,9 @@ extern const Kernel kernels[];  // generated from the signatures; ends with a nu
 }  // namespace emu
 
 #define threadIdx (emu::current->index)
-#define blockIdx (emu::block.index)
-#define blockDim (emu::block.block)
-#define gridDim (emu::block.grid)
+#define blockIdx (emu::current->block->index)
+#define blockDim (emu::current->block->block)
+#define gridDim (emu::current->block->grid)
 static constexpr int warpSize = 32;
 
 #define EMU_LINE int line = __builtin_LINE()
@@ -104,7 +107,10 @@ inline int __syncthreads_count(int p, EMU_LINE) { return emu::barrier(p, emu::Vo
 inline int __syncthreads_and(int p, EMU_LINE) { return emu::barrier(p, emu::Vote::And, line); }
 inline int __syncthreads_or(int p, EMU_LINE) { return emu::barrier(p, emu::Vote::Or, line); }
 inline void __syncwarp(unsigned m = ~0u, EMU_LINE) { emu::collective(emu::Collective::Sync, m, 0, 0, line); }
-inline void __threadfence() { emu::may_switch(); }
+inline void __threadfence() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  emu::may_switch();
+}
 inline void __threadfence_block() { emu::may_switch(); }
 inline void __nanosleep(unsigned) { emu::yield(); }
 #define EMU_SHUFFLE(name, SOURCE)                                                                                   \
@@ -145,7 +151,7 @@ EMU_REDUCE(__reduce_xor_sync, unsigned, Xor)
 unsigned __activemask() __attribute__((error("__activemask() says nothing reliable: pass the mask along")));
 
 template <class T> using emu_same = std::common_type_t<T>;  // T is deduced from the pointer alone
-// A compare-and-swap loop, so that it holds for floats too, and where several host threads run kernels.
+// A compare-and-swap loop, so that it holds for floats too: blocks run on several host threads.
 template <class T, class F> T emu_update(T* p, F f) {
   emu::may_switch();
   T old, changed;

@@ -14,7 +14,7 @@ extern "C" __global__ void planted_missing_barrier(const float* x, float* y) { p
 // The same through dynamic shared memory, which no kernel of ours needs.
 extern "C" __global__ void passed_on_dynamic(const float* x, float* y) {
 #ifdef TGNN_HOST
-  float* s = reinterpret_cast<float*>(emu::block.shared);
+  float* s = reinterpret_cast<float*>(emu::current->block->shared);
 #else
   extern __shared__ float s[];
 #endif
@@ -41,4 +41,12 @@ extern "C" __global__ void planted_divergent_barrier(float* x) {
 // Its result is what the first block to run says.
 extern "C" __global__ void planted_block_order(uint32_t* first) {
   if (threadIdx.x == 0) atomicCAS(first, NONE, blockIdx.x);
+}
+// The first thread of every block waits until those of all blocks are there, and counts itself if it sees that. It looks
+// `tries` times.
+extern "C" __global__ void meeting(uint32_t* there, uint32_t* met, uint32_t tries) {
+  if (threadIdx.x != 0) return;
+  atomicAdd(there, 1u);
+  for (uint32_t i = 0; i < tries && atomicAdd(there, 0u) < gridDim.x; i++) __nanosleep(100);
+  if (atomicAdd(there, 0u) == gridDim.x) atomicAdd(met, 1u);
 }

@@ -19,25 +19,23 @@ pub struct Device {
 impl Device {
     /// Most threads of the CPU.
     pub const MOST_THREADS: usize = 1024;
-    /// The device called `name`: `auto` (the CPU, until kernels have been measured on a GPU), `cpu`, `cuda`, `cuda:N`, or `emu` (an emulated CUDA device,
-    /// for tests); `threads` of the CPU, where 0 means every core.
+    /// The device called `name`: `auto` (the CPU, until kernels have been measured on a GPU), `cpu`, `cuda`, `cuda:N`, or `emu` or `emu:N` (emulated CUDA
+    /// devices, for tests); `threads` of the CPU, where 0 means every core.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] for another name; [`ErrorKind::Device`] when there is no such device, with what is missing.
     pub fn open(name: &str, threads: usize) -> Result<Self> {
-        let ordinal = match name {
-            "auto" | "cpu" => return Self::cpu(threads),
-            "cuda" => Some(0),
-            "emu" => {
-                load_emulator()?;
-                Some(0)
-            }
-            other => other.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
-        };
-        let Some(ordinal) = ordinal else {
+        if let "auto" | "cpu" = name {
+            return Self::cpu(threads);
+        }
+        let (kind, ordinal) = name.split_once(':').unwrap_or((name, "0"));
+        let (true, Ok(ordinal)) = (matches!(kind, "cuda" | "emu"), ordinal.parse()) else {
             return Err(Error::new(ErrorKind::Device, format!("there is no device `{name}`"))
                 .remedy("give auto, cpu, cuda, cuda:N or emu"));
         };
+        if kind == "emu" {
+            load_emulator()?;
+        }
         let gpu = Gpu::open(ordinal)?;
         Ok(Device { name: gpu.name().to_owned(), gpu: Some(gpu), ..Self::cpu(threads)? })
     }

@@ -1,0 +1,116 @@
+#include "device.hpp"
+#include <cstdio>
+#include <cstdlib>
+#include <sys/mman.h>
+
+namespace emu {
+size_t memory_size() {
+  const char* text = getenv("TGNN_EMU_MEMORY");
+  return text ? strtoull(text, nullptr, 10) : size_t(4) << 30;
+}
+
+
+Mark Device::add(std::function<void()> f, const std::vector<Mark>& after) {
+  auto w = std::make_shared<Work>();
+  w->run = std::move(f);
+  for (const Mark& m : after) {
+    if (m && !m->done) m->next.push_back(w), w->unmet++;
+  }
+  if (!w->unmet) ready.push_back(w);
+  return w;
+}
+
+// Gives `f` to a stream, or to the graph it is being captured into.
+Result Device::give(Stream& stream, std::function<void()> f) {
+  if (stream.capture) {
+    if (stream.capture->invalid) return CAPTURE_INVALIDATED;
+    auto& nodes = stream.capture->graph->nodes;
+    nodes.push_back({std::move(f), stream.last_nodes});
+    stream.last_nodes = {nodes.size() - 1};
+    return SUCCESS;
+  }
+  stream.last = {add(std::move(f), stream.last)};
+  return SUCCESS;
+}
+
+// Runs one piece of work that may run; false where there is none.
+bool Device::advance() {
+  if (ready.empty()) return false;
+  size_t at = 0;
+  if (schedule_seed) {
+    random_state = random_state * 6364136223846793005ull + schedule_seed * 2 + 1;
+    // Some seeds take the newest first, most any: both are orders that a device may choose.
+    at = schedule_seed % 4 == 1 ? ready.size() - 1 : size_t(random_state >> 33) % ready.size();
+  }
+  Mark w = ready[at];
+  ready.erase(ready.begin() + ptrdiff_t(at));
+  if (fault == SUCCESS) w->run();
+  w->run = nullptr;
+  w->done = true;
+  for (Mark& n : w->next) {
+    if (--n->unmet == 0) ready.push_back(n);
+  }
+  w->next.clear();
+  return true;
+}
+Result Device::until(const std::vector<Mark>& marks) {
+  for (const Mark& m : marks) {
+    while (m && !m->done) {
+      if (!advance()) return LAUNCH_FAILED;
+    }
+  }
+  return fault;
+}
+Result Device::until_all() {
+  while (advance()) {}
+  return fault;
+}
+// What a thread may not do while it captures: the capture is lost.
+bool Device::forbidden() {
+  for (auto& c : captures) c->invalid = true;
+  return !captures.empty();
+}
+
+// ---- memory ----
+Address Device::allocate(size_t n) {
+  if (used + n > memory_size()) return 0;
+  size_t data = (std::max<size_t>(n, 1) + ALIGN - 1) / ALIGN * ALIGN;
+  size_t mapped = (data + PAGE - 1) / PAGE * PAGE + 2 * PAGE;
+  void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return 0;
+  char* end = static_cast<char*>(p) + mapped - PAGE;
+  mprotect(p, PAGE, PROT_NONE);
+  mprotect(end, PAGE, PROT_NONE);
+  memset(end - data, 0xFF, data);
+  Address a = reinterpret_cast<Address>(end - data);
+  allocations[a] = {p, mapped, n};
+  used += n;
+  return a;
+}
+Result Device::release(Address a) {
+  auto at = allocations.find(a);
+  if (at == allocations.end()) return INVALID_VALUE;
+  munmap(at->second.base, at->second.mapped);
+  used -= at->second.size;
+  allocations.erase(at);
+  return SUCCESS;
+}
+// Whether `n` bytes from `a` lie in one allocation.
+bool Device::lies(Address a, size_t n) {
+  auto at = allocations.upper_bound(a);
+  if (at == allocations.begin()) return n == 0;
+  --at;
+  return a + n <= at->first + at->second.size;
+}
+bool Device::is_pinned(const void* p) {
+  auto at = pinned.upper_bound(reinterpret_cast<uintptr_t>(p));
+  return at != pinned.begin() && reinterpret_cast<uintptr_t>(p) < (--at)->first + at->second;
+}
+void Device::failed(Result code, const std::string& text) {
+  if (fault == SUCCESS) {
+    fault = code;
+    fault_text = text;
+    fprintf(stderr, "emulated device: %s\n", text.c_str());
+  }
+}
+}  // namespace emu

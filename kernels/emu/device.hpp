@@ -1,0 +1,92 @@
+// A device of the emulated machine: its memory, and the work that waits on its streams.
+#pragma once
+#include "block.hpp"
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+namespace emu {
+using Result = int;
+using Address = unsigned long long;
+using Handle = void*;
+enum : Result {
+  SUCCESS = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  INVALID_DEVICE = 101,
+  INVALID_HANDLE = 400,
+  NOT_FOUND = 500,
+  NOT_READY = 600,
+  ILLEGAL_ADDRESS = 700,
+  LAUNCH_FAILED = 719,
+  CAPTURE_UNSUPPORTED = 900,
+  CAPTURE_INVALIDATED = 901,
+  CAPTURE_UNMATCHED = 903,
+  CAPTURE_UNJOINED = 904,
+};
+constexpr size_t PAGE = 4096, ALIGN = 16, MOST_SHARED = 232448, PLAIN_SHARED = 48 << 10;
+constexpr int DEVICES = 8;  // of a machine
+
+struct Work {
+  std::function<void()> run;
+  size_t unmet = 0;
+  bool done = false;
+  std::vector<std::shared_ptr<Work>> next;
+};
+using Mark = std::shared_ptr<Work>;
+struct Node { std::function<void()> run; std::vector<size_t> after; };
+struct Device;
+struct Graph { Device& device; std::vector<Node> nodes; };
+struct Event;
+struct Capture { Graph* graph; struct Stream* origin; std::set<struct Stream*> joined; bool invalid = false; };
+struct Stream {
+  Device& device;
+  std::vector<Mark> last;                 // what the next work waits for
+  std::shared_ptr<Capture> capture;
+  std::vector<size_t> last_nodes;         // the same, in a graph under capture
+};
+struct Event {
+  Device& device;
+  Mark mark;
+  std::shared_ptr<Capture> capture;
+  std::vector<size_t> nodes;
+  std::chrono::steady_clock::time_point at;
+};
+
+struct Allocation { void* base; size_t mapped, size; };
+
+struct Device {
+  std::recursive_mutex guard;
+  std::vector<Mark> ready;  // in the order in which it became ready
+  uint64_t schedule_seed = 0, random_state = 1;
+  Result fault = SUCCESS;
+  std::string fault_text;
+  std::set<std::shared_ptr<Capture>> captures;
+  Stream null_stream{*this};
+  std::set<Stream*> streams;
+  std::map<Address, Allocation> allocations;
+  std::map<uintptr_t, size_t> pinned;
+  size_t used = 0;
+  std::map<const emu::Kernel*, size_t> shared_limit;
+
+  Mark add(std::function<void()>, const std::vector<Mark>& after);
+  Result give(Stream&, std::function<void()>);
+  bool advance();
+  Result until(const std::vector<Mark>&);
+  Result until_all();
+  bool forbidden();
+  Address allocate(size_t n);
+  Result release(Address);
+  bool lies(Address, size_t n);
+  bool is_pinned(const void*);
+  void failed(Result, const std::string& text);
+};
+struct Lock : std::lock_guard<std::recursive_mutex> {
+  explicit Lock(Device& d) : std::lock_guard<std::recursive_mutex>(d.guard) {}
+};
+
+size_t memory_size();  // of a device, in bytes
+}  // namespace emu
