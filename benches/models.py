@@ -5,7 +5,7 @@
     python benches/models.py --tables benches/results/NAME.json
 
 A model is trained and chosen under `dyglib` with random negatives; the best epoch is then tested under the other protocols
-and negatives as well, from the memory that its validation left. EdgeBank stands beside each, against the same negatives.
+and negatives as well, from the memory that its validation left (under `tgl` settled, from memory made anew). EdgeBank stands beside each, against the same negatives.
 A data set `NAME:FOLDER` has TGB's lists of negatives beside it (`benches/tgb_negatives.py`) and is trained and tested under
 `tgb` too. Needs Python's own library alone.
 """

@@ -26,7 +26,7 @@ def train(tgnn, flags, seed):
     print("  $", shlex.join(command), file=sys.stderr, flush=True)
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
     summary = json.loads(done.stdout)
-    return {key: summary.get(key) for key in ("version", "seed", "best_epoch", "test", "edgebank", "baselines", "parameters")}
+    return {key: summary.get(key) for key in ("version", "seed", "best_epoch", "test", "test_by_memory", "edgebank", "baselines", "parameters")}
 
 
 def tables(record):

@@ -222,7 +222,7 @@ fn a_checkpoint_holds_memory_as_it_is_kept_resumes_to_the_same_bytes_and_is_of_n
             assert!(e.to_string().contains("another configuration"), "{e}");
         }
         let (checkpoint, cpu) = (Checkpoint::at(&whole), Device::cpu(1).unwrap());
-        let tested = task::evaluate(&checkpoint, &of(2), &events, &cpu, "test", &mut ()).unwrap();
+        let tested = task::evaluate(&checkpoint, &of(2), &events, &cpu, "test", false, &mut ()).unwrap();
         assert_eq!(tested.test, summary.test);
         let (width, z) = task::embed(&checkpoint, &of(2), &events, &cpu, &[0, 3], &[900, 900]).unwrap();
         assert!(width == 8 && z.len() == 16 && z.iter().all(|x| x.is_finite()));

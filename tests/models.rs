@@ -117,7 +117,8 @@ fn a_checkpoint_of_one_model_is_refused_by_every_other() {
             let (before, buffers) = (state(&task), task.checkpoint_buffers());
             let loaded = checkpoint.load(&mut task.store, &buffers, true);
             assert_eq!(state(&task) != before, loaded.is_ok(), "{other} into {name}: whole, or nothing");
-            let tested = task::evaluate(checkpoint, config, &events, &Device::cpu(1).unwrap(), "", &mut ());
+            let tested =
+                task::evaluate(checkpoint, config, &events, &Device::cpu(1).unwrap(), "", false, &mut ());
             if name == other {
                 assert!(loaded.is_ok() && tested.is_ok(), "{name}: {loaded:?}, {tested:?}");
                 continue;

@@ -162,7 +162,8 @@ fn a_stream_that_is_saved_and_goes_on_is_one_that_never_stopped_and_ids_numbered
         let again = TempDir::new().unwrap();
         p.save(again.path(), &[]).unwrap();
         assert_eq!(std::fs::read_dir(again.path()).unwrap().count(), 2, "{name}");
-        let e = task::evaluate(&Checkpoint::at(&after), &config, &events, &cpu, "", &mut ()).unwrap_err();
+        let e =
+            task::evaluate(&Checkpoint::at(&after), &config, &events, &cpu, "", false, &mut ()).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Checkpoint);
         assert!(e.to_string().contains("was saved after a stream; go on with `predict`"), "{e}");
     }

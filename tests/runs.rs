@@ -92,10 +92,10 @@ fn a_person_sees_the_task_its_negatives_the_baseline_and_why_training_stopped() 
         "training  task link, protocol disttgl, random negatives\n          batch 50, 5 epochs, patience 2, ",
         "hits@10 0.",
         "\nstopped: no better validation for 2 epochs\n\ntest (task link, ",
-        "\n  transductive  tgn               AP 0.",
-        "\n                EdgeBank          AP 0.",
+        "\n  transductive  tgn                   AP 0.",
+        "\n                EdgeBank              AP 0.",
         "\n  inductive     tgn ",
-        "\n                EdgeBank, window  ",
+        "\n                EdgeBank, window      ",
     ] {
         assert!(out.contains(said), "no `{said}` in\n{out}");
     }
@@ -147,7 +147,7 @@ fn start(
     task::train(config, &classed(), &Device::cpu(1)?, &options, watch)
 }
 
-/// Every tensor of the best epoch of the run in `dir`, by name.
+/// Every tensor of the best epoch of the run in `dir`, which did not settle, by name.
 fn tensors(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let best = Checkpoint::at(dir).manifest().unwrap().best_epoch;
     let bytes = fs::read(dir.join(format!("checkpoint/epoch-{best}.safetensors"))).unwrap();
@@ -276,7 +276,8 @@ fn a_checkpoint_of_another_model_of_another_type_or_of_a_newer_build_is_told_as_
     let tgn = config(1, 8);
     run(&tgn, &events, Some(dir.path()), false).unwrap();
     let (checkpoint, device) = (Checkpoint::at(dir.path()), Device::cpu(1).unwrap());
-    let evaluate = |config: &Config| task::evaluate(&checkpoint, config, &events, &device, "", &mut ());
+    let evaluate =
+        |config: &Config| task::evaluate(&checkpoint, config, &events, &device, "", false, &mut ());
     let said = |e: tgnn::error::Error, said: &str| {
         assert_eq!(e.kind(), ErrorKind::Checkpoint, "{e}");
         assert!(e.to_string().contains(said), "no `{said}` in {e}");

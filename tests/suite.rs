@@ -7,6 +7,7 @@ mod half;
 mod heads;
 mod layers;
 mod machine_code;
+mod memory;
 mod models;
 mod ops;
 mod plans;

@@ -107,6 +107,7 @@ def quality(systems, epochs, settings, rate, seeds, start=None):
             rows.append(settings | {
                 "system": name, "seed": seed, "epochs": int(epochs),
                 "learning_rate": float(rate), "best_epoch": summary["best_epoch"], "test": summary["test"],
+                "test_by_memory": summary.get("test_by_memory"),
                 "val": [e["val"] for e in summary["epochs"]],
             })
     return rows

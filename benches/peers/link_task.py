@@ -1,7 +1,8 @@
 """Link prediction on one stream of events: what the peers in the benchmarks share.
 
 Training and evaluation visit the events in batches; a model's state is reset before each epoch, validation continues
-from the training state and test from validation's.
+from the training state and test from validation's. The best epoch is tested once more from a state made anew: reset, and
+led over the events that train and validate with that epoch's weights (`test_by_memory`, as in tgnn's summary).
 
 Protocol `dyglib`: split 70/15/15 by time, at NumPy's quantiles; one negative per event, drawn uniformly from the distinct
 destinations of the stream, the same in every epoch of an evaluation, in training from those of training events; AP, AUC and
@@ -158,20 +159,34 @@ def run(args, name, plan, version, build):
     generator = torch.Generator(args.device).manual_seed(args.seed)
     work = {name: batches(split, args.batch, args.max_batches) for name, split in events.splits.items()}
 
-    epochs, best_epoch, test = [], None, None
+    def tested():
+        logits = score(model, work["test"], args.seed + 2)
+        start = work["test"][0].start
+        inductive = events.inductive[start : start + logits.size(1)]
+        return {"transductive": metrics(logits), "inductive": metrics(logits[:, inductive])}
+
+    epochs, best_epoch, test, best = [], None, None, None
     for number in range(1, args.epochs + 1):
         epoch = {"epoch": number} | train(model, optimizer, work["train"], generator) | {"val": None}
         epochs.append(epoch)
         if not args.no_eval:
             epoch["val"] = metrics(score(model, work["val"], args.seed + 1))
             if best_epoch is None or epoch["val"]["ap"] > epochs[best_epoch - 1]["val"]["ap"]:
-                best_epoch = number
-                logits = score(model, work["test"], args.seed + 2)
-                start = work["test"][0].start
-                inductive = events.inductive[start : start + logits.size(1)]
-                test = {"transductive": metrics(logits), "inductive": metrics(logits[:, inductive])}
+                best_epoch, test = number, tested()
+                best = [parameter.detach().clone() for parameter in model.parameters()]
         if not args.json:
             print(json.dumps(epoch), flush=True)
+
+    by_memory = None
+    if best is not None:
+        with torch.no_grad():
+            for parameter, value in zip(model.parameters(), best):
+                parameter.copy_(value)
+        model.eval()
+        model.reset_state()
+        for part in ("train", "val"):
+            score(model, work[part], args.seed)
+        by_memory = {"as_trained": test, "replayed": tested()}
 
     on_gpu = args.device != "cpu"
     summary = {
@@ -194,6 +209,7 @@ def run(args, name, plan, version, build):
         "epochs": epochs,
         "best_epoch": best_epoch,
         "test": test,
+        "test_by_memory": by_memory,
         "peak_memory_bytes": {
             "host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "device": torch.cuda.max_memory_allocated() if on_gpu else 0,

@@ -3,6 +3,7 @@
 //! The reverse pass itself is [`Tape::backward`](crate::ops::Tape::backward): it appends to the tape.
 mod ahead;
 mod arena;
+mod average;
 mod device;
 mod form;
 mod host;
@@ -14,6 +15,7 @@ mod program;
 mod stages;
 mod trace;
 
+pub use average::Average;
 pub use lanes::{LANES, Lanes, MOST_AHEAD, Spot};
 pub use line_up::{LineUp, Step, periods};
 pub use optimizer::{Parameters, ScaledInit, Sums};

@@ -1,4 +1,5 @@
 //! Parameters: named stored values with their start and their optimiser's state.
+use super::Average;
 use crate::{
     error::{Result, ensure},
     ops::{Share, Tape, adam::AdamSlot},
@@ -95,6 +96,11 @@ impl Parameters {
     pub fn optimizer_buffers(&self) -> impl Iterator<Item = BufferId> {
         std::iter::once(self.step).chain(self.list.iter().flat_map(|p| p.moments))
     }
+    /// An average of those that are learned, over the last `epochs` epochs.
+    pub fn average(&self, store: &mut Store, epochs: usize) -> Result<Average> {
+        let learned = self.list.iter().filter(|p| p.learned);
+        Average::new(learned.map(|p| (p.name.as_str(), p.value)), store, epochs)
+    }
     /// Numbers that are learned, in all parameters together.
     pub fn count(&self, store: &Store) -> usize {
         self.list.iter().filter(|p| p.learned).map(|p| store.spec(p.value).len()).sum()
@@ -110,8 +116,34 @@ impl Parameters {
     /// `Shape` where an op on the way has no derivative.
     pub fn minimize(&self, t: &mut Tape, store: &Store, loss: Var) -> Result<Vec<(String, Var)>> {
         let grads = self.gradients(t, store, loss, self.one)?;
-        self.update(t, store, &grads)?;
+        let rate = self.stored_rate(t, store)?;
+        self.update(t, store, &grads, rate)?;
         Ok(grads.into_iter().map(|(p, g)| (p.name.clone(), g)).collect())
+    }
+    /// [`minimize`](Self::minimize) with the step size `rate`, `[1, 1]`, that leaves the parameters `fixed` as they are.
+    ///
+    /// # Errors
+    /// `Shape` where an op on the way has no derivative.
+    pub fn minimize_others(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        loss: Var,
+        rate: Var,
+        fixed: &[BufferId],
+    ) -> Result<()> {
+        let mut grads = self.gradients(t, store, loss, self.one)?;
+        grads.retain(|(p, _)| !fixed.contains(&p.value));
+        self.update(t, store, &grads, rate)
+    }
+    /// Whether a parameter is learned whose name begins with none of `prefixes`, and that is none of `fixed`.
+    pub fn learns_beyond(&self, prefixes: &[&str], fixed: &[BufferId]) -> bool {
+        let mut learned = self.list.iter().filter(|p| p.learned && !fixed.contains(&p.value));
+        learned.any(|p| !prefixes.iter().any(|prefix| p.name.starts_with(prefix)))
+    }
+    /// The step size as it is stored.
+    fn stored_rate(&self, t: &mut Tape, store: &Store) -> Result<Var> {
+        t.stored(store, self.learning_rate)
     }
     /// Appends the reverse pass of `share * loss`, whose gradients are added to `sums`, a sum for each parameter that is there or comes
     /// into being; `share` is stored, `[1, 1]`.
@@ -158,14 +190,14 @@ impl Parameters {
         }
         Ok(found)
     }
-    fn update(&self, t: &mut Tape, store: &Store, grads: &[(&Parameter, Var)]) -> Result<()> {
+    fn update(&self, t: &mut Tape, store: &Store, grads: &[(&Parameter, Var)], rate: Var) -> Result<()> {
         let slots = grads.iter().map(|&(p, g)| {
             let [w, m, v] = t.stored_all(store, [p.value, p.moments[0], p.moments[1]])?;
             Ok(AdamSlot { w, g, m, v })
         });
         let slots: Vec<AdamSlot> = slots.collect::<Result<_>>()?;
-        let (lr, step) = (t.stored(store, self.learning_rate)?, t.stored(store, self.step)?);
-        t.adam(lr, step, &slots)
+        let step = t.stored(store, self.step)?;
+        t.adam(rate, step, &slots)
     }
 }
 
@@ -185,7 +217,8 @@ impl Sums {
         let summed = parameters.list.iter().filter_map(|p| Some((p, self.of(p.value)?)));
         let grads = summed.map(|(p, sum)| Ok((p, t.stored(store, sum)?)));
         let grads: Vec<(&Parameter, Var)> = grads.collect::<Result<_>>()?;
-        parameters.update(t, store, &grads)?;
+        let rate = parameters.stored_rate(t, store)?;
+        parameters.update(t, store, &grads, rate)?;
         t.clear(&grads.iter().map(|g| g.1).collect::<Vec<_>>())
     }
 }

@@ -256,6 +256,10 @@ pub struct Eval {
     /// Negatives: random, historical or inductive [default: the run's]
     #[arg(long)]
     negatives: Option<NegativeKind>,
+    /// Make the memory anew before the test: empty it, and go over the events that train and validate with the checkpoint's weights.
+    /// Protocol tgl always does
+    #[arg(long)]
+    replay: bool,
     /// Print the summary as JSON, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -271,7 +275,8 @@ impl Eval {
         let device = config.open_device()?;
         let data = Data::load(&config)?;
         let mut display = Display::new(self.json, false, false);
-        let summary = data.evaluate(&checkpoint, &config, &device, &command_line(), &mut display)?;
+        let summary =
+            data.evaluate(&checkpoint, &config, &device, &command_line(), self.replay, &mut display)?;
         display.finish(&summary, None);
         print_summary(&summary, self.json)
     }

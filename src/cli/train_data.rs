@@ -38,10 +38,12 @@ impl Data {
         c: &Config,
         d: &Device,
         command: &str,
+        replay: bool,
         watch: &mut dyn Watch,
     ) -> Result<Summary> {
         match self {
-            Data::Events(e) => task::evaluate(from, c, e, d, command, watch),
+            Data::Events(e) => task::evaluate(from, c, e, d, command, replay, watch),
+            // These have no memory beyond a group: both figures are one.
             Data::Snapshots(s) => task::evaluate_snapshots(from, c, s, d, command, watch),
         }
     }

@@ -7,7 +7,8 @@ use crate::{
     plan::Timeline,
     runtime::{Device, StoredAs},
     task::{
-        Config, EpochRecord, NegativeKind, Progress, Scores, Summary, Task, TaskName, Watch, write_whole,
+        Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName, Watch,
+        write_whole,
     },
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -120,7 +121,15 @@ impl Display {
             let batch =
                 if s.data.snapshots.is_some() { String::new() } else { format!(", batch {}", s.batch) };
             self.line(format_args!("test ({what}{batch}{best})"));
+            let made_anew = format!("{}, memory replayed", s.model);
             let mut rows = vec![(s.model.as_str(), test)];
+            match s.test_by_memory {
+                Some(ScoresByMemory { as_trained: Some(left), replayed: Some(anew) }) => {
+                    rows = vec![(s.model.as_str(), left), (&made_anew, anew)];
+                }
+                Some(ScoresByMemory { replayed: Some(anew), .. }) => rows = vec![(&made_anew, anew)],
+                _ => {}
+            }
             rows.extend(s.baselines.iter().map(|b| (b.name.as_str(), b.test)));
             if let Some(bank) = s.edgebank {
                 rows.extend([("EdgeBank", bank.unlimited), ("EdgeBank, window", bank.window)]);
@@ -148,6 +157,18 @@ impl Display {
         if let Some(out) = out {
             self.line(format_args!("run saved in {}", out.display()));
         }
+    }
+    /// A line on a pass over the training data that is over.
+    fn passed(&mut self, what: &str, r: &EpochRecord) {
+        self.clear();
+        let val = r.val.map_or(String::new(), |v| format!("  val {}", scores(&v)));
+        self.line(format_args!(
+            "{what}  loss {:.4}{val}  {:>6.2} s  {:>9} {}/s",
+            r.train_loss,
+            r.train_seconds,
+            grouped(r.events_per_second as u64),
+            self.counts
+        ));
     }
     fn clear(&mut self) {
         if let Some((_, bar)) = self.bar.take() {
@@ -202,16 +223,10 @@ impl Watch for Display {
         }
     }
     fn epoch(&mut self, r: &EpochRecord) {
-        self.clear();
-        let val = r.val.map_or(String::new(), |v| format!("  val {}", scores(&v)));
-        self.line(format_args!(
-            "epoch {:>3}  loss {:.4}{val}  {:>6.2} s  {:>9} {}/s",
-            r.epoch,
-            r.train_loss,
-            r.train_seconds,
-            grouped(r.events_per_second as u64),
-            self.counts
-        ));
+        self.passed(&format!("epoch {:>3}", r.epoch), r);
+    }
+    fn settled(&mut self, r: &EpochRecord) {
+        self.passed("settled  ", r);
     }
     fn end(&mut self, task: &dyn Task) {
         self.clear();

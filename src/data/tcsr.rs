@@ -28,7 +28,11 @@ impl Tcsr {
     pub fn of(events: &Events) -> Result<Self> {
         events.validate(&events.name)?;
         let bytes = size_of::<i64>() * (events.nodes + 1) + (2 * size_of::<Entry>() + 8) * events.len();
-        check_room("lists of the nodes' events", bytes, "take fewer events, or number the nodes without gaps")?;
+        check_room(
+            "lists of the nodes' events",
+            bytes,
+            "take fewer events, or number the nodes without gaps",
+        )?;
         let mut offsets = vec![0i64; events.nodes + 1];
         let ends = || events.src.iter().zip(&events.dst);
         for (&s, &d) in ends() {

@@ -142,6 +142,18 @@ impl Net {
         };
         Ok(Forward { batch, logits, embedded, stride })
     }
+    /// Appends a batch of at most `cap` events of which only the memory learns: its embeddings as far as they are written, and
+    /// the writes.
+    ///
+    /// # Errors
+    /// `Shape`, as the ops'.
+    pub fn remember(&self, t: &mut Tape, store: &Store, data: &EventTables, cap: usize) -> Result<()> {
+        let batch = data.next_batch(t, store, cap)?;
+        let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
+        let q = Queries { node, time, event: batch.event, now: batch.now, stride: 2, train: false };
+        let embedded = self.model.embed(t, store, data, &q)?;
+        self.model.write(t, store, data, &batch, q.stride, &embedded)
+    }
     /// Appends what the model writes of the batch; after the backward.
     ///
     /// # Errors

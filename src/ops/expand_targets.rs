@@ -103,7 +103,21 @@ impl Op for ExpandTargets {
         let grid = Grid::items(on.out_cap(0));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.expand_targets(on, grid, node, time, neighbor, own, target, at, row, root, identity, on.rows(0), c)
+            k.expand_targets(
+                on,
+                grid,
+                node,
+                time,
+                neighbor,
+                own,
+                target,
+                at,
+                row,
+                root,
+                identity,
+                on.rows(0),
+                c,
+            )
         }
     }
 }

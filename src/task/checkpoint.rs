@@ -2,7 +2,8 @@
 //!
 //! `epoch-N.safetensors` holds parameters, optimiser, node memory and mailbox after the validation of epoch N, for the
 //! last epoch and the best one; `manifest.json` says which those are, and names schema, configuration and data. The
-//! manifest is renamed into place after the files it names are whole, and before those it no longer names go: whenever
+//! `settled-X.safetensors`, X being its checksum, holds the model that settled after the best epoch: what is used without the
+//! memory of its training. The manifest is renamed into place after the files it names are whole, and before those it no longer names go: whenever
 //! a run is cut off, the folder holds a checkpoint that is whole, or none. What a predictor saves after a stream is such a
 //! folder too: `stream-X.safetensors`, X being its checksum, holds what the stream goes on from, and the manifest tells of it.
 use super::Config;
@@ -55,6 +56,9 @@ pub struct Manifest {
     pub data: (usize, usize, usize),
     /// CRC-32 of the files of the last epoch and of the best.
     pub checksums: [u32; 2],
+    /// CRC-32 of the file of the settled model, once there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<u32>,
     /// How it was trained.
     pub config: Config,
     /// Of the stream that came after training, where a predictor saved it.
@@ -103,11 +107,23 @@ impl Checkpoint {
     pub fn save(&self, store: &Store, buffers: &[BufferId], manifest: &Manifest, best: bool) -> Result<()> {
         fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))?;
         let bytes = self.serialized(store, &whole(store, buffers))?;
-        let mut manifest = manifest.clone();
+        let mut manifest = Manifest { settled: None, ..manifest.clone() };
         let sum = crc(&bytes);
         manifest.checksums = [sum, if best { sum } else { self.manifest()?.checksums[1] }];
         let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch)];
         self.write(&kept[0], &bytes, &manifest, &kept)
+    }
+    /// Writes the state of the model that settled after the best epoch.
+    ///
+    /// # Errors
+    /// Io.
+    pub fn save_settled(&self, store: &Store, buffers: &[BufferId], manifest: &Manifest) -> Result<()> {
+        let bytes = self.serialized(store, &whole(store, buffers))?;
+        let (checksums, sum) = (self.manifest()?.checksums, crc(&bytes));
+        let manifest = Manifest { checksums, settled: Some(sum), ..manifest.clone() };
+        let path = self.settled_file(sum);
+        let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch), path.clone()];
+        self.write(&path, &bytes, &manifest, &kept)
     }
     /// Writes the first rows of `buffers`, as many as are given, after a stream of which the manifest tells.
     ///
@@ -176,6 +192,10 @@ impl Checkpoint {
             None => self.file(manifest.best_epoch),
         }
     }
+    /// The settled state of this checksum, by which it is named for the same reason.
+    fn settled_file(&self, sum: u32) -> PathBuf {
+        self.0.join(format!("settled-{sum:08x}.safetensors"))
+    }
     /// Whether there is one.
     pub fn exists(&self) -> bool {
         self.0.join("manifest.json").exists()
@@ -226,6 +246,7 @@ impl Checkpoint {
             best_score: None,
             data,
             checksums: [0; 2],
+            settled: None,
             config,
             stream: None,
         }
@@ -235,13 +256,28 @@ impl Checkpoint {
     /// # Errors
     /// Checkpoint when the file is cut short, changed, or holds another model's values.
     pub fn load(&self, store: &mut Store, buffers: &[BufferId], best: bool) -> Result<()> {
+        let manifest = self.of_training()?;
+        let path = self.file(if best { manifest.best_epoch } else { manifest.epochs });
+        self.read(&path, manifest.checksums[usize::from(best)], store, &whole(store, buffers))
+    }
+    /// Reads `buffers` from the file of the settled model, or the best epoch's where it did not settle.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_settled(&self, store: &mut Store, buffers: &[BufferId]) -> Result<()> {
+        match self.of_training()?.settled {
+            Some(sum) => self.read(&self.settled_file(sum), sum, store, &whole(store, buffers)),
+            None => self.load(store, buffers, true),
+        }
+    }
+    /// The manifest, if it is of a training.
+    fn of_training(&self) -> Result<Manifest> {
         let manifest = self.manifest()?;
         if manifest.stream.is_some() {
             return Err(bad(&self.0, "the checkpoint was saved after a stream")
                 .remedy("go on with `predict`, or give the checkpoint of the training"));
         }
-        let path = self.file(if best { manifest.best_epoch } else { manifest.epochs });
-        self.read(&path, manifest.checksums[usize::from(best)], store, &whole(store, buffers))
+        Ok(manifest)
     }
     /// Reads the first rows of `buffers`, of which the file has as many as are given, from the best epoch's file or the one
     /// after a stream. Nothing is changed unless all of it fits.

@@ -39,6 +39,11 @@ impl Protocol {
     pub fn negatives(self) -> usize {
         if self == Protocol::Disttgl { 49 } else { 1 }
     }
+    /// Whether a model is tested from memory made anew, as TGL does: it resets memory, and goes over the events that train and
+    /// validate with the best epoch's weights before it tests.
+    pub fn replays(self) -> bool {
+        self == Protocol::Tgl
+    }
     /// Nodes that a negative of training may be.
     pub fn training_pool(self, events: &Events, split: &Split) -> Vec<u32> {
         if self == Protocol::Dyglib { distinct(&events.dst[split.train.clone()]) } else { self.pool(events) }

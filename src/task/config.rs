@@ -145,6 +145,8 @@ pub struct Config {
     pub batch: usize,
     /// Chunks that a batch has: an epoch's first batch has some of them, at random; 1: it is a whole one.
     pub chunks: usize,
+    /// Whether the best epoch is followed by one in which the weights that write memory are at rest, at their averages.
+    pub settle: bool,
     /// Epochs without a better validation after which training stops; 0: it does not.
     pub patience: usize,
     /// Whether a run's folder gets an event file of TensorBoard, too.
@@ -205,6 +207,7 @@ impl Default for Config {
             epochs: 10,
             batch: 200,
             chunks: 1,
+            settle: true,
             patience: 0,
             tensorboard: false,
             max_batches: 0,

@@ -6,10 +6,10 @@ use super::{
     passes::{Runs, repeat_and_report},
 };
 use crate::{
-    autograd::{Parameters, Program},
+    autograd::{Average, Lanes, Parameters, Program},
     data::{Classes, Events, Part, Split, text::span},
     error::{Error, ErrorKind, Result},
-    model::{EventTables, HeadKind, Negatives, Net, StaticMode},
+    model::{EventTables, Forward, HeadKind, Negatives, Net, StaticMode},
     ops::Tape,
     plan::{CostModel, Plan, Timeline, predict},
     runtime::*,
@@ -33,12 +33,37 @@ enum Objective {
     Classes(Classes),
 }
 
+/// Epochs over which weights are averaged.
+const AVERAGED: usize = 3;
+
+/// A training step, a scored batch, and a batch that is only remembered.
+type Programs = (Program, Program, Option<Program>);
+
+/// A pass over a range of events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Train,
+    /// Training in which what writes the memory is at rest: the second form of the step.
+    Settle,
+    Score,
+    Remember,
+}
+
+/// What settling a model takes, where it has a memory to settle to.
+struct Settling {
+    /// Of the parameters, over the last epochs.
+    average: Average,
+    /// `[batches, 1]`: the step size of each batch.
+    rates: BufferId,
+}
+
 /// A model on a stream, ready to train and to evaluate: programs for both, over one store.
 pub struct EventTask {
     /// Parameters, memory, tables.
     pub store: Store,
     /// Parameters and optimiser.
     pub parameters: Parameters,
+    settling: Option<Settling>,
     /// The model, with its head.
     pub net: Net,
     /// The stream's tables.
@@ -55,6 +80,8 @@ pub struct EventTask {
     columns: usize,
     step: Program,
     score: Program,
+    /// What a batch leaves in the memory, and no more; none where the model keeps nothing.
+    remember: Option<Program>,
     losses: BufferId,
     scores: BufferId,
     memory: MemoryPlan,
@@ -128,44 +155,81 @@ impl EventTask {
         let most_batches = 1 + split.train.len().div_ceil(batch);
         let losses = store.zeros("losses", Spec::real(Rows::fixed(most_batches), 1))?;
         let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), columns))?;
+        let settles = config.settle && !net.model.state().is_empty();
+        let settling = match settles {
+            true => Some(Settling {
+                average: parameters.average(&mut store, AVERAGED)?,
+                rates: store.zeros("settling rates", Spec::real(Rows::fixed(most_batches), 1))?,
+            }),
+            false => None,
+        };
 
         let plan = config.plan_on(&device)?;
         let lanes = plan.lanes(0, false);
         let planned = |t: &Tape| Program::on_lanes(t, &[], Precision::F32, &device, lanes);
-        let record = |store: &mut Store, tables: &EventTables| -> Result<[Program; 2]> {
-            let mut t = Tape::new();
-            let f = net.forward(&mut t, store, tables, batch, negatives[0], !config.classify.frozen)?;
-            let loss = match labels {
-                None => t.bce_loss(f.logits)?,
-                Some(labels) => {
-                    let labels = t.stored(store, labels)?;
-                    let labels = t.gather_rows(labels, f.batch.event)?;
-                    t.label_loss(f.logits, labels, config.classify.positive_weight)?
-                }
+        let record = |store: &mut Store, tables: &EventTables| -> Result<Programs> {
+            let remember = if net.model.state().is_empty() {
+                None
+            } else {
+                let mut t = Tape::new();
+                net.remember(&mut t, store, tables, batch)?;
+                Some(planned(&t)?)
             };
-            let table = t.stored(store, losses)?;
-            t.write_rows(table, f.batch.index, loss)?;
-            parameters.minimize(&mut t, store, loss)?;
-            net.write(&mut t, store, tables, &f)?;
-            let step = planned(&t)?;
+
+            // A training step up to its loss; `train` switches the model's drop-out on.
+            let loss = |t: &mut Tape, store: &Store, train| -> Result<(Forward, Var)> {
+                let f = net.forward(t, store, tables, batch, negatives[0], train)?;
+                let loss = match labels {
+                    None => t.bce_loss(f.logits)?,
+                    Some(labels) => {
+                        let labels = t.stored(store, labels)?;
+                        let labels = t.gather_rows(labels, f.batch.event)?;
+                        t.label_loss(f.logits, labels, config.classify.positive_weight)?
+                    }
+                };
+                let table = t.stored(store, losses)?;
+                t.write_rows(table, f.batch.index, loss)?;
+                Ok((f, loss))
+            };
+            let mut steps = vec![Tape::new()];
+            let t = &mut steps[0];
+            let (f, l) = loss(t, store, !config.classify.frozen)?;
+            parameters.minimize(t, store, l)?;
+            if let Some(settling) = &settling {
+                settling.average.record(t, store)?;
+            }
+            net.write(t, store, tables, &f)?;
+            if let (Some(settling), Some(remember)) = (&settling, &remember) {
+                // What memory is written by is what a batch reads that is only remembered.
+                let writers: Vec<BufferId> = remember.stored().collect();
+                let mut t = Tape::new();
+                let (f, l) = loss(&mut t, store, parameters.learns_beyond(Net::HEADS, &writers))?;
+                let rates = t.stored(store, settling.rates)?;
+                let rate = t.gather_rows(rates, f.batch.index)?;
+                parameters.minimize_others(&mut t, store, l, rate, &writers)?;
+                net.write(&mut t, store, tables, &f)?;
+                steps.push(t);
+            }
+            let forms: Vec<(&Tape, Lanes)> = steps.iter().map(|t| (t, lanes)).collect();
+            let step = Program::in_forms(&forms, Precision::F32, &device)?;
 
             let mut t = Tape::new();
             let f = net.forward(&mut t, store, tables, batch, negatives[1], false)?;
             let table = t.stored(store, scores)?;
             t.write_rows(table, f.batch.rank, f.logits)?;
             net.write(&mut t, store, tables, &f)?;
-            Ok([step, planned(&t)?])
+            Ok((step, planned(&t)?, remember))
         };
         let free = device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
         if config.features_on == FeaturesOn::Host && free.is_some() {
             tables.keep_features_on_host(&mut store)?;
         }
         let mut programs = record(&mut store, &tables)?;
-        let memory_of = |store: &Store, tables: &EventTables, [step, score]: &[Program; 2]| {
+        let memory_of = |store: &Store, tables: &EventTables, (step, score, remember): &Programs| {
             MemoryPlan::of(
                 store,
                 (&tables.features().collect::<Vec<_>>(), tables.features_on_host()),
-                [step, score],
+                &[step, score].into_iter().chain(remember).collect::<Vec<_>>(),
                 free,
             )
         };
@@ -176,12 +240,13 @@ impl EventTask {
             memory = memory_of(&store, &tables, &programs);
         }
         memory.check()?;
-        let [step, score] = programs;
+        let (step, score, remember) = programs;
 
         let max_batches = if config.max_batches == 0 { usize::MAX } else { config.max_batches };
         Ok(EventTask {
             store,
             parameters,
+            settling,
             net,
             tables,
             split,
@@ -194,6 +259,7 @@ impl EventTask {
             columns,
             step,
             score,
+            remember,
             losses,
             scores,
             memory,
@@ -249,7 +315,7 @@ impl EventTask {
         if let Objective::Links(candidates) = &self.objective {
             candidates.bring(&mut self.store, part)?;
         }
-        Ok(self.pass(pass_clock(part), self.range(part), false, progress)?.1)
+        Ok(self.pass(Pass::Score, pass_clock(part), self.range(part), progress)?.1)
     }
     fn measure(&self, table: &[f32], part: Part, mask: Option<&[bool]>) -> Scores {
         match &self.objective {
@@ -269,21 +335,35 @@ impl EventTask {
         let n = batches(range.len(), self.batch, self.batch - short).min(self.max_batches);
         (short, n, range.len().min((n * self.batch).saturating_sub(short)))
     }
+    /// Mean of the first losses of a pass.
+    fn mean_loss(&self, batches: usize) -> Result<f64> {
+        let losses = &self.store.read::<f32>(self.losses)?[..batches];
+        Ok(losses.iter().map(|&l| f64::from(l)).sum::<f64>() / batches.max(1) as f64)
+    }
     fn pass(
         &mut self,
+        pass: Pass,
         epoch: u32,
         range: Range<usize>,
-        train: bool,
         progress: Report<'_>,
     ) -> Result<(usize, usize)> {
-        let (short, batches, total) = self.extent(epoch, &range, train);
+        let train = matches!(pass, Pass::Train | Pass::Settle);
+        let (short, batches, total) = self.extent(epoch, &range, pass == Pass::Train);
         self.tables.seek(&mut self.store, epoch, range, short)?;
         let (store, losses, batch) = (&mut self.store, self.losses, self.batch);
-        let program = if train { &mut self.step } else { &mut self.score };
+        let program = match pass {
+            Pass::Train | Pass::Settle => &mut self.step,
+            Pass::Score => &mut self.score,
+            Pass::Remember => match &mut self.remember {
+                Some(program) => program,
+                None => return Ok((0, 0)),
+            },
+        };
         let events = |runs: usize| total.min(runs * batch - short);
         let losses_of = train.then_some(losses);
         let ran = self.device.keep_awake(|| {
-            let what = (program, &Runs::of(batches));
+            let form = usize::from(pass == Pass::Settle);
+            let what = (program, &Runs::in_form(form, batches));
             repeat_and_report(what, store, losses_of, (&events, total), progress)
         });
         let (figures, each) = if train { (losses, 1) } else { (self.scores, batch * self.columns) };
@@ -354,7 +434,8 @@ impl Task for EventTask {
         predict(&self.step, &vec![0; self.batches], costs, &|_, _| 0.0)
     }
     fn state(&self) -> Vec<BufferId> {
-        self.net.model.state().into_iter().chain(self.static_rows()).collect()
+        let averages = self.settling.iter().flat_map(|s| s.average.buffers());
+        self.net.model.state().into_iter().chain(self.static_rows()).chain(averages).collect()
     }
     fn model_buffers(&self) -> Vec<BufferId> {
         let own = self.parameters.iter().filter(|p| !Net::HEADS.iter().any(|head| p.0.starts_with(head)));
@@ -366,11 +447,44 @@ impl Task for EventTask {
         }
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
         self.net.model.reset(&mut self.store)?;
-        let range = self.split.train.clone();
-        let (batches, events) = self.pass(epoch, range, true, progress)?;
+        if let Some(settling) = &self.settling {
+            settling.average.begin(&mut self.store)?;
+        }
+        let (batches, events) = self.pass(Pass::Train, epoch, self.split.train.clone(), progress)?;
         self.batches = batches;
-        let losses = &self.store.read::<f32>(self.losses)?[..batches];
-        Ok((losses.iter().map(|&l| f64::from(l)).sum::<f64>() / batches.max(1) as f64, events))
+        if let Some(settling) = &self.settling {
+            settling.average.end(&mut self.store, batches)?;
+        }
+        Ok((self.mean_loss(batches)?, events))
+    }
+    fn settle(&mut self, epoch: u32, progress: Report<'_>) -> Result<Option<(f64, usize)>> {
+        let Some(settling) = &self.settling else { return Ok(None) };
+        let _range = nvtx::range("settle");
+        if self.traced {
+            self.step.start_trace();
+        }
+        settling.average.adopt(&mut self.store)?;
+        // The step size falls to zero: the memory's readers come to rest, too. Batches end where those of a replay do.
+        let range = self.split.train.clone();
+        let batches = self.extent(epoch, &range, false).1;
+        let rate = self.store.read::<f32>(self.parameters.learning_rate())?[0];
+        let rates = self.store.get_mut::<f32>(settling.rates)?;
+        let falling = rates.iter_mut().take(batches).enumerate();
+        falling.for_each(|(at, r)| *r = rate * (1.0 - at as f32 / batches as f32));
+        self.net.model.reset(&mut self.store)?;
+        let (batches, events) = self.pass(Pass::Settle, epoch, range, progress)?;
+        Ok(Some((self.mean_loss(batches)?, events)))
+    }
+    fn has_memory(&self) -> bool {
+        self.remember.is_some()
+    }
+    fn replay(&mut self, progress: Report<'_>) -> Result<()> {
+        let _range = nvtx::range("replay");
+        self.net.model.reset(&mut self.store)?;
+        for part in [self.split.train.clone(), self.split.val.clone()] {
+            self.pass(Pass::Remember, 0, part, progress)?;
+        }
+        Ok(())
     }
     fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
         let events = self.evaluate(Part::Val, progress)?;

@@ -17,18 +17,18 @@ pub struct MemoryPlan {
     pub features: usize,
     /// Whether a device reads the features from the host's memory: they are not in its own then.
     pub features_on_host: bool,
-    /// Values of one step, of the next where it is prepared meanwhile, and those of scoring.
+    /// Values of one step, of the next where it is prepared meanwhile, and those of scoring and of replaying.
     pub step: usize,
     /// Free bytes of the device.
     pub free: Option<usize>,
 }
 
 impl MemoryPlan {
-    /// Of two programs over a store, where the tables `features` hold features.
+    /// Of programs over a store, where the tables `features` hold features.
     pub(super) fn of(
         store: &Store,
         (features, features_on_host): (&[BufferId], bool),
-        programs: [&Program; 2],
+        programs: &[&Program],
         free: Option<usize>,
     ) -> Self {
         let mut plan = MemoryPlan {

@@ -24,6 +24,7 @@ mod snapshot_run;
 mod snapshot_split;
 mod snapshot_task;
 pub mod tensorboard;
+mod test_part;
 pub mod tgl;
 
 use candidates::Candidates;
@@ -41,7 +42,8 @@ pub use pairs::Pair;
 pub use passes::{Progress, Report, Task};
 pub use predictor::{NewEvent, Predictor, PredictorOptions};
 pub use pretrain::pretrain;
-pub use run::{EpochRecord, RunOptions, Summary, TestScores, Watch, embed, evaluate, train};
+pub use run::{EpochRecord, RunOptions, Summary, Watch, embed, evaluate, train};
 pub use snapshot_run::{embed_snapshots, evaluate_snapshots, train_snapshots};
 pub use snapshot_split::SnapshotSplit;
 pub use snapshot_task::SnapshotTask;
+pub use test_part::{ScoresByMemory, TestScores};

@@ -31,9 +31,9 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// A run for each of `batches`, in the first form.
-    pub fn of(batches: usize) -> Self {
-        Runs { in_form: vec![0; batches], over: (1..=batches).collect() }
+    /// A run for each of `batches`, in this form.
+    pub fn in_form(form: usize, batches: usize) -> Self {
+        Runs { in_form: vec![form; batches], over: (1..=batches).collect() }
     }
     /// A run for each group, in these forms, after `before` groups of the pass; where a round has several, behind every round a run in form
     /// `update`.
@@ -117,6 +117,25 @@ pub trait Task {
     /// # Errors
     /// Diverged, with the step, when the loss is not a number.
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)>;
+    /// Whether a pass leaves a memory behind that scores depend on.
+    fn has_memory(&self) -> bool {
+        false
+    }
+    /// Trains for one more epoch, the weights that write the memory at rest at their averages over the last epochs: what reads it learns
+    /// from the memory that a replay makes. Returns what [`train_epoch`](Self::train_epoch) does; `None` where there is nothing to settle.
+    ///
+    /// # Errors
+    /// As `train_epoch`'s.
+    fn settle(&mut self, _epoch: u32, _progress: Report<'_>) -> Result<Option<(f64, usize)>> {
+        Ok(None)
+    }
+    /// Makes the memory anew: empties it, and goes over the events that train and validate with the weights at rest.
+    ///
+    /// # Errors
+    /// As the ops'.
+    fn replay(&mut self, _progress: Report<'_>) -> Result<()> {
+        Ok(())
+    }
     /// Scores the validation part, continuing from the state there is.
     ///
     /// # Errors

@@ -1,10 +1,12 @@
 //! A run: epochs, the best of them, its test, and the folder that tells of it.
 use super::{
-    Checkpoint, Choice, Config, EdgeBank, EventTask, NegativeKind, Progress, Scores, Task, TaskName,
+    Checkpoint, Choice, Config, EdgeBank, EventTask, NegativeKind, Progress, Scores, ScoresByMemory, Task,
+    TaskName, TestScores,
     checkpoint::{import_weights, write_whole},
     event_task::tie_rule,
     matching::{resumed, same_data, same_model, same_test},
     pretrain, tensorboard,
+    test_part::test_anew,
 };
 use crate::{
     data::Events,
@@ -37,15 +39,6 @@ pub struct EpochRecord {
     /// When it ended, validation included: seconds since 1970, UTC.
     #[serde(default)]
     pub wall_time: f64,
-}
-
-/// Scores of the test part.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TestScores {
-    /// All its events.
-    pub transductive: Scores,
-    /// Those with a node that no training event has.
-    pub inductive: Scores,
 }
 
 /// What [`EdgeBank`] scores on the test part, against the same candidates.
@@ -152,8 +145,12 @@ pub struct Summary {
     pub memory_as: StoredAs,
     pub epochs: Vec<EpochRecord>,
     pub best_epoch: Option<usize>,
+    #[serde(default)]
+    pub settled: Option<EpochRecord>,
     pub stopped_early: bool,
     pub test: Option<TestScores>,
+    #[serde(default)]
+    pub test_by_memory: Option<ScoresByMemory>,
     pub edgebank: Option<EdgeBankScores>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub baselines: Vec<BaselineScores>,
@@ -169,6 +166,8 @@ pub trait Watch: Send {
     fn progress(&mut self, _pass: &str, _epoch: usize, _p: Progress) {}
     /// An epoch is over.
     fn epoch(&mut self, _record: &EpochRecord) {}
+    /// The model has settled.
+    fn settled(&mut self, _record: &EpochRecord) {}
     /// The run is over.
     fn end(&mut self, _task: &dyn Task) {}
 }
@@ -183,7 +182,7 @@ pub struct RunOptions {
     pub resume: bool,
     /// A safetensors file whose weights a run starts from; see docs/weights.md.
     pub weights: Option<PathBuf>,
-    /// A run's folder, or its checkpoint: its model, in its best epoch, is what this run starts from; the head starts anew.
+    /// A run's folder, or its checkpoint: its model, in its best epoch and settled, is what this run starts from; the head starts anew.
     pub from: Option<PathBuf>,
     /// The command line, for the summary.
     pub command: String,
@@ -214,7 +213,8 @@ fn read_metrics(path: &Path, epochs: usize) -> Result<Vec<EpochRecord>> {
     records.collect()
 }
 
-/// Trains a model on an event stream, validates after every epoch, and tests the best one from the state its validation left.
+/// Trains a model on an event stream, validates after every epoch, and tests the best one from the memory its validation left,
+/// and settled from memory made anew.
 ///
 /// # Errors
 /// Usage, Data, Checkpoint, Diverged or Io; what the run folder held stays whole.
@@ -270,7 +270,7 @@ impl Run<'_> {
         if let Some(path) = &options.from {
             let (trained, model) = (Checkpoint::at(path), task.model_buffers());
             same_model(&trained.manifest()?, config).map_err(|e| e.in_file(path))?;
-            trained.load(task.store_mut(), &model, true)?;
+            trained.load_settled(task.store_mut(), &model)?;
         }
         let buffers = task.checkpoint_buffers();
         let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
@@ -337,8 +337,9 @@ impl Run<'_> {
                 _ => {}
             }
         }
-        let mut test = None;
-        if config.evaluate {
+        let (mut settled, mut scores, best_epoch) = (None, ScoresByMemory::default(), manifest.best_epoch);
+        // Without a test or a folder nobody uses the model.
+        if config.evaluate || checkpoint.is_some() {
             match (&checkpoint, best) {
                 (Some(c), _) => c.load(task.store_mut(), &buffers, true)?,
                 (None, Some(state)) => {
@@ -348,13 +349,25 @@ impl Run<'_> {
                 }
                 (None, None) => {}
             }
-            test = Some(task.test(&mut |p| watch.progress("test", manifest.best_epoch, p))?);
+            if config.evaluate {
+                scores.as_trained = Some(task.test(&mut |p| watch.progress("test", best_epoch, p))?);
+            }
+            settled = self.settle(task, watch, best_epoch)?;
+            if let (Some(c), true) = (&checkpoint, settled.is_some()) {
+                task.store_mut().fetch(&buffers)?;
+                c.save_settled(task.store(), &buffers, &manifest)?;
+            }
+        }
+        if config.evaluate && task.has_memory() {
+            scores.replayed = Some(test_anew(task, watch, best_epoch)?);
         }
         watch.end(task);
         let mut summary = self.summary(task);
         summary.stopped_early = manifest.epochs < config.epochs;
-        (summary.epochs, summary.test) = (records, test);
-        if test.is_some() {
+        summary.test = scores.asked(config.protocol);
+        summary.test_by_memory = (config.evaluate && task.has_memory()).then_some(scores);
+        (summary.epochs, summary.settled) = (records, settled);
+        if summary.test.is_some() {
             compare(task, &mut summary)?;
         }
         summary.best_epoch = config.evaluate.then_some(manifest.best_epoch);
@@ -364,7 +377,8 @@ impl Run<'_> {
                 write_whole(&out.join("predictions.json"), &as_json("the predictions", costs)?)?;
             }
             if config.tensorboard {
-                tensorboard::write(out, &summary.epochs, test.map(|test| (manifest.best_epoch, test)))?;
+                let test = summary.test.map(|test| (manifest.best_epoch, test));
+                tensorboard::write(out, &summary.epochs, test)?;
             }
         }
         Ok(summary)
@@ -372,8 +386,29 @@ impl Run<'_> {
     /// Trains for an epoch, and validates.
     fn epoch(&self, task: &mut dyn Task, watch: &mut dyn Watch, epoch: usize) -> Result<EpochRecord> {
         let started = Instant::now();
-        let (train_loss, done) =
-            task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("train", epoch, p))?;
+        let trained = task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("train", epoch, p))?;
+        let record = self.record(task, watch, epoch, trained, started)?;
+        watch.epoch(&record);
+        Ok(record)
+    }
+    /// Settles the model of the epoch `best`, and validates; none where there is nothing to settle.
+    fn settle(&self, task: &mut dyn Task, watch: &mut dyn Watch, best: usize) -> Result<Option<EpochRecord>> {
+        let started = Instant::now();
+        // It draws what the epoch after the best one drew, or would have.
+        let trained = task.settle(best as u32, &mut |p| watch.progress("settle", best, p))?;
+        let record = trained.map(|trained| self.record(task, watch, best, trained, started)).transpose()?;
+        record.iter().for_each(|record| watch.settled(record));
+        Ok(record)
+    }
+    /// The record of an epoch of which the training pass, begun at `started`, is over: validates.
+    fn record(
+        &self,
+        task: &mut dyn Task,
+        watch: &mut dyn Watch,
+        epoch: usize,
+        (train_loss, done): (f64, usize),
+        started: Instant,
+    ) -> Result<EpochRecord> {
         let train_seconds = started.elapsed().as_secs_f64();
         let val = if self.config.evaluate {
             Some(task.validate(&mut |p| watch.progress("val", epoch, p))?)
@@ -382,9 +417,7 @@ impl Run<'_> {
         };
         let events_per_second = done as f64 / train_seconds;
         let wall_time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let record = EpochRecord { epoch, train_loss, train_seconds, events_per_second, val, wall_time };
-        watch.epoch(&record);
-        Ok(record)
+        Ok(EpochRecord { epoch, train_loss, train_seconds, events_per_second, val, wall_time })
     }
     /// What is known of a run without its figures.
     pub fn summary(&self, task: &dyn Task) -> Summary {
@@ -414,8 +447,10 @@ impl Run<'_> {
             memory_as: config.memory_as,
             epochs: Vec::new(),
             best_epoch: None,
+            settled: None,
             stopped_early: false,
             test: None,
+            test_by_memory: None,
             edgebank: None,
             baselines: Vec::new(),
             peak_memory_bytes: PeakMemory {
@@ -448,14 +483,14 @@ fn restore(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &D
     let manifest = checkpoint.manifest()?;
     same_data(&manifest, &DataRecord::of(events))?;
     same_model(&manifest, config)?;
-    same_test(&manifest, config, events)?;
     let mut task = EventTask::new(config, events, device.clone())?;
     let buffers = task.checkpoint_buffers();
     checkpoint.load(&mut task.store, &buffers, true)?;
     Ok(task)
 }
 
-/// Tests a checkpoint, from the state its validation left: nothing is replayed.
+/// Tests a checkpoint: from the memory its validation left, or, with `replay` or under a protocol that does so, the settled model from
+/// memory made anew.
 ///
 /// # Errors
 /// Checkpoint when it does not fit the data or is damaged.
@@ -465,15 +500,27 @@ pub fn evaluate(
     events: &Events,
     device: &Device,
     command: &str,
+    replay: bool,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
     let mut task = restore(checkpoint, config, events, device)?;
-    let best = checkpoint.manifest()?.best_epoch;
-    let test = task.test(&mut |p| watch.progress("test", best, p))?;
+    let (manifest, mut scores) = (checkpoint.manifest()?, ScoresByMemory::default());
+    let (best, replays) = (manifest.best_epoch, replay || config.protocol.replays());
+    if !replays {
+        same_test(&manifest, config, events)?;
+    }
+    if replays && task.has_memory() {
+        let buffers = task.checkpoint_buffers();
+        checkpoint.load_settled(&mut task.store, &buffers)?;
+        scores.replayed = Some(test_anew(&mut task, watch, best)?);
+    } else {
+        scores.as_trained = Some(task.test(&mut |p| watch.progress("test", best, p))?);
+    }
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
     let run = Run { config, data: DataRecord::of(events), device, options: &options };
     let mut summary = run.summary(&task);
-    summary.test = Some(test);
+    summary.test = scores.asked(config.protocol);
+    summary.test_by_memory = task.has_memory().then_some(scores);
     summary.edgebank = EdgeBankScores::of(&task, events);
     summary.best_epoch = Some(best);
     Ok(summary)
@@ -503,6 +550,7 @@ pub fn embed(
             events.nodes - 1
         )));
     }
+    same_test(&checkpoint.manifest()?, config, events)?;
     let mut task = restore(checkpoint, config, events, device)?;
     let mut t = Tape::new();
     let n = Rows::fixed(nodes.len());

@@ -159,7 +159,7 @@ impl SnapshotTask {
         let free = device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
         let (VertexInputs::Vertices(inputs) | VertexInputs::Steps(inputs)) = tables.inputs;
         let features: Vec<BufferId> = tables.aggregated.into_iter().chain(given.then_some(inputs)).collect();
-        let memory = MemoryPlan::of(&store, (&features, false), [&step, &score], free);
+        let memory = MemoryPlan::of(&store, (&features, false), &[&step, &score], free);
         memory.check()?;
         let edges = snapshots.offsets.windows(2).map(|w| w[1] - w[0]).collect();
         let max_groups = if config.max_batches == 0 { usize::MAX } else { config.max_batches };

@@ -144,7 +144,11 @@ fn sparse_products(library: &Arc<Cusparse>, case: &Case) -> Vec<Found> {
         });
         let product = Mutex::new(product.map_err(|e| format!("{name} for spmm: {e}"))?);
         Ok(Rival::new("spmm", name, move |_, on| {
-            ensure!("spmm", (on.out_cap(0), on.cols(0) as usize) == fits, "{name} was made for another matrix");
+            ensure!(
+                "spmm",
+                (on.out_cap(0), on.cols(0) as usize) == fits,
+                "{name} was made for another matrix"
+            );
             let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: as above.
             unsafe { product.launch(on.stream, on.input(0), on.out(0)) }
