@@ -33,7 +33,7 @@ adam(Parameters parameters, const float* rate, uint32_t* step, uint32_t* ticket)
   while (blockIdx.x >= parameters.of[at].end) at++;
   const Parameter& p = parameters.of[at];
   uint32_t piece = blockIdx.x - (at ? parameters.of[at - 1].end : 0);
-  uint32_t i = (piece * blockDim.x + threadIdx.x) * EACH, now = *step + 1;
+  uint32_t i = (piece * blockDim.x + threadIdx.x) * EACH, now = *step + (*step < NONE);
   bool four = i + EACH <= p.n && by_four(p.w, EACH) && by_four(p.g, EACH) && by_four(p.m, EACH) && by_four(p.v, EACH);
   float4 *w4 = reinterpret_cast<float4*>(p.w + i), *m4 = reinterpret_cast<float4*>(p.m + i), *v4 = reinterpret_cast<float4*>(p.v + i);
   float4 w{}, g{}, m{}, v{};

@@ -16,24 +16,33 @@ struct Entry {
 extern "C" __global__ void __launch_bounds__(256, 8)
 append_history(const int64_t* offsets, int64_t* entries, const uint32_t* node, const uint32_t* positives,
                const uint32_t* starts, const uint32_t* order, const uint32_t* src, const uint32_t* dst,
-               const int64_t* time, const uint32_t* event, uint32_t stride) {
-  uint32_t n = *positives;
+               const int64_t* time, const uint32_t* event, Rows nodes, Rows listed, Rows events, uint32_t tables, uint32_t groups,
+               uint64_t room, uint32_t stride, Status s) {
+  uint32_t n = min(min(*positives, nodes.live()), groups), in_order = listed.live();
+  uint32_t roots = uint32_t(min(uint64_t(events.live()) * stride, uint64_t(NONE)));
   // Whether a root is an end that the list gets an entry for: a self-loop's is that of its source.
-  auto counts = [=](uint32_t root) {
+  auto counts = [=](uint32_t row, uint32_t root) {
+    if (s.row_of(row, root, roots) == NONE) return false;
     uint32_t i = root / stride, side = root % stride;
     return side == 0 || (side == 1 && src[i] != dst[i]);
   };
   for (uint32_t row = warp_row(); row < n; row += warp_rows()) {
-    uint32_t v = node[row], first = starts[row], past = starts[row + 1];
-    Entry* list = reinterpret_cast<Entry*>(entries) + offsets[v];
-    uint32_t slots = uint32_t(offsets[v + 1] - offsets[v]), used = 0, fresh = 0;
+    uint32_t v = s.row_of(row, node[row], tables), first = starts[row], past = starts[row + 1];
+    if (v == NONE) continue;  // the whole warp, as where a list is none
+    int64_t begin = offsets[v], end = offsets[v + 1];
+    if (begin < 0 || end < begin || uint64_t(end) > room || first > past || past > in_order) {
+      s.fault(row, float(v));
+      continue;
+    }
+    Entry* list = reinterpret_cast<Entry*>(entries) + begin;
+    uint32_t slots = uint32_t(end - begin), used = 0, fresh = 0;
     for (uint32_t base = 0; base < slots; base += WARP) {
       uint32_t i = base + lane_id();
       used += __popc(__ballot_sync(ALL, i < slots && list[i].end.y != NONE));
     }
     for (uint32_t base = first; base < past; base += WARP) {
       uint32_t at = base + lane_id();
-      fresh += __popc(__ballot_sync(ALL, at < past && counts(order[at])));
+      fresh += __popc(__ballot_sync(ALL, at < past && counts(row, order[at])));
     }
     // Of the old entries followed by the new ones, `lost` go.
     uint32_t lost = used + fresh - min(used + fresh, slots), kept = used - min(used, lost);
@@ -48,7 +57,7 @@ append_history(const int64_t* offsets, int64_t* entries, const uint32_t* node, c
     uint32_t next = used;
     for (uint32_t base = first; base < past; base += WARP) {
       uint32_t at = base + lane_id(), root = at < past ? order[at] : 0;
-      bool own = at < past && counts(root);
+      bool own = at < past && counts(row, root);
       unsigned lanes = __ballot_sync(ALL, own);
       uint32_t place = next + lanes_below(lanes), i = root / stride;
       if (own && place >= lost) {

@@ -10,13 +10,16 @@
 // source    APAN (Wang et al., SIGMOD 2021)
 #include "stored.cuh"
 
-// The mean of `n` rows of `src`, that of delivery `at` being `row(at)`. A warp.
+// The mean of `n` rows of `src`, that of delivery `at` being `row(at)`; one that is NONE adds nothing. A warp.
 template <class Out, class T, class F>
 __device__ __forceinline__ void mean_of_rows(Out* to, const T* src, uint32_t width, uint32_t n, F row) {
   for (uint32_t c = lane_id(); c < width; c += WARP) {
     T sum{};
 #pragma unroll 4
-    for (uint32_t at = 0; at < n; at++) add_to(sum, src[uint64_t(row(at)) * width + c]);
+    for (uint32_t at = 0; at < n; at++) {
+      uint32_t r = row(at);
+      if (r != NONE) add_to(sum, src[uint64_t(r) * width + c]);
+    }
     scale(sum, 1.f / float(n));
     keep(to[c], sum);
   }
@@ -31,22 +34,39 @@ __device__ __forceinline__ void mean_row(T* to, const float* src, uint32_t width
   }
 }
 
+// What deliveries are counted and looked up by.
+struct Room {
+  Rows recipients, events, edges, listed;
+  uint32_t nodes, k, d, f, each, stride;
+};
+
 template <class T>
 __device__ __forceinline__ void deliver(T* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* next, const uint32_t* node,
                         const uint32_t* phi, const float* out, const uint32_t* event, const int64_t* event_time, T* features,
-                        const float* edge, const uint32_t* starts, const uint32_t* order, const uint32_t* rows, uint32_t n,
-                        uint32_t k, uint32_t d, uint32_t f, uint32_t each, uint32_t stride) {
+                        const float* edge, const uint32_t* starts, const uint32_t* order, const uint32_t* rows, Room room,
+                        Status s) {
+  uint32_t n = room.recipients.live(), k = room.k, d = room.d, f = room.f, each = room.each, stride = room.stride;
+  uint32_t sent = uint32_t(min(uint64_t(2) * each * room.events.live(), uint64_t(NONE)));
+  uint32_t edges = room.edges.live(), listed = room.listed.live();
   for (uint32_t to = warp_row(); to < n; to += warp_rows()) {
-    uint32_t v = node[to], slot = next[v] % k, latest = phi[to];
-    const uint32_t* deliveries = order ? order + starts[to] : &phi[to];
-    uint32_t count = order ? starts[to + 1] - starts[to] : 1;
-    // The row of the root that delivery `at` is of, or that of the other end of its event.
-    auto own = [=](uint32_t at) { uint32_t r = deliveries[at] / each; return r / 2 * stride + r % 2; };
-    auto other = [=](uint32_t at) { uint32_t r = deliveries[at] / each; return r / 2 * stride + 1 - r % 2; };
+    uint32_t v = s.row_of(to, node[to], room.nodes), latest = s.row_of(to, phi[to], sent);
+    uint32_t first = order ? starts[to] : 0, end = order ? starts[to + 1] : 1;
+    if (order && (first > end || end > listed)) s.fault(to, float(first)), v = NONE;
+    if (v == NONE || latest == NONE) continue;  // the whole warp
+    uint32_t slot = next[v] % k, count = end - first;
+    const uint32_t* deliveries = order ? order + first : &phi[to];
+    // The row of the root that delivery `at` is of, or that of the other end of its event; or that of the event's features.
+    auto root = [=](uint32_t at) {
+      uint32_t delivery = s.row_of(to, deliveries[at], sent);
+      return delivery == NONE ? NONE : delivery / each;
+    };
+    auto own = [=](uint32_t at) { uint32_t r = root(at); return r == NONE ? NONE : r / 2 * stride + r % 2; };
+    auto other = [=](uint32_t at) { uint32_t r = root(at); return r == NONE ? NONE : r / 2 * stride + 1 - r % 2; };
+    auto of_event = [=](uint32_t at) { uint32_t r = root(at); return r == NONE ? NONE : s.row_of(r / 2, rows[r / 2], edges); };
     uint64_t box = uint64_t(v) * k + slot;
     mean_row(mail + box * 2 * d, out, d, count, own);
     mean_row(mail + box * 2 * d + d, out, d, count, other);
-    if (features) mean_row(features + box * f, edge, f, count, [=](uint32_t at) { return rows[deliveries[at] / each / 2]; });
+    if (features) mean_row(features + box * f, edge, f, count, of_event);
     __syncwarp();  // every lane has read which slot is next
     if (lane_id() == 0) {
       uint32_t i = latest / each / 2;
@@ -60,19 +80,21 @@ extern "C" __global__ void __launch_bounds__(256, 6)
 deliver_mails(float* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* next, const uint32_t* node,
               const uint32_t* phi, const float* out, const uint32_t* event, const int64_t* event_time, float* features,
               const float* edge, const uint32_t* starts, const uint32_t* order, const uint32_t* rows, Rows recipients,
-              uint32_t k, uint32_t d, uint32_t f, uint32_t each, uint32_t stride) {
+              Rows events, Rows edges, Rows listed, uint32_t nodes, uint32_t k, uint32_t d, uint32_t f, uint32_t each,
+              uint32_t stride, Status s) {
   deliver(mail, mail_event, mail_time, next, node, phi, out, event, event_time, features, edge, starts, order, rows,
-          recipients.live(), k, d, f, each, stride);
+          {recipients, events, edges, listed, nodes, k, d, f, each, stride}, s);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 6)
 deliver_half_mails(uint16_t* mail, uint32_t kind, uint32_t* mail_event, int64_t* mail_time, uint32_t* next,
                    const uint32_t* node, const uint32_t* phi, const float* out, const uint32_t* event,
                    const int64_t* event_time, uint16_t* features, const float* edge, const uint32_t* starts,
-                   const uint32_t* order, const uint32_t* rows, Rows recipients, uint32_t k, uint32_t d, uint32_t f,
-                   uint32_t each, uint32_t stride) {
+                   const uint32_t* order, const uint32_t* rows, Rows recipients, Rows events, Rows edges, Rows listed,
+                   uint32_t nodes, uint32_t k, uint32_t d, uint32_t f, uint32_t each, uint32_t stride, Status s) {
   as_kept(mail, kind, [=](auto* kept) {
     deliver(kept, mail_event, mail_time, next, node, phi, out, event, event_time,
-            reinterpret_cast<decltype(kept)>(features), edge, starts, order, rows, recipients.live(), k, d, f, each, stride);
+            reinterpret_cast<decltype(kept)>(features), edge, starts, order, rows,
+            {recipients, events, edges, listed, nodes, k, d, f, each, stride}, s);
   });
 }

@@ -72,7 +72,7 @@ distinct_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi
 extern "C" __global__ void __launch_bounds__(256, 8)
 distinct_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32_t* before, const uint32_t* tiles,
               uint32_t n_tiles, uint32_t tile, uint32_t* node, uint32_t* phi, uint32_t* n_nodes, uint32_t* n_roots,
-              uint32_t* n_positives) {
+              uint32_t* n_positives, Status s) {
   constexpr unsigned EACH = MOST_TILES / THREADS;
   __shared__ uint32_t sums[WARP], start[MOST_TILES];
   uint32_t own[EACH], sum = 0, found;
@@ -96,6 +96,12 @@ distinct_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32
     uint32_t* psi = &ids.of[o.list].psi[o.at];
     uint32_t first = *psi;
     if (first == NONE) continue;
+    // No first one: its stamp was not zero before.
+    if (first >= all || !(firsts[first / WARP] >> first % WARP & 1)) {
+      s.fault(o.at, float(first));
+      *psi = NONE;
+      continue;
+    }
     uint32_t row = row_of(first);
     *psi = row;
     if (first == key) {

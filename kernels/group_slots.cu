@@ -13,32 +13,33 @@ constexpr uint32_t TILES = 32, EACH = 4;
 // The slots of some roots, and those of one tile among them: whole warps of slots as long as there are any.
 struct Slots {
   const uint32_t *row, *count, *order;
-  uint32_t k, first, end;
-  __device__ __forceinline__ Slots(const uint32_t* row, const uint32_t* count, const uint32_t* order, Rows roots, uint32_t k,
-                                   uint32_t tile)
-      : row(row), count(count), order(order), k(k) {
+  uint32_t k, known, first, end;
+  __device__ __forceinline__ Slots(const uint32_t* row, const uint32_t* count, const uint32_t* order, Rows roots, Rows known,
+                                   uint32_t k, uint32_t tile)
+      : row(row), count(count), order(order), k(k), known(known.live()) {
     uint32_t all = roots.live() * k, warps = (all + WARP - 1) / WARP, size = (warps + TILES - 1) / TILES * WARP;
     first = min(tile * size, all), end = min(first + size, all);
   }
   __device__ __forceinline__ uint32_t root(uint32_t at) const { return order ? order[at] : at; }
-  // The row of slot `j` of the root at place `at` is that of `s = at k + j`; NONE where it is not in use.
+  // The row of slot `j` of the root at place `at` is that of `s = at k + j`; NONE where it is not in use, or of no root.
   __device__ __forceinline__ uint32_t row_of(uint32_t s) const {
     uint32_t i = s < end ? root(s / k) : NONE, j = s % k;
-    return i != NONE && (!count || j < count[i]) ? row[uint64_t(i) * k + j] : NONE;
+    return i < known && (!count || j < count[i]) ? row[uint64_t(i) * k + j] : NONE;
   }
 };
 
 // How many slots of each tile read each row.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 group_slots_count(const uint32_t* __restrict__ row, const uint32_t* __restrict__ count, const uint32_t* __restrict__ order,
-                  uint32_t* counts, Rows roots, Rows rows, uint32_t k, Status s) {
-  Slots slots(row, count, order, roots, k, blockIdx.x);
+                  uint32_t* counts, Rows roots, Rows known, Rows rows, uint32_t k, Status s) {
+  Slots slots(row, count, order, roots, known, k, blockIdx.x);
   uint32_t* mine = counts + uint64_t(blockIdx.x) * rows.cap;
   uint32_t live = rows.live();
   for (uint32_t r = threadIdx.x; r < live; r += blockDim.x) mine[r] = 0;
   __syncthreads();  // counts are zero
   for (uint32_t at = slots.first + threadIdx.x; at < slots.end; at += blockDim.x) {
-    uint32_t r = s.row_of(slots.root(at / k), slots.row_of(at), live);
+    uint32_t root = slots.root(at / k), r = s.row_of(root, slots.row_of(at), live);
+    s.row_of(at / k, root, slots.known);
     if (r != NONE) atomicAdd(&mine[r], 1u);
   }
 }
@@ -67,8 +68,8 @@ group_slots_starts(uint32_t* counts, uint32_t* starts, uint32_t* listed, Rows ro
 // Lists the slots of a tile. `next` has, by tile and row, where the next one goes.
 extern "C" __global__ void __launch_bounds__(32, 1)
 group_slots_list(const uint32_t* __restrict__ row, const uint32_t* __restrict__ count, const uint32_t* __restrict__ order,
-                 uint32_t* next, uint32_t* list, Rows roots, Rows rows, uint32_t k) {
-  Slots slots(row, count, order, roots, k, blockIdx.x);
+                 uint32_t* next, uint32_t* list, Rows roots, Rows known, Rows rows, uint32_t k) {
+  Slots slots(row, count, order, roots, known, k, blockIdx.x);
   uint32_t* mine = next + uint64_t(blockIdx.x) * rows.cap;
   uint32_t live = rows.live();
   for (uint32_t base = slots.first; base < slots.end; base += WARP * EACH) {

@@ -6,7 +6,10 @@
 //! | `x` | as its sum | what is added; none where sums are cleared |
 //!
 //! One op for all: one launch. Deterministic.
-use super::{adam::parameters, *};
+use super::{
+    adam::{check_parameter, parameters},
+    *,
+};
 use crate::runtime::{
     cuda::abi,
     simd,
@@ -51,7 +54,7 @@ impl Op for Accumulate {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().next_multiple_of(self.each()))?;
         for pair in ins.chunks_exact(self.each()) {
-            typed(Self::NAME, "sum", &pair[0], DType::F32)?;
+            check_parameter(Self::NAME, "sum", &pair[0])?;
             ensure!(Self::NAME, pair.iter().all(|s| *s == pair[0]), "shapes of a pair differ: {pair:?}");
         }
         Ok(vec![])

@@ -69,14 +69,23 @@ fn corrected(lr: f64, t: u32) -> (f64, f64) {
     (lr / (1.0 - BETA1.powf(t)), 1.0 / (1.0 - BETA2.powf(t)).sqrt())
 }
 
+/// Refuses what is no parameter, or one of more elements than a launch counts.
+pub(super) fn check_parameter(op: &'static str, what: &str, spec: &Spec) -> Result<()> {
+    let want = Spec::real(Rows::fixed(spec.rows.cap), spec.cols);
+    ensure!(op, *spec == want, "{what} is {spec}, want {want}");
+    countable(op, what, spec.len())
+}
+
 impl Op for Adam {
     const NAME: &'static str = "adam";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() % 4 == 2, "{} inputs, want lr, step, and four a parameter", ins.len());
-        shaped(Self::NAME, "lr", &ins[0], 1, 1)?;
-        typed(Self::NAME, "step", &ins[1], DType::U32)?;
+        let (rate, count) = (Spec::real(Rows::fixed(1), 1), Spec::count());
+        ensure!(Self::NAME, ins[0] == rate, "lr is {}, want {rate}", ins[0]);
+        ensure!(Self::NAME, ins[1] == count, "step is {}, want {count}", ins[1]);
         for (i, slot) in ins[2..].chunks_exact(4).enumerate() {
+            check_parameter(Self::NAME, "w", &slot[0])?;
             ensure!(
                 Self::NAME,
                 slot.iter().all(|s| *s == slot[0]),
@@ -98,7 +107,7 @@ impl Op for Adam {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let step = &mut io.state::<u32>(1)[0];
-        *step += 1;
+        *step = step.saturating_add(1);
         let (lr, root) = corrected(io.input::<R>(0)[0].f64(), *step);
         let (b1, b2, one) = (R::of(BETA1), R::of(BETA2), R::ONE);
         for at in (2..io.inputs()).step_by(4) {
@@ -113,7 +122,7 @@ impl Op for Adam {
     }
     fn cpu(&self, io: &Io<'_>) {
         let step = &mut io.state::<u32>(1)[0];
-        *step += 1;
+        *step = step.saturating_add(1);
         let (lr, root) = corrected(f64::from(io.input::<f32>(0)[0]), *step);
         // Every thread takes its share of every parameter, the same in each step and the one that it summed the
         // gradient of: what it reads is in its cache.

@@ -47,16 +47,25 @@ impl Op for AppendHistory {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 10)?;
         ensure!(Self::NAME, self.stride >= 2, "{} roots an event, at least 2 wanted", self.stride);
-        let (id, time) = (DType::U32, DType::I64);
-        for (i, want) in [time, time, id, id, id, id, id, id, time, id].into_iter().enumerate() {
-            typed(Self::NAME, &format!("input {i}"), &ins[i], want)?;
+        countable(Self::NAME, "roots an event", self.stride)?;
+        let [offsets, entries, starts] = [0, 1, 4].map(|i| ins[i].rows.cap);
+        ensure!(Self::NAME, offsets > 0 && starts > 0, "offsets are {}, starts are {}", ins[0], ins[4]);
+        let (nodes, order, events) = (ins[2].rows, ins[5].rows, ins[6].rows);
+        let ids = |rows| Spec::ids(rows, 1);
+        for (i, what, want) in [
+            (0, "offsets", Spec::times(Rows::fixed(offsets))),
+            (1, "entries", Entry::spec(entries)),
+            (2, "node", ids(nodes)),
+            (3, "positives", Spec::count()),
+            (4, "starts", ids(Rows::fixed(starts))),
+            (5, "order", ids(order)),
+            (6, "src", ids(events)),
+            (7, "dst", ids(events)),
+            (8, "time", Spec::times(events)),
+            (9, "event", ids(events)),
+        ] {
+            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
-        ensure!(Self::NAME, ins[1].cols == 2, "entries are {}, two columns wanted", ins[1]);
-        ensure!(
-            Self::NAME,
-            ins[6..].iter().all(|s| s.rows == ins[6].rows),
-            "src, dst, time and event differ in rows"
-        );
         Ok(vec![])
     }
     fn writes(&self, _: usize) -> Vec<usize> {
@@ -73,12 +82,20 @@ impl Op for AppendHistory {
         let (starts, order) = (io.input::<u32>(4), io.input::<u32>(5));
         let (src, dst) = (io.input::<u32>(6), io.input::<u32>(7));
         let (time, event) = (io.input::<i64>(8), io.input::<u32>(9));
-        for row in 0..positives as usize {
-            let v = node[row] as usize;
-            let list = &mut entries[offsets[v] as usize..offsets[v + 1] as usize];
+        let roots = self.stride * src.len();
+        let nodes = node.iter().zip(starts.windows(2)).take(positives as usize);
+        for (row, (&v, of_node)) in nodes.enumerate() {
+            let Some(v) = io.row_of(row, v, offsets.len() - 1) else { continue };
+            let [from, to] = [offsets[v], offsets[v + 1]].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+            let list = entries.get_mut(from..to);
+            let (Some(list), Some(own)) = (list, order.get(of_node[0] as usize..of_node[1] as usize)) else {
+                io.fault(row, v as f64);
+                continue;
+            };
             let mut used = list.partition_point(|e| e.event != NONE);
-            for &root in &order[starts[row] as usize..starts[row + 1] as usize] {
-                let (i, side) = (root as usize / self.stride, root as usize % self.stride);
+            for &root in own {
+                let Some(root) = io.row_of(row, root, roots) else { continue };
+                let (i, side) = (root / self.stride, root % self.stride);
                 if list.is_empty() || side > 1 || (side == 1 && src[i] == dst[i]) {
                     continue;
                 }
@@ -110,7 +127,14 @@ impl Op for AppendHistory {
                 on.input(7),
                 on.input(8),
                 on.input(9),
+                on.rows(2),
+                on.rows(5),
+                on.rows(6),
+                on.cap(0) as u32 - 1,
+                on.cap(4) as u32 - 1,
+                on.cap(1) as u64,
                 self.stride as u32,
+                on.status(),
             )
         }
     }

@@ -84,6 +84,11 @@ vectorised! {
 }
 
 impl BceLoss {
+    fn check(op: &'static str, logits: &Spec) -> Result<()> {
+        typed(op, "logits", logits, DType::F32)?;
+        ensure!(op, logits.cols >= 2, "logits are {logits}, want a positive and a negative");
+        Ok(())
+    }
     /// The loss of the sums of positives and of negatives; a fault where it is no number.
     fn finish<R: Real>(io: &Io<'_>, sums: &[R]) {
         let (x, n, m) = (io.input::<R>(0), io.rows(0), io.cols(0));
@@ -100,8 +105,7 @@ impl Op for BceLoss {
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
-        typed(Self::NAME, "logits", &ins[0], DType::F32)?;
-        ensure!(Self::NAME, ins[0].cols >= 2, "logits are {}, want a positive and a negative", ins[0]);
+        Self::check(Self::NAME, &ins[0])?;
         Ok(vec![Spec::real(Rows::fixed(1), 1).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -139,6 +143,10 @@ impl Op for BceLossGrad {
     const NAME: &'static str = "bce_loss_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 2)?;
+        BceLoss::check(Self::NAME, &ins[0])?;
+        let loss = Spec::real(Rows::fixed(1), 1);
+        ensure!(Self::NAME, ins[1] == loss, "dloss is {}, want {loss}", ins[1]);
         Ok(vec![ins[0].into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {

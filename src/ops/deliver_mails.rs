@@ -103,8 +103,8 @@ fn keep_mean<'a, R: Real, T: Stored<R>>(
 
 impl DeliverMails {
     /// Event and side of the root that a delivery is of.
-    fn root(&self, delivery: u32) -> (usize, usize) {
-        let root = delivery as usize / self.each;
+    fn root(&self, delivery: usize) -> (usize, usize) {
+        let root = delivery / self.each;
         (root / 2, root % 2)
     }
     /// The writes, with `add_scaled(y, a, x)`: `y += a x`.
@@ -118,6 +118,7 @@ impl DeliverMails {
         let (edge, edge_row): (&[R], &[u32]) = if mean { (io.input(10), io.input(13)) } else { (&[], &[]) };
         let (starts, order): (&[u32], &[u32]) = if mean { (io.input(11), io.input(12)) } else { (&[], &[]) };
         let (nodes, k, d, f) = (next.len(), io.cols(1), io.cols(6), if mean { io.cols(10) } else { 0 });
+        let (sent, edges) = (2 * self.each * batch.len(), if mean { io.rows(10) } else { 0 });
         // Mailboxes in pieces, each with the recipients among its nodes: whoever has a piece writes it alone.
         let size = team::piece(nodes, 1);
         let pieces = (0..nodes).step_by(size).map(|first| {
@@ -134,26 +135,31 @@ impl DeliverMails {
         let pieces: Vec<_> = pieces.collect();
         pieces.into_iter().in_parallel(1, |to| {
             for (row, &v) in node.iter().enumerate() {
-                let Some(v) = (v as usize).checked_sub(to.first).filter(|&v| v < to.next.len()) else {
+                let v = io.row_of(row, v, nodes).and_then(|v| v.checked_sub(to.first));
+                let Some(v) = v.filter(|&v| v < to.next.len()) else { continue };
+                let Some(latest) = io.row_of(row, phi[row], sent) else { continue };
+                let deliveries = match mean {
+                    true => order.get(starts[row] as usize..starts[row + 1] as usize),
+                    false => Some(&phi[row..=row]),
+                };
+                let Some(deliveries) = deliveries else {
+                    io.fault(row, f64::from(starts[row]));
                     continue;
                 };
                 let slot = v * k + to.next[v] as usize % k;
-                let deliveries = if mean {
-                    &order[starts[row] as usize..starts[row + 1] as usize]
-                } else {
-                    &phi[row..=row]
-                };
                 let share = R::ONE / R::of(deliveries.len() as f64);
                 let (own, other) = to.mail[slot * 2 * d..][..2 * d].split_at_mut(d);
-                let roots = deliveries.iter().map(|&delivery| self.root(delivery));
+                let there = deliveries.iter().filter_map(|&delivery| io.row_of(row, delivery, sent));
+                let roots = there.map(|delivery| self.root(delivery));
                 let of = |(i, side): (usize, usize)| &out[(self.stride * i + side) * d..][..d];
                 keep_mean(own, share, roots.clone().map(of), &add_scaled);
                 keep_mean(other, share, roots.clone().map(|(i, side)| of((i, 1 - side))), &add_scaled);
                 if mean {
-                    let of = |(i, _): (usize, usize)| &edge[edge_row[i] as usize * f..][..f];
-                    keep_mean(&mut to.features[slot * f..][..f], share, roots.map(of), &add_scaled);
+                    let rows = roots.filter_map(|(i, _)| io.row_of(i, edge_row[i], edges));
+                    let features = rows.map(|at| &edge[at * f..][..f]);
+                    keep_mean(&mut to.features[slot * f..][..f], share, features, &add_scaled);
                 }
-                let (latest, _) = self.root(phi[row]);
+                let (latest, _) = self.root(latest);
                 (to.event[slot], to.time[slot]) = (batch[latest], batch_time[latest]);
                 to.next[v] = ((slot % k + 1) % k) as u32;
             }
@@ -169,7 +175,7 @@ impl Op for DeliverMails {
         check_mailbox(Self::NAME, &ins[1], &ins[2], &ins[3])?;
         let (slots, d) = (ins[1].len(), ins[6].cols);
         kept_reals(Self::NAME, "mail", &ins[0])?;
-        shaped(Self::NAME, "mail", &ins[0], slots, 2 * d)?;
+        shaped(Self::NAME, "mail", &ins[0], slots, d.saturating_mul(2))?;
         ensure!(
             Self::NAME,
             ins[4] == Spec::ids(ins[4].rows, 1) && ins[5] == ins[4],
@@ -183,18 +189,22 @@ impl Op for DeliverMails {
             event == Spec::ids(event.rows, 1) && time == Spec::times(event.rows),
             "event is {event}, its time is {time}"
         );
+        countable(Self::NAME, "roots an event", self.stride)?;
+        countable(Self::NAME, "deliveries a root", self.each)?;
         let roots = Spec::real(event.rows.times(self.stride), d);
         ensure!(Self::NAME, self.stride >= 2 && ins[6] == roots, "out is {}, want {roots}", ins[6]);
         ensure!(Self::NAME, self.each > 0, "a root has no delivery, not even to itself");
         if let [features, edge, starts, order, row] = ins[9..] {
-            typed(Self::NAME, "edge", &edge, DType::F32)?;
+            ensure!(Self::NAME, edge == Spec::real(edge.rows, edge.cols), "edge is {edge}, want F32");
             ensure!(Self::NAME, row == event, "edge row is {row}, event is {event}");
             typed(Self::NAME, "mail features", &features, ins[0].dtype)?;
             shaped(Self::NAME, "mail features", &features, slots, edge.cols)?;
+            typed(Self::NAME, "starts", &starts, DType::U32)?;
             shaped(Self::NAME, "starts", &starts, ins[4].rows.cap + 1, 1)?;
             ensure!(
                 Self::NAME,
-                order.rows.cap == event.rows.cap * 2 * self.each,
+                order == Spec::ids(order.rows, 1)
+                    && order.rows.cap == event.rows.times(2).times(self.each).cap,
                 "order is {order}, events are {event}, {} deliveries a root",
                 self.each
             );
@@ -221,12 +231,14 @@ impl Op for DeliverMails {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (mean, none) = (on.inputs() > 9, std::ptr::null());
         let (edge, f) = if mean { (on.input(10), on.cols(10)) } else { (std::ptr::null(), 0) };
+        let (edges, listed) = if mean { (on.rows(10), on.rows(12)) } else { (on.rows(7), on.rows(7)) };
         let [starts, order, edge_row] = [11, 12, 13].map(|i| if mean { on.input(i) } else { none });
         let (mail_event, mail_time, next) = (on.state(1), on.state(2), on.state(3));
         let (node, phi, out) = (on.input(4), on.input(5), on.input(6));
         let (event, event_time, grid) = (on.input(7), on.input(8), Grid::warps(on.cap(4)));
         let (n, slots, d, each, stride) =
             (on.rows(4), on.cols(1), on.cols(6), self.each as u32, self.stride as u32);
+        let (nodes, status) = (on.cap(3) as u32, on.status());
         if on.spec(0).dtype.is_half() {
             let (mail, kind) = on.halves_state(0);
             let features = if mean { on.halves_state(9).0 } else { std::ptr::null_mut() };
@@ -234,7 +246,8 @@ impl Op for DeliverMails {
             return unsafe {
                 k.deliver_half_mails(
                     on, grid, mail, kind, mail_event, mail_time, next, node, phi, out, event, event_time,
-                    features, edge, starts, order, edge_row, n, slots, d, f, each, stride,
+                    features, edge, starts, order, edge_row, n, on.rows(7), edges, listed, nodes, slots, d, f, each,
+                    stride, status,
                 )
             };
         }
@@ -259,11 +272,16 @@ impl Op for DeliverMails {
                 order,
                 edge_row,
                 n,
+                on.rows(7),
+                edges,
+                listed,
+                nodes,
                 slots,
                 d,
                 f,
                 each,
                 stride,
+                status,
             )
         }
     }

@@ -53,6 +53,7 @@ impl Tape {
         others: &[Var],
         stride: usize,
     ) -> Result<DistinctNodes> {
+        self.check(Distinct::NAME, stamp)?;
         let nodes = self.spec(stamp).rows.cap;
         let ins: Vec<Var> = [stamp, roots].iter().chain(others).copied().collect();
         let o = self.push(Distinct { stride, nodes }, &ins)?;
@@ -95,9 +96,15 @@ impl Op for Distinct {
     const NAME: &'static str = "distinct";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        ensure!(Self::NAME, ins.len() >= 2, "{} inputs, want a stamp, roots, and other ids", ins.len());
         ensure!(Self::NAME, ins.iter().all(|s| s.dtype == DType::U32), "an input is not U32: {ins:?}");
         shaped(Self::NAME, "stamp", &ins[0], self.nodes, 1)?;
+        ensure!(Self::NAME, ins[1].cols == 1, "roots are {}, want one column", ins[1]);
+        ensure!(Self::NAME, self.stride > 0, "an event has no root");
         let occurrences: usize = ins[1..].iter().map(Spec::len).sum();
+        for (what, n) in [("nodes", self.nodes), ("ids", occurrences), ("roots an event", self.stride)] {
+            countable(Self::NAME, what, n)?;
+        }
         let rows = Spec::ids(Rows::fixed(self.nodes.min(occurrences)), 1);
         let count = Out::from(Spec::count());
         let mut outs = vec![count, count, count, Out::counted_by(rows, 0), Out::counted_by(rows, 0)];
@@ -126,6 +133,11 @@ impl Op for Distinct {
                 distinct[n] = v as u32;
                 n += 1;
                 stamp[v] = n as u32;
+            }
+            // It was not zero before: there is no such row.
+            if stamp[v] as usize > n {
+                io.fault(at, f64::from(stamp[v]));
+                return NONE;
             }
             stamp[v] - 1
         };
@@ -199,6 +211,7 @@ impl Op for Distinct {
                 on.kept(0),
                 on.kept(1),
                 on.kept(2),
+                on.status(),
             )
         }
     }

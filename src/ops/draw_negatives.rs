@@ -52,9 +52,12 @@ impl Op for DrawNegatives {
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
-        typed(Self::NAME, "pool", &ins[0], DType::U32)?;
-        ensure!(Self::NAME, !ins[0].is_empty(), "the pool is empty");
-        shaped(Self::NAME, "now", &ins[1], 1, 2)?;
+        let (pool, now) = (Spec::ids(Rows::fixed(ins[0].rows.cap), 1), Spec::ids(Rows::fixed(1), 2));
+        ensure!(Self::NAME, ins[0] == pool, "the pool is {}, want {pool}", ins[0]);
+        ensure!(Self::NAME, !pool.is_empty(), "the pool is empty");
+        ensure!(Self::NAME, ins[1] == now, "now is {}, want {now}", ins[1]);
+        countable(Self::NAME, "nodes of the pool", pool.len())?;
+        countable(Self::NAME, "negatives an event", self.per_event)?;
         Ok(vec![Spec::ids(ins[2].rows, self.per_event).into()])
     }
     fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {

@@ -85,14 +85,19 @@ impl<'a> Edges<'a> {
     fn of(io: &Io<'a>) -> Self {
         let (src, dst, offsets) = (io.input::<u32>(0), io.input::<u32>(1), io.input::<u32>(2));
         let step = io.row_of(0, io.input::<u32>(3)[0], offsets.len() - 1);
-        let step = step.map_or(0..0, |s| offsets[s] as usize..offsets[s + 1] as usize);
+        let mut step = step.map_or(0..0, |s| offsets[s] as usize..offsets[s + 1] as usize);
+        if step.start > step.end || step.end > src.len() {
+            io.fault(0, step.start as f64);
+            step = 0..0;
+        }
         Edges { src, dst, step }
     }
     /// Destinations of `u` in the step.
     fn from(&self, u: u32) -> &'a [u32] {
         let sources = &self.src[self.step.clone()];
-        let of_u = sources.partition_point(|&s| s < u)..sources.partition_point(|&s| s <= u);
-        &self.dst[self.step.clone()][of_u]
+        let begin = sources.partition_point(|&s| s < u);
+        let degree = sources[begin..].partition_point(|&s| s <= u);
+        &self.dst[self.step.clone()][begin..][..degree]
     }
 }
 
@@ -106,7 +111,8 @@ struct Others<'a> {
 impl<'a> Others<'a> {
     fn of(u: u32, to: &'a [u32]) -> Self {
         let at = to.partition_point(|&v| v < u);
-        Others { to, before: (to.get(at) != Some(&u)).then(|| u as usize - at) }
+        // Less than nothing only where destinations do not ascend: any number is as good then.
+        Others { to, before: (to.get(at) != Some(&u)).then(|| (u as usize).wrapping_sub(at)) }
     }
     /// How many there are.
     fn count(&self, vertices: usize) -> usize {
@@ -119,7 +125,7 @@ impl<'a> Others<'a> {
         let (mut low, mut high) = (0, self.to.len());
         while low < high {
             let middle = (low + high) / 2;
-            if self.to[middle] as usize - middle <= k { low = middle + 1 } else { high = middle }
+            if (self.to[middle] as usize).wrapping_sub(middle) <= k { low = middle + 1 } else { high = middle }
         }
         (k + low) as u32
     }
@@ -139,6 +145,9 @@ impl Op for DrawNonEdges {
         }
         ensure!(Self::NAME, offsets > 0, "offsets are {}, want one more than steps", ins[2]);
         ensure!(Self::NAME, self.vertices > 0 || edges == 0, "{edges} edges, but no vertices");
+        for (what, n) in [("vertices", self.vertices), ("edges", edges), ("negatives an item", self.per_item)] {
+            countable(Self::NAME, what, n)?;
+        }
         Ok(vec![Spec::ids(items, 1 + self.per_item).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {

@@ -55,18 +55,13 @@ impl Op for ExpandTargets {
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
-        ensure!(Self::NAME, ins.iter().all(|s| s.rows == ins[0].rows), "rows differ: {ins:?}");
-        if let Some(time) = ins.get(3) {
-            typed(Self::NAME, "neighbor_time", time, DType::I64)?;
-            ensure!(
-                Self::NAME,
-                time.cols == ins[2].cols,
-                "{} times of {} neighbours",
-                time.cols,
-                ins[2].cols
-            );
+        let (n, k) = (ins[0].rows, ins[2].cols);
+        let wants = [Spec::ids(n, 1), Spec::times(n), Spec::ids(n, k), Spec { cols: k, ..Spec::times(n) }];
+        for ((what, spec), want) in ["node", "time", "neighbor", "neighbor_time"].iter().zip(ins).zip(wants) {
+            ensure!(Self::NAME, *spec == want, "{what} is {spec}, want {want}");
         }
-        let rows = ins[0].rows.times(1 + ins[2].cols);
+        let rows = n.times(k.saturating_add(1));
+        countable(Self::NAME, "targets", rows.cap)?;
         Ok(vec![
             Spec::ids(rows, 1).into(),
             Spec::times(rows).into(),

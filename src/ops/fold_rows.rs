@@ -53,7 +53,7 @@ impl Op for FoldRows {
         let counted = x.rows.live.is_none_or(|l| whole(l.times));
         ensure!(Self::NAME, whole(x.rows.cap) && counted, "the rows of {x} are not groups of {}", self.k);
         let live = x.rows.live.map(|l| Live { times: l.times / self.k, ..l });
-        Ok(vec![Spec::real(Rows { cap: x.rows.cap / self.k, live }, self.k * x.cols).into()])
+        Ok(vec![Spec::real(Rows { cap: x.rows.cap / self.k, live }, self.k.saturating_mul(x.cols)).into()])
     }
     fn is_view(&self) -> bool {
         true

@@ -67,6 +67,11 @@ impl Op for GroupRoots {
         if let Some(count) = self.count().map(|i| ins[i]) {
             ensure!(Self::NAME, ins[0] == count, "query is {}, count is {count}", ins[0]);
         }
+        if self.queries.live.is_some() {
+            ensure!(Self::NAME, ins[1] == Spec::count(), "queries are {}, want {}", ins[1], Spec::count());
+        }
+        countable(Self::NAME, "roots", ins[0].rows.cap)?;
+        countable(Self::NAME, "queries", self.queries.cap)?;
         let starts = Spec::ids(Rows::fixed(self.queries.cap + 1), 1);
         Ok(vec![starts.into(), Out::counted_by(ins[0], 3), ins[0].into(), Spec::count().into()])
     }

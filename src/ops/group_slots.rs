@@ -66,8 +66,16 @@ impl Op for GroupSlots {
             ensure!(Self::NAME, ins[2] == Spec::ids(ins[2].rows, 1), "order is {}", ins[2]);
             roots = ins[2].rows;
         }
+        if self.rows.live.is_some() {
+            let (found, want) = (ins[self.live()], Spec::count());
+            ensure!(Self::NAME, found == want, "rows are {found}, want {want}");
+        }
+        let slots = roots.times(k).cap;
+        for (what, n) in [("rows", self.rows.cap), ("roots", n.cap), ("slots of a root", k), ("slots", slots)] {
+            countable(Self::NAME, what, n)?;
+        }
         let starts = Spec::ids(Rows::fixed(self.rows.cap + 1), 1);
-        let slots = Spec::ids(Rows::fixed(roots.cap * k), 1);
+        let slots = Spec::ids(Rows::fixed(slots), 1);
         Ok(vec![starts.into(), Out::counted_by(slots, 2), Spec::count().into()])
     }
     fn scratch(&self, _: &[Spec]) -> usize {
@@ -82,8 +90,11 @@ impl Op for GroupSlots {
         let (starts, slots) = (io.out::<u32>(0), io.out::<u32>(1));
         let roots = chosen.map_or(io.rows(0), |(_, order)| order.len());
         let used = (0..roots).flat_map(|at| {
+            // Of a root that is none, no slot.
             let (i, count) = match chosen {
-                Some((count, order)) => (order[at] as usize, count[order[at] as usize] as usize),
+                Some((count, order)) => io
+                    .row_of(at, order[at], count.len())
+                    .map_or((0, 0), |i| (i, (count[i] as usize).min(k))),
                 None => (at, k),
             };
             let of_root = row[i * k..][..count].iter().enumerate();
@@ -97,17 +108,17 @@ impl Op for GroupSlots {
         let null = std::ptr::null();
         let (count, order, roots) =
             if self.chosen { (on.input(1), on.input(2), on.rows(2)) } else { (null, null, on.rows(0)) };
-        let (starts, slots, listed) = (on.kept(0), on.kept(1), on.kept(2));
+        let (starts, slots, listed, known) = (on.kept(0), on.kept(1), on.kept(2), on.rows(0));
         let blocks = Grid::new(TILES, 1024);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.group_slots_count(on, blocks, row, count, order, counts, roots, rows, width, on.status())
+            k.group_slots_count(on, blocks, row, count, order, counts, roots, known, rows, width, on.status())
         }?;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.group_slots_starts(on, Grid::new(1, 512), counts, starts, listed, rows) }?;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.group_slots_list(on, Grid::new(TILES, 32), row, count, order, counts, slots, roots, rows, width)
+            k.group_slots_list(on, Grid::new(TILES, 32), row, count, order, counts, slots, roots, known, rows, width)
         }
     }
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

@@ -301,3 +301,12 @@ fn split_off<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     *rest = tail;
     head
 }
+
+/// The most items that kernels count in 32 bits: a step of all their threads beyond these does not wrap.
+const MOST_ITEMS: usize = i32::MAX as usize;
+
+/// Refuses more of something than kernels count.
+fn countable(op: &'static str, what: &str, n: usize) -> Result<()> {
+    ensure!(op, n <= MOST_ITEMS, "{what}: {n}, want at most {MOST_ITEMS}");
+    Ok(())
+}
