@@ -340,7 +340,7 @@ struct MemoryUpdate {
   const float* dt;
   float *out, *messages, *gates;            // the last two may be null
   Rows rows, mails;
-  uint32_t d, f, t, gathered, precision;    // whether memory and mail have a row a distinct node, not a node
+  uint32_t d, f, t, gathered, precision, nodes;  // whether memory and mail have a row a distinct node, not a node
   __device__ __forceinline__ uint32_t width() const { return 2 * d + f + t; }
 };
 
@@ -350,6 +350,6 @@ struct Spmm {
   const float *weight, *scale, *bias;  // the first and the last may be null
   float *y, *parts;                    // a row for each slice of a step
   uint32_t* tickets;                   // one for each long row of a step
-  uint32_t place, most_steps, x_rows, vertices, d, short_rows, most_slices, unused;
+  uint32_t place, most_steps, x_rows, vertices, d, short_rows, most_slices, most_rows, pool, cut;  // `pool` neighbours, `cut` slices
   Epilogue then;
 };

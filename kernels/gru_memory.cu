@@ -53,17 +53,18 @@ gru_memory(MemoryUpdate u) {
 // Gradients before the gates, dpre [m, 4 d]: r, z, n_x, n_h.
 extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory_gates_grad(const uint32_t* mailed, const float* messages, const float* gates, const float* dout, float* dpre,
-                      Rows mails, uint32_t d, uint32_t c) {
-  uint32_t m = mails.live();
+                      Rows mails, Rows rows, uint32_t d, uint32_t c, Status s) {
+  uint32_t m = mails.live(), n = rows.live();
   for (uint32_t k = warp_row(); k < m; k += warp_rows()) {
-    const float *gate = gates + uint64_t(k) * SUMS * d, *dy = dout + uint64_t(mailed[k]) * d;
+    uint32_t row = s.row_of(k, mailed[k], n);
+    const float *gate = gates + uint64_t(k) * SUMS * d, *dy = row == NONE ? nullptr : dout + uint64_t(row) * d;
     const float* own = messages + uint64_t(k) * c;  // a message begins with the node's own memory
     float* to = dpre + uint64_t(k) * SUMS * d;
     for (uint32_t j = lane_id(); j < d; j += WARP) {
-      float r = gate[j], z = gate[d + j], n = gate[2 * d + j], h = gate[3 * d + j];
-      float dn = dy[j] * (1.f - z) * (1.f - n * n);
+      float r = gate[j], z = gate[d + j], n = gate[2 * d + j], h = gate[3 * d + j], up = dy ? dy[j] : 0.f;
+      float dn = up * (1.f - z) * (1.f - n * n);
       to[j] = dn * h * r * (1.f - r);
-      to[d + j] = dy[j] * (own[j] - n) * z * (1.f - z);
+      to[d + j] = up * (own[j] - n) * z * (1.f - z);
       to[2 * d + j] = dn;
       to[3 * d + j] = dn * r;
     }

@@ -19,21 +19,29 @@ constexpr uint32_t LIST_EACH = 4;  // rows of a thread of the list: their loads 
 extern "C" __global__ void __launch_bounds__(1024, 1)
 memory_update_list(const uint32_t* distinct, const int64_t* memory_time, const uint32_t* mail_event,
                    const int64_t* mail_time, int64_t* time, uint32_t* count, uint32_t* mailed, uint32_t* node,
-                   uint32_t* feature, float* dt, Rows rows, Gaps gaps, uint32_t features, uint32_t gathered) {
+                   uint32_t* feature, float* dt, Rows rows, Rows edges, Gaps gaps, uint32_t features, uint32_t gathered,
+                   uint32_t nodes, Status s) {
   constexpr uint32_t WARPS = LIST_THREADS / WARP;
   static_assert(WARPS == WARP, "a lane for each warp's number of mails");
   __shared__ uint32_t mails[2][WARPS];  // of each warp; in turns, so that one barrier a round is enough
-  uint32_t n = rows.live(), warp = threadIdx.x / WARP, lane = lane_id(), made = 0;
+  uint32_t n = rows.live(), kept = edges.live(), warp = threadIdx.x / WARP, lane = lane_id(), made = 0;
   for (uint32_t first = 0, turn = 0; first < n; first += LIST_THREADS * LIST_EACH, turn ^= 1) {
     uint32_t row0 = first + warp * WARP * LIST_EACH + lane;
-    uint32_t v[LIST_EACH], event[LIST_EACH], with[LIST_EACH], own = 0;
+    uint32_t v[LIST_EACH], event[LIST_EACH], of[LIST_EACH], with[LIST_EACH], own = 0;
     int64_t updated[LIST_EACH], sent[LIST_EACH];
 #pragma unroll
     for (uint32_t q = 0; q < LIST_EACH; q++) v[q] = row0 + q * WARP < n ? distinct[row0 + q * WARP] : NONE;
 #pragma unroll
     for (uint32_t q = 0; q < LIST_EACH; q++) {
-      event[q] = NONE;
+      event[q] = NONE, updated[q] = 0, v[q] = s.row_of(row0 + q * WARP, v[q], nodes);
       if (v[q] != NONE) event[q] = mail_event[v[q]], updated[q] = memory_time[v[q]], sent[q] = mail_time[v[q]];
+    }
+    // A mail whose features are not there is none.
+#pragma unroll
+    for (uint32_t q = 0; q < LIST_EACH; q++) {
+      uint32_t row = row0 + q * WARP;
+      of[q] = features == 0 ? event[q] : features == 1 ? v[q] : row;  // `FeatureRow`
+      if (event[q] != NONE && s.row_of(row, of[q], kept) == NONE) event[q] = NONE;
     }
 #pragma unroll
     for (uint32_t q = 0; q < LIST_EACH; q++) {
@@ -51,11 +59,11 @@ memory_update_list(const uint32_t* distinct, const int64_t* memory_time, const u
     made += __shfl_sync(ALL, before, WARP - 1);
 #pragma unroll
     for (uint32_t q = 0; q < LIST_EACH; q++) {
-      if (v[q] != NONE) time[row0 + q * WARP] = event[q] == NONE ? updated[q] : sent[q];
+      if (row0 + q * WARP < n) time[row0 + q * WARP] = event[q] == NONE ? updated[q] : sent[q];
       if (event[q] != NONE) {
         uint32_t k = at + uint32_t(__popc(with[q] & ((1u << lane) - 1)));
         mailed[k] = row0 + q * WARP, node[k] = gathered ? mailed[k] : v[q];
-        feature[k] = features == 0 ? event[q] : features == 1 ? v[q] : mailed[k];  // `FeatureRow`
+        feature[k] = of[q];
         dt[k] = gaps.seconds(updated[q], sent[q]);
       }
       at += uint32_t(__popc(with[q]));

@@ -27,10 +27,11 @@ rnn_memory(MemoryUpdate u) {
 // Gradients before the tanh, dpre [m, d].
 extern "C" __global__ void __launch_bounds__(256, 2)
 rnn_memory_gates_grad(const uint32_t* mailed, const float* gates, const float* dout, float* dpre, Rows mails,
-                      uint32_t d) {
-  uint32_t m = mails.live();
+                      Rows rows, uint32_t d, Status status) {
+  uint32_t m = mails.live(), n = rows.live();
   for (uint32_t k = warp_row(); k < m; k += warp_rows()) {
-    const float *s = gates + uint64_t(k) * d, *dy = dout + uint64_t(mailed[k]) * d;
-    for (uint32_t j = lane_id(); j < d; j += WARP) dpre[uint64_t(k) * d + j] = dy[j] * (1.f - s[j] * s[j]);
+    uint32_t row = status.row_of(k, mailed[k], n);
+    const float *s = gates + uint64_t(k) * d, *dy = row == NONE ? nullptr : dout + uint64_t(row) * d;
+    for (uint32_t j = lane_id(); j < d; j += WARP) dpre[uint64_t(k) * d + j] = (dy ? dy[j] : 0.f) * (1.f - s[j] * s[j]);
   }
 }

@@ -70,7 +70,7 @@ __device__ __forceinline__ void add_neighbors(T& sum, const X* x, const Spmm& s,
   for (int i = 0; i < AT_ONCE; i++) j[i] = k + i * step < end ? s.col[k + i * step] : NONE;
 #pragma unroll
   for (int i = 0; i < AT_ONCE; i++) {
-    bool is = j[i] != NONE;
+    bool is = j[i] < s.vertices;
     factor[i] = is ? s.scale[j[i]] : 0.f;
     if (is && s.weight) factor[i] *= s.weight[k + i * step];
     term[i] = is ? real(x[uint64_t(j[i]) * s.d + c]) : T{};
@@ -92,11 +92,19 @@ template <class T> __device__ __forceinline__ void give(const Spmm& s, bool ther
   reinterpret_cast<T*>(s.y)[uint64_t(row) * s.d + c] = finish(s, there ? s.scale[row] : 0.f, sum, bias);
 }
 
+// Where the neighbours of a row end, at most where the pool does.
+__device__ __forceinline__ uint32_t neighbors_end(const Spmm& s, uint32_t row) {
+  return uint32_t(min(uint64_t(s.begin[row]) + s.len[row], uint64_t(s.pool)));
+}
+
 // The slice of a long row that is this block's: {row, place among the row's slices, how many these are, ticket}.
 template <class T, class X> __device__ __forceinline__ void slice(const X* x, const Spmm& s, uint32_t first, uint32_t at, T* sums) {
+  if (uint64_t(first) + at >= s.cut) return;  // the whole block, as where tables contradict themselves
   uint4 of = reinterpret_cast<const uint4*>(s.slices)[first + at];
+  if (of.x >= s.vertices || of.w >= s.most_rows || of.y > at || of.y >= of.z || of.z > s.most_slices - (at - of.y)) return;
   Groups g(s.d);
-  uint32_t begin = s.begin[of.x] + of.y * SLICE, end = min(begin + SLICE, s.begin[of.x] + s.len[of.x]);
+  uint32_t last = neighbors_end(s, of.x), begin = uint32_t(min(s.begin[of.x] + uint64_t(of.y) * SLICE, uint64_t(last)));
+  uint32_t end = min(begin + SLICE, last);
   T* parts = reinterpret_cast<T*>(s.parts) + uint64_t(at - of.y) * s.d;
   for (uint32_t base = 0; base < s.d; base += g.lanes) {
     uint32_t c = base + g.lane;
@@ -125,7 +133,7 @@ template <class T, class X> __device__ __forceinline__ void multiply(const X* x,
   for (uint64_t item = uint64_t(blockIdx.x - s.most_slices) * g.count + g.mine; item < items; item += stride) {
     uint32_t row = uint32_t(item / blocks), c = uint32_t(item % blocks) * g.lanes + g.lane, len = there ? s.len[row] : 0;
     if (c >= s.d || len > s.short_rows) continue;  // it is in slices
-    uint32_t k = there ? s.begin[row] : 0, end = k + len;
+    uint32_t k = there ? s.begin[row] : 0, end = there ? neighbors_end(s, row) : 0;
     T sum{};
     for (; k < end; k += AT_ONCE) add_neighbors(sum, x, s, c, k, 1, end);
     give(s, there, row, c, sum);

@@ -5,7 +5,7 @@ use super::{SnapshotTables, VertexInputs, config::Check};
 use crate::{
     autograd::{Parameters, ScaledInit},
     data::{Adjacency, Neighbors},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     ops::{
         Tape,
         epilogue::Activation,
@@ -15,7 +15,7 @@ use crate::{
     runtime::*,
 };
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 /// One direction of an adjacency in a store: `begin`, `len`, `col`, and the slices of its long rows.
 struct Side {
@@ -50,6 +50,29 @@ impl Side {
     }
 }
 
+fn contradicts<T>(what: fmt::Arguments<'_>) -> Result<T> {
+    Err(Error::new(ErrorKind::Data, format!("an adjacency contradicts itself: {what}")))
+}
+
+/// Refuses neighbours that are no vertices, or no entries of the pool.
+fn check(side: &str, n: &Neighbors, of: &Adjacency) -> Result<()> {
+    let (rows, pool) = (of.scale.len(), n.col.len());
+    if [&n.begin, &n.len].iter().any(|table| table.len() != rows) {
+        return contradicts(format_args!("{side} has {} and {} rows, not {rows}", n.begin.len(), n.len.len()));
+    }
+    if let Some(w) = n.weight.as_ref().filter(|w| w.len() != pool) {
+        return contradicts(format_args!("{side} has {} weights of {pool} neighbours", w.len()));
+    }
+    let beyond = |(&begin, &len): (&u32, &u32)| u64::from(begin) + u64::from(len) > pool as u64;
+    if let Some(row) = n.begin.iter().zip(&n.len).position(beyond) {
+        return contradicts(format_args!("{side} row {row} ends beyond {pool} neighbours"));
+    }
+    if let Some(v) = n.col.iter().find(|&&v| v as usize >= of.nodes) {
+        return contradicts(format_args!("{side} has neighbour {v} of {} vertices", of.nodes));
+    }
+    Ok(())
+}
+
 /// The adjacency of all steps in a store.
 pub struct GraphTables {
     nodes: usize,
@@ -60,8 +83,18 @@ pub struct GraphTables {
 
 impl GraphTables {
     /// Puts `adjacency` into `store`.
+    ///
+    /// # Errors
+    /// Data where it contradicts itself: what reads it relies on it.
     pub fn new(store: &mut Store, adjacency: &Adjacency) -> Result<Self> {
         let nodes = adjacency.nodes;
+        let rows = nodes.checked_mul(adjacency.steps);
+        if rows != Some(adjacency.scale.len()) {
+            let (steps, found) = (adjacency.steps, adjacency.scale.len());
+            return contradicts(format_args!("{steps} steps of {nodes} vertices have {found} scales"));
+        }
+        check("from", &adjacency.from, adjacency)?;
+        adjacency.to.as_ref().map_or(Ok(()), |to| check("to", to, adjacency))?;
         let from = Side::new(store, "from", &adjacency.from, nodes)?;
         let to = adjacency.to.as_ref().map(|to| Side::new(store, "to", to, nodes)).transpose()?;
         let rows = Spec::real(Rows::fixed(adjacency.scale.len()), 1);

@@ -231,7 +231,10 @@ impl Op for ActivationGrad {
     const NAME: &'static str = "activation_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 2 + usize::from(self.0.drop.is_some()))?;
+        typed(Self::NAME, "y", &ins[0], DType::F32)?;
         ensure!(Self::NAME, ins[0] == ins[1], "y is {}, dy is {}", ins[0], ins[1]);
+        self.0.check(Self::NAME, ins)?;
         Ok(vec![ins[0].into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {

@@ -68,15 +68,19 @@ vectorised! {
     }
 }
 
+/// A gate of two: what the other operands are shaped as.
+fn gate(op: &'static str, pre: Spec) -> Result<Spec> {
+    typed(op, "pre", &pre, DType::F32)?;
+    ensure!(op, pre.cols.is_multiple_of(2), "pre is {pre}, want two gates");
+    Ok(Spec::real(pre.rows, pre.cols / 2))
+}
+
 impl Op for GruGates {
     const NAME: &'static str = "gru_gates";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
-        let pre = ins[0];
-        typed(Self::NAME, "pre", &pre, DType::F32)?;
-        ensure!(Self::NAME, pre.cols.is_multiple_of(2), "pre is {pre}, want two gates");
-        let out = Spec::real(pre.rows, pre.cols / 2);
+        let out = gate(Self::NAME, ins[0])?;
         if let Some(&h) = ins.get(1) {
             ensure!(Self::NAME, h == out, "h is {h}, want {out}");
         }
@@ -147,6 +151,14 @@ impl Op for GruGatesGrad {
     const NAME: &'static str = "gru_gates_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 2 + [self.state, self.dz, self.dy].map(usize::from).iter().sum::<usize>())?;
+        let out = gate(Self::NAME, ins[0])?;
+        let (h, z, dz, dy) = self.places();
+        for (what, at) in [("h", h), ("z", Some(z)), ("dz", dz), ("dy", dy)] {
+            if let Some(at) = at {
+                ensure!(Self::NAME, ins[at] == out, "{what} is {}, want {out}", ins[at]);
+            }
+        }
         Ok(ins[..1 + usize::from(self.state)].iter().map(|&s| s.into()).collect())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {

@@ -51,6 +51,17 @@ impl GruState {
     fn inputs(self) -> usize {
         2 + usize::from(self.state) + usize::from(self.present)
     }
+    /// Refuses the first of these, which are there, where they are not those of the forward.
+    fn check(self, op: &'static str, ins: &[Spec]) -> Result<()> {
+        let out = ins[0];
+        typed(op, "z", &out, DType::F32)?;
+        for (what, at) in [("pre", Some(1)), ("h", self.places()[0])] {
+            if let Some(at) = at {
+                ensure!(op, ins[at] == out, "{what} is {}, want {out}", ins[at]);
+            }
+        }
+        presence(op, ins, self.places()[1], out.rows)
+    }
 }
 
 vectorised! {
@@ -77,15 +88,8 @@ impl Op for GruState {
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.inputs())?;
-        let out = ins[0];
-        typed(Self::NAME, "z", &out, DType::F32)?;
-        for (what, at) in [("pre", Some(1)), ("h", self.places()[0])] {
-            if let Some(at) = at {
-                ensure!(Self::NAME, ins[at] == out, "{what} is {}, want {out}", ins[at]);
-            }
-        }
-        presence(Self::NAME, ins, self.places()[1], out.rows)?;
-        Ok(vec![out.into()])
+        self.check(Self::NAME, ins)?;
+        Ok(vec![ins[0].into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 14 * outs[0].len())
@@ -138,6 +142,10 @@ impl Op for GruStateGrad {
     const NAME: &'static str = "gru_state_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        let dout = self.0.inputs();
+        arity(Self::NAME, ins, dout + 1)?;
+        self.0.check(Self::NAME, ins)?;
+        ensure!(Self::NAME, ins[dout] == ins[0], "dout is {}, want {}", ins[dout], ins[0]);
         Ok(ins[..2 + usize::from(self.0.state)].iter().map(|&s| s.into()).collect())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {

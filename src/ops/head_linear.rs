@@ -85,17 +85,22 @@ impl Op for HeadLinear {
     const NAME: &'static str = "head_linear";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, if ins.len() > 2 { 3 + usize::from(self.down) } else { 2 })?;
         let (x, w, h) = (&ins[0], &ins[1], self.heads);
         typed(Self::NAME, "x", x, DType::F32)?;
-        typed(Self::NAME, "w", w, DType::F32)?;
+        let weight = Spec::real(Rows::fixed(w.rows.cap), w.cols);
+        ensure!(Self::NAME, *w == weight, "w is {w}, want {weight}");
         ensure!(Self::NAME, h > 0 && w.rows.cap % h == 0, "{h} heads do not divide the rows of w, {w}");
-        let (short, long) = (w.rows.cap, h * w.cols);
+        let (short, long) = (w.rows.cap, h.saturating_mul(w.cols));
+        for (what, n) in [("heads", h), ("columns of the short rows", short), ("of the long ones", long)] {
+            countable(Self::NAME, what, n)?;
+        }
         let (from, to) = if self.down { (long, short) } else { (short, long) };
         ensure!(Self::NAME, x.cols == from, "x is {x}, want {from} columns");
         let weights = Spec::real(x.rows, h);
         if let [_, _, b, s @ ..] = ins {
+            typed(Self::NAME, "bias", b, DType::F32)?;
             shaped(Self::NAME, "bias", b, 1, short)?;
-            ensure!(Self::NAME, s.len() == usize::from(self.down), "{} inputs", ins.len());
             ensure!(Self::NAME, s.iter().all(|s| *s == weights), "s is {s:?}, want {h} columns");
         }
         let y = Spec::real(x.rows, to).into();
@@ -206,7 +211,17 @@ impl Op for HeadWeightGrad {
     const NAME: &'static str = "head_weight_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        ensure!(Self::NAME, ins[0].rows == ins[1].rows, "short is {}, long is {}", ins[0], ins[1]);
+        arity(Self::NAME, ins, ins.len().clamp(2, 3))?;
+        let (rows, heads) = (ins[0].rows, self.heads);
+        for (what, spec) in [("short", &ins[0]), ("long", &ins[1])] {
+            let want = Spec::real(rows, spec.cols);
+            ensure!(Self::NAME, *spec == want, "{what} is {spec}, want {want}");
+            ensure!(Self::NAME, spec.cols.is_multiple_of(heads), "{heads} heads do not divide {what}, {spec}");
+            countable(Self::NAME, what, spec.cols)?;
+        }
+        if let Some(s) = ins.get(2) {
+            ensure!(Self::NAME, *s == Spec::real(rows, heads), "s is {s}, want {heads} columns");
+        }
         let dw = Spec::real(Rows::fixed(ins[0].cols), ins[1].cols / self.heads).into();
         Ok(if ins.len() == 2 { vec![dw] } else { vec![dw, Spec::real(Rows::fixed(1), ins[0].cols).into()] })
     }

@@ -68,7 +68,9 @@ impl Cell for Rnn {
                 dout,
                 dpre,
                 on.rows(0),
+                on.rows(8),
                 on.cols(7),
+                on.status(),
             )
         }
     }

@@ -24,6 +24,24 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
     const NAME: &'static str = C::GRAD_NAME;
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 9)?;
+        let (m, c, t, d) = (ins[0].rows, ins[6].cols, ins[4].cols, ins[7].cols);
+        countable(Self::NAME, "width", d.max(c))?;
+        ensure!(Self::NAME, c >= 2 * d + t, "w_x is {}, for times of {t} and memory of {d} numbers", ins[6]);
+        let (one, gates) = (Rows::fixed(1), Rows::fixed(C::GATES * d));
+        for (i, what, want) in [
+            (0, "row", Spec::ids(m, 1)),
+            (1, "message", Spec::real(m, c)),
+            (2, "gates", Spec::real(m, C::SUMS * d)),
+            (3, "dt", Spec::real(m, 1)),
+            (4, "w", Spec::real(one, t)),
+            (5, "b", Spec::real(one, t)),
+            (6, "w_x", Spec::real(gates, c)),
+            (7, "w_h", Spec::real(gates, d)),
+            (8, "dout", Spec::real(ins[8].rows, d)),
+        ] {
+            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
+        }
         let bias = Spec::real(Rows::fixed(1), ins[7].rows.cap);
         Ok([ins[4], ins[5], ins[6], ins[7], bias, bias].map(Out::from).to_vec())
     }
@@ -51,12 +69,13 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         [&mut *dtw, dtb, dw_x, dw_h, db_x, db_h].into_iter().for_each(|g| g.fill(R::ZERO));
         let (mut saved, mut dpre) = (vec![R::ZERO; C::SUMS], vec![R::ZERO; C::SUMS]);
         for (k, &row) in rows.iter().enumerate() {
+            let Some(row) = io.row_of(k, row, io.rows(8)) else { continue };
             let x = &x[k * c..][..c]; // begins with the node's own memory
             for j in 0..d {
                 for (g, saved) in saved.iter_mut().enumerate() {
                     *saved = gates[k * C::SUMS * d + g * d + j];
                 }
-                C::define_grad(&mut dpre, &saved, x[j], dout[row as usize * d + j]);
+                C::define_grad(&mut dpre, &saved, x[j], dout[row * d + j]);
                 for gate in 0..C::GATES {
                     let dx = dpre[gate];
                     let dh = if gate < C::JOINT { dx } else { dpre[gate + C::APART] };
@@ -93,7 +112,10 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let (partials, phi_work) = rest.split_at_mut(sums * parts::PARTS);
         dpre.chunks_exact_mut(sums).enumerate().in_parallel(64, |(k, dpre)| {
             let s = &x[k * c..][..d]; // the message begins with the node's own memory
-            C::cpu_grad(dpre, &saved[k * sums..][..sums], s, &dout[rows[k] as usize * d..][..d]);
+            match io.row_of(k, rows[k], io.rows(8)) {
+                Some(row) => C::cpu_grad(dpre, &saved[k * sums..][..sums], s, &dout[row * d..][..d]),
+                None => dpre.fill(0.0),
+            }
         });
         let dx = Mat::strided(dpre, m, gates, sums);
         matmul_long(MatMut::new(dw_x, gates, c), dx.t(), Mat::new(x, m, c), false, half);

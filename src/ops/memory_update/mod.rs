@@ -44,7 +44,9 @@ use std::{marker::PhantomData, ops::Range};
 /// `h(g) = W_h s + b_h` of the state. The first `JOINT` gates see nothing but `x + h`; the others see the two apart. So
 /// every memory column has `SUMS` sums: `x + h` of the joint gates, then `x`, then `h` of the others. Rows of `SUMS` times
 /// d numbers hold the first sum of all columns, then the second, and so on.
-pub trait Cell: std::fmt::Debug + Send + Sync + 'static {
+///
+/// Nobody else can add one: its kernel writes what the numbers of its gates say that there is room for.
+pub trait Cell: sealed::Sealed + std::fmt::Debug + Send + Sync + 'static {
     /// Name of its op.
     const NAME: &'static str;
     /// Name of the op of its gradients.
@@ -74,6 +76,15 @@ pub trait Cell: std::fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// Device, when the driver refuses the launch.
     fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()>;
+}
+
+mod sealed {
+    use super::super::{gru_memory::Gru, rnn_memory::Rnn};
+
+    /// What only this module can implement.
+    pub trait Sealed {}
+    impl Sealed for Gru {}
+    impl Sealed for Rnn {}
 }
 
 /// See the [module](self).
@@ -182,6 +193,10 @@ impl Widths {
     fn message(self) -> usize {
         2 * self.d + self.f + self.t
     }
+    /// Of d, f and t.
+    fn largest(self) -> usize {
+        self.d.max(self.f).max(self.t)
+    }
     fn phi(self) -> usize {
         2 * self.d + self.f
     }
@@ -229,13 +244,21 @@ impl<'a, R: Real> Tables<'a, R> {
 }
 
 impl<C> MemoryUpdate<C> {
-    /// Times of all nodes, and the list of rows with a mail with their gaps. Returns its length.
+    /// Times of all nodes, and the list of rows with a mail with their gaps. Returns its length. A row that is of no node has
+    /// no time and no mail, nor has a mail whose features are not there.
     fn list<'a, R: Real>(&self, t: &Tables<'_, R>, io: &Io<'a>) -> (usize, &'a mut [u32]) {
         let (time, rows, dt) = (io.out::<i64>(1), io.out::<u32>(3), io.out::<R>(6));
         let mut m = 0;
         for (i, &v) in t.distinct.iter().enumerate() {
-            let v = v as usize;
-            let mailed = t.mail_event[v] != NONE;
+            let Some(v) = io.row_of(i, v, t.mail_event.len()) else {
+                time[i] = 0;
+                continue;
+            };
+            let feature = match t.mail_event[v] {
+                NONE => NONE,
+                event => self.edge_row(i as u32, v, event) as u32,
+            };
+            let mailed = io.row_of(i, feature, io.rows(6)).is_some();
             time[i] = if mailed { t.mail_time[v] } else { t.memory_time[v] };
             if mailed {
                 rows[m] = i as u32;
@@ -245,6 +268,11 @@ impl<C> MemoryUpdate<C> {
         }
         io.out::<u32>(2)[0] = m as u32;
         (m, rows)
+    }
+    /// Memory of node `v`, the `row`-th of the distinct ones; none where that is no node.
+    fn memory<'a, R>(&self, t: &Tables<'a, R>, row: usize, d: usize) -> Option<&'a [R]> {
+        let v = t.distinct[row] as usize;
+        (v < t.mail_event.len()).then(|| &t.memory[self.memory_row(row, v) * d..][..d])
     }
     /// Row of memory and mail of node `v`, the `row`-th of the distinct ones.
     fn memory_row(&self, row: usize, v: usize) -> usize {
@@ -260,6 +288,14 @@ impl<C> MemoryUpdate<C> {
     }
 }
 
+/// What a row is that has no mail.
+fn keep<R: Real>(memory: Option<&[R]>, out: &mut [R]) {
+    match memory {
+        Some(memory) => out.copy_from_slice(memory),
+        None => out.fill(R::ZERO),
+    }
+}
+
 impl<C: Cell> Op for MemoryUpdate<C> {
     const NAME: &'static str = C::NAME;
     const KIND: Kind = Kind::Nn;
@@ -267,7 +303,8 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         arity(Self::NAME, ins, 13)?;
         let (v, w) = (ins[2].rows.cap, Widths::of(&ins[1], &ins[6], &ins[7]));
         let Widths { d, t, .. } = w;
-        typed(Self::NAME, "distinct", &ins[0], DType::U32)?;
+        let n = ins[0].rows;
+        ensure!(Self::NAME, ins[0] == Spec::ids(n, 1), "distinct is {}, want {}", ins[0], Spec::ids(n, 1));
         for (i, what, dtype) in
             [(2, "memory time", DType::I64), (4, "mail event", DType::U32), (5, "mail time", DType::I64)]
         {
@@ -278,13 +315,27 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         ensure!(Self::NAME, ins[1] == Spec::real(rows, d), "memory is {}, its times {}", ins[1], ins[2]);
         ensure!(Self::NAME, ins[3] == ins[1], "mail is {}, memory is {}", ins[3], ins[1]);
         typed(Self::NAME, "edge", &ins[6], DType::F32)?;
-        shaped(Self::NAME, "w", &ins[7], 1, t)?;
-        shaped(Self::NAME, "b", &ins[8], 1, t)?;
-        shaped(Self::NAME, "w_x", &ins[9], C::GATES * d, w.message())?;
-        shaped(Self::NAME, "w_h", &ins[10], C::GATES * d, d)?;
-        shaped(Self::NAME, "b_x", &ins[11], 1, C::GATES * d)?;
-        shaped(Self::NAME, "b_h", &ins[12], 1, C::GATES * d)?;
-        let n = ins[0].rows;
+        let least = match self.features {
+            FeatureRow::Event => 0,
+            FeatureRow::Node => v,
+            FeatureRow::Distinct => n.cap,
+        };
+        ensure!(Self::NAME, ins[6].rows.cap >= least, "edge is {}, want {least} rows", ins[6]);
+        for (what, n) in [("nodes", v), ("rows", n.cap), ("events", ins[6].rows.cap), ("width", w.largest())] {
+            countable(Self::NAME, what, n)?;
+        }
+        let gates = C::GATES * d;
+        for (i, what, rows, cols) in [
+            (7, "w", 1, t),
+            (8, "b", 1, t),
+            (9, "w_x", gates, w.message()),
+            (10, "w_h", gates, d),
+            (11, "b_x", 1, gates),
+            (12, "b_h", 1, gates),
+        ] {
+            typed(Self::NAME, what, &ins[i], DType::F32)?;
+            shaped(Self::NAME, what, &ins[i], rows, cols)?;
+        }
         let listed = |spec| Out::counted_by(spec, 2);
         Ok(vec![
             Spec::real(n, d).into(),
@@ -314,8 +365,8 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         let w = Widths::of(&io.spec(1), &io.spec(6), &io.spec(7));
         let (d, c) = (w.d, w.message());
         let (out, messages, gates) = (io.out::<R>(0), io.out::<R>(4), io.out::<R>(5));
-        for (i, &v) in t.distinct.iter().enumerate() {
-            out[i * d..][..d].copy_from_slice(&t.memory[self.memory_row(i, v as usize) * d..][..d]);
+        for i in 0..t.distinct.len() {
+            keep(self.memory(&t, i, d), &mut out[i * d..][..d]);
         }
         let (m, rows) = self.list(&t, io);
         let mut column = vec![R::ZERO; C::SUMS];
@@ -403,10 +454,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
                 for (row, out) in outs.clone().zip(out.chunks_exact_mut(d)) {
                     match mailed.next_if(|(r, _)| **r as usize == row) {
                         Some((_, (pre, x))) => C::cpu(pre, out, &x[..d], b_x, b_h),
-                        None => {
-                            let at = self.memory_row(row, t.distinct[row] as usize);
-                            out.copy_from_slice(&t.memory[at * d..][..d]);
-                        }
+                        None => keep(self.memory(&t, row, d), out),
                     }
                 }
             },
@@ -434,6 +482,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
                 feature,
                 dt,
                 on.rows(0),
+                on.rows(6),
                 self.gaps.into(),
                 match self.features {
                     FeatureRow::Event => 0,
@@ -441,6 +490,8 @@ impl<C: Cell> Op for MemoryUpdate<C> {
                     FeatureRow::Distinct => 2,
                 },
                 u32::from(self.gathered),
+                on.cap(4) as u32,
+                on.status(),
             )
         }?;
         let tiles = Grid::tiles(n, C::SUMS * d as usize).blocks;
@@ -471,6 +522,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             t: on.cols(7),
             gathered: u32::from(self.gathered),
             precision: on.precision(),
+            nodes: on.cap(4) as u32,
         };
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { (C::KERNEL)(k, on, grid, update) }

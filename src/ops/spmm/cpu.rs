@@ -57,8 +57,7 @@ impl<T> Step<'_, T> {
     #[inline(always)]
     fn row(&self, i: usize) -> (Range<usize>, f32) {
         let Some(&len) = self.len.get(i) else { return (0..0, 0.0) };
-        let begin = self.begin[i] as usize;
-        (begin..begin + len as usize, self.scale[i])
+        (within(self.begin[i], len, self.col.len()), self.scale[i])
     }
     /// The same, of rows of a stripe.
     fn on<'a>(&'a self, x: &'a [Scaled], columns: Range<usize>) -> Step<'a, Scaled> {
@@ -207,12 +206,17 @@ type Entry = (usize, usize, f32);
 fn sum_rows<V: Block, T: Kept>(s: &Step<'_, T>, neighbors: Range<usize>, out: &mut [f32]) {
     let col = &s.col[neighbors.clone()];
     let ahead = s.col.get(neighbors.start + AHEAD..neighbors.end + AHEAD).unwrap_or(col);
+    // What is no vertex is no neighbour.
+    let vertices = s.scale.len();
     let entries = col.iter().zip(ahead).map(|(&j, &ahead)| (j as usize, ahead as usize));
     match s.weight {
-        None => add_rows::<V, T>(s, entries.map(|(j, ahead)| (j, ahead, 1.0)), out),
+        None => {
+            let entries = entries.map(|(j, ahead)| (j, ahead, 1.0));
+            add_rows::<V, T>(s, entries.filter(move |e| e.0 < vertices), out);
+        }
         Some(w) => {
             let weighted = entries.zip(&w[neighbors]).map(|((j, ahead), &w)| (j, ahead, w));
-            add_rows::<V, T>(s, weighted, out);
+            add_rows::<V, T>(s, weighted.filter(move |e| e.0 < vertices), out);
         }
     }
 }
@@ -366,16 +370,16 @@ vectorised! {
     }
 }
 
-/// Rows of y, `width` wide: all of those of a step, whose long rows' slices are `slices`, `[n, 4]`; `scratch` has a row for
+/// Rows of y, `width` wide: all of those of a step, whose long rows' slices are `slices`; `scratch` has a row for
 /// each, and room for the stripes.
 pub(super) fn multiply<T: Kept>(
     s: &Step<'_, T>,
-    slices: &[u32],
+    slices: &[[u32; 4]],
     scratch: &mut [f32],
     y: &mut [f32],
     width: usize,
 ) {
-    let (rows, long) = (y.len() / width, slices.len() / 4);
+    let (rows, long) = (y.len() / width, slices.len());
     let Some(columns) = stripe(rows, width, size_of_val(s.x)) else {
         return Columns::cut(y, width, width).for_each(|y| all_rows(s, slices, scratch, y));
     };
@@ -398,13 +402,13 @@ pub(super) fn multiply<T: Kept>(
 }
 
 /// Some columns of all rows; `sums` has room for as many of each slice.
-fn all_rows<T: Kept>(s: &Step<'_, T>, slices: &[u32], sums: &mut [f32], mut y: Columns<'_>) {
-    let slices = || slices.chunks_exact(4).filter(|slice| slice[2] > 1);
+fn all_rows<T: Kept>(s: &Step<'_, T>, slices: &[[u32; 4]], sums: &mut [f32], mut y: Columns<'_>) {
     let (rows, columns) = (y.rows, y.columns);
+    let slices = || slices.iter().filter(|slice| slice[2] > 1 && (slice[0] as usize) < rows);
     let (mut left, mut pieces) = (y.again(), Vec::new());
     for (slice, sum) in slices().zip(sums.chunks_exact_mut(columns)) {
         let (row, _) = s.row(slice[0] as usize);
-        let begin = row.start + slice[1] as usize * SLICE;
+        let begin = row.end.min(row.start + slice[1] as usize * SLICE);
         pieces.push(Piece::Slice { neighbors: begin..row.end.min(begin + SLICE), sum });
     }
     let (mut first, mut load) = (0, 0);
@@ -419,7 +423,9 @@ fn all_rows<T: Kept>(s: &Step<'_, T>, slices: &[u32], sums: &mut [f32], mut y: C
     pieces.into_iter().in_parallel(1, |piece| T::work(s, piece));
     let mut rest = &sums[..];
     for slice in slices().filter(|slice| slice[1] == 0) {
-        let (row, (of_row, later)) = (slice[0] as usize, rest.split_at(slice[2] as usize * columns));
+        // Fewer than they say only where tables contradict themselves.
+        let of_row = rest.len().min(slice[2] as usize * columns);
+        let (row, (of_row, later)) = (slice[0] as usize, rest.split_at(of_row));
         unite(y.row(row), of_row, s.row(row).1, s.bias, s.act);
         rest = later;
     }
@@ -468,7 +474,7 @@ mod tests {
                 let team = team::Team::new(threads)?;
                 let mut scratch = vec![0.0; long.most.slices * d + stripes_len(v, d, 4)];
                 let mut y = vec![1.0; v * d];
-                team.install(|| multiply(&step, &long.slices, &mut scratch, &mut y, d));
+                team.install(|| multiply(&step, long.slices.as_chunks().0, &mut scratch, &mut y, d));
                 Ok::<_, std::io::Error>(y)
             };
             let one = run(1)?;

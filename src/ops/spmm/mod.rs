@@ -25,7 +25,7 @@ use super::{
 };
 use crate::runtime::{cuda::abi, parts};
 pub use long_rows::{LongRows, Most};
-use std::ptr::null;
+use std::{ops::Range, ptr::null};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl Op for Spmm {
         kept_reals(Self::NAME, "x", &x)?;
         ensure!(Self::NAME, steps == Spec::ids(steps.rows, 1), "steps are {steps}");
         ensure!(Self::NAME, self.place < steps.rows.cap, "place {} of {steps}", self.place);
-        let (v, rows) = (self.graph.vertices, begin.rows.cap);
+        let (v, rows, most) = (self.graph.vertices, begin.rows.cap, self.most());
         for (what, spec, rows, cols) in [
             ("begin", &begin, rows, 1),
             ("len", &len, rows, 1),
@@ -135,7 +135,19 @@ impl Op for Spmm {
             typed(Self::NAME, "weight", &ins[w], DType::F32)?;
             shaped(Self::NAME, "weight", &ins[w], col.rows.cap, 1)?;
         }
-        ensure!(Self::NAME, rows.is_multiple_of(v.max(1)), "{rows} rows of {v} vertices");
+        ensure!(Self::NAME, rows.checked_rem(v).unwrap_or(rows) == 0, "{rows} rows of {v} vertices");
+        ensure!(Self::NAME, most.rows <= most.slices, "{} long rows of {} slices", most.rows, most.slices);
+        for (what, n) in [
+            ("rows", rows),
+            ("neighbours", col.rows.cap),
+            ("slices", slices.rows.cap),
+            ("slices of a step", most.slices),
+            ("neighbours of a short row", most.short),
+            ("place", self.place),
+        ] {
+            countable(Self::NAME, what, n)?;
+        }
+        Spec::real(Rows::fixed(most.slices), x.cols).check_size(Self::NAME)?;
         ensure!(Self::NAME, v == 0 || first.rows.cap == rows / v + 1, "slices of other steps: {first}");
         ensure!(
             Self::NAME,
@@ -144,6 +156,7 @@ impl Op for Spmm {
         );
         let out = Spec::real(Rows::fixed(v), x.cols);
         if let Some(b) = self.bias() {
+            typed(Self::NAME, "bias", &ins[b], DType::F32)?;
             shaped(Self::NAME, "bias", &ins[b], 1, out.cols)?;
         }
         Ok(vec![out.into()])
@@ -160,7 +173,8 @@ impl Op for Spmm {
         let (v, d, n) = (self.graph.vertices, outs[0].cols, self.most().neighbors);
         let entry = 4 + 4 * usize::from(self.weight().is_some());
         let rows = v * (d * (ins[0].dtype.size(Precision::F32) + 4) + 12);
-        Cost { bytes: rows + n * entry, flops: 2 * n * d }
+        // How many neighbours there are is what somebody said.
+        Cost { bytes: rows.saturating_add(n.saturating_mul(entry)), flops: n.saturating_mul(2 * d) }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         by_kept!(io.spec(0).dtype, R, self.plain(io));
@@ -174,6 +188,9 @@ impl Op for Spmm {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (d, v, most) = (on.cols(0), self.graph.vertices, self.most());
+        if v == 0 {
+            return Ok(()); // and the tables may be of any number of steps
+        }
         let operands = abi::Spmm {
             steps: on.input(1),
             begin: on.input(2),
@@ -194,7 +211,9 @@ impl Op for Spmm {
             d,
             short_rows: most.short as u32,
             most_slices: most.slices as u32,
-            unused: 0,
+            most_rows: most.rows as u32,
+            pool: on.cap(4) as u32,
+            cut: on.cap(7) as u32,
             then: Epilogue::from(self.act).on_device(on),
         };
         // Threads for four numbers each, and blocks for the slices before those of the rows.
@@ -225,21 +244,30 @@ impl Op for Spmm {
     }
 }
 
+/// The neighbours that begin at a place of a pool of `all`; the tables may say more than there are.
+fn within(begin: u32, len: u32, all: usize) -> Range<usize> {
+    let begin = (begin as usize).min(all);
+    begin..all.min(begin + len as usize)
+}
+
 impl Spmm {
+    /// The step that is read, [`NONE`] where there are fewer.
+    fn step(&self, io: &Io<'_>) -> u32 {
+        io.input::<u32>(1).get(self.place).copied().unwrap_or(NONE)
+    }
     fn plain<R: Real, T: Stored<R>>(&self, io: &Io<'_>) {
         let (d, v, x) = (io.cols(0), self.graph.vertices, io.input::<T>(0));
         let [begin, len, col] = [2, 3, 4].map(|i| io.input::<u32>(i));
         let (scale, weight) = (io.input::<R>(5), self.weight().map(|w| io.input::<R>(w)));
         let bias = self.bias().map(|b| io.input::<R>(b));
-        let step = io.row_of(self.place, io.input::<u32>(1)[self.place], self.steps(begin.len()));
+        let step = io.row_of(self.place, self.step(io), self.steps(begin.len()));
         let own = if io.rows(0) == v { 0 } else { step.unwrap_or(0) * v };
         let mut row = vec![R::ZERO; d];
         for (i, y) in io.out::<R>(0).chunks_exact_mut(d.max(1)).enumerate() {
             y.fill(R::ZERO);
             let at = step.map(|s| s * v + i);
-            let entries = at.map_or(0..0, |at| begin[at] as usize..begin[at] as usize + len[at] as usize);
-            for e in entries {
-                let j = col[e] as usize;
+            let entries = at.map_or(0..0, |at| within(begin[at], len[at], col.len()));
+            for (e, j) in entries.map(|e| (e, col[e] as usize)).filter(|&(_, j)| j < v) {
                 T::real(&x[(own + j) * d..][..d], &mut row);
                 let factor = scale[step.unwrap_or(0) * v + j] * weight.map_or(R::ONE, |w| w[e]);
                 y.iter_mut().zip(&row).for_each(|(y, &x)| *y += factor * x);
@@ -259,7 +287,7 @@ impl Spmm {
             return;
         }
         let [begin, len, first] = [2, 3, 6].map(|i| io.input::<u32>(i));
-        let step = io.row_of(self.place, io.input::<u32>(1)[self.place], self.steps(begin.len()));
+        let step = io.row_of(self.place, self.step(io), self.steps(begin.len()));
         let rows = step.map_or(0..0, |s| s * v..(s + 1) * v);
         let slices = step.map_or(0..0, |s| first[s] as usize..first[s + 1] as usize);
         let own = if io.rows(0) == v { 0 } else { rows.start };
@@ -273,7 +301,9 @@ impl Spmm {
             bias: self.bias().map(|b| io.input(b)),
             act: self.act,
         };
-        let slices = &io.input::<u32>(7)[4 * slices.start..4 * slices.end];
+        // Those that there is room for, each of four words.
+        let slices = io.input::<u32>(7).as_chunks::<4>().0.get(slices).unwrap_or(&[]);
+        let slices = &slices[..slices.len().min(self.most().slices)];
         cpu::multiply(&step, slices, io.scratch(), y, d);
     }
 }
@@ -290,6 +320,7 @@ impl Op for SumRows {
     const NAME: &'static str = "sum_rows";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 1)?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
         Ok(vec![Spec::real(Rows::fixed(1), ins[0].cols).into()])
     }

@@ -201,6 +201,7 @@ pub struct MemoryUpdate {
     pub t: u32,
     pub gathered: u32,
     pub precision: u32,
+    pub nodes: u32,
 }
 
 /// Operands of a sparse product; see the [op](crate::ops::spmm).
@@ -227,6 +228,8 @@ pub struct Spmm {
     pub d: u32,
     pub short_rows: u32,
     pub most_slices: u32,
-    pub unused: u32,
+    pub most_rows: u32,
+    pub pool: u32,
+    pub cut: u32,
     pub then: Epilogue,
 }
