@@ -58,7 +58,11 @@ fn contradicts<T>(what: fmt::Arguments<'_>) -> Result<T> {
 fn check(side: &str, n: &Neighbors, of: &Adjacency) -> Result<()> {
     let (rows, pool) = (of.scale.len(), n.col.len());
     if [&n.begin, &n.len].iter().any(|table| table.len() != rows) {
-        return contradicts(format_args!("{side} has {} and {} rows, not {rows}", n.begin.len(), n.len.len()));
+        return contradicts(format_args!(
+            "{side} has {} and {} rows, not {rows}",
+            n.begin.len(),
+            n.len.len()
+        ));
     }
     if let Some(w) = n.weight.as_ref().filter(|w| w.len() != pool) {
         return contradicts(format_args!("{side} has {} weights of {pool} neighbours", w.len()));

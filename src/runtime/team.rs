@@ -374,21 +374,24 @@ mod loom_tests {
         model.check(check);
     }
 
+    /// Cells that tasks write.
+    struct Cells([UnsafeCell<usize>; 2]);
+    // SAFETY: the model finds out whether two threads touch one of them at a time.
+    unsafe impl Sync for Cells {}
+
+    impl Cells {
+        fn add(&self, task: usize, value: usize) {
+            // SAFETY: as above.
+            self.0[task].with_mut(|cell| unsafe { *cell += value });
+        }
+    }
+
     /// A job of two tasks, each of which writes a cell of its own; what the leader then finds there.
     fn job(shared: &Shared, value: usize) {
-        let cells = [UnsafeCell::new(0), UnsafeCell::new(0)];
-        struct Cells<'a>(&'a [UnsafeCell<usize>; 2]);
-        // SAFETY: the model finds out whether two threads touch one of them at a time.
-        unsafe impl Sync for Cells<'_> {}
-        let of = Cells(&cells);
-        // SAFETY: as above.
-        let write = |task: usize| of.0[task].with_mut(|cell| unsafe { *cell += value });
-        shared.run(2, &|task| {
-            let _whole = &of;
-            write(task);
-        });
+        let cells = Cells([UnsafeCell::new(0), UnsafeCell::new(0)]);
+        shared.run(2, &|task| cells.add(task, value));
         // SAFETY: nobody is inside any more.
-        let found = [0, 1].map(|task| of.0[task].with(|cell| unsafe { *cell }));
+        let found = [0, 1].map(|task| cells.0[task].with(|cell| unsafe { *cell }));
         assert_eq!(found, [value; 2], "every task ran once");
     }
 

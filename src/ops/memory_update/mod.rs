@@ -321,7 +321,8 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             FeatureRow::Distinct => n.cap,
         };
         ensure!(Self::NAME, ins[6].rows.cap >= least, "edge is {}, want {least} rows", ins[6]);
-        for (what, n) in [("nodes", v), ("rows", n.cap), ("events", ins[6].rows.cap), ("width", w.largest())] {
+        for (what, n) in [("nodes", v), ("rows", n.cap), ("events", ins[6].rows.cap), ("width", w.largest())]
+        {
             countable(Self::NAME, what, n)?;
         }
         let gates = C::GATES * d;
