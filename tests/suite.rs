@@ -9,6 +9,7 @@ mod layers;
 mod machine_code;
 mod memory;
 mod models;
+mod operands;
 mod ops;
 mod plans;
 mod predict;

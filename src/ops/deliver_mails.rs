@@ -245,9 +245,34 @@ impl Op for DeliverMails {
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
             return unsafe {
                 k.deliver_half_mails(
-                    on, grid, mail, kind, mail_event, mail_time, next, node, phi, out, event, event_time,
-                    features, edge, starts, order, edge_row, n, on.rows(7), edges, listed, nodes, slots, d, f, each,
-                    stride, status,
+                    on,
+                    grid,
+                    mail,
+                    kind,
+                    mail_event,
+                    mail_time,
+                    next,
+                    node,
+                    phi,
+                    out,
+                    event,
+                    event_time,
+                    features,
+                    edge,
+                    starts,
+                    order,
+                    edge_row,
+                    n,
+                    on.rows(7),
+                    edges,
+                    listed,
+                    nodes,
+                    slots,
+                    d,
+                    f,
+                    each,
+                    stride,
+                    status,
                 )
             };
         }

@@ -125,7 +125,11 @@ impl<'a> Others<'a> {
         let (mut low, mut high) = (0, self.to.len());
         while low < high {
             let middle = (low + high) / 2;
-            if (self.to[middle] as usize).wrapping_sub(middle) <= k { low = middle + 1 } else { high = middle }
+            if (self.to[middle] as usize).wrapping_sub(middle) <= k {
+                low = middle + 1
+            } else {
+                high = middle
+            }
         }
         (k + low) as u32
     }
@@ -145,7 +149,8 @@ impl Op for DrawNonEdges {
         }
         ensure!(Self::NAME, offsets > 0, "offsets are {}, want one more than steps", ins[2]);
         ensure!(Self::NAME, self.vertices > 0 || edges == 0, "{edges} edges, but no vertices");
-        for (what, n) in [("vertices", self.vertices), ("edges", edges), ("negatives an item", self.per_item)] {
+        for (what, n) in [("vertices", self.vertices), ("edges", edges), ("negatives an item", self.per_item)]
+        {
             countable(Self::NAME, what, n)?;
         }
         Ok(vec![Spec::ids(items, 1 + self.per_item).into()])

@@ -71,7 +71,8 @@ impl Op for GroupSlots {
             ensure!(Self::NAME, found == want, "rows are {found}, want {want}");
         }
         let slots = roots.times(k).cap;
-        for (what, n) in [("rows", self.rows.cap), ("roots", n.cap), ("slots of a root", k), ("slots", slots)] {
+        for (what, n) in [("rows", self.rows.cap), ("roots", n.cap), ("slots of a root", k), ("slots", slots)]
+        {
             countable(Self::NAME, what, n)?;
         }
         let starts = Spec::ids(Rows::fixed(self.rows.cap + 1), 1);
@@ -92,9 +93,9 @@ impl Op for GroupSlots {
         let used = (0..roots).flat_map(|at| {
             // Of a root that is none, no slot.
             let (i, count) = match chosen {
-                Some((count, order)) => io
-                    .row_of(at, order[at], count.len())
-                    .map_or((0, 0), |i| (i, (count[i] as usize).min(k))),
+                Some((count, order)) => {
+                    io.row_of(at, order[at], count.len()).map_or((0, 0), |i| (i, (count[i] as usize).min(k)))
+                }
                 None => (at, k),
             };
             let of_root = row[i * k..][..count].iter().enumerate();
@@ -118,7 +119,19 @@ impl Op for GroupSlots {
         unsafe { k.group_slots_starts(on, Grid::new(1, 512), counts, starts, listed, rows) }?;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.group_slots_list(on, Grid::new(TILES, 32), row, count, order, counts, slots, roots, known, rows, width)
+            k.group_slots_list(
+                on,
+                Grid::new(TILES, 32),
+                row,
+                count,
+                order,
+                counts,
+                slots,
+                roots,
+                known,
+                rows,
+                width,
+            )
         }
     }
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

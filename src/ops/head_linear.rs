@@ -216,7 +216,11 @@ impl Op for HeadWeightGrad {
         for (what, spec) in [("short", &ins[0]), ("long", &ins[1])] {
             let want = Spec::real(rows, spec.cols);
             ensure!(Self::NAME, *spec == want, "{what} is {spec}, want {want}");
-            ensure!(Self::NAME, spec.cols.is_multiple_of(heads), "{heads} heads do not divide {what}, {spec}");
+            ensure!(
+                Self::NAME,
+                spec.cols.is_multiple_of(heads),
+                "{heads} heads do not divide {what}, {spec}"
+            );
             countable(Self::NAME, what, spec.cols)?;
         }
         if let Some(s) = ins.get(2) {

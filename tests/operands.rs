@@ -1,0 +1,290 @@
+//! What ops make of operands that nobody meant them to have: indices and counts of any value, and shapes and types that are
+//! almost right. Kernels read and write where such a number says, so each must be refused, be a fault, or do no harm.
+use crate::emulated::{TestDevice, device};
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+use tgnn::{
+    autograd::Program,
+    error::{ErrorKind, Result},
+    ops::{Backend, Built, Case, CaseBuilder, Cost, DynOp, Home, Kind, Node, Op, Out, Tape, cases},
+    runtime::{
+        cuda::{Kernels, Launch},
+        *,
+    },
+};
+
+/// Ops that do not stand this yet.
+const NOT_YET: &[&str] = &[
+    "label_loss",
+    "layer_norm",
+    "linear",
+    "linear_pair",
+    "linear_sum",
+    "link_decoder",
+    "lstm_cell",
+    "next_batch",
+    "next_group",
+    "pair_logits",
+    "prefix_rows",
+    "project_time",
+    "read_mails",
+    "root_rows",
+    "roots",
+    "sample_neighbors",
+    "scatter_add_rows",
+    "squared_loss",
+    "step_items",
+    "step_rows",
+    "temporal_attention",
+    "time_encode",
+    "top_rows",
+    "ungroup_norm",
+    "write_memory",
+    "write_rows",
+];
+
+/// Larger cases show nothing more.
+const MOST_NUMBERS: usize = 4_000;
+
+/// A case with its backward.
+struct Ready {
+    c: CaseBuilder,
+    keep: Vec<Var>,
+    inputs: Vec<(Var, BufferId)>,
+}
+
+fn ready(case: &Case) -> Ready {
+    let mut c = CaseBuilder::new(Precision::F32, case.inputs);
+    let Built { outs, wrt, .. } = (case.build)(&mut c, case.dims).unwrap();
+    let mut pairs = Vec::new();
+    for &y in outs.iter().filter(|_| !wrt.is_empty()) {
+        let spec = c.tape.spec(y);
+        if spec.dtype == DType::F32 {
+            pairs.push((y, c.values(spec, &vec![0.5f32; spec.len()])));
+        }
+    }
+    let grads = c.tape.backward_many(&pairs).unwrap();
+    let keep = outs.into_iter().chain(wrt.iter().map(|x| grads[x])).collect();
+    let mut inputs: Vec<(Var, BufferId)> = Vec::new();
+    for &v in c.tape.nodes().iter().flat_map(|n| &n.ins) {
+        if let Home::Stored { id, .. } = c.tape.home(v)
+            && inputs.iter().all(|i| i.0 != v)
+        {
+            inputs.push((v, id));
+        }
+    }
+    Ready { c, keep, inputs }
+}
+
+/// Up to `each` cases of every op that are not large.
+fn small_cases(each: usize) -> Vec<Case> {
+    let mut taken = BTreeMap::new();
+    let small = |case: &Case| {
+        let ready = ready(case);
+        let numbers: usize = ready.inputs.iter().map(|i| ready.c.tape.spec(i.0).len()).sum();
+        numbers <= MOST_NUMBERS
+    };
+    let of_each = |case: &Case| {
+        let n = taken.entry(case.op).or_insert(0);
+        *n += 1;
+        *n <= each
+    };
+    cases().into_iter().filter(|c| !NOT_YET.contains(&c.op) && small(c)).filter(of_each).collect()
+}
+
+fn backends(on: Option<&TestDevice>) -> Vec<Backend> {
+    let gpu = on.map(|on| Backend::Cuda(on.gpu.clone()));
+    [Some(Backend::Definition), Some(Backend::Cpu), gpu].into_iter().flatten().collect()
+}
+
+/// What is wrong with a run of what is on the tape; nothing where it is right or a fault that is said.
+fn wrong(ready: &mut Ready, keep: &[Var], backend: &Backend, on: Option<&TestDevice>) -> Option<String> {
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        let mut program = Program::new(&ready.c.tape, keep, Precision::F32, backend.clone())?;
+        program.run(&mut ready.c.store)
+    }));
+    let found = match ran {
+        Ok(Ok(())) => return None,
+        Ok(Err(e)) if matches!(e.kind(), ErrorKind::Data | ErrorKind::Diverged) => return None,
+        Ok(Err(e)) => format!("{:?}: {e}", e.kind()),
+        Err(_) => "a panic".into(),
+    };
+    // A device that is lost works again.
+    on.inspect(|on| on.schedule(0));
+    Some(found)
+}
+
+/// Fails with what was found, a line for each op and kind of finding.
+fn refuse(found: BTreeMap<String, String>) {
+    let lines: Vec<String> = found.into_iter().map(|(what, how)| format!("{what}: {how}")).collect();
+    assert!(lines.is_empty(), "{}", lines.join("\n"));
+}
+
+/// Writes `value` into all elements of a stored value, or into the last alone.
+fn spoil(ready: &mut Ready, id: BufferId, value: i64, all: bool) {
+    let store = &mut ready.c.store;
+    let n = store.spec(id).len();
+    let from = if all { 0 } else { n.saturating_sub(1) };
+    match store.spec(id).dtype {
+        DType::U32 => store.get_mut::<u32>(id).unwrap()[from..].fill(value as u32),
+        _ => store.get_mut::<i64>(id).unwrap()[from..].fill(value),
+    }
+}
+
+#[test]
+fn an_index_or_a_count_of_any_value_is_a_fault_or_does_no_harm() {
+    let on = device(0);
+    let mut found = BTreeMap::new();
+    for case in small_cases(6) {
+        let inputs = ready(&case).inputs;
+        for at in 0..inputs.len() {
+            let spec = ready(&case).c.tape.spec(inputs[at].0);
+            let rows = spec.rows.cap as i64;
+            let values = match spec.dtype {
+                DType::U32 => vec![u32::MAX.into(), i64::from(u32::MAX) - 1, 1 << 30, rows + 1, rows, 1, 0],
+                DType::I64 => vec![i64::MIN, -1, i64::MAX, 1 << 40, rows, 1, 0],
+                _ => continue,
+            };
+            for (value, all) in values.into_iter().flat_map(|v| [(v, true), (v, false)]) {
+                for backend in backends(on.as_ref()) {
+                    let mut ready = ready(&case);
+                    let keep = ready.keep.clone();
+                    spoil(&mut ready, inputs[at].1, value, all);
+                    if let Some(how) = wrong(&mut ready, &keep, &backend, on.as_ref()) {
+                        let what = format!("{} on {backend:.3?}, input {at}", case.op);
+                        found.entry(what).or_insert(format!("{case}, {value}, all: {all}: {how}"));
+                    }
+                }
+            }
+        }
+    }
+    refuse(found);
+}
+
+/// An op on operands that it did not get at first.
+#[derive(Debug)]
+struct Again(Arc<dyn DynOp>);
+
+impl Op for Again {
+    const NAME: &'static str = "again";
+    const KIND: Kind = Kind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        self.0.infer(ins)
+    }
+    fn writes(&self, inputs: usize) -> Vec<usize> {
+        self.0.writes(inputs)
+    }
+    fn is_view(&self) -> bool {
+        self.0.is_view()
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        self.0.scratch(ins)
+    }
+    fn tickets(&self, ins: &[Spec]) -> usize {
+        self.0.tickets(ins)
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        self.0.cost(ins, outs)
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        self.0.run(&Backend::Definition, R::PRECISION, io);
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        self.0.run(&Backend::Cpu, Precision::F32, io);
+    }
+    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        self.0.launch(k, on)
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        self.0.vjp(t, node, douts)
+    }
+}
+
+/// Almost `spec`; `count` is some count.
+fn almost(spec: Spec, count: Var) -> Vec<Spec> {
+    let Rows { cap, live } = spec.rows;
+    let types = [DType::F32, DType::U32, DType::I64, DType::Bf16].map(|dtype| Spec { dtype, ..spec });
+    let widths = [0, spec.cols.saturating_sub(1), spec.cols + 1, 2 * spec.cols];
+    let rooms = [0, cap.saturating_sub(1), cap + 1, 2 * cap];
+    let rows = Rows { cap, live: if live.is_some() { None } else { Rows::live(cap, count).live } };
+    let widths = widths.map(|cols| Spec { cols, ..spec });
+    let rooms = rooms.map(|cap| Spec { rows: Rows { cap, ..spec.rows }, ..spec });
+    let specs = types.into_iter().chain(widths).chain(rooms).chain([Spec { rows, ..spec }]);
+    specs.filter(|s| *s != spec).collect()
+}
+
+/// Appends node `at` once more with other operands and runs it; what is wrong then, and whether it was appended.
+fn again(
+    ready: &mut Ready,
+    at: usize,
+    ins: &[Var],
+    backend: &Backend,
+    on: Option<&TestDevice>,
+) -> (Option<String>, bool) {
+    let op = ready.c.tape.nodes()[at].op.clone();
+    match catch_unwind(AssertUnwindSafe(|| ready.c.tape.push(Again(op), ins))) {
+        Err(_) => (Some("a panic of infer".into()), false),
+        Ok(Err(e)) if e.kind() == ErrorKind::Shape => (None, false),
+        Ok(Err(e)) => (Some(format!("{:?}: {e}", e.kind())), false),
+        Ok(Ok(outs)) => {
+            let found = wrong(ready, &outs, backend, on);
+            // A device may refuse to launch an op for another one.
+            let refused = |how: &String| how.starts_with("Device") && !how.contains("ILLEGAL_ADDRESS");
+            (found.filter(|how| !refused(how)), true)
+        }
+    }
+}
+
+/// The operands of node `at` with the `nth` change of operand `i`; none where there are fewer. The first takes it away.
+fn changed(ready: &mut Ready, at: usize, i: usize, nth: usize) -> Option<(Vec<Var>, String)> {
+    let mut ins = ready.c.tape.nodes()[at].ins.clone();
+    let count = ready.c.store.zeros("count", Spec::count()).unwrap();
+    let count = ready.c.tape.stored(&ready.c.store, count).unwrap();
+    if i == ins.len() {
+        ins.push(count);
+        return (nth == 0).then_some((ins, "one more".into()));
+    }
+    if nth == 0 {
+        ins.remove(i);
+        return Some((ins, "one less".into()));
+    }
+    let was = ready.c.tape.spec(ins[i]);
+    let spec = *almost(was, count).get(nth - 1)?;
+    let id = ready.c.store.zeros("other", spec).unwrap();
+    ins[i] = ready.c.tape.stored(&ready.c.store, id).unwrap();
+    Some((ins, format!("{spec} for {was}")))
+}
+
+#[test]
+fn operands_that_are_almost_right_are_refused_or_do_no_harm() {
+    let on = device(0);
+    let mut found = BTreeMap::new();
+    for case in small_cases(3) {
+        for backend in backends(on.as_ref()) {
+            let mut now = ready(&case);
+            for at in 0..now.c.tape.nodes().len() {
+                let (name, inputs) = (now.c.tape.nodes()[at].op.name(), now.c.tape.nodes()[at].ins.len());
+                if NOT_YET.contains(&name.trim_end_matches("_grad")) {
+                    continue;
+                }
+                for i in 0..=inputs {
+                    for nth in 0.. {
+                        let Some((ins, change)) = changed(&mut now, at, i, nth) else { break };
+                        let (how, appended) = again(&mut now, at, &ins, &backend, on.as_ref());
+                        if let Some(how) = how {
+                            let what = format!("{name} on {backend:.3?}, input {i}");
+                            found.entry(what).or_insert(format!("{case}, {change}: {how}"));
+                        }
+                        if appended {
+                            now = ready(&case);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    refuse(found);
+}
