@@ -195,8 +195,9 @@ impl Op for Again {
     fn cpu(&self, io: &Io<'_>) {
         self.0.run(&Backend::Cpu, Precision::F32, io);
     }
-    fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        self.0.launch(k, on)
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        // SAFETY: the operands are those that the op itself accepted, in `infer`.
+        unsafe { self.0.launch(k, on) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         self.0.vjp(t, node, douts)

@@ -83,7 +83,7 @@ impl Cell for Gru {
     fn cpu_grad(dpre: &mut [f32], gates: &[f32], s: &[f32], dy: &[f32]) {
         gates_grad(dpre, gates, s, dy);
     }
-    fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()> {
+    unsafe fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()> {
         let (mailed, messages, gates, dout) = (on.input(0), on.input(1), on.input(2), on.input(8));
         let (grid, d, c, all, s) = (Grid::warps(on.cap(0)), on.cols(7), on.cols(1), on.rows(8), on.status());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.

@@ -56,7 +56,7 @@ impl Cell for Rnn {
     fn cpu_grad(dpre: &mut [f32], gates: &[f32], _: &[f32], dy: &[f32]) {
         update_grad(dpre, gates, dy);
     }
-    fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()> {
+    unsafe fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()> {
         let (mailed, gates, dout) = (on.input(0), on.input(2), on.input(8));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {

@@ -148,7 +148,8 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let made = on.scratch();
         let dpre = made.wrapping_add(grid.tile_parts());
         let of_time = dpre.wrapping_add(m * C::SUMS * d as usize);
-        C::launch_grad(k, on, dpre)?;
+        // SAFETY: `infer` checked the shapes, and the scratch has room for `dpre`.
+        unsafe { C::launch_grad(k, on, dpre) }?;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.memory_update_weight_grad(

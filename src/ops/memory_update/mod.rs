@@ -75,7 +75,10 @@ pub trait Cell: sealed::Sealed + std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// Device, when the driver refuses the launch.
-    fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()>;
+    ///
+    /// # Safety
+    /// As [`Op::launch`], with `dpre` in the scratch.
+    unsafe fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()>;
 }
 
 mod sealed {
