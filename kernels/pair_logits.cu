@@ -54,23 +54,34 @@ struct Columns {
   __device__ __forceinline__ float of(const float* row, int i) const { return at[i] < d ? row[at[i]] : 0.f; }
 };
 
+// Where the pairs of vertex `v` are listed, first and past the last; nowhere, and a fault, where that is beyond the list.
+__device__ __forceinline__ uint2 span_of(const uint32_t* starts, uint32_t v, uint32_t listed, Status s) {
+  uint32_t first = starts[v], last = starts[v + 1];
+  if (first <= last && last <= listed) return make_uint2(first, last);
+  s.fault(v, float(last));
+  return make_uint2(0, 0);
+}
+
 // dP, db, dw and db_out, each of which may be null. `made` is for the sums of every block, `{db | dw | db_out}`.
 extern "C" __global__ void __launch_bounds__(256, 5)
 pair_logits_source_grad(const float* p, const float* q, const float* b, const float* w, const uint32_t* x, const float* dlogits,
                         const uint32_t* starts, const uint32_t* rows, float* made, uint32_t* tickets, float* dp, float* db,
-                        float* dw, float* db_out, Rows sources, Rows others, uint32_t m, uint32_t d) {
+                        float* dw, float* db_out, Rows sources, Rows others, Rows from, Rows list, uint32_t m, uint32_t d, Status s) {
   constexpr uint32_t WARPS = 256 / WARP;
   __shared__ float sums[WARPS][WARP];
   uint32_t warp = threadIdx.x / WARP, vertices = sources.live(), candidates = others.live();
+  uint32_t n = from.live(), listed = list.live();
   Columns columns(d);
   float of_b[2] = {}, of_w[2] = {}, of_out = 0.f;
   for (uint32_t u = blockIdx.x; u < vertices; u += gridDim.x) {
-    uint32_t first = starts[u];
-    uint64_t pairs = uint64_t(starts[u + 1] - first) * m;
+    uint2 span = span_of(starts, u, listed, s);
+    uint64_t pairs = uint64_t(span.y - span.x) * m;
     float base[2], open[2] = {};
     for (int i = 0; i < 2; i++) base[i] = columns.of(p + uint64_t(u) * d, i) + columns.of(b, i);
     for (uint64_t t = warp; t < pairs; t += WARPS) {
-      uint64_t at = uint64_t(rows[first + uint32_t(t / m)]) * m + t % m;
+      uint32_t i = s.row_of(u, rows[span.x + uint32_t(t / m)], n);
+      if (i == NONE) continue;
+      uint64_t at = uint64_t(i) * m + t % m;
       uint32_t v = x[at];
       if (v >= candidates) continue;
       float dlogit = dlogits[at];
@@ -105,16 +116,17 @@ pair_logits_source_grad(const float* p, const float* q, const float* b, const fl
 extern "C" __global__ void __launch_bounds__(256, 6)
 pair_logits_candidate_grad(const float* p, const float* q, const float* b, const float* w, const uint32_t* src,
                            const float* dlogits, const uint32_t* starts, const uint32_t* slots, float* dq, Rows sources,
-                           Rows others, uint32_t m, uint32_t d) {
+                           Rows others, Rows from, Rows list, uint32_t m, uint32_t d, Status s) {
   constexpr uint32_t WARPS = 256 / WARP;
   __shared__ float sums[WARPS][WARP];
   uint32_t warp = threadIdx.x / WARP, vertices = others.live(), known = sources.live();
+  uint32_t all = from.live() * m, listed = list.live();
   Columns columns(d);
   for (uint32_t v = blockIdx.x; v < vertices; v += gridDim.x) {
-    uint32_t first = starts[v], last = starts[v + 1];
+    uint2 span = span_of(starts, v, listed, s);
     float open[2] = {};
-    for (uint32_t t = first + warp; t < last; t += WARPS) {
-      uint32_t slot = slots[t], u = src[slot / m];
+    for (uint32_t t = span.x + warp; t < span.y; t += WARPS) {
+      uint32_t slot = s.row_of(v, slots[t], all), u = slot == NONE ? NONE : src[slot / m];
       if (u >= known) continue;
       float dlogit = dlogits[slot];
       for (int i = 0; i < 2; i++) {
@@ -123,7 +135,7 @@ pair_logits_candidate_grad(const float* p, const float* q, const float* b, const
       }
     }
     for (int i = 0; i < 2; i++) {
-      float sum = last > first ? columns.of(w, i) * sum_of_warps(open[i], sums) : 0.f;
+      float sum = span.y > span.x ? columns.of(w, i) * sum_of_warps(open[i], sums) : 0.f;
       if (warp == 0 && columns.at[i] < d) dq[uint64_t(v) * d + columns.at[i]] = sum;
     }
   }

@@ -36,8 +36,7 @@ sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t*
                  const int64_t* time, const uint32_t* batch, const uint32_t* clock, uint32_t* node, uint32_t* event,
                  float* dt, int64_t* when, uint32_t* count, Rows queries, Rows events, uint32_t v, uint32_t e,
                  uint64_t listed, uint32_t k, uint32_t stride, uint32_t uniform, Gaps gaps, Key key, Status s) {
-  if (events.live() == 0) return;
-  uint32_t n = queries.live(), first = batch[0];
+  uint32_t n = queries.live(), first = events.live() ? batch[0] : 0;  // without a batch there is no history
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t of = s.row_of(i, query[i], v);
     int64_t now = time[i], start = of == NONE ? 0 : offsets[of], stop = of == NONE ? 0 : offsets[of + 1];

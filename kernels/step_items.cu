@@ -12,14 +12,14 @@ extern "C" __global__ void __launch_bounds__(256, 8)
 step_items(const uint32_t* offsets, const uint32_t* step, const uint32_t* base, uint32_t* count, uint32_t* item, uint32_t* rank,
            uint32_t steps, uint32_t cap, Status s) {
   bool first_thread = thread_item() == 0;
-  uint32_t at = *step, first = 0, n = 0;
+  uint32_t at = *step, first = 0, past = 0;
   if (at < steps) {
-    first = offsets[at];
-    n = offsets[at + 1] - first;
+    first = offsets[at], past = offsets[at + 1];
   } else if (at != NONE && first_thread) {
     s.fault(0, float(at));
   }
-  if (n > cap) {
+  uint32_t n = past - first;
+  if (past < first || n > cap) {
     if (first_thread) s.fault(0, float(n));
     n = 0;
   }

@@ -61,22 +61,39 @@ __device__ __forceinline__ void store_heads(const Attention& a, float* rows, uin
 template <int V> using Known = float[CHUNK][V];
 using Times = float[CHUNK][THREADS];
 
-// Those of the `n` slots from `slot` on, with the sines for the backward; zeros for the rest of the chunk.
+// How many roots, rows of h and rows of features there are; what names another is a fault.
+struct Bounds {
+  uint32_t roots, rows, events;
+  Status s;
+  // Slots in use of the root at a place of the order, none where there is no such root: `i` becomes that, or NONE.
+  __device__ __forceinline__ uint32_t used(const Attention& a, uint32_t at, uint32_t& i) const {
+    i = s.row_of(at, a.order[at], roots);
+    uint32_t n = i == NONE || a.queries.live() == 0 ? 0 : a.count[i];
+    if (n <= a.k) return n;
+    s.fault(i, float(n));
+    return a.k;
+  }
+};
+
+// Those of the `n` slots from `first` of root `i` on, with the sines for the backward; zeros for the rest of the chunk.
 template <bool SINES, int V>
-__device__ __forceinline__ void load_raw(const Attention& a, uint32_t slot, uint32_t n, Columns<V> at, Known<V>& z,
-                                         Times& cosines, Times* sines) {
+__device__ __forceinline__ void load_raw(const Attention& a, const Bounds& bounds, uint32_t i, uint32_t first, uint32_t n,
+                                         Columns<V> at, Known<V>& z, Times& cosines, Times* sines) {
+  uint32_t slot = i * a.k + first;
   bool memory = at.known < a.d, known = at.known < a.d + a.f;
   const uint32_t* ids = (memory ? a.row : a.event) + slot;
   const float* table = memory ? a.h + at.known : a.edge + (at.known - a.d);
-  uint32_t width = memory ? a.d : a.f, id[CHUNK];
+  uint32_t width = memory ? a.d : a.f, rows = memory ? bounds.rows : bounds.events, id[CHUNK], wrong = NONE;
 #pragma unroll
-  for (uint32_t j = 0; j < CHUNK; j++) id[j] = known && j < n ? ids[j] : 0;
+  for (uint32_t j = 0; j < CHUNK; j++) id[j] = known && j < n ? ids[j] : NONE;
 #pragma unroll
   for (uint32_t j = 0; j < CHUNK; j++) {
 #pragma unroll
     for (int l = 0; l < V; l++) z[j][l] = 0;
-    if (known && j < n) load(table + uint64_t(id[j]) * width, z[j]);
+    if (id[j] < rows) load(table + uint64_t(id[j]) * width, z[j]);
+    else if (id[j] != NONE) wrong = id[j];
   }
+  if (wrong != NONE) bounds.s.fault(i, float(wrong));
   if (at.time >= a.t) return;
   float w = a.w[at.time], b = a.b[at.time];
 #pragma unroll 2
@@ -184,15 +201,14 @@ struct Lane {
 };
 
 template <int V>
-__device__ __forceinline__ void attend(const Attention& a, float* mix, float* sum, float* weight,
+__device__ __forceinline__ void attend(const Attention& a, const Bounds& bounds, float* mix, float* sum, float* weight,
                                        Sums (&sums)[2], float2 (&counts)[WARPS][HALF], Times& cosines) {
   uint32_t m = a.roots.live(), tiles = Columns<V>::tiles(a), turn = 0;
   uint32_t rows = a.heads * (a.d + a.f + a.t);
   uint32_t warp = threadIdx.x / WARP;
   for (uint32_t at = blockIdx.x; at < m; at += gridDim.x) {
-    uint32_t i = a.order[at], n = a.count[i];
+    uint32_t i, n = bounds.used(a, at, i);
     const float* query = a.query + uint64_t(query_at(a.starts, a.queries.live(), at)) * rows;
-    uint32_t slot = i * a.k;
     bool one = n <= CHUNK, once = one && tiles == 1;
     Known<V> z;
     Share<V> row[2];
@@ -204,7 +220,7 @@ __device__ __forceinline__ void attend(const Attention& a, float* mix, float* su
         if (warp == WARPS - 1 && lane.used(first, n)) factor = lane.kept(a, i, first);
         for (uint32_t tile = 0; tile < tiles; tile++) {
           Columns<V> columns(tile);
-          if (!once || head == 0) load_raw<false>(a, slot + first, n - first, columns, z, cosines, nullptr);
+          if (!once || head == 0) load_raw<false>(a, bounds, i, first, n - first, columns, z, cosines, nullptr);
           load_heads(a, query, head, columns, row);
           score += dots(row, z, cosines, columns.time < a.t, sums[turn++ % 2], factor) * a.scale;
         }
@@ -228,7 +244,7 @@ __device__ __forceinline__ void attend(const Attention& a, float* mix, float* su
           __syncwarp();
           if (lane.j < CHUNK) reinterpret_cast<float*>(&counts[warp][lane.j])[lane.head - head] = share;
           __syncwarp();
-          if (!once) load_raw<false>(a, slot + first, n - first, columns, z, cosines, nullptr);
+          if (!once) load_raw<false>(a, bounds, i, first, n - first, columns, z, cosines, nullptr);
 #pragma unroll
           for (uint32_t j = 0; j < CHUNK; j++) {
             float2 count = counts[warp][j];
@@ -256,12 +272,13 @@ __device__ __forceinline__ bool by_four(const Attention& a) {
 }
 
 extern "C" __global__ void __launch_bounds__(128, 5)
-temporal_attention(Attention a, float* mix, float* sum, float* weight) {
+temporal_attention(Attention a, float* mix, float* sum, float* weight, Rows all, Rows rows, Rows events, Status s) {
+  Bounds bounds{all.live(), rows.live(), events.live(), s};
   __shared__ Sums sums[2];
   __shared__ float2 counts[WARPS][HALF];  // by neighbour: what its raw row counts with, in both heads
   __shared__ Times cosines;
-  if (by_four(a) && by_four(mix, 4)) attend<4>(a, mix, sum, weight, sums, counts, cosines);
-  else attend<1>(a, mix, sum, weight, sums, counts, cosines);
+  if (by_four(a) && by_four(mix, 4)) attend<4>(a, bounds, mix, sum, weight, sums, counts, cosines);
+  else attend<1>(a, bounds, mix, sum, weight, sums, counts, cosines);
 }
 
 // ---- gradient ----
@@ -270,7 +287,7 @@ temporal_attention(Attention a, float* mix, float* sum, float* weight) {
 // with more, `dwb` a row {dw | db} of each block that has roots; what nobody wants is null. `da` [roots, H k] is for the
 // roots with more than one chunk.
 template <int V>
-__device__ __forceinline__ void attend_back(const Attention& a, const float* weight, const float* dmix,
+__device__ __forceinline__ void attend_back(const Attention& a, const Bounds& bounds, const float* weight, const float* dmix,
                                             const float* dsum, float* dquery, float* by_root, float* dz, float* dwb,
                                             float* da, Sums (&sums)[2],
                                             float4 (&counts)[WARPS][HALF], Times& cosines, Times& sines) {
@@ -278,8 +295,7 @@ __device__ __forceinline__ void attend_back(const Attention& a, const float* wei
   uint32_t rows = a.heads * (a.d + a.f + a.t);
   uint32_t warp = threadIdx.x / WARP;
   for (uint32_t at = blockIdx.x; at < m; at += gridDim.x) {
-    uint32_t i = a.order[at], n = a.count[i], q = query_at(a.starts, a.queries.live(), at);
-    uint32_t slot = i * a.k;
+    uint32_t i, n = bounds.used(a, at, i), q = query_at(a.starts, a.queries.live(), at);
     bool one = n <= CHUNK, once = one && tiles == 1;
     Known<V> z;
     Share<V> g[2], row[2];
@@ -291,7 +307,7 @@ __device__ __forceinline__ void attend_back(const Attention& a, const float* wei
         if (warp == WARPS - 1 && lane.used(first, n)) factor = lane.kept(a, i, first);
         for (uint32_t tile = 0; tile < tiles; tile++) {
           Columns<V> columns(tile);
-          if (!once || head == 0) load_raw<true>(a, slot + first, n - first, columns, z, cosines, &sines);
+          if (!once || head == 0) load_raw<true>(a, bounds, i, first, n - first, columns, z, cosines, &sines);
           load_heads(a, dmix + uint64_t(at) * rows, head, columns, g);
           mine += dots(g, z, cosines, columns.time < a.t, sums[turn++ % 2], factor);
         }
@@ -322,7 +338,7 @@ __device__ __forceinline__ void attend_back(const Attention& a, const float* wei
             count[0] = share, count[2] = ds;
           }
           __syncwarp();
-          if (!once) load_raw<true>(a, slot + first, n - first, columns, z, cosines, &sines);
+          if (!once) load_raw<true>(a, bounds, i, first, n - first, columns, z, cosines, &sines);
 #pragma unroll
           for (uint32_t j = 0; j < CHUNK; j++) {
             float2 ds_of = *reinterpret_cast<const float2*>(&counts[warp][j].z);
@@ -348,7 +364,7 @@ __device__ __forceinline__ void attend_back(const Attention& a, const float* wei
             }
             if (dwb && columns.time < a.t) {
               float s = -sines[j][threadIdx.x] * back.time;
-              dw += s * a.dt[slot + first + j], db += s;
+              dw += s * a.dt[i * a.k + first + j], db += s;
             }
           }
         }
@@ -366,30 +382,47 @@ __device__ __forceinline__ void attend_back(const Attention& a, const float* wei
 
 extern "C" __global__ void __launch_bounds__(128, 4)
 temporal_attention_grad(Attention a, const float* weight, const float* dmix, const float* dsum, float* dquery,
-                        float* by_root, float* dz, float* dwb, float* da) {
+                        float* by_root, float* dz, float* dwb, float* da, Rows all, Rows rows, Rows events, Status s) {
+  Bounds bounds{all.live(), rows.live(), events.live(), s};
   bool aligned = by_four(a) && by_four(dmix, 4) && by_four(dquery, 4) && by_four(by_root, 4) && by_four(dz, 4);
   __shared__ Sums sums[2];
   __shared__ float4 counts[WARPS][HALF];  // by neighbour: {weights after drop-out | gradients of scores} of both heads
   __shared__ Times cosines, sines;
   if (aligned) {
-    attend_back<4>(a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, sums, counts, cosines, sines);
+    attend_back<4>(a, bounds, weight, dmix, dsum, dquery, by_root, dz, dwb, da, sums, counts, cosines, sines);
   } else {
-    attend_back<1>(a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, sums, counts, cosines, sines);
+    attend_back<1>(a, bounds, weight, dmix, dsum, dquery, by_root, dz, dwb, da, sums, counts, cosines, sines);
   }
 }
 
 constexpr uint32_t ROWS = 16;   // of h, a warp each
 constexpr uint32_t SHORT = 64;  // slots that a warp adds up by itself
 
-// Adds the rows of `dz` of `n` slots, in their order.
+// The rows of `dz`, and which of them belong to each row of h. What is beyond either is a fault, and not looked at.
+struct Slots {
+  const float* dz;
+  const uint32_t *starts, *slots;
+  uint32_t listed, all;
+  Status s;
+  // Where the slots of row `r` begin, and how many they are.
+  __device__ __forceinline__ uint2 of(uint32_t r) const {
+    uint32_t first = starts[r], last = starts[r + 1];
+    if (first <= last && last <= listed) return make_uint2(first, last - first);
+    s.fault(r, float(last));
+    return make_uint2(0, 0);
+  }
+};
+
+// Adds the rows of `n` slots, in their order.
 template <int V>
-__device__ __forceinline__ void add_rows(float (&sum)[V], const float* dz, const uint32_t* slots, uint32_t n, uint32_t d,
-                                         uint32_t c) {
+__device__ __forceinline__ void add_rows(float (&sum)[V], const Slots& of, uint32_t from, uint32_t n, uint32_t d, uint32_t c) {
   if (c >= d) return;
 #pragma unroll 8
-  for (uint32_t e = 0; e < n; e++) {
-    float v[V];
-    load(dz + uint64_t(slots[e]) * d + c, v);
+  for (uint32_t e = from; e < from + n; e++) {
+    float v[V] = {};
+    uint32_t slot = of.slots[e];
+    if (slot < of.all) load(of.dz + uint64_t(slot) * d + c, v);
+    else of.s.fault(e, float(slot));
 #pragma unroll
     for (int l = 0; l < V; l++) sum[l] += v[l];
   }
@@ -398,24 +431,25 @@ __device__ __forceinline__ void add_rows(float (&sum)[V], const float* dz, const
 // `dh[r]` = sum of the rows of `dz` of the slots of r: a warp's sum where they are few; else each warp of the block adds up
 // some of them, and what the warps have is added in their order.
 template <int V>
-__device__ __forceinline__ void sum_rows(const float* dz, const uint32_t* starts, const uint32_t* slots, float* dh,
-                                         uint32_t rows, uint32_t d, uint32_t blocks, float4 (*sums)[WARP]) {
+__device__ __forceinline__ void sum_rows(const Slots& of, float* dh, uint32_t rows, uint32_t d, uint32_t blocks,
+                                         float4 (*sums)[WARP]) {
   uint32_t warp = threadIdx.x / WARP, lane = lane_id();
   for (uint32_t first = blockIdx.x * ROWS; first < rows; first += blocks * ROWS) {
-    uint32_t r = first + warp, start = r < rows ? starts[r] : 0, length = r < rows ? starts[r + 1] - start : NONE;
-    for (uint32_t c = lane * V; length <= SHORT && c < d; c += WARP * V) {
+    uint32_t r = first + warp;
+    uint2 own = r < rows ? of.of(r) : make_uint2(0, NONE);  // start and length
+    for (uint32_t c = lane * V; own.y <= SHORT && c < d; c += WARP * V) {
       float sum[V] = {};
-      add_rows(sum, dz, slots + start, length, d, c);
+      add_rows(sum, of, own.x, own.y, d, c);
       store(dh + uint64_t(r) * d + c, sum);
     }
     for (r = first; r < min(first + ROWS, rows); r++) {
-      start = starts[r], length = starts[r + 1] - start;
-      if (length <= SHORT) continue;
-      uint32_t share = (length + ROWS - 1) / ROWS, from = min(warp * share, length), n = min(share, length - from);
+      own = of.of(r);
+      if (own.y <= SHORT) continue;
+      uint32_t share = (own.y + ROWS - 1) / ROWS, from = min(warp * share, own.y), n = min(share, own.y - from);
       for (uint32_t tile = 0; tile < d; tile += WARP * V) {
         uint32_t c = tile + lane * V;
         float sum[V] = {};
-        add_rows(sum, dz, slots + start + from, n, d, c);
+        add_rows(sum, of, own.x + from, n, d, c);
         store(&sums[warp][lane].x, sum);
         __syncthreads();
         if (warp == 0 && c < d) {
@@ -437,13 +471,14 @@ __device__ __forceinline__ void sum_rows(const float* dz, const uint32_t* starts
 // of the last kernel, `parts` of them; the others sum the gradients of queries with several roots.
 extern "C" __global__ void __launch_bounds__(512, 2)
 temporal_attention_grad_sums(Attention a, const float* dz, const uint32_t* starts, const uint32_t* slots, float* dh,
-                             Rows rows, uint32_t row_blocks, const float* dwb, float* dw, float* db, uint32_t time_blocks,
-                             uint32_t parts, const float* by_root, float* dquery) {
+                             Rows rows, Rows listed, uint32_t row_blocks, const float* dwb, float* dw, float* db,
+                             uint32_t time_blocks, uint32_t parts, const float* by_root, float* dquery, Status s) {
   __shared__ float4 sums[ROWS][WARP];
   __shared__ float of_warps[ROWS][WARP];
   if (blockIdx.x < row_blocks) {
-    if (by_four(dz, a.d) && by_four(dh, a.d)) sum_rows<4>(dz, starts, slots, dh, rows.live(), a.d, row_blocks, sums);
-    else sum_rows<1>(dz, starts, slots, dh, rows.live(), a.d, row_blocks, sums);
+    Slots of{dz, starts, slots, listed.live(), a.roots.live() * a.k, s};
+    if (by_four(dz, a.d) && by_four(dh, a.d)) sum_rows<4>(of, dh, rows.live(), a.d, row_blocks, sums);
+    else sum_rows<1>(of, dh, rows.live(), a.d, row_blocks, sums);
   } else if (blockIdx.x < row_blocks + time_blocks) {
     uint32_t c = (blockIdx.x - row_blocks) * WARP + lane_id();
     float sum = column_sum(dwb, min(parts, a.roots.live()), 2 * a.t, c, of_warps);
@@ -452,7 +487,7 @@ temporal_attention_grad_sums(Attention a, const float* dz, const uint32_t* start
   } else if (dquery) {
     uint32_t blocks = gridDim.x - row_blocks - time_blocks, width = a.heads * (a.d + a.f + a.t);
     for (uint32_t q = blockIdx.x - row_blocks - time_blocks; q < a.queries.live(); q += blocks) {
-      uint32_t start = a.starts[q], end = a.starts[q + 1];
+      uint32_t start = a.starts[q], end = min(a.starts[q + 1], a.roots.live());
       for (uint32_t c = threadIdx.x; end - start != 1 && c < width; c += blockDim.x) {
         float sum = 0;
 #pragma unroll 4

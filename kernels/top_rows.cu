@@ -89,10 +89,11 @@ top_rows(const float* x, const uint32_t* index, const float* score, float* out, 
 // Gradients of the scores, and of the rows that are taken; dx, which is zeros before, may be null.
 extern "C" __global__ void __launch_bounds__(256, 6)
 top_rows_input_grad(const float* x, const float* p, const uint32_t* index, const float* score, const float* dout, float* dx,
-                    float* dscore, uint32_t k, uint32_t d) {
+                    float* dscore, Rows rows, uint32_t k, uint32_t d, Status s) {
+  uint32_t n = rows.live();
   float length = sqrtf(row_product(p, p, d));
   for (uint32_t r = warp_row(); r < k; r += warp_rows()) {
-    uint32_t row = index[r], until = r;
+    uint32_t row = s.row_of(r, index[r], n), until = r;
     float by = tanhf(score[r]), slope = 1.f - by * by, sum = 0.f;
     if (row == NONE) {
       if (lane_id() == 0) dscore[r] = 0.f;
@@ -116,14 +117,15 @@ top_rows_input_grad(const float* x, const float* p, const uint32_t* index, const
 
 extern "C" __global__ void __launch_bounds__(256, 8)
 top_rows_score_grad(const float* x, const float* p, const uint32_t* index, const float* score, const float* dscore, float* dp,
-                    uint32_t k, uint32_t d) {
+                    Rows rows, uint32_t k, uint32_t d) {
+  uint32_t n = rows.live();
   float length = sqrtf(row_product(p, p, d));
   for (uint32_t c = uint32_t(thread_item()); c < d; c += uint32_t(thread_items())) {
     float sum = 0.f, own = p[c] / length;
 #pragma unroll 4
     for (uint32_t r = 0; r < k; r++) {
       uint32_t row = index[r];
-      if (row != NONE) sum += dscore[r] * (x[uint64_t(row) * d + c] - score[r] * own);
+      if (row < n) sum += dscore[r] * (x[uint64_t(row) * d + c] - score[r] * own);
     }
     dp[c] = sum / length;
   }

@@ -9,30 +9,47 @@
 // source    TGN (Rossi et al. 2020), section 3; PyTorch Geometric's order of reading before writing
 #include "stored.cuh"
 
-// The root at the other end of the event of root `i`.
-__device__ uint32_t other_end(uint32_t i, uint32_t stride) {
-  uint32_t side = i % stride;
-  return i - side + (1 - side);
-}
+// The roots of a batch, `stride` an event, and the rows of memory that are written: those of its positive nodes.
+struct Batch {
+  const uint32_t *node, *phi, *psi;
+  uint32_t n, roots, nodes, stride, written;
+  Status s;
+  __device__ __forceinline__ Batch(const uint32_t* node, const uint32_t* phi, const uint32_t* positives, const uint32_t* psi,
+                                   Rows rows, Rows all, uint32_t nodes, uint32_t stride, Status s)
+      : node(node), phi(phi), psi(psi), n(rows.live()), roots(all.live()), nodes(nodes), stride(stride),
+        written(min(*positives, min(n, roots / stride * 2))), s(s) {}
+  // Whether `row` has a node and a latest root, which is an end of an event.
+  __device__ __forceinline__ bool has(uint32_t row) const {
+    return node[row] < nodes && phi[row] < roots && phi[row] % stride < 2;
+  }
+  // Likewise; a fault where it has not.
+  __device__ __forceinline__ bool check(uint32_t row) const {
+    uint32_t latest = s.row_of(row, phi[row], roots);
+    if (latest != NONE && latest % stride > 1) s.fault(row, float(latest));
+    return s.row_of(row, node[row], nodes) != NONE && has(row);
+  }
+  // The root at the other end of the event of root `i`, which is an end.
+  __device__ __forceinline__ uint32_t other_end(uint32_t i) const { return i - i % stride + (1 - i % stride); }
+};
 
 template <class T, class In>
-__device__ __forceinline__ void move_rows(T* memory, T* mail, const uint32_t* node, const uint32_t* phi, const uint32_t* psi,
-                          const In* s, uint32_t positives, uint32_t n, uint32_t d, uint32_t stride) {
-  for (uint32_t row = warp_row(); row < positives; row += warp_rows()) {
-    uint64_t to = uint64_t(node[row]) * d;
-    uint32_t from = psi[other_end(phi[row], stride)];
+__device__ __forceinline__ void move_rows(T* memory, T* mail, const Batch& batch, const In* s, uint32_t d) {
+  for (uint32_t row = warp_row(); row < batch.written; row += warp_rows()) {
+    if (!batch.check(row)) continue;
+    uint64_t to = uint64_t(batch.node[row]) * d;
+    uint32_t from = mail ? batch.s.row_of(row, batch.psi[batch.other_end(batch.phi[row])], batch.n) : NONE;
     for (uint32_t c = lane_id(); c < d; c += WARP) {
       keep(memory[to + c], s[uint64_t(row) * d + c]);
-      if (mail) keep(mail[to + c], from < n ? s[uint64_t(from) * d + c] : In{});
+      if (mail) keep(mail[to + c], from != NONE ? s[uint64_t(from) * d + c] : In{});
     }
   }
 }
 
-__device__ __forceinline__ void write_times(int64_t* memory_time, uint32_t* mail_event, int64_t* mail_time, const uint32_t* node,
-                          const uint32_t* phi, const int64_t* time, const uint32_t* event, const int64_t* event_time,
-                          uint32_t positives, uint32_t stride) {
-  for (uint32_t row = uint32_t(thread_item()); row < positives; row += uint32_t(thread_items())) {
-    uint32_t v = node[row], latest = phi[row] / stride;
+__device__ __forceinline__ void write_times(int64_t* memory_time, uint32_t* mail_event, int64_t* mail_time, const Batch& batch,
+                                            const int64_t* time, const uint32_t* event, const int64_t* event_time) {
+  for (uint32_t row = uint32_t(thread_item()); row < batch.written; row += uint32_t(thread_items())) {
+    if (!batch.has(row)) continue;  // `move_rows` reports it
+    uint32_t v = batch.node[row], latest = batch.phi[row] / batch.stride;
     memory_time[v] = time[row], mail_event[v] = event[latest], mail_time[v] = event_time[latest];
   }
 }
@@ -41,13 +58,14 @@ __device__ __forceinline__ void write_times(int64_t* memory_time, uint32_t* mail
 extern "C" __global__ void __launch_bounds__(256, 6)
 write_memory(float* memory, int64_t* memory_time, float* mail, uint32_t* mail_event, int64_t* mail_time,
              const uint32_t* node, const uint32_t* phi, const uint32_t* positives, const uint32_t* psi, const float* s,
-             const int64_t* time, const uint32_t* event, const int64_t* event_time, Rows rows, uint32_t d, uint32_t stride) {
-  uint32_t n = rows.live(), written = min(*positives, n);
-  write_times(memory_time, mail_event, mail_time, node, phi, time, event, event_time, written, stride);
+             const int64_t* time, const uint32_t* event, const int64_t* event_time, Rows rows, Rows roots, uint32_t nodes,
+             uint32_t d, uint32_t stride, Status status) {
+  Batch batch(node, phi, positives, psi, rows, roots, nodes, stride, status);
+  write_times(memory_time, mail_event, mail_time, batch, time, event, event_time);
   if (by_four(memory, d) && by_four(mail, d) && by_four(s, d)) {
-    move_rows(fours(memory), fours(mail), node, phi, psi, fours(s), written, n, d / 4, stride);
+    move_rows(fours(memory), fours(mail), batch, fours(s), d / 4);
   } else {
-    move_rows(memory, mail, node, phi, psi, s, written, n, d, stride);
+    move_rows(memory, mail, batch, s, d);
   }
 }
 
@@ -55,39 +73,42 @@ extern "C" __global__ void __launch_bounds__(256, 6)
 write_half_memory(uint16_t* memory, uint32_t kind, int64_t* memory_time, uint16_t* mail, uint32_t* mail_event,
                   int64_t* mail_time, const uint32_t* node, const uint32_t* phi, const uint32_t* positives,
                   const uint32_t* psi, const float* s, const int64_t* time, const uint32_t* event,
-                  const int64_t* event_time, Rows rows, uint32_t d, uint32_t stride) {
-  uint32_t n = rows.live(), written = min(*positives, n);
-  write_times(memory_time, mail_event, mail_time, node, phi, time, event, event_time, written, stride);
+                  const int64_t* event_time, Rows rows, Rows roots, uint32_t nodes, uint32_t d, uint32_t stride,
+                  Status status) {
+  Batch batch(node, phi, positives, psi, rows, roots, nodes, stride, status);
+  write_times(memory_time, mail_event, mail_time, batch, time, event, event_time);
   as_kept(memory, kind, [=](auto* kept) {
     auto* mails = reinterpret_cast<decltype(kept)>(mail);
     if (by_four(memory, d) && by_four(mail, d) && by_four(s, d)) {
-      move_rows(fours(kept), fours(mails), node, phi, psi, fours(s), written, n, d / 4, stride);
+      move_rows(fours(kept), fours(mails), batch, fours(s), d / 4);
     } else {
-      move_rows(kept, mails, node, phi, psi, s, written, n, d, stride);
+      move_rows(kept, mails, batch, s, d);
     }
   });
 }
 
 template <class Out, class T>
-__device__ __forceinline__ void mean_rows(Out* out, const T* src, const uint32_t* node, const uint32_t* phi, const uint32_t* psi,
-                          const uint32_t* of, uint32_t positives, uint32_t from, uint32_t d, uint32_t stride) {
-  for (uint32_t row = warp_row(); row < positives; row += warp_rows()) {
-    uint32_t latest = phi[row], last = latest / stride * 2 + latest % stride;  // among the positive roots
+__device__ __forceinline__ void mean_rows(Out* out, const T* src, const Batch& batch, const uint32_t* of, uint32_t from,
+                                          uint32_t d) {
+  for (uint32_t row = warp_row(); row < batch.written; row += warp_rows()) {
+    if (!batch.has(row)) continue;  // `move_rows` has reported it
+    uint32_t stride = batch.stride, latest = batch.phi[row], last = latest / stride * 2 + latest % stride;  // among the positive roots
     for (uint32_t left = 0; left < d; left += WARP) {
       uint32_t c = left + lane_id(), events = 0;
       T sum{};
       for (uint32_t base = 0; base <= last; base += WARP) {
         auto root = [=](uint32_t lane) { return (base + lane) / 2 * stride + (base + lane) % 2; };
-        bool here = base + lane_id() <= last && psi[root(lane_id())] == row;
+        bool here = base + lane_id() <= last && batch.psi[root(lane_id())] == row;
         unsigned lanes = __ballot_sync(ALL, here);
         events += __popc(lanes);
         add_in_order(sum, lanes, [&](int lane) {
-          uint32_t i = root(uint32_t(lane)), r = of ? of[i / stride] : psi[other_end(i, stride)];
-          return c < d && r < from ? src[uint64_t(r) * d + c] : T{};
+          uint32_t i = root(uint32_t(lane)), r = of ? of[i / stride] : batch.psi[batch.other_end(i)];
+          r = batch.s.row_of(row, r, from);
+          return c < d && r != NONE ? src[uint64_t(r) * d + c] : T{};
         });
       }
-      scale(sum, 1.f / float(events));
-      if (c < d) keep(out[uint64_t(node[row]) * d + c], sum);
+      scale(sum, 1.f / float(max(events, 1u)));
+      if (c < d) keep(out[uint64_t(batch.node[row]) * d + c], sum);
     }
   }
 }
@@ -95,25 +116,26 @@ __device__ __forceinline__ void mean_rows(Out* out, const T* src, const uint32_t
 // Means over a node's events of the batch: of the rows `of` of src by event, or, without them, of those of the other ends.
 extern "C" __global__ void __launch_bounds__(256, 8)
 write_memory_mean(float* out, const float* src, const uint32_t* node, const uint32_t* phi, const uint32_t* positives,
-                  const uint32_t* psi, const uint32_t* of, Rows rows, Rows from, uint32_t d, uint32_t stride) {
-  uint32_t written = min(*positives, rows.live());
+                  const uint32_t* psi, const uint32_t* of, Rows rows, Rows from, Rows roots, uint32_t nodes, uint32_t d,
+                  uint32_t stride, Status status) {
+  Batch batch(node, phi, positives, psi, rows, roots, nodes, stride, status);
   if (by_four(out, d) && by_four(src, d)) {
-    mean_rows(fours(out), fours(src), node, phi, psi, of, written, from.live(), d / 4, stride);
+    mean_rows(fours(out), fours(src), batch, of, from.live(), d / 4);
   } else {
-    mean_rows(out, src, node, phi, psi, of, written, from.live(), d, stride);
+    mean_rows(out, src, batch, of, from.live(), d);
   }
 }
 
 extern "C" __global__ void __launch_bounds__(256, 6)
 write_half_memory_mean(uint16_t* out, uint32_t kind, const float* src, const uint32_t* node, const uint32_t* phi,
-                       const uint32_t* positives, const uint32_t* psi, const uint32_t* of, Rows rows, Rows from, uint32_t d,
-                       uint32_t stride) {
-  uint32_t written = min(*positives, rows.live());
+                       const uint32_t* positives, const uint32_t* psi, const uint32_t* of, Rows rows, Rows from, Rows roots,
+                       uint32_t nodes, uint32_t d, uint32_t stride, Status status) {
+  Batch batch(node, phi, positives, psi, rows, roots, nodes, stride, status);
   as_kept(out, kind, [=](auto* kept) {
     if (by_four(out, d) && by_four(src, d)) {
-      mean_rows(fours(kept), fours(src), node, phi, psi, of, written, from.live(), d / 4, stride);
+      mean_rows(fours(kept), fours(src), batch, of, from.live(), d / 4);
     } else {
-      mean_rows(kept, src, node, phi, psi, of, written, from.live(), d, stride);
+      mean_rows(kept, src, batch, of, from.live(), d);
     }
   });
 }

@@ -173,6 +173,10 @@ impl Op for LabelLossGrad {
     const NAME: &'static str = "label_loss_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 3)?;
+        let loss = LabelLoss { positive_weight: self.positive_weight };
+        let loss = Op::infer(&loss, &ins[..2])?[0].spec;
+        ensure!(Self::NAME, ins[2] == loss, "loss is {loss}, dloss is {}", ins[2]);
         Ok(vec![ins[0].into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {

@@ -80,14 +80,32 @@ vectorised! {
     }
 }
 
+/// Refuses rows `x` without a column, and a gain or bias that does not have one number for each.
+pub(super) fn check_weights(op: &'static str, x: &Spec, gain_and_bias: &[Spec]) -> Result<()> {
+    ensure!(op, x.cols > 0, "x is {x}, want a column or more");
+    for (what, row) in ["gain", "bias"].iter().zip(gain_and_bias) {
+        typed(op, what, row, DType::F32)?;
+        shaped(op, what, row, 1, x.cols)?;
+    }
+    Ok(())
+}
+
+/// Refuses what is not `x`, gain, stats and dy of one norm.
+pub(super) fn check_gradient(op: &'static str, [x, gain, stats, dy]: [&Spec; 4]) -> Result<()> {
+    typed(op, "x", x, DType::F32)?;
+    check_weights(op, x, &[*gain])?;
+    ensure!(op, *stats == Spec::real(x.rows, 2), "x is {x}, stats are {stats}");
+    ensure!(op, dy == x, "x is {x}, dy is {dy}");
+    Ok(())
+}
+
 impl Op for LayerNorm {
     const NAME: &'static str = "layer_norm";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
-        shaped(Self::NAME, "gain", &ins[1], 1, ins[0].cols)?;
-        shaped(Self::NAME, "bias", &ins[2], 1, ins[0].cols)?;
+        check_weights(Self::NAME, &ins[0], &ins[1..])?;
         Ok(vec![ins[0].into(), Spec::real(ins[0].rows, 2).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -223,7 +241,8 @@ impl Op for LayerNormGrad {
     const NAME: &'static str = "layer_norm_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        ensure!(Self::NAME, ins[0] == ins[3], "x is {}, dy is {}", ins[0], ins[3]);
+        arity(Self::NAME, ins, 4)?;
+        check_gradient(Self::NAME, [&ins[0], &ins[1], &ins[2], &ins[3]])?;
         Ok(vec![ins[0].into(), ins[1].into(), ins[1].into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {

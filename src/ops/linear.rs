@@ -84,11 +84,15 @@ impl Op for Linear {
     const NAME: &'static str = "linear";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        let more = [self.bias, self.residual, self.epilogue.clock().is_some()];
+        arity(Self::NAME, ins, 2 + more.into_iter().map(usize::from).sum::<usize>())?;
         let (x, w) = (&ins[0], &ins[1]);
         typed(Self::NAME, "x", x, DType::F32)?;
+        typed(Self::NAME, "w", w, DType::F32)?;
         shaped(Self::NAME, "w", w, w.rows.cap, x.cols)?;
         let out = Spec::real(x.rows, w.rows.cap);
         if self.bias {
+            typed(Self::NAME, "bias", &ins[2], DType::F32)?;
             shaped(Self::NAME, "bias", &ins[2], 1, out.cols)?;
         }
         if let Some(r) = self.residual() {
@@ -180,7 +184,10 @@ impl Op for LinearInputGrad {
     const NAME: &'static str = "linear_input_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        ensure!(Self::NAME, ins[0].cols == ins[1].rows.cap, "dz is {}, w is {}", ins[0], ins[1]);
+        arity(Self::NAME, ins, 2)?;
+        typed(Self::NAME, "dz", &ins[0], DType::F32)?;
+        typed(Self::NAME, "w", &ins[1], DType::F32)?;
+        shaped(Self::NAME, "w", &ins[1], ins[0].cols, ins[1].cols)?;
         Ok(vec![Spec::real(ins[0].rows, ins[1].cols).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -229,6 +236,9 @@ impl Op for LinearWeightGrad {
     const NAME: &'static str = "linear_weight_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 2)?;
+        typed(Self::NAME, "dz", &ins[0], DType::F32)?;
+        typed(Self::NAME, "x", &ins[1], DType::F32)?;
         ensure!(Self::NAME, ins[0].rows == ins[1].rows, "dz is {}, x is {}", ins[0], ins[1]);
         let (m, k) = (ins[0].cols, ins[1].cols);
         Ok(vec![Spec::real(Rows::fixed(m), k).into(), Spec::real(Rows::fixed(1), m).into()])

@@ -70,10 +70,14 @@ impl Op for LinearPair {
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
         for of in [1, 3] {
             let (w, b) = (&ins[of], &ins[of + 1]);
+            typed(Self::NAME, "w", w, DType::F32)?;
+            typed(Self::NAME, "bias", b, DType::F32)?;
             shaped(Self::NAME, "w", w, w.rows.cap, ins[0].cols)?;
             shaped(Self::NAME, "bias", b, 1, w.rows.cap)?;
         }
         let (c, v) = (&ins[5], &ins[6]);
+        typed(Self::NAME, "c", c, DType::F32)?;
+        typed(Self::NAME, "v", v, DType::F32)?;
         shaped(Self::NAME, "c", c, 1, c.cols)?;
         shaped(Self::NAME, "v", v, ins[1].rows.cap, c.cols)?;
         Ok([1, 3].map(|w| Spec::real(ins[0].rows, ins[w].rows.cap).into()).to_vec())
@@ -179,9 +183,12 @@ impl Op for LinearPairInputGrad {
     const NAME: &'static str = "linear_pair_input_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 4)?;
         for of in [0, 2] {
             let (dy, w) = (&ins[of], &ins[of + 1]);
-            ensure!(Self::NAME, dy.cols == w.rows.cap && w.cols == ins[1].cols, "dy is {dy}, w is {w}");
+            typed(Self::NAME, "dy", dy, DType::F32)?;
+            typed(Self::NAME, "w", w, DType::F32)?;
+            shaped(Self::NAME, "w", w, dy.cols, ins[1].cols)?;
         }
         ensure!(Self::NAME, ins[0].rows == ins[2].rows, "dy are {} and {}", ins[0], ins[2]);
         Ok(vec![Spec::real(ins[0].rows, ins[1].cols).into()])
@@ -237,9 +244,14 @@ impl Op for LinearPairWeightGrad {
     const NAME: &'static str = "linear_pair_weight_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 4)?;
         let k = ins[2].cols;
+        typed(Self::NAME, "x", &ins[2], DType::F32)?;
+        typed(Self::NAME, "c", &ins[3], DType::F32)?;
+        shaped(Self::NAME, "c", &ins[3], 1, ins[3].cols)?;
         let mut outs = Vec::new();
         for dy in &ins[..2] {
+            typed(Self::NAME, "dy", dy, DType::F32)?;
             ensure!(Self::NAME, dy.rows == ins[2].rows, "dy is {dy}, x is {}", ins[2]);
             outs.push(Spec::real(Rows::fixed(dy.cols), k).into());
             outs.push(Spec::real(Rows::fixed(1), dy.cols).into());

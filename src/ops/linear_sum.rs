@@ -49,9 +49,11 @@ impl Op for LinearSum {
         for of in [0, 2] {
             let (x, w) = (&ins[of], &ins[of + 1]);
             typed(Self::NAME, "x", x, DType::F32)?;
+            typed(Self::NAME, "w", w, DType::F32)?;
             ensure!(Self::NAME, x.rows == ins[0].rows, "rows are {} and {x}", ins[0]);
             shaped(Self::NAME, "w", w, m, x.cols)?;
         }
+        typed(Self::NAME, "bias", &ins[4], DType::F32)?;
         shaped(Self::NAME, "bias", &ins[4], 1, m)?;
         Ok(vec![Spec::real(ins[0].rows, m).into()])
     }
@@ -133,7 +135,11 @@ impl Op for LinearSumGrad {
     const NAME: &'static str = "linear_sum_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        Ok([ins[1], ins[2], ins[3], ins[4], Spec::real(Rows::fixed(1), ins[0].cols)].map(Out::from).to_vec())
+        arity(Self::NAME, ins, 5)?;
+        let db = Spec::real(Rows::fixed(1), ins[0].cols);
+        let y = Op::infer(&LinearSum, &[ins[1], ins[2], ins[3], ins[4], db])?[0].spec;
+        ensure!(Self::NAME, ins[0] == y, "y is {y}, dy is {}", ins[0]);
+        Ok([ins[1], ins[2], ins[3], ins[4], db].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         let on_device = [1, 3].map(|x| Self::grid(&ins[0], &ins[x]).tile_parts());

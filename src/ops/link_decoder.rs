@@ -77,6 +77,14 @@ vectorised! {
     }
 }
 
+/// Refuses rows that are not `roots` an event.
+fn check_roots(op: &'static str, rows: &Spec, roots: u32) -> Result<()> {
+    let whole = |n: usize| roots >= 2 && n.is_multiple_of(roots as usize);
+    let ok = whole(rows.rows.cap) && rows.rows.live.is_none_or(|live| whole(live.times));
+    ensure!(op, ok, "rows are {rows}, want {roots} an event");
+    Ok(())
+}
+
 /// Sizes: events, width of the embeddings, width of the hidden layer, for `x` candidates an event.
 fn sizes(io: &Io<'_>, x: usize) -> (usize, usize, usize) {
     (io.rows(0) / (1 + x), io.cols(1), io.rows(1))
@@ -114,17 +122,22 @@ impl Op for LinkDecoder {
         let roots = z.rows.cap.checked_div(self.events.cap).unwrap_or(2);
         ensure!(
             Self::NAME,
-            roots >= 2 && z.rows == self.events.times(roots),
+            (2..NONE as usize).contains(&roots) && z.rows == self.events.times(roots),
             "z is {z} for {} events",
             self.events.cap
         );
-        shaped(Self::NAME, "w_src", &ins[1], c, z.cols)?;
-        shaped(Self::NAME, "w_dst", &ins[2], c, z.cols)?;
-        shaped(Self::NAME, "b", &ins[3], 1, c)?;
-        shaped(Self::NAME, "w", &ins[4], 1, c)?;
-        shaped(Self::NAME, "b_out", &ins[5], 1, 1)?;
+        for (i, what, rows, cols) in [
+            (1, "w_src", c, z.cols),
+            (2, "w_dst", c, z.cols),
+            (3, "b", 1, c),
+            (4, "w", 1, c),
+            (5, "b_out", 1, 1),
+        ] {
+            typed(Self::NAME, what, &ins[i], DType::F32)?;
+            shaped(Self::NAME, what, &ins[i], rows, cols)?;
+        }
         let x = roots - 1;
-        Ok(vec![Spec::real(self.events, x).into(), Spec::real(self.events, x * c).into()])
+        Ok([x, x.saturating_mul(c)].map(|cols| Spec::real(self.events, cols).into()).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         self.events.cap * ins[1].rows.cap
@@ -220,7 +233,20 @@ impl Op for LinkDecoderGrad {
     const NAME: &'static str = "link_decoder_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let dhidden = Spec::real(ins[2].rows.times(1 + ins[2].cols), ins[0].cols);
+        arity(Self::NAME, ins, 3)?;
+        let [w, hidden, dlogits] = [ins[0], ins[1], ins[2]];
+        let (c, x) = (w.cols, dlogits.cols);
+        typed(Self::NAME, "w", &w, DType::F32)?;
+        shaped(Self::NAME, "w", &w, 1, c)?;
+        typed(Self::NAME, "dlogits", &dlogits, DType::F32)?;
+        ensure!(
+            Self::NAME,
+            (1..NONE as usize).contains(&x),
+            "dlogits are {dlogits}, want a candidate or more"
+        );
+        let want = Spec::real(dlogits.rows, x.saturating_mul(c));
+        ensure!(Self::NAME, hidden == want, "hidden is {hidden}, want {want}");
+        let dhidden = Spec::real(dlogits.rows.times(1 + x), c);
         Ok([dhidden, ins[0], ins[0], Spec::real(Rows::fixed(1), 1)].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
@@ -313,6 +339,13 @@ impl Op for LinkDecoderInputGrad {
     const NAME: &'static str = "link_decoder_input_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 3)?;
+        typed(Self::NAME, "dhidden", &ins[0], DType::F32)?;
+        check_roots(Self::NAME, &ins[0], self.roots)?;
+        for w in &ins[1..] {
+            typed(Self::NAME, "w", w, DType::F32)?;
+            shaped(Self::NAME, "w", w, ins[0].cols, ins[1].cols)?;
+        }
         Ok(vec![Spec::real(ins[0].rows, ins[1].cols).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -368,6 +401,10 @@ impl Op for LinkDecoderWeightGrad {
     const NAME: &'static str = "link_decoder_weight_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 2)?;
+        typed(Self::NAME, "dhidden", &ins[0], DType::F32)?;
+        typed(Self::NAME, "z", &ins[1], DType::F32)?;
+        check_roots(Self::NAME, &ins[0], self.roots)?;
         ensure!(Self::NAME, ins[0].rows == ins[1].rows, "dhidden is {}, z is {}", ins[0], ins[1]);
         let dw = Spec::real(Rows::fixed(ins[0].cols), ins[1].cols);
         Ok(vec![dw.into(), dw.into()])

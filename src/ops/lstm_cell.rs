@@ -198,7 +198,12 @@ impl Op for LstmCellGrad {
     const NAME: &'static str = "lstm_cell_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let state = Spec::real(ins[0].rows, ins[0].cols / 4);
+        let (own, douts) = (self.cell.inputs(), [self.dh, self.dc].map(usize::from));
+        arity(Self::NAME, ins, own + douts[0] + douts[1])?;
+        let state = Op::infer(&self.cell, &ins[..own])?[0].spec;
+        for dout in &ins[own..] {
+            ensure!(Self::NAME, *dout == state, "state is {state}, its gradient is {dout}");
+        }
         let of_state = usize::from(self.cell.state) * (1 + usize::from(self.cell.present));
         Ok(std::iter::once(ins[0]).chain(std::iter::repeat_n(state, of_state)).map(Out::from).collect())
     }

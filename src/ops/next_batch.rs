@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `src`, `dst` | `[e]` u32 | endpoints of every event of the stream |
 //! | `time` | `[e]` i64 | ticks |
-//! | `range` | `[1, 3]` u32 | first event of the pass, one past its last, and by how many events its first batch is shorter |
+//! | `range` | `[1, 3]` u32 | first event of the pass, one past its last (events there are not do not count), and by how many events its first batch is shorter |
 //! | `clock` | `[1, 2]` u32, state | epoch, and batches done in this pass: counted up |
 //! | count | `[1, 1]` u32 | live events: `b`, fewer in a shorter first batch and in the last, 0 past the end |
 //! | src, dst, event | `[<= b]` u32 | endpoints and ids |
@@ -59,15 +59,18 @@ impl Op for NextBatch {
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
-        typed(Self::NAME, "src", &ins[0], DType::U32)?;
-        typed(Self::NAME, "time", &ins[2], DType::I64)?;
-        ensure!(
-            Self::NAME,
-            ins[0] == ins[1] && ins[0].rows == ins[2].rows,
-            "src, dst and time differ in rows"
-        );
-        shaped(Self::NAME, "range", &ins[3], 1, 3)?;
-        shaped(Self::NAME, "clock", &ins[4], 1, 2)?;
+        let events = ins[0].rows;
+        let one = |cols| Spec::ids(Rows::fixed(1), cols);
+        for (i, what, want) in [
+            (0, "src", Spec::ids(events, 1)),
+            (1, "dst", Spec::ids(events, 1)),
+            (2, "time", Spec::times(events)),
+            (3, "range", one(3)),
+            (4, "clock", one(2)),
+        ] {
+            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
+        }
+        ensure!(Self::NAME, u32::try_from(self.cap).is_ok(), "{} events, want fewer", self.cap);
         let rows = Rows::fixed(self.cap);
         let ids = Out::counted_by(Spec::ids(rows, 1), 0);
         let now = Spec::ids(Rows::fixed(1), 2);
@@ -83,6 +86,7 @@ impl Op for NextBatch {
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (range, clock) = (io.input::<u32>(3), io.state::<u32>(4));
         let [begin, end, short] = [0, 1, 2].map(|i| range[i] as usize);
+        let end = end.min(io.rows(0));
         // As if the pass began `short` events earlier; those are not there.
         let batch = begin + clock[1] as usize * self.cap;
         let first = batch.saturating_sub(short).max(begin);
@@ -90,7 +94,7 @@ impl Op for NextBatch {
         io.out::<u32>(0)[0] = n as u32;
         io.out::<u32>(6)[0] = clock[1];
         io.out::<u32>(7).copy_from_slice(clock);
-        clock[1] += 1;
+        clock[1] = clock[1].wrapping_add(1);
         if n > 0 {
             io.out::<u32>(1)[..n].copy_from_slice(&io.input(0)[first..first + n]);
             io.out::<u32>(2)[..n].copy_from_slice(&io.input(1)[first..first + n]);
@@ -119,6 +123,7 @@ impl Op for NextBatch {
                 on.out(5),
                 on.out(6),
                 on.out(7),
+                on.rows(0),
                 self.cap as u32,
             )
         }

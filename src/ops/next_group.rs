@@ -50,9 +50,10 @@ impl Op for NextGroup {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         ensure!(Self::NAME, ins[0] == Spec::ids(ins[0].rows, 1), "order is {}", ins[0]);
-        shaped(Self::NAME, "clock", &ins[1], 1, 2)?;
         let steps = Spec::ids(Rows::fixed(self.length), 1);
         let now = Spec::ids(Rows::fixed(1), 2);
+        ensure!(Self::NAME, ins[1] == now, "clock is {}, want {now}", ins[1]);
+        ensure!(Self::NAME, u32::try_from(self.length).is_ok(), "{} steps, want fewer", self.length);
         Ok(vec![steps.into(), Spec::count().into(), Spec::count().into(), now.into()])
     }
     fn writes(&self, _: usize) -> Vec<usize> {
@@ -69,7 +70,7 @@ impl Op for NextGroup {
         io.out::<u32>(1)[0] = target;
         io.out::<u32>(2)[0] = clock[1];
         io.out::<u32>(3).copy_from_slice(clock);
-        clock[1] += 1;
+        clock[1] = clock[1].wrapping_add(1);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (order, clock) = (on.input(0), on.state(1));

@@ -110,11 +110,27 @@ fn ask(table: &[f32], index: Option<&u32>, d: usize) {
 /// vertex begin.
 fn even_parts(starts: &[u32], vertices: usize) -> Vec<std::ops::Range<usize>> {
     let all = u64::from(starts[vertices]);
+    let mut from = 0;
     let bound = |part: usize| match part {
         PARTS => vertices,
         _ => starts[..vertices].partition_point(|&s| u64::from(s) * (PARTS as u64) < all * part as u64),
     };
-    (0..PARTS).map(|part| bound(part)..bound(part + 1)).collect()
+    let range = |part| {
+        let first = from;
+        from = bound(part + 1).max(first);
+        first..from
+    };
+    (0..PARTS).map(range).collect()
+}
+
+/// Where the pairs of vertex `v` are listed in `list`; nowhere, and a fault, where its `starts` are beyond.
+fn span_of(io: &Io<'_>, starts: &[u32], v: usize, list: &[u32]) -> std::ops::Range<usize> {
+    let [first, last] = [starts[v], starts[v + 1]];
+    if first > last || last as usize > list.len() {
+        io.fault(v, f64::from(last));
+        return 0..0;
+    }
+    first as usize..last as usize
 }
 
 impl Op for PairLogits {
@@ -132,6 +148,9 @@ impl Op for PairLogits {
         }
         ensure!(Self::NAME, src == Spec::ids(src.rows, 1), "src is {src}");
         ensure!(Self::NAME, x == Spec::ids(src.rows, x.cols), "src is {src}, candidates are {x}");
+        ensure!(Self::NAME, x.cols > 0, "candidates are {x}, want one or more");
+        // A pair is named by 32 bits where those of a candidate are listed.
+        ensure!(Self::NAME, x.len() < NONE as usize, "candidates are {x}, want fewer");
         Ok(vec![Spec::real(x.rows, x.cols).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -156,9 +175,6 @@ impl Op for PairLogits {
     fn cpu(&self, io: &Io<'_>) {
         let [p, q, b, w, b_out] = [0, 1, 2, 3, 4].map(|i| io.input::<f32>(i));
         let (src, x, d, m) = (io.input::<u32>(5), io.input::<u32>(6), io.cols(0), io.cols(6));
-        if m == 0 {
-            return;
-        }
         let row = |i, table, index, rows| io.row_of(i, index, rows).and_then(|_| row_at(table, index, d));
         let size = team::piece(src.len(), 64);
         io.out::<f32>(0).chunks_mut(size * m).enumerate().in_parallel(1, |(piece, out)| {
@@ -237,7 +253,17 @@ impl Op for PairLogitsGrad {
     const NAME: &'static str = "pair_logits_grad";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 11)?;
         let one = Spec::real(Rows::fixed(1), 1);
+        let [p, q, b, w, src, x, dlogits] = [0, 1, 2, 3, 4, 5, 6].map(|i| ins[i]);
+        let logits = Op::infer(&PairLogits, &[p, q, b, w, one, src, x])?[0].spec;
+        ensure!(Self::NAME, dlogits == logits, "logits are {logits}, dlogits are {dlogits}");
+        for (lists, of) in [(&ins[7..9], p), (&ins[9..11], q)] {
+            let want = Spec::ids(Rows::fixed(of.rows.cap + 1), 1);
+            ensure!(Self::NAME, lists[0] == want, "starts are {}, want {want}", lists[0]);
+            let want = Spec::ids(lists[1].rows, 1);
+            ensure!(Self::NAME, lists[1] == want, "slots are {}, want {want}", lists[1]);
+        }
         Ok([ins[0], ins[1], ins[2], ins[3], one].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
@@ -300,8 +326,29 @@ impl Op for PairLogitsGrad {
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
             unsafe {
                 k.pair_logits_source_grad(
-                    on, grid, p, q, b, w, x, dlogits, starts, rows, made, tickets, dp, db, dw, db_out,
-                    sources, others, m, d,
+                    on,
+                    grid,
+                    p,
+                    q,
+                    b,
+                    w,
+                    x,
+                    dlogits,
+                    starts,
+                    rows,
+                    made,
+                    tickets,
+                    dp,
+                    db,
+                    dw,
+                    db_out,
+                    sources,
+                    others,
+                    on.rows(4),
+                    on.rows(8),
+                    m,
+                    d,
+                    on.status(),
                 )
             }?;
         }
@@ -324,8 +371,11 @@ impl Op for PairLogitsGrad {
                     on.out(1),
                     sources,
                     others,
+                    on.rows(4),
+                    on.rows(10),
                     m,
                     d,
+                    on.status(),
                 )
             }?;
         }
@@ -337,8 +387,8 @@ impl PairLogitsGrad {
     /// dP, and with it db and dw: the pairs of each source.
     fn by_source(&self, io: &Io<'_>) {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| io.input::<f32>(i));
-        let (x, dlogits, d, m) = (io.input::<u32>(5), io.input::<f32>(6), io.cols(0), io.cols(5));
-        let (starts, rows) = (io.input::<u32>(7), io.input::<u32>(8));
+        let (src, x, dlogits) = (io.input::<u32>(4), io.input::<u32>(5), io.input::<f32>(6));
+        let (starts, rows, d, m) = (io.input::<u32>(7), io.input::<u32>(8), io.cols(0), io.cols(5));
         let (mut dp, partials) = (io.out::<f32>(0), io.scratch::<f32>());
         let partials = &mut partials[..PARTS * 2 * d];
         partials.fill(0.0);
@@ -352,8 +402,9 @@ impl PairLogitsGrad {
                 for (u, dp) in vertices.clone().zip(dp.chunks_exact_mut(d)) {
                     sum_into(base, &p[u * d..][..d], b);
                     open.fill(0.0);
-                    for &i in &rows[starts[u] as usize..starts[u + 1] as usize] {
-                        for at in i as usize * m..(i as usize + 1) * m {
+                    for &i in &rows[span_of(io, starts, u, rows)] {
+                        let Some(i) = io.row_of(u, i, src.len()) else { continue };
+                        for at in i * m..(i + 1) * m {
                             ask(q, x.get(at + AHEAD), d);
                             if let Some(q) = row_at(q, x[at], d) {
                                 add_pair(open, dw, base, q, dlogits[at]);
@@ -383,11 +434,12 @@ impl PairLogitsGrad {
             parts::with_thread_buffer(d, |open| {
                 for (v, dq) in vertices.clone().zip(dq.chunks_exact_mut(d)) {
                     open.fill(0.0);
-                    for at in starts[v] as usize..starts[v + 1] as usize {
-                        let source = |slot: &u32| &src[*slot as usize / m];
-                        ask(p, slots.get(at + AHEAD).map(source), d);
-                        if let Some(p) = row_at(p, *source(&slots[at]), d) {
-                            add_open(open, p, b, &q[v * d..][..d], dlogits[slots[at] as usize]);
+                    for at in span_of(io, starts, v, slots) {
+                        let source = |slot: &u32| src.get(*slot as usize / m);
+                        ask(p, slots.get(at + AHEAD).and_then(source), d);
+                        let Some(slot) = io.row_of(v, slots[at], dlogits.len()) else { continue };
+                        if let Some(p) = row_at(p, src[slot / m], d) {
+                            add_open(open, p, b, &q[v * d..][..d], dlogits[slot]);
                         }
                     }
                     product_into(dq, open, w);

@@ -61,7 +61,11 @@ impl Op for PrefixRows {
     const NAME: &'static str = "prefix_rows";
     const KIND: Kind = Kind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 1 + usize::from(self.rows.live.is_some()))?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
+        if let Some(count) = ins.get(1) {
+            ensure!(Self::NAME, *count == Spec::count(), "count is {count}, want {}", Spec::count());
+        }
         ensure!(Self::NAME, self.rows.cap <= ins[0].rows.cap, "{} rows of {}", self.rows.cap, ins[0]);
         Ok(vec![Spec { rows: self.rows, ..ins[0] }.into()])
     }
@@ -72,8 +76,11 @@ impl Op for PrefixRows {
         true
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let out = io.out::<R>(0);
-        out.copy_from_slice(&io.input::<R>(0)[..out.len()]);
+        let (x, out) = (io.input::<R>(0), io.out::<R>(0));
+        // Zeros come of rows that are not live in x.
+        let (copied, beyond) = out.split_at_mut(x.len().min(out.len()));
+        copied.copy_from_slice(&x[..copied.len()]);
+        beyond.fill(R::ZERO);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         copy_first(k, on, std::ptr::null())
@@ -89,7 +96,10 @@ impl Op for PadRows {
     const NAME: &'static str = "pad_rows";
     const KIND: Kind = Kind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 2)?;
         let [dy, whole] = [ins[0], ins[1]];
+        typed(Self::NAME, "dy", &dy, DType::F32)?;
+        typed(Self::NAME, "base", &whole, DType::F32)?;
         ensure!(Self::NAME, dy.cols == whole.cols && dy.rows.cap <= whole.rows.cap, "{dy} rows of {whole}");
         Ok(vec![whole.into()])
     }

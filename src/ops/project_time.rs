@@ -128,8 +128,10 @@ impl Op for ProjectTime {
             row == Spec::ids(row.rows, 1) && time == Spec::times(row.rows),
             "row is {row}, time is {time}"
         );
-        shaped(Self::NAME, "w", &w, 1, h.cols)?;
-        shaped(Self::NAME, "b", &b, 1, h.cols)?;
+        for (what, row) in [("w", w), ("b", b)] {
+            typed(Self::NAME, what, &row, DType::F32)?;
+            shaped(Self::NAME, what, &row, 1, h.cols)?;
+        }
         Ok(vec![Spec::real(row.rows, h.cols).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -174,7 +176,10 @@ impl Op for ProjectTimeGrad {
     const NAME: &'static str = "project_time_grad";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        Ok(vec![ins[6].into(), ins[4].into(), ins[5].into()])
+        arity(Self::NAME, ins, 7)?;
+        let y = Op::infer(&self.0, &ins[..6])?[0].spec;
+        ensure!(Self::NAME, ins[6] == y, "y is {y}, dy is {}", ins[6]);
+        Ok(vec![y.into(), ins[4].into(), ins[5].into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         2 * (parts::PARTS + 1).max(BLOCKS) * ins[0].cols

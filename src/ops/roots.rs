@@ -38,13 +38,18 @@ impl Op for Roots {
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
-        ensure!(Self::NAME, ins.iter().all(|s| s.rows == ins[0].rows), "rows differ: {ins:?}");
-        let mut m = 0;
-        if let Some(negatives) = ins.get(3) {
-            typed(Self::NAME, "negatives", negatives, DType::U32)?;
-            m = negatives.cols;
+        let (events, m) = (ins[0].rows, ins.get(3).map_or(0, |negatives| negatives.cols));
+        let ends = Spec::ids(events, 1);
+        let wants = [ends, ends, Spec::times(events), Spec::ids(events, m)];
+        for ((what, found), want) in ["src", "dst", "time", "negatives"].iter().zip(ins).zip(wants) {
+            ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
         }
-        let rows = ins[0].rows.times(2 + m);
+        let rows = events.times(m.saturating_add(2));
+        ensure!(
+            Self::NAME,
+            rows.cap < NONE as usize && m < NONE as usize - 2,
+            "{m} negatives for each of {ends}"
+        );
         Ok(vec![Spec::ids(rows, 1).into(), Spec::times(rows).into()])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {

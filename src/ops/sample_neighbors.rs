@@ -145,27 +145,26 @@ struct Tables<'a> {
     query: &'a [u32],
     query_time: &'a [i64],
     batch: &'a [u32],
-    /// First event of the batch.
+    /// First event of the batch; 0, which has no history, where the batch is empty.
     first: u32,
     /// Of the uniform draw.
     key: Key,
 }
 
 impl<'a> Tables<'a> {
-    /// `None` where the batch is empty.
-    fn of(op: &SampleNeighbors, io: &Io<'a>) -> Option<Self> {
+    fn of(op: &SampleNeighbors, io: &Io<'a>) -> Self {
         let (batch, now) = (io.input::<u32>(5), io.input::<u32>(6));
         let key = op.key([now[0], now[1]]);
-        Some(Tables {
+        Tables {
             offsets: io.input(0),
             entries: bytemuck::cast_slice(io.input::<i64>(1)),
             position: io.input(2),
             query: io.input(3),
             query_time: io.input(4),
             batch,
-            first: *batch.first()?,
+            first: batch.first().copied().unwrap_or(0),
             key,
-        })
+        }
     }
     /// Entries of the list of query `i`; none for no node.
     fn list(&self, io: &Io<'_>, i: usize) -> Range<usize> {
@@ -202,7 +201,7 @@ impl SampleNeighbors {
     /// Seed and salt of the uniform draw; nobody draws by others.
     fn seed(&self) -> (u64, u32) {
         match self.strategy {
-            Strategy::Uniform(seed) => (seed, 0x5A3B + self.stride as u32),
+            Strategy::Uniform(seed) => (seed, 0x5A3Bu32.wrapping_add(self.stride as u32)),
             Strategy::Recent => (0, 0),
         }
     }
@@ -267,23 +266,26 @@ impl Op for SampleNeighbors {
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
-        for (i, want) in [DType::I64, DType::I64, DType::U32, DType::U32, DType::I64].into_iter().enumerate()
-        {
-            typed(Self::NAME, &format!("input {i}"), &ins[i], want)?;
+        ensure!(Self::NAME, ins[0].rows.cap > 0, "offsets are {}, want [v + 1, 1]", ins[0]);
+        // The tables' rows are fixed: all of them are there.
+        for (i, what, want) in [
+            (0, "offsets", Spec::times(Rows::fixed(ins[0].rows.cap))),
+            (1, "entries", Entry::spec(ins[1].rows.cap)),
+            (2, "positions", Spec::ids(Rows::fixed(ins[2].rows.cap), 2)),
+            (3, "queries", Spec::ids(ins[3].rows, 1)),
+            (4, "times", Spec::times(ins[3].rows)),
+            (5, "batch", Spec::ids(ins[5].rows, 1)),
+            (6, "clock", Spec::ids(Rows::fixed(1), 2)),
+        ] {
+            ensure!(Self::NAME, ins[i] == want, "{what} are {}, want {want}", ins[i]);
         }
         ensure!(
             Self::NAME,
-            ins[0].rows.cap > 0 && ins[0].cols == 1,
-            "offsets are {}, want [v + 1, 1]",
-            ins[0]
+            [self.k, self.stride].iter().all(|&n| u32::try_from(n).is_ok()),
+            "{} neighbours, {} roots an event, want fewer",
+            self.k,
+            self.stride
         );
-        ensure!(Self::NAME, ins[1].cols == 2, "entries are {}, two columns wanted", ins[1]);
-        ensure!(Self::NAME, ins[2].cols == 2, "positions are {}, two columns wanted", ins[2]);
-        ensure!(Self::NAME, ins[3].cols == 1 && ins[4].cols == 1, "queries are {} at {}", ins[3], ins[4]);
-        typed(Self::NAME, "batch", &ins[5], DType::U32)?;
-        ensure!(Self::NAME, ins[5].cols == 1, "batch is {}, want one column", ins[5]);
-        ensure!(Self::NAME, ins[6] == Spec::ids(Rows::fixed(1), 2), "clock is {}, want U32 [1, 2]", ins[6]);
-        ensure!(Self::NAME, ins[3].rows == ins[4].rows, "queries differ in rows");
         ensure!(
             Self::NAME,
             self.stride == 0 || ins[3].rows == ins[5].rows.times(self.stride),
@@ -307,7 +309,7 @@ impl Op for SampleNeighbors {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (node, event, dt, time) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<R>(2), io.out::<i64>(3));
-        let Some(t) = Tables::of(self, io) else { return };
+        let t = Tables::of(self, io);
         for (i, count) in io.out::<u32>(4).iter_mut().enumerate() {
             let list = t.list(io, i);
             let earlier = |e: &&Entry| e.event < t.first && e.time < t.query_time[i];
@@ -321,7 +323,7 @@ impl Op for SampleNeighbors {
     fn cpu(&self, io: &Io<'_>) {
         let (node, event) = (io.out::<u32>(0), io.out::<u32>(1));
         let (dt, time, count) = (io.out::<f32>(2), io.out::<i64>(3), io.out::<u32>(4));
-        let Some(t) = Tables::of(self, io) else { return };
+        let t = Tables::of(self, io);
         if self.k == 0 {
             return count.fill(0);
         }

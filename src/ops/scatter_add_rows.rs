@@ -45,9 +45,13 @@ impl Op for ScatterAddRows {
     const NAME: &'static str = "scatter_add_rows";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 2 + usize::from(self.rows.live.is_some()))?;
         typed(Self::NAME, "src", &ins[0], DType::F32)?;
-        typed(Self::NAME, "index", &ins[1], DType::U32)?;
-        ensure!(Self::NAME, ins[0].rows == ins[1].rows, "src is {}, index is {}", ins[0], ins[1]);
+        let want = Spec::ids(ins[0].rows, 1);
+        ensure!(Self::NAME, ins[1] == want, "src is {}, index is {}, want {want}", ins[0], ins[1]);
+        if let Some(count) = ins.get(2) {
+            ensure!(Self::NAME, *count == Spec::count(), "count is {count}, want {}", Spec::count());
+        }
         Ok(vec![Spec::real(self.rows, ins[0].cols).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {

@@ -124,6 +124,11 @@ impl Op for SquaredLossGrad {
     const NAME: &'static str = "squared_loss_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 4)?;
+        let outs = Op::infer(&SquaredLoss, &ins[..2])?;
+        let (loss, known) = (outs[0].spec, outs[1].spec);
+        ensure!(Self::NAME, ins[2] == known, "known is {}, want {known}", ins[2]);
+        ensure!(Self::NAME, ins[3] == loss, "loss is {loss}, dloss is {}", ins[3]);
         Ok(vec![ins[0].into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {

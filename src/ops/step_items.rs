@@ -9,7 +9,7 @@
 //! | item | `[<= cap]` u32 | their numbers, consecutive |
 //! | rank | `[<= cap]` u32 | their places in the pass: the number less `base` |
 //!
-//! A step outside the list is a fault, and so is one with more than `cap` items.
+//! A step outside the list is a fault, and so is one with more than `cap` items, or that ends before it begins.
 use super::*;
 
 /// See the [module](self).
@@ -46,24 +46,30 @@ impl Op for StepItems {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         let offsets = &ins[0];
-        ensure!(Self::NAME, *offsets == Spec::ids(offsets.rows, 1), "offsets are {offsets}");
+        let want = Spec::ids(Rows::fixed(offsets.rows.cap), 1);
+        ensure!(Self::NAME, *offsets == want, "offsets are {offsets}, want {want}");
         ensure!(Self::NAME, offsets.rows.cap > 0, "offsets are {offsets}, want one more than steps");
-        shaped(Self::NAME, "step", &ins[1], 1, 1)?;
-        shaped(Self::NAME, "base", &ins[2], 1, 1)?;
+        for (what, one) in [("step", ins[1]), ("base", ins[2])] {
+            ensure!(Self::NAME, one == Spec::count(), "{what} is {one}, want {}", Spec::count());
+        }
+        ensure!(Self::NAME, u32::try_from(self.cap).is_ok(), "room for {} items, want less", self.cap);
         let items = Out::counted_by(Spec::ids(Rows::fixed(self.cap), 1), 0);
         Ok(vec![Spec::count().into(), items, items])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (offsets, base) = (io.input::<u32>(0), io.input::<u32>(2)[0]);
         let step = io.row_of(0, io.input::<u32>(1)[0], offsets.len() - 1);
-        let (first, mut n) = step.map_or((0, 0), |s| (offsets[s], (offsets[s + 1] - offsets[s]) as usize));
-        if n > self.cap {
-            io.fault(0, n as f64);
+        let (first, past) = step.map_or((0, 0), |s| (offsets[s], offsets[s + 1]));
+        let mut n = past.wrapping_sub(first);
+        if past < first || n as usize > self.cap {
+            io.fault(0, f64::from(n));
             n = 0;
         }
-        io.out::<u32>(0)[0] = n as u32;
-        io.out::<u32>(1).iter_mut().zip(first..).take(n).for_each(|(item, i)| *item = i);
-        io.out::<u32>(2).iter_mut().zip(first.wrapping_sub(base)..).take(n).for_each(|(rank, r)| *rank = r);
+        io.out::<u32>(0)[0] = n;
+        let items = io.out::<u32>(1).iter_mut().zip(io.out::<u32>(2));
+        for (i, (item, rank)) in (first..first + n).zip(items) {
+            (*item, *rank) = (i, i.wrapping_sub(base));
+        }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (offsets, step, base) = (on.input(0), on.input(1), on.input(2));

@@ -39,7 +39,10 @@ impl Op for StepRows {
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
-        ensure!(Self::NAME, ins[0] == Spec::ids(ins[0].rows, 1), "steps are {}", ins[0]);
+        // Fixed rows: all of them are there, that at `place` too.
+        let want = Spec::ids(Rows::fixed(ins[0].rows.cap), 1);
+        ensure!(Self::NAME, ins[0] == want, "steps are {}, want {want}", ins[0]);
+        ensure!(Self::NAME, u32::try_from(self.rows).is_ok(), "{} rows, want fewer", self.rows);
         ensure!(Self::NAME, self.place < ins[0].rows.cap, "place {} of {}", self.place, ins[0]);
         if let Some(scale) = ins.get(1) {
             let whole = scale.rows.cap.is_multiple_of(self.rows.max(1));

@@ -129,8 +129,10 @@ impl Op for TimeEncode {
         arity(Self::NAME, ins, 3)?;
         typed(Self::NAME, "dt", &ins[0], DType::F32)?;
         ensure!(Self::NAME, ins[0].cols == 1, "dt is {}, want one column", ins[0]);
-        shaped(Self::NAME, "w", &ins[1], 1, ins[1].cols)?;
-        shaped(Self::NAME, "b", &ins[2], 1, ins[1].cols)?;
+        for (what, row) in [("w", &ins[1]), ("b", &ins[2])] {
+            typed(Self::NAME, what, row, DType::F32)?;
+            shaped(Self::NAME, what, row, 1, ins[1].cols)?;
+        }
         Ok(vec![Spec::real(ins[0].rows, ins[1].cols).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -164,6 +166,9 @@ impl Op for TimeEncodeGrad {
     const NAME: &'static str = "time_encode_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 4)?;
+        let y = Op::infer(&TimeEncode, &ins[..3])?[0].spec;
+        ensure!(Self::NAME, ins[3] == y, "y is {y}, dy is {}", ins[3]);
         Ok(vec![ins[1].into(), ins[2].into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {

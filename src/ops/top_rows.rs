@@ -48,6 +48,15 @@ vectorised! {
     }
 }
 
+/// Refuses rows `x` without a column, and a `p` that does not have one number for each.
+fn check_scored(op: &'static str, x: &Spec, p: &Spec) -> Result<()> {
+    typed(op, "x", x, DType::F32)?;
+    typed(op, "p", p, DType::F32)?;
+    shaped(op, "p", p, 1, x.cols)?;
+    ensure!(op, x.cols > 0, "x is {x}, want a column or more");
+    Ok(())
+}
+
 fn dot<R: Real>(a: &[R], b: &[R]) -> R {
     a.iter().zip(b).map(|(&a, &b)| a * b).sum()
 }
@@ -89,17 +98,10 @@ impl Op for TopRows {
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
-        typed(Self::NAME, "x", &ins[0], DType::F32)?;
-        shaped(Self::NAME, "p", &ins[1], 1, ins[0].cols)?;
-        typed(Self::NAME, "p", &ins[1], DType::F32)?;
+        check_scored(Self::NAME, &ins[0], &ins[1])?;
         presence(Self::NAME, ins, Some(2), ins[0].rows)?;
-        ensure!(
-            Self::NAME,
-            self.k > 0 && ins[0].cols > 0,
-            "{} rows of {}, want one or more, of a column or more",
-            self.k,
-            ins[0]
-        );
+        let fits = (1..NONE as usize).contains(&self.k);
+        ensure!(Self::NAME, fits, "{} rows, want one or more, and fewer than {NONE}", self.k);
         let rows = Rows::fixed(self.k);
         Ok(vec![Spec::real(rows, ins[0].cols).into(), Spec::ids(rows, 1).into(), Spec::real(rows, 1).into()])
     }
@@ -150,6 +152,16 @@ impl Op for TopRowsGrad {
     const NAME: &'static str = "top_rows_grad";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 5)?;
+        check_scored(Self::NAME, &ins[0], &ins[1])?;
+        let rows = Rows::fixed(ins[4].rows.cap);
+        for (i, what, want) in [
+            (2, "index", Spec::ids(rows, 1)),
+            (3, "y", Spec::real(rows, 1)),
+            (4, "dX", Spec::real(rows, ins[0].cols)),
+        ] {
+            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
+        }
         Ok(vec![ins[0].into(), ins[1].into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
@@ -165,8 +177,9 @@ impl Op for TopRowsGrad {
         let (dx, dp) = (io.out::<R>(0), io.out::<R>(1));
         dx.fill(R::ZERO);
         dp.fill(R::ZERO);
-        for (r, &row) in index.iter().enumerate().filter(|i| *i.1 != NONE) {
-            let (at, dout) = (row as usize * d, &dout[r * d..][..d]);
+        for (r, &row) in index.iter().enumerate() {
+            let Some(row) = io.row_of(r, row, io.rows(0)) else { continue };
+            let (at, dout) = (row * d, &dout[r * d..][..d]);
             let t = y[r].tanh();
             let dy = dot(dout, &x[at..][..d]) * (R::ONE - t * t);
             for j in 0..d {
@@ -194,14 +207,28 @@ impl Op for TopRowsGrad {
                 dout,
                 on.out(0),
                 dy,
+                rows,
                 take,
                 d,
+                on.status(),
             )
         }?;
         if on.wanted(1) {
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
             unsafe {
-                k.top_rows_score_grad(on, Grid::items(d as usize), x, p, index, y, dy, on.out(1), take, d)
+                k.top_rows_score_grad(
+                    on,
+                    Grid::items(d as usize),
+                    x,
+                    p,
+                    index,
+                    y,
+                    dy,
+                    on.out(1),
+                    rows,
+                    take,
+                    d,
+                )
             }?;
         }
         Ok(())

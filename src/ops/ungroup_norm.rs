@@ -94,8 +94,7 @@ impl Op for UngroupNorm {
             position == root && root == Spec::ids(root.rows, 1),
             "position is {position}, root is {root}"
         );
-        shaped(Self::NAME, "gain", &ins[5], 1, x.cols)?;
-        shaped(Self::NAME, "bias", &ins[6], 1, x.cols)?;
+        layer_norm::check_weights(Self::NAME, &x, &ins[5..7])?;
         self.0.check(Self::NAME, ins)?;
         let z = Spec::real(root.rows, x.cols);
         Ok(vec![z.into(), z.into(), Spec::real(root.rows, 2).into()])
@@ -105,7 +104,7 @@ impl Op for UngroupNorm {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (d, z) = (io.cols(0), io.out::<R>(1));
-        for (i, z) in z.chunks_exact_mut(d.max(1)).enumerate() {
+        for (i, z) in z.chunks_exact_mut(d).enumerate() {
             let (own, x) = self.rows::<R>(io, i);
             for (j, z) in z.iter_mut().enumerate() {
                 let sum = own.map_or(R::ZERO, |own| own[j]) + x.map_or(R::ZERO, |x| x[j]);
@@ -116,7 +115,7 @@ impl Op for UngroupNorm {
     }
     fn cpu(&self, io: &Io<'_>) {
         let (d, n, gain, bias) = (io.cols(0), io.rows(4), io.input::<f32>(5), io.input::<f32>(6));
-        if d == 0 || ![Activation::Identity, Activation::Relu].contains(&self.0.act) {
+        if ![Activation::Identity, Activation::Relu].contains(&self.0.act) {
             return self.define::<f32>(io);
         }
         let size = team::piece(n, 128);
@@ -185,13 +184,27 @@ impl Op for UngroupNorm {
     }
 }
 
+impl UngroupNormGrad {
+    /// `dx = dz[i]`, for the row at `at` of x.
+    fn take<R: Real>(io: &Io<'_>, at: usize, i: u32, dz: &[R], dx: &mut [R]) {
+        match io.row_of(at, i, io.rows(0)) {
+            Some(i) => dx.copy_from_slice(&dz[i * dx.len()..][..dx.len()]),
+            None => dx.fill(R::ZERO),
+        }
+    }
+}
+
 impl Op for UngroupNormGrad {
     const NAME: &'static str = "ungroup_norm_grad";
     const KIND: Kind = Kind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let (z, gain) = (ins[0], ins[1]);
-        ensure!(Self::NAME, z == ins[3], "z is {z}, dy is {}", ins[3]);
-        Ok([z, Spec::real(ins[4].rows, z.cols), gain, gain].map(Out::from).to_vec())
+        arity(Self::NAME, ins, 6 + usize::from(self.0.clock().is_some()))?;
+        let [z, gain, stats, dy, order, position] = [0, 1, 2, 3, 4, 5].map(|i| ins[i]);
+        layer_norm::check_gradient(Self::NAME, [&z, &gain, &stats, &dy])?;
+        ensure!(Self::NAME, order == Spec::ids(order.rows, 1), "order is {order}");
+        ensure!(Self::NAME, position == Spec::ids(z.rows, 1), "z is {z}, position is {position}");
+        self.0.check(Self::NAME, ins)?;
+        Ok([z, Spec::real(order.rows, z.cols), gain, gain].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         layer_norm::gradient_scratch(ins[0].cols)
@@ -208,18 +221,17 @@ impl Op for UngroupNormGrad {
         for (i, (dz, &z)) in dz.iter_mut().zip(z).enumerate() {
             *dz = self.0.grad_of(io, z, *dz, i);
         }
-        for (dx, &i) in io.out::<R>(1).chunks_exact_mut(d.max(1)).zip(order) {
-            dx.copy_from_slice(&dz[i as usize * d..][..d]);
+        for (at, (dx, &i)) in io.out::<R>(1).chunks_exact_mut(d).zip(order).enumerate() {
+            Self::take(io, at, i, dz, dx);
         }
     }
     fn cpu(&self, io: &Io<'_>) {
         let (order, d) = (io.input::<u32>(4), io.cols(0));
         let then = |first, dz: &mut [f32], z: &[f32]| self.0.grad_in_place(io, first, dz, z);
         let (dz, size) = (layer_norm::gradients_on_host(io, [2, 3], then), team::piece(order.len(), 128));
-        let rows = io.out::<f32>(1).chunks_mut((size * d).max(1)).zip(order.chunks(size));
-        rows.in_parallel(1, |(dx, order)| {
-            for (dx, &i) in dx.chunks_exact_mut(d).zip(order) {
-                dx.copy_from_slice(&dz[i as usize * d..][..d]);
+        io.out::<f32>(1).chunks_mut(size * d).enumerate().in_parallel(1, |(piece, dx)| {
+            for (at, dx) in (piece * size..).zip(dx.chunks_exact_mut(d)) {
+                Self::take(io, at, order[at], dz, dx);
             }
         });
     }

@@ -14,7 +14,8 @@
 //! For each distinct positive root: memory := s', its time := the time of the consumed mail; then the new mail is
 //! `(s'_partner, event, time)` of its latest event in the batch (ties: the later position; phi decides, so no race
 //! does). `Mean` averages partner memory and edge features over the node's events of the batch and takes the latest
-//! time. Negatives and supporting nodes write nothing. No gradient. Tables of 16 bits take the nearest numbers
+//! time. Negatives and supporting nodes write nothing. A node, a root or a row that there is not is a fault, and so is a phi
+//! of a negative: nothing is written for it. No gradient. Tables of 16 bits take the nearest numbers
 //! ([`StoredAs`]), of means computed before.
 //! Source: TGN (Rossi et al. 2020), section 3; PyTorch Geometric's order of reading before writing.
 use super::{memory_update::MemoryVars, *};
@@ -112,18 +113,33 @@ impl WriteMemory {
         let (psi, s, time) = (io.input::<u32>(8), io.input::<R>(9), io.input::<i64>(10));
         let (event, event_time) = (io.input::<u32>(11), io.input::<i64>(12));
         let (d, f) = (io.cols(0), io.cols(13));
-        // The row of the node at the other end of the event of root `i`.
-        let partner = |i: usize| {
-            let side = i % self.stride;
-            psi[i - side + (1 - side)] as usize
+        // No more nodes are an end of an event than that, and each has a row of s'.
+        let written = positives.min(io.rows(9)).min(2 * event.len());
+        // Node and latest root of a row.
+        let target = |row: usize| {
+            let v = io.row_of(row, node[row], io.rows(0))?;
+            let latest = io.row_of(row, phi[row], psi.len())?;
+            if latest % self.stride > 1 {
+                io.fault(row, latest as f64);
+                return None;
+            }
+            Some((v, latest))
         };
-        for row in 0..positives {
-            let (v, latest) = (node[row] as usize, phi[row] as usize);
+        // Memory of the node at the other end of the event of root `i`.
+        let partner = |row: usize, i: usize| {
+            let other = psi[i - i % self.stride + (1 - i % self.stride)];
+            io.row_of(row, other, io.rows(9)).map(|other| &s[other * d..][..d])
+        };
+        for row in 0..written {
+            let Some((v, latest)) = target(row) else { continue };
             let at = v * d..(v + 1) * d;
             T::keep(&s[row * d..][..d], &mut memory[at.clone()]);
             memory_time[v] = time[row];
             if self.combiner == Combiner::Last {
-                T::keep(&s[partner(latest) * d..][..d], &mut mail[at]);
+                match partner(row, latest) {
+                    Some(other) => T::keep(other, &mut mail[at]),
+                    None => mail[at].fill(T::zeroed()),
+                }
             }
             mail_event[v] = event[latest / self.stride];
             mail_time[v] = event_time[latest / self.stride];
@@ -132,18 +148,24 @@ impl WriteMemory {
             return;
         }
         let (mail_edge, edge, edge_row) = (io.state::<T>(14), io.input::<R>(13), io.input::<u32>(15));
-        let (shares, sums) = io.scratch::<R>()[..positives * (1 + d + f)].split_at_mut(positives);
+        let (shares, sums) = io.scratch::<R>()[..written * (1 + d + f)].split_at_mut(written);
         shares.fill(R::ZERO);
         sums.fill(R::ZERO);
-        let positive = || (0..psi.len()).filter(|i| i % self.stride < 2);
-        positive().for_each(|i| shares[psi[i] as usize] += R::ONE);
-        for i in positive() {
-            let (row, e) = (psi[i] as usize, edge_row[i / self.stride] as usize);
+        // Positive roots, with the rows that they are of.
+        let positive = (0..psi.len()).filter(|i| i % self.stride < 2).map(|i| (i, psi[i] as usize));
+        let positive = positive.filter(|&(_, row)| row < written);
+        positive.clone().for_each(|(_, row)| shares[row] += R::ONE);
+        for (i, row) in positive {
             let (own, features) = sums[row * (d + f)..][..d + f].split_at_mut(d);
-            add_scaled(own, R::ONE / shares[row], &s[partner(i) * d..][..d]);
-            add_scaled(features, R::ONE / shares[row], &edge[e * f..][..f]);
+            if let Some(other) = partner(row, i) {
+                add_scaled(own, R::ONE / shares[row], other);
+            }
+            if let Some(e) = io.row_of(row, edge_row[i / self.stride], io.rows(13)) {
+                add_scaled(features, R::ONE / shares[row], &edge[e * f..][..f]);
+            }
         }
-        for (row, v) in node[..positives].iter().map(|&v| v as usize).enumerate() {
+        for row in 0..written {
+            let Some((v, _)) = target(row) else { continue };
             let (own, features) = sums[row * (d + f)..][..d + f].split_at(d);
             T::keep(own, &mut mail[v * d..][..d]);
             T::keep(features, &mut mail_edge[v * f..][..f]);
@@ -157,38 +179,37 @@ impl Op for WriteMemory {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if self.combiner == Combiner::Mean { 16 } else { 14 })?;
         kept_reals(Self::NAME, "memory", &ins[0])?;
-        let (v, d, f) = (ins[0].rows.cap, ins[0].cols, ins[13].cols);
-        for (i, what, cols) in [
-            (1, "memory time", 1),
-            (2, "mail", d),
-            (3, "mail event", 1),
-            (4, "mail time", 1),
-            (14, "mail edge", f),
+        let fits = (2..NONE as usize).contains(&self.stride);
+        ensure!(Self::NAME, fits, "{} roots an event, want two or more", self.stride);
+        let [v, n, b, roots] = [ins[0], ins[5], ins[11], ins[8]].map(|s| s.rows);
+        let (d, f, kept) = (ins[0].cols, ins[13].cols, ins[0].dtype);
+        let table = |cols| Spec { dtype: kept, ..Spec::real(Rows::fixed(v.cap), cols) };
+        let of_nodes = Rows::fixed(v.cap);
+        for (i, what, want) in [
+            (0, "memory", table(d)),
+            (1, "memory time", Spec::times(of_nodes)),
+            (2, "mail", table(d)),
+            (3, "mail event", Spec::ids(of_nodes, 1)),
+            (4, "mail time", Spec::times(of_nodes)),
+            (5, "node", Spec::ids(n, 1)),
+            (6, "phi", Spec::ids(n, 1)),
+            (7, "positives", Spec::count()),
+            (8, "psi", Spec::ids(b.times(self.stride), 1)),
+            (9, "s'", Spec::real(n, d)),
+            (10, "time", Spec::times(n)),
+            (11, "event", Spec::ids(b, 1)),
+            (12, "event time", Spec::times(b)),
+            (14, "mail edge", table(f)),
+            (15, "edge row", Spec::ids(b, 1)),
         ] {
-            if let Some(s) = ins.get(i) {
-                shaped(Self::NAME, what, s, v, cols)?;
+            if let Some(found) = ins.get(i) {
+                ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
             }
         }
-        typed(Self::NAME, "mail", &ins[2], ins[0].dtype)?;
-        if let [edge, mail_edge, row] = ins[13..] {
-            typed(Self::NAME, "mail edge", &mail_edge, ins[0].dtype)?;
-            typed(Self::NAME, "edge", &edge, DType::F32)?;
-            ensure!(Self::NAME, row == ins[11], "edge row is {row}, events {}", ins[11]);
+        ensure!(Self::NAME, roots.cap < NONE as usize, "psi is {}, want fewer roots", ins[8]);
+        if self.combiner == Combiner::Mean {
+            typed(Self::NAME, "edge", &ins[13], DType::F32)?;
         }
-        ensure!(
-            Self::NAME,
-            ins[9].cols == d && ins[9].rows == ins[5].rows,
-            "s' is {}, memory is {}",
-            ins[9],
-            ins[0]
-        );
-        ensure!(
-            Self::NAME,
-            ins[8].rows == ins[11].rows.times(self.stride),
-            "psi is {}, events {}",
-            ins[8],
-            ins[11]
-        );
         Ok(vec![])
     }
     fn writes(&self, inputs: usize) -> Vec<usize> {
@@ -213,8 +234,8 @@ impl Op for WriteMemory {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (node, phi, positives, psi) = (on.input(5), on.input(6), on.input(7), on.input(8));
-        let (s, event, rows, d, stride) =
-            (on.input(9), on.input(11), on.rows(9), on.cols(0), self.stride as u32);
+        let (s, event, rows, roots) = (on.input(9), on.input(11), on.rows(9), on.rows(8));
+        let (nodes, d, stride, status) = (on.cap(0) as u32, on.cols(0), self.stride as u32, on.status());
         let mean = self.combiner == Combiner::Mean;
         let half = on.spec(0).dtype.is_half();
         // A positive root is the source or the destination of an event.
@@ -244,8 +265,11 @@ impl Op for WriteMemory {
                     event,
                     event_time,
                     rows,
+                    roots,
+                    nodes,
                     d,
                     stride,
+                    status,
                 )
             }?;
         } else {
@@ -269,8 +293,11 @@ impl Op for WriteMemory {
                     event,
                     event_time,
                     rows,
+                    roots,
+                    nodes,
                     d,
                     stride,
+                    status,
                 )
             }?;
         }
@@ -285,7 +312,8 @@ impl Op for WriteMemory {
                 // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
                 unsafe {
                     k.write_half_memory_mean(
-                        on, grid, to, kind, from, node, phi, positives, psi, of, rows, there, width, stride,
+                        on, grid, to, kind, from, node, phi, positives, psi, of, rows, there, roots, nodes,
+                        width, stride, status,
                     )
                 }?;
             } else {
@@ -293,7 +321,8 @@ impl Op for WriteMemory {
                 // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
                 unsafe {
                     k.write_memory_mean(
-                        on, grid, to, from, node, phi, positives, psi, of, rows, there, width, stride,
+                        on, grid, to, from, node, phi, positives, psi, of, rows, there, roots, nodes, width,
+                        stride, status,
                     )
                 }?;
             }

@@ -44,6 +44,18 @@ impl Op for TemporalAttentionGrad {
     const NAME: &'static str = "temporal_attention_grad";
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        let more = self.0.operands();
+        arity(Self::NAME, ins, more + if self.0.learn_h { 5 } else { 3 })?;
+        let outs = Op::infer(&self.0, &ins[..more])?;
+        for (at, what, of) in [(0, "weight", 2), (1, "dmix", 0), (2, "dsum", 1)] {
+            let (found, want) = (ins[more + at], outs[of].spec);
+            ensure!(Self::NAME, found == want, "{what} is {found}, want {want}");
+        }
+        if let [starts, slots] = ins[more + 3..] {
+            let want = Spec::ids(Rows::fixed(ins[2].rows.cap + 1), 1);
+            ensure!(Self::NAME, starts == want, "starts are {starts}, want {want}");
+            ensure!(Self::NAME, slots == Spec::ids(slots.rows, 1), "slots are {slots}");
+        }
         let of_h = self.0.learn_h.then_some(ins[2]);
         Ok([ins[0], ins[8], ins[9]].into_iter().chain(of_h).map(Out::from).collect())
     }
@@ -65,8 +77,7 @@ impl Op for TemporalAttentionGrad {
         let dh = if self.0.learn_h { io.out::<R>(DH) } else { &mut [] };
         [&mut *dquery, dh, dw, db].into_iter().for_each(|g| g.fill(R::ZERO));
         let (c, k, d, heads) = (o.width(), o.k, o.d, self.0.heads);
-        for (query, at, i) in o.roots() {
-            let n = o.count[i] as usize;
+        for (query, at, i, n) in o.roots() {
             for h in 0..heads {
                 let row = at * heads + h;
                 let (q, g) = (o.query_of(query, h), &dmix[row * c..][..c]);
@@ -82,7 +93,9 @@ impl Op for TemporalAttentionGrad {
                         dquery[(query * heads + h) * c + l] += ds * o.z(slot, l);
                         let dz = a * g[l] + ds * q[l];
                         if l < d && self.0.learn_h {
-                            dh[o.row[slot] as usize * d + l] += dz;
+                            if let Some(dh) = dh.get_mut(o.row[slot] as usize * d + l) {
+                                *dh += dz;
+                            }
                         } else if l >= d + o.f {
                             let l = l - d - o.f;
                             let s = -(o.w[l] * o.dt[slot] + o.b[l]).sin() * dz;
@@ -104,7 +117,7 @@ impl Op for TemporalAttentionGrad {
         let dh = if learn_h { io.out::<f32>(DH) } else { &mut [] };
         let (c, k, d, t, heads) = (o.width(), o.k, o.d, o.w.len(), self.0.heads);
         let rows = io.rows(2);
-        if c == 0 || k == 0 || o.order.is_empty() {
+        if c == 0 || k == 0 || o.order.is_empty() || !o.grouped {
             [dquery, dh, dw, db].into_iter().for_each(|g| g.fill(0.0));
             return;
         }
@@ -143,7 +156,7 @@ impl Op for TemporalAttentionGrad {
             let (size, dz, leading) = (parts::part_rows(rows), &*dz, &*leading);
             dh.chunks_mut(size * d)
                 .enumerate()
-                .in_parallel(1, |(i, dh)| sum_rows(dh, d, i * size, starts, slots, dz, leading, k));
+                .in_parallel(1, |(i, dh)| sum_rows(io, dh, d, i * size, starts, slots, dz, leading, k));
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
@@ -163,15 +176,33 @@ impl Op for TemporalAttentionGrad {
         let (weight, dmix, dsum) = (on.input(more), on.input(more + 1), on.input(more + 2));
         let grid = Grid::new(blocks, THREADS);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.temporal_attention_grad(on, grid, a, weight, dmix, dsum, dquery, by_root, dz, dwb, da) }?;
+        unsafe {
+            k.temporal_attention_grad(
+                on,
+                grid,
+                a,
+                weight,
+                dmix,
+                dsum,
+                dquery,
+                by_root,
+                dz,
+                dwb,
+                da,
+                on.rows(6),
+                on.rows(2),
+                on.rows(7),
+                on.status(),
+            )
+        }?;
         // Blocks of the three tasks of one launch.
         let row_blocks = if learn_h { on.cap(2).div_ceil(ROWS).min(BLOCKS) } else { 0 };
         let time_blocks = if learn_time { (2 * a.t as usize).div_ceil(32) } else { 0 };
         let query_blocks = if on.wanted(0) { on.cap(0).min(BLOCKS) } else { 0 };
-        let (starts, slots, dh) = if learn_h {
-            (on.input(more + 3), on.input(more + 4), on.out(DH))
+        let (starts, slots, dh, listed) = if learn_h {
+            (on.input(more + 3), on.input(more + 4), on.out(DH), on.rows(more + 4))
         } else {
-            (std::ptr::null(), std::ptr::null(), std::ptr::null_mut())
+            (std::ptr::null(), std::ptr::null(), std::ptr::null_mut(), on.rows(10))
         };
         let all = row_blocks + time_blocks + query_blocks;
         if all > 0 {
@@ -186,6 +217,7 @@ impl Op for TemporalAttentionGrad {
                     slots,
                     dh,
                     on.rows(2),
+                    listed,
                     row_blocks as u32,
                     dwb,
                     on.out(1),
@@ -194,6 +226,7 @@ impl Op for TemporalAttentionGrad {
                     blocks as u32,
                     by_root,
                     dquery,
+                    on.status(),
                 )
             }?;
         }

@@ -25,6 +25,7 @@
 //! `dquery_h = sum_j ds_hj z_j`, `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`; rows of `dz` are added up by distinct row of
 //! `h` in the order of the roots grouped by query ([`group_slots`]), so it is deterministic. Where `h` is data, there is
 //! none of that.
+//! A root, a row or an event that there is not is a fault, and so are more slots in use than `k`.
 //! Source: TGAT (Xu et al. 2020) and TGN's attention; the absorption is described in `docs/attention.md`.
 mod grad;
 mod rows;
@@ -77,7 +78,7 @@ impl Tape {
     /// Appends [`TemporalAttention`]; returns the mixed rows and the sums of the weights. `drop` comes with its clock.
     ///
     /// # Errors
-    /// `Shape` when widths do not fit.
+    /// `Shape` when types, rows or widths do not fit, there is no head, or p of the drop-out is not in [0, 1).
     pub fn temporal_attention(
         &mut self,
         a: AttentionVars,
@@ -85,7 +86,7 @@ impl Tape {
         head_width: usize,
         drop: Option<(DropRate, Var)>,
     ) -> Result<(Var, Var)> {
-        let drop = drop.filter(|(rate, _)| rate.p > 0.0);
+        let drop = drop.filter(|(rate, _)| rate.p != 0.0);
         let op =
             TemporalAttention { heads, head_width, drop: drop.map(|(rate, _)| rate), learn_h: a.learn_h };
         let mut ins = vec![
@@ -109,10 +110,13 @@ impl Tape {
 
 /// What forward and backward read.
 struct Operands<'a, R> {
+    io: &'a Io<'a>,
     query: &'a [R],
     starts: &'a [u32],
     order: &'a [u32],
     queries: usize,
+    /// Whether `starts` divide all of `order`; else there is no root to work on.
+    grouped: bool,
     h: &'a [R],
     row: &'a [u32],
     event: &'a [u32],
@@ -130,12 +134,21 @@ struct Operands<'a, R> {
 }
 
 impl<'a, R: Real> Operands<'a, R> {
-    fn of(op: &TemporalAttention, io: &Io<'a>) -> Self {
+    /// A division of the roots among the queries that is none is a fault.
+    fn of(op: &TemporalAttention, io: &'a Io<'a>) -> Self {
+        let (starts, order, queries) = (io.input::<u32>(1), io.input::<u32>(10), io.rows(0));
+        let ends = [starts[0], starts[queries]].map(|end| end as usize);
+        let grouped = ends == [0, order.len()] && starts[..=queries].is_sorted();
+        if !grouped {
+            io.fault(queries, ends[1] as f64);
+        }
         Operands {
+            io,
             query: io.input(0),
-            starts: io.input(1),
-            order: io.input(10),
-            queries: io.rows(0),
+            starts,
+            order,
+            queries,
+            grouped,
             h: io.input(2),
             row: io.input(3),
             event: io.input(4),
@@ -155,18 +168,44 @@ impl<'a, R: Real> Operands<'a, R> {
     fn width(&self) -> usize {
         self.d + self.f + self.w.len()
     }
-    fn memory(&self, slot: usize) -> &'a [R] {
-        &self.h[self.row[slot] as usize * self.d..][..self.d]
+    /// The root at a place of the order, and its slots in use. One that there is not has none, and is a fault; so are more
+    /// slots than there is room for, of which those that there are count.
+    fn root(&self, at: usize) -> (usize, usize) {
+        let i = self.order[at] as usize;
+        match self.count.get(i) {
+            None => drop(self.io.row_of(at, self.order[at], self.count.len())),
+            Some(&n) if n as usize > self.k => self.io.fault(i, f64::from(n)),
+            Some(_) => {}
+        }
+        (i, self.used(i))
     }
-    fn features(&self, slot: usize) -> &'a [R] {
-        &self.edge[self.event[slot] as usize * self.f..][..self.f]
+    /// Slots in use of root `i`.
+    fn used(&self, i: usize) -> usize {
+        self.count.get(i).map_or(0, |&n| (n as usize).min(self.k))
     }
-    /// Element `i` of the raw row of `slot`, as the definition has it.
+    /// The row of h of `slot`, if there is one.
+    fn memory(&self, slot: usize) -> Option<&'a [R]> {
+        self.h.get(self.row[slot] as usize * self.d..)?.get(..self.d)
+    }
+    /// The edge features of `slot`, if there are some.
+    fn features(&self, slot: usize) -> Option<&'a [R]> {
+        self.edge.get(self.event[slot] as usize * self.f..)?.get(..self.f)
+    }
+    /// What is missing of `slot` of root `i` is a fault.
+    fn check(&self, i: usize, slot: usize) {
+        if self.memory(slot).is_none() {
+            self.io.row_of(i, self.row[slot], self.io.rows(2));
+        }
+        if self.features(slot).is_none() {
+            self.io.row_of(i, self.event[slot], self.io.rows(7));
+        }
+    }
+    /// Element `i` of the raw row of `slot`, as the definition has it; 0 where a row is missing.
     fn z(&self, slot: usize, i: usize) -> R {
         if i < self.d {
-            self.memory(slot)[i]
+            self.memory(slot).map_or(R::ZERO, |h| h[i])
         } else if i < self.d + self.f {
-            self.features(slot)[i - self.d]
+            self.features(slot).map_or(R::ZERO, |e| e[i - self.d])
         } else {
             define_phi(self.dt[slot], self.w, self.b, i - self.d - self.f)
         }
@@ -178,21 +217,24 @@ impl<'a, R: Real> Operands<'a, R> {
     /// Whether the roots at two places of the order have the same neighbours; their gaps may differ.
     fn same_neighbors(&self, a: usize, b: usize) -> bool {
         let (i, j) = (self.order[a] as usize, self.order[b] as usize);
-        let n = self.count[i] as usize;
+        let n = self.used(i);
         let slots = |i: usize| i * self.k..i * self.k + n;
-        self.count[i] == self.count[j]
-            && self.event[slots(i)] == self.event[slots(j)]
-            && self.row[slots(i)] == self.row[slots(j)]
+        n == self.used(j)
+            && self.event.get(slots(i)) == self.event.get(slots(j))
+            && self.row.get(slots(i)) == self.row.get(slots(j))
     }
     fn query_of(&self, q: usize, h: usize) -> &'a [R] {
         let c = self.width();
         &self.query[(q * self.heads + h) * c..][..c]
     }
-    /// Query, place and root of every root that has neighbours.
-    fn roots(&self) -> impl Iterator<Item = (usize, usize, usize)> {
-        (0..self.queries).flat_map(move |q| {
-            (self.starts[q] as usize..self.starts[q + 1] as usize)
-                .map(move |at| (q, at, self.order[at] as usize))
+    /// Query, place, root and slots in use of every root that has neighbours, all of them checked.
+    fn roots(&self) -> impl Iterator<Item = (usize, usize, usize, usize)> {
+        (0..if self.grouped { self.queries } else { 0 }).flat_map(move |q| {
+            (self.starts[q] as usize..self.starts[q + 1] as usize).map(move |at| {
+                let (i, n) = self.root(at);
+                (0..n).for_each(|j| self.check(i, i * self.k + j));
+                (q, at, i, n)
+            })
         })
     }
     /// Queries in [`parts::PARTS`] ranges with about as many roots each, and the places of their roots.
@@ -254,40 +296,42 @@ impl Op for TemporalAttention {
     const KIND: Kind = Kind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.operands())?;
-        let (n, k, c) = (ins[6].rows, ins[3].cols, ins[2].cols + ins[7].cols + ins[8].cols);
-        for (i, what, want) in [
-            (0, "query", DType::F32),
-            (1, "starts", DType::U32),
-            (2, "h", DType::F32),
-            (3, "row", DType::U32),
-            (5, "dt", DType::F32),
-            (7, "edge", DType::F32),
-        ] {
-            typed(Self::NAME, what, &ins[i], want)?;
+        let (heads, width) = (self.heads, self.head_width);
+        ensure!(
+            Self::NAME,
+            heads > 0 && width > 0,
+            "{heads} heads of {width}, want one or more, of a column or more"
+        );
+        if let Some(rate) = self.drop {
+            ensure!(Self::NAME, (0.0..1.0).contains(&rate.p), "p is {}, want 0 <= p < 1", rate.p);
         }
-        ensure!(
-            Self::NAME,
-            ins[0].cols == self.heads * c,
-            "query is {}, want {} columns",
-            ins[0],
-            self.heads * c
-        );
-        ensure!(
-            Self::NAME,
-            ins[3] == Spec::ids(n, k) && ins[4] == ins[3],
-            "row is {}, event is {}",
-            ins[3],
-            ins[4]
-        );
-        ensure!(Self::NAME, ins[5].rows == n && ins[5].cols == k, "dt is {}, row is {}", ins[5], ins[3]);
-        ensure!(Self::NAME, ins[6] == Spec::ids(n, 1), "count is {}", ins[6]);
-        shaped(Self::NAME, "starts", &ins[1], ins[0].rows.cap + 1, 1)?;
-        ensure!(Self::NAME, ins[10] == Spec::ids(ins[10].rows, 1), "order is {}", ins[10]);
-        shaped(Self::NAME, "w", &ins[8], 1, ins[8].cols)?;
-        shaped(Self::NAME, "b", &ins[9], 1, ins[8].cols)?;
-        Ok([self.heads * c, self.heads, self.heads * k]
-            .map(|cols| Spec::real(ins[10].rows, cols).into())
-            .to_vec())
+        let [query, h, edge, w, order] = [0, 2, 7, 8, 10].map(|i| ins[i]);
+        let (n, k) = (ins[6].rows, ins[3].cols);
+        let c = h.cols.saturating_add(edge.cols).saturating_add(w.cols);
+        let [all, weights] = [c, k].map(|each| heads.saturating_mul(each));
+        // Kernels count slots, and heads of roots, in 32 bits.
+        let most = n.cap.max(order.rows.cap).saturating_mul(k.max(heads)).max(all);
+        ensure!(Self::NAME, most < NONE as usize, "{heads} heads, {order} and {}, want fewer", ins[3]);
+        ensure!(Self::NAME, query.rows.cap > 0 || order.is_empty(), "query is {query}, order is {order}");
+        for (i, what, want) in [
+            (0, "query", Spec::real(query.rows, all)),
+            (1, "starts", Spec::ids(Rows::fixed(query.rows.cap + 1), 1)),
+            (2, "h", Spec::real(h.rows, h.cols)),
+            (3, "row", Spec::ids(n, k)),
+            (4, "event", Spec::ids(n, k)),
+            (5, "dt", Spec::real(n, k)),
+            (6, "count", Spec::ids(n, 1)),
+            (7, "edge", Spec::real(edge.rows, edge.cols)),
+            (8, "w", Spec::real(Rows::fixed(1), w.cols)),
+            (9, "b", Spec::real(Rows::fixed(1), w.cols)),
+            (10, "order", Spec::ids(order.rows, 1)),
+            (11, "now", Spec::ids(Rows::fixed(1), 2)),
+        ] {
+            if let Some(found) = ins.get(i) {
+                ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
+            }
+        }
+        Ok([all, heads, weights].map(|cols| Spec::real(order.rows, cols).into()).to_vec())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (slots, c) = (ins[3].len(), ins[0].cols / self.heads);
@@ -299,8 +343,7 @@ impl Op for TemporalAttention {
         let (out, sums, weights) = (io.out::<R>(0), io.out::<R>(1), io.out::<R>(2));
         let (c, k) = (o.width(), o.k);
         [&mut *out, sums, weights].into_iter().for_each(|x| x.fill(R::ZERO));
-        for (query, at, i) in o.roots() {
-            let n = o.count[i] as usize;
+        for (query, at, i, n) in o.roots() {
             for h in 0..self.heads {
                 let (row, q) = (at * self.heads + h, o.query_of(query, h));
                 let score = |j: usize| (0..c).map(|l| q[l] * o.z(i * k + j, l)).sum::<R>() * R::of(o.scale);
@@ -320,7 +363,7 @@ impl Op for TemporalAttention {
         let o = Operands::<f32>::of(self, io);
         let (c, k, heads) = (o.width(), o.k, self.heads);
         let (out, sums, weights) = (io.out::<f32>(0), io.out::<f32>(1), io.out::<f32>(2));
-        if c == 0 || k == 0 {
+        if c == 0 || k == 0 || !o.grouped {
             [out, sums, weights].into_iter().for_each(|x| x.fill(0.0));
             return;
         }
@@ -342,7 +385,20 @@ impl Op for TemporalAttention {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(on.cap(10).min(MOST_BLOCKS), THREADS);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.temporal_attention(on, grid, self.on_device(on), on.out(0), on.out(1), on.kept(2)) }
+        unsafe {
+            k.temporal_attention(
+                on,
+                grid,
+                self.on_device(on),
+                on.out(0),
+                on.out(1),
+                on.kept(2),
+                on.rows(6),
+                on.rows(2),
+                on.rows(7),
+                on.status(),
+            )
+        }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (Some(dmix), Some(dsum)) = (douts[0], douts[1]) else {

@@ -6,7 +6,7 @@ use super::{
     Operands,
 };
 use crate::runtime::{
-    parts,
+    Io, parts,
     simd::{self, Block, LANES, vectorised},
 };
 
@@ -106,26 +106,48 @@ fn load_query(o: &Operands<'_, f32>, q: usize, w: &mut Work<'_>) {
     }
 }
 
-/// Loads memory and features of the neighbours of root `i`; returns the slots in use.
+/// Loads memory and features of the `n` neighbours of root `i`; zeros where there are none.
 #[inline(always)]
-fn load_known(o: &Operands<'_, f32>, i: usize, w: &mut Work<'_>) {
-    for j in 0..o.count[i] as usize {
+fn load_known(o: &Operands<'_, f32>, i: usize, n: usize, w: &mut Work<'_>) {
+    for j in 0..n {
         let (z, slot) = (&mut w.z[j * w.row..][..o.d + o.f], i * o.k + j);
-        z[..o.d].copy_from_slice(o.memory(slot));
-        z[o.d..].copy_from_slice(o.features(slot));
+        let (of_h, of_edge) = z.split_at_mut(o.d);
+        for (to, row) in [(of_h, o.memory(slot)), (of_edge, o.features(slot))] {
+            match row {
+                Some(row) => to.copy_from_slice(row),
+                None => {
+                    to.fill(0.0);
+                    o.check(i, slot);
+                }
+            }
+        }
     }
 }
 
-/// Loads the time encodings of root `i` and its drop-out; asks meanwhile for memory and features of root `next`,
-/// which come from all over memory. Returns the slots in use.
+/// Asks for a row, where there is one.
 #[inline(always)]
-fn load_time(o: &Operands<'_, f32>, i: usize, next: Option<usize>, w: &mut Work<'_>, sines: bool) -> usize {
-    let (n, t) = (o.count[i] as usize, o.w.len());
-    let (mut ahead, end) = next.map_or((0, 0), |next| (next * o.k, next * o.k + o.count[next] as usize));
+fn ask(row: Option<&[f32]>) {
+    if let Some(row) = row {
+        simd::prefetch(row);
+    }
+}
+
+/// Loads the time encodings of the `n` neighbours of root `i` and its drop-out; asks meanwhile for memory and features of
+/// root `next`, which come from all over memory.
+#[inline(always)]
+fn load_time(
+    o: &Operands<'_, f32>,
+    (i, n): (usize, usize),
+    next: Option<usize>,
+    w: &mut Work<'_>,
+    sines: bool,
+) {
+    let t = o.w.len();
+    let (mut ahead, end) = next.map_or((0, 0), |next| (next * o.k, next * o.k + o.used(next)));
     for j in 0..o.k {
         if ahead < end {
-            simd::prefetch(o.features(ahead));
-            simd::prefetch(o.memory(ahead));
+            ask(o.features(ahead));
+            ask(o.memory(ahead));
             ahead += 1;
         }
         if j < n {
@@ -138,7 +160,6 @@ fn load_time(o: &Operands<'_, f32>, i: usize, next: Option<usize>, w: &mut Work<
         Some((rate, key)) => rate.factors(key, i * o.heads * o.k, &mut w.kept[..o.heads * o.k]),
         None => w.kept.fill(1.0),
     }
-    n
 }
 
 /// `out[h, j] = rows_h . z_j` over `width` columns from `from`, for `n` neighbours and as many more as fill a tile.
@@ -208,12 +229,12 @@ vectorised! {
                 load_query(o, q, w);
             }
             for at in begin..end {
-                let i = o.order[at] as usize;
+                let (i, n) = o.root(at);
                 if leads(o, begin, at) {
-                    load_known(o, i, w);
-                    products::<V>(w.shared, heads, k, &w.gq[heads * row..], w.z, row, o.count[i] as usize, 0, w.known);
+                    load_known(o, i, n, w);
+                    products::<V>(w.shared, heads, k, &w.gq[heads * row..], w.z, row, n, 0, w.known);
                 }
-                let n = load_time(o, i, next(o, at), w, false);
+                load_time(o, (i, n), next(o, at), w, false);
                 let (mixed, query) = w.gq.split_at_mut(heads * row);
                 products::<V>(w.a_ds, heads, k, query, w.z, row, n, w.known, w.time);
                 for h in 0..heads {
@@ -261,18 +282,18 @@ vectorised! {
             }
             let mut lead = begin;
             for at in begin..end {
-                let i = o.order[at] as usize;
+                let (i, n) = o.root(at);
                 let leads_here = leads(o, begin, at);
                 if up.learn_h {
                     leading[at - first] = u32::from(leads_here);
                 }
                 if leads_here {
                     lead = at;
-                    load_known(o, i, w);
+                    load_known(o, i, n, w);
                     w.shared.fill(0.0);
                     w.dz.fill(0.0);
                 }
-                let n = load_time(o, i, next(o, at), w, up.learn_time);
+                load_time(o, (i, n), next(o, at), w, up.learn_time);
                 for h in 0..heads {
                     pad(&mut w.gq[h * row..][..row], &up.dmix[(at * heads + h) * c..][..c], known, t);
                 }
@@ -320,13 +341,20 @@ vectorised! {
     }
     /// `dh[row] = sum of the rows of dz of its slots` of roots that lead: the others of a query are in theirs.
     pub(super) fn sum_rows(
-        dh: &mut [f32], d: usize, first: usize, starts: &[u32], slots: &[u32], dz: &[f32], leading: &[u32], k: usize,
+        io: &Io<'_>, dh: &mut [f32], d: usize, first: usize, starts: &[u32], slots: &[u32], dz: &[f32], leading: &[u32], k: usize,
     ) {
         for (i, dh) in dh.chunks_exact_mut(d).enumerate() {
             dh.fill(0.0);
-            for &slot in &slots[starts[first + i] as usize..starts[first + i + 1] as usize] {
-                if leading[slot as usize / k] > 0 {
-                    simd::add_assign(dh, &dz[slot as usize * d..][..d]);
+            let (row, [begin, end]) = (first + i, [first + i, first + i + 1].map(|row| starts[row]));
+            let Some(own) = slots.get(begin as usize..end as usize) else {
+                io.fault(row, f64::from(end));
+                continue;
+            };
+            for &slot in own {
+                match leading.get(slot as usize / k) {
+                    Some(0) => {}
+                    Some(_) => simd::add_assign(dh, &dz[slot as usize * d..][..d]),
+                    None => io.fault(row, f64::from(slot)),
                 }
             }
         }
