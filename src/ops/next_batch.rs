@@ -131,7 +131,7 @@ impl Op for NextBatch {
 }
 
 /// `[events, batch, batches done, how much shorter the first is]`: a full batch, the short last one, one past the end, one of
-/// many rows; a short first one, those after it, none at all.
+/// many rows; a short first one, those after it, none at all. A fifth number is how far the range goes beyond the stream.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 0],
     &[10, 4, 1, 0],
@@ -146,13 +146,16 @@ pub(super) const CASES: &[&[usize]] = &[
     &[2, 8, 0, 5],
     &[10, 4, 0, 4],
     &[5_000, 3_000, 0, 700],
+    &[10, 4, 2, 0, 90],
+    &[10, 4, 7, 0, 90],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[110_232, 600, 100, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let n = dims[0];
     let (src, dst) = (c.ids_below(n, 50), c.ids_below(n, 50));
     let time = c.times(&(0..n as i64).map(|t| 3 * t).collect::<Vec<_>>());
-    let (range, clock) = (c.ids(&[0, n as u32, dims[3] as u32], 3), c.ids(&[2, dims[2] as u32], 2));
+    let end = n + dims.get(4).unwrap_or(&0);
+    let (range, clock) = (c.ids(&[0, end as u32, dims[3] as u32], 3), c.ids(&[2, dims[2] as u32], 2));
     let b = c.tape.next_batch([src, dst, time], range, clock, dims[1])?;
     Ok(Built {
         outs: vec![b.src, b.dst, b.event, b.time, b.rank, b.index, b.now],

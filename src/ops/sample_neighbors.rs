@@ -396,11 +396,12 @@ impl Op for SampleNeighbors {
 
 /// `[nodes, events, first event of the batch, k, uniform]`; the queries are roots with one negative an event, or none. A
 /// sixth number is the stride: 2, no negatives; 0 keeps from them that they are roots, so that every one searches. A seventh,
-/// that many slots a node, of its latest events before the batch, and no positions.
+/// that many slots a node, of its latest events before the batch, and no positions. Without a batch every node is a query.
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 0, 1, 0],
     &[5, 60, 40, 3, 0],
     &[5, 60, 40, 3, 0, 0],
+    &[5, 60, 60, 3, 0, 0],
     &[5, 60, 40, 3, 0, 2],
     &[5, 60, 40, 3, 1],
     &[5, 60, 40, 0, 0],
@@ -453,9 +454,12 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let negative = |i: u32| if i % 7 == 6 { NONE } else { i % v as u32 };
     let each = if stride == 2 { 2 } else { 3 };
     let of_event = |&i: &u32| [ends[i as usize][0], ends[i as usize][1], negative(i)].into_iter().take(each);
-    let roots: Vec<u32> = batch.iter().flat_map(of_event).collect();
-    let root_times: Vec<i64> =
+    let mut roots: Vec<u32> = batch.iter().flat_map(of_event).collect();
+    let mut root_times: Vec<i64> =
         batch.iter().flat_map(|&i| [times[i as usize]; 3].into_iter().take(each)).collect();
+    if batch.is_empty() {
+        (roots, root_times) = ((0..v as u32).collect(), vec![e as i64; v]);
+    }
     let (node, time) = (c.ids(&roots, 1), c.times(&root_times));
     let (event, now) = (c.ids(&batch, 1), c.ids(&[0, 1], 2));
     let strategy = if uniform == 1 { Strategy::Uniform(3) } else { Strategy::Recent };

@@ -492,6 +492,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_head_and_a_rate_that_is_none_are_refused() {
+        let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
+        build(&mut c, CASES[3]).unwrap();
+        let node = c.tape.nodes().iter().find(|n| n.op.name() == "temporal_attention").unwrap().clone();
+        let op = |heads, p| TemporalAttention {
+            heads,
+            head_width: 4,
+            drop: Some(DropRate { p, seed: 5, salt: 1 }),
+            learn_h: true,
+        };
+        assert!(c.tape.push(op(2, 0.3), &node.ins).is_ok());
+        for (heads, p) in [(0, 0.3), (2, 1.0), (2, -0.1), (2, f32::NAN), (usize::MAX, 0.3)] {
+            assert!(c.tape.push(op(heads, p), &node.ins).is_err(), "{heads} heads, p {p}");
+        }
+    }
+
+    #[test]
     fn slots_are_grouped_for_the_gradient_of_h_and_not_where_h_is_data() {
         for (dims, grouped) in [(CASES[2], true), (&[9, 4, 7, 3, 2, 5, 3, 4, 0, 30, 0, 0], false)] {
             let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
