@@ -53,7 +53,7 @@ const MOST_NUMBERS: usize = 4_000;
 struct Ready {
     c: CaseBuilder,
     keep: Vec<Var>,
-    inputs: Vec<(Var, BufferId)>,
+    inputs: Vec<(Spec, BufferId)>,
 }
 
 fn ready(case: &Case) -> Ready {
@@ -68,12 +68,12 @@ fn ready(case: &Case) -> Ready {
     }
     let grads = c.tape.backward_many(&pairs).unwrap();
     let keep = outs.into_iter().chain(wrt.iter().map(|x| grads[x])).collect();
-    let mut inputs: Vec<(Var, BufferId)> = Vec::new();
+    let mut inputs: Vec<(Spec, BufferId)> = Vec::new();
     for &v in c.tape.nodes().iter().flat_map(|n| &n.ins) {
         if let Home::Stored { id, .. } = c.tape.home(v)
-            && inputs.iter().all(|i| i.0 != v)
+            && inputs.iter().all(|i| i.1 != id)
         {
-            inputs.push((v, id));
+            inputs.push((c.tape.spec(v), id));
         }
     }
     Ready { c, keep, inputs }
@@ -83,8 +83,7 @@ fn ready(case: &Case) -> Ready {
 fn small_cases(each: usize) -> Vec<Case> {
     let mut taken = BTreeMap::new();
     let small = |case: &Case| {
-        let ready = ready(case);
-        let numbers: usize = ready.inputs.iter().map(|i| ready.c.tape.spec(i.0).len()).sum();
+        let numbers: usize = ready(case).inputs.iter().map(|(spec, _)| spec.len()).sum();
         numbers <= MOST_NUMBERS
     };
     let of_each = |case: &Case| {
@@ -123,9 +122,19 @@ fn refuse(found: BTreeMap<String, String>) {
     assert!(lines.is_empty(), "{}", lines.join("\n"));
 }
 
-/// Writes `value` into all elements of a stored value, or into the last alone.
-fn spoil(ready: &mut Ready, id: BufferId, value: i64, all: bool) {
-    let store = &mut ready.c.store;
+/// Numbers that are no index of a value of these rows, or are only just, each for all elements or for the last alone.
+fn wild(spec: Spec) -> Vec<(i64, bool)> {
+    let rows = spec.rows.cap as i64;
+    let values = match spec.dtype {
+        DType::U32 => vec![u32::MAX.into(), i64::from(u32::MAX) - 1, 1 << 30, rows + 1, rows, 1, 0],
+        DType::I64 => vec![i64::MIN, -1, i64::MAX, 1 << 40, rows, 1, 0],
+        _ => vec![],
+    };
+    values.into_iter().flat_map(|value| [(value, true), (value, false)]).collect()
+}
+
+/// Writes such a number.
+fn spoil(store: &mut Store, id: BufferId, (value, all): (i64, bool)) {
     let n = store.spec(id).len();
     let from = if all { 0 } else { n.saturating_sub(1) };
     match store.spec(id).dtype {
@@ -139,23 +148,15 @@ fn an_index_or_a_count_of_any_value_is_a_fault_or_does_no_harm() {
     let on = device(0);
     let mut found = BTreeMap::new();
     for case in small_cases(6) {
-        let inputs = ready(&case).inputs;
-        for at in 0..inputs.len() {
-            let spec = ready(&case).c.tape.spec(inputs[at].0);
-            let rows = spec.rows.cap as i64;
-            let values = match spec.dtype {
-                DType::U32 => vec![u32::MAX.into(), i64::from(u32::MAX) - 1, 1 << 30, rows + 1, rows, 1, 0],
-                DType::I64 => vec![i64::MIN, -1, i64::MAX, 1 << 40, rows, 1, 0],
-                _ => continue,
-            };
-            for (value, all) in values.into_iter().flat_map(|v| [(v, true), (v, false)]) {
+        for (at, (spec, _)) in ready(&case).inputs.into_iter().enumerate() {
+            for how in wild(spec) {
                 for backend in backends(on.as_ref()) {
                     let mut ready = ready(&case);
-                    let keep = ready.keep.clone();
-                    spoil(&mut ready, inputs[at].1, value, all);
-                    if let Some(how) = wrong(&mut ready, &keep, &backend, on.as_ref()) {
+                    let (keep, id) = (ready.keep.clone(), ready.inputs[at].1);
+                    spoil(&mut ready.c.store, id, how);
+                    if let Some(wrong) = wrong(&mut ready, &keep, &backend, on.as_ref()) {
                         let what = format!("{} on {backend:.3?}, input {at}", case.op);
-                        found.entry(what).or_insert(format!("{case}, {value}, all: {all}: {how}"));
+                        found.entry(what).or_insert(format!("{case}, {how:?}: {wrong}"));
                     }
                 }
             }
@@ -239,7 +240,8 @@ fn again(
     }
 }
 
-/// The operands of node `at` with the `nth` change of operand `i`; none where there are fewer. The first takes it away.
+/// The operands of node `at` with the `nth` change of operand `i`; none where there are fewer. The first takes it away, and the
+/// last keep its shape and type and make its content wild, as what an earlier op of the step leaves may be.
 fn changed(ready: &mut Ready, at: usize, i: usize, nth: usize) -> Option<(Vec<Var>, String)> {
     let mut ins = ready.c.tape.nodes()[at].ins.clone();
     let count = ready.c.store.zeros("count", Spec::count()).unwrap();
@@ -253,10 +255,15 @@ fn changed(ready: &mut Ready, at: usize, i: usize, nth: usize) -> Option<(Vec<Va
         return Some((ins, "one less".into()));
     }
     let was = ready.c.tape.spec(ins[i]);
-    let spec = *almost(was, count).get(nth - 1)?;
+    let specs = almost(was, count);
+    let (spec, content) = match specs.get(nth - 1) {
+        Some(&spec) => (spec, None),
+        None => (was, Some(*wild(was).get(nth - 1 - specs.len())?)),
+    };
     let id = ready.c.store.zeros("other", spec).unwrap();
+    content.iter().for_each(|&how| spoil(&mut ready.c.store, id, how));
     ins[i] = ready.c.tape.stored(&ready.c.store, id).unwrap();
-    Some((ins, format!("{spec} for {was}")))
+    Some((ins, format!("{spec} of {content:?} for {was}")))
 }
 
 #[test]
