@@ -86,7 +86,7 @@ deliver_mails(float* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* n
           {recipients, events, edges, listed, nodes, k, d, f, each, stride}, s);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 6)
+extern "C" __global__ void __launch_bounds__(256, 5)
 deliver_half_mails(uint16_t* mail, uint32_t kind, uint32_t* mail_event, int64_t* mail_time, uint32_t* next,
                    const uint32_t* node, const uint32_t* phi, const float* out, const uint32_t* event,
                    const int64_t* event_time, uint16_t* features, const float* edge, const uint32_t* starts,
