@@ -58,7 +58,7 @@ impl Tape {
         let ins: Vec<Var> = [stamp, roots].iter().chain(others).copied().collect();
         let o = self.push(Distinct { stride, nodes }, &ins)?;
         let cap = self.spec(o[3]).rows.cap;
-        let root_cap = cap.min(self.spec(roots).rows.cap);
+        let root_cap = cap.min(self.spec(roots).len());
         Ok(DistinctNodes {
             node: o[3],
             rows: Rows::live(cap, o[0]),

@@ -71,7 +71,10 @@ pub trait Cell: sealed::Sealed + std::fmt::Debug + Send + Sync + 'static {
     fn cpu(gates: &mut [f32], out: &mut [f32], s: &[f32], b_x: &[f32], b_h: &[f32]);
     /// `define_grad` for a row.
     fn cpu_grad(dpre: &mut [f32], gates: &[f32], s: &[f32], dy: &[f32]);
-    /// Launches what makes `dpre`, `[m, SUMS d]`, of all mails; operands of [`MemoryUpdateGrad`].
+    /// Launches what makes `dpre`, `[m, SUMS d]`, of all mails.
+    ///
+    /// # Safety
+    /// The operands must be those of [`MemoryUpdateGrad`], and `dpre` must have that room on the device.
     ///
     /// # Errors
     /// Device, when the driver refuses the launch.
@@ -193,15 +196,12 @@ impl Widths {
     fn of(memory: &Spec, edge: &Spec, time: &Spec) -> Self {
         Widths { d: memory.cols, f: edge.cols, t: time.cols }
     }
+    /// Of a message; the most there is where it is more.
     fn message(self) -> usize {
-        2 * self.d + self.f + self.t
-    }
-    /// Of d, f and t.
-    fn largest(self) -> usize {
-        self.d.max(self.f).max(self.t)
+        self.phi().saturating_add(self.t)
     }
     fn phi(self) -> usize {
-        2 * self.d + self.f
+        self.d.saturating_mul(2).saturating_add(self.f)
     }
 }
 
@@ -324,7 +324,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             FeatureRow::Distinct => n.cap,
         };
         ensure!(Self::NAME, ins[6].rows.cap >= least, "edge is {}, want {least} rows", ins[6]);
-        for (what, n) in [("nodes", v), ("rows", n.cap), ("events", ins[6].rows.cap), ("width", w.largest())]
+        for (what, n) in [("nodes", v), ("rows", n.cap), ("events", ins[6].rows.cap), ("width", w.message())]
         {
             countable(Self::NAME, what, n)?;
         }

@@ -138,6 +138,7 @@ impl Op for Spmm {
         ensure!(Self::NAME, rows.checked_rem(v).unwrap_or(rows) == 0, "{rows} rows of {v} vertices");
         ensure!(Self::NAME, most.rows <= most.slices, "{} long rows of {} slices", most.rows, most.slices);
         for (what, n) in [
+            ("vertices", v),
             ("rows", rows),
             ("neighbours", col.rows.cap),
             ("slices", slices.rows.cap),
