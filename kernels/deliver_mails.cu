@@ -76,7 +76,7 @@ __device__ __forceinline__ void deliver(T* mail, uint32_t* mail_event, int64_t* 
 }
 
 // Without `order` the latest delivery of each is the only one that counts. `rows` are those of `edge` by event.
-extern "C" __global__ void __launch_bounds__(256, 6)
+extern "C" __global__ void __launch_bounds__(256, 5)
 deliver_mails(float* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* next, const uint32_t* node,
               const uint32_t* phi, const float* out, const uint32_t* event, const int64_t* event_time, float* features,
               const float* edge, const uint32_t* starts, const uint32_t* order, const uint32_t* rows, Rows recipients,

@@ -114,7 +114,7 @@ __device__ __forceinline__ void mean_rows(Out* out, const T* src, const Batch& b
 }
 
 // Means over a node's events of the batch: of the rows `of` of src by event, or, without them, of those of the other ends.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, 5)
 write_memory_mean(float* out, const float* src, const uint32_t* node, const uint32_t* phi, const uint32_t* positives,
                   const uint32_t* psi, const uint32_t* of, Rows rows, Rows from, Rows roots, uint32_t nodes, uint32_t d,
                   uint32_t stride, Status status) {
@@ -126,7 +126,7 @@ write_memory_mean(float* out, const float* src, const uint32_t* node, const uint
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 6)
+extern "C" __global__ void __launch_bounds__(256, 5)
 write_half_memory_mean(uint16_t* out, uint32_t kind, const float* src, const uint32_t* node, const uint32_t* phi,
                        const uint32_t* positives, const uint32_t* psi, const uint32_t* of, Rows rows, Rows from, Rows roots,
                        uint32_t nodes, uint32_t d, uint32_t stride, Status status) {
