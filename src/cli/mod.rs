@@ -63,6 +63,8 @@ enum Command {
 /// Runs the program on the command line's arguments: one line on standard error and a documented exit code where it
 /// fails.
 pub fn main() -> ExitCode {
+    #[cfg(feature = "parquet")]
+    hide_caught_panics();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => return usage(e),
@@ -83,6 +85,17 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => fail(&e),
     }
+}
+
+/// A damaged Parquet file gives one line, its error.
+#[cfg(feature = "parquet")]
+fn hide_caught_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !crate::data::format::parquet::in_library() {
+            print(panic);
+        }
+    }));
 }
 
 fn fail(e: &Error) -> ExitCode {

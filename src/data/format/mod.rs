@@ -25,7 +25,7 @@ mod jodie;
 mod layout;
 pub(super) mod number;
 #[cfg(feature = "parquet")]
-mod parquet;
+pub(crate) mod parquet;
 mod records;
 mod sample;
 mod signed;

@@ -20,7 +20,13 @@ use parquet::{
     file::reader::{FileReader, SerializedFileReader},
     schema::types::ColumnDescriptor,
 };
-use std::{fs::File, io::Read, path::Path};
+use std::{
+    cell::Cell,
+    fs::File,
+    io::Read,
+    panic::{self, AssertUnwindSafe},
+    path::Path,
+};
 
 const MAGIC: &[u8; 4] = b"PAR1";
 /// Rows read at a time.
@@ -40,7 +46,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Raw> {
             .remedy("leave out --format"));
     }
     let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
-    let table = Table { path, reader: SerializedFileReader::new(file).map_err(|e| damaged(path, e))? };
+    let table = Table { path, reader: library(path, || SerializedFileReader::new(file))? };
     let columns = table.columns();
     let chosen = Chosen::of(path, &columns, options)?;
     let mut raw = Raw::new(path);
@@ -85,6 +91,26 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Raw> {
         return Err(damaged(path, "its columns have different lengths"));
     }
     Ok(raw)
+}
+
+thread_local!(static IN_LIBRARY: Cell<bool> = const { Cell::new(false) });
+
+/// Whether this thread reads in the Parquet library: it panics at damage that it does not expect, and the panic becomes an error,
+/// so a panic hook need not print it.
+pub(crate) fn in_library() -> bool {
+    IN_LIBRARY.get()
+}
+
+/// What the library reads; its errors and its panics are damage.
+fn library<T>(path: &Path, read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T> {
+    IN_LIBRARY.set(true);
+    // A reader that panicked is not used again.
+    let done = panic::catch_unwind(AssertUnwindSafe(read));
+    IN_LIBRARY.set(false);
+    match done {
+        Ok(done) => done.map_err(|e| damaged(path, e)),
+        Err(_) => Err(damaged(path, "its contents contradict each other")),
+    }
 }
 
 #[cold]
@@ -296,8 +322,8 @@ impl Table<'_> {
         let mut rows = Rows { table: self, column, next: 0 };
         let unsigned = column.unsigned;
         for group in 0..self.reader.num_row_groups() {
-            let reader = self.reader.get_row_group(group).and_then(|group| group.get_column_reader(leaf));
-            match reader.map_err(|e| damaged(self.path, e))? {
+            let column = || self.reader.get_row_group(group)?.get_column_reader(leaf);
+            match library(self.path, column)? {
                 ColumnReader::BoolColumnReader(r) => rows.read(r, |&v| Scalar::Uint(v.into()), &mut take)?,
                 ColumnReader::Int32ColumnReader(r) if unsigned => {
                     rows.read(r, |&v| Scalar::Uint((v as u32).into()), &mut take)?;
@@ -340,14 +366,14 @@ impl Rows<'_> {
     ) -> Result<()> {
         let (present, repeated) = (self.column.present, self.column.repeated);
         let (mut defined, mut repeats, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        let broken = |e: ParquetError| damaged(self.table.path, e);
         loop {
             defined.clear();
             repeats.clear();
             values.clear();
             let levels = (present > 0).then_some(&mut defined);
             let lists = (repeated > 0).then_some(&mut repeats);
-            let (rows, ..) = reader.read_records(ROWS, levels, lists, &mut values).map_err(broken)?;
+            let read = || reader.read_records(ROWS, levels, lists, &mut values);
+            let (rows, ..) = library(self.table.path, read)?;
             if rows == 0 {
                 return Ok(());
             }
