@@ -142,11 +142,13 @@ impl Shared {
         }
         // SAFETY: the job is open.
         unsafe { self.work(0) };
-        // A helper goes inside first and looks whether the job is open second, so none comes in from here on.
+        // A helper goes inside first and looks whether the job is open second. Counting none more reads the newest count: a helper that it
+        // does not tell of goes inside after it, and so sees that the job is closed.
         self.open.0.store(0, SeqCst);
-        let mut looks = 0;
-        while self.inside.0.load(SeqCst) > 0 {
+        let (mut inside, mut looks) = (self.inside.0.fetch_add(0, SeqCst), 0);
+        while inside > 0 {
             pause(&mut looks);
+            inside = self.inside.0.load(SeqCst);
         }
     }
     /// What helper `t` does all its life.
