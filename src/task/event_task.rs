@@ -33,8 +33,8 @@ enum Objective {
     Classes(Classes),
 }
 
-/// Epochs over which weights are averaged.
-const AVERAGED: usize = 3;
+/// Epochs over which weights are averaged, up to the one that is settled: one follows chance, three remember what has changed (docs/evaluation.md).
+const AVERAGED: usize = 2;
 
 /// A training step, a scored batch, and a batch that is only remembered.
 type Programs = (Program, Program, Option<Program>);
