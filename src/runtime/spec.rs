@@ -60,6 +60,7 @@ pub enum Precision {
 
 /// The largest value: far below what an address can count, so that sums of such sizes do not wrap.
 const MOST_BYTES: usize = 1 << 48;
+const MOST_COLUMNS: usize = i32::MAX as usize;
 
 impl DType {
     /// Whether elements of type `T` are what a value of this type holds where reals have `precision`.
@@ -174,7 +175,12 @@ impl Spec {
         let bytes =
             self.rows.cap.checked_mul(self.cols).and_then(|n| n.checked_mul(DType::I64.size(Precision::F64)));
         match bytes {
-            Some(bytes) if bytes <= MOST_BYTES && self.rows.cap <= MOST_BYTES => Ok(()),
+            // Either may be zero, and kernels count columns in 32 bits.
+            Some(bytes)
+                if bytes <= MOST_BYTES && self.rows.cap <= MOST_BYTES && self.cols <= MOST_COLUMNS =>
+            {
+                Ok(())
+            }
             _ => Err(Error::shape(what, format_args!("{self} is more than any memory holds"))),
         }
     }

@@ -20,12 +20,9 @@ use crate::{
 };
 use cudarc::driver::{result, sys};
 use error::checked;
-use std::{
-    cell::Cell,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 /// A CUDA device with its kernels loaded, and how programs use it. Clones are the same device.
@@ -181,15 +178,11 @@ impl Gpu {
     }
 }
 
-/// Makes `context`, which lives as long as the process, this thread's.
+/// Makes `context`, which lives as long as the process, this thread's. Asked for every time: other code of the thread may have made
+/// another one its own.
 fn enter(context: sys::CUcontext) -> Result<()> {
-    thread_local!(static CURRENT: Cell<usize> = const { Cell::new(0) });
-    if CURRENT.get() != context as usize {
-        // SAFETY: the context is alive: nobody releases it.
-        checked(unsafe { result::ctx::set_current(context) }, "cannot use the device")?;
-        CURRENT.set(context as usize);
-    }
-    Ok(())
+    // SAFETY: the context is alive: nobody releases it.
+    checked(unsafe { result::ctx::set_current(context) }, "cannot use the device")
 }
 
 /// Makes the emulated driver the one that [`Gpu::open`] finds. Once a process has a driver, it keeps it.
