@@ -1,4 +1,4 @@
-"""Writes the tables of README.md and docs/results.md from the records in benches/results. Needs Python's own library alone.
+"""Writes the tables of README.md, docs/results.md and docs/evaluation.md from the records in benches/results. Needs Python's own library alone.
 
     python benches/tables.py            # rewrites what stands between <!-- table: NAME --> and <!-- end -->
     python benches/tables.py --check    # changes nothing; status 1 where a table is not that of its records
@@ -15,21 +15,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches/results"
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/evaluation.md")
 MACHINES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
 LEARNED = "tgnn, learned time encoding"
 
 
 class Record(dict):
-    """The newest record of a name on a machine."""
+    """The newest record of a name on a machine, or on any (`*`): for scores, which do not depend on it."""
 
     def __init__(self, machine, name):
         dated = re.compile(rf"\d{{4}}-\d\d-\d\d-{re.escape(name)}\.json")
-        found = sorted(p for p in (RESULTS / machine).glob("*.json") if dated.fullmatch(p.name))
+        found = sorted((p for p in RESULTS.glob(f"{machine}/*.json") if dated.fullmatch(p.name)), key=lambda p: p.name)
         if not found:
             sys.exit(f"tables.py: no record of {name} in benches/results/{machine}")
         super().__init__(json.loads(found[-1].read_text()))
-        self.path, self.name, self.machine = found[-1], name, MACHINES.get(machine, machine)
+        self.path, self.name, self.machine = found[-1], name, MACHINES[found[-1].parent.name]
+
+
+def newest(name):
+    return Record("*", name)
 
 
 def number(x, digits=3):
@@ -130,16 +134,17 @@ def sampling():
 
 
 def default_run():
-    record = Record("xeon-2-cores", "default-run")
-    rows = [[f"test, {part}", *(f"{record['test'][part][m]:.4f}" for m in ("ap", "auc"))]
+    record = newest("default-run")
+    rows = [[f"{memory}, {part}", *(f"{record['test_by_memory'][key][part][m]:.4f}" for m in ("ap", "auc"))]
+            for memory, key in (("as trained", "as_trained"), ("memory made anew", "replayed"))
             for part in ("transductive", "inductive")]
-    return ["", "AP", "AUC"], rows, [record]
+    return ["test", "AP", "AUC"], rows, [record]
 
 
 def beside_pyg():
     rows, records = [], []
     for data, name in (("Wikipedia", "quality-wikipedia"), ("CollegeMsg", "quality-collegemsg")):
-        record = Record("xeon-2-cores", name)
+        record = newest(name)
         rate = record["rows"][0]["learning_rate"]
         means = [statistics.mean(scores(record, "ap", part, system=system))
                  for system in ("tgnn", "pyg") for part in ("transductive", "inductive")]
@@ -149,7 +154,7 @@ def beside_pyg():
 
 
 def every_model():
-    record = Record("xeon-2-cores", "models")
+    record = newest("models")
     sets = {"Wikipedia": "wikipedia", "CollegeMsg": "CollegeMsg", "Bitcoin OTC": "soc-sign-bitcoinotc"}
     asked = (("AP", "dyglib, random", "ap"), ("AP, historical", "dyglib, historical", "ap"), ("MRR of 50", "disttgl", "mrr"))
     names = {"tgn": "TGN", "jodie": "JODIE", "apan": "APAN", "tgat": "TGAT", "static": "static rows"}
@@ -161,6 +166,79 @@ def every_model():
                               for data in sets.values() for _, protocol, metric in asked)])
     head = [f"{data}: {what}" if i == 0 else what for data in sets for i, (what, _, _) in enumerate(asked)]
     return ["test, transductive", *head], rows, [record]
+
+
+def models_of(data, columns, of="models"):
+    """A row a model and EdgeBank, a column a protocol and figure, on one data set."""
+    def table():
+        record = newest(of)
+        mine = [r for r in record["rows"] if r["data"] == data]
+        cells = lambda rows, cell: [cell(scores({"rows": rows}, figure, protocol=protocol)) for protocol, figure in columns]
+        rows = [[model, *cells([r for r in mine if r["model"] == model], lambda values: spread(values, 3))]
+                for model in dict.fromkeys(r["model"] for r in mine)]
+        for kind in mine[0]["edgebank"]:
+            # It learns nothing: only the draw of negatives differs from run to run.
+            runs = [{**r, "test": r["edgebank"][kind]} for r in mine]
+            rows.append([f"EdgeBank, {kind}", *cells(runs, lambda values: f"{statistics.mean(values):.3f}")])
+        head = [f"{protocol}: {figure.upper().replace('_AT_', '@')}" for protocol, figure in columns]
+        return ["", *head], rows, [record]
+    return table
+
+
+def memory_anew():
+    ours, peer = newest("memory-anew"), newest("memory-anew-pyg")
+    of = lambda record, name, memory: spread(
+        [r["test_by_memory"][memory]["transductive"]["ap"] for r in record["rows"] if r["name"] == name], 3)
+    names = [name for name in dict.fromkeys(r["name"] for r in ours["rows"]) if not name.endswith(", not settled")]
+    rows = [[name, of(ours, name, "as_trained"), of(ours, f"{name}, not settled", "replayed"), of(ours, name, "replayed")]
+            for name in names]
+    [theirs] = dict.fromkeys(r["name"] for r in peer["rows"])
+    rows.append([theirs, of(peer, theirs, "as_trained"), of(peer, theirs, "replayed"), "not measured"])
+    return ["test AP", "as trained", "made anew by the same weights", "made anew, settled"], rows, [ours, peer]
+
+
+def runs_of(record, wanted):
+    """Cells of runs that `benches/seeds.py` made: name, figure and digits of each, nothing where there is none."""
+    return [spread(scores(record, w[1], name=w[0]), w[2]) if w else "" for w in wanted]
+
+
+def static_memory():
+    record = newest("static-memory")
+    wiki, icews = ([f"{data}, {mode}" for mode in ("none", "pretrained", "trained")] for data in ("wikipedia", "icews14 edges"))
+    rows = [["Wikipedia, links, 6 epochs: AP", *runs_of(record, [(n, "ap", 4) for n in wiki])]]
+    for shown, figure in (("ICEWS14, relations, 5 epochs, `classify.positive_weight=5`: F1", "f1"), ("the same: AP", "ap")):
+        rows.append([shown, *runs_of(record, [*((n, figure, 3) for n in icews[:2]), None])])
+    return ["", "none", "pretrained", "trained with the model"], rows, [record]
+
+
+def apan_batch():
+    record, rows = newest("apan-batch"), []
+    for shown, data, longer in (("CollegeMsg", "CollegeMsg", True), ("Wikipedia, 5 epochs", "wikipedia", False)):
+        names = [f"{data}, batch 50", f"{data}, batch 200"]
+        wanted = [*((n, "ap", 3) for n in names), (f"{data}, batch 200, 30 epochs", "ap", 3) if longer else None]
+        bank = " / ".join(f"{statistics.mean(r['edgebank']['unlimited']['transductive']['ap'] for r in record['rows'] if r['name'] == n):.3f}"
+                          for n in names)
+        rows.append([shown, *runs_of(record, wanted), bank])
+    return ["test AP", "batch 50", "batch 200", "batch 200, 30 epochs", "EdgeBank, 50 / 200"], rows, [record]
+
+
+def longer():
+    record = newest("longer")
+    rows = []
+    for model, more in (("JODIE", 40), ("APAN", 30)):
+        ten, many = runs_of(record, [(f"wikipedia, {model.lower()}, {n} epochs", "ap", 3) for n in (10, more)])
+        rows.append([model, ten, f"{many} ({more})"])
+    return ["Wikipedia, test AP", "10 epochs", "more"], rows, [record]
+
+
+def classes():
+    record, rows = newest("classes"), []
+    for shown, name in (("Wikipedia, `--task node`: who is banned after an edit (217 of 157,474)", "wikipedia, node"),
+                        ("ICEWS14, `--task edge`: one of 230 relations", "icews14, edge"),
+                        ("planted, `--task edge`: 3 of 16 classes (`data synth --classes 16 --labels 3 --node-features 32 "
+                         "--signal 0.9`)", "planted, edge")):
+        rows.append([shown, *runs_of(record, [(name, figure, 3) for figure in ("ap", "auc", "f1")])])
+    return ["", "AP", "AUC", "F1"], rows, [record]
 
 
 def snapshots_beside_torch():
@@ -192,9 +270,14 @@ def weekly():
     return ["", *(f"{data}: {m}" for data in sets for m in ("AP", "MRR of 101"))], rows, [whole, between, newer]
 
 
+LINKS = [*((f"dyglib, {kind}", figure) for kind in ("random", "historical", "inductive") for figure in ("ap", "auc")),
+         ("tgl", "ap"), ("tgl", "auc"), ("disttgl", "mrr")]
 TABLES = {f.__name__.replace("_", "-"): f for f in (
     epochs_of_events, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, every_model,
-    snapshots_beside_torch, weekly)}
+    snapshots_beside_torch, weekly, memory_anew, static_memory, apan_batch, longer, classes)}
+TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in (
+    ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}
+TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hits_at_10")], "models-given")
 
 
 def drawn(name, page):
