@@ -1,7 +1,7 @@
 // append_history: appends the events of a batch to the lists of their nodes, which lose their earliest entries when full
 //
-// shapes    offsets [v + 1] i64, entries [n, 2] i64, node, starts by distinct node, order [<= stride b], events [<= b]
-// grid      a warp a distinct positive root: its lanes move 32 entries at a time, then each appends one
+// shapes    offsets [v + 1] i64, entries [n, 2] i64, node, starts by unique node, order [<= stride b], events [<= b]
+// grid      a warp a unique positive root: its lanes move 32 entries at a time, then each appends one
 // memory    reads and writes 16 bytes an entry of the lists, reads 24 and writes 16 a new one; entries coalesced
 // limiter   latency: node, list, entries, one after another
 // backward  -

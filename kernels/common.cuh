@@ -12,15 +12,15 @@ constexpr unsigned NONE = 0xFFFFFFFFu;  // names no node and no event
 constexpr unsigned WARP = 32;
 constexpr unsigned ALL = 0xFFFFFFFFu;   // every lane of a warp
 
-// The rows of a value: `*count * times` of them are live, at most `cap`; all of them where there is no count.
-// Launches are made for `cap`; a kernel reads and writes the live rows only. (`runtime::Rows` on the host.)
+// The rows of a value: `*count * times` of them are live, at most `capacity`; all of them where there is no count.
+// Launches are made for `capacity`; a kernel reads and writes the live rows only. (`runtime::Rows` on the host.)
 struct Rows {
   const uint32_t* count;
-  uint32_t times, cap;
+  uint32_t times, capacity;
   __device__ __forceinline__ uint32_t live() const {
-    if (!count) return cap;
+    if (!count) return capacity;
     uint64_t n = uint64_t(*count) * times;
-    return n < cap ? uint32_t(n) : cap;
+    return n < capacity ? uint32_t(n) : capacity;
   }
 };
 
@@ -64,7 +64,7 @@ struct Parameters {
   Parameter of[64];
 };
 
-// Lists of ids, and for each id where it is among the distinct ones. The first list has `stride` an event.
+// Lists of ids, and for each id where it is among the unique ones. The first list has `stride` an event.
 struct IdList {
   const uint32_t* ids;
   uint32_t* psi;
@@ -334,13 +334,13 @@ struct Attention {
 
 // ---- operands of a memory update, for its cells' kernels ----
 struct MemoryUpdate {
-  const uint32_t *distinct, *mail_event;
+  const uint32_t *unique, *mail_event;
   const float *memory, *mail, *edge, *w, *b, *w_x, *w_h, *b_x, *b_h;
   const uint32_t *mailed, *node, *feature;  // of every mail: its row, its row of memory and mail, its row of the features
   const float* dt;
   float *out, *messages, *gates;            // the last two may be null
   Rows rows, mails;
-  uint32_t d, f, t, gathered, precision, nodes;  // whether memory and mail have a row a distinct node, not a node
+  uint32_t d, f, t, gathered, precision, nodes;  // whether memory and mail have a row a unique node, not a node
   __device__ __forceinline__ uint32_t width() const { return 2 * d + f + t; }
 };
 

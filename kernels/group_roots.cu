@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
 group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ count, uint32_t* starts, uint32_t* position,
             uint32_t* grouped, uint32_t* m, Rows roots, Rows queries, Status s) {
   __shared__ uint32_t sums[WARP];
-  uint32_t n = roots.live(), q = queries.live(), groups = queries.cap + 1;
+  uint32_t n = roots.live(), q = queries.live(), groups = queries.capacity + 1;
   for (uint32_t g = threadIdx.x; g < groups; g += THREADS) starts[g] = 0;
   __syncthreads();  // counts are zero
   for (uint32_t base = threadIdx.x; base < n; base += THREADS * EACH) {

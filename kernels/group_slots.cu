@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
 group_slots_count(const uint32_t* __restrict__ row, const uint32_t* __restrict__ count, const uint32_t* __restrict__ order,
                   uint32_t* counts, Rows roots, Rows known, Rows rows, uint32_t k, Status s) {
   Slots slots(row, count, order, roots, known, k, blockIdx.x);
-  uint32_t* mine = counts + uint64_t(blockIdx.x) * rows.cap;
+  uint32_t* mine = counts + uint64_t(blockIdx.x) * rows.capacity;
   uint32_t live = rows.live();
   for (uint32_t r = threadIdx.x; r < live; r += blockDim.x) mine[r] = 0;
   __syncthreads();  // counts are zero
@@ -52,16 +52,16 @@ group_slots_starts(uint32_t* counts, uint32_t* starts, uint32_t* listed, Rows ro
   for (uint32_t base = 0; base < live; base += blockDim.x) {
     uint32_t r = base + threadIdx.x, own[TILES], sum = 0, all;
 #pragma unroll
-    for (uint32_t t = 0; t < TILES; t++) own[t] = r < live ? counts[uint64_t(t) * rows.cap + r] : 0, sum += own[t];
+    for (uint32_t t = 0; t < TILES; t++) own[t] = r < live ? counts[uint64_t(t) * rows.capacity + r] : 0, sum += own[t];
     uint32_t at = before + block_scan(sum, sums, all);
     if (r < live) {
       starts[r] = at;
 #pragma unroll
-      for (uint32_t t = 0; t < TILES; t++) counts[uint64_t(t) * rows.cap + r] = at, at += own[t];
+      for (uint32_t t = 0; t < TILES; t++) counts[uint64_t(t) * rows.capacity + r] = at, at += own[t];
     }
     before += all;
   }
-  for (uint64_t r = uint64_t(live) + threadIdx.x; r <= rows.cap; r += blockDim.x) starts[r] = before;
+  for (uint64_t r = uint64_t(live) + threadIdx.x; r <= rows.capacity; r += blockDim.x) starts[r] = before;
   if (threadIdx.x == 0) *listed = before;
 }
 
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(32, 1)
 group_slots_list(const uint32_t* __restrict__ row, const uint32_t* __restrict__ count, const uint32_t* __restrict__ order,
                  uint32_t* next, uint32_t* list, Rows roots, Rows known, Rows rows, uint32_t k) {
   Slots slots(row, count, order, roots, known, k, blockIdx.x);
-  uint32_t* mine = next + uint64_t(blockIdx.x) * rows.cap;
+  uint32_t* mine = next + uint64_t(blockIdx.x) * rows.capacity;
   uint32_t live = rows.live();
   for (uint32_t base = slots.first; base < slots.end; base += WARP * EACH) {
     uint32_t of[EACH];

@@ -1,4 +1,4 @@
-// gru_memory: Memory of the distinct nodes after their mails: `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`
+// gru_memory: Memory of the unique nodes after their mails: `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`
 //
 // shapes    those of memory_update.cuh; gates [m, 4 d]: r, z, n, n_h
 // grid      a block of 256 a tile of 64 mails x 16 memory columns, all gates of them

@@ -17,7 +17,7 @@ constexpr uint32_t LIST_EACH = 4;  // rows of a thread of the list: their loads 
 
 // Times of all nodes and, in order, the rows with a mail: row, row of memory and mail, row of its features, gap.
 extern "C" __global__ void __launch_bounds__(1024, 1)
-memory_update_list(const uint32_t* distinct, const int64_t* memory_time, const uint32_t* mail_event,
+memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uint32_t* mail_event,
                    const int64_t* mail_time, int64_t* time, uint32_t* count, uint32_t* mailed, uint32_t* node,
                    uint32_t* feature, float* dt, Rows rows, Rows edges, Gaps gaps, uint32_t features, uint32_t gathered,
                    uint32_t nodes, Status s) {
@@ -30,7 +30,7 @@ memory_update_list(const uint32_t* distinct, const int64_t* memory_time, const u
     uint32_t v[LIST_EACH], event[LIST_EACH], of[LIST_EACH], with[LIST_EACH], own = 0;
     int64_t updated[LIST_EACH], sent[LIST_EACH];
 #pragma unroll
-    for (uint32_t q = 0; q < LIST_EACH; q++) v[q] = row0 + q * WARP < n ? distinct[row0 + q * WARP] : NONE;
+    for (uint32_t q = 0; q < LIST_EACH; q++) v[q] = row0 + q * WARP < n ? unique[row0 + q * WARP] : NONE;
 #pragma unroll
     for (uint32_t q = 0; q < LIST_EACH; q++) {
       event[q] = NONE, updated[q] = 0, v[q] = s.row_of(row0 + q * WARP, v[q], nodes);

@@ -55,7 +55,7 @@ __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t co
   uint32_t warps = PRODUCT_THREADS / WARP, all = gridDim.x * warps;
   uint32_t first = (blockIdx.x + gridDim.x - tiles) % gridDim.x * warps + threadIdx.x / WARP;
   for (uint32_t i = first; i < n; i += all) {
-    uint32_t v = u.distinct[i];
+    uint32_t v = u.unique[i];
     bool is = v < u.nodes;  // no node: the list has said so
     if (is && u.mail_event[v] != NONE) continue;
     for (uint32_t j = lane_id(); j < d; j += WARP) {

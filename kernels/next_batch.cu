@@ -12,11 +12,11 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
 next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, const int64_t* __restrict__ time,
            const uint32_t* range, uint32_t* clock, uint32_t* count, uint32_t* src_out, uint32_t* dst_out, uint32_t* event,
            int64_t* time_out, uint32_t* rank, uint32_t* index, uint32_t* now, Rows events,
-           uint32_t cap) {
+           uint32_t capacity) {
   uint32_t epoch = clock[0], batch = clock[1], begin = range[0], end = range[1], less = range[2];
   __syncthreads();  // the clock has been read
   // As if the pass began `less` events earlier; those are not there.
-  uint64_t from = begin + uint64_t(batch) * cap, until = from + cap;
+  uint64_t from = begin + uint64_t(batch) * capacity, until = from + capacity;
   uint64_t first = max(from - min(from, uint64_t(less)), uint64_t(begin));
   uint64_t past = min(until - min(until, uint64_t(less)), uint64_t(min(end, events.live())));
   uint32_t n = first < past ? uint32_t(past - first) : 0;

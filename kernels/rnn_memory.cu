@@ -1,4 +1,4 @@
-// rnn_memory: Memory of the distinct nodes after their mails: `s' = tanh(W_x m + b_x + W_h s + b_h)`
+// rnn_memory: Memory of the unique nodes after their mails: `s' = tanh(W_x m + b_x + W_h s + b_h)`
 //
 // shapes    those of memory_update.cuh; gates [m, d]: s'
 // grid      a block of 256 a tile of 64 mails x 64 memory columns

@@ -1,6 +1,6 @@
 // step_items: the items of a step of a list that steps divide
 //
-// shapes    offsets [s + 1] u32, step, base, count [1] u32; item, rank [<= cap] u32
+// shapes    offsets [s + 1] u32, step, base, count [1] u32; item, rank [<= capacity] u32
 // grid      a thread an item, grid-stride
 // memory    writes 8 bytes an item; coalesced
 // limiter   memory
@@ -10,7 +10,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, 8)
 step_items(const uint32_t* offsets, const uint32_t* step, const uint32_t* base, uint32_t* count, uint32_t* item, uint32_t* rank,
-           uint32_t steps, uint32_t cap, Status s) {
+           uint32_t steps, uint32_t capacity, Status s) {
   bool first_thread = thread_item() == 0;
   uint32_t at = *step, first = 0, past = 0;
   if (at < steps) {
@@ -19,7 +19,7 @@ step_items(const uint32_t* offsets, const uint32_t* step, const uint32_t* base, 
     s.fault(0, float(at));
   }
   uint32_t n = past - first;
-  if (past < first || n > cap) {
+  if (past < first || n > capacity) {
     if (first_thread) s.fault(0, float(n));
     n = 0;
   }

@@ -2,7 +2,7 @@
 //
 // shapes    memory, mail [v, d] f32 or of 16 bits, their times and events [v]; node, phi [n] u32, psi [stride b] u32, s [n, d]
 //           f32; row [b] u32: rows of src by event
-// grid      a warp a distinct positive root, lanes over the row's numbers (four a lane where rows are aligned)
+// grid      a warp a unique positive root, lanes over the row's numbers (four a lane where rows are aligned)
 // memory    reads 2 d words a row and writes 2 d numbers; the mean reads psi for each row, from L1, and a row for each event
 // limiter   memory; latency for the mean
 // backward  -

@@ -1,6 +1,6 @@
 // write_rows: table[index[i], :] = rows[from[i], :], in place
 //
-// shapes    table [v, d] 4-byte words or reals of 16 bits, index [n] u32 distinct or NONE, from [n] u32 or NONE, or null:
+// shapes    table [v, d] 4-byte words or reals of 16 bits, index [n] u32 unique or NONE, from [n] u32 or NONE, or null:
 //           0, 1, 2, ...; rows [m, d] 4-byte words, f32 where the table is of 16 bits
 // grid      a warp a row, lanes over the row's numbers (four a lane where rows are aligned)
 // memory    reads n (d + 2) words, writes n d; coalesced

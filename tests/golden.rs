@@ -173,8 +173,8 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
     let negatives =
         store.table("negatives", Spec::ids(Rows::fixed(events.len()), 1), Arc::new(negatives)).unwrap();
 
-    let cap = g.fact("batch");
-    let f = net.forward(&mut t, &store, &tables, cap, Negatives::Given(negatives), true).unwrap();
+    let capacity = g.fact("batch");
+    let f = net.forward(&mut t, &store, &tables, capacity, Negatives::Given(negatives), true).unwrap();
     let loss = t.bce_loss(f.logits).unwrap();
     let grads = parameters.minimize(&mut t, &store, loss).unwrap();
     net.write(&mut t, &store, &tables, &f).unwrap();
@@ -203,7 +203,7 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
 /// Memory and mailbox, where there are any, each lean mail written out as the full row that it stands for.
 fn mailbox(store: &Store, state: &HashMap<String, BufferId>, edge: BufferId, f: usize) -> Results {
     let Some(&memory) = state.get("memory") else { return Vec::new() };
-    let nodes = store.spec(memory).rows.cap;
+    let nodes = store.spec(memory).rows.capacity;
     let memory = store.read_f64(memory).unwrap();
     let d = memory.len() / nodes;
     let (content, event) =
@@ -438,7 +438,7 @@ fn follow_cell<C: Cell>(bytes: &'static [u8]) {
         for (wide, narrow) in w_x.chunks_exact_mut(WIDE).zip(g.real("w_x").chunks_exact(F)) {
             wide[2 * D..2 * D + F].copy_from_slice(narrow);
         }
-        let distinct = put(t, store, ROWS, &[0u32, 1, 2, 3, 4]);
+        let unique = put(t, store, ROWS, &[0u32, 1, 2, 3, 4]);
         let state = MemoryVars {
             memory: put(t, store, ROWS, &g.real("h")),
             memory_time: put(t, store, ROWS, &[0i64; ROWS]),
@@ -457,7 +457,7 @@ fn follow_cell<C: Cell>(bytes: &'static [u8]) {
             b_h: put(t, store, 1, &g.real("b_h")),
         };
         let (out, _) =
-            t.memory_update::<C>(distinct, state, weights, FeatureRow::Node, Gaps::unlimited(1.0)).unwrap();
+            t.memory_update::<C>(unique, state, weights, FeatureRow::Node, Gaps::unlimited(1.0)).unwrap();
         let dout = put(t, store, ROWS, &g.real("dout"));
         let grads = t.backward_many(&[(out, dout)]).unwrap();
         let CellVars { w_x, w_h, b_x, b_h, .. } = weights;

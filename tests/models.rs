@@ -316,7 +316,7 @@ fn the_documented_weights_are_those_of_the_models() {
                 let all = rows.iter().flat_map(|row| documented(row, letter));
                 let size = all.into_iter().find(|(n, _)| *n == general).map(|(_, size)| size);
                 let spec = task.store.spec(id);
-                assert_eq!(size, Some([spec.rows.cap, spec.cols]), "{name}: {weight}");
+                assert_eq!(size, Some([spec.rows.capacity, spec.cols]), "{name}: {weight}");
                 named.insert(general);
             }
         }

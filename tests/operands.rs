@@ -11,7 +11,7 @@ use tgnn::{
     data::{Adjacency, Neighbors},
     error::{ErrorKind, Result},
     model::GraphTables,
-    ops::{Backend, Built, Case, CaseBuilder, Cost, DynOp, Home, Kind, Node, Op, Out, Tape, cases},
+    ops::{Backend, Built, Case, CaseBuilder, Cost, DynOp, Home, Node, Op, OpKind, Out, Tape, cases},
     runtime::{
         cuda::{Kernels, Launch},
         *,
@@ -96,7 +96,7 @@ fn refuse(found: BTreeMap<String, String>) {
 
 /// Numbers that are no index of a value of these rows, or are only just, each for all elements or for the last alone.
 fn wild(spec: Spec) -> Vec<(i64, bool)> {
-    let rows = spec.rows.cap as i64;
+    let rows = spec.rows.capacity as i64;
     let values = match spec.dtype {
         DType::U32 => vec![u32::MAX.into(), i64::from(u32::MAX) - 1, 1 << 30, rows + 1, rows, 1, 0],
         DType::I64 => vec![i64::MIN, -1, i64::MAX, 1 << 40, rows, 1, 0],
@@ -163,7 +163,7 @@ struct Again(Arc<dyn DynOp>);
 
 impl Op for Again {
     const NAME: &'static str = "again";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         self.0.infer(ins)
     }
@@ -199,13 +199,13 @@ impl Op for Again {
 
 /// Almost `spec`; `count` is some count.
 fn almost(spec: Spec, count: Var) -> Vec<Spec> {
-    let Rows { cap, live } = spec.rows;
+    let Rows { capacity, live } = spec.rows;
     let types = [DType::F32, DType::U32, DType::I64, DType::Bf16].map(|dtype| Spec { dtype, ..spec });
     let widths = [0, spec.cols.saturating_sub(1), spec.cols + 1, 2 * spec.cols];
-    let rooms = [0, cap.saturating_sub(1), cap + 1, 2 * cap];
-    let rows = Rows { cap, live: if live.is_some() { None } else { Rows::live(cap, count).live } };
+    let rooms = [0, capacity.saturating_sub(1), capacity + 1, 2 * capacity];
+    let rows = Rows { capacity, live: if live.is_some() { None } else { Rows::live(capacity, count).live } };
     let widths = widths.map(|cols| Spec { cols, ..spec });
-    let rooms = rooms.map(|cap| Spec { rows: Rows { cap, ..spec.rows }, ..spec });
+    let rooms = rooms.map(|capacity| Spec { rows: Rows { capacity, ..spec.rows }, ..spec });
     let specs = types.into_iter().chain(widths).chain(rooms).chain([Spec { rows, ..spec }]);
     specs.filter(|s| *s != spec).collect()
 }

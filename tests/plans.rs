@@ -15,7 +15,7 @@ use tgnn::{
     data::{Events, Features},
     error::ErrorKind,
     model::ModelName,
-    plan::{NEEDS, Plan, StageSpot, Timeline},
+    plan::{NEEDS, Plan, StagePlacement, Timeline},
     runtime::{philox::Key, *},
     task::{Config, EventTask, SnapshotTask, Task, TaskName},
 };
@@ -116,7 +116,7 @@ fn every_op_of_a_tgn_has_the_stage_that_it_is_of() {
     }
     let of = |stage| by_stage.get(&stage).unwrap_or(&Vec::new()).join(" ");
     assert!(
-        of(Stage::Sample).starts_with("next_batch draw_negatives roots sample_neighbors distinct"),
+        of(Stage::Sample).starts_with("next_batch draw_negatives roots sample_neighbors unique"),
         "{by_stage:?}"
     );
     assert_eq!(of(Stage::FetchFeatures), "gather_rows gather_rows", "{by_stage:?}");
@@ -159,21 +159,22 @@ fn trained(c: &Config, events: &Events, device: &Device, traced: bool) -> (Vec<f
 fn drawn() -> impl Iterator<Item = Plan> {
     (0..400).map(|seed| {
         let key = Key::new(7, 7, [seed, 0]);
-        let spot = |(i, stage): (usize, Stage)| {
+        let placement = |(i, stage): (usize, Stage)| {
             let draw = key.draw(i as u64);
-            let ahead = if draw[1].is_multiple_of(3) { draw[2] as usize % 3 } else { 0 };
-            (stage, StageSpot { lane: 1 + draw[0] as usize % 2, ahead })
+            let prefetch_depth = if draw[1].is_multiple_of(3) { draw[2] as usize % 3 } else { 0 };
+            (stage, StagePlacement { lane: 1 + draw[0] as usize % 2, prefetch_depth })
         };
-        let stages = Stage::ALL.into_iter().enumerate().map(spot).collect();
+        let stages = Stage::ALL.into_iter().enumerate().map(placement).collect();
         Plan { name: format!("drawn {seed}"), stages, groups: None }
     })
 }
 
-/// A plan by which values of the first lane have three turns, those of the second two.
+/// A plan by which values of the first lane have buffer depth 3, those of the second 2.
 fn uneven() -> Plan {
     let second = ["fetch_memory", "update_memory", "embed", "weight_grads", "write_memory", "step"];
     let second: String = second.iter().map(|stage| format!("[stages.{stage}]\nlane = 2\n")).collect();
-    let ahead = "[stages.sample]\nlane = 2\nahead = 1\n[stages.fetch_features]\nahead = 2\n";
+    let ahead =
+        "[stages.sample]\nlane = 2\nprefetch_depth = 1\n[stages.fetch_features]\nprefetch_depth = 2\n";
     Plan::parse(&format!("name = \"uneven\"\n{ahead}{second}")).unwrap()
 }
 
@@ -208,7 +209,7 @@ fn legal_plans_leave_the_same_bits_and_keep_every_need_and_illegal_ones_say_whic
                 illegal += 1;
                 assert_eq!(e.kind(), ErrorKind::Plan);
                 let text = e.to_string();
-                assert!(text.contains(".ahead is ") && text.contains("which it needs"), "{text}");
+                assert!(text.contains(".prefetch_depth is ") && text.contains("which it needs"), "{text}");
             }
         }
     }
@@ -224,7 +225,7 @@ fn legal_plans_leave_the_same_bits_on_two_streams_under_every_schedule() {
     let c = Config { plan: "sequential".into(), max_batches: 4, ..c };
     let want = trained(&c, &events, &gpu, false);
     let two_lanes = |plan: &Plan| {
-        let second = |spot: &StageSpot| spot.lane == 2;
+        let second = |placement: &StagePlacement| placement.lane == 2;
         plan.validate().is_ok() && plan.stages.values().any(second) && !plan.stages.values().all(second)
     };
     let plans: Vec<Plan> = std::iter::once(uneven()).chain(drawn().filter(two_lanes)).take(7).collect();
@@ -249,13 +250,15 @@ fn the_program_shows_checks_and_simulates_plans() {
     let ran = |args: &[&str]| done(dir.path(), &[&["plan"], args].concat()).out;
     let shown = ran(&["show", "prefetch"]);
     assert!(
-        shown.contains("[stages.sample]\nlane = 2\nahead = 1") && shown.contains("lane 2  │sample 1"),
+        shown.contains("[stages.sample]\nlane = 2\nprefetch_depth = 1")
+            && shown.contains("lane 2  │sample 1"),
         "{shown}"
     );
-    assert!(ran(&["show", "blad"]).contains("│reverse 3"));
+    assert!(ran(&["show", "blad"]).contains("│backward 3"));
     assert_eq!(ran(&["check", "blad"]), "plan blad is legal: every stage finds what it needs\n");
-    std::fs::write(dir.path().join("bad.toml"), "name = \"x\"\n[stages.embed]\nahead = 1\n").unwrap();
-    let said = ["plan x: stages.embed.ahead is 1 on lane 1, where it comes before", "bad.toml"];
+    std::fs::write(dir.path().join("bad.toml"), "name = \"x\"\n[stages.embed]\nprefetch_depth = 1\n")
+        .unwrap();
+    let said = ["plan x: stages.embed.prefetch_depth is 1 on lane 1, where it comes before", "bad.toml"];
     refused(dir.path(), &["plan", "check", "bad.toml"], 4, &said);
     refused(dir.path(), &["plan", "show", "none.toml"], 10, &["none.toml", "cannot read"]);
     refused(dir.path(), &["plan", "show", "none"], 2, &["there is no plan `none`"]);
@@ -353,16 +356,19 @@ fn a_plan_says_what_is_wrong_with_it_and_where() {
     assert!(e.to_string().contains("fetch_features") && !e.to_string().contains('\n'), "{e}");
     let of = |text: &str| refused(&format!("name = \"x\"\n{text}")).to_string();
     assert_eq!(of("[stages.sample]\nlane = 3"), "plan x: stages.sample.lane is 3; give 1 or 2");
-    assert_eq!(of("[stages.sample]\nahead = 9"), "plan x: stages.sample.ahead is 9; give 0 to 8");
     assert_eq!(
-        of("[stages.fetch_memory]\nlane = 1\nahead = 1"),
-        "plan x: stages.fetch_memory.ahead is 1 on lane 1, where it comes before sample of the same step, which it needs; put it \
-         less far ahead, or on the other lane"
+        of("[stages.sample]\nprefetch_depth = 9"),
+        "plan x: stages.sample.prefetch_depth is 9; give 0 to 8"
     );
     assert_eq!(
-        of("[stages.sample]\nlane = 2\nahead = 1\n[stages.fetch_memory]\nahead = 1"),
-        "plan x: stages.fetch_memory.ahead is 1 on lane 1, where it comes before write_memory of the step before, which it needs; \
-         put it less far ahead, or on the other lane"
+        of("[stages.fetch_memory]\nlane = 1\nprefetch_depth = 1"),
+        "plan x: stages.fetch_memory.prefetch_depth is 1 on lane 1, where it comes before sample of the same step, which it needs; \
+         lower its prefetch_depth, or put it on the other lane"
+    );
+    assert_eq!(
+        of("[stages.sample]\nlane = 2\nprefetch_depth = 1\n[stages.fetch_memory]\nprefetch_depth = 1"),
+        "plan x: stages.fetch_memory.prefetch_depth is 1 on lane 1, where it comes before write_memory of the step before, which it needs; \
+         lower its prefetch_depth, or put it on the other lane"
     );
     assert_eq!(
         of("[groups]\nfirst = 0"),

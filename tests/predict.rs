@@ -273,11 +273,11 @@ fn what_a_stream_cannot_have_is_refused_and_changes_nothing() {
 
 /// The `k` most recent neighbours of the ends of every event, sampled batch by batch: from the whole stream's adjacency, and
 /// from lists of `slots` that every batch is appended to.
-fn sampled(events: &Events, cap: usize, k: usize, slots: usize) -> [Vec<u32>; 2] {
+fn sampled(events: &Events, capacity: usize, k: usize, slots: usize) -> [Vec<u32>; 2] {
     let how = Sampling { k, strategy: Draw::Recent, gaps: Gaps::unlimited(1.0) };
     let room = OpenEnd {
         nodes: events.nodes,
-        batch: cap,
+        batch: capacity,
         slots,
         events: events.len(),
         edge_width: 0,
@@ -293,12 +293,12 @@ fn sampled(events: &Events, cap: usize, k: usize, slots: usize) -> [Vec<u32>; 2]
         .zip(&stores)
         .map(|(tables, store)| {
             let mut t = Tape::new();
-            let batch = tables.next_batch(&mut t, store, cap).unwrap();
+            let batch = tables.next_batch(&mut t, store, capacity).unwrap();
             let (node, time) = t.roots(batch.src, batch.dst, batch.time, None).unwrap();
             let tcsr = tables.tcsr(&mut t, store).unwrap();
             let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how).unwrap();
             let stamp = tables.stamp(&mut t, store).unwrap();
-            let to = t.distinct(stamp, node, &[], 2).unwrap();
+            let to = t.unique(stamp, node, &[], 2).unwrap();
             tables.append(&mut t, store, &batch, &to, 2).unwrap();
             let keep = [near.event, near.node];
             (Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap(), keep)
@@ -306,8 +306,8 @@ fn sampled(events: &Events, cap: usize, k: usize, slots: usize) -> [Vec<u32>; 2]
         .collect();
     let mut all = [Vec::new(), Vec::new()];
     whole.seek(&mut stores[0], 0, 0..events.len(), 0).unwrap();
-    for first in (0..events.len()).step_by(cap) {
-        let which = first..events.len().min(first + cap);
+    for first in (0..events.len()).step_by(capacity) {
+        let which = first..events.len().min(first + capacity);
         let store = &mut stores[1];
         store.get_mut::<u32>(came.src).unwrap()[..which.len()].copy_from_slice(&events.src[which.clone()]);
         store.get_mut::<u32>(came.dst).unwrap()[..which.len()].copy_from_slice(&events.dst[which.clone()]);
@@ -331,7 +331,7 @@ proptest! {
     /// Where a node has no more than `ties` events at a time, `k + ties` slots are enough.
     #[test]
     fn lists_of_the_latest_events_give_the_same_neighbours_as_the_whole_stream(
-        ends in prop::collection::vec((0u32..6, 0u32..6, 0i64..3), 1..120), cap in 1usize..20, k in 1usize..5,
+        ends in prop::collection::vec((0u32..6, 0u32..6, 0i64..3), 1..120), capacity in 1usize..20, k in 1usize..5,
     ) {
         let mut events = small(100);
         let mut now = -ends[0].2;
@@ -342,7 +342,7 @@ proptest! {
         let touches = |v: u32, i: usize| events.src[i] == v || events.dst[i] == v;
         let at = |v: u32, t: i64| (0..events.len()).filter(|&i| touches(v, i) && events.time[i] == t).count();
         let ties = (0..6).flat_map(|v| events.time.iter().map(move |&t| (v, t))).map(|(v, t)| at(v, t)).max();
-        let [want, found] = sampled(&events, cap, k, k + ties.unwrap_or(0));
+        let [want, found] = sampled(&events, capacity, k, k + ties.unwrap_or(0));
         prop_assert_eq!(want, found);
     }
 }

@@ -1,4 +1,4 @@
-//! Promises that hold for every stream: no leakage, distinct nodes that stand for their occurrences, the same bits
+//! Promises that hold for every stream: no leakage, unique nodes that stand for their occurrences, the same bits
 //! however a run is threaded or interrupted, checkpoints that load whole or not at all.
 use proptest::prelude::*;
 use std::{fs, path::Path};
@@ -60,14 +60,14 @@ struct Sampled {
 }
 
 /// Samples for the roots of every batch, as roots (whose position is known) and as free queries, which search.
-fn sample(events: &Events, cap: usize, k: usize, draw: Draw, negatives: &[u32]) -> [Vec<Sampled>; 2] {
+fn sample(events: &Events, capacity: usize, k: usize, draw: Draw, negatives: &[u32]) -> [Vec<Sampled>; 2] {
     let mut store = Store::new(Precision::F32);
     let tables = EventTables::new(&mut store, events).unwrap();
     let negatives: Vec<u32> =
         (0..events.len()).map(|i| negatives[i % negatives.len()] % events.nodes as u32).collect();
     let negatives = store.values("negatives", Spec::ids(Rows::fixed(events.len()), 1), &negatives).unwrap();
     let mut t = Tape::new();
-    let batch = tables.next_batch(&mut t, &store, cap).unwrap();
+    let batch = tables.next_batch(&mut t, &store, capacity).unwrap();
     let negatives = t.stored(&store, negatives).unwrap();
     let negatives = t.gather_rows(negatives, batch.event).unwrap();
     let (node, time) = t.roots(batch.src, batch.dst, batch.time, negatives).unwrap();
@@ -80,11 +80,11 @@ fn sample(events: &Events, cap: usize, k: usize, draw: Draw, negatives: &[u32]) 
     let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).expect("room");
     tables.seek(&mut store, 0, 0..events.len(), 0).unwrap();
     let mut all = [Vec::new(), Vec::new()];
-    for first in (0..events.len()).step_by(cap) {
+    for first in (0..events.len()).step_by(capacity) {
         program.run(&mut store).unwrap();
         let (nodes, times) =
             (program.read::<u32>(node, &store).unwrap(), program.read::<i64>(time, &store).unwrap());
-        assert_eq!(nodes.len(), 3 * cap.min(events.len() - first));
+        assert_eq!(nodes.len(), 3 * capacity.min(events.len() - first));
         for (all, near) in all.iter_mut().zip(near) {
             let Neighbors { node, event, dt, time, count } = near;
             let (node, event) =
@@ -119,10 +119,10 @@ fn legal(events: &Events, s: &Sampled) -> Vec<(u32, u32, f32)> {
 proptest! {
     #[test]
     fn the_most_recent_neighbours_are_those_of_a_naive_search_and_none_is_of_its_own_batch_or_time(
-        events in any_stream(), cap in 1usize..30, k in 1usize..6,
+        events in any_stream(), capacity in 1usize..30, k in 1usize..6,
         negatives in proptest::collection::vec(0u32..64, 1..20),
     ) {
-        for sampled in sample(&events, cap, k, Draw::Recent, &negatives) {
+        for sampled in sample(&events, capacity, k, Draw::Recent, &negatives) {
             prop_assert_eq!(sampled.len(), 3 * events.len());
             for s in sampled {
                 let mut want = legal(&events, &s);
@@ -134,10 +134,10 @@ proptest! {
 
     #[test]
     fn a_uniform_draw_takes_only_what_is_legal_and_all_of_it_where_that_fits(
-        events in any_stream(), cap in 1usize..30, k in 1usize..6, seed: u64,
+        events in any_stream(), capacity in 1usize..30, k in 1usize..6, seed: u64,
         negatives in proptest::collection::vec(0u32..64, 1..20),
     ) {
-        for sampled in sample(&events, cap, k, Draw::Uniform(seed), &negatives) {
+        for sampled in sample(&events, capacity, k, Draw::Uniform(seed), &negatives) {
             for s in sampled {
                 let legal = legal(&events, &s);
                 if legal.len() <= k {
@@ -152,25 +152,25 @@ proptest! {
 
     #[test]
     fn every_event_comes_once_an_epoch_and_in_order_wherever_the_first_batch_ends(
-        events in any_stream(), cap in 1usize..30, chunks in 1usize..9, seed: u64, from in 0usize..90,
+        events in any_stream(), capacity in 1usize..30, chunks in 1usize..9, seed: u64, from in 0usize..90,
     ) {
         let range = from.min(events.len())..events.len();
         let mut store = Store::new(Precision::F32);
         let tables = EventTables::new(&mut store, &events).unwrap();
         let mut t = Tape::new();
-        let batch = tables.next_batch(&mut t, &store, cap).unwrap();
+        let batch = tables.next_batch(&mut t, &store, capacity).unwrap();
         let kept = [batch.event, batch.rank, batch.src, batch.index];
         let mut program = Program::new(&t, &kept, Precision::F32, Backend::Cpu).expect("room");
         for epoch in 0..3 {
-            let first = task::first_batch(seed, epoch, cap, chunks);
-            tables.seek(&mut store, epoch, range.clone(), cap - first).unwrap();
-            let (mut seen, batches) = (Vec::new(), task::batches(range.len(), cap, first));
+            let first = task::first_batch(seed, epoch, capacity, chunks);
+            tables.seek(&mut store, epoch, range.clone(), capacity - first).unwrap();
+            let (mut seen, batches) = (Vec::new(), task::batches(range.len(), capacity, first));
             for at in 0..batches {
                 program.run(&mut store).unwrap();
                 let read = |v| program.read::<u32>(v, &store).unwrap();
                 let event = read(batch.event);
                 let left = range.len() - seen.len();
-                prop_assert_eq!(event.len(), left.min(if at == 0 { first } else { cap }));
+                prop_assert_eq!(event.len(), left.min(if at == 0 { first } else { capacity }));
                 let ranks: Vec<u32> = event.iter().map(|e| e - range.start as u32).collect();
                 prop_assert_eq!((read(batch.rank), read(batch.index)), (&ranks[..], &[at as u32][..]));
                 prop_assert!(read(batch.src).iter().zip(event).all(|(&v, &e)| v == events.src[e as usize]));
@@ -199,7 +199,7 @@ proptest! {
         let features = Features::random(nodes, 3, 1);
         let table = store.values("features", Spec::real(Rows::fixed(nodes), 3), features.values()).unwrap();
         let [stamped, root, other, table] = t.stored_all(&store, [stamp, root, other, table]).unwrap();
-        let d = t.distinct(stamped, root, &[other], stride).unwrap();
+        let d = t.unique(stamped, root, &[other], stride).unwrap();
         let rows = t.gather_rows(table, d.node).unwrap();
         let (through, direct) = (t.gather_rows(rows, d.psi[0]).unwrap(), t.gather_rows(table, root).unwrap());
         let keep = [d.node, d.phi, d.positives, d.psi[0], d.psi[1], through, direct];

@@ -177,13 +177,13 @@ fn what_prepares_a_batch_runs_ahead_and_nothing_that_computes_does() {
     let (mut config, events) = rich();
     let ahead = |config: &Config| -> Vec<&str> {
         let task = EventTask::new(config, &events, gpu.clone()).unwrap();
-        task.step().ahead().map(|n| n.op.name()).collect()
+        task.step().prefetched().map(|n| n.op.name()).collect()
     };
-    let both_layers = "next_batch draw_negatives roots sample_neighbors expand_targets sample_neighbors distinct gather_rows \
+    let both_layers = "next_batch draw_negatives roots sample_neighbors expand_targets sample_neighbors unique gather_rows \
          group_roots group_roots group_slots group_slots";
     assert_eq!(ahead(&config).join(" "), both_layers);
     config.features_on = FeaturesOn::Host;
-    let with_rows = both_layers.replace("distinct gather_rows", "distinct distinct gather_rows gather_rows");
+    let with_rows = both_layers.replace("unique gather_rows", "unique unique gather_rows gather_rows");
     assert_eq!(ahead(&config).join(" "), with_rows);
     config.plan = "sequential".into();
     assert!(ahead(&config).is_empty());

@@ -133,7 +133,7 @@ fn aggregated(g: &Golden, adjacency: &Adjacency) -> Vec<f64> {
     y
 }
 
-/// What three passes of three rounds leave, groups in forms of three kinds by turns, shared out to two lanes or not.
+/// What three passes of three rounds leave, groups in variants of three kinds by turns, shared out to two lanes or not.
 fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Vec<Vec<u8>> {
     let (data, mut store) = (coming_and_going(), Store::new(Precision::F32));
     let mut parameters = Parameters::new(&mut store, 3, 0.01).unwrap();
@@ -159,7 +159,7 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Ve
     sums.minimize(&parameters, &mut t, &store).unwrap();
     tapes.push((t, Lanes::One));
     let tapes: Vec<(&Tape, Lanes)> = tapes.iter().map(|(t, lanes)| (t, *lanes)).collect();
-    let mut program = Program::in_forms(&tapes, Precision::F32, device).unwrap();
+    let mut program = Program::with_variants(&tapes, Precision::F32, device).unwrap();
     let learned: Vec<BufferId> = parameters.iter().map(|p| p.1).collect();
     let raw = |store: &Store| -> Vec<Vec<u8>> {
         learned.iter().map(|&id| store.raw(id).unwrap().to_vec()).collect()
@@ -167,10 +167,10 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Ve
     let start = raw(&store);
     for pass in 0..3 {
         tables.seek(&mut store, pass, &[3, 5, 4, 6, 3, 6, 5]).unwrap();
-        let in_form = [0, 1, 2, 3, 2, 0, 3, 1, 1, 3];
+        let variant_of_run = [0, 1, 2, 3, 2, 0, 3, 1, 1, 3];
         let mut heard = Vec::new();
-        program.repeat_in(&mut store, &in_form, &mut |done| heard.push(done.runs)).unwrap();
-        assert_eq!(heard.last(), Some(&in_form.len()));
+        program.repeat_in(&mut store, &variant_of_run, &mut |done| heard.push(done.runs)).unwrap();
+        assert_eq!(heard.last(), Some(&variant_of_run.len()));
     }
     store.fetch(&learned).unwrap();
     let end = raw(&store);

@@ -368,7 +368,12 @@ fn the_documented_weights_are_those_of_the_models_of_snapshots() {
                 let size =
                     rows.iter().flat_map(|row| documented(row, letter)).find(|(name, _)| *name == general);
                 let spec = made.store.spec(id);
-                assert_eq!(size.map(|s| s.1), Some([spec.rows.cap, spec.cols]), "{}: {weight}", model.name());
+                assert_eq!(
+                    size.map(|s| s.1),
+                    Some([spec.rows.capacity, spec.cols]),
+                    "{}: {weight}",
+                    model.name()
+                );
                 named.insert(general);
             }
         }

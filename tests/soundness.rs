@@ -8,7 +8,7 @@ use tgnn::{
     autograd::{Lanes, Parameters, Program, ScaledInit},
     data::{Events, Split, SynthOptions, Tcsr, synth},
     error::{ErrorKind, Result},
-    ops::{Backend, Home, Kind, Op, Out, Tape, sample_neighbors::*},
+    ops::{Backend, Home, Op, OpKind, Out, Tape, sample_neighbors::*},
     runtime::*,
     task::{Config, EventTask},
 };
@@ -52,10 +52,10 @@ fn a_program_runs_over_the_store_of_its_tape_alone() {
         Program::new(&t, &[y], Precision::F64, Backend::Definition).unwrap().run(&mut doubles),
         "another store",
     );
-    refused(Program::in_forms(&[], F32, &Device::cpu(1).unwrap()), "there is no tape");
+    refused(Program::with_variants(&[], F32, &Device::cpu(1).unwrap()), "there is no tape");
     let (_, u, _) = doubled(3);
     let two = [(&t, Lanes::One), (&u, Lanes::One)];
-    refused(Program::in_forms(&two, F32, &Device::cpu(1).unwrap()), "different stores");
+    refused(Program::with_variants(&two, F32, &Device::cpu(1).unwrap()), "different stores");
 }
 
 #[test]
@@ -132,7 +132,7 @@ struct Liar {
 
 impl Op for Liar {
     const NAME: &'static str = "liar";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         Ok(vec![self.out.unwrap_or_else(|| ins[0].into())])
     }

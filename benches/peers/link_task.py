@@ -4,7 +4,7 @@ Training and evaluation visit the events in batches; a model's state is reset be
 from the training state and test from validation's. The best epoch is tested once more from a state made anew: reset, and
 led over the events that train and validate with that epoch's weights (`test_by_memory`, as in tgnn's summary).
 
-Protocol `dyglib`: split 70/15/15 by time, at NumPy's quantiles; one negative per event, drawn uniformly from the distinct
+Protocol `dyglib`: split 70/15/15 by time, at NumPy's quantiles; one negative per event, drawn uniformly from the unique
 destinations of the stream, the same in every epoch of an evaluation, in training from those of training events; AP, AUC and
 MRR over a whole split.
 Transductive: every event of the split. Inductive: those with a node that no training event has. MRR ranks an

@@ -49,7 +49,7 @@ class Snapshots(NamedTuple):
         return seen
 
 
-def distinct(src, dst, weight, nodes):
+def unique(src, dst, weight, nodes):
     """Edges sorted, each once: the last weight counts."""
     key = src * nodes + dst
     order = np.argsort(key, kind="stable")
@@ -75,7 +75,7 @@ def read(folder):
     steps = [read_lines(path) for path in files]
     names, ends = np.unique(np.concatenate([ends for ends, _ in steps]), return_inverse=True)
     parts = np.split(ends.reshape(-1, 2), np.cumsum([len(ends) for ends, _ in steps])[:-1])
-    pairs = [distinct(part[:, 0], part[:, 1], weight, len(names)) for part, (_, weight) in zip(parts, steps)]
+    pairs = [unique(part[:, 0], part[:, 1], weight, len(names)) for part, (_, weight) in zip(parts, steps)]
     path, features = folder / "features.npy", None
     if path.exists():
         features = torch.from_numpy(np.load(path).astype(np.float32)).flatten(0, -2)
@@ -88,7 +88,7 @@ def random_snapshots(steps, nodes, edges, width, seed):
     ends = lambda count: (nodes * draw.random((2, count)) ** 2).astype(np.int64)
     now, pairs = ends(edges), []
     for _ in range(steps):
-        pairs.append(distinct(*now, np.ones(edges), nodes))
+        pairs.append(unique(*now, np.ones(edges), nodes))
         now = np.where(draw.random(edges) < 0.9, now, ends(edges))
     features = torch.from_numpy(draw.standard_normal((nodes, width), dtype=np.float32)) if width else None
     return Snapshots(f"random-{nodes}-{edges}", nodes, *map(list, zip(*pairs)), features)

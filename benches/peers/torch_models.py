@@ -167,7 +167,7 @@ class Near(NamedTuple):
 
     root: torch.Tensor  # [n] rows of the roots among the embeddings below
     row: torch.Tensor  # [n, k] and of their slots
-    edge: torch.Tensor  # [m, f] features of the distinct events
+    edge: torch.Tensor  # [m, f] features of the unique events
     edge_row: torch.Tensor  # [n, k] rows of the slots among them
     phi: torch.Tensor  # [n, k, t]
     there: torch.Tensor  # [n, k] whether a slot holds a neighbour
@@ -228,7 +228,7 @@ class Memory(Model):
         self.table("mail_time", dtype=torch.int64)
 
     def updated(self, nodes):
-        """s' of distinct nodes."""
+        """s' of unique nodes."""
         s = self.s[nodes]
         mailed = (self.mail_event[nodes] >= 0).nonzero()[:, 0]
         own = nodes[mailed]
@@ -237,7 +237,7 @@ class Memory(Model):
         return s.index_copy(0, mailed, self.memory(message, s[mailed]))
 
     def bottom(self, nodes, root_rows):
-        """Embeddings below the first layer, of distinct nodes; `root_rows` are the roots' rows."""
+        """Embeddings below the first layer, of unique nodes; `root_rows` are the roots' rows."""
         s = self.updated(nodes)
         self.fresh = nodes, root_rows, s.detach()
         return self.add_node_features(s, nodes)
@@ -283,7 +283,7 @@ class Jodie(Memory):
 
 
 def looks(model, roots, batch, layers, at_events=False):
-    """Per layer, the first one first, what it looks at; then the distinct nodes below, and the roots' rows of them.
+    """Per layer, the first one first, what it looks at; then the unique nodes below, and the roots' rows of them.
 
     Neighbours are embedded at the query's time, as TGN does, or at those of their events, as TGAT does.
     """
@@ -358,7 +358,7 @@ class Update(KeysAndValues):
         self.w_q, self.b_q, self.w, self.b = matrix(width, width), zeros(width), matrix(width, width), zeros(width)
 
     def forward(self, s, mails, row, phi, there):
-        """For roots, rows of the distinct nodes' memories `s` and `mails`."""
+        """For roots, rows of the unique nodes' memories `s` and `mails`."""
         query = linear(s, self.w_q, self.b_q)[row]
         seen = self.attend(query, [(mails, row)], phi, there)
         out = linear(self.norm(seen + s[row]), self.w, self.b)

@@ -35,7 +35,7 @@ def ops(device):
 
     yield "GRUCell forward and backward", "gru_memory + gru_memory_grad", forward_and_backward
     occurrences = ids(ROOTS * (1 + NEIGHBORS), NODES)
-    yield "unique", "distinct", lambda: torch.unique(occurrences, return_inverse=True)
+    yield "unique", "unique", lambda: torch.unique(occurrences, return_inverse=True)
     memory, edges, index = real(NODES, WIDTH), real(EVENTS, FEATURES), ids(ROOTS * NEIGHBORS, EVENTS)
     yield "index_select", "gather_rows", lambda: edges.index_select(0, index)
     rows, targets = real(ROOTS * NEIGHBORS, WIDTH), ids(ROOTS * NEIGHBORS, NODES)

@@ -1,16 +1,16 @@
 //! A program on a CUDA device: its memory there, its launches on a stream for each lane, and the graphs that they are captured into.
 use super::{
-    form::{Form, Place, Planned},
     lanes::{LANES, cycle},
-    line_up::{LineUp, Queued},
-    line_ups::{LineUps, windows},
-    program::{NodeTime, Repeated, fault},
+    program::{NodeTime, Progress, fault},
+    schedule::{Schedule, StreamCommand},
+    schedule_cache::{ScheduleCache, windows},
     trace::{Ran, Trace},
+    variant::{Place, PlannedNode, Variant},
 };
 use crate::{
     error::Result,
     runtime::{
-        cuda::{CudaEvent, CudaStream, DeviceBuffer, DeviceSlot, Gpu, Launch, abi},
+        cuda::{CudaEvent, CudaStream, DeviceBuffer, DeviceView, Gpu, Launch, abi},
         *,
     },
 };
@@ -21,8 +21,8 @@ use std::{
 
 /// Operands of a node as its kernels take them.
 struct Operands {
-    ins: Vec<DeviceSlot>,
-    outs: Vec<DeviceSlot>,
+    ins: Vec<DeviceView>,
+    outs: Vec<DeviceView>,
     scratch: u64,
     tickets: u64,
     /// Where its first fault is noted.
@@ -30,88 +30,88 @@ struct Operands {
 }
 
 /// Bytes that the values of a program want on a device, of each lane: one block, or one a value where values are kept apart.
-pub(super) struct Room {
+pub(super) struct ArenaSizes {
     blocks: [Vec<usize>; LANES],
-    /// How often they are taken: runs of a lane go in turns.
-    turns: [usize; LANES],
+    /// How often they are taken: runs of a lane go in depth.
+    depth: [usize; LANES],
 }
 
-impl Room {
-    /// Room for any of `forms`.
-    pub fn of(forms: &[Form], turns: [usize; LANES]) -> Self {
+impl ArenaSizes {
+    /// ArenaSizes for any of `variants`.
+    pub fn of(variants: &[Variant], depth: [usize; LANES]) -> Self {
         let blocks = std::array::from_fn(|lane| {
             let mut most: Vec<usize> = Vec::new();
-            for blocks in forms.iter().map(|f| f.arenas[lane].blocks()) {
+            for blocks in variants.iter().map(|f| f.arenas[lane].blocks()) {
                 most.resize(most.len().max(blocks.len()), 0);
                 most.iter_mut().zip(blocks).for_each(|(most, bytes)| *most = bytes.max(*most));
             }
             most
         });
-        Room { blocks, turns }
+        ArenaSizes { blocks, depth }
     }
 }
 
 /// What a program has on a device.
 pub(super) struct OnDevice {
     gpu: Gpu,
-    room: Room,
-    ready: Option<Ready>,
+    room: ArenaSizes,
+    ready: Option<BoundProgram>,
     /// Values that survive the run, as it left them: rows and elements.
     kept: HashMap<Var, (usize, Vec<u64>)>,
 }
 
 impl OnDevice {
     /// A program that will take `room`.
-    pub fn new(gpu: &Gpu, room: Room) -> Self {
+    pub fn new(gpu: &Gpu, room: ArenaSizes) -> Self {
         OnDevice { gpu: gpu.clone(), room, ready: None, kept: HashMap::new() }
     }
     /// Bytes of device memory that it takes at the first run.
     pub fn bytes(&self) -> usize {
-        let lanes = self.room.blocks.iter().zip(self.room.turns);
-        lanes.map(|(blocks, turns)| turns * blocks.iter().sum::<usize>()).sum()
+        let lanes = self.room.blocks.iter().zip(self.room.depth);
+        lanes.map(|(blocks, depth)| depth * blocks.iter().sum::<usize>()).sum()
     }
     /// The rows and elements of a value that was kept.
     pub fn kept<T: Element>(&self, v: Var) -> Option<(usize, &[T])> {
         self.kept.get(&v).map(|(rows, words)| (*rows, bytemuck::cast_slice(words)))
     }
     /// The program with its memory, and what it reads brought to the device.
-    pub fn ready(&mut self, forms: &[Form], store: &mut Store) -> Result<&Ready> {
+    pub fn ready(&mut self, variants: &[Variant], store: &mut Store) -> Result<&BoundProgram> {
         let ready = match &mut self.ready {
             Some(ready) => ready,
-            none => none.insert(Ready::new(&self.gpu, &self.room, forms, store)?),
+            none => none.insert(BoundProgram::new(&self.gpu, &self.room, variants, store)?),
         };
         // Also on later runs: the host may have changed a buffer.
-        for place in forms.iter().flat_map(|f| f.places.iter().flatten()) {
+        for place in variants.iter().flat_map(|f| f.places.iter().flatten()) {
             if let Place::Stored(id) = *place {
                 store.on_device(id, &ready.gpu, ready.stream())?;
             }
         }
         Ok(ready)
     }
-    /// Runs every node of the first form once and waits; what it kept and what it wrote is on the host afterwards.
-    pub fn run(&mut self, forms: &[Form], keep: &[Var], store: &mut Store) -> Result<()> {
-        let (form, ready) = (&forms[0], self.ready(forms, store)?);
+    /// Runs every node of the first variant once and waits; what it kept and what it wrote is on the host afterwards.
+    pub fn run(&mut self, variants: &[Variant], keep: &[Var], store: &mut Store) -> Result<()> {
+        let (variant, ready) = (&variants[0], self.ready(variants, store)?);
         ready.status.fill(0, ready.stream())?;
-        let all = (0..form.nodes.len()).try_for_each(|at| ready.launch(&form.nodes[at], (0, 0, at), 0));
+        let all = (0..variant.nodes.len()).try_for_each(|at| ready.launch(&variant.nodes[at], (0, 0, at), 0));
         let ran = all.and_then(|()| ready.stream().synchronize());
-        let written: Vec<BufferId> = written(&forms[..1]).collect();
+        let written: Vec<BufferId> = written(&variants[..1]).collect();
         written.iter().for_each(|&id| store.changed_on_device(id));
         ran?;
         store.fetch(&written)?;
-        ready.check(forms)?;
+        ready.check(variants)?;
         let mut kept = HashMap::new();
         for &v in keep {
-            let (spec, mut rows) = (form.specs[v.at()], form.specs[v.at()].rows.cap);
+            let (spec, mut rows) = (variant.specs[v.at()], variant.specs[v.at()].rows.capacity);
             if let Some(l) = spec.rows.live {
                 let mut count = [0u32];
-                let place = form.places[l.var.at()];
+                let place = variant.places[l.var.at()];
                 ready.copy(place, bytemuck::cast_slice_mut(&mut count), store)?;
                 rows = rows.min((count[0] as usize).saturating_mul(l.times));
             }
             let bytes = rows * spec.cols * spec.dtype.size(Precision::F32);
             let mut words = vec![0u64; bytes.div_ceil(8)];
             let to = &mut bytemuck::cast_slice_mut(&mut words)[..bytes];
-            ready.copy(form.places[v.at()], to, store)?;
+            ready.copy(variant.places[v.at()], to, store)?;
             kept.insert(v, (rows, words));
         }
         self.kept = kept;
@@ -119,37 +119,37 @@ impl OnDevice {
     }
 }
 
-/// A program with its memory: a stream for each lane. Runs are lined up as on a host, and where a step waits for the other lane its stream
-/// waits for an event. A line-up that comes again is captured: then one launch gives the device all of it.
-pub(super) struct Ready {
+/// A program with its memory: a stream for each lane. Runs are scheduled as on a host, and where a step waits for the other lane its stream
+/// waits for an event. A schedule that comes again is captured: then one launch gives the device all of it.
+pub(super) struct BoundProgram {
     gpu: Gpu,
     streams: [CudaStream; LANES],
     /// Of each lane, by turn.
     memory: [Vec<Vec<DeviceBuffer>>; LANES],
-    /// A word for each node of each form: its first fault.
+    /// A word for each node of each variant: its first fault.
     status: DeviceBuffer,
-    /// Of the nodes that have any, by form: zero between two launches, so nothing clears them again.
+    /// Of the nodes that have any, by variant: zero between two launches, so nothing clears them again.
     tickets: Vec<Vec<Option<DeviceBuffer>>>,
-    /// By form, turn, and node. Addresses of stored buffers do not change.
+    /// By variant, turn, and node. Addresses of stored buffers do not change.
     operands: Vec<Vec<Vec<Operands>>>,
 }
 
 /// A node's launch between two events.
 struct Timed {
     step: usize,
-    form: usize,
+    variant: usize,
     node: usize,
     between: [CudaEvent; 2],
 }
 
-impl Ready {
-    fn new(gpu: &Gpu, room: &Room, forms: &[Form], store: &mut Store) -> Result<Self> {
+impl BoundProgram {
+    fn new(gpu: &Gpu, room: &ArenaSizes, variants: &[Variant], store: &mut Store) -> Result<Self> {
         let streams = [CudaStream::new(gpu)?, CudaStream::new(gpu)?];
         let take = |lane: usize| -> Result<Vec<Vec<DeviceBuffer>>> {
             let turn = || room.blocks[lane].iter().map(|&bytes| DeviceBuffer::new(gpu, bytes)).collect();
-            (0..room.turns[lane]).map(|_| turn()).collect()
+            (0..room.depth[lane]).map(|_| turn()).collect()
         };
-        let tickets = |p: &Planned| -> Result<Option<DeviceBuffer>> {
+        let tickets = |p: &PlannedNode| -> Result<Option<DeviceBuffer>> {
             if p.tickets == 0 {
                 return Ok(None);
             }
@@ -157,48 +157,48 @@ impl Ready {
             words.fill(0, &streams[0])?;
             Ok(Some(words))
         };
-        let all: usize = forms.iter().map(|f| f.nodes.len()).sum();
-        let mut ready = Ready {
-            tickets: forms.iter().map(|f| f.nodes.iter().map(tickets).collect()).collect::<Result<_>>()?,
+        let all: usize = variants.iter().map(|f| f.nodes.len()).sum();
+        let mut ready = BoundProgram {
+            tickets: variants.iter().map(|f| f.nodes.iter().map(tickets).collect()).collect::<Result<_>>()?,
             memory: [take(0)?, take(1)?],
             streams,
             status: DeviceBuffer::new(gpu, all * size_of::<u64>())?,
             operands: Vec::new(),
             gpu: gpu.clone(),
         };
-        let (turns, mut before) = (cycle(room.turns), 0);
-        for (form, f) in forms.iter().enumerate() {
+        let (depth, mut before) = (cycle(room.depth), 0);
+        for (variant, f) in variants.iter().enumerate() {
             let of = |turn: usize| {
-                (0..f.nodes.len()).map(|at| ready.operands(f, (form, turn, at), before, store)).collect()
+                (0..f.nodes.len()).map(|at| ready.operands(f, (variant, turn, at), before, store)).collect()
             };
-            let of_form = (0..turns).map(of).collect::<Result<_>>()?;
-            ready.operands.push(of_form);
+            let of_variant = (0..depth).map(of).collect::<Result<_>>()?;
+            ready.operands.push(of_variant);
             before += f.nodes.len();
         }
         Ok(ready)
     }
-    /// What a node touches in a turn; `before` nodes are of earlier forms.
+    /// What a node touches in a turn; `before` nodes are of earlier variants.
     fn operands(
         &self,
-        f: &Form,
-        (form, turn, at): (usize, usize, usize),
+        f: &Variant,
+        (variant, turn, at): (usize, usize, usize),
         before: usize,
         store: &mut Store,
     ) -> Result<Operands> {
-        let mut slot = |&(place, spec): &(Place, Spec), own: &[Var], wanted| -> Result<DeviceSlot> {
+        let mut slot = |&(place, spec): &(Place, Spec), own: &[Var], wanted| -> Result<DeviceView> {
             let live = spec.rows.live.filter(|l| !own.contains(&l.var));
             let (count, times) = match live.and_then(|l| Some((f.places[l.var.at()]?, l.times))) {
                 Some((place, times)) => (self.address(turn, place, store)?, times as u32),
                 None => (0, 1),
             };
-            let rows = abi::Rows { count: count as *const u32, times, cap: spec.rows.cap as u32 };
-            Ok(DeviceSlot { address: self.address(turn, place, store)?, spec, rows, wanted })
+            let rows = abi::Rows { count: count as *const u32, times, capacity: spec.rows.capacity as u32 };
+            Ok(DeviceView { address: self.address(turn, place, store)?, spec, rows, wanted })
         };
         let p = &f.nodes[at];
         let ins = p.ins.iter().map(|x| slot(x, &[], true)).collect::<Result<_>>()?;
         let outs = p.outs.iter().zip(&p.wanted);
         let outs = outs.map(|(x, &wanted)| slot(x, &p.node.outs, wanted)).collect::<Result<_>>()?;
-        let tickets = self.tickets[form][at].as_ref().map_or(0, DeviceBuffer::address);
+        let tickets = self.tickets[variant][at].as_ref().map_or(0, DeviceBuffer::address);
         let status = self.status.address() + ((before + at) * size_of::<u64>()) as u64;
         Ok(Operands { ins, outs, scratch: self.address(turn, p.scratch.0, store)?, tickets, status })
     }
@@ -212,13 +212,13 @@ impl Ready {
             Place::Stored(id) => store.on_device(id, &self.gpu, self.stream()),
         }
     }
-    /// The first lane's: work on it comes before and after what is lined up.
+    /// The first lane's: work on it comes before and after what is scheduled.
     fn stream(&self) -> &CudaStream {
         &self.streams[0]
     }
-    /// Gives a node, of a form in a turn, to the stream of a lane.
-    fn launch(&self, p: &Planned, (form, turn, at): (usize, usize, usize), lane: usize) -> Result<()> {
-        let o = &self.operands[form][turn][at];
+    /// Gives a node, of a variant in a turn, to the stream of a lane.
+    fn launch(&self, p: &PlannedNode, (variant, turn, at): (usize, usize, usize), lane: usize) -> Result<()> {
+        let o = &self.operands[variant][turn][at];
         let _range = nvtx::range(p.node.op.name());
         let launch = Launch {
             ins: &o.ins,
@@ -238,7 +238,7 @@ impl Ready {
     }
     /// What `times` runs of every node take, on what the last run left: they are captured in a row, and the graph is timed
     /// by events, so neither the host nor an event stands between two runs.
-    pub fn time_nodes(&self, nodes: &[Planned], times: usize) -> Result<Vec<NodeTime>> {
+    pub fn time_nodes(&self, nodes: &[PlannedNode], times: usize) -> Result<Vec<NodeTime>> {
         let mut taken = Vec::with_capacity(nodes.len());
         let stream = self.stream();
         for (at, p) in nodes.iter().enumerate() {
@@ -261,23 +261,23 @@ impl Ready {
     /// Runs every node of each run with an event on either side, one after the other, and adds the seconds to `times`.
     pub fn profile(
         &self,
-        forms: &[Form],
+        variants: &[Variant],
         store: &mut Store,
-        in_form: &[usize],
+        variant_of_run: &[usize],
         times: &mut [Vec<NodeTime>],
-        done: &mut dyn FnMut(Repeated<'_>),
+        done: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
         let stream = self.stream();
         self.status.fill(0, stream)?;
-        written(forms).for_each(|id| store.changed_on_device(id));
-        let most = forms.iter().map(|f| f.nodes.len()).max().unwrap_or(0);
+        written(variants).for_each(|id| store.changed_on_device(id));
+        let most = variants.iter().map(|f| f.nodes.len()).max().unwrap_or(0);
         let marks: Vec<CudaEvent> = (0..=most).map(|_| CudaEvent::new(&self.gpu)).collect::<Result<_>>()?;
-        for (run, &form) in in_form.iter().enumerate() {
-            let times = &mut times[form];
+        for (run, &variant) in variant_of_run.iter().enumerate() {
+            let times = &mut times[variant];
             marks[0].record(stream)?;
-            for (at, p) in forms[form].nodes.iter().enumerate() {
+            for (at, p) in variants[variant].nodes.iter().enumerate() {
                 let launched = stream.launched();
-                self.launch(p, (form, 0, at), 0)?;
+                self.launch(p, (variant, 0, at), 0)?;
                 marks[at + 1].record(stream)?;
                 times[at].kernels += stream.launched() - launched;
             }
@@ -286,13 +286,13 @@ impl Ready {
                 time.seconds += between[1].seconds_since(&between[0])?;
                 time.runs += 1;
             }
-            done(Repeated { runs: run + 1, store: Some(store) });
+            done(Progress { runs: run + 1, store: Some(store) });
         }
-        self.check(forms)
+        self.check(variants)
     }
     /// The first fault of a node, as an error.
-    fn check(&self, forms: &[Form]) -> Result<()> {
-        let nodes = || forms.iter().flat_map(|f| &f.nodes);
+    fn check(&self, variants: &[Variant]) -> Result<()> {
+        let nodes = || variants.iter().flat_map(|f| &f.nodes);
         let mut words = vec![0u64; nodes().count()];
         self.status.download(bytemuck::cast_slice_mut(&mut words), self.stream())?;
         match nodes().zip(words).find(|(_, word)| *word != 0) {
@@ -318,12 +318,12 @@ impl Ready {
             None => Ok(()),
         }
     }
-    /// Gives all steps of a line-up to the streams, between what the first was given before and what it is given afterwards; `timed` gets
+    /// Gives all steps of a schedule to the streams, between what the first was given before and what it is given afterwards; `timed` gets
     /// two events for each, of which the first run is the step `timed.1`. Returns the events that must last until a capture ends.
     fn enqueue(
         &self,
-        (forms, in_form): (&[Form], &[usize]),
-        line_up: &LineUp,
+        (variants, variant_of_run): (&[Variant], &[usize]),
+        schedule: &Schedule,
         mut timed: Option<(&mut Vec<Timed>, usize)>,
     ) -> Result<Vec<CudaEvent>> {
         let mark = |lane: usize| -> Result<CudaEvent> {
@@ -331,32 +331,33 @@ impl Ready {
             event.record(&self.streams[lane])?;
             Ok(event)
         };
-        let (mut ends, both) = (Vec::new(), !line_up.0[1].is_empty());
+        let (mut ends, both) = (Vec::new(), !schedule.0[1].is_empty());
         if both {
             ends.push(mark(0)?);
             self.streams[1].wait(&ends[0])?;
         }
         let mut marked: [HashMap<usize, CudaEvent>; LANES] = Default::default();
-        line_up.queued(|queued| {
+        schedule.queued(|queued| {
             match queued {
-                Queued::Mark { lane, mark: at } => {
+                StreamCommand::Mark { lane, mark: at } => {
                     marked[lane].insert(at, mark(lane)?);
                 }
-                Queued::Wait { lane, mark } => {
+                StreamCommand::Wait { lane, mark } => {
                     if let Some(event) = marked[1 - lane].get(&mark) {
                         self.streams[lane].wait(event)?;
                     }
                 }
-                Queued::Step { lane, step } => {
-                    let (form, turns) = (in_form[step.run], self.operands[in_form[step.run]].len());
-                    let what = (form, step.run % turns, step.node);
-                    let p = &forms[form].nodes[step.node];
+                StreamCommand::Node { lane, step } => {
+                    let (variant, depth) =
+                        (variant_of_run[step.run], self.operands[variant_of_run[step.run]].len());
+                    let what = (variant, step.run % depth, step.node);
+                    let p = &variants[variant].nodes[step.node];
                     let Some((timed, first)) = &mut timed else { return self.launch(p, what, lane) };
                     let between = [CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?];
                     between[0].record(&self.streams[lane])?;
                     self.launch(p, what, lane)?;
                     between[1].record(&self.streams[lane])?;
-                    timed.push(Timed { step: *first + step.run, form, node: step.node, between });
+                    timed.push(Timed { step: *first + step.run, variant, node: step.node, between });
                 }
             }
             Ok(())
@@ -367,19 +368,19 @@ impl Ready {
         }
         Ok(marked.into_iter().flat_map(HashMap::into_values).chain(ends).collect())
     }
-    /// Makes a run for each entry of `in_form`, its form; the host does not wait in between. `done` hears now and then how many runs
+    /// Makes a run for each entry of `variant_of_run`, its variant; the host does not wait in between. `done` hears now and then how many runs
     /// are over. What was written stays on the device until it is fetched.
     pub fn repeat(
         &self,
-        (forms, in_form): (&[Form], &[usize]),
+        (variants, variant_of_run): (&[Variant], &[usize]),
         store: &mut Store,
-        line_ups: &mut LineUps,
+        schedules: &mut ScheduleCache,
         mut trace: Option<&mut Trace>,
-        done: &mut dyn FnMut(Repeated<'_>),
+        done: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
         let stream = self.stream();
         self.status.fill(0, stream)?;
-        written(forms).for_each(|id| store.changed_on_device(id));
+        written(variants).for_each(|id| store.changed_on_device(id));
         let (mut runs, mut marks, mut events, mut timed) = (0, Vec::new(), Vec::new(), Vec::new());
         let base = match &trace {
             Some(_) => {
@@ -390,13 +391,13 @@ impl Ready {
             }
             None => None,
         };
-        for in_form in windows(forms, in_form) {
-            let (known, what) = (line_ups.of(forms, in_form)?, (forms, in_form));
+        for variant_of_run in windows(variants, variant_of_run) {
+            let (known, what) = (schedules.of(variants, variant_of_run)?, (variants, variant_of_run));
             // Not at its first time, for then a graph may never be used, and kernels that are not loaded yet cannot be captured.
             if known.times > 1 && known.graph.is_none() && trace.is_none() {
                 let mut last = Vec::new();
                 let capture = stream.capture(|| {
-                    last = self.enqueue(what, &known.line_up, None)?;
+                    last = self.enqueue(what, &known.schedule, None)?;
                     Ok(())
                 });
                 known.graph = Some(capture?);
@@ -406,37 +407,37 @@ impl Ready {
                 (Some(graph), None) => unsafe { graph.launch(stream)? },
                 (_, Some(trace)) => {
                     let timed = Some((&mut timed, trace.steps + runs));
-                    events.extend(self.enqueue(what, &known.line_up, timed)?);
+                    events.extend(self.enqueue(what, &known.schedule, timed)?);
                 }
-                (None, None) => events.extend(self.enqueue(what, &known.line_up, None)?),
+                (None, None) => events.extend(self.enqueue(what, &known.schedule, None)?),
             }
-            runs += in_form.len();
+            runs += variant_of_run.len();
             let mark = CudaEvent::new(&self.gpu)?;
             mark.record(stream)?;
             marks.push((runs, mark));
         }
         for (runs, mark) in &marks {
             mark.synchronize()?;
-            done(Repeated { runs: *runs, store: Some(store) });
+            done(Progress { runs: *runs, store: Some(store) });
         }
         stream.synchronize()?;
         if let (Some(trace), Some((base, began))) = (&mut trace, base) {
-            for Timed { step, form, node, between } in timed {
+            for Timed { step, variant, node, between } in timed {
                 let [start, end] = between;
                 let at = |event: CudaEvent| -> Result<Instant> {
                     Ok(began + Duration::from_secs_f64(event.seconds_since(&base)?.max(0.0)))
                 };
-                trace.ran.push(Ran { step, form, node, start: at(start)?, end: at(end)? });
+                trace.ran.push(Ran { step, variant, node, start: at(start)?, end: at(end)? });
             }
             trace.steps += runs;
         }
-        self.check(forms)
+        self.check(variants)
     }
 }
 
-/// The stored buffers that nodes of `forms` change.
-fn written(forms: &[Form]) -> impl Iterator<Item = BufferId> + '_ {
-    forms.iter().flat_map(|f| &f.nodes).flat_map(|p| {
+/// The stored buffers that nodes of `variants` change.
+fn written(variants: &[Variant]) -> impl Iterator<Item = BufferId> + '_ {
+    variants.iter().flat_map(|f| &f.nodes).flat_map(|p| {
         p.node.writes.iter().filter_map(|&w| match p.ins[w].0 {
             Place::Stored(id) => Some(id),
             Place::Arena(..) => None,

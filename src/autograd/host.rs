@@ -1,20 +1,20 @@
 //! A program on the host: its memory there, and its nodes with the addresses of what they touch.
 use super::{
-    form::{Form, Place, Planned},
     lanes::{LANES, cycle},
     program::fault,
+    variant::{Place, PlannedNode, Variant},
 };
 use crate::{error::Result, ops::Backend, runtime::*};
 use std::time::Instant;
 
-/// Memory of a program's values: for each lane, and for each turn where steps go in turns there.
+/// Memory of a program's values: for each lane, and for each turn where steps go in depth there.
 pub(super) struct OnHost {
     lanes: [Vec<OwnBytes>; LANES],
 }
 
 /// An operand before its rows are counted.
 struct Operand {
-    slot: Slot,
+    view: BufferView,
     /// The count of its live rows, and how many there are to one.
     live: Option<(*const u32, usize)>,
 }
@@ -27,36 +27,36 @@ struct Operands {
 }
 
 /// The nodes of a program, ready to run over a store that nobody else changes meanwhile.
-pub(super) struct Ready<'a> {
-    nodes: &'a [Planned],
+pub(super) struct BoundVariant<'a> {
+    nodes: &'a [PlannedNode],
     /// By turn, then by node.
-    turns: Vec<Vec<Operands>>,
+    depth: Vec<Vec<Operands>>,
     backend: &'a Backend,
     precision: Precision,
 }
 // SAFETY: threads that run nodes of it side by side keep to the order of what these touch; see `run`.
-unsafe impl Sync for Ready<'_> {}
+unsafe impl Sync for BoundVariant<'_> {}
 
 /// Room for what a node sees, so that a run allocates nothing.
 #[derive(Default)]
-pub(super) struct Seen {
-    ins: Vec<Slot>,
-    outs: Vec<Slot>,
+pub(super) struct ViewBuffers {
+    ins: Vec<BufferView>,
+    outs: Vec<BufferView>,
 }
 // SAFETY: what it holds is of use to a node alone while that runs, and every run fills it anew.
-unsafe impl Send for Seen {}
+unsafe impl Send for ViewBuffers {}
 
 impl OnHost {
-    /// Room for `bytes` of each lane, as many times as it has turns.
+    /// Room for `bytes` of each lane, as many times as it has depth.
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(bytes: [usize; LANES], turns: [usize; LANES]) -> Result<Self> {
+    pub fn new(bytes: [usize; LANES], depth: [usize; LANES]) -> Result<Self> {
         let advice = "take a smaller batch, fewer neighbours or narrower layers";
-        let all = bytes.iter().zip(turns).map(|(bytes, turns)| bytes.saturating_mul(turns));
+        let all = bytes.iter().zip(depth).map(|(bytes, depth)| bytes.saturating_mul(depth));
         let all = all.fold(0, usize::saturating_add);
         check_room("the values of one step", all, advice)?;
-        let of = |lane: usize| (0..turns[lane]).map(|_| OwnBytes::zeros(bytes[lane])).collect::<Result<_>>();
+        let of = |lane: usize| (0..depth[lane]).map(|_| OwnBytes::zeros(bytes[lane])).collect::<Result<_>>();
         Ok(OnHost { lanes: [of(0)?, of(1)?] })
     }
     /// Bytes of it.
@@ -67,37 +67,42 @@ impl OnHost {
     pub fn address(&self, lane: usize, at: usize) -> *const u8 {
         self.lanes[lane][0].address().wrapping_add(at)
     }
-    /// The nodes of each form with their addresses.
+    /// The nodes of each variant with their addresses.
     ///
     /// # Errors
     /// As [`Store::address`].
     pub fn ready<'a>(
         &'a mut self,
-        forms: &'a [Form],
+        variants: &'a [Variant],
         store: &mut Store,
         (backend, precision): (&'a Backend, Precision),
-    ) -> Result<Vec<Ready<'a>>> {
-        let turns = cycle(self.lanes.each_ref().map(Vec::len));
-        let ready = |form: &'a Form| {
-            let turns = (0..turns).map(|turn| {
+    ) -> Result<Vec<BoundVariant<'a>>> {
+        let depth = cycle(self.lanes.each_ref().map(Vec::len));
+        let ready = |variant: &'a Variant| {
+            let depth = (0..depth).map(|turn| {
                 let mut address = |place| match place {
                     Place::Arena(lane, at) => {
-                        let turns = &self.lanes[lane];
-                        Ok(turns[turn % turns.len()].address().wrapping_add(at))
+                        let depth = &self.lanes[lane];
+                        Ok(depth[turn % depth.len()].address().wrapping_add(at))
                     }
                     Place::Stored(id) => store.address(id),
                 };
-                form.nodes.iter().map(|p| Operands::of(p, &form.places, &mut address)).collect()
+                variant.nodes.iter().map(|p| Operands::of(p, &variant.places, &mut address)).collect()
             });
-            Ok(Ready { nodes: &form.nodes, turns: turns.collect::<Result<_>>()?, backend, precision })
+            Ok(BoundVariant {
+                nodes: &variant.nodes,
+                depth: depth.collect::<Result<_>>()?,
+                backend,
+                precision,
+            })
         };
-        forms.iter().map(ready).collect()
+        variants.iter().map(ready).collect()
     }
 }
 
 impl Operands {
     fn of(
-        p: &Planned,
+        p: &PlannedNode,
         places: &[Option<Place>],
         address: &mut impl FnMut(Place) -> Result<*mut u8>,
     ) -> Result<Self> {
@@ -108,7 +113,10 @@ impl Operands {
                 Some((place, times)) => Some((address(place)?.cast_const().cast(), times)),
                 None => None,
             };
-            Ok(Operand { slot: Slot { ptr: address(place)?, spec, rows: spec.rows.cap, wanted }, live })
+            Ok(Operand {
+                view: BufferView { ptr: address(place)?, spec, rows: spec.rows.capacity, wanted },
+                live,
+            })
         };
         let ins = p.ins.iter().map(|x| operand(x, &[], true)).collect::<Result<_>>()?;
         let outs = p.outs.iter().zip(&p.wanted).map(|(x, &wanted)| operand(x, &p.node.outs, wanted));
@@ -120,17 +128,17 @@ impl Operands {
 impl Operand {
     /// # Safety
     /// The count must have been made.
-    unsafe fn counted(&self) -> Slot {
+    unsafe fn counted(&self) -> BufferView {
         let counted = |(count, times): (*const u32, usize)| {
             // SAFETY: a count is a `[1]` u32, made by an earlier node or stored.
             (unsafe { count.read() } as usize).saturating_mul(times)
         };
-        let rows = self.live.map_or(self.slot.rows, counted);
-        Slot { rows: rows.min(self.slot.rows), ..self.slot }
+        let rows = self.live.map_or(self.view.rows, counted);
+        BufferView { rows: rows.min(self.view.rows), ..self.view }
     }
 }
 
-impl Ready<'_> {
+impl BoundVariant<'_> {
     /// Runs node `at` in run `run`, whose turn it is.
     ///
     /// # Errors
@@ -138,8 +146,8 @@ impl Ready<'_> {
     ///
     /// # Safety
     /// What the node reads must have been made, and nobody may touch meanwhile what it makes or change what it reads.
-    pub unsafe fn run(&self, run: usize, at: usize, seen: &mut Seen) -> Result<()> {
-        let (p, operands) = (&self.nodes[at], &self.turns[run % self.turns.len()][at]);
+    pub unsafe fn run(&self, run: usize, at: usize, seen: &mut ViewBuffers) -> Result<()> {
+        let (p, operands) = (&self.nodes[at], &self.depth[run % self.depth.len()][at]);
         let _range = nvtx::range(p.node.op.name());
         seen.ins.clear();
         seen.outs.clear();
@@ -167,7 +175,7 @@ impl Ready<'_> {
     pub fn run_all(
         &self,
         ran: Option<&mut dyn FnMut(usize, Instant, Instant)>,
-        seen: &mut Seen,
+        seen: &mut ViewBuffers,
     ) -> Result<()> {
         let mut ran = ran;
         for at in 0..self.nodes.len() {

@@ -1,24 +1,24 @@
 //! From a recorded tape to a training step: parameters with their optimiser, and programs planned into an arena.
 //!
-//! The reverse pass itself is [`Tape::backward`](crate::ops::Tape::backward): it appends to the tape.
-mod ahead;
+//! The backward pass itself is [`Tape::backward`](crate::ops::Tape::backward): it appends to the tape.
 mod arena;
 mod average;
 mod device;
-mod form;
 mod host;
 mod lanes;
-mod line_up;
-mod line_ups;
 mod optimizer;
+mod prefetchable;
 mod program;
+mod schedule;
+mod schedule_cache;
 mod stages;
 mod trace;
+mod variant;
 
 pub use average::Average;
-pub use lanes::{LANES, Lanes, MOST_AHEAD, Spot};
-pub use line_up::{LineUp, Step, periods};
+pub use lanes::{LANES, Lanes, MAX_PREFETCH_DEPTH, Placement};
 pub use optimizer::{Parameters, ScaledInit, Sums};
-pub use program::{OpTime, Program, Repeated};
+pub use program::{OpTime, Program, Progress};
+pub use schedule::{Schedule, ScheduledNode, periods};
 pub use stages::Stage;
-pub use trace::{Resource, Span, Work};
+pub use trace::{NodeInfo, Resource, Span};

@@ -2,7 +2,7 @@
 use super::Average;
 use crate::{
     error::{Result, ensure},
-    ops::{Share, Tape, adam::AdamSlot},
+    ops::{Tape, adam::AdamSlot},
     runtime::*,
 };
 
@@ -109,7 +109,7 @@ impl Parameters {
     pub fn learning_rate(&self) -> BufferId {
         self.learning_rate
     }
-    /// Appends the reverse pass of `loss` and the optimiser's update of every parameter that it depends on; returns
+    /// Appends the backward pass of `loss` and the optimiser's update of every parameter that it depends on; returns
     /// the gradients, by name.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl Parameters {
     fn stored_rate(&self, t: &mut Tape, store: &Store) -> Result<Var> {
         t.stored(store, self.learning_rate)
     }
-    /// Appends the reverse pass of `share * loss`, whose gradients are added to `sums`, a sum for each parameter that is there or comes
+    /// Appends the backward pass of `share * loss`, whose gradients are added to `sums`, a sum for each parameter that is there or comes
     /// into being; `share` is stored, `[1, 1]`.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl Parameters {
     ) -> Result<Vec<(&Parameter, Var)>> {
         let seed = t.stored(store, seed)?;
         let grads = t.backward_many(&[(loss, seed)])?;
-        t.begin(Share::Step);
+        t.begin(None);
         let mut found = Vec::new();
         for p in self.list.iter().filter(|p| p.learned) {
             if let Some(&g) = grads.get(&t.stored(store, p.value)?) {

@@ -1,13 +1,13 @@
 //! A tape made ready to run: dead nodes dropped, memory planned, addresses fixed.
 use super::{
-    device::{OnDevice, Room},
-    form::{Form, Place, Planned},
-    host::{self, OnHost, Seen},
+    device::{ArenaSizes, OnDevice},
+    host::{self, OnHost, ViewBuffers},
     lanes::{self, LANES, Lanes},
-    line_up::LineUp,
-    line_ups::{LineUps, windows},
+    schedule::Schedule,
+    schedule_cache::{ScheduleCache, windows},
     stages::Stage,
-    trace::{Ran, Span, Trace, Work},
+    trace::{NodeInfo, Ran, Span, Trace},
+    variant::{Place, PlannedNode, Variant},
 };
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
@@ -56,8 +56,8 @@ pub(super) struct NodeTime {
 /// latest with the value's, whatever its shape. Both last until the last node that touches either; a value is never changed
 /// once it is made, so neither sees the other.
 pub struct Program {
-    /// The step, in one form or several.
-    forms: Vec<Form>,
+    /// The step, in one variant or several.
+    variants: Vec<Variant>,
     /// Of the first tape: every value, and those that survive a run.
     vars: Vec<Var>,
     keep: Vec<Var>,
@@ -71,8 +71,8 @@ pub struct Program {
     lanes: Lanes,
     /// Who runs two lanes, on a host.
     devices: Option<[Device; LANES]>,
-    line_ups: LineUps,
-    /// Of the nodes of each form.
+    schedules: ScheduleCache,
+    /// Of the nodes of each variant.
     times: Option<Vec<Vec<NodeTime>>>,
     trace: Option<Trace>,
 }
@@ -100,17 +100,17 @@ impl Program {
     ) -> Result<Self> {
         Self::plan(&[(tape, lanes)], keep, precision, Backend::of(device), Some(device))
     }
-    /// [`on_lanes`](Self::on_lanes) for steps in several forms, of which every run takes one ([`repeat_in`](Self::repeat_in)): groups shared
-    /// out otherwise, products in another order, or what comes between groups, such as an update; nothing goes ahead of a form that
-    /// is on [one lane](Lanes::One). All go in the first one's turns.
+    /// [`on_lanes`](Self::on_lanes) for steps in several variants, of which every run takes one ([`repeat_in`](Self::repeat_in)): groups shared
+    /// out otherwise, products in another order, or what comes between groups, such as an update; nothing goes ahead of a variant that
+    /// is on [one lane](Lanes::One). All go in the first one's depth.
     ///
     /// # Errors
     /// As `on_lanes`; `Shape` where there is no tape, or tapes are over different stores.
-    pub fn in_forms(tapes: &[(&Tape, Lanes)], precision: Precision, device: &Device) -> Result<Self> {
+    pub fn with_variants(tapes: &[(&Tape, Lanes)], precision: Precision, device: &Device) -> Result<Self> {
         Self::plan(tapes, &[], precision, Backend::of(device), Some(device))
     }
-    fn form(&self) -> &Form {
-        &self.forms[0]
+    fn variant(&self) -> &Variant {
+        &self.variants[0]
     }
     fn plan(
         tapes: &[(&Tape, Lanes)],
@@ -127,24 +127,24 @@ impl Program {
         ensure!("program", one, "its tapes are over different stores");
         let product = precision == Precision::F32 || !matches!(backend, Backend::Cuda(_));
         ensure!("program", product, "devices compute in f32: run a reference in f64 on the host");
-        let form = |&(tape, lanes): &(&Tape, Lanes)| Form::new(tape, keep, precision, &backend, lanes);
-        let forms = tapes.iter().map(form).collect::<Result<Vec<Form>>>()?;
-        let second = forms.iter().flat_map(|f| &f.nodes).any(|p| p.spot.lane == 1);
+        let variant = |&(tape, lanes): &(&Tape, Lanes)| Variant::new(tape, keep, precision, &backend, lanes);
+        let variants = tapes.iter().map(variant).collect::<Result<Vec<Variant>>>()?;
+        let second = variants.iter().flat_map(|f| &f.nodes).any(|p| p.placement.lane == 1);
         let devices = match on.filter(|device| device.gpu().is_none() && second) {
             Some(device) => Some(device.lanes(lanes.second_threads(device.threads()))?),
             None => None,
         };
         let memory = match &backend {
             Backend::Cuda(gpu) => {
-                Memory::Device(Box::new(OnDevice::new(gpu, Room::of(&forms, lanes.turns()))))
+                Memory::Device(Box::new(OnDevice::new(gpu, ArenaSizes::of(&variants, lanes.buffer_depth()))))
             }
             _ => {
-                let most = |lane: usize| forms.iter().map(|f| f.arenas[lane].size()).max().unwrap_or(0);
-                Memory::Host(OnHost::new([most(0), most(1)], lanes.turns())?)
+                let most = |lane: usize| variants.iter().map(|f| f.arenas[lane].size()).max().unwrap_or(0);
+                Memory::Host(OnHost::new([most(0), most(1)], lanes.buffer_depth())?)
             }
         };
         Ok(Program {
-            forms,
+            variants,
             vars: first.vars().collect(),
             keep: keep.to_vec(),
             store,
@@ -154,14 +154,14 @@ impl Program {
             backend,
             lanes,
             devices,
-            line_ups: LineUps::new(lanes.turns()),
+            schedules: ScheduleCache::new(lanes.buffer_depth()),
             times: None,
             trace: None,
         })
     }
     /// The buffers that it reads or writes.
     pub fn stored(&self) -> impl Iterator<Item = BufferId> + '_ {
-        self.forms.iter().flat_map(|f| &f.places).filter_map(|p| match p {
+        self.variants.iter().flat_map(|f| &f.places).filter_map(|p| match p {
             Some(Place::Stored(id)) => Some(*id),
             _ => None,
         })
@@ -179,62 +179,62 @@ impl Program {
     /// When it is another tape's.
     pub fn spec(&self, v: Var) -> Spec {
         assert_eq!(self.vars.get(v.at()), Some(&v), "value {v} is another tape's");
-        self.form().specs[v.at()]
+        self.variant().specs[v.at()]
     }
     /// Nodes that run, each with its stage; in order.
     pub fn stages(&self) -> impl Iterator<Item = (&Node, Stage)> {
-        self.form().nodes.iter().map(|p| (&p.node, p.stage))
+        self.variant().nodes.iter().map(|p| (&p.node, p.stage))
     }
-    /// What the nodes of a form do, in order.
+    /// What the nodes of a variant do, in order.
     ///
     /// # Panics
-    /// Where there is no such form.
-    pub fn works(&self, form: usize) -> Vec<Work> {
-        let work = |p: &Planned| {
+    /// Where there is no such variant.
+    pub fn node_infos(&self, variant: usize) -> Vec<NodeInfo> {
+        let work = |p: &PlannedNode| {
             let [ins, outs] = [&p.ins, &p.outs].map(|of| of.iter().map(|x| x.1).collect::<Vec<Spec>>());
             let (op, kind, cost) = (p.node.op.name(), p.node.op.kind(), p.node.op.cost(&ins, &outs));
             let cols = outs.first().or(ins.first()).map_or(0, |s| s.cols);
-            let (stage, part, lane, resource) = (p.stage, p.node.part, p.spot.lane, p.resource);
-            Work { op, kind, resource, stage, part, lane, cost, cols }
+            let (stage, tag, lane, resource) = (p.stage, p.node.tag, p.placement.lane, p.resource);
+            NodeInfo { op, kind, resource, stage, tag, lane, cost, cols }
         };
-        self.forms[form].nodes.iter().map(work).collect()
+        self.variants[variant].nodes.iter().map(work).collect()
     }
-    /// In how many forms it is.
-    pub fn forms(&self) -> usize {
-        self.forms.len()
+    /// In how many variants it is.
+    pub fn variants(&self) -> usize {
+        self.variants.len()
     }
-    /// Cuts runs into those that are lined up together: lanes wait for one another at the end of each such window.
+    /// Cuts runs into those that are scheduled together: lanes wait for one another at the end of each such window.
     ///
     /// # Panics
-    /// Where there is no such form.
-    pub fn windows<'a>(&self, in_form: &'a [usize]) -> Vec<&'a [usize]> {
-        windows(&self.forms, in_form)
+    /// Where there is no such variant.
+    pub fn windows<'a>(&self, variant_of_run: &'a [usize]) -> Vec<&'a [usize]> {
+        windows(&self.variants, variant_of_run)
     }
-    /// What each lane does in a run for each entry of `in_form`, and for what it waits.
+    /// What each lane does in a run for each entry of `variant_of_run`, and for what it waits.
     ///
     /// # Errors
     /// `Plan`, where lanes would wait for each other.
     ///
     /// # Panics
-    /// Where there is no such form.
-    pub fn line_up(&self, in_form: &[usize]) -> Result<LineUp> {
-        LineUp::of(&self.forms, in_form, self.lanes.turns())
+    /// Where there is no such variant.
+    pub fn schedule(&self, variant_of_run: &[usize]) -> Result<Schedule> {
+        Schedule::of(&self.variants, variant_of_run, self.lanes.buffer_depth())
     }
     /// Nodes that run.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.form().nodes.iter().map(|p| &p.node)
+        self.variant().nodes.iter().map(|p| &p.node)
     }
     /// Nodes that run a step ahead when the program is [repeated](Self::repeat).
-    pub fn ahead(&self) -> impl Iterator<Item = &Node> {
-        self.form().nodes.iter().filter(|p| runs_ahead(p)).map(|p| &p.node)
+    pub fn prefetched(&self) -> impl Iterator<Item = &Node> {
+        self.variant().nodes.iter().filter(|p| runs_ahead(p)).map(|p| &p.node)
     }
     #[cfg(test)]
-    pub(super) fn planned(&self) -> &[Planned] {
-        &self.form().nodes
+    pub(super) fn planned(&self) -> &[PlannedNode] {
+        &self.variant().nodes
     }
     /// Starts to take the time of every op (a few percent slower); see [`op_times`](Self::op_times).
     pub fn profile(&mut self) {
-        self.times = Some(self.forms.iter().map(|f| vec![NodeTime::default(); f.nodes.len()]).collect());
+        self.times = Some(self.variants.iter().map(|f| vec![NodeTime::default(); f.nodes.len()]).collect());
     }
     /// Whether the time of every op is taken: one op runs at a time then, on whatever lane it is.
     pub fn is_profiled(&self) -> bool {
@@ -248,10 +248,11 @@ impl Program {
     /// Every run of a node since [`start_trace`](Self::start_trace).
     pub fn trace(&self) -> Vec<Span> {
         let Some(trace) = &self.trace else { return Vec::new() };
-        let works: Vec<Vec<Work>> = (0..self.forms.len()).map(|form| self.works(form)).collect();
-        let span = |&Ran { step, form, node, start, end }: &Ran| {
+        let node_infos: Vec<Vec<NodeInfo>> =
+            (0..self.variants.len()).map(|variant| self.node_infos(variant)).collect();
+        let span = |&Ran { step, variant, node, start, end }: &Ran| {
             let [start, end] = [start, end].map(|at| (at - trace.began).as_secs_f64());
-            Span { work: works[form][node], node, step, start, end }
+            Span { work: node_infos[variant][node], node, step, start, end }
         };
         trace.ran.iter().map(span).collect()
     }
@@ -267,7 +268,7 @@ impl Program {
             (0..times).try_for_each(|_| self.run(store))?;
             return Ok(self.op_times());
         };
-        let taken = d.ready(&self.forms, store)?.time_nodes(&self.forms[0].nodes, times)?;
+        let taken = d.ready(&self.variants, store)?.time_nodes(&self.variants[0].nodes, times)?;
         Ok(self.by_op(&[taken]))
     }
     /// Times by op since [`profile`](Self::profile), slowest first.
@@ -277,11 +278,12 @@ impl Program {
     /// What every node took, added up by op, those of each lane apart.
     fn by_op(&self, times: &[Vec<NodeTime>]) -> Vec<OpTime> {
         let mut by_op: Vec<OpTime> = Vec::new();
-        let timed = self.forms.iter().zip(times).flat_map(|(form, times)| form.nodes.iter().zip(times));
+        let timed =
+            self.variants.iter().zip(times).flat_map(|(variant, times)| variant.nodes.iter().zip(times));
         for (p, &NodeTime { seconds, runs, kernels }) in timed.filter(|(_, time)| time.runs > 0) {
             let ins: Vec<Spec> = p.ins.iter().map(|x| x.1).collect();
             let outs: Vec<Spec> = p.outs.iter().map(|x| x.1).collect();
-            let (op, cost, lane) = (p.node.op.name(), p.node.op.cost(&ins, &outs), p.spot.lane);
+            let (op, cost, lane) = (p.node.op.name(), p.node.op.cost(&ins, &outs), p.placement.lane);
             let at = by_op.iter().position(|t| t.op == op && t.lane == lane).unwrap_or_else(|| {
                 by_op.push(OpTime { op, seconds: 0.0, cost: Default::default(), runs: 0, kernels: 0, lane });
                 by_op.len() - 1
@@ -314,10 +316,16 @@ impl Program {
         self.kept = false;
         match &mut self.memory {
             Memory::Host(h) => {
-                let ready = h.ready(&self.forms[..1], store, (&self.backend, self.precision))?;
-                run_all(&ready, 0, self.times.as_deref_mut(), self.trace.as_mut(), &mut Seen::default())?;
+                let ready = h.ready(&self.variants[..1], store, (&self.backend, self.precision))?;
+                run_all(
+                    &ready,
+                    0,
+                    self.times.as_deref_mut(),
+                    self.trace.as_mut(),
+                    &mut ViewBuffers::default(),
+                )?;
             }
-            Memory::Device(d) => d.run(&self.forms, &self.keep, store)?,
+            Memory::Device(d) => d.run(&self.variants, &self.keep, store)?,
         }
         self.kept = true;
         Ok(())
@@ -331,52 +339,55 @@ impl Program {
         &mut self,
         store: &mut Store,
         times: usize,
-        done: &mut dyn FnMut(Repeated<'_>),
+        done: &mut dyn FnMut(Progress<'_>),
     ) -> Result<(), (Option<usize>, Error)> {
-        let mut in_form = Vec::new();
-        in_form.try_reserve_exact(times).map_err(|e| {
+        let mut variant_of_run = Vec::new();
+        variant_of_run.try_reserve_exact(times).map_err(|e| {
             (None, Error::new(ErrorKind::OutOfMemory, format!("{times} runs at once")).caused_by(e))
         })?;
-        in_form.resize(times, 0);
-        self.repeat_in(store, &in_form, done)
+        variant_of_run.resize(times, 0);
+        self.repeat_in(store, &variant_of_run, done)
     }
-    /// [`repeat`](Self::repeat) with a run for each entry of `in_form`, which says the form of the run.
+    /// [`repeat`](Self::repeat) with a run for each entry of `variant_of_run`, which says the variant of the run.
     ///
     /// # Errors
-    /// As `repeat`; `Shape` where there is no such form.
+    /// As `repeat`; `Shape` where there is no such variant.
     pub fn repeat_in(
         &mut self,
         store: &mut Store,
-        in_form: &[usize],
-        done: &mut dyn FnMut(Repeated<'_>),
+        variant_of_run: &[usize],
+        done: &mut dyn FnMut(Progress<'_>),
     ) -> Result<(), (Option<usize>, Error)> {
-        let unknown = in_form.iter().find(|&&form| form >= self.forms.len());
-        let unknown = unknown.map(|form| Error::shape("program", format_args!("there is no form {form}")));
+        let unknown = variant_of_run.iter().find(|&&variant| variant >= self.variants.len());
+        let unknown =
+            unknown.map(|variant| Error::shape("program", format_args!("there is no variant {variant}")));
         unknown.map_or_else(|| self.check(store), Err).map_err(|e| (None, e))?;
         self.kept = false;
         match &mut self.memory {
             Memory::Device(d) => {
-                let (forms, trace) = (&self.forms[..], self.trace.as_mut());
-                let ran = d.ready(forms, store).and_then(|ready| match &mut self.times {
-                    Some(taken) => ready.profile(forms, store, in_form, taken, done),
-                    None => ready.repeat((forms, in_form), store, &mut self.line_ups, trace, done),
+                let (variants, trace) = (&self.variants[..], self.trace.as_mut());
+                let ran = d.ready(variants, store).and_then(|ready| match &mut self.times {
+                    Some(taken) => ready.profile(variants, store, variant_of_run, taken, done),
+                    None => ready.repeat((variants, variant_of_run), store, &mut self.schedules, trace, done),
                 });
                 ran.map_err(|e| (None, e))
             }
             Memory::Host(h) => {
                 let ready =
-                    h.ready(&self.forms, store, (&self.backend, self.precision)).map_err(|e| (None, e))?;
+                    h.ready(&self.variants, store, (&self.backend, self.precision)).map_err(|e| (None, e))?;
                 // Ops are timed one by one.
                 if let (Some(devices), None) = (&self.devices, &self.times) {
-                    let (what, trace) = ((&self.forms[..], in_form), self.trace.as_mut());
-                    let line_ups = &mut self.line_ups;
-                    return team::rest(|| lanes::repeat(what, &ready, store, devices, line_ups, trace, done));
+                    let (what, trace) = ((&self.variants[..], variant_of_run), self.trace.as_mut());
+                    let schedules = &mut self.schedules;
+                    return team::rest(|| {
+                        lanes::repeat(what, &ready, store, devices, schedules, trace, done)
+                    });
                 }
-                let mut seen = Seen::default();
-                for (at, &form) in in_form.iter().enumerate() {
+                let mut seen = ViewBuffers::default();
+                for (at, &variant) in variant_of_run.iter().enumerate() {
                     let (times, trace) = (self.times.as_deref_mut(), self.trace.as_mut());
-                    run_all(&ready, form, times, trace, &mut seen).map_err(|e| (Some(at), e))?;
-                    done(Repeated { runs: at + 1, store: Some(store) });
+                    run_all(&ready, variant, times, trace, &mut seen).map_err(|e| (Some(at), e))?;
+                    done(Progress { runs: at + 1, store: Some(store) });
                 }
                 Ok(())
             }
@@ -390,11 +401,11 @@ impl Program {
         self.check(store)?;
         self.check_kept(v)?;
         let rows = self.spec(v).rows;
-        let Some(live) = rows.live else { return Ok(rows.cap) };
-        if let (Memory::Device(d), Some(Place::Arena(..))) = (&self.memory, self.form().places[v.at()]) {
+        let Some(live) = rows.live else { return Ok(rows.capacity) };
+        if let (Memory::Device(d), Some(Place::Arena(..))) = (&self.memory, self.variant().places[v.at()]) {
             return Ok(d.kept::<u32>(v).map_or(0, |k| k.0));
         }
-        let count = match (&self.memory, self.form().places[live.var.at()]) {
+        let count = match (&self.memory, self.variant().places[live.var.at()]) {
             (_, Some(Place::Stored(id))) => store.read::<u32>(id)?[0],
             // SAFETY: a count is a `[1]` u32 of the step, made by an earlier node or zero.
             (Memory::Host(h), Some(Place::Arena(lane, at))) => unsafe {
@@ -402,7 +413,7 @@ impl Program {
             },
             _ => 0,
         };
-        Ok((count as usize).saturating_mul(live.times).min(rows.cap))
+        Ok((count as usize).saturating_mul(live.times).min(rows.capacity))
     }
     /// The live rows of a kept or stored value, as the last [`run`](Self::run) left them.
     ///
@@ -414,7 +425,7 @@ impl Program {
         let (spec, name) = (self.spec(v), std::any::type_name::<T>());
         ensure!("program", spec.dtype.holds::<T>(self.precision), "value {v} is {spec}, not of {name}");
         let n = n * spec.cols;
-        match (&self.memory, self.form().places[v.at()]) {
+        match (&self.memory, self.variant().places[v.at()]) {
             (_, Some(Place::Stored(id))) => Ok(&store.read(id)?[..n]),
             (Memory::Device(d), _) => Ok(d.kept(v).map_or(&[], |(_, values)| &values[..n])),
             // SAFETY: the plan gave the value this room; it was zeroed or written; every bit pattern is a `T`; nothing runs while the
@@ -428,7 +439,7 @@ impl Program {
     /// Refuses what cannot be read: neither stored nor kept, or not made yet.
     fn check_kept(&self, v: Var) -> Result<()> {
         ensure!("program", self.vars.get(v.at()) == Some(&v), "value {v} is another tape's");
-        if let Some(Place::Stored(_)) = self.form().places[v.at()] {
+        if let Some(Place::Stored(_)) = self.variant().places[v.at()] {
             return Ok(());
         }
         ensure!("program", self.keep.contains(&v), "value {v} is not kept: name it when the program is made");
@@ -439,7 +450,7 @@ impl Program {
 
 /// How far [`Program::repeat`] is.
 #[derive(Clone, Copy)]
-pub struct Repeated<'a> {
+pub struct Progress<'a> {
     /// Runs that are over.
     pub runs: usize,
     /// What they left, where no lane is running on; on a device without what nobody has fetched.
@@ -447,31 +458,31 @@ pub struct Repeated<'a> {
 }
 
 /// Whether it is for the step after, when the program is repeated.
-fn runs_ahead(p: &Planned) -> bool {
-    p.spot.lane == 1 && p.spot.ahead > 0
+fn runs_ahead(p: &PlannedNode) -> bool {
+    p.placement.lane == 1 && p.placement.prefetch_depth > 0
 }
 
-/// Runs every node of a form once, in order, and notes down how long each took and when.
+/// Runs every node of a variant once, in order, and notes down how long each took and when.
 fn run_all(
-    ready: &[host::Ready<'_>],
-    form: usize,
+    ready: &[host::BoundVariant<'_>],
+    variant: usize,
     mut times: Option<&mut [Vec<NodeTime>]>,
     mut trace: Option<&mut Trace>,
-    seen: &mut Seen,
+    seen: &mut ViewBuffers,
 ) -> Result<()> {
     if times.is_none() && trace.is_none() {
-        return ready[form].run_all(None, seen);
+        return ready[variant].run_all(None, seen);
     }
     let mut ran = |node: usize, start: Instant, end: Instant| {
         if let Some(times) = &mut times {
-            times[form][node].seconds += (end - start).as_secs_f64();
-            times[form][node].runs += 1;
+            times[variant][node].seconds += (end - start).as_secs_f64();
+            times[variant][node].runs += 1;
         }
         if let Some(trace) = &mut trace {
-            trace.ran.push(Ran { step: trace.steps, form, node, start, end });
+            trace.ran.push(Ran { step: trace.steps, variant, node, start, end });
         }
     };
-    ready[form].run_all(Some(&mut ran), seen)?;
+    ready[variant].run_all(Some(&mut ran), seen)?;
     if let Some(trace) = trace {
         trace.steps += 1;
     }

@@ -1,7 +1,7 @@
 //! What a training step is made of: its stages, found from what its nodes read and write.
-use super::ahead::ahead;
+use super::prefetchable::prefetchable;
 use crate::{
-    ops::{Kind, Node},
+    ops::{Node, OpKind},
     runtime::{DType, Spec, Var},
 };
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::{collections::HashSet, fmt};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// The cursor, negatives, temporal neighbours, distinct nodes: what depends on the data alone.
+    /// The cursor, negatives, temporal neighbours, unique nodes: what depends on the data alone.
     Sample,
     /// Rows of features of what was sampled.
     FetchFeatures,
@@ -19,7 +19,7 @@ pub enum Stage {
     FetchMemory,
     /// What mails make of node memory.
     UpdateMemory,
-    /// Embeddings, logits, and the reverse pass; of a snapshot group its snapshots, too.
+    /// Embeddings, logits, and the backward pass; of a snapshot group its snapshots, too.
     Embed,
     /// What no other op of [`Embed`](Self::Embed) waits for: gradients that only the update reads, those of weights; the loss as a number.
     WeightGrads,
@@ -62,12 +62,12 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The stage of each node. What runs [`ahead`] is sampling or, where it makes nothing but reals, a fetch of features. *State* is what the
+/// The stage of each node. What runs [`prefetchable`] is sampling or, where it makes nothing but reals, a fetch of features. *State* is what the
 /// step writes and a later one reads, but for what arithmetic writes: those are parameters.
 pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
-    let ahead = ahead(nodes, specs);
+    let ahead = prefetchable(nodes, specs);
     let written = |n: &Node| -> Vec<Var> { n.writes.iter().map(|&w| n.ins[w]).collect() };
-    let computes = |n: &Node| matches!(n.op.kind(), Kind::Nn | Kind::Comm);
+    let computes = |n: &Node| matches!(n.op.kind(), OpKind::Nn | OpKind::Comm);
     let mut state: HashSet<Var> = HashSet::new();
     for (n, _) in nodes.iter().zip(&ahead).filter(|(n, ahead)| !**ahead && !computes(n)) {
         let read = |v: &Var| {
@@ -75,7 +75,7 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
         };
         state.extend(written(n).into_iter().filter(read));
     }
-    let turned = nodes.iter().rposition(|n| n.part.backward);
+    let turned = nodes.iter().rposition(|n| n.tag.backward);
     // What holds rows of state, and what arithmetic made.
     let (mut fetched, mut computed) = (state.clone(), HashSet::new());
     let of = |(at, (n, ahead)): (usize, (&&Node, bool))| {
@@ -83,7 +83,7 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
             let real = |o: &Var| specs[o.at()].dtype.widened() == DType::F32;
             let fetches = !n.outs.is_empty() && n.outs.iter().all(real);
             if fetches { Stage::FetchFeatures } else { Stage::Sample }
-        } else if n.part.backward {
+        } else if n.tag.backward {
             Stage::Embed
         } else if written(n).iter().any(|v| state.contains(v)) {
             Stage::WriteMemory

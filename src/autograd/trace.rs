@@ -1,6 +1,6 @@
 //! When nodes ran.
 use super::stages::Stage;
-use crate::ops::{Cost, Kind, Part};
+use crate::ops::{Cost, OpKind, Tag};
 use std::time::Instant;
 
 /// What an op competes for with one that runs at the same time.
@@ -25,13 +25,13 @@ impl Resource {
         [Memory, Arithmetic, ToDevice, ToHost, Links]
     };
     /// Of an op of this kind, which reads what the host keeps, or changes it.
-    pub(super) fn of(kind: Kind, reads_host: bool, changes_host: bool) -> Self {
+    pub(super) fn of(kind: OpKind, reads_host: bool, changes_host: bool) -> Self {
         match kind {
-            Kind::Comm => Resource::Links,
-            Kind::Nn => Resource::Arithmetic,
+            OpKind::Comm => Resource::Links,
+            OpKind::Nn => Resource::Arithmetic,
             _ if changes_host => Resource::ToHost,
             _ if reads_host => Resource::ToDevice,
-            Kind::Graph | Kind::Copy => Resource::Memory,
+            OpKind::Graph | OpKind::Copy => Resource::Memory,
         }
     }
     /// Whether two ops at a time take as long as one after the other: a copy alone fills its way.
@@ -52,17 +52,17 @@ impl Resource {
 
 /// What a node does, as timelines tell of it and predictions go by.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Work {
+pub struct NodeInfo {
     /// The op.
     pub op: &'static str,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: OpKind,
     /// What it competes for.
     pub resource: Resource,
     /// Of which stage it is.
     pub stage: Stage,
     /// What it is for.
-    pub part: Part,
+    pub tag: Tag,
     /// On which lane.
     pub lane: usize,
     /// Compulsory bytes and operations, at full row counts.
@@ -75,7 +75,7 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
     /// What it does.
-    pub work: Work,
+    pub work: NodeInfo,
     /// Which of the program's nodes, in [order](super::Program::stages).
     pub node: usize,
     /// In which step of the trace.
@@ -90,7 +90,7 @@ pub struct Span {
 #[derive(Clone, Copy)]
 pub(super) struct Ran {
     pub step: usize,
-    pub form: usize,
+    pub variant: usize,
     pub node: usize,
     pub start: Instant,
     pub end: Instant,

@@ -86,14 +86,20 @@ fn show(plan: &Plan) -> Result<()> {
     let text = toml::to_string(plan).map_err(|e| Error::usage("cannot write the plan").caused_by(e))?;
     say(text);
     if plan.groups.is_none() {
-        say(format_args!("{:<16}{:>4}{:>7}   {}", "stage", "lane", "ahead", "comes after"));
+        say(format_args!("{:<16}{:>4}{:>10}   {}", "stage", "lane", "prefetch", "comes after"));
         for stage in Stage::ALL {
-            let spot = plan.stages.get(&stage).copied().unwrap_or_default();
+            let placement = plan.stages.get(&stage).copied().unwrap_or_default();
             let needs = NEEDS.iter().filter(|n| n.stage == stage);
             let needs: Vec<String> = needs
                 .map(|n| format!("{}{}", n.of, if n.back > 0 { " of the step before" } else { "" }))
                 .collect();
-            say(format_args!("{:<16}{:>4}{:>7}   {}", stage.name(), spot.lane, spot.ahead, needs.join(", ")));
+            say(format_args!(
+                "{:<16}{:>4}{:>7}   {}",
+                stage.name(),
+                placement.lane,
+                placement.prefetch_depth,
+                needs.join(", ")
+            ));
         }
         say("");
     }

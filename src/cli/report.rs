@@ -25,8 +25,8 @@ pub(super) fn stats(s: &Stats) -> String {
         ),
     );
     line("time span", format!("{}  ({})", span(s.span_seconds), unit(s.ticks_per_second)));
-    line("distinct times", format!("{}  ({})", grouped(s.distinct_times), share(s.distinct_times, s.events)));
-    line("distinct pairs", grouped(s.distinct_pairs));
+    line("unique times", format!("{}  ({})", grouped(s.unique_times), share(s.unique_times, s.events)));
+    line("unique pairs", grouped(s.unique_pairs));
     line("repeats", format!("{:.1} % of events repeat an earlier pair", 100.0 * s.repeat_share));
     line("self-loops", format!("{}  ({})", grouped(s.self_loops), share(s.self_loops, s.events)));
     line(

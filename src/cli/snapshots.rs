@@ -205,13 +205,13 @@ fn totals(out: &mut String, s: &SnapshotStats) {
         there(steps.last())
     );
     line(out, "vertices", &vertices);
-    let distinct = format!(
-        "{}  ({} distinct, {})",
+    let unique = format!(
+        "{}  ({} unique, {})",
         grouped(s.edges),
-        grouped(s.distinct_edges),
-        share(s.distinct_edges, s.edges)
+        grouped(s.unique_edges),
+        share(s.unique_edges, s.edges)
     );
-    line(out, "edges", &distinct);
+    line(out, "edges", &unique);
     let of =
         |pick: fn(std::slice::Iter<'_, StepStats>) -> Option<u64>| grouped(pick(steps.iter()).unwrap_or(0));
     let mean = grouped((s.edges as f64 / steps.len().max(1) as f64).round() as u64);
@@ -284,7 +284,7 @@ mod tests {
         let text = table(&stats("1d"), false);
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         for said in
-            ["31  (+0d to +30d)", "9,227  (", "18,257 distinct", "% of a step's edges are in the next one"]
+            ["31  (+0d to +30d)", "9,227  (", "18,257 unique", "% of a step's edges are in the next one"]
         {
             assert!(text.contains(said), "{said}: {text}");
         }

@@ -153,7 +153,7 @@ impl Numbering {
     /// Ascending in the original id; sources before destinations in a bipartite stream. Ids that already are so keep
     /// their number.
     fn new(raw: &Raw, bipartite: Option<bool>) -> Self {
-        let (mut sources, mut destinations) = (distinct(&raw.src), distinct(&raw.dst));
+        let (mut sources, mut destinations) = (unique(&raw.src), unique(&raw.dst));
         if let (true, Some(&first), Some(&last)) =
             (raw.dense_destinations, destinations.first(), destinations.last())
             && dense(last - first, raw.dst.len()).is_some()
@@ -228,7 +228,7 @@ fn dense(largest: u64, n: usize) -> Option<usize> {
 }
 
 /// The different ids, ascending.
-fn distinct(ids: &[u64]) -> Vec<u64> {
+fn unique(ids: &[u64]) -> Vec<u64> {
     let largest = ids.iter().max().copied().unwrap_or(0);
     if let Some(room) = dense(largest, ids.len()) {
         let mut seen = vec![false; room];

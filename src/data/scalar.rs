@@ -42,7 +42,7 @@ impl Scalar {
 
 /// What the bytes of a number mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ScalarKind {
     Bool,
     Int,
     Uint,
@@ -54,7 +54,7 @@ pub(crate) enum Kind {
 /// How an array holds its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScalarType {
-    kind: Kind,
+    kind: ScalarKind,
     /// Bytes of a number, at most 8.
     pub size: usize,
     pub big_endian: bool,
@@ -62,7 +62,7 @@ pub(crate) struct ScalarType {
 
 impl ScalarType {
     /// Little-endian; `size` is one that numbers of this kind have.
-    pub(crate) const fn new(kind: Kind, size: usize) -> Self {
+    pub(crate) const fn new(kind: ScalarKind, size: usize) -> Self {
         ScalarType { kind, size, big_endian: false }
     }
 
@@ -70,20 +70,20 @@ impl ScalarType {
     pub(crate) fn parse(descr: &str) -> Option<Self> {
         let big_endian = descr.starts_with('>') || (descr.starts_with('=') && cfg!(target_endian = "big"));
         let (kind, size) = match descr.trim_start_matches(['<', '>', '=', '|']) {
-            "b1" => (Kind::Bool, 1),
-            "i1" => (Kind::Int, 1),
-            "i2" => (Kind::Int, 2),
-            "i4" => (Kind::Int, 4),
-            "i8" => (Kind::Int, 8),
-            "u1" => (Kind::Uint, 1),
-            "u2" => (Kind::Uint, 2),
-            "u4" => (Kind::Uint, 4),
-            "u8" => (Kind::Uint, 8),
-            "f2" => (Kind::Float, 2),
-            "f4" => (Kind::Float, 4),
-            "f8" => (Kind::Float, 8),
+            "b1" => (ScalarKind::Bool, 1),
+            "i1" => (ScalarKind::Int, 1),
+            "i2" => (ScalarKind::Int, 2),
+            "i4" => (ScalarKind::Int, 4),
+            "i8" => (ScalarKind::Int, 8),
+            "u1" => (ScalarKind::Uint, 1),
+            "u2" => (ScalarKind::Uint, 2),
+            "u4" => (ScalarKind::Uint, 4),
+            "u8" => (ScalarKind::Uint, 8),
+            "f2" => (ScalarKind::Float, 2),
+            "f4" => (ScalarKind::Float, 4),
+            "f8" => (ScalarKind::Float, 8),
             // NumPy has no bfloat16; what `ml_dtypes` saves is two bytes without a meaning.
-            "V2" => (Kind::Brain, 2),
+            "V2" => (ScalarKind::Brain, 2),
             _ => return None,
         };
         Some(ScalarType { kind, size, big_endian })
@@ -98,15 +98,15 @@ impl ScalarType {
         }
         let word = u64::from_le_bytes(word);
         match (self.kind, self.size) {
-            (Kind::Bool | Kind::Uint, _) => Scalar::Uint(word),
-            (Kind::Int, size) => {
+            (ScalarKind::Bool | ScalarKind::Uint, _) => Scalar::Uint(word),
+            (ScalarKind::Int, size) => {
                 let unused = 64 - 8 * size as u32;
                 Scalar::Int((word << unused) as i64 >> unused)
             }
-            (Kind::Brain, _) => Scalar::Float(bf16::from_bits(word as u16).into()),
-            (Kind::Float, 2) => Scalar::Float(f16::from_bits(word as u16).into()),
-            (Kind::Float, 4) => Scalar::Float(f32::from_bits(word as u32).into()),
-            (Kind::Float, _) => Scalar::Float(f64::from_bits(word)),
+            (ScalarKind::Brain, _) => Scalar::Float(bf16::from_bits(word as u16).into()),
+            (ScalarKind::Float, 2) => Scalar::Float(f16::from_bits(word as u16).into()),
+            (ScalarKind::Float, 4) => Scalar::Float(f32::from_bits(word as u32).into()),
+            (ScalarKind::Float, _) => Scalar::Float(f64::from_bits(word)),
         }
     }
 
@@ -124,6 +124,6 @@ impl ScalarType {
 
     /// Whether times of this type lose whole seconds.
     pub(crate) fn is_short_float(self) -> bool {
-        matches!(self.kind, Kind::Float | Kind::Brain) && self.size <= 4
+        matches!(self.kind, ScalarKind::Float | ScalarKind::Brain) && self.size <= 4
     }
 }

@@ -25,9 +25,9 @@ pub struct Stats {
     /// Original time of the first event, in ticks.
     pub origin: i64,
     /// Different times.
-    pub distinct_times: u64,
+    pub unique_times: u64,
     /// Different ordered pairs of source and destination.
-    pub distinct_pairs: u64,
+    pub unique_pairs: u64,
     /// Share of events whose pair occurred before, from 0 to 1.
     pub repeat_share: f64,
     /// Events from a node to itself.
@@ -141,11 +141,11 @@ impl Stats {
         let mut pairs: Vec<u64> =
             events.src.iter().zip(&events.dst).map(|(&s, &d)| u64::from(s) << 32 | u64::from(d)).collect();
         pairs.par_sort_unstable();
-        let distinct_pairs = distinct(&pairs);
+        let unique_pairs = unique(&pairs);
         let labels = events.label.as_ref().map(|labels| {
             let mut bits: Vec<u32> = labels.iter().map(|l| (l + 0.0).to_bits()).collect();
             bits.par_sort_unstable();
-            (distinct(&bits), labels.iter().filter(|&&l| l > 0.0).count() as u64)
+            (unique(&bits), labels.iter().filter(|&&l| l > 0.0).count() as u64)
         });
         let count = |flags: &[bool]| flags.iter().filter(|&&f| f).count() as u64;
         Stats {
@@ -158,9 +158,9 @@ impl Stats {
             span_seconds: events.span_seconds(),
             ticks_per_second: events.ticks_per_second,
             origin: events.origin,
-            distinct_times: distinct(&events.time),
-            distinct_pairs,
-            repeat_share: (n - distinct_pairs) as f64 / n.max(1) as f64,
+            unique_times: unique(&events.time),
+            unique_pairs,
+            repeat_share: (n - unique_pairs) as f64 / n.max(1) as f64,
             self_loops,
             label_values: labels.map(|l| l.0),
             positive_labels: labels.map(|l| l.1),
@@ -179,7 +179,7 @@ impl Stats {
 }
 
 /// Different values of a sorted list.
-fn distinct<T: PartialEq>(sorted: &[T]) -> u64 {
+fn unique<T: PartialEq>(sorted: &[T]) -> u64 {
     sorted.chunk_by(|a, b| a == b).count() as u64
 }
 
@@ -226,7 +226,7 @@ mod tests {
         };
         let s = Stats::of(&events);
         assert_eq!(
-            (s.sources, s.destinations, s.self_loops, s.distinct_pairs, s.distinct_times),
+            (s.sources, s.destinations, s.self_loops, s.unique_pairs, s.unique_times),
             (2, 3, 1, 4, 4)
         );
         assert_eq!((s.repeat_share, s.label_values, s.positive_labels), (0.2, Some(3), Some(2)));
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn the_bundled_set_has_known_statistics() {
         let s = Stats::of(&crate::data::bundled().unwrap());
-        assert_eq!((s.distinct_pairs, s.sources, s.destinations, s.bipartite), (18_257, 8_227, 1_000, true));
+        assert_eq!((s.unique_pairs, s.sources, s.destinations, s.bipartite), (18_257, 8_227, 1_000, true));
         assert_eq!(s.degrees.iter().map(|b| b.count).sum::<u64>(), s.nodes);
         assert_eq!(s.gaps.iter().map(|b| b.count).sum::<u64>(), s.events - s.sources);
     }

@@ -5,7 +5,7 @@
 use super::{
     features::{Features, shape},
     pickle::{Pickle, Value},
-    scalar::{Kind, ScalarType},
+    scalar::{ScalarKind, ScalarType},
 };
 use crate::error::{Error, Result};
 use memmap2::Mmap;
@@ -136,16 +136,16 @@ fn tensor(path: &Path, pickle: &Pickle<'_>) -> Result<Tensor> {
     };
     let (_, kind) = pickle.global(kind).unwrap_or_default();
     let values = match kind {
-        "FloatStorage" => ScalarType::new(Kind::Float, 4),
-        "DoubleStorage" => ScalarType::new(Kind::Float, 8),
-        "HalfStorage" => ScalarType::new(Kind::Float, 2),
-        "BFloat16Storage" => ScalarType::new(Kind::Brain, 2),
-        "LongStorage" => ScalarType::new(Kind::Int, 8),
-        "IntStorage" => ScalarType::new(Kind::Int, 4),
-        "ShortStorage" => ScalarType::new(Kind::Int, 2),
-        "CharStorage" => ScalarType::new(Kind::Int, 1),
-        "ByteStorage" => ScalarType::new(Kind::Uint, 1),
-        "BoolStorage" => ScalarType::new(Kind::Bool, 1),
+        "FloatStorage" => ScalarType::new(ScalarKind::Float, 4),
+        "DoubleStorage" => ScalarType::new(ScalarKind::Float, 8),
+        "HalfStorage" => ScalarType::new(ScalarKind::Float, 2),
+        "BFloat16Storage" => ScalarType::new(ScalarKind::Brain, 2),
+        "LongStorage" => ScalarType::new(ScalarKind::Int, 8),
+        "IntStorage" => ScalarType::new(ScalarKind::Int, 4),
+        "ShortStorage" => ScalarType::new(ScalarKind::Int, 2),
+        "CharStorage" => ScalarType::new(ScalarKind::Int, 1),
+        "ByteStorage" => ScalarType::new(ScalarKind::Uint, 1),
+        "BoolStorage" => ScalarType::new(ScalarKind::Bool, 1),
         other => return Err(bad(&format!("values of a `{other}` are not numbers that are read"))),
     };
     Ok(Tensor { values, storage: storage.to_owned(), offset, shape, strides })

@@ -211,15 +211,15 @@ impl Apan {
             features: self.features.map(v).transpose()?,
         })
     }
-    /// The contents of the mails `row` of the mailboxes: the tables, or, of those in 16 bits, the distinct mails' in f32.
+    /// The contents of the mails `row` of the mailboxes: the tables, or, of those in 16 bits, the unique mails' in f32.
     fn seen(&self, t: &mut Tape, store: &Store, of: Mailbox, row: Var) -> Result<Seen> {
         let Some(stamp) = self.mail_stamp else {
             return Ok(Seen { mail: of.mail, row, features: of.features });
         };
         let stamp = t.stored(store, stamp)?;
-        let distinct = t.distinct(stamp, row, &[], 2)?;
-        let features = of.features.map(|features| t.gather_rows(features, distinct.node)).transpose()?;
-        Ok(Seen { mail: t.gather_rows(of.mail, distinct.node)?, row: distinct.psi[0], features })
+        let unique = t.unique(stamp, row, &[], 2)?;
+        let features = of.features.map(|features| t.gather_rows(features, unique.node)).transpose()?;
+        Ok(Seen { mail: t.gather_rows(of.mail, unique.node)?, row: unique.psi[0], features })
     }
 }
 
@@ -238,7 +238,7 @@ impl EventModel for Apan {
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let (c, u) = (&self.config, &self.update);
         let stamp = data.stamp(t, store)?;
-        let distinct = t.distinct(stamp, q.node, &[], q.classes())?;
+        let unique = t.unique(stamp, q.node, &[], q.classes())?;
         let mailbox = self.mailbox(t, store)?;
         let mails = t.read_mails(mailbox, (q.node, q.time), data.gaps)?;
         let seen = self.seen(t, store, mailbox, mails.row)?;
@@ -254,10 +254,10 @@ impl EventModel for Apan {
         let (memory, w_q, b_q, w_k) = (v(self.memory)?, v(u.w_q)?, v(u.b_q)?, v(u.w_k)?);
         let (w_v, b_v, w, b) = (v(u.w_v)?, v(u.b_v)?, v(u.w)?, v(u.b)?);
         let (gain, bias) = (v(u.norm_gain)?, v(u.norm_bias)?);
-        let own = t.gather_rows(memory, distinct.node)?;
+        let own = t.gather_rows(memory, unique.node)?;
         let query = t.linear(own, w_q, Some(b_q), None, Activation::Identity)?;
         let query = t.head_up(query, w_k, c.heads)?;
-        let roots = t.group_roots(distinct.psi[0], mails.count, t.spec(query).rows)?;
+        let roots = t.group_roots(unique.psi[0], mails.count, t.spec(query).rows)?;
         let (time_w, time_b) = self.time.vars(t, store)?;
         let near = AttentionVars {
             query,
@@ -276,10 +276,10 @@ impl EventModel for Apan {
         let (mix, sum) = t.temporal_attention(near, c.heads, c.memory / c.heads, drop(0xD0))?;
         let values = t.head_down(mix, w_v, Some((b_v, sum)), c.heads)?;
         let order = (roots.order, roots.position);
-        let y = t.ungroup_norm(values, order, own, distinct.psi[0], Activation::Identity, (gain, bias))?;
+        let y = t.ungroup_norm(values, order, own, unique.psi[0], Activation::Identity, (gain, bias))?;
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
         let z = self.inputs.record(t, store, q.node, Some(out))?;
-        Ok(Embedded { z, distinct, memory: Some((out, None)) })
+        Ok(Embedded { z, unique, memory: Some((out, None)) })
     }
     fn write(
         &self,
@@ -294,14 +294,14 @@ impl EventModel for Apan {
             return Err(Error::shape("deliver_mails", "there is no new memory"));
         };
         let memory = t.stored(store, self.memory)?;
-        t.write_latest(memory, (e.distinct.node, e.distinct.phi), out)?;
+        t.write_latest(memory, (e.unique.node, e.unique.phi), out)?;
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let how = Sampling { k: self.config.neighbors, strategy: Strategy::Recent, gaps: data.gaps };
         let tcsr = data.tcsr(t, store)?;
         let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how)?;
         let recipients = t.expand_targets((node, time), near.node, None)?.node;
         let stamp = data.stamp(t, store)?;
-        let to = t.distinct(stamp, recipients, &[], 2)?;
+        let to = t.unique(stamp, recipients, &[], 2)?;
         let edge = data.edge_if(t, store, self.config.edge_features)?;
         let (edge, edge_row) = match self.features {
             Some(_) => data.batch_edge_rows(t, store, edge, batch.event)?,

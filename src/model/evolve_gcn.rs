@@ -7,12 +7,13 @@
 use super::{
     Exchanged, LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, convolve,
     gcn::{GcnConfig, no_steps},
+    snapshot::snapshot_section,
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
     error::Result,
     ops::{
-        Share, Tape,
+        Tape,
         epilogue::Activation::{Identity, Relu},
         next_group::Group,
     },
@@ -70,7 +71,7 @@ impl SnapshotModel for Evolving {
         let mut weights: Vec<Var> = weights.collect::<Result<_>>()?;
         let mut z = None;
         for place in 0..group.length {
-            t.begin(Share::Snapshot(place));
+            t.begin(Some(snapshot_section(place)));
             let at = (group, place);
             let mut below = Some(LayerInput::Given);
             for (k, layer) in self.layers.iter().enumerate() {

@@ -107,14 +107,14 @@ impl EventModel for Jodie {
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let stamp = data.stamp(t, store)?;
-        let distinct = t.distinct(stamp, q.node, &[], q.classes())?;
-        let (memory, time) = self.memory.update(t, store, data, &self.time, distinct.node)?;
-        let h = self.inputs.record(t, store, distinct.node, Some(memory))?;
+        let unique = t.unique(stamp, q.node, &[], q.classes())?;
+        let (memory, time) = self.memory.update(t, store, data, &self.time, unique.node)?;
+        let h = self.inputs.record(t, store, unique.node, Some(memory))?;
         let [w, b] = t.stored_all(store, self.project)?;
         let [gain, bias] = t.stored_all(store, self.norm)?;
-        let z = t.project_time((h, time), (distinct.psi[0], q.time), (w, b), data.gaps.seconds_per_tick)?;
+        let z = t.project_time((h, time), (unique.psi[0], q.time), (w, b), data.gaps.seconds_per_tick)?;
         let z = t.layer_norm(z, gain, bias)?;
-        Ok(Embedded { z, distinct, memory: Some((memory, Some(time))) })
+        Ok(Embedded { z, unique, memory: Some((memory, Some(time))) })
     }
     fn write(
         &self,

@@ -114,7 +114,7 @@ pub struct Looked {
     pub h: Var,
     /// Whether gradients flow into them; they do not into data.
     pub learn_h: bool,
-    /// Embeddings of the distinct roots: what depends on the root's node alone is done once for each.
+    /// Embeddings of the unique roots: what depends on the root's node alone is done once for each.
     pub roots: Var,
     /// The root's row of `roots`.
     pub root: Var,

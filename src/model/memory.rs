@@ -123,13 +123,13 @@ impl NodeMemory {
             gathered: false,
         })
     }
-    /// The rows of the distinct nodes `node`, in f32, where they are kept in 16 bits.
+    /// The rows of the unique nodes `node`, in f32, where they are kept in 16 bits.
     fn gathered(&self, t: &mut Tape, state: MemoryVars, node: Var) -> Result<MemoryVars> {
         let edge = if self.mail_edge.is_some() { t.gather_rows(state.edge, node)? } else { state.edge };
         let (memory, mail) = (t.gather_rows(state.memory, node)?, t.gather_rows(state.mail, node)?);
         Ok(MemoryVars { memory, mail, edge, gathered: true, ..state })
     }
-    /// Appends the update of the distinct nodes `node`; returns their memory after their mails, and its times.
+    /// Appends the update of the unique nodes `node`; returns their memory after their mails, and its times.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
@@ -152,12 +152,12 @@ impl NodeMemory {
             CellVars { time_w, time_b, w_x, w_h, b_x, b_h }
         };
         let row = if self.mail_edge.is_some() {
-            if state.gathered { FeatureRow::Distinct } else { FeatureRow::Node }
+            if state.gathered { FeatureRow::Unique } else { FeatureRow::Node }
         } else if data.gathers(t, edge) {
             // Which event a mail is of, the step before decides: these rows alone cannot be brought ahead of it.
             let events = t.gather_rows(state.mail_event, node)?;
             state.edge = t.gather_rows(edge, events)?;
-            FeatureRow::Distinct
+            FeatureRow::Unique
         } else {
             FeatureRow::Event
         };
@@ -169,7 +169,7 @@ impl NodeMemory {
     /// Appends the writes of memory and mails of a batch.
     ///
     /// # Errors
-    /// `Shape`, as the op's; where `e` has no memory of the distinct nodes.
+    /// `Shape`, as the op's; where `e` has no memory of the unique nodes.
     pub fn write(
         &self,
         t: &mut Tape,
@@ -190,10 +190,10 @@ impl NodeMemory {
             Combiner::Last => (edge, batch.event),
         };
         let written = Written {
-            node: e.distinct.node,
-            phi: e.distinct.phi,
-            positives: e.distinct.positives,
-            psi: e.distinct.psi[0],
+            node: e.unique.node,
+            phi: e.unique.phi,
+            positives: e.unique.positives,
+            psi: e.unique.psi[0],
             memory,
             time,
             event: batch.event,

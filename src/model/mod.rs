@@ -45,7 +45,7 @@ pub use wd_gcn::WdGcn;
 
 use crate::{
     error::Result,
-    ops::{Tape, distinct::DistinctNodes, next_batch::Batch},
+    ops::{Tape, next_batch::Batch, unique::UniqueNodes},
     runtime::*,
 };
 
@@ -71,7 +71,7 @@ impl Queries {
     fn drop_now(&self) -> Option<Var> {
         self.train.then_some(self.now)
     }
-    /// [`stride`](Self::stride) as the distinct nodes take it: without a batch every query counts as a positive root, and
+    /// [`stride`](Self::stride) as the unique nodes take it: without a batch every query counts as a positive root, and
     /// nothing is written then.
     fn classes(&self) -> usize {
         if self.stride == 0 { 2 } else { self.stride }
@@ -83,9 +83,9 @@ impl Queries {
 pub struct Embedded {
     /// `[n, width]`, a row for each query.
     pub z: Var,
-    /// The distinct nodes.
-    pub distinct: DistinctNodes,
-    /// New memory, and its times, where the model has a memory: rows are those of the distinct nodes (APAN: of the queries,
+    /// The unique nodes.
+    pub unique: UniqueNodes,
+    /// New memory, and its times, where the model has a memory: rows are those of the unique nodes (APAN: of the queries,
     /// without times).
     pub memory: Option<(Var, Option<Var>)>,
 }

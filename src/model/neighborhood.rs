@@ -8,15 +8,15 @@ use crate::{
     error::Result,
     ops::{
         Tape,
-        distinct::DistinctNodes,
         epilogue::DropRate,
         expand_targets::Targets,
         sample_neighbors::{Neighbors, Sampling, Strategy},
+        unique::UniqueNodes,
     },
     runtime::*,
 };
 
-/// Attention layers, the first of them over rows of distinct nodes, and how their neighbours are sampled. Without a layer the
+/// Attention layers, the first of them over rows of unique nodes, and how their neighbours are sampled. Without a layer the
 /// embeddings are these rows, and nothing is sampled.
 pub struct AttentionStack {
     layers: Vec<Attention>,
@@ -75,7 +75,7 @@ impl AttentionStack {
         let StackConfig { learn_below, neighbors, strategy, at_events, .. } = *c;
         Ok(AttentionStack { layers, learn_below, neighbors, strategy, at_events })
     }
-    /// Appends the sampling of every level, and the distinct nodes of all; `edge` are the features by event.
+    /// Appends the sampling of every level, and the unique nodes of all; `edge` are the features by event.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
@@ -86,11 +86,11 @@ impl AttentionStack {
         data: &EventTables,
         q: &Queries,
         edge: Var,
-    ) -> Result<(Neighborhood, DistinctNodes)> {
+    ) -> Result<(Neighborhood, UniqueNodes)> {
         let stamp = data.stamp(t, store)?;
         if self.layers.is_empty() {
-            let distinct = t.distinct(stamp, q.node, &[], q.classes())?;
-            return Ok((Neighborhood { near: Vec::new(), targets: Vec::new(), seen: edge }, distinct));
+            let unique = t.unique(stamp, q.node, &[], q.classes())?;
+            return Ok((Neighborhood { near: Vec::new(), targets: Vec::new(), seen: edge }, unique));
         }
         let how = Sampling { k: self.neighbors, strategy: self.strategy, gaps: data.gaps };
         let (tcsr, batch) = (data.tcsr(t, store)?, (q.event, q.now));
@@ -108,13 +108,13 @@ impl AttentionStack {
         // Targets hold all nodes of the levels above them.
         let others: Vec<Var> =
             targets.last().map(|l| l.node).into_iter().chain([near[near.len() - 1].node]).collect();
-        let distinct = t.distinct(stamp, q.node, &others, q.classes())?;
+        let unique = t.unique(stamp, q.node, &others, q.classes())?;
         let slots = near.iter().map(|n| n.event).collect();
         let (seen, events) = data.edge_rows(t, store, edge, slots)?;
         near.iter_mut().zip(events).for_each(|(near, event)| near.event = event);
-        Ok((Neighborhood { near, targets, seen }, distinct))
+        Ok((Neighborhood { near, targets, seen }, unique))
     }
-    /// Appends the layers over rows `h` of the distinct nodes; returns the embeddings of the queries.
+    /// Appends the layers over rows `h` of the unique nodes; returns the embeddings of the queries.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
@@ -125,13 +125,13 @@ impl AttentionStack {
         store: &Store,
         time: &TimeEncoding,
         n: &Neighborhood,
-        distinct: &DistinctNodes,
+        unique: &UniqueNodes,
         h: Var,
         drop_now: Option<Var>,
     ) -> Result<Var> {
         let levels = n.near.len();
         if levels == 0 {
-            return t.gather_rows(h, distinct.psi[0]);
+            return t.gather_rows(h, unique.psi[0]);
         }
         let mut h = h;
         for (l, (layer, near)) in self.layers.iter().zip(n.near.iter().rev()).enumerate() {
@@ -150,10 +150,10 @@ impl AttentionStack {
             let below = (l > 0).then(|| n.targets[levels - 1 - l]);
             let looked = match below {
                 None if levels == 1 => {
-                    let roots = t.prefix_rows(h, distinct.root_rows)?;
-                    look(h, roots, distinct.psi[0], distinct.psi[1], *near)
+                    let roots = t.prefix_rows(h, unique.root_rows)?;
+                    look(h, roots, unique.psi[0], unique.psi[1], *near)
                 }
-                None => look(h, h, distinct.psi[1], distinct.psi[2], *near),
+                None => look(h, h, unique.psi[1], unique.psi[2], *near),
                 Some(below) => {
                     let roots = t.gather_rows(h, below.root_row)?;
                     look(h, roots, below.identity, below.neighbor_row, *near)

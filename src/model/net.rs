@@ -99,7 +99,7 @@ impl Net {
         };
         Ok(Net { model, head, seed })
     }
-    /// Appends a batch of at most `cap` events up to its logits; `train` switches drop-out on.
+    /// Appends a batch of at most `capacity` events up to its logits; `train` switches drop-out on.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
@@ -108,11 +108,11 @@ impl Net {
         t: &mut Tape,
         store: &Store,
         data: &EventTables,
-        cap: usize,
+        capacity: usize,
         negatives: Negatives,
         train: bool,
     ) -> Result<Forward> {
-        let batch = data.next_batch(t, store, cap)?;
+        let batch = data.next_batch(t, store, capacity)?;
         let table = |t: &mut Tape, id| {
             let table = t.stored(store, id)?;
             t.gather_rows(table, batch.rank)
@@ -142,13 +142,13 @@ impl Net {
         };
         Ok(Forward { batch, logits, embedded, stride })
     }
-    /// Appends a batch of at most `cap` events of which only the memory learns: its embeddings as far as they are written, and
+    /// Appends a batch of at most `capacity` events of which only the memory learns: its embeddings as far as they are written, and
     /// the writes.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
-    pub fn remember(&self, t: &mut Tape, store: &Store, data: &EventTables, cap: usize) -> Result<()> {
-        let batch = data.next_batch(t, store, cap)?;
+    pub fn remember(&self, t: &mut Tape, store: &Store, data: &EventTables, capacity: usize) -> Result<()> {
+        let batch = data.next_batch(t, store, capacity)?;
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let q = Queries { node, time, event: batch.event, now: batch.now, stride: 2, train: false };
         let embedded = self.model.embed(t, store, data, &q)?;

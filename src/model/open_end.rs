@@ -3,7 +3,7 @@ use super::EventTables;
 use crate::{
     data::Features,
     error::Result,
-    ops::{Tape, distinct::DistinctNodes, next_batch::Batch, sample_neighbors::Entry},
+    ops::{Tape, next_batch::Batch, sample_neighbors::Entry, unique::UniqueNodes},
     runtime::*,
 };
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl EventTables {
         Ok((tables, came))
     }
     /// Appends what a batch of a stream without an end adds to its history: its features, and its events as the latest of
-    /// their nodes. `to` are the distinct nodes of its roots, `stride` an event. After everything that reads history.
+    /// their nodes. `to` are the unique nodes of its roots, `stride` an event. After everything that reads history.
     ///
     /// # Errors
     /// `Shape`, as the ops'.
@@ -111,7 +111,7 @@ impl EventTables {
         t: &mut Tape,
         store: &Store,
         batch: &Batch,
-        to: &DistinctNodes,
+        to: &UniqueNodes,
         stride: usize,
     ) -> Result<()> {
         let Some(came) = self.arrivals else { return Ok(()) };

@@ -4,7 +4,7 @@ use crate::{
     autograd::Parameters,
     data::{Adjacency, Snapshots},
     error::{Error, Result},
-    ops::{Tape, next_group::Group},
+    ops::{Section, Tape, next_group::Group},
     runtime::*,
 };
 use std::sync::Arc;
@@ -16,6 +16,11 @@ pub enum VertexInputs {
     Vertices(BufferId),
     /// `[steps nodes, f]`: a row per step and vertex.
     Steps(BufferId),
+}
+
+/// The section of the step that holds the snapshot at `index` of a group.
+pub(super) fn snapshot_section(index: usize) -> Section {
+    Section { index, name: "snapshot" }
 }
 
 /// Snapshots in a store: what every model reads, and the cursor.

@@ -6,11 +6,12 @@
 use super::{
     Exchanged, LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables,
     gcn::{GcnConfig, no_steps},
+    snapshot::snapshot_section,
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
     error::Result,
-    ops::{Share, Tape, epilogue::Activation::Identity, next_group::Group},
+    ops::{Tape, epilogue::Activation::Identity, next_group::Group},
     runtime::*,
 };
 
@@ -58,7 +59,7 @@ impl SnapshotModel for Cells {
     ) -> Result<Var> {
         let mut states = vec![None; self.cells.len()];
         for place in 0..group.length {
-            t.begin(Share::Snapshot(place));
+            t.begin(Some(snapshot_section(place)));
             let present = data.present(t, store, group, place)?;
             let mut below = LayerInput::Given;
             for (k, (cell, state)) in self.cells.iter().zip(&mut states).enumerate() {

@@ -167,8 +167,8 @@ impl EventTables {
             return Ok((edge, events));
         };
         let stamp = t.stored(store, stamp)?;
-        let distinct = t.distinct(stamp, events[0], &events[1..], 2)?;
-        Ok((t.gather_rows(edge, distinct.node)?, distinct.psi))
+        let unique = t.unique(stamp, events[0], &events[1..], 2)?;
+        Ok((t.gather_rows(edge, unique.node)?, unique.psi))
     }
     /// Shape and type of `[rows, cols]` of node memory or mails.
     pub(super) fn memory_spec(&self, rows: Rows, cols: usize) -> Spec {
@@ -191,14 +191,14 @@ impl EventTables {
         store.write(self.range, &[range.start as u32, range.end as u32, short as u32])?;
         store.write(self.clock, &[epoch, 0])
     }
-    /// Appends the next batch of at most `cap` events.
+    /// Appends the next batch of at most `capacity` events.
     ///
     /// # Errors
     /// `Shape`, as the op's.
-    pub fn next_batch(&self, t: &mut Tape, store: &Store, cap: usize) -> Result<Batch> {
+    pub fn next_batch(&self, t: &mut Tape, store: &Store, capacity: usize) -> Result<Batch> {
         let [src, dst, time, range, clock] =
             t.stored_all(store, [self.src, self.dst, self.time, self.range, self.clock])?;
-        let batch = t.next_batch([src, dst, time], range, clock, cap)?;
+        let batch = t.next_batch([src, dst, time], range, clock, capacity)?;
         self.arrived(t, store, batch)
     }
     /// The adjacency as values.
@@ -215,7 +215,7 @@ impl EventTables {
     pub fn edge_width_if(&self, used: bool) -> usize {
         if used { self.edge_width } else { 0 }
     }
-    /// Stamps of the distinct nodes.
+    /// Stamps of the unique nodes.
     pub fn stamp(&self, t: &mut Tape, store: &Store) -> Result<Var> {
         t.stored(store, self.stamp)
     }

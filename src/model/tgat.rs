@@ -176,15 +176,15 @@ struct Tgat {
 impl EventModel for Tgat {
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let edge = data.edge_if(t, store, self.config.edge_features)?;
-        let (near, distinct) = self.attention.sample(t, store, data, q, edge)?;
+        let (near, unique) = self.attention.sample(t, store, data, q, edge)?;
         let h = match &self.below {
             Below::Features(rows) => {
                 let rows = t.stored(store, *rows)?;
-                t.gather_rows(rows, distinct.node)?
+                t.gather_rows(rows, unique.node)?
             }
-            Below::Projected(inputs) => inputs.record(t, store, distinct.node, None)?,
+            Below::Projected(inputs) => inputs.record(t, store, unique.node, None)?,
         };
-        let z = self.attention.record(t, store, &self.time, &near, &distinct, h, q.drop_now())?;
-        Ok(Embedded { z, distinct, memory: None })
+        let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
+        Ok(Embedded { z, unique, memory: None })
     }
 }

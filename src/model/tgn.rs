@@ -6,7 +6,7 @@
 //! several mails, `mean` averages the contents and encodes the latest time; PyTorch Geometric averages the encodings.
 //!
 //! Source: Rossi et al., "Temporal graph networks for deep learning on dynamic graphs", 2020. One step: negatives and
-//! neighbours; the distinct nodes; their memory after their mails; attention layers; then the writes.
+//! neighbours; the unique nodes; their memory after their mails; attention layers; then the writes.
 use super::{
     CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, TimeEncoding,
     config::Check,
@@ -178,11 +178,11 @@ impl EventModel for Tgn {
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let edge = data.edge_if(t, store, self.edge_features)?;
-        let (near, distinct) = self.attention.sample(t, store, data, q, edge)?;
-        let (memory, time) = self.memory.update(t, store, data, &self.time, distinct.node)?;
-        let h = self.inputs.record(t, store, distinct.node, Some(memory))?;
-        let z = self.attention.record(t, store, &self.time, &near, &distinct, h, q.drop_now())?;
-        Ok(Embedded { z, distinct, memory: Some((memory, Some(time))) })
+        let (near, unique) = self.attention.sample(t, store, data, q, edge)?;
+        let (memory, time) = self.memory.update(t, store, data, &self.time, unique.node)?;
+        let h = self.inputs.record(t, store, unique.node, Some(memory))?;
+        let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
+        Ok(Embedded { z, unique, memory: Some((memory, Some(time))) })
     }
     fn write(
         &self,

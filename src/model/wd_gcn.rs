@@ -5,12 +5,13 @@
 use super::{
     Exchanged, Gcn, LayerInput, SnapshotModel, SnapshotModelConfig, SnapshotTables,
     gcn::{GcnConfig, no_steps},
+    snapshot::snapshot_section,
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
     error::Result,
     ops::{
-        Share, Tape,
+        Tape,
         epilogue::Activation::{Identity, Relu},
         next_group::Group,
     },
@@ -69,7 +70,7 @@ impl SnapshotModel for ConvolvedLstm {
         let b = t.add(b_x, b_h)?;
         let mut state = None;
         for place in 0..group.length {
-            t.begin(Share::Snapshot(place));
+            t.begin(Some(snapshot_section(place)));
             let mut below = LayerInput::Given;
             for (k, layer) in self.layers.iter().enumerate() {
                 let order = exchanged.order(layer.order, place, k);

@@ -50,7 +50,7 @@ impl Accumulate {
 
 impl Op for Accumulate {
     const NAME: &'static str = "accumulate";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().next_multiple_of(self.each()))?;
         for pair in ins.chunks_exact(self.each()) {

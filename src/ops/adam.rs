@@ -71,14 +71,14 @@ fn corrected(lr: f64, t: u32) -> (f64, f64) {
 
 /// Refuses what is no parameter, or one of more elements than a launch counts.
 pub(super) fn check_parameter(op: &'static str, what: &str, spec: &Spec) -> Result<()> {
-    let want = Spec::real(Rows::fixed(spec.rows.cap), spec.cols);
+    let want = Spec::real(Rows::fixed(spec.rows.capacity), spec.cols);
     ensure!(op, *spec == want, "{what} is {spec}, want {want}");
     countable(op, what, spec.len())
 }
 
 impl Op for Adam {
     const NAME: &'static str = "adam";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() % 4 == 2, "{} inputs, want lr, step, and four a parameter", ins.len());
         let (rate, count) = (Spec::real(Rows::fixed(1), 1), Spec::count());

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `a`, `b`, out | `[n, d]` f32 | the same shape |
 //!
-//! The reverse pass uses it where a value is read more than once.
+//! The backward pass uses it where a value is read more than once.
 use super::*;
 use crate::runtime::{
     simd::vectorised,
@@ -35,7 +35,7 @@ vectorised! {
 
 impl Op for Add {
     const NAME: &'static str = "add";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "a", &ins[0], DType::F32)?;

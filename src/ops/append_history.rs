@@ -4,14 +4,14 @@
 //! | --- | --- | --- |
 //! | `offsets` | `[v + 1]` i64 | where each node's list begins |
 //! | `entries` | `[n, 2]` i64, state | lists as `sample_neighbors` reads them; the event of an empty slot is [`NONE`], and behind it all are empty |
-//! | `node`, `positives` | `[<= v]` u32, `[1]` u32 | distinct nodes, and how many of the first are ends of events |
-//! | `starts`, `order` | as `group_roots` gives them | the roots of each distinct node, ascending |
+//! | `node`, `positives` | `[<= v]` u32, `[1]` u32 | unique nodes, and how many of the first are ends of events |
+//! | `starts`, `order` | as `group_roots` gives them | the roots of each unique node, ascending |
 //! | `src`, `dst`, `time`, `event` | `[<= b]` u32, u32, i64, u32 | events of the batch |
 //!
 //! A full list loses its earliest entries. An event stands in the list of its source and in that of its destination, a
 //! self-loop once, as in a T-CSR. So a stream without an end keeps the latest events of every node in memory that never
 //! grows. Deterministic. Source: the mailbox's ring, for the adjacency; ours.
-use super::{distinct::DistinctNodes, group_roots::Grouped, next_batch::Batch, sample_neighbors::Entry, *};
+use super::{group_roots::Grouped, next_batch::Batch, sample_neighbors::Entry, unique::UniqueNodes, *};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct AppendHistory {
 }
 
 impl Tape {
-    /// Appends [`AppendHistory`] of a batch, of whose roots, `stride` an event, `to` are the distinct nodes and `roots` those
+    /// Appends [`AppendHistory`] of a batch, of whose roots, `stride` an event, `to` are the unique nodes and `roots` those
     /// of each; `lists` are offsets and entries.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Tape {
         &mut self,
         lists: (Var, Var),
         batch: &Batch,
-        to: &DistinctNodes,
+        to: &UniqueNodes,
         roots: Grouped,
         stride: usize,
     ) -> Result<()> {
@@ -43,12 +43,12 @@ impl Tape {
 
 impl Op for AppendHistory {
     const NAME: &'static str = "append_history";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 10)?;
         ensure!(Self::NAME, self.stride >= 2, "{} roots an event, at least 2 wanted", self.stride);
         countable(Self::NAME, "roots an event", self.stride)?;
-        let [offsets, entries, starts] = [0, 1, 4].map(|i| ins[i].rows.cap);
+        let [offsets, entries, starts] = [0, 1, 4].map(|i| ins[i].rows.capacity);
         ensure!(Self::NAME, offsets > 0 && starts > 0, "offsets are {}, starts are {}", ins[0], ins[4]);
         let (nodes, order, events) = (ins[2].rows, ins[5].rows, ins[6].rows);
         let ids = |rows| Spec::ids(rows, 1);
@@ -73,7 +73,7 @@ impl Op for AppendHistory {
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
         // Every entry of a full list moves; how long the lists are, the shapes do not say.
-        let ends = 2 * ins[6].rows.cap;
+        let ends = 2 * ins[6].rows.capacity;
         Cost { bytes: ends * (2 * size_of::<Entry>() + 24), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
@@ -111,7 +111,7 @@ impl Op for AppendHistory {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         // A positive root is the source or the destination of an event.
-        let grid = Grid::warps(on.cap(2).min(2 * on.cap(6)));
+        let grid = Grid::warps(on.capacity(2).min(2 * on.capacity(6)));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.append_history(
@@ -130,9 +130,9 @@ impl Op for AppendHistory {
                 on.rows(2),
                 on.rows(5),
                 on.rows(6),
-                on.cap(0) as u32 - 1,
-                on.cap(4) as u32 - 1,
-                on.cap(1) as u64,
+                on.capacity(0) as u32 - 1,
+                on.capacity(4) as u32 - 1,
+                on.capacity(1) as u64,
                 self.stride as u32,
                 on.status(),
             )
@@ -185,7 +185,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         None => None,
     };
     let (node, _) = c.tape.roots(batch.src, batch.dst, batch.time, others)?;
-    let to = c.tape.distinct(stamp, node, &[], stride)?;
+    let to = c.tape.unique(stamp, node, &[], stride)?;
     let roots = c.tape.group_roots(to.psi[0], None, to.root_rows)?;
     c.tape.append_history(lists, &batch, &to, roots, stride)?;
     Ok(Built { states: vec![entries], ..Built::default() })

@@ -102,7 +102,7 @@ impl BceLoss {
 
 impl Op for BceLoss {
     const NAME: &'static str = "bce_loss";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         Self::check(Self::NAME, &ins[0])?;
@@ -141,7 +141,7 @@ impl Op for BceLoss {
 
 impl Op for BceLossGrad {
     const NAME: &'static str = "bce_loss_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         BceLoss::check(Self::NAME, &ins[0])?;

@@ -129,14 +129,14 @@ impl CaseBuilder {
     pub fn count(&mut self, n: usize) -> Var {
         self.values(Spec::count(), &[n as u32])
     }
-    /// What says of each of `cap` rows, of which `count` are live, whether it is there: every third is not.
-    pub fn present(&mut self, cap: usize, count: Var) -> Var {
-        let rows: Vec<u32> = (0..cap as u32).map(|i| if i % 3 == 2 { NONE } else { i }).collect();
-        self.values(Spec::ids(Rows::live(cap, count), 1), &rows)
+    /// What says of each of `capacity` rows, of which `count` are live, whether it is there: every third is not.
+    pub fn present(&mut self, capacity: usize, count: Var) -> Var {
+        let rows: Vec<u32> = (0..capacity as u32).map(|i| if i % 3 == 2 { NONE } else { i }).collect();
+        self.values(Spec::ids(Rows::live(capacity, count), 1), &rows)
     }
-    /// Uniform reals `[cap, cols]` of which `count` rows are live.
-    pub fn live_real(&mut self, cap: usize, count: Var, cols: usize) -> Var {
-        let values: Vec<f32> = (0..cap * cols).map(|_| self.uniform()).collect();
-        self.values(Spec::real(Rows::live(cap, count), cols), &values)
+    /// Uniform reals `[capacity, cols]` of which `count` rows are live.
+    pub fn live_real(&mut self, capacity: usize, count: Var, cols: usize) -> Var {
+        let values: Vec<f32> = (0..capacity * cols).map(|_| self.uniform()).collect();
+        self.values(Spec::real(Rows::live(capacity, count), cols), &values)
     }
 }

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `mail` | `[v k, 2 d]` f32, bf16 or f16, state | contents of the slots |
 //! | `mail event`, `mail time`, `next` | as in [`read_mails`] | state |
-//! | `node` | `[<= v]` u32, distinct | recipients |
+//! | `node` | `[<= v]` u32, unique | recipients |
 //! | `phi` | `[<= v]` u32 | latest delivery of each |
 //! | `out` | `[stride b, d]` f32 | rows of the roots, event by event: source, destination, then others |
 //! | `event`, `event time` | `[b]` u32, i64 | events of the batch |
@@ -22,8 +22,8 @@
 //!
 //! [`group_roots`]: super::group_roots
 use super::{
-    distinct::DistinctNodes,
     read_mails::{Mailbox, case_mailbox, check_mailbox},
+    unique::UniqueNodes,
     write_memory::axpy,
     *,
 };
@@ -41,8 +41,8 @@ pub struct DeliverMails {
 /// What is delivered, and to whom.
 #[derive(Clone, Copy, Debug)]
 pub struct Deliveries<'a> {
-    /// Distinct nodes of the list of deliveries, as [`Tape::distinct`] gives them, with a stride of 2: every one counts.
-    pub to: &'a DistinctNodes,
+    /// Unique nodes of the list of deliveries, as [`Tape::unique`] gives them, with a stride of 2: every one counts.
+    pub to: &'a UniqueNodes,
     /// Deliveries of a root: to itself and to its neighbours.
     pub each: usize,
     /// Rows of the roots.
@@ -64,7 +64,7 @@ impl Tape {
     /// # Errors
     /// `Shape` when types, rows or widths do not fit, or state is read only.
     pub fn deliver_mails(&mut self, into: Mailbox, d: Deliveries<'_>, stride: usize) -> Result<()> {
-        let DistinctNodes { node, phi, psi, rows, .. } = d.to;
+        let UniqueNodes { node, phi, psi, rows, .. } = d.to;
         let mut ins =
             vec![into.mail, into.event, into.time, into.next, *node, *phi, d.out, d.event, d.event_time];
         if let Some(features) = into.features {
@@ -169,7 +169,7 @@ impl DeliverMails {
 
 impl Op for DeliverMails {
     const NAME: &'static str = "deliver_mails";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if ins.len() > 9 { 14 } else { 9 })?;
         check_mailbox(Self::NAME, &ins[1], &ins[2], &ins[3])?;
@@ -200,11 +200,11 @@ impl Op for DeliverMails {
             typed(Self::NAME, "mail features", &features, ins[0].dtype)?;
             shaped(Self::NAME, "mail features", &features, slots, edge.cols)?;
             typed(Self::NAME, "starts", &starts, DType::U32)?;
-            shaped(Self::NAME, "starts", &starts, ins[4].rows.cap + 1, 1)?;
+            shaped(Self::NAME, "starts", &starts, ins[4].rows.capacity + 1, 1)?;
             ensure!(
                 Self::NAME,
                 order == Spec::ids(order.rows, 1)
-                    && order.rows.cap == event.rows.times(2).times(self.each).cap,
+                    && order.rows.capacity == event.rows.times(2).times(self.each).capacity,
                 "order is {order}, events are {event}, {} deliveries a root",
                 self.each
             );
@@ -215,7 +215,7 @@ impl Op for DeliverMails {
         if inputs > 9 { vec![0, 1, 2, 3, 9] } else { vec![0, 1, 2, 3] }
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let (rows, width) = (ins[4].rows.cap, ins[0].cols + ins.get(9).map_or(0, |f| f.cols));
+        let (rows, width) = (ins[4].rows.capacity, ins[0].cols + ins.get(9).map_or(0, |f| f.cols));
         // Every recipient reads a row for each delivery, and writes one.
         let deliveries = ins.get(12).map_or(rows, Spec::len);
         let number = ins[0].dtype.size(Precision::F32);
@@ -235,10 +235,10 @@ impl Op for DeliverMails {
         let [starts, order, edge_row] = [11, 12, 13].map(|i| if mean { on.input(i) } else { none });
         let (mail_event, mail_time, next) = (on.state(1), on.state(2), on.state(3));
         let (node, phi, out) = (on.input(4), on.input(5), on.input(6));
-        let (event, event_time, grid) = (on.input(7), on.input(8), Grid::warps(on.cap(4)));
+        let (event, event_time, grid) = (on.input(7), on.input(8), Grid::warps(on.capacity(4)));
         let (n, slots, d, each, stride) =
             (on.rows(4), on.cols(1), on.cols(6), self.each as u32, self.stride as u32);
-        let (nodes, status) = (on.cap(3) as u32, on.status());
+        let (nodes, status) = (on.capacity(3) as u32, on.status());
         if on.spec(0).dtype.is_half() {
             let (mail, kind) = on.halves_state(0);
             let features = if mean { on.halves_state(9).0 } else { std::ptr::null_mut() };
@@ -347,7 +347,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let neighbors = c.values(Spec::ids(Rows::fixed(2 * b), near), &neighbors);
     let list = c.tape.expand_targets((root, time), neighbors, None)?.node;
     let stamp = c.ids(&vec![0; v], 1);
-    let to = &c.tape.distinct(stamp, list, &[], 2)?;
+    let to = &c.tape.unique(stamp, list, &[], 2)?;
     let (out, event) = (real(c, 3 * b, d), c.ids(&(5..5 + b as u32).collect::<Vec<_>>(), 1));
     let edge = real(c, b + 5, f);
     let deliveries = Deliveries { to, each: 1 + near, out, event, event_time, edge, edge_row: event };
@@ -389,7 +389,7 @@ mod tests {
         let stamp = c.ids(&[0; 4], 1);
         let (root, time) = c.tape.roots(src, dst, event_time, None).unwrap();
         let list = c.tape.expand_targets((root, time), neighbors, None).unwrap().node;
-        let to = &c.tape.distinct(stamp, list, &[], 2).unwrap();
+        let to = &c.tape.unique(stamp, list, &[], 2).unwrap();
         let deliveries = Deliveries { to, each: 3, out, event, event_time, edge, edge_row: event };
         c.tape.deliver_mails(into, deliveries, 2).unwrap();
         let query = (c.ids(&[0, 1, 2, 3], 1), c.times(&[1_000; 4]));

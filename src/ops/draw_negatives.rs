@@ -49,10 +49,10 @@ impl Tape {
 
 impl Op for DrawNegatives {
     const NAME: &'static str = "draw_negatives";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
-        let (pool, now) = (Spec::ids(Rows::fixed(ins[0].rows.cap), 1), Spec::ids(Rows::fixed(1), 2));
+        let (pool, now) = (Spec::ids(Rows::fixed(ins[0].rows.capacity), 1), Spec::ids(Rows::fixed(1), 2));
         ensure!(Self::NAME, ins[0] == pool, "the pool is {}, want {pool}", ins[0]);
         ensure!(Self::NAME, !pool.is_empty(), "the pool is empty");
         ensure!(Self::NAME, ins[1] == now, "now is {}, want {now}", ins[1]);

@@ -137,10 +137,10 @@ impl<'a> Others<'a> {
 
 impl Op for DrawNonEdges {
     const NAME: &'static str = "draw_non_edges";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 6)?;
-        let (edges, offsets, items) = (ins[0].rows.cap, ins[2].rows.cap, ins[4].rows);
+        let (edges, offsets, items) = (ins[0].rows.capacity, ins[2].rows.capacity, ins[4].rows);
         let [e, s, one] = [edges, offsets, 1].map(Rows::fixed);
         let wants = [e, e, s, one, items, one].map(|rows| Spec::ids(rows, 1));
         for (i, what) in ["src", "dst", "offsets", "step", "item", "now"].into_iter().enumerate() {
@@ -209,7 +209,7 @@ impl Op for DrawNonEdges {
         let grid = Grid::items(on.out_cap(0) * (1 + self.per_item));
         let (src, dst, offsets, step) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (item, now, out, items) = (on.input(4), on.input(5), on.out(0), on.rows(4));
-        let (edges, steps, m) = (on.cap(0) as u32, on.cap(2) as u32 - 1, self.per_item as u32);
+        let (edges, steps, m) = (on.capacity(0) as u32, on.capacity(2) as u32 - 1, self.per_item as u32);
         let (vertices, key) = (self.vertices as u32, abi::Key::new(self.seed, self.salt));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
@@ -268,9 +268,9 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         offsets.push(src.len() as u32);
     }
     let step = if step == 9 { NONE } else { step as u32 };
-    let cap = offsets.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0) as usize;
+    let capacity = offsets.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0) as usize;
     let [src, dst, offsets, step, base] = [src, dst, offsets, vec![step], vec![0]].map(|ids| c.ids(&ids, 1));
-    let items = c.tape.step_items(offsets, step, base, cap)?;
+    let items = c.tape.step_items(offsets, step, base, capacity)?;
     let now = c.ids(&[1, 4], 2);
     let out = c.tape.draw_non_edges([src, dst], (offsets, step), items, now, v, m, 7, 3)?;
     Ok(Built::new(&[out], &[]))

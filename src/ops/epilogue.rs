@@ -229,7 +229,7 @@ vectorised! {
 
 impl Op for ActivationGrad {
     const NAME: &'static str = "activation_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2 + usize::from(self.0.drop.is_some()))?;
         typed(Self::NAME, "y", &ins[0], DType::F32)?;

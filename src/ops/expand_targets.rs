@@ -52,7 +52,7 @@ impl Tape {
 
 impl Op for ExpandTargets {
     const NAME: &'static str = "expand_targets";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
         let (n, k) = (ins[0].rows, ins[2].cols);
@@ -61,7 +61,7 @@ impl Op for ExpandTargets {
             ensure!(Self::NAME, *spec == want, "{what} is {spec}, want {want}");
         }
         let rows = n.times(k.saturating_add(1));
-        countable(Self::NAME, "targets", rows.cap)?;
+        countable(Self::NAME, "targets", rows.capacity)?;
         Ok(vec![
             Spec::ids(rows, 1).into(),
             Spec::times(rows).into(),

@@ -44,16 +44,24 @@ fn copy<R: Real>(io: &Io<'_>) {
 
 impl Op for FoldRows {
     const NAME: &'static str = "fold_rows";
-    const KIND: Kind = Kind::Copy;
+    const KIND: OpKind = OpKind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         let x = ins[0];
         typed(Self::NAME, "x", &x, DType::F32)?;
         let whole = |n: usize| self.k > 0 && n.is_multiple_of(self.k);
         let counted = x.rows.live.is_none_or(|l| whole(l.times));
-        ensure!(Self::NAME, whole(x.rows.cap) && counted, "the rows of {x} are not groups of {}", self.k);
+        ensure!(
+            Self::NAME,
+            whole(x.rows.capacity) && counted,
+            "the rows of {x} are not groups of {}",
+            self.k
+        );
         let live = x.rows.live.map(|l| Live { times: l.times / self.k, ..l });
-        Ok(vec![Spec::real(Rows { cap: x.rows.cap / self.k, live }, self.k.saturating_mul(x.cols)).into()])
+        Ok(vec![
+            Spec::real(Rows { capacity: x.rows.capacity / self.k, live }, self.k.saturating_mul(x.cols))
+                .into(),
+        ])
     }
     fn is_view(&self) -> bool {
         true
@@ -71,7 +79,7 @@ impl Op for FoldRows {
 
 impl Op for UnfoldRows {
     const NAME: &'static str = "unfold_rows";
-    const KIND: Kind = Kind::Copy;
+    const KIND: OpKind = OpKind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         let x = ins[0];

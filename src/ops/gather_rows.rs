@@ -47,7 +47,7 @@ impl GatherRows {
 
 impl Op for GatherRows {
     const NAME: &'static str = "gather_rows";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "index", &ins[1], DType::U32)?;

@@ -60,7 +60,7 @@ impl GroupRoots {
 
 impl Op for GroupRoots {
     const NAME: &'static str = "group_roots";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1 + usize::from(self.queries.live.is_some()) + usize::from(self.counted))?;
         ensure!(Self::NAME, ins[0] == Spec::ids(ins[0].rows, 1), "query is {}", ins[0]);
@@ -70,9 +70,9 @@ impl Op for GroupRoots {
         if self.queries.live.is_some() {
             ensure!(Self::NAME, ins[1] == Spec::count(), "queries are {}, want {}", ins[1], Spec::count());
         }
-        countable(Self::NAME, "roots", ins[0].rows.cap)?;
-        countable(Self::NAME, "queries", self.queries.cap)?;
-        let starts = Spec::ids(Rows::fixed(self.queries.cap + 1), 1);
+        countable(Self::NAME, "roots", ins[0].rows.capacity)?;
+        countable(Self::NAME, "queries", self.queries.capacity)?;
+        let starts = Spec::ids(Rows::fixed(self.queries.capacity + 1), 1);
         Ok(vec![starts.into(), Out::counted_by(ins[0], 3), ins[0].into(), Spec::count().into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
@@ -117,7 +117,7 @@ impl Op for GroupRoots {
         unsafe {
             k.group_roots_order(
                 on,
-                Grid::items(on.cap(0)),
+                Grid::items(on.capacity(0)),
                 query,
                 starts,
                 grouped,

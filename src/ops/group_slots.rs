@@ -55,7 +55,7 @@ impl GroupSlots {
 
 impl Op for GroupSlots {
     const NAME: &'static str = "group_slots";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.live() + usize::from(self.rows.live.is_some()))?;
         let (n, k) = (ins[0].rows, ins[0].cols);
@@ -70,17 +70,18 @@ impl Op for GroupSlots {
             let (found, want) = (ins[self.live()], Spec::count());
             ensure!(Self::NAME, found == want, "rows are {found}, want {want}");
         }
-        let slots = roots.times(k).cap;
-        for (what, n) in [("rows", self.rows.cap), ("roots", n.cap), ("slots of a root", k), ("slots", slots)]
+        let slots = roots.times(k).capacity;
+        for (what, n) in
+            [("rows", self.rows.capacity), ("roots", n.capacity), ("slots of a root", k), ("slots", slots)]
         {
             countable(Self::NAME, what, n)?;
         }
-        let starts = Spec::ids(Rows::fixed(self.rows.cap + 1), 1);
+        let starts = Spec::ids(Rows::fixed(self.rows.capacity + 1), 1);
         let slots = Spec::ids(Rows::fixed(slots), 1);
         Ok(vec![starts.into(), Out::counted_by(slots, 2), Spec::count().into()])
     }
     fn scratch(&self, _: &[Spec]) -> usize {
-        TILES * self.rows.cap
+        TILES * self.rows.capacity
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 0)

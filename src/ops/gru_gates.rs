@@ -77,7 +77,7 @@ fn gate(op: &'static str, pre: Spec) -> Result<Spec> {
 
 impl Op for GruGates {
     const NAME: &'static str = "gru_gates";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
         let out = gate(Self::NAME, ins[0])?;
@@ -149,7 +149,7 @@ impl GruGatesGrad {
 
 impl Op for GruGatesGrad {
     const NAME: &'static str = "gru_gates_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2 + [self.state, self.dz, self.dy].map(usize::from).iter().sum::<usize>())?;
         let out = gate(Self::NAME, ins[0])?;

@@ -1,4 +1,4 @@
-//! `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`: memory of the distinct nodes after their mails, by a GRU
+//! `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`: memory of the unique nodes after their mails, by a GRU
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -85,7 +85,8 @@ impl Cell for Gru {
     }
     unsafe fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()> {
         let (mailed, messages, gates, dout) = (on.input(0), on.input(1), on.input(2), on.input(8));
-        let (grid, d, c, all, s) = (Grid::warps(on.cap(0)), on.cols(7), on.cols(1), on.rows(8), on.status());
+        let (grid, d, c, all, s) =
+            (Grid::warps(on.capacity(0)), on.cols(7), on.cols(1), on.rows(8), on.status());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.gru_memory_gates_grad(on, grid, mailed, messages, gates, dout, dpre, on.rows(0), all, d, c, s)
@@ -93,7 +94,7 @@ impl Cell for Gru {
     }
 }
 
-/// `[nodes, distinct, d, f, t, g]` as in [`memory_update`]: no distinct node; wide rows; several tiles; many rows.
+/// `[nodes, unique, d, f, t, g]` as in [`memory_update`]: no unique node; wide rows; several tiles; many rows.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0, 1, 4],
     &[5, 0, 3, 2, 4, 4],

@@ -85,7 +85,7 @@ vectorised! {
 
 impl Op for GruState {
     const NAME: &'static str = "gru_state";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.inputs())?;
         self.check(Self::NAME, ins)?;
@@ -140,7 +140,7 @@ impl Op for GruState {
 
 impl Op for GruStateGrad {
     const NAME: &'static str = "gru_state_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let dout = self.0.inputs();
         arity(Self::NAME, ins, dout + 1)?;

@@ -83,15 +83,15 @@ vectorised! {
 
 impl Op for HeadLinear {
     const NAME: &'static str = "head_linear";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if ins.len() > 2 { 3 + usize::from(self.down) } else { 2 })?;
         let (x, w, h) = (&ins[0], &ins[1], self.heads);
         typed(Self::NAME, "x", x, DType::F32)?;
-        let weight = Spec::real(Rows::fixed(w.rows.cap), w.cols);
+        let weight = Spec::real(Rows::fixed(w.rows.capacity), w.cols);
         ensure!(Self::NAME, *w == weight, "w is {w}, want {weight}");
-        ensure!(Self::NAME, h > 0 && w.rows.cap % h == 0, "{h} heads do not divide the rows of w, {w}");
-        let (short, long) = (w.rows.cap, h.saturating_mul(w.cols));
+        ensure!(Self::NAME, h > 0 && w.rows.capacity % h == 0, "{h} heads do not divide the rows of w, {w}");
+        let (short, long) = (w.rows.capacity, h.saturating_mul(w.cols));
         for (what, n) in [("heads", h), ("columns of the short rows", short), ("of the long ones", long)] {
             countable(Self::NAME, what, n)?;
         }
@@ -107,7 +107,7 @@ impl Op for HeadLinear {
         Ok(if self.down || ins.len() == 2 { vec![y] } else { vec![y, weights.into()] })
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * ins[0].rows.cap * ins[1].len())
+        Cost::streaming(ins, outs, 2 * ins[0].rows.capacity * ins[1].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (x, w, c) = (io.input::<R>(0), io.input::<R>(1), io.cols(1));
@@ -165,17 +165,17 @@ impl Op for HeadLinear {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let heads = self.heads as u32;
-        let (p, c, rows) = (on.cap(1) as u32 / heads, on.cols(1), on.rows(0));
+        let (p, c, rows) = (on.capacity(1) as u32 / heads, on.cols(1), on.rows(0));
         let (x, w, y, biased) = (on.input(0), on.input(1), on.kept(0), on.inputs() > 2);
         let b = if biased { on.input(2) } else { std::ptr::null() };
         if self.down {
             let s = if biased { on.input(3) } else { std::ptr::null() };
-            let grid = Grid::tiles(on.cap(0), p as usize).parts(self.heads);
+            let grid = Grid::tiles(on.capacity(0), p as usize).parts(self.heads);
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
             unsafe { k.head_linear_down(on, grid, x, w, b, s, y, rows, heads, p, c, on.precision()) }
         } else {
             let s = if biased { on.kept(1) } else { std::ptr::null_mut() };
-            let grid = Grid::tiles(on.cap(0), c as usize + usize::from(biased)).parts(self.heads);
+            let grid = Grid::tiles(on.capacity(0), c as usize + usize::from(biased)).parts(self.heads);
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
             unsafe { k.head_linear_up(on, grid, x, w, b, y, s, rows, heads, p, c, on.precision()) }
         }
@@ -209,7 +209,7 @@ impl HeadWeightGrad {
 
 impl Op for HeadWeightGrad {
     const NAME: &'static str = "head_weight_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(2, 3))?;
         let (rows, heads) = (ins[0].rows, self.heads);
@@ -230,14 +230,14 @@ impl Op for HeadWeightGrad {
         Ok(if ins.len() == 2 { vec![dw] } else { vec![dw, Spec::real(Rows::fixed(1), ins[0].cols).into()] })
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let device = self.tiles(ins).parts(self.heads * Grid::parts_of(ins[0].rows.cap)).tile_parts();
+        let device = self.tiles(ins).parts(self.heads * Grid::parts_of(ins[0].rows.capacity)).tile_parts();
         device.max(parts::PARTS * ins[0].cols)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
         self.tiles(ins).parts(self.heads).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * ins[0].rows.cap * outs[0].len())
+        Cost::streaming(ins, outs, 2 * ins[0].rows.capacity * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (short, long, n) = (io.input::<R>(0), io.input::<R>(1), io.rows(0));
@@ -277,7 +277,7 @@ impl Op for HeadWeightGrad {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (heads, parts) = (self.heads as u32, Grid::parts_of(on.cap(0)));
+        let (heads, parts) = (self.heads as u32, Grid::parts_of(on.capacity(0)));
         let ins: Vec<Spec> = (0..on.inputs()).map(|i| on.spec(i)).collect();
         let grid = self.tiles(&ins).parts(self.heads * parts);
         let (s, db) =

@@ -86,7 +86,7 @@ vectorised! {
 
 impl Op for LabelLoss {
     const NAME: &'static str = "label_loss";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         let [logits, labels] = [ins[0], ins[1]];
@@ -137,7 +137,7 @@ impl Op for LabelLoss {
         self.finish(io, sum[0]);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let grid = Grid::new(on.cap(0).div_ceil(BLOCK_ROWS).min(BLOCKS), Grid::THREADS);
+        let grid = Grid::new(on.capacity(0).div_ceil(BLOCK_ROWS).min(BLOCKS), Grid::THREADS);
         let (logits, labels, rows, weight) = (on.input(0), on.input(1), on.rows(0), self.positive_weight);
         let (classes, most, sums, ticket) = (on.cols(0), on.cols(1), on.scratch(), on.tickets());
         let (loss, status) = (on.out(0), on.status());
@@ -171,7 +171,7 @@ impl LabelLoss {
 
 impl Op for LabelLossGrad {
     const NAME: &'static str = "label_loss_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         let loss = LabelLoss { positive_weight: self.positive_weight };
@@ -214,7 +214,7 @@ impl Op for LabelLossGrad {
         unsafe {
             k.label_loss_grad(
                 on,
-                Grid::warps(on.cap(0)),
+                Grid::warps(on.capacity(0)),
                 logits,
                 labels,
                 dloss,
@@ -243,9 +243,9 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let &[b, classes, most, tenths] = dims else { return Err(Error::shape("label_loss", "four sizes")) };
     let count = c.count(b);
     let rows = Rows::live(b + 2, count);
-    let values: Vec<f32> = (0..rows.cap * classes).map(|_| 8.0 * c.uniform()).collect();
+    let values: Vec<f32> = (0..rows.capacity * classes).map(|_| 8.0 * c.uniform()).collect();
     let logits = c.values(Spec::real(rows, classes), &values);
-    let drawn = (0..rows.cap * most).map(|_| c.below(classes + 2));
+    let drawn = (0..rows.capacity * most).map(|_| c.below(classes + 2));
     let labels: Vec<u32> = drawn.map(|l| if l < classes { l as u32 } else { NONE }).collect();
     let labels = c.values(Spec::ids(rows, most), &labels);
     let loss = c.tape.label_loss(logits, labels, tenths as f32 / 10.0)?;

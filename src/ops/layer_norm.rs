@@ -101,7 +101,7 @@ pub(super) fn check_gradient(op: &'static str, [x, gain, stats, dy]: [&Spec; 4])
 
 impl Op for LayerNorm {
     const NAME: &'static str = "layer_norm";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
@@ -129,7 +129,7 @@ impl Op for LayerNorm {
         unsafe {
             k.layer_norm(
                 on,
-                Grid::warps(on.cap(0)),
+                Grid::warps(on.capacity(0)),
                 x,
                 gain,
                 bias,
@@ -239,7 +239,7 @@ pub(super) fn gradient_blocks(rows: usize) -> (Grid, u32) {
 
 impl Op for LayerNormGrad {
     const NAME: &'static str = "layer_norm_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         check_gradient(Self::NAME, [&ins[0], &ins[1], &ins[2], &ins[3]])?;
@@ -262,7 +262,7 @@ impl Op for LayerNormGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (d, rows, sums, (grid, each)) =
-            (on.cols(0), on.rows(0), on.scratch(), gradient_blocks(on.cap(0)));
+            (on.cols(0), on.rows(0), on.scratch(), gradient_blocks(on.capacity(0)));
         let (x, gain, stats, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (dx, dgain, dbias, ticket) = (on.out(0), on.out(1), on.out(2), on.tickets());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.

@@ -82,15 +82,15 @@ impl Linear {
 
 impl Op for Linear {
     const NAME: &'static str = "linear";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let more = [self.bias, self.residual, self.epilogue.clock().is_some()];
         arity(Self::NAME, ins, 2 + more.into_iter().map(usize::from).sum::<usize>())?;
         let (x, w) = (&ins[0], &ins[1]);
         typed(Self::NAME, "x", x, DType::F32)?;
         typed(Self::NAME, "w", w, DType::F32)?;
-        shaped(Self::NAME, "w", w, w.rows.cap, x.cols)?;
-        let out = Spec::real(x.rows, w.rows.cap);
+        shaped(Self::NAME, "w", w, w.rows.capacity, x.cols)?;
+        let out = Spec::real(x.rows, w.rows.capacity);
         if self.bias {
             typed(Self::NAME, "bias", &ins[2], DType::F32)?;
             shaped(Self::NAME, "bias", &ins[2], 1, out.cols)?;
@@ -146,7 +146,7 @@ impl Op for Linear {
         let (depth, m) = (on.cols(0), on.out_cols(0));
         let bias = if self.bias { on.input(2) } else { std::ptr::null() };
         let residual = self.residual().map_or(std::ptr::null(), |r| on.input(r));
-        let grid = Grid::tiles(on.cap(0), m as usize);
+        let grid = Grid::tiles(on.capacity(0), m as usize);
         let (x, w) = (on.input(0), on.input(1));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
@@ -182,7 +182,7 @@ impl Op for Linear {
 
 impl Op for LinearInputGrad {
     const NAME: &'static str = "linear_input_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "dz", &ins[0], DType::F32)?;
@@ -207,7 +207,7 @@ impl Op for LinearInputGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m, depth) = (on.cols(0), on.cols(1));
-        let grid = Grid::tiles(on.cap(0), depth as usize);
+        let grid = Grid::tiles(on.capacity(0), depth as usize);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.linear_input_grad(
@@ -228,13 +228,13 @@ impl Op for LinearInputGrad {
 impl LinearWeightGrad {
     /// Tiles of `{dW | db}`, and parts of the rows.
     fn grid(dz: &Spec, x: &Spec) -> Grid {
-        Grid::tiles(dz.cols, x.cols + 1).parts(Grid::parts_of(dz.rows.cap))
+        Grid::tiles(dz.cols, x.cols + 1).parts(Grid::parts_of(dz.rows.capacity))
     }
 }
 
 impl Op for LinearWeightGrad {
     const NAME: &'static str = "linear_weight_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "dz", &ins[0], DType::F32)?;

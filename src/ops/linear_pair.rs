@@ -64,7 +64,7 @@ vectorised! {
 
 impl Op for LinearPair {
     const NAME: &'static str = "linear_pair";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
@@ -72,15 +72,15 @@ impl Op for LinearPair {
             let (w, b) = (&ins[of], &ins[of + 1]);
             typed(Self::NAME, "w", w, DType::F32)?;
             typed(Self::NAME, "bias", b, DType::F32)?;
-            shaped(Self::NAME, "w", w, w.rows.cap, ins[0].cols)?;
-            shaped(Self::NAME, "bias", b, 1, w.rows.cap)?;
+            shaped(Self::NAME, "w", w, w.rows.capacity, ins[0].cols)?;
+            shaped(Self::NAME, "bias", b, 1, w.rows.capacity)?;
         }
         let (c, v) = (&ins[5], &ins[6]);
         typed(Self::NAME, "c", c, DType::F32)?;
         typed(Self::NAME, "v", v, DType::F32)?;
         shaped(Self::NAME, "c", c, 1, c.cols)?;
-        shaped(Self::NAME, "v", v, ins[1].rows.cap, c.cols)?;
-        Ok([1, 3].map(|w| Spec::real(ins[0].rows, ins[w].rows.cap).into()).to_vec())
+        shaped(Self::NAME, "v", v, ins[1].rows.capacity, c.cols)?;
+        Ok([1, 3].map(|w| Spec::real(ins[0].rows, ins[w].rows.capacity).into()).to_vec())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * (outs[0].len() + outs[1].len()) * ins[0].cols + 2 * ins[6].len())
@@ -125,7 +125,7 @@ impl Op for LinearPair {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m1, m2) = (on.out_cols(0), on.out_cols(1));
-        let tiles = [m1, m2].map(|m| Grid::tiles(on.cap(0), m as usize).blocks);
+        let tiles = [m1, m2].map(|m| Grid::tiles(on.capacity(0), m as usize).blocks);
         let blocks = (tiles[0].0, tiles[0].1 + tiles[1].1, 1);
         let (w1, b1, w2, b2) = (on.input(1), on.input(2), on.input(3), on.input(4));
         let (c, v) = (on.input(5), on.input(6));
@@ -181,7 +181,7 @@ impl Op for LinearPair {
 
 impl Op for LinearPairInputGrad {
     const NAME: &'static str = "linear_pair_input_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         for of in [0, 2] {
@@ -217,7 +217,7 @@ impl Op for LinearPairInputGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m1, m2, depth) = (on.cols(0), on.cols(2), on.cols(1));
-        let grid = Grid::tiles(on.cap(0), depth as usize);
+        let grid = Grid::tiles(on.capacity(0), depth as usize);
         let (dy1, w1, dy2, w2) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (dx, rows, precision) = (on.out(0), on.rows(0), on.precision());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
@@ -229,7 +229,7 @@ impl LinearPairWeightGrad {
     /// Tiles of the wider `{dW | db}`, parts of the rows, for both.
     fn grid(ins: &[Spec]) -> Grid {
         let m = ins[0].cols.max(ins[1].cols);
-        Grid::tiles(m, ins[2].cols + 1).parts(2 * Grid::parts_of(ins[2].rows.cap))
+        Grid::tiles(m, ins[2].cols + 1).parts(2 * Grid::parts_of(ins[2].rows.capacity))
     }
 }
 
@@ -242,7 +242,7 @@ fn outer<R: Real>(dv: &mut [R], db: &[R], c: &[R]) {
 
 impl Op for LinearPairWeightGrad {
     const NAME: &'static str = "linear_pair_weight_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         let k = ins[2].cols;

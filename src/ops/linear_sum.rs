@@ -42,10 +42,10 @@ impl Tape {
 
 impl Op for LinearSum {
     const NAME: &'static str = "linear_sum";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
-        let m = ins[1].rows.cap;
+        let m = ins[1].rows.capacity;
         for of in [0, 2] {
             let (x, w) = (&ins[of], &ins[of + 1]);
             typed(Self::NAME, "x", x, DType::F32)?;
@@ -88,7 +88,7 @@ impl Op for LinearSum {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m, rows, y) = (on.out_cols(0), on.rows(0), on.out::<f32>(0));
-        let grid = Grid::tiles(on.cap(0), m as usize);
+        let grid = Grid::tiles(on.capacity(0), m as usize);
         let then = Epilogue::from(Activation::Identity);
         for of in [0, 2] {
             let (x, w) = (on.input(of), on.input(of + 1));
@@ -127,13 +127,13 @@ impl LinearSumGrad {
     }
     /// Tiles of `{dW | db}` of a pair, and parts of the rows.
     fn grid(dy: &Spec, x: &Spec) -> Grid {
-        Grid::tiles(dy.cols, x.cols + 1).parts(Grid::parts_of(dy.rows.cap))
+        Grid::tiles(dy.cols, x.cols + 1).parts(Grid::parts_of(dy.rows.capacity))
     }
 }
 
 impl Op for LinearSumGrad {
     const NAME: &'static str = "linear_sum_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let db = Spec::real(Rows::fixed(1), ins[0].cols);
@@ -214,7 +214,7 @@ impl Op for LinearSumGrad {
         for of in [1, 3] {
             let (x, w, depth) = (on.input(of), on.input(of + 1), on.cols(of));
             if on.wanted(of - 1) {
-                let grid = Grid::tiles(on.cap(0), depth as usize);
+                let grid = Grid::tiles(on.capacity(0), depth as usize);
                 // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
                 unsafe {
                     k.linear_input_grad(on, grid, dy, w, on.out(of - 1), rows, m, depth, on.precision())

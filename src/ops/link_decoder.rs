@@ -80,7 +80,7 @@ vectorised! {
 /// Refuses rows that are not `roots` an event.
 fn check_roots(op: &'static str, rows: &Spec, roots: u32) -> Result<()> {
     let whole = |n: usize| roots >= 2 && n.is_multiple_of(roots as usize);
-    let ok = whole(rows.rows.cap) && rows.rows.live.is_none_or(|live| whole(live.times));
+    let ok = whole(rows.rows.capacity) && rows.rows.live.is_none_or(|live| whole(live.times));
     ensure!(op, ok, "rows are {rows}, want {roots} an event");
     Ok(())
 }
@@ -100,7 +100,7 @@ impl LinkDecoderGrad {
     fn grid(dlogits: &Spec, c: usize) -> (Grid, usize) {
         (
             Grid::new((c + 1).div_ceil(32), Grid::THREADS),
-            Grid::parts_of(dlogits.rows.cap * (1 + dlogits.cols)),
+            Grid::parts_of(dlogits.rows.capacity * (1 + dlogits.cols)),
         )
     }
 }
@@ -108,23 +108,23 @@ impl LinkDecoderGrad {
 impl LinkDecoderWeightGrad {
     /// Tiles of both gradients, and the number of parts of the events.
     fn grid(dhidden: &Spec, z: &Spec) -> (Grid, usize) {
-        (Grid::tiles(dhidden.cols, z.cols).parts(2), Grid::parts_of(z.rows.cap))
+        (Grid::tiles(dhidden.cols, z.cols).parts(2), Grid::parts_of(z.rows.capacity))
     }
 }
 
 impl Op for LinkDecoder {
     const NAME: &'static str = "link_decoder";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 6)?;
-        let (z, c) = (&ins[0], ins[1].rows.cap);
+        let (z, c) = (&ins[0], ins[1].rows.capacity);
         typed(Self::NAME, "z", z, DType::F32)?;
-        let roots = z.rows.cap.checked_div(self.events.cap).unwrap_or(2);
+        let roots = z.rows.capacity.checked_div(self.events.capacity).unwrap_or(2);
         ensure!(
             Self::NAME,
             (2..NONE as usize).contains(&roots) && z.rows == self.events.times(roots),
             "z is {z} for {} events",
-            self.events.cap
+            self.events.capacity
         );
         for (i, what, rows, cols) in [
             (1, "w_src", c, z.cols),
@@ -140,10 +140,10 @@ impl Op for LinkDecoder {
         Ok([x, x.saturating_mul(c)].map(|cols| Spec::real(self.events, cols).into()).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        self.events.cap * ins[1].rows.cap
+        self.events.capacity * ins[1].rows.capacity
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * ins[0].rows.cap * ins[1].len() + 2 * outs[1].len())
+        Cost::streaming(ins, outs, 2 * ins[0].rows.capacity * ins[1].len() + 2 * outs[1].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (z, w_src, w_dst) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2));
@@ -190,10 +190,10 @@ impl Op for LinkDecoder {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (d, c, x, events) = (on.cols(0), on.cap(1) as u32, on.out_cols(0), on.out_rows(0));
+        let (d, c, x, events) = (on.cols(0), on.capacity(1) as u32, on.out_cols(0), on.out_rows(0));
         let (from_u, hidden) = (on.scratch(), on.kept(1));
         let (z, w_src, w_dst) = (on.input(0), on.input(1), on.input(2));
-        let grid = root_tiles(self.events.cap, c, 1 + x);
+        let grid = root_tiles(self.events.capacity, c, 1 + x);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.link_decoder_products(
@@ -212,7 +212,7 @@ impl Op for LinkDecoder {
             )
         }?;
         let (b, w, b_out) = (on.input(3), on.input(4), on.input(5));
-        let grid = Grid::warps(self.events.cap * x as usize);
+        let grid = Grid::warps(self.events.capacity * x as usize);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.link_decoder_logits(on, grid, from_u, b, w, b_out, hidden, on.out(0), events, x, c) }
     }
@@ -231,7 +231,7 @@ impl Op for LinkDecoder {
 
 impl Op for LinkDecoderGrad {
     const NAME: &'static str = "link_decoder_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         let [w, hidden, dlogits] = [ins[0], ins[1], ins[2]];
@@ -337,7 +337,7 @@ impl Op for LinkDecoderGrad {
 
 impl Op for LinkDecoderInputGrad {
     const NAME: &'static str = "link_decoder_input_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         typed(Self::NAME, "dhidden", &ins[0], DType::F32)?;
@@ -376,7 +376,7 @@ impl Op for LinkDecoderInputGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (c, d, roots) = (on.cols(0), on.cols(1), self.roots);
-        let grid = root_tiles(on.cap(0) / roots as usize, d, roots);
+        let grid = root_tiles(on.capacity(0) / roots as usize, d, roots);
         let (dhidden, w_src, w_dst, dz) = (on.input(0), on.input(1), on.input(2), on.out(0));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
@@ -399,7 +399,7 @@ impl Op for LinkDecoderInputGrad {
 
 impl Op for LinkDecoderWeightGrad {
     const NAME: &'static str = "link_decoder_weight_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "dhidden", &ins[0], DType::F32)?;

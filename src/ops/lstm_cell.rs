@@ -110,7 +110,7 @@ vectorised! {
 
 impl Op for LstmCell {
     const NAME: &'static str = "lstm_cell";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.inputs())?;
         let pre = ins[0];
@@ -196,7 +196,7 @@ impl LstmCellGrad {
 
 impl Op for LstmCellGrad {
     const NAME: &'static str = "lstm_cell_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let (own, douts) = (self.cell.inputs(), [self.dh, self.dc].map(usize::from));
         arity(Self::NAME, ins, own + douts[0] + douts[1])?;

@@ -18,11 +18,11 @@ use crate::{
     },
 };
 pub use case::{Built, Case, CaseBuilder};
-pub use tape::{Home, Node, Part, Share, Tape};
+pub use tape::{Home, Node, Section, Tag, Tape};
 
 /// What an op is made of: decides which of two lanes it competes for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum OpKind {
     /// Sampling, gathers, aggregation: bound by memory.
     Graph,
     /// Dense arithmetic.
@@ -75,7 +75,7 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     /// File, kernel, profiler range, bench id, and the name in error texts.
     const NAME: &'static str;
     /// What it competes for.
-    const KIND: Kind;
+    const KIND: OpKind;
     /// Shapes of the outputs. The only place that checks the inputs' shapes and types.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Backend {
 #[allow(missing_docs)] // every method is documented at `Op`
 pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> OpKind;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>>;
     fn writes(&self, inputs: usize) -> Vec<usize>;
     fn is_view(&self) -> bool;
@@ -181,7 +181,7 @@ impl<T: Op> DynOp for T {
     fn name(&self) -> &'static str {
         T::NAME
     }
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> OpKind {
         T::KIND
     }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
@@ -237,7 +237,7 @@ macro_rules! ops {
     };
 }
 ops! {
-    accumulate, adam, add, append_history, bce_loss, deliver_mails, distinct, draw_negatives, draw_non_edges,
+    accumulate, adam, add, append_history, bce_loss, deliver_mails, unique, draw_negatives, draw_non_edges,
     expand_targets, fold_rows, gather_rows, group_roots, group_slots, gru_gates, gru_memory, gru_state,
     head_linear, label_loss, layer_norm, linear, linear_pair, linear_sum, link_decoder, lstm_cell, next_batch, next_group,
     pair_logits, prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots, sample_neighbors,

@@ -17,7 +17,7 @@ use super::*;
 /// See the [module](self).
 #[derive(Debug)]
 pub struct NextBatch {
-    cap: usize,
+    capacity: usize,
 }
 
 /// A batch of events.
@@ -42,21 +42,21 @@ pub struct Batch {
 }
 
 impl Tape {
-    /// Appends [`NextBatch`]: at most `cap` events; `stream` is `[src, dst, time]`.
+    /// Appends [`NextBatch`]: at most `capacity` events; `stream` is `[src, dst, time]`.
     ///
     /// # Errors
     /// `Shape` when types do not fit or the clock is not writable.
-    pub fn next_batch(&mut self, stream: [Var; 3], range: Var, clock: Var, cap: usize) -> Result<Batch> {
+    pub fn next_batch(&mut self, stream: [Var; 3], range: Var, clock: Var, capacity: usize) -> Result<Batch> {
         let [src, dst, time] = stream;
-        let o = self.push(NextBatch { cap }, &[src, dst, time, range, clock])?;
-        let rows = Rows::live(cap, o[0]);
+        let o = self.push(NextBatch { capacity }, &[src, dst, time, range, clock])?;
+        let rows = Rows::live(capacity, o[0]);
         Ok(Batch { src: o[1], dst: o[2], event: o[3], time: o[4], rank: o[5], index: o[6], now: o[7], rows })
     }
 }
 
 impl Op for NextBatch {
     const NAME: &'static str = "next_batch";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let events = ins[0].rows;
@@ -70,8 +70,8 @@ impl Op for NextBatch {
         ] {
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
-        ensure!(Self::NAME, u32::try_from(self.cap).is_ok(), "{} events, want fewer", self.cap);
-        let rows = Rows::fixed(self.cap);
+        ensure!(Self::NAME, u32::try_from(self.capacity).is_ok(), "{} events, want fewer", self.capacity);
+        let rows = Rows::fixed(self.capacity);
         let ids = Out::counted_by(Spec::ids(rows, 1), 0);
         let now = Spec::ids(Rows::fixed(1), 2);
         let time = Out::counted_by(Spec::times(rows), 0);
@@ -81,16 +81,16 @@ impl Op for NextBatch {
         vec![4]
     }
     fn cost(&self, _: &[Spec], _: &[Spec]) -> Cost {
-        Cost { bytes: 36 * self.cap, flops: 0 }
+        Cost { bytes: 36 * self.capacity, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (range, clock) = (io.input::<u32>(3), io.state::<u32>(4));
         let [begin, end, short] = [0, 1, 2].map(|i| range[i] as usize);
         let end = end.min(io.rows(0));
         // As if the pass began `short` events earlier; those are not there.
-        let batch = begin + clock[1] as usize * self.cap;
+        let batch = begin + clock[1] as usize * self.capacity;
         let first = batch.saturating_sub(short).max(begin);
-        let n = (batch + self.cap).saturating_sub(short).min(end).saturating_sub(first);
+        let n = (batch + self.capacity).saturating_sub(short).min(end).saturating_sub(first);
         io.out::<u32>(0)[0] = n as u32;
         io.out::<u32>(6)[0] = clock[1];
         io.out::<u32>(7).copy_from_slice(clock);
@@ -124,7 +124,7 @@ impl Op for NextBatch {
                 on.out(6),
                 on.out(7),
                 on.rows(0),
-                self.cap as u32,
+                self.capacity as u32,
             )
         }
     }

@@ -46,7 +46,7 @@ impl Tape {
 
 impl Op for NextGroup {
     const NAME: &'static str = "next_group";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         ensure!(Self::NAME, ins[0] == Spec::ids(ins[0].rows, 1), "order is {}", ins[0]);

@@ -135,7 +135,7 @@ fn span_of(io: &Io<'_>, starts: &[u32], v: usize, list: &[u32]) -> std::ops::Ran
 
 impl Op for PairLogits {
     const NAME: &'static str = "pair_logits";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
         let [p, q, b, w, b_out, src, x] = [0, 1, 2, 3, 4, 5, 6].map(|i| ins[i]);
@@ -243,7 +243,7 @@ impl Op for PairLogits {
 impl PairLogitsGrad {
     /// Blocks of the gradients of the sources' rows and of all weights, a layer of them for every [`COLUMNS`] columns.
     fn grid(vertices: &Spec) -> Grid {
-        let blocks = vertices.rows.cap.clamp(1, BLOCKS) as u32;
+        let blocks = vertices.rows.capacity.clamp(1, BLOCKS) as u32;
         let columns = vertices.cols.div_ceil(COLUMNS).max(1) as u32;
         Grid { blocks: (blocks, columns, 1), ..Grid::new(1, Grid::THREADS) }
     }
@@ -251,7 +251,7 @@ impl PairLogitsGrad {
 
 impl Op for PairLogitsGrad {
     const NAME: &'static str = "pair_logits_grad";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 11)?;
         let one = Spec::real(Rows::fixed(1), 1);
@@ -259,7 +259,7 @@ impl Op for PairLogitsGrad {
         let logits = Op::infer(&PairLogits, &[p, q, b, w, one, src, x])?[0].spec;
         ensure!(Self::NAME, dlogits == logits, "logits are {logits}, dlogits are {dlogits}");
         for (lists, of) in [(&ins[7..9], p), (&ins[9..11], q)] {
-            let want = Spec::ids(Rows::fixed(of.rows.cap + 1), 1);
+            let want = Spec::ids(Rows::fixed(of.rows.capacity + 1), 1);
             ensure!(Self::NAME, lists[0] == want, "starts are {}, want {want}", lists[0]);
             let want = Spec::ids(lists[1].rows, 1);
             ensure!(Self::NAME, lists[1] == want, "slots are {}, want {want}", lists[1]);

@@ -4,7 +4,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `x` | `[m, d]` f32 | |
-//! | out | `[n, d]` f32, `n <= m` | the roots come first among the distinct nodes: work that concerns them alone |
+//! | out | `[n, d]` f32, `n <= m` | the roots come first among the unique nodes: work that concerns them alone |
 use super::*;
 
 /// See the [module](self).
@@ -59,14 +59,20 @@ pub(super) fn copy_words(k: &Kernels, on: &Launch<'_>) -> Result<()> {
 
 impl Op for PrefixRows {
     const NAME: &'static str = "prefix_rows";
-    const KIND: Kind = Kind::Copy;
+    const KIND: OpKind = OpKind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1 + usize::from(self.rows.live.is_some()))?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
         if let Some(count) = ins.get(1) {
             ensure!(Self::NAME, *count == Spec::count(), "count is {count}, want {}", Spec::count());
         }
-        ensure!(Self::NAME, self.rows.cap <= ins[0].rows.cap, "{} rows of {}", self.rows.cap, ins[0]);
+        ensure!(
+            Self::NAME,
+            self.rows.capacity <= ins[0].rows.capacity,
+            "{} rows of {}",
+            self.rows.capacity,
+            ins[0]
+        );
         Ok(vec![Spec { rows: self.rows, ..ins[0] }.into()])
     }
     fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {
@@ -94,13 +100,17 @@ impl Op for PrefixRows {
 
 impl Op for PadRows {
     const NAME: &'static str = "pad_rows";
-    const KIND: Kind = Kind::Copy;
+    const KIND: OpKind = OpKind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         let [dy, whole] = [ins[0], ins[1]];
         typed(Self::NAME, "dy", &dy, DType::F32)?;
         typed(Self::NAME, "base", &whole, DType::F32)?;
-        ensure!(Self::NAME, dy.cols == whole.cols && dy.rows.cap <= whole.rows.cap, "{dy} rows of {whole}");
+        ensure!(
+            Self::NAME,
+            dy.cols == whole.cols && dy.rows.capacity <= whole.rows.capacity,
+            "{dy} rows of {whole}"
+        );
         Ok(vec![whole.into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {

@@ -2,7 +2,7 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `h` | `[n, d]` f32 | embeddings, by distinct node |
+//! | `h` | `[n, d]` f32 | embeddings, by unique node |
 //! | `row` | `[r]` u32 below `n`, or [`NONE`] | row of `h` of each root; zeros come of `NONE` |
 //! | `node time` | `[n]` i64 | t: when the row's memory was updated last |
 //! | `time` | `[r]` i64 | T: time of the query |
@@ -117,7 +117,7 @@ vectorised! {
 
 impl Op for ProjectTime {
     const NAME: &'static str = "project_time";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 6)?;
         let [h, row, node_time, time, w, b] = [0, 1, 2, 3, 4, 5].map(|i| ins[i]);
@@ -157,7 +157,7 @@ impl Op for ProjectTime {
         let (h, row, node_time, time) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (w, b, y, rows, from, d) =
             (on.input(4), on.input(5), on.out(0), on.rows(1), on.rows(0), on.cols(0));
-        let (grid, gaps) = (Grid::warps(on.cap(1)), self.gaps.into());
+        let (grid, gaps) = (Grid::warps(on.capacity(1)), self.gaps.into());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.project_time(on, grid, h, row, node_time, time, w, b, y, rows, from, d, gaps, on.status())
@@ -174,7 +174,7 @@ impl Op for ProjectTime {
 
 impl Op for ProjectTimeGrad {
     const NAME: &'static str = "project_time_grad";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
         let y = Op::infer(&self.0, &ins[..6])?[0].spec;
@@ -223,12 +223,12 @@ impl Op for ProjectTimeGrad {
         io.out::<f32>(2).copy_from_slice(&sum[d..]);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let each = on.cap(1).div_ceil(BLOCKS).max(BLOCK_ROWS);
+        let each = on.capacity(1).div_ceil(BLOCKS).max(BLOCK_ROWS);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.project_time_grad(
                 on,
-                Grid::new(on.cap(1).div_ceil(each), Grid::THREADS),
+                Grid::new(on.capacity(1).div_ceil(each), Grid::THREADS),
                 on.input(0),
                 on.input(1),
                 on.input(2),

@@ -66,7 +66,7 @@ impl Tape {
 
 /// Refuses mailboxes that are not `[v, k]` events and times and `[v]` next slots, or have more slots than ids.
 pub(super) fn check_mailbox(op: &'static str, event: &Spec, time: &Spec, next: &Spec) -> Result<()> {
-    let (v, k) = (event.rows.cap, event.cols);
+    let (v, k) = (event.rows.capacity, event.cols);
     ensure!(op, k > 0, "a mailbox has no slot");
     ensure!(op, v * k < NONE as usize, "{v} mailboxes of {k} slots, fewer than {NONE} slots wanted");
     ensure!(op, *event == Spec::ids(Rows::fixed(v), k), "mail event is {event}");
@@ -81,7 +81,7 @@ pub(super) fn check_mailbox(op: &'static str, event: &Spec, time: &Spec, next: &
 
 impl Op for ReadMails {
     const NAME: &'static str = "read_mails";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let (n, k) = (ins[0].rows, ins[2].cols);
@@ -135,7 +135,7 @@ impl Op for ReadMails {
         unsafe {
             k.read_mails(
                 on,
-                Grid::warps(on.cap(0)),
+                Grid::warps(on.capacity(0)),
                 node,
                 time,
                 event,
@@ -146,7 +146,7 @@ impl Op for ReadMails {
                 dt,
                 count,
                 on.rows(0),
-                on.cap(4) as u32,
+                on.capacity(4) as u32,
                 on.cols(2),
                 self.gaps.into(),
                 on.status(),

@@ -1,4 +1,4 @@
-//! `s' = tanh(W_x {s | s_partner | e | Phi(t_mail - t_s)} + b_x + W_h s + b_h)`: memory of the distinct nodes after their
+//! `s' = tanh(W_x {s | s_partner | e | Phi(t_mail - t_s)} + b_x + W_h s + b_h)`: memory of the unique nodes after their
 //! mails, by a plain recurrent cell
 //!
 //! | value | shape | meaning |
@@ -62,7 +62,7 @@ impl Cell for Rnn {
         unsafe {
             k.rnn_memory_gates_grad(
                 on,
-                Grid::warps(on.cap(0)),
+                Grid::warps(on.capacity(0)),
                 mailed,
                 gates,
                 dout,
@@ -76,7 +76,7 @@ impl Cell for Rnn {
     }
 }
 
-/// `[nodes, distinct, d, f, t, g]` as in [`memory_update`]: no distinct node; nobody without a mail; several tiles along
+/// `[nodes, unique, d, f, t, g]` as in [`memory_update`]: no unique node; nobody without a mail; several tiles along
 /// rows and columns; many rows.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0, 1, 4],

@@ -27,11 +27,11 @@ impl Tape {
 
 impl Op for RootRows {
     const NAME: &'static str = "root_rows";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         ensure!(Self::NAME, self.side < self.stride, "side {} of {}", self.side, self.stride);
-        let last = ins[0].rows.cap.checked_mul(self.stride).filter(|&n| n <= NONE as usize);
+        let last = ins[0].rows.capacity.checked_mul(self.stride).filter(|&n| n <= NONE as usize);
         ensure!(Self::NAME, last.is_some(), "{} roots for each row of {}", self.stride, ins[0]);
         Ok(vec![Spec::ids(ins[0].rows, 1).into()])
     }
@@ -46,7 +46,7 @@ impl Op for RootRows {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (stride, side) = (self.stride as u32, self.side as u32);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.root_rows(on, Grid::items(on.cap(0)), on.out(0), on.rows(0), stride, side) }
+        unsafe { k.root_rows(on, Grid::items(on.capacity(0)), on.out(0), on.rows(0), stride, side) }
     }
 }
 

@@ -35,7 +35,7 @@ impl Tape {
 
 impl Op for Roots {
     const NAME: &'static str = "roots";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
         let (events, m) = (ins[0].rows, ins.get(3).map_or(0, |negatives| negatives.cols));
@@ -47,7 +47,7 @@ impl Op for Roots {
         let rows = events.times(m.saturating_add(2));
         ensure!(
             Self::NAME,
-            rows.cap < NONE as usize && m < NONE as usize - 2,
+            rows.capacity < NONE as usize && m < NONE as usize - 2,
             "{m} negatives for each of {ends}"
         );
         Ok(vec![Spec::ids(rows, 1).into(), Spec::times(rows).into()])

@@ -263,15 +263,15 @@ impl SampleNeighbors {
 
 impl Op for SampleNeighbors {
     const NAME: &'static str = "sample_neighbors";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
-        ensure!(Self::NAME, ins[0].rows.cap > 0, "offsets are {}, want [v + 1, 1]", ins[0]);
+        ensure!(Self::NAME, ins[0].rows.capacity > 0, "offsets are {}, want [v + 1, 1]", ins[0]);
         // The tables' rows are fixed: all of them are there.
         for (i, what, want) in [
-            (0, "offsets", Spec::times(Rows::fixed(ins[0].rows.cap))),
-            (1, "entries", Entry::spec(ins[1].rows.cap)),
-            (2, "positions", Spec::ids(Rows::fixed(ins[2].rows.cap), 2)),
+            (0, "offsets", Spec::times(Rows::fixed(ins[0].rows.capacity))),
+            (1, "entries", Entry::spec(ins[1].rows.capacity)),
+            (2, "positions", Spec::ids(Rows::fixed(ins[2].rows.capacity), 2)),
             (3, "queries", Spec::ids(ins[3].rows, 1)),
             (4, "times", Spec::times(ins[3].rows)),
             (5, "batch", Spec::ids(ins[5].rows, 1)),
@@ -305,7 +305,7 @@ impl Op for SampleNeighbors {
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         // A slot reads 16 bytes of the lists and writes 12, or 20 where its time is asked for.
-        Cost { bytes: 28 * outs[0].len() + 24 * ins[3].rows.cap, flops: 0 }
+        Cost { bytes: 28 * outs[0].len() + 24 * ins[3].rows.capacity, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (node, event, dt, time) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<R>(2), io.out::<i64>(3));
@@ -365,7 +365,7 @@ impl Op for SampleNeighbors {
         unsafe {
             k.sample_neighbors(
                 on,
-                Grid::warps(on.cap(3)),
+                Grid::warps(on.capacity(3)),
                 on.input(0),
                 on.input(1),
                 on.input(2),
@@ -380,9 +380,9 @@ impl Op for SampleNeighbors {
                 on.out(4),
                 on.rows(3),
                 on.rows(5),
-                on.cap(0).saturating_sub(1) as u32,
-                on.cap(2) as u32,
-                on.cap(1) as u64,
+                on.capacity(0).saturating_sub(1) as u32,
+                on.capacity(2) as u32,
+                on.capacity(1) as u64,
                 self.k as u32,
                 self.stride as u32,
                 u32::from(self.strategy != Strategy::Recent),

@@ -43,7 +43,7 @@ vectorised! {
 
 impl Op for ScatterAddRows {
     const NAME: &'static str = "scatter_add_rows";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2 + usize::from(self.rows.live.is_some()))?;
         typed(Self::NAME, "src", &ins[0], DType::F32)?;

@@ -62,7 +62,7 @@ vectorised! {
 
 impl Op for SquaredLoss {
     const NAME: &'static str = "squared_loss";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "pred", &ins[0], DType::F32)?;
@@ -122,7 +122,7 @@ impl SquaredLoss {
 
 impl Op for SquaredLossGrad {
     const NAME: &'static str = "squared_loss_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         let outs = Op::infer(&SquaredLoss, &ins[..2])?;

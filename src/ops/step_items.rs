@@ -6,54 +6,59 @@
 //! | `step` | `[1]` u32 below s, or [`NONE`]: no item | |
 //! | `base` | `[1]` u32 | the first item of the pass |
 //! | count | `[1]` u32 | items of the step |
-//! | item | `[<= cap]` u32 | their numbers, consecutive |
-//! | rank | `[<= cap]` u32 | their places in the pass: the number less `base` |
+//! | item | `[<= capacity]` u32 | their numbers, consecutive |
+//! | rank | `[<= capacity]` u32 | their places in the pass: the number less `base` |
 //!
-//! A step outside the list is a fault, and so is one with more than `cap` items, or that ends before it begins.
+//! A step outside the list is a fault, and so is one with more than `capacity` items, or that ends before it begins.
 use super::*;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct StepItems {
-    cap: usize,
+    capacity: usize,
 }
 
 /// The items of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Items {
-    /// `[<= cap]` u32: their numbers.
+    /// `[<= capacity]` u32: their numbers.
     pub item: Var,
-    /// `[<= cap]` u32: their places in the pass.
+    /// `[<= capacity]` u32: their places in the pass.
     pub rank: Var,
     /// How many there are.
     pub rows: Rows,
 }
 
 impl Tape {
-    /// Appends [`StepItems`], with room for `cap`.
+    /// Appends [`StepItems`], with room for `capacity`.
     ///
     /// # Errors
     /// `Shape` when types do not fit.
-    pub fn step_items(&mut self, offsets: Var, step: Var, base: Var, cap: usize) -> Result<Items> {
-        let o = self.push(StepItems { cap }, &[offsets, step, base])?;
-        Ok(Items { item: o[1], rank: o[2], rows: Rows::live(cap, o[0]) })
+    pub fn step_items(&mut self, offsets: Var, step: Var, base: Var, capacity: usize) -> Result<Items> {
+        let o = self.push(StepItems { capacity }, &[offsets, step, base])?;
+        Ok(Items { item: o[1], rank: o[2], rows: Rows::live(capacity, o[0]) })
     }
 }
 
 impl Op for StepItems {
     const NAME: &'static str = "step_items";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         let offsets = &ins[0];
-        let want = Spec::ids(Rows::fixed(offsets.rows.cap), 1);
+        let want = Spec::ids(Rows::fixed(offsets.rows.capacity), 1);
         ensure!(Self::NAME, *offsets == want, "offsets are {offsets}, want {want}");
-        ensure!(Self::NAME, offsets.rows.cap > 0, "offsets are {offsets}, want one more than steps");
+        ensure!(Self::NAME, offsets.rows.capacity > 0, "offsets are {offsets}, want one more than steps");
         for (what, one) in [("step", ins[1]), ("base", ins[2])] {
             ensure!(Self::NAME, one == Spec::count(), "{what} is {one}, want {}", Spec::count());
         }
-        ensure!(Self::NAME, u32::try_from(self.cap).is_ok(), "room for {} items, want less", self.cap);
-        let items = Out::counted_by(Spec::ids(Rows::fixed(self.cap), 1), 0);
+        ensure!(
+            Self::NAME,
+            u32::try_from(self.capacity).is_ok(),
+            "room for {} items, want less",
+            self.capacity
+        );
+        let items = Out::counted_by(Spec::ids(Rows::fixed(self.capacity), 1), 0);
         Ok(vec![Spec::count().into(), items, items])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
@@ -61,7 +66,7 @@ impl Op for StepItems {
         let step = io.row_of(0, io.input::<u32>(1)[0], offsets.len() - 1);
         let (first, past) = step.map_or((0, 0), |s| (offsets[s], offsets[s + 1]));
         let mut n = past.wrapping_sub(first);
-        if past < first || n as usize > self.cap {
+        if past < first || n as usize > self.capacity {
             io.fault(0, f64::from(n));
             n = 0;
         }
@@ -74,12 +79,12 @@ impl Op for StepItems {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (offsets, step, base) = (on.input(0), on.input(1), on.input(2));
         let (count, item, rank) = (on.kept(0), on.out(1), on.out(2));
-        let steps = on.cap(0) as u32 - 1;
+        let steps = on.capacity(0) as u32 - 1;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.step_items(
                 on,
-                Grid::items(self.cap),
+                Grid::items(self.capacity),
                 offsets,
                 step,
                 base,
@@ -87,7 +92,7 @@ impl Op for StepItems {
                 item,
                 rank,
                 steps,
-                self.cap as u32,
+                self.capacity as u32,
                 on.status(),
             )
         }

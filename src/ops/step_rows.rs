@@ -36,19 +36,19 @@ impl StepRows {
 
 impl Op for StepRows {
     const NAME: &'static str = "step_rows";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
         // Fixed rows: all of them are there, that at `place` too.
-        let want = Spec::ids(Rows::fixed(ins[0].rows.cap), 1);
+        let want = Spec::ids(Rows::fixed(ins[0].rows.capacity), 1);
         ensure!(Self::NAME, ins[0] == want, "steps are {}, want {want}", ins[0]);
         ensure!(Self::NAME, u32::try_from(self.rows).is_ok(), "{} rows, want fewer", self.rows);
-        ensure!(Self::NAME, self.place < ins[0].rows.cap, "place {} of {}", self.place, ins[0]);
+        ensure!(Self::NAME, self.place < ins[0].rows.capacity, "place {} of {}", self.place, ins[0]);
         if let Some(scale) = ins.get(1) {
-            let whole = scale.rows.cap.is_multiple_of(self.rows.max(1));
+            let whole = scale.rows.capacity.is_multiple_of(self.rows.max(1));
             ensure!(
                 Self::NAME,
-                whole && *scale == Spec::real(Rows::fixed(scale.rows.cap), 1),
+                whole && *scale == Spec::real(Rows::fixed(scale.rows.capacity), 1),
                 "scale is {scale}"
             );
         }
@@ -71,7 +71,7 @@ impl Op for StepRows {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let scale = if on.inputs() > 1 { on.input(1) } else { std::ptr::null() };
-        let steps = if on.inputs() > 1 { self.steps(on.cap(1)) as u32 } else { NONE };
+        let steps = if on.inputs() > 1 { self.steps(on.capacity(1)) as u32 } else { NONE };
         let (place, rows) = (self.place as u32, self.rows as u32);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {

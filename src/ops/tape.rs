@@ -31,25 +31,29 @@ pub enum Home {
     Step,
 }
 
-/// What a node is for, within a step over a snapshot group: what plans share out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Part {
-    /// Which share of the step.
-    pub of: Share,
-    /// Whether the reverse pass made it.
-    pub backward: bool,
+/// A section of a step, such as one snapshot of a group. A plan may place sections on different lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// Its number within the step, from 0.
+    pub index: usize,
+    /// What timelines call it.
+    pub name: &'static str,
 }
 
-/// A share of a step.
+/// As timelines write it: `snapshot 2`.
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.index + 1)
+    }
+}
+
+/// Which part of a step a node belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Share {
-    /// All of it, where nothing else is said: what comes before the snapshots, and after the reverse pass.
-    #[default]
-    Step,
-    /// The snapshot at this place of a group.
-    Snapshot(usize),
-    /// The prediction, and its loss.
-    Prediction,
+pub struct Tag {
+    /// Its section; `None` outside of all sections.
+    pub section: Option<Section>,
+    /// Whether the backward pass made it.
+    pub backward: bool,
 }
 
 /// One op with its operands.
@@ -65,8 +69,8 @@ pub struct Node {
     pub writes: Vec<usize>,
     /// Whether its output lies where its first input does, as [`Op::is_view`] says.
     pub view: bool,
-    /// What it is for.
-    pub part: Part,
+    /// Which part of the step it belongs to.
+    pub tag: Tag,
 }
 
 struct Value {
@@ -81,7 +85,7 @@ pub struct Tape {
     values: Vec<Value>,
     stored: HashMap<BufferId, Var>,
     store: Option<StoreId>,
-    part: Part,
+    tag: Tag,
 }
 
 impl Default for Tape {
@@ -94,7 +98,7 @@ impl Default for Tape {
             values: Vec::new(),
             stored: HashMap::new(),
             store: None,
-            part: Part::default(),
+            tag: Tag::default(),
         }
     }
 }
@@ -104,9 +108,9 @@ impl Tape {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Says what the nodes are for that come next. The reverse pass of one is for what it is for.
-    pub fn begin(&mut self, of: Share) {
-        self.part = Part { of, backward: false };
+    /// Tags the nodes pushed from now on; their backward nodes inherit the tag. `None` ends the section.
+    pub fn begin(&mut self, section: Option<Section>) {
+        self.tag = Tag { section, backward: false };
     }
     /// The buffer `id` of `store` as a value; the same value on every call.
     ///
@@ -209,7 +213,7 @@ impl Tape {
             ensure!(op.name(), is_view(&specs, &outs, &writes), "its output is no view of its first input");
         }
         let outs: Vec<Var> = outs.into_iter().map(|out| self.value(out, Home::Step)).collect();
-        self.nodes.push(Node { op, ins: ins.to_vec(), outs: outs.clone(), writes, view, part: self.part });
+        self.nodes.push(Node { op, ins: ins.to_vec(), outs: outs.clone(), writes, view, tag: self.tag });
         Ok(outs)
     }
     /// Refuses to change in place what is no writable stored value, or what is read beside.
@@ -234,7 +238,7 @@ impl Tape {
                 let is_count =
                     inferred.get(count).is_some_and(|c| c.spec == Spec::count() && c.counted_by.is_none());
                 ensure!(op, is_count, "output {k} is counted by output {count}, which is no count");
-                spec.rows = Rows::live(spec.rows.cap, self.var(self.values.len() + count));
+                spec.rows = Rows::live(spec.rows.capacity, self.var(self.values.len() + count));
             }
             if out.counted_by.is_none() {
                 self.check_live(op, spec)?;
@@ -259,9 +263,9 @@ impl Tape {
         let outs = self.push(op, ins)?;
         outs.first().copied().ok_or_else(|| Error::shape("push1", "the op has no output"))
     }
-    /// Appends the reverse pass of `y` for the gradient `dy`, and returns the gradient of each of `xs`.
+    /// Appends the backward pass of `y` for the gradient `dy`, and returns the gradient of each of `xs`.
     ///
-    /// Gradients of a value that is read more than once are added in the order in which the reverse pass meets
+    /// Gradients of a value that is read more than once are added in the order in which the backward pass meets
     /// them, so the result is deterministic.
     ///
     /// # Errors
@@ -283,7 +287,7 @@ impl Tape {
     /// `Shape`: an op on the way has no derivative.
     pub fn backward_many(&mut self, seeds: &[(Var, Var)]) -> Result<HashMap<Var, Var>> {
         let mut grads: HashMap<Var, Var> = HashMap::new();
-        let before = self.part;
+        let before = self.tag;
         for &(y, dy) in seeds {
             [y, dy].into_iter().try_for_each(|v| self.check("backward", v))?;
             self.add_gradient(&mut grads, y, dy)?;
@@ -293,7 +297,7 @@ impl Tape {
             if node.outs.iter().all(|o| !grads.contains_key(o)) {
                 continue;
             }
-            self.part = Part { backward: true, ..node.part };
+            self.tag = Tag { backward: true, ..node.tag };
             let mut douts = Vec::with_capacity(node.outs.len());
             for &o in &node.outs {
                 douts.push(self.whole(&mut grads, o)?);
@@ -310,7 +314,7 @@ impl Tape {
         for v in of {
             self.whole(&mut grads, v)?;
         }
-        self.part = before;
+        self.tag = before;
         Ok(grads)
     }
     /// The gradient of `v`, if there is one, with a row for each of its own: that of a view's may be shorter.
@@ -329,7 +333,7 @@ impl Tape {
     fn add_gradient(&mut self, grads: &mut HashMap<Var, Var>, v: Var, d: Var) -> Result<()> {
         self.check("backward", d)?;
         let (of, is) = (self.spec(v), self.spec(d));
-        let fits = is.dtype == DType::F32 && is.cols == of.cols && is.rows.cap <= of.rows.cap;
+        let fits = is.dtype == DType::F32 && is.cols == of.cols && is.rows.capacity <= of.rows.capacity;
         ensure!("backward", fits && of.dtype.widened() == DType::F32, "{is} is no gradient of {of}");
         let rows = |t: &Self, v: Var| t.spec(v).rows;
         let sum = match grads.get(&v).copied() {

@@ -124,7 +124,7 @@ vectorised! {
 
 impl Op for TimeEncode {
     const NAME: &'static str = "time_encode";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         typed(Self::NAME, "dt", &ins[0], DType::F32)?;
@@ -153,7 +153,7 @@ impl Op for TimeEncode {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (dt, w, b, y) = (on.input(0), on.input(1), on.input(2), on.out(0));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.time_encode(on, Grid::warps(on.cap(0)), dt, w, b, y, on.rows(0), on.cols(1)) }
+        unsafe { k.time_encode(on, Grid::warps(on.capacity(0)), dt, w, b, y, on.rows(0), on.cols(1)) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; 3]) };
@@ -164,7 +164,7 @@ impl Op for TimeEncode {
 
 impl Op for TimeEncodeGrad {
     const NAME: &'static str = "time_encode_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         let y = Op::infer(&TimeEncode, &ins[..3])?[0].spec;
@@ -196,8 +196,8 @@ impl Op for TimeEncodeGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (t, rows, sums) = (on.cols(1), on.rows(0), on.scratch());
-        let each = on.cap(0).div_ceil(BLOCKS).max(BLOCK_ROWS);
-        let grid = Grid::new(on.cap(0).div_ceil(each), Grid::THREADS);
+        let each = on.capacity(0).div_ceil(BLOCKS).max(BLOCK_ROWS);
+        let grid = Grid::new(on.capacity(0).div_ceil(each), Grid::THREADS);
         let (dt, w, b, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (dw, db, ticket) = (on.out(0), on.out(1), on.tickets());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.

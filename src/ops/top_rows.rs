@@ -95,7 +95,7 @@ impl TopRows {
 
 impl Op for TopRows {
     const NAME: &'static str = "top_rows";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         check_scored(Self::NAME, &ins[0], &ins[1])?;
@@ -107,7 +107,7 @@ impl Op for TopRows {
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         // A score for each row; a score and a row for each that is taken.
-        ins[0].rows.cap + 2 * self.k
+        ins[0].rows.capacity + 2 * self.k
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[0].len())
@@ -131,9 +131,9 @@ impl Op for TopRows {
         let (x, p, present) = (on.input(0), on.input(1), on.input(2));
         let (rows, d, take) = (on.rows(0), on.cols(0), self.k as u32);
         let keys = on.scratch().cast::<u32>();
-        let taken = keys.wrapping_add(on.cap(0));
+        let taken = keys.wrapping_add(on.capacity(0));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.top_rows_score(on, Grid::warps(on.cap(0)), x, p, present, keys, rows, d) }?;
+        unsafe { k.top_rows_score(on, Grid::warps(on.capacity(0)), x, p, present, keys, rows, d) }?;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.top_rows_select(on, Grid::new(1, 1024), keys, taken, on.kept(1), on.kept(2), rows, take)
@@ -150,11 +150,11 @@ impl Op for TopRows {
 
 impl Op for TopRowsGrad {
     const NAME: &'static str = "top_rows_grad";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         check_scored(Self::NAME, &ins[0], &ins[1])?;
-        let rows = Rows::fixed(ins[4].rows.cap);
+        let rows = Rows::fixed(ins[4].rows.capacity);
         for (i, what, want) in [
             (2, "index", Spec::ids(rows, 1)),
             (3, "y", Spec::real(rows, 1)),
@@ -165,7 +165,7 @@ impl Op for TopRowsGrad {
         Ok(vec![ins[0].into(), ins[1].into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        ins[4].rows.cap
+        ins[4].rows.capacity
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(&ins[1..], outs, 8 * ins[4].len())
@@ -190,7 +190,7 @@ impl Op for TopRowsGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (x, p, index, y, dout) = (on.input(0), on.input(1), on.input(2), on.input(3), on.input(4));
-        let (rows, d, take, dy) = (on.rows(0), on.cols(0), on.cap(4) as u32, on.scratch());
+        let (rows, d, take, dy) = (on.rows(0), on.cols(0), on.capacity(4) as u32, on.scratch());
         if on.wanted(0) {
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
             unsafe { k.scatter_add_rows_zero(on, Grid::items(on.spec(0).len()), on.out(0), rows, d) }?;

@@ -5,7 +5,7 @@
 //! | `x` | `[m, d]` f32 | rows of the grouped roots |
 //! | `order` | `[m]` u32 | the root that a row of `x` belongs to |
 //! | `position` | `[n]` u32 | its inverse: the root's row of `x`, or [`NONE`] |
-//! | `own` | `[q, d]` f32 | rows by distinct root |
+//! | `own` | `[q, d]` f32 | rows by unique root |
 //! | `root` | `[n]` u32 | the root's row of `own` |
 //! | `gain`, `bias` | `[1, d]` f32 | of the norm, which is that of [`layer_norm`] |
 //! | `now` | `[1, 2]` u32, optional | clock of the drop-out, where there is one ([`Epilogue`]) |
@@ -82,7 +82,7 @@ impl UngroupNorm {
 
 impl Op for UngroupNorm {
     const NAME: &'static str = "ungroup_norm";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7 + usize::from(self.0.clock().is_some()))?;
         let [x, order, position, own, root] = [0, 1, 2, 3, 4].map(|i| ins[i]);
@@ -142,7 +142,7 @@ impl Op for UngroupNorm {
         let (x, position, own, root) = (on.input(0), on.input(2), on.input(3), on.input(4));
         let (gain, bias, y, z, stats) = (on.input(5), on.input(6), on.kept(0), on.kept(1), on.kept(2));
         let (rows, grouped, roots) = (on.rows(4), on.rows(0), on.rows(3));
-        let (grid, d, epilogue) = (Grid::warps(on.cap(4)), on.cols(0), self.0.on_device(on));
+        let (grid, d, epilogue) = (Grid::warps(on.capacity(4)), on.cols(0), self.0.on_device(on));
         let eps = layer_norm::EPS as f32;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
@@ -196,7 +196,7 @@ impl UngroupNormGrad {
 
 impl Op for UngroupNormGrad {
     const NAME: &'static str = "ungroup_norm_grad";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 6 + usize::from(self.0.clock().is_some()))?;
         let [z, gain, stats, dy, order, position] = [0, 1, 2, 3, 4, 5].map(|i| ins[i]);
@@ -236,7 +236,7 @@ impl Op for UngroupNormGrad {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (d, rows, (grid, each)) = (on.cols(0), on.rows(0), layer_norm::gradient_blocks(on.cap(0)));
+        let (d, rows, (grid, each)) = (on.cols(0), on.rows(0), layer_norm::gradient_blocks(on.capacity(0)));
         let (z, gain, stats, dy, position) =
             (on.input(0), on.input(1), on.input(2), on.input(3), on.input(5));
         let (dz, dx, dgain, dbias) = (on.kept(0), on.out(1), on.out(2), on.out(3));

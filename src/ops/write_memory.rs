@@ -4,14 +4,14 @@
 //! | --- | --- | --- |
 //! | `memory`, `memory time`, `mail`, `mail event`, `mail time` | as in `memory_update`, rows by node | state |
 //! | `mail edge` | `[v, f]` as `memory`, state | only with the mean combiner: the mail's own features |
-//! | `distinct`, `phi`, `positives` | as `distinct` gives them | phi: the node's latest root |
-//! | `psi` | `[(2 + m) b]` u32 | rows of the roots in `distinct` |
+//! | `unique`, `phi`, `positives` | as `unique` gives them | phi: the node's latest root |
+//! | `psi` | `[(2 + m) b]` u32 | rows of the roots in `unique` |
 //! | `s'`, `time` | `[n, d]` f32, `[n]` i64 | memory after the mails |
 //! | `event`, `event time` | `[b]` u32, i64 | events of the batch |
 //! | `edge` | `[e, f]` f32 | edge features; without the mean none is read |
 //! | `edge row` | `[b]` u32 | with the mean: rows of `edge` |
 //!
-//! For each distinct positive root: memory := s', its time := the time of the consumed mail; then the new mail is
+//! For each unique positive root: memory := s', its time := the time of the consumed mail; then the new mail is
 //! `(s'_partner, event, time)` of its latest event in the batch (ties: the later position; phi decides, so no race
 //! does). `Mean` averages partner memory and edge features over the node's events of the batch and takes the latest
 //! time. Negatives and supporting nodes write nothing. A node, a root or a row that there is not is a fault, and so is a phi
@@ -40,11 +40,11 @@ pub struct WriteMemory {
 /// The batch whose memory is written.
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// `[<= v]` distinct nodes.
+    /// `[<= v]` unique nodes.
     pub node: Var,
     /// Latest root of each.
     pub phi: Var,
-    /// Number of distinct positive roots.
+    /// Number of unique positive roots.
     pub positives: Var,
     /// Rows of the roots.
     pub psi: Var,
@@ -175,7 +175,7 @@ impl WriteMemory {
 
 impl Op for WriteMemory {
     const NAME: &'static str = "write_memory";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if self.combiner == Combiner::Mean { 16 } else { 14 })?;
         kept_reals(Self::NAME, "memory", &ins[0])?;
@@ -183,8 +183,8 @@ impl Op for WriteMemory {
         ensure!(Self::NAME, fits, "{} roots an event, want two or more", self.stride);
         let [v, n, b, roots] = [ins[0], ins[5], ins[11], ins[8]].map(|s| s.rows);
         let (d, f, kept) = (ins[0].cols, ins[13].cols, ins[0].dtype);
-        let table = |cols| Spec { dtype: kept, ..Spec::real(Rows::fixed(v.cap), cols) };
-        let of_nodes = Rows::fixed(v.cap);
+        let table = |cols| Spec { dtype: kept, ..Spec::real(Rows::fixed(v.capacity), cols) };
+        let of_nodes = Rows::fixed(v.capacity);
         for (i, what, want) in [
             (0, "memory", table(d)),
             (1, "memory time", Spec::times(of_nodes)),
@@ -206,7 +206,7 @@ impl Op for WriteMemory {
                 ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
             }
         }
-        ensure!(Self::NAME, roots.cap < NONE as usize, "psi is {}, want fewer roots", ins[8]);
+        ensure!(Self::NAME, roots.capacity < NONE as usize, "psi is {}, want fewer roots", ins[8]);
         if self.combiner == Combiner::Mean {
             typed(Self::NAME, "edge", &ins[13], DType::F32)?;
         }
@@ -217,11 +217,11 @@ impl Op for WriteMemory {
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         // The mean's: a share and the sums of every positive root, a source or a destination.
-        let positives = ins[5].rows.cap.min(2 * ins[11].rows.cap);
+        let positives = ins[5].rows.capacity.min(2 * ins[11].rows.capacity);
         if self.combiner == Combiner::Mean { positives * (1 + ins[0].cols + ins[13].cols) } else { 0 }
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let rows = (2 * ins[11].rows.cap).min(ins[5].rows.cap);
+        let rows = (2 * ins[11].rows.capacity).min(ins[5].rows.capacity);
         let number = 4 + ins[0].dtype.size(Precision::F32);
         Cost { bytes: rows * (2 * number * ins[0].cols + 40), flops: 0 }
     }
@@ -235,11 +235,11 @@ impl Op for WriteMemory {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (node, phi, positives, psi) = (on.input(5), on.input(6), on.input(7), on.input(8));
         let (s, event, rows, roots) = (on.input(9), on.input(11), on.rows(9), on.rows(8));
-        let (nodes, d, stride, status) = (on.cap(0) as u32, on.cols(0), self.stride as u32, on.status());
+        let (nodes, d, stride, status) = (on.capacity(0) as u32, on.cols(0), self.stride as u32, on.status());
         let mean = self.combiner == Combiner::Mean;
         let half = on.spec(0).dtype.is_half();
         // A positive root is the source or the destination of an event.
-        let grid = Grid::warps(on.cap(5).min(2 * on.cap(11)));
+        let grid = Grid::warps(on.capacity(5).min(2 * on.capacity(11)));
         let (memory_time, mail_event, mail_time) = (on.state(1), on.state(3), on.state(4));
         let (time, event_time) = (on.input(10), on.input(12));
         if half {
@@ -366,7 +366,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         gathered: false,
     };
     let (stamp, roots) = (c.ids(&vec![0; v], 1), c.ids_below(3 * b, v));
-    let n = c.tape.distinct(stamp, roots, &[], 3)?;
+    let n = c.tape.unique(stamp, roots, &[], 3)?;
     let made = match kept {
         StoredAs::F32 => memory,
         _ if half_mean => c.few_bits(v, d),

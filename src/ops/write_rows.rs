@@ -3,7 +3,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `table` | `[v, d]` f32, u32, bf16 or f16, state | scores by event, losses by batch, memory by node, candidates by edge |
-//! | `index` | `[n]` u32 below `v`, distinct, or [`NONE`] | |
+//! | `index` | `[n]` u32 below `v`, unique, or [`NONE`] | |
 //! | `rows` | `[m, d]` f32, u32 where the table is, `[n, d]` where there is no `from` | |
 //! | `from` | `[n]` u32 below `m`, or `NONE`, optional | row of `rows` |
 //!
@@ -25,7 +25,7 @@ impl Tape {
         self.push(WriteRows, &[table, index, rows]).map(drop)
     }
     /// Appends [`WriteRows`] of the latest row of each positive root's node: `table[node[i], :] = rows[phi[i], :]`, for
-    /// `rows` of the roots and `(node, phi)` of their [`distinct`] nodes.
+    /// `rows` of the roots and `(node, phi)` of their [`unique`] nodes.
     ///
     /// # Errors
     /// `Shape` when widths or rows differ, or the table is read only.
@@ -50,7 +50,7 @@ impl WriteRows {
 
 impl Op for WriteRows {
     const NAME: &'static str = "write_rows";
-    const KIND: Kind = Kind::Copy;
+    const KIND: OpKind = OpKind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
         let (table, rows) = (&ins[0], &ins[2]);
@@ -70,7 +70,7 @@ impl Op for WriteRows {
         vec![0]
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let written = ins[1].rows.cap.min(ins[2].rows.cap);
+        let written = ins[1].rows.capacity.min(ins[2].rows.capacity);
         let number = 4 + ins[0].dtype.size(Precision::F32);
         Cost { bytes: number * written * ins[0].cols + 4 * (ins.len() - 2) * ins[1].len(), flops: 0 }
     }
@@ -81,7 +81,7 @@ impl Op for WriteRows {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (index, d, grid) = (on.input(1), on.cols(0), Grid::warps(on.cap(1)));
+        let (index, d, grid) = (on.input(1), on.cols(0), Grid::warps(on.capacity(1)));
         let from = if on.inputs() > 3 { on.input(3) } else { std::ptr::null() };
         let (to, n, m) = (on.rows(0), on.rows(1), on.rows(2));
         if on.spec(0).dtype.is_half() {

@@ -1,16 +1,16 @@
 //! How many snapshots of each group the first lane takes, so that neither lane waits long for the other.
 //!
 //! Source: BLAD (Fu et al. 2023), equation 2, a dynamic program over groups. In period i the first lane reads the first `p_i` snapshots of
-//! group i and does the reverse pass of those of group i - 1, while the second lane does the rest of group i - 1, both ways; the
+//! group i and does the backward pass of those of group i - 1, while the second lane does the rest of group i - 1, both ways; the
 //! longer of both is the period. Two things are ours: what a group costs the second lane beyond its snapshots, the prediction, and what
-//! comes behind the last period, when the first lane has only a reverse pass left and must wait for the second: the paper's sum ends before it.
+//! comes behind the last period, when the first lane has only a backward pass left and must wait for the second: the paper's sum ends before it.
 
 /// Predicted seconds of a group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupCost {
     /// Of each snapshot's forward pass, in order.
     pub forward: Vec<f64>,
-    /// Of each one's reverse pass.
+    /// Of each one's backward pass.
     pub backward: Vec<f64>,
     /// Of the prediction, both ways: the second lane's.
     pub prediction: f64,

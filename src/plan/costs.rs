@@ -2,7 +2,7 @@
 //!
 //! Source: BLAD (Fu et al. 2023), section 5.2.2: linear regression of an op's time on vertices, edges and widths. Here bytes and operations
 //! stand for vertices and widths, as the op's own `cost` gives them; what depends on the data of a step are its edges.
-use crate::autograd::{LANES, Resource, Span, Work};
+use crate::autograd::{LANES, NodeInfo, Resource, Span};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ const SEEN: f64 = 5e-3;
 /// What is known of a run, and its seconds.
 type Timed = ([f64; KNOWN], f64);
 
-fn known(work: &Work, edges: f64) -> [f64; KNOWN] {
+fn known(work: &NodeInfo, edges: f64) -> [f64; KNOWN] {
     [1.0, work.cost.bytes as f64, work.cost.flops as f64, edges * work.cols as f64]
 }
 
@@ -135,7 +135,7 @@ impl CostModel {
         }
     }
     /// Predicted seconds of a node that meets so many edges.
-    pub fn seconds(&self, work: &Work, edges: f64) -> f64 {
+    pub fn seconds(&self, work: &NodeInfo, edges: f64) -> f64 {
         match self.ops.get(work.op) {
             Some(op) => op.seconds(&known(work, edges)),
             None => {
@@ -186,13 +186,14 @@ mod tests {
     use super::*;
     use crate::{
         autograd::Stage,
-        ops::{Cost, Kind, Part, Share},
+        ops::{Cost, OpKind, Section, Tag},
     };
 
-    fn work(op: &'static str, kind: Kind, bytes: usize, flops: usize, lane: usize) -> Work {
-        let part = Part { of: Share::Snapshot(0), backward: false };
-        let resource = if kind == Kind::Nn { Resource::Arithmetic } else { Resource::Memory };
-        Work { op, kind, resource, stage: Stage::Embed, part, lane, cost: Cost { bytes, flops }, cols: 64 }
+    fn work(op: &'static str, kind: OpKind, bytes: usize, flops: usize, lane: usize) -> NodeInfo {
+        let section = Section { index: 0, name: "snapshot" };
+        let tag = Tag { section: Some(section), backward: false };
+        let resource = if kind == OpKind::Nn { Resource::Arithmetic } else { Resource::Memory };
+        NodeInfo { op, kind, resource, stage: Stage::Embed, tag, lane, cost: Cost { bytes, flops }, cols: 64 }
     }
 
     #[test]
@@ -202,7 +203,7 @@ mod tests {
         for step in 0..60 {
             let bytes = 1000 * (1 + step % 3);
             for (node, work) in
-                [work("spmm", Kind::Graph, bytes, 0, 0), work("linear", Kind::Nn, bytes, 64 * 1000, 0)]
+                [work("spmm", OpKind::Graph, bytes, 0, 0), work("linear", OpKind::Nn, bytes, 64 * 1000, 0)]
                     .into_iter()
                     .enumerate()
             {
@@ -216,11 +217,11 @@ mod tests {
         let model = CostModel::fit(&spans, &|s| if s.node == 0 { edges(s) } else { 0.0 });
         assert!(model.error() < 0.01, "{model:?}");
         // Between and beyond what was seen.
-        let found = model.seconds(&work("spmm", Kind::Graph, 1500, 0, 1), 1000.0);
+        let found = model.seconds(&work("spmm", OpKind::Graph, 1500, 0, 1), 1000.0);
         let want = 2e-6 + 1.5e-6 + 3e-10 * 64_000.0;
         assert!((found / want - 1.0).abs() < 0.02, "{found}, want {want}");
         assert_eq!(model.in_company, unseen_company(), "nothing ran beside another");
-        let unseen = model.seconds(&work("adam", Kind::Nn, 3000, 0, 0), 0.0);
+        let unseen = model.seconds(&work("adam", OpKind::Nn, 3000, 0, 0), 0.0);
         assert!(unseen > 0.0 && unseen < 1e-5, "{unseen}");
         assert_eq!(CostModel::fit(&[], &|_| 0.0).error(), 0.0);
     }
@@ -233,13 +234,13 @@ mod tests {
             let start = step as f64;
             let beside = step % 2 == 0;
             let end = start + if beside { 2e-3 } else { 1e-3 };
-            spans.push(Span { work: work("linear", Kind::Nn, 100, 100, 0), node: 0, step, start, end });
+            spans.push(Span { work: work("linear", OpKind::Nn, 100, 100, 0), node: 0, step, start, end });
             if beside {
-                spans.push(Span { work: work("spmm", Kind::Graph, 100, 0, 1), node: 1, step, start, end });
+                spans.push(Span { work: work("spmm", OpKind::Graph, 100, 0, 1), node: 1, step, start, end });
             }
         }
         let model = CostModel::fit(&spans, &|_| 0.0);
-        let linear = work("linear", Kind::Nn, 100, 100, 0);
+        let linear = work("linear", OpKind::Nn, 100, 100, 0);
         let [alone, beside] = [0, 1].map(|company| {
             model.in_company[Resource::Arithmetic as usize][company] * model.seconds(&linear, 0.0)
         });

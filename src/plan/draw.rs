@@ -1,9 +1,6 @@
 //! A plan as a small drawing: what the lanes do in three steps, or three groups; and a timeline, to scale.
 use super::{At, NEEDS, Plan, Timeline, in_order};
-use crate::{
-    autograd::{LANES, Stage, Work},
-    ops::Share,
-};
+use crate::autograd::{LANES, NodeInfo, Stage};
 use std::fmt::Write;
 
 /// Steps, or groups, that are drawn.
@@ -62,20 +59,20 @@ impl Plan {
         text
     }
     fn of_stages(&self) -> [Vec<Block>; LANES] {
-        let spots = self.spots();
-        let lanes = in_order(&spots, STEPS);
+        let placements = self.placements();
+        let lanes = in_order(&placements, STEPS);
         let place = |wanted: At| {
             let of = |lane: usize| Some((lane, lanes[lane].iter().position(|&at| at == wanted)?));
             (0..LANES).find_map(of)
         };
         std::array::from_fn(|lane| {
-            let own = spots.iter().filter(|s| s.lane == lane);
-            let turns = 1 + own.map(|s| s.ahead).max().unwrap_or(0);
+            let own = placements.iter().filter(|s| s.lane == lane);
+            let depth = 1 + own.map(|s| s.prefetch_depth).max().unwrap_or(0);
             let block = |&At { stage, step }: &At| {
                 let needs = NEEDS.iter().filter(|n| n.stage == stage);
                 let needs = needs.filter_map(|n| Some(At { stage: n.of, step: step.checked_sub(n.back)? }));
                 // Its values lie where those of some steps before did, which somebody may still read.
-                let before = step.checked_sub(turns).map(|step| Stage::ALL.map(|stage| At { stage, step }));
+                let before = step.checked_sub(depth).map(|step| Stage::ALL.map(|stage| At { stage, step }));
                 let after = needs.chain(before.into_iter().flatten()).filter_map(place);
                 let label = format!("{} {}", short(stage), step + 1);
                 Block { label, units: units(stage), after: after.collect() }
@@ -85,13 +82,12 @@ impl Plan {
     }
 }
 
-/// What a node is part of, as a drawing names it.
-fn part(work: &Work) -> &'static str {
-    match (work.part.of, work.part.backward) {
-        (Share::Step, _) => short(work.stage),
-        (_, true) => "reverse",
-        (Share::Snapshot(_), false) => "read",
-        (Share::Prediction, false) => "loss",
+/// The label of a node's block in a drawing: its section where it has one, else its stage.
+fn label_of(node: &NodeInfo) -> &'static str {
+    match (node.tag.section, node.tag.backward) {
+        (None, _) => short(node.stage),
+        (Some(_), true) => "backward",
+        (Some(section), false) => section.name,
     }
 }
 
@@ -114,7 +110,7 @@ impl Timeline {
             let mut blocks: Vec<(String, usize, usize)> = Vec::new();
             for s in own().filter(|s| s.work.lane == lane) {
                 let (label, start, end) =
-                    (format!("{} {}", part(&s.work), s.step + 1), at(s.start), at(s.end));
+                    (format!("{} {}", label_of(&s.work), s.step + 1), at(s.start), at(s.end));
                 match blocks.last_mut().filter(|b| b.0 == label && b.2 + 1 >= start) {
                     Some(block) => block.2 = end,
                     None => blocks.push((label, start, end)),
@@ -142,11 +138,15 @@ fn of_groups() -> [Vec<Block>; LANES] {
     let (mut first, mut second): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
     for period in 0..=STEPS {
         if period < STEPS {
-            first.push(block(format!("read {}", period + 1), 5, vec![]));
-            second.push(block(format!("read {}, loss, reverse", period + 1), 13, vec![(0, first.len() - 1)]));
+            first.push(block(format!("forward {}", period + 1), 5, vec![]));
+            second.push(block(
+                format!("forward {}, loss, backward", period + 1),
+                13,
+                vec![(0, first.len() - 1)],
+            ));
         }
         if let Some(group) = period.checked_sub(1) {
-            first.push(block(format!("reverse {}", group + 1), 7, vec![(1, group)]));
+            first.push(block(format!("backward {}", group + 1), 7, vec![(1, group)]));
         }
     }
     first.push(block("step".into(), 4, vec![]));
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::{
         autograd::{Resource, Span},
-        ops::{Cost, Kind, Part},
+        ops::{Cost, OpKind, Tag},
     };
 
     #[test]
@@ -199,9 +199,9 @@ mod tests {
         );
         // A timeline to scale: two columns a second.
         let span = |lane, stage, step, start, end| {
-            let (kind, resource, cost) = (Kind::Nn, Resource::Arithmetic, Cost::default());
+            let (kind, resource, cost) = (OpKind::Nn, Resource::Arithmetic, Cost::default());
             let work =
-                Work { op: "linear", kind, resource, stage, part: Part::default(), lane, cost, cols: 1 };
+                NodeInfo { op: "linear", kind, resource, stage, tag: Tag::default(), lane, cost, cols: 1 };
             Span { work, node: 0, step, start, end }
         };
         let spans = vec![
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(Timeline::default().drawing(2, 0.5), "");
         let blad = of("blad");
         assert!(
-            blad.contains("│read 2") && blad.contains("│reverse 3") && blad.lines().count() == 2,
+            blad.contains("│forward 2") && blad.contains("│backward 3") && blad.lines().count() == 2,
             "{blad}"
         );
     }

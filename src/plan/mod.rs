@@ -17,7 +17,7 @@ pub use simulate::{predict, simulate};
 pub use timeline::{Timeline, Usage};
 
 use crate::{
-    autograd::{LANES, Lanes, MOST_AHEAD, Spot, Stage},
+    autograd::{LANES, Lanes, MAX_PREFETCH_DEPTH, Placement, Stage},
     error::{Error, ErrorKind, Result},
 };
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub struct Plan {
     pub name: String,
     /// Where stages run; one that is not named runs on the first lane, ahead of nothing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub stages: BTreeMap<Stage, StageSpot>,
+    pub stages: BTreeMap<Stage, StagePlacement>,
     /// How a group's snapshots are shared out to two lanes; else a step is not cut by snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Groups>,
@@ -40,20 +40,20 @@ pub struct Plan {
 /// Where a stage runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct StageSpot {
+pub struct StagePlacement {
     /// 1 or 2.
     pub lane: usize,
     /// Steps by which it is ahead of stages that are ahead by none.
-    pub ahead: usize,
+    pub prefetch_depth: usize,
 }
 
-impl Default for StageSpot {
+impl Default for StagePlacement {
     fn default() -> Self {
-        StageSpot { lane: 1, ahead: 0 }
+        StagePlacement { lane: 1, prefetch_depth: 0 }
     }
 }
 
-/// How the snapshots of a group are shared out (BLAD, section 5.2): the first few, with their reverse pass, to the first lane, the
+/// How the snapshots of a group are shared out (BLAD, section 5.2): the first few, with their backward pass, to the first lane, the
 /// others and the prediction to the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,7 +93,9 @@ impl Plan {
     /// The plan of that name.
     pub fn preset(name: &str) -> Option<Self> {
         let plan = |stages: &[(Stage, usize)], groups| {
-            let second = |&(stage, ahead): &(Stage, usize)| (stage, StageSpot { lane: 2, ahead });
+            let second = |&(stage, prefetch_depth): &(Stage, usize)| {
+                (stage, StagePlacement { lane: 2, prefetch_depth })
+            };
             Plan { name: name.to_owned(), stages: stages.iter().map(second).collect(), groups }
         };
         let fetched = [(Stage::Sample, 1), (Stage::FetchFeatures, 1)];
@@ -145,12 +147,15 @@ impl Plan {
         let bad = |what: String, remedy: &str| {
             Err(Error::new(ErrorKind::Plan, format!("plan {}: {what}", self.name)).remedy(remedy.to_owned()))
         };
-        for (stage, &StageSpot { lane, ahead }) in &self.stages {
+        for (stage, &StagePlacement { lane, prefetch_depth }) in &self.stages {
             if !(1..=LANES).contains(&lane) {
                 return bad(format!("stages.{stage}.lane is {lane}"), "give 1 or 2");
             }
-            if ahead > MOST_AHEAD {
-                return bad(format!("stages.{stage}.ahead is {ahead}"), &format!("give 0 to {MOST_AHEAD}"));
+            if prefetch_depth > MAX_PREFETCH_DEPTH {
+                return bad(
+                    format!("stages.{stage}.prefetch_depth is {prefetch_depth}"),
+                    &format!("give 0 to {MAX_PREFETCH_DEPTH}"),
+                );
             }
         }
         match self.groups {
@@ -169,25 +174,27 @@ impl Plan {
         if Self::preset(&self.name).is_some_and(|preset| preset != *self) {
             return bad("name is that of another plan".into(), "give it a name of its own");
         }
-        if let Some((early, needed)) = broken(&self.spots()) {
-            let StageSpot { lane, ahead } = self.stages.get(&early.stage).copied().unwrap_or_default();
+        if let Some((early, needed)) = broken(&self.placements()) {
+            let StagePlacement { lane, prefetch_depth } =
+                self.stages.get(&early.stage).copied().unwrap_or_default();
             let back = if needed.step < early.step { "the step before" } else { "the same step" };
             let what = format!(
-                "stages.{}.ahead is {ahead} on lane {lane}, where it comes before {} of {back}, which it needs",
+                "stages.{}.prefetch_depth is {prefetch_depth} on lane {lane}, where it comes before {} of {back}, which it needs",
                 early.stage, needed.stage
             );
-            return bad(what, "put it less far ahead, or on the other lane");
+            return bad(what, "lower its prefetch_depth, or put it on the other lane");
         }
         Ok(())
     }
-    fn spots(&self) -> [Spot; Stage::ALL.len()] {
+    fn placements(&self) -> [Placement; Stage::ALL.len()] {
         Stage::ALL.map(|stage| {
-            let StageSpot { lane, ahead } = self.stages.get(&stage).copied().unwrap_or_default();
-            Spot { lane: lane - 1, ahead }
+            let StagePlacement { lane, prefetch_depth } =
+                self.stages.get(&stage).copied().unwrap_or_default();
+            Placement { lane: lane - 1, prefetch_depth }
         })
     }
     /// Where nodes run, in groups of `length` snapshots; `pipelined` where the first lane may go on to a group before it has returned to
-    /// the last one's reverse pass: no parameter moves in between. Until something is predicted, balanced is even.
+    /// the last one's backward pass: no parameter moves in between. Until something is predicted, balanced is even.
     pub fn lanes(&self, length: usize, pipelined: bool) -> Lanes {
         match self.groups {
             Some(Groups { first, .. }) => {
@@ -197,8 +204,8 @@ impl Plan {
                 };
                 Lanes::Groups { first, pipelined }
             }
-            None if self.spots() == [Spot::default(); Stage::ALL.len()] => Lanes::One,
-            None => Lanes::Stages(self.spots()),
+            None if self.placements() == [Placement::default(); Stage::ALL.len()] => Lanes::One,
+            None => Lanes::Stages(self.placements()),
         }
     }
 }

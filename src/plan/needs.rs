@@ -1,5 +1,5 @@
 //! What the stages of a step need of one another, and whether a plan gives it to them.
-use crate::autograd::{LANES, Spot, Stage, periods};
+use crate::autograd::{LANES, Placement, Stage, periods};
 
 /// That a stage comes after another of the same step or of one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ const fn need(stage: Stage, of: Stage, back: usize) -> Need {
 }
 
 /// What stages need, all else follows: no plan may turn it round. Memory is read as the step before left it (memory staleness 0), and so are
-/// parameters (gradient staleness 0); the reverse pass, which is of `embed` and `weight_grads`, reads what the step read, so that is written after it.
+/// parameters (gradient staleness 0); the backward pass, which is of `embed` and `weight_grads`, reads what the step read, so that is written after it.
 pub const NEEDS: [Need; 17] = {
     use Stage::{Embed, FetchFeatures, FetchMemory, Sample, Step, UpdateMemory, WeightGrads, WriteMemory};
     [
@@ -51,13 +51,13 @@ pub struct At {
 }
 
 /// What each lane does in `steps` steps, in order: in periods, in each what is furthest ahead first.
-pub fn in_order(spots: &[Spot; Stage::ALL.len()], steps: usize) -> [Vec<At>; LANES] {
+pub fn in_order(placements: &[Placement; Stage::ALL.len()], steps: usize) -> [Vec<At>; LANES] {
     std::array::from_fn(|lane| {
-        let own = || Stage::ALL.into_iter().zip(spots).filter(|(_, spot)| spot.lane == lane);
-        let most = own().map(|(_, spot)| spot.ahead).max().unwrap_or(0);
+        let own = || Stage::ALL.into_iter().zip(placements).filter(|(_, placement)| placement.lane == lane);
+        let most = own().map(|(_, placement)| placement.prefetch_depth).max().unwrap_or(0);
         let mut order = Vec::new();
         for (step, ahead) in periods(steps, most) {
-            let now = own().filter(|(_, spot)| spot.ahead == ahead);
+            let now = own().filter(|(_, placement)| placement.prefetch_depth == ahead);
             order.extend(now.map(|(stage, _)| At { stage, step }));
         }
         order
@@ -65,10 +65,10 @@ pub fn in_order(spots: &[Spot; Stage::ALL.len()], steps: usize) -> [Vec<At>; LAN
 }
 
 /// The rule that an order of stages breaks: what comes too early, and what it needs; none where it is legal.
-pub fn broken(spots: &[Spot; Stage::ALL.len()]) -> Option<(At, At)> {
+pub fn broken(placements: &[Placement; Stage::ALL.len()]) -> Option<(At, At)> {
     // Nothing new happens once every stage has been ahead of every other.
-    let steps = 3 + spots.iter().map(|spot| spot.ahead).max().unwrap_or(0);
-    let lanes = in_order(spots, steps);
+    let steps = 3 + placements.iter().map(|placement| placement.prefetch_depth).max().unwrap_or(0);
+    let lanes = in_order(placements, steps);
     let mut over = [0; LANES];
     let mut done: Vec<At> = Vec::new();
     let missing = |at: At, done: &[At]| {

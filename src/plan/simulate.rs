@@ -1,39 +1,41 @@
 //! The simulator: what the lanes would do, and when, if every op took as long as predicted.
 use super::{CostModel, Timeline};
 use crate::{
-    autograd::{LANES, LineUp, Program, Span, Work},
+    autograd::{LANES, NodeInfo, Program, Schedule, Span},
     error::Result,
 };
 
-/// What the lanes would do, and when, in a run of `program` for each entry of `in_form`, its form; `edges(run, work)` says how many edges a
+/// What the lanes would do, and when, in a run of `program` for each entry of `variant_of_run`, its variant; `edges(run, work)` says how many edges a
 /// node meets in a run.
 ///
 /// # Errors
 /// `Plan`, where lanes would wait for each other.
 ///
 /// # Panics
-/// Where there is no such form.
+/// Where there is no such variant.
 pub fn predict(
     program: &Program,
-    in_form: &[usize],
+    variant_of_run: &[usize],
     model: &CostModel,
-    edges: &dyn Fn(usize, &Work) -> f64,
+    edges: &dyn Fn(usize, &NodeInfo) -> f64,
 ) -> Result<Timeline> {
-    let works: Vec<Vec<Work>> = (0..program.forms()).map(|form| program.works(form)).collect();
-    let (mut spans, mut known) = (Vec::new(), None::<(&[usize], LineUp)>);
+    let node_infos: Vec<Vec<NodeInfo>> =
+        (0..program.variants()).map(|variant| program.node_infos(variant)).collect();
+    let (mut spans, mut known) = (Vec::new(), None::<(&[usize], Schedule)>);
     let (mut began, mut first) = (0.0f64, 0);
-    for forms in program.windows(in_form) {
-        let line_up = match known.take() {
-            Some((before, line_up)) if before == forms => line_up,
-            _ => program.line_up(forms)?,
+    for variants in program.windows(variant_of_run) {
+        let schedule = match known.take() {
+            Some((before, schedule)) if before == variants => schedule,
+            _ => program.schedule(variants)?,
         };
-        let of_round = simulate(&line_up, (&works, forms), model, &|run, work| edges(first + run, work));
+        let of_round =
+            simulate(&schedule, (&node_infos, variants), model, &|run, work| edges(first + run, work));
         let later =
             |s: &Span| Span { step: first + s.step, start: began + s.start, end: began + s.end, ..*s };
         spans.extend(of_round.spans().iter().map(later));
         began += of_round.usage().seconds;
-        known = Some((forms, line_up));
-        first += forms.len();
+        known = Some((variants, schedule));
+        first += variants.len();
     }
     Ok(Timeline::new(spans))
 }
@@ -41,29 +43,29 @@ pub fn predict(
 /// What runs on a lane.
 struct Running {
     place: usize,
-    work: Work,
+    work: NodeInfo,
     start: f64,
     /// Predicted seconds that are left of it.
     left: f64,
 }
 
-/// The timeline of a line-up whose runs are in forms of these works: a simulation of discrete events. `edges(run, work)` says how many edges
+/// The timeline of a schedule whose runs are in variants of these node_infos: a simulation of discrete events. `edges(run, work)` says how many edges
 /// a node meets in a run. A node begins when its lane is free and what it waits for is over; beside others it is as much slower as the
 /// model says.
 pub fn simulate(
-    line_up: &LineUp,
-    (works, in_form): (&[Vec<Work>], &[usize]),
+    schedule: &Schedule,
+    (node_infos, variant_of_run): (&[Vec<NodeInfo>], &[usize]),
     model: &CostModel,
-    edges: &dyn Fn(usize, &Work) -> f64,
+    edges: &dyn Fn(usize, &NodeInfo) -> f64,
 ) -> Timeline {
     let (mut over, mut now) = ([0; LANES], 0.0);
     let mut running: [Option<Running>; LANES] = [None, None];
-    let mut spans = Vec::with_capacity(line_up.0.iter().map(Vec::len).sum());
+    let mut spans = Vec::with_capacity(schedule.0.iter().map(Vec::len).sum());
     loop {
         for lane in 0..LANES {
-            let next = line_up.0[lane].get(over[lane]);
+            let next = schedule.0[lane].get(over[lane]);
             if let (None, Some(step)) = (&running[lane], next.filter(|step| step.after <= over[1 - lane])) {
-                let work = works[in_form[step.run]][step.node];
+                let work = node_infos[variant_of_run[step.run]][step.node];
                 let left = model.seconds(&work, edges(step.run, &work));
                 running[lane] = Some(Running { place: over[lane], work, start: now, left });
             }
@@ -84,7 +86,7 @@ pub fn simulate(
                 r.left -= passes / factors[lane];
             }
             if let Some(r) = running[lane].take_if(|_| ends[lane]) {
-                let step = line_up.0[lane][r.place];
+                let step = schedule.0[lane][r.place];
                 spans.push(Span { work: r.work, node: step.node, step: step.run, start: r.start, end: now });
                 over[lane] += 1;
             }
@@ -97,21 +99,21 @@ pub fn simulate(
 mod tests {
     use super::*;
     use crate::{
-        autograd::{Resource, Stage, Step},
-        ops::{Cost, Kind, Part},
+        autograd::{Resource, ScheduledNode, Stage},
+        ops::{Cost, OpKind, Tag},
         plan::OpCost,
     };
 
     /// Three nodes: 2 s of memory, 4 s and 1 s of arithmetic.
-    fn works([aggregates, multiplies]: [Resource; 2]) -> Vec<Work> {
+    fn node_infos([aggregates, multiplies]: [Resource; 2]) -> Vec<NodeInfo> {
         let of = |(op, resource, lane)| {
             let cost = Cost { bytes: 1, flops: 1 };
-            Work {
+            NodeInfo {
                 op,
-                kind: Kind::Graph,
+                kind: OpKind::Graph,
                 resource,
                 stage: Stage::Embed,
-                part: Part::default(),
+                tag: Tag::default(),
                 lane,
                 cost,
                 cols: 1,
@@ -133,14 +135,15 @@ mod tests {
 
     #[test]
     fn lanes_wait_for_what_they_need_and_are_slower_beside_others_as_the_model_says() {
-        let step = |run, node, after| Step { run, node, after };
+        let step = |run, node, after| ScheduledNode { run, node, after };
         // A product needs its own aggregation; the next one may come meanwhile, the one after that when the first step is over.
-        let line_up = LineUp([
+        let schedule = Schedule([
             vec![step(0, 1, 1), step(0, 2, 0), step(1, 1, 2), step(1, 2, 0)],
             vec![step(0, 0, 0), step(1, 0, 0), step(2, 0, 2)],
         ]);
         let run = |slower, resources| {
-            let timeline = simulate(&line_up, (&[works(resources)], &[0; 3]), &model(slower), &|_, _| 0.0);
+            let timeline =
+                simulate(&schedule, (&[node_infos(resources)], &[0; 3]), &model(slower), &|_, _| 0.0);
             let spans = timeline.spans().iter().map(|s| (s.work.lane, s.step, s.start, s.end));
             spans.collect::<Vec<_>>()
         };

@@ -1,8 +1,5 @@
 //! A timeline: every run of every op with its lane, start and end; as a trace for a viewer, and summed up.
-use crate::{
-    autograd::{LANES, Resource, Span},
-    ops::Share,
-};
+use crate::autograd::{LANES, Resource, Span};
 use serde_json::json;
 use std::{collections::BTreeMap, fmt};
 
@@ -113,17 +110,13 @@ impl Timeline {
         let lane = |lane: usize| json!({"ph": "M", "pid": 0, "tid": lane, "name": "thread_name", "args": {"name": format!("lane {}", lane + 1)}});
         let rank = json!({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "rank 0"}});
         let span = |s: &Span| {
-            let part = match s.work.part.of {
-                Share::Step => "step".to_owned(),
-                Share::Snapshot(place) => format!("snapshot {}", place + 1),
-                Share::Prediction => "prediction".to_owned(),
-            };
+            let section = s.work.tag.section.map(|section| section.to_string());
             let kind = format!("{:?}", s.work.kind).to_lowercase();
-            let way = if s.work.part.backward { "backward" } else { "forward" };
+            let way = if s.work.tag.backward { "backward" } else { "forward" };
             json!({
                 "ph": "X", "pid": 0, "tid": s.work.lane, "name": s.work.op, "cat": kind,
                 "ts": 1e6 * s.start, "dur": 1e6 * (s.end - s.start),
-                "args": {"step": s.step, "stage": s.work.stage.name(), "part": part, "way": way, "resource": s.work.resource.name(), "bytes": s.work.cost.bytes, "flops": s.work.cost.flops},
+                "args": {"step": s.step, "stage": s.work.stage.name(), "section": section, "way": way, "resource": s.work.resource.name(), "bytes": s.work.cost.bytes, "flops": s.work.cost.flops},
             })
         };
         let events = std::iter::once(rank).chain((0..LANES).map(lane)).chain(self.spans.iter().map(span));
@@ -152,26 +145,27 @@ impl fmt::Display for Usage {
 mod tests {
     use super::*;
     use crate::{
-        autograd::{Stage, Work},
-        ops::{Cost, Kind, Part},
+        autograd::{NodeInfo, Stage},
+        ops::{Cost, OpKind, Section, Tag},
     };
 
-    fn span(lane: usize, kind: Kind, start: f64, end: f64) -> Span {
-        let resource = if kind == Kind::Nn { Resource::Arithmetic } else { Resource::Memory };
-        let part = Part { of: Share::Snapshot(1), backward: true };
+    fn span(lane: usize, kind: OpKind, start: f64, end: f64) -> Span {
+        let resource = if kind == OpKind::Nn { Resource::Arithmetic } else { Resource::Memory };
+        let section = Section { index: 1, name: "snapshot" };
+        let tag = Tag { section: Some(section), backward: true };
         let cost = Cost { bytes: 8, flops: 4 };
-        let work = Work { op: "spmm", kind, resource, stage: Stage::Embed, part, lane, cost, cols: 1 };
+        let work = NodeInfo { op: "spmm", kind, resource, stage: Stage::Embed, tag, lane, cost, cols: 1 };
         Span { work, node: 0, step: 3, start, end }
     }
 
     #[test]
     fn shares_of_the_time_are_those_of_the_lanes() {
         let spans = vec![
-            span(1, Kind::Nn, 3.0, 5.0),
-            span(0, Kind::Graph, 0.0, 2.0),
-            span(0, Kind::Copy, 2.0, 4.0),
-            span(1, Kind::Graph, 0.5, 1.0),
-            span(0, Kind::Nn, 9.0, 10.0),
+            span(1, OpKind::Nn, 3.0, 5.0),
+            span(0, OpKind::Graph, 0.0, 2.0),
+            span(0, OpKind::Copy, 2.0, 4.0),
+            span(1, OpKind::Graph, 0.5, 1.0),
+            span(0, OpKind::Nn, 9.0, 10.0),
         ];
         let usage = Timeline::new(spans).usage();
         let want = Usage { seconds: 10.0, busy: [0.5, 0.25], both: 0.15, overlap: 0.1, idle: 0.4 };
@@ -186,11 +180,11 @@ mod tests {
     #[test]
     fn the_critical_path_goes_back_from_the_last_end_over_what_each_run_waited_for() {
         let spans = vec![
-            span(0, Kind::Graph, 0.0, 3.0),
-            span(1, Kind::Nn, 0.0, 2.0),
-            span(1, Kind::Nn, 3.0, 6.0),
-            span(0, Kind::Graph, 3.0, 4.0),
-            span(0, Kind::Graph, 7.0, 8.0),
+            span(0, OpKind::Graph, 0.0, 3.0),
+            span(1, OpKind::Nn, 0.0, 2.0),
+            span(1, OpKind::Nn, 3.0, 6.0),
+            span(0, OpKind::Graph, 3.0, 4.0),
+            span(0, OpKind::Graph, 7.0, 8.0),
         ];
         let timeline = Timeline::new(spans);
         let path: Vec<_> = timeline.critical_path().iter().map(|s| (s.work.lane, s.start)).collect();
@@ -200,13 +194,13 @@ mod tests {
 
     #[test]
     fn a_trace_has_an_event_for_every_run_and_names_its_lanes() {
-        let t = Timeline::new(vec![span(1, Kind::Nn, 3.0, 5.5), span(0, Kind::Graph, 0.0, 2.0)]);
+        let t = Timeline::new(vec![span(1, OpKind::Nn, 3.0, 5.5), span(0, OpKind::Graph, 0.0, 2.0)]);
         let trace: serde_json::Value = serde_json::from_str(&t.trace()).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
         assert_eq!(events.len(), 5);
         assert_eq!(events[2]["args"]["name"], "lane 2");
         assert_eq!((&events[4]["ts"], &events[4]["dur"]), (&3e6.into(), &2.5e6.into()));
-        let want = json!({"step": 3, "stage": "embed", "part": "snapshot 2", "way": "backward", "resource": "arithmetic", "bytes": 8, "flops": 4});
+        let want = json!({"step": 3, "stage": "embed", "section": "snapshot 2", "way": "backward", "resource": "arithmetic", "bytes": 8, "flops": 4});
         assert_eq!((&events[4]["args"], &events[4]["cat"]), (&want, &"nn".into()));
     }
 }

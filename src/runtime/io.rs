@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// One operand of a running op: where it lies and how many of its rows count.
 #[derive(Clone, Copy, Debug)]
-pub struct Slot {
+pub struct BufferView {
     /// Address of row 0.
     pub ptr: *mut u8,
     /// Shape and type.
@@ -25,8 +25,8 @@ pub struct Slot {
 /// Asking for an operand that is not there, for another element type than the operand has in the program's precision, or
 /// twice for what may be written, panics: these are mistakes of the op's author.
 pub struct Io<'a> {
-    ins: &'a [Slot],
-    outs: &'a [Slot],
+    ins: &'a [BufferView],
+    outs: &'a [BufferView],
     scratch: (*mut u8, usize),
     precision: Precision,
     status: &'a Status,
@@ -50,8 +50,8 @@ impl<'a> Io<'a> {
     /// of which at least `rows * spec.cols` exist; `outs`, `scratch` (address and bytes) and the inputs named by `writes` must
     /// overlap nothing else, and nobody else may read or write them.
     pub(crate) unsafe fn new(
-        ins: &'a [Slot],
-        outs: &'a [Slot],
+        ins: &'a [BufferView],
+        outs: &'a [BufferView],
         scratch: (*mut u8, usize),
         precision: Precision,
         writes: &'a [usize],
@@ -68,7 +68,7 @@ impl<'a> Io<'a> {
         assert!(!self.writes.contains(&i), "input {i} is written: use state");
         let s = &self.ins[i];
         self.check::<T>(s, "input", i);
-        // SAFETY: `new` promised `cap * cols` elements; live rows are at most cap; nothing mutates a plain input.
+        // SAFETY: `new` promised `capacity * cols` elements; live rows are at most capacity; nothing mutates a plain input.
         unsafe { std::slice::from_raw_parts(s.ptr.cast(), s.rows * s.spec.cols) }
     }
     /// Input `i`, which this op changes in place: all its rows. Once per run.
@@ -107,7 +107,7 @@ impl<'a> Io<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.scratch.0.cast(), self.scratch.1 / size_of::<R>()) }
     }
     /// Refuses elements of another type than the operand has.
-    fn check<T: Element>(&self, s: &Slot, what: &str, i: usize) {
+    fn check<T: Element>(&self, s: &BufferView, what: &str, i: usize) {
         let name = std::any::type_name::<T>();
         assert!(
             s.spec.dtype.holds::<T>(self.precision),
@@ -130,8 +130,8 @@ impl<'a> Io<'a> {
     }
     /// Live rows of `rows`, whose live count, if any, is input `count`.
     pub fn live_rows(&self, rows: Rows, count: usize) -> usize {
-        rows.live.map_or(rows.cap, |l| {
-            (self.input::<u32>(count)[0] as usize).saturating_mul(l.times).min(rows.cap)
+        rows.live.map_or(rows.capacity, |l| {
+            (self.input::<u32>(count)[0] as usize).saturating_mul(l.times).min(rows.capacity)
         })
     }
     /// Width of input `i`.

@@ -25,8 +25,8 @@ mod waiting;
 
 pub use device::Device;
 pub use gaps::Gaps;
+pub(crate) use io::BufferView;
 pub use io::Io;
-pub(crate) use io::Slot;
 pub use matmul_precision::MatmulPrecision;
 pub(crate) use memory::OwnBytes;
 pub use memory::{available_memory_bytes, check_room, peak_memory_bytes};

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// A function of the tool, or null.
-type Slot = AtomicPtr<c_void>;
+type Callback = AtomicPtr<c_void>;
 /// Function ids and the zero behind them, of the largest module.
 const ROOM: usize = 17;
 /// Function ids of each module, from id 0, which is none: no module, core, CUDA, OpenCL, CUDA runtime, core 2, sync.
@@ -26,16 +26,17 @@ const CORE: usize = 1;
 const RANGE_PUSH_A: usize = 9;
 const RANGE_POP: usize = 11;
 
-static SLOTS: [[Slot; ROOM]; IDS.len()] = [const { [const { AtomicPtr::new(null_mut()) }; ROOM] }; IDS.len()];
+static FUNCTIONS: [[Callback; ROOM]; IDS.len()] =
+    [const { [const { AtomicPtr::new(null_mut()) }; ROOM] }; IDS.len()];
 
 /// `NvtxFunctionTable` of each module: where the slot of each id is; null for id 0 and behind the last.
-static TABLES: [[Option<&Slot>; ROOM]; IDS.len()] = {
+static TABLES: [[Option<&Callback>; ROOM]; IDS.len()] = {
     let mut tables = [[None; ROOM]; IDS.len()];
     let mut module = 1;
     while module < IDS.len() {
         let mut id = 1;
         while id < IDS[module] {
-            tables[module][id] = Some(&SLOTS[module][id]);
+            tables[module][id] = Some(&FUNCTIONS[module][id]);
             id += 1;
         }
         module += 1;
@@ -47,7 +48,7 @@ static TABLES: [[Option<&Slot>; ROOM]; IDS.len()] = {
 #[repr(C)]
 struct Callbacks {
     size: usize,
-    get_table: extern "C" fn(c_int, *mut *const Option<&'static Slot>, *mut c_uint) -> c_int,
+    get_table: extern "C" fn(c_int, *mut *const Option<&'static Callback>, *mut c_uint) -> c_int,
 }
 static CALLBACKS: Callbacks = Callbacks { size: size_of::<Callbacks>(), get_table };
 
@@ -65,7 +66,11 @@ static VERSION: Version = Version { size: size_of::<Version>(), version: 3, rese
 extern "C" fn set_tool(_version: u32) {}
 
 /// The table of `module` and its number of ids; 0 where there is no such module.
-extern "C" fn get_table(module: c_int, table: *mut *const Option<&'static Slot>, ids: *mut c_uint) -> c_int {
+extern "C" fn get_table(
+    module: c_int,
+    table: *mut *const Option<&'static Callback>,
+    ids: *mut c_uint,
+) -> c_int {
     let Some(at) = usize::try_from(module).ok().filter(|m| (1..IDS.len()).contains(m)) else { return 0 };
     // SAFETY: each is null, or where the tool has room for the answer.
     unsafe {
@@ -126,7 +131,8 @@ pub fn range(name: impl Display) -> Range {
 
 #[cold]
 fn push(name: &dyn Display) -> bool {
-    let (push, Ok(name)) = (SLOTS[CORE][RANGE_PUSH_A].load(Relaxed), CString::new(name.to_string())) else {
+    let (push, Ok(name)) = (FUNCTIONS[CORE][RANGE_PUSH_A].load(Relaxed), CString::new(name.to_string()))
+    else {
         return false;
     };
     if !push.is_null() {
@@ -138,7 +144,7 @@ fn push(name: &dyn Display) -> bool {
 
 impl Drop for Range {
     fn drop(&mut self) {
-        let pop = SLOTS[CORE][RANGE_POP].load(Relaxed);
+        let pop = FUNCTIONS[CORE][RANGE_POP].load(Relaxed);
         if self.pushed && !pop.is_null() {
             // SAFETY: the tool put a function of this type there.
             unsafe { transmute::<*mut c_void, extern "C" fn() -> c_int>(pop)() };

@@ -95,26 +95,26 @@ pub struct Live {
     pub times: usize,
 }
 
-/// The rows of a value: room for `cap` of them, of which a device-resident count may declare fewer live.
+/// The rows of a value: room for `capacity` of them, of which a device-resident count may declare fewer live.
 ///
-/// Memory and launches are made for `cap`; an op reads and writes the live rows only. So one program serves every
+/// Memory and launches are made for `capacity`; an op reads and writes the live rows only. So one program serves every
 /// batch, the short last one included, and no count travels to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// Upper bound.
-    pub cap: usize,
+    pub capacity: usize,
     /// The true count, where it can be lower.
     pub live: Option<Live>,
 }
 
 impl Rows {
-    /// Exactly `cap` rows.
-    pub const fn fixed(cap: usize) -> Self {
-        Rows { cap, live: None }
+    /// Exactly `capacity` rows.
+    pub const fn fixed(capacity: usize) -> Self {
+        Rows { capacity, live: None }
     }
-    /// At most `cap` rows; `value(var)[0]` of them live.
-    pub const fn live(cap: usize, var: Var) -> Self {
-        Rows { cap, live: Some(Live { var, times: 1 }) }
+    /// At most `capacity` rows; `value(var)[0]` of them live.
+    pub const fn live(capacity: usize, var: Var) -> Self {
+        Rows { capacity, live: Some(Live { var, times: 1 }) }
     }
     /// `k` rows for each of these.
     #[must_use]
@@ -123,7 +123,7 @@ impl Rows {
             Some(Live { var, times }) => Some(Live { var, times: times.saturating_mul(k) }),
             None => None,
         };
-        Rows { cap: self.cap.saturating_mul(k), live }
+        Rows { capacity: self.capacity.saturating_mul(k), live }
     }
 }
 
@@ -157,7 +157,7 @@ impl Spec {
     }
     /// Elements there is room for.
     pub const fn len(&self) -> usize {
-        self.rows.cap * self.cols
+        self.rows.capacity * self.cols
     }
     /// Whether there is room for nothing.
     pub const fn is_empty(&self) -> bool {
@@ -172,12 +172,15 @@ impl Spec {
     /// # Errors
     /// `Shape`.
     pub(crate) fn check_size(&self, what: &str) -> Result<()> {
-        let bytes =
-            self.rows.cap.checked_mul(self.cols).and_then(|n| n.checked_mul(DType::I64.size(Precision::F64)));
+        let bytes = self
+            .rows
+            .capacity
+            .checked_mul(self.cols)
+            .and_then(|n| n.checked_mul(DType::I64.size(Precision::F64)));
         match bytes {
             // Either may be zero, and kernels count columns in 32 bits.
             Some(bytes)
-                if bytes <= MOST_BYTES && self.rows.cap <= MOST_BYTES && self.cols <= MOST_COLUMNS =>
+                if bytes <= MOST_BYTES && self.rows.capacity <= MOST_BYTES && self.cols <= MOST_COLUMNS =>
             {
                 Ok(())
             }
@@ -189,7 +192,7 @@ impl Spec {
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bound = if self.rows.live.is_some() { "<=" } else { "" };
-        write!(f, "{:?} [{bound}{}, {}]", self.dtype, self.rows.cap, self.cols)
+        write!(f, "{:?} [{bound}{}, {}]", self.dtype, self.rows.capacity, self.cols)
     }
 }
 

@@ -345,7 +345,7 @@ where
         if threads() == 1 {
             return self.for_each(f);
         }
-        let items: Vec<Slot<Self::Item>> = self.map(|x| Slot(UnsafeCell::new(Some(x)))).collect();
+        let items: Vec<TakeCell<Self::Item>> = self.map(|x| TakeCell(UnsafeCell::new(Some(x)))).collect();
         let size = piece(items.len(), least);
         run(items.len().div_ceil(size), |piece| {
             for slot in items.iter().skip(piece * size).take(size) {
@@ -360,9 +360,9 @@ where
 impl<I: Iterator> InParallel for I where I::Item: Send {}
 
 /// An item that one thread takes.
-struct Slot<T>(UnsafeCell<Option<T>>);
+struct TakeCell<T>(UnsafeCell<Option<T>>);
 // SAFETY: a slot is touched by the thread alone that runs its piece.
-unsafe impl<T: Send> Sync for Slot<T> {}
+unsafe impl<T: Send> Sync for TakeCell<T> {}
 
 /// The protocol of leader and helpers under every order of a small number of them that memory allows.
 #[cfg(all(test, loom))]

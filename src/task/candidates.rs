@@ -15,14 +15,14 @@ use std::ops::Range;
 
 /// The candidates of the events of validation and test, of which an event itself is the first.
 pub(super) struct Candidates {
-    kind: Kind,
+    kind: Source,
     seed: u64,
     batch: usize,
     /// `[events of a part, m]` u32, where they are not drawn while a part is scored.
     table: Option<BufferId>,
 }
 
-enum Kind {
+enum Source {
     /// Drawn for each batch, from a pool.
     Drawn { pool: Vec<u32>, id: BufferId, per_event: usize },
     /// A pair an event, of validation and test.
@@ -46,21 +46,21 @@ impl Candidates {
     ) -> Result<Self> {
         let parts = [split.val.clone(), split.test.clone()];
         let kind = match (config.protocol, config.negatives) {
-            (Protocol::Tgb, _) => Kind::Given(given(config, events, parts)?),
-            (protocol, NegativeKind::Random) => Kind::Drawn { pool, id, per_event: protocol.negatives() },
+            (Protocol::Tgb, _) => Source::Given(given(config, events, parts)?),
+            (protocol, NegativeKind::Random) => Source::Drawn { pool, id, per_event: protocol.negatives() },
             (_, NegativeKind::Historical) => {
                 let [val, test] = parts.map(|p| negatives::historical(events, p, batch, config.seed));
-                Kind::Pairs([val?, test?])
+                Source::Pairs([val?, test?])
             }
             (_, NegativeKind::Inductive) => {
                 let [val, test] = parts.map(|p| negatives::inductive(events, p, batch, config.seed));
-                Kind::Pairs([val?, test?])
+                Source::Pairs([val?, test?])
             }
         };
         let columns = match &kind {
-            Kind::Drawn { .. } => 0,
-            Kind::Pairs(_) => 2,
-            Kind::Given(lists) => lists.iter().map(GivenNegatives::most).max().unwrap_or(0).max(1),
+            Source::Drawn { .. } => 0,
+            Source::Pairs(_) => 2,
+            Source::Given(lists) => lists.iter().map(GivenNegatives::most).max().unwrap_or(0).max(1),
         };
         let rows = split.val.len().max(split.test.len());
         check_room("given negatives", 4 * rows * columns, "take fewer events")?;
@@ -72,17 +72,17 @@ impl Candidates {
     /// Columns of the scores of an event, itself included.
     pub fn columns(&self, store: &Store) -> usize {
         match (&self.kind, self.table) {
-            (Kind::Given(_), Some(id)) => 1 + store.spec(id).cols,
-            (Kind::Drawn { per_event, .. }, _) => 1 + per_event,
+            (Source::Given(_), Some(id)) => 1 + store.spec(id).cols,
+            (Source::Drawn { per_event, .. }, _) => 1 + per_event,
             _ => 2,
         }
     }
     /// Where a recorded pass takes them from.
     pub fn negatives(&self) -> Negatives {
         match (&self.kind, self.table) {
-            (Kind::Pairs(_), Some(id)) => Negatives::Pairs(id),
-            (Kind::Given(_), Some(id)) => Negatives::Given(id),
-            (Kind::Drawn { id, per_event, .. }, _) => {
+            (Source::Pairs(_), Some(id)) => Negatives::Pairs(id),
+            (Source::Given(_), Some(id)) => Negatives::Given(id),
+            (Source::Drawn { id, per_event, .. }, _) => {
                 Negatives::Drawn { pool: *id, per_event: *per_event, salt: EVALUATE }
             }
             _ => Negatives::None,
@@ -92,14 +92,14 @@ impl Candidates {
     pub fn bring(&self, store: &mut Store, part: Part) -> Result<()> {
         let Some(id) = self.table else { return Ok(()) };
         match &self.kind {
-            Kind::Drawn { .. } => Ok(()),
-            Kind::Pairs(pairs) => {
+            Source::Drawn { .. } => Ok(()),
+            Source::Pairs(pairs) => {
                 let values = pairs[part as usize].as_flattened();
                 let mut table = store.read::<u32>(id)?.to_vec();
                 table[..values.len()].copy_from_slice(values);
                 store.write(id, &table)
             }
-            Kind::Given(lists) => {
+            Source::Given(lists) => {
                 let (list, spec) = (&lists[part as usize], store.spec(id));
                 let mut table = vec![NONE; spec.len()];
                 for (i, row) in table.chunks_exact_mut(spec.cols).take(list.events()).enumerate() {
@@ -113,7 +113,7 @@ impl Candidates {
     /// Scores of a part's events, of which `mask` picks some.
     pub fn measure(&self, table: &[f32], columns: usize, part: Part, mask: Option<&[bool]>) -> Scores {
         match &self.kind {
-            Kind::Given(lists) => {
+            Source::Given(lists) => {
                 let list = &lists[part as usize];
                 let count = |i| 1 + list.of(list.first + i).len() as u32;
                 let counts: Vec<u32> = (0..list.events()).map(count).collect();
@@ -134,14 +134,14 @@ impl Candidates {
         bank.scores(events, range.clone(), self.batch, columns, |event| -> Vec<Pair> {
             let (src, at) = (events.src[event], event - range.start);
             match &self.kind {
-                Kind::Drawn { pool, per_event, .. } => {
+                Source::Drawn { pool, per_event, .. } => {
                     let clock = [pass_clock(part), (at / self.batch) as u32];
                     let key = Key::new(self.seed, EVALUATE, clock);
                     let row = at % self.batch;
                     (0..*per_event).map(|j| [src, negative(pool, key, *per_event, (row, j))]).collect()
                 }
-                Kind::Pairs(pairs) => vec![pairs[part as usize][at]],
-                Kind::Given(lists) => lists[part as usize].of(event).iter().map(|&v| [src, v]).collect(),
+                Source::Pairs(pairs) => vec![pairs[part as usize][at]],
+                Source::Given(lists) => lists[part as usize].of(event).iter().map(|&v| [src, v]).collect(),
             }
         })
     }

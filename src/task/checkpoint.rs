@@ -320,7 +320,7 @@ impl Checkpoint {
 
 /// All rows of `buffers`.
 fn whole(store: &Store, buffers: &[BufferId]) -> Vec<(BufferId, usize)> {
-    buffers.iter().map(|&id| (id, store.spec(id).rows.cap)).collect()
+    buffers.iter().map(|&id| (id, store.spec(id).rows.capacity)).collect()
 }
 
 /// Reads parameters from a safetensors file by name: f32, `[rows, columns]`, or `[columns]` for one row; see
@@ -334,7 +334,7 @@ pub fn import_weights(path: &Path, store: &mut Store, parameters: &Parameters) -
         SafeTensors::deserialize(&bytes).map_err(|e| bad(path, "not a safetensors file").caused_by(e))?;
     let mut all = Vec::new();
     for (name, id) in parameters.iter() {
-        let (rows, cols) = (store.spec(id).rows.cap, store.spec(id).cols);
+        let (rows, cols) = (store.spec(id).rows.capacity, store.spec(id).cols);
         let view = file.tensor(name).map_err(|_| {
             bad(path, format!("`{name}` is missing")).remedy("name the weights as docs/weights.md does")
         })?;

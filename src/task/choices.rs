@@ -46,7 +46,7 @@ impl Protocol {
     }
     /// Nodes that a negative of training may be.
     pub fn training_pool(self, events: &Events, split: &Split) -> Vec<u32> {
-        if self == Protocol::Dyglib { distinct(&events.dst[split.train.clone()]) } else { self.pool(events) }
+        if self == Protocol::Dyglib { unique(&events.dst[split.train.clone()]) } else { self.pool(events) }
     }
     /// Nodes that a random negative of validation and test may be.
     pub fn pool(self, events: &Events) -> Vec<u32> {
@@ -55,11 +55,11 @@ impl Protocol {
             Protocol::Tgl => false,
             Protocol::Disttgl => events.first_destination.is_some(),
         };
-        if destinations { distinct(&events.dst) } else { (0..events.nodes as u32).collect() }
+        if destinations { unique(&events.dst) } else { (0..events.nodes as u32).collect() }
     }
 }
 
-fn distinct(nodes: &[u32]) -> Vec<u32> {
+fn unique(nodes: &[u32]) -> Vec<u32> {
     let mut nodes = nodes.to_vec();
     nodes.sort_unstable();
     nodes.dedup();
@@ -162,8 +162,8 @@ mod tests {
     fn only_dyglib_trains_against_the_destinations_of_training_alone() {
         let events = data::bundled().unwrap();
         let split = Split::by_time(&events, 0.7, 0.15).unwrap();
-        let of_training = distinct(&events.dst[split.train.clone()]);
-        assert!(of_training.len() < distinct(&events.dst).len(), "some pages come later");
+        let of_training = unique(&events.dst[split.train.clone()]);
+        assert!(of_training.len() < unique(&events.dst).len(), "some pages come later");
         for protocol in Protocol::ALL {
             let pool = protocol.training_pool(&events, &split);
             let wants =
@@ -172,7 +172,7 @@ mod tests {
         }
         assert_eq!(
             Protocol::Dyglib.pool(&events),
-            distinct(&events.dst),
+            unique(&events.dst),
             "what is evaluated is drawn from all"
         );
     }

@@ -43,7 +43,7 @@ type Programs = (Program, Program, Option<Program>);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     Train,
-    /// Training in which what writes the memory is at rest: the second form of the step.
+    /// Training in which what writes the memory is at rest: the second variant of the step.
     Settle,
     Score,
     Remember,
@@ -210,8 +210,8 @@ impl EventTask {
                 net.write(&mut t, store, tables, &f)?;
                 steps.push(t);
             }
-            let forms: Vec<(&Tape, Lanes)> = steps.iter().map(|t| (t, lanes)).collect();
-            let step = Program::in_forms(&forms, Precision::F32, &device)?;
+            let variants: Vec<(&Tape, Lanes)> = steps.iter().map(|t| (t, lanes)).collect();
+            let step = Program::with_variants(&variants, Precision::F32, &device)?;
 
             let mut t = Tape::new();
             let f = net.forward(&mut t, store, tables, batch, negatives[1], false)?;
@@ -362,8 +362,8 @@ impl EventTask {
         let events = |runs: usize| total.min(runs * batch - short);
         let losses_of = train.then_some(losses);
         let ran = self.device.keep_awake(|| {
-            let form = usize::from(pass == Pass::Settle);
-            let what = (program, &Runs::in_form(form, batches));
+            let variant = usize::from(pass == Pass::Settle);
+            let what = (program, &Runs::variant_of_run(variant, batches));
             repeat_and_report(what, store, losses_of, (&events, total), progress)
         });
         let (figures, each) = if train { (losses, 1) } else { (self.scores, batch * self.columns) };

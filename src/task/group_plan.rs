@@ -3,13 +3,13 @@
 //!
 //! Source: BLAD (Fu et al. 2023), section 5.2.2 (predictions, equation 2) and section 6 (topology manager). Its algorithm 1 puts operators on
 //! two lists and exchanges a pair where the lists then differ more. Ours exchanges a layer of a lane, simulates what the lanes would do,
-//! reverse pass and waiting included, and keeps what raises the overlap of equation 3 and takes no longer.
+//! backward pass and waiting included, and keeps what raises the overlap of equation 3 and takes no longer.
 use super::passes::Runs;
 use crate::{
-    autograd::{LANES, Lanes, Program, Work},
+    autograd::{LANES, Lanes, NodeInfo, Program},
     error::Result,
     model::Exchanged,
-    ops::{Share, Tape},
+    ops::{Section, Tape},
     plan::{CostModel, GroupCost, Usage, balance, predict},
     runtime::*,
 };
@@ -24,20 +24,17 @@ const TRIED: usize = 32;
 /// What groups are of: how many edges their snapshots have.
 pub(super) struct Loads {
     /// Of each step.
-    pub edges: Vec<usize>,
+    pub edges_by_step: Vec<usize>,
     /// Snapshots of a group.
     pub length: usize,
 }
 
 impl Loads {
-    /// Edges that what is done for `of` meets in the group of `target`.
-    pub fn of(&self, target: u32, of: Share) -> f64 {
-        let step = match of {
-            Share::Step => None,
-            Share::Snapshot(place) => (target as usize + place).checked_sub(self.length),
-            Share::Prediction => Some(target as usize),
-        };
-        step.and_then(|step| self.edges.get(step)).map_or(0.0, |&edges| edges as f64)
+    /// Edges that nodes of `section` process in the group of `target`: those of one snapshot, or, in the section after
+    /// the last snapshot, of the target itself.
+    pub fn edges(&self, target: u32, section: Option<Section>) -> f64 {
+        let step = section.and_then(|s| (target as usize + s.index).checked_sub(self.length));
+        step.and_then(|step| self.edges_by_step.get(step)).map_or(0.0, |&edges| edges as f64)
     }
 }
 
@@ -90,14 +87,14 @@ pub(super) struct Chosen {
     pub costs: CostModel,
     pub choice: Choice,
     /// The nodes of the step.
-    works: Vec<Work>,
+    node_infos: Vec<NodeInfo>,
 }
 
-/// What forms of the step are recorded from.
+/// What variants of the step are recorded from.
 pub(super) struct Recorded<'a> {
     /// Records the step with layers exchanged.
     pub step: &'a mut dyn FnMut(&Exchanged) -> Result<Tape>,
-    /// What comes after each round, where that is not in the step: another form, the last.
+    /// What comes after each round, where that is not in the step: another variant, the last.
     pub update: Option<&'a Tape>,
     /// Graph convolutions of a snapshot.
     pub layers: usize,
@@ -121,7 +118,7 @@ impl GroupPlan {
     ) -> Result<()> {
         let targets = &targets[..targets.len().min(TRIED.next_multiple_of(self.round))];
         let choice = Choice { snapshots: loads.length, op_error: costs.error(), ..Choice::default() };
-        let mut chosen = Chosen { costs, choice, works: step.works(0) };
+        let mut chosen = Chosen { costs, choice, node_infos: step.node_infos(0) };
         let (mut best, all) = (None::<(Option<usize>, Usage)>, splits(loads.length));
         let balanced = (self.round > 1).then_some(None);
         for first in balanced.into_iter().chain((1..=all).map(Some)) {
@@ -151,20 +148,21 @@ impl GroupPlan {
         self.chosen = Some(chosen);
         Ok(())
     }
-    /// The step in one form for each number of snapshots that the first lane may take, from 1 on, and the update.
+    /// The step in one variant for each number of snapshots that the first lane may take, from 1 on, and the update.
     ///
     /// # Errors
     /// As those of recording and planning.
     pub fn step(&self, choice: &Choice, device: &Device, from: &mut Recorded<'_>) -> Result<Program> {
         let layers = &choice.exchanged;
-        let forms = (1..=splits(choice.snapshots)).map(|first| {
+        let variants = (1..=splits(choice.snapshots)).map(|first| {
             let lanes = Lanes::Groups { first, pipelined: self.round > 1 };
             Ok(((from.step)(&Exchanged { first, layers: layers.clone() })?, lanes))
         });
-        let forms = forms.collect::<Result<Vec<_>>>()?;
-        let forms = forms.iter().map(|(tape, lanes)| (tape, *lanes));
-        let forms: Vec<(&Tape, Lanes)> = forms.chain(from.update.map(|tape| (tape, Lanes::One))).collect();
-        Program::in_forms(&forms, Precision::F32, device)
+        let variants = variants.collect::<Result<Vec<_>>>()?;
+        let variants = variants.iter().map(|(tape, lanes)| (tape, *lanes));
+        let variants: Vec<(&Tape, Lanes)> =
+            variants.chain(from.update.map(|tape| (tape, Lanes::One))).collect();
+        Program::with_variants(&variants, Precision::F32, device)
     }
     /// What the lanes would do with the groups of `targets`.
     fn predicted(
@@ -173,15 +171,15 @@ impl GroupPlan {
         chosen: &Chosen,
         (loads, targets): (&Loads, &[u32]),
     ) -> Result<Usage> {
-        let in_form = chosen.in_form((loads, targets), self.round);
-        let runs = Runs::of_groups(&in_form, 0, (self.round, program.forms() - 1));
-        let edges = |run: usize, work: &Work| loads.of(targets[runs.group(run)], work.part.of);
-        Ok(predict(program, &runs.in_form, &chosen.costs, &edges)?.usage())
+        let variant_of_run = chosen.variant_of_run((loads, targets), self.round);
+        let runs = Runs::of_groups(&variant_of_run, 0, (self.round, program.variants() - 1));
+        let edges = |run: usize, work: &NodeInfo| loads.edges(targets[runs.group(run)], work.tag.section);
+        Ok(predict(program, &runs.variant_of_run, &chosen.costs, &edges)?.usage())
     }
-    /// The form of each group of `targets`; until there is a choice, lanes have as many snapshots.
-    pub fn in_form(&self, loads: &Loads, targets: &[u32]) -> Vec<usize> {
+    /// The variant of each group of `targets`; until there is a choice, lanes have as many snapshots.
+    pub fn variant_of_run(&self, loads: &Loads, targets: &[u32]) -> Vec<usize> {
         let even = || vec![loads.length / 2 - 1; targets.len()];
-        self.chosen.as_ref().map_or_else(even, |c| c.in_form((loads, targets), self.round))
+        self.chosen.as_ref().map_or_else(even, |c| c.variant_of_run((loads, targets), self.round))
     }
 }
 
@@ -191,7 +189,7 @@ fn splits(length: usize) -> usize {
 }
 
 impl Chosen {
-    fn in_form(&self, (loads, targets): (&Loads, &[u32]), round: usize) -> Vec<usize> {
+    fn variant_of_run(&self, (loads, targets): (&Loads, &[u32]), round: usize) -> Vec<usize> {
         if let Some(first) = self.choice.first {
             return vec![first - 1; targets.len()];
         }
@@ -205,13 +203,13 @@ impl Chosen {
             backward: vec![0.0; loads.length],
             prediction: 0.0,
         };
-        for work in &self.works {
-            let seconds = self.costs.seconds(work, loads.of(target, work.part.of));
-            match (work.part.of, work.part.backward) {
-                (Share::Step, _) => {}
-                (Share::Snapshot(place), false) => cost.forward[place] += seconds,
-                (Share::Snapshot(place), true) => cost.backward[place] += seconds,
-                (Share::Prediction, _) => cost.prediction += seconds,
+        for work in &self.node_infos {
+            let seconds = self.costs.seconds(work, loads.edges(target, work.tag.section));
+            match (work.tag.section, work.tag.backward) {
+                (None, _) => {}
+                (Some(s), _) if s.index >= loads.length => cost.prediction += seconds,
+                (Some(s), false) => cost.forward[s.index] += seconds,
+                (Some(s), true) => cost.backward[s.index] += seconds,
             }
         }
         cost

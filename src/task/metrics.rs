@@ -116,7 +116,7 @@ fn picked<'a>(
     rows.enumerate().filter(move |(i, _)| mask.is_none_or(|m| m.get(*i) == Some(&true))).map(|(_, row)| row)
 }
 
-/// Average precision, `sum_k (R_k - R_(k-1)) P_k` over the distinct scores from high to low, with recall R and
+/// Average precision, `sum_k (R_k - R_(k-1)) P_k` over the unique scores from high to low, with recall R and
 /// precision P of all that scores as high. NaN when there is no positive.
 ///
 /// Exactly scikit-learn's `average_precision_score`. O(n log n).
@@ -359,7 +359,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definitions, pair by pair and threshold by threshold; few distinct scores, so many ties.
+        /// Against the definitions, pair by pair and threshold by threshold; few unique scores, so many ties.
         #[test]
         fn sorting_finds_what_counting_finds(
             p in prop::collection::vec(-3i8..4, 1..40), n in prop::collection::vec(-3i8..4, 1..40)

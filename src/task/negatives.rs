@@ -108,13 +108,13 @@ struct AllPairs {
 
 impl AllPairs {
     fn of(events: &Events) -> Self {
-        let distinct = |ids: &[u32]| {
+        let unique = |ids: &[u32]| {
             let mut ids = ids.to_vec();
             ids.sort_unstable();
             ids.dedup();
             ids
         };
-        AllPairs { src: distinct(&events.src), dst: distinct(&events.dst) }
+        AllPairs { src: unique(&events.src), dst: unique(&events.dst) }
     }
     fn number(&self, [src, dst]: Pair) -> u64 {
         let place = |ids: &[u32], id| ids.partition_point(|&v| v < id) as u64;
@@ -178,16 +178,16 @@ mod tests {
             let before: HashSet<Pair> = pairs_where(&|t| t < t0).difference(&now).copied().collect();
             let before: HashSet<Pair> = before.difference(never).copied().collect();
             let (known, rest) = drawn.split_at(drawn.len().min(before.len()));
-            let distinct = |v: &[Pair]| v.iter().copied().collect::<HashSet<_>>();
-            assert!(distinct(known).is_subset(&before), "batch {at}: {known:?} of {before:?}");
-            assert_eq!(distinct(known).len(), known.len(), "batch {at}");
+            let unique = |v: &[Pair]| v.iter().copied().collect::<HashSet<_>>();
+            assert!(unique(known).is_subset(&before), "batch {at}: {known:?} of {before:?}");
+            assert_eq!(unique(known).len(), known.len(), "batch {at}");
             let own: HashSet<Pair> = rows.map(|i| pair_of(events, i)).collect();
             let possible = |p: &Pair| events.src.contains(&p[0]) && events.dst.contains(&p[1]);
             assert!(rest.iter().all(|p| possible(p) && !own.contains(p)), "batch {at}");
-            let others = distinct(&events.src.iter().map(|&s| [s, 0]).collect::<Vec<_>>()).len()
-                * distinct(&events.dst.iter().map(|&d| [0, d]).collect::<Vec<_>>()).len()
+            let others = unique(&events.src.iter().map(|&s| [s, 0]).collect::<Vec<_>>()).len()
+                * unique(&events.dst.iter().map(|&d| [0, d]).collect::<Vec<_>>()).len()
                 - own.len();
-            assert!(others < rest.len() || distinct(rest).len() == rest.len(), "batch {at}");
+            assert!(others < rest.len() || unique(rest).len() == rest.len(), "batch {at}");
         }
     }
 

@@ -24,26 +24,26 @@ pub type Report<'a> = &'a mut (dyn FnMut(Progress) + Send);
 /// The runs of a pass.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Runs {
-    /// Of each, the form that the program takes.
-    pub in_form: Vec<usize>,
+    /// Of each, the variant that the program takes.
+    pub variant_of_run: Vec<usize>,
     /// Of each, how many batches or groups of the pass are over after it.
     pub over: Vec<usize>,
 }
 
 impl Runs {
-    /// A run for each of `batches`, in this form.
-    pub fn in_form(form: usize, batches: usize) -> Self {
-        Runs { in_form: vec![form; batches], over: (1..=batches).collect() }
+    /// A run for each of `batches`, in this variant.
+    pub fn variant_of_run(variant: usize, batches: usize) -> Self {
+        Runs { variant_of_run: vec![variant; batches], over: (1..=batches).collect() }
     }
-    /// A run for each group, in these forms, after `before` groups of the pass; where a round has several, behind every round a run in form
+    /// A run for each group, in these variants, after `before` groups of the pass; where a round has several, behind every round a run in variant
     /// `update`.
-    pub fn of_groups(forms: &[usize], before: usize, (round, update): (usize, usize)) -> Self {
+    pub fn of_groups(variants: &[usize], before: usize, (round, update): (usize, usize)) -> Self {
         let mut runs = Runs::default();
-        for (at, &form) in forms.iter().enumerate() {
-            let ends = (at + 1).is_multiple_of(round) || at + 1 == forms.len();
+        for (at, &variant) in variants.iter().enumerate() {
+            let ends = (at + 1).is_multiple_of(round) || at + 1 == variants.len();
             let update = (round > 1 && ends).then_some(update);
-            for form in std::iter::once(form).chain(update) {
-                runs.in_form.push(form);
+            for variant in std::iter::once(variant).chain(update) {
+                runs.variant_of_run.push(variant);
                 runs.over.push(before + at + 1);
             }
         }
@@ -55,7 +55,7 @@ impl Runs {
     }
     /// Other runs after these.
     pub fn append(&mut self, mut other: Runs) {
-        self.in_form.append(&mut other.in_form);
+        self.variant_of_run.append(&mut other.variant_of_run);
         self.over.append(&mut other.over);
     }
 }
@@ -73,7 +73,7 @@ pub(super) fn repeat_and_report(
     progress: Report<'_>,
 ) -> Result<(), (Option<usize>, Error)> {
     let (mut counted, mut sum) = (0, 0.0);
-    let ran = program.repeat_in(store, &runs.in_form, &mut |done| {
+    let ran = program.repeat_in(store, &runs.variant_of_run, &mut |done| {
         let over = runs.over[done.runs - 1];
         // Where lanes run on, losses are read when both rest; a device's when the pass is over.
         if let Some(new) = done.store.and_then(|store| store.read::<f32>(losses?).ok()?.get(counted..over)) {

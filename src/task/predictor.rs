@@ -25,7 +25,7 @@ use super::{
     run::DataRecord,
 };
 use crate::{
-    autograd::{Parameters, Program, Repeated},
+    autograd::{Parameters, Program, Progress},
     data::{Events, Tcsr},
     error::{Error, ErrorKind, Result},
     model::{Arrivals, EventTables, HeadKind, Negatives, Net, OpenEnd, StaticConfig, StaticMode},
@@ -141,14 +141,14 @@ impl Built {
         by_node.extend(self.tables.static_memory);
         by_node.extend(self.parameters.iter().filter(|p| p.0 == StaticConfig::ROWS).map(|p| p.1));
         let rows = |id| {
-            let cap = self.store.spec(id).rows.cap;
-            if by_node.contains(&id) { cap / self.tables.nodes.max(1) * nodes } else { cap }
+            let capacity = self.store.spec(id).rows.capacity;
+            if by_node.contains(&id) { capacity / self.tables.nodes.max(1) * nodes } else { capacity }
         };
         self.kept().into_iter().map(|id| (id, rows(id))).collect()
     }
     /// Runs a program on the events that were brought.
     fn run(&mut self, device: &Device, update: bool) -> Result<()> {
-        let (store, mut ignore) = (&mut self.store, |_: Repeated<'_>| {});
+        let (store, mut ignore) = (&mut self.store, |_: Progress<'_>| {});
         let program = match (&mut self.look, update) {
             (Some(look), false) => look,
             _ => &mut self.advance,
@@ -195,16 +195,16 @@ impl Built {
     }
 }
 
-/// Appends a batch of at most `cap` events up to its logits and embeddings, and what it changes, where it is to `update`.
+/// Appends a batch of at most `capacity` events up to its logits and embeddings, and what it changes, where it is to `update`.
 fn record(
     t: &mut Tape,
     store: &Store,
     (net, tables): (&Net, &EventTables),
     (logits, sides): (BufferId, [BufferId; 2]),
-    cap: usize,
+    capacity: usize,
     update: bool,
 ) -> Result<()> {
-    let f = net.forward(t, store, tables, cap, Negatives::None, false)?;
+    let f = net.forward(t, store, tables, capacity, Negatives::None, false)?;
     let table = t.stored(store, logits)?;
     t.write_rows(table, f.batch.rank, f.logits)?;
     for (side, id) in sides.into_iter().enumerate() {
@@ -215,7 +215,7 @@ fn record(
     }
     if update {
         net.write(t, store, tables, &f)?;
-        tables.append(t, store, &f.batch, &f.embedded.distinct, f.stride)?;
+        tables.append(t, store, &f.batch, &f.embedded.unique, f.stride)?;
     }
     Ok(())
 }

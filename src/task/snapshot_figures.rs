@@ -1,7 +1,7 @@
 //! The figures of a prediction of steps, and of baselines that learn nothing.
 use super::{
     Scores, TestScores,
-    snapshot_objective::{Kind, Objective},
+    snapshot_objective::{Goal, Objective},
 };
 use crate::{data::Snapshots, error::Result, runtime::Store};
 use std::{
@@ -19,18 +19,18 @@ impl Objective {
         let table = &table[..items.len() * self.columns];
         let rows = || table.chunks_exact(self.columns.max(1));
         match &self.kind {
-            Kind::Links { unseen, .. } => {
+            Goal::Links { unseen, .. } => {
                 let of = |mask| Scores::of_candidates(table, self.columns, mask);
                 TestScores { transductive: of(None), inductive: of(Some(&unseen[items])) }
             }
-            Kind::Classes { known, .. } => {
+            Goal::Classes { known, .. } => {
                 let classes = known[items].chunks_exact(1);
                 TestScores {
                     transductive: Scores::of_classes(rows().zip(classes)),
                     inductive: Scores::default(),
                 }
             }
-            Kind::Values { known, unit, .. } => {
+            Goal::Values { known, unit, .. } => {
                 let known = &known[items.start * self.columns..items.end * self.columns];
                 let pairs = table.iter().zip(known).map(|(&found, &want)| (found, want));
                 TestScores { transductive: Scores::of_values(pairs, *unit), inductive: Scores::default() }
@@ -45,7 +45,7 @@ impl Objective {
         targets: Range<usize>,
     ) -> Result<Vec<(&'static str, TestScores)>> {
         let tables: Vec<(&'static str, Vec<f32>)> = match &self.kind {
-            Kind::Links { candidates, .. } => {
+            Goal::Links { candidates, .. } => {
                 let candidates = store.read::<u32>(*candidates)?;
                 let last = self.remembering(data, candidates, targets.clone(), true);
                 vec![
@@ -53,13 +53,13 @@ impl Objective {
                     ("EdgeBank", self.remembering(data, candidates, targets.clone(), false)),
                 ]
             }
-            Kind::Classes { known, .. } => vec![(
+            Goal::Classes { known, .. } => vec![(
                 "last class",
                 self.last(store, targets.clone(), |row, item| {
                     row[known[item] as usize] = 1.0;
                 })?,
             )],
-            Kind::Values { known, .. } => vec![(
+            Goal::Values { known, .. } => vec![(
                 "last value",
                 self.last(store, targets.clone(), |row, item| {
                     // The first column is the step itself; those after it lie beyond what is known.
@@ -102,7 +102,7 @@ impl Objective {
         targets: Range<usize>,
         tell: impl Fn(&mut [f32], usize),
     ) -> Result<Vec<f32>> {
-        let (Kind::Classes { vertex, .. } | Kind::Values { vertex, .. }) = &self.kind else {
+        let (Goal::Classes { vertex, .. } | Goal::Values { vertex, .. }) = &self.kind else {
             return Ok(Vec::new());
         };
         let vertices = store.read::<u32>(*vertex)?;

@@ -9,7 +9,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     model::SnapshotTables,
     ops::{
-        Share, Tape,
+        Section, Tape,
         epilogue::Activation::{Identity, Relu},
         next_group::Group,
     },
@@ -22,7 +22,7 @@ const TRAIN: u32 = 0x7274;
 const EVALUATE: u32 = 0x7665;
 
 /// What the items of a step are, and what there is to know of them.
-pub(super) enum Kind {
+pub(super) enum Goal {
     /// Its edges, each to be told from `negatives` other pairs of its source.
     Links {
         ends: [BufferId; 2],
@@ -39,14 +39,14 @@ pub(super) enum Kind {
 
 /// See the [module](self).
 pub(super) struct Objective {
-    pub(super) kind: Kind,
+    pub(super) kind: Goal,
     /// Where the items of each step begin.
     pub(super) offsets: Vec<usize>,
     offset_table: BufferId,
     /// The first item of the pass.
     base: BufferId,
     /// Most items of a step.
-    cap: usize,
+    capacity: usize,
     /// A row for each item of the longest part, and what a row holds.
     pub(super) scores: BufferId,
     pub(super) columns: usize,
@@ -111,7 +111,7 @@ impl Objective {
                 ];
                 let unseen = unseen(snapshots, split);
                 (
-                    Kind::Links { ends, negatives, unseen, candidates, head },
+                    Goal::Links { ends, negatives, unseen, candidates, head },
                     snapshots.offsets.clone(),
                     columns,
                 )
@@ -146,7 +146,7 @@ impl Objective {
                     add("w_out", count, width, width)?,
                     add("b_out", 1, count, width)?,
                 ];
-                (Kind::Classes { vertex, class, known, head }, offsets, count)
+                (Goal::Classes { vertex, class, known, head }, offsets, count)
             }
             TaskName::Regression => {
                 let targets = snapshots.targets.as_ref().ok_or_else(|| {
@@ -171,7 +171,7 @@ impl Objective {
                     p.add(store, &format!("value_head.{name}"), rows, cols, FanIn(d))
                 };
                 let head = [add("w", columns, d)?, add("b", 1, columns)?];
-                (Kind::Values { vertex, want, known, unit: snapshots.target_unit, head }, offsets, columns)
+                (Goal::Values { vertex, want, known, unit: snapshots.target_unit, head }, offsets, columns)
             }
             TaskName::Edge => {
                 return Err(
@@ -181,16 +181,26 @@ impl Objective {
         };
         let rows = longest(&offsets);
         check_room("scores", 4 * rows * columns, "take fewer snapshots")?;
-        let cap = offsets.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0);
+        let capacity = offsets.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0);
         let table: Vec<u32> = offsets.iter().map(|&o| o as u32).collect();
         let offset_table = store.table("item offsets", ids(table.len()), Arc::new(table))?;
         let scores = store.zeros("scores", Spec::real(Rows::fixed(rows), columns))?;
         let base = store.zeros("base", Spec::count())?;
         let mut results = vec![scores];
-        if let Kind::Links { candidates, .. } = kind {
+        if let Goal::Links { candidates, .. } = kind {
             results.push(candidates);
         }
-        Ok(Objective { kind, offsets, offset_table, base, cap, scores, columns, results, seed: config.seed })
+        Ok(Objective {
+            kind,
+            offsets,
+            offset_table,
+            base,
+            capacity,
+            scores,
+            columns,
+            results,
+            seed: config.seed,
+        })
     }
     /// What is read back after an evaluation.
     pub fn results(&self) -> &[BufferId] {
@@ -211,15 +221,15 @@ impl Objective {
         z: Var,
         train: bool,
     ) -> Result<Option<Var>> {
-        t.begin(Share::Prediction);
+        t.begin(Some(Section { index: group.length, name: "prediction" }));
         let [offsets, base] = t.stored_all(store, [self.offset_table, self.base])?;
-        let items = t.step_items(offsets, group.target, base, self.cap)?;
+        let items = t.step_items(offsets, group.target, base, self.capacity)?;
         let of = |t: &mut Tape, id: BufferId| {
             let table = t.stored(store, id)?;
             t.gather_rows(table, items.item)
         };
         let (logits, loss) = match &self.kind {
-            Kind::Links { ends, negatives, candidates, head, .. } => {
+            Goal::Links { ends, negatives, candidates, head, .. } => {
                 let [w_src, w_dst, b, w_out, b_out] = t.stored_all(store, *head)?;
                 let [from, to] = t.stored_all(store, *ends)?;
                 let (m, salt) = if train { (1, TRAIN) } else { (*negatives, EVALUATE) };
@@ -236,7 +246,7 @@ impl Objective {
                 }
                 (logits, train.then(|| t.bce_loss(logits)))
             }
-            Kind::Classes { vertex, class, head, .. } => {
+            Goal::Classes { vertex, class, head, .. } => {
                 let [w_1, b_1, w_out, b_out] = t.stored_all(store, *head)?;
                 let vertex = of(t, *vertex)?;
                 let z = t.gather_rows(z, vertex)?;
@@ -245,7 +255,7 @@ impl Objective {
                 let class = of(t, *class)?;
                 (logits, train.then(|| t.label_loss(logits, class, 1.0)))
             }
-            Kind::Values { vertex, want, head, .. } => {
+            Goal::Values { vertex, want, head, .. } => {
                 let [w, b] = t.stored_all(store, *head)?;
                 let vertex = of(t, *vertex)?;
                 let z = t.gather_rows(z, vertex)?;

@@ -7,7 +7,7 @@ use super::{
     snapshot_split::SnapshotSplit,
 };
 use crate::{
-    autograd::{Lanes, Parameters, Program, Span, Sums, Work},
+    autograd::{Lanes, NodeInfo, Parameters, Program, Span, Sums},
     data::{Adjacency, Part, Snapshots},
     error::Result,
     model::{Exchanged, SnapshotModel, SnapshotTables, VertexInputs},
@@ -39,7 +39,7 @@ pub struct SnapshotTask {
     loads: Loads,
     /// Graph convolutions of a snapshot.
     layers: usize,
-    /// The step of a group in one form or several, and, where several groups make an update, that as the last.
+    /// The step of a group in one variant or several, and, where several groups make an update, that as the last.
     step: Program,
     recorder: Recorder,
     /// Groups of an update.
@@ -132,8 +132,8 @@ impl SnapshotTask {
         let group_plan = balanced.map(|groups| GroupPlan { exchange: groups.exchange, round, chosen: None });
         let step = match &group_plan {
             None => {
-                let forms = std::iter::once((&t, lanes)).chain(update.as_ref().map(|t| (t, Lanes::One)));
-                Program::in_forms(&forms.collect::<Vec<_>>(), Precision::F32, &device)?
+                let variants = std::iter::once((&t, lanes)).chain(update.as_ref().map(|t| (t, Lanes::One)));
+                Program::with_variants(&variants.collect::<Vec<_>>(), Precision::F32, &device)?
             }
             Some(group_plan) => {
                 let (choice, layers) =
@@ -152,7 +152,7 @@ impl SnapshotTask {
         let group = tables.next_group(&mut t, &store, length)?;
         let z = model.embed(&mut t, &store, &tables, &group, &Exchanged::default())?;
         objective.record(&mut t, &store, &tables, &group, z, false)?;
-        // What has no reverse pass is not shared out by snapshots.
+        // What has no backward pass is not shared out by snapshots.
         let lanes = if plan.groups.is_some() { Lanes::One } else { lanes };
         let score = Program::on_lanes(&t, &[], Precision::F32, &device, lanes)?;
 
@@ -173,7 +173,7 @@ impl SnapshotTask {
             device,
             seed: config.seed,
             max_groups,
-            loads: Loads { edges, length },
+            loads: Loads { edges_by_step: edges, length },
             layers: net.section().1.layers,
             step,
             recorder,
@@ -216,7 +216,7 @@ impl SnapshotTask {
     /// Edges that the group of a target reads.
     fn edges_read(&self, target: u32) -> usize {
         let target = target as usize;
-        self.loads.edges[target.saturating_sub(self.loads.length)..target].iter().sum()
+        self.loads.edges_by_step[target.saturating_sub(self.loads.length)..target].iter().sum()
     }
     fn pass(&mut self, epoch: u32, targets: &[u32], train: bool, progress: Report<'_>) -> Result<()> {
         self.tables.seek(&mut self.store, epoch, targets)?;
@@ -247,8 +247,8 @@ impl SnapshotTask {
         }
         let total = read[targets.len()];
         let own = &targets[range.clone()];
-        let in_form = match &self.group_plan {
-            Some(plan) if train => plan.in_form(&self.loads, own),
+        let variant_of_run = match &self.group_plan {
+            Some(plan) if train => plan.variant_of_run(&self.loads, own),
             _ => vec![0; own.len()],
         };
         let round = if train { self.round } else { 1 };
@@ -256,15 +256,15 @@ impl SnapshotTask {
         let program = if train { &mut self.step } else { &mut self.score };
         let events = |groups: usize| read[groups.min(targets.len())];
         let losses_of = train.then_some(losses);
-        let (whole, rest) = in_form.split_at(own.len() / round * round);
+        let (whole, rest) = variant_of_run.split_at(own.len() / round * round);
         let (mut all, mut ran) = (Runs::default(), Ok(()));
-        for (forms, before) in [(whole, range.start), (rest, range.start + whole.len())] {
-            if forms.is_empty() || ran.is_err() {
+        for (variants, before) in [(whole, range.start), (rest, range.start + whole.len())] {
+            if variants.is_empty() || ran.is_err() {
                 continue;
             }
-            let runs = Runs::of_groups(forms, before, (round, program.forms() - 1));
+            let runs = Runs::of_groups(variants, before, (round, program.variants() - 1));
             if let Some((share, _)) = self.recorder.sums.as_ref().filter(|_| train) {
-                store.write(*share, &[1.0 / forms.len().min(round) as f32])?;
+                store.write(*share, &[1.0 / variants.len().min(round) as f32])?;
             }
             ran = self.device.keep_awake(|| {
                 let what = (&mut *program, &runs);
@@ -337,13 +337,14 @@ impl Task for SnapshotTask {
     }
     fn costs(&self) -> CostModel {
         let (targets, runs) = &self.last;
-        let edges = |s: &Span| self.loads.of(targets[runs.group(s.step)], s.work.part.of);
+        let edges = |s: &Span| self.loads.edges(targets[runs.group(s.step)], s.work.tag.section);
         CostModel::fit(&self.step.trace(), &edges)
     }
     fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
         let (targets, runs) = &self.last;
-        let edges = |run: usize, work: &Work| self.loads.of(targets[runs.group(run)], work.part.of);
-        predict(&self.step, &runs.in_form, costs, &edges)
+        let edges =
+            |run: usize, work: &NodeInfo| self.loads.edges(targets[runs.group(run)], work.tag.section);
+        predict(&self.step, &runs.variant_of_run, costs, &edges)
     }
     fn chosen(&self) -> Option<(&Choice, &CostModel)> {
         let chosen = self.group_plan.as_ref()?.chosen.as_ref()?;

@@ -67,7 +67,7 @@ enum Strategy {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Memory {
-    r#type: Kind,
+    r#type: MemoryKind,
     dim_out: Option<i64>,
     dim_time: Option<i64>,
     deliver_to: Option<Deliver>,
@@ -80,7 +80,7 @@ struct Memory {
 
 #[derive(Clone, Copy, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum MemoryKind {
     Node,
     None,
 }
@@ -259,18 +259,18 @@ impl Translation<'_> {
             Some(other) => return none(format!("gnn.time_transform `{other}`")),
         };
         let model = match (memory.r#type, memory.memory_update, self.gnn.arch) {
-            (Kind::None, _, Arch::TransformerAttention) => "tgat",
-            (Kind::Node, Some(Update::Gru | Update::Rnn), Arch::TransformerAttention) => "tgn",
-            (Kind::Node, Some(Update::Rnn), Arch::Identity) if jodie => "jodie",
-            (Kind::Node, Some(Update::Transformer), Arch::Identity) => "apan",
-            (Kind::Node, None, _) => {
+            (MemoryKind::None, _, Arch::TransformerAttention) => "tgat",
+            (MemoryKind::Node, Some(Update::Gru | Update::Rnn), Arch::TransformerAttention) => "tgn",
+            (MemoryKind::Node, Some(Update::Rnn), Arch::Identity) if jodie => "jodie",
+            (MemoryKind::Node, Some(Update::Transformer), Arch::Identity) => "apan",
+            (MemoryKind::Node, None, _) => {
                 return Err(
                     Error::usage("memory.memory_update is missing").remedy("give gru, rnn or transformer")
                 );
             }
             _ => return none("this pair of memory.memory_update and gnn.arch".into()),
         };
-        if memory.r#type == Kind::Node && (to == Deliver::Neighbors) != (model == "apan") {
+        if memory.r#type == MemoryKind::Node && (to == Deliver::Neighbors) != (model == "apan") {
             return none(format!("memory.deliver_to of this kind for {model}"));
         }
         if model != "apan" && memory.mailbox_size.is_some_and(|n| n > 1) {

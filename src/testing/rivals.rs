@@ -57,7 +57,7 @@ fn atomic() -> Rival {
         let (d, rows) = (on.cols(0), on.out_rows(0));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.scatter_add_rows_zero(on, Grid::items(on.out_cap(0) * d as usize), on.out(0), rows, d) }?;
-        let grid = Grid::warps(on.cap(0));
+        let grid = Grid::warps(on.capacity(0));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.scatter_add_rows_atomic(

@@ -21,17 +21,17 @@ from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 SEED = 8
-# Events, negatives an event, number of distinct scores (0: as many as float32 has).
+# Events, negatives an event, number of unique scores (0: as many as float32 has).
 SIZES = [
     (1, 1, 0), (1, 1, 1), (5, 1, 2), (9, 1, 0), (20, 1, 5), (20, 1, 0), (30, 1, 1),
     (4, 2, 3), (10, 3, 0), (12, 5, 4), (6, 10, 0), (3, 49, 20), (2, 49, 0),
 ]  # fmt: skip
 
 
-def table(random, events, negatives, distinct):
+def table(random, events, negatives, unique):
     shape = (events, 1 + negatives)
-    if distinct:
-        return random.integers(distinct, size=shape).astype(numpy.float32) / 4 - 1
+    if unique:
+        return random.integers(unique, size=shape).astype(numpy.float32) / 4 - 1
     # The event scores a little higher than its negatives, as with a model that has learned something.
     return random.normal(size=shape).astype(numpy.float32) + numpy.eye(1, shape[1], dtype=numpy.float32)
 
@@ -49,20 +49,20 @@ def case(scores):
     }
 
 
-# Events, classes, labels an event at most (0: exactly one), number of distinct logits (0: as many as float32 has).
+# Events, classes, labels an event at most (0: exactly one), number of unique logits (0: as many as float32 has).
 LABEL_SIZES = [
     (1, 1, 1, 0), (12, 1, 1, 3), (40, 1, 1, 0), (1, 4, 0, 0), (9, 5, 0, 3), (30, 7, 0, 0), (6, 3, 0, 1), (8, 6, 3, 4),
     (25, 10, 4, 0), (20, 4, 4, 5), (3, 2, 2, 0), (50, 30, 2, 0),
 ]  # fmt: skip
 
 
-def label_case(random, events, classes, most, distinct):
+def label_case(random, events, classes, most, unique):
     truth = numpy.zeros((events, classes), dtype=int)
     for row in truth:
         size = random.integers(most + 1) if most else 1
         row[random.choice(classes, size, replace=False)] = 1
-    if distinct:
-        logits = random.integers(distinct, size=truth.shape).astype(numpy.float32) / 2 - 0.5
+    if unique:
+        logits = random.integers(unique, size=truth.shape).astype(numpy.float32) / 2 - 0.5
     else:
         logits = random.normal(size=truth.shape).astype(numpy.float32) + truth.astype(numpy.float32) - 0.5
     both = 0 < truth.sum() < truth.size

@@ -16,16 +16,16 @@ import numpy
 from tgb.linkproppred.evaluate import Evaluator
 
 SEED = 11
-# Lists, fewest and most negatives, number of distinct scores (0: as many as float32 has).
+# Lists, fewest and most negatives, number of unique scores (0: as many as float32 has).
 SIZES = [
     (4, 1, 1, 0), (6, 1, 1, 1), (6, 1, 1, 2), (8, 0, 5, 3), (8, 1, 30, 1), (8, 1, 30, 4),
     (10, 5, 40, 0), (6, 20, 60, 6), (3, 100, 100, 0),
 ]  # fmt: skip
 
 
-def scores(random, count, distinct):
-    if distinct:
-        return random.integers(distinct, size=count).astype(numpy.float32) / 4 - 1
+def scores(random, count, unique):
+    if unique:
+        return random.integers(unique, size=count).astype(numpy.float32) / 4 - 1
     # Six digits, so that the file is short.
     return numpy.array([float(f"{x:.6g}") for x in random.normal(size=count)], dtype=numpy.float32)
 
@@ -37,8 +37,8 @@ def evaluate(row):
     return figures["mrr"], figures["hits@10"]
 
 
-def case(random, lists, fewest, most, distinct):
-    rows = [scores(random, 1 + random.integers(fewest, most + 1), distinct) for _ in range(lists)]
+def case(random, lists, fewest, most, unique):
+    rows = [scores(random, 1 + random.integers(fewest, most + 1), unique) for _ in range(lists)]
     mrr, hits = zip(*map(evaluate, rows))
     return {
         "mrr": [float(x) for x in mrr],

@@ -11,7 +11,7 @@
 //! `numpy.core` is `numpy._core` since NumPy 2.
 use super::{Pickle, Value};
 use crate::{
-    data::scalar::{Kind, Scalar, ScalarType},
+    data::scalar::{Scalar, ScalarKind, ScalarType},
     error::Result,
 };
 use std::borrow::Cow;
@@ -58,7 +58,7 @@ impl<'a> Pickle<'a> {
             let bytes = bytes.collect::<Option<Vec<_>>>();
             let bytes =
                 bytes.ok_or_else(|| self.error(value, "a list holds something else than integers"))?;
-            let values = ScalarType::new(Kind::Int, 8);
+            let values = ScalarType::new(ScalarKind::Int, 8);
             return Ok(Numbers { values, bytes: Cow::Owned(bytes.concat()) });
         }
         let (shape, numbers) =

@@ -14,7 +14,7 @@ pub struct SnapshotStats {
     /// Edges in all steps.
     pub edges: u64,
     /// Pairs that have an edge in any step.
-    pub distinct_edges: u64,
+    pub unique_edges: u64,
     /// Whether edges have weights.
     pub weighted: bool,
     /// Columns of the features; 0 for none.
@@ -68,7 +68,7 @@ impl SnapshotStats {
             name: s.name.clone(),
             vertices: s.nodes as u64,
             edges: s.src.len() as u64,
-            distinct_edges: pairs.len() as u64,
+            unique_edges: pairs.len() as u64,
             weighted: s.weight.is_some(),
             feature_width: s.width(),
             features_change: s.features_change(),
@@ -138,7 +138,7 @@ mod tests {
         let mut s = Snapshots::of_edges("s".into(), 5, steps, labels, false).unwrap();
         s.mark_present(Presence::Seen).unwrap();
         let stats = SnapshotStats::of(&s);
-        assert_eq!((stats.edges, stats.distinct_edges, stats.vertices), (5, 4, 5));
+        assert_eq!((stats.edges, stats.unique_edges, stats.vertices), (5, 4, 5));
         let numbers: Vec<_> = stats.steps.iter().map(|s| (s.present, s.active, s.edges, s.kept)).collect();
         assert_eq!(numbers, [(3, 3, 2, None), (4, 3, 3, Some(1)), (4, 0, 0, Some(0)), (4, 0, 0, Some(0))]);
         let shares: Vec<_> = stats.steps.iter().map(|s| (s.kept_share, s.jaccard)).collect();

@@ -22,7 +22,7 @@ impl<C: Cell> MemoryUpdateGrad<C> {
 
 impl<C: Cell> Op for MemoryUpdateGrad<C> {
     const NAME: &'static str = C::GRAD_NAME;
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 9)?;
         let (m, c, t, d) = (ins[0].rows, ins[6].cols, ins[4].cols, ins[7].cols);
@@ -42,11 +42,11 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         ] {
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
-        let bias = Spec::real(Rows::fixed(1), ins[7].rows.cap);
+        let bias = Spec::real(Rows::fixed(1), ins[7].rows.capacity);
         Ok([ins[4], ins[5], ins[6], ins[7], bias, bias].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let (n, d, t) = (ins[0].rows.cap, ins[7].cols, ins[4].cols);
+        let (n, d, t) = (ins[0].rows.capacity, ins[7].cols, ins[4].cols);
         let sums = C::SUMS * d;
         // Half a product; gradients before the gates, gradients of Phi, sums of both kinds.
         let host = ins[6].len() + n * (sums + t) + sums * (parts::PARTS + 1) + (4 * parts::PARTS + 2) * t;
@@ -58,7 +58,7 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         Self::tiles(ins[1], ins[7], ins[4].cols).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (n, d, c, t) = (ins[0].rows.cap, ins[7].cols, ins[1].cols, ins[4].cols);
+        let (n, d, c, t) = (ins[0].rows.capacity, ins[7].cols, ins[1].cols, ins[4].cols);
         Cost::streaming(ins, outs, 2 * n * d * (C::GATES * (c + t) + C::APART * d))
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
@@ -139,7 +139,7 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         reduce_phi_grads(dt, tw, tb, dphi, t, dtw, dtb, phi_work);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (m, d, c) = (on.cap(0), on.cols(7), on.cols(1));
+        let (m, d, c) = (on.capacity(0), on.cols(7), on.cols(1));
         let learned = on.wanted(0) || on.wanted(1);
         let t = if learned { on.cols(4) } else { 0 };
         let (joint, apart) = (C::JOINT as u32 * d, C::APART as u32 * d);

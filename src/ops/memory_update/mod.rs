@@ -1,9 +1,9 @@
-//! Memory of the distinct nodes after their mails: `s' = cell({s | s_partner | e | Phi(t_mail - t_s)}, s)`; nodes without
+//! Memory of the unique nodes after their mails: `s' = cell({s | s_partner | e | Phi(t_mail - t_s)}, s)`; nodes without
 //! a mail keep `s`. The ops are [`gru_memory`] and [`rnn_memory`], a [`Cell`] each; here is what they share.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `distinct` | `[n]` u32 | nodes |
+//! | `unique` | `[n]` u32 | nodes |
 //! | `memory`, `memory time` | `[v, d]` f32, `[v]` i64 | stored memory and when it was last updated |
 //! | `mail`, `mail time` | `[v, d]` f32, `[v]` i64 | partner's memory of the node's mail, and its event's time |
 //! | | `[n, d]` f32 | `memory` and `mail` where their rows were gathered for this step |
@@ -97,7 +97,7 @@ mod sealed {
 #[derive(Debug)]
 pub struct MemoryUpdate<C> {
     features: FeatureRow,
-    /// Whether memory and mail have a row a distinct node, not a node.
+    /// Whether memory and mail have a row a unique node, not a node.
     gathered: bool,
     gaps: Gaps,
     cell: PhantomData<C>,
@@ -110,8 +110,8 @@ pub enum FeatureRow {
     Event,
     /// The row of its node: the mail keeps features of its own, such as a mean.
     Node,
-    /// The row of its node among the distinct ones: features that were brought for this step.
-    Distinct,
+    /// The row of its node among the unique ones: features that were brought for this step.
+    Unique,
 }
 
 /// Node memory and mailbox as values; all but `edge` are state.
@@ -129,7 +129,7 @@ pub struct MemoryVars {
     pub mail_time: Var,
     /// `[e, f]`, `[v, f]` or `[n, f]` f32, by [`FeatureRow`].
     pub edge: Var,
-    /// Whether `memory` and `mail` are `[n, d]`, rows of the distinct nodes that were gathered for this step: so they are
+    /// Whether `memory` and `mail` are `[n, d]`, rows of the unique nodes that were gathered for this step: so they are
     /// read where they are kept in 16 bits. What is written is never gathered.
     pub gathered: bool,
 }
@@ -158,14 +158,14 @@ impl Tape {
     /// `Shape` when widths do not fit.
     pub fn memory_update<C: Cell>(
         &mut self,
-        distinct: Var,
+        unique: Var,
         m: MemoryVars,
         c: CellVars,
         features: FeatureRow,
         gaps: Gaps,
     ) -> Result<(Var, Var)> {
         let ins = [
-            distinct,
+            unique,
             m.memory,
             m.memory_time,
             m.mail,
@@ -219,7 +219,7 @@ vectorised! {
 
 /// Stored tables that a run reads.
 struct Tables<'a, R> {
-    distinct: &'a [u32],
+    unique: &'a [u32],
     memory: &'a [R],
     memory_time: &'a [i64],
     mail: &'a [R],
@@ -231,7 +231,7 @@ struct Tables<'a, R> {
 impl<'a, R: Real> Tables<'a, R> {
     fn of(io: &Io<'a>) -> Self {
         Tables {
-            distinct: io.input(0),
+            unique: io.input(0),
             memory: io.input(1),
             memory_time: io.input(2),
             mail: io.input(3),
@@ -252,7 +252,7 @@ impl<C> MemoryUpdate<C> {
     fn list<'a, R: Real>(&self, t: &Tables<'_, R>, io: &Io<'a>) -> (usize, &'a mut [u32]) {
         let (time, rows, dt) = (io.out::<i64>(1), io.out::<u32>(3), io.out::<R>(6));
         let mut m = 0;
-        for (i, &v) in t.distinct.iter().enumerate() {
+        for (i, &v) in t.unique.iter().enumerate() {
             let Some(v) = io.row_of(i, v, t.mail_event.len()) else {
                 time[i] = 0;
                 continue;
@@ -272,21 +272,21 @@ impl<C> MemoryUpdate<C> {
         io.out::<u32>(2)[0] = m as u32;
         (m, rows)
     }
-    /// Memory of node `v`, the `row`-th of the distinct ones; none where that is no node.
+    /// Memory of node `v`, the `row`-th of the unique ones; none where that is no node.
     fn memory<'a, R>(&self, t: &Tables<'a, R>, row: usize, d: usize) -> Option<&'a [R]> {
-        let v = t.distinct[row] as usize;
+        let v = t.unique[row] as usize;
         (v < t.mail_event.len()).then(|| &t.memory[self.memory_row(row, v) * d..][..d])
     }
-    /// Row of memory and mail of node `v`, the `row`-th of the distinct ones.
+    /// Row of memory and mail of node `v`, the `row`-th of the unique ones.
     fn memory_row(&self, row: usize, v: usize) -> usize {
         if self.gathered { row } else { v }
     }
-    /// Row of the features of the mail of node `v`, the `row`-th of the distinct ones.
+    /// Row of the features of the mail of node `v`, the `row`-th of the unique ones.
     fn edge_row(&self, row: u32, v: usize, event: u32) -> usize {
         match self.features {
             FeatureRow::Event => event as usize,
             FeatureRow::Node => v,
-            FeatureRow::Distinct => row as usize,
+            FeatureRow::Unique => row as usize,
         }
     }
 }
@@ -301,13 +301,13 @@ fn keep<R: Real>(memory: Option<&[R]>, out: &mut [R]) {
 
 impl<C: Cell> Op for MemoryUpdate<C> {
     const NAME: &'static str = C::NAME;
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 13)?;
-        let (v, w) = (ins[2].rows.cap, Widths::of(&ins[1], &ins[6], &ins[7]));
+        let (v, w) = (ins[2].rows.capacity, Widths::of(&ins[1], &ins[6], &ins[7]));
         let Widths { d, t, .. } = w;
         let n = ins[0].rows;
-        ensure!(Self::NAME, ins[0] == Spec::ids(n, 1), "distinct is {}, want {}", ins[0], Spec::ids(n, 1));
+        ensure!(Self::NAME, ins[0] == Spec::ids(n, 1), "unique is {}, want {}", ins[0], Spec::ids(n, 1));
         for (i, what, dtype) in
             [(2, "memory time", DType::I64), (4, "mail event", DType::U32), (5, "mail time", DType::I64)]
         {
@@ -321,10 +321,11 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         let least = match self.features {
             FeatureRow::Event => 0,
             FeatureRow::Node => v,
-            FeatureRow::Distinct => n.cap,
+            FeatureRow::Unique => n.capacity,
         };
-        ensure!(Self::NAME, ins[6].rows.cap >= least, "edge is {}, want {least} rows", ins[6]);
-        for (what, n) in [("nodes", v), ("rows", n.cap), ("events", ins[6].rows.cap), ("width", w.message())]
+        ensure!(Self::NAME, ins[6].rows.capacity >= least, "edge is {}, want {least} rows", ins[6]);
+        for (what, n) in
+            [("nodes", v), ("rows", n.capacity), ("events", ins[6].rows.capacity), ("width", w.message())]
         {
             countable(Self::NAME, what, n)?;
         }
@@ -354,10 +355,10 @@ impl<C: Cell> Op for MemoryUpdate<C> {
     fn scratch(&self, ins: &[Spec]) -> usize {
         // On the host, weights of the message with W_h folded into the joint gates'; on a device, node and row of the
         // features of every mail.
-        ins[9].len().max(2 * ins[0].rows.cap)
+        ins[9].len().max(2 * ins[0].rows.capacity)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (n, w) = (ins[0].rows.cap, Widths::of(&ins[1], &ins[6], &ins[7]));
+        let (n, w) = (ins[0].rows.capacity, Widths::of(&ins[1], &ins[6], &ins[7]));
         let read = n * (w.message() - w.t + 6) + ins[9].len() + ins[10].len();
         let flops = 2 * n * w.d * (w.message() * C::GATES + w.d * C::APART);
         Cost { bytes: 4 * (read + outs[0].len()), flops }
@@ -369,13 +370,13 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         let w = Widths::of(&io.spec(1), &io.spec(6), &io.spec(7));
         let (d, c) = (w.d, w.message());
         let (out, messages, gates) = (io.out::<R>(0), io.out::<R>(4), io.out::<R>(5));
-        for i in 0..t.distinct.len() {
+        for i in 0..t.unique.len() {
             keep(self.memory(&t, i, d), &mut out[i * d..][..d]);
         }
         let (m, rows) = self.list(&t, io);
         let mut column = vec![R::ZERO; C::SUMS];
         for (k, &row) in rows[..m].iter().enumerate() {
-            let v = t.distinct[row as usize] as usize;
+            let v = t.unique[row as usize] as usize;
             let at = self.memory_row(row as usize, v);
             let s = &t.memory[at * d..][..d];
             let x = &mut messages[k * c..][..c];
@@ -426,8 +427,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         // A part of the mailed rows, and the rows before each of them that keep their memory.
         let parts = row_parts(m, d, c);
         let first = |part: &Range<usize>| if part.start == 0 { 0 } else { rows[part.start] as usize };
-        let last =
-            |part: &Range<usize>| if part.end == m { t.distinct.len() } else { rows[part.end] as usize };
+        let last = |part: &Range<usize>| if part.end == m { t.unique.len() } else { rows[part.end] as usize };
         let outs: Vec<Range<usize>> = parts.iter().map(|p| first(p)..last(p)).collect();
         let made = split_rows(messages, &parts, c).into_iter().zip(split_rows(gates_out, &parts, sums));
         made.zip(split_rows(out, &outs, d)).zip(parts.iter().zip(&outs)).in_parallel(
@@ -437,13 +437,13 @@ impl<C: Cell> Op for MemoryUpdate<C> {
                 for (k, x) in x.chunks_exact_mut(c).enumerate() {
                     // Rows come from all over memory: ask for those of a later message while this one is made.
                     if let Some(&row) = rows.get(k + 4) {
-                        let v = t.distinct[row as usize] as usize;
+                        let v = t.unique[row as usize] as usize;
                         let at = self.memory_row(row as usize, v);
                         simd::prefetch(edge_of(row, v));
                         simd::prefetch(&t.memory[at * d..][..d]);
                         simd::prefetch(&t.mail[at * d..][..d]);
                     }
-                    let v = t.distinct[rows[k] as usize] as usize;
+                    let v = t.unique[rows[k] as usize] as usize;
                     let at = self.memory_row(rows[k] as usize, v);
                     let (s, partner) = (&t.memory[at * d..][..d], &t.mail[at * d..][..d]);
                     message(x, s, partner, edge_of(rows[k], v), t.dt(v, self.gaps), tw, tb);
@@ -465,7 +465,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         );
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (n, d) = (on.cap(0), on.cols(1));
+        let (n, d) = (on.capacity(0), on.cols(1));
         let (count, mailed, dt) = (on.kept(2), on.kept(3), on.kept(6));
         let node = on.scratch().cast::<u32>();
         // Scratch has room for both lists.
@@ -491,17 +491,17 @@ impl<C: Cell> Op for MemoryUpdate<C> {
                 match self.features {
                     FeatureRow::Event => 0,
                     FeatureRow::Node => 1,
-                    FeatureRow::Distinct => 2,
+                    FeatureRow::Unique => 2,
                 },
                 u32::from(self.gathered),
-                on.cap(4) as u32,
+                on.capacity(4) as u32,
                 on.status(),
             )
         }?;
         let tiles = Grid::tiles(n, C::SUMS * d as usize).blocks;
         let grid = Grid::new(tiles.0 as usize * tiles.1 as usize, Grid::THREADS);
         let update = abi::MemoryUpdate {
-            distinct: on.input(0),
+            unique: on.input(0),
             mail_event: on.input(4),
             memory: on.input(1),
             mail: on.input(3),
@@ -520,13 +520,13 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             messages: on.out(4),
             gates: on.out(5),
             rows: on.rows(0),
-            mails: abi::Rows { count, times: 1, cap: n as u32 },
+            mails: abi::Rows { count, times: 1, capacity: n as u32 },
             d,
             f: on.cols(6),
             t: on.cols(7),
             gathered: u32::from(self.gathered),
             precision: on.precision(),
-            nodes: on.cap(4) as u32,
+            nodes: on.capacity(4) as u32,
         };
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { (C::KERNEL)(k, on, grid, update) }
@@ -542,17 +542,17 @@ impl<C: Cell> Op for MemoryUpdate<C> {
     }
 }
 
-/// Inputs of a cell's cases: `[nodes, distinct, d, f, t, g]`, one node in g without a mail, g = 0: none; features lie
-/// by event, by distinct node or by node, as f mod 3 says, and memory and mails by distinct node where a seventh number is 1.
-/// There is room for two distinct nodes more.
+/// Inputs of a cell's cases: `[nodes, unique, d, f, t, g]`, one node in g without a mail, g = 0: none; features lie
+/// by event, by unique node or by node, as f mod 3 says, and memory and mails by unique node where a seventh number is 1.
+/// There is room for two unique nodes more.
 pub(super) fn build<C: Cell>(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, n, d, f, t, gap] = dims[..6] else { return Err(Error::shape(C::NAME, "six sizes, or seven")) };
     let gathered = dims.get(6) == Some(&1);
     let events_held = v.max(20);
     let count = c.count(n);
-    let mut distinct: Vec<u32> = (0..n as u32).map(|i| (i * 7 + 1) % v as u32).collect();
-    distinct.extend([NONE; 2]);
-    let distinct = c.values(Spec::ids(Rows::live(n + 2, count), 1), &distinct);
+    let mut unique: Vec<u32> = (0..n as u32).map(|i| (i * 7 + 1) % v as u32).collect();
+    unique.extend([NONE; 2]);
+    let unique = c.values(Spec::ids(Rows::live(n + 2, count), 1), &unique);
     let rows = |c: &mut CaseBuilder| if gathered { c.live_real(n + 2, count, d) } else { c.real(v, d) };
     let without = |i: usize| gap > 0 && i % gap == gap - 1;
     let events: Vec<u32> =
@@ -578,7 +578,7 @@ pub(super) fn build<C: Cell>(c: &mut CaseBuilder, dims: &[usize]) -> Result<Buil
         b_h: c.real(1, gates),
     };
     let gaps = Gaps::unlimited(0.5);
-    let features = [FeatureRow::Node, FeatureRow::Event, FeatureRow::Distinct][f % 3];
-    let (s, time) = c.tape.memory_update::<C>(distinct, m, w, features, gaps)?;
+    let features = [FeatureRow::Node, FeatureRow::Event, FeatureRow::Unique][f % 3];
+    let (s, time) = c.tape.memory_update::<C>(unique, m, w, features, gaps)?;
     Ok(Built::new(&[s, time], &[w.time_w, w.time_b, w.w_x, w.w_h, w.b_x, w.b_h]))
 }

@@ -111,20 +111,20 @@ impl Spmm {
 
 impl Op for Spmm {
     const NAME: &'static str = "spmm";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 8 + usize::from(self.weight().is_some()) + usize::from(self.bias))?;
         let [x, steps, begin, len, col, scale, first, slices] = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| ins[i]);
         kept_reals(Self::NAME, "x", &x)?;
         ensure!(Self::NAME, steps == Spec::ids(steps.rows, 1), "steps are {steps}");
-        ensure!(Self::NAME, self.place < steps.rows.cap, "place {} of {steps}", self.place);
-        let (v, rows, most) = (self.graph.vertices, begin.rows.cap, self.most());
+        ensure!(Self::NAME, self.place < steps.rows.capacity, "place {} of {steps}", self.place);
+        let (v, rows, most) = (self.graph.vertices, begin.rows.capacity, self.most());
         for (what, spec, rows, cols) in [
             ("begin", &begin, rows, 1),
             ("len", &len, rows, 1),
-            ("col", &col, col.rows.cap, 1),
-            ("slices", &slices, slices.rows.cap, 4),
-            ("the steps' slices", &first, first.rows.cap, 1),
+            ("col", &col, col.rows.capacity, 1),
+            ("slices", &slices, slices.rows.capacity, 4),
+            ("the steps' slices", &first, first.rows.capacity, 1),
         ] {
             typed(Self::NAME, what, spec, DType::U32)?;
             shaped(Self::NAME, what, spec, rows, cols)?;
@@ -133,15 +133,15 @@ impl Op for Spmm {
         shaped(Self::NAME, "scale", &scale, rows, 1)?;
         if let Some(w) = self.weight() {
             typed(Self::NAME, "weight", &ins[w], DType::F32)?;
-            shaped(Self::NAME, "weight", &ins[w], col.rows.cap, 1)?;
+            shaped(Self::NAME, "weight", &ins[w], col.rows.capacity, 1)?;
         }
         ensure!(Self::NAME, rows.checked_rem(v).unwrap_or(rows) == 0, "{rows} rows of {v} vertices");
         ensure!(Self::NAME, most.rows <= most.slices, "{} long rows of {} slices", most.rows, most.slices);
         for (what, n) in [
             ("vertices", v),
             ("rows", rows),
-            ("neighbours", col.rows.cap),
-            ("slices", slices.rows.cap),
+            ("neighbours", col.rows.capacity),
+            ("slices", slices.rows.capacity),
             ("slices of a step", most.slices),
             ("neighbours of a short row", most.short),
             ("place", self.place),
@@ -149,7 +149,7 @@ impl Op for Spmm {
             countable(Self::NAME, what, n)?;
         }
         Spec::real(Rows::fixed(most.slices), x.cols).check_size(Self::NAME)?;
-        ensure!(Self::NAME, v == 0 || first.rows.cap == rows / v + 1, "slices of other steps: {first}");
+        ensure!(Self::NAME, v == 0 || first.rows.capacity == rows / v + 1, "slices of other steps: {first}");
         ensure!(
             Self::NAME,
             x.rows == Rows::fixed(v) && !x.dtype.is_half() || x.rows == Rows::fixed(rows),
@@ -206,15 +206,15 @@ impl Op for Spmm {
             parts: on.scratch(),
             tickets: on.tickets(),
             place: self.place as u32,
-            most_steps: self.steps(on.cap(2)) as u32,
-            x_rows: on.cap(0) as u32,
+            most_steps: self.steps(on.capacity(2)) as u32,
+            x_rows: on.capacity(0) as u32,
             vertices: v as u32,
             d,
             short_rows: most.short as u32,
             most_slices: most.slices as u32,
             most_rows: most.rows as u32,
-            pool: on.cap(4) as u32,
-            cut: on.cap(7) as u32,
+            pool: on.capacity(4) as u32,
+            cut: on.capacity(7) as u32,
             then: Epilogue::from(self.act).on_device(on),
         };
         // Threads for four numbers each, and blocks for the slices before those of the rows.
@@ -234,7 +234,7 @@ impl Op for Spmm {
         let mut dins = vec![None; node.ins.len()];
         let Some(dy) = douts[0] else { return Ok(dins) };
         let dz = Epilogue::from(self.act).grad(t, node.outs[0], dy)?;
-        if t.spec(node.ins[0]).rows.cap == self.graph.vertices {
+        if t.spec(node.ins[0]).rows.capacity == self.graph.vertices {
             let at = (node.ins[1], self.place);
             dins[0] = Some(t.spmm(self.graph.transposed(), dz, at, None, Activation::Identity)?);
         }
@@ -319,7 +319,7 @@ const BLOCK_ROWS: usize = 64;
 
 impl Op for SumRows {
     const NAME: &'static str = "sum_rows";
-    const KIND: Kind = Kind::Nn;
+    const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
@@ -343,8 +343,8 @@ impl Op for SumRows {
         parts::column_sums(io.out(0), io.input(0), io.scratch());
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (rows, d, each) = (on.rows(0), on.cols(0), on.cap(0).div_ceil(BLOCKS).max(BLOCK_ROWS));
-        let grid = Grid::new(on.cap(0).div_ceil(each), Grid::THREADS);
+        let (rows, d, each) = (on.rows(0), on.cols(0), on.capacity(0).div_ceil(BLOCKS).max(BLOCK_ROWS));
+        let grid = Grid::new(on.capacity(0).div_ceil(each), Grid::THREADS);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.sum_rows(on, grid, on.input(0), on.out(0), on.scratch(), on.tickets(), rows, d, each as u32)

@@ -2,7 +2,7 @@
 use super::{
     super::*,
     Operands, THREADS, TemporalAttention,
-    rows::{Upstream, Work, backward, sum_rows},
+    rows::{Upstream, Workspace, backward, sum_rows},
 };
 use crate::runtime::{parts, simd::LANES, team::InParallel};
 
@@ -29,7 +29,7 @@ impl TemporalAttentionGrad {
     /// Scratch on a device, in parts that keep rows aligned: dz, gradients of queries by root, partials of {dw | db}, and
     /// gradients of weights.
     fn device_layout(&self, specs: impl Fn(usize) -> Spec) -> [usize; 4] {
-        let (roots, k) = (specs(10).rows.cap, specs(3).cols);
+        let (roots, k) = (specs(10).rows.capacity, specs(3).cols);
         [
             if self.0.learn_h { roots * k * specs(2).cols } else { 0 },
             roots * specs(0).cols,
@@ -42,7 +42,7 @@ impl TemporalAttentionGrad {
 
 impl Op for TemporalAttentionGrad {
     const NAME: &'static str = "temporal_attention_grad";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let more = self.0.operands();
         arity(Self::NAME, ins, more + if self.0.learn_h { 5 } else { 3 })?;
@@ -52,7 +52,7 @@ impl Op for TemporalAttentionGrad {
             ensure!(Self::NAME, found == want, "{what} is {found}, want {want}");
         }
         if let [starts, slots] = ins[more + 3..] {
-            let want = Spec::ids(Rows::fixed(ins[2].rows.cap + 1), 1);
+            let want = Spec::ids(Rows::fixed(ins[2].rows.capacity + 1), 1);
             ensure!(Self::NAME, starts == want, "starts are {starts}, want {want}");
             ensure!(Self::NAME, slots == Spec::ids(slots.rows, 1), "slots are {slots}");
         }
@@ -141,7 +141,7 @@ impl Op for TemporalAttentionGrad {
         }
         let up = Upstream { weights, dmix, dsum, learn_time: io.wanted(1) || io.wanted(2), learn_h };
         tasks.into_iter().in_parallel(1, |(queries, dquery, dz, leading, dwb)| {
-            Work::with(&o, |work| {
+            Workspace::with(&o, |work| {
                 backward(&o, queries.start, queries.end, &up, dquery, dz, leading, dwb, work);
             });
         });
@@ -172,7 +172,7 @@ impl Op for TemporalAttentionGrad {
         let learn_time = on.wanted(1) || on.wanted(2);
         let (dz, dwb, dquery) = (wanted(learn_h, dz), wanted(learn_time, dwb), on.out(0));
 
-        let blocks = on.cap(10).min(BLOCKS);
+        let blocks = on.capacity(10).min(BLOCKS);
         let (weight, dmix, dsum) = (on.input(more), on.input(more + 1), on.input(more + 2));
         let grid = Grid::new(blocks, THREADS);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
@@ -196,9 +196,9 @@ impl Op for TemporalAttentionGrad {
             )
         }?;
         // Blocks of the three tasks of one launch.
-        let row_blocks = if learn_h { on.cap(2).div_ceil(ROWS).min(BLOCKS) } else { 0 };
+        let row_blocks = if learn_h { on.capacity(2).div_ceil(ROWS).min(BLOCKS) } else { 0 };
         let time_blocks = if learn_time { (2 * a.t as usize).div_ceil(32) } else { 0 };
-        let query_blocks = if on.wanted(0) { on.cap(0).min(BLOCKS) } else { 0 };
+        let query_blocks = if on.wanted(0) { on.capacity(0).min(BLOCKS) } else { 0 };
         let (starts, slots, dh, listed) = if learn_h {
             (on.input(more + 3), on.input(more + 4), on.out(DH), on.rows(more + 4))
         } else {

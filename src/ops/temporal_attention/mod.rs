@@ -3,9 +3,9 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `query` | `[q, H c]` f32 | queries taken through W_k, a row for each *distinct* root |
+//! | `query` | `[q, H c]` f32 | queries taken through W_k, a row for each *unique* root |
 //! | `starts`, `order` | `[q + 1]`, `[m]` u32 | the m roots that have neighbours, by query ([`group_roots`]) |
-//! | `h` | `[m, d]` f32 | embeddings of the layer below, by distinct node |
+//! | `h` | `[m, d]` f32 | embeddings of the layer below, by unique node |
 //! | `row`, `event` | `[n, k]` u32 | the neighbours' rows of `h` and of `edge` |
 //! | `dt` | `[n, k]` f32 | seconds |
 //! | `count` | `[n]` u32 | slots in use |
@@ -19,10 +19,10 @@
 //! **Absorbed**: keys `W_k z_j + b_k` and values `W_v z_j + b_v` are never formed. `q . (W_k z_j + b_k)` is
 //! `(W_k^T q) . z_j` plus a number that is the same for all j, which softmax drops; `sum_j a_j (W_v z_j + b_v)` is
 //! `W_v mix + b_v sum_j a_j`. Exact (tested against the plain form), about ten times fewer operations, and one pass
-//! over the raw rows. What depends on the root's node alone is done once for each distinct root.
+//! over the raw rows. What depends on the root's node alone is done once for each unique root.
 //!
 //! Backward, with `da_hj = (dmix_h . z_j + dsum_h) drop_hj` and `ds = a (da - sum_j a_j da_j) / sqrt(p)`:
-//! `dquery_h = sum_j ds_hj z_j`, `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`; rows of `dz` are added up by distinct row of
+//! `dquery_h = sum_j ds_hj z_j`, `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`; rows of `dz` are added up by unique row of
 //! `h` in the order of the roots grouped by query ([`group_slots`]), so it is deterministic. Where `h` is data, there is
 //! none of that.
 //! A root, a row or an event that there is not is a fault, and so are more slots in use than `k`.
@@ -33,7 +33,7 @@ mod rows;
 use super::{epilogue::DropRate, group_roots::Grouped, time_encode::define_phi, *};
 use crate::runtime::{cuda::abi, parts, philox::Key, team::InParallel};
 use grad::TemporalAttentionGrad;
-use rows::{Work, forward};
+use rows::{Workspace, forward};
 use std::ops::Range;
 
 /// See the [module](self).
@@ -293,7 +293,7 @@ impl TemporalAttention {
 
 impl Op for TemporalAttention {
     const NAME: &'static str = "temporal_attention";
-    const KIND: Kind = Kind::Graph;
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.operands())?;
         let (heads, width) = (self.heads, self.head_width);
@@ -310,12 +310,16 @@ impl Op for TemporalAttention {
         let c = h.cols.saturating_add(edge.cols).saturating_add(w.cols);
         let [all, weights] = [c, k].map(|each| heads.saturating_mul(each));
         // Kernels count slots, and heads of roots, in 32 bits.
-        let most = n.cap.max(order.rows.cap).saturating_mul(k.max(heads)).max(all);
+        let most = n.capacity.max(order.rows.capacity).saturating_mul(k.max(heads)).max(all);
         ensure!(Self::NAME, most < NONE as usize, "{heads} heads, {order} and {}, want fewer", ins[3]);
-        ensure!(Self::NAME, query.rows.cap > 0 || order.is_empty(), "query is {query}, order is {order}");
+        ensure!(
+            Self::NAME,
+            query.rows.capacity > 0 || order.is_empty(),
+            "query is {query}, order is {order}"
+        );
         for (i, what, want) in [
             (0, "query", Spec::real(query.rows, all)),
-            (1, "starts", Spec::ids(Rows::fixed(query.rows.cap + 1), 1)),
+            (1, "starts", Spec::ids(Rows::fixed(query.rows.capacity + 1), 1)),
             (2, "h", Spec::real(h.rows, h.cols)),
             (3, "row", Spec::ids(n, k)),
             (4, "event", Spec::ids(n, k)),
@@ -379,11 +383,11 @@ impl Op for TemporalAttention {
             tasks.push((queries, rows));
         }
         tasks.into_iter().in_parallel(1, |(queries, (out, sums, weights))| {
-            Work::with(&o, |work| forward(&o, queries.start, queries.end, out, sums, weights, work));
+            Workspace::with(&o, |work| forward(&o, queries.start, queries.end, out, sums, weights, work));
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let grid = Grid::new(on.cap(10).min(MOST_BLOCKS), THREADS);
+        let grid = Grid::new(on.capacity(10).min(MOST_BLOCKS), THREADS);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.temporal_attention(

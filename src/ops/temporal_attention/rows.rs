@@ -15,7 +15,7 @@ const TILE: usize = 4;
 
 /// Buffers of one thread. A raw row is `{memory | features}`, then its time encoding, each padded to whole blocks with
 /// zeros, so that no loop has a ragged end. Queries and gradients lie likewise.
-pub(super) struct Work<'a> {
+pub(super) struct Workspace<'a> {
     /// Padded widths: of `{memory | features}`, of a time encoding, of both, of a row of memory, of a row of weights.
     known: usize,
     time: usize,
@@ -46,12 +46,12 @@ fn blocks(n: usize) -> usize {
     n.next_multiple_of(LANES)
 }
 
-impl<'a> Work<'a> {
+impl<'a> Workspace<'a> {
     /// Runs `f` with this thread's buffers.
-    pub(super) fn with(o: &Operands<'_, f32>, f: impl FnOnce(&mut Work<'_>)) {
+    pub(super) fn with(o: &Operands<'_, f32>, f: impl FnOnce(&mut Workspace<'_>)) {
         let (known, time, d, k) = (blocks(o.d + o.f), blocks(o.w.len()), blocks(o.d), blocks(o.k));
         let n = (known + time) * (k + 3 * o.heads) + (k + 1) * time + 4 * o.heads * k + k * d;
-        parts::with_thread_buffer(n, |buffer| f(&mut Work::new(buffer, o)));
+        parts::with_thread_buffer(n, |buffer| f(&mut Workspace::new(buffer, o)));
     }
     fn new(buffer: &'a mut [f32], o: &Operands<'_, f32>) -> Self {
         let heads = o.heads;
@@ -63,7 +63,7 @@ impl<'a> Work<'a> {
             rest = tail;
             head
         };
-        Work {
+        Workspace {
             known,
             time,
             row,
@@ -100,7 +100,7 @@ fn unpad(row: &mut [f32], padded: &[f32], known: usize, t: usize) {
 
 /// Loads query `q`.
 #[inline(always)]
-fn load_query(o: &Operands<'_, f32>, q: usize, w: &mut Work<'_>) {
+fn load_query(o: &Operands<'_, f32>, q: usize, w: &mut Workspace<'_>) {
     for h in 0..o.heads {
         pad(&mut w.gq[(o.heads + h) * w.row..][..w.row], o.query_of(q, h), w.known, o.w.len());
     }
@@ -108,7 +108,7 @@ fn load_query(o: &Operands<'_, f32>, q: usize, w: &mut Work<'_>) {
 
 /// Loads memory and features of the `n` neighbours of root `i`; zeros where there are none.
 #[inline(always)]
-fn load_known(o: &Operands<'_, f32>, i: usize, n: usize, w: &mut Work<'_>) {
+fn load_known(o: &Operands<'_, f32>, i: usize, n: usize, w: &mut Workspace<'_>) {
     for j in 0..n {
         let (z, slot) = (&mut w.z[j * w.row..][..o.d + o.f], i * o.k + j);
         let (of_h, of_edge) = z.split_at_mut(o.d);
@@ -139,7 +139,7 @@ fn load_time(
     o: &Operands<'_, f32>,
     (i, n): (usize, usize),
     next: Option<usize>,
-    w: &mut Work<'_>,
+    w: &mut Workspace<'_>,
     sines: bool,
 ) {
     let t = o.w.len();
@@ -218,7 +218,7 @@ pub(super) struct Upstream<'a> {
 vectorised! {
     /// The roots of queries `from..until`.
     pub(super) fn forward(
-        o: &Operands<'_, f32>, from: usize, until: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32], w: &mut Work<'_>,
+        o: &Operands<'_, f32>, from: usize, until: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32], w: &mut Workspace<'_>,
     ) {
         let (c, t, heads, row, k) = (o.width(), o.w.len(), o.heads, w.row, w.k);
         let first = o.starts[from] as usize;
@@ -269,7 +269,7 @@ vectorised! {
     /// root.
     pub(super) fn backward(
         o: &Operands<'_, f32>, from: usize, until: usize, up: &Upstream<'_>, dquery: &mut [f32],
-        dz: &mut [f32], leading: &mut [u32], dwb: &mut [f32], w: &mut Work<'_>,
+        dz: &mut [f32], leading: &mut [u32], dwb: &mut [f32], w: &mut Workspace<'_>,
     ) {
         let (c, t, heads, row, k, known, time, d) = (o.width(), o.w.len(), o.heads, w.row, w.k, w.known, w.time, w.d);
         let (dw, db) = dwb.split_at_mut(time);

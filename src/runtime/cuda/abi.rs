@@ -1,6 +1,6 @@
 //! Arguments that kernels take by value, laid out as in `kernels/common.cuh`.
 
-/// Rows of a value on the device: `*count * times` of them are live, at most `cap`; all where `count` is null.
+/// Rows of a value on the device: `*count * times` of them are live, at most `capacity`; all where `count` is null.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Rows {
@@ -9,7 +9,7 @@ pub struct Rows {
     /// Rows for each unit of the count.
     pub times: u32,
     /// Upper bound.
-    pub cap: u32,
+    pub capacity: u32,
 }
 
 /// The word for the first fault of an op.
@@ -176,7 +176,7 @@ pub struct Attention {
 #[repr(C)]
 #[allow(missing_docs)] // the op explains them
 pub struct MemoryUpdate {
-    pub distinct: *const u32,
+    pub unique: *const u32,
     pub mail_event: *const u32,
     pub memory: *const f32,
     pub mail: *const f32,

@@ -73,7 +73,7 @@ impl Grid {
 
 /// An operand on the device.
 #[derive(Clone, Copy, Debug)]
-pub struct DeviceSlot {
+pub struct DeviceView {
     /// Device address of row 0.
     pub address: u64,
     /// Shape and type.
@@ -86,8 +86,8 @@ pub struct DeviceSlot {
 
 /// The operands of an op on the device, and the stream that its kernels go to. Nothing here waits or allocates.
 pub struct Launch<'a> {
-    pub(crate) ins: &'a [DeviceSlot],
-    pub(crate) outs: &'a [DeviceSlot],
+    pub(crate) ins: &'a [DeviceView],
+    pub(crate) outs: &'a [DeviceView],
     pub(crate) writes: &'a [usize],
     pub(crate) scratch: u64,
     pub(crate) tickets: u64,
@@ -188,16 +188,16 @@ impl Launch<'_> {
         abi::Rows {
             count: rows.live.map_or(std::ptr::null(), |_| self.input(count)),
             times: rows.live.map_or(1, |l| l.times as u32),
-            cap: rows.cap as u32,
+            capacity: rows.capacity as u32,
         }
     }
     /// Room of input `i` in rows.
-    pub fn cap(&self, i: usize) -> usize {
-        self.ins[i].spec.rows.cap
+    pub fn capacity(&self, i: usize) -> usize {
+        self.ins[i].spec.rows.capacity
     }
     /// Room of output `k` in rows.
     pub fn out_cap(&self, k: usize) -> usize {
-        self.outs[k].spec.rows.cap
+        self.outs[k].spec.rows.capacity
     }
     /// Width of input `i`.
     pub fn cols(&self, i: usize) -> u32 {

@@ -10,7 +10,7 @@ mod launch;
 mod memory;
 mod stream;
 
-pub use launch::{DeviceSlot, Grid, Kernels, Launch, Rival};
+pub use launch::{DeviceView, Grid, Kernels, Launch, Rival};
 pub use memory::{DeviceBuffer, PinnedTable};
 pub use stream::{CudaEvent, CudaGraph, CudaStream};
 

@@ -31,23 +31,23 @@ use std::{
 
 /// How a set writes its events.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum SetKind {
     Jodie,
     Weight,
     Comment,
     Flight,
 }
 
-const SETS: [(&str, Kind); 9] = [
-    ("wiki", Kind::Jodie),
-    ("subreddit", Kind::Jodie),
-    ("lastfm", Kind::Jodie),
-    ("uci", Kind::Jodie),
-    ("enron", Kind::Jodie),
-    ("coin", Kind::Weight),
-    ("review", Kind::Weight),
-    ("comment", Kind::Comment),
-    ("flight", Kind::Flight),
+const SETS: [(&str, SetKind); 9] = [
+    ("wiki", SetKind::Jodie),
+    ("subreddit", SetKind::Jodie),
+    ("lastfm", SetKind::Jodie),
+    ("uci", SetKind::Jodie),
+    ("enron", SetKind::Jodie),
+    ("coin", SetKind::Weight),
+    ("review", SetKind::Weight),
+    ("comment", SetKind::Comment),
+    ("flight", SetKind::Flight),
 ];
 
 /// Words of a comment that count as 1.
@@ -110,8 +110,9 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     let mut columns = None;
     while let Some(row) = records.next()? {
         // All further columns of the first layout are features; those of the others are not looked at.
-        let wanted = if kind == Kind::Jodie { *columns.get_or_insert(row.len().max(width)) } else { width };
-        if row.len() < wanted || (kind == Kind::Jodie && row.len() > wanted) {
+        let wanted =
+            if kind == SetKind::Jodie { *columns.get_or_insert(row.len().max(width)) } else { width };
+        if row.len() < wanted || (kind == SetKind::Jodie && row.len() > wanted) {
             let what = format!("this row has {} columns, {wanted} are wanted", row.len());
             return Err(row.error(None, what).remedy("mend or remove the row"));
         }
@@ -122,7 +123,7 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     if reader.cut {
         raw.notes.push("times cut to whole seconds, as TGB does".into());
     }
-    if kind == Kind::Jodie {
+    if kind == SetKind::Jodie {
         let apart = raw.src.iter().max().map_or(Some(0), |&most| most.checked_add(1));
         let moved = raw.dst.iter().map(|&dst| dst.checked_add(apart?)).collect::<Option<Vec<u64>>>();
         raw.dst = moved.ok_or_else(|| Error::data(file, "an id is 2^64 - 1").remedy(IDS))?;
@@ -139,7 +140,7 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
 }
 
 struct Reader {
-    kind: Kind,
+    kind: SetKind,
     /// Whether a time was no whole number of seconds.
     cut: bool,
     /// Nodes by name, where they are numbered by first appearance.
@@ -153,14 +154,14 @@ impl Reader {
     fn features(&self, header: &Record<'_>) -> Result<(usize, Vec<usize>)> {
         let position = |name: &str| (0..header.len()).find(|&i| header.field(i) == name.as_bytes());
         Ok(match self.kind {
-            Kind::Jodie => (4, position("idx").into_iter().collect()),
-            Kind::Weight => (4, vec![3]),
+            SetKind::Jodie => (4, position("idx").into_iter().collect()),
+            SetKind::Weight => (4, vec![3]),
             // Some copies hold the name of the subreddit before the two.
-            Kind::Comment => {
+            SetKind::Comment => {
                 let columns = vec![position("num_words").unwrap_or(3), position("score").unwrap_or(4)];
                 (1 + columns.iter().max().copied().unwrap_or(0), columns)
             }
-            Kind::Flight => (5, vec![3, 4]),
+            SetKind::Flight => (5, vec![3, 4]),
         })
     }
 
@@ -172,7 +173,7 @@ impl Reader {
         clock: &mut Clock,
         strict: bool,
     ) -> Result<()> {
-        let (src, dst, time) = if self.kind == Kind::Jodie { (0, 1, 2) } else { (1, 2, 0) };
+        let (src, dst, time) = if self.kind == SetKind::Jodie { (0, 1, 2) } else { (1, 2, 0) };
         let time_of = |field: &[u8]| parse_decimal(field).and_then(whole);
         let (tick, cut) = take(row, time, time_of, "a time", TIMES)?;
         self.cut |= cut;
@@ -182,12 +183,12 @@ impl Reader {
                 .error(Some(time), "this event is earlier than one before it")
                 .remedy("sort the file by time, or leave out --strict"));
         }
-        if self.kind != Kind::Jodie {
+        if self.kind != SetKind::Jodie {
             raw.src.push(self.node(row, src)?);
             raw.dst.push(self.node(row, dst)?);
         }
         match self.kind {
-            Kind::Jodie => {
+            SetKind::Jodie => {
                 raw.src.push(take(row, src, parse_id, "a node id", IDS)?);
                 raw.dst.push(take(row, dst, parse_id, "a node id", IDS)?);
                 self.labels.push(take(row, 3, parse_f32, "a label", VALUES)?);
@@ -195,7 +196,7 @@ impl Reader {
                     self.values.push(take(row, i, parse_f32, "a feature", VALUES)?);
                 }
             }
-            Kind::Weight => {
+            SetKind::Weight => {
                 self.values.push(take(
                     row,
                     features[0],
@@ -204,12 +205,12 @@ impl Reader {
                     "write a positive number",
                 )?);
             }
-            Kind::Comment => {
+            SetKind::Comment => {
                 let words = f64::from(take(row, features[0], parse_f32, "a number of words", VALUES)?);
                 let words = (words / MOST_WORDS) as f32;
                 self.values.extend([words, words, take(row, features[1], parse_f32, "a score", VALUES)?]);
             }
-            Kind::Flight => {
+            SetKind::Flight => {
                 for (i, what) in [(features[0], "a call sign"), (features[1], "a type code")] {
                     let long = if i == features[0] { Err(Fault::TooLarge) } else { Ok([-1.0; CODE]) };
                     let codes = |field: &[u8]| parse_code(field).map_or(long, Ok);

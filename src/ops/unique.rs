@@ -1,4 +1,4 @@
-//! `V_u`, `Psi` and `Phi`: the distinct nodes of a batch, where each occurrence lies among them, and each one's
+//! `V_u`, `Psi` and `Phi`: the unique nodes of a batch, where each occurrence lies among them, and each one's
 //! latest event
 //!
 //! | value | shape | meaning |
@@ -6,10 +6,10 @@
 //! | `stamp` | `[v]` u32, state | all zero between runs |
 //! | `roots` | `[(2 + m) b]` u32 | event by event: two positives, m negatives; or a list of positives, m being 0 |
 //! | `others` | any number of `[n, k]` u32 | neighbours; [`NONE`] is skipped, as among the roots |
-//! | counts | three `[1]` u32 | distinct nodes; those among the roots; those among the positive roots |
-//! | distinct | `[<= v]` u32 | positive roots first, then negatives, then the others, each in order of appearance |
+//! | counts | three `[1]` u32 | unique nodes; those among the roots; those among the positive roots |
+//! | unique | `[<= v]` u32 | positive roots first, then negatives, then the others, each in order of appearance |
 //! | phi | `[<= v]` u32 | the latest row of `roots` that is this node as a positive; `NONE` for other nodes |
-//! | psi | one for each of `roots` and `others`, same shape | row of the occurrence in `distinct`, or `NONE` |
+//! | psi | one for each of `roots` and `others`, same shape | row of the occurrence in `unique`, or `NONE` |
 //!
 //! So what concerns only the roots' nodes, or only those whose memory is written, is a prefix of the rows. Linear
 //! time, by direct address. Source: Sven, Algorithm 2 (V_u, Phi, Psi); the order of the classes is ours.
@@ -18,50 +18,44 @@ use crate::runtime::cuda::abi;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub struct Distinct {
+pub struct Unique {
     /// Roots an event.
     stride: usize,
     nodes: usize,
 }
 
-/// Distinct nodes of a batch.
+/// Unique nodes of a batch.
 #[derive(Clone, Debug)]
-pub struct DistinctNodes {
+pub struct UniqueNodes {
     /// `[<= v]` u32 node ids.
     pub node: Var,
-    /// Rows of all distinct nodes.
+    /// Rows of all unique nodes.
     pub rows: Rows,
     /// Rows of those among the roots.
     pub root_rows: Rows,
     /// `[<= v]` u32: the latest root of each positive.
     pub phi: Var,
-    /// The number of distinct positive roots, `[1]` u32.
+    /// The number of unique positive roots, `[1]` u32.
     pub positives: Var,
     /// Psi of the roots, then of each of the others.
     pub psi: Vec<Var>,
 }
 
 impl Tape {
-    /// Appends [`Distinct`]; `stride` roots an event.
+    /// Appends [`Unique`]; `stride` roots an event.
     ///
     /// # Errors
     /// `Shape` when an input is not u32 or the stamps are not one a node.
-    pub fn distinct(
-        &mut self,
-        stamp: Var,
-        roots: Var,
-        others: &[Var],
-        stride: usize,
-    ) -> Result<DistinctNodes> {
-        self.check(Distinct::NAME, stamp)?;
-        let nodes = self.spec(stamp).rows.cap;
+    pub fn unique(&mut self, stamp: Var, roots: Var, others: &[Var], stride: usize) -> Result<UniqueNodes> {
+        self.check(Unique::NAME, stamp)?;
+        let nodes = self.spec(stamp).rows.capacity;
         let ins: Vec<Var> = [stamp, roots].iter().chain(others).copied().collect();
-        let o = self.push(Distinct { stride, nodes }, &ins)?;
-        let cap = self.spec(o[3]).rows.cap;
-        let root_cap = cap.min(self.spec(roots).len());
-        Ok(DistinctNodes {
+        let o = self.push(Unique { stride, nodes }, &ins)?;
+        let capacity = self.spec(o[3]).rows.capacity;
+        let root_cap = capacity.min(self.spec(roots).len());
+        Ok(UniqueNodes {
             node: o[3],
-            rows: Rows::live(cap, o[0]),
+            rows: Rows::live(capacity, o[0]),
             root_rows: Rows::live(root_cap, o[1]),
             phi: o[4],
             positives: o[2],
@@ -92,9 +86,9 @@ impl Tiles {
     }
 }
 
-impl Op for Distinct {
-    const NAME: &'static str = "distinct";
-    const KIND: Kind = Kind::Graph;
+impl Op for Unique {
+    const NAME: &'static str = "unique";
+    const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() >= 2, "{} inputs, want a stamp, roots, and other ids", ins.len());
         ensure!(Self::NAME, ins.iter().all(|s| s.dtype == DType::U32), "an input is not U32: {ins:?}");
@@ -123,13 +117,13 @@ impl Op for Distinct {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (stamp, roots) = (io.state::<u32>(0), io.input::<u32>(1));
-        let (distinct, phi) = (io.out::<u32>(3), io.out::<u32>(4));
+        let (unique, phi) = (io.out::<u32>(3), io.out::<u32>(4));
         let mut n = 0;
         // The row of node `v`, a new one on its first appearance; its stamp is the row plus one.
         let mut row_of = |at: usize, v: u32| -> u32 {
             let Some(v) = io.row_of(at, v, stamp.len()) else { return NONE };
             if stamp[v] == 0 {
-                distinct[n] = v as u32;
+                unique[n] = v as u32;
                 n += 1;
                 stamp[v] = n as u32;
             }
@@ -166,14 +160,14 @@ impl Op for Distinct {
             io.out::<u32>(k)[0] = rows as u32;
         }
         phi[positives..n].fill(NONE);
-        distinct[..n].iter().for_each(|&v| stamp[v as usize] = 0);
+        unique[..n].iter().for_each(|&v| stamp[v as usize] = 0);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let lists = on.inputs() - 1;
         if lists > abi::IdLists::MOST {
             return Err(Error::new(
                 ErrorKind::Device,
-                format!("distinct has {lists} lists of ids, a launch takes {}", abi::IdLists::MOST),
+                format!("unique has {lists} lists of ids, a launch takes {}", abi::IdLists::MOST),
             ));
         }
         let of = std::array::from_fn(|l| {
@@ -189,13 +183,13 @@ impl Op for Distinct {
         // Within the scratch that `scratch` declares.
         let (before, sums) = (firsts.wrapping_add(words), firsts.wrapping_add(2 * words));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.distinct_mark(on, Grid::items(n), ids, stamp, nodes, on.status()) }?;
-        let (grid, cap) = (Grid::new(tiles, Tiles::THREADS), on.out_cap(3) as u32);
+        unsafe { k.unique_mark(on, Grid::items(n), ids, stamp, nodes, on.status()) }?;
+        let (grid, capacity) = (Grid::new(tiles, Tiles::THREADS), on.out_cap(3) as u32);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.distinct_first(on, grid, ids, stamp, nodes, phi, cap, firsts, before, sums, rounds) }?;
+        unsafe { k.unique_first(on, grid, ids, stamp, nodes, phi, capacity, firsts, before, sums, rounds) }?;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.distinct_rows(
+            k.unique_rows(
                 on,
                 Grid::items(n),
                 ids,
@@ -235,7 +229,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         [v, b, k] => (v, b, k, None, usize::MAX),
         [v, b, k, stride] => (v, b, k, Some(stride), usize::MAX),
         [v, b, k, stride, none] => (v, b, k, Some(stride), none),
-        _ => return Err(Error::shape("distinct", "three to five sizes")),
+        _ => return Err(Error::shape("unique", "three to five sizes")),
     };
     let stamp = c.ids(&vec![0; v], 1);
     let n = stride.unwrap_or(3) * b;
@@ -245,7 +239,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let slots = c.values(Spec::ids(Rows::fixed(n), k), &slots);
     let others = [slots, roots];
     let others = &others[..1 + usize::from(stride.is_some())];
-    let d = c.tape.distinct(stamp, roots, others, stride.unwrap_or(3))?;
+    let d = c.tape.unique(stamp, roots, others, stride.unwrap_or(3))?;
     let outs = [vec![d.node, d.phi, d.positives], d.psi].concat();
     Ok(Built { outs, states: vec![stamp], ..Built::default() })
 }

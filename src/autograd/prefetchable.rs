@@ -1,48 +1,48 @@
 //! Which nodes of a step may run while the step before is still under way.
 use crate::{
-    ops::{Kind, Node},
+    ops::{Node, OpKind},
     runtime::{Spec, Var},
 };
 use std::collections::HashSet;
 
-/// The nodes of a step that prepare it and depend on nothing that a step computes: the cursor, negatives, sampling, distinct
+/// The nodes of a step that prepare it and depend on nothing that a step computes: the cursor, negatives, sampling, unique
 /// nodes, gathers of features. They may run one step ahead of the others, on values of their own.
 ///
 /// A node stays where it computes (kind `Nn`, `Comm`), reads what a staying node makes or writes, or writes what a staying
 /// node reads or writes: found from the declared reads and writes alone. All stay where nothing would be left to overlap with.
-pub(super) fn ahead(nodes: &[&Node], specs: &[Spec]) -> Vec<bool> {
+pub(super) fn prefetchable(nodes: &[&Node], specs: &[Spec]) -> Vec<bool> {
     let reads = |n: &Node| -> Vec<Var> {
         let counts = n.ins.iter().chain(&n.outs).filter_map(|v| Some(specs[v.at()].rows.live?.var));
         n.ins.iter().copied().chain(counts.filter(|c| !n.outs.contains(c))).collect()
     };
     let writes = |n: &Node| -> Vec<Var> { n.writes.iter().map(|&w| n.ins[w]).collect() };
-    let mut ahead: Vec<bool> =
-        nodes.iter().map(|n| matches!(n.op.kind(), Kind::Graph | Kind::Copy)).collect();
+    let mut prefetchable: Vec<bool> =
+        nodes.iter().map(|n| matches!(n.op.kind(), OpKind::Graph | OpKind::Copy)).collect();
     loop {
         let (mut changed_by_staying, mut read_by_staying) = (HashSet::new(), HashSet::new());
-        for (n, _) in nodes.iter().zip(&ahead).filter(|(_, ahead)| !**ahead) {
+        for (n, _) in nodes.iter().zip(&prefetchable).filter(|(_, p)| !**p) {
             changed_by_staying.extend(n.outs.iter().copied().chain(writes(n)));
             read_by_staying.extend(reads(n));
         }
         let mut changed = false;
-        for (n, ahead) in nodes.iter().zip(&mut ahead).filter(|(_, ahead)| **ahead) {
+        for (n, prefetchable) in nodes.iter().zip(&mut prefetchable).filter(|(_, p)| **p) {
             let bound = reads(n).iter().any(|v| changed_by_staying.contains(v))
                 || writes(n).iter().any(|v| read_by_staying.contains(v));
-            (*ahead, changed) = (!bound, changed || bound);
+            (*prefetchable, changed) = (!bound, changed || bound);
         }
         if !changed {
             break;
         }
     }
-    if ahead.iter().all(|&a| a) {
-        ahead.fill(false);
+    if prefetchable.iter().all(|&a| a) {
+        prefetchable.fill(false);
     }
-    ahead
+    prefetchable
 }
 
 #[cfg(test)]
 mod tests {
-    use super::ahead;
+    use super::prefetchable;
     use crate::{
         ops::{Node, Tape, epilogue::Activation},
         runtime::*,
@@ -65,7 +65,7 @@ mod tests {
         t.write_rows(memory, index, made).unwrap();
         let nodes: Vec<&Node> = t.nodes().iter().collect();
         let specs: Vec<Spec> = t.vars().map(|v| t.spec(v)).collect();
-        assert_eq!(ahead(&nodes, &specs), [true, false, false, false, false]);
-        assert_eq!(ahead(&nodes[..2], &specs), [false, false], "nothing to overlap with");
+        assert_eq!(prefetchable(&nodes, &specs), [true, false, false, false, false]);
+        assert_eq!(prefetchable(&nodes[..2], &specs), [false, false], "nothing to overlap with");
     }
 }

@@ -1,7 +1,7 @@
 //! A tape with its memory planned: dead nodes dropped, the others in order and on their lanes, every value in its place.
 use super::{
     arena::ArenaPlan,
-    lanes::{LANES, Lanes, Placed, Spot},
+    lanes::{LANES, Lanes, PlacedNode, Placement},
     stages::Stage,
     trace::Resource,
 };
@@ -14,14 +14,14 @@ use crate::{
 /// Where an operand lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    /// In the memory of a lane's values, of which there may be two, for steps in turns: an offset; where values are kept apart, the
+    /// In the memory of a lane's values, of which there may be two, for steps in depth: an offset; where values are kept apart, the
     /// number of a block.
     Arena(usize, usize),
     Stored(BufferId),
 }
 
 /// A node with its operands' places.
-pub(super) struct Planned {
+pub(super) struct PlannedNode {
     pub node: Node,
     pub ins: Vec<(Place, Spec)>,
     pub outs: Vec<(Place, Spec)>,
@@ -36,14 +36,14 @@ pub(super) struct Planned {
     /// Of which stage it is.
     pub stage: Stage,
     /// Where it runs.
-    pub spot: Spot,
+    pub placement: Placement,
     /// What it competes for.
     pub resource: Resource,
 }
 
 /// A tape with its memory planned, its nodes in order and on their lanes.
-pub(super) struct Form {
-    pub nodes: Vec<Planned>,
+pub(super) struct Variant {
+    pub nodes: Vec<PlannedNode>,
     pub places: Vec<Option<Place>>,
     pub specs: Vec<Spec>,
     /// What the values of each lane want.
@@ -52,7 +52,7 @@ pub(super) struct Form {
     pub alone: bool,
 }
 
-impl Form {
+impl Variant {
     /// Plans `tape` for `lanes`; values of `keep` survive a run.
     ///
     /// # Errors
@@ -90,21 +90,21 @@ impl Form {
             Home::Step => None,
         };
         let mut places: Vec<Option<Place>> = tape.vars().map(stored).collect();
-        let scratch = |p: &Placed<'_>| scratch_bytes(tape, p.node, precision);
+        let scratch = |p: &PlacedNode<'_>| scratch_bytes(tape, p.node, precision);
         let scratch: Vec<usize> = placed.iter().map(scratch).collect::<Result<_>>()?;
         // On the host one op of a lane runs at a time, so all have the same scratch: it stays in a cache, where room in between the
         // values of a step would have to be brought in for every op anew.
         let on_host = !matches!(backend, Backend::Cuda(_));
         let shared: Option<[Place; LANES]> = on_host.then(|| {
             std::array::from_fn(|lane| {
-                let those = placed.iter().zip(&scratch).filter(|(p, _)| p.spot.lane == lane);
+                let those = placed.iter().zip(&scratch).filter(|(p, _)| p.placement.lane == lane);
                 let most = those.map(|(_, &bytes)| bytes).max().unwrap_or(0);
                 Place::Arena(lane, arenas[lane].place(most, 0, placed.len()))
             })
         });
         let mut planned = Vec::with_capacity(placed.len());
-        for (at, &Placed { node, stage, spot }) in placed.iter().enumerate() {
-            let lane = spot.lane;
+        for (at, &PlacedNode { node, stage, placement }) in placed.iter().enumerate() {
+            let lane = placement.lane;
             let mut place = |bytes, until| Place::Arena(lane, arenas[lane].place(bytes, at, until));
             if let [out] = node.outs[..]
                 && lies_in[out.at()] != out
@@ -133,7 +133,7 @@ impl Form {
             let changes_host = node.writes.iter().any(|&w| on_host(&node.ins[w]));
             let resource = Resource::of(node.op.kind(), node.ins.iter().any(on_host), changes_host);
             let node = node.clone();
-            planned.push(Planned {
+            planned.push(PlannedNode {
                 node,
                 ins,
                 outs,
@@ -142,11 +142,11 @@ impl Form {
                 scratch,
                 tickets,
                 stage,
-                spot,
+                placement,
                 resource,
             });
         }
-        Ok(Form { nodes: planned, places, specs, arenas, alone: lanes == Lanes::One })
+        Ok(Variant { nodes: planned, places, specs, arenas, alone: lanes == Lanes::One })
     }
 }
 
@@ -178,15 +178,15 @@ fn alive(tape: &Tape, keep: &[Var], specs: &[Spec]) -> Vec<bool> {
 }
 
 /// The last node that touches each value, a view of it, or its row count. What one lane makes for the other lasts to the end.
-fn last_uses(placed: &[Placed<'_>], keep: &[Var], specs: &[Spec], lies_in: &[Var]) -> Vec<usize> {
+fn last_uses(placed: &[PlacedNode<'_>], keep: &[Var], specs: &[Spec], lies_in: &[Var]) -> Vec<usize> {
     let (mut last, mut made_on) = (vec![0; specs.len()], vec![None; specs.len()]);
     for p in placed {
-        p.node.outs.iter().for_each(|o| made_on[o.at()] = Some(p.spot.lane));
+        p.node.outs.iter().for_each(|o| made_on[o.at()] = Some(p.placement.lane));
     }
     let mut touch = |v: Var, at: usize| {
         for v in std::iter::once(v).chain(specs[v.at()].rows.live.map(|l| l.var)) {
             let v = lies_in[v.at()];
-            let elsewhere = |made| placed.get(at).is_some_and(|p| p.spot.lane != made);
+            let elsewhere = |made| placed.get(at).is_some_and(|p| p.placement.lane != made);
             let until = if made_on[v.at()].is_some_and(elsewhere) { placed.len() } else { at };
             last[v.at()] = last[v.at()].max(until);
         }

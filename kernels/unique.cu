@@ -1,6 +1,6 @@
-// distinct: the distinct nodes of a batch, where each occurrence lies among them, and each one's latest event
+// unique: the unique nodes of a batch, where each occurrence lies among them, and each one's latest event
 //
-// shapes    stamp [v] u32, all zero between runs; roots and others, any number of ids; distinct, phi [<= v] u32
+// shapes    stamp [v] u32, all zero between runs; roots and others, any number of ids; unique, phi [<= v] u32
 // grid      three kernels, a thread an occurrence; the second gives a block a tile of them, for a prefix sum
 // memory    reads the occurrences three times and a stamp each twice, writes the rows twice; ids coalesced
 // limiter   latency
@@ -36,7 +36,7 @@ __device__ Occurrence occurrence(const IdLists& ids, uint32_t key) {
   return {list, key};
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8) distinct_mark(IdLists ids, uint32_t* stamp, uint32_t nodes, Status s) {
+extern "C" __global__ void __launch_bounds__(256, 8) unique_mark(IdLists ids, uint32_t* stamp, uint32_t nodes, Status s) {
   uint32_t all = total(ids);
   for (uint32_t key = uint32_t(thread_item()); key < all; key += uint32_t(thread_items())) {
     Occurrence o = occurrence(ids, key);
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256, 8) distinct_mark(IdLists ids, 
 // Leaves in psi the key of the node's first occurrence, and for every 32 keys which are first ones and how many such are
 // before them in the tile.
 extern "C" __global__ void __launch_bounds__(256, 8)
-distinct_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi, uint32_t cap, uint32_t* firsts,
+unique_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi, uint32_t capacity, uint32_t* firsts,
                uint32_t* before, uint32_t* tiles, uint32_t rounds) {
   __shared__ uint32_t sums[WARP];
   uint32_t all = total(ids), found = 0;
@@ -59,7 +59,7 @@ distinct_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi
       uint32_t v = ids.of[o.list].ids[o.at];
       if (v < nodes) first = all - stamp[v];
       ids.of[o.list].psi[o.at] = first;
-      if (key < cap) phi[key] = NONE;
+      if (key < capacity) phi[key] = NONE;
     }
     uint32_t word = __ballot_sync(ALL, key < all && first == key), here;
     uint32_t rank = found + block_scan(first == key, sums, here);
@@ -70,7 +70,7 @@ distinct_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi
 }
 
 extern "C" __global__ void __launch_bounds__(256, 8)
-distinct_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32_t* before, const uint32_t* tiles,
+unique_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32_t* before, const uint32_t* tiles,
               uint32_t n_tiles, uint32_t tile, uint32_t* node, uint32_t* phi, uint32_t* n_nodes, uint32_t* n_roots,
               uint32_t* n_positives, Status s) {
   constexpr unsigned EACH = MOST_TILES / THREADS;

@@ -3,8 +3,8 @@
 //! Found from the declared reads and writes alone. Two nodes of which one makes or changes what the other touches come in the
 //! order of the program and of its runs, whatever lanes they are on; all else may happen side by side.
 use super::{
-    form::{Form, Place, Planned},
     lanes::LANES,
+    variant::{Place, PlannedNode, Variant},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -24,7 +24,7 @@ use std::{
 
 /// A node of one of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ScheduledNode {
     /// Which run.
     pub run: usize,
     /// Which node.
@@ -35,20 +35,20 @@ pub struct Step {
 
 /// What each lane does, in order: steps of runs of a program, each with what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineUp(pub [Vec<Step>; LANES]);
+pub struct Schedule(pub [Vec<ScheduledNode>; LANES]);
 
-/// What touches a thing, by the places of steps on their lanes: for each lane how many steps must be over.
+/// What touches a item, by the places of steps on their lanes: for each lane how many steps must be over.
 #[derive(Clone, Copy, Default)]
-struct Touched {
+struct Accesses {
     /// Up to the last change.
     changed: [usize; LANES],
     /// Up to the last touch of any kind.
     touched: [usize; LANES],
 }
 
-/// A thing that nodes of different runs share.
+/// A item that nodes of different runs share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Thing {
+enum Tracked {
     Stored(BufferId),
     /// A value of a run, by where it lies: views of it lie there, too.
     Value(usize, Place),
@@ -56,32 +56,33 @@ enum Thing {
     Memory(usize, usize),
 }
 
-impl LineUp {
-    /// The line-up of a run for each entry of `in_form`; `turns` are how many runs of a lane have values at a time. Nothing goes ahead of a
+impl Schedule {
+    /// The schedule of a run for each entry of `variant_of_run`; `depth` are how many runs of a lane have values at a time. Nothing goes ahead of a
     /// run that has one lane to itself, nor does that run go ahead of anything.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub(super) fn of(forms: &[Form], in_form: &[usize], turns: [usize; LANES]) -> Result<Self> {
-        let nodes: Vec<&[Planned]> = in_form.iter().map(|&form| &forms[form].nodes[..]).collect();
+    pub(super) fn of(variants: &[Variant], variant_of_run: &[usize], depth: [usize; LANES]) -> Result<Self> {
+        let nodes: Vec<&[PlannedNode]> =
+            variant_of_run.iter().map(|&variant| &variants[variant].nodes[..]).collect();
         let order = std::array::from_fn(|lane| {
             let (mut order, mut first) = (Vec::new(), 0);
-            for together in in_form.chunk_by(|&a, &b| !forms[a].alone && !forms[b].alone) {
+            for together in variant_of_run.chunk_by(|&a, &b| !variants[a].alone && !variants[b].alone) {
                 let own = in_order(&nodes[first..][..together.len()], lane);
                 order.extend(own.into_iter().map(|(run, node)| (first + run, node)));
                 first += together.len();
             }
             order
         });
-        Self::new(&nodes, turns, order)
+        Self::new(&nodes, depth, order)
     }
-    /// The line-up of a run of each of `nodes`, each lane taking its own in the order given.
+    /// The schedule of a run of each of `nodes`, each lane taking its own in the order given.
     ///
     /// # Errors
     /// `Plan` where the order of a lane turns round what must come one after the other, or lanes would wait for each other.
     pub(super) fn new(
-        nodes: &[&[Planned]],
-        turns: [usize; LANES],
+        nodes: &[&[PlannedNode]],
+        depth: [usize; LANES],
         order: [Vec<(usize, usize)>; LANES],
     ) -> Result<Self> {
         let mut at: Vec<Vec<Option<(usize, usize)>>> = nodes.iter().map(|n| vec![None; n.len()]).collect();
@@ -90,13 +91,13 @@ impl LineUp {
                 at[run][node] = Some((lane, place));
             }
         }
-        let mut line_up = order.map(|order| {
-            let step = |(run, node)| Step { run, node, after: 0 };
+        let mut schedule = order.map(|order| {
+            let step = |(run, node)| ScheduledNode { run, node, after: 0 };
             order.into_iter().map(step).collect::<Vec<_>>()
         });
-        let mut things: HashMap<Thing, Touched> = HashMap::new();
+        let mut tracked: HashMap<Tracked, Accesses> = HashMap::new();
         // Who used a memory in the run that has it now, and in the one before: its values share room only with that one's.
-        let mut users: HashMap<Thing, (usize, Touched, Touched)> = HashMap::new();
+        let mut users: HashMap<Tracked, (usize, Accesses, Accesses)> = HashMap::new();
         for (run, (nodes, at)) in nodes.iter().zip(&at).enumerate() {
             for (p, at) in nodes.iter().zip(at) {
                 let Some((lane, place)) = *at else {
@@ -106,25 +107,25 @@ impl LineUp {
                 let mut wait = |upto: &[usize; LANES]| {
                     after.iter_mut().zip(upto).for_each(|(after, upto)| *after = (*after).max(*upto));
                 };
-                let touched = touches(p, run, turns);
-                for (thing, changes) in &touched {
-                    if let Thing::Memory(..) = thing {
-                        let (of, now, before) = users.entry(*thing).or_default();
+                let touched = accesses(p, run, depth);
+                for (item, changes) in &touched {
+                    if let Tracked::Memory(..) = item {
+                        let (of, now, before) = users.entry(*item).or_default();
                         if *of != run {
-                            (*of, *before, *now) = (run, *now, Touched::default());
+                            (*of, *before, *now) = (run, *now, Accesses::default());
                         }
                         if *changes {
                             wait(&before.touched);
                         }
-                    } else if let Some(known) = things.get(thing) {
+                    } else if let Some(known) = tracked.get(item) {
                         wait(if *changes { &known.touched } else { &known.changed });
                     }
                 }
                 // Only now, for two of them may lie at the same place: what has no columns takes no room.
-                for (thing, changes) in touched {
-                    let known = match thing {
-                        Thing::Memory(..) => &mut users.entry(thing).or_default().1,
-                        _ => things.entry(thing).or_default(),
+                for (item, changes) in touched {
+                    let known = match item {
+                        Tracked::Memory(..) => &mut users.entry(item).or_default().1,
+                        _ => tracked.entry(item).or_default(),
                     };
                     if changes {
                         known.changed[lane] = known.changed[lane].max(place + 1);
@@ -134,12 +135,12 @@ impl LineUp {
                 if after[lane] > place {
                     return Err(broken(p, run, "comes before what it waits for, on its own lane"));
                 }
-                line_up[lane][place].after = after[1 - lane];
+                schedule[lane][place].after = after[1 - lane];
             }
         }
-        let line_up = LineUp(line_up);
-        match line_up.one_by_one() {
-            Ok(_) => Ok(line_up),
+        let schedule = Schedule(schedule);
+        match schedule.one_by_one() {
+            Ok(_) => Ok(schedule),
             Err(step) => {
                 let what = "waits for a node that waits for it, on the other lane";
                 Err(broken(&nodes[step.run][step.node], step.run, what))
@@ -148,12 +149,12 @@ impl LineUp {
     }
     /// Lanes and places of all steps in an order in which each comes after what it waits for; or a step that never comes, where
     /// each lane would wait for the other.
-    fn one_by_one(&self) -> Result<Vec<(usize, usize)>, Step> {
+    fn one_by_one(&self) -> Result<Vec<(usize, usize)>, ScheduledNode> {
         let (mut over, mut order) = ([0; LANES], Vec::with_capacity(self.0.iter().map(Vec::len).sum()));
         loop {
             let before = over;
             for lane in 0..LANES {
-                let ready = |step: &&Step| step.after <= over[1 - lane];
+                let ready = |step: &&ScheduledNode| step.after <= over[1 - lane];
                 let more = self.0[lane][over[lane]..].iter().take_while(ready).count();
                 order.extend((over[lane]..over[lane] + more).map(|place| (lane, place)));
                 over[lane] += more;
@@ -166,7 +167,7 @@ impl LineUp {
     }
     /// The steps, for somebody who gives them to two queues, and where one queue is to wait for a mark in the other: in an order in
     /// which every mark is there before it is waited for.
-    pub(super) fn queued(&self, mut give: impl FnMut(Queued) -> Result<()>) -> Result<()> {
+    pub(super) fn queued(&self, mut give: impl FnMut(StreamCommand) -> Result<()>) -> Result<()> {
         let mut marked: [Vec<usize>; LANES] = Default::default();
         for lane in 0..LANES {
             let mut most = 0;
@@ -183,11 +184,11 @@ impl LineUp {
             let step = self.0[lane][place];
             if step.after > waited[lane] {
                 waited[lane] = step.after;
-                give(Queued::Wait { lane, mark: step.after })?;
+                give(StreamCommand::Wait { lane, mark: step.after })?;
             }
-            give(Queued::Step { lane, step })?;
+            give(StreamCommand::Node { lane, step })?;
             if marked[lane].binary_search(&(place + 1)).is_ok() {
-                give(Queued::Mark { lane, mark: place + 1 })?;
+                give(StreamCommand::Mark { lane, mark: place + 1 })?;
             }
         }
         Ok(())
@@ -202,10 +203,10 @@ impl LineUp {
         &self,
         begin: impl Fn(usize, &mut dyn FnMut()) + Sync,
         help: impl Fn(usize, &mut usize) -> bool + Sync,
-        first: &mut dyn FnMut(Step) -> Result<()>,
-        second: &mut (dyn FnMut(Step) -> Result<()> + Send),
+        first: &mut dyn FnMut(ScheduledNode) -> Result<()>,
+        second: &mut (dyn FnMut(ScheduledNode) -> Result<()> + Send),
     ) -> Result<(), (usize, Error)> {
-        let both = Abreast::default();
+        let both = LaneSync::default();
         thread::scope(|scope| {
             scope.spawn(|| begin(1, &mut || both.run_lane(self, 1, &help, second)));
             begin(0, &mut || both.run_lane(self, 0, &help, first));
@@ -216,26 +217,26 @@ impl LineUp {
 
 /// What two lanes that run side by side know of each other.
 #[derive(Default)]
-struct Abreast {
+struct LaneSync {
     over: [Counter; LANES],
     stop: AtomicBool,
     failure: Mutex<Option<(usize, Error)>>,
 }
 
-impl Abreast {
+impl LaneSync {
     /// Runs the steps of a lane, each after what it waits for on the other one, and returns when that is at its end, too.
     fn run_lane(
         &self,
-        line_up: &LineUp,
+        schedule: &Schedule,
         lane: usize,
         help: &dyn Fn(usize, &mut usize) -> bool,
-        run: &mut dyn FnMut(Step) -> Result<()>,
+        run: &mut dyn FnMut(ScheduledNode) -> Result<()>,
     ) {
         // A lane that panics must not be waited for.
         let _stop = StopOnPanic(&self.stop);
         let (other, mut last) = (1 - lane, 0);
         let mut wait = |steps| self.over[other].wait_for(steps, &self.stop, &mut || help(lane, &mut last));
-        for (place, &step) in line_up.0[lane].iter().enumerate() {
+        for (place, &step) in schedule.0[lane].iter().enumerate() {
             wait(step.after);
             if self.stop.load(Relaxed) {
                 return;
@@ -248,14 +249,14 @@ impl Abreast {
             }
             self.over[lane].0.store(place + 1, Release);
         }
-        wait(line_up.0[other].len());
+        wait(schedule.0[other].len());
     }
 }
 
 /// What a queue is given.
-pub(super) enum Queued {
+pub(super) enum StreamCommand {
     /// A step of a lane.
-    Step { lane: usize, step: Step },
+    Node { lane: usize, step: ScheduledNode },
     /// A mark in the lane's queue: by how many of its steps are before it.
     Mark { lane: usize, mark: usize },
     /// What comes to the lane's queue next waits for a mark in the other's.
@@ -271,12 +272,12 @@ pub fn periods(runs: usize, most: usize) -> impl Iterator<Item = (usize, usize)>
 }
 
 /// What a lane does in a run of each of `nodes`.
-fn in_order(nodes: &[&[Planned]], lane: usize) -> Vec<(usize, usize)> {
-    let own = |run: usize| nodes[run].iter().enumerate().filter(|(_, p)| p.spot.lane == lane);
-    let most = (0..nodes.len()).flat_map(own).map(|(_, p)| p.spot.ahead).max().unwrap_or(0);
+fn in_order(nodes: &[&[PlannedNode]], lane: usize) -> Vec<(usize, usize)> {
+    let own = |run: usize| nodes[run].iter().enumerate().filter(|(_, p)| p.placement.lane == lane);
+    let most = (0..nodes.len()).flat_map(own).map(|(_, p)| p.placement.prefetch_depth).max().unwrap_or(0);
     let mut order = Vec::new();
     for (run, ahead) in periods(nodes.len(), most) {
-        order.extend(own(run).filter(|(_, p)| p.spot.ahead == ahead).map(|(at, _)| (run, at)));
+        order.extend(own(run).filter(|(_, p)| p.placement.prefetch_depth == ahead).map(|(at, _)| (run, at)));
     }
     order
 }
@@ -309,25 +310,25 @@ impl Drop for StopOnPanic<'_> {
 }
 
 /// What a node touches, and whether it makes or changes it.
-fn touches(p: &Planned, run: usize, turns: [usize; LANES]) -> Vec<(Thing, bool)> {
+fn accesses(p: &PlannedNode, run: usize, depth: [usize; LANES]) -> Vec<(Tracked, bool)> {
     let mut all = Vec::with_capacity(2 * (p.ins.len() + p.outs.len()));
     let mut touch = |place: Place, changes: bool| match place {
-        Place::Stored(id) => all.push((Thing::Stored(id), changes)),
+        Place::Stored(id) => all.push((Tracked::Stored(id), changes)),
         Place::Arena(lane, _) => {
-            all.push((Thing::Value(run, place), changes));
-            all.push((Thing::Memory(lane, run % turns[lane]), changes));
+            all.push((Tracked::Value(run, place), changes));
+            all.push((Tracked::Memory(lane, run % depth[lane]), changes));
         }
     };
     p.ins.iter().enumerate().for_each(|(i, x)| touch(x.0, p.node.writes.contains(&i)));
     p.outs.iter().for_each(|x| touch(x.0, true));
     p.counts.iter().for_each(|&place| touch(place, false));
     if let (Place::Arena(lane, _), 1..) = p.scratch {
-        all.push((Thing::Memory(lane, run % turns[lane]), true));
+        all.push((Tracked::Memory(lane, run % depth[lane]), true));
     }
     all
 }
 
-fn broken(p: &Planned, run: usize, what: &str) -> Error {
+fn broken(p: &PlannedNode, run: usize, what: &str) -> Error {
     Error::new(ErrorKind::Plan, format!("{} of run {run} {what}", p.node.op.name()))
 }
 
@@ -341,7 +342,7 @@ mod loom_tests {
 
     /// A value that one lane makes and the other reads, over two runs in one memory: the second is made after the first was read.
     struct Handed {
-        both: Abreast,
+        both: LaneSync,
         value: UnsafeCell<usize>,
     }
     // SAFETY: the model finds out whether both lanes touch it at a time.
@@ -349,31 +350,31 @@ mod loom_tests {
     // SAFETY: as above.
     unsafe impl Send for Handed {}
 
-    fn line_up() -> LineUp {
-        let step = |run, after| Step { run, node: 0, after };
-        LineUp([vec![step(0, 0), step(1, 1)], vec![step(0, 1), step(1, 2)]])
+    fn schedule() -> Schedule {
+        let step = |run, after| ScheduledNode { run, node: 0, after };
+        Schedule([vec![step(0, 0), step(1, 1)], vec![step(0, 1), step(1, 2)]])
     }
 
     #[test]
     fn a_value_is_read_after_it_was_made_and_made_anew_after_it_was_read() {
         loom::model(|| {
-            let handed = Arc::new(Handed { both: Abreast::default(), value: UnsafeCell::new(0) });
+            let handed = Arc::new(Handed { both: LaneSync::default(), value: UnsafeCell::new(0) });
             let reader = Arc::clone(&handed);
             let second = thread::spawn(move || {
-                let mut read = |step: Step| {
+                let mut read = |step: ScheduledNode| {
                     // SAFETY: as above.
                     let found = reader.value.with(|value| unsafe { *value });
                     assert_eq!(found, 10 + step.run);
                     Ok(())
                 };
-                reader.both.run_lane(&line_up(), 1, &|_, _| false, &mut read);
+                reader.both.run_lane(&schedule(), 1, &|_, _| false, &mut read);
             });
-            let mut make = |step: Step| {
+            let mut make = |step: ScheduledNode| {
                 // SAFETY: as above.
                 handed.value.with_mut(|value| unsafe { *value = 10 + step.run });
                 Ok(())
             };
-            handed.both.run_lane(&line_up(), 0, &|_, _| false, &mut make);
+            handed.both.run_lane(&schedule(), 0, &|_, _| false, &mut make);
             second.join().unwrap();
         });
     }
@@ -381,13 +382,13 @@ mod loom_tests {
     #[test]
     fn an_error_of_one_lane_ends_the_other() {
         loom::model(|| {
-            let handed = Arc::new(Handed { both: Abreast::default(), value: UnsafeCell::new(0) });
+            let handed = Arc::new(Handed { both: LaneSync::default(), value: UnsafeCell::new(0) });
             let other = Arc::clone(&handed);
             let second = thread::spawn(move || {
-                other.both.run_lane(&line_up(), 1, &|_, _| false, &mut |_| Ok(()));
+                other.both.run_lane(&schedule(), 1, &|_, _| false, &mut |_| Ok(()));
             });
-            let mut fail = |_: Step| Err(Error::usage("planted"));
-            handed.both.run_lane(&line_up(), 0, &|_, _| false, &mut fail);
+            let mut fail = |_: ScheduledNode| Err(Error::usage("planted"));
+            handed.both.run_lane(&schedule(), 0, &|_, _| false, &mut fail);
             second.join().unwrap();
             assert!(handed.both.failure.lock().unwrap().is_some());
         });
@@ -437,7 +438,10 @@ mod tests {
         };
         let (mut store, mut alone) = (Store::new(Precision::F32), Store::new(Precision::F32));
         let (mut program, mut sequential) = (program(&mut store), program(&mut alone));
-        assert_eq!(program.0.ahead().map(|n| n.op.name()).collect::<Vec<_>>(), ["next_group", "gather_rows"]);
+        assert_eq!(
+            program.0.prefetched().map(|n| n.op.name()).collect::<Vec<_>>(),
+            ["next_group", "gather_rows"]
+        );
         sequential.0.profile();
         let want = run(&mut sequential, &mut alone, 40);
         assert_eq!(want[..3], [39.0, 39.0 + 38.0, 39.0 + 38.0 + 37.0]);
@@ -448,9 +452,9 @@ mod tests {
                 .flat_map(move |run| (if ahead { 0..2 } else { 2..5 }).map(move |node| (run, node)))
                 .collect()
         };
-        let line_up = LineUp::new(&[program.0.planned(); 6], [1, 2], [order(false), order(true)]).unwrap();
-        let [first, second] = &line_up.0;
-        let waits = |steps: &[Step]| steps.iter().map(|s| s.after).collect::<Vec<_>>();
+        let schedule = Schedule::new(&[program.0.planned(); 6], [1, 2], [order(false), order(true)]).unwrap();
+        let [first, second] = &schedule.0;
+        let waits = |steps: &[ScheduledNode]| steps.iter().map(|s| s.after).collect::<Vec<_>>();
         // The add wants the row; the trace's row its index.
         assert_eq!(waits(first)[..6], [2, 0, 1, 4, 0, 3]);
         // The third run's values lie where the first's did, which the first lane reads to its last node.
@@ -462,15 +466,15 @@ mod tests {
         let mut store = Store::new(Precision::F32);
         let (program, _) = program(&mut store);
         let ahead = vec![(0, 0), (0, 1)];
-        let refused = |order| LineUp::new(&[program.planned()], [1, 2], order).unwrap_err();
+        let refused = |order| Schedule::new(&[program.planned()], [1, 2], order).unwrap_err();
         let e = refused([vec![(0, 3), (0, 2), (0, 4)], ahead.clone()]);
         assert_eq!(e.kind(), ErrorKind::Plan);
         assert!(e.to_string().contains("write_rows of run 0 comes before what it waits for"), "{e}");
         let e = refused([vec![(0, 2), (0, 3)], ahead]);
         assert!(e.to_string().contains("write_rows of run 0 is on no lane"), "{e}");
-        let step = |after| Step { run: 0, node: 7, after };
+        let step = |after| ScheduledNode { run: 0, node: 7, after };
         let one_by_one =
-            |of_first: [usize; 2]| LineUp([of_first.map(step).into(), vec![step(1), step(2)]]).one_by_one();
+            |of_first: [usize; 2]| Schedule([of_first.map(step).into(), vec![step(1), step(2)]]).one_by_one();
         assert_eq!(one_by_one([0, 1]).unwrap(), [(0, 0), (1, 0), (0, 1), (1, 1)]);
         assert_eq!(one_by_one([0, 2]), Err(step(2)), "each lane waits for the other");
     }
@@ -484,16 +488,16 @@ mod tests {
                 .flat_map(move |run| (if ahead { 0..2 } else { 2..5 }).map(move |node| (run, node)))
                 .collect()
         };
-        let line_up = LineUp::new(&[program.planned(); 9], [1, 2], [order(false), order(true)]).unwrap();
-        let bad = |step: Step| if step.run == 4 { Err(Error::usage("planted")) } else { Ok(()) };
+        let schedule = Schedule::new(&[program.planned(); 9], [1, 2], [order(false), order(true)]).unwrap();
+        let bad = |step: ScheduledNode| if step.run == 4 { Err(Error::usage("planted")) } else { Ok(()) };
         let begin = |_: usize, work: &mut dyn FnMut()| work();
         let help = |_: usize, _: &mut usize| false;
-        let ran = line_up.execute(begin, help, &mut |_| Ok(()), &mut |step| bad(step));
+        let ran = schedule.execute(begin, help, &mut |_| Ok(()), &mut |step| bad(step));
         assert_eq!(ran.unwrap_err().0, 4);
-        let ran = line_up.execute(begin, help, &mut |step| bad(step), &mut |_| Ok(()));
+        let ran = schedule.execute(begin, help, &mut |step| bad(step), &mut |_| Ok(()));
         assert_eq!(ran.unwrap_err().1.to_string(), "planted");
         let panicked = std::panic::catch_unwind(|| {
-            let _ = line_up.execute(begin, help, &mut |_| Ok(()), &mut |step| {
+            let _ = schedule.execute(begin, help, &mut |_| Ok(()), &mut |step| {
                 if step.run == 4 { panic!("planted") } else { Ok(()) }
             });
         });
