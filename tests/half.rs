@@ -62,11 +62,11 @@ fn trained(config: &Config, events: &Events, device: &Device) -> Trained {
     let scores = task.validate(&mut |_| {}).unwrap();
     figures.extend([scores.ap.unwrap(), scores.auc.unwrap()]);
     let buffers = task.checkpoint_buffers();
-    task.store.fetch(&buffers).unwrap();
+    task.core.store.fetch(&buffers).unwrap();
     let kept = |id| {
-        let real = task.store.spec(id).dtype.widened() == DType::F32;
-        let values = if real { task.store.read_f64(id).unwrap() } else { vec![] };
-        (task.store.name(id).to_owned(), task.store.raw(id).unwrap().to_vec(), values)
+        let real = task.core.store.spec(id).dtype.widened() == DType::F32;
+        let values = if real { task.core.store.read_f64(id).unwrap() } else { vec![] };
+        (task.core.store.name(id).to_owned(), task.core.store.raw(id).unwrap().to_vec(), values)
     };
     Trained { figures, state: buffers.into_iter().map(kept).collect() }
 }
@@ -180,8 +180,9 @@ fn in_16_bits_features_and_memory_take_half_the_bytes() {
         assert_eq!(half.memory().features * 2, whole.memory().features, "{name}");
         // Of the rows that are rounded, and of what marks the rows that a step gathers.
         let bytes = |task: &EventTask, names: &[&str]| -> usize {
-            let of = task.net.model.state().into_iter().filter(|&id| names.contains(&task.store.name(id)));
-            of.map(|id| task.store.raw(id).unwrap().len()).sum()
+            let of =
+                task.net.model.state().into_iter().filter(|&id| names.contains(&task.core.store.name(id)));
+            of.map(|id| task.core.store.raw(id).unwrap().len()).sum()
         };
         let rows = ["memory", "mail", "mail features"];
         assert_eq!(bytes(&half, &rows) * 2, bytes(&whole, &rows), "{name}");

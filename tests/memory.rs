@@ -131,8 +131,8 @@ fn what_writes_memory_is_at_rest_at_its_average_over_the_steps_of_the_last_epoch
     let config = Config { settle: true, batch: 1000, learning_rate: 1e-2, ..config(4, 8) };
     let mut task = EventTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
     let read = |task: &EventTask| -> Vec<f32> {
-        let writers = task.parameters.iter().filter(|p| p.0.starts_with("memory."));
-        writers.flat_map(|p| task.store.read::<f32>(p.1).unwrap().to_vec()).collect()
+        let writers = task.core.parameters.iter().filter(|p| p.0.starts_with("memory."));
+        writers.flat_map(|p| task.core.store.read::<f32>(p.1).unwrap().to_vec()).collect()
     };
     let mut weights = Vec::new();
     for epoch in 0..4 {

@@ -42,7 +42,7 @@ pub fn all(width: usize) -> Vec<(&'static str, Config)> {
 
 /// Buffers of a checkpoint, by name.
 fn state(task: &EventTask) -> Vec<(String, Vec<u8>)> {
-    let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).unwrap().to_vec());
+    let raw = |id| (task.core.store.name(id).to_owned(), task.core.store.raw(id).unwrap().to_vec());
     task.checkpoint_buffers().into_iter().map(raw).collect()
 }
 
@@ -115,7 +115,7 @@ fn a_checkpoint_of_one_model_is_refused_by_every_other() {
         for ((other, _), checkpoint) in models.iter().zip(&saved) {
             let mut task = task_of(config, &events, 1);
             let (before, buffers) = (state(&task), task.checkpoint_buffers());
-            let loaded = checkpoint.load(&mut task.store, &buffers, true);
+            let loaded = checkpoint.load(&mut task.core.store, &buffers, true);
             assert_eq!(state(&task) != before, loaded.is_ok(), "{other} into {name}: whole, or nothing");
             let tested =
                 task::evaluate(checkpoint, config, &events, &Device::cpu(1).unwrap(), "", false, &mut ());
@@ -190,8 +190,8 @@ fn attention_without_features_has_time_alone_and_still_learns() {
     let config = Config { learning_rate: 1e-2, batch: 50, ..of(ModelName::Tgat, 16) };
     let widths = |task: &EventTask| -> Vec<usize> {
         ["embed.0.w_q", "embed.0.w_k", "embed.0.w_o_root", "embed.1.w_q"]
-            .map(|name| task.parameters.iter().find(|p| p.0 == name).unwrap().1)
-            .map(|id| task.store.spec(id).cols)
+            .map(|name| task.core.parameters.iter().find(|p| p.0 == name).unwrap().1)
+            .map(|id| task.core.store.spec(id).cols)
             .to_vec()
     };
     let mut task = task_of(&config, &events, 1);
@@ -275,7 +275,7 @@ fn the_documented_weights_are_those_of_the_models() {
             (config.apan.time_encoding, config.tgat.time_encoding) = ("learned".into(), "learned".into());
             let tgat = config.model == ModelName::Tgat;
             let task = task_of(&config, &events, 1);
-            for (weight, id) in task.parameters.iter() {
+            for (weight, id) in task.core.parameters.iter() {
                 let layer = weight.strip_prefix("embed.").and_then(|w| w[..1].parse::<usize>().ok());
                 let letter = |l: &str| match l {
                     "d" => {
@@ -315,7 +315,7 @@ fn the_documented_weights_are_those_of_the_models() {
                 let general = layer.map_or(weight.to_owned(), |l| weight.replacen(&l.to_string(), "L", 1));
                 let all = rows.iter().flat_map(|row| documented(row, letter));
                 let size = all.into_iter().find(|(n, _)| *n == general).map(|(_, size)| size);
-                let spec = task.store.spec(id);
+                let spec = task.core.store.spec(id);
                 assert_eq!(size, Some([spec.rows.capacity, spec.cols]), "{name}: {weight}");
                 named.insert(general);
             }

@@ -138,8 +138,8 @@ fn trained(c: &Config, events: &Events, device: &Device, traced: bool) -> (Vec<f
     }
     let losses = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
     let state = task.checkpoint_buffers();
-    task.store.fetch(&state).unwrap();
-    let state = state.into_iter().map(|id| task.store.raw(id).unwrap().to_vec()).collect();
+    task.core.store.fetch(&state).unwrap();
+    let state = state.into_iter().map(|id| task.core.store.raw(id).unwrap().to_vec()).collect();
     if !traced {
         return (losses, state);
     }

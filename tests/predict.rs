@@ -81,7 +81,7 @@ fn test_part(config: &Config, events: &Events) -> Vec<usize> {
 fn evaluated(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &Device) -> Vec<u32> {
     let mut task = EventTask::new(config, events, device.clone()).unwrap();
     let buffers = task.checkpoint_buffers();
-    checkpoint.load(&mut task.store, &buffers, true).unwrap();
+    checkpoint.load(&mut task.core.store, &buffers, true).unwrap();
     task.test(&mut |_| {}).unwrap();
     let n = task.split.test.len();
     task.scored(n).unwrap().chunks_exact(task.columns()).map(|row| row[0].to_bits()).collect()

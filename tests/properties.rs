@@ -276,8 +276,8 @@ fn a_time_encoding_is_a_parameter_where_it_is_learned_and_only_there() {
         config.tgn.time_encoding = name.into();
         let mut task = EventTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
         let w = |task: &EventTask| {
-            let found = task.parameters.iter().find(|p| p.0 == "time.w");
-            found.map(|(_, id)| task.store.read::<f32>(id).unwrap().to_vec())
+            let found = task.core.parameters.iter().find(|p| p.0 == "time.w");
+            found.map(|(_, id)| task.core.store.read::<f32>(id).unwrap().to_vec())
         };
         let before = w(&task);
         task.train_epoch(0, &mut |_| {}).unwrap();
@@ -296,7 +296,7 @@ fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_ma
             let mut task = EventTask::new(&config, &events, Device::cpu(threads).unwrap()).unwrap();
             let losses: Vec<u64> =
                 (0..3).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0.to_bits()).collect();
-            let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).unwrap().to_vec());
+            let raw = |id| (task.core.store.name(id).to_owned(), task.core.store.raw(id).unwrap().to_vec());
             (losses, task.checkpoint_buffers().into_iter().map(raw).collect::<Vec<_>>())
         };
         let (one, two) = (state(1), state(2));
@@ -378,11 +378,11 @@ fn a_checkpoint_that_is_damaged_or_of_another_model_is_refused_and_changes_nothi
         let mut task = EventTask::new(config, &events, device.clone()).unwrap();
         let buffers = task.checkpoint_buffers();
         let state = |task: &EventTask| {
-            buffers.iter().map(|&id| task.store.raw(id).unwrap().to_vec()).collect::<Vec<_>>()
+            buffers.iter().map(|&id| task.core.store.raw(id).unwrap().to_vec()).collect::<Vec<_>>()
         };
         let before = state(&task);
         for best in [false, true] {
-            let e = checkpoint.load(&mut task.store, &buffers, best).expect_err(what);
+            let e = checkpoint.load(&mut task.core.store, &buffers, best).expect_err(what);
             assert_eq!(e.kind(), ErrorKind::Checkpoint, "{what}: {e}");
             assert!(e.to_string().contains(folder.to_str().unwrap()), "{what}: {e}");
             assert!(state(&task) == before, "{what}: something was changed");

@@ -31,8 +31,8 @@ fn trained(config: &Config, events: &Events, device: &Device) -> Trained {
     figures.extend([scores.ap, scores.auc, scores.mrr, scores.f1].into_iter().flatten());
     assert!(figures.len() >= 4, "{scores:?}");
     let buffers = task.checkpoint_buffers();
-    task.store.fetch(&buffers).unwrap();
-    let raw = |id| (task.store.name(id).to_owned(), task.store.raw(id).unwrap().to_vec());
+    task.core.store.fetch(&buffers).unwrap();
+    let raw = |id| (task.core.store.name(id).to_owned(), task.core.store.raw(id).unwrap().to_vec());
     Trained { figures, state: buffers.into_iter().map(raw).collect() }
 }
 

@@ -194,10 +194,10 @@ fn a_head_learns_on_the_frozen_model_of_another_run_which_keeps_every_bit() {
         assert!(model(&link) == model(&node), "{mode:?}: the model has changed");
         let task = EventTask::new(&frozen(1), &classed(), Device::cpu(1).unwrap()).unwrap();
         let mut learned_numbers = 0;
-        for (tensor, id) in task.parameters.iter().filter(|p| p.0.starts_with("node_head.")) {
-            learned_numbers += task.store.spec(id).len();
+        for (tensor, id) in task.core.parameters.iter().filter(|p| p.0.starts_with("node_head.")) {
+            learned_numbers += task.core.store.spec(id).len();
             let learned = &node.iter().find(|t| t.0 == tensor).unwrap().1;
-            assert!(learned != task.store.raw(id).unwrap(), "{tensor} has not learned");
+            assert!(learned != task.core.store.raw(id).unwrap(), "{tensor} has not learned");
         }
         assert_eq!(at_once.parameters, learned_numbers);
         // Cut off before its first epoch, the run goes on from the other's model.

@@ -87,8 +87,8 @@ fn trained(c: &Config, data: &Snapshots, device: &Device) -> (Vec<f64>, Vec<Vec<
     figures.extend([s.ap, s.auc, s.mrr, s.accuracy, s.mae, s.rmse].into_iter().flatten());
     assert!(figures.len() >= 4, "{s:?}");
     let buffers = task.checkpoint_buffers();
-    task.store.fetch(&buffers).unwrap();
-    (figures, buffers.into_iter().map(|id| task.store.raw(id).unwrap().to_vec()).collect())
+    task.core.store.fetch(&buffers).unwrap();
+    (figures, buffers.into_iter().map(|id| task.core.store.raw(id).unwrap().to_vec()).collect())
 }
 
 #[test]
@@ -220,12 +220,15 @@ fn an_update_has_the_mean_gradient_of_its_groups_and_the_last_of_an_epoch_may_ha
             c.group.batch = batch;
             let mut task = SnapshotTask::new(&c, &data, Device::cpu(1).unwrap()).unwrap();
             task.train_epoch(0, &mut |_| {}).unwrap();
-            let updates =
-                task.store.read::<u32>(task.parameters.optimizer_buffers().next().unwrap()).unwrap()[0];
+            let updates = task
+                .core
+                .store
+                .read::<u32>(task.core.parameters.optimizer_buffers().next().unwrap())
+                .unwrap()[0];
             assert_eq!(updates as usize, groups.div_ceil(batch));
             let moments = task.checkpoint_buffers().into_iter();
-            let moments = moments.filter(|&id| task.store.name(id).starts_with("adam.m."));
-            moments.flat_map(|id| task.store.read_f64(id).unwrap()).collect()
+            let moments = moments.filter(|&id| task.core.store.name(id).starts_with("adam.m."));
+            moments.flat_map(|id| task.core.store.read_f64(id).unwrap()).collect()
         };
         let one_by_one: Vec<Vec<f64>> =
             (0..=5).map(|n| if n == 0 { vec![0.0; moments(1, 1).len()] } else { moments(n, 1) }).collect();
@@ -353,7 +356,7 @@ fn the_documented_weights_are_those_of_the_models_of_snapshots() {
             let mut c = Config { task, ..config(model, 8) };
             (c.snapshots.width, c.classify.width) = (5, 11);
             let made = SnapshotTask::new(&c, &data, Device::cpu(1).unwrap()).unwrap();
-            for (weight, id) in made.parameters.iter() {
+            for (weight, id) in made.core.parameters.iter() {
                 let layer = weight.split('.').nth(1).and_then(|l| l.parse::<usize>().ok());
                 let letter = |l: &str| match l {
                     "i" if layer.is_none_or(|l| l == 1) => 5,
@@ -367,7 +370,7 @@ fn the_documented_weights_are_those_of_the_models_of_snapshots() {
                 let general = layer.map_or(weight.to_owned(), |l| weight.replacen(&l.to_string(), "K", 1));
                 let size =
                     rows.iter().flat_map(|row| documented(row, letter)).find(|(name, _)| *name == general);
-                let spec = made.store.spec(id);
+                let spec = made.core.store.spec(id);
                 assert_eq!(
                     size.map(|s| s.1),
                     Some([spec.rows.capacity, spec.cols]),

@@ -1,7 +1,7 @@
 //! A program on a CUDA device: its memory there, its launches on a stream for each lane, and the graphs that they are captured into.
 use super::{
     lanes::{LANES, cycle},
-    program::{NodeTime, Progress, fault},
+    program::{NodeTime, RepeatProgress, fault},
     schedule::{Schedule, StreamCommand},
     schedule_cache::{ScheduleCache, windows},
     trace::{Ran, Trace},
@@ -265,7 +265,7 @@ impl BoundProgram {
         store: &mut Store,
         variant_of_run: &[usize],
         times: &mut [Vec<NodeTime>],
-        done: &mut dyn FnMut(Progress<'_>),
+        done: &mut dyn FnMut(RepeatProgress<'_>),
     ) -> Result<()> {
         let stream = self.stream();
         self.status.fill(0, stream)?;
@@ -286,7 +286,7 @@ impl BoundProgram {
                 time.seconds += between[1].seconds_since(&between[0])?;
                 time.runs += 1;
             }
-            done(Progress { runs: run + 1, store: Some(store) });
+            done(RepeatProgress { runs: run + 1, store: Some(store) });
         }
         self.check(variants)
     }
@@ -376,7 +376,7 @@ impl BoundProgram {
         store: &mut Store,
         schedules: &mut ScheduleCache,
         mut trace: Option<&mut Trace>,
-        done: &mut dyn FnMut(Progress<'_>),
+        done: &mut dyn FnMut(RepeatProgress<'_>),
     ) -> Result<()> {
         let stream = self.stream();
         self.status.fill(0, stream)?;
@@ -418,7 +418,7 @@ impl BoundProgram {
         }
         for (runs, mark) in &marks {
             mark.synchronize()?;
-            done(Progress { runs: *runs, store: Some(store) });
+            done(RepeatProgress { runs: *runs, store: Some(store) });
         }
         stream.synchronize()?;
         if let (Some(trace), Some((base, began))) = (&mut trace, base) {

@@ -1,7 +1,7 @@
 //! How the nodes of a step are shared out to two lanes, and their runs.
 use super::{
     host::{BoundVariant, ViewBuffers},
-    program::Progress,
+    program::RepeatProgress,
     schedule::ScheduledNode,
     schedule_cache::{ScheduleCache, windows},
     stages::{Stage, stages},
@@ -152,7 +152,7 @@ pub(super) fn repeat(
     devices: &[Device; LANES],
     schedules: &mut ScheduleCache,
     mut trace: Option<&mut Trace>,
-    done: &mut dyn FnMut(Progress<'_>),
+    done: &mut dyn FnMut(RepeatProgress<'_>),
 ) -> Result<(), (Option<usize>, Error)> {
     let last_of = |lane: usize| -> Vec<Option<usize>> {
         variants.iter().map(|f| f.nodes.iter().rposition(|p| p.placement.lane == lane)).collect()
@@ -162,7 +162,7 @@ pub(super) fn repeat(
     let mut tell = |runs: usize, store| {
         if runs > told {
             told = runs;
-            done(Progress { runs, store });
+            done(RepeatProgress { runs, store });
         }
     };
     for variant_of_run in windows(variants, variant_of_run) {

@@ -18,7 +18,7 @@ mod variant;
 pub use average::Average;
 pub use lanes::{LANES, Lanes, MAX_PREFETCH_DEPTH, Placement};
 pub use optimizer::{Parameters, ScaledInit, Sums};
-pub use program::{OpTime, Program, Progress};
+pub use program::{OpTime, Program, RepeatProgress};
 pub use schedule::{Schedule, ScheduledNode, periods};
 pub use stages::Stage;
 pub use trace::{NodeInfo, Resource, Span};

@@ -339,7 +339,7 @@ impl Program {
         &mut self,
         store: &mut Store,
         times: usize,
-        done: &mut dyn FnMut(Progress<'_>),
+        done: &mut dyn FnMut(RepeatProgress<'_>),
     ) -> Result<(), (Option<usize>, Error)> {
         let mut variant_of_run = Vec::new();
         variant_of_run.try_reserve_exact(times).map_err(|e| {
@@ -356,7 +356,7 @@ impl Program {
         &mut self,
         store: &mut Store,
         variant_of_run: &[usize],
-        done: &mut dyn FnMut(Progress<'_>),
+        done: &mut dyn FnMut(RepeatProgress<'_>),
     ) -> Result<(), (Option<usize>, Error)> {
         let unknown = variant_of_run.iter().find(|&&variant| variant >= self.variants.len());
         let unknown =
@@ -387,7 +387,7 @@ impl Program {
                 for (at, &variant) in variant_of_run.iter().enumerate() {
                     let (times, trace) = (self.times.as_deref_mut(), self.trace.as_mut());
                     run_all(&ready, variant, times, trace, &mut seen).map_err(|e| (Some(at), e))?;
-                    done(Progress { runs: at + 1, store: Some(store) });
+                    done(RepeatProgress { runs: at + 1, store: Some(store) });
                 }
                 Ok(())
             }
@@ -450,7 +450,7 @@ impl Program {
 
 /// How far [`Program::repeat`] is.
 #[derive(Clone, Copy)]
-pub struct Progress<'a> {
+pub struct RepeatProgress<'a> {
     /// Runs that are over.
     pub runs: usize,
     /// What they left, where no lane is running on; on a device without what nobody has fetched.

@@ -6,12 +6,14 @@
 mod balance;
 mod costs;
 mod draw;
+mod group_choice;
 mod needs;
 mod simulate;
 mod timeline;
 
 pub use balance::{GroupCost, balance, pipeline};
 pub use costs::{CostModel, OpCost};
+pub use group_choice::GroupChoice;
 pub use needs::{At, NEEDS, Need, broken, in_order};
 pub use simulate::{predict, simulate};
 pub use timeline::{Timeline, Usage};

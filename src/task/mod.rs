@@ -1,49 +1,28 @@
-//! Tasks: the one training loop, its evaluation, its configuration and its checkpoints.
+//! Tasks: what a model is trained for, the one training loop, evaluation, configuration and checkpoints.
+//!
+//! - [`config`]: every key of a run.
+//! - [`evaluation`]: metrics, hard negatives, the EdgeBank baseline.
+//! - [`training`]: the training loop, run folders, checkpoints.
+//! - [`events`]: models of event streams: training, evaluation, embeddings, online prediction.
+//! - [`snapshots`]: models of snapshot sequences.
 #![forbid(unsafe_code)]
-mod candidates;
-mod checkpoint;
-mod choices;
-mod chunks;
-mod classify;
-mod config;
-pub mod edgebank;
-mod event_task;
-mod group_plan;
-mod matching;
-mod memory;
-pub mod metrics;
-pub mod negatives;
-mod pairs;
-mod passes;
-pub mod predictor;
-mod pretrain;
-mod run;
-mod snapshot_figures;
-mod snapshot_objective;
-mod snapshot_run;
-mod snapshot_split;
-mod snapshot_task;
-pub mod tensorboard;
-mod test_part;
-pub mod tgl;
+pub mod config;
+pub mod evaluation;
+pub mod events;
+pub mod snapshots;
+pub mod training;
 
-use candidates::Candidates;
-pub(crate) use checkpoint::write_whole;
-pub use checkpoint::{Checkpoint, Manifest, StreamRecord};
-pub use choices::{NegativeKind, Protocol, TaskName};
-pub use chunks::{batches, first_batch};
-pub use config::{ClassifyConfig, Config, DataConfig, FeaturesOn, GroupConfig};
-pub use edgebank::EdgeBank;
-pub use event_task::EventTask;
-pub use group_plan::Choice;
-pub use memory::MemoryPlan;
-pub use metrics::Scores;
-pub use pairs::Pair;
-pub use passes::{Progress, Report, Task};
-pub use predictor::{NewEvent, Predictor, PredictorOptions};
-pub use pretrain::pretrain;
-pub use run::{EpochRecord, RunOptions, Summary, Watch, embed, evaluate, train};
-pub use snapshot_run::{embed_snapshots, evaluate_snapshots, train_snapshots};
-pub use snapshot_split::SnapshotSplit;
-pub use snapshot_task::SnapshotTask;
-pub use test_part::{ScoresByMemory, TestScores};
+pub use config::{
+    ClassifyConfig, Config, DataConfig, FeaturesOn, GroupConfig, NegativeKind, Protocol, TaskName, tgl,
+};
+pub use evaluation::{EdgeBank, Pair, Scores, ScoresByMemory, TestScores, edgebank, metrics, negatives};
+pub use events::{
+    EventTask, NewEvent, Predictor, PredictorOptions, batches, embed, evaluate, first_batch, predictor,
+    pretrain, train,
+};
+pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
+pub(crate) use training::write_whole;
+pub use training::{
+    Checkpoint, EpochRecord, Manifest, MemoryPlan, Progress, Report, RunOptions, StreamRecord, Summary, Task,
+    TaskCore, Watch, tensorboard,
+};

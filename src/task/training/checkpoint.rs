@@ -6,11 +6,12 @@
 //! memory of its training. The manifest is renamed into place after the files it names are whole, and before those it no longer names go: whenever
 //! a run is cut off, the folder holds a checkpoint that is whole, or none. What a predictor saves after a stream is such a
 //! folder too: `stream-X.safetensors`, X being its checksum, holds what the stream goes on from, and the manifest tells of it.
-use super::Config;
+use super::folder::write_whole;
 use crate::{
     autograd::Parameters,
     error::{Error, ErrorKind, Result},
     runtime::{BufferId, DType, Precision, Rows, Spec, Store},
+    task::config::Config,
 };
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize};
@@ -73,14 +74,6 @@ fn bad(path: &Path, what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Checkpoint, what).in_file(path)
 }
 
-/// Writes `bytes` to `path` whole, or not at all.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let beside = path.with_extension("partial");
-    fs::write(&beside, bytes)
-        .and_then(|()| fs::rename(&beside, path))
-        .map_err(|e| Error::io(path, "cannot write", e))
-}
-
 /// The type of a buffer's values in a file.
 fn dtype_of(store: &Store, id: BufferId) -> Dtype {
     match (store.spec(id).dtype, store.precision()) {
@@ -129,7 +122,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// Usage where the folder holds the checkpoint of a training; Io.
-    pub(super) fn save_stream(
+    pub(in crate::task) fn save_stream(
         &self,
         store: &Store,
         buffers: &[(BufferId, usize)],
@@ -284,7 +277,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub(super) fn load_rows(&self, store: &mut Store, buffers: &[(BufferId, usize)]) -> Result<()> {
+    pub(in crate::task) fn load_rows(&self, store: &mut Store, buffers: &[(BufferId, usize)]) -> Result<()> {
         let manifest = self.manifest()?;
         self.read(&self.best_file(&manifest), manifest.checksums[1], store, buffers)
     }

@@ -25,7 +25,7 @@ pub struct MemoryPlan {
 
 impl MemoryPlan {
     /// Of programs over a store, where the tables `features` hold features.
-    pub(super) fn of(
+    pub(in crate::task) fn of(
         store: &Store,
         (features, features_on_host): (&[BufferId], bool),
         programs: &[&Program],

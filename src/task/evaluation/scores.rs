@@ -1,6 +1,6 @@
 //! The test part: what is told of it, and where the memory comes from that a model has when it begins.
-use super::{Protocol, Scores, Task, Watch};
-use crate::error::Result;
+use super::Scores;
+use crate::task::config::Protocol;
 use serde::{Deserialize, Serialize};
 
 /// Scores of the test part.
@@ -23,13 +23,7 @@ pub struct ScoresByMemory {
 
 impl ScoresByMemory {
     /// Those that the protocol asks for, else what there is.
-    pub(super) fn asked(&self, protocol: Protocol) -> Option<TestScores> {
+    pub(in crate::task) fn asked(&self, protocol: Protocol) -> Option<TestScores> {
         if protocol.replays() { self.replayed.or(self.as_trained) } else { self.as_trained.or(self.replayed) }
     }
-}
-
-/// Tests a model from memory that it makes anew.
-pub(super) fn test_anew(task: &mut dyn Task, watch: &mut dyn Watch, epoch: usize) -> Result<TestScores> {
-    task.replay(&mut |p| watch.progress("replay", epoch, p))?;
-    task.test(&mut |p| watch.progress("test", epoch, p))
 }

@@ -1,9 +1,11 @@
 //! The figures of a prediction of steps, and of baselines that learn nothing.
-use super::{
-    Scores, TestScores,
-    snapshot_objective::{Goal, Objective},
+use super::objective::{Goal, Objective};
+use crate::{
+    data::Snapshots,
+    error::Result,
+    runtime::Store,
+    task::evaluation::{Scores, TestScores},
 };
-use crate::{data::Snapshots, error::Result, runtime::Store};
 use std::{
     collections::{HashMap, HashSet},
     ops::Range,
@@ -18,10 +20,10 @@ impl Objective {
         let items = self.offsets[targets.start]..self.offsets[targets.end];
         let table = &table[..items.len() * self.columns];
         let rows = || table.chunks_exact(self.columns.max(1));
-        match &self.kind {
+        match &self.goal {
             Goal::Links { unseen, .. } => {
-                let of = |mask| Scores::of_candidates(table, self.columns, mask);
-                TestScores { transductive: of(None), inductive: of(Some(&unseen[items])) }
+                let measure = |mask| Scores::of_candidates(table, self.columns, mask);
+                TestScores { transductive: measure(None), inductive: measure(Some(&unseen[items])) }
             }
             Goal::Classes { known, .. } => {
                 let classes = known[items].chunks_exact(1);
@@ -44,7 +46,7 @@ impl Objective {
         data: &Snapshots,
         targets: Range<usize>,
     ) -> Result<Vec<(&'static str, TestScores)>> {
-        let tables: Vec<(&'static str, Vec<f32>)> = match &self.kind {
+        let tables: Vec<(&'static str, Vec<f32>)> = match &self.goal {
             Goal::Links { candidates, .. } => {
                 let candidates = store.read::<u32>(*candidates)?;
                 let last = self.remembering(data, candidates, targets.clone(), true);
@@ -102,7 +104,7 @@ impl Objective {
         targets: Range<usize>,
         tell: impl Fn(&mut [f32], usize),
     ) -> Result<Vec<f32>> {
-        let (Goal::Classes { vertex, .. } | Goal::Values { vertex, .. }) = &self.kind else {
+        let (Goal::Classes { vertex, .. } | Goal::Values { vertex, .. }) = &self.goal else {
             return Ok(Vec::new());
         };
         let vertices = store.read::<u32>(*vertex)?;

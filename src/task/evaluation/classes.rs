@@ -68,7 +68,8 @@ mod tests {
 
     #[test]
     fn every_figure_equals_the_one_of_scikit_learn_ties_and_empty_sets_included() {
-        let golden: Golden = serde_json::from_str(include_str!("../../tests/golden/metrics.json")).unwrap();
+        let golden: Golden =
+            serde_json::from_str(include_str!("../../../tests/golden/metrics.json")).unwrap();
         assert!(golden.labels.len() > 10);
         for c in golden.labels {
             let got = of(&c.logits, c.classes, c.sets.iter().map(Vec::as_slice));

@@ -1,10 +1,14 @@
-//! Static node memory, learned before the model that adds it to its rows.
-use super::{ClassifyConfig, Config, EventTask, NegativeKind, Task, TaskName, Watch};
+//! Pretrains static node memory, before the model that reads it is trained.
+use super::EventTask;
 use crate::{
     data::Events,
     error::Result,
     model::{ModelName, StaticConfig},
     runtime::Device,
+    task::{
+        config::{ClassifyConfig, Config, NegativeKind, TaskName},
+        training::{Task, Watch},
+    },
 };
 
 /// Rows of the static memory, `[nodes, static.width]`, learned by link prediction on the training events alone: the model
@@ -34,10 +38,10 @@ pub fn pretrain(
     for epoch in 1..=c.epochs {
         task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("static", epoch, p))?;
     }
-    let rows = task.parameters.iter().find(|p| p.0 == StaticConfig::ROWS).map(|p| p.1);
+    let rows = task.core.parameters.iter().find(|p| p.0 == StaticConfig::ROWS).map(|p| p.1);
     let ids: Vec<_> = rows.into_iter().collect();
-    task.store.fetch(&ids)?;
-    let mut rows = ids.first().map_or(Ok(&[][..]), |&id| task.store.read::<f32>(id))?.to_vec();
+    task.core.store.fetch(&ids)?;
+    let mut rows = ids.first().map_or(Ok(&[][..]), |&id| task.core.store.read::<f32>(id))?.to_vec();
     let mut seen = vec![false; events.nodes];
     for i in task.split.train.clone() {
         seen[events.src[i] as usize] = true;

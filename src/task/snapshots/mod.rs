@@ -1,8 +1,17 @@
-//! Runs of models of snapshots: trained by the one training loop, tested, asked for embeddings.
+//! Models of snapshot sequences: training, evaluation, embeddings.
+mod group_plan;
+mod objective;
+mod recorder;
+mod scores;
+mod split;
+mod task;
+
+pub use split::SnapshotSplit;
+pub use task::SnapshotTask;
+
 use super::{
-    Checkpoint, Config, RunOptions, SnapshotTask, Summary, Task, Watch,
-    matching::{same_data, same_model},
-    run::{BaselineScores, DataRecord, Run},
+    Config, RunOptions, Summary, Task, Watch,
+    training::{BaselineScores, Checkpoint, DataRecord, Run, restored},
 };
 use crate::{
     autograd::Program,
@@ -13,19 +22,7 @@ use crate::{
     runtime::*,
 };
 
-impl DataRecord {
-    fn of_snapshots(data: &Snapshots) -> Self {
-        DataRecord {
-            name: data.name.clone(),
-            events: data.src.len(),
-            nodes: data.nodes,
-            edge_features: data.width(),
-            snapshots: Some(data.len()),
-        }
-    }
-}
-
-/// Trains a model of snapshots, validates after every epoch, and tests the best one.
+/// Trains a model of snapshots, validates every epoch, and tests the best one.
 ///
 /// # Errors
 /// As [`train`](super::train).
@@ -46,24 +43,19 @@ pub fn train_snapshots(
 }
 
 fn baselines(task: &SnapshotTask, data: &Snapshots) -> Result<Vec<BaselineScores>> {
-    let of = |(name, test): (&str, _)| BaselineScores { name: name.into(), test };
-    Ok(task.baselines(data)?.into_iter().map(of).collect())
+    let scores = task.baselines(data)?.into_iter();
+    Ok(scores.map(|(name, test)| BaselineScores { name: name.into(), test }).collect())
 }
 
-/// A task with the best parameters of a checkpoint.
-fn restore(
+/// A task with the parameters of a checkpoint's best epoch.
+fn restored_task(
     checkpoint: &Checkpoint,
     config: &Config,
     data: &Snapshots,
     device: &Device,
 ) -> Result<SnapshotTask> {
-    let manifest = checkpoint.manifest()?;
-    same_data(&manifest, &DataRecord::of_snapshots(data))?;
-    same_model(&manifest, config)?;
-    let mut task = SnapshotTask::new(config, data, device.clone())?;
-    let buffers = task.checkpoint_buffers();
-    checkpoint.load(&mut task.store, &buffers, true)?;
-    Ok(task)
+    let build = || SnapshotTask::new(config, data, device.clone());
+    restored(checkpoint, config, &DataRecord::of_snapshots(data), build)
 }
 
 /// Tests a checkpoint.
@@ -78,7 +70,7 @@ pub fn evaluate_snapshots(
     command: &str,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    let mut task = restore(checkpoint, config, data, device)?;
+    let mut task = restored_task(checkpoint, config, data, device)?;
     let best = checkpoint.manifest()?.best_epoch;
     let test = task.test(&mut |p| watch.progress("test", best, p))?;
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
@@ -89,11 +81,11 @@ pub fn evaluate_snapshots(
     Ok(summary)
 }
 
-/// Embeddings `[n, width]` of vertices after the last snapshots, by the best parameters of a checkpoint: those that the step to
-/// come would be predicted from.
+/// Embeddings `[n, width]` of vertices after the last snapshots, computed with the parameters of a checkpoint's best epoch:
+/// the embeddings from which the next step would be predicted.
 ///
 /// # Errors
-/// Usage when a vertex does not exist.
+/// `Usage` if a vertex does not exist.
 pub fn embed_snapshots(
     checkpoint: &Checkpoint,
     config: &Config,
@@ -106,17 +98,18 @@ pub fn embed_snapshots(
         return Err(Error::usage(format!("there is no vertex {v}"))
             .remedy(format!("{} has vertices 0 to {last}", data.name)));
     }
-    let mut task = restore(checkpoint, config, data, device)?;
+    let mut task = restored_task(checkpoint, config, data, device)?;
     let width = config.snapshot_model()?.width();
+    let (store, tables) = (&mut task.core.store, &task.tables);
     let mut t = Tape::new();
-    let group = task.tables.next_group(&mut t, &task.store, config.group.length)?;
-    let z = task.model.embed(&mut t, &task.store, &task.tables, &group, &Exchanged::default())?;
+    let group = tables.next_group(&mut t, store, config.group.length)?;
+    let z = task.model.embed(&mut t, store, tables, &group, &Exchanged::default())?;
     let rows = Spec::ids(Rows::fixed(vertices.len()), 1);
-    let asked = task.store.values("vertices", rows, vertices)?;
-    let asked = t.stored(&task.store, asked)?;
-    let z = t.gather_rows(z, asked)?;
+    let queries = store.values("vertices", rows, vertices)?;
+    let queries = t.stored(store, queries)?;
+    let z = t.gather_rows(z, queries)?;
     let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(device))?;
-    task.tables.seek(&mut task.store, 0, &[data.len() as u32])?;
-    device.install(|| program.run(&mut task.store))?;
-    Ok((width, program.read::<f32>(z, &task.store)?.to_vec()))
+    tables.seek(store, 0, &[data.len() as u32])?;
+    device.install(|| program.run(store))?;
+    Ok((width, program.read::<f32>(z, store)?.to_vec()))
 }

@@ -1,19 +1,22 @@
 //! What an event competes with when links are predicted: the negatives of the evaluated parts.
-use super::{
-    Config, EdgeBank, NegativeKind, Pair, Protocol, Scores,
-    event_task::{EVALUATE, pass_clock},
-    negatives,
-};
 use crate::{
     data::{Events, GivenNegatives, Part, Split},
     error::{Error, ErrorKind, Result},
     model::Negatives,
     ops::draw_negatives::negative,
     runtime::{philox::Key, *},
+    task::{
+        config::{Config, NegativeKind, Protocol},
+        evaluation::{EdgeBank, Pair, Scores, negatives},
+        training::evaluation_clock,
+    },
 };
 use std::ops::Range;
 
-/// The candidates of the events of validation and test, of which an event itself is the first.
+/// Salt of the draws of evaluation negatives.
+const EVALUATION_NEGATIVES: u32 = 0x6576;
+
+/// The candidates of the validation and test events. The event itself is its first candidate.
 pub(super) struct Candidates {
     kind: Source,
     seed: u64,
@@ -83,7 +86,7 @@ impl Candidates {
             (Source::Pairs(_), Some(id)) => Negatives::Pairs(id),
             (Source::Given(_), Some(id)) => Negatives::Given(id),
             (Source::Drawn { id, per_event, .. }, _) => {
-                Negatives::Drawn { pool: *id, per_event: *per_event, salt: EVALUATE }
+                Negatives::Drawn { pool: *id, per_event: *per_event, salt: EVALUATION_NEGATIVES }
             }
             _ => Negatives::None,
         }
@@ -135,8 +138,8 @@ impl Candidates {
             let (src, at) = (events.src[event], event - range.start);
             match &self.kind {
                 Source::Drawn { pool, per_event, .. } => {
-                    let clock = [pass_clock(part), (at / self.batch) as u32];
-                    let key = Key::new(self.seed, EVALUATE, clock);
+                    let clock = [evaluation_clock(part), (at / self.batch) as u32];
+                    let key = Key::new(self.seed, EVALUATION_NEGATIVES, clock);
                     let row = at % self.batch;
                     (0..*per_event).map(|j| [src, negative(pool, key, *per_event, (row, j))]).collect()
                 }

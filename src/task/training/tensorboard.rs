@@ -9,8 +9,11 @@
 //! Every figure has the wall time at which its epoch ended, the test that of the last epoch: the file is a function of the
 //! run's records, and a resumed run writes what an uninterrupted one would have.
 //! Source: TensorFlow's `event.proto`, `summary.proto` and `record_writer.cc`.
-use super::{EpochRecord, Scores, TestScores, checkpoint::write_whole};
-use crate::error::{Error, Result};
+use super::{EpochRecord, folder::write_whole};
+use crate::{
+    error::{Error, Result},
+    task::evaluation::{Scores, TestScores},
+};
 use serde_json::Value;
 use std::{fs, io::Write, path::Path};
 

@@ -1,5 +1,9 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
-use super::{NegativeKind, Protocol, TaskName, tgl};
+mod choices;
+pub mod tgl;
+
+pub use choices::{NegativeKind, Protocol, TaskName};
+
 use crate::{
     data::{self, Events, Features, ReadOptions, SnapshotOptions, Snapshots, Split},
     error::{Error, Result},
@@ -283,6 +287,17 @@ impl Config {
     /// The protocol as results name it.
     pub fn protocol_name(&self) -> &'static str {
         if self.model.reads_snapshots() { "next-snapshot" } else { self.protocol.name() }
+    }
+    /// Maximum number of batches or groups of a pass.
+    pub(in crate::task) fn most_batches(&self) -> usize {
+        if self.max_batches == 0 { usize::MAX } else { self.max_batches }
+    }
+    /// How tied scores count in the metrics of a run.
+    pub fn tie_rule(&self) -> &'static str {
+        match (self.task, self.protocol) {
+            (TaskName::Link, Protocol::Disttgl | Protocol::Tgb) => "mean of optimistic and pessimistic rank",
+            _ => "tied scores form one threshold",
+        }
     }
     /// Parts of the events.
     ///

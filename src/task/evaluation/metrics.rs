@@ -3,7 +3,7 @@
 //! Tied scores are never broken by position. For the curves they form one threshold, as in scikit-learn; for ranks
 //! the event takes the mean of the best and the worst place among its ties. A score that is not a number ranks last,
 //! tied with minus infinity: a model that fails has chance at best, and never an error.
-use super::TaskName;
+use crate::task::config::TaskName;
 use serde::{Deserialize, Serialize};
 
 /// What a split scored; a figure that is not defined (no events, or not part of the protocol) is `None`.
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn every_figure_equals_the_one_of_scikit_learn_ties_included() -> Result<(), serde_json::Error> {
-        let golden: Golden = serde_json::from_str(include_str!("../../tests/golden/metrics.json"))?;
+        let golden: Golden = serde_json::from_str(include_str!("../../../tests/golden/metrics.json"))?;
         assert!(golden.cases.len() > 10);
         for c in golden.cases {
             let (positive, negative) = split(&c.table, c.candidates);
@@ -267,7 +267,7 @@ mod tests {
         struct Golden {
             cases: Vec<Lists>,
         }
-        let golden: Golden = serde_json::from_str(include_str!("../../tests/golden/tgb.json"))?;
+        let golden: Golden = serde_json::from_str(include_str!("../../../tests/golden/tgb.json"))?;
         assert!(golden.cases.len() > 5);
         for Lists { lists, mrr, hits } in golden.cases {
             let width = lists.iter().map(Vec::len).max().unwrap_or(0) + 1;

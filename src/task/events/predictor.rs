@@ -18,19 +18,17 @@
 //! `k` most recent before its time, so figures are those of the whole stream unless more than `slots - k` of a node's kept
 //! events have the very time of the query. Memory does not grow with the stream: when event ids, and with them the rows of
 //! edge features, are used up, those that slots and mails still refer to are numbered anew.
-use super::{
-    Checkpoint, Config, Manifest, TaskName,
-    checkpoint::StreamRecord,
-    matching::{same_data, same_model},
-    run::DataRecord,
-};
 use crate::{
-    autograd::{Parameters, Program, Progress},
+    autograd::{Parameters, Program, RepeatProgress},
     data::{Events, Tcsr},
     error::{Error, ErrorKind, Result},
     model::{Arrivals, EventTables, HeadKind, Negatives, Net, OpenEnd, StaticConfig, StaticMode},
     ops::{Backend, Tape, sample_neighbors::Entry},
     runtime::*,
+    task::{
+        config::{Config, TaskName},
+        training::{Checkpoint, DataRecord, Manifest, StreamRecord, same_data, same_model},
+    },
 };
 use std::path::Path;
 
@@ -148,7 +146,7 @@ impl Built {
     }
     /// Runs a program on the events that were brought.
     fn run(&mut self, device: &Device, update: bool) -> Result<()> {
-        let (store, mut ignore) = (&mut self.store, |_: Progress<'_>| {});
+        let (store, mut ignore) = (&mut self.store, |_: RepeatProgress<'_>| {});
         let program = match (&mut self.look, update) {
             (Some(look), false) => look,
             _ => &mut self.advance,
@@ -236,7 +234,7 @@ impl Predictor {
     ) -> Result<Self> {
         let manifest = checkpoint.manifest()?;
         let read = config.event_model()?.recent_events()?;
-        same_data(&manifest, &DataRecord::of(events))?;
+        same_data(&manifest, &DataRecord::of_events(events))?;
         same_model(&manifest, config)?;
         if config.task != TaskName::Link {
             return Err(Error::usage(format!("the checkpoint is of task {:?}", config.task).to_lowercase())

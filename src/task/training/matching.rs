@@ -1,9 +1,10 @@
 //! Whether a checkpoint is of this run: of its data, its model, its configuration.
-use super::{Config, Manifest, run::DataRecord};
+use super::{DataRecord, Manifest};
 use crate::{
     data::Events,
     error::{Error, ErrorKind, Result},
     model::StaticMode,
+    task::config::Config,
 };
 use toml::{Table, Value};
 
@@ -12,7 +13,7 @@ fn bad(what: String, remedy: &str) -> Error {
 }
 
 /// Refuses a checkpoint of other data.
-pub(super) fn same_data(manifest: &Manifest, data: &DataRecord) -> Result<()> {
+pub(in crate::task) fn same_data(manifest: &Manifest, data: &DataRecord) -> Result<()> {
     if manifest.data == data.identity() {
         return Ok(());
     }
@@ -35,7 +36,7 @@ fn same_kind(manifest: &Manifest, config: &Config) -> Result<()> {
 }
 
 /// Refuses a checkpoint of another model, or of one of other sizes or choices.
-pub(super) fn same_model(manifest: &Manifest, config: &Config) -> Result<()> {
+pub(in crate::task) fn same_model(manifest: &Manifest, config: &Config) -> Result<()> {
     same_kind(manifest, config)?;
     let section = format!("{}.", config.model.section());
     let rows = config.static_mode() != StaticMode::Off;
@@ -51,7 +52,7 @@ pub(super) fn same_model(manifest: &Manifest, config: &Config) -> Result<()> {
 }
 
 /// Refuses a test part that does not begin where the checkpoint's memory ends.
-pub(super) fn same_test(manifest: &Manifest, config: &Config, events: &Events) -> Result<()> {
+pub(in crate::task) fn same_test(manifest: &Manifest, config: &Config, events: &Events) -> Result<()> {
     let start = |c: &Config| Ok::<usize, Error>(c.split(events)?.test.start);
     match (start(&manifest.config)?, start(config)?) {
         (had, wants) if had == wants => Ok(()),

@@ -1,0 +1,12 @@
+//! Evaluation: metrics, hard negatives and the EdgeBank baseline. Nothing here knows a model.
+mod classes;
+pub mod edgebank;
+pub mod metrics;
+pub mod negatives;
+mod pairs;
+mod scores;
+
+pub use edgebank::EdgeBank;
+pub use metrics::Scores;
+pub use pairs::Pair;
+pub use scores::{ScoresByMemory, TestScores};

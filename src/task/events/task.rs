@@ -1,0 +1,344 @@
+//! A model on an event stream: the passes that train and evaluate it.
+use super::{
+    batches, first_batch,
+    objective::{Objective, Target},
+    recorder::{Programs, Recorder, Settling},
+};
+use crate::{
+    autograd::{Parameters, Program},
+    data::{Events, Part, Split, text::span},
+    error::Result,
+    model::{EventTables, Net, StaticMode},
+    plan::{CostModel, Timeline, predict},
+    runtime::*,
+    task::{
+        config::Config,
+        evaluation::{EdgeBank, Scores, TestScores},
+        training::{EventCount, Report, Runs, Task, TaskCore, evaluation_clock, located, repeat_and_report},
+    },
+};
+use std::ops::Range;
+
+/// Epochs over which weights are averaged for settling: one epoch is noisy, three remember outdated weights
+/// (docs/evaluation.md).
+const AVERAGED_EPOCHS: usize = 2;
+
+/// What a pass over a range of events does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Train,
+    /// Trains with the weights that write memory at rest: the second variant of the step.
+    Settle,
+    Score,
+    Remember,
+}
+
+/// A model on an event stream, ready to train and to evaluate.
+pub struct EventTask {
+    /// What every task has.
+    pub core: TaskCore,
+    /// The model with its head.
+    pub net: Net,
+    /// The tables of the stream.
+    pub tables: EventTables,
+    /// The parts of the stream.
+    pub split: Split,
+    settling: Option<Settling>,
+    objective: Objective,
+    batch: usize,
+    chunks: usize,
+    /// Columns of the scores.
+    columns: usize,
+    /// Updates the memory by a batch and does nothing else; `None` if the model has no memory.
+    remember: Option<Program>,
+    /// `[events of a part, columns]` f32.
+    scores: BufferId,
+    /// Batches of the last epoch.
+    batches: usize,
+}
+
+impl EventTask {
+    /// Builds the model and records its programs.
+    ///
+    /// # Errors
+    /// `Usage` if the configuration contradicts itself or the device; `Data` if the data lack what the task learns from;
+    /// `OutOfMemory`.
+    pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
+        config.validate()?;
+        let device = device.multiplying_in(config.precision)?;
+        let split = config.split(events)?;
+        let mut store = Store::new(Precision::F32);
+        let mut tables = tables(config, events, &split, &mut store)?;
+        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate)?;
+        if config.static_mode() != StaticMode::Off {
+            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
+        }
+        // A batch larger than the data is the whole data.
+        let longest = split.val.len().max(split.test.len());
+        let batch = config.batch.min(split.train.len().max(longest));
+        let target = Target::new(config, events, &split, batch, &mut store)?;
+        let model = config.event_model()?;
+        let net = Net::new(&mut parameters, &mut store, &tables, model, target.head, config.seed)?;
+        if config.classify.frozen {
+            parameters.learn_only(Net::HEADS);
+        }
+        let columns = target.objective.columns(&store);
+        check_room("scores", 4 * longest * columns, "take fewer events")?;
+        let most_batches = Rows::fixed(1 + split.train.len().div_ceil(batch));
+        let losses = store.zeros("losses", Spec::real(most_batches, 1))?;
+        let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), columns))?;
+        let settles = config.settle && !net.model.state().is_empty();
+        let settling = match settles {
+            true => Some(Settling {
+                average: parameters.average(&mut store, AVERAGED_EPOCHS)?,
+                rates: store.zeros("settling rates", Spec::real(most_batches, 1))?,
+            }),
+            false => None,
+        };
+        let plan = config.plan_on(&device)?;
+        let recorder = Recorder {
+            net: &net,
+            parameters: &parameters,
+            settling: settling.as_ref(),
+            negatives: target.negatives,
+            labels: target.labels,
+            positive_weight: config.classify.positive_weight,
+            frozen: config.classify.frozen,
+            losses,
+            scores,
+            batch,
+            device: &device,
+            lanes: plan.lanes(0, false),
+        };
+        let (programs, memory) = recorder.programs(&mut store, &mut tables, config.features_on)?;
+        let Programs { step, score, remember } = programs;
+        let core = TaskCore {
+            store,
+            parameters,
+            device,
+            seed: config.seed,
+            step,
+            score,
+            losses,
+            memory,
+            plan,
+            traced: false,
+            max_batches: config.most_batches(),
+        };
+        let (objective, chunks) = (target.objective, config.chunks);
+        Ok(EventTask {
+            core,
+            net,
+            tables,
+            split,
+            settling,
+            objective,
+            batch,
+            chunks,
+            columns,
+            remember,
+            scores,
+            batches: 0,
+        })
+    }
+    /// Scores of an event: of it and its candidates, or of the classes.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+    /// Most events of a batch.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+    /// Rows of the static memory, where they are not a parameter.
+    fn static_rows(&self) -> Option<BufferId> {
+        let rows = self.tables.static_memory?;
+        (!self.core.parameters.iter().any(|p| p.1 == rows)).then_some(rows)
+    }
+    /// What `bank` scores on the test events, against the same candidates; none where the task is another.
+    pub fn edgebank(&self, bank: EdgeBank, events: &Events) -> Option<TestScores> {
+        let Objective::Links(candidates) = &self.objective else { return None };
+        let range = self.split.test.clone();
+        let (_, _, total) = self.extent(0, &range, false);
+        let range = range.start..range.start + total;
+        let table = candidates.edgebank(bank, events, Part::Test, range, self.columns);
+        Some(self.test_scores(&table, total))
+    }
+    fn test_scores(&self, table: &[f32], events: usize) -> TestScores {
+        let unseen = &self.split.unseen[self.split.test.clone()][..events];
+        let of = |mask| self.measure(table, Part::Test, mask);
+        TestScores { transductive: of(None), inductive: of(Some(unseen)) }
+    }
+    /// The scores of the first `events` of the part that was evaluated last: a row of [`columns`](Self::columns) each, the event's
+    /// own first.
+    pub fn scored(&self, events: usize) -> Result<&[f32]> {
+        Ok(&self.core.store.read::<f32>(self.scores)?[..events * self.columns])
+    }
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Val => self.split.val.clone(),
+            Part::Test => self.split.test.clone(),
+        }
+    }
+    fn evaluate(&mut self, part: Part, progress: Report<'_>) -> Result<usize> {
+        let _range = nvtx::range(part.name());
+        if let Objective::Links(candidates) = &self.objective {
+            candidates.bring(&mut self.core.store, part)?;
+        }
+        Ok(self.pass(Pass::Score, evaluation_clock(part), self.range(part), progress)?.1)
+    }
+    fn measure(&self, table: &[f32], part: Part, mask: Option<&[bool]>) -> Scores {
+        self.objective.measure(table, self.columns, part, self.range(part).start, mask)
+    }
+    /// By how many events the first batch of a pass is shorter, its batches, and its events.
+    fn extent(&self, epoch: u32, range: &Range<usize>, train: bool) -> (usize, usize, usize) {
+        let chunks = if train { self.chunks } else { 1 };
+        let short = self.batch - first_batch(self.core.seed, epoch, self.batch, chunks);
+        let n = batches(range.len(), self.batch, self.batch - short).min(self.core.max_batches);
+        (short, n, range.len().min((n * self.batch).saturating_sub(short)))
+    }
+    /// Runs a pass over a range of events. Returns its batches and events.
+    fn pass(
+        &mut self,
+        pass: Pass,
+        epoch: u32,
+        range: Range<usize>,
+        progress: Report<'_>,
+    ) -> Result<(usize, usize)> {
+        let train = matches!(pass, Pass::Train | Pass::Settle);
+        let (short, batches, total) = self.extent(epoch, &range, pass == Pass::Train);
+        let (core, batch) = (&mut self.core, self.batch);
+        self.tables.seek(&mut core.store, epoch, range, short)?;
+        let program = match pass {
+            Pass::Train | Pass::Settle => &mut core.step,
+            Pass::Score => &mut core.score,
+            Pass::Remember => match &mut self.remember {
+                Some(program) => program,
+                None => return Ok((0, 0)),
+            },
+        };
+        let (losses, store) = (train.then_some(core.losses), &mut core.store);
+        let runs = Runs::of_batches(usize::from(pass == Pass::Settle), batches);
+        let count = EventCount { up_to: &|runs| total.min(runs * batch - short), total };
+        let ran =
+            core.device.keep_awake(|| repeat_and_report(program, &runs, store, losses, &count, progress));
+        let (results, per_batch) = match losses {
+            Some(losses) => (losses, 1),
+            None => (self.scores, batch * self.columns),
+        };
+        store.fetch(&[results])?;
+        ran.map_err(|(at, e)| {
+            // A device reports a fault after the pass: the batch is the first one whose results are not finite.
+            let first_bad = || {
+                let bad = store.read::<f32>(results).ok()?.iter().position(|x| !x.is_finite())?;
+                Some(bad / per_batch)
+            };
+            located(e, epoch, at.or_else(first_bad))
+        })?;
+        Ok((batches, total))
+    }
+}
+
+/// The tables of a stream, as the configuration stores them.
+///
+/// # Errors
+/// `OutOfMemory` if the model's memory does not fit.
+fn tables(config: &Config, events: &Events, split: &Split, store: &mut Store) -> Result<EventTables> {
+    let model = config.event_model()?;
+    let state = model.state_bytes(events.nodes, events.edge_width(), config.memory_as);
+    check_room("node memory and mailbox", state, "take a narrower memory, or fewer nodes")?;
+    let mut tables = EventTables::keeping(store, events, config.features_as)?;
+    tables.memory_as = config.memory_as;
+    tables.gaps.longest = split.longest_gap(events, model.gap_quantile());
+    Ok(tables)
+}
+
+impl Task for EventTask {
+    fn core(&self) -> &TaskCore {
+        &self.core
+    }
+    fn core_mut(&mut self) -> &mut TaskCore {
+        &mut self.core
+    }
+    fn remarks(&self) -> Vec<(&'static str, String)> {
+        let mut remarks = Vec::new();
+        let gaps = self.tables.gaps;
+        if gaps.longest < i64::MAX {
+            let longest = span(f64::from(gaps.seconds(0, i64::MAX)));
+            remarks.push((
+                "time",
+                format!("gaps of more than {longest} count as that, they are rare in training"),
+            ));
+        }
+        if self.batch >= self.split.train.len() {
+            remarks.push(("note", "one step an epoch: a batch takes in all training events".into()));
+        }
+        if self.split.val.is_empty() || self.split.test.is_empty() {
+            let what =
+                "too short a stream to validate and to test on; give more events, or --set data.train=0.5";
+            remarks.push(("note", what.into()));
+        }
+        remarks
+    }
+    fn costs(&self) -> CostModel {
+        CostModel::fit(&self.core.step.trace(), &|_| 0.0)
+    }
+    fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
+        predict(&self.core.step, &vec![0; self.batches], costs, &|_, _| 0.0)
+    }
+    fn state(&self) -> Vec<BufferId> {
+        let averages = self.settling.iter().flat_map(|s| s.average.buffers());
+        self.net.model.state().into_iter().chain(self.static_rows()).chain(averages).collect()
+    }
+    fn model_buffers(&self) -> Vec<BufferId> {
+        self.core.parameters_except(Net::HEADS).chain(self.static_rows()).collect()
+    }
+    fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
+        self.core.begin_trace();
+        let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
+        self.net.model.reset(&mut self.core.store)?;
+        if let Some(settling) = &self.settling {
+            settling.average.begin(&mut self.core.store)?;
+        }
+        let (batches, events) = self.pass(Pass::Train, epoch, self.split.train.clone(), progress)?;
+        self.batches = batches;
+        if let Some(settling) = &self.settling {
+            settling.average.end(&mut self.core.store, batches)?;
+        }
+        Ok((self.core.mean_loss(batches)?, events))
+    }
+    fn settle(&mut self, epoch: u32, progress: Report<'_>) -> Result<Option<(f64, usize)>> {
+        let Some(settling) = &self.settling else { return Ok(None) };
+        let _range = nvtx::range("settle");
+        self.core.begin_trace();
+        settling.average.adopt(&mut self.core.store)?;
+        // The step size falls to zero: the memory's readers come to rest, too. Batches end where those of a replay do.
+        let range = self.split.train.clone();
+        let batches = self.extent(epoch, &range, false).1;
+        let rate = self.core.store.read::<f32>(self.core.parameters.learning_rate())?[0];
+        let rates = self.core.store.get_mut::<f32>(settling.rates)?;
+        let falling = rates.iter_mut().take(batches).enumerate();
+        falling.for_each(|(at, r)| *r = rate * (1.0 - at as f32 / batches as f32));
+        self.net.model.reset(&mut self.core.store)?;
+        let (batches, events) = self.pass(Pass::Settle, epoch, range, progress)?;
+        Ok(Some((self.core.mean_loss(batches)?, events)))
+    }
+    fn has_memory(&self) -> bool {
+        self.remember.is_some()
+    }
+    fn replay(&mut self, progress: Report<'_>) -> Result<()> {
+        let _range = nvtx::range("replay");
+        self.net.model.reset(&mut self.core.store)?;
+        for part in [self.split.train.clone(), self.split.val.clone()] {
+            self.pass(Pass::Remember, 0, part, progress)?;
+        }
+        Ok(())
+    }
+    fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
+        let events = self.evaluate(Part::Val, progress)?;
+        Ok(self.measure(self.scored(events)?, Part::Val, None))
+    }
+    fn test(&mut self, progress: Report<'_>) -> Result<TestScores> {
+        let events = self.evaluate(Part::Test, progress)?;
+        Ok(self.test_scores(self.scored(events)?, events))
+    }
+}

@@ -1,0 +1,57 @@
+//! The files of a run's folder: configuration, metrics, summary. Each is written whole or not at all.
+use super::EpochRecord;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    task::config::Config,
+};
+use serde::Serialize;
+use std::{fs, io::Write, path::Path};
+
+/// Writes `bytes` to `path` whole, or not at all.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let beside = path.with_extension("partial");
+    fs::write(&beside, bytes)
+        .and_then(|()| fs::rename(&beside, path))
+        .map_err(|e| Error::io(path, "cannot write", e))
+}
+
+/// The folder `out`, made, with the resolved configuration in it.
+pub(super) fn open_run(out: &Path, config: &Config, resume: bool) -> Result<()> {
+    let taken = fs::read_dir(out).is_ok_and(|mut d| d.next().is_some());
+    if taken && !resume {
+        return Err(Error::usage(format!("{} is not empty", out.display()))
+            .remedy("give another --out, or --resume to go on with the run in it"));
+    }
+    fs::create_dir_all(out).map_err(|e| Error::io(out, "cannot create", e))?;
+    write_whole(&out.join("config.toml"), config.to_toml()?.as_bytes())
+}
+
+/// Lines of `metrics.jsonl` of the first `epochs` epochs.
+pub(super) fn read_metrics(path: &Path, epochs: usize) -> Result<Vec<EpochRecord>> {
+    let text = fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
+    let records = text.lines().take(epochs).enumerate().map(|(i, line)| {
+        serde_json::from_str(line).map_err(|e| {
+            Error::new(ErrorKind::Checkpoint, "not an epoch's record")
+                .in_file(path)
+                .at(i as u64 + 1, 0)
+                .caused_by(e)
+        })
+    });
+    records.collect()
+}
+
+pub(super) fn as_json(what: &str, value: &impl Serialize) -> Result<Vec<u8>> {
+    let json = serde_json::to_vec_pretty(value);
+    json.map_err(|e| Error::new(ErrorKind::Io, format!("cannot write {what}")).caused_by(e))
+}
+
+pub(super) fn write_metrics(out: &Path, records: &[EpochRecord]) -> Result<()> {
+    let path = out.join("metrics.jsonl");
+    let mut text = Vec::new();
+    for r in records {
+        serde_json::to_writer(&mut text, r)
+            .map_err(|e| Error::new(ErrorKind::Io, "cannot write").in_file(&path).caused_by(e))?;
+        text.write_all(b"\n").map_err(|e| Error::io(&path, "cannot write", e))?;
+    }
+    write_whole(&path, &text)
+}

@@ -1,0 +1,21 @@
+//! The training loop: epochs with validation, the best epoch's test, and the folder that records the run.
+mod checkpoint;
+mod folder;
+mod matching;
+mod memory;
+mod run;
+mod summary;
+mod task;
+pub mod tensorboard;
+
+pub use checkpoint::{Checkpoint, Manifest, StreamRecord};
+pub(crate) use folder::write_whole;
+pub(super) use matching::{same_data, same_model, same_test};
+pub use memory::MemoryPlan;
+pub(super) use run::{Run, restored, test_replayed};
+pub use run::{RunOptions, Watch};
+pub use summary::{
+    BaselineScores, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, PeakMemory, Summary,
+};
+pub(super) use task::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
+pub use task::{Progress, Report, Task, TaskCore};

@@ -1,0 +1,352 @@
+//! A run: epochs, validation after each, the test of the best one, and the files of the run.
+use super::{
+    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, Summary, Task,
+    checkpoint::import_weights,
+    folder::{as_json, open_run, read_metrics, write_metrics, write_whole},
+    matching::{resumed, same_data, same_model},
+    tensorboard,
+};
+use crate::{
+    error::{Error, Result},
+    runtime::{cuda::Gpu, *},
+    task::{
+        config::Config,
+        evaluation::{ScoresByMemory, TestScores},
+    },
+};
+use std::{
+    path::PathBuf,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Callbacks of a run.
+pub trait Watch: Send {
+    /// The task is built and training is about to start.
+    fn start(&mut self, _task: &mut dyn Task) {}
+    /// Progress of a pass (`train`, `val`, `test`, ...) of an epoch.
+    fn progress(&mut self, _pass: &str, _epoch: usize, _p: Progress) {}
+    /// An epoch has ended.
+    fn epoch(&mut self, _record: &EpochRecord) {}
+    /// The settling epoch has ended.
+    fn settled(&mut self, _record: &EpochRecord) {}
+    /// The run has ended.
+    fn end(&mut self, _task: &dyn Task) {}
+}
+impl Watch for () {}
+
+/// Where a run writes its files, and what it starts from.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Folder of the run; `None` writes nothing.
+    pub out: Option<PathBuf>,
+    /// Continue the run in `out` after its last epoch.
+    pub resume: bool,
+    /// A safetensors file of initial weights; see docs/weights.md.
+    pub weights: Option<PathBuf>,
+    /// A run folder or checkpoint whose settled model this run starts from. The head is not taken over.
+    pub from: Option<PathBuf>,
+    /// The command line, for the summary.
+    pub command: String,
+}
+
+/// A run of any task.
+pub(in crate::task) struct Run<'a> {
+    pub config: &'a Config,
+    pub data: DataRecord,
+    pub device: &'a Device,
+    pub options: &'a RunOptions,
+}
+
+/// What a run has produced so far.
+struct RunState {
+    /// Buffers that a checkpoint holds.
+    buffers: Vec<BufferId>,
+    /// Where checkpoints are written, if the run has a folder.
+    checkpoint: Option<Checkpoint>,
+    manifest: Manifest,
+    records: Vec<EpochRecord>,
+    /// Contents of `buffers` after the best epoch, if there is no checkpoint to hold them.
+    best: Option<Vec<Vec<u8>>>,
+}
+
+impl Run<'_> {
+    /// The training loop. `prepare` runs once before the first epoch; `compare` adds baseline scores to the summary of a run
+    /// that was tested.
+    ///
+    /// # Errors
+    /// The errors of the task, of the checkpoint and of the file system. What the run folder held before stays intact.
+    pub fn train<T: Task>(
+        &self,
+        task: &mut T,
+        watch: &mut dyn Watch,
+        prepare: &mut dyn FnMut(&mut T, &mut dyn Watch) -> Result<()>,
+        compare: &dyn Fn(&T, &mut Summary) -> Result<()>,
+    ) -> Result<Summary> {
+        self.load_initial_weights(task)?;
+        let mut state = self.open(task)?;
+        watch.start(task);
+        prepare(task, watch)?;
+        self.train_epochs(task, watch, &mut state)?;
+        let (settled, scores) = self.settle_and_test(task, watch, &mut state)?;
+        watch.end(task);
+        let mut summary = self.summary(task);
+        summary.stopped_early = state.manifest.epochs < self.config.epochs;
+        summary.test = scores.asked(self.config.protocol);
+        summary.test_by_memory = (self.config.evaluate && task.has_memory()).then_some(scores);
+        (summary.epochs, summary.settled) = (state.records, settled);
+        if summary.test.is_some() {
+            compare(task, &mut summary)?;
+        }
+        summary.best_epoch = self.config.evaluate.then_some(state.manifest.best_epoch);
+        self.write_summary(task, &summary, state.manifest.best_epoch)?;
+        Ok(summary)
+    }
+    /// Loads the weights that the options name.
+    fn load_initial_weights(&self, task: &mut dyn Task) -> Result<()> {
+        if let Some(path) = &self.options.weights {
+            let core = task.core_mut();
+            import_weights(path, &mut core.store, &core.parameters)?;
+        }
+        if let Some(path) = &self.options.from {
+            let (trained, model) = (Checkpoint::at(path), task.model_buffers());
+            same_model(&trained.manifest()?, self.config).map_err(|e| e.in_file(path))?;
+            trained.load_settled(task.store_mut(), &model)?;
+        }
+        Ok(())
+    }
+    /// Opens the run folder, and restores the last epoch of a run that is resumed.
+    fn open(&self, task: &mut dyn Task) -> Result<RunState> {
+        let (config, options) = (self.config, self.options);
+        let buffers = task.checkpoint_buffers();
+        let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
+        let manifest = Checkpoint::describe(config, self.data.identity());
+        let mut state = RunState { buffers, checkpoint, manifest, records: Vec::new(), best: None };
+        let restored = options.resume && self.restore(task, &mut state)?;
+        let starts_trained = options.from.is_some() || options.weights.is_some();
+        if config.classify.frozen && !restored && !starts_trained {
+            let what = "classify.frozen keeps the model as it is, and this one has learned nothing";
+            return Err(Error::usage(what).remedy("give --from with the folder of a run that trained it"));
+        }
+        if let Some(out) = &options.out {
+            open_run(out, config, options.resume)?;
+            write_metrics(out, &state.records)?;
+        }
+        // Saved before the first epoch, so that a run that is interrupted earlier can be resumed from the same weights.
+        if let (Some(checkpoint), true, false) = (&state.checkpoint, starts_trained, restored) {
+            checkpoint.save(task.store(), &state.buffers, &state.manifest, true)?;
+        }
+        Ok(state)
+    }
+    /// Restores the last epoch of the run in the run folder. Returns false if that run ended before its first epoch.
+    fn restore(&self, task: &mut dyn Task, state: &mut RunState) -> Result<bool> {
+        let (Some(checkpoint), Some(out)) = (&state.checkpoint, &self.options.out) else {
+            return Err(Error::usage("--resume has no run to go on with").remedy("give its --out"));
+        };
+        if !checkpoint.exists() && out.join("config.toml").exists() {
+            return Ok(false);
+        }
+        state.manifest = resumed(checkpoint.manifest()?, self.config, &self.data)?;
+        state.records = read_metrics(&out.join("metrics.jsonl"), state.manifest.epochs)?;
+        checkpoint.load(task.store_mut(), &state.buffers, false)?;
+        Ok(true)
+    }
+    /// Trains, validates and saves epoch after epoch, until all are over or validation no longer improves.
+    fn train_epochs(&self, task: &mut dyn Task, watch: &mut dyn Watch, state: &mut RunState) -> Result<()> {
+        let config = self.config;
+        for epoch in state.manifest.epochs + 1..=config.epochs {
+            let without_gain = state.manifest.epochs - state.manifest.best_epoch;
+            if config.patience > 0 && without_gain >= config.patience {
+                break;
+            }
+            let record = self.epoch(task, watch, epoch)?;
+            let score = record.val.and_then(|scores| scores.figure(config.task));
+            state.records.push(record);
+            let manifest = &mut state.manifest;
+            manifest.epochs = epoch;
+            let is_best = manifest.best_epoch == 0 || score > manifest.best_score || score.is_none();
+            if is_best {
+                (manifest.best_epoch, manifest.best_score) = (epoch, score);
+            }
+            self.save_epoch(task, state, is_best)?;
+        }
+        Ok(())
+    }
+    /// Saves the epoch that has just ended: to the run folder if there is one, else the best one in memory.
+    fn save_epoch(&self, task: &mut dyn Task, state: &mut RunState, is_best: bool) -> Result<()> {
+        let RunState { buffers, checkpoint, manifest, records, best } = state;
+        if checkpoint.is_some() || is_best {
+            task.store_mut().fetch(buffers)?;
+        }
+        match (checkpoint, &self.options.out) {
+            (Some(checkpoint), Some(out)) => {
+                write_metrics(out, records)?;
+                checkpoint.save(task.store(), buffers, manifest, is_best)?;
+                if self.config.tensorboard {
+                    tensorboard::write(out, records, None)?;
+                }
+            }
+            _ if is_best => {
+                let contents = buffers.iter().map(|&id| Ok(task.store().raw(id)?.to_vec()));
+                *best = Some(contents.collect::<Result<_>>()?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+    /// Restores the best epoch, tests it, settles it, and tests it again with replayed memory.
+    fn settle_and_test(
+        &self,
+        task: &mut dyn Task,
+        watch: &mut dyn Watch,
+        state: &mut RunState,
+    ) -> Result<(Option<EpochRecord>, ScoresByMemory)> {
+        let (mut settled, mut scores) = (None, ScoresByMemory::default());
+        let RunState { buffers, checkpoint, manifest, best, .. } = state;
+        let (best_epoch, evaluate) = (manifest.best_epoch, self.config.evaluate);
+        // Without a test or a folder nobody uses the model.
+        if evaluate || checkpoint.is_some() {
+            match (&*checkpoint, best.take()) {
+                (Some(checkpoint), _) => checkpoint.load(task.store_mut(), buffers, true)?,
+                (None, Some(contents)) => {
+                    for (&id, bytes) in buffers.iter().zip(contents) {
+                        task.store_mut().raw_mut(id)?.copy_from_slice(&bytes);
+                    }
+                }
+                (None, None) => {}
+            }
+            if evaluate {
+                scores.as_trained = Some(task.test(&mut |p| watch.progress("test", best_epoch, p))?);
+            }
+            settled = self.settle(task, watch, best_epoch)?;
+            if let (Some(checkpoint), true) = (&*checkpoint, settled.is_some()) {
+                task.store_mut().fetch(buffers)?;
+                checkpoint.save_settled(task.store(), buffers, manifest)?;
+            }
+        }
+        if evaluate && task.has_memory() {
+            scores.replayed = Some(test_replayed(task, watch, best_epoch)?);
+        }
+        Ok((settled, scores))
+    }
+    /// Trains for an epoch, then validates.
+    fn epoch(&self, task: &mut dyn Task, watch: &mut dyn Watch, epoch: usize) -> Result<EpochRecord> {
+        let started = Instant::now();
+        let trained = task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("train", epoch, p))?;
+        let record = self.record(task, watch, epoch, trained, started)?;
+        watch.epoch(&record);
+        Ok(record)
+    }
+    /// Settles the model of the best epoch, then validates; `None` if the task has nothing to settle.
+    fn settle(&self, task: &mut dyn Task, watch: &mut dyn Watch, best: usize) -> Result<Option<EpochRecord>> {
+        let started = Instant::now();
+        // The epoch after the best one: settling draws the same random numbers as that epoch.
+        let trained = task.settle(best as u32, &mut |p| watch.progress("settle", best, p))?;
+        let record = trained.map(|trained| self.record(task, watch, best, trained, started)).transpose()?;
+        record.iter().for_each(|record| watch.settled(record));
+        Ok(record)
+    }
+    /// Validates, and returns the record of an epoch whose training pass began at `started` and has just ended.
+    fn record(
+        &self,
+        task: &mut dyn Task,
+        watch: &mut dyn Watch,
+        epoch: usize,
+        (train_loss, events): (f64, usize),
+        started: Instant,
+    ) -> Result<EpochRecord> {
+        let train_seconds = started.elapsed().as_secs_f64();
+        let val = if self.config.evaluate {
+            Some(task.validate(&mut |p| watch.progress("val", epoch, p))?)
+        } else {
+            None
+        };
+        let events_per_second = events as f64 / train_seconds;
+        let wall_time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        Ok(EpochRecord { epoch, train_loss, train_seconds, events_per_second, val, wall_time })
+    }
+    /// The summary of a run, without its scores.
+    pub fn summary(&self, task: &dyn Task) -> Summary {
+        let (config, device) = (self.config, self.device);
+        Summary {
+            schema: 1,
+            version: env!("CARGO_PKG_VERSION").into(),
+            commit: option_env!("TGNN_COMMIT").map(Into::into),
+            command: self.options.command.clone(),
+            device: DeviceRecord {
+                kind: device.kind().into(),
+                name: device.name().into(),
+                threads: device.threads(),
+            },
+            data: self.data.clone(),
+            model: config.model.name().into(),
+            plan: task.plan().name.clone(),
+            chosen: task.chosen().map(|(choice, _)| choice.clone()),
+            task: config.task,
+            seed: config.seed,
+            protocol: config.protocol_name().into(),
+            negatives: config.negatives,
+            ties: config.tie_rule().into(),
+            batch: config.batch,
+            precision: config.precision,
+            features_as: config.features_as,
+            memory_as: config.memory_as,
+            epochs: Vec::new(),
+            best_epoch: None,
+            settled: None,
+            stopped_early: false,
+            test: None,
+            test_by_memory: None,
+            edgebank: None,
+            baselines: Vec::new(),
+            peak_memory_bytes: PeakMemory {
+                host: peak_memory_bytes(),
+                device: device.gpu().map_or(0, Gpu::peak_bytes),
+            },
+            parameters: task.parameters().count(task.store()),
+        }
+    }
+    /// Writes `summary.json` and what else a finished run leaves in its folder.
+    fn write_summary(&self, task: &dyn Task, summary: &Summary, best_epoch: usize) -> Result<()> {
+        let Some(out) = &self.options.out else { return Ok(()) };
+        write_whole(&out.join("summary.json"), &as_json("the summary", summary)?)?;
+        if let Some((_, costs)) = task.chosen() {
+            write_whole(&out.join("predictions.json"), &as_json("the predictions", costs)?)?;
+        }
+        if self.config.tensorboard {
+            tensorboard::write(out, &summary.epochs, summary.test.map(|test| (best_epoch, test)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Replays the memory of a model, then tests it.
+///
+/// # Errors
+/// The errors of the task.
+pub(in crate::task) fn test_replayed(
+    task: &mut dyn Task,
+    watch: &mut dyn Watch,
+    epoch: usize,
+) -> Result<TestScores> {
+    task.replay(&mut |p| watch.progress("replay", epoch, p))?;
+    task.test(&mut |p| watch.progress("test", epoch, p))
+}
+
+/// The task that `build` returns, with the state of the checkpoint's best epoch.
+///
+/// # Errors
+/// `Checkpoint` if the checkpoint is damaged, or of another model or other data.
+pub(in crate::task) fn restored<T: Task>(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    data: &DataRecord,
+    build: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let manifest = checkpoint.manifest()?;
+    same_data(&manifest, data)?;
+    same_model(&manifest, config)?;
+    let mut task = build()?;
+    let buffers = task.checkpoint_buffers();
+    checkpoint.load(task.store_mut(), &buffers, true)?;
+    Ok(task)
+}

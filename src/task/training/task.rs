@@ -1,0 +1,264 @@
+//! What the training loop asks of a task: passes over its data, what a checkpoint holds, and what there is to report.
+use super::MemoryPlan;
+use crate::{
+    autograd::{Parameters, Program},
+    data::Part,
+    error::{Error, ErrorKind, Result},
+    plan::{CostModel, GroupChoice, Plan, Timeline},
+    runtime::{BufferId, Device, Store},
+    task::evaluation::{Scores, TestScores},
+};
+
+/// Progress of a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Events processed so far; for snapshots, edges of the groups processed so far.
+    pub events: usize,
+    /// Events, or edges, of the whole pass.
+    pub total: usize,
+    /// Mean loss of the pass so far; `None` if the pass does not train, or no loss has reached the host yet.
+    pub loss: Option<f64>,
+}
+
+/// A progress callback.
+pub type Report<'a> = &'a mut (dyn FnMut(Progress) + Send);
+
+/// The fields that every task has.
+pub struct TaskCore {
+    /// Parameters, optimiser state, model state and tables.
+    pub store: Store,
+    /// Parameters and their optimiser.
+    pub parameters: Parameters,
+    pub(in crate::task) device: Device,
+    pub(in crate::task) seed: u64,
+    /// The training step.
+    pub(in crate::task) step: Program,
+    /// Scores a batch or a group without training.
+    pub(in crate::task) score: Program,
+    /// `[n, 1]` f32: the loss of every batch or group of a training pass.
+    pub(in crate::task) losses: BufferId,
+    pub(in crate::task) memory: MemoryPlan,
+    pub(in crate::task) plan: Plan,
+    /// Whether training passes record a trace.
+    pub(in crate::task) traced: bool,
+    /// Maximum number of batches or groups of a pass.
+    pub(in crate::task) max_batches: usize,
+}
+
+impl TaskCore {
+    /// Starts a new trace of the training step if tracing is on.
+    pub(in crate::task) fn begin_trace(&mut self) {
+        if self.traced {
+            self.step.start_trace();
+        }
+    }
+    /// Mean of the first `n` losses of the last training pass.
+    ///
+    /// # Errors
+    /// `Device` if the losses cannot be copied to the host.
+    pub(in crate::task) fn mean_loss(&self, n: usize) -> Result<f64> {
+        let losses = &self.store.read::<f32>(self.losses)?[..n];
+        Ok(losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / n.max(1) as f64)
+    }
+    /// Buffers of the parameters whose names begin with none of `prefixes`.
+    pub(in crate::task) fn parameters_except(&self, prefixes: &[&str]) -> impl Iterator<Item = BufferId> {
+        let of_model = |name: &str| !prefixes.iter().any(|prefix| name.starts_with(prefix));
+        self.parameters.iter().filter(move |p| of_model(p.0)).map(|p| p.1)
+    }
+}
+
+/// A model with its data, ready to train and to evaluate.
+pub trait Task {
+    /// The fields that every task has.
+    fn core(&self) -> &TaskCore;
+    /// The same, mutable.
+    fn core_mut(&mut self) -> &mut TaskCore;
+    /// Remarks for the user before the run starts, each with a one-word label.
+    fn remarks(&self) -> Vec<(&'static str, String)>;
+    /// Buffers of the state beyond the parameters that a checkpoint holds.
+    fn state(&self) -> Vec<BufferId>;
+    /// Buffers of the model without its head: what a run of another task can start from.
+    fn model_buffers(&self) -> Vec<BufferId>;
+    /// Trains for one pass over the training data. Returns the mean loss, and the number of events (or edges) processed.
+    ///
+    /// # Errors
+    /// `Diverged`, with the step, if the loss is not finite.
+    fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)>;
+    /// Whether scores depend on memory that a pass leaves behind.
+    fn has_memory(&self) -> bool {
+        false
+    }
+    /// Trains for one more epoch in which the weights that write memory rest at their averages over the last epochs, so
+    /// that the rest of the model learns to read the memory that a replay computes. Returns the same as
+    /// [`train_epoch`](Self::train_epoch); `None` if the task has nothing to settle.
+    ///
+    /// # Errors
+    /// As [`train_epoch`](Self::train_epoch).
+    fn settle(&mut self, _epoch: u32, _progress: Report<'_>) -> Result<Option<(f64, usize)>> {
+        Ok(None)
+    }
+    /// Computes the memory anew: clears it, then replays the training and validation events with fixed weights.
+    ///
+    /// # Errors
+    /// The errors of the ops.
+    fn replay(&mut self, _progress: Report<'_>) -> Result<()> {
+        Ok(())
+    }
+    /// Scores the validation part, continuing from the current state.
+    ///
+    /// # Errors
+    /// The errors of the ops.
+    fn validate(&mut self, progress: Report<'_>) -> Result<Scores>;
+    /// Scores the test part, continuing from the current state.
+    ///
+    /// # Errors
+    /// The errors of the ops.
+    fn test(&mut self, progress: Report<'_>) -> Result<TestScores>;
+    /// Fits a cost model of the ops to the trace of the last epoch.
+    fn costs(&self) -> CostModel;
+    /// The timeline of the last epoch as `costs` predicts it.
+    ///
+    /// # Errors
+    /// `Plan` if lanes would wait for each other.
+    fn predicted(&self, costs: &CostModel) -> Result<Timeline>;
+    /// How predictions assigned snapshots to lanes, and the cost model they used; `None` if the plan needs no predictions or
+    /// none have been made yet.
+    fn chosen(&self) -> Option<(&GroupChoice, &CostModel)> {
+        None
+    }
+
+    /// Parameters, state and tables.
+    fn store(&self) -> &Store {
+        &self.core().store
+    }
+    /// The same, mutable.
+    fn store_mut(&mut self) -> &mut Store {
+        &mut self.core_mut().store
+    }
+    /// Parameters and their optimiser.
+    fn parameters(&self) -> &Parameters {
+        &self.core().parameters
+    }
+    /// Where it runs.
+    fn device(&self) -> &Device {
+        &self.core().device
+    }
+    /// Memory needed by the run.
+    fn memory(&self) -> MemoryPlan {
+        self.core().memory
+    }
+    /// The plan of the training step.
+    fn plan(&self) -> &Plan {
+        &self.core().plan
+    }
+    /// The training step.
+    fn step(&self) -> &Program {
+        &self.core().step
+    }
+    /// The same, mutable, for example to profile it.
+    fn step_mut(&mut self) -> &mut Program {
+        &mut self.core_mut().step
+    }
+    /// Records a trace of the training step from the next epoch on; each epoch replaces the trace of the one before.
+    fn trace(&mut self) {
+        self.core_mut().traced = true;
+    }
+    /// The timeline of the last [traced](Self::trace) epoch.
+    fn timeline(&self) -> Timeline {
+        Timeline::new(self.step().trace())
+    }
+    /// Buffers that a checkpoint holds: parameters, optimiser state, model state.
+    fn checkpoint_buffers(&self) -> Vec<BufferId> {
+        let parameters = self.parameters().iter().map(|p| p.1);
+        parameters.chain(self.parameters().optimizer_buffers()).chain(self.state()).collect()
+    }
+}
+
+/// The runs of a program that make up a pass.
+#[derive(Clone, Debug, Default)]
+pub(in crate::task) struct Runs {
+    /// For each run, the variant of the program.
+    pub variant_of_run: Vec<usize>,
+    /// For each run, the number of batches or groups of the pass that are complete after it.
+    pub complete: Vec<usize>,
+}
+
+impl Runs {
+    /// One run per batch, all in the same variant.
+    pub fn of_batches(variant: usize, batches: usize) -> Self {
+        Runs { variant_of_run: vec![variant; batches], complete: (1..=batches).collect() }
+    }
+    /// One run per snapshot group in the given variants, after `before` groups of the pass. If an update takes several groups
+    /// (`groups_per_update` > 1), a run of variant `update` follows every such round.
+    pub fn of_groups(variants: &[usize], before: usize, groups_per_update: usize, update: usize) -> Self {
+        let mut runs = Runs::default();
+        for (at, &variant) in variants.iter().enumerate() {
+            let ends_round = (at + 1).is_multiple_of(groups_per_update) || at + 1 == variants.len();
+            let update = (groups_per_update > 1 && ends_round).then_some(update);
+            for variant in std::iter::once(variant).chain(update) {
+                runs.variant_of_run.push(variant);
+                runs.complete.push(before + at + 1);
+            }
+        }
+        runs
+    }
+    /// The batch or group that a run belongs to; the last one of its round for an update.
+    pub fn group(&self, run: usize) -> usize {
+        self.complete[run] - 1
+    }
+    /// Appends the runs of `other`.
+    pub fn append(&mut self, mut other: Runs) {
+        self.variant_of_run.append(&mut other.variant_of_run);
+        self.complete.append(&mut other.complete);
+    }
+}
+
+/// Counts events (or edges) for progress reports.
+pub(in crate::task) struct EventCount<'a> {
+    /// Events in the first `n` batches or groups.
+    pub up_to: &'a (dyn Fn(usize) -> usize + Sync),
+    /// Events of the pass.
+    pub total: usize,
+}
+
+/// Executes `runs` of a program over its store and reports progress after each of them, with the mean of the losses that
+/// the pass has written to `losses` so far.
+///
+/// # Errors
+/// The program's error, with the number of the batch or group if it is known.
+pub(in crate::task) fn repeat_and_report(
+    program: &mut Program,
+    runs: &Runs,
+    store: &mut Store,
+    losses: Option<BufferId>,
+    count: &EventCount<'_>,
+    progress: Report<'_>,
+) -> Result<(), (Option<usize>, Error)> {
+    let (mut counted, mut sum) = (0, 0.0);
+    let ran = program.repeat_in(store, &runs.variant_of_run, &mut |done| {
+        let complete = runs.complete[done.runs - 1];
+        // While lanes are running, losses cannot be read; a device's losses are read after the pass.
+        let new = done.store.and_then(|store| store.read::<f32>(losses?).ok()?.get(counted..complete));
+        if let Some(new) = new {
+            sum += new.iter().map(|&loss| f64::from(loss)).sum::<f64>();
+            counted = complete;
+        }
+        let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
+        progress(Progress { events: (count.up_to)(complete), total: count.total, loss });
+    });
+    ran.map_err(|(run, e)| (run.map(|run| runs.group(run)), e))
+}
+
+/// The clock epoch of an evaluation pass: the same in every epoch, so that its random draws are the same.
+pub(in crate::task) fn evaluation_clock(part: Part) -> u32 {
+    part as u32
+}
+
+/// Adds epoch and batch to an error that says that training diverged.
+pub(in crate::task) fn located(e: Error, epoch: u32, batch: Option<usize>) -> Error {
+    if e.kind() != ErrorKind::Diverged {
+        return e;
+    }
+    let batch = batch.map_or(String::new(), |b| format!(", batch {}", b + 1));
+    Error::new(ErrorKind::Diverged, format!("training diverged in epoch {}{batch}", epoch + 1)).caused_by(e)
+}
