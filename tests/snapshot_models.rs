@@ -152,7 +152,7 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Ve
             store.values("share", t.spec(z), &values).unwrap()
         });
         parameters.accumulate(&mut t, &mut store, z, share, &mut sums).unwrap();
-        let lanes = if shared { Lanes::Groups { first, pipelined: true } } else { Lanes::One };
+        let lanes = if shared { Lanes::Sections { first, pipelined: true } } else { Lanes::One };
         tapes.push((t, lanes));
     }
     let mut t = Tape::new();

@@ -1,136 +1,135 @@
-//! A program on the host: its memory there, and its nodes with the addresses of what they touch.
+//! A program on the host: the memory of its values, and its nodes bound to addresses.
 use super::{
     lanes::{LANES, cycle},
-    program::fault,
+    run::fault,
     variant::{Place, PlannedNode, Variant},
 };
 use crate::{error::Result, ops::Backend, runtime::*};
 use std::time::Instant;
 
-/// Memory of a program's values: for each lane, and for each turn where steps go in depth there.
+/// The memory of a program's values.
 pub(super) struct OnHost {
+    /// For each lane, as many buffers as its depth.
     lanes: [Vec<OwnBytes>; LANES],
 }
 
 /// An operand before its rows are counted.
 struct Operand {
     view: BufferView,
-    /// The count of its live rows, and how many there are to one.
+    /// The count of its live rows, and the number of rows for each counted one.
     live: Option<(*const u32, usize)>,
 }
 
-/// What a node touches in one turn.
+/// What a node accesses, with one choice of buffers.
 struct Operands {
     ins: Vec<Operand>,
     outs: Vec<Operand>,
     scratch: (*mut u8, usize),
 }
 
-/// The nodes of a program, ready to run over a store that nobody else changes meanwhile.
+/// The nodes of a variant bound to addresses, ready to run over a store that nobody else changes meanwhile.
 pub(super) struct BoundVariant<'a> {
     nodes: &'a [PlannedNode],
-    /// By turn, then by node.
-    depth: Vec<Vec<Operands>>,
+    /// For each choice of buffers, the operands of each node.
+    operands: Vec<Vec<Operands>>,
     backend: &'a Backend,
     precision: Precision,
 }
-// SAFETY: threads that run nodes of it side by side keep to the order of what these touch; see `run`.
+// SAFETY: threads that run nodes side by side keep the order of conflicting accesses; see `run`.
 unsafe impl Sync for BoundVariant<'_> {}
 
-/// Room for what a node sees, so that a run allocates nothing.
+/// The views of a node's operands, reused so that a run allocates nothing.
 #[derive(Default)]
 pub(super) struct ViewBuffers {
     ins: Vec<BufferView>,
     outs: Vec<BufferView>,
 }
-// SAFETY: what it holds is of use to a node alone while that runs, and every run fills it anew.
+// SAFETY: the views are used only while their node runs, and every run fills them anew.
 unsafe impl Send for ViewBuffers {}
 
 impl OnHost {
-    /// Room for `bytes` of each lane, as many times as it has depth.
+    /// Allocates `bytes` for each lane, as many times as its buffer depth.
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(bytes: [usize; LANES], depth: [usize; LANES]) -> Result<Self> {
+    pub fn new(bytes: [usize; LANES], buffer_depth: [usize; LANES]) -> Result<Self> {
         let advice = "take a smaller batch, fewer neighbours or narrower layers";
-        let all = bytes.iter().zip(depth).map(|(bytes, depth)| bytes.saturating_mul(depth));
-        let all = all.fold(0, usize::saturating_add);
-        check_room("the values of one step", all, advice)?;
-        let of = |lane: usize| (0..depth[lane]).map(|_| OwnBytes::zeros(bytes[lane])).collect::<Result<_>>();
-        Ok(OnHost { lanes: [of(0)?, of(1)?] })
+        let of_lanes = bytes.iter().zip(buffer_depth).map(|(bytes, depth)| bytes.saturating_mul(depth));
+        check_room("the values of one step", of_lanes.fold(0, usize::saturating_add), advice)?;
+        let buffers = |lane: usize| -> Result<Vec<OwnBytes>> {
+            (0..buffer_depth[lane]).map(|_| OwnBytes::zeros(bytes[lane])).collect()
+        };
+        Ok(OnHost { lanes: [buffers(0)?, buffers(1)?] })
     }
-    /// Bytes of it.
+    /// Bytes of all buffers.
     pub fn bytes(&self) -> usize {
-        self.lanes.iter().flatten().map(|turn| turn.len()).sum()
+        self.lanes.iter().flatten().map(|buffer| buffer.len()).sum()
     }
-    /// Where a value of a lane begins, as the last step of the first turn left it.
-    pub fn address(&self, lane: usize, at: usize) -> *const u8 {
-        self.lanes[lane][0].address().wrapping_add(at)
+    /// The address of a value at an offset in the first buffer of a lane.
+    pub fn address(&self, lane: usize, offset: usize) -> *const u8 {
+        self.lanes[lane][0].address().wrapping_add(offset)
     }
-    /// The nodes of each variant with their addresses.
+    /// Binds the nodes of each variant to addresses.
     ///
     /// # Errors
     /// As [`Store::address`].
-    pub fn ready<'a>(
+    pub fn bind<'a>(
         &'a mut self,
         variants: &'a [Variant],
         store: &mut Store,
-        (backend, precision): (&'a Backend, Precision),
+        backend: &'a Backend,
+        precision: Precision,
     ) -> Result<Vec<BoundVariant<'a>>> {
-        let depth = cycle(self.lanes.each_ref().map(Vec::len));
-        let ready = |variant: &'a Variant| {
-            let depth = (0..depth).map(|turn| {
+        let buffer_choices = cycle(self.lanes.each_ref().map(Vec::len));
+        let bind = |variant: &'a Variant| {
+            let operands = (0..buffer_choices).map(|run| {
                 let mut address = |place| match place {
-                    Place::Arena(lane, at) => {
-                        let depth = &self.lanes[lane];
-                        Ok(depth[turn % depth.len()].address().wrapping_add(at))
+                    Place::Arena(lane, offset) => {
+                        let buffers = &self.lanes[lane];
+                        Ok(buffers[run % buffers.len()].address().wrapping_add(offset))
                     }
                     Place::Stored(id) => store.address(id),
                 };
                 variant.nodes.iter().map(|p| Operands::of(p, &variant.places, &mut address)).collect()
             });
-            Ok(BoundVariant {
-                nodes: &variant.nodes,
-                depth: depth.collect::<Result<_>>()?,
-                backend,
-                precision,
-            })
+            let operands = operands.collect::<Result<_>>()?;
+            Ok(BoundVariant { nodes: &variant.nodes, operands, backend, precision })
         };
-        variants.iter().map(ready).collect()
+        variants.iter().map(bind).collect()
     }
 }
 
 impl Operands {
     fn of(
-        p: &PlannedNode,
+        planned: &PlannedNode,
         places: &[Option<Place>],
         address: &mut impl FnMut(Place) -> Result<*mut u8>,
     ) -> Result<Self> {
-        let mut operand = |&(place, spec): &(Place, Spec), own: &[Var], wanted| -> Result<Operand> {
-            // A node that makes a count is given all the room of what it counts.
-            let live = spec.rows.live.filter(|l| !own.contains(&l.var));
+        let mut operand = |&(place, spec): &(Place, Spec), outs: &[Var], wanted| -> Result<Operand> {
+            // A node that computes a count gets the whole capacity of what it counts.
+            let live = spec.rows.live.filter(|l| !outs.contains(&l.var));
             let live = match live.and_then(|l| Some((places[l.var.at()]?, l.times))) {
                 Some((place, times)) => Some((address(place)?.cast_const().cast(), times)),
                 None => None,
             };
-            Ok(Operand {
-                view: BufferView { ptr: address(place)?, spec, rows: spec.rows.capacity, wanted },
-                live,
-            })
+            let view = BufferView { ptr: address(place)?, spec, rows: spec.rows.capacity, wanted };
+            Ok(Operand { view, live })
         };
-        let ins = p.ins.iter().map(|x| operand(x, &[], true)).collect::<Result<_>>()?;
-        let outs = p.outs.iter().zip(&p.wanted).map(|(x, &wanted)| operand(x, &p.node.outs, wanted));
-        let outs = outs.collect::<Result<_>>()?;
-        Ok(Operands { ins, outs, scratch: (address(p.scratch.0)?, p.scratch.1) })
+        let ins = planned.ins.iter().map(|x| operand(x, &[], true)).collect::<Result<_>>()?;
+        let outs = planned.outs.iter().zip(&planned.wanted);
+        let outs = outs.map(|(x, &wanted)| operand(x, &planned.node.outs, wanted)).collect::<Result<_>>()?;
+        Ok(Operands { ins, outs, scratch: (address(planned.scratch.0)?, planned.scratch.1) })
     }
 }
 
 impl Operand {
+    /// The view of the live rows.
+    ///
     /// # Safety
-    /// The count must have been made.
+    /// The count must have been computed.
     unsafe fn counted(&self) -> BufferView {
         let counted = |(count, times): (*const u32, usize)| {
-            // SAFETY: a count is a `[1]` u32, made by an earlier node or stored.
+            // SAFETY: a count is a `[1]` u32, computed by an earlier node or stored.
             (unsafe { count.read() } as usize).saturating_mul(times)
         };
         let rows = self.live.map_or(self.view.rows, counted);
@@ -139,51 +138,53 @@ impl Operand {
 }
 
 impl BoundVariant<'_> {
-    /// Runs node `at` in run `run`, whose turn it is.
+    /// Runs node `at` with the buffers of run `run`.
     ///
     /// # Errors
-    /// `Diverged` or `Data`: what its op refuses.
+    /// `Diverged` or `Data` if the op meets a number that is not finite, or an index outside of its table.
     ///
     /// # Safety
-    /// What the node reads must have been made, and nobody may touch meanwhile what it makes or change what it reads.
-    pub unsafe fn run(&self, run: usize, at: usize, seen: &mut ViewBuffers) -> Result<()> {
-        let (p, operands) = (&self.nodes[at], &self.depth[run % self.depth.len()][at]);
-        let _range = nvtx::range(p.node.op.name());
-        seen.ins.clear();
-        seen.outs.clear();
+    /// The operands that the node reads must have been computed, and no other thread may access what it writes, or write what it
+    /// reads, meanwhile.
+    pub unsafe fn run(&self, run: usize, at: usize, views: &mut ViewBuffers) -> Result<()> {
+        let (planned, operands) = (&self.nodes[at], &self.operands[run % self.operands.len()][at]);
+        let op = &planned.node.op;
+        let _range = nvtx::range(op.name());
+        views.ins.clear();
+        views.outs.clear();
         // SAFETY: the caller's.
         unsafe {
-            seen.ins.extend(operands.ins.iter().map(|o| o.counted()));
-            seen.outs.extend(operands.outs.iter().map(|o| o.counted()));
+            views.ins.extend(operands.ins.iter().map(|o| o.counted()));
+            views.outs.extend(operands.outs.iter().map(|o| o.counted()));
         }
         let status = Status::default();
-        // SAFETY: places of values that are alive together are disjoint by the plan, and zeroed or written; a state is given
-        // once a node, checked when it was pushed; the rest is the caller's.
+        // SAFETY: the plan gives disjoint places to values that are alive together, and they are zeroed or written; a state is
+        // an operand of a node at most once, checked when the node was pushed; the rest is the caller's.
         let io = unsafe {
-            Io::new(&seen.ins, &seen.outs, operands.scratch, self.precision, &p.node.writes, &status)
+            Io::new(&views.ins, &views.outs, operands.scratch, self.precision, &planned.node.writes, &status)
         };
-        p.node.op.run(self.backend, self.precision, &io);
+        op.run(self.backend, self.precision, &io);
         match status.take() {
-            Some((row, value)) => Err(fault(p.node.op.name(), row, f32::from_bits(value))),
+            Some((row, value)) => Err(fault(op.name(), row, f32::from_bits(value))),
             None => Ok(()),
         }
     }
-    /// Runs every node of the first turn, in order; `ran` hears of each, from when to when.
+    /// Runs every node in order, in the first buffers. `on_node` is called after each node, with its start and end.
     ///
     /// # Errors
-    /// As `run`.
+    /// As [`run`](Self::run).
     pub fn run_all(
         &self,
-        ran: Option<&mut dyn FnMut(usize, Instant, Instant)>,
-        seen: &mut ViewBuffers,
+        on_node: Option<&mut dyn FnMut(usize, Instant, Instant)>,
+        views: &mut ViewBuffers,
     ) -> Result<()> {
-        let mut ran = ran;
+        let mut on_node = on_node;
         for at in 0..self.nodes.len() {
-            let start = ran.is_some().then(Instant::now);
-            // SAFETY: one after the other, in the order in which they were planned; store and memory are borrowed.
-            unsafe { self.run(0, at, seen)? };
-            if let (Some(ran), Some(start)) = (&mut ran, start) {
-                ran(at, start, Instant::now());
+            let start = on_node.is_some().then(Instant::now);
+            // SAFETY: one node after the other, in the order in which they were planned; store and memory are borrowed.
+            unsafe { self.run(0, at, views)? };
+            if let (Some(on_node), Some(start)) = (&mut on_node, start) {
+                on_node(at, start, Instant::now());
             }
         }
         Ok(())

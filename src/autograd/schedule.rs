@@ -1,401 +1,289 @@
-//! Which node of which run comes when on which of two lanes, and for what of the other lane it waits.
+//! The schedule of several runs of a program: the order of the nodes on each of two lanes, and the waits between the lanes.
 //!
-//! Found from the declared reads and writes alone. Two nodes of which one makes or changes what the other touches come in the
-//! order of the program and of its runs, whatever lanes they are on; all else may happen side by side.
+//! Waits follow from the declared reads and writes alone. If one of two nodes writes what the other reads or writes, the two
+//! execute in the order of the program and of its runs, whatever their lanes are. All other nodes may overlap.
 use super::{
-    lanes::LANES,
+    lanes::{LANES, Placement},
     variant::{Place, PlannedNode, Variant},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    runtime::{
-        sync::{AtomicBool, AtomicUsize, Mutex, spin_loop, yield_now},
-        *,
-    },
+    runtime::*,
 };
-use std::{
-    collections::HashMap,
-    sync::{
-        PoisonError,
-        atomic::Ordering::{Acquire, Relaxed, Release},
-    },
-    thread,
-};
+use std::collections::HashMap;
 
 /// A node of one of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduledNode {
-    /// Which run.
+    /// The run, from 0.
     pub run: usize,
-    /// Which node.
+    /// The node, in the order of its variant.
     pub node: usize,
-    /// Steps of the other lane that must be over.
+    /// Number of nodes of the other lane's list that must have finished before this one starts.
     pub after: usize,
 }
 
-/// What each lane does, in order: steps of runs of a program, each with what it waits for.
+/// For each lane, the nodes that it executes, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule(pub [Vec<ScheduledNode>; LANES]);
 
-/// What touches a item, by the places of steps on their lanes: for each lane how many steps must be over.
-#[derive(Clone, Copy, Default)]
-struct Accesses {
-    /// Up to the last change.
-    changed: [usize; LANES],
-    /// Up to the last touch of any kind.
-    touched: [usize; LANES],
-}
-
-/// A item that nodes of different runs share.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Tracked {
-    Stored(BufferId),
-    /// A value of a run, by where it lies: views of it lie there, too.
-    Value(usize, Place),
-    /// The memory of a lane's values in a turn.
-    Memory(usize, usize),
+/// A command to one of two CUDA streams.
+pub(super) enum StreamCommand {
+    /// Launch a node.
+    Launch { lane: usize, scheduled: ScheduledNode },
+    /// Record an event after the first `nodes` nodes of the lane.
+    Record { lane: usize, nodes: usize },
+    /// Wait for the event that the other lane records after its first `nodes` nodes.
+    Wait { lane: usize, nodes: usize },
 }
 
 impl Schedule {
-    /// The schedule of a run for each entry of `variant_of_run`; `depth` are how many runs of a lane have values at a time. Nothing goes ahead of a
-    /// run that has one lane to itself, nor does that run go ahead of anything.
+    /// The schedule of one run for each entry of `variant_of_run`. `buffer_depth` is for how many runs each lane holds values at
+    /// the same time. Nothing is prefetched across a run that has [one lane](super::Lanes::One) to itself.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub(super) fn of(variants: &[Variant], variant_of_run: &[usize], depth: [usize; LANES]) -> Result<Self> {
+    pub(super) fn of(
+        variants: &[Variant],
+        variant_of_run: &[usize],
+        buffer_depth: [usize; LANES],
+    ) -> Result<Self> {
         let nodes: Vec<&[PlannedNode]> =
             variant_of_run.iter().map(|&variant| &variants[variant].nodes[..]).collect();
         let order = std::array::from_fn(|lane| {
             let (mut order, mut first) = (Vec::new(), 0);
-            for together in variant_of_run.chunk_by(|&a, &b| !variants[a].alone && !variants[b].alone) {
-                let own = in_order(&nodes[first..][..together.len()], lane);
-                order.extend(own.into_iter().map(|(run, node)| (first + run, node)));
-                first += together.len();
+            let overlap = |&a: &usize, &b: &usize| !variants[a].alone && !variants[b].alone;
+            for group in variant_of_run.chunk_by(overlap) {
+                let placements = |run: usize| nodes[first + run].iter().map(|p| p.placement);
+                let of_group = in_order(group.len(), lane, placements);
+                order.extend(of_group.into_iter().map(|(run, node)| (first + run, node)));
+                first += group.len();
             }
             order
         });
-        Self::new(&nodes, depth, order)
+        Self::new(&nodes, buffer_depth, order)
     }
-    /// The schedule of a run of each of `nodes`, each lane taking its own in the order given.
+    /// The schedule of one run for each entry of `nodes`, in which each lane executes its (run, node) pairs in the order given.
     ///
     /// # Errors
-    /// `Plan` where the order of a lane turns round what must come one after the other, or lanes would wait for each other.
+    /// `Plan` if a node would execute before one of its lane that it must follow, or if the lanes would wait for each other.
     pub(super) fn new(
         nodes: &[&[PlannedNode]],
-        depth: [usize; LANES],
+        buffer_depth: [usize; LANES],
         order: [Vec<(usize, usize)>; LANES],
     ) -> Result<Self> {
-        let mut at: Vec<Vec<Option<(usize, usize)>>> = nodes.iter().map(|n| vec![None; n.len()]).collect();
+        // The lane of each node, and its index in the lane's list.
+        let mut positions: Vec<Vec<Option<(usize, usize)>>> =
+            nodes.iter().map(|n| vec![None; n.len()]).collect();
         for (lane, order) in order.iter().enumerate() {
-            for (place, &(run, node)) in order.iter().enumerate() {
-                at[run][node] = Some((lane, place));
+            for (index, &(run, node)) in order.iter().enumerate() {
+                positions[run][node] = Some((lane, index));
             }
         }
-        let mut schedule = order.map(|order| {
-            let step = |(run, node)| ScheduledNode { run, node, after: 0 };
-            order.into_iter().map(step).collect::<Vec<_>>()
-        });
-        let mut tracked: HashMap<Tracked, Accesses> = HashMap::new();
-        // Who used a memory in the run that has it now, and in the one before: its values share room only with that one's.
-        let mut users: HashMap<Tracked, (usize, Accesses, Accesses)> = HashMap::new();
-        for (run, (nodes, at)) in nodes.iter().zip(&at).enumerate() {
-            for (p, at) in nodes.iter().zip(at) {
-                let Some((lane, place)) = *at else {
-                    return Err(broken(p, run, "is on no lane"));
+        let scheduled = |(run, node)| ScheduledNode { run, node, after: 0 };
+        let mut schedule = Schedule(order.map(|order| order.into_iter().map(scheduled).collect()));
+        let mut hazards = Hazards { buffer_depth, ..Hazards::default() };
+        for (run, (nodes, positions)) in nodes.iter().zip(&positions).enumerate() {
+            for (planned, position) in nodes.iter().zip(positions) {
+                let Some((lane, index)) = *position else {
+                    return Err(illegal(planned, run, "is on no lane"));
                 };
-                let mut after = [0; LANES];
-                let mut wait = |upto: &[usize; LANES]| {
-                    after.iter_mut().zip(upto).for_each(|(after, upto)| *after = (*after).max(*upto));
-                };
-                let touched = accesses(p, run, depth);
-                for (item, changes) in &touched {
-                    if let Tracked::Memory(..) = item {
-                        let (of, now, before) = users.entry(*item).or_default();
-                        if *of != run {
-                            (*of, *before, *now) = (run, *now, Accesses::default());
-                        }
-                        if *changes {
-                            wait(&before.touched);
-                        }
-                    } else if let Some(known) = tracked.get(item) {
-                        wait(if *changes { &known.touched } else { &known.changed });
-                    }
+                let accesses = hazards.accesses(planned, run);
+                let after = hazards.must_wait_for(&accesses, run);
+                hazards.record(accesses, lane, index);
+                if after[lane] > index {
+                    return Err(illegal(planned, run, "comes before what it waits for, on its own lane"));
                 }
-                // Only now, for two of them may lie at the same place: what has no columns takes no room.
-                for (item, changes) in touched {
-                    let known = match item {
-                        Tracked::Memory(..) => &mut users.entry(item).or_default().1,
-                        _ => tracked.entry(item).or_default(),
-                    };
-                    if changes {
-                        known.changed[lane] = known.changed[lane].max(place + 1);
-                    }
-                    known.touched[lane] = known.touched[lane].max(place + 1);
-                }
-                if after[lane] > place {
-                    return Err(broken(p, run, "comes before what it waits for, on its own lane"));
-                }
-                schedule[lane][place].after = after[1 - lane];
+                schedule.0[lane][index].after = after[1 - lane];
             }
         }
-        let schedule = Schedule(schedule);
-        match schedule.one_by_one() {
-            Ok(_) => Ok(schedule),
-            Err(step) => {
-                let what = "waits for a node that waits for it, on the other lane";
-                Err(broken(&nodes[step.run][step.node], step.run, what))
-            }
+        if let Err(stuck) = schedule.linear() {
+            let ScheduledNode { run, node, .. } = stuck[0];
+            let what = "waits for a node that waits for it, on the other lane";
+            return Err(illegal(&nodes[run][node], run, what));
         }
+        Ok(schedule)
     }
-    /// Lanes and places of all steps in an order in which each comes after what it waits for; or a step that never comes, where
-    /// each lane would wait for the other.
-    fn one_by_one(&self) -> Result<Vec<(usize, usize)>, ScheduledNode> {
-        let (mut over, mut order) = ([0; LANES], Vec::with_capacity(self.0.iter().map(Vec::len).sum()));
+    /// One order of all nodes, as (lane, index) pairs, in which every node follows those it waits for.
+    ///
+    /// # Errors
+    /// The next nodes of the lanes that wait for each other for ever.
+    pub fn linear(&self) -> Result<Vec<(usize, usize)>, Vec<ScheduledNode>> {
+        let (mut finished, mut order) = ([0; LANES], Vec::with_capacity(self.0.iter().map(Vec::len).sum()));
         loop {
-            let before = over;
+            let before = finished;
             for lane in 0..LANES {
-                let ready = |step: &&ScheduledNode| step.after <= over[1 - lane];
-                let more = self.0[lane][over[lane]..].iter().take_while(ready).count();
-                order.extend((over[lane]..over[lane] + more).map(|place| (lane, place)));
-                over[lane] += more;
+                let ready = |scheduled: &&ScheduledNode| scheduled.after <= finished[1 - lane];
+                let more = self.0[lane][finished[lane]..].iter().take_while(ready).count();
+                order.extend((finished[lane]..finished[lane] + more).map(|index| (lane, index)));
+                finished[lane] += more;
             }
-            if over == before {
-                let left = (0..LANES).find_map(|lane| self.0[lane].get(over[lane]).copied());
-                return left.map_or(Ok(order), Err);
+            if finished == before {
+                let stuck = (0..LANES).filter_map(|lane| self.0[lane].get(finished[lane]).copied());
+                let stuck: Vec<ScheduledNode> = stuck.collect();
+                return if stuck.is_empty() { Ok(order) } else { Err(stuck) };
             }
         }
     }
-    /// The steps, for somebody who gives them to two queues, and where one queue is to wait for a mark in the other: in an order in
-    /// which every mark is there before it is waited for.
-    pub(super) fn queued(&self, mut give: impl FnMut(StreamCommand) -> Result<()>) -> Result<()> {
-        let mut marked: [Vec<usize>; LANES] = Default::default();
+    /// Issues the commands that execute the schedule on two CUDA streams. Every event is recorded before it is waited for.
+    pub(super) fn stream_commands(&self, mut issue: impl FnMut(StreamCommand) -> Result<()>) -> Result<()> {
+        // For each lane, the indices after which the other lane waits, ascending.
+        let mut recorded: [Vec<usize>; LANES] = Default::default();
         for lane in 0..LANES {
-            let mut most = 0;
-            for after in self.0[lane].iter().map(|step| step.after) {
-                if after > most {
-                    marked[1 - lane].push(after);
-                    most = after;
+            let mut latest = 0;
+            for after in self.0[lane].iter().map(|scheduled| scheduled.after) {
+                if after > latest {
+                    recorded[1 - lane].push(after);
+                    latest = after;
                 }
             }
         }
-        let order = self.one_by_one().unwrap_or_default();
+        let order = self.linear().unwrap_or_default();
         let mut waited = [0; LANES];
-        for (lane, place) in order {
-            let step = self.0[lane][place];
-            if step.after > waited[lane] {
-                waited[lane] = step.after;
-                give(StreamCommand::Wait { lane, mark: step.after })?;
+        for (lane, index) in order {
+            let scheduled = self.0[lane][index];
+            if scheduled.after > waited[lane] {
+                waited[lane] = scheduled.after;
+                issue(StreamCommand::Wait { lane, nodes: scheduled.after })?;
             }
-            give(StreamCommand::Node { lane, step })?;
-            if marked[lane].binary_search(&(place + 1)).is_ok() {
-                give(StreamCommand::Mark { lane, mark: place + 1 })?;
+            issue(StreamCommand::Launch { lane, scheduled })?;
+            if recorded[lane].binary_search(&(index + 1)).is_ok() {
+                issue(StreamCommand::Record { lane, nodes: index + 1 })?;
             }
         }
         Ok(())
     }
-    /// Gives the steps of the first lane to `first`, in this thread, and those of the second to `second`, in another; `begin(lane, work)` prepares a
-    /// thread for its work, and `help(lane, last)` is what a lane does again and again while it waits, or is done before the other; false where
-    /// there was nothing to help with. After an error no lane begins another step.
-    ///
-    /// # Errors
-    /// The first, with the number of its run.
-    pub(super) fn execute(
-        &self,
-        begin: impl Fn(usize, &mut dyn FnMut()) + Sync,
-        help: impl Fn(usize, &mut usize) -> bool + Sync,
-        first: &mut dyn FnMut(ScheduledNode) -> Result<()>,
-        second: &mut (dyn FnMut(ScheduledNode) -> Result<()> + Send),
-    ) -> Result<(), (usize, Error)> {
-        let both = LaneSync::default();
-        thread::scope(|scope| {
-            scope.spawn(|| begin(1, &mut || both.run_lane(self, 1, &help, second)));
-            begin(0, &mut || both.run_lane(self, 0, &help, first));
-        });
-        both.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
-    }
 }
 
-/// What two lanes that run side by side know of each other.
-#[derive(Default)]
-struct LaneSync {
-    over: [Counter; LANES],
-    stop: AtomicBool,
-    failure: Mutex<Option<(usize, Error)>>,
-}
-
-impl LaneSync {
-    /// Runs the steps of a lane, each after what it waits for on the other one, and returns when that is at its end, too.
-    fn run_lane(
-        &self,
-        schedule: &Schedule,
-        lane: usize,
-        help: &dyn Fn(usize, &mut usize) -> bool,
-        run: &mut dyn FnMut(ScheduledNode) -> Result<()>,
-    ) {
-        // A lane that panics must not be waited for.
-        let _stop = StopOnPanic(&self.stop);
-        let (other, mut last) = (1 - lane, 0);
-        let mut wait = |steps| self.over[other].wait_for(steps, &self.stop, &mut || help(lane, &mut last));
-        for (place, &step) in schedule.0[lane].iter().enumerate() {
-            wait(step.after);
-            if self.stop.load(Relaxed) {
-                return;
-            }
-            if let Err(e) = run(step) {
-                let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-                failure.get_or_insert((step.run, e));
-                self.stop.store(true, Relaxed);
-                return;
-            }
-            self.over[lane].0.store(place + 1, Release);
-        }
-        wait(schedule.0[other].len());
-    }
-}
-
-/// What a queue is given.
-pub(super) enum StreamCommand {
-    /// A step of a lane.
-    Node { lane: usize, step: ScheduledNode },
-    /// A mark in the lane's queue: by how many of its steps are before it.
-    Mark { lane: usize, mark: usize },
-    /// What comes to the lane's queue next waits for a mark in the other's.
-    Wait { lane: usize, mark: usize },
-}
-
-/// The order of a lane over `runs` runs, of which parts are ahead by up to `most`, as runs with what part of them comes: in periods, in each
-/// what is furthest ahead first.
+/// The order of a lane over `runs` runs, some items of which are prefetched by up to `most` runs: (run, prefetch depth) pairs,
+/// period by period, the deepest first within a period.
 pub fn periods(runs: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
-    let all = (0..runs + most).flat_map(move |period| (0..=most).rev().map(move |ahead| (period, ahead)));
-    let run = move |(period, ahead): (usize, usize)| Some(((period + ahead).checked_sub(most)?, ahead));
+    let all = (0..runs + most).flat_map(move |period| (0..=most).rev().map(move |depth| (period, depth)));
+    let run = move |(period, depth): (usize, usize)| Some(((period + depth).checked_sub(most)?, depth));
     all.filter_map(run).filter(move |&(run, _)| run < runs)
 }
 
-/// What a lane does in a run of each of `nodes`.
-fn in_order(nodes: &[&[PlannedNode]], lane: usize) -> Vec<(usize, usize)> {
-    let own = |run: usize| nodes[run].iter().enumerate().filter(|(_, p)| p.placement.lane == lane);
-    let most = (0..nodes.len()).flat_map(own).map(|(_, p)| p.placement.prefetch_depth).max().unwrap_or(0);
+/// The (run, item) pairs of a lane over `runs` runs, in order; `placements` returns the placements of the items of a run.
+pub fn in_order<I: Iterator<Item = Placement>>(
+    runs: usize,
+    lane: usize,
+    placements: impl Fn(usize) -> I,
+) -> Vec<(usize, usize)> {
+    let of_lane = |run: usize| placements(run).enumerate().filter(|(_, p)| p.lane == lane);
+    let depths = (0..runs).flat_map(of_lane).map(|(_, p)| p.prefetch_depth);
+    let most = depths.max().unwrap_or(0);
     let mut order = Vec::new();
-    for (run, ahead) in periods(nodes.len(), most) {
-        order.extend(own(run).filter(|(_, p)| p.placement.prefetch_depth == ahead).map(|(at, _)| (run, at)));
+    for (run, depth) in periods(runs, most) {
+        let items = of_lane(run).filter(|(_, p)| p.prefetch_depth == depth);
+        order.extend(items.map(|(item, _)| (run, item)));
     }
     order
 }
 
-/// Steps that a lane has behind it, in a cache line of its own.
-#[repr(align(128))]
+/// Something that nodes of different runs may both access.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Tracked {
+    Stored(BufferId),
+    /// A value of a run, by its place: its views have the same place.
+    Value {
+        run: usize,
+        place: Place,
+    },
+    /// One of the buffers that hold a lane's values.
+    Buffer {
+        lane: usize,
+        index: usize,
+    },
+}
+
+/// The accesses to something so far: for each lane, the number of its nodes that must have finished.
+#[derive(Clone, Copy, Default)]
+struct Accesses {
+    /// Up to the last write.
+    written: [usize; LANES],
+    /// Up to the last access of any kind.
+    accessed: [usize; LANES],
+}
+
+/// The runs that used a buffer last.
+#[derive(Clone, Copy, Default)]
+struct BufferUse {
+    run: usize,
+    current: Accesses,
+    previous: Accesses,
+}
+
+/// Read-write hazards between the nodes of successive runs.
 #[derive(Default)]
-struct Counter(AtomicUsize);
+struct Hazards {
+    buffer_depth: [usize; LANES],
+    values: HashMap<Tracked, Accesses>,
+    /// A run's values share the buffer with those of the run before in it, and with no earlier ones.
+    buffers: HashMap<Tracked, BufferUse>,
+}
 
-impl Counter {
-    /// Looks before a lane offers its core to others, some 50 us.
-    const PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 2_000 };
-
-    fn wait_for(&self, steps: usize, stop: &AtomicBool, help: &mut dyn FnMut() -> bool) {
-        let mut looks = 0;
-        while self.0.load(Acquire) < steps && !stop.load(Relaxed) {
-            looks = if help() { 0 } else { looks + 1 };
-            if looks < Self::PATIENCE { spin_loop() } else { yield_now() }
+impl Hazards {
+    /// What a node accesses, and whether it writes it.
+    fn accesses(&self, planned: &PlannedNode, run: usize) -> Vec<(Tracked, bool)> {
+        let buffer = |lane: usize| Tracked::Buffer { lane, index: run % self.buffer_depth[lane] };
+        let mut all = Vec::with_capacity(2 * (planned.ins.len() + planned.outs.len()));
+        let mut access = |place: Place, writes: bool| match place {
+            Place::Stored(id) => all.push((Tracked::Stored(id), writes)),
+            Place::Arena(lane, _) => {
+                all.push((Tracked::Value { run, place }, writes));
+                all.push((buffer(lane), writes));
+            }
+        };
+        planned.ins.iter().enumerate().for_each(|(i, x)| access(x.0, planned.node.writes.contains(&i)));
+        planned.outs.iter().for_each(|x| access(x.0, true));
+        planned.counts.iter().for_each(|&place| access(place, false));
+        if let (Place::Arena(lane, _), 1..) = planned.scratch {
+            all.push((buffer(lane), true));
         }
+        all
     }
-}
-
-struct StopOnPanic<'a>(&'a AtomicBool);
-impl Drop for StopOnPanic<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.store(true, Relaxed);
+    /// For each lane, the number of its nodes that must have finished before a node of `run` with these accesses starts.
+    fn must_wait_for(&mut self, accesses: &[(Tracked, bool)], run: usize) -> [usize; LANES] {
+        let mut after = [0; LANES];
+        let mut wait = |upto: &[usize; LANES]| {
+            after.iter_mut().zip(upto).for_each(|(after, upto)| *after = (*after).max(*upto));
+        };
+        for (tracked, writes) in accesses {
+            if let Tracked::Buffer { .. } = tracked {
+                let buffer = self.buffers.entry(*tracked).or_default();
+                if buffer.run != run {
+                    *buffer = BufferUse { run, current: Accesses::default(), previous: buffer.current };
+                }
+                if *writes {
+                    wait(&buffer.previous.accessed);
+                }
+            } else if let Some(known) = self.values.get(tracked) {
+                wait(if *writes { &known.accessed } else { &known.written });
+            }
         }
+        after
     }
-}
-
-/// What a node touches, and whether it makes or changes it.
-fn accesses(p: &PlannedNode, run: usize, depth: [usize; LANES]) -> Vec<(Tracked, bool)> {
-    let mut all = Vec::with_capacity(2 * (p.ins.len() + p.outs.len()));
-    let mut touch = |place: Place, changes: bool| match place {
-        Place::Stored(id) => all.push((Tracked::Stored(id), changes)),
-        Place::Arena(lane, _) => {
-            all.push((Tracked::Value(run, place), changes));
-            all.push((Tracked::Memory(lane, run % depth[lane]), changes));
-        }
-    };
-    p.ins.iter().enumerate().for_each(|(i, x)| touch(x.0, p.node.writes.contains(&i)));
-    p.outs.iter().for_each(|x| touch(x.0, true));
-    p.counts.iter().for_each(|&place| touch(place, false));
-    if let (Place::Arena(lane, _), 1..) = p.scratch {
-        all.push((Tracked::Memory(lane, run % depth[lane]), true));
-    }
-    all
-}
-
-fn broken(p: &PlannedNode, run: usize, what: &str) -> Error {
-    Error::new(ErrorKind::Plan, format!("{} of run {run} {what}", p.node.op.name()))
-}
-
-/// What lanes tell each other by their counters, under every order that memory allows.
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use crate::runtime::sync::UnsafeCell;
-    use loom::thread;
-    use std::sync::Arc;
-
-    /// A value that one lane makes and the other reads, over two runs in one memory: the second is made after the first was read.
-    struct Handed {
-        both: LaneSync,
-        value: UnsafeCell<usize>,
-    }
-    // SAFETY: the model finds out whether both lanes touch it at a time.
-    unsafe impl Sync for Handed {}
-    // SAFETY: as above.
-    unsafe impl Send for Handed {}
-
-    fn schedule() -> Schedule {
-        let step = |run, after| ScheduledNode { run, node: 0, after };
-        Schedule([vec![step(0, 0), step(1, 1)], vec![step(0, 1), step(1, 2)]])
-    }
-
-    #[test]
-    fn a_value_is_read_after_it_was_made_and_made_anew_after_it_was_read() {
-        loom::model(|| {
-            let handed = Arc::new(Handed { both: LaneSync::default(), value: UnsafeCell::new(0) });
-            let reader = Arc::clone(&handed);
-            let second = thread::spawn(move || {
-                let mut read = |step: ScheduledNode| {
-                    // SAFETY: as above.
-                    let found = reader.value.with(|value| unsafe { *value });
-                    assert_eq!(found, 10 + step.run);
-                    Ok(())
-                };
-                reader.both.run_lane(&schedule(), 1, &|_, _| false, &mut read);
-            });
-            let mut make = |step: ScheduledNode| {
-                // SAFETY: as above.
-                handed.value.with_mut(|value| unsafe { *value = 10 + step.run });
-                Ok(())
+    /// Records the accesses of the node at `index` of a lane. Separate from [`must_wait_for`](Self::must_wait_for), since two
+    /// outputs of a node may lie at the same place: a value without columns takes no memory.
+    fn record(&mut self, accesses: Vec<(Tracked, bool)>, lane: usize, index: usize) {
+        for (tracked, writes) in accesses {
+            let known = match tracked {
+                Tracked::Buffer { .. } => &mut self.buffers.entry(tracked).or_default().current,
+                _ => self.values.entry(tracked).or_default(),
             };
-            handed.both.run_lane(&schedule(), 0, &|_, _| false, &mut make);
-            second.join().unwrap();
-        });
-    }
-
-    #[test]
-    fn an_error_of_one_lane_ends_the_other() {
-        loom::model(|| {
-            let handed = Arc::new(Handed { both: LaneSync::default(), value: UnsafeCell::new(0) });
-            let other = Arc::clone(&handed);
-            let second = thread::spawn(move || {
-                other.both.run_lane(&schedule(), 1, &|_, _| false, &mut |_| Ok(()));
-            });
-            let mut fail = |_: ScheduledNode| Err(Error::usage("planted"));
-            handed.both.run_lane(&schedule(), 0, &|_, _| false, &mut fail);
-            second.join().unwrap();
-            assert!(handed.both.failure.lock().unwrap().is_some());
-        });
+            if writes {
+                known.written[lane] = known.written[lane].max(index + 1);
+            }
+            known.accessed[lane] = known.accessed[lane].max(index + 1);
+        }
     }
 }
 
-#[cfg(all(test, not(loom)))]
+fn illegal(planned: &PlannedNode, run: usize, what: &str) -> Error {
+    Error::new(ErrorKind::Plan, format!("{} of run {run} {what}", planned.node.op.name()))
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
@@ -473,34 +361,9 @@ mod tests {
         let e = refused([vec![(0, 2), (0, 3)], ahead]);
         assert!(e.to_string().contains("write_rows of run 0 is on no lane"), "{e}");
         let step = |after| ScheduledNode { run: 0, node: 7, after };
-        let one_by_one =
-            |of_first: [usize; 2]| Schedule([of_first.map(step).into(), vec![step(1), step(2)]]).one_by_one();
-        assert_eq!(one_by_one([0, 1]).unwrap(), [(0, 0), (1, 0), (0, 1), (1, 1)]);
-        assert_eq!(one_by_one([0, 2]), Err(step(2)), "each lane waits for the other");
-    }
-
-    #[test]
-    fn an_error_or_a_panic_of_a_lane_ends_the_other() {
-        let mut store = Store::new(Precision::F32);
-        let (program, _) = program(&mut store);
-        let order = |ahead| {
-            (0..9)
-                .flat_map(move |run| (if ahead { 0..2 } else { 2..5 }).map(move |node| (run, node)))
-                .collect()
-        };
-        let schedule = Schedule::new(&[program.planned(); 9], [1, 2], [order(false), order(true)]).unwrap();
-        let bad = |step: ScheduledNode| if step.run == 4 { Err(Error::usage("planted")) } else { Ok(()) };
-        let begin = |_: usize, work: &mut dyn FnMut()| work();
-        let help = |_: usize, _: &mut usize| false;
-        let ran = schedule.execute(begin, help, &mut |_| Ok(()), &mut |step| bad(step));
-        assert_eq!(ran.unwrap_err().0, 4);
-        let ran = schedule.execute(begin, help, &mut |step| bad(step), &mut |_| Ok(()));
-        assert_eq!(ran.unwrap_err().1.to_string(), "planted");
-        let panicked = std::panic::catch_unwind(|| {
-            let _ = schedule.execute(begin, help, &mut |_| Ok(()), &mut |step| {
-                if step.run == 4 { panic!("planted") } else { Ok(()) }
-            });
-        });
-        assert!(panicked.is_err());
+        let linear =
+            |of_first: [usize; 2]| Schedule([of_first.map(step).into(), vec![step(1), step(2)]]).linear();
+        assert_eq!(linear([0, 1]).unwrap(), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        assert_eq!(linear([0, 2]), Err(vec![step(2), step(2)]), "each lane waits for the other");
     }
 }

@@ -1,66 +1,70 @@
-//! The schedules of a pass: its runs in windows, and the last of them kept.
-use super::{lanes::LANES, schedule::Schedule, variant::Variant};
+//! The schedules of a pass: its runs cut into windows, and the schedules of the last windows.
+use super::{lanes::LANES, run::VariantRuns, schedule::Schedule, variant::Variant};
 use crate::{error::Result, runtime::cuda::CudaGraph};
 
-/// Steps of a schedule, or hardly more: at its end lanes wait for one another, and what is known of it takes room.
-const STEPS: usize = 1 << 12;
-/// Schedule that are kept.
-const KEPT: usize = 8;
+/// Maximum number of nodes of a window, unless a single run has more. At the end of a window lanes wait for each other, and a
+/// schedule takes memory.
+const MAX_NODES: usize = 1 << 12;
+/// Number of schedules that are cached.
+const CACHED: usize = 8;
 
-/// Cuts runs into those that are scheduled together; behind a run that is on one lane alone, where there is any.
+/// Cuts runs into windows that are scheduled together. If possible, a window ends after a run that has one lane to itself.
 pub(super) fn windows<'a>(variants: &[Variant], variant_of_run: &'a [usize]) -> Vec<&'a [usize]> {
     let (mut windows, mut rest) = (Vec::new(), variant_of_run);
     while !rest.is_empty() {
-        let mut steps = 0;
+        let mut nodes = 0;
         let mut fits = |&&variant: &&usize| {
-            steps += variants[variant].nodes.len();
-            steps <= STEPS
+            nodes += variants[variant].nodes.len();
+            nodes <= MAX_NODES
         };
         let fit = rest.iter().take_while(&mut fits).count().max(1);
-        let end = rest[..fit].iter().rposition(|&variant| variants[variant].alone).map_or(fit, |at| at + 1);
-        let (window, later) = rest.split_at(if fit == rest.len() { fit } else { end });
+        let alone = rest[..fit].iter().rposition(|&variant| variants[variant].alone);
+        let end = if fit == rest.len() { fit } else { alone.map_or(fit, |at| at + 1) };
+        let (window, later) = rest.split_at(end);
         windows.push(window);
         rest = later;
     }
     windows
 }
 
-/// A schedule that was made, of which runs.
+/// A schedule, with the variants of its runs.
 pub(super) struct CachedSchedule {
     variant_of_run: Vec<usize>,
     pub schedule: Schedule,
-    /// On a device, its launches, from its second time on.
+    /// On a device, its launches as a graph, from the second use on.
     pub graph: Option<CudaGraph>,
-    /// Times that it was asked for.
-    pub times: usize,
+    /// Number of uses.
+    pub uses: usize,
 }
 
-/// The last schedules that were made.
+/// The schedules that were used last, the latest first.
 pub(super) struct ScheduleCache {
-    known: Vec<CachedSchedule>,
-    depth: [usize; LANES],
+    cached: Vec<CachedSchedule>,
+    buffer_depth: [usize; LANES],
 }
 
 impl ScheduleCache {
-    /// None so far; `depth` are how many runs of a lane have values at a time.
-    pub fn new(depth: [usize; LANES]) -> Self {
-        ScheduleCache { known: Vec::new(), depth }
+    /// An empty cache; `buffer_depth` is for how many runs each lane holds values at the same time.
+    pub fn new(buffer_depth: [usize; LANES]) -> Self {
+        ScheduleCache { cached: Vec::new(), buffer_depth }
     }
-    /// The schedule of runs in these variants.
+    /// The schedule of a window.
     ///
     /// # Errors
     /// As [`Schedule::of`].
-    pub fn of(&mut self, variants: &[Variant], variant_of_run: &[usize]) -> Result<&mut CachedSchedule> {
-        let mut known = match self.known.iter().position(|known| known.variant_of_run == variant_of_run) {
-            Some(at) => self.known.remove(at),
+    pub fn of(&mut self, window: VariantRuns<'_>) -> Result<&mut CachedSchedule> {
+        let VariantRuns { variants, variant_of_run } = window;
+        let found = self.cached.iter().position(|cached| cached.variant_of_run == variant_of_run);
+        let mut cached = match found {
+            Some(at) => self.cached.remove(at),
             None => {
-                let schedule = Schedule::of(variants, variant_of_run, self.depth)?;
-                self.known.truncate(KEPT - 1);
-                CachedSchedule { variant_of_run: variant_of_run.to_vec(), schedule, graph: None, times: 0 }
+                let schedule = Schedule::of(variants, variant_of_run, self.buffer_depth)?;
+                self.cached.truncate(CACHED - 1);
+                CachedSchedule { variant_of_run: variant_of_run.to_vec(), schedule, graph: None, uses: 0 }
             }
         };
-        known.times += 1;
-        self.known.insert(0, known);
-        Ok(&mut self.known[0])
+        cached.uses += 1;
+        self.cached.insert(0, cached);
+        Ok(&mut self.cached[0])
     }
 }

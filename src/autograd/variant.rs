@@ -1,7 +1,8 @@
-//! A tape with its memory planned: dead nodes dropped, the others in order and on their lanes, every value in its place.
+//! A variant of a step: a tape with its dead nodes dropped, the others placed on lanes, and memory planned for every value.
 use super::{
     arena::ArenaPlan,
-    lanes::{LANES, Lanes, PlacedNode, Placement},
+    lanes::{LANES, Lanes, Placement},
+    placing::{PlacedNode, place},
     stages::Stage,
     trace::Resource,
 };
@@ -11,52 +12,51 @@ use crate::{
     runtime::*,
 };
 
-/// Where an operand lies.
+/// Where a value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    /// In the memory of a lane's values, of which there may be two, for steps in depth: an offset; where values are kept apart, the
-    /// number of a block.
+    /// In the arena of a lane: the lane, and an offset in bytes, or, if values are kept apart, the number of a block. A lane has
+    /// as many arenas as its buffer depth.
     Arena(usize, usize),
     Stored(BufferId),
 }
 
-/// A node with its operands' places.
+/// A node with the places of its operands.
 pub(super) struct PlannedNode {
     pub node: Node,
     pub ins: Vec<(Place, Spec)>,
     pub outs: Vec<(Place, Spec)>,
-    /// Counts of live rows that it reads.
+    /// Counts of live rows that the node reads.
     pub counts: Vec<Place>,
-    /// Whether each output is read.
+    /// For each output, whether it is read.
     pub wanted: Vec<bool>,
-    /// Where, and bytes.
+    /// Place and bytes.
     pub scratch: (Place, usize),
-    /// Words.
+    /// Number of ticket words.
     pub tickets: usize,
-    /// Of which stage it is.
     pub stage: Stage,
-    /// Where it runs.
     pub placement: Placement,
-    /// What it competes for.
+    /// What it competes for with nodes that run at the same time.
     pub resource: Resource,
 }
 
-/// A tape with its memory planned, its nodes in order and on their lanes.
+/// A tape with its memory planned, its nodes in order and placed on lanes.
 pub(super) struct Variant {
     pub nodes: Vec<PlannedNode>,
+    /// The place of each value; `None` if nothing reads or writes it.
     pub places: Vec<Option<Place>>,
     pub specs: Vec<Spec>,
-    /// What the values of each lane want.
+    /// The arena of each lane.
     pub arenas: [ArenaPlan; LANES],
-    /// Whether all is on one lane, and nothing goes ahead of it.
+    /// Whether all nodes are on one lane and nothing is prefetched across a run.
     pub alone: bool,
 }
 
 impl Variant {
-    /// Plans `tape` for `lanes`; values of `keep` survive a run.
+    /// Plans `tape` for `lanes`; the values `keep` survive a run.
     ///
     /// # Errors
-    /// `Plan`, where the lanes turn round what must come one after the other.
+    /// `Shape` if a kept value belongs to another tape; `Plan` if the lanes would reverse the order of conflicting accesses.
     pub fn new(
         tape: &Tape,
         keep: &[Var],
@@ -68,96 +68,164 @@ impl Variant {
         let specs: Vec<Spec> = tape.vars().map(|v| tape.spec(v)).collect();
         let alive = alive(tape, keep, &specs);
         let nodes: Vec<&Node> = tape.nodes().iter().zip(alive).filter(|(_, a)| *a).map(|(n, _)| n).collect();
-        let placed = lanes.share_out(nodes, &specs)?;
-        // A view of a stored value is copied all the same: the value may be written while the view is still read.
-        let mut lies_in: Vec<Var> = tape.vars().collect();
-        for n in placed.iter().map(|p| p.node).filter(|n| n.view && tape.home(n.ins[0]) == Home::Step) {
-            lies_in[n.outs[0].at()] = lies_in[n.ins[0].at()];
-        }
-        let last_use = last_uses(&placed, keep, &specs, &lies_in);
-        let mut read = vec![false; specs.len()];
-        let counts = |v: &Var| specs[v.at()].rows.live.map(|l| l.var);
-        for &v in keep.iter().chain(placed.iter().flat_map(|p| &p.node.ins)) {
-            read[v.at()] = true;
-        }
-        for v in placed.iter().flat_map(|p| p.node.ins.iter().chain(&p.node.outs)).filter_map(counts) {
-            read[v.at()] = true;
-        }
+        let placed = place(lanes, &nodes, &specs)?;
+        let planner = Planner::new(tape, &placed, keep, specs, precision, backend)?;
+        Ok(planner.plan(lanes == Lanes::One))
+    }
+}
+
+/// Gives every value of a step a place.
+struct Planner<'a> {
+    tape: &'a Tape,
+    placed: &'a [PlacedNode<'a>],
+    specs: Vec<Spec>,
+    precision: Precision,
+    /// Bytes of scratch of each node.
+    scratch: Vec<usize>,
+    /// On the host, the place that all nodes of a lane share for their scratch: one op of a lane runs at a time, and memory that
+    /// is reused stays in the cache.
+    shared_scratch: Option<[Place; LANES]>,
+    /// For each value, the value that it is a view of, or itself.
+    lies_in: Vec<Var>,
+    /// For each value, the last node that accesses it.
+    last_use: Vec<usize>,
+    /// For each value, whether it is read.
+    read: Vec<bool>,
+    places: Vec<Option<Place>>,
+    arenas: [ArenaPlan; LANES],
+}
+
+impl<'a> Planner<'a> {
+    fn new(
+        tape: &'a Tape,
+        placed: &'a [PlacedNode<'a>],
+        keep: &[Var],
+        specs: Vec<Spec>,
+        precision: Precision,
+        backend: &Backend,
+    ) -> Result<Self> {
+        let scratch = placed.iter().map(|p| scratch_bytes(tape, p.node, precision));
+        let scratch: Vec<usize> = scratch.collect::<Result<_>>()?;
         let apart = backend.keeps_values_apart();
         let mut arenas = [ArenaPlan::new(apart), ArenaPlan::new(apart)];
+        let on_host = !matches!(backend, Backend::Cuda(_));
+        let shared_scratch = on_host.then(|| {
+            std::array::from_fn(|lane| {
+                let of_lane = placed.iter().zip(&scratch).filter(|(p, _)| p.placement.lane == lane);
+                let largest = of_lane.map(|(_, &bytes)| bytes).max().unwrap_or(0);
+                Place::Arena(lane, arenas[lane].place(largest, 0, placed.len()))
+            })
+        });
         let stored = |v| match tape.home(v) {
             Home::Stored { id, .. } => Some(Place::Stored(id)),
             Home::Step => None,
         };
-        let mut places: Vec<Option<Place>> = tape.vars().map(stored).collect();
-        let scratch = |p: &PlacedNode<'_>| scratch_bytes(tape, p.node, precision);
-        let scratch: Vec<usize> = placed.iter().map(scratch).collect::<Result<_>>()?;
-        // On the host one op of a lane runs at a time, so all have the same scratch: it stays in a cache, where room in between the
-        // values of a step would have to be brought in for every op anew.
-        let on_host = !matches!(backend, Backend::Cuda(_));
-        let shared: Option<[Place; LANES]> = on_host.then(|| {
-            std::array::from_fn(|lane| {
-                let those = placed.iter().zip(&scratch).filter(|(p, _)| p.placement.lane == lane);
-                let most = those.map(|(_, &bytes)| bytes).max().unwrap_or(0);
-                Place::Arena(lane, arenas[lane].place(most, 0, placed.len()))
-            })
-        });
-        let mut planned = Vec::with_capacity(placed.len());
-        for (at, &PlacedNode { node, stage, placement }) in placed.iter().enumerate() {
-            let lane = placement.lane;
-            let mut place = |bytes, until| Place::Arena(lane, arenas[lane].place(bytes, at, until));
+        let lies_in = lies_in(tape, placed);
+        Ok(Planner {
+            tape,
+            placed,
+            precision,
+            scratch,
+            shared_scratch,
+            last_use: last_uses(placed, keep, &specs, &lies_in),
+            lies_in,
+            read: read(placed, keep, &specs),
+            specs,
+            places: tape.vars().map(stored).collect(),
+            arenas,
+        })
+    }
+    fn plan(mut self, alone: bool) -> Variant {
+        let mut nodes = Vec::with_capacity(self.placed.len());
+        for at in 0..self.placed.len() {
+            let node = self.placed[at].node;
             if let [out] = node.outs[..]
-                && lies_in[out.at()] != out
+                && self.lies_in[out.at()] != out
             {
-                places[out.at()] = places[lies_in[out.at()].at()];
+                // A view needs no memory and no work.
+                self.places[out.at()] = self.places[self.lies_in[out.at()].at()];
                 continue;
             }
-            for &o in &node.outs {
-                let bytes = specs[o.at()].bytes(precision);
-                places[o.at()] = Some(place(bytes, last_use[o.at()]));
-            }
-            let shared = shared.map(|shared| shared[lane]);
-            let scratch = (shared.unwrap_or_else(|| place(scratch[at], at)), scratch[at]);
-            let tickets = node.op.tickets(&tape.specs(&node.ins));
-            let operand = |v: &Var| {
-                // A value is made before it is used: the tape only hands out what it has made.
-                (places[v.at()].unwrap_or(Place::Arena(0, 0)), specs[v.at()])
-            };
-            let (ins, outs) =
-                (node.ins.iter().map(operand).collect(), node.outs.iter().map(operand).collect());
-            let wanted = node.outs.iter().map(|o| read[o.at()]).collect();
-            let own = |v: &Var| node.outs.contains(v);
-            let read = node.ins.iter().chain(&node.outs).filter_map(counts).filter(|c| !own(c));
-            let counts = read.filter_map(|v| places[v.at()]).collect();
-            let on_host = |&v: &Var| matches!(tape.home(v), Home::Stored { on_host: true, .. });
-            let changes_host = node.writes.iter().any(|&w| on_host(&node.ins[w]));
-            let resource = Resource::of(node.op.kind(), node.ins.iter().any(on_host), changes_host);
-            let node = node.clone();
-            planned.push(PlannedNode {
-                node,
-                ins,
-                outs,
-                counts,
-                wanted,
-                scratch,
-                tickets,
-                stage,
-                placement,
-                resource,
-            });
+            let scratch = self.place_results(at);
+            nodes.push(self.planned(at, scratch));
         }
-        Ok(Variant { nodes: planned, places, specs, arenas, alone: lanes == Lanes::One })
+        Variant { nodes, places: self.places, specs: self.specs, arenas: self.arenas, alone }
+    }
+    /// Gives the outputs of a node their places, and returns that of its scratch.
+    fn place_results(&mut self, at: usize) -> Place {
+        let PlacedNode { node, placement, .. } = &self.placed[at];
+        let lane = placement.lane;
+        let arena = &mut self.arenas[lane];
+        for &out in &node.outs {
+            let bytes = self.specs[out.at()].bytes(self.precision);
+            let offset = arena.place(bytes, at, self.last_use[out.at()]);
+            self.places[out.at()] = Some(Place::Arena(lane, offset));
+        }
+        match self.shared_scratch {
+            Some(shared) => shared[lane],
+            None => Place::Arena(lane, arena.place(self.scratch[at], at, at)),
+        }
+    }
+    fn planned(&self, at: usize, scratch: Place) -> PlannedNode {
+        let &PlacedNode { node, stage, placement } = &self.placed[at];
+        let operand = |v: &Var| {
+            // A value is computed before it is used: the tape only hands out values that nodes before compute.
+            (self.places[v.at()].unwrap_or(Place::Arena(0, 0)), self.specs[v.at()])
+        };
+        let (ins, outs) = (node.ins.iter().map(operand).collect(), node.outs.iter().map(operand).collect());
+        let counts =
+            node.ins.iter().chain(&node.outs).filter_map(|v| Some(self.specs[v.at()].rows.live?.var));
+        let counts = counts.filter(|count| !node.outs.contains(count));
+        let counts = counts.filter_map(|count| self.places[count.at()]).collect();
+        let on_host = |&v: &Var| matches!(self.tape.home(v), Home::Stored { on_host: true, .. });
+        let writes_host = node.writes.iter().any(|&w| on_host(&node.ins[w]));
+        PlannedNode {
+            ins,
+            outs,
+            counts,
+            wanted: node.outs.iter().map(|out| self.read[out.at()]).collect(),
+            scratch: (scratch, self.scratch[at]),
+            tickets: node.op.tickets(&self.tape.specs(&node.ins)),
+            stage,
+            placement,
+            resource: Resource::of(node.op.kind(), node.ins.iter().any(on_host), writes_host),
+            node: node.clone(),
+        }
     }
 }
 
-/// Bytes of the scratch that a node's op declares.
+/// For each value, the value that it is a view of, or itself. A view of a stored value is copied: the stored value may be
+/// written while the view is still read.
+fn lies_in(tape: &Tape, placed: &[PlacedNode<'_>]) -> Vec<Var> {
+    let mut lies_in: Vec<Var> = tape.vars().collect();
+    for node in placed.iter().map(|p| p.node).filter(|n| n.view && tape.home(n.ins[0]) == Home::Step) {
+        lies_in[node.outs[0].at()] = lies_in[node.ins[0].at()];
+    }
+    lies_in
+}
+
+/// For each value, whether it is read: as an input, as a count, or after the run.
+fn read(placed: &[PlacedNode<'_>], keep: &[Var], specs: &[Spec]) -> Vec<bool> {
+    let mut read = vec![false; specs.len()];
+    for &v in keep.iter().chain(placed.iter().flat_map(|p| &p.node.ins)) {
+        read[v.at()] = true;
+    }
+    for v in placed.iter().flat_map(|p| p.node.ins.iter().chain(&p.node.outs)) {
+        if let Some(live) = specs[v.at()].rows.live {
+            read[live.var.at()] = true;
+        }
+    }
+    read
+}
+
+/// Bytes of scratch that a node's op declares.
 fn scratch_bytes(tape: &Tape, node: &Node, precision: Precision) -> Result<usize> {
     let (reals, name) = (node.op.scratch(&tape.specs(&node.ins)), node.op.name());
     Spec::real(Rows::fixed(reals), 1).check_size(name)?;
     Ok(reals * DType::F32.size(precision))
 }
 
-/// Which nodes matter: those that write state, and those whose results a kept value or such a node needs.
+/// For each node, whether it is needed: because it writes state, or because a kept value or a needed node depends on it.
 fn alive(tape: &Tape, keep: &[Var], specs: &[Spec]) -> Vec<bool> {
     let mut needed = vec![false; tape.len()];
     let need = |needed: &mut Vec<bool>, v: Var| {
@@ -177,7 +245,8 @@ fn alive(tape: &Tape, keep: &[Var], specs: &[Spec]) -> Vec<bool> {
     alive
 }
 
-/// The last node that touches each value, a view of it, or its row count. What one lane makes for the other lasts to the end.
+/// For each value, the last node that accesses it, a view of it, or its row count. A value that one lane computes for the other
+/// lives until the end.
 fn last_uses(placed: &[PlacedNode<'_>], keep: &[Var], specs: &[Spec], lies_in: &[Var]) -> Vec<usize> {
     let (mut last, mut made_on) = (vec![0; specs.len()], vec![None; specs.len()]);
     for p in placed {

@@ -1,28 +1,23 @@
-//! A plan as a small drawing: what the lanes do in three steps, or three groups; and a timeline, to scale.
-use super::{At, NEEDS, Plan, Timeline, in_order};
-use crate::autograd::{LANES, NodeInfo, Stage};
+//! Drawings: what the lanes do in three steps, or three groups, of a plan; and a timeline to scale.
+use super::{CostModel, OpCost, Plan, Timeline, needs::stage_schedule, simulate};
+use crate::{
+    autograd::{LANES, NodeInfo, Resource, Schedule, ScheduledNode, Stage},
+    ops::{Cost, OpKind, Section, Tag},
+};
 use std::fmt::Write;
 
-/// Steps, or groups, that are drawn.
+/// Number of steps, or groups, that are drawn.
 const STEPS: usize = 3;
-/// Columns of a unit of time.
-const UNIT: usize = 2;
+/// Seconds per column of a plan's drawing, in which a second is the unit of [`units`].
+const COLUMN: f64 = 0.5;
 
-/// Something that a lane does.
-struct Block {
-    label: String,
-    units: usize,
-    /// Places in the lanes of what it waits for.
-    after: Vec<(usize, usize)>,
-}
-
-/// About how long stages take beside one another; only to be drawn.
-fn units(stage: Stage) -> usize {
+/// Rough relative durations of the stages, for drawings only.
+fn units(stage: Stage) -> f64 {
     match stage {
-        Stage::Sample | Stage::FetchFeatures => 5,
-        Stage::Embed => 10,
-        Stage::FetchMemory | Stage::UpdateMemory | Stage::WriteMemory | Stage::Step => 4,
-        Stage::WeightGrads => 6,
+        Stage::Sample | Stage::FetchFeatures => 5.0,
+        Stage::Embed => 10.0,
+        Stage::FetchMemory | Stage::UpdateMemory | Stage::WriteMemory | Stage::Step => 4.0,
+        Stage::WeightGrads => 6.0,
     }
 }
 
@@ -37,78 +32,93 @@ fn short(stage: Stage) -> &'static str {
     }
 }
 
-impl Plan {
-    /// The drawing, a line a lane; lengths are no measurements. Node memory is drawn, whether or not a model has one.
-    pub fn drawing(&self) -> String {
-        let lanes = if self.groups.is_some() { of_groups() } else { self.of_stages() };
-        let starts = scheduled(&lanes);
-        let mut text = String::new();
-        for (lane, (blocks, starts)) in lanes.iter().zip(starts).enumerate() {
-            let mut line = String::new();
-            for (block, start) in blocks.iter().zip(starts) {
-                let at = line.chars().count();
-                line.extend(std::iter::repeat_n(' ', (UNIT * start).saturating_sub(at)));
-                let room = UNIT * block.units - 1;
-                let label: String = block.label.chars().take(room).collect();
-                let _ = write!(line, "│{label:─<room$}");
-            }
-            if !line.is_empty() {
-                let _ = writeln!(text, "lane {}  {line}│", lane + 1);
-            }
-        }
-        text
-    }
-    fn of_stages(&self) -> [Vec<Block>; LANES] {
-        let placements = self.placements();
-        let lanes = in_order(&placements, STEPS);
-        let place = |wanted: At| {
-            let of = |lane: usize| Some((lane, lanes[lane].iter().position(|&at| at == wanted)?));
-            (0..LANES).find_map(of)
-        };
-        std::array::from_fn(|lane| {
-            let own = placements.iter().filter(|s| s.lane == lane);
-            let depth = 1 + own.map(|s| s.prefetch_depth).max().unwrap_or(0);
-            let block = |&At { stage, step }: &At| {
-                let needs = NEEDS.iter().filter(|n| n.stage == stage);
-                let needs = needs.filter_map(|n| Some(At { stage: n.of, step: step.checked_sub(n.back)? }));
-                // Its values lie where those of some steps before did, which somebody may still read.
-                let before = step.checked_sub(depth).map(|step| Stage::ALL.map(|stage| At { stage, step }));
-                let after = needs.chain(before.into_iter().flatten()).filter_map(place);
-                let label = format!("{} {}", short(stage), step + 1);
-                Block { label, units: units(stage), after: after.collect() }
-            };
-            lanes[lane].iter().map(block).collect()
-        })
+/// The label of a node's block: the pass if the step is split into sections, else the stage.
+fn label_of(node: &NodeInfo) -> &'static str {
+    match node.tag {
+        Tag { section: None, .. } => short(node.stage),
+        Tag { backward: true, .. } => "backward",
+        Tag { backward: false, .. } => "forward",
     }
 }
 
-/// The label of a node's block in a drawing: its section where it has one, else its stage.
-fn label_of(node: &NodeInfo) -> &'static str {
-    match (node.tag.section, node.tag.backward) {
-        (None, _) => short(node.stage),
-        (Some(_), true) => "backward",
-        (Some(section), false) => section.name,
+/// A node to draw, of which the simulator knows a duration.
+fn block(op: &'static str, stage: Stage, tag: Tag, lane: usize) -> NodeInfo {
+    let (kind, resource, cost) = (OpKind::Nn, Resource::Arithmetic, Cost::default());
+    NodeInfo { op, kind, resource, stage, tag, lane, cost, cols: 1 }
+}
+
+impl Plan {
+    /// Draws three steps, or three groups, of the plan: one line per lane. Lengths are illustrative, not measured. Node memory is
+    /// drawn whether or not a model has one.
+    pub fn drawing(&self) -> String {
+        let drawn = if self.groups.is_some() { Some(groups()) } else { self.steps() };
+        let Some((schedule, blocks)) = drawn else { return String::new() };
+        let (nodes, ops) = blocks
+            .into_iter()
+            .map(|(node, units)| {
+                let cost = OpCost { seconds_per: [units, 0.0, 0.0, 0.0], ..OpCost::default() };
+                (node, (node.op.to_owned(), cost))
+            })
+            .unzip();
+        let model = CostModel { ops, ..CostModel::default() };
+        simulate(&schedule, (&[nodes], &[0; STEPS]), &model, &|_, _| 0.0).drawing(STEPS, COLUMN)
     }
+    /// Three steps by stages; `None` if the plan is illegal.
+    fn steps(&self) -> Option<(Schedule, Vec<(NodeInfo, f64)>)> {
+        let (placements, lanes) = (self.placements(), self.lanes(0, false));
+        let schedule = stage_schedule(&placements, STEPS, Some(lanes.buffer_depth())).ok()?;
+        let node = |stage: Stage| {
+            let lane = placements[stage as usize].lane;
+            (block(stage.name(), stage, Tag::default(), lane), units(stage))
+        };
+        Some((schedule, Stage::ALL.map(node).to_vec()))
+    }
+}
+
+/// Three groups of one update, on two lanes.
+fn groups() -> (Schedule, Vec<(NodeInfo, f64)>) {
+    let section = Some(Section { index: 0, name: "snapshot" });
+    let [forward, backward] = [false, true].map(|backward| Tag { section, backward });
+    let blocks = vec![
+        (block("first lane's forward", Stage::Embed, forward, 0), 5.0),
+        (block("second lane's forward", Stage::Embed, forward, 1), 6.0),
+        (block("second lane's backward", Stage::Embed, backward, 1), 7.0),
+        (block("first lane's backward", Stage::Embed, backward, 0), 7.0),
+        (block("step", Stage::Step, Tag::default(), 0), 4.0),
+    ];
+    let node = |run, node, after| ScheduledNode { run, node, after };
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    for group in 0..=STEPS {
+        if group < STEPS {
+            first.push(node(group, 0, 0));
+            second.extend([node(group, 1, first.len()), node(group, 2, 0)]);
+        }
+        if let Some(before) = group.checked_sub(1) {
+            first.push(node(before, 3, 2 * before + 2));
+        }
+    }
+    first.push(node(STEPS - 1, 4, 0));
+    (Schedule([first, second]), blocks)
 }
 
 impl Timeline {
     /// Seconds from the first start to the last end of the first `steps` steps.
     pub fn seconds_of(&self, steps: usize) -> f64 {
-        let own = || self.spans().iter().filter(|s| s.step < steps);
-        let start = own().map(|s| s.start).fold(f64::INFINITY, f64::min);
-        (own().map(|s| s.end).fold(start, f64::max) - start).max(0.0)
+        let spans = || self.spans().iter().filter(|s| s.step < steps);
+        let start = spans().map(|s| s.start).fold(f64::INFINITY, f64::min);
+        (spans().map(|s| s.end).fold(start, f64::max) - start).max(0.0)
     }
-    /// The first `steps` steps as a drawing, a line a lane, a column for so many seconds. What is shorter is left out; spaces are
-    /// where a lane waits.
+    /// Draws the first `steps` steps to scale: one line per lane, one column per `column` seconds. Blocks shorter than a column are
+    /// left out; a lane waits where its line is blank.
     pub fn drawing(&self, steps: usize, column: f64) -> String {
-        let own = || self.spans().iter().filter(|s| s.step < steps);
-        let began = own().map(|s| s.start).fold(f64::INFINITY, f64::min);
+        let spans = || self.spans().iter().filter(|s| s.step < steps);
+        let began = spans().map(|s| s.start).fold(f64::INFINITY, f64::min);
         let at = |seconds: f64| ((seconds - began) / column).round() as usize;
         let mut text = String::new();
         for lane in 0..LANES {
-            // Runs that follow one another closely, of one part of a step.
+            // Adjacent nodes with the same label form a block.
             let mut blocks: Vec<(String, usize, usize)> = Vec::new();
-            for s in own().filter(|s| s.work.lane == lane) {
+            for s in spans().filter(|s| s.work.lane == lane) {
                 let (label, start, end) =
                     (format!("{} {}", label_of(&s.work), s.step + 1), at(s.start), at(s.end));
                 match blocks.last_mut().filter(|b| b.0 == label && b.2 + 1 >= start) {
@@ -120,57 +130,15 @@ impl Timeline {
             for (label, start, end) in blocks.into_iter().filter(|b| b.2 > b.1) {
                 let column = line.chars().count();
                 line.extend(std::iter::repeat_n(' ', start.saturating_sub(column)));
-                let room = end.saturating_sub(line.chars().count() + 1);
-                let label: String = label.chars().take(room).collect();
-                let _ = write!(line, "│{label:─<room$}");
+                let width = end.saturating_sub(line.chars().count() + 1);
+                let label: String = label.chars().take(width).collect();
+                let _ = write!(line, "│{label:─<width$}");
             }
             if !line.is_empty() {
                 let _ = writeln!(text, "lane {}  {line}│", lane + 1);
             }
         }
         text
-    }
-}
-
-/// Three groups of an update, in the first lane's order and the second's.
-fn of_groups() -> [Vec<Block>; LANES] {
-    let block = |label: String, units, after: Vec<(usize, usize)>| Block { label, units, after };
-    let (mut first, mut second): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
-    for period in 0..=STEPS {
-        if period < STEPS {
-            first.push(block(format!("forward {}", period + 1), 5, vec![]));
-            second.push(block(
-                format!("forward {}, loss, backward", period + 1),
-                13,
-                vec![(0, first.len() - 1)],
-            ));
-        }
-        if let Some(group) = period.checked_sub(1) {
-            first.push(block(format!("backward {}", group + 1), 7, vec![(1, group)]));
-        }
-    }
-    first.push(block("step".into(), 4, vec![]));
-    [first, second]
-}
-
-/// When each block begins.
-fn scheduled(lanes: &[Vec<Block>; LANES]) -> [Vec<usize>; LANES] {
-    let mut starts: [Vec<usize>; LANES] = Default::default();
-    loop {
-        let before: usize = starts.iter().map(Vec::len).sum();
-        for lane in 0..LANES {
-            let Some(block) = lanes[lane].get(starts[lane].len()) else { continue };
-            let end =
-                |(lane, place): (usize, usize)| Some(starts[lane].get(place)? + lanes[lane][place].units);
-            let own = starts[lane].len().checked_sub(1).map(|place| (lane, place));
-            let ends: Option<Vec<usize>> = block.after.iter().copied().chain(own).map(end).collect();
-            if let Some(ends) = ends {
-                starts[lane].push(ends.into_iter().max().unwrap_or(0));
-            }
-        }
-        if starts.iter().map(Vec::len).sum::<usize>() == before {
-            return starts;
-        }
     }
 }
 
@@ -183,11 +151,11 @@ mod tests {
     };
 
     #[test]
-    fn what_is_ahead_is_drawn_beside_the_step_before() {
-        let of = |name: &str| Plan::preset(name).map(|p| p.drawing()).unwrap_or_default();
-        let sequential = of("sequential");
+    fn prefetched_stages_are_drawn_beside_the_step_before() {
+        let drawing = |name: &str| Plan::preset(name).map(|p| p.drawing()).unwrap_or_default();
+        let sequential = drawing("sequential");
         assert_eq!(sequential.lines().count(), 1, "{sequential}");
-        let prefetch = of("prefetch");
+        let prefetch = drawing("prefetch");
         let column = |what: &str| {
             let line = prefetch.lines().find(|l| l.contains(what)).unwrap_or_default();
             line[..line.find(what).unwrap_or(0)].chars().count()
@@ -216,7 +184,7 @@ mod tests {
         assert_eq!(timeline.seconds_of(2), 8.0);
         assert_eq!(timeline.drawing(2, 0.5), "lane 1  │embed 1──  │emb│\nlane 2    │sampl│\n");
         assert_eq!(Timeline::default().drawing(2, 0.5), "");
-        let blad = of("blad");
+        let blad = drawing("blad");
         assert!(
             blad.contains("│forward 2") && blad.contains("│backward 3") && blad.lines().count() == 2,
             "{blad}"

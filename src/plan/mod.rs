@@ -14,7 +14,7 @@ mod timeline;
 pub use balance::{GroupCost, balance, pipeline};
 pub use costs::{CostModel, OpCost};
 pub use group_choice::GroupChoice;
-pub use needs::{At, NEEDS, Need, broken, in_order};
+pub use needs::{At, NEEDS, Need, Violation, violation};
 pub use simulate::{predict, simulate};
 pub use timeline::{Timeline, Usage};
 
@@ -176,7 +176,7 @@ impl Plan {
         if Self::preset(&self.name).is_some_and(|preset| preset != *self) {
             return bad("name is that of another plan".into(), "give it a name of its own");
         }
-        if let Some((early, needed)) = broken(&self.placements()) {
+        if let Some(Violation { early, needed }) = violation(&self.placements()) {
             let StagePlacement { lane, prefetch_depth } =
                 self.stages.get(&early.stage).copied().unwrap_or_default();
             let back = if needed.step < early.step { "the step before" } else { "the same step" };
@@ -204,7 +204,7 @@ impl Plan {
                     First::Count(first) => first.min(length),
                     First::Rule(_) => length / 2,
                 };
-                Lanes::Groups { first, pipelined }
+                Lanes::Sections { first, pipelined }
             }
             None if self.placements() == [Placement::default(); Stage::ALL.len()] => Lanes::One,
             None => Lanes::Stages(self.placements()),

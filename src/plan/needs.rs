@@ -1,14 +1,14 @@
-//! What the stages of a step need of one another, and whether a plan gives it to them.
-use crate::autograd::{LANES, Placement, Stage, periods};
+//! The dependencies between the stages of steps, and the schedule of stages that a plan yields.
+use crate::autograd::{LANES, Placement, Schedule, ScheduledNode, Stage, in_order};
 
-/// That a stage comes after another of the same step or of one before.
+/// A stage must follow another stage of the same step or of an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// What must wait.
+    /// The stage that waits.
     pub stage: Stage,
-    /// For what.
+    /// The stage it waits for.
     pub of: Stage,
-    /// Of how many steps before.
+    /// How many steps earlier that stage is; 0: the same step.
     pub back: usize,
 }
 
@@ -16,8 +16,9 @@ const fn need(stage: Stage, of: Stage, back: usize) -> Need {
     Need { stage, of, back }
 }
 
-/// What stages need, all else follows: no plan may turn it round. Memory is read as the step before left it (memory staleness 0), and so are
-/// parameters (gradient staleness 0); the backward pass, which is of `embed` and `weight_grads`, reads what the step read, so that is written after it.
+/// The dependencies that no plan may reverse; all others follow from them. Memory is read as the step before left it (memory
+/// staleness 0), and so are parameters (gradient staleness 0). The backward pass, which belongs to `embed` and `weight_grads`,
+/// reads what the forward pass read, so that is written after it.
 pub const NEEDS: [Need; 17] = {
     use Stage::{Embed, FetchFeatures, FetchMemory, Sample, Step, UpdateMemory, WeightGrads, WriteMemory};
     [
@@ -44,50 +45,82 @@ pub const NEEDS: [Need; 17] = {
 /// A stage of one of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
-    /// Which stage.
+    /// The stage.
     pub stage: Stage,
-    /// Of which step.
+    /// Its step, from 0.
     pub step: usize,
 }
 
-/// What each lane does in `steps` steps, in order: in periods, in each what is furthest ahead first.
-pub fn in_order(placements: &[Placement; Stage::ALL.len()], steps: usize) -> [Vec<At>; LANES] {
-    std::array::from_fn(|lane| {
-        let own = || Stage::ALL.into_iter().zip(placements).filter(|(_, placement)| placement.lane == lane);
-        let most = own().map(|(_, placement)| placement.prefetch_depth).max().unwrap_or(0);
-        let mut order = Vec::new();
-        for (step, ahead) in periods(steps, most) {
-            let now = own().filter(|(_, placement)| placement.prefetch_depth == ahead);
-            order.extend(now.map(|(stage, _)| At { stage, step }));
-        }
-        order
-    })
+impl At {
+    fn of(node: ScheduledNode) -> Self {
+        At { stage: Stage::ALL[node.node], step: node.run }
+    }
+    /// The stages that this one must follow.
+    fn needs(self) -> impl Iterator<Item = At> {
+        let needs = NEEDS.iter().filter(move |need| need.stage == self.stage);
+        needs.filter_map(move |need| Some(At { stage: need.of, step: self.step.checked_sub(need.back)? }))
+    }
 }
 
-/// The rule that an order of stages breaks: what comes too early, and what it needs; none where it is legal.
-pub fn broken(placements: &[Placement; Stage::ALL.len()]) -> Option<(At, At)> {
-    // Nothing new happens once every stage has been ahead of every other.
-    let steps = 3 + placements.iter().map(|placement| placement.prefetch_depth).max().unwrap_or(0);
-    let lanes = in_order(placements, steps);
-    let mut over = [0; LANES];
-    let mut done: Vec<At> = Vec::new();
-    let missing = |at: At, done: &[At]| {
-        let wanted = NEEDS.iter().filter(|n| n.stage == at.stage);
-        let wanted = wanted.filter_map(|n| Some(At { stage: n.of, step: at.step.checked_sub(n.back)? }));
-        wanted.into_iter().find(|wanted| !done.contains(wanted))
+/// A dependency that a plan reverses: `early` would run before `needed`, which it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The stage that would run too early.
+    pub early: At,
+    /// A stage that it needs.
+    pub needed: At,
+}
+
+/// The schedule of `steps` steps by stages: a run is a step, a node an index into [`Stage::ALL`]. If `buffer_depth` is given, a
+/// stage also waits until the values of the step that used its lane's buffer before are no longer read.
+///
+/// # Errors
+/// A dependency that the placements reverse.
+pub fn stage_schedule(
+    placements: &[Placement; Stage::ALL.len()],
+    steps: usize,
+    buffer_depth: Option<[usize; LANES]>,
+) -> Result<Schedule, Violation> {
+    let order: [Vec<(usize, usize)>; LANES] =
+        std::array::from_fn(|lane| in_order(steps, lane, |_| placements.iter().copied()));
+    let position = |at: At| {
+        let index = |lane: usize| order[lane].iter().position(|&o| o == (at.step, at.stage as usize));
+        (0..LANES).find_map(|lane| Some((lane, index(lane)?)))
     };
-    loop {
-        let before = done.len();
-        for (lane, over) in lanes.iter().zip(&mut over) {
-            while let Some(&at) = lane.get(*over).filter(|&&at| missing(at, &done).is_none()) {
-                done.push(at);
-                *over += 1;
+    let mut schedule = Schedule(Default::default());
+    for lane in 0..LANES {
+        for (index, &(run, node)) in order[lane].iter().enumerate() {
+            let early = At { stage: Stage::ALL[node], step: run };
+            let reused = buffer_depth.and_then(|depth| run.checked_sub(depth[lane]));
+            let readers = reused.into_iter().flat_map(|step| Stage::ALL.map(|stage| At { stage, step }));
+            let mut after = 0;
+            for needed in early.needs().chain(readers) {
+                match position(needed) {
+                    Some((other, at)) if other != lane => after = after.max(at + 1),
+                    Some((_, at)) if at > index => return Err(Violation { early, needed }),
+                    _ => {}
+                }
             }
-        }
-        if done.len() == before {
-            let stuck = lanes.iter().zip(over).filter_map(|(lane, over)| lane.get(over));
-            // Of two lanes that wait for each other, the one that is too far ahead.
-            return stuck.filter_map(|&at| Some((at, missing(at, &done)?))).max_by_key(|(at, _)| at.step);
+            schedule.0[lane].push(ScheduledNode { run, node, after });
         }
     }
+    let Err(stuck) = schedule.linear() else { return Ok(schedule) };
+    // Of two lanes that wait for each other, the one that is further ahead is at fault.
+    let stuck: Vec<At> = stuck.into_iter().map(At::of).collect();
+    let unfinished = |at: &At| {
+        let (lane, index) = position(*at)?;
+        stuck.iter().filter_map(|s| position(*s)).find(|&(l, i)| l == lane && i <= index)
+    };
+    let violation = |&early: &At| {
+        let needed = early.needs().find(|needed| unfinished(needed).is_some())?;
+        Some(Violation { early, needed })
+    };
+    stuck.iter().filter_map(violation).max_by_key(|v| v.early.step).map_or(Ok(schedule), Err)
+}
+
+/// The dependency that placements reverse; `None` if they are legal.
+pub fn violation(placements: &[Placement; Stage::ALL.len()]) -> Option<Violation> {
+    // Nothing new happens once every stage has been prefetched past every other one.
+    let steps = 3 + placements.iter().map(|placement| placement.prefetch_depth).max().unwrap_or(0);
+    stage_schedule(placements, steps, None).err()
 }

@@ -152,7 +152,7 @@ impl GroupPlan {
     pub fn step(&self, choice: &GroupChoice, device: &Device, from: &mut StepSource<'_>) -> Result<Program> {
         let layers = &choice.exchanged;
         let variants = (1..=most_of_first_lane(choice.snapshots)).map(|first| {
-            let lanes = Lanes::Groups { first, pipelined: self.round > 1 };
+            let lanes = Lanes::Sections { first, pipelined: self.round > 1 };
             Ok(((from.record)(&Exchanged { first, layers: layers.clone() })?, lanes))
         });
         let variants = variants.collect::<Result<Vec<_>>>()?;

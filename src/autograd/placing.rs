@@ -1,0 +1,146 @@
+//! Places the nodes of a step on lanes, and orders them.
+use super::{
+    lanes::{LANES, Lanes, MAX_PREFETCH_DEPTH, Placement},
+    stages::{Stage, stages},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    ops::Node,
+    runtime::{Spec, Var},
+};
+use std::collections::HashMap;
+
+/// A node with its stage and its placement.
+pub(super) struct PlacedNode<'a> {
+    pub node: &'a Node,
+    pub stage: Stage,
+    pub placement: Placement,
+}
+
+/// The nodes in the order in which their memory is planned, each with its placement.
+///
+/// # Errors
+/// `Plan` if a placement names no lane or is too deep, or if a node would run before one that it depends on.
+pub(super) fn place<'a>(lanes: Lanes, nodes: &[&'a Node], specs: &[Spec]) -> Result<Vec<PlacedNode<'a>>> {
+    check(lanes)?;
+    let stages = stages(nodes, specs);
+    let placement = |(node, stage): (&&Node, &Stage)| match lanes {
+        Lanes::One => Placement::default(),
+        Lanes::Stages(placements) => placements[*stage as usize],
+        Lanes::Sections { first, .. } => {
+            let second = node.tag.section.is_some_and(|section| section.index >= first);
+            Placement { lane: usize::from(second), prefetch_depth: 0 }
+        }
+    };
+    let mut placements: Vec<Placement> = nodes.iter().zip(&stages).map(placement).collect();
+    let ranks = match lanes {
+        Lanes::Sections { .. } => section_ranks(nodes, &placements, specs),
+        _ => placements.iter().map(|placement| usize::MAX - placement.prefetch_depth).collect(),
+    };
+    let order = merged(nodes, &stages, &placements, &ranks, specs)?;
+    if let Lanes::Sections { pipelined: true, .. } = lanes {
+        // The forward pass of the first lane is one step ahead of everything else.
+        let first_lane = order.iter().filter(|&&at| placements[at].lane == 0);
+        let forward: Vec<usize> = first_lane.copied().take_while(|&at| !nodes[at].tag.backward).collect();
+        forward.into_iter().for_each(|at| placements[at].prefetch_depth = 1);
+    }
+    let placed = |&at: &usize| PlacedNode { node: nodes[at], stage: stages[at], placement: placements[at] };
+    Ok(order.iter().map(placed).collect())
+}
+
+/// Refuses lanes that do not exist, and prefetch depths that are too large.
+fn check(lanes: Lanes) -> Result<()> {
+    let Lanes::Stages(placements) = lanes else { return Ok(()) };
+    match placements.iter().find(|p| p.lane >= LANES || p.prefetch_depth > MAX_PREFETCH_DEPTH) {
+        Some(Placement { lane, prefetch_depth }) => {
+            let what = format!("a stage has lane {lane} and prefetch depth {prefetch_depth}");
+            let limits = format!("lanes are 0 to {}, depths 0 to {MAX_PREFETCH_DEPTH}", LANES - 1);
+            Err(Error::new(ErrorKind::Plan, what).remedy(limits))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The rank of each node within its lane, for steps that are placed by section. 0: starts the step. 1: needs nothing from the
+/// other lane, so it runs before the state arrives. 2: all else, and everything after the backward pass.
+fn section_ranks(nodes: &[&Node], placements: &[Placement], specs: &[Spec]) -> Vec<usize> {
+    let mut waits = vec![false; specs.len()];
+    let rank = |(node, placement): (&&Node, &Placement)| {
+        let starts = placement.lane == 0 && node.tag == Default::default();
+        let needs_waiting = node.ins.iter().any(|v| waits[v.at()]);
+        let free =
+            starts || placement.lane == 1 && !node.tag.backward && node.writes.is_empty() && !needs_waiting;
+        node.outs.iter().for_each(|out| waits[out.at()] = !free);
+        usize::from(!starts) + usize::from(!free)
+    };
+    let mut ranks: Vec<usize> = nodes.iter().zip(placements).map(rank).collect();
+    let end = nodes.iter().rposition(|node| node.tag.backward).map_or(0, |end| end + 1);
+    ranks[end.min(nodes.len())..].fill(2);
+    ranks
+}
+
+/// For each node the nodes that it must follow: those that write what it reads or writes, and those that read what it writes.
+fn must_follow(nodes: &[&Node], specs: &[Spec]) -> Vec<Vec<usize>> {
+    // For each value, the last node that wrote it, and the nodes that have read it since.
+    let mut accesses: HashMap<Var, (Option<usize>, Vec<usize>)> = HashMap::new();
+    let follows = |(at, node): (usize, &&Node)| {
+        let counts = node.ins.iter().chain(&node.outs).filter_map(|v| Some(specs[v.at()].rows.live?.var));
+        let ins = node.ins.iter().enumerate().map(|(i, &v)| (v, node.writes.contains(&i)));
+        let outs = node.outs.iter().map(|&v| (v, true));
+        let mut follows = Vec::new();
+        for (v, writes) in outs.chain(ins).chain(counts.map(|v| (v, false))) {
+            let (writer, readers) = accesses.entry(v).or_default();
+            follows.extend(writer.filter(|&other| other != at));
+            if writes {
+                follows.append(readers);
+                *writer = Some(at);
+            } else {
+                readers.push(at);
+            }
+        }
+        follows.retain(|&other| other != at);
+        follows
+    };
+    nodes.iter().enumerate().map(follows).collect()
+}
+
+/// An order of all nodes in which the nodes of each lane are sorted by rank, and every node follows those that it must follow.
+///
+/// # Errors
+/// `Plan` if there is no such order.
+fn merged(
+    nodes: &[&Node],
+    stages: &[Stage],
+    placements: &[Placement],
+    ranks: &[usize],
+    specs: &[Spec],
+) -> Result<Vec<usize>> {
+    let follows = must_follow(nodes, specs);
+    let lanes: [Vec<usize>; LANES] = std::array::from_fn(|lane| {
+        let mut of_lane: Vec<usize> = (0..nodes.len()).filter(|&at| placements[at].lane == lane).collect();
+        of_lane.sort_by_key(|&at| ranks[at]);
+        of_lane
+    });
+    let (mut order, mut placed, mut next) = (Vec::new(), vec![false; nodes.len()], [0; LANES]);
+    while order.len() < nodes.len() {
+        let head = |lane: usize| Some((*lanes[lane].get(next[lane])?, lane));
+        let ready = |&(at, _): &(usize, usize)| follows[at].iter().all(|&other| placed[other]);
+        // If both lanes are ready, the order of the program decides.
+        if let Some((at, lane)) = (0..LANES).filter_map(head).filter(ready).min() {
+            order.push(at);
+            placed[at] = true;
+            next[lane] += 1;
+        } else {
+            let stuck = lanes.iter().zip(next).filter_map(|(lane, next)| lane.get(next).copied());
+            let early = stuck.max_by_key(|&at| placements[at].prefetch_depth).unwrap_or(0);
+            let late = follows[early].iter().find(|&&other| !placed[other]).copied().unwrap_or(early);
+            let [early, late] = [early, late].map(|at| (nodes[at].op.name(), stages[at]));
+            let what = format!(
+                "{} of stage {} would come before {} of stage {}, which it must follow",
+                early.0, early.1, late.0, late.1
+            );
+            return Err(Error::new(ErrorKind::Plan, what));
+        }
+    }
+    Ok(order)
+}

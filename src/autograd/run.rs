@@ -1,0 +1,43 @@
+//! What the executors of a program have in common: progress, the times of nodes, faults.
+use crate::{
+    error::{Error, ErrorKind},
+    runtime::Store,
+};
+
+/// Progress of [`Program::repeat`](super::Program::repeat).
+#[derive(Clone, Copy)]
+pub struct RepeatProgress<'a> {
+    /// Number of runs that have finished.
+    pub runs: usize,
+    /// The store as these runs left it; `None` while a lane is running. On a device, buffers that were not fetched are stale.
+    pub store: Option<&'a Store>,
+}
+
+/// A progress callback, called after every run if one lane executes, otherwise occasionally.
+pub(super) type OnProgress<'a> = &'a mut dyn FnMut(RepeatProgress<'_>);
+
+/// The variants of a program, and the variant of each run.
+#[derive(Clone, Copy)]
+pub(super) struct VariantRuns<'a> {
+    pub variants: &'a [super::variant::Variant],
+    /// For each run, the index of its variant.
+    pub variant_of_run: &'a [usize],
+}
+
+/// Time taken by the runs of a node.
+#[derive(Clone, Copy, Default)]
+pub(super) struct NodeTime {
+    pub seconds: f64,
+    pub runs: usize,
+    pub kernels: usize,
+}
+
+/// The error of an op that reported `value` in `row`: an index outside of its table if `value` is finite, else a number that
+/// is not finite.
+pub(super) fn fault(op: &str, row: u32, value: f32) -> Error {
+    if value.is_finite() {
+        return Error::new(ErrorKind::Data, format!("{op}: row {row} names row {value} of a smaller table"));
+    }
+    Error::new(ErrorKind::Diverged, format!("{op}: row {row} is {value}"))
+        .remedy("lower the learning rate, or look for extreme values among the features")
+}
