@@ -67,7 +67,7 @@ def scores(record, metric, part="transductive", **which):
 def epochs_of_events():
     kinds = (("TGN", "speed", "pyg"), ("JODIE", "speed-jodie", "torch"), ("APAN", "speed-apan", "torch"),
              ("TGAT, two layers", "speed-tgat", "torch"), ("TGN, two layers", "speed-tgn", "torch"))
-    records = [Record("xeon-2-cores", name) for _, name, _ in kinds]
+    records = [Record("epyc-2-cores", name) for _, name, _ in kinds]
     rows = []
     for (model, _, peer), record in zip(kinds, records):
         for r in record["rows"]:
