@@ -1,4 +1,5 @@
-//! `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`, `w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)`
+//! `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
+//! `w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -6,8 +7,8 @@
 //! | `step` | `[1, 1]` u32, state | t: incremented before the update |
 //! | `w`, `g`, `m`, `v`, for every parameter | same shape, f32; `w`, `m`, `v` state | value, gradient, moments |
 //!
-//! One op handles all parameters, with one launch for every 64 of them. Deterministic. Source: Kingma and Ba 2015;
-//! as PyTorch's Adam, with its defaults b1 0.9, b2 0.999, eps 1e-8.
+//! One op handles all parameters, with one launch for every 64 of them. Deterministic. Source: Kingma and Ba
+//! 2015; as PyTorch's Adam, with its defaults b1 0.9, b2 0.999, eps 1e-8.
 use super::*;
 use crate::runtime::{
     cuda::abi,
@@ -142,8 +143,8 @@ impl Op for Adam {
         let step = &mut io.state::<u32>(STEP)[0];
         *step = step.saturating_add(1);
         let (lr, root) = corrected(f64::from(io.input::<f32>(LR)[0]), *step);
-        // Each thread updates one chunk of every parameter: the same chunk in every step, and the one whose gradient
-        // it summed, so that its operands are in its cache.
+        // Each thread updates one chunk of every parameter: the same chunk in every step, and the one whose
+        // gradient it summed, so that its operands are in its cache.
         let mut chunks_of_threads: Vec<Vec<Chunk<'_>>> = (0..team::threads()).map(|_| Vec::new()).collect();
         for at in (FIRST_W..io.inputs()).step_by(INPUTS_EACH) {
             let (w, m, v) = (io.state::<f32>(at), io.state::<f32>(at + M), io.state::<f32>(at + V));
@@ -173,10 +174,11 @@ impl Op for Adam {
     }
 }
 
-/// Launches a kernel over parameters, whose first inputs are at the positions `slots`, in as few launches as possible.
+/// Launches a kernel over parameters, whose first inputs are at positions `slots`, as few times as possible.
 ///
-/// `parameter_at(slot, end)` returns the kernel argument of a parameter; `end` is one past the last block that processes it.
-/// `launch(grid, parameters, last)` launches the kernel; `last` is true in the last launch. Empty parameters are skipped.
+/// `parameter_at(slot, end)` returns the kernel argument of a parameter; `end` is one past the last block
+/// that processes it. `launch(grid, parameters, last)` launches the kernel; `last` is true in the last
+/// launch. Empty parameters are skipped.
 ///
 /// # Errors
 /// Those of `launch`.
@@ -191,7 +193,7 @@ pub(super) fn parameters(
     let last = launches.len();
     for (nth, slots) in launches.enumerate() {
         let mut blocks = 0;
-        // Unused places repeat the last parameter, without blocks of their own.
+        // Unused entries repeat the last parameter and have no blocks.
         let of = std::array::from_fn(|i| {
             let at = slots[i.min(slots.len() - 1)];
             blocks += if i < slots.len() { on.spec(at).len().div_ceil(PIECE) } else { 0 };

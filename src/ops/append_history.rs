@@ -1,4 +1,4 @@
-//! Appends the events of a batch to the lists of recent events of their nodes, which have a fixed number of slots
+//! Appends the events of a batch to their nodes' lists of recent events, which have a fixed number of slots
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -8,9 +8,10 @@
 //! | `starts`, `order` | as `group_roots` returns them | roots of each unique node, ascending |
 //! | `src`, `dst`, `time`, `event` | `[<= b]` u32, u32, i64, u32 | events of the batch |
 //!
-//! A full list loses its earliest entries. An event is appended to the lists of its source and of its destination, a
-//! self-loop only once, as in a T-CSR. An endless stream of events therefore needs a fixed amount of memory, which holds
-//! the most recent events of every node. Deterministic. Source: the mailbox's ring, applied to the adjacency; ours.
+//! A full list loses its earliest entries. An event is appended to the lists of its source and of its
+//! destination, a self-loop only once, as in a T-CSR. An endless stream of events therefore needs a fixed
+//! amount of memory, which holds the most recent events of every node. Deterministic. Source: the mailbox's
+//! ring, applied to the adjacency; ours.
 use super::{group_roots::Grouped, next_batch::Batch, sample_neighbors::Entry, unique::UniqueNodes, *};
 
 /// Positions of the inputs.
@@ -33,8 +34,8 @@ pub struct AppendHistory {
 }
 
 impl Tape {
-    /// Appends [`AppendHistory`] for a batch with `stride` roots per event. `lists` are the offsets and entries, `to` the
-    /// unique nodes of the roots, and `roots` the roots of each unique node.
+    /// Appends [`AppendHistory`] for a batch with `stride` roots per event. `lists` are the offsets and
+    /// entries, `to` the unique nodes of the roots, and `roots` the roots of each unique node.
     ///
     /// # Errors
     /// `Shape` if types or rows do not match, or if the entries are read-only.
@@ -86,7 +87,7 @@ impl Op for AppendHistory {
         vec![ENTRIES]
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        // Every entry of a full list moves as well, but the lengths of the lists are not known from the shapes.
+        // Every entry of a full list moves as well, but the shapes do not tell the lengths of the lists.
         let ends = 2 * ins[SRC].rows.capacity;
         Cost { bytes: ends * (2 * size_of::<Entry>() + 24), flops: 0 }
     }
@@ -156,8 +157,9 @@ impl Op for AppendHistory {
     }
 }
 
-/// `[nodes, slots per list, earlier events, events of the batch, roots per event]`: empty, half-full and full lists; more
-/// new events of a node than slots; no slots; no events; self-loops, which are frequent among few nodes.
+/// `[nodes, slots per list, earlier events, events of the batch, roots per event]`: empty, half-full and full
+/// lists; more new events of a node than slots; no slots; no events; self-loops, which are frequent among few
+/// nodes.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 1, 2],
     &[2, 3, 1, 4, 2],

@@ -5,8 +5,8 @@
 //! | `logits` | `[b, 1 + m]` f32 | column 0: the positive; the other columns: negatives |
 //! | loss | `[1, 1]` f32 | binary cross entropy: the mean over the positives plus the mean over the negatives |
 //!
-//! Backward: `dlogit = (sigmoid(logit) - label) / count * dloss`. A loss that is not finite is a fault, so that training
-//! stops where it diverged. The loss of an empty batch is 0. Deterministic.
+//! Backward: `dlogit = (sigmoid(logit) - label) / count * dloss`. A loss that is not finite is a fault, so
+//! that training stops where it diverged. The loss of an empty batch is 0. Deterministic.
 use super::*;
 use crate::runtime::{
     parts::{self, PARTS},
@@ -40,8 +40,8 @@ fn weight<R: Real>(column: usize, rows: usize, cols: usize) -> R {
     R::of(1.0 / (rows * per_row) as f64)
 }
 
-/// Calls `visit(lane, at)` for each element of column `c` in at most [`LANES`] rows, `len` numbers: `lane` is the row and
-/// `at` the index of the element.
+/// Calls `visit(lane, at)` for each element of column `c` in at most [`LANES`] rows, `len` numbers: `lane` is
+/// the row and `at` the index of the element.
 #[inline(always)]
 fn for_column(len: usize, cols: usize, c: usize, mut visit: impl FnMut(usize, usize)) {
     for (lane, at) in (c..len).step_by(cols).enumerate() {
@@ -50,7 +50,8 @@ fn for_column(len: usize, cols: usize, c: usize, mut visit: impl FnMut(usize, us
 }
 
 vectorised! {
-    /// Adds the losses of the positives to `sums[0]` and those of the negatives to `sums[1]`, for rows of `cols` logits.
+    /// Adds the losses of the positives to `sums[0]` and those of the negatives to `sums[1]`, for rows of
+    /// `cols` logits.
     fn add_losses(sums: &mut [f32], x: &[f32], cols: usize) {
         let mut lanes = [[0.0; LANES]; 2];
         for rows in x.chunks(LANES * cols) {
@@ -91,7 +92,8 @@ impl BceLoss {
         ensure!(op, logits.cols >= 2, "logits are {logits}, want a column of positives and one or more of negatives");
         Ok(())
     }
-    /// Writes the loss from its sums over the positives and over the negatives; records a fault if the loss is not finite.
+    /// Writes the loss from its sums over the positives and over the negatives; records a fault if the loss
+    /// is not finite.
     fn finish<R: Real>(io: &Io<'_>, sums: &[R]) {
         let (x, n, m) = (io.input::<R>(0), io.rows(0), io.cols(0));
         let loss = if n == 0 { R::ZERO } else { sums[0] * weight(0, n, m) + sums[1] * weight(1, n, m) };

@@ -12,13 +12,13 @@ pub struct Case {
     pub dims: &'static [usize],
     /// Function that appends the op to a tape, on inputs of these sizes.
     pub build: fn(&mut CaseBuilder, &[usize]) -> Result<Built>,
-    /// Format that the drawn real inputs are rounded to; f32 unless [`with_inputs`](Case::with_inputs) changes it.
+    /// Format that the drawn real inputs are rounded to; f32 unless set by [`with_inputs`](Case::with_inputs).
     pub inputs: MatmulPrecision,
 }
 
 impl Case {
-    /// Returns the same case on real inputs rounded to the format `inputs`: dense products in that format use them without
-    /// further rounding.
+    /// Returns the same case on real inputs rounded to the format `inputs`: dense products in that format use
+    /// them without further rounding.
     #[must_use]
     pub fn with_inputs(self, inputs: MatmulPrecision) -> Self {
         Case { inputs, ..self }
@@ -44,7 +44,7 @@ pub struct Built {
 }
 
 impl Built {
-    /// Returns a case with the outputs `outs` and the inputs `wrt` that they are differentiated by, without state.
+    /// Creates a case without state from its outputs and the inputs `wrt` that they are differentiated by.
     pub fn new(outs: &[Var], wrt: &[Var]) -> Self {
         Built { outs: outs.to_vec(), wrt: wrt.to_vec(), states: Vec::new() }
     }
@@ -61,7 +61,7 @@ pub struct CaseBuilder {
 }
 
 impl CaseBuilder {
-    /// Creates an empty case with reals of `precision`; drawn real numbers are rounded to the format `inputs`.
+    /// Creates an empty case with reals of `precision`; drawn reals are rounded to the format `inputs`.
     pub fn new(precision: Precision, inputs: MatmulPrecision) -> Self {
         CaseBuilder { tape: Tape::new(), store: Store::new(precision), inputs, draws: 0 }
     }
@@ -96,11 +96,11 @@ impl CaseBuilder {
         let values: Vec<f32> = (0..rows * cols).map(|_| map(self.uniform())).collect();
         self.values(Spec::real(Rows::fixed(rows), cols), &values)
     }
-    /// Draws uniform reals in [-1, 1), `[rows, cols]`, stored as `kept`.
-    pub fn kept(&mut self, rows: usize, cols: usize, kept: StoredAs) -> Var {
-        let spec = Spec { dtype: kept.dtype(), ..Spec::real(Rows::fixed(rows), cols) };
+    /// Draws uniform reals in [-1, 1), `[rows, cols]`, with the storage type `stored_as`.
+    pub fn kept(&mut self, rows: usize, cols: usize, stored_as: StoredAs) -> Var {
+        let spec = Spec { dtype: stored_as.dtype(), ..Spec::real(Rows::fixed(rows), cols) };
         let values: Vec<f32> = (0..spec.len()).map(|_| self.uniform()).collect();
-        match kept {
+        match stored_as {
             StoredAs::F32 => self.values(spec, &values),
             StoredAs::Bf16 => {
                 self.values(spec, &values.iter().map(|&x| bf16::from_f32(x)).collect::<Vec<_>>())
@@ -108,8 +108,8 @@ impl CaseBuilder {
             StoredAs::F16 => self.values(spec, &values.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>()),
         }
     }
-    /// Draws multiples of 1/8 from 0 to 1, `[rows, cols]`: their sums are exact and free of cancellation, and their means are
-    /// never close to the midpoint between two adjacent 16-bit numbers.
+    /// Draws multiples of 1/8 from 0 to 1, `[rows, cols]`: their sums are exact and free of cancellation, and
+    /// their means are never close to the midpoint between two adjacent 16-bit numbers.
     pub fn few_bits(&mut self, rows: usize, cols: usize) -> Var {
         self.real_in(rows, cols, |u| (4.0 * (u + 1.0)).round() / 8.0)
     }

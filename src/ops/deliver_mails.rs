@@ -12,13 +12,14 @@
 //! | `edge`, `edge row` | `[e, f]` f32, `[b]` u32 | mean combiner only: edge features, and the row of each event |
 //! | `starts`, `order` | `[<= v + 1]`, `[<= 2 b each]` u32 | mean combiner only: deliveries of each recipient ([`group_roots`]) |
 //!
-//! The root of side s (0 source, 1 destination) of event i sends the mail `{out[i, s] | out[i, 1 - s]}`, with the event's
-//! id and time. Its `each` deliveries have the numbers `(2 i + s) each` and up: the first goes to the root's node itself,
-//! the others to its neighbours. A recipient gets one mail per batch: the mail of its latest delivery, or the mean of the
-//! contents and edge features of all its deliveries, with event and time of the latest. The mail is written to the slot
-//! `next`, which then advances by one, modulo k, so that the oldest mail is overwritten. Means are computed in f32 and
-//! rounded to the nearest number of the mailbox's storage type ([`StoredAs`]). No gradient. Deterministic: `phi` selects
-//! the latest delivery, and deliveries are summed in their order.
+//! The root of side s (0 source, 1 destination) of event i sends the mail `{out[i, s] | out[i, 1 - s]}`, with
+//! the event's id and time. Its `each` deliveries have the numbers `(2 i + s) each` and up: the first goes to
+//! the root's node itself, the others to its neighbours. A recipient gets one mail per batch: the mail of its
+//! latest delivery, or the mean of the contents and edge features of all its deliveries, with event and time
+//! of the latest. The mail is written to the slot `next`, which then advances by one, modulo k, so that the
+//! oldest mail is overwritten. Means are computed in f32 and rounded to the nearest number of the mailbox's
+//! storage type ([`StoredAs`]). No gradient. Deterministic: `phi` selects the latest delivery, and deliveries
+//! are summed in their order.
 //! Source: APAN (Wang et al., SIGMOD 2021), the mail propagator; one mail per batch as in TGL.
 //!
 //! [`group_roots`]: super::group_roots
@@ -61,7 +62,7 @@ pub struct DeliverMails {
 /// The mails of a batch and their recipients.
 #[derive(Clone, Copy, Debug)]
 pub struct Deliveries<'a> {
-    /// Unique nodes of the list of deliveries, from [`Tape::unique`] with stride 2, so that all of them are positives.
+    /// Unique nodes of the deliveries, from [`Tape::unique`] with stride 2, so that all are positives.
     pub to: &'a UniqueNodes,
     /// Deliveries per root: one to its own node, the others to its neighbours.
     pub each: usize,
@@ -78,8 +79,8 @@ pub struct Deliveries<'a> {
 }
 
 impl Tape {
-    /// Appends [`DeliverMails`] for `stride` roots per event. A recipient gets the mean of its mails if the mailbox stores
-    /// features, otherwise the latest one.
+    /// Appends [`DeliverMails`] for `stride` roots per event. A recipient gets the mean of its mails if the
+    /// mailbox stores features, otherwise the latest one.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match, or if state is read-only.
@@ -105,7 +106,7 @@ struct Boxes<'a, T> {
     features: &'a mut [T],
 }
 
-/// The inputs of a running op that are only read, and its sizes; without the mean combiner those after `mean` are empty.
+/// The read-only inputs of a running op, and its sizes; those after `mean` are empty without the mean combiner.
 struct Inputs<'a, R> {
     node: &'a [u32],
     phi: &'a [u32],
@@ -148,7 +149,7 @@ impl<'a, R: Real> Inputs<'a, R> {
             order: ids_if_mean(ORDER),
         }
     }
-    /// Returns the deliveries that make up the mail of recipient `row`; `None` if its range in `order` is invalid.
+    /// Returns the deliveries in the mail of recipient `row`; `None` if its range in `order` is invalid.
     fn deliveries(&self, row: usize) -> Option<&'a [u32]> {
         match self.mean {
             true => self.order.get(self.starts[row] as usize..self.starts[row + 1] as usize),
@@ -186,7 +187,7 @@ impl DeliverMails {
         let (mut time, mut next) = (io.state::<i64>(MAIL_TIME), io.state::<u32>(NEXT));
         let mut features = if inputs.mean { io.state::<T>(FEATURES) } else { &mut [] };
         let (nodes, k, d, f) = (next.len(), inputs.k, inputs.d, inputs.f);
-        // Each piece of the mailboxes is written by one thread, which serves the recipients among the piece's nodes.
+        // Each piece of the mailboxes is written by one thread, which serves the recipients among its nodes.
         let size = team::piece(nodes, 1);
         let pieces = (0..nodes).step_by(size).map(|first| {
             let n = size.min(nodes - first);
@@ -310,7 +311,7 @@ impl Op for DeliverMails {
             [STARTS, ORDER, EDGE_ROW].map(|i| if mean { on.input(i) } else { null() });
         let grid = Grid::warps(on.capacity(NODE));
         let (nodes, each, stride) = (on.capacity(NEXT) as u32, self.each as u32, self.stride as u32);
-        // The two kernels have the same arguments but for the mailbox's storage type, and its code if that is 16 bits.
+        // The two kernels differ in the type of the mailbox, and in the code of that type if it has 16 bits.
         macro_rules! deliver {
             ($kernel:ident, $features:expr, $($mail:expr),+) => {
                 k.$kernel(
@@ -356,8 +357,8 @@ impl Op for DeliverMails {
     }
 }
 
-/// `[nodes, events, slots, neighbours, d, f, mean]`; every seventh neighbour slot is empty. An eighth number is the index
-/// of the mailbox's storage type in [`StoredAs::ALL`].
+/// `[nodes, events, slots, neighbours, d, f, mean]`; every seventh neighbour slot is empty. An eighth number
+/// is the index of the mailbox's storage type in [`StoredAs::ALL`].
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 1, 1, 1, 0, 0],
     &[5, 0, 3, 2, 2, 1, 1],
@@ -413,7 +414,7 @@ mod tests {
         read: (Vec<u32>, Vec<f32>),
     }
 
-    /// Fills mailboxes of two slots with three batches of the events 0 -> 1 and 2 -> 2, and reads them at time 1,000.
+    /// Fills mailboxes of two slots with three batches of the events 0 -> 1 and 2 -> 2; reads them at time 1,000.
     fn filled(mean: bool) -> Filled {
         let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
         let slots = Spec::ids(Rows::fixed(4), 2);

@@ -19,8 +19,9 @@ pub struct DrawNegatives {
     salt: u32,
 }
 
-/// Returns the negative that event `row` of a batch draws from `pool` in column `column`. `key` combines the run's seed, the
-/// op's salt, epoch and batch. The host uses this function where it must know what a device drew.
+/// Returns the negative that event `row` of a batch draws from `pool` in column `column`. `key` combines the
+/// run's seed, the op's salt, epoch and batch. The host uses this function where it must know what a device
+/// drew.
 ///
 /// # Panics
 /// If the pool is empty.
@@ -30,7 +31,8 @@ pub fn negative(pool: &[u32], key: Key, per_event: usize, (row, column): (usize,
 }
 
 impl Tape {
-    /// Appends [`DrawNegatives`]; different values of `salt` make the draws of training, validation and test independent.
+    /// Appends [`DrawNegatives`]; different values of `salt` make the draws of training, validation and test
+    /// independent.
     ///
     /// # Errors
     /// `Shape` if the pool is empty or not u32 `[p]`, or if `now` is not u32 `[1, 2]`.

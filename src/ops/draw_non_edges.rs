@@ -1,4 +1,4 @@
-//! Draws the candidates for a step's edges: each edge's destination and `m` vertices to which its source has no edge
+//! Draws candidates for a step's edges: each edge's destination, then `m` vertices with no edge from its source
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -9,10 +9,10 @@
 //! | `now` | `[1, 2]` u32 | epoch and group: the clock of the draw |
 //! | out | `[<= b, 1 + m]` u32 | column 0: the destination; the other columns: uniform draws with replacement |
 //!
-//! A drawn vertex is never a destination of the source in that step, nor the source itself. If `n` vertices remain, draw `j`
-//! of row `i` selects number `Philox((i m + j) / 4)[(i m + j) % 4] n / 2^32` of them, in ascending order. A binary search in
-//! the source's destinations finds that vertex, so no draw has to be repeated. If no vertex remains, any vertex is drawn.
-//! All devices draw the same vertices.
+//! A drawn vertex is never a destination of the source in that step, nor the source itself. If `n` vertices
+//! remain, draw `j` of row `i` selects number `Philox((i m + j) / 4)[(i m + j) % 4] n / 2^32` of them, in
+//! ascending order. A binary search in the source's destinations finds that vertex, so no draw has to be
+//! repeated. If no vertex remains, any vertex is drawn. All devices draw the same vertices.
 use super::{step_items::Items, *};
 use crate::runtime::{
     cuda::abi,
@@ -39,8 +39,9 @@ pub struct DrawNonEdges {
 }
 
 impl Tape {
-    /// Appends [`DrawNonEdges`] for the `items` of a step, `per_item` draws for each; `offsets` and `step` are as in
-    /// [`step_items`](Self::step_items). Different values of `salt` make the draws of training and evaluation independent.
+    /// Appends [`DrawNonEdges`] for the `items` of a step, `per_item` draws for each; `offsets` and `step`
+    /// are as in [`step_items`](Self::step_items). Different values of `salt` make the draws of training and
+    /// evaluation independent.
     ///
     /// # Errors
     /// `Shape` if types do not match, or if there are edges but no vertices.
@@ -114,7 +115,7 @@ impl<'a> Edges<'a> {
 struct Others<'a> {
     /// Destinations of the source, ascending.
     to: &'a [u32],
-    /// Number of such vertices below the source; `None` if the source has an edge to itself, and so is among `to`.
+    /// Number of such vertices below the source; `None` if the source has an edge to itself, so is in `to`.
     before: Option<usize>,
 }
 
@@ -130,7 +131,7 @@ impl<'a> Others<'a> {
     }
     /// Returns the `k`-th vertex that may be drawn, in ascending order.
     fn nth(&self, k: usize) -> u32 {
-        // From here on the source counts as drawable: skip it.
+        // From the numbering without the source to the numbering of all vertices that are not destinations.
         let k = k + usize::from(self.before.is_some_and(|before| k >= before));
         // `to[p] - p` vertices below destination `p` are not destinations.
         let (mut low, mut high) = (0, self.to.len());
@@ -250,8 +251,8 @@ impl Op for DrawNonEdges {
     }
 }
 
-/// `[vertices, maximum degree, negatives, step]`, with three steps; vertex 0 has an edge to every vertex, and vertices with
-/// odd numbers have one to themselves. Step 9 stands for [`NONE`].
+/// `[vertices, maximum degree, negatives, step]`, with three steps; vertex 0 has an edge to every vertex, and
+/// vertices with odd numbers have one to themselves. Step 9 stands for [`NONE`].
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0],
     &[2, 2, 3, 1],

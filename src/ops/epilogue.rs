@@ -6,12 +6,12 @@
 //! | `now` | `[1, 2]` u32, only with a drop-out | epoch and batch: the clock of the draw; the op's last input |
 //! | y | `[n, m]` f32 | |
 //!
-//! A drop-out keeps each element with probability `1 - p` and multiplies it by `1 / (1 - p)`. Element `i` (flat) is dropped
-//! if the 16-bit Philox number `i % 8` of draw `i / 8` is below `p 2^16`, so `p` is rounded to a multiple of 2^-16. The mask
-//! is a function of the counter, so it is never stored.
+//! A drop-out keeps each element with probability `1 - p` and multiplies it by `1 / (1 - p)`. Element `i`
+//! (flat) is dropped if the 16-bit Philox number `i % 8` of draw `i / 8` is below `p 2^16`, so `p` is rounded
+//! to a multiple of 2^-16. The mask is a function of the counter, so it is never stored.
 //!
-//! Backward: `dz = dy f act'(y / s)`, where `s = 1 / (1 - p)`, and `f` is 0 for dropped elements and `s` for the others.
-//! Deterministic. Source: Srivastava et al. 2014; the draw is ours.
+//! Backward: `dz = dy f act'(y / s)`, where `s = 1 / (1 - p)`, and `f` is 0 for dropped elements and `s` for
+//! the others. Deterministic. Source: Srivastava et al. 2014; the draw is ours.
 use super::*;
 use crate::runtime::{cuda::abi, philox::Key, simd::vectorised, team::InParallel};
 
@@ -44,7 +44,7 @@ impl DropRate {
         let key = abi::Key::new(self.seed, self.salt);
         abi::Drop { now, key, threshold: self.threshold(), scale: self.scale() as f32 }
     }
-    /// Writes the [`factor`](Self::factor) of each element from `first` on to `out`; each draw is computed once.
+    /// Writes the [`factor`](Self::factor) of the elements from `first` on; each draw is computed once.
     pub(super) fn factors(&self, key: Key, first: usize, out: &mut [f32]) {
         let (threshold, scale) = (self.threshold(), self.scale() as f32);
         let (mut draw, mut words) = (u64::MAX, [0; 8]);
@@ -63,7 +63,7 @@ impl DropRate {
     }
 }
 
-/// An elementwise function whose derivative is a function of its value, so that the backward pass needs only the value.
+/// An elementwise function whose derivative is a function of its value: the backward pass needs only the value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// z
@@ -85,8 +85,8 @@ pub(super) fn above_zero<R: Real>(z: R) -> R {
 }
 
 impl Activation {
-    /// Returns the epilogue of this activation, followed by the drop-out of a rate and a clock if one is given. A drop-out
-    /// with `p = 0` counts as none.
+    /// Returns the epilogue of this activation, followed by the drop-out of a rate and a clock if one is
+    /// given. A drop-out with `p = 0` counts as none.
     #[must_use]
     pub fn then_drop(self, drop: Option<(DropRate, Var)>) -> Epilogue {
         Epilogue { act: self, drop: drop.filter(|(rate, _)| rate.p != 0.0) }
@@ -123,8 +123,8 @@ impl Activation {
     }
 }
 
-/// See the [module](self). An [`Activation`] converts to an epilogue without drop-out; [`Activation::then_drop`] returns one
-/// with drop-out.
+/// See the [module](self). An [`Activation`] converts to an epilogue without drop-out;
+/// [`Activation::then_drop`] returns one with drop-out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Epilogue {
     pub(super) act: Activation,
@@ -142,7 +142,7 @@ impl Epilogue {
     pub(super) fn clock(&self) -> Option<Var> {
         self.drop.map(|(_, now)| now)
     }
-    /// Checks the probability and the clock of the drop-out, if there is one; `ins` are the inputs of the op `op`.
+    /// Checks the probability and the clock of the drop-out, if there is one, in the inputs `ins` of `op`.
     ///
     /// # Errors
     /// `Shape` if the probability is not in [0, 1), or the clock is not `[1, 2]` u32.
@@ -165,7 +165,8 @@ impl Epilogue {
     pub(super) fn of<R: Real>(&self, io: &Io<'_>, z: R, i: usize) -> R {
         self.act.of(z) * self.factor(io, i)
     }
-    /// Applies the drop-out alone, in place, to the elements from `first` on; fast paths call it while these are in cache.
+    /// Applies the drop-out alone, in place, to the elements from `first` on; fast paths call it while these
+    /// are in cache.
     pub(super) fn drop(&self, io: &Io<'_>, first: usize, y: &mut [f32]) {
         if let Some((rate, _)) = self.drop {
             drop_out(y, first, rate.key(io.input(io.inputs() - 1)), rate.threshold(), rate.scale() as f32);
@@ -179,7 +180,8 @@ impl Epilogue {
     pub(super) fn grad_in_place(&self, io: &Io<'_>, first: usize, dz: &mut [f32], y: &[f32]) {
         let scale = self.scale() as f32;
         match self.act {
-            Activation::Relu => return relu_grad(dz, y, scale), // dropped elements have y = 0: no draw is needed
+            // Dropped elements have y = 0, so nothing has to be drawn.
+            Activation::Relu => return relu_grad(dz, y, scale),
             Activation::Identity => {}
             act => dz.iter_mut().zip(y).for_each(|(dz, y)| *dz *= act.slope(y / scale)),
         }
@@ -195,7 +197,7 @@ impl Epilogue {
         let (activation, slope) = self.act.code();
         abi::Epilogue { activation, slope, drop }
     }
-    /// Appends the backward pass and returns dz; without activation and drop-out dz is `dy`, and nothing is appended.
+    /// Appends the backward pass and returns dz; an identity without drop-out returns `dy`.
     pub(super) fn grad(self, t: &mut Tape, y: Var, dy: Var) -> Result<Var> {
         if self == Activation::Identity.into() {
             return Ok(dy);

@@ -1,4 +1,4 @@
-//! Lists the targets of the layer below: each root and then its neighbours, at the root's time or at their events' times
+//! Lists the targets of the layer below: each root, then its neighbours, at the root's or at their events' time
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -8,10 +8,11 @@
 //! | node, time | `[n (1 + k)]` u32, i64 | target `(1 + k) i` is root i; the next k targets are its neighbours |
 //! | row | `[n, k]` u32 | row of each neighbour among the targets, or `NONE` |
 //! | root row | `[n]` u32 | row of each root among the targets |
-//! | identity | `[n]` u32 | 0, 1, ...: each root's own row, for models whose roots share no rows |
+//! | identity | `[n]` u32 | 0, 1, ...: each root's own row, used where roots share no rows |
 //!
-//! TGN embeds a neighbour at the time of the query, TGAT at the time of the neighbour's event. Applied to the positive roots
-//! of a batch, the nodes are also the list of recipients of their mails ([`deliver_mails`]), `1 + k` deliveries per root.
+//! TGN embeds a neighbour at the time of the query, TGAT at the time of the neighbour's event. Applied to the
+//! positive roots of a batch, the nodes are also the list of recipients of their mails ([`deliver_mails`]),
+//! `1 + k` deliveries per root.
 use super::*;
 
 /// Positions of the inputs.

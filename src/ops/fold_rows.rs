@@ -1,5 +1,5 @@
-//! `out[i, j d + c] = x[i k + j, c]`: folds every `k` rows into one; [`UnfoldRows`] is the inverse. Both are views of `x`,
-//! because its elements keep their order; only a stored `x` is copied.
+//! `out[i, j d + c] = x[i k + j, c]`: folds every `k` rows into one; [`UnfoldRows`] is the inverse. Both are
+//! views of `x`, because its elements keep their order; only a stored `x` is copied.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |

@@ -6,8 +6,8 @@
 //! | `index` | `[n]` u32 below `v`, or [`NONE`] | row of `table` |
 //! | out | `[n, d]` as `table`; f32 if it is bf16 or f16 | zeros where the index is `NONE` |
 //!
-//! Backward: `dtable = scatter_add_rows(dout, index)`; a table stored in 16 bits has no gradient, because no learned value
-//! is stored that way. An index outside the table is a fault.
+//! Backward: `dtable = scatter_add_rows(dout, index)`; a table stored in 16 bits has no gradient, because no
+//! learned value is stored that way. An index outside the table is a fault.
 //! Source: dispatch through Psi, Sven, Algorithm 2.
 use super::*;
 use crate::runtime::team::{self, InParallel};
@@ -99,8 +99,9 @@ impl Op for GatherRows {
     }
 }
 
-/// `[v, n, d]`: one element; narrow rows; widths that no vector divides; no rows or columns. Rows repeat, and the last of
-/// several indices is `NONE`. A fourth number is the index of the table's storage type in [`StoredAs::ALL`].
+/// `[v, n, d]`: one element; narrow rows; widths that no vector divides; no rows or columns. Rows repeat, and
+/// the last of several indices is `NONE`. A fourth number is the index of the table's storage type in
+/// [`StoredAs::ALL`].
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1],
     &[5, 9, 3],

@@ -1,4 +1,4 @@
-//! Groups the roots that have neighbours by their query: `order[starts[q]..starts[q + 1]]` are the roots of query `q`
+//! Groups the roots with neighbours by query: `order[starts[q]..starts[q + 1]]` are the roots of query `q`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -10,8 +10,9 @@
 //! | position | `[n]` u32 | index of the root in `order`, or [`NONE`] |
 //! | m | `[1]` u32 | number of grouped roots |
 //!
-//! Roots of the same node share their query and most of their neighbours, so an op that processes the roots in this order
-//! finds its operands in cache, and roots without neighbours cost it nothing. Deterministic: a counting sort.
+//! Roots of the same node share their query and most of their neighbours, so an op that processes the roots
+//! in this order finds its operands in cache, and roots without neighbours cost it nothing. Deterministic: a
+//! counting sort.
 use super::*;
 
 /// See the [module](self).
@@ -33,8 +34,8 @@ pub struct Grouped {
 }
 
 impl Tape {
-    /// Appends [`GroupRoots`]; `queries` are the rows of the queries. The op does not read the queries themselves, so it can
-    /// run before they are computed.
+    /// Appends [`GroupRoots`]; `queries` are the rows of the queries. The op does not read the queries
+    /// themselves, so it can run before they are computed.
     ///
     /// # Errors
     /// `Shape` if `query` or `count` is not u32 `[n]`.
@@ -132,8 +133,9 @@ impl Op for GroupRoots {
     }
 }
 
-/// Groups `(item, key)` pairs by their key, a number below `keys`: `order[starts[key]..starts[key + 1]]` lists the items of a
-/// key in the order of `items`. Returns the number of items, which also fills the starts beyond `keys`.
+/// Groups `(item, key)` pairs by their key, a number below `keys`: `order[starts[key]..starts[key + 1]]`
+/// lists the items of a key in the order of `items`. Returns the number of items, which also fills the starts
+/// beyond `keys`.
 pub(super) fn group(
     items: impl Iterator<Item = (usize, usize)> + Clone,
     keys: usize,
@@ -156,8 +158,8 @@ pub(super) fn group(
     total
 }
 
-/// `[roots, queries]`; every fourth root has no neighbours, and the capacity is three queries more. With a third number, 0,
-/// there is no `count`, and every fourth root has no query.
+/// `[roots, queries]`; every fourth root has no neighbours, and the capacity is three queries more. With a
+/// third number, 0, there is no `count`, and every fourth root has no query.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1], &[0, 2], &[9, 4], &[9, 4, 0], &[200, 33], &[5_000, 40], &[5_000, 40, 0], &[200, 5_000]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 700]];

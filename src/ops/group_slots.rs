@@ -1,4 +1,4 @@
-//! Groups neighbour slots by the row that they read: `slots[starts[r]..starts[r + 1]]` are the slots of row `r`
+//! Groups neighbour slots by the row they read: `slots[starts[r]..starts[r + 1]]` are the slots of row `r`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -9,9 +9,9 @@
 //! | slots | `[listed]` u32 | the slots in use; the slots of a row are consecutive and ascending |
 //! | listed | `[1]` u32 | number of slots listed |
 //!
-//! Slot `at k + j` is neighbour `j` of the root at index `at` of `order`. The gradient of a row can then be summed over its
-//! slots in a fixed order; and because the lists depend on indices only, they are computed before there are any gradients.
-//! Deterministic: a counting sort.
+//! Slot `at k + j` is neighbour `j` of the root at index `at` of `order`. The gradient of a row can then be
+//! summed over its slots in a fixed order; and because the lists depend on indices only, they are computed
+//! before there are any gradients. Deterministic: a counting sort.
 use super::{group_roots::group, *};
 use std::ptr::null;
 
@@ -28,7 +28,7 @@ pub struct GroupSlots {
     chosen: bool,
 }
 
-/// Number of tiles that the slots are divided into on a device, each with a count for every row; as in the kernels.
+/// Number of tiles of slots on a device, each with a count for every row; the same as in the kernels.
 const TILES: usize = 32;
 
 impl Tape {
@@ -149,8 +149,8 @@ impl Op for GroupSlots {
     }
 }
 
-/// `[roots, k, rows]`; counts run from 0 to k, and the capacity is three rows more. With a fourth number all slots of all
-/// roots are listed.
+/// `[roots, k, rows]`; counts run from 0 to k, and the capacity is three rows more. With a fourth number all
+/// slots of all roots are listed.
 pub(super) const CASES: &[&[usize]] = &[
     &[0, 2, 3],
     &[4, 2, 0],

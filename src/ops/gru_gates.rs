@@ -1,4 +1,4 @@
-//! `z = sig(pre_z)`, `y = sig(pre_r) h`: gates of a GRU from precomputed products, and its state after the reset
+//! `z = sig(pre_z)`, `y = sig(pre_r) h`: gates of a GRU and its state after the reset, from computed products
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -7,7 +7,8 @@
 //! | z | `[n, d]` f32 | the update gate, for [`gru_state`] |
 //! | y | `[n, d]` f32 | `r h`, an input of the candidate state |
 //!
-//! Backward, with r recomputed: `dpre_r = dy h r (1 - r)`, `dpre_z = dz z (1 - z)`, `dh = dy r`. Deterministic.
+//! Backward, with r recomputed: `dpre_r = dy h r (1 - r)`, `dpre_z = dz z (1 - z)`, `dh = dy r`.
+//! Deterministic.
 //! Source: Cho et al. 2014.
 use super::*;
 use crate::runtime::{
@@ -70,7 +71,7 @@ vectorised! {
     }
 }
 
-/// Checks that `pre` is f32 and holds two gates, and returns the shape of one gate, which the other operands share.
+/// Checks that `pre` is f32 and holds two gates; returns the shape of one, which the other operands have, too.
 fn gate(op: &'static str, pre: Spec) -> Result<Spec> {
     typed(op, "pre", &pre, DType::F32)?;
     ensure!(op, pre.cols.is_multiple_of(2), "pre is {pre}, want two gates");
@@ -217,8 +218,8 @@ impl Op for GruGatesGrad {
     }
 }
 
-/// `[n, d, state, outputs]`: n of n + 2 rows are live; a state is given if the third number is 1; the last number is 1 for z
-/// alone, 2 for y alone and 3 for both.
+/// `[n, d, state, outputs]`: n of n + 2 rows are live; a state is given if the third number is 1; the last
+/// number is 1 for z alone, 2 for y alone and 3 for both.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 1],
     &[0, 3, 1, 3],

@@ -1,4 +1,4 @@
-//! `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`: node memory of the unique nodes after their mails, by a GRU
+//! `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`: updates the memory of the unique nodes by their mails
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -7,8 +7,8 @@
 //! | `b_x`, `b_h` | `[1, 3 d]` f32 | biases of the gates |
 //! | gates | `[m, 4 d]` f32 | saved for the backward pass: r, z, n, and `h_n` |
 //!
-//! With m the message: `r, z = sigmoid(x + h)`, `n = tanh(x_n + r h_n)`, `s' = (1 - z) n + z s`, where `x = W_x m + b_x` and
-//! `h = W_h s + b_h`. Source: GRU: Cho et al. 2014 in PyTorch's form.
+//! With m the message: `r, z = sigmoid(x + h)`, `n = tanh(x_n + r h_n)`, `s' = (1 - z) n + z s`, where
+//! `x = W_x m + b_x` and `h = W_h s + b_h`. Source: GRU: Cho et al. 2014 in PyTorch's form.
 use super::{memory_update::Cell, *};
 use crate::runtime::{
     cuda::abi,
@@ -20,8 +20,8 @@ use crate::runtime::{
 pub struct Gru;
 
 vectorised! {
-    /// Computes gates and new memory `out` of one row. `pre` is `[r | z | n_x | n_h]` before the biases on entry, and
-    /// `[r | z | n | n_h]` on return.
+    /// Computes gates and new memory `out` of one row. `pre` is `[r | z | n_x | n_h]` before the biases on
+    /// entry, and `[r | z | n | n_h]` on return.
     fn gates(pre: &mut [f32], out: &mut [f32], s: &[f32], b_x: &[f32], b_h: &[f32]) {
         let d = s.len();
         let (rz, n) = pre.split_at_mut(2 * d);
@@ -38,7 +38,8 @@ vectorised! {
             out[i] = (1.0 - z[i]).mul_add(c, z[i] * s[i]);
         }
     }
-    /// Computes the gradients of one row with respect to the arguments of the gates: `dpre = [dr | dz | dn_x | dn_h]`.
+    /// Computes the gradients of one row with respect to the arguments of the gates:
+    /// `dpre = [dr | dz | dn_x | dn_h]`.
     fn gates_grad(dpre: &mut [f32], gates: &[f32], s: &[f32], dout: &[f32]) {
         let d = s.len();
         let (r, z, n, nh) = (&gates[..d], &gates[d..2 * d], &gates[2 * d..3 * d], &gates[3 * d..4 * d]);
@@ -112,8 +113,8 @@ impl Cell for Gru {
     }
 }
 
-/// `[nodes, unique, d, f, t, g]` as in [`memory_update::build`]: no unique nodes; wide rows; several tiles; many rows. A
-/// seventh number, 1: memory and mails are gathered for the unique nodes.
+/// `[nodes, unique, d, f, t, g]` as in [`memory_update::build`]: no unique nodes; wide rows; several tiles;
+/// many rows. A seventh number, 1: memory and mails are gathered for the unique nodes.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0, 1, 4],
     &[5, 0, 3, 2, 4, 4],

@@ -1,4 +1,4 @@
-//! `h' = z h + (1 - z) tanh(pre)`: the new state of a GRU from precomputed products
+//! `h' = z h + (1 - z) tanh(pre)`: the new state of a GRU, from computed products
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -8,8 +8,8 @@
 //! | `present` | `[n]` u32, optional | a row with [`NONE`] keeps its state unchanged |
 //! | h' | `[n, d]` f32 | new state |
 //!
-//! Backward, with `c = tanh(pre)` recomputed: `dz = dh' (h - c)`, `dpre = dh' (1 - z) (1 - c^2)`, `dh = dh' z`; in a row that
-//! keeps its state, `dz = dpre = 0` and `dh = dh'`. Deterministic.
+//! Backward, with `c = tanh(pre)` recomputed: `dz = dh' (h - c)`, `dpre = dh' (1 - z) (1 - c^2)`,
+//! `dh = dh' z`; in a row that keeps its state, `dz = dpre = 0` and `dh = dh'`. Deterministic.
 //! Source: Cho et al. 2014.
 use super::*;
 use crate::runtime::{
@@ -32,7 +32,7 @@ pub struct GruState {
     state: bool,
     present: bool,
 }
-/// Gradients of `z` and `pre`, and of `h` if there is a state. The inputs are those of [`GruState`], then dh'.
+/// Gradients of `z`, `pre`, and `h` if there is a state. The inputs are those of [`GruState`], then dh'.
 #[derive(Debug)]
 pub struct GruStateGrad(GruState);
 
@@ -225,7 +225,7 @@ impl Op for GruStateGrad {
     }
 }
 
-/// `[n, d, state, absent rows]`: n of n + 2 rows are live; the last two are 1 if there are such.
+/// `[n, d, state, absent rows]`: n of n + 2 rows are live; a state is given and rows are absent if these are 1.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 0, 0], &[0, 3, 1, 1], &[9, 5, 1, 1], &[40, 64, 1, 1], &[33, 16, 0, 1], &[9, 4, 1, 0]];
 pub(super) const BENCH: &[&[usize]] = &[&[10_000, 64, 1, 1]];
