@@ -101,9 +101,7 @@ impl Op for Accumulate {
             }
         };
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        parameters(on, sums, parameter_at, |grid, sums, _| unsafe {
-            k.accumulate(on, grid, sums)
-        })
+        parameters(on, sums, parameter_at, |grid, sums, _| unsafe { k.accumulate(on, grid, sums) })
     }
 }
 

@@ -89,7 +89,11 @@ impl BceLoss {
     /// Checks that `logits` are f32 and have negatives.
     fn check(op: &'static str, logits: &Spec) -> Result<()> {
         typed(op, "logits", logits, DType::F32)?;
-        ensure!(op, logits.cols >= 2, "logits are {logits}, want a column of positives and one or more of negatives");
+        ensure!(
+            op,
+            logits.cols >= 2,
+            "logits are {logits}, want a column of positives and one or more of negatives"
+        );
         Ok(())
     }
     /// Writes the loss from its sums over the positives and over the negatives; records a fault if the loss

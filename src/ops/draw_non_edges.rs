@@ -115,7 +115,7 @@ impl<'a> Edges<'a> {
 struct Others<'a> {
     /// Destinations of the source, ascending.
     to: &'a [u32],
-    /// Number of such vertices below the source; `None` if the source has an edge to itself, so is in `to`.
+    /// Number of them below the source; `None` if the source has an edge to itself and is therefore in `to`.
     before: Option<usize>,
 }
 
@@ -152,8 +152,7 @@ impl Op for DrawNonEdges {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 6)?;
-        let (edges, offsets, items) =
-            (ins[SRC].rows.capacity, ins[OFFSETS].rows.capacity, ins[ITEM].rows);
+        let (edges, offsets, items) = (ins[SRC].rows.capacity, ins[OFFSETS].rows.capacity, ins[ITEM].rows);
         for (i, what, rows, cols) in [
             (SRC, "src", Rows::fixed(edges), 1),
             (DST, "dst", Rows::fixed(edges), 1),
@@ -167,7 +166,8 @@ impl Op for DrawNonEdges {
         }
         ensure!(Self::NAME, offsets > 0, "offsets are {}, want one more than steps", ins[OFFSETS]);
         ensure!(Self::NAME, self.vertices > 0 || edges == 0, "{edges} edges, but no vertices");
-        for (what, n) in [("vertices", self.vertices), ("edges", edges), ("negatives per item", self.per_item)]
+        for (what, n) in
+            [("vertices", self.vertices), ("edges", edges), ("negatives per item", self.per_item)]
         {
             countable(Self::NAME, what, n)?;
         }
@@ -177,7 +177,8 @@ impl Op for DrawNonEdges {
         Cost { bytes: 4 * (3 * ins[ITEM].len() + outs[0].len()), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (edges, items, now, m) = (Edges::read(io), io.input::<u32>(ITEM), io.input::<u32>(NOW), self.per_item);
+        let (edges, items, now, m) =
+            (Edges::read(io), io.input::<u32>(ITEM), io.input::<u32>(NOW), self.per_item);
         let mut words = Words::new(Key::new(self.seed, self.salt, [now[0], now[1]]));
         for (i, row) in io.out::<u32>(0).chunks_exact_mut(1 + m).enumerate() {
             let Some(item) = io.row_of(i, items[i], edges.src.len()) else {
@@ -197,7 +198,8 @@ impl Op for DrawNonEdges {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (edges, items, now, m) = (Edges::read(io), io.input::<u32>(ITEM), io.input::<u32>(NOW), self.per_item);
+        let (edges, items, now, m) =
+            (Edges::read(io), io.input::<u32>(ITEM), io.input::<u32>(NOW), self.per_item);
         let key = Key::new(self.seed, self.salt, [now[0], now[1]]);
         let size = team::piece(items.len(), 256);
         io.out::<u32>(0).chunks_mut(size * (1 + m)).enumerate().in_parallel(1, |(piece, out)| {
@@ -265,7 +267,9 @@ pub(super) const CASES: &[&[usize]] = &[
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[10_000, 18, 1, 1], &[10_000, 18, 100, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, max_degree, m, step] = *dims else { return Err(Error::shape("draw_non_edges", "want four sizes")) };
+    let [v, max_degree, m, step] = *dims else {
+        return Err(Error::shape("draw_non_edges", "want four sizes"));
+    };
     let (mut src, mut dst, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
     for _ in 0..3 {
         for u in 0..v {

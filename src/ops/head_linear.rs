@@ -105,7 +105,8 @@ impl Op for HeadLinear {
         ensure!(Self::NAME, *w == weight, "w is {w}, want {weight}");
         ensure!(Self::NAME, h > 0 && w.rows.capacity % h == 0, "{h} heads do not divide the rows of w, {w}");
         let (short, long) = (w.rows.capacity, h.saturating_mul(w.cols));
-        for (what, n) in [("heads", h), ("width of the short rows", short), ("width of the long rows", long)] {
+        for (what, n) in [("heads", h), ("width of the short rows", short), ("width of the long rows", long)]
+        {
             countable(Self::NAME, what, n)?;
         }
         let (from, to) = if self.down { (long, short) } else { (short, long) };
@@ -114,7 +115,7 @@ impl Op for HeadLinear {
         if let [_, _, b, s @ ..] = ins {
             typed(Self::NAME, "bias", b, DType::F32)?;
             shaped(Self::NAME, "bias", b, 1, short)?;
-            ensure!(Self::NAME, s.iter().all(|s| *s == weights), "s is {s:?}, want {h} columns");
+            ensure!(Self::NAME, s.iter().all(|s| *s == weights), "s is {s:?}, want width {h}");
         }
         let y = Spec::real(x.rows, to).into();
         Ok(if self.down || ins.len() == 2 { vec![y] } else { vec![y, weights.into()] })
@@ -236,10 +237,15 @@ impl Op for HeadWeightGrad {
             ensure!(Self::NAME, *s == Spec::real(rows, heads), "s is {s}, want width {heads}");
         }
         let dw = Spec::real(Rows::fixed(ins[SHORT].cols), ins[LONG].cols / self.heads).into();
-        Ok(if ins.len() == 2 { vec![dw] } else { vec![dw, Spec::real(Rows::fixed(1), ins[SHORT].cols).into()] })
+        Ok(if ins.len() == 2 {
+            vec![dw]
+        } else {
+            vec![dw, Spec::real(Rows::fixed(1), ins[SHORT].cols).into()]
+        })
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let device = self.tiles(ins).parts(self.heads * Grid::parts_of(ins[SHORT].rows.capacity)).tile_parts();
+        let device =
+            self.tiles(ins).parts(self.heads * Grid::parts_of(ins[SHORT].rows.capacity)).tile_parts();
         device.max(parts::PARTS * ins[SHORT].cols)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
@@ -265,7 +271,8 @@ impl Op for HeadWeightGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (short, long, n, heads) = (io.input::<f32>(SHORT), io.input::<f32>(LONG), io.rows(SHORT), self.heads);
+        let (short, long, n, heads) =
+            (io.input::<f32>(SHORT), io.input::<f32>(LONG), io.rows(SHORT), self.heads);
         let (p, c) = (io.cols(SHORT) / heads, io.cols(LONG) / heads);
         let scratch = io.scratch::<f32>();
         for (h, dw) in io.out::<f32>(0).chunks_exact_mut((p * c).max(1)).enumerate() {
