@@ -1,11 +1,11 @@
-//! `sum += x`, or `sum = 0`: gradients of several steps, added up before parameters move
+//! `sum += x`, or `sum = 0`: accumulates gradients over several steps before the parameters are updated
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `sum` | `[n, d]` f32, state | one for every parameter |
-//! | `x` | as its sum | what is added; none where sums are cleared |
+//! | `sum` | `[n, d]` f32, state | one per parameter |
+//! | `x` | as its `sum` | the summand; absent if the sums are cleared |
 //!
-//! One op for all: one launch. Deterministic.
+//! One op handles all parameters, with one launch for every 64 of them. Deterministic.
 use super::{
     adam::{check_parameter, parameters},
     *,
@@ -24,10 +24,10 @@ pub struct Accumulate {
 }
 
 impl Tape {
-    /// Appends [`Accumulate`]: adds the second of each pair to the first, which is stored.
+    /// Appends [`Accumulate`], which adds the second value of each pair to the first, a stored sum.
     ///
     /// # Errors
-    /// `Shape` when those of a pair differ in shape, or a sum is not writable.
+    /// `Shape` if the shapes of a pair differ, or a sum is not writable.
     pub fn accumulate(&mut self, pairs: &[(Var, Var)]) -> Result<()> {
         let ins: Vec<Var> = pairs.iter().flat_map(|p| [p.0, p.1]).collect();
         self.push(Accumulate { clears: false }, &ins).map(drop)
@@ -35,15 +35,15 @@ impl Tape {
     /// Appends [`Accumulate`] that sets `sums` to zero.
     ///
     /// # Errors
-    /// `Shape` when one is not writable.
+    /// `Shape` if a sum is not writable.
     pub fn clear(&mut self, sums: &[Var]) -> Result<()> {
         self.push(Accumulate { clears: true }, sums).map(drop)
     }
 }
 
 impl Accumulate {
-    /// Inputs a sum.
-    fn each(&self) -> usize {
+    /// Returns the number of inputs per sum: the sum alone, or the sum and its summand.
+    fn inputs_per_sum(&self) -> usize {
         if self.clears { 1 } else { 2 }
     }
 }
@@ -52,22 +52,22 @@ impl Op for Accumulate {
     const NAME: &'static str = "accumulate";
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().next_multiple_of(self.each()))?;
-        for pair in ins.chunks_exact(self.each()) {
+        arity(Self::NAME, ins, ins.len().next_multiple_of(self.inputs_per_sum()))?;
+        for pair in ins.chunks_exact(self.inputs_per_sum()) {
             check_parameter(Self::NAME, "sum", &pair[0])?;
             ensure!(Self::NAME, pair.iter().all(|s| *s == pair[0]), "shapes of a pair differ: {pair:?}");
         }
         Ok(vec![])
     }
     fn writes(&self, inputs: usize) -> Vec<usize> {
-        (0..inputs).step_by(self.each()).collect()
+        (0..inputs).step_by(self.inputs_per_sum()).collect()
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let n: usize = ins.iter().step_by(self.each()).map(Spec::len).sum();
+        let n: usize = ins.iter().step_by(self.inputs_per_sum()).map(Spec::len).sum();
         if self.clears { Cost { bytes: 4 * n, flops: 0 } } else { Cost { bytes: 12 * n, flops: n } }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        for at in (0..io.inputs()).step_by(self.each()) {
+        for at in (0..io.inputs()).step_by(self.inputs_per_sum()) {
             let sum = io.state::<R>(at);
             match self.clears {
                 true => sum.fill(R::ZERO),
@@ -76,20 +76,20 @@ impl Op for Accumulate {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        for at in (0..io.inputs()).step_by(self.each()) {
+        for at in (0..io.inputs()).step_by(self.inputs_per_sum()) {
             let sum = io.state::<f32>(at);
             if self.clears {
                 sum.fill(0.0);
                 continue;
             }
-            let share = team::share(sum.len());
-            let shares = sum.chunks_mut(share).zip(io.input::<f32>(at + 1).chunks(share));
-            shares.in_parallel(1, |(sum, x)| add(sum, x));
+            let chunk = team::share(sum.len());
+            let chunks = sum.chunks_mut(chunk).zip(io.input::<f32>(at + 1).chunks(chunk));
+            chunks.in_parallel(1, |(sum, x)| add(sum, x));
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let each = self.each();
-        let of = |at: usize, end| {
+        let sums = (0..on.inputs()).step_by(self.inputs_per_sum());
+        let parameter_at = |at: usize, end| {
             let x = if self.clears { null() } else { on.input(at + 1) };
             abi::Parameter {
                 w: on.state(at),
@@ -101,9 +101,7 @@ impl Op for Accumulate {
             }
         };
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        parameters(on, (0..on.inputs()).step_by(each), of, |grid, sums, _| unsafe {
-            k.accumulate(on, grid, sums)
-        })
+        parameters(on, sums, parameter_at, |grid, sums, _| unsafe { k.accumulate(on, grid, sums) })
     }
 }
 
@@ -113,7 +111,7 @@ simd::vectorised! {
     }
 }
 
-/// `[clear, sizes of the sums]`; more than a launch takes.
+/// `[clear, sizes of the sums...]`: sums are cleared if the first number is 1.
 pub(super) const CASES: &[&[usize]] =
     &[&[0, 1, 1], &[1, 5, 70], &[0, 0, 7], &[0, 33, 20_000], &[1, 20_001], &[0, 3, 3, 3, 3, 3, 3, 3, 3]];
 pub(super) const BENCH: &[&[usize]] = &[&[0, 12_288, 8192, 4096, 4096, 4096]];

@@ -1,13 +1,14 @@
-//! `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`, `w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)`
+//! `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
+//! `w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `lr` | `[1, 1]` f32 | step size; stored, so that it can change between steps |
-//! | `step` | `[1, 1]` u32, state | t: counted up before the update |
-//! | then, for every parameter, `w`, `g`, `m`, `v` | of one shape, f32; `w`, `m`, `v` state | |
+//! | `lr` | `[1, 1]` f32 | learning rate; a stored value, so that it can change between steps |
+//! | `step` | `[1, 1]` u32, state | t: incremented before the update |
+//! | `w`, `g`, `m`, `v`, for every parameter | same shape, f32; `w`, `m`, `v` state | value, gradient, moments |
 //!
-//! One op for all parameters: one launch. Deterministic. Source: Kingma and Ba 2015; as PyTorch's Adam, whose
-//! defaults b1 0.9, b2 0.999, eps 1e-8 are used.
+//! One op handles all parameters, with one launch for every 64 of them. Deterministic. Source: Kingma and Ba
+//! 2015; as PyTorch's Adam, with its defaults b1 0.9, b2 0.999, eps 1e-8.
 use super::*;
 use crate::runtime::{
     cuda::abi,
@@ -19,19 +20,29 @@ const BETA1: f64 = 0.9;
 const BETA2: f64 = 0.999;
 const EPS: f64 = 1e-8;
 
-/// Elements that a block of threads updates.
+/// Elements that one thread block updates.
 const PIECE: usize = 4 * Grid::THREADS as usize;
+
+/// Positions of the inputs: `lr`, `step`, then `w`, `g`, `m`, `v` of the first parameter, and so on.
+const LR: usize = 0;
+const STEP: usize = 1;
+const FIRST_W: usize = 2;
+/// Inputs per parameter, and the offsets of three of them from the first, `w`.
+const INPUTS_EACH: usize = 4;
+const G: usize = 1;
+const M: usize = 2;
+const V: usize = 3;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Adam;
 
-/// A parameter and what updates it: value, gradient, first and second moment.
+/// A parameter with its gradient and moments, all of one shape.
 #[derive(Clone, Copy, Debug)]
 pub struct AdamSlot {
     /// Parameter.
     pub w: Var,
-    /// Its gradient.
+    /// Gradient of the parameter.
     pub g: Var,
     /// First moment.
     pub m: Var,
@@ -43,7 +54,7 @@ impl Tape {
     /// Appends [`Adam`].
     ///
     /// # Errors
-    /// `Shape` when a gradient or moment differs from its parameter in shape, or state is not writable.
+    /// `Shape` if a gradient or moment differs from its parameter in shape, or if state is not writable.
     pub fn adam(&mut self, lr: Var, step: Var, slots: &[AdamSlot]) -> Result<()> {
         let mut ins = vec![lr, step];
         ins.extend(slots.iter().flat_map(|s| [s.w, s.g, s.m, s.v]));
@@ -63,13 +74,16 @@ vectorised! {
     }
 }
 
-/// Step sizes of step `t`: lr / (1 - b1^t), and 1 / sqrt(1 - b2^t).
+/// Returns the bias-corrected factors of step `t`: `lr / (1 - b1^t)` and `1 / sqrt(1 - b2^t)`.
 fn corrected(lr: f64, t: u32) -> (f64, f64) {
     let t = f64::from(t);
     (lr / (1.0 - BETA1.powf(t)), 1.0 / (1.0 - BETA2.powf(t)).sqrt())
 }
 
-/// Refuses what is no parameter, or one of more elements than a launch counts.
+/// Checks that `spec` is real with a fixed number of rows, and has no more elements than kernels can count.
+///
+/// # Errors
+/// `Shape` otherwise.
 pub(super) fn check_parameter(op: &'static str, what: &str, spec: &Spec) -> Result<()> {
     let want = Spec::real(Rows::fixed(spec.rows.capacity), spec.cols);
     ensure!(op, *spec == want, "{what} is {spec}, want {want}");
@@ -80,11 +94,16 @@ impl Op for Adam {
     const NAME: &'static str = "adam";
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        ensure!(Self::NAME, ins.len() % 4 == 2, "{} inputs, want lr, step, and four a parameter", ins.len());
+        ensure!(
+            Self::NAME,
+            ins.len() % INPUTS_EACH == FIRST_W,
+            "{} inputs, want lr, step, and w, g, m, v of each parameter",
+            ins.len()
+        );
         let (rate, count) = (Spec::real(Rows::fixed(1), 1), Spec::count());
-        ensure!(Self::NAME, ins[0] == rate, "lr is {}, want {rate}", ins[0]);
-        ensure!(Self::NAME, ins[1] == count, "step is {}, want {count}", ins[1]);
-        for (i, slot) in ins[2..].chunks_exact(4).enumerate() {
+        ensure!(Self::NAME, ins[LR] == rate, "lr is {}, want {rate}", ins[LR]);
+        ensure!(Self::NAME, ins[STEP] == count, "step is {}, want {count}", ins[STEP]);
+        for (i, slot) in ins[FIRST_W..].chunks_exact(INPUTS_EACH).enumerate() {
             check_parameter(Self::NAME, "w", &slot[0])?;
             ensure!(
                 Self::NAME,
@@ -95,24 +114,24 @@ impl Op for Adam {
         Ok(vec![])
     }
     fn writes(&self, inputs: usize) -> Vec<usize> {
-        // All but lr and the gradients.
-        (1..inputs).filter(|i| i % 4 != 3).collect()
+        let of_parameters = (FIRST_W..inputs).filter(|i| (i - FIRST_W) % INPUTS_EACH != G);
+        std::iter::once(STEP).chain(of_parameters).collect()
     }
     fn tickets(&self, _: &[Spec]) -> usize {
         1
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let n: usize = ins[2..].iter().step_by(4).map(Spec::len).sum();
+        let n: usize = ins[FIRST_W..].iter().step_by(INPUTS_EACH).map(Spec::len).sum();
         Cost { bytes: 28 * n, flops: 12 * n }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let step = &mut io.state::<u32>(1)[0];
+        let step = &mut io.state::<u32>(STEP)[0];
         *step = step.saturating_add(1);
-        let (lr, root) = corrected(io.input::<R>(0)[0].f64(), *step);
+        let (lr, root) = corrected(io.input::<R>(LR)[0].f64(), *step);
         let (b1, b2, one) = (R::of(BETA1), R::of(BETA2), R::ONE);
-        for at in (2..io.inputs()).step_by(4) {
+        for at in (FIRST_W..io.inputs()).step_by(INPUTS_EACH) {
             let (w, g, m, v) =
-                (io.state::<R>(at), io.input::<R>(at + 1), io.state::<R>(at + 2), io.state::<R>(at + 3));
+                (io.state::<R>(at), io.input::<R>(at + G), io.state::<R>(at + M), io.state::<R>(at + V));
             for i in 0..w.len() {
                 m[i] = b1 * m[i] + (one - b1) * g[i];
                 v[i] = b2 * v[i] + (one - b2) * g[i] * g[i];
@@ -121,32 +140,33 @@ impl Op for Adam {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let step = &mut io.state::<u32>(1)[0];
+        let step = &mut io.state::<u32>(STEP)[0];
         *step = step.saturating_add(1);
-        let (lr, root) = corrected(f64::from(io.input::<f32>(0)[0]), *step);
-        // Every thread takes its share of every parameter, the same in each step and the one that it summed the
-        // gradient of: what it reads is in its cache.
-        let threads = team::threads();
-        let mut shares: Vec<Vec<Share<'_>>> = (0..threads).map(|_| Vec::new()).collect();
-        for at in (2..io.inputs()).step_by(4) {
-            let (w, m, v) = (io.state::<f32>(at), io.state::<f32>(at + 2), io.state::<f32>(at + 3));
+        let (lr, root) = corrected(f64::from(io.input::<f32>(LR)[0]), *step);
+        // Each thread updates one chunk of every parameter: the same chunk in every step, and the one whose
+        // gradient it summed, so that its operands are in its cache.
+        let mut chunks_of_threads: Vec<Vec<Chunk<'_>>> = (0..team::threads()).map(|_| Vec::new()).collect();
+        for at in (FIRST_W..io.inputs()).step_by(INPUTS_EACH) {
+            let (w, m, v) = (io.state::<f32>(at), io.state::<f32>(at + M), io.state::<f32>(at + V));
             let size = team::share(w.len());
-            let each = w.chunks_mut(size).zip(m.chunks_mut(size)).zip(v.chunks_mut(size));
-            let each = each.zip(io.input::<f32>(at + 1).chunks(size));
-            shares.iter_mut().zip(each).for_each(|(share, (((w, m), v), g))| share.push((w, m, v, g)));
+            let chunks = w.chunks_mut(size).zip(m.chunks_mut(size)).zip(v.chunks_mut(size));
+            let chunks = chunks.zip(io.input::<f32>(at + G).chunks(size));
+            for (of_thread, (((w, m), v), g)) in chunks_of_threads.iter_mut().zip(chunks) {
+                of_thread.push((w, m, v, g));
+            }
         }
-        shares.into_iter().in_parallel(1, |share| {
-            share.into_iter().for_each(|(w, m, v, g)| update(w, m, v, g, lr as f32, root as f32));
+        chunks_of_threads.into_iter().in_parallel(1, |chunks| {
+            chunks.into_iter().for_each(|(w, m, v, g)| update(w, m, v, g, lr as f32, root as f32));
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (rate, step) = (on.input(0), on.state(1));
-        let of = |at: usize, end| {
-            let (m, v) = (on.state(at + 2), on.state(at + 3));
-            abi::Parameter { w: on.state(at), g: on.input(at + 1), m, v, n: on.spec(at).len() as u32, end }
+        let (rate, step) = (on.input(LR), on.state(STEP));
+        let parameter_at = |at: usize, end| {
+            let (m, v) = (on.state(at + M), on.state(at + V));
+            abi::Parameter { w: on.state(at), g: on.input(at + G), m, v, n: on.spec(at).len() as u32, end }
         };
-        let slots = (2..on.inputs()).step_by(4);
-        parameters(on, slots, of, |grid, parameters, last| {
+        let slots = (FIRST_W..on.inputs()).step_by(INPUTS_EACH);
+        parameters(on, slots, parameter_at, |grid, parameters, last| {
             let ticket = if last { on.tickets() } else { std::ptr::null_mut() };
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
             unsafe { k.adam(on, grid, parameters, rate, step, ticket) }
@@ -154,12 +174,18 @@ impl Op for Adam {
     }
 }
 
-/// Launches a kernel that goes over parameters, whose first inputs are `slots`: as few times as its arguments allow. `of` makes one of a
-/// slot and of the block that its blocks end before; `launch` is told which launch is the last.
+/// Launches a kernel over parameters, whose first inputs are at positions `slots`, as few times as possible.
+///
+/// `parameter_at(slot, end)` returns the kernel argument of a parameter; `end` is one past the last block
+/// that processes it. `launch(grid, parameters, last)` launches the kernel; `last` is true in the last
+/// launch. Empty parameters are skipped.
+///
+/// # Errors
+/// Those of `launch`.
 pub(super) fn parameters(
     on: &Launch<'_>,
     slots: impl Iterator<Item = usize>,
-    of: impl Fn(usize, u32) -> abi::Parameter,
+    parameter_at: impl Fn(usize, u32) -> abi::Parameter,
     launch: impl Fn(Grid, abi::Parameters, bool) -> Result<()>,
 ) -> Result<()> {
     let slots: Vec<usize> = slots.filter(|&at| !on.spec(at).is_empty()).collect();
@@ -167,20 +193,21 @@ pub(super) fn parameters(
     let last = launches.len();
     for (nth, slots) in launches.enumerate() {
         let mut blocks = 0;
+        // Unused entries repeat the last parameter and have no blocks.
         let of = std::array::from_fn(|i| {
             let at = slots[i.min(slots.len() - 1)];
             blocks += if i < slots.len() { on.spec(at).len().div_ceil(PIECE) } else { 0 };
-            of(at, blocks as u32)
+            parameter_at(at, blocks as u32)
         });
         launch(Grid::new(blocks, Grid::THREADS), abi::Parameters { of }, nth + 1 == last)?;
     }
     Ok(())
 }
 
-/// Parameters, both moments, gradients.
-type Share<'a> = (&'a mut [f32], &'a mut [f32], &'a mut [f32], &'a [f32]);
+/// A chunk of a parameter: values, first moments, second moments, gradients.
+type Chunk<'a> = (&'a mut [f32], &'a mut [f32], &'a mut [f32], &'a [f32]);
 
-/// Sizes of parameters; more than a launch takes.
+/// Sizes of the parameters; the last case has more parameters than one launch takes.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 7], &[33, 20_000], &[3; 70]];
 pub(super) const BENCH: &[&[usize]] =
     &[&[141_600, 30_000, 37_200, 37_200, 10_000, 10_000, 10_000, 10_000, 10_000, 10_000]];

@@ -1,30 +1,44 @@
-//! Appends the events of a batch to the lists of their nodes, each of as many slots as there is room for
+//! Appends the events of a batch to their nodes' lists of recent events, which have a fixed number of slots
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `offsets` | `[v + 1]` i64 | where each node's list begins |
-//! | `entries` | `[n, 2]` i64, state | lists as `sample_neighbors` reads them; the event of an empty slot is [`NONE`], and behind it all are empty |
-//! | `node`, `positives` | `[<= v]` u32, `[1]` u32 | unique nodes, and how many of the first are ends of events |
-//! | `starts`, `order` | as `group_roots` gives them | the roots of each unique node, ascending |
+//! | `offsets` | `[v + 1]` i64 | start of each node's list in `entries`, and the end of the last list |
+//! | `entries` | `[n, 2]` i64, state | lists as `sample_neighbors` reads them; the event of an empty slot is [`NONE`], and all slots behind it are empty |
+//! | `node`, `positives` | `[<= v]` u32, `[1]` u32 | unique nodes; the first `positives` of them are endpoints of the events |
+//! | `starts`, `order` | as `group_roots` returns them | roots of each unique node, ascending |
 //! | `src`, `dst`, `time`, `event` | `[<= b]` u32, u32, i64, u32 | events of the batch |
 //!
-//! A full list loses its earliest entries. An event stands in the list of its source and in that of its destination, a
-//! self-loop once, as in a T-CSR. So a stream without an end keeps the latest events of every node in memory that never
-//! grows. Deterministic. Source: the mailbox's ring, for the adjacency; ours.
+//! A full list loses its earliest entries. An event is appended to the lists of its source and of its
+//! destination, a self-loop only once, as in a T-CSR. An endless stream of events therefore needs a fixed
+//! amount of memory, which holds the most recent events of every node. Deterministic. Source: the mailbox's
+//! ring, applied to the adjacency; ours.
 use super::{group_roots::Grouped, next_batch::Batch, sample_neighbors::Entry, unique::UniqueNodes, *};
+
+/// Positions of the inputs.
+const OFFSETS: usize = 0;
+const ENTRIES: usize = 1;
+const NODE: usize = 2;
+const POSITIVES: usize = 3;
+const STARTS: usize = 4;
+const ORDER: usize = 5;
+const SRC: usize = 6;
+const DST: usize = 7;
+const TIME: usize = 8;
+const EVENT: usize = 9;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct AppendHistory {
+    /// Roots per event: source, destination, then negatives.
     stride: usize,
 }
 
 impl Tape {
-    /// Appends [`AppendHistory`] of a batch, of whose roots, `stride` an event, `to` are the unique nodes and `roots` those
-    /// of each; `lists` are offsets and entries.
+    /// Appends [`AppendHistory`] for a batch with `stride` roots per event. `lists` are the offsets and
+    /// entries, `to` the unique nodes of the roots, and `roots` the roots of each unique node.
     ///
     /// # Errors
-    /// `Shape` when types or rows do not fit, or the entries are read only.
+    /// `Shape` if types or rows do not match, or if the entries are read-only.
     pub fn append_history(
         &mut self,
         lists: (Var, Var),
@@ -34,9 +48,9 @@ impl Tape {
         stride: usize,
     ) -> Result<()> {
         let (offsets, entries) = lists;
-        let of_nodes = [offsets, entries, to.node, to.positives, roots.starts, roots.order];
-        let ins: Vec<Var> =
-            of_nodes.into_iter().chain([batch.src, batch.dst, batch.time, batch.event]).collect();
+        let lists_and_nodes = [offsets, entries, to.node, to.positives, roots.starts, roots.order];
+        let events = [batch.src, batch.dst, batch.time, batch.event];
+        let ins = [lists_and_nodes.as_slice(), &events].concat();
         self.push(AppendHistory { stride }, &ins).map(drop)
     }
 }
@@ -46,54 +60,57 @@ impl Op for AppendHistory {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 10)?;
-        ensure!(Self::NAME, self.stride >= 2, "{} roots an event, at least 2 wanted", self.stride);
-        countable(Self::NAME, "roots an event", self.stride)?;
-        let [offsets, entries, starts] = [0, 1, 4].map(|i| ins[i].rows.capacity);
-        ensure!(Self::NAME, offsets > 0 && starts > 0, "offsets are {}, starts are {}", ins[0], ins[4]);
-        let (nodes, order, events) = (ins[2].rows, ins[5].rows, ins[6].rows);
+        ensure!(Self::NAME, self.stride >= 2, "{} roots per event, want at least 2", self.stride);
+        countable(Self::NAME, "roots per event", self.stride)?;
+        let [offsets, entries, starts] = [OFFSETS, ENTRIES, STARTS].map(|i| ins[i].rows.capacity);
+        let not_empty = offsets > 0 && starts > 0;
+        ensure!(Self::NAME, not_empty, "offsets are {}, starts are {}", ins[OFFSETS], ins[STARTS]);
+        let (nodes, order, events) = (ins[NODE].rows, ins[ORDER].rows, ins[SRC].rows);
         let ids = |rows| Spec::ids(rows, 1);
         for (i, what, want) in [
-            (0, "offsets", Spec::times(Rows::fixed(offsets))),
-            (1, "entries", Entry::spec(entries)),
-            (2, "node", ids(nodes)),
-            (3, "positives", Spec::count()),
-            (4, "starts", ids(Rows::fixed(starts))),
-            (5, "order", ids(order)),
-            (6, "src", ids(events)),
-            (7, "dst", ids(events)),
-            (8, "time", Spec::times(events)),
-            (9, "event", ids(events)),
+            (OFFSETS, "offsets", Spec::times(Rows::fixed(offsets))),
+            (ENTRIES, "entries", Entry::spec(entries)),
+            (NODE, "node", ids(nodes)),
+            (POSITIVES, "positives", Spec::count()),
+            (STARTS, "starts", ids(Rows::fixed(starts))),
+            (ORDER, "order", ids(order)),
+            (SRC, "src", ids(events)),
+            (DST, "dst", ids(events)),
+            (TIME, "time", Spec::times(events)),
+            (EVENT, "event", ids(events)),
         ] {
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         Ok(vec![])
     }
     fn writes(&self, _: usize) -> Vec<usize> {
-        vec![1]
+        vec![ENTRIES]
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        // Every entry of a full list moves; how long the lists are, the shapes do not say.
-        let ends = 2 * ins[6].rows.capacity;
+        // Every entry of a full list moves as well, but the shapes do not tell the lengths of the lists.
+        let ends = 2 * ins[SRC].rows.capacity;
         Cost { bytes: ends * (2 * size_of::<Entry>() + 24), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let entries: &mut [Entry] = bytemuck::cast_slice_mut(io.state::<i64>(1));
-        let (offsets, node, positives) = (io.input::<i64>(0), io.input::<u32>(2), io.input::<u32>(3)[0]);
-        let (starts, order) = (io.input::<u32>(4), io.input::<u32>(5));
-        let (src, dst) = (io.input::<u32>(6), io.input::<u32>(7));
-        let (time, event) = (io.input::<i64>(8), io.input::<u32>(9));
+        let entries: &mut [Entry] = bytemuck::cast_slice_mut(io.state::<i64>(ENTRIES));
+        let (offsets, node) = (io.input::<i64>(OFFSETS), io.input::<u32>(NODE));
+        let positives = io.input::<u32>(POSITIVES)[0];
+        let (starts, order) = (io.input::<u32>(STARTS), io.input::<u32>(ORDER));
+        let (src, dst) = (io.input::<u32>(SRC), io.input::<u32>(DST));
+        let (time, event) = (io.input::<i64>(TIME), io.input::<u32>(EVENT));
         let roots = self.stride * src.len();
         let nodes = node.iter().zip(starts.windows(2)).take(positives as usize);
-        for (row, (&v, of_node)) in nodes.enumerate() {
+        for (row, (&v, group)) in nodes.enumerate() {
             let Some(v) = io.row_of(row, v, offsets.len() - 1) else { continue };
             let [from, to] = [offsets[v], offsets[v + 1]].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
             let list = entries.get_mut(from..to);
-            let (Some(list), Some(own)) = (list, order.get(of_node[0] as usize..of_node[1] as usize)) else {
+            let roots_of_node = order.get(group[0] as usize..group[1] as usize);
+            let (Some(list), Some(roots_of_node)) = (list, roots_of_node) else {
                 io.fault(row, v as f64);
                 continue;
             };
             let mut used = list.partition_point(|e| e.event != NONE);
-            for &root in own {
+            for &root in roots_of_node {
                 let Some(root) = io.row_of(row, root, roots) else { continue };
                 let (i, side) = (root / self.stride, root % self.stride);
                 if list.is_empty() || side > 1 || (side == 1 && src[i] == dst[i]) {
@@ -103,36 +120,36 @@ impl Op for AppendHistory {
                     list.rotate_left(1);
                     used -= 1;
                 }
-                list[used] =
-                    Entry { time: time[i], node: if side == 0 { dst[i] } else { src[i] }, event: event[i] };
+                let other_end = if side == 0 { dst[i] } else { src[i] };
+                list[used] = Entry { time: time[i], node: other_end, event: event[i] };
                 used += 1;
             }
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         // A positive root is the source or the destination of an event.
-        let grid = Grid::warps(on.capacity(2).min(2 * on.capacity(6)));
+        let grid = Grid::warps(on.capacity(NODE).min(2 * on.capacity(SRC)));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.append_history(
                 on,
                 grid,
-                on.input(0),
-                on.state(1),
-                on.input(2),
-                on.input(3),
-                on.input(4),
-                on.input(5),
-                on.input(6),
-                on.input(7),
-                on.input(8),
-                on.input(9),
-                on.rows(2),
-                on.rows(5),
-                on.rows(6),
-                on.capacity(0) as u32 - 1,
-                on.capacity(4) as u32 - 1,
-                on.capacity(1) as u64,
+                on.input(OFFSETS),
+                on.state(ENTRIES),
+                on.input(NODE),
+                on.input(POSITIVES),
+                on.input(STARTS),
+                on.input(ORDER),
+                on.input(SRC),
+                on.input(DST),
+                on.input(TIME),
+                on.input(EVENT),
+                on.rows(NODE),
+                on.rows(ORDER),
+                on.rows(SRC),
+                on.capacity(OFFSETS) as u32 - 1,
+                on.capacity(STARTS) as u32 - 1,
+                on.capacity(ENTRIES) as u64,
                 self.stride as u32,
                 on.status(),
             )
@@ -140,8 +157,9 @@ impl Op for AppendHistory {
     }
 }
 
-/// `[nodes, slots of a list, events before, events of the batch, roots an event]`: lists empty, half full and full; more new
-/// events of a node than it has slots; none; self-loops, wherever there are few nodes.
+/// `[nodes, slots per list, earlier events, events of the batch, roots per event]`: empty, half-full and full
+/// lists; more new events of a node than slots; no slots; no events; self-loops, which are frequent among few
+/// nodes.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 1, 2],
     &[2, 3, 1, 4, 2],
@@ -155,16 +173,16 @@ pub(super) const CASES: &[&[usize]] = &[
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 40, 110_232, 600, 2]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, slots, before, b, stride] = *dims else {
-        return Err(Error::shape("append_history", "five sizes"));
+        return Err(Error::shape("append_history", "want five sizes"));
     };
     let empty = Entry { time: 0, node: 0, event: NONE };
     let (mut lists, mut used) = (vec![empty; v * slots], vec![0; v]);
     for event in 0..before {
-        let at = c.below(v);
-        if used[at] < slots {
+        let node = c.below(v);
+        if used[node] < slots {
             let entry = Entry { time: event as i64, node: c.below(v) as u32, event: event as u32 };
-            lists[at * slots + used[at]] = entry;
-            used[at] += 1;
+            lists[node * slots + used[node]] = entry;
+            used[node] += 1;
         }
     }
     let offsets: Vec<i64> = (0..=v).map(|v| (v * slots) as i64).collect();
@@ -173,8 +191,8 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let first = before as u32;
     let event: Vec<u32> = (first..first + b as u32).collect();
     let times: Vec<i64> = event.iter().map(|&e| i64::from(e)).collect();
-    let (all, range) = (event.len(), [0, b as u32, 0]);
-    let (src, dst, time) = (c.ids_below(all, v), c.ids_below(all, v), c.times(&times));
+    let range = [0, b as u32, 0];
+    let (src, dst, time) = (c.ids_below(b, v), c.ids_below(b, v), c.times(&times));
     let (range, clock, event) = (c.ids(&range, 3), c.ids(&[0, 0], 2), c.ids(&event, 1));
     let stamp = c.ids(&vec![0; v], 1);
     let negatives = (stride > 2).then(|| c.ids_below(v, v));

@@ -2,11 +2,11 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `logits` | `[b, 1 + m]` f32 | column 0: the positive; the others: negatives |
-//! | loss | `[1, 1]` f32 | binary cross entropy of positives and of negatives, mean of each, summed |
+//! | `logits` | `[b, 1 + m]` f32 | column 0: the positive; the other columns: negatives |
+//! | loss | `[1, 1]` f32 | binary cross entropy: the mean over the positives plus the mean over the negatives |
 //!
-//! Backward: `dlogit = (sigmoid(logit) - label) / count * dloss`. A loss that is not a number is a fault, so that
-//! training stops where it diverged. Deterministic. An empty batch has loss 0.
+//! Backward: `dlogit = (sigmoid(logit) - label) / count * dloss`. A loss that is not finite is a fault, so
+//! that training stops where it diverged. The loss of an empty batch is 0. Deterministic.
 use super::*;
 use crate::runtime::{
     parts::{self, PARTS},
@@ -14,7 +14,7 @@ use crate::runtime::{
     team::{self, InParallel},
 };
 
-/// Fewest rows that are a piece of work.
+/// Minimum number of rows per piece of work.
 const PIECE: usize = 256;
 
 /// See the [module](self).
@@ -28,36 +28,38 @@ impl Tape {
     /// Appends [`BceLoss`].
     ///
     /// # Errors
-    /// `Shape` when there is no column of negatives.
+    /// `Shape` if there is no column of negatives.
     pub fn bce_loss(&mut self, logits: Var) -> Result<Var> {
         self.push1(BceLoss, &[logits])
     }
 }
 
-/// One over the number of elements in a column's mean.
+/// Returns one over the number of elements in the mean that `column` belongs to.
 fn weight<R: Real>(column: usize, rows: usize, cols: usize) -> R {
-    let negatives = if column == 0 { 1 } else { cols - 1 };
-    R::of(1.0 / (rows * negatives) as f64)
+    let per_row = if column == 0 { 1 } else { cols - 1 };
+    R::of(1.0 / (rows * per_row) as f64)
 }
 
-/// Calls `f(lane, at)` for the numbers of column `c` of at most [`LANES`] rows.
+/// Calls `visit(lane, at)` for each element of column `c` in at most [`LANES`] rows, `len` numbers: `lane` is
+/// the row and `at` the index of the element.
 #[inline(always)]
-fn of_column(len: usize, cols: usize, c: usize, mut f: impl FnMut(usize, usize)) {
+fn for_column(len: usize, cols: usize, c: usize, mut visit: impl FnMut(usize, usize)) {
     for (lane, at) in (c..len).step_by(cols).enumerate() {
-        f(lane, at);
+        visit(lane, at);
     }
 }
 
 vectorised! {
-    /// Adds the losses of positives and of negatives in rows of `cols`.
+    /// Adds the losses of the positives to `sums[0]` and those of the negatives to `sums[1]`, for rows of
+    /// `cols` logits.
     fn add_losses(sums: &mut [f32], x: &[f32], cols: usize) {
         let mut lanes = [[0.0; LANES]; 2];
         for rows in x.chunks(LANES * cols) {
             for c in 0..cols {
-                // What is no row adds nothing.
+                // A lane without a row adds nothing: softplus(-inf) is 0.
                 let mut z = [f32::NEG_INFINITY; LANES];
                 let sign = if c == 0 { -1.0 } else { 1.0 };
-                of_column(rows.len(), cols, c, |lane, at| z[lane] = sign * rows[at]);
+                for_column(rows.len(), cols, c, |lane, at| z[lane] = sign * rows[at]);
                 for (sum, z) in lanes[usize::from(c > 0)].iter_mut().zip(z) {
                     *sum += simd::softplus(z);
                 }
@@ -67,29 +69,35 @@ vectorised! {
             *sum += lanes.iter().sum::<f32>();
         }
     }
-    /// `dx = (sigmoid(x) - label) by[label]`
-    fn gradients(dx: &mut [f32], x: &[f32], cols: usize, by: [f32; 2]) {
+    /// `dx = (sigmoid(x) - label) weights[label]`
+    fn gradients(dx: &mut [f32], x: &[f32], cols: usize, weights: [f32; 2]) {
         for (dx, x) in dx.chunks_mut(LANES * cols).zip(x.chunks(LANES * cols)) {
             for c in 0..cols {
                 let mut z = [0.0; LANES];
-                of_column(x.len(), cols, c, |lane, at| z[lane] = x[at]);
-                let (label, by) = if c == 0 { (1.0, by[1]) } else { (0.0, by[0]) };
+                for_column(x.len(), cols, c, |lane, at| z[lane] = x[at]);
+                let (label, weight) = if c == 0 { (1.0, weights[1]) } else { (0.0, weights[0]) };
                 for z in &mut z {
-                    *z = (simd::sigmoid(*z) - label) * by;
+                    *z = (simd::sigmoid(*z) - label) * weight;
                 }
-                of_column(x.len(), cols, c, |lane, at| dx[at] = z[lane]);
+                for_column(x.len(), cols, c, |lane, at| dx[at] = z[lane]);
             }
         }
     }
 }
 
 impl BceLoss {
+    /// Checks that `logits` are f32 and have negatives.
     fn check(op: &'static str, logits: &Spec) -> Result<()> {
         typed(op, "logits", logits, DType::F32)?;
-        ensure!(op, logits.cols >= 2, "logits are {logits}, want a positive and a negative");
+        ensure!(
+            op,
+            logits.cols >= 2,
+            "logits are {logits}, want a column of positives and one or more of negatives"
+        );
         Ok(())
     }
-    /// The loss of the sums of positives and of negatives; a fault where it is no number.
+    /// Writes the loss from its sums over the positives and over the negatives; records a fault if the loss
+    /// is not finite.
     fn finish<R: Real>(io: &Io<'_>, sums: &[R]) {
         let (x, n, m) = (io.input::<R>(0), io.rows(0), io.cols(0));
         let loss = if n == 0 { R::ZERO } else { sums[0] * weight(0, n, m) + sums[1] * weight(1, n, m) };
@@ -161,9 +169,10 @@ impl Op for BceLossGrad {
     }
     fn cpu(&self, io: &Io<'_>) {
         let (x, dloss, n, m) = (io.input::<f32>(0), io.input::<f32>(1)[0], io.rows(0), io.cols(0));
-        let (by, size) = ([1, 0].map(|c| weight::<f32>(c, n.max(1), m) * dloss), m * team::piece(n, PIECE));
+        let weights = [1, 0].map(|column| weight::<f32>(column, n.max(1), m) * dloss);
+        let size = m * team::piece(n, PIECE);
         io.out::<f32>(0).chunks_mut(size).zip(x.chunks(size)).in_parallel(1, |(dx, x)| {
-            gradients(dx, x, m, by);
+            gradients(dx, x, m, weights);
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
@@ -173,7 +182,7 @@ impl Op for BceLossGrad {
     }
 }
 
-/// `[b, negatives]`; `b` of `b + 2` rows live.
+/// `[b, negatives]`; `b` of `b + 2` rows are live.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 1], &[7, 1], &[50, 3], &[700, 2]];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

@@ -8,16 +8,17 @@ use half::{bf16, f16};
 pub struct Case {
     /// Name of the op's file.
     pub op: &'static str,
-    /// Sizes, in the order that the op's `CASES` explain.
+    /// Sizes; the comment on the op's `CASES` gives their order.
     pub dims: &'static [usize],
-    /// Records the op on inputs of these sizes.
+    /// Function that appends the op to a tape, on inputs of these sizes.
     pub build: fn(&mut CaseBuilder, &[usize]) -> Result<Built>,
-    /// Format of the real numbers that are drawn for it: f32 as a rule.
+    /// Format that the drawn real inputs are rounded to; f32 unless set by [`with_inputs`](Case::with_inputs).
     pub inputs: MatmulPrecision,
 }
 
 impl Case {
-    /// The same case on real numbers of the format `inputs`, which products in it take as they are.
+    /// Returns the same case on real inputs rounded to the format `inputs`: dense products in that format use
+    /// them without further rounding.
     #[must_use]
     pub fn with_inputs(self, inputs: MatmulPrecision) -> Self {
         Case { inputs, ..self }
@@ -31,36 +32,36 @@ impl std::fmt::Display for Case {
     }
 }
 
-/// What a case wants looked at.
+/// Values of a built case that the checks compare.
 #[derive(Default)]
 pub struct Built {
-    /// Outputs: compared between backends; the real ones that depend on `wrt` are differentiated.
+    /// Outputs, compared between backends; the real ones that depend on `wrt` are differentiated.
     pub outs: Vec<Var>,
     /// Inputs whose gradients are checked.
     pub wrt: Vec<Var>,
-    /// State: compared after the run.
+    /// State, compared after the run.
     pub states: Vec<Var>,
 }
 
 impl Built {
-    /// Outputs, and the inputs they are differentiated by.
+    /// Creates a case without state from its outputs and the inputs `wrt` that they are differentiated by.
     pub fn new(outs: &[Var], wrt: &[Var]) -> Self {
         Built { outs: outs.to_vec(), wrt: wrt.to_vec(), states: Vec::new() }
     }
 }
 
-/// Makes the inputs of a case: the same numbers in every precision.
+/// Builder of a case's inputs, which are the same numbers in every precision.
 pub struct CaseBuilder {
-    /// The program under test.
+    /// Tape with the op under test.
     pub tape: Tape,
-    /// Its inputs.
+    /// Store with the inputs.
     pub store: Store,
     inputs: MatmulPrecision,
     draws: u64,
 }
 
 impl CaseBuilder {
-    /// An empty case with reals of `precision`; the numbers that are drawn have the format `inputs`.
+    /// Creates an empty case with reals of `precision`; drawn reals are rounded to the format `inputs`.
     pub fn new(precision: Precision, inputs: MatmulPrecision) -> Self {
         CaseBuilder { tape: Tape::new(), store: Store::new(precision), inputs, draws: 0 }
     }
@@ -68,38 +69,38 @@ impl CaseBuilder {
         self.draws += 1;
         philox::Key::new(0x5EED, 0, [0, 0]).draw(self.draws)[0]
     }
-    /// A uniform integer below `n`.
+    /// Draws a uniform integer below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         ((u64::from(self.next()) * n as u64) >> 32) as usize
     }
-    /// A uniform number in [-1, 1], of the inputs' format.
+    /// Draws a uniform number in [-1, 1], rounded to the inputs' format.
     pub fn uniform(&mut self) -> f32 {
         let drawn = f64::from(self.next()).mul_add(1.0 / f64::from(1u32 << 31), -1.0);
         self.inputs.nearest(drawn as f32)
     }
-    /// A stored value with these elements.
+    /// Stores `values` and returns them as a value of the tape.
     ///
     /// # Panics
-    /// When they do not fill the spec: a mistake of the case.
+    /// If `values` do not fill `spec`, which is a mistake in the case.
     pub fn values<T: Element>(&mut self, spec: Spec, values: &[T]) -> Var {
         let stored = self.store.values(format!("input {}", self.tape.len()), spec, values);
         let var = stored.and_then(|id| self.tape.stored(&self.store, id));
         var.unwrap_or_else(|e| panic!("values of a case fill their spec: {e}"))
     }
-    /// Uniform reals in [-1, 1), `[rows, cols]`.
+    /// Draws uniform reals in [-1, 1), `[rows, cols]`.
     pub fn real(&mut self, rows: usize, cols: usize) -> Var {
         self.real_in(rows, cols, |u| u)
     }
-    /// Reals `f(u)` of uniform u in [-1, 1).
-    pub fn real_in(&mut self, rows: usize, cols: usize, f: impl Fn(f32) -> f32) -> Var {
-        let values: Vec<f32> = (0..rows * cols).map(|_| f(self.uniform())).collect();
+    /// Draws reals `map(u)`, `[rows, cols]`, of uniform u in [-1, 1).
+    pub fn real_in(&mut self, rows: usize, cols: usize, map: impl Fn(f32) -> f32) -> Var {
+        let values: Vec<f32> = (0..rows * cols).map(|_| map(self.uniform())).collect();
         self.values(Spec::real(Rows::fixed(rows), cols), &values)
     }
-    /// Uniform reals in [-1, 1), kept as `kept`.
-    pub fn kept(&mut self, rows: usize, cols: usize, kept: StoredAs) -> Var {
-        let spec = Spec { dtype: kept.dtype(), ..Spec::real(Rows::fixed(rows), cols) };
+    /// Draws uniform reals in [-1, 1), `[rows, cols]`, with the storage type `stored_as`.
+    pub fn kept(&mut self, rows: usize, cols: usize, stored_as: StoredAs) -> Var {
+        let spec = Spec { dtype: stored_as.dtype(), ..Spec::real(Rows::fixed(rows), cols) };
         let values: Vec<f32> = (0..spec.len()).map(|_| self.uniform()).collect();
-        match kept {
+        match stored_as {
             StoredAs::F32 => self.values(spec, &values),
             StoredAs::Bf16 => {
                 self.values(spec, &values.iter().map(|&x| bf16::from_f32(x)).collect::<Vec<_>>())
@@ -107,34 +108,34 @@ impl CaseBuilder {
             StoredAs::F16 => self.values(spec, &values.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>()),
         }
     }
-    /// Reals whose sums are exact and cancel nothing, and whose means lie near no middle of two numbers of 16 bits: multiples
-    /// of 1/8, from 0 to 1.
+    /// Draws multiples of 1/8 from 0 to 1, `[rows, cols]`: their sums are exact and free of cancellation, and
+    /// their means are never close to the midpoint between two adjacent 16-bit numbers.
     pub fn few_bits(&mut self, rows: usize, cols: usize) -> Var {
         self.real_in(rows, cols, |u| (4.0 * (u + 1.0)).round() / 8.0)
     }
-    /// u32 ids `[n / cols, cols]`.
+    /// Stores u32 ids, `[n / cols, cols]`.
     pub fn ids(&mut self, values: &[u32], cols: usize) -> Var {
         self.values(Spec::ids(Rows::fixed(values.len() / cols.max(1)), cols), values)
     }
-    /// `n` uniform ids below `below`.
+    /// Draws `n` uniform ids below `below`.
     pub fn ids_below(&mut self, n: usize, below: usize) -> Var {
         let values: Vec<u32> = (0..n).map(|_| self.below(below) as u32).collect();
         self.ids(&values, 1)
     }
-    /// i64 times.
+    /// Stores i64 times, `[n]`.
     pub fn times(&mut self, values: &[i64]) -> Var {
         self.values(Spec::times(Rows::fixed(values.len())), values)
     }
-    /// A count on the device.
+    /// Stores the count `n`, `[1]` u32.
     pub fn count(&mut self, n: usize) -> Var {
         self.values(Spec::count(), &[n as u32])
     }
-    /// What says of each of `capacity` rows, of which `count` are live, whether it is there: every third is not.
+    /// Stores the presence of `capacity` rows, `count` of them live: every third row is absent ([`NONE`]).
     pub fn present(&mut self, capacity: usize, count: Var) -> Var {
         let rows: Vec<u32> = (0..capacity as u32).map(|i| if i % 3 == 2 { NONE } else { i }).collect();
         self.values(Spec::ids(Rows::live(capacity, count), 1), &rows)
     }
-    /// Uniform reals `[capacity, cols]` of which `count` rows are live.
+    /// Draws uniform reals in [-1, 1), `[capacity, cols]`, of which `count` rows are live.
     pub fn live_real(&mut self, capacity: usize, count: Var, cols: usize) -> Var {
         let values: Vec<f32> = (0..capacity * cols).map(|_| self.uniform()).collect();
         self.values(Spec::real(Rows::live(capacity, count), cols), &values)

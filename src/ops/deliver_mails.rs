@@ -1,24 +1,26 @@
-//! The mails of a batch, delivered: one to each recipient, into the next slot of its mailbox, in place
+//! Delivers the mails of a batch in place: one mail to each recipient, into the next slot of its mailbox
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `mail` | `[v k, 2 d]` f32, bf16 or f16, state | contents of the slots |
 //! | `mail event`, `mail time`, `next` | as in [`read_mails`] | state |
 //! | `node` | `[<= v]` u32, unique | recipients |
-//! | `phi` | `[<= v]` u32 | latest delivery of each |
+//! | `phi` | `[<= v]` u32 | latest delivery of each recipient |
 //! | `out` | `[stride b, d]` f32 | rows of the roots, event by event: source, destination, then others |
 //! | `event`, `event time` | `[b]` u32, i64 | events of the batch |
-//! | `mail features` | `[v k, f]` as `mail`, state | only with the mean combiner: the mails' own features |
-//! | `edge`, `edge row` | `[e, f]` f32, `[b]` u32 | with it: edge features, and the rows of the batch's events |
-//! | `starts`, `order` | `[<= v + 1]`, `[<= 2 b each]` u32 | with it: the deliveries of each recipient ([`group_roots`]) |
+//! | `mail features` | `[v k, f]` as `mail`, state | mean combiner only: features stored with the mails |
+//! | `edge`, `edge row` | `[e, f]` f32, `[b]` u32 | mean combiner only: edge features, and the row of each event |
+//! | `starts`, `order` | `[<= v + 1]`, `[<= 2 b each]` u32 | mean combiner only: deliveries of each recipient ([`group_roots`]) |
 //!
-//! A root of side s (0 source, 1 destination) of event i sends a mail `{out[i, s] | out[i, 1 - s]}` of that event and its
-//! time. Its `each` deliveries are numbers `(2 i + s) each` and on: to the root's node itself, and to its neighbours. A
-//! recipient gets one mail a batch: that of its latest delivery, or the mean of the contents and edge features of all its
-//! deliveries, with event and time of the latest. It takes the slot `next`, which moves on by one, modulo k: so the oldest
-//! mail is overwritten. No gradient. Deterministic: phi decides, and deliveries are added up in their order. A mailbox of 16
-//! bits takes the nearest numbers ([`StoredAs`]), of means computed before.
-//! Source: APAN (Wang et al., SIGMOD 2021), the mail propagator; one mail a batch as in TGL.
+//! The root of side s (0 source, 1 destination) of event i sends the mail `{out[i, s] | out[i, 1 - s]}`, with
+//! the event's id and time. Its `each` deliveries have the numbers `(2 i + s) each` and up: the first goes to
+//! the root's node itself, the others to its neighbours. A recipient gets one mail per batch: the mail of its
+//! latest delivery, or the mean of the contents and edge features of all its deliveries, with event and time
+//! of the latest. The mail is written to the slot `next`, which then advances by one, modulo k, so that the
+//! oldest mail is overwritten. Means are computed in f32 and rounded to the nearest number of the mailbox's
+//! storage type ([`StoredAs`]). No gradient. Deterministic: `phi` selects the latest delivery, and deliveries
+//! are summed in their order.
+//! Source: APAN (Wang et al., SIGMOD 2021), the mail propagator; one mail per batch as in TGL.
 //!
 //! [`group_roots`]: super::group_roots
 use super::{
@@ -28,41 +30,60 @@ use super::{
     *,
 };
 use crate::runtime::team::{self, InParallel};
+use std::ptr::{null, null_mut};
+
+/// Positions of the inputs; those from `FEATURES` on are given with the mean combiner only.
+const MAIL: usize = 0;
+const MAIL_EVENT: usize = 1;
+const MAIL_TIME: usize = 2;
+const NEXT: usize = 3;
+const NODE: usize = 4;
+const PHI: usize = 5;
+const OUT: usize = 6;
+const EVENT: usize = 7;
+const EVENT_TIME: usize = 8;
+const FEATURES: usize = 9;
+const EDGE: usize = 10;
+const STARTS: usize = 11;
+const ORDER: usize = 12;
+const EDGE_ROW: usize = 13;
+/// Number of inputs with the mean combiner.
+const INPUTS: usize = 14;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct DeliverMails {
-    /// Deliveries of a root.
+    /// Deliveries per root.
     each: usize,
-    /// Roots an event.
+    /// Roots per event.
     stride: usize,
 }
 
-/// What is delivered, and to whom.
+/// The mails of a batch and their recipients.
 #[derive(Clone, Copy, Debug)]
 pub struct Deliveries<'a> {
-    /// Unique nodes of the list of deliveries, as [`Tape::unique`] gives them, with a stride of 2: every one counts.
+    /// Unique nodes of the deliveries, from [`Tape::unique`] with stride 2, so that all are positives.
     pub to: &'a UniqueNodes,
-    /// Deliveries of a root: to itself and to its neighbours.
+    /// Deliveries per root: one to its own node, the others to its neighbours.
     pub each: usize,
     /// Rows of the roots.
     pub out: Var,
     /// Event ids of the batch.
     pub event: Var,
-    /// Their times.
+    /// Times of the events.
     pub event_time: Var,
-    /// Edge features; read where the mails keep features of their own.
+    /// Edge features; read only if the mailbox stores features.
     pub edge: Var,
-    /// Rows of these by event of the batch: the events' ids, where they are those of all events.
+    /// Row of `edge` for each event of the batch: the event's id if `edge` has a row for every event.
     pub edge_row: Var,
 }
 
 impl Tape {
-    /// Appends [`DeliverMails`]; `stride` roots an event. Where the mailbox has features, mails are combined to their mean,
-    /// else the last one counts.
+    /// Appends [`DeliverMails`] for `stride` roots per event. A recipient gets the mean of its mails if the
+    /// mailbox stores features, otherwise the latest one.
     ///
     /// # Errors
-    /// `Shape` when types, rows or widths do not fit, or state is read only.
+    /// `Shape` if types, rows or widths do not match, or if state is read-only.
     pub fn deliver_mails(&mut self, into: Mailbox, d: Deliveries<'_>, stride: usize) -> Result<()> {
         let UniqueNodes { node, phi, psi, rows, .. } = d.to;
         let mut ins =
@@ -75,7 +96,7 @@ impl Tape {
     }
 }
 
-/// The mailboxes of some nodes, those from `first` on.
+/// The mailboxes of consecutive nodes, from `first` on.
 struct Boxes<'a, T> {
     first: usize,
     mail: &'a mut [T],
@@ -85,10 +106,62 @@ struct Boxes<'a, T> {
     features: &'a mut [T],
 }
 
-/// The mean of `rows`, each times `share`, kept in `to`; with `add_scaled(y, a, x)`: `y += a x`.
-fn keep_mean<'a, R: Real, T: Stored<R>>(
+/// The read-only inputs of a running op, and its sizes; those after `mean` are empty without the mean combiner.
+struct Inputs<'a, R> {
+    node: &'a [u32],
+    phi: &'a [u32],
+    out: &'a [R],
+    event: &'a [u32],
+    event_time: &'a [i64],
+    /// Slots per mailbox.
+    k: usize,
+    /// Width of `out`.
+    d: usize,
+    mean: bool,
+    edge: &'a [R],
+    /// Rows of `edge`.
+    edges: usize,
+    /// Width of `edge`.
+    f: usize,
+    edge_row: &'a [u32],
+    starts: &'a [u32],
+    order: &'a [u32],
+}
+
+impl<'a, R: Real> Inputs<'a, R> {
+    fn new(io: &Io<'a>) -> Self {
+        let mean = io.inputs() > FEATURES;
+        let ids_if_mean = |at| if mean { io.input::<u32>(at) } else { &[] };
+        Inputs {
+            node: io.input(NODE),
+            phi: io.input(PHI),
+            out: io.input(OUT),
+            event: io.input(EVENT),
+            event_time: io.input(EVENT_TIME),
+            k: io.cols(MAIL_EVENT),
+            d: io.cols(OUT),
+            mean,
+            edge: if mean { io.input(EDGE) } else { &[] },
+            edges: if mean { io.rows(EDGE) } else { 0 },
+            f: if mean { io.cols(EDGE) } else { 0 },
+            edge_row: ids_if_mean(EDGE_ROW),
+            starts: ids_if_mean(STARTS),
+            order: ids_if_mean(ORDER),
+        }
+    }
+    /// Returns the deliveries in the mail of recipient `row`; `None` if its range in `order` is invalid.
+    fn deliveries(&self, row: usize) -> Option<&'a [u32]> {
+        match self.mean {
+            true => self.order.get(self.starts[row] as usize..self.starts[row + 1] as usize),
+            false => Some(&self.phi[row..=row]),
+        }
+    }
+}
+
+/// Stores the sum of `rows`, each times `weight`, in `to`; `add_scaled(y, a, x)` computes `y += a x`.
+fn store_mean<'a, R: Real, T: Stored<R>>(
     to: &mut [T],
-    share: R,
+    weight: R,
     rows: impl Iterator<Item = &'a [R]> + Clone,
     add_scaled: &impl Fn(&mut [R], R, &[R]),
 ) {
@@ -96,30 +169,25 @@ fn keep_mean<'a, R: Real, T: Stored<R>>(
     for (piece, to) in to.chunks_mut(sums.len()).enumerate() {
         let (first, sum) = (piece * sums.len(), &mut sums[..to.len()]);
         sum.fill(R::ZERO);
-        rows.clone().for_each(|row| add_scaled(sum, share, &row[first..][..to.len()]));
+        rows.clone().for_each(|row| add_scaled(sum, weight, &row[first..][..to.len()]));
         T::keep(sum, to);
     }
 }
 
 impl DeliverMails {
-    /// Event and side of the root that a delivery is of.
+    /// Returns event and side (0 source, 1 destination) of the root that sends `delivery`.
     fn root(&self, delivery: usize) -> (usize, usize) {
         let root = delivery / self.each;
         (root / 2, root % 2)
     }
-    /// The writes, with `add_scaled(y, a, x)`: `y += a x`.
+    /// Delivers all mails; `add_scaled(y, a, x)` computes `y += a x`.
     fn write<R: Real, T: Stored<R>>(&self, io: &Io<'_>, add_scaled: impl Fn(&mut [R], R, &[R]) + Sync) {
-        let (mut mail, mut event, mut time, mut next) =
-            (io.state::<T>(0), io.state::<u32>(1), io.state::<i64>(2), io.state::<u32>(3));
-        let (node, phi, out) = (io.input::<u32>(4), io.input::<u32>(5), io.input::<R>(6));
-        let (batch, batch_time) = (io.input::<u32>(7), io.input::<i64>(8));
-        let mean = io.inputs() > 9;
-        let mut features = if mean { io.state::<T>(9) } else { &mut [] };
-        let (edge, edge_row): (&[R], &[u32]) = if mean { (io.input(10), io.input(13)) } else { (&[], &[]) };
-        let (starts, order): (&[u32], &[u32]) = if mean { (io.input(11), io.input(12)) } else { (&[], &[]) };
-        let (nodes, k, d, f) = (next.len(), io.cols(1), io.cols(6), if mean { io.cols(10) } else { 0 });
-        let (sent, edges) = (2 * self.each * batch.len(), if mean { io.rows(10) } else { 0 });
-        // Mailboxes in pieces, each with the recipients among its nodes: whoever has a piece writes it alone.
+        let inputs = Inputs::<R>::new(io);
+        let (mut mail, mut event) = (io.state::<T>(MAIL), io.state::<u32>(MAIL_EVENT));
+        let (mut time, mut next) = (io.state::<i64>(MAIL_TIME), io.state::<u32>(NEXT));
+        let mut features = if inputs.mean { io.state::<T>(FEATURES) } else { &mut [] };
+        let (nodes, k, d, f) = (next.len(), inputs.k, inputs.d, inputs.f);
+        // Each piece of the mailboxes is written by one thread, which serves the recipients among its nodes.
         let size = team::piece(nodes, 1);
         let pieces = (0..nodes).step_by(size).map(|first| {
             let n = size.min(nodes - first);
@@ -133,37 +201,48 @@ impl DeliverMails {
             }
         });
         let pieces: Vec<_> = pieces.collect();
-        pieces.into_iter().in_parallel(1, |to| {
-            for (row, &v) in node.iter().enumerate() {
-                let v = io.row_of(row, v, nodes).and_then(|v| v.checked_sub(to.first));
-                let Some(v) = v.filter(|&v| v < to.next.len()) else { continue };
-                let Some(latest) = io.row_of(row, phi[row], sent) else { continue };
-                let deliveries = match mean {
-                    true => order.get(starts[row] as usize..starts[row + 1] as usize),
-                    false => Some(&phi[row..=row]),
-                };
-                let Some(deliveries) = deliveries else {
-                    io.fault(row, f64::from(starts[row]));
-                    continue;
-                };
-                let slot = v * k + to.next[v] as usize % k;
-                let share = R::ONE / R::of(deliveries.len() as f64);
-                let (own, other) = to.mail[slot * 2 * d..][..2 * d].split_at_mut(d);
-                let there = deliveries.iter().filter_map(|&delivery| io.row_of(row, delivery, sent));
-                let roots = there.map(|delivery| self.root(delivery));
-                let of = |(i, side): (usize, usize)| &out[(self.stride * i + side) * d..][..d];
-                keep_mean(own, share, roots.clone().map(of), &add_scaled);
-                keep_mean(other, share, roots.clone().map(|(i, side)| of((i, 1 - side))), &add_scaled);
-                if mean {
-                    let rows = roots.filter_map(|(i, _)| io.row_of(i, edge_row[i], edges));
-                    let features = rows.map(|at| &edge[at * f..][..f]);
-                    keep_mean(&mut to.features[slot * f..][..f], share, features, &add_scaled);
+        pieces.into_iter().in_parallel(1, |mut boxes| {
+            for (row, &v) in inputs.node.iter().enumerate() {
+                let v = io.row_of(row, v, nodes).and_then(|v| v.checked_sub(boxes.first));
+                if let Some(v) = v.filter(|&v| v < boxes.next.len()) {
+                    self.deliver(io, &inputs, row, &mut boxes, v, &add_scaled);
                 }
-                let (latest, _) = self.root(latest);
-                (to.event[slot], to.time[slot]) = (batch[latest], batch_time[latest]);
-                to.next[v] = ((slot % k + 1) % k) as u32;
             }
         });
+    }
+    /// Delivers the mail of recipient `row`, whose mailbox is number `v` of `boxes`.
+    fn deliver<R: Real, T: Stored<R>>(
+        &self,
+        io: &Io<'_>,
+        inputs: &Inputs<'_, R>,
+        row: usize,
+        boxes: &mut Boxes<'_, T>,
+        v: usize,
+        add_scaled: &impl Fn(&mut [R], R, &[R]),
+    ) {
+        let (k, d, f) = (inputs.k, inputs.d, inputs.f);
+        let sent = 2 * self.each * inputs.event.len();
+        let Some(latest) = io.row_of(row, inputs.phi[row], sent) else { return };
+        let Some(deliveries) = inputs.deliveries(row) else {
+            io.fault(row, f64::from(inputs.starts[row]));
+            return;
+        };
+        let slot = v * k + boxes.next[v] as usize % k;
+        let weight = R::ONE / R::of(deliveries.len() as f64);
+        let deliveries = deliveries.iter().filter_map(|&delivery| io.row_of(row, delivery, sent));
+        let roots = deliveries.map(|delivery| self.root(delivery));
+        let out_row = |(i, side): (usize, usize)| &inputs.out[(self.stride * i + side) * d..][..d];
+        let (own, other) = boxes.mail[slot * 2 * d..][..2 * d].split_at_mut(d);
+        store_mean(own, weight, roots.clone().map(out_row), add_scaled);
+        store_mean(other, weight, roots.clone().map(|(i, side)| out_row((i, 1 - side))), add_scaled);
+        if inputs.mean {
+            let rows = roots.filter_map(|(i, _)| io.row_of(i, inputs.edge_row[i], inputs.edges));
+            let features = rows.map(|at| &inputs.edge[at * f..][..f]);
+            store_mean(&mut boxes.features[slot * f..][..f], weight, features, add_scaled);
+        }
+        let (i, _) = self.root(latest);
+        (boxes.event[slot], boxes.time[slot]) = (inputs.event[i], inputs.event_time[i]);
+        boxes.next[v] = ((slot % k + 1) % k) as u32;
     }
 }
 
@@ -171,149 +250,115 @@ impl Op for DeliverMails {
     const NAME: &'static str = "deliver_mails";
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, if ins.len() > 9 { 14 } else { 9 })?;
-        check_mailbox(Self::NAME, &ins[1], &ins[2], &ins[3])?;
-        let (slots, d) = (ins[1].len(), ins[6].cols);
-        kept_reals(Self::NAME, "mail", &ins[0])?;
-        shaped(Self::NAME, "mail", &ins[0], slots, d.saturating_mul(2))?;
-        ensure!(
-            Self::NAME,
-            ins[4] == Spec::ids(ins[4].rows, 1) && ins[5] == ins[4],
-            "node is {}, phi is {}",
-            ins[4],
-            ins[5]
-        );
-        let (event, time) = (ins[7], ins[8]);
-        ensure!(
-            Self::NAME,
-            event == Spec::ids(event.rows, 1) && time == Spec::times(event.rows),
-            "event is {event}, its time is {time}"
-        );
-        countable(Self::NAME, "roots an event", self.stride)?;
-        countable(Self::NAME, "deliveries a root", self.each)?;
+        arity(Self::NAME, ins, if ins.len() > FEATURES { INPUTS } else { FEATURES })?;
+        check_mailbox(Self::NAME, &ins[MAIL_EVENT], &ins[MAIL_TIME], &ins[NEXT])?;
+        let (slots, d) = (ins[MAIL_EVENT].len(), ins[OUT].cols);
+        kept_reals(Self::NAME, "mail", &ins[MAIL])?;
+        shaped(Self::NAME, "mail", &ins[MAIL], slots, d.saturating_mul(2))?;
+        let (node, phi) = (ins[NODE], ins[PHI]);
+        let unique = node == Spec::ids(node.rows, 1) && phi == node;
+        ensure!(Self::NAME, unique, "node is {node}, phi is {phi}");
+        let (event, time) = (ins[EVENT], ins[EVENT_TIME]);
+        let events = event == Spec::ids(event.rows, 1) && time == Spec::times(event.rows);
+        ensure!(Self::NAME, events, "event is {event}, its time is {time}");
+        countable(Self::NAME, "roots per event", self.stride)?;
+        countable(Self::NAME, "deliveries per root", self.each)?;
         let roots = Spec::real(event.rows.times(self.stride), d);
-        ensure!(Self::NAME, self.stride >= 2 && ins[6] == roots, "out is {}, want {roots}", ins[6]);
-        ensure!(Self::NAME, self.each > 0, "a root has no delivery, not even to itself");
-        if let [features, edge, starts, order, row] = ins[9..] {
+        ensure!(Self::NAME, self.stride >= 2 && ins[OUT] == roots, "out is {}, want {roots}", ins[OUT]);
+        ensure!(Self::NAME, self.each > 0, "0 deliveries per root, want at least 1");
+        if let [features, edge, starts, order, row] = ins[FEATURES..] {
             ensure!(Self::NAME, edge == Spec::real(edge.rows, edge.cols), "edge is {edge}, want F32");
             ensure!(Self::NAME, row == event, "edge row is {row}, event is {event}");
-            typed(Self::NAME, "mail features", &features, ins[0].dtype)?;
+            typed(Self::NAME, "mail features", &features, ins[MAIL].dtype)?;
             shaped(Self::NAME, "mail features", &features, slots, edge.cols)?;
             typed(Self::NAME, "starts", &starts, DType::U32)?;
-            shaped(Self::NAME, "starts", &starts, ins[4].rows.capacity + 1, 1)?;
+            shaped(Self::NAME, "starts", &starts, node.rows.capacity + 1, 1)?;
+            let deliveries = event.rows.times(2).times(self.each).capacity;
             ensure!(
                 Self::NAME,
-                order == Spec::ids(order.rows, 1)
-                    && order.rows.capacity == event.rows.times(2).times(self.each).capacity,
-                "order is {order}, events are {event}, {} deliveries a root",
-                self.each
+                order == Spec::ids(order.rows, 1) && order.rows.capacity == deliveries,
+                "order is {order}, want ids of {deliveries} deliveries"
             );
         }
         Ok(vec![])
     }
     fn writes(&self, inputs: usize) -> Vec<usize> {
-        if inputs > 9 { vec![0, 1, 2, 3, 9] } else { vec![0, 1, 2, 3] }
+        let features = (inputs > FEATURES).then_some(FEATURES);
+        [MAIL, MAIL_EVENT, MAIL_TIME, NEXT].into_iter().chain(features).collect()
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let (rows, width) = (ins[4].rows.capacity, ins[0].cols + ins.get(9).map_or(0, |f| f.cols));
-        // Every recipient reads a row for each delivery, and writes one.
-        let deliveries = ins.get(12).map_or(rows, Spec::len);
-        let number = ins[0].dtype.size(Precision::F32);
+        let rows = ins[NODE].rows.capacity;
+        let width = ins[MAIL].cols + ins.get(FEATURES).map_or(0, |features| features.cols);
+        // A recipient reads one row per delivery and writes one row.
+        let deliveries = ins.get(ORDER).map_or(rows, Spec::len);
+        let number = ins[MAIL].dtype.size(Precision::F32);
         Cost { bytes: width * (number * rows + 4 * deliveries) + 40 * rows, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let add_scaled = |y: &mut [R], a: R, x: &[R]| y.iter_mut().zip(x).for_each(|(y, &x)| *y += a * x);
-        by_kept!(io.spec(0).dtype, R, self.write(io, add_scaled));
+        by_kept!(io.spec(MAIL).dtype, R, self.write(io, add_scaled));
     }
     fn cpu(&self, io: &Io<'_>) {
-        by_kept!(io.spec(0).dtype, f32, self.write(io, axpy));
+        by_kept!(io.spec(MAIL).dtype, f32, self.write(io, axpy));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (mean, none) = (on.inputs() > 9, std::ptr::null());
-        let (edge, f) = if mean { (on.input(10), on.cols(10)) } else { (std::ptr::null(), 0) };
-        let (edges, listed) = if mean { (on.rows(10), on.rows(12)) } else { (on.rows(7), on.rows(7)) };
-        let [starts, order, edge_row] = [11, 12, 13].map(|i| if mean { on.input(i) } else { none });
-        let (mail_event, mail_time, next) = (on.state(1), on.state(2), on.state(3));
-        let (node, phi, out) = (on.input(4), on.input(5), on.input(6));
-        let (event, event_time, grid) = (on.input(7), on.input(8), Grid::warps(on.capacity(4)));
-        let (n, slots, d, each, stride) =
-            (on.rows(4), on.cols(1), on.cols(6), self.each as u32, self.stride as u32);
-        let (nodes, status) = (on.capacity(3) as u32, on.status());
-        if on.spec(0).dtype.is_half() {
-            let (mail, kind) = on.halves_state(0);
-            let features = if mean { on.halves_state(9).0 } else { std::ptr::null_mut() };
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            return unsafe {
-                k.deliver_half_mails(
+        let mean = on.inputs() > FEATURES;
+        let (edge, f) = if mean { (on.input(EDGE), on.cols(EDGE)) } else { (null(), 0) };
+        // Without the mean combiner the results do not depend on these two counts, but the kernels load them.
+        let (edges, listed) =
+            if mean { (on.rows(EDGE), on.rows(ORDER)) } else { (on.rows(EVENT), on.rows(EVENT)) };
+        let [starts, order, edge_row] =
+            [STARTS, ORDER, EDGE_ROW].map(|i| if mean { on.input(i) } else { null() });
+        let grid = Grid::warps(on.capacity(NODE));
+        let (nodes, each, stride) = (on.capacity(NEXT) as u32, self.each as u32, self.stride as u32);
+        // The two kernels differ in the type of the mailbox, and in the code of that type if it has 16 bits.
+        macro_rules! deliver {
+            ($kernel:ident, $features:expr, $($mail:expr),+) => {
+                k.$kernel(
                     on,
                     grid,
-                    mail,
-                    kind,
-                    mail_event,
-                    mail_time,
-                    next,
-                    node,
-                    phi,
-                    out,
-                    event,
-                    event_time,
-                    features,
+                    $($mail,)+
+                    on.state(MAIL_EVENT),
+                    on.state(MAIL_TIME),
+                    on.state(NEXT),
+                    on.input(NODE),
+                    on.input(PHI),
+                    on.input(OUT),
+                    on.input(EVENT),
+                    on.input(EVENT_TIME),
+                    $features,
                     edge,
                     starts,
                     order,
                     edge_row,
-                    n,
-                    on.rows(7),
+                    on.rows(NODE),
+                    on.rows(EVENT),
                     edges,
                     listed,
                     nodes,
-                    slots,
-                    d,
+                    on.cols(MAIL_EVENT),
+                    on.cols(OUT),
                     f,
                     each,
                     stride,
-                    status,
+                    on.status(),
                 )
             };
         }
-        let features = if mean { on.state(9) } else { std::ptr::null_mut() };
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.deliver_mails(
-                on,
-                grid,
-                on.state(0),
-                mail_event,
-                mail_time,
-                next,
-                node,
-                phi,
-                out,
-                event,
-                event_time,
-                features,
-                edge,
-                starts,
-                order,
-                edge_row,
-                n,
-                on.rows(7),
-                edges,
-                listed,
-                nodes,
-                slots,
-                d,
-                f,
-                each,
-                stride,
-                status,
-            )
+        if on.spec(MAIL).dtype.is_half() {
+            let (mail, kind) = on.halves_state(MAIL);
+            let features = if mean { on.halves_state(FEATURES).0 } else { null_mut() };
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            return unsafe { deliver!(deliver_half_mails, features, mail, kind) };
         }
+        let features = if mean { on.state(FEATURES) } else { null_mut() };
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { deliver!(deliver_mails, features, on.state(MAIL)) }
     }
 }
 
-/// `[nodes, events, slots, neighbours, d, f, mean]`; every seventh slot of the neighbours is empty. An eighth number says which
-/// of [`StoredAs::ALL`] the mailbox is kept as.
+/// `[nodes, events, slots, neighbours, d, f, mean]`; every seventh neighbour slot is empty. An eighth number
+/// is the index of the mailbox's storage type in [`StoredAs::ALL`].
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 1, 1, 1, 0, 0],
     &[5, 0, 3, 2, 2, 1, 1],
@@ -333,11 +378,11 @@ pub(super) const BENCH: &[&[usize]] =
     &[&[3_000, 600, 10, 10, 100, 172, 0], &[3_000, 600, 10, 10, 100, 172, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, b, k, near, d, f, mean] = dims[..7] else {
-        return Err(Error::shape("deliver_mails", "seven sizes, or eight"));
+        return Err(Error::shape("deliver_mails", "want seven or eight sizes"));
     };
-    let kept = StoredAs::ALL[dims.get(7).copied().unwrap_or(0)];
-    let half_mean = mean == 1 && kept != StoredAs::F32;
-    let into = case_mailbox(c, v, k, 2 * d, (mean == 1).then_some(f), kept);
+    let stored_as = StoredAs::ALL[dims.get(7).copied().unwrap_or(0)];
+    let half_mean = mean == 1 && stored_as != StoredAs::F32;
+    let into = case_mailbox(c, v, k, 2 * d, (mean == 1).then_some(f), stored_as);
     let real = |c: &mut CaseBuilder, n, d| if half_mean { c.few_bits(n, d) } else { c.real(n, d) };
     let (src, dst) = (c.ids_below(b, v), c.ids_below(b, v));
     let event_time = c.times(&(0..b as i64).map(|t| 900 + t).collect::<Vec<_>>());
@@ -361,7 +406,7 @@ mod tests {
     use super::*;
     use crate::autograd::Program;
 
-    /// Contents, features and next slots of mailboxes; events and gaps as a query for each node reads them.
+    /// Contents, features and next slots of mailboxes; the events and gaps that a query for each node reads.
     struct Filled {
         mail: Vec<f32>,
         features: Vec<f32>,
@@ -369,8 +414,7 @@ mod tests {
         read: (Vec<u32>, Vec<f32>),
     }
 
-    /// Mailboxes of two slots, filled three times by the events 0 -> 1 and 2 -> 2, whose roots have these rows and
-    /// neighbours; read at time 1,000.
+    /// Fills mailboxes of two slots with three batches of the events 0 -> 1 and 2 -> 2; reads them at time 1,000.
     fn filled(mean: bool) -> Filled {
         let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
         let slots = Spec::ids(Rows::fixed(4), 2);
@@ -396,13 +440,13 @@ mod tests {
         let mails = c.tape.read_mails(into, query, Gaps::unlimited(1.0)).unwrap();
         let keep = [mails.event, mails.dt];
         let mut program = Program::new(&c.tape, &keep, Precision::F32, Backend::Cpu).unwrap();
-        let stored = |v| match c.tape.home(v) {
+        let buffer_of = |v| match c.tape.home(v) {
             Home::Stored { id, .. } => id,
             Home::Step => unreachable!("inputs are stored"),
         };
         for run in 0..3i64 {
-            c.store.write(stored(event), &[2 * run as u32, 2 * run as u32 + 1]).unwrap();
-            c.store.write(stored(event_time), &[100 * run + 10, 100 * run + 20]).unwrap();
+            c.store.write(buffer_of(event), &[2 * run as u32, 2 * run as u32 + 1]).unwrap();
+            c.store.write(buffer_of(event_time), &[100 * run + 10, 100 * run + 20]).unwrap();
             program.run(&mut c.store).unwrap();
         }
         let read = (
@@ -410,9 +454,9 @@ mod tests {
             program.read(mails.dt, &c.store).unwrap().to_vec(),
         );
         Filled {
-            mail: c.store.read(stored(into.mail)).unwrap().to_vec(),
-            features: into.features.map_or(vec![], |f| c.store.read(stored(f)).unwrap().to_vec()),
-            next: c.store.read(stored(into.next)).unwrap().to_vec(),
+            mail: c.store.read(buffer_of(into.mail)).unwrap().to_vec(),
+            features: into.features.map_or(vec![], |f| c.store.read(buffer_of(f)).unwrap().to_vec()),
+            next: c.store.read(buffer_of(into.next)).unwrap().to_vec(),
             read,
         }
     }
@@ -432,7 +476,7 @@ mod tests {
         let Filled { mail, features, next, read } = filled(true);
         let of_nodes = [[2.0, 3.0], [2.0, 1.0], [3.5, 3.5], [1.75, 2.25]];
         assert_eq!(mail, of_nodes.map(|m| [m; 2].concat()).concat());
-        // Of the third batch, in slot 0, and of the second.
+        // For each node the features of the third batch, in slot 0, then those of the second.
         assert_eq!(features, [18.0, 10.0, 16.0, 8.0, 20.0, 12.0, 17.0, 9.0]);
         let last = filled(false);
         assert_eq!((next, read), (last.next, last.read));

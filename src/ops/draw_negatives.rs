@@ -1,13 +1,13 @@
-//! `out[i, j] = pool[Philox(i m + j) below p]`: m uniform negatives for every event, with replacement
+//! `out[i, j] = pool[Philox(i m + j) below p]`: m uniform negatives for every event, drawn with replacement
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `pool` | `[p]` u32 | nodes that a negative may be: destinations, or all |
+//! | `pool` | `[p]` u32 | nodes to draw from: the destinations, or all nodes |
 //! | `now` | `[1, 2]` u32 | epoch and batch: the clock of the draw |
-//! | `like` | `[<= b]` | whose rows the result has |
-//! | out | `[<= b, m]` u32 | |
+//! | `like` | `[<= b]` | a value with one row per event, which gives the result its rows |
+//! | out | `[<= b, m]` u32 | negatives |
 //!
-//! A draw may hit the true destination, as in DyGLib and TGL. The same draw on every device.
+//! A draw may hit the true destination, as in DyGLib and TGL. All devices draw the same nodes.
 use super::*;
 use crate::runtime::{cuda::abi, philox::Key};
 
@@ -19,21 +19,23 @@ pub struct DrawNegatives {
     salt: u32,
 }
 
-/// What column `column` of event row `row` of a batch draws from `pool`: `key` is that of the run's seed, the op's salt, and
-/// epoch and batch. For the host, where it must know what a device drew.
+/// Returns the negative that event `row` of a batch draws from `pool` in column `column`. `key` combines the
+/// run's seed, the op's salt, epoch and batch. The host uses this function where it must know what a device
+/// drew.
 ///
 /// # Panics
-/// When the pool is empty.
+/// If the pool is empty.
 pub fn negative(pool: &[u32], key: Key, per_event: usize, (row, column): (usize, usize)) -> u32 {
     let at = row * per_event + column;
     pool[key.below(at as u64, pool.len() as u32) as usize]
 }
 
 impl Tape {
-    /// Appends [`DrawNegatives`]; `salt` keeps the draws of training, validation and test apart.
+    /// Appends [`DrawNegatives`]; different values of `salt` make the draws of training, validation and test
+    /// independent.
     ///
     /// # Errors
-    /// `Shape` when the pool is empty or not u32.
+    /// `Shape` if the pool is empty or not u32 `[p]`, or if `now` is not u32 `[1, 2]`.
     pub fn draw_negatives(
         &mut self,
         pool: Var,
@@ -57,7 +59,7 @@ impl Op for DrawNegatives {
         ensure!(Self::NAME, !pool.is_empty(), "the pool is empty");
         ensure!(Self::NAME, ins[1] == now, "now is {}, want {now}", ins[1]);
         countable(Self::NAME, "nodes of the pool", pool.len())?;
-        countable(Self::NAME, "negatives an event", self.per_event)?;
+        countable(Self::NAME, "negatives per event", self.per_event)?;
         Ok(vec![Spec::ids(ins[2].rows, self.per_event).into()])
     }
     fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {
@@ -79,7 +81,7 @@ impl Op for DrawNegatives {
     }
 }
 
-/// `[b, negatives an event, pool]`
+/// `[b, negatives per event, pool]`
 pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[0, 1, 5], &[5, 0, 9], &[30, 1, 9], &[7, 49, 1000]];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 1, 1_000]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

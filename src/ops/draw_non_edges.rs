@@ -1,18 +1,18 @@
-//! Candidates of a step's edges: each edge's destination, then `m` vertices that its source has no edge to in that step
+//! Draws candidates for a step's edges: each edge's destination, then `m` vertices with no edge from its source
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `src`, `dst` | `[e]` u32 | ends of the edges of all steps; those of a step sorted by (src, dst), each once |
-//! | `offsets` | `[s + 1]` u32 | where the edges of each step begin, and where those of the last end |
-//! | `step` | `[1]` u32 below s, or [`NONE`]: there is no item then | |
+//! | `src`, `dst` | `[e]` u32 | unique edges of all steps, sorted by (src, dst) within a step |
+//! | `offsets` | `[s + 1]` u32 | start of each step's edges, and the end of the last step's |
+//! | `step` | `[1]` u32 below s, or [`NONE`] if there are no items | current step |
 //! | `item` | `[<= b]` u32 | edges of the step |
 //! | `now` | `[1, 2]` u32 | epoch and group: the clock of the draw |
-//! | out | `[<= b, 1 + m]` u32 | column 0: the destination; the others: drawn evenly, with replacement |
+//! | out | `[<= b, 1 + m]` u32 | column 0: the destination; the other columns: uniform draws with replacement |
 //!
-//! A draw is never an end of an edge from the source in that step, nor the source itself: of the `n` other vertices, ascending,
-//! draw `j` of row `i` takes number `Philox((i m + j) / 4)[(i m + j) % 4] n / 2^32`, which a binary search in the source's
-//! destinations finds, so that nothing is drawn twice. Where there is no other vertex it is any vertex. The same draw on every
-//! device.
+//! A drawn vertex is never a destination of the source in that step, nor the source itself. If `n` vertices
+//! remain, draw `j` of row `i` selects number `Philox((i m + j) / 4)[(i m + j) % 4] n / 2^32` of them, in
+//! ascending order. A binary search in the source's destinations finds that vertex, so no draw has to be
+//! repeated. If no vertex remains, any vertex is drawn. All devices draw the same vertices.
 use super::{step_items::Items, *};
 use crate::runtime::{
     cuda::abi,
@@ -20,6 +20,14 @@ use crate::runtime::{
     team::{self, InParallel},
 };
 use std::ops::Range;
+
+/// Positions of the inputs.
+const SRC: usize = 0;
+const DST: usize = 1;
+const OFFSETS: usize = 2;
+const STEP: usize = 3;
+const ITEM: usize = 4;
+const NOW: usize = 5;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -31,11 +39,12 @@ pub struct DrawNonEdges {
 }
 
 impl Tape {
-    /// Appends [`DrawNonEdges`] for `items` of a step; `offsets` and `step` as [`step_items`](Self::step_items) takes them.
-    /// `salt` keeps the draws of training and evaluation apart.
+    /// Appends [`DrawNonEdges`] for the `items` of a step, `per_item` draws for each; `offsets` and `step`
+    /// are as in [`step_items`](Self::step_items). Different values of `salt` make the draws of training and
+    /// evaluation independent.
     ///
     /// # Errors
-    /// `Shape` when types do not fit, or there are edges and no vertices.
+    /// `Shape` if types do not match, or if there are edges but no vertices.
     #[allow(clippy::too_many_arguments)]
     pub fn draw_non_edges(
         &mut self,
@@ -53,7 +62,7 @@ impl Tape {
     }
 }
 
-/// Draws, each a word of a Philox draw that serves four.
+/// Random words, four from each Philox draw; the last draw is cached.
 struct Words {
     key: Key,
     index: u64,
@@ -64,7 +73,7 @@ impl Words {
     fn new(key: Key) -> Self {
         Words { key, index: u64::MAX, words: [0; 4] }
     }
-    /// Draw `at`, below `n`.
+    /// Returns word `at`, scaled to a number below `n`.
     fn below(&mut self, at: usize, n: usize) -> usize {
         let index = at as u64 / 4;
         if index != self.index {
@@ -74,7 +83,7 @@ impl Words {
     }
 }
 
-/// The edges of all steps, and which of them are the step's.
+/// The edges of all steps, and the range of the current step's.
 struct Edges<'a> {
     src: &'a [u32],
     dst: &'a [u32],
@@ -82,9 +91,10 @@ struct Edges<'a> {
 }
 
 impl<'a> Edges<'a> {
-    fn of(io: &Io<'a>) -> Self {
-        let (src, dst, offsets) = (io.input::<u32>(0), io.input::<u32>(1), io.input::<u32>(2));
-        let step = io.row_of(0, io.input::<u32>(3)[0], offsets.len() - 1);
+    /// Reads the operands; an invalid step is a fault and has no edges.
+    fn read(io: &Io<'a>) -> Self {
+        let (src, dst, offsets) = (io.input::<u32>(SRC), io.input::<u32>(DST), io.input::<u32>(OFFSETS));
+        let step = io.row_of(0, io.input::<u32>(STEP)[0], offsets.len() - 1);
         let mut step = step.map_or(0..0, |s| offsets[s] as usize..offsets[s + 1] as usize);
         if step.start > step.end || step.end > src.len() {
             io.fault(0, step.start as f64);
@@ -92,8 +102,8 @@ impl<'a> Edges<'a> {
         }
         Edges { src, dst, step }
     }
-    /// Destinations of `u` in the step.
-    fn from(&self, u: u32) -> &'a [u32] {
+    /// Returns the destinations of the edges from `u` in the step, ascending.
+    fn destinations(&self, u: u32) -> &'a [u32] {
         let sources = &self.src[self.step.clone()];
         let begin = sources.partition_point(|&s| s < u);
         let degree = sources[begin..].partition_point(|&s| s <= u);
@@ -101,27 +111,29 @@ impl<'a> Edges<'a> {
     }
 }
 
-/// How the vertices that a source has no edge to are found by their number.
+/// The vertices that may be drawn for a source: all but the source itself and its destinations.
 struct Others<'a> {
+    /// Destinations of the source, ascending.
     to: &'a [u32],
-    /// How many of them come before the source, unless it has an edge to itself.
+    /// Number of them below the source; `None` if the source has an edge to itself and is therefore in `to`.
     before: Option<usize>,
 }
 
 impl<'a> Others<'a> {
-    fn of(u: u32, to: &'a [u32]) -> Self {
+    fn new(u: u32, to: &'a [u32]) -> Self {
         let at = to.partition_point(|&v| v < u);
-        // Less than nothing only where destinations do not ascend: any number is as good then.
+        // The difference is negative only if the destinations are not ascending; then any number will do.
         Others { to, before: (to.get(at) != Some(&u)).then(|| (u as usize).wrapping_sub(at)) }
     }
-    /// How many there are.
+    /// Returns the number of vertices that may be drawn.
     fn count(&self, vertices: usize) -> usize {
         vertices.saturating_sub(self.to.len() + usize::from(self.before.is_some()))
     }
-    /// Number `k` of them, ascending.
+    /// Returns the `k`-th vertex that may be drawn, in ascending order.
     fn nth(&self, k: usize) -> u32 {
+        // From the numbering without the source to the numbering of all vertices that are not destinations.
         let k = k + usize::from(self.before.is_some_and(|before| k >= before));
-        // The vertices before destination `p` that are none are `to[p] - p`.
+        // `to[p] - p` vertices below destination `p` are not destinations.
         let (mut low, mut high) = (0, self.to.len());
         while low < high {
             let middle = (low + high) / 2;
@@ -140,26 +152,33 @@ impl Op for DrawNonEdges {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 6)?;
-        let (edges, offsets, items) = (ins[0].rows.capacity, ins[2].rows.capacity, ins[4].rows);
-        let [e, s, one] = [edges, offsets, 1].map(Rows::fixed);
-        let wants = [e, e, s, one, items, one].map(|rows| Spec::ids(rows, 1));
-        for (i, what) in ["src", "dst", "offsets", "step", "item", "now"].into_iter().enumerate() {
-            let want = if i == 5 { Spec { cols: 2, ..wants[i] } } else { wants[i] };
+        let (edges, offsets, items) = (ins[SRC].rows.capacity, ins[OFFSETS].rows.capacity, ins[ITEM].rows);
+        for (i, what, rows, cols) in [
+            (SRC, "src", Rows::fixed(edges), 1),
+            (DST, "dst", Rows::fixed(edges), 1),
+            (OFFSETS, "offsets", Rows::fixed(offsets), 1),
+            (STEP, "step", Rows::fixed(1), 1),
+            (ITEM, "item", items, 1),
+            (NOW, "now", Rows::fixed(1), 2),
+        ] {
+            let want = Spec::ids(rows, cols);
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
-        ensure!(Self::NAME, offsets > 0, "offsets are {}, want one more than steps", ins[2]);
+        ensure!(Self::NAME, offsets > 0, "offsets are {}, want one more than steps", ins[OFFSETS]);
         ensure!(Self::NAME, self.vertices > 0 || edges == 0, "{edges} edges, but no vertices");
-        for (what, n) in [("vertices", self.vertices), ("edges", edges), ("negatives an item", self.per_item)]
+        for (what, n) in
+            [("vertices", self.vertices), ("edges", edges), ("negatives per item", self.per_item)]
         {
             countable(Self::NAME, what, n)?;
         }
         Ok(vec![Spec::ids(items, 1 + self.per_item).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost { bytes: 4 * (3 * ins[4].len() + outs[0].len()), flops: 0 }
+        Cost { bytes: 4 * (3 * ins[ITEM].len() + outs[0].len()), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (edges, items, now, m) = (Edges::of(io), io.input::<u32>(4), io.input::<u32>(5), self.per_item);
+        let (edges, items, now, m) =
+            (Edges::read(io), io.input::<u32>(ITEM), io.input::<u32>(NOW), self.per_item);
         let mut words = Words::new(Key::new(self.seed, self.salt, [now[0], now[1]]));
         for (i, row) in io.out::<u32>(0).chunks_exact_mut(1 + m).enumerate() {
             let Some(item) = io.row_of(i, items[i], edges.src.len()) else {
@@ -179,12 +198,13 @@ impl Op for DrawNonEdges {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (edges, items, now, m) = (Edges::of(io), io.input::<u32>(4), io.input::<u32>(5), self.per_item);
+        let (edges, items, now, m) =
+            (Edges::read(io), io.input::<u32>(ITEM), io.input::<u32>(NOW), self.per_item);
         let key = Key::new(self.seed, self.salt, [now[0], now[1]]);
         let size = team::piece(items.len(), 256);
         io.out::<u32>(0).chunks_mut(size * (1 + m)).enumerate().in_parallel(1, |(piece, out)| {
             let mut words = Words::new(key);
-            // Edges of a source come one after the other.
+            // The edges of a source are consecutive, so its other vertices are computed only once.
             let mut known: Option<(u32, Others<'_>)> = None;
             for (i, row) in (piece * size..).zip(out.chunks_exact_mut(1 + m)) {
                 let Some(item) = io.row_of(i, items[i], edges.src.len()) else {
@@ -194,7 +214,7 @@ impl Op for DrawNonEdges {
                 row[0] = edges.dst[item];
                 let source = edges.src[item];
                 if known.as_ref().is_none_or(|(u, _)| *u != source) {
-                    known = Some((source, Others::of(source, edges.from(source))));
+                    known = Some((source, Others::new(source, edges.destinations(source))));
                 }
                 let Some((_, others)) = &known else { continue };
                 let n = others.count(self.vertices);
@@ -207,27 +227,25 @@ impl Op for DrawNonEdges {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::items(on.out_cap(0) * (1 + self.per_item));
-        let (src, dst, offsets, step) = (on.input(0), on.input(1), on.input(2), on.input(3));
-        let (item, now, out, items) = (on.input(4), on.input(5), on.out(0), on.rows(4));
-        let (edges, steps, m) = (on.capacity(0) as u32, on.capacity(2) as u32 - 1, self.per_item as u32);
+        let (edges, steps) = (on.capacity(SRC) as u32, on.capacity(OFFSETS) as u32 - 1);
         let (vertices, key) = (self.vertices as u32, abi::Key::new(self.seed, self.salt));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.draw_non_edges(
                 on,
                 grid,
-                src,
-                dst,
-                offsets,
-                step,
-                item,
-                now,
-                out,
-                items,
+                on.input(SRC),
+                on.input(DST),
+                on.input(OFFSETS),
+                on.input(STEP),
+                on.input(ITEM),
+                on.input(NOW),
+                on.out(0),
+                on.rows(ITEM),
                 edges,
                 steps,
                 vertices,
-                m,
+                self.per_item as u32,
                 key,
                 on.status(),
             )
@@ -235,8 +253,8 @@ impl Op for DrawNonEdges {
     }
 }
 
-/// `[vertices, most edges a vertex, negatives, step]` of three steps; vertex 0 has an edge to every vertex, and every other
-/// vertex one to itself. Step 9 stands for [`NONE`].
+/// `[vertices, maximum degree, negatives, step]`, with three steps; vertex 0 has an edge to every vertex, and
+/// vertices with odd numbers have one to themselves. Step 9 stands for [`NONE`].
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0],
     &[2, 2, 3, 1],
@@ -249,14 +267,16 @@ pub(super) const CASES: &[&[usize]] = &[
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[10_000, 18, 1, 1], &[10_000, 18, 100, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, most, m, step] = *dims else { return Err(Error::shape("draw_non_edges", "four sizes")) };
+    let [v, max_degree, m, step] = *dims else {
+        return Err(Error::shape("draw_non_edges", "want four sizes"));
+    };
     let (mut src, mut dst, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
     for _ in 0..3 {
         for u in 0..v {
-            let n = if most > 0 { c.below(most + 1) } else { 0 };
+            let n = if max_degree > 0 { c.below(max_degree + 1) } else { 0 };
             let mut to: Vec<usize> = (0..n).map(|_| c.below(v)).collect();
             match u {
-                0 if most > 0 => to = (0..v).collect(),
+                0 if max_degree > 0 => to = (0..v).collect(),
                 _ if u % 2 == 1 && n > 0 => to.push(u),
                 _ => {}
             }

@@ -1,17 +1,17 @@
-//! What follows a product or a sum in the same pass: `y[i] = drop(act(z[i]))`
+//! Activation and drop-out, applied in the same pass as a product or a sum: `y[i] = drop(act(z[i]))`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | z | `[n, m]` f32 | what an op has summed; it is never stored |
-//! | `now` | `[1, 2]` u32, where there is a drop-out | epoch and batch: the clock of the draw; the op's last input |
+//! | z | `[n, m]` f32 | the sums of the op that ends with the epilogue; never stored |
+//! | `now` | `[1, 2]` u32, only with a drop-out | epoch and batch: the clock of the draw; the op's last input |
 //! | y | `[n, m]` f32 | |
 //!
-//! A drop-out keeps each element with probability `1 - p` and multiplies it with `1 / (1 - p)`. Element `i` (flat) is
-//! dropped when the 16-bit Philox number `i % 8` of draw `i / 8` is below `p 2^16`, so `p` is rounded to a multiple of 2^-16.
-//! The mask is a function of the counter, so it is never stored.
+//! A drop-out keeps each element with probability `1 - p` and multiplies it by `1 / (1 - p)`. Element `i`
+//! (flat) is dropped if the 16-bit Philox number `i % 8` of draw `i / 8` is below `p 2^16`, so `p` is rounded
+//! to a multiple of 2^-16. The mask is a function of the counter, so it is never stored.
 //!
-//! Backward: `dz = dy f act'(y / s)`, where `s = 1 / (1 - p)` and `f` is `s` or, where `i` is dropped, 0. Deterministic.
-//! Source: Srivastava et al. 2014; the draw is ours.
+//! Backward: `dz = dy f act'(y / s)`, where `s = 1 / (1 - p)`, and `f` is 0 for dropped elements and `s` for
+//! the others. Deterministic. Source: Srivastava et al. 2014; the draw is ours.
 use super::*;
 use crate::runtime::{cuda::abi, philox::Key, simd::vectorised, team::InParallel};
 
@@ -22,29 +22,29 @@ pub struct DropRate {
     pub p: f32,
     /// Seed of the run.
     pub seed: u64,
-    /// Distinguishes the drop-outs of a model.
+    /// Number that distinguishes the drop-outs of a model.
     pub salt: u32,
 }
 
 impl DropRate {
-    /// 16-bit numbers below this are dropped.
+    /// Returns the bound below which a 16-bit number means "dropped".
     fn threshold(&self) -> u32 {
         (self.p * 65536.0).round() as u32
     }
-    /// What a kept element is multiplied with.
+    /// Returns the factor of the elements that are not dropped.
     fn scale(&self) -> f64 {
         65536.0 / f64::from(65536 - self.threshold())
     }
-    /// The key at `now`.
+    /// Returns the Philox key at `now`, epoch and batch.
     pub(super) fn key(&self, now: &[u32]) -> Key {
         Key::new(self.seed, self.salt, [now[0], now[1]])
     }
-    /// As kernels take it; `now` is on the device, or null where nothing is dropped.
+    /// Returns the argument for kernels; `now` is a device address, or null if nothing is dropped.
     pub(super) fn on_device(&self, now: *const u32) -> abi::Drop {
         let key = abi::Key::new(self.seed, self.salt);
         abi::Drop { now, key, threshold: self.threshold(), scale: self.scale() as f32 }
     }
-    /// [`factor`](Self::factor) of the elements from `first` on, each draw made once.
+    /// Writes the [`factor`](Self::factor) of the elements from `first` on; each draw is computed once.
     pub(super) fn factors(&self, key: Key, first: usize, out: &mut [f32]) {
         let (threshold, scale) = (self.threshold(), self.scale() as f32);
         let (mut draw, mut words) = (u64::MAX, [0; 8]);
@@ -56,21 +56,21 @@ impl DropRate {
             *out = if u32::from(words[i % 8]) >= threshold { scale } else { 0.0 };
         }
     }
-    /// 0 or the scale, for element `i`.
+    /// Returns the factor of element `i`: 0 if it is dropped, otherwise the scale.
     pub(super) fn factor(&self, key: Key, i: usize) -> f64 {
         let kept = u32::from(key.draw_u16(i as u64 / 8)[i % 8]) >= self.threshold();
         if kept { self.scale() } else { 0.0 }
     }
 }
 
-/// A function of each element. Its derivative is a function of its value, so the backward needs no more than that.
+/// An elementwise function whose derivative is a function of its value: the backward pass needs only the value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
-    /// Nothing.
+    /// z
     Identity,
     /// max(z, 0)
     Relu,
-    /// z, or `slope` z where z is negative; the slope is positive.
+    /// z, or z times the slope given here if z is negative; the slope is positive.
     LeakyRelu(f32),
     /// Hyperbolic tangent.
     Tanh,
@@ -78,18 +78,20 @@ pub enum Activation {
     Sigmoid,
 }
 
-/// relu: max(z, 0), where a NaN stays one, so that it reaches the loss and is seen there.
+/// Returns `max(z, 0)`, but NaN for NaN, so that a NaN reaches the loss and is noticed there.
 #[inline(always)]
 pub(super) fn above_zero<R: Real>(z: R) -> R {
     if z < R::ZERO { R::ZERO } else { z }
 }
 
 impl Activation {
-    /// Followed by a drop-out, given with its clock, where there is one; one at rate 0 is none.
+    /// Returns the epilogue of this activation, followed by the drop-out of a rate and a clock if one is
+    /// given. A drop-out with `p = 0` counts as none.
     #[must_use]
     pub fn then_drop(self, drop: Option<(DropRate, Var)>) -> Epilogue {
         Epilogue { act: self, drop: drop.filter(|(rate, _)| rate.p != 0.0) }
     }
+    /// Returns the value at `z`.
     pub(super) fn of<R: Real>(self, z: R) -> R {
         match self {
             Activation::Identity => z,
@@ -99,7 +101,7 @@ impl Activation {
             Activation::Sigmoid => z.sigmoid(),
         }
     }
-    /// How kernels name it, and its slope.
+    /// Returns the code by which kernels know the activation, and the slope of a leaky relu.
     fn code(self) -> (u32, f32) {
         match self {
             Activation::Identity => (0, 0.0),
@@ -109,6 +111,7 @@ impl Activation {
             Activation::Sigmoid => (4, 0.0),
         }
     }
+    /// Returns the derivative where the value is `y`.
     fn slope<R: Real>(self, y: R) -> R {
         match self {
             Activation::Identity => R::ONE,
@@ -120,7 +123,8 @@ impl Activation {
     }
 }
 
-/// See the [module](self). An [`Activation`] is one without a drop-out; [`Activation::then_drop`] makes the others.
+/// See the [module](self). An [`Activation`] converts to an epilogue without drop-out;
+/// [`Activation::then_drop`] returns one with drop-out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Epilogue {
     pub(super) act: Activation,
@@ -134,51 +138,56 @@ impl From<Activation> for Epilogue {
 }
 
 impl Epilogue {
-    /// What an op that ends with it reads besides, last of all.
+    /// Returns the clock of the drop-out, which an op with this epilogue takes as its last input.
     pub(super) fn clock(&self) -> Option<Var> {
         self.drop.map(|(_, now)| now)
     }
-    /// Refuses a probability or a clock that is none.
+    /// Checks the probability and the clock of the drop-out, if there is one, in the inputs `ins` of `op`.
+    ///
+    /// # Errors
+    /// `Shape` if the probability is not in [0, 1), or the clock is not `[1, 2]` u32.
     pub(super) fn check(&self, op: &'static str, ins: &[Spec]) -> Result<()> {
         let (Some((rate, _)), Some(now)) = (self.drop, ins.last()) else { return Ok(()) };
         ensure!(op, (0.0..1.0).contains(&rate.p), "p is {}, want 0 <= p < 1", rate.p);
         typed(op, "now", now, DType::U32)?;
         shaped(op, "now", now, 1, 2)
     }
-    /// What a kept element is multiplied with.
+    /// Returns the factor of the elements that are not dropped.
     fn scale(&self) -> f64 {
         self.drop.map_or(1.0, |(rate, _)| rate.scale())
     }
-    /// What element `i` is multiplied with, for an op that runs on `io`.
+    /// Returns the drop-out's factor of element `i` for an op that runs on `io`; 1 without drop-out.
     fn factor<R: Real>(&self, io: &Io<'_>, i: usize) -> R {
-        let factor = |(rate, _): (DropRate, Var)| rate.factor(rate.key(io.input(io.inputs() - 1)), i);
-        R::of(self.drop.map_or(1.0, factor))
+        let factor_at_rate = |(rate, _): (DropRate, Var)| rate.factor(rate.key(io.input(io.inputs() - 1)), i);
+        R::of(self.drop.map_or(1.0, factor_at_rate))
     }
-    /// y of `z`, element `i`: the definition.
+    /// Returns y of `z`, element `i`, by the definition.
     pub(super) fn of<R: Real>(&self, io: &Io<'_>, z: R, i: usize) -> R {
         self.act.of(z) * self.factor(io, i)
     }
-    /// The drop-out alone, in place, of the elements from `first` on: for fast paths, while they are in cache.
+    /// Applies the drop-out alone, in place, to the elements from `first` on; fast paths call it while these
+    /// are in cache.
     pub(super) fn drop(&self, io: &Io<'_>, first: usize, y: &mut [f32]) {
         if let Some((rate, _)) = self.drop {
             drop_out(y, first, rate.key(io.input(io.inputs() - 1)), rate.threshold(), rate.scale() as f32);
         }
     }
-    /// dz of y and dy, element `i`: the definition.
+    /// Returns dz of `y` and `dy`, element `i`, by the definition.
     pub(super) fn grad_of<R: Real>(&self, io: &Io<'_>, y: R, dy: R, i: usize) -> R {
         dy * self.factor(io, i) * self.act.slope(y / R::of(self.scale()))
     }
-    /// dz of dy, in place, for elements from `first` on, and their y.
+    /// Computes dz in place for the elements from `first` on: `dz` holds dy before, and `y` holds the values.
     pub(super) fn grad_in_place(&self, io: &Io<'_>, first: usize, dz: &mut [f32], y: &[f32]) {
         let scale = self.scale() as f32;
         match self.act {
-            Activation::Relu => return relu_grad(dz, y, scale), // y is 0 where it was dropped: nothing to draw
+            // Dropped elements have y = 0, so nothing has to be drawn.
+            Activation::Relu => return relu_grad(dz, y, scale),
             Activation::Identity => {}
             act => dz.iter_mut().zip(y).for_each(|(dz, y)| *dz *= act.slope(y / scale)),
         }
         self.drop(io, first, dz);
     }
-    /// As kernels take it.
+    /// Returns the argument for kernels.
     pub(super) fn on_device(&self, on: &Launch<'_>) -> abi::Epilogue {
         let none = DropRate { p: 0.0, seed: 0, salt: 0 };
         let drop = match self.drop {
@@ -188,7 +197,7 @@ impl Epilogue {
         let (activation, slope) = self.act.code();
         abi::Epilogue { activation, slope, drop }
     }
-    /// Appends its backward; nothing where nothing follows.
+    /// Appends the backward pass and returns dz; an identity without drop-out returns `dy`.
     pub(super) fn grad(self, t: &mut Tape, y: Var, dy: Var) -> Result<Var> {
         if self == Activation::Identity.into() {
             return Ok(dy);
@@ -198,7 +207,7 @@ impl Epilogue {
     }
 }
 
-/// `dz = dy f act'(y / s)`
+/// `dz = dy f act'(y / s)`; see the [module](self).
 #[derive(Debug)]
 pub struct ActivationGrad(Epilogue);
 
@@ -208,7 +217,7 @@ vectorised! {
         const GROUP: usize = 16;
         let (mut rest, mut draw, mut skip) = (y, (first / 8) as u64, first % 8);
         while !rest.is_empty() {
-            // Sixteen draws side by side: the rounds become vector instructions.
+            // Computing sixteen draws side by side lets the compiler vectorise Philox's rounds.
             let mut numbers = [[0u16; 8]; GROUP];
             for (l, numbers) in numbers.iter_mut().enumerate() {
                 *numbers = key.draw_u16(draw + l as u64);
@@ -264,11 +273,13 @@ impl Op for ActivationGrad {
     }
 }
 
-/// Clock and rate of the drop-outs of test cases, the latter in percent.
+/// Clock of the drop-outs of test cases.
 const CASE_CLOCK: [u32; 2] = [3, 5];
+/// Returns the drop-out of test cases with a probability in percent.
 fn case_rate(percent: usize) -> DropRate {
     DropRate { p: percent as f32 / 100.0, seed: 11, salt: 2 }
 }
+/// Returns the drop-out of a test case, and its clock as a value of the case.
 pub(super) fn case_drop(c: &mut CaseBuilder, percent: usize) -> Option<(DropRate, Var)> {
     Some((case_rate(percent), c.ids(&CASE_CLOCK, 2)))
 }
@@ -279,40 +290,40 @@ mod tests {
     use crate::testing::run;
 
     #[test]
-    fn with_a_drop_out_an_op_gives_what_it_gives_without_one_times_the_factors_bit_by_bit() {
+    fn a_drop_out_multiplies_the_results_of_an_op_by_its_factors_bit_for_bit() {
         for case in cases().into_iter().filter(|c| c.op == "linear") {
             let (&percent, sizes) = case.dims.split_last().unwrap();
             let plain = Case { dims: [sizes, &[0]].concat().leak(), ..case };
             let [found, plain] = [case, plain].map(|c| run(&c, Precision::F32, Backend::Cpu).unwrap());
             let (rate, key) = (case_rate(percent), case_rate(percent).key(&CASE_CLOCK));
-            let check = |at: usize| {
+            let check_output = |at: usize| {
                 let (what, _, plain) = &plain[at];
                 for (i, (&found, &x)) in found[at].2.iter().zip(plain).enumerate() {
                     let want = if rate.factor(key, i) > 0.0 { x as f32 * rate.scale() as f32 } else { 0.0 };
                     assert_eq!(found.to_bits(), f64::from(want).to_bits(), "{case}, {what}, element {i}");
                 }
             };
-            check(0);
-            // dz is the gradient of the residual, the last; dy times slopes of 0 and 1 is exact.
+            check_output(0);
+            // Output 4, the gradient of the residual, is dz. It is exact for slopes of 0 and 1.
             if let [_, _, _, 0 | 1, 1] = sizes {
-                check(4);
+                check_output(4);
             }
         }
     }
 
     #[test]
-    fn a_rate_or_a_clock_that_is_none_is_refused() {
+    fn an_invalid_drop_rate_or_clock_is_refused() {
         let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
         let (x, now, wide) = (c.real(2, 3), c.ids(&CASE_CLOCK, 2), c.ids(&[1, 2, 3], 3));
-        for (percent, now, says) in [(100, now, "p is 1"), (10, wide, "now is"), (10, x, "now is")] {
+        for (percent, now, expected) in [(100, now, "p is 1"), (10, wide, "now is"), (10, x, "now is")] {
             let epilogue = Activation::Tanh.then_drop(Some((case_rate(percent), now)));
             let e = c.tape.linear(x, x, None, None, epilogue).unwrap_err().to_string();
-            assert!(e.contains(says), "{e}");
+            assert!(e.contains(expected), "{e}");
         }
     }
 
     #[test]
-    fn the_share_dropped_is_p_and_another_batch_drops_others() {
+    fn the_fraction_dropped_is_p_and_batches_drop_different_elements() {
         let rate = DropRate { p: 0.2, seed: 1, salt: 1 };
         let mask =
             |batch| -> Vec<f64> { (0..20_000).map(|i| rate.factor(rate.key(&[0, batch]), i)).collect() };

@@ -1,31 +1,38 @@
-//! Each root followed by its neighbours, at the root's time or at their events': the targets of the layer below
+//! Lists the targets of the layer below: each root, then its neighbours, at the root's or at their events' time
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `node`, `time` | `[n]` u32, i64 | roots |
-//! | `neighbor` | `[n, k]` u32 | their sampled neighbours, or [`NONE`] |
-//! | `neighbor_time` | `[n, k]` i64, optional | times of the neighbours' events; without, neighbours have the root's time |
-//! | node, time | `[n (1 + k)]` u32, i64 | target `(1 + k) i`: the root; the next k: its neighbours |
-//! | row | `[n, k]` u32 | the targets' rows of the neighbours, or `NONE` |
-//! | root row | `[n]` u32 | the targets' rows of the roots |
-//! | identity | `[n]` u32 | i: every root's own row, where roots are not shared |
+//! | `neighbor` | `[n, k]` u32 | sampled neighbours of the roots, or [`NONE`] |
+//! | `neighbor_time` | `[n, k]` i64, optional | times of the neighbours' events; without it, neighbours get the root's time |
+//! | node, time | `[n (1 + k)]` u32, i64 | target `(1 + k) i` is root i; the next k targets are its neighbours |
+//! | row | `[n, k]` u32 | row of each neighbour among the targets, or `NONE` |
+//! | root row | `[n]` u32 | row of each root among the targets |
+//! | identity | `[n]` u32 | 0, 1, ...: each root's own row, used where roots share no rows |
 //!
-//! TGN embeds a neighbour at the time of the query, TGAT at the time of its event. Of the positive roots of a batch the nodes are also
-//! the list of deliveries of their mails ([`deliver_mails`]), `1 + k` a root.
+//! TGN embeds a neighbour at the time of the query, TGAT at the time of the neighbour's event. Applied to the
+//! positive roots of a batch, the nodes are also the list of recipients of their mails ([`deliver_mails`]),
+//! `1 + k` deliveries per root.
 use super::*;
+
+/// Positions of the inputs.
+const NODE: usize = 0;
+const TIME: usize = 1;
+const NEIGHBOR: usize = 2;
+const NEIGHBOR_TIME: usize = 3;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct ExpandTargets;
 
-/// Targets of the layer below, and where the roots and neighbours lie among them.
+/// Targets of the layer below, and the rows of the roots and neighbours among them.
 #[derive(Clone, Copy, Debug)]
 pub struct Targets {
     /// Nodes.
     pub node: Var,
     /// Query times.
     pub time: Var,
-    /// Row of each neighbour slot.
+    /// Row of each neighbour slot, or `NONE`.
     pub neighbor_row: Var,
     /// Row of each root.
     pub root_row: Var,
@@ -37,7 +44,7 @@ impl Tape {
     /// Appends [`ExpandTargets`].
     ///
     /// # Errors
-    /// `Shape` when the rows differ.
+    /// `Shape` if the inputs are not `[n]`, `[n]`, `[n, k]` and `[n, k]` of the types in the module's table.
     pub fn expand_targets(
         &mut self,
         (node, time): (Var, Var),
@@ -55,7 +62,7 @@ impl Op for ExpandTargets {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
-        let (n, k) = (ins[0].rows, ins[2].cols);
+        let (n, k) = (ins[NODE].rows, ins[NEIGHBOR].cols);
         let wants = [Spec::ids(n, 1), Spec::times(n), Spec::ids(n, k), Spec { cols: k, ..Spec::times(n) }];
         for ((what, spec), want) in ["node", "time", "neighbor", "neighbor_time"].iter().zip(ins).zip(wants) {
             ensure!(Self::NAME, *spec == want, "{what} is {spec}, want {want}");
@@ -65,36 +72,38 @@ impl Op for ExpandTargets {
         Ok(vec![
             Spec::ids(rows, 1).into(),
             Spec::times(rows).into(),
-            ins[2].into(),
-            ins[0].into(),
-            ins[0].into(),
+            ins[NEIGHBOR].into(),
+            ins[NODE].into(),
+            ins[NODE].into(),
         ])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (node, time, neighbor, k) =
-            (io.input::<u32>(0), io.input::<i64>(1), io.input::<u32>(2), io.cols(2));
-        let own = (io.inputs() > 3).then(|| io.input::<i64>(3));
-        let (out, at, row, root) = (io.out::<u32>(0), io.out::<i64>(1), io.out::<u32>(2), io.out::<u32>(3));
+        let (node, time) = (io.input::<u32>(NODE), io.input::<i64>(TIME));
+        let (neighbor, k) = (io.input::<u32>(NEIGHBOR), io.cols(NEIGHBOR));
+        let neighbor_time = (io.inputs() > NEIGHBOR_TIME).then(|| io.input::<i64>(NEIGHBOR_TIME));
+        let (target, target_time) = (io.out::<u32>(0), io.out::<i64>(1));
+        let (row, root_row) = (io.out::<u32>(2), io.out::<u32>(3));
         io.out::<u32>(4).iter_mut().zip(0..).for_each(|(o, i)| *o = i);
-        for (i, block) in out.chunks_exact_mut(1 + k).enumerate() {
+        for (i, block) in target.chunks_exact_mut(1 + k).enumerate() {
             let first = i * (1 + k);
             block[0] = node[i];
             block[1..].copy_from_slice(&neighbor[i * k..][..k]);
-            at[first..][..1 + k].fill(time[i]);
-            if let Some(own) = own {
-                at[first + 1..][..k].copy_from_slice(&own[i * k..][..k]);
+            target_time[first..][..1 + k].fill(time[i]);
+            if let Some(neighbor_time) = neighbor_time {
+                target_time[first + 1..][..k].copy_from_slice(&neighbor_time[i * k..][..k]);
             }
-            root[i] = first as u32;
+            root_row[i] = first as u32;
             for j in 0..k {
-                let there = neighbor[i * k + j] != NONE;
-                row[i * k + j] = if there { (first + 1 + j) as u32 } else { NONE };
+                let present = neighbor[i * k + j] != NONE;
+                row[i * k + j] = if present { (first + 1 + j) as u32 } else { NONE };
             }
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (node, time, neighbor, c) = (on.input(0), on.input(1), on.input(2), on.cols(2));
+        let (node, time, neighbor) = (on.input(NODE), on.input(TIME), on.input(NEIGHBOR));
         let (target, at, row, root, identity) = (on.out(0), on.out(1), on.out(2), on.out(3), on.out(4));
-        let own = if on.inputs() > 3 { on.input(3) } else { std::ptr::null() };
+        let neighbor_time =
+            if on.inputs() > NEIGHBOR_TIME { on.input(NEIGHBOR_TIME) } else { std::ptr::null() };
         let grid = Grid::items(on.out_cap(0));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
@@ -104,20 +113,20 @@ impl Op for ExpandTargets {
                 node,
                 time,
                 neighbor,
-                own,
+                neighbor_time,
                 target,
                 at,
                 row,
                 root,
                 identity,
-                on.rows(0),
-                c,
+                on.rows(NODE),
+                on.cols(NEIGHBOR),
             )
         }
     }
 }
 
-/// `[n, k]`; a third number, whatever it is: neighbours have times of their own.
+/// `[n, k]`; if there is a third number, neighbours have times of their own.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1], &[0, 2], &[5, 3], &[40, 10], &[1, 1, 1], &[0, 2, 1], &[40, 10, 1]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 10]];
@@ -127,8 +136,9 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let time = c.times(&(0..n as i64).collect::<Vec<_>>());
     let values: Vec<u32> = (0..n * k).map(|i| if i % 3 == 2 { NONE } else { i as u32 }).collect();
     let neighbor = c.values(Spec::ids(Rows::fixed(n), k), &values);
-    let own: Vec<i64> = (0..(n * k) as i64).map(|i| 1_000_000 - 7 * i).collect();
-    let own = (dims.len() > 2).then(|| c.values(Spec { cols: k, ..Spec::times(Rows::fixed(n)) }, &own));
-    let t = c.tape.expand_targets((node, time), neighbor, own)?;
+    let times: Vec<i64> = (0..(n * k) as i64).map(|i| 1_000_000 - 7 * i).collect();
+    let neighbor_time =
+        (dims.len() > 2).then(|| c.values(Spec { cols: k, ..Spec::times(Rows::fixed(n)) }, &times));
+    let t = c.tape.expand_targets((node, time), neighbor, neighbor_time)?;
     Ok(Built::new(&[t.node, t.time, t.neighbor_row, t.root_row, t.identity], &[]))
 }

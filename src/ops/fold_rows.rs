@@ -1,12 +1,12 @@
-//! `out[i, j d + c] = x[i k + j, c]`: every `k` rows become one, and back ([`UnfoldRows`]). A view, as all of it lies where it
-//! lay, unless `x` is a stored value.
+//! `out[i, j d + c] = x[i k + j, c]`: folds every `k` rows into one; [`UnfoldRows`] is the inverse. Both are
+//! views of `x`, because its elements keep their order; only a stored `x` is copied.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `x` | `[n k, d]` f32 | such as a logit of each pair: `k` pairs an event |
-//! | out | `[n, k d]` f32 | a row an event |
+//! | `x` | `[n k, d]` f32 | for example the logits of `k` pairs per event |
+//! | out | `[n, k d]` f32 | one row per event |
 //!
-//! Backward: the gradient unfolded, a view as well.
+//! Backward: the unfolded gradient, also a view.
 use super::{prefix_rows::copy_words, *};
 
 /// See the [module](self).
@@ -14,30 +14,30 @@ use super::{prefix_rows::copy_words, *};
 pub struct FoldRows {
     k: usize,
 }
-/// `out[i k + j, c] = x[i, j d + c]`: every row becomes `k`.
+/// `out[i k + j, c] = x[i, j d + c]`: splits every row into `k` rows.
 #[derive(Debug)]
 pub struct UnfoldRows {
     k: usize,
 }
 
 impl Tape {
-    /// Appends [`FoldRows`]: `k` rows a row.
+    /// Appends [`FoldRows`], which folds every `k` rows into one.
     ///
     /// # Errors
-    /// `Shape` when the rows of `x`, or those that count, are not groups of `k`.
+    /// `Shape` if `k` is 0, or does not divide the capacity of `x` or its live rows per unit of their count.
     pub fn fold_rows(&mut self, x: Var, k: usize) -> Result<Var> {
         self.push1(FoldRows { k }, &[x])
     }
-    /// Appends [`UnfoldRows`]: `k` rows of each.
+    /// Appends [`UnfoldRows`], which splits every row into `k` rows.
     ///
     /// # Errors
-    /// `Shape` when `k` does not divide the width of `x`.
+    /// `Shape` if `k` is 0 or does not divide the width of `x`.
     pub fn unfold_rows(&mut self, x: Var, k: usize) -> Result<Var> {
         self.push1(UnfoldRows { k }, &[x])
     }
 }
 
-/// Both directions, where there is something to do: what the input holds, as it lies.
+/// Copies the input to the output, in either direction; called only if the output is not a view.
 fn copy<R: Real>(io: &Io<'_>) {
     io.out::<R>(0).copy_from_slice(io.input::<R>(0));
 }
@@ -49,11 +49,11 @@ impl Op for FoldRows {
         arity(Self::NAME, ins, 1)?;
         let x = ins[0];
         typed(Self::NAME, "x", &x, DType::F32)?;
-        let whole = |n: usize| self.k > 0 && n.is_multiple_of(self.k);
-        let counted = x.rows.live.is_none_or(|l| whole(l.times));
+        let in_groups = |n: usize| self.k > 0 && n.is_multiple_of(self.k);
+        let live_in_groups = x.rows.live.is_none_or(|l| in_groups(l.times));
         ensure!(
             Self::NAME,
-            whole(x.rows.capacity) && counted,
+            in_groups(x.rows.capacity) && live_in_groups,
             "the rows of {x} are not groups of {}",
             self.k
         );
@@ -87,7 +87,7 @@ impl Op for UnfoldRows {
         ensure!(
             Self::NAME,
             self.k > 0 && x.cols.is_multiple_of(self.k),
-            "a row of {x} is not {} rows",
+            "a row of {x} does not split into {} rows",
             self.k
         );
         Ok(vec![Spec::real(x.rows.times(self.k), x.cols / self.k).into()])
@@ -106,7 +106,7 @@ impl Op for UnfoldRows {
     }
 }
 
-/// `[n, k, d]`; `n` of `n + 2` groups count.
+/// `[n, k, d]`; `n` of `n + 2` groups are live.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[0, 2, 3], &[5, 2, 1], &[7, 3, 4], &[40, 2, 33]];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 2, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
@@ -114,13 +114,13 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let rows = Rows::live(n + 2, c.count(n));
     let values: Vec<f32> = (0..(n + 2) * k * d).map(|_| c.uniform()).collect();
     let x = c.values(Spec::real(rows.times(k), d), &values);
-    // A stored value is copied, a value of the step is not.
-    let twice = c.tape.add(x, x)?;
-    let (copied, shown) = (c.tape.fold_rows(x, k)?, c.tape.fold_rows(twice, k)?);
+    // A stored value is copied; of a computed value the result is a view.
+    let computed = c.tape.add(x, x)?;
+    let (copied, view) = (c.tape.fold_rows(x, k)?, c.tape.fold_rows(computed, k)?);
     let back = c.tape.unfold_rows(copied, k)?;
     let table = c.values(Spec::real(rows, k * d), &values);
     let unfolded = c.tape.unfold_rows(table, k)?;
-    Ok(Built::new(&[copied, shown, back, unfolded], &[x, table]))
+    Ok(Built::new(&[copied, view, back, unfolded], &[x, table]))
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     use crate::autograd::Program;
 
     #[test]
-    fn rows_that_a_step_makes_are_folded_and_unfolded_where_they_lie_and_nothing_runs() {
+    fn folding_and_unfolding_computed_rows_needs_neither_memory_nor_a_kernel() {
         let values: Vec<f32> = (0..12).map(|i| i as f32).collect();
         let program = |folded: bool| -> Result<(Vec<f32>, Vec<&'static str>, usize)> {
             let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_no_whole_groups_are_refused() {
+    fn rows_that_do_not_form_whole_groups_are_refused() {
         let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
         let count = store.values("count", Spec::count(), &[2u32]).unwrap();
         let count = t.stored(&store, count).unwrap();
@@ -165,10 +165,10 @@ mod tests {
         let seven = value(&mut t, Rows::fixed(7), 6);
         assert!(t.fold_rows(seven, 2).is_err() && t.fold_rows(seven, 0).is_err());
         assert!(t.unfold_rows(seven, 4).is_err() && t.unfold_rows(seven, 0).is_err());
-        // Room for whole groups, but any number of rows may count.
+        // The capacity is a multiple of 2, but the live rows need not be.
         let live = Rows::live(6, count);
-        let some = value(&mut t, live, 1);
-        assert!(t.fold_rows(some, 2).is_err());
+        let uneven = value(&mut t, live, 1);
+        assert!(t.fold_rows(uneven, 2).is_err());
         let pairs = value(&mut t, live.times(4), 1);
         let folded = t.fold_rows(pairs, 2).unwrap();
         assert_eq!(t.spec(folded), Spec::real(live.times(2), 2));

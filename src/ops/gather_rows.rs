@@ -4,10 +4,10 @@
 //! | --- | --- | --- |
 //! | `table` | `[v, d]` f32, u32, bf16 or f16 | one row per node, or per event |
 //! | `index` | `[n]` u32 below `v`, or [`NONE`] | row of `table` |
-//! | out | `[n, d]` as `table`, f32 of 16 bits | zeros where the index is `NONE` |
+//! | out | `[n, d]` as `table`; f32 if it is bf16 or f16 | zeros where the index is `NONE` |
 //!
-//! Backward: `dtable = scatter_add_rows(dout, index)`; none where the table is kept in 16 bits, for nothing learned is.
-//! An index outside the table is a fault.
+//! Backward: `dtable = scatter_add_rows(dout, index)`; a table stored in 16 bits has no gradient, because no
+//! learned value is stored that way. An index outside the table is a fault.
 //! Source: dispatch through Psi, Sven, Algorithm 2.
 use super::*;
 use crate::runtime::team::{self, InParallel};
@@ -20,14 +20,14 @@ impl Tape {
     /// Appends [`GatherRows`].
     ///
     /// # Errors
-    /// `Shape` when `index` is not u32 `[n]`, or `table` holds times.
+    /// `Shape` if `index` is not u32 `[n]`, or if `table` is i64.
     pub fn gather_rows(&mut self, table: Var, index: Var) -> Result<Var> {
         self.push1(GatherRows, &[table, index])
     }
 }
 
 impl GatherRows {
-    /// Rows of a table kept in `T`, as `R`.
+    /// Gathers rows of a table stored as `T` into an output of `R`.
     fn gather<R: Element, T: Stored<R>>(&self, io: &Io<'_>) {
         let (d, table, index) = (io.cols(0), io.input::<T>(0), io.input::<u32>(1));
         if d == 0 {
@@ -52,7 +52,7 @@ impl Op for GatherRows {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "index", &ins[1], DType::U32)?;
         ensure!(Self::NAME, ins[1].cols == 1, "index is {}, want one column", ins[1]);
-        ensure!(Self::NAME, ins[0].dtype != DType::I64, "table is {}, want F32 or U32", ins[0]);
+        ensure!(Self::NAME, ins[0].dtype != DType::I64, "table is {}, want F32, U32, Bf16 or F16", ins[0]);
         Ok(vec![Spec { dtype: ins[0].dtype.widened(), rows: ins[1].rows, ..ins[0] }.into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -99,8 +99,9 @@ impl Op for GatherRows {
     }
 }
 
-/// `[v, n, d]`: one element; a narrow row; a ragged tail; nothing. Rows repeat, and the last index is `NONE`. A fourth number
-/// says which of [`StoredAs::ALL`] the table is kept as.
+/// `[v, n, d]`: one element; narrow rows; widths that no vector divides; no rows or columns. Rows repeat, and
+/// the last of several indices is `NONE`. A fourth number is the index of the table's storage type in
+/// [`StoredAs::ALL`].
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1],
     &[5, 9, 3],
@@ -122,8 +123,8 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     if let [_, .., last] = index.as_mut_slice() {
         *last = NONE;
     }
-    let kept = StoredAs::ALL[dims.get(3).copied().unwrap_or(0)];
-    let (table, index) = (c.kept(dims[0], dims[2], kept), c.ids(&index, 1));
+    let stored_as = StoredAs::ALL[dims.get(3).copied().unwrap_or(0)];
+    let (table, index) = (c.kept(dims[0], dims[2], stored_as), c.ids(&index, 1));
     let out = c.tape.gather_rows(table, index)?;
-    Ok(Built::new(&[out], if kept == StoredAs::F32 { std::slice::from_ref(&table) } else { &[] }))
+    Ok(Built::new(&[out], if stored_as == StoredAs::F32 { std::slice::from_ref(&table) } else { &[] }))
 }

@@ -1,17 +1,18 @@
-//! Roots that have neighbours, grouped by their query: `order[starts[q]..starts[q + 1]]` are those of query `q`
+//! Groups the roots with neighbours by query: `order[starts[q]..starts[q + 1]]` are the roots of query `q`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `query` | `[n]` u32 | the root's row of the queries, or [`NONE`]; not read where there is no neighbour |
-//! | `queries` | `[1]` u32 | live count of the queries, where they have one |
-//! | `count` | `[n]` u32, optional | neighbours of the root; without it every root that has a query is grouped |
-//! | starts | `[q + 1]` u32 | where a query's roots begin |
-//! | order | `[m]` u32 | the m roots with neighbours, those of a query side by side and ascending |
-//! | position | `[n]` u32 | place of the root in `order`, or [`NONE`] |
-//! | m | `[1]` u32 | |
+//! | `query` | `[n]` u32 | row of the root's query, or [`NONE`]; not read if the root has no neighbours |
+//! | `queries` | `[1]` u32, only if the number of queries is live | number of queries |
+//! | `count` | `[n]` u32, optional | number of neighbours of the root; without it every root with a query is grouped |
+//! | starts | `[q + 1]` u32 | start of each query's roots in `order` |
+//! | order | `[m]` u32 | the m roots with neighbours; the roots of a query are consecutive and ascending |
+//! | position | `[n]` u32 | index of the root in `order`, or [`NONE`] |
+//! | m | `[1]` u32 | number of grouped roots |
 //!
-//! Roots of one node share their query and mostly their neighbours, so what works through the roots in this order
-//! finds in cache what it needs; and roots without neighbours cost nothing further on. Deterministic: a counting sort.
+//! Roots of the same node share their query and most of their neighbours, so an op that processes the roots
+//! in this order finds its operands in cache, and roots without neighbours cost it nothing. Deterministic: a
+//! counting sort.
 use super::*;
 
 /// See the [module](self).
@@ -21,23 +22,23 @@ pub struct GroupRoots {
     counted: bool,
 }
 
-/// Roots grouped by query.
+/// The roots with neighbours, grouped by query.
 #[derive(Clone, Copy, Debug)]
 pub struct Grouped {
-    /// `[q + 1]` u32.
+    /// `[q + 1]` u32 starts of the groups in `order`.
     pub starts: Var,
-    /// `[m]` u32 roots.
+    /// `[m]` u32 roots, group by group.
     pub order: Var,
-    /// `[n]` u32 places in `order`, or `NONE`.
+    /// `[n]` u32 indices in `order`, or `NONE`.
     pub position: Var,
 }
 
 impl Tape {
-    /// Appends [`GroupRoots`]; `queries` are the rows of the queries. It takes no more of them, so that it can run before
-    /// they are made.
+    /// Appends [`GroupRoots`]; `queries` are the rows of the queries. The op does not read the queries
+    /// themselves, so it can run before they are computed.
     ///
     /// # Errors
-    /// `Shape` when `query` and `count` are not u32 `[n]`.
+    /// `Shape` if `query` or `count` is not u32 `[n]`.
     pub fn group_roots(
         &mut self,
         query: Var,
@@ -52,7 +53,7 @@ impl Tape {
 }
 
 impl GroupRoots {
-    /// The input that counts neighbours.
+    /// Returns the position of the input `count`, if it is given.
     fn count(&self) -> Option<usize> {
         self.counted.then_some(1 + usize::from(self.queries.live.is_some()))
     }
@@ -132,8 +133,9 @@ impl Op for GroupRoots {
     }
 }
 
-/// Groups items `(item, key)` by their key, one of `keys`: `order[starts[key]..starts[key + 1]]` lists those of a key as they
-/// come. The other starts, if there is room for more keys, are the number of all items, which is returned.
+/// Groups `(item, key)` pairs by their key, a number below `keys`: `order[starts[key]..starts[key + 1]]`
+/// lists the items of a key in the order of `items`. Returns the number of items, which also fills the starts
+/// beyond `keys`.
 pub(super) fn group(
     items: impl Iterator<Item = (usize, usize)> + Clone,
     keys: usize,
@@ -149,20 +151,20 @@ pub(super) fn group(
         order[starts[key] as usize] = item as u32;
         starts[key] += 1;
     });
-    let all = starts[keys];
-    starts.copy_within(0..keys, 1); // every start has moved to its end, which is the next one's start
+    let total = starts[keys];
+    starts.copy_within(0..keys, 1); // every start has advanced to the end of its group, the start of the next
     starts[0] = 0;
-    starts[keys..].fill(all);
-    all
+    starts[keys..].fill(total);
+    total
 }
 
-/// `[roots, queries]`; every fourth root has no neighbour. There is room for three queries more. A third number, 0: no
-/// neighbours are counted, and every fourth root has no query.
+/// `[roots, queries]`; every fourth root has no neighbours, and the capacity is three queries more. With a
+/// third number, 0, there is no `count`, and every fourth root has no query.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1], &[0, 2], &[9, 4], &[9, 4, 0], &[200, 33], &[5_000, 40], &[5_000, 40, 0], &[200, 5_000]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 700]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, queries] = dims[..2] else { return Err(Error::shape("group_roots", "two sizes")) };
+    let [n, queries] = dims[..2] else { return Err(Error::shape("group_roots", "want two or three sizes")) };
     let counts: Vec<u32> = (0..n).map(|i| (i % 4) as u32).collect();
     let roots: Vec<u32> =
         counts.iter().map(|&k| if k == 0 { NONE } else { c.below(queries) as u32 }).collect();

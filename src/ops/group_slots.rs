@@ -1,18 +1,24 @@
-//! Slots of neighbours, grouped by the row that they read: `slots[starts[r]..starts[r + 1]]` are those of row `r`
+//! Groups neighbour slots by the row they read: `slots[starts[r]..starts[r + 1]]` are the slots of row `r`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `row` | `[n, k]` u32 | the row that a root's neighbour is; not read beyond `count` |
-//! | `count`, `order` | `[n]`, `[m]` u32, optional | slots in use; roots whose slots count, such as those of [`group_roots`]. Without them all slots of all roots in order, but for those that are [`NONE`] |
-//! | `rows` | `[1]` u32 | live count of the rows, where they have one |
-//! | starts | `[rows + 1]` u32 | where a row's slots begin |
-//! | slots | `[listed]` u32 | the slots in use, those of a row side by side and ascending |
-//! | listed | `[1]` u32 | |
+//! | `row` | `[n, k]` u32 | row that each neighbour of a root reads; not read beyond `count` |
+//! | `count`, `order` | `[n]`, `[m]` u32, optional | number of slots in use per root; roots whose slots are listed, such as `order` of [`group_roots`]. Without them all slots of all roots are listed in order, except those that are [`NONE`] |
+//! | `rows` | `[1]` u32, only if the number of rows is live | number of rows |
+//! | starts | `[rows + 1]` u32 | start of each row's slots in `slots` |
+//! | slots | `[listed]` u32 | the slots in use; the slots of a row are consecutive and ascending |
+//! | listed | `[1]` u32 | number of slots listed |
 //!
-//! Slot `at k + j` is neighbour `j` of the root at place `at` of `order`. So the gradient of a row is the sum of its slots'
-//! gradients, in a fixed order; and since a list depends on indices alone, it is made before there are any gradients.
-//! Deterministic: a counting sort.
+//! Slot `at k + j` is neighbour `j` of the root at index `at` of `order`. The gradient of a row can then be
+//! summed over its slots in a fixed order; and because the lists depend on indices only, they are computed
+//! before there are any gradients. Deterministic: a counting sort.
 use super::{group_roots::group, *};
+use std::ptr::null;
+
+/// Positions of the inputs; the last two are optional.
+const ROW: usize = 0;
+const COUNT: usize = 1;
+const ORDER: usize = 2;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -22,23 +28,23 @@ pub struct GroupSlots {
     chosen: bool,
 }
 
-/// Parts of the slots, on a device, each with a count for every row; as in the kernels.
+/// Number of tiles of slots on a device, each with a count for every row; the same as in the kernels.
 const TILES: usize = 32;
 
 impl Tape {
-    /// Appends [`GroupSlots`]; `rows` are those that `row` names. Returns starts and slots.
+    /// Appends [`GroupSlots`]; `rows` are the rows that `row` refers to. Returns starts and slots.
     ///
     /// # Errors
-    /// `Shape` when `row` is not u32 `[n, k]`, `count` not u32 `[n]`, `order` not u32 `[m]`.
+    /// `Shape` if `row` is not u32 `[n, k]`, `count` not u32 `[n]` or `order` not u32 `[m]`.
     pub fn group_slots(&mut self, row: Var, count: Var, order: Var, rows: Rows) -> Result<(Var, Var)> {
         let ins: Vec<Var> = [row, count, order].into_iter().chain(rows.live.map(|l| l.var)).collect();
         let o = self.push(GroupSlots { rows, chosen: true }, &ins)?;
         Ok((o[0], o[1]))
     }
-    /// Appends [`GroupSlots`] of all slots: slot `i k + j` is `row[i, j]`.
+    /// Appends [`GroupSlots`] for all slots: slot `i k + j` is `row[i, j]`. Returns starts and slots.
     ///
     /// # Errors
-    /// `Shape` when `row` is not u32.
+    /// `Shape` if `row` is not u32.
     pub fn group_all_slots(&mut self, row: Var, rows: Rows) -> Result<(Var, Var)> {
         let ins: Vec<Var> = [row].into_iter().chain(rows.live.map(|l| l.var)).collect();
         let o = self.push(GroupSlots { rows, chosen: false }, &ins)?;
@@ -47,7 +53,7 @@ impl Tape {
 }
 
 impl GroupSlots {
-    /// The input with the live count of the rows.
+    /// Returns the position of the input with the live count of the rows, if there is one.
     fn live(&self) -> usize {
         if self.chosen { 3 } else { 1 }
     }
@@ -58,13 +64,15 @@ impl Op for GroupSlots {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.live() + usize::from(self.rows.live.is_some()))?;
-        let (n, k) = (ins[0].rows, ins[0].cols);
-        ensure!(Self::NAME, ins[0] == Spec::ids(n, k), "row is {}", ins[0]);
+        let row = ins[ROW];
+        let (n, k) = (row.rows, row.cols);
+        ensure!(Self::NAME, row == Spec::ids(n, k), "row is {row}, want U32");
         let mut roots = n;
         if self.chosen {
-            ensure!(Self::NAME, ins[1] == Spec::ids(n, 1), "row is {}, count is {}", ins[0], ins[1]);
-            ensure!(Self::NAME, ins[2] == Spec::ids(ins[2].rows, 1), "order is {}", ins[2]);
-            roots = ins[2].rows;
+            let (count, order) = (ins[COUNT], ins[ORDER]);
+            ensure!(Self::NAME, count == Spec::ids(n, 1), "row is {row}, count is {count}");
+            ensure!(Self::NAME, order == Spec::ids(order.rows, 1), "order is {order}, want U32, one column");
+            roots = order.rows;
         }
         if self.rows.live.is_some() {
             let (found, want) = (ins[self.live()], Spec::count());
@@ -72,7 +80,7 @@ impl Op for GroupSlots {
         }
         let slots = roots.times(k).capacity;
         for (what, n) in
-            [("rows", self.rows.capacity), ("roots", n.capacity), ("slots of a root", k), ("slots", slots)]
+            [("rows", self.rows.capacity), ("roots", n.capacity), ("slots per root", k), ("slots", slots)]
         {
             countable(Self::NAME, what, n)?;
         }
@@ -87,12 +95,12 @@ impl Op for GroupSlots {
         Cost::streaming(ins, outs, 0)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (row, rows, k) = (io.input::<u32>(0), io.live_rows(self.rows, self.live()), io.cols(0));
-        let chosen = self.chosen.then(|| (io.input::<u32>(1), io.input::<u32>(2)));
+        let (row, rows, k) = (io.input::<u32>(ROW), io.live_rows(self.rows, self.live()), io.cols(ROW));
+        let chosen = self.chosen.then(|| (io.input::<u32>(COUNT), io.input::<u32>(ORDER)));
         let (starts, slots) = (io.out::<u32>(0), io.out::<u32>(1));
-        let roots = chosen.map_or(io.rows(0), |(_, order)| order.len());
+        let roots = chosen.map_or(io.rows(ROW), |(_, order)| order.len());
         let used = (0..roots).flat_map(|at| {
-            // Of a root that is none, no slot.
+            // An invalid root has no slots.
             let (i, count) = match chosen {
                 Some((count, order)) => {
                     io.row_of(at, order[at], count.len()).map_or((0, 0), |i| (i, (count[i] as usize).min(k)))
@@ -106,11 +114,12 @@ impl Op for GroupSlots {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (row, counts, rows, width) =
-            (on.input(0), on.scratch().cast(), on.live_rows(self.rows, self.live()), on.cols(0));
-        let null = std::ptr::null();
-        let (count, order, roots) =
-            if self.chosen { (on.input(1), on.input(2), on.rows(2)) } else { (null, null, on.rows(0)) };
-        let (starts, slots, listed, known) = (on.kept(0), on.kept(1), on.kept(2), on.rows(0));
+            (on.input(ROW), on.scratch().cast(), on.live_rows(self.rows, self.live()), on.cols(ROW));
+        let (count, order, roots) = match self.chosen {
+            true => (on.input(COUNT), on.input(ORDER), on.rows(ORDER)),
+            false => (null(), null(), on.rows(ROW)),
+        };
+        let (starts, slots, listed, known) = (on.kept(0), on.kept(1), on.kept(2), on.rows(ROW));
         let blocks = Grid::new(TILES, 1024);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
@@ -140,7 +149,8 @@ impl Op for GroupSlots {
     }
 }
 
-/// `[roots, k, rows]`; counts run from 0 to k, and there is room for three rows more. A fourth number: all slots of all roots.
+/// `[roots, k, rows]`; counts run from 0 to k, and the capacity is three rows more. With a fourth number all
+/// slots of all roots are listed.
 pub(super) const CASES: &[&[usize]] = &[
     &[0, 2, 3],
     &[4, 2, 0],
@@ -148,7 +158,7 @@ pub(super) const CASES: &[&[usize]] = &[
     &[9, 0, 4],
     &[9, 3, 7],
     &[50, 3, 2],
-    // Several rounds of a warp a tile; more rows than a block has threads.
+    // A tile takes a warp several rounds; then more rows than a block has threads.
     &[2_000, 10, 60],
     &[300, 10, 2_500],
     &[0, 2, 3, 1],
@@ -157,7 +167,7 @@ pub(super) const CASES: &[&[usize]] = &[
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 10, 1_487], &[100_000, 2, 10_000, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, k, rows] = dims[..3] else { return Err(Error::shape("group_slots", "three sizes, or four")) };
+    let [n, k, rows] = dims[..3] else { return Err(Error::shape("group_slots", "want three or four sizes")) };
     let counts: Vec<u32> = (0..n).map(|i| if rows == 0 { 0 } else { (i % (k + 1)) as u32 }).collect();
     let of_slots: Vec<u32> = (0..n * k)
         .map(|s| if s % k < counts[s / k] as usize { c.below(rows) as u32 } else { NONE })

@@ -1,13 +1,14 @@
-//! `z = sig(pre_z)`, `y = sig(pre_r) h`: the gates of a GRU whose products are made before, and the state after its reset
+//! `z = sig(pre_z)`, `y = sig(pre_r) h`: gates of a GRU and its state after the reset, from computed products
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `pre` | `[n, 2 d]` f32 | what the gates r and z are functions of, biases inside |
-//! | `h` | `[n, d]` f32, optional | the state; without one there is no y |
+//! | `pre` | `[n, 2 d]` f32 | arguments of the gates r and z, biases included |
+//! | `h` | `[n, d]` f32, optional | state; without it there is no y |
 //! | z | `[n, d]` f32 | the update gate, for [`gru_state`] |
-//! | y | `[n, d]` f32 | `r h`, what the candidate reads |
+//! | y | `[n, d]` f32 | `r h`, an input of the candidate state |
 //!
-//! Backward, with r made again: `dpre_r = dy h r (1 - r)`, `dpre_z = dz z (1 - z)`, `dh = dy r`. Deterministic.
+//! Backward, with r recomputed: `dpre_r = dy h r (1 - r)`, `dpre_z = dz z (1 - z)`, `dh = dy r`.
+//! Deterministic.
 //! Source: Cho et al. 2014.
 use super::*;
 use crate::runtime::{
@@ -17,13 +18,15 @@ use crate::runtime::{
 };
 use std::ptr::{null, null_mut};
 
-/// Fewest rows that are a piece of work.
+/// Minimum number of rows per piece of work.
 const PIECE: usize = 32;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct GruGates;
-/// Gradients of `pre`, and of `h` where it is there.
+/// Gradients of `pre`, and of `h` if there is a state.
+///
+/// The inputs are `pre`, `h`, z, dz and dy; the fields tell which of the optional ones are given.
 #[derive(Debug)]
 pub struct GruGatesGrad {
     state: bool,
@@ -32,10 +35,10 @@ pub struct GruGatesGrad {
 }
 
 impl Tape {
-    /// Appends [`GruGates`] and returns z, and y where there is a state.
+    /// Appends [`GruGates`]. Returns z, and y if there is a state `h`.
     ///
     /// # Errors
-    /// `Shape` when types or widths do not fit.
+    /// `Shape` if types, rows or widths do not match.
     pub fn gru_gates(&mut self, pre: Var, h: Option<Var>) -> Result<(Var, Option<Var>)> {
         let ins: Vec<Var> = std::iter::once(pre).chain(h).collect();
         let o = self.push(GruGates, &ins)?;
@@ -68,7 +71,7 @@ vectorised! {
     }
 }
 
-/// A gate of two: what the other operands are shaped as.
+/// Checks that `pre` is f32 and holds two gates; returns the shape of one, which the other operands have, too.
 fn gate(op: &'static str, pre: Spec) -> Result<Spec> {
     typed(op, "pre", &pre, DType::F32)?;
     ensure!(op, pre.cols.is_multiple_of(2), "pre is {pre}, want two gates");
@@ -108,12 +111,12 @@ impl Op for GruGates {
         let z = io.out::<f32>(0).chunks_mut((size * d).max(1));
         let y = optional_pieces(h.map(|_| io.out(1)), size * d);
         z.zip(y).enumerate().in_parallel(1, |(piece, (z, mut y))| {
-            for (own, z) in z.chunks_exact_mut(d).enumerate() {
-                let k = piece * size + own;
-                let (pre_r, pre_z) = pre[2 * k * d..][..2 * d].split_at(d);
+            for (i, z) in z.chunks_exact_mut(d).enumerate() {
+                let row = piece * size + i;
+                let (pre_r, pre_z) = pre[2 * row * d..][..2 * d].split_at(d);
                 update(z, pre_z);
                 if let (Some(y), Some(h)) = (&mut y, h) {
-                    reset(&mut y[own * d..][..d], pre_r, &h[k * d..]);
+                    reset(&mut y[i * d..][..d], pre_r, &h[row * d..]);
                 }
             }
         });
@@ -139,8 +142,8 @@ impl Op for GruGates {
 }
 
 impl GruGatesGrad {
-    /// Where h, z, dz and dy are among the inputs.
-    fn places(&self) -> (Option<usize>, usize, Option<usize>, Option<usize>) {
+    /// Returns the positions of h, z, dz and dy among the inputs.
+    fn positions(&self) -> (Option<usize>, usize, Option<usize>, Option<usize>) {
         let z = 1 + usize::from(self.state);
         let dy = z + 1 + usize::from(self.dz);
         (self.state.then_some(1), z, self.dz.then_some(z + 1), self.dy.then_some(dy))
@@ -153,7 +156,7 @@ impl Op for GruGatesGrad {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2 + [self.state, self.dz, self.dy].map(usize::from).iter().sum::<usize>())?;
         let out = gate(Self::NAME, ins[0])?;
-        let (h, z, dz, dy) = self.places();
+        let (h, z, dz, dy) = self.positions();
         for (what, at) in [("h", h), ("z", Some(z)), ("dz", dz), ("dy", dy)] {
             if let Some(at) = at {
                 ensure!(Self::NAME, ins[at] == out, "{what} is {}, want {out}", ins[at]);
@@ -165,7 +168,7 @@ impl Op for GruGatesGrad {
         Cost::streaming(ins, outs, 10 * ins[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (h, z, dz, dy) = self.places();
+        let (h, z, dz, dy) = self.positions();
         let (d, pre, z) = (io.cols(0) / 2, io.input::<R>(0), io.input::<R>(z));
         let [h, dz, dy] = [h, dz, dy].map(|at| at.map(|at| io.input::<R>(at)));
         let (dpre, mut dh) = (io.out::<R>(0), h.map(|_| io.out::<R>(1)));
@@ -181,7 +184,7 @@ impl Op for GruGatesGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (h, z, dz, dy) = self.places();
+        let (h, z, dz, dy) = self.positions();
         let (d, pre, z) = (io.cols(0) / 2, io.input::<f32>(0), io.input::<f32>(z));
         let [h, dz, dy] = [h, dz, dy].map(|at| at.map(|at| io.input::<f32>(at)));
         let size = team::piece(io.rows(0), PIECE);
@@ -189,13 +192,13 @@ impl Op for GruGatesGrad {
         let dh = optional_pieces(h.map(|_| io.out(1)), size * d);
         dpre.zip(dh).enumerate().in_parallel(1, |(piece, (dpre, mut dh))| {
             with_thread_buffer(d, |zeros| {
-                for (own, dpre) in dpre.chunks_exact_mut(2 * d).enumerate() {
-                    let at = (piece * size + own) * d;
+                for (i, dpre) in dpre.chunks_exact_mut(2 * d).enumerate() {
+                    let at = (piece * size + i) * d;
                     let (dpre_r, dpre_z) = dpre.split_at_mut(d);
                     update_grad(dpre_z, &z[at..][..d], dz.map_or(zeros, |dz| &dz[at..][..d]));
                     if let (Some(h), Some(dh)) = (h, &mut dh) {
                         let (h, dy) = (&h[at..][..d], dy.map_or(&*zeros, |dy| &dy[at..][..d]));
-                        reset_grad(dpre_r, &mut dh[own * d..][..d], &pre[2 * at..], h, dy);
+                        reset_grad(dpre_r, &mut dh[i * d..][..d], &pre[2 * at..], h, dy);
                     } else {
                         dpre_r.fill(0.0);
                     }
@@ -204,7 +207,7 @@ impl Op for GruGatesGrad {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (h, z, dz, dy) = self.places();
+        let (h, z, dz, dy) = self.positions();
         let [h, dz, dy] = [h, dz, dy].map(|at| at.map_or(null(), |at| on.input(at)));
         let dh = if self.state { on.out(1) } else { null_mut() };
         let (grid, d) = (Grid::items(on.spec(0).len() / 8), on.cols(0) / 2);
@@ -215,7 +218,8 @@ impl Op for GruGatesGrad {
     }
 }
 
-/// `[n, d, with a state, outputs]`: of n + 2 rows n are live; z alone where the last is 1, y alone where it is 2.
+/// `[n, d, state, outputs]`: n of n + 2 rows are live; a state is given if the third number is 1; the last
+/// number is 1 for z alone, 2 for y alone and 3 for both.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 1],
     &[0, 3, 1, 3],
@@ -227,7 +231,7 @@ pub(super) const CASES: &[&[usize]] = &[
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[10_000, 64, 1, 3]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, d, state, outs] = *dims else { return Err(Error::shape("gru_gates", "four sizes")) };
+    let [n, d, state, outs] = *dims else { return Err(Error::shape("gru_gates", "want four sizes")) };
     let count = c.count(n);
     let pre = c.live_real(n + 2, count, 2 * d);
     let h = (state == 1).then(|| c.live_real(n + 2, count, d));
@@ -236,7 +240,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         .into_iter()
         .enumerate()
         .filter(|&(k, _)| outs >> k & 1 == 1)
-        .filter_map(|o| o.1)
+        .filter_map(|(_, out)| out)
         .collect();
     Ok(Built::new(&outs, &std::iter::once(pre).chain(h).collect::<Vec<_>>()))
 }

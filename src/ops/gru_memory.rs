@@ -1,26 +1,27 @@
-//! `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`: memory of the unique nodes after their mails, by a GRU
+//! `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`: updates the memory of the unique nodes by their mails
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | state, mails, time encoding, s', time | as in [`memory_update`] | |
-//! | `W_x`, `W_h` | `[3 d, 2 d + f + t]`, `[3 d, d]` f32 | gates r, z, n as PyTorch's `GRUCell` |
-//! | `b_x`, `b_h` | `[1, 3 d]` f32 | |
-//! | gates | `[m, 4 d]` f32 | saved for the backward: r, z, n, and n's term of the state |
+//! | `W_x`, `W_h` | `[3 d, 2 d + f + t]`, `[3 d, d]` f32 | gates r, z, n as in PyTorch's `GRUCell` |
+//! | `b_x`, `b_h` | `[1, 3 d]` f32 | biases of the gates |
+//! | gates | `[m, 4 d]` f32 | saved for the backward pass: r, z, n, and `h_n` |
 //!
-//! With m the message: `r, z = sigmoid(x + h)`, `n = tanh(x_n + r h_n)`, `s' = (1 - z) n + z s`, where `x = W_x m + b_x` and
-//! `h = W_h s + b_h`. Source: GRU: Cho et al. 2014 in PyTorch's form.
+//! With m the message: `r, z = sigmoid(x + h)`, `n = tanh(x_n + r h_n)`, `s' = (1 - z) n + z s`, where
+//! `x = W_x m + b_x` and `h = W_h s + b_h`. Source: GRU: Cho et al. 2014 in PyTorch's form.
 use super::{memory_update::Cell, *};
 use crate::runtime::{
     cuda::abi,
     simd::{self, vectorised},
 };
 
-/// The gated recurrent unit, for [`Tape::memory_update`].
+/// The gated recurrent unit as a cell of [`Tape::memory_update`].
 #[derive(Debug)]
 pub struct Gru;
 
 vectorised! {
-    /// Gates of one row. `pre` is `[r | z | n_x | n_h]` before its biases, and holds `[r | z | n | n_h]` afterwards.
+    /// Computes gates and new memory `out` of one row. `pre` is `[r | z | n_x | n_h]` before the biases on
+    /// entry, and `[r | z | n | n_h]` on return.
     fn gates(pre: &mut [f32], out: &mut [f32], s: &[f32], b_x: &[f32], b_h: &[f32]) {
         let d = s.len();
         let (rz, n) = pre.split_at_mut(2 * d);
@@ -37,7 +38,8 @@ vectorised! {
             out[i] = (1.0 - z[i]).mul_add(c, z[i] * s[i]);
         }
     }
-    /// Gradients of one row before the gates: `dpre = [dr | dz | dn_x | dn_h]`.
+    /// Computes the gradients of one row with respect to the arguments of the gates:
+    /// `dpre = [dr | dz | dn_x | dn_h]`.
     fn gates_grad(dpre: &mut [f32], gates: &[f32], s: &[f32], dout: &[f32]) {
         let d = s.len();
         let (r, z, n, nh) = (&gates[..d], &gates[d..2 * d], &gates[2 * d..3 * d], &gates[3 * d..4 * d]);
@@ -84,17 +86,35 @@ impl Cell for Gru {
         gates_grad(dpre, gates, s, dy);
     }
     unsafe fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()> {
-        let (mailed, messages, gates, dout) = (on.input(0), on.input(1), on.input(2), on.input(8));
-        let (grid, d, c, all, s) =
-            (Grid::warps(on.capacity(0)), on.cols(7), on.cols(1), on.rows(8), on.status());
+        // Positions of the inputs of `MemoryUpdateGrad`.
+        const ROW: usize = 0;
+        const MESSAGE: usize = 1;
+        const GATES: usize = 2;
+        const W_H: usize = 7;
+        const DOUT: usize = 8;
+        let grid = Grid::warps(on.capacity(ROW));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.gru_memory_gates_grad(on, grid, mailed, messages, gates, dout, dpre, on.rows(0), all, d, c, s)
+            k.gru_memory_gates_grad(
+                on,
+                grid,
+                on.input(ROW),
+                on.input(MESSAGE),
+                on.input(GATES),
+                on.input(DOUT),
+                dpre,
+                on.rows(ROW),
+                on.rows(DOUT),
+                on.cols(W_H),
+                on.cols(MESSAGE),
+                on.status(),
+            )
         }
     }
 }
 
-/// `[nodes, unique, d, f, t, g]` as in [`memory_update`]: no unique node; wide rows; several tiles; many rows.
+/// `[nodes, unique, d, f, t, g]` as in [`memory_update::build`]: no unique nodes; wide rows; several tiles;
+/// many rows. A seventh number, 1: memory and mails are gathered for the unique nodes.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0, 1, 4],
     &[5, 0, 3, 2, 4, 4],

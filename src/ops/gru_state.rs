@@ -1,15 +1,15 @@
-//! `h' = z h + (1 - z) tanh(pre)`: the new state of a GRU whose products are made before
+//! `h' = z h + (1 - z) tanh(pre)`: the new state of a GRU, from computed products
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `z` | `[n, d]` f32 | the update gate, from [`gru_gates`]: how much of the state stays |
-//! | `pre` | `[n, d]` f32 | what the candidate is a function of, bias inside |
-//! | `h` | `[n, d]` f32, optional | the state; zeros without |
-//! | `present` | `[n]` u32, optional | a row's state goes on as it is where this is [`NONE`] |
-//! | h' | `[n, d]` f32 | |
+//! | `z` | `[n, d]` f32 | the update gate, from [`gru_gates`]: the fraction of the state that is kept |
+//! | `pre` | `[n, d]` f32 | argument of the candidate state, bias included |
+//! | `h` | `[n, d]` f32, optional | state; zeros if absent |
+//! | `present` | `[n]` u32, optional | a row with [`NONE`] keeps its state unchanged |
+//! | h' | `[n, d]` f32 | new state |
 //!
-//! Backward, with `c = tanh(pre)` made again: `dz = dh' (h - c)`, `dpre = dh' (1 - z) (1 - c^2)`, `dh = dh' z`; where the state
-//! goes on, `dh = dh'`. Deterministic.
+//! Backward, with `c = tanh(pre)` recomputed: `dz = dh' (h - c)`, `dpre = dh' (1 - z) (1 - c^2)`,
+//! `dh = dh' z`; in a row that keeps its state, `dz = dpre = 0` and `dh = dh'`. Deterministic.
 //! Source: Cho et al. 2014.
 use super::*;
 use crate::runtime::{
@@ -19,8 +19,12 @@ use crate::runtime::{
 };
 use std::ptr::{null, null_mut};
 
-/// Fewest rows that are a piece of work.
+/// Minimum number of rows per piece of work.
 const PIECE: usize = 32;
+
+/// Positions of the inputs that are always given; `h` and `present` follow.
+const Z: usize = 0;
+const PRE: usize = 1;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +32,7 @@ pub struct GruState {
     state: bool,
     present: bool,
 }
-/// Gradients of `z` and `pre`, and of `h` where it is there.
+/// Gradients of `z`, `pre`, and `h` if there is a state. The inputs are those of [`GruState`], then dh'.
 #[derive(Debug)]
 pub struct GruStateGrad(GruState);
 
@@ -36,7 +40,7 @@ impl Tape {
     /// Appends [`GruState`].
     ///
     /// # Errors
-    /// `Shape` when types or widths do not fit.
+    /// `Shape` if types, rows or widths do not match.
     pub fn gru_state(&mut self, z: Var, pre: Var, h: Option<Var>, present: Option<Var>) -> Result<Var> {
         let ins: Vec<Var> = [Some(z), Some(pre), h, present].into_iter().flatten().collect();
         self.push1(GruState { state: h.is_some(), present: present.is_some() }, &ins)
@@ -44,34 +48,36 @@ impl Tape {
 }
 
 impl GruState {
-    /// Where h and the presence are among the inputs.
-    fn places(self) -> [Option<usize>; 2] {
+    /// Returns the positions of `h` and `present`, `None` if absent.
+    fn positions(self) -> [Option<usize>; 2] {
         [self.state.then_some(2), self.present.then_some(2 + usize::from(self.state))]
     }
+    /// Returns the number of inputs of the forward op.
     fn inputs(self) -> usize {
         2 + usize::from(self.state) + usize::from(self.present)
     }
-    /// Refuses the first of these, which are there, where they are not those of the forward.
+    /// Checks the inputs of the forward op, which are also the first inputs of the backward op.
     fn check(self, op: &'static str, ins: &[Spec]) -> Result<()> {
-        let out = ins[0];
+        let out = ins[Z];
         typed(op, "z", &out, DType::F32)?;
-        for (what, at) in [("pre", Some(1)), ("h", self.places()[0])] {
+        let [h, present] = self.positions();
+        for (what, at) in [("pre", Some(PRE)), ("h", h)] {
             if let Some(at) = at {
                 ensure!(op, ins[at] == out, "{what} is {}, want {out}", ins[at]);
             }
         }
-        presence(op, ins, self.places()[1], out.rows)
+        presence(op, ins, present, out.rows)
     }
 }
 
 vectorised! {
-    /// One row.
+    /// Computes the new state of one row.
     fn row(out: &mut [f32], z: &[f32], pre: &[f32], h: &[f32]) {
         for (((out, &z), &pre), &h) in out.iter_mut().zip(z).zip(pre).zip(h) {
             *out = (1.0 - z).mul_add(simd::tanh(pre), z * h);
         }
     }
-    /// Gradients of one row.
+    /// Computes the gradients of one row.
     fn row_grad(dz: &mut [f32], dpre: &mut [f32], dh: &mut [f32], z: &[f32], pre: &[f32], h: &[f32], dout: &[f32]) {
         let outs = dz.iter_mut().zip(dpre).zip(dh);
         for (((((dz, dpre), dh), &z), &pre), (&h, &dout)) in outs.zip(z).zip(pre).zip(h.iter().zip(dout)) {
@@ -89,44 +95,45 @@ impl Op for GruState {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.inputs())?;
         self.check(Self::NAME, ins)?;
-        Ok(vec![ins[0].into()])
+        Ok(vec![ins[Z].into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 14 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, z, pre, [h, present]) = (io.cols(0), io.input::<R>(0), io.input::<R>(1), self.places());
+        let (d, z, pre, [h, present]) = (io.cols(Z), io.input::<R>(Z), io.input::<R>(PRE), self.positions());
         let (h, present) = (h.map(|h| io.input::<R>(h)), present.map(|p| io.input::<u32>(p)));
         for (at, out) in io.out::<R>(0).iter_mut().enumerate() {
             let h = h.map_or(R::ZERO, |h| h[at]);
-            let goes_on = present.is_some_and(|p| p[at / d] == NONE);
-            *out = if goes_on { h } else { z[at] * h + (R::ONE - z[at]) * pre[at].tanh() };
+            let absent = present.is_some_and(|p| p[at / d] == NONE);
+            *out = if absent { h } else { z[at] * h + (R::ONE - z[at]) * pre[at].tanh() };
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, z, pre, [h, present]) = (io.cols(0), io.input::<f32>(0), io.input::<f32>(1), self.places());
+        let (d, z, pre) = (io.cols(Z), io.input::<f32>(Z), io.input::<f32>(PRE));
+        let [h, present] = self.positions();
         let (h, present) = (h.map(|h| io.input::<f32>(h)), present.map(|p| io.input::<u32>(p)));
-        let size = team::piece(io.rows(0), PIECE);
+        let size = team::piece(io.rows(Z), PIECE);
         io.out::<f32>(0).chunks_mut((size * d).max(1)).enumerate().in_parallel(1, |(piece, out)| {
             with_thread_buffer(d, |zeros| {
-                for (k, out) in (piece * size..).zip(out.chunks_exact_mut(d)) {
-                    let h = h.map_or(&*zeros, |h| &h[k * d..][..d]);
-                    if present.is_some_and(|p| p[k] == NONE) {
+                for (i, out) in (piece * size..).zip(out.chunks_exact_mut(d)) {
+                    let h = h.map_or(&*zeros, |h| &h[i * d..][..d]);
+                    if present.is_some_and(|p| p[i] == NONE) {
                         out.copy_from_slice(h);
                     } else {
-                        row(out, &z[k * d..], &pre[k * d..], h);
+                        row(out, &z[i * d..], &pre[i * d..], h);
                     }
                 }
             });
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let [h, present] = self.places();
+        let [h, present] = self.positions();
         let (h, present) = (h.map_or(null(), |h| on.input(h)), present.map_or(null(), |p| on.input(p)));
-        let grid = Grid::items(on.spec(0).len() / 4);
+        let grid = Grid::items(on.spec(Z).len() / 4);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.gru_state(on, grid, on.input(0), on.input(1), h, present, on.out(0), on.rows(0), on.cols(0))
+            k.gru_state(on, grid, on.input(Z), on.input(PRE), h, present, on.out(0), on.rows(Z), on.cols(Z))
         }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -145,41 +152,43 @@ impl Op for GruStateGrad {
         let dout = self.0.inputs();
         arity(Self::NAME, ins, dout + 1)?;
         self.0.check(Self::NAME, ins)?;
-        ensure!(Self::NAME, ins[dout] == ins[0], "dout is {}, want {}", ins[dout], ins[0]);
+        ensure!(Self::NAME, ins[dout] == ins[Z], "dout is {}, want {}", ins[dout], ins[Z]);
         Ok(ins[..2 + usize::from(self.0.state)].iter().map(|&s| s.into()).collect())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 16 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, z, pre, [h, present]) = (io.cols(0), io.input::<R>(0), io.input::<R>(1), self.0.places());
+        let (d, z, pre) = (io.cols(Z), io.input::<R>(Z), io.input::<R>(PRE));
+        let [h, present] = self.0.positions();
         let (h, present) = (h.map(|h| io.input::<R>(h)), present.map(|p| io.input::<u32>(p)));
         let dout = io.input::<R>(self.0.inputs());
         let (dz, dpre, mut dh) = (io.out::<R>(0), io.out::<R>(1), h.map(|_| io.out::<R>(2)));
         for at in 0..dout.len() {
             let (c, old) = (pre[at].tanh(), h.map_or(R::ZERO, |h| h[at]));
-            let goes_on = present.is_some_and(|p| p[at / d] == NONE);
+            let absent = present.is_some_and(|p| p[at / d] == NONE);
             let (of_z, of_pre) = (dout[at] * (old - c), dout[at] * (R::ONE - z[at]) * (R::ONE - c * c));
-            (dz[at], dpre[at]) = if goes_on { (R::ZERO, R::ZERO) } else { (of_z, of_pre) };
+            (dz[at], dpre[at]) = if absent { (R::ZERO, R::ZERO) } else { (of_z, of_pre) };
             if let Some(dh) = &mut dh {
-                dh[at] = if goes_on { dout[at] } else { dout[at] * z[at] };
+                dh[at] = if absent { dout[at] } else { dout[at] * z[at] };
             }
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, z, pre, [h, present]) = (io.cols(0), io.input::<f32>(0), io.input::<f32>(1), self.0.places());
+        let (d, z, pre) = (io.cols(Z), io.input::<f32>(Z), io.input::<f32>(PRE));
+        let [h, present] = self.0.positions();
         let (h, present) = (h.map(|h| io.input::<f32>(h)), present.map(|p| io.input::<u32>(p)));
-        let (dout, size) = (io.input::<f32>(self.0.inputs()), team::piece(io.rows(0), PIECE));
+        let (dout, size) = (io.input::<f32>(self.0.inputs()), team::piece(io.rows(Z), PIECE));
         let pieces = |k: usize| io.out::<f32>(k).chunks_mut((size * d).max(1));
         let outs = pieces(0).zip(pieces(1)).zip(optional_pieces(h.map(|_| io.out(2)), size * d));
         outs.enumerate().in_parallel(1, |(piece, ((dz, dpre), mut dh))| {
             with_thread_buffer(2 * d, |buffer| {
-                let (zeros, unread) = buffer.split_at_mut(d);
-                for (own, (dz, dpre)) in dz.chunks_exact_mut(d).zip(dpre.chunks_exact_mut(d)).enumerate() {
-                    let at = (piece * size + own) * d;
-                    let dh = dh.as_deref_mut().map_or(&mut *unread, |dh| &mut dh[own * d..][..d]);
+                let (zeros, unused) = buffer.split_at_mut(d);
+                for (i, (dz, dpre)) in dz.chunks_exact_mut(d).zip(dpre.chunks_exact_mut(d)).enumerate() {
+                    let at = (piece * size + i) * d;
+                    let dh = dh.as_deref_mut().map_or(&mut *unused, |dh| &mut dh[i * d..][..d]);
                     let dout = &dout[at..][..d];
-                    if present.is_some_and(|p| p[piece * size + own] == NONE) {
+                    if present.is_some_and(|p| p[piece * size + i] == NONE) {
                         dz.fill(0.0);
                         dpre.fill(0.0);
                         dh.copy_from_slice(dout);
@@ -191,11 +200,11 @@ impl Op for GruStateGrad {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let [h, present] = self.0.places();
+        let [h, present] = self.0.positions();
         let (h, present) = (h.map_or(null(), |h| on.input(h)), present.map_or(null(), |p| on.input(p)));
         let dh = if self.0.state { on.out(2) } else { null_mut() };
-        let (z, pre, dout) = (on.input(0), on.input(1), on.input(self.0.inputs()));
-        let grid = Grid::items(on.spec(0).len() / 4);
+        let (z, pre, dout) = (on.input(Z), on.input(PRE), on.input(self.0.inputs()));
+        let grid = Grid::items(on.spec(Z).len() / 4);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.gru_state_grad(
@@ -209,19 +218,19 @@ impl Op for GruStateGrad {
                 on.out(0),
                 on.out(1),
                 dh,
-                on.rows(0),
-                on.cols(0),
+                on.rows(Z),
+                on.cols(Z),
             )
         }
     }
 }
 
-/// `[n, d, with a state, with rows that are not there]`: of n + 2 rows n are live.
+/// `[n, d, state, absent rows]`: n of n + 2 rows are live; a state is given and rows are absent if these are 1.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 0, 0], &[0, 3, 1, 1], &[9, 5, 1, 1], &[40, 64, 1, 1], &[33, 16, 0, 1], &[9, 4, 1, 0]];
 pub(super) const BENCH: &[&[usize]] = &[&[10_000, 64, 1, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, d, state, absent] = *dims else { return Err(Error::shape("gru_state", "four sizes")) };
+    let [n, d, state, absent] = *dims else { return Err(Error::shape("gru_state", "want four sizes")) };
     let count = c.count(n);
     let [z, pre] = [(); 2].map(|()| c.live_real(n + 2, count, d));
     let h = (state == 1).then(|| c.live_real(n + 2, count, d));

@@ -1,16 +1,17 @@
-//! Products head by head: `up` `y_h = x_h W_h`, `down` `y_h = x_h W_h^T + s_h b_h`
+//! Products per head: `up` computes `y_h = x_h W_h`, `down` computes `y_h = x_h W_h^T + s_h b_h`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `W` | `[h p, c]` f32 | head `h` owns rows `h p .. (h + 1) p` |
-//! | `x` up, y down | `[n, h p]` f32 | one short row a head: queries, values |
-//! | `x` down, y up | `[n, h c]` f32 | one long row a head: absorbed queries, mixed neighbour rows |
-//! | `b`, `s` | `[1, h p]`, `[n, h]` f32, optional | bias times a weight a row and head: column c of `W` and of the long rows |
+//! | `x` up, y down | `[n, h p]` f32 | one short row per head: queries, values |
+//! | `x` down, y up | `[n, h c]` f32 | one long row per head: absorbed queries, mixed neighbour rows |
+//! | `b`, `s` | `[1, h p]`, `[n, h]` f32, optional | bias, and its weight per row and head: they act as one more column (c) of `W` and of the long rows |
 //!
-//! These are the two projections of absorbed attention: `up` takes a query through W_k, `down` takes a mixed row
-//! through W_v, whose bias counts as often as the attention weights sum to (1, but for drop-out and empty rows).
-//! Each is the other's backward: `{dx | ds}_down = up(dy)` with `ds_h = dy_h . b_h`, `dx_up = down(dy)`;
-//! `{dW_h | db_h} = x_h^T dy_h` (short times long). Deterministic. Source: `docs/attention.md`.
+//! These are the two projections of absorbed attention: `up` takes a query through W_k; `down` takes a mixed
+//! row through W_v, whose bias is multiplied by the sum of the attention weights (1, except with drop-out and
+//! for roots without neighbours). Each product is the other's backward: `{dx | ds}_down = up(dy)` with
+//! `ds_h = dy_h . b_h`, `dx_up = down(dy)`; `{dW_h | db_h} = x_h^T dy_h` (short times long). Deterministic.
+//! Source: `docs/attention.md`.
 use super::*;
 use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
@@ -18,6 +19,18 @@ use crate::runtime::{
     simd::{self, vectorised},
     team::InParallel,
 };
+use std::ptr::{null, null_mut};
+
+/// Positions of the inputs; `up` computes `s` instead of reading it.
+const X: usize = 0;
+const W: usize = 1;
+const B: usize = 2;
+const S: usize = 3;
+
+/// Positions of the inputs of [`HeadWeightGrad`].
+const SHORT: usize = 0;
+const LONG: usize = 1;
+const BIAS_WEIGHT: usize = 2;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +38,7 @@ pub struct HeadLinear {
     heads: usize,
     down: bool,
 }
-/// `{dW_h | db_h} = short_h^T {long_h | s_h}`
+/// `{dW_h | db_h} = short_h^T {long_h | s_h}`: gradients of the weights, and of the bias if `s` is given.
 #[derive(Debug)]
 pub struct HeadWeightGrad {
     heads: usize,
@@ -35,14 +48,14 @@ impl Tape {
     /// Appends the `up` product: `x [n, h p]`, `w [h p, c]`, out `[n, h c]`.
     ///
     /// # Errors
-    /// `Shape` when the widths do not fit.
+    /// `Shape` if types or widths do not match.
     pub fn head_up(&mut self, x: Var, w: Var, heads: usize) -> Result<Var> {
         self.push1(HeadLinear { heads, down: false }, &[x, w])
     }
     /// Appends the `down` product: `x [n, h c]`, `w [h p, c]`, out `[n, h p]`; `bias` is `(b, s)`.
     ///
     /// # Errors
-    /// `Shape` when the widths do not fit.
+    /// `Shape` if types, rows or widths do not match.
     pub fn head_down(&mut self, x: Var, w: Var, bias: Option<(Var, Var)>, heads: usize) -> Result<Var> {
         let op = HeadLinear { heads, down: true };
         match bias {
@@ -85,42 +98,43 @@ impl Op for HeadLinear {
     const NAME: &'static str = "head_linear";
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, if ins.len() > 2 { 3 + usize::from(self.down) } else { 2 })?;
-        let (x, w, h) = (&ins[0], &ins[1], self.heads);
+        arity(Self::NAME, ins, if ins.len() > B { 3 + usize::from(self.down) } else { 2 })?;
+        let (x, w, h) = (&ins[X], &ins[W], self.heads);
         typed(Self::NAME, "x", x, DType::F32)?;
         let weight = Spec::real(Rows::fixed(w.rows.capacity), w.cols);
         ensure!(Self::NAME, *w == weight, "w is {w}, want {weight}");
         ensure!(Self::NAME, h > 0 && w.rows.capacity % h == 0, "{h} heads do not divide the rows of w, {w}");
         let (short, long) = (w.rows.capacity, h.saturating_mul(w.cols));
-        for (what, n) in [("heads", h), ("columns of the short rows", short), ("of the long ones", long)] {
+        for (what, n) in [("heads", h), ("width of the short rows", short), ("width of the long rows", long)]
+        {
             countable(Self::NAME, what, n)?;
         }
         let (from, to) = if self.down { (long, short) } else { (short, long) };
-        ensure!(Self::NAME, x.cols == from, "x is {x}, want {from} columns");
+        ensure!(Self::NAME, x.cols == from, "x is {x}, want width {from}");
         let weights = Spec::real(x.rows, h);
         if let [_, _, b, s @ ..] = ins {
             typed(Self::NAME, "bias", b, DType::F32)?;
             shaped(Self::NAME, "bias", b, 1, short)?;
-            ensure!(Self::NAME, s.iter().all(|s| *s == weights), "s is {s:?}, want {h} columns");
+            ensure!(Self::NAME, s.iter().all(|s| *s == weights), "s is {s:?}, want width {h}");
         }
         let y = Spec::real(x.rows, to).into();
         Ok(if self.down || ins.len() == 2 { vec![y] } else { vec![y, weights.into()] })
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * ins[0].rows.capacity * ins[1].len())
+        Cost::streaming(ins, outs, 2 * ins[X].rows.capacity * ins[W].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (x, w, c) = (io.input::<R>(0), io.input::<R>(1), io.cols(1));
-        let p = io.rows(1) / self.heads;
+        let (x, w, c) = (io.input::<R>(X), io.input::<R>(W), io.cols(W));
+        let p = io.rows(W) / self.heads;
         let (from, to) = if self.down { (c, p) } else { (p, c) };
-        let bias = (io.inputs() > 2).then(|| io.input::<R>(2));
+        let bias = (io.inputs() > B).then(|| io.input::<R>(B));
         for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
-            let (row, j) = (at / to, at % to); // row counts rows and heads: n * heads + h
+            let (row, j) = (at / to, at % to); // `row` numbers the pairs of a row and a head
             let h = row % self.heads;
             let weight = |l: usize| if self.down { w[(h * p + j) * c + l] } else { w[(h * p + l) * c + j] };
             *y = (0..from).map(|l| x[row * from + l] * weight(l)).sum();
             if let (Some(b), true) = (bias, self.down) {
-                *y += b[h * p + j] * io.input::<R>(3)[row];
+                *y += b[h * p + j] * io.input::<R>(S)[row];
             }
         }
         if let (Some(b), false) = (bias, self.down) {
@@ -132,11 +146,11 @@ impl Op for HeadLinear {
     }
     fn cpu(&self, io: &Io<'_>) {
         let (x, w, n, c, heads) =
-            (io.input::<f32>(0), io.input::<f32>(1), io.rows(0), io.cols(1), self.heads);
-        let p = io.rows(1) / heads;
+            (io.input::<f32>(X), io.input::<f32>(W), io.rows(X), io.cols(W), self.heads);
+        let p = io.rows(W) / heads;
         let (from, to) = if self.down { (c, p) } else { (p, c) };
-        let bias = (io.inputs() > 2 && p > 0).then(|| io.input::<f32>(2));
-        if io.inputs() == 3 {
+        let bias = (io.inputs() > B && p > 0).then(|| io.input::<f32>(B));
+        if !self.down && io.inputs() > B {
             let (s, size) = (io.out::<f32>(1), parts::part_rows(n));
             match bias {
                 Some(b) => s
@@ -149,7 +163,7 @@ impl Op for HeadLinear {
         if n == 0 || to == 0 {
             return;
         }
-        let bias = bias.filter(|_| self.down).map(|b| (b, io.input::<f32>(3)));
+        let bias = bias.filter(|_| self.down).map(|b| (b, io.input::<f32>(S)));
         let parts = row_parts(n, to, from);
         split_rows(io.out(0), &parts, heads * to).into_iter().zip(&parts).in_parallel(1, |(y, rows)| {
             if let Some((b, s)) = bias {
@@ -165,45 +179,41 @@ impl Op for HeadLinear {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let heads = self.heads as u32;
-        let (p, c, rows) = (on.capacity(1) as u32 / heads, on.cols(1), on.rows(0));
-        let (x, w, y, biased) = (on.input(0), on.input(1), on.kept(0), on.inputs() > 2);
-        let b = if biased { on.input(2) } else { std::ptr::null() };
+        let (p, c, rows) = (on.capacity(W) as u32 / heads, on.cols(W), on.rows(X));
+        let (x, w, y, biased) = (on.input(X), on.input(W), on.kept(0), on.inputs() > B);
+        let b = if biased { on.input(B) } else { null() };
         if self.down {
-            let s = if biased { on.input(3) } else { std::ptr::null() };
-            let grid = Grid::tiles(on.capacity(0), p as usize).parts(self.heads);
+            let s = if biased { on.input(S) } else { null() };
+            let grid = Grid::tiles(on.capacity(X), p as usize).parts(self.heads);
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
             unsafe { k.head_linear_down(on, grid, x, w, b, s, y, rows, heads, p, c, on.precision()) }
         } else {
-            let s = if biased { on.kept(1) } else { std::ptr::null_mut() };
-            let grid = Grid::tiles(on.capacity(0), c as usize + usize::from(biased)).parts(self.heads);
+            let s = if biased { on.kept(1) } else { null_mut() };
+            let grid = Grid::tiles(on.capacity(X), c as usize + usize::from(biased)).parts(self.heads);
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
             unsafe { k.head_linear_up(on, grid, x, w, b, y, s, rows, heads, p, c, on.precision()) }
         }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         if let (false, 3) = (self.down, node.ins.len()) {
-            return Err(Error::shape(Self::NAME, "a gradient has no derivative"));
+            return Err(Error::shape(Self::NAME, "the backward of `down` has no derivative"));
         }
         let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
-        let (x, w, bias) = (node.ins[0], node.ins[1], &node.ins[2..]);
-        let dx = t.push(
-            HeadLinear { down: !self.down, ..*self },
-            &[&[dy, w], &bias[..bias.len().min(1)]].concat(),
-        )?;
+        // With a bias (`down` only) the gradients are those of x and w, then of b and s.
+        let (x, w) = (node.ins[X], node.ins[W]);
+        let (b, s) = node.ins[B..].split_at(node.ins.len().min(S) - B);
+        let dx = t.push(HeadLinear { down: !self.down, ..*self }, &[&[dy, w], b].concat())?;
         let (short, long) = if self.down { (dy, x) } else { (x, dy) };
-        let dw = t.push(
-            HeadWeightGrad { heads: self.heads },
-            &[&[short, long], &bias[bias.len().min(1)..]].concat(),
-        )?;
+        let dw = t.push(HeadWeightGrad { heads: self.heads }, &[&[short, long], s].concat())?;
         let dins = [dx[0], dw[0]].into_iter().chain(dw[1..].iter().chain(&dx[1..]).copied());
         Ok(dins.map(Some).collect())
     }
 }
 
 impl HeadWeightGrad {
-    /// Tiles of the gradient of one head.
+    /// Returns a grid over the tiles of one head's gradient, the bias being one more column.
     fn tiles(&self, ins: &[Spec]) -> Grid {
-        Grid::tiles(ins[0].cols / self.heads, ins[1].cols / self.heads + ins.len() - 2)
+        Grid::tiles(ins[SHORT].cols / self.heads, ins[LONG].cols / self.heads + ins.len() - 2)
     }
 }
 
@@ -212,8 +222,8 @@ impl Op for HeadWeightGrad {
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(2, 3))?;
-        let (rows, heads) = (ins[0].rows, self.heads);
-        for (what, spec) in [("short", &ins[0]), ("long", &ins[1])] {
+        let (rows, heads) = (ins[SHORT].rows, self.heads);
+        for (what, spec) in [("short", &ins[SHORT]), ("long", &ins[LONG])] {
             let want = Spec::real(rows, spec.cols);
             ensure!(Self::NAME, *spec == want, "{what} is {spec}, want {want}");
             ensure!(
@@ -223,48 +233,54 @@ impl Op for HeadWeightGrad {
             );
             countable(Self::NAME, what, spec.cols)?;
         }
-        if let Some(s) = ins.get(2) {
-            ensure!(Self::NAME, *s == Spec::real(rows, heads), "s is {s}, want {heads} columns");
+        if let Some(s) = ins.get(BIAS_WEIGHT) {
+            ensure!(Self::NAME, *s == Spec::real(rows, heads), "s is {s}, want width {heads}");
         }
-        let dw = Spec::real(Rows::fixed(ins[0].cols), ins[1].cols / self.heads).into();
-        Ok(if ins.len() == 2 { vec![dw] } else { vec![dw, Spec::real(Rows::fixed(1), ins[0].cols).into()] })
+        let dw = Spec::real(Rows::fixed(ins[SHORT].cols), ins[LONG].cols / self.heads).into();
+        Ok(if ins.len() == 2 {
+            vec![dw]
+        } else {
+            vec![dw, Spec::real(Rows::fixed(1), ins[SHORT].cols).into()]
+        })
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let device = self.tiles(ins).parts(self.heads * Grid::parts_of(ins[0].rows.capacity)).tile_parts();
-        device.max(parts::PARTS * ins[0].cols)
+        let device =
+            self.tiles(ins).parts(self.heads * Grid::parts_of(ins[SHORT].rows.capacity)).tile_parts();
+        device.max(parts::PARTS * ins[SHORT].cols)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
         self.tiles(ins).parts(self.heads).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * ins[0].rows.capacity * outs[0].len())
+        Cost::streaming(ins, outs, 2 * ins[SHORT].rows.capacity * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (short, long, n) = (io.input::<R>(0), io.input::<R>(1), io.rows(0));
-        let (p, c) = (io.cols(0) / self.heads, io.cols(1) / self.heads);
+        let (short, long, n) = (io.input::<R>(SHORT), io.input::<R>(LONG), io.rows(SHORT));
+        let (p, c) = (io.cols(SHORT) / self.heads, io.cols(LONG) / self.heads);
         for (at, dw) in io.out::<R>(0).iter_mut().enumerate() {
             let (h, l, j) = (at / c / p, at / c % p, at % c);
-            let row = |i: usize| i * self.heads + h;
-            *dw = (0..n).map(|i| short[row(i) * p + l] * long[row(i) * c + j]).sum();
+            let head_row = |i: usize| i * self.heads + h;
+            *dw = (0..n).map(|i| short[head_row(i) * p + l] * long[head_row(i) * c + j]).sum();
         }
-        if io.inputs() == 3 {
-            let s = io.input::<R>(2);
+        if io.inputs() > BIAS_WEIGHT {
+            let s = io.input::<R>(BIAS_WEIGHT);
             for (at, db) in io.out::<R>(1).iter_mut().enumerate() {
-                let row = |i: usize| i * self.heads + at / p;
-                *db = (0..n).map(|i| short[row(i) * p + at % p] * s[row(i)]).sum();
+                let head_row = |i: usize| i * self.heads + at / p;
+                *db = (0..n).map(|i| short[head_row(i) * p + at % p] * s[head_row(i)]).sum();
             }
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (short, long, n, heads) = (io.input::<f32>(0), io.input::<f32>(1), io.rows(0), self.heads);
-        let (p, c) = (io.cols(0) / heads, io.cols(1) / heads);
+        let (short, long, n, heads) =
+            (io.input::<f32>(SHORT), io.input::<f32>(LONG), io.rows(SHORT), self.heads);
+        let (p, c) = (io.cols(SHORT) / heads, io.cols(LONG) / heads);
         let scratch = io.scratch::<f32>();
         for (h, dw) in io.out::<f32>(0).chunks_exact_mut((p * c).max(1)).enumerate() {
             let (short, long) = (Mat::block(short, n, heads, p, h), Mat::block(long, n, heads, c, h));
             matmul_long(MatMut::new(dw, p, c), short.t(), long, false, scratch);
         }
-        if io.inputs() == 3 && p > 0 {
-            let (db, s, size) = (io.out::<f32>(1), io.input::<f32>(2), parts::part_rows(n));
+        if io.inputs() > BIAS_WEIGHT && p > 0 {
+            let (db, s, size) = (io.out::<f32>(1), io.input::<f32>(BIAS_WEIGHT), parts::part_rows(n));
             let partials = &mut scratch[..n.div_ceil(size) * db.len()];
             partials.fill(0.0);
             let rows = short.chunks(size * db.len()).zip(s.chunks(size * heads));
@@ -277,27 +293,27 @@ impl Op for HeadWeightGrad {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (heads, parts) = (self.heads as u32, Grid::parts_of(on.capacity(0)));
+        let (heads, parts) = (self.heads as u32, Grid::parts_of(on.capacity(SHORT)));
         let ins: Vec<Spec> = (0..on.inputs()).map(|i| on.spec(i)).collect();
         let grid = self.tiles(&ins).parts(self.heads * parts);
         let (s, db) =
-            if ins.len() == 3 { (on.input(2), on.out(1)) } else { (std::ptr::null(), std::ptr::null_mut()) };
+            if ins.len() > BIAS_WEIGHT { (on.input(BIAS_WEIGHT), on.out(1)) } else { (null(), null_mut()) };
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.head_weight_grad(
                 on,
                 grid,
-                on.input(0),
-                on.input(1),
+                on.input(SHORT),
+                on.input(LONG),
                 s,
                 on.scratch(),
                 on.tickets(),
                 on.out(0),
                 db,
-                on.rows(0),
+                on.rows(SHORT),
                 heads,
-                on.cols(0) / heads,
-                on.cols(1) / heads,
+                on.cols(SHORT) / heads,
+                on.cols(LONG) / heads,
                 parts as u32,
                 on.precision(),
             )
@@ -305,7 +321,7 @@ impl Op for HeadWeightGrad {
     }
 }
 
-/// `[n, heads, p, c, down]`: up without, down with a bias; `n` of `n + 2` rows live.
+/// `[n, heads, p, c, down]`: up without a bias, down with one; `n` of `n + 2` rows are live.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 1, 0],
     &[1, 1, 1, 1, 1],
@@ -318,7 +334,7 @@ pub(super) const CASES: &[&[usize]] = &[
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[700, 2, 50, 372, 0], &[1_800, 2, 50, 372, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, h, p, long, down] = *dims else { return Err(Error::shape("head_linear", "five sizes")) };
+    let [n, h, p, long, down] = *dims else { return Err(Error::shape("head_linear", "want five sizes")) };
     let (w, count) = (c.real(h * p, long), c.count(n));
     if down == 0 {
         let x = c.live_real(n + 2, count, h * p);
