@@ -151,7 +151,9 @@ impl Op for LabelLoss {
         let (loss, status) = (on.out(0), on.status());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.label_loss(on, grid, logits, labels, sums, ticket, loss, rows, classes, set_size, weight, status)
+            k.label_loss(
+                on, grid, logits, labels, sums, ticket, loss, rows, classes, set_size, weight, status,
+            )
         }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

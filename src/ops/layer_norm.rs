@@ -277,7 +277,9 @@ impl Op for LayerNormGrad {
         let (dx, dgain, dbias, ticket) = (on.out(0), on.out(1), on.out(2), on.tickets());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.layer_norm_grad(on, grid, x, gain, stats, dy, dx, sums, ticket, dgain, dbias, rows, d, block_rows)
+            k.layer_norm_grad(
+                on, grid, x, gain, stats, dy, dx, sums, ticket, dgain, dbias, rows, d, block_rows,
+            )
         }
     }
 }

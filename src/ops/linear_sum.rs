@@ -104,8 +104,7 @@ impl Op for LinearSum {
         let grid = Grid::tiles(on.capacity(Self::X[0]), m as usize);
         let identity = Epilogue::from(Activation::Identity);
         for map in 0..2 {
-            let (x, w, depth) =
-                (on.input(Self::X[map]), on.input(Self::W[map]), on.cols(Self::X[map]));
+            let (x, w, depth) = (on.input(Self::X[map]), on.input(Self::W[map]), on.cols(Self::X[map]));
             // The second map takes the result of the first as its residual.
             let (bias, residual) =
                 if map == 0 { (on.input(Self::B), null()) } else { (null(), y.cast_const()) };
@@ -246,8 +245,7 @@ impl Op for LinearSumGrad {
         let (dy, rows, m) = (on.input(Self::DY), on.rows(Self::DY), on.cols(Self::DY));
         let (scratch, mut tickets) = (on.scratch(), on.tickets());
         for map in 0..2 {
-            let (x, w, depth) =
-                (on.input(Self::X[map]), on.input(Self::W[map]), on.cols(Self::X[map]));
+            let (x, w, depth) = (on.input(Self::X[map]), on.input(Self::W[map]), on.cols(Self::X[map]));
             if on.wanted(Self::DX[map]) {
                 let grid = Grid::tiles(on.capacity(Self::DY), depth as usize);
                 let dx = on.out(Self::DX[map]);

@@ -343,20 +343,7 @@ impl Op for LinkDecoderGrad {
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.link_decoder_grad(
-                on,
-                grid,
-                w,
-                hidden,
-                dlogits,
-                dhidden,
-                sums,
-                tickets,
-                db,
-                dw,
-                db_out,
-                events,
-                x,
-                c,
+                on, grid, w, hidden, dlogits, dhidden, sums, tickets, db, dw, db_out, events, x, c,
             )
         }
     }

@@ -305,22 +305,7 @@ impl Op for LstmCellGrad {
         let dh = out_if(cell.state && cell.present, Self::DH);
         let grid = Grid::items(on.spec(LstmCell::PRE).len() / 16);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.lstm_cell_grad(
-                on,
-                grid,
-                pre,
-                c,
-                present,
-                dh_out,
-                dc_out,
-                dpre,
-                dc,
-                dh,
-                rows,
-                d,
-            )
-        }
+        unsafe { k.lstm_cell_grad(on, grid, pre, c, present, dh_out, dc_out, dpre, dc, dh, rows, d) }
     }
 }
 

@@ -88,7 +88,13 @@ impl Op for NextBatch {
         ] {
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
-        ensure!(Self::NAME, u32::try_from(self.capacity).is_ok(), "{} events, want at most {}", self.capacity, u32::MAX);
+        ensure!(
+            Self::NAME,
+            u32::try_from(self.capacity).is_ok(),
+            "{} events, want at most {}",
+            self.capacity,
+            u32::MAX
+        );
         let rows = Rows::fixed(self.capacity);
         let ids = Out::counted_by(Spec::ids(rows, 1), COUNT);
         let now = one_row(2);

@@ -60,7 +60,13 @@ impl Op for NextGroup {
         let steps = Spec::ids(Rows::fixed(self.length), 1);
         let now = Spec::ids(Rows::fixed(1), 2);
         ensure!(Self::NAME, ins[1] == now, "clock is {}, want {now}", ins[1]);
-        ensure!(Self::NAME, u32::try_from(self.length).is_ok(), "{} steps, want at most {}", self.length, u32::MAX);
+        ensure!(
+            Self::NAME,
+            u32::try_from(self.length).is_ok(),
+            "{} steps, want at most {}",
+            self.length,
+            u32::MAX
+        );
         Ok(vec![steps.into(), Spec::count().into(), Spec::count().into(), now.into()])
     }
     fn writes(&self, _: usize) -> Vec<usize> {
@@ -99,5 +105,9 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let order: Vec<u32> = (0..dims[0] as u32).collect();
     let (order, clock) = (c.ids(&order, 1), c.ids(&[2, dims[1] as u32], 2));
     let group = c.tape.next_group(order, clock, dims[2])?;
-    Ok(Built { outs: vec![group.steps, group.target, group.index, group.now], states: vec![clock], ..Built::default() })
+    Ok(Built {
+        outs: vec![group.steps, group.target, group.index, group.now],
+        states: vec![clock],
+        ..Built::default()
+    })
 }

@@ -60,7 +60,8 @@ vectorised! {
     /// Computes the logits of one row. `base` is `P[u] + b`, `hidden` a buffer of the same length, and
     /// `candidates` holds the rows of `Q`.
     fn logits_of(
-        logits: &mut [f32], base: &[f32], hidden: &mut [f32], candidates: &[Option<&[f32]>], w: &[f32], b_out: f32,
+        logits: &mut [f32], base: &[f32], hidden: &mut [f32], candidates: &[Option<&[f32]>], w: &[f32],
+        b_out: f32,
     ) {
         for (logit, q) in logits.iter_mut().zip(candidates) {
             *logit = match q {

@@ -317,7 +317,11 @@ fn sum_columns<V: Block, T: StoredNumber, const N: usize>(
 /// Sums rows narrower than a block. A block also covers numbers that follow the row, whose sums are
 /// discarded.
 #[inline(always)]
-fn sum_narrow_rows<V: Block, T: StoredNumber>(s: &Step<'_, T>, entries: impl Iterator<Item = Entry>, out: &mut [f32]) {
+fn sum_narrow_rows<V: Block, T: StoredNumber>(
+    s: &Step<'_, T>,
+    entries: impl Iterator<Item = Entry>,
+    out: &mut [f32],
+) {
     let (mut sum, mut last) = (V::splat(0.0), [T::zeroed(); LANES]);
     for (j, _, w) in entries {
         let mut row = &s.x[j * out.len()..];

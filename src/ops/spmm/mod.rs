@@ -179,7 +179,11 @@ impl Op for Spmm {
             countable(Self::NAME, what, n)?;
         }
         Spec::real(Rows::fixed(most.slices), x.cols).check_size(Self::NAME)?;
-        ensure!(Self::NAME, v == 0 || first.rows.capacity == rows / v + 1, "first is {first}, want one row a step and one more");
+        ensure!(
+            Self::NAME,
+            v == 0 || first.rows.capacity == rows / v + 1,
+            "first is {first}, want one row a step and one more"
+        );
         ensure!(
             Self::NAME,
             x.rows == Rows::fixed(v) && !x.dtype.is_half() || x.rows == Rows::fixed(rows),
@@ -312,8 +316,6 @@ impl Spmm {
             }
         }
     }
-}
-
     /// Runs the fast host path on an `x` stored as `T`.
     fn multiply_stored<T: Element + cpu::StoredNumber>(&self, io: &Io<'_>) {
         let (d, v, y) = (io.cols(Self::X), self.graph.vertices, io.out::<f32>(0));
@@ -387,8 +389,8 @@ impl Op for SumRows {
 
 /// `[v, d, weighted, x, epilogue, mean, longest]`, over three steps.
 /// - `x`: 0 for one row a vertex, n > 0 for rows of all steps stored as `StoredAs::ALL[n - 1]`.
-/// - `epilogue`: 0 for none, without gradients; 1 for bias and tanh, with gradients; 2 for the same, and additionally for
-///   a step that is [`NONE`].
+/// - `epilogue`: 0 for none, without gradients; 1 for bias and tanh, with gradients; 2 for the same, and
+///   additionally for a step that is [`NONE`].
 /// - Rows have up to `2 mean` neighbours, and the second vertex has `longest` if that is not 0.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 0, 1, 1, 0],
@@ -420,8 +422,7 @@ fn case_rows(c: &mut CaseBuilder, dims: &[usize]) -> CaseRows {
 /// Stores the rows of a case as values.
 fn case_adjacency(c: &mut CaseBuilder, rows: &CaseRows, vertices: usize, weighted: bool) -> AdjacencyVars {
     let len: Vec<u32> = rows.iter().map(|row| row.len() as u32).collect();
-    let begin: Vec<u32> =
-        len.iter().scan(0, |end, n| Some(std::mem::replace(end, *end + n))).collect();
+    let begin: Vec<u32> = len.iter().scan(0, |end, n| Some(std::mem::replace(end, *end + n))).collect();
     let entries = || rows.iter().flatten();
     let plan = LongRows::of(&len, vertices);
     let weights: Vec<f32> = entries().map(|e| e.1).collect();
@@ -436,7 +437,9 @@ fn case_adjacency(c: &mut CaseBuilder, rows: &CaseRows, vertices: usize, weighte
 }
 
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, d, weighted, stored_as, epilogue, ..] = *dims else { return Err(Error::shape("spmm", "seven sizes")) };
+    let [v, d, weighted, stored_as, epilogue, ..] = *dims else {
+        return Err(Error::shape("spmm", "seven sizes"));
+    };
     let rows = case_rows(c, dims);
     let scale = c.real_in(3 * v, 1, |u| 0.2 * u + 0.3);
     let mut transposed = vec![Vec::new(); rows.len()];
