@@ -5,10 +5,13 @@
 //! | `x` | `[n, d]` f32 | |
 //! | `gain`, `bias` | `[1, d]` f32 | |
 //! | y | `[n, d]` f32 | |
-//! | stats | `[n, 2]` f32 | mean and 1 / sqrt(var + eps), for the backward |
+//! | stats | `[n, 2]` f32 | mean and `rstd = 1 / sqrt(var + eps)` of each row, for the backward pass |
 //!
-//! The variance is the mean square of `x - mean` (two passes). Backward, with g = dy gain and xh the normalised x:
-//! `dx = (g - mean(g) - xh mean(g xh)) rstd`, `dgain = sum dy xh`, `dbias = sum dy`. Deterministic.
+//! The variance is the mean square of `x - mean`, computed in a second pass over the row.
+//!
+//! Backward, with `g = dy gain` and `xh` the normalised x: `dx = (g - mean(g) - xh mean(g xh)) rstd`,
+//! `dgain = sum dy xh`, `dbias = sum dy`. Deterministic.
+//!
 //! Source: Ba et al. 2016; eps as in PyTorch.
 use super::*;
 use crate::runtime::{
@@ -20,8 +23,9 @@ use crate::runtime::{
 /// Added to the variance.
 pub const EPS: f64 = 1e-5;
 
-/// On a device: most blocks that sum gradients, and fewest rows of one.
+/// Maximum number of blocks that sum gradients on a device.
 const BLOCKS: usize = 512;
+/// Minimum number of rows of such a block.
 const BLOCK_ROWS: usize = 16;
 
 /// See the [module](self).
@@ -32,17 +36,17 @@ pub struct LayerNorm;
 pub struct LayerNormGrad;
 
 impl Tape {
-    /// Appends [`LayerNorm`].
+    /// Appends [`LayerNorm`] and returns `y`.
     ///
     /// # Errors
-    /// `Shape` when gain or bias is not `[1, d]`.
+    /// `Shape` if `x` is not f32 or has no column, or if `gain` or `bias` is not f32 `[1, d]`.
     pub fn layer_norm(&mut self, x: Var, gain: Var, bias: Var) -> Result<Var> {
         Ok(self.push(LayerNorm, &[x, gain, bias])?[0])
     }
 }
 
 vectorised! {
-    /// Rows of y and their stats.
+    /// Writes rows of `y` and their stats.
     pub(super) fn forward(y: &mut [f32], stats: &mut [f32], x: &[f32], gain: &[f32], bias: &[f32]) {
         let d = gain.len();
         for ((y, s), x) in y.chunks_exact_mut(d).zip(stats.chunks_exact_mut(2)).zip(x.chunks_exact(d)) {
@@ -57,6 +61,7 @@ vectorised! {
             (s[0], s[1]) = (mean, rstd);
         }
     }
+    /// Writes rows of `dx`, and adds the rows' terms to `dgb = {dgain | dbias}`.
     fn backward(dx: &mut [f32], dgb: &mut [f32], x: &[f32], gain: &[f32], stats: &[f32], dy: &[f32]) {
         let d = gain.len();
         let (dgain, dbias) = dgb.split_at_mut(d);
@@ -80,9 +85,9 @@ vectorised! {
     }
 }
 
-/// Refuses rows `x` without a column, and a gain or bias that does not have one number for each.
+/// Checks that `x` has at least one column, and that gain and bias are f32 with one number a column.
 pub(super) fn check_weights(op: &'static str, x: &Spec, gain_and_bias: &[Spec]) -> Result<()> {
-    ensure!(op, x.cols > 0, "x is {x}, want a column or more");
+    ensure!(op, x.cols > 0, "x is {x}, want at least one column");
     for (what, row) in ["gain", "bias"].iter().zip(gain_and_bias) {
         typed(op, what, row, DType::F32)?;
         shaped(op, what, row, 1, x.cols)?;
@@ -90,7 +95,7 @@ pub(super) fn check_weights(op: &'static str, x: &Spec, gain_and_bias: &[Spec]) 
     Ok(())
 }
 
-/// Refuses what is not `x`, gain, stats and dy of one norm.
+/// Checks that `x`, `gain`, `stats` and `dy` have shapes and types of the same layer norm.
 pub(super) fn check_gradient(op: &'static str, [x, gain, stats, dy]: [&Spec; 4]) -> Result<()> {
     typed(op, "x", x, DType::F32)?;
     check_weights(op, x, &[*gain])?;
@@ -148,6 +153,7 @@ impl Op for LayerNorm {
     }
 }
 
+/// Returns the mean and `rstd` of a row.
 fn moments<R: Real>(x: &[R]) -> (R, R) {
     let d = R::of(x.len() as f64);
     let mean = x.iter().copied().sum::<R>() / d;
@@ -155,7 +161,7 @@ fn moments<R: Real>(x: &[R]) -> (R, R) {
     (mean, R::ONE / (var + R::of(EPS)).sqrt())
 }
 
-/// The definition of y and stats, for rows `x`.
+/// Writes `y` and `stats` for the rows `x`, by definition.
 pub(super) fn normalised<R: Real>(x: &[R], gain: &[R], bias: &[R], y: &mut [R], stats: &mut [R]) {
     let d = gain.len().max(1);
     for ((x, y), stats) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)).zip(stats.chunks_exact_mut(2)) {
@@ -167,7 +173,7 @@ pub(super) fn normalised<R: Real>(x: &[R], gain: &[R], bias: &[R], y: &mut [R], 
     }
 }
 
-/// The definition of the gradients, for rows `x` and `dy`.
+/// Writes the gradients for the rows `x` and `dy`, by definition.
 pub(super) fn gradients<R: Real>(
     x: &[R],
     gain: &[R],
@@ -193,8 +199,11 @@ pub(super) fn gradients<R: Real>(
     }
 }
 
-/// The gradients on the host: `x`, `gain`, `stats`, `dy` are inputs 0 to 3, outputs are `dx` and those at `weights`. `then`
-/// makes something more of rows of dx, while they are in cache: it gets their first element, them, and rows of x. Returns dx.
+/// Computes the gradients on the host and returns `dx`.
+///
+/// Inputs 0 to 3 are `x`, `gain`, `stats` and `dy`; output 0 is `dx`, and `weights` holds the output indices
+/// of `dgain` and `dbias`. `then` is called with each chunk of rows of `dx` while they are in cache: with the
+/// index of their first element, the rows of `dx`, and the same rows of `x`.
 pub(super) fn gradients_on_host<'a>(
     io: &Io<'a>,
     weights: [usize; 2],
@@ -207,34 +216,34 @@ pub(super) fn gradients_on_host<'a>(
     let (sum, partials) = io.scratch::<f32>().split_at_mut(2 * d);
     let partials = &mut partials[..2 * d * n.div_ceil(size)];
     partials.fill(0.0);
-    let all = io.out::<f32>(0);
-    all.chunks_mut(size * d).zip(partials.chunks_exact_mut(2 * d)).enumerate().in_parallel(
+    let whole_dx = io.out::<f32>(0);
+    whole_dx.chunks_mut(size * d).zip(partials.chunks_exact_mut(2 * d)).enumerate().in_parallel(
         1,
         |(i, (dx, dgb))| {
             let rows = i * size..i * size + dx.len() / d;
-            let at = rows.start * d..rows.end * d;
-            let x = &x[at.clone()];
-            backward(dx, dgb, x, gain, &stats[2 * rows.start..2 * rows.end], &dy[at.clone()]);
-            then(at.start, dx, x);
+            let elements = rows.start * d..rows.end * d;
+            let x = &x[elements.clone()];
+            backward(dx, dgb, x, gain, &stats[2 * rows.start..2 * rows.end], &dy[elements.clone()]);
+            then(elements.start, dx, x);
         },
     );
     sum.fill(0.0);
     parts::add_column_sums(sum, partials);
-    let [dgain, dbias] = weights.map(|at| io.out::<f32>(at));
+    let [dgain, dbias] = weights.map(|index| io.out::<f32>(index));
     dgain.copy_from_slice(&sum[..d]);
     dbias.copy_from_slice(&sum[d..]);
-    all
+    whole_dx
 }
 
-/// Scratch of the gradients of rows of `d`, on host and device.
+/// Returns the scratch size of the gradients for rows of width `d`, enough for host and device.
 pub(super) fn gradient_scratch(d: usize) -> usize {
     2 * (parts::PARTS + 1).max(BLOCKS) * d
 }
 
-/// On a device: the blocks of the gradients of `rows` rows, and the rows of each.
+/// Returns the grid of the gradient kernels for `rows` rows, and the rows of each block.
 pub(super) fn gradient_blocks(rows: usize) -> (Grid, u32) {
-    let each = rows.div_ceil(BLOCKS).max(BLOCK_ROWS);
-    (Grid::new(rows.div_ceil(each), Grid::THREADS), each as u32)
+    let block_rows = rows.div_ceil(BLOCKS).max(BLOCK_ROWS);
+    (Grid::new(rows.div_ceil(block_rows), Grid::THREADS), block_rows as u32)
 }
 
 impl Op for LayerNormGrad {
@@ -255,24 +264,27 @@ impl Op for LayerNormGrad {
         Cost::streaming(ins, outs, 14 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        gradients(io.input::<R>(0), io.input(1), io.input(3), io.out(0), io.out(1), io.out(2));
+        let (x, gain, dy) = (io.input::<R>(0), io.input(1), io.input(3));
+        gradients(x, gain, dy, io.out(0), io.out(1), io.out(2));
     }
     fn cpu(&self, io: &Io<'_>) {
         gradients_on_host(io, [1, 2], |_, _, _| {});
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (d, rows, sums, (grid, each)) =
+        let (d, rows, sums, (grid, block_rows)) =
             (on.cols(0), on.rows(0), on.scratch(), gradient_blocks(on.capacity(0)));
         let (x, gain, stats, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (dx, dgain, dbias, ticket) = (on.out(0), on.out(1), on.out(2), on.tickets());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.layer_norm_grad(on, grid, x, gain, stats, dy, dx, sums, ticket, dgain, dbias, rows, d, each)
+            k.layer_norm_grad(
+                on, grid, x, gain, stats, dy, dx, sums, ticket, dgain, dbias, rows, d, block_rows,
+            )
         }
     }
 }
 
-/// `[n, d]`; a row of one number normalises to nothing, and has no gradient.
+/// `[n, d]`; a row of one number normalises to 0, so only the bias has a non-zero gradient.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 4], &[3, 10], &[65, 100], &[18, 260], &[2, 35]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

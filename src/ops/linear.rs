@@ -5,11 +5,12 @@
 //! | `x` | `[n, k]` f32 | |
 //! | `W` | `[m, k]` f32 | weights, as PyTorch's `Linear` |
 //! | `b` | `[1, m]` f32, optional | bias |
-//! | `r` | `[n, m]` f32, optional | residual: a second product adds up without a copy |
-//! | `now` | `[1, 2]` u32, optional | clock of the drop-out, where there is one ([`Epilogue`]) |
+//! | `r` | `[n, m]` f32, optional | residual; a second product can be accumulated this way without a copy |
+//! | `now` | `[1, 2]` u32, with dropout only | clock of the dropout ([`Epilogue`]) |
 //! | y | `[n, m]` f32 | |
 //!
-//! Backward: `dz` as [`epilogue`] says, `dx = dz W`, `dW = dz^T x`, `db = sum_n dz`, `dr = dz`. Deterministic.
+//! Backward: `dz` is computed from `dy` by the [`epilogue`]; `dx = dz W`, `dW = dz^T x`, `db = sum_n dz`,
+//! `dr = dz`. Deterministic.
 use super::{
     epilogue::{Activation, Epilogue, above_zero, case_drop},
     *,
@@ -36,10 +37,10 @@ pub struct LinearInputGrad;
 pub struct LinearWeightGrad;
 
 impl Tape {
-    /// Appends [`Linear`]: `x`, `w`, then bias and residual where there are any; an [`Activation`] is an epilogue too.
+    /// Appends [`Linear`] and returns `y`. The epilogue may be a plain [`Activation`].
     ///
     /// # Errors
-    /// `Shape` when the widths do not fit, or p of the drop-out is not in [0, 1).
+    /// `Shape` if types or widths do not fit, or the dropout probability is not in [0, 1).
     pub fn linear(
         &mut self,
         x: Var,
@@ -56,6 +57,7 @@ impl Tape {
 }
 
 vectorised! {
+    /// Adds the bias to every row, then applies relu if `relu` is set.
     pub(super) fn add_bias(rows: &mut [f32], bias: &[f32], relu: bool) {
         for row in rows.chunks_exact_mut(bias.len()) {
             simd::add_assign(row, bias);
@@ -74,7 +76,13 @@ vectorised! {
 }
 
 impl Linear {
-    /// Which input the residual is.
+    const X: usize = 0;
+    const W: usize = 1;
+    /// Returns the input index of the bias.
+    fn bias(&self) -> Option<usize> {
+        self.bias.then_some(2)
+    }
+    /// Returns the input index of the residual.
     fn residual(&self) -> Option<usize> {
         self.residual.then_some(2 + usize::from(self.bias))
     }
@@ -84,16 +92,16 @@ impl Op for Linear {
     const NAME: &'static str = "linear";
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let more = [self.bias, self.residual, self.epilogue.clock().is_some()];
-        arity(Self::NAME, ins, 2 + more.into_iter().map(usize::from).sum::<usize>())?;
-        let (x, w) = (&ins[0], &ins[1]);
+        let optional = [self.bias, self.residual, self.epilogue.clock().is_some()];
+        arity(Self::NAME, ins, 2 + optional.into_iter().map(usize::from).sum::<usize>())?;
+        let (x, w) = (&ins[Self::X], &ins[Self::W]);
         typed(Self::NAME, "x", x, DType::F32)?;
         typed(Self::NAME, "w", w, DType::F32)?;
         shaped(Self::NAME, "w", w, w.rows.capacity, x.cols)?;
         let out = Spec::real(x.rows, w.rows.capacity);
-        if self.bias {
-            typed(Self::NAME, "bias", &ins[2], DType::F32)?;
-            shaped(Self::NAME, "bias", &ins[2], 1, out.cols)?;
+        if let Some(b) = self.bias() {
+            typed(Self::NAME, "bias", &ins[b], DType::F32)?;
+            shaped(Self::NAME, "bias", &ins[b], 1, out.cols)?;
         }
         if let Some(r) = self.residual() {
             ensure!(Self::NAME, ins[r] == out, "residual is {}, want {out}", ins[r]);
@@ -102,12 +110,12 @@ impl Op for Linear {
         Ok(vec![out.into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * outs[0].len() * ins[0].cols)
+        Cost::streaming(ins, outs, 2 * outs[0].len() * ins[Self::X].cols)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (x, w, k) = (io.input::<R>(0), io.input::<R>(1), io.cols(0));
+        let (x, w, k) = (io.input::<R>(Self::X), io.input::<R>(Self::W), io.cols(Self::X));
         let m = io.out_cols(0);
-        let bias = self.bias.then(|| io.input::<R>(2));
+        let bias = self.bias().map(|b| io.input::<R>(b));
         let residual = self.residual().map(|r| io.input::<R>(r));
         for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
             let (i, j) = (at / m, at % m);
@@ -117,16 +125,16 @@ impl Op for Linear {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (n, k, m) = (io.rows(0), io.cols(0), io.out_cols(0));
+        let (n, k, m) = (io.rows(Self::X), io.cols(Self::X), io.out_cols(0));
         let y = io.out::<f32>(0);
         if m == 0 {
             return;
         }
         let residual = self.residual().map(|r| io.input::<f32>(r));
-        let (bias, act) = (self.bias.then(|| io.input::<f32>(2)), self.epilogue.act);
-        let (x, w) = (Mat::new(io.input(0), n, k), Mat::new(io.input(1), m, k));
-        let parts = row_parts(n, m, k);
-        split_rows(y, &parts, m).into_iter().zip(&parts).in_parallel(1, |(y, rows)| {
+        let (bias, act) = (self.bias().map(|b| io.input::<f32>(b)), self.epilogue.act);
+        let (x, w) = (Mat::new(io.input(Self::X), n, k), Mat::new(io.input(Self::W), m, k));
+        let chunks = row_parts(n, m, k);
+        split_rows(y, &chunks, m).into_iter().zip(&chunks).in_parallel(1, |(y, rows)| {
             if let Some(residual) = residual {
                 y.copy_from_slice(&residual[rows.start * m..rows.end * m]);
             }
@@ -143,11 +151,11 @@ impl Op for Linear {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (depth, m) = (on.cols(0), on.out_cols(0));
-        let bias = if self.bias { on.input(2) } else { std::ptr::null() };
+        let (depth, m) = (on.cols(Self::X), on.out_cols(0));
+        let bias = self.bias().map_or(std::ptr::null(), |b| on.input(b));
         let residual = self.residual().map_or(std::ptr::null(), |r| on.input(r));
-        let grid = Grid::tiles(on.capacity(0), m as usize);
-        let (x, w) = (on.input(0), on.input(1));
+        let grid = Grid::tiles(on.capacity(Self::X), m as usize);
+        let (x, w) = (on.input(Self::X), on.input(Self::W));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.linear(
@@ -158,7 +166,7 @@ impl Op for Linear {
                 bias,
                 residual,
                 on.out(0),
-                on.rows(0),
+                on.rows(Self::X),
                 depth,
                 m,
                 self.epilogue.on_device(on),
@@ -167,7 +175,7 @@ impl Op for Linear {
         }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let (x, w) = (node.ins[0], node.ins[1]);
+        let (x, w) = (node.ins[Self::X], node.ins[Self::W]);
         let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
         let dz = self.epilogue.grad(t, node.outs[0], dy)?;
         let dx = t.push1(LinearInputGrad, &[dz, w])?;
@@ -226,7 +234,7 @@ impl Op for LinearInputGrad {
 }
 
 impl LinearWeightGrad {
-    /// Tiles of `{dW | db}`, and parts of the rows.
+    /// Returns the grid: the tiles of `{dW | db}`, times the chunks of the rows.
     fn grid(dz: &Spec, x: &Spec) -> Grid {
         Grid::tiles(dz.cols, x.cols + 1).parts(Grid::parts_of(dz.rows.capacity))
     }
@@ -266,26 +274,26 @@ impl Op for LinearWeightGrad {
     fn cpu(&self, io: &Io<'_>) {
         let (n, m, k) = (io.rows(0), io.cols(0), io.cols(1));
         let dz = io.input::<f32>(0);
-        let (half, partials) = io.scratch::<f32>().split_at_mut(m * k);
+        let (half_sums, partials) = io.scratch::<f32>().split_at_mut(m * k);
         let x = Mat::new(io.input(1), n, k);
-        matmul_long(MatMut::new(io.out(0), m, k), Mat::new(dz, n, m).t(), x, false, half);
+        matmul_long(MatMut::new(io.out(0), m, k), Mat::new(dz, n, m).t(), x, false, half_sums);
         if io.wanted(1) {
             parts::column_sums(io.out(1), dz, partials);
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (dz, x, dw, db) = (on.input(0), on.input(1), on.out(0), on.out(1));
-        let (grid, made, tickets) = (Self::grid(&on.spec(0), &on.spec(1)), on.scratch(), on.tickets());
+        let (grid, sums, tickets) = (Self::grid(&on.spec(0), &on.spec(1)), on.scratch(), on.tickets());
         let (m, depth) = (on.cols(0), on.cols(1));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            k.linear_weight_grad(on, grid, dz, x, made, tickets, dw, db, on.rows(0), m, depth, on.precision())
+            k.linear_weight_grad(on, grid, dz, x, sums, tickets, dw, db, on.rows(0), m, depth, on.precision())
         }
     }
 }
 
-/// `[n, k, m, activation, bias and residual, drop-out in percent]`, ten of twelve rows live in the last: one element, no row, ragged and
-/// full tiles.
+/// `[n, k, m, activation, bias and residual, dropout in percent]`; `n` of `n + 2` rows are live. One element,
+/// no row, ragged and full tiles.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0, 1, 0],
     &[0, 5, 3, 0, 1, 30],

@@ -1,16 +1,19 @@
-//! `y = x1 W1^T + x2 W2^T + b`: the sum of two maps, such as what the gates of a cell are functions of
+//! `y = x1 W1^T + x2 W2^T + b`: the sum of two linear maps, such as the pre-activations of a recurrent cell's
+//! gates
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `x1`, `x2` | `[n, k1]`, `[n, k2]` f32 | an input and a state, say |
+//! | `x1`, `x2` | `[n, k1]`, `[n, k2]` f32 | for example an input and a state |
 //! | `W1`, `W2` | `[m, k1]`, `[m, k2]` f32 | weights, as PyTorch's `Linear` |
 //! | `b` | `[1, m]` f32 | bias |
 //! | y | `[n, m]` f32 | |
 //!
-//! Backward: `dx_i = dy W_i`, `dW_i = dy^T x_i`, `db = sum_n dy`. On the host a run of rows stays in a core's cache for both
-//! products, and its dy for all five gradients: y, much wider than what goes in, is written once and dy read
-//! once, where two [`linear`]s and their gradients would go through memory seven times. On a device the kernels are theirs.
-//! Deterministic: gradients of weights add up over a fixed number of parts.
+//! Backward: `dx_i = dy W_i`, `dW_i = dy^T x_i`, `db = sum_n dy`. Deterministic: weight gradients are summed
+//! over a fixed number of row chunks.
+//!
+//! On the host a range of rows stays in a core's cache for both products, and its rows of `dy` for all five
+//! gradients. So `y`, much wider than the inputs, is written once and `dy` read once; two [`linear`]s and
+//! their gradients would pass over memory seven times. On a device the op launches the kernels of [`linear`].
 use super::{
     epilogue::{Activation, Epilogue},
     linear::add_bias,
@@ -31,13 +34,20 @@ pub struct LinearSum;
 pub struct LinearSumGrad;
 
 impl Tape {
-    /// Appends [`LinearSum`] of two pairs of rows and weights.
+    /// Appends [`LinearSum`] and returns `y`; `first` and `second` are `(x, W)` of the two maps.
     ///
     /// # Errors
-    /// `Shape` when types or widths do not fit.
+    /// `Shape` if types or widths do not fit.
     pub fn linear_sum(&mut self, first: (Var, Var), second: (Var, Var), bias: Var) -> Result<Var> {
         self.push1(LinearSum, &[first.0, first.1, second.0, second.1, bias])
     }
+}
+
+/// Input indices; `X` and `W` have one index for each map.
+impl LinearSum {
+    const X: [usize; 2] = [0, 2];
+    const W: [usize; 2] = [1, 3];
+    const B: usize = 4;
 }
 
 impl Op for LinearSum {
@@ -45,54 +55,59 @@ impl Op for LinearSum {
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
-        let m = ins[1].rows.capacity;
-        for of in [0, 2] {
-            let (x, w) = (&ins[of], &ins[of + 1]);
-            typed(Self::NAME, "x", x, DType::F32)?;
-            typed(Self::NAME, "w", w, DType::F32)?;
-            ensure!(Self::NAME, x.rows == ins[0].rows, "rows are {} and {x}", ins[0]);
-            shaped(Self::NAME, "w", w, m, x.cols)?;
+        let ([x1, x2], [w1, w2], b) = (Self::X.map(|x| ins[x]), Self::W.map(|w| ins[w]), ins[Self::B]);
+        let m = w1.rows.capacity;
+        for (x, w) in [(x1, w1), (x2, w2)] {
+            typed(Self::NAME, "x", &x, DType::F32)?;
+            typed(Self::NAME, "w", &w, DType::F32)?;
+            ensure!(Self::NAME, x.rows == x1.rows, "rows are {x1} and {x}");
+            shaped(Self::NAME, "w", &w, m, x.cols)?;
         }
-        typed(Self::NAME, "bias", &ins[4], DType::F32)?;
-        shaped(Self::NAME, "bias", &ins[4], 1, m)?;
-        Ok(vec![Spec::real(ins[0].rows, m).into()])
+        typed(Self::NAME, "bias", &b, DType::F32)?;
+        shaped(Self::NAME, "bias", &b, 1, m)?;
+        Ok(vec![Spec::real(x1.rows, m).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * outs[0].len() * (ins[0].cols + ins[2].cols))
+        let k: usize = Self::X.iter().map(|&x| ins[x].cols).sum();
+        Cost::streaming(ins, outs, 2 * outs[0].len() * k)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (m, b) = (io.out_cols(0), io.input::<R>(4));
-        let [x1, w1, x2, w2] = [0, 1, 2, 3].map(|i| io.input::<R>(i));
+        let (m, b) = (io.out_cols(0), io.input::<R>(Self::B));
+        let ([x1, x2], [w1, w2]) = (Self::X.map(|x| io.input::<R>(x)), Self::W.map(|w| io.input::<R>(w)));
+        let [k1, k2] = Self::X.map(|x| io.cols(x));
         for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
             let (i, j) = (at / m, at % m);
             let product = |x: &[R], w: &[R], k: usize| -> R {
                 x[i * k..][..k].iter().zip(&w[j * k..]).map(|(&x, &w)| x * w).sum()
             };
-            *y = product(x1, w1, io.cols(0)) + product(x2, w2, io.cols(2)) + b[j];
+            *y = product(x1, w1, k1) + product(x2, w2, k2) + b[j];
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (n, m) = (io.rows(0), io.out_cols(0));
+        let (n, m) = (io.rows(Self::X[0]), io.out_cols(0));
         if m == 0 {
             return;
         }
-        let parts = row_parts(n, m, io.cols(0).min(io.cols(2)));
-        split_rows(io.out(0), &parts, m).into_iter().zip(&parts).in_parallel(1, |(y, rows)| {
-            for of in [0, 2] {
-                let k = io.cols(of);
-                let (x, w) = (Mat::new(io.input(of), n, k), Mat::new(io.input(of + 1), m, k));
-                matmul(MatMut::new(y, rows.len(), m), x.rows(rows), w.t(), of > 0);
+        let ks = Self::X.map(|x| io.cols(x));
+        let chunks = row_parts(n, m, ks[0].min(ks[1]));
+        split_rows(io.out(0), &chunks, m).into_iter().zip(&chunks).in_parallel(1, |(y, rows)| {
+            for (map, k) in ks.into_iter().enumerate() {
+                let x = Mat::new(io.input(Self::X[map]), n, k);
+                let w = Mat::new(io.input(Self::W[map]), m, k);
+                matmul(MatMut::new(y, rows.len(), m), x.rows(rows), w.t(), map > 0);
             }
-            add_bias(y, io.input(4), false);
+            add_bias(y, io.input(Self::B), false);
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (m, rows, y) = (on.out_cols(0), on.rows(0), on.out::<f32>(0));
-        let grid = Grid::tiles(on.capacity(0), m as usize);
-        let then = Epilogue::from(Activation::Identity);
-        for of in [0, 2] {
-            let (x, w) = (on.input(of), on.input(of + 1));
-            let (bias, sum) = if of == 0 { (on.input(4), null()) } else { (null(), y.cast_const()) };
+        let (m, rows, y) = (on.out_cols(0), on.rows(Self::X[0]), on.out::<f32>(0));
+        let grid = Grid::tiles(on.capacity(Self::X[0]), m as usize);
+        let identity = Epilogue::from(Activation::Identity);
+        for map in 0..2 {
+            let (x, w, depth) = (on.input(Self::X[map]), on.input(Self::W[map]), on.cols(Self::X[map]));
+            // The second map takes the result of the first as its residual.
+            let (bias, residual) =
+                if map == 0 { (on.input(Self::B), null()) } else { (null(), y.cast_const()) };
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
             unsafe {
                 k.linear(
@@ -101,12 +116,12 @@ impl Op for LinearSum {
                     x,
                     w,
                     bias,
-                    sum,
+                    residual,
                     y,
                     rows,
-                    on.cols(of),
+                    depth,
                     m,
-                    then.on_device(on),
+                    identity.on_device(on),
                     on.precision(),
                 )
             }?;
@@ -121,13 +136,24 @@ impl Op for LinearSum {
 }
 
 impl LinearSumGrad {
-    /// Numbers of the gradients of weights and bias.
+    // Input and output indices; the arrays have one index for each map.
+    const DY: usize = 0;
+    const X: [usize; 2] = [1, 3];
+    const W: [usize; 2] = [2, 4];
+    const DX: [usize; 2] = [0, 2];
+    const DW: [usize; 2] = [1, 3];
+    const DB: usize = 4;
+
+    /// Returns the number of elements of the gradients of weights and bias.
     fn learned(ins: &[Spec]) -> usize {
-        ins[0].cols * (ins[1].cols + ins[3].cols + 1)
+        ins[Self::DY].cols * (ins[Self::X[0]].cols + ins[Self::X[1]].cols + 1)
     }
-    /// Tiles of `{dW | db}` of a pair, and parts of the rows.
-    fn grid(dy: &Spec, x: &Spec) -> Grid {
+    /// Returns the grid of one map's weight gradient: the tiles of `{dW | db}`, times the chunks of the rows.
+    fn weight_grid(dy: &Spec, x: &Spec) -> Grid {
         Grid::tiles(dy.cols, x.cols + 1).parts(Grid::parts_of(dy.rows.capacity))
+    }
+    fn weight_grids(ins: &[Spec]) -> [Grid; 2] {
+        Self::X.map(|x| Self::weight_grid(&ins[Self::DY], &ins[x]))
     }
 }
 
@@ -136,91 +162,99 @@ impl Op for LinearSumGrad {
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
-        let db = Spec::real(Rows::fixed(1), ins[0].cols);
-        let y = Op::infer(&LinearSum, &[ins[1], ins[2], ins[3], ins[4], db])?[0].spec;
-        ensure!(Self::NAME, ins[0] == y, "y is {y}, dy is {}", ins[0]);
-        Ok([ins[1], ins[2], ins[3], ins[4], db].map(Out::from).to_vec())
+        let [dy, x1, w1, x2, w2] = [0, 1, 2, 3, 4].map(|i| ins[i]);
+        let db = Spec::real(Rows::fixed(1), dy.cols);
+        let y = Op::infer(&LinearSum, &[x1, w1, x2, w2, db])?[0].spec;
+        ensure!(Self::NAME, dy == y, "y is {y}, dy is {dy}");
+        Ok([x1, w1, x2, w2, db].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let on_device = [1, 3].map(|x| Self::grid(&ins[0], &ins[x]).tile_parts());
+        let on_device = Self::weight_grids(ins).map(Grid::tile_parts);
         (PARTS * Self::learned(ins)).max(on_device[0].max(on_device[1]))
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        [1, 3].map(|x| Self::grid(&ins[0], &ins[x]).parts(1).count()).iter().sum()
+        Self::weight_grids(ins).map(|grid| grid.parts(1).count()).iter().sum()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 4 * ins[0].len() * (ins[1].cols + ins[3].cols))
+        let k: usize = Self::X.iter().map(|&x| ins[x].cols).sum();
+        Cost::streaming(ins, outs, 4 * ins[Self::DY].len() * k)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (dy, n, m) = (io.input::<R>(0), io.rows(0), io.cols(0));
-        for of in [1, 3] {
-            let (x, w, k) = (io.input::<R>(of), io.input::<R>(of + 1), io.cols(of));
-            for (at, dx) in io.out::<R>(of - 1).iter_mut().enumerate() {
+        let (dy, n, m) = (io.input::<R>(Self::DY), io.rows(Self::DY), io.cols(Self::DY));
+        for map in 0..2 {
+            let (x, w) = (io.input::<R>(Self::X[map]), io.input::<R>(Self::W[map]));
+            let k = io.cols(Self::X[map]);
+            for (at, dx) in io.out::<R>(Self::DX[map]).iter_mut().enumerate() {
                 *dx = (0..m).map(|j| dy[at / k * m + j] * w[j * k + at % k]).sum();
             }
-            for (at, dw) in io.out::<R>(of).iter_mut().enumerate() {
+            for (at, dw) in io.out::<R>(Self::DW[map]).iter_mut().enumerate() {
                 *dw = (0..n).map(|i| dy[i * m + at / k] * x[i * k + at % k]).sum();
             }
         }
-        for (j, db) in io.out::<R>(4).iter_mut().enumerate() {
+        for (j, db) in io.out::<R>(Self::DB).iter_mut().enumerate() {
             *db = (0..n).map(|i| dy[i * m + j]).sum();
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (dy, n, m) = (io.input::<f32>(0), io.rows(0), io.cols(0));
-        let (ks, of_part) = ([io.cols(1), io.cols(3)], m * (io.cols(1) + io.cols(3) + 1));
-        let (size, cached) = (parts::part_rows(n), (CACHED / size_of::<f32>()).div_ceil(m.max(1)));
-        let parts: Vec<Range<usize>> = (0..n).step_by(size).map(|first| first..n.min(first + size)).collect();
-        let partials = &mut io.scratch::<f32>()[..parts.len() * of_part];
+        let (dy, n, m) = (io.input::<f32>(Self::DY), io.rows(Self::DY), io.cols(Self::DY));
+        let ks = Self::X.map(|x| io.cols(x));
+        let learned = m * (ks[0] + ks[1] + 1);
+        let size = parts::part_rows(n);
+        let chunks: Vec<Range<usize>> =
+            (0..n).step_by(size).map(|first| first..n.min(first + size)).collect();
+        let partials = &mut io.scratch::<f32>()[..chunks.len() * learned];
         partials.fill(0.0);
-        let dxs = [0, 1].map(|of| split_rows(io.out(2 * of), &parts, ks[of]));
-        let [dx1, dx2] = dxs;
-        let outs = dx1.into_iter().zip(dx2).zip(partials.chunks_mut(of_part.max(1)));
-        outs.zip(&parts).in_parallel(1, |(((dx1, dx2), partial), part)| {
+        let cached_rows = (CACHED / size_of::<f32>()).div_ceil(m.max(1));
+        let dx1 = split_rows(io.out(Self::DX[0]), &chunks, ks[0]);
+        let dx2 = split_rows(io.out(Self::DX[1]), &chunks, ks[1]);
+        let outs = dx1.into_iter().zip(dx2).zip(partials.chunks_mut(learned.max(1)));
+        outs.zip(&chunks).in_parallel(1, |(((dx1, dx2), partial), chunk)| {
             let mut dxs = [dx1, dx2];
-            for first in part.clone().step_by(cached) {
-                let rows = first..part.end.min(first + cached);
-                let own = Mat::new(dy, n, m).rows(&rows);
-                let mut at = 0;
-                for (of, dx) in dxs.iter_mut().enumerate() {
-                    let (k, made) = (ks[of], rows.start - part.start..rows.end - part.start);
-                    let (x, w) = (Mat::new(io.input(2 * of + 1), n, k), Mat::new(io.input(2 * of + 2), m, k));
-                    if io.wanted(2 * of) {
-                        let dx = &mut dx[made.start * k..made.end * k];
-                        matmul(MatMut::new(dx, rows.len(), k), own, w, false);
+            for first in chunk.clone().step_by(cached_rows) {
+                let rows = first..chunk.end.min(first + cached_rows);
+                let dy_rows = Mat::new(dy, n, m).rows(&rows);
+                let mut offset = 0;
+                for (map, dx) in dxs.iter_mut().enumerate() {
+                    let k = ks[map];
+                    let x = Mat::new(io.input(Self::X[map]), n, k);
+                    let w = Mat::new(io.input(Self::W[map]), m, k);
+                    if io.wanted(Self::DX[map]) {
+                        let dx = &mut dx[(rows.start - chunk.start) * k..(rows.end - chunk.start) * k];
+                        matmul(MatMut::new(dx, rows.len(), k), dy_rows, w, false);
                     }
-                    let dw = MatMut::new(&mut partial[at..at + m * k], m, k);
-                    matmul(dw, own.t(), x.rows(&rows), true);
-                    at += m * k;
+                    let dw = MatMut::new(&mut partial[offset..offset + m * k], m, k);
+                    matmul(dw, dy_rows.t(), x.rows(&rows), true);
+                    offset += m * k;
                 }
-                add_column_sums(&mut partial[at..], &dy[rows.start * m..rows.end * m]);
+                add_column_sums(&mut partial[offset..], &dy[rows.start * m..rows.end * m]);
             }
         });
-        let mut at = 0;
-        for (out, len) in [(1, m * ks[0]), (3, m * ks[1]), (4, m)] {
+        let mut offset = 0;
+        for (out, len) in [(Self::DW[0], m * ks[0]), (Self::DW[1], m * ks[1]), (Self::DB, m)] {
             let (share, partials) = (team::share(len), &*partials);
-            io.out::<f32>(out).chunks_mut(share).enumerate().in_parallel(1, |(i, out)| {
-                out.fill(0.0);
-                for partial in partials.chunks_exact(of_part) {
-                    add_column_sums(out, &partial[at + i * share..][..out.len()]);
+            io.out::<f32>(out).chunks_mut(share).enumerate().in_parallel(1, |(i, sum)| {
+                sum.fill(0.0);
+                for partial in partials.chunks_exact(learned) {
+                    add_column_sums(sum, &partial[offset + i * share..][..sum.len()]);
                 }
             });
-            at += len;
+            offset += len;
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (dy, rows, m) = (on.input(0), on.rows(0), on.cols(0));
+        let (dy, rows, m) = (on.input(Self::DY), on.rows(Self::DY), on.cols(Self::DY));
         let (scratch, mut tickets) = (on.scratch(), on.tickets());
-        for of in [1, 3] {
-            let (x, w, depth) = (on.input(of), on.input(of + 1), on.cols(of));
-            if on.wanted(of - 1) {
-                let grid = Grid::tiles(on.capacity(0), depth as usize);
+        for map in 0..2 {
+            let (x, w, depth) = (on.input(Self::X[map]), on.input(Self::W[map]), on.cols(Self::X[map]));
+            if on.wanted(Self::DX[map]) {
+                let grid = Grid::tiles(on.capacity(Self::DY), depth as usize);
+                let dx = on.out(Self::DX[map]);
                 // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-                unsafe {
-                    k.linear_input_grad(on, grid, dy, w, on.out(of - 1), rows, m, depth, on.precision())
-                }?;
+                unsafe { k.linear_input_grad(on, grid, dy, w, dx, rows, m, depth, on.precision()) }?;
             }
-            let (grid, dw, db) = (Self::grid(&on.spec(0), &on.spec(of)), on.out(of), on.out(4));
+            let grid = Self::weight_grid(&on.spec(Self::DY), &on.spec(Self::X[map]));
+            // Both launches write the same db.
+            let (dw, db) = (on.out(Self::DW[map]), on.out(Self::DB));
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
             unsafe {
                 k.linear_weight_grad(
@@ -244,7 +278,7 @@ impl Op for LinearSumGrad {
     }
 }
 
-/// `[n, k1, k2, m]`; `n` of `n + 2` rows live.
+/// `[n, k1, k2, m]`; `n` of `n + 2` rows are live.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 1, 1], &[0, 5, 3, 2], &[9, 0, 3, 7], &[9, 5, 3, 70], &[40, 64, 20, 65], &[70, 7, 3, 33]];
 pub(super) const BENCH: &[&[usize]] = &[&[10_000, 64, 64, 256], &[10_000, 64, 64, 64]];

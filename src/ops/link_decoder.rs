@@ -1,16 +1,21 @@
-//! `logit[i, j] = w . relu(W_src z_u + W_dst z_x + b) + b_out`, u the source of event i, x its j-th candidate
+//! `logit[i, j] = w . relu(W_src z_u + W_dst z_x + b) + b_out`, where u is the source of event i and x its
+//! candidate j
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `z` | `[(2 + m) b, d]` f32 | embeddings of the roots, event by event: source, destination, m negatives, if any |
+//! | `z` | `[(2 + m) b, d]` f32 | embeddings of the roots, event by event: source, destination, m >= 0 negatives |
 //! | `W_src`, `W_dst`, `b` | `[c, d]`, `[c, d]`, `[1, c]` f32 | |
 //! | `w`, `b_out` | `[1, c]`, `[1, 1]` f32 | |
 //! | logits | `[b, 1 + m]` f32 | column 0: the event itself |
-//! | hidden | `[b, (1 + m) c]` f32 | after relu, for the backward |
+//! | hidden | `[b, (1 + m) c]` f32 | hidden layer after relu, for the backward pass |
 //!
-//! `W_src z_u` is computed once for all candidates of an event. Backward: `dhid = dlogit w [hidden > 0]`, before it for the
-//! source `sum_j dhid_j`, rows as those of `z`; `dz_u = dhid_u W_src`, `dz_x = dhid_x W_dst`, weights likewise. Deterministic.
-//! Source: the merge layer of TGN (Rossi et al. 2020) as PyTorch Geometric splits it.
+//! `W_src z_u` is computed once for all candidates of an event.
+//!
+//! Backward: `dhidden` has the rows of `z`: `dhidden_x = dlogit w [hidden > 0]` for a candidate, and
+//! `dhidden_u = sum_x dhidden_x` for the source. Then `dz_u = dhidden_u W_src`, `dz_x = dhidden_x W_dst`,
+//! `dW_src = sum_u dhidden_u^T z_u`, `dW_dst = sum_x dhidden_x^T z_x`. Deterministic.
+//!
+//! Source: the merge layer of TGN (Rossi et al. 2020), split as in PyTorch Geometric.
 use super::{epilogue::above_zero, *};
 use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
@@ -24,25 +29,28 @@ use crate::runtime::{
 pub struct LinkDecoder {
     events: Rows,
 }
-/// Gradients of the sums before relu, rows as those of `z`, and of `b`, `w` and `b_out`.
+/// Gradients of the sums before relu (`dhidden`, with the rows of `z`), and of `b`, `w` and `b_out`.
 #[derive(Debug)]
 pub struct LinkDecoderGrad;
 /// Gradient of `z`.
 #[derive(Debug)]
 pub struct LinkDecoderInputGrad {
+    /// Roots an event.
     roots: u32,
 }
 /// Gradients of `W_src` and `W_dst`.
 #[derive(Debug)]
 pub struct LinkDecoderWeightGrad {
+    /// Roots an event.
     roots: u32,
 }
 
 impl Tape {
-    /// Appends [`LinkDecoder`]; returns the logits. `weights` are `W_src, W_dst, b, w, b_out`.
+    /// Appends [`LinkDecoder`] and returns the logits; `weights` are `W_src, W_dst, b, w, b_out`.
     ///
     /// # Errors
-    /// `Shape` when the rows of `z` are not `2 + negatives` an event, or widths do not fit.
+    /// `Shape` if `z` does not have the same number of rows, two or more, for every event, or types or widths
+    /// do not fit.
     pub fn link_decoder(&mut self, z: Var, events: Rows, weights: [Var; 5]) -> Result<Var> {
         let [w_src, w_dst, b, w, b_out] = weights;
         Ok(self.push(LinkDecoder { events }, &[z, w_src, w_dst, b, w, b_out])?[0])
@@ -50,7 +58,7 @@ impl Tape {
 }
 
 vectorised! {
-    /// `hidden = relu(hidden + from_u + b)` for the candidates of one event, and their logits.
+    /// Computes `hidden = relu(hidden + from_u + b)` for the candidates of one event, and their logits.
     fn finish(hidden: &mut [f32], logits: &mut [f32], from_u: &[f32], b: &[f32], w: &[f32], b_out: f32) {
         for (hidden, logit) in hidden.chunks_exact_mut(b.len()).zip(logits) {
             for ((h, &u), &b) in hidden.iter_mut().zip(from_u).zip(b) {
@@ -59,7 +67,7 @@ vectorised! {
             *logit = simd::dot::<V>(hidden, w) + b_out;
         }
     }
-    /// For one event: `dhidden`, first its sum over the candidates, and the gradients of `b` and `w`.
+    /// Writes `dhidden` of one event, the row of the source first, and adds to the gradients of `b` and `w`.
     fn hidden_grad(
         dhidden: &mut [f32], db: &mut [f32], dw: &mut [f32], hidden: &[f32], dlogits: &[f32], w: &[f32],
     ) {
@@ -77,7 +85,7 @@ vectorised! {
     }
 }
 
-/// Refuses rows that are not `roots` an event.
+/// Checks that there are `roots` rows, two or more, for every event.
 fn check_roots(op: &'static str, rows: &Spec, roots: u32) -> Result<()> {
     let whole = |n: usize| roots >= 2 && n.is_multiple_of(roots as usize);
     let ok = whole(rows.rows.capacity) && rows.rows.live.is_none_or(|live| whole(live.times));
@@ -85,18 +93,34 @@ fn check_roots(op: &'static str, rows: &Spec, roots: u32) -> Result<()> {
     Ok(())
 }
 
-/// Sizes: events, width of the embeddings, width of the hidden layer, for `x` candidates an event.
+/// Returns the number of events, the width of the embeddings and the width of the hidden layer, for `x`
+/// candidates an event.
 fn sizes(io: &Io<'_>, x: usize) -> (usize, usize, usize) {
-    (io.rows(0) / (1 + x), io.cols(1), io.rows(1))
+    let (z, w_src) = (LinkDecoder::Z, LinkDecoder::W_SRC);
+    (io.rows(z) / (1 + x), io.cols(w_src), io.rows(w_src))
 }
 
-/// Blocks of the products of every root of an event with `width` columns; the kernels go round for roots beyond them.
+/// Returns the grid of the products of every root of an event with `width` columns. The kernels loop over the
+/// roots that exceed the z dimension of a grid.
 fn root_tiles(events: usize, width: u32, roots: u32) -> Grid {
     Grid::tiles(events, width as usize).parts(roots.min(65_535) as usize)
 }
 
+impl LinkDecoder {
+    const Z: usize = 0;
+    const W_SRC: usize = 1;
+    const W_DST: usize = 2;
+    const B: usize = 3;
+    const W: usize = 4;
+    const B_OUT: usize = 5;
+}
+
 impl LinkDecoderGrad {
-    /// A block of threads for 32 columns of the gradients of b, w and b_out; and the number of parts of the events.
+    const W: usize = 0;
+    const HIDDEN: usize = 1;
+    const DLOGITS: usize = 2;
+    /// Returns a grid with one block for every 32 columns of the gradients of `b`, `w` and `b_out`, and the
+    /// number of chunks of the events.
     fn grid(dlogits: &Spec, c: usize) -> (Grid, usize) {
         (
             Grid::new((c + 1).div_ceil(32), Grid::THREADS),
@@ -106,7 +130,7 @@ impl LinkDecoderGrad {
 }
 
 impl LinkDecoderWeightGrad {
-    /// Tiles of both gradients, and the number of parts of the events.
+    /// Returns a grid with the tiles of both gradients, and the number of chunks of the events.
     fn grid(dhidden: &Spec, z: &Spec) -> (Grid, usize) {
         (Grid::tiles(dhidden.cols, z.cols).parts(2), Grid::parts_of(z.rows.capacity))
     }
@@ -117,7 +141,7 @@ impl Op for LinkDecoder {
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 6)?;
-        let (z, c) = (&ins[0], ins[1].rows.capacity);
+        let (z, c) = (&ins[Self::Z], ins[Self::W_SRC].rows.capacity);
         typed(Self::NAME, "z", z, DType::F32)?;
         let roots = z.rows.capacity.checked_div(self.events.capacity).unwrap_or(2);
         ensure!(
@@ -127,11 +151,11 @@ impl Op for LinkDecoder {
             self.events.capacity
         );
         for (i, what, rows, cols) in [
-            (1, "w_src", c, z.cols),
-            (2, "w_dst", c, z.cols),
-            (3, "b", 1, c),
-            (4, "w", 1, c),
-            (5, "b_out", 1, 1),
+            (Self::W_SRC, "w_src", c, z.cols),
+            (Self::W_DST, "w_dst", c, z.cols),
+            (Self::B, "b", 1, c),
+            (Self::W, "w", 1, c),
+            (Self::B_OUT, "b_out", 1, 1),
         ] {
             typed(Self::NAME, what, &ins[i], DType::F32)?;
             shaped(Self::NAME, what, &ins[i], rows, cols)?;
@@ -140,14 +164,14 @@ impl Op for LinkDecoder {
         Ok([x, x.saturating_mul(c)].map(|cols| Spec::real(self.events, cols).into()).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        self.events.capacity * ins[1].rows.capacity
+        self.events.capacity * ins[Self::W_SRC].rows.capacity
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * ins[0].rows.capacity * ins[1].len() + 2 * outs[1].len())
+        let products = 2 * ins[Self::Z].rows.capacity * ins[Self::W_SRC].len();
+        Cost::streaming(ins, outs, products + 2 * outs[1].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (z, w_src, w_dst) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2));
-        let (b, w, b_out) = (io.input::<R>(3), io.input::<R>(4), io.input::<R>(5)[0]);
+        let [z, w_src, w_dst, b, w, b_out] = [0, 1, 2, 3, 4, 5].map(|i| io.input::<R>(i));
         let x = io.out_cols(0);
         let (n, d, c) = sizes(io, x);
         let (logits, hidden) = (io.out::<R>(0), io.out::<R>(1));
@@ -160,13 +184,13 @@ impl Op for LinkDecoder {
                     let sum: R = (0..d).map(|k| w_src[l * d + k] * u[k] + w_dst[l * d + k] * v[k]).sum();
                     *h = above_zero(sum + b[l]);
                 }
-                logits[i * x + j] = h.iter().zip(w).map(|(&h, &w)| h * w).sum::<R>() + b_out;
+                logits[i * x + j] = h.iter().zip(w).map(|(&h, &w)| h * w).sum::<R>() + b_out[0];
             }
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (z, w_src, w_dst) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2));
-        let (b, w, b_out) = (io.input::<f32>(3), io.input::<f32>(4), io.input::<f32>(5)[0]);
+        let [z, w_src, w_dst, b, w, b_out] = [0, 1, 2, 3, 4, 5].map(|i| io.input::<f32>(i));
+        let b_out = b_out[0];
         let x = io.out_cols(0);
         let (n, d, c) = sizes(io, x);
         let (logits, hidden) = (io.out::<f32>(0), io.out::<f32>(1));
@@ -174,10 +198,10 @@ impl Op for LinkDecoder {
             return logits.fill(b_out);
         }
         let stride = (1 + x) * d;
-        let parts = row_parts(n, c, d);
-        let from_u = split_rows(io.scratch::<f32>(), &parts, c);
-        let hidden = split_rows(hidden, &parts, x * c).into_iter().zip(split_rows(logits, &parts, x));
-        hidden.zip(from_u).zip(&parts).in_parallel(1, |(((hidden, logits), from_u), rows)| {
+        let chunks = row_parts(n, c, d);
+        let from_u = split_rows(io.scratch::<f32>(), &chunks, c);
+        let outs = split_rows(hidden, &chunks, x * c).into_iter().zip(split_rows(logits, &chunks, x));
+        outs.zip(from_u).zip(&chunks).in_parallel(1, |(((hidden, logits), from_u), rows)| {
             let n = rows.len();
             let root = |j: usize| Mat::strided(&z[rows.start * stride + j * d..], n, d, stride);
             matmul(MatMut::new(from_u, n, c), root(0), Mat::new(w_src, c, d).t(), false);
@@ -190,9 +214,10 @@ impl Op for LinkDecoder {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (d, c, x, events) = (on.cols(0), on.capacity(1) as u32, on.out_cols(0), on.out_rows(0));
+        let (d, c) = (on.cols(Self::Z), on.capacity(Self::W_SRC) as u32);
+        let (x, events, logits) = (on.out_cols(0), on.out_rows(0), on.out(0));
+        let [z, w_src, w_dst, b, w, b_out] = [0, 1, 2, 3, 4, 5].map(|i| on.input(i));
         let (from_u, hidden) = (on.scratch(), on.kept(1));
-        let (z, w_src, w_dst) = (on.input(0), on.input(1), on.input(2));
         let grid = root_tiles(self.events.capacity, c, 1 + x);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
@@ -211,10 +236,9 @@ impl Op for LinkDecoder {
                 on.precision(),
             )
         }?;
-        let (b, w, b_out) = (on.input(3), on.input(4), on.input(5));
         let grid = Grid::warps(self.events.capacity * x as usize);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.link_decoder_logits(on, grid, from_u, b, w, b_out, hidden, on.out(0), events, x, c) }
+        unsafe { k.link_decoder_logits(on, grid, from_u, b, w, b_out, hidden, logits, events, x, c) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dlogits) = douts[0] else { return Ok(vec![None; 6]) };
@@ -222,10 +246,11 @@ impl Op for LinkDecoder {
             return Err(Error::shape(Self::NAME, "six inputs"));
         };
         let roots = 1 + t.spec(dlogits).cols as u32;
-        let d = t.push(LinkDecoderGrad, &[w, node.outs[1], dlogits])?;
-        let dz = t.push1(LinkDecoderInputGrad { roots }, &[d[0], w_src, w_dst])?;
-        let dw = t.push(LinkDecoderWeightGrad { roots }, &[d[0], z])?;
-        Ok([dz, dw[0], dw[1], d[1], d[2], d[3]].map(Some).to_vec())
+        let grads = t.push(LinkDecoderGrad, &[w, node.outs[1], dlogits])?;
+        let [dhidden, db, dw, db_out] = [0, 1, 2, 3].map(|out| grads[out]);
+        let dz = t.push1(LinkDecoderInputGrad { roots }, &[dhidden, w_src, w_dst])?;
+        let weight_grads = t.push(LinkDecoderWeightGrad { roots }, &[dhidden, z])?;
+        Ok([dz, weight_grads[0], weight_grads[1], db, dw, db_out].map(Some).to_vec())
     }
 }
 
@@ -234,7 +259,7 @@ impl Op for LinkDecoderGrad {
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
-        let [w, hidden, dlogits] = [ins[0], ins[1], ins[2]];
+        let [w, hidden, dlogits] = [ins[Self::W], ins[Self::HIDDEN], ins[Self::DLOGITS]];
         let (c, x) = (w.cols, dlogits.cols);
         typed(Self::NAME, "w", &w, DType::F32)?;
         shaped(Self::NAME, "w", &w, 1, c)?;
@@ -242,25 +267,27 @@ impl Op for LinkDecoderGrad {
         ensure!(
             Self::NAME,
             (1..NONE as usize).contains(&x),
-            "dlogits are {dlogits}, want a candidate or more"
+            "dlogits are {dlogits}, want at least one candidate"
         );
         let want = Spec::real(dlogits.rows, x.saturating_mul(c));
         ensure!(Self::NAME, hidden == want, "hidden is {hidden}, want {want}");
         let dhidden = Spec::real(dlogits.rows.times(1 + x), c);
-        Ok([dhidden, ins[0], ins[0], Spec::real(Rows::fixed(1), 1)].map(Out::from).to_vec())
+        Ok([dhidden, w, w, Spec::real(Rows::fixed(1), 1)].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let c = ins[0].cols;
-        (2 * (parts::PARTS + 1) * c).max(Self::grid(&ins[2], c).1 * 2 * (c + 1))
+        let c = ins[Self::W].cols;
+        let (_, chunks) = Self::grid(&ins[Self::DLOGITS], c);
+        (2 * (parts::PARTS + 1) * c).max(chunks * 2 * (c + 1))
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        Self::grid(&ins[2], ins[0].cols).0.count()
+        Self::grid(&ins[Self::DLOGITS], ins[Self::W].cols).0.count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 6 * ins[1].len())
+        Cost::streaming(ins, outs, 6 * ins[Self::HIDDEN].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (w, hidden, dlogits, x) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.cols(2));
+        let [w, hidden, dlogits] = [Self::W, Self::HIDDEN, Self::DLOGITS].map(|i| io.input::<R>(i));
+        let x = io.cols(Self::DLOGITS);
         let [dhidden, db, dw, db_out] = [0, 1, 2, 3].map(|k| io.out::<R>(k));
         [&mut *dhidden, db, dw, db_out].into_iter().for_each(|g| g.fill(R::ZERO));
         let c = w.len();
@@ -280,8 +307,8 @@ impl Op for LinkDecoderGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (w, hidden, dlogits) = (io.input::<f32>(0), io.input::<f32>(1), io.input::<f32>(2));
-        let (n, x, c) = (io.rows(2), io.cols(2), w.len());
+        let [w, hidden, dlogits] = [Self::W, Self::HIDDEN, Self::DLOGITS].map(|i| io.input::<f32>(i));
+        let (n, x, c) = (io.rows(Self::DLOGITS), io.cols(Self::DLOGITS), w.len());
         let [dhidden, db, dw, db_out] = [0, 1, 2, 3].map(|k| io.out::<f32>(k));
         db_out[0] = dlogits.iter().sum();
         if c == 0 {
@@ -308,28 +335,15 @@ impl Op for LinkDecoderGrad {
         dw.copy_from_slice(&sum[c..]);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (x, c) = (on.cols(2), on.cols(0));
-        let (grid, parts) = Self::grid(&on.spec(2), c as usize);
-        let (w, hidden, dlogits) = (on.input(0), on.input(1), on.input(2));
+        let (events, x, c) = (on.rows(Self::DLOGITS), on.cols(Self::DLOGITS), on.cols(Self::W));
+        let (grid, chunks) = Self::grid(&on.spec(Self::DLOGITS), c as usize);
+        let [w, hidden, dlogits] = [Self::W, Self::HIDDEN, Self::DLOGITS].map(|i| on.input(i));
         let (dhidden, db, dw, db_out) = (on.kept(0), on.out(1), on.out(2), on.out(3));
-        let (grid, made, tickets) = (grid.parts(parts), on.scratch(), on.tickets());
+        let (grid, sums, tickets) = (grid.parts(chunks), on.scratch(), on.tickets());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.link_decoder_grad(
-                on,
-                grid,
-                w,
-                hidden,
-                dlogits,
-                dhidden,
-                made,
-                tickets,
-                db,
-                dw,
-                db_out,
-                on.rows(2),
-                x,
-                c,
+                on, grid, w, hidden, dlogits, dhidden, sums, tickets, db, dw, db_out, events, x, c,
             )
         }
     }
@@ -365,12 +379,12 @@ impl Op for LinkDecoderInputGrad {
         if n == 0 {
             return;
         }
-        let parts = row_parts(n, d, c);
-        split_rows(io.out(0), &parts, roots * d).into_iter().zip(&parts).in_parallel(1, |(dz, rows)| {
+        let chunks = row_parts(n, d, c);
+        split_rows(io.out(0), &chunks, roots * d).into_iter().zip(&chunks).in_parallel(1, |(dz, rows)| {
             for j in 0..roots {
                 let w = Mat::new(io.input(if j == 0 { 1 } else { 2 }), c, d);
-                let of = MatMut::strided(&mut dz[j * d..], rows.len(), d, roots * d);
-                matmul(of, Mat::block(dhidden, n, roots, c, j).rows(rows), w, false);
+                let dz_root = MatMut::strided(&mut dz[j * d..], rows.len(), d, roots * d);
+                matmul(dz_root, Mat::block(dhidden, n, roots, c, j).rows(rows), w, false);
             }
         });
     }
@@ -410,8 +424,8 @@ impl Op for LinkDecoderWeightGrad {
         Ok(vec![dw.into(), dw.into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let (grid, parts) = Self::grid(&ins[0], &ins[1]);
-        (parts * grid.tile_parts()).max(ins[0].cols * ins[1].cols)
+        let (grid, chunks) = Self::grid(&ins[0], &ins[1]);
+        (chunks * grid.tile_parts()).max(ins[0].cols * ins[1].cols)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
         Self::grid(&ins[0], &ins[1]).0.count()
@@ -421,32 +435,32 @@ impl Op for LinkDecoderWeightGrad {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (dhidden, z, c, d) = (io.input::<R>(0), io.input::<R>(1), io.cols(0), io.cols(1));
-        for (of, dw) in [0, 1].map(|k| io.out::<R>(k)).into_iter().enumerate() {
+        for (out, dw) in [0, 1].map(|out| io.out::<R>(out)).into_iter().enumerate() {
             for (at, dw) in dw.iter_mut().enumerate() {
-                let rows = (0..io.rows(0)).filter(|i| usize::from(i % self.roots as usize != 0) == of);
+                let rows = (0..io.rows(0)).filter(|i| usize::from(i % self.roots as usize != 0) == out);
                 *dw = rows.map(|i| dhidden[i * c + at / d] * z[i * d + at % d]).sum();
             }
         }
     }
     fn cpu(&self, io: &Io<'_>) {
         let (dhidden, z, c, d) = (io.input::<f32>(0), io.input::<f32>(1), io.cols(0), io.cols(1));
-        let (roots, half) = (self.roots as usize, io.scratch::<f32>());
-        let (n, dw) = (io.rows(0) / roots, [0, 1].map(|of| io.out::<f32>(of)));
+        let (roots, half_sums) = (self.roots as usize, io.scratch::<f32>());
+        let (n, dws) = (io.rows(0) / roots, [0, 1].map(|out| io.out::<f32>(out)));
         for j in 0..roots {
-            let dw = MatMut::new(&mut *dw[usize::from(j > 0)], c, d);
+            let dw = MatMut::new(&mut *dws[usize::from(j > 0)], c, d);
             let (dh, z) = (Mat::block(dhidden, n, roots, c, j), Mat::block(z, n, roots, d, j));
-            matmul_long(dw, dh.t(), z, j > 1, half);
+            matmul_long(dw, dh.t(), z, j > 1, half_sums);
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (c, d) = (on.cols(0), on.cols(1));
-        let (grid, parts) = Self::grid(&on.spec(0), &on.spec(1));
+        let (grid, chunks) = Self::grid(&on.spec(0), &on.spec(1));
         let (dhidden, z, dw_src, dw_dst) = (on.input(0), on.input(1), on.out(0), on.out(1));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.link_decoder_weight_grad(
                 on,
-                grid.parts(2 * parts),
+                grid.parts(2 * chunks),
                 dhidden,
                 z,
                 on.scratch(),
@@ -457,20 +471,20 @@ impl Op for LinkDecoderWeightGrad {
                 self.roots,
                 d,
                 c,
-                parts as u32,
+                chunks as u32,
                 on.precision(),
             )
         }
     }
 }
 
-/// `[b, negatives, d, c]`
+/// `[b, negatives, d, c]`; `b` of `b + 1` events are live.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 1],
     &[0, 1, 3, 4],
     &[5, 1, 3, 4],
     &[7, 1, 4, 0],
-    // No negative: pairs that are events of their own.
+    // No negatives: each event is scored alone.
     &[1, 0, 3, 4],
     &[40, 0, 8, 20],
     &[9, 4, 6, 5],

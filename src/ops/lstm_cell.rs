@@ -1,15 +1,16 @@
-//! `c' = sig(f) c + sig(i) tanh(g)`, `h' = sig(o) tanh(c')`: a step of an LSTM whose products are made before
+//! `c' = sig(f) c + sig(i) tanh(g)`, `h' = sig(o) tanh(c')`: an LSTM step on precomputed gate pre-activations
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `pre` | `[n, 4 d]` f32 | what the gates i, f, g, o are functions of, biases inside; the order is that of PyTorch's `LSTMCell` |
-//! | `h`, `c` | `[n, d]` f32, optional | the state; zeros without |
-//! | `present` | `[n]` u32, optional | a row's state goes on as it is where this is [`NONE`] |
+//! | `pre` | `[n, 4 d]` f32 | pre-activations of the gates i, f, g, o, biases included; the order is that of PyTorch's `LSTMCell` |
+//! | `h`, `c` | `[n, d]` f32, optional | the state; zeros if absent |
+//! | `present` | `[n]` u32, optional | [`NONE`] for a row whose state is carried over unchanged |
 //! | h', c' | `[n, d]` f32 | |
 //!
-//! Backward, with the gates made again of `pre`: `ds = dc' + dh' o (1 - tanh(c')^2)`, `di = ds g i (1 - i)`,
-//! `df = ds c f (1 - f)`, `dg = ds i (1 - g^2)`, `do = dh' tanh(c') o (1 - o)`, `dc = ds f`; where the state goes on, `dh = dh'`
-//! and `dc = dc'`. Deterministic.
+//! Backward, with the gates recomputed from `pre`: `ds = dc' + dh' o (1 - tanh(c')^2)`,
+//! `di = ds g i (1 - i)`, `df = ds c f (1 - f)`, `dg = ds i (1 - g^2)`, `do = dh' tanh(c') o (1 - o)`,
+//! `dc = ds f`. For a row whose state is carried over, `dh = dh'` and `dc = dc'`. Deterministic.
+//!
 //! Source: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
 use super::*;
 use crate::runtime::{
@@ -19,28 +20,32 @@ use crate::runtime::{
 };
 use std::ptr::{null, null_mut};
 
-/// Fewest rows that are a piece of work.
-const PIECE: usize = 16;
+/// Minimum number of rows of a task on the host.
+const TASK_ROWS: usize = 16;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub struct LstmCell {
+    /// Whether `h` and `c` are inputs.
     state: bool,
+    /// Whether `present` is an input.
     present: bool,
 }
-/// Gradients of `pre`; of `c`, where there is a state; of `h`, where it may go on as it is.
+/// Gradients of `pre`; of `c`, if there is a state; and of `h`, if there are also presence flags.
 #[derive(Debug)]
 pub struct LstmCellGrad {
     cell: LstmCell,
+    /// Whether `h'` has a gradient.
     dh: bool,
+    /// Whether `c'` has a gradient.
     dc: bool,
 }
 
 impl Tape {
-    /// Appends [`LstmCell`] and returns h' and c'; `state` is h and c.
+    /// Appends [`LstmCell`] and returns `h'` and `c'`; `state` is `(h, c)`.
     ///
     /// # Errors
-    /// `Shape` when types or widths do not fit.
+    /// `Shape` if types or widths do not fit.
     pub fn lstm_cell(
         &mut self,
         pre: Var,
@@ -49,34 +54,40 @@ impl Tape {
     ) -> Result<(Var, Var)> {
         let cell = LstmCell { state: state.is_some(), present: present.is_some() };
         let ins: Vec<Var> = std::iter::once(pre)
-            .chain(state.map(|s| [s.0, s.1]).into_iter().flatten())
+            .chain(state.map(|(h, c)| [h, c]).into_iter().flatten())
             .chain(present)
             .collect();
-        let o = self.push(cell, &ins)?;
-        Ok((o[0], o[1]))
+        let outs = self.push(cell, &ins)?;
+        Ok((outs[LstmCell::H_OUT], outs[LstmCell::C_OUT]))
     }
 }
 
 impl LstmCell {
-    /// Where h and c are among the inputs.
+    const PRE: usize = 0;
+    const H_OUT: usize = 0;
+    const C_OUT: usize = 1;
+
+    /// Returns the input indices of `h` and `c`.
     fn state(self) -> Option<[usize; 2]> {
         self.state.then_some([1, 2])
     }
+    /// Returns the input index of `present`.
     fn present(self) -> Option<usize> {
         self.present.then_some(1 + 2 * usize::from(self.state))
     }
+    /// Returns the number of inputs.
     fn inputs(self) -> usize {
         1 + 2 * usize::from(self.state) + usize::from(self.present)
     }
 }
 
-/// i, f, g, o of column `j`.
+/// Returns the gates i, f, g, o of column `j` of a row.
 fn gates<R: Real>(pre: &[R], d: usize, j: usize) -> [R; 4] {
     [pre[j].sigmoid(), pre[d + j].sigmoid(), pre[2 * d + j].tanh(), pre[3 * d + j].sigmoid()]
 }
 
 vectorised! {
-    /// One row.
+    /// Computes one row of `h'` and `c'`; `old` is the row of `c`.
     fn row(h: &mut [f32], c: &mut [f32], pre: &[f32], old: &[f32]) {
         let d = old.len();
         let (i, f, g, o) = (&pre[..d], &pre[d..2 * d], &pre[2 * d..3 * d], &pre[3 * d..4 * d]);
@@ -87,7 +98,7 @@ vectorised! {
             h[j] = simd::sigmoid(o[j]) * simd::tanh(new);
         }
     }
-    /// Gradients of one row.
+    /// Computes the gradients of one row.
     fn row_grad(dpre: &mut [f32], dc: &mut [f32], pre: &[f32], c: &[f32], dh_out: &[f32], dc_out: &[f32]) {
         let d = c.len();
         let (i, f, g, o) = (&pre[..d], &pre[d..2 * d], &pre[2 * d..3 * d], &pre[3 * d..4 * d]);
@@ -113,12 +124,12 @@ impl Op for LstmCell {
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.inputs())?;
-        let pre = ins[0];
+        let pre = ins[Self::PRE];
         typed(Self::NAME, "pre", &pre, DType::F32)?;
-        ensure!(Self::NAME, pre.cols.is_multiple_of(4), "pre is {pre}, want four gates");
+        ensure!(Self::NAME, pre.cols.is_multiple_of(4), "pre is {pre}, want a multiple of four columns");
         let out = Spec::real(pre.rows, pre.cols / 4);
-        for at in self.state().into_iter().flatten() {
-            ensure!(Self::NAME, ins[at] == out, "state is {}, want {out}", ins[at]);
+        for i in self.state().into_iter().flatten() {
+            ensure!(Self::NAME, ins[i] == out, "state is {}, want {out}", ins[i]);
         }
         presence(Self::NAME, ins, self.present(), out.rows)?;
         Ok(vec![out.into(), out.into()])
@@ -127,10 +138,10 @@ impl Op for LstmCell {
         Cost::streaming(ins, outs, 40 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, pre, present) =
-            (io.out_cols(0), io.input::<R>(0), self.present().map(|p| io.input::<u32>(p)));
-        let state = self.state().map(|s| s.map(|s| io.input::<R>(s)));
-        let (h, c) = (io.out::<R>(0), io.out::<R>(1));
+        let (d, pre) = (io.out_cols(Self::H_OUT), io.input::<R>(Self::PRE));
+        let present = self.present().map(|p| io.input::<u32>(p));
+        let state = self.state().map(|h_and_c| h_and_c.map(|i| io.input::<R>(i)));
+        let (h, c) = (io.out::<R>(Self::H_OUT), io.out::<R>(Self::C_OUT));
         for at in 0..h.len() {
             let (row, j) = (at / d, at % d);
             let [h_old, c_old] = state.map_or([R::ZERO; 2], |s| s.map(|s| s[at]));
@@ -144,50 +155,55 @@ impl Op for LstmCell {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, pre, present) =
-            (io.out_cols(0), io.input::<f32>(0), self.present().map(|p| io.input::<u32>(p)));
-        let state = self.state().map(|s| s.map(|s| io.input::<f32>(s)));
-        let size = team::piece(io.rows(0), PIECE);
-        let outs = io
-            .out::<f32>(0)
-            .chunks_mut((size * d).max(1))
-            .zip(io.out::<f32>(1).chunks_mut((size * d).max(1)));
-        outs.enumerate().in_parallel(1, |(piece, (h, c))| {
+        let (d, pre) = (io.out_cols(Self::H_OUT), io.input::<f32>(Self::PRE));
+        let present = self.present().map(|p| io.input::<u32>(p));
+        let state = self.state().map(|h_and_c| h_and_c.map(|i| io.input::<f32>(i)));
+        let size = team::piece(io.rows(LstmCell::PRE), TASK_ROWS);
+        let (h, c) = (io.out::<f32>(Self::H_OUT), io.out::<f32>(Self::C_OUT));
+        let outs = h.chunks_mut((size * d).max(1)).zip(c.chunks_mut((size * d).max(1)));
+        outs.enumerate().in_parallel(1, |(task, (h, c))| {
             with_thread_buffer(d, |zeros| {
-                for (k, (h, c)) in (piece * size..).zip(h.chunks_exact_mut(d).zip(c.chunks_exact_mut(d))) {
-                    let [h_old, c_old] = state.map_or([&*zeros; 2], |s| s.map(|s| &s[k * d..][..d]));
-                    if present.is_some_and(|p| p[k] == NONE) {
+                for (i, (h, c)) in (task * size..).zip(h.chunks_exact_mut(d).zip(c.chunks_exact_mut(d))) {
+                    let [h_old, c_old] = state.map_or([&*zeros; 2], |s| s.map(|s| &s[i * d..][..d]));
+                    if present.is_some_and(|p| p[i] == NONE) {
                         h.copy_from_slice(h_old);
                         c.copy_from_slice(c_old);
                     } else {
-                        row(h, c, &pre[4 * k * d..][..4 * d], c_old);
+                        row(h, c, &pre[4 * i * d..][..4 * d], c_old);
                     }
                 }
             });
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let [h, c] = self.state().map_or([null(); 2], |s| s.map(|s| on.input(s)));
+        let [h, c] = self.state().map_or([null(); 2], |h_and_c| h_and_c.map(|i| on.input(i)));
         let present = self.present().map_or(null(), |p| on.input(p));
-        let (d, grid) = (on.out_cols(0), Grid::items(on.spec(0).len() / 16));
+        let (pre, rows, d) = (on.input(Self::PRE), on.rows(Self::PRE), on.out_cols(Self::H_OUT));
+        let (h_out, c_out) = (on.out(Self::H_OUT), on.out(Self::C_OUT));
+        let grid = Grid::items(on.spec(Self::PRE).len() / 16);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.lstm_cell(on, grid, on.input(0), h, c, present, on.out(0), on.out(1), on.rows(0), d) }
+        unsafe { k.lstm_cell(on, grid, pre, h, c, present, h_out, c_out, rows, d) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let grad = LstmCellGrad { cell: *self, dh: douts[0].is_some(), dc: douts[1].is_some() };
+        let [dh, dc] = [Self::H_OUT, Self::C_OUT].map(|out| douts[out].is_some());
         let ins: Vec<Var> = node.ins.iter().copied().chain(douts.iter().copied().flatten()).collect();
-        let d = t.push(grad, &ins)?;
+        let grads = t.push(LstmCellGrad { cell: *self, dh, dc }, &ins)?;
         let mut dins = vec![None; node.ins.len()];
-        dins[0] = Some(d[0]);
+        dins[Self::PRE] = Some(grads[LstmCellGrad::DPRE]);
         if let Some([h, c]) = self.state() {
-            (dins[h], dins[c]) = (d.get(2).copied(), Some(d[1]));
+            dins[h] = grads.get(LstmCellGrad::DH).copied();
+            dins[c] = Some(grads[LstmCellGrad::DC]);
         }
         Ok(dins)
     }
 }
 
 impl LstmCellGrad {
-    /// Where dh' and dc' are among the inputs.
+    const DPRE: usize = 0;
+    const DC: usize = 1;
+    const DH: usize = 2;
+
+    /// Returns the input indices of `dh'` and `dc'`, which follow the inputs of the cell.
     fn upstream(&self) -> [Option<usize>; 2] {
         let first = self.cell.inputs();
         [self.dh.then_some(first), self.dc.then_some(first + usize::from(self.dh))]
@@ -198,111 +214,103 @@ impl Op for LstmCellGrad {
     const NAME: &'static str = "lstm_cell_grad";
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let (own, douts) = (self.cell.inputs(), [self.dh, self.dc].map(usize::from));
-        arity(Self::NAME, ins, own + douts[0] + douts[1])?;
-        let state = Op::infer(&self.cell, &ins[..own])?[0].spec;
-        for dout in &ins[own..] {
+        let (cell_inputs, [dh, dc]) = (self.cell.inputs(), [self.dh, self.dc].map(usize::from));
+        arity(Self::NAME, ins, cell_inputs + dh + dc)?;
+        let state = Op::infer(&self.cell, &ins[..cell_inputs])?[LstmCell::H_OUT].spec;
+        for dout in &ins[cell_inputs..] {
             ensure!(Self::NAME, *dout == state, "state is {state}, its gradient is {dout}");
         }
-        let of_state = usize::from(self.cell.state) * (1 + usize::from(self.cell.present));
-        Ok(std::iter::once(ins[0]).chain(std::iter::repeat_n(state, of_state)).map(Out::from).collect())
+        let state_grads = usize::from(self.cell.state) * (1 + usize::from(self.cell.present));
+        let outs = std::iter::once(ins[LstmCell::PRE]).chain(std::iter::repeat_n(state, state_grads));
+        Ok(outs.map(Out::from).collect())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 60 * ins[0].len() / 4)
+        Cost::streaming(ins, outs, 60 * ins[LstmCell::PRE].len() / 4)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, pre) = (io.cols(0) / 4, io.input::<R>(0));
+        let (d, pre) = (io.cols(LstmCell::PRE) / 4, io.input::<R>(LstmCell::PRE));
         let present = self.cell.present().map(|p| io.input::<u32>(p));
         let c = self.cell.state().map(|[_, c]| io.input::<R>(c));
-        let up = self.upstream().map(|u| u.map(|u| io.input::<R>(u)));
-        let dpre = io.out::<R>(0);
-        let mut dc = c.map(|_| io.out::<R>(1));
-        let mut dh = (c.is_some() && present.is_some()).then(|| io.out::<R>(2));
+        let upstream = self.upstream().map(|index| index.map(|i| io.input::<R>(i)));
+        let dpre = io.out::<R>(Self::DPRE);
+        let mut dc = c.map(|_| io.out::<R>(Self::DC));
+        let mut dh = (c.is_some() && present.is_some()).then(|| io.out::<R>(Self::DH));
         for at in 0..pre.len() / 4 {
             let (row, j) = (at / d, at % d);
-            let [dh_out, dc_out] = up.map(|u| u.map_or(R::ZERO, |u| u[at]));
+            let [dh_out, dc_out] = upstream.map(|grad| grad.map_or(R::ZERO, |grad| grad[at]));
             let [i, f, g, o] = gates(&pre[4 * d * row..], d, j);
             let c = c.map_or(R::ZERO, |c| c[at]);
             let t = (f * c + i * g).tanh();
-            let goes_on = present.is_some_and(|p| p[row] == NONE);
+            let carried_over = present.is_some_and(|p| p[row] == NONE);
             let ds = dc_out + dh_out * o * (R::ONE - t * t);
-            let of_gates = [
+            let gate_grads = [
                 ds * g * i * (R::ONE - i),
                 ds * c * f * (R::ONE - f),
                 ds * i * (R::ONE - g * g),
                 dh_out * t * o * (R::ONE - o),
             ];
-            for (k, of_gate) in of_gates.into_iter().enumerate() {
-                dpre[(4 * row + k) * d + j] = if goes_on { R::ZERO } else { of_gate };
+            for (gate, grad) in gate_grads.into_iter().enumerate() {
+                dpre[(4 * row + gate) * d + j] = if carried_over { R::ZERO } else { grad };
             }
             if let Some(dc) = &mut dc {
-                dc[at] = if goes_on { dc_out } else { ds * f };
+                dc[at] = if carried_over { dc_out } else { ds * f };
             }
             if let Some(dh) = &mut dh {
-                dh[at] = if goes_on { dh_out } else { R::ZERO };
+                dh[at] = if carried_over { dh_out } else { R::ZERO };
             }
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, pre) = (io.cols(0) / 4, io.input::<f32>(0));
+        let (d, pre) = (io.cols(LstmCell::PRE) / 4, io.input::<f32>(LstmCell::PRE));
         let present = self.cell.present().map(|p| io.input::<u32>(p));
         let c = self.cell.state().map(|[_, c]| io.input::<f32>(c));
-        let up = self.upstream().map(|u| u.map(|u| io.input::<f32>(u)));
-        let size = team::piece(io.rows(0), PIECE);
-        let pieces = |out: Option<usize>| optional_pieces(out.map(|out| io.out(out)), size * d);
-        let (dc, dh) = (pieces(c.map(|_| 1)), pieces(c.and(present).map(|_| 2)));
-        let outs = io.out::<f32>(0).chunks_mut((4 * size * d).max(1)).zip(dc.zip(dh));
-        outs.enumerate().in_parallel(1, |(piece, (dpre, (mut dc, mut dh)))| {
+        let [dh_out, dc_out] = self.upstream().map(|index| index.map(|i| io.input::<f32>(i)));
+        let size = team::piece(io.rows(LstmCell::PRE), TASK_ROWS);
+        let chunks = |out: Option<usize>| optional_pieces(out.map(|out| io.out(out)), size * d);
+        let dc = chunks(c.map(|_| Self::DC));
+        let dh = chunks(c.and(present).map(|_| Self::DH));
+        let outs = io.out::<f32>(Self::DPRE).chunks_mut((4 * size * d).max(1)).zip(dc.zip(dh));
+        outs.enumerate().in_parallel(1, |(task, (dpre, (mut dc, mut dh)))| {
             with_thread_buffer(2 * d, |buffer| {
                 let (zeros, unread) = buffer.split_at_mut(d);
-                for (own, dpre) in dpre.chunks_exact_mut(4 * d).enumerate() {
-                    let (k, at) = (piece * size + own, own * d..(own + 1) * d);
+                for (row, dpre) in dpre.chunks_exact_mut(4 * d).enumerate() {
+                    // `row` counts from the first row of the task, `i` from the first row of the inputs.
+                    let (i, elements) = (task * size + row, row * d..(row + 1) * d);
                     let [dh_out, dc_out, c] =
-                        [up[0], up[1], c].map(|x| x.map_or(&*zeros, |x| &x[k * d..][..d]));
-                    let goes_on = present.is_some_and(|p| p[k] == NONE);
-                    let dc = dc.as_deref_mut().map_or(&mut *unread, |dc| &mut dc[at.clone()]);
-                    if goes_on {
+                        [dh_out, dc_out, c].map(|x| x.map_or(&*zeros, |x| &x[i * d..][..d]));
+                    let carried_over = present.is_some_and(|p| p[i] == NONE);
+                    let dc = dc.as_deref_mut().map_or(&mut *unread, |dc| &mut dc[elements.clone()]);
+                    if carried_over {
                         dpre.fill(0.0);
                         dc.copy_from_slice(dc_out);
                     } else {
-                        row_grad(dpre, dc, &pre[4 * k * d..][..4 * d], c, dh_out, dc_out);
+                        row_grad(dpre, dc, &pre[4 * i * d..][..4 * d], c, dh_out, dc_out);
                     }
                     if let Some(dh) = &mut dh {
-                        dh[at].copy_from_slice(if goes_on { dh_out } else { zeros });
+                        dh[elements].copy_from_slice(if carried_over { dh_out } else { zeros });
                     }
                 }
             });
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (cell, d) = (self.cell, on.cols(0) / 4);
+        let (cell, pre, rows, d) =
+            (self.cell, on.input(LstmCell::PRE), on.rows(LstmCell::PRE), on.cols(LstmCell::PRE) / 4);
         let present = cell.present().map_or(null(), |p| on.input(p));
         let c = cell.state().map_or(null(), |[_, c]| on.input(c));
-        let [dh_out, dc_out] = self.upstream().map(|u| u.map_or(null(), |u| on.input(u)));
-        let out = |there: bool, out: usize| if there { on.out(out) } else { null_mut() };
-        let (dc, dh) = (out(cell.state, 1), out(cell.state && cell.present, 2));
-        let grid = Grid::items(on.spec(0).len() / 16);
+        let [dh_out, dc_out] = self.upstream().map(|index| index.map_or(null(), |i| on.input(i)));
+        let out_if = |exists: bool, out: usize| if exists { on.out(out) } else { null_mut() };
+        let dpre = on.out(Self::DPRE);
+        let dc = out_if(cell.state, Self::DC);
+        let dh = out_if(cell.state && cell.present, Self::DH);
+        let grid = Grid::items(on.spec(LstmCell::PRE).len() / 16);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.lstm_cell_grad(
-                on,
-                grid,
-                on.input(0),
-                c,
-                present,
-                dh_out,
-                dc_out,
-                on.out(0),
-                dc,
-                dh,
-                on.rows(0),
-                d,
-            )
-        }
+        unsafe { k.lstm_cell_grad(on, grid, pre, c, present, dh_out, dc_out, dpre, dc, dh, rows, d) }
     }
 }
 
-/// `[n, d, with a state, with rows that are not there, outputs]`: of n + 2 rows n are live; h' alone where the last is 1.
+/// `[n, d, has a state, has absent rows, outputs]`; `n` of `n + 2` rows are live. With 1 output only `h'` has
+/// a gradient.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 0, 2],
     &[0, 3, 1, 1, 2],
@@ -314,13 +322,13 @@ pub(super) const CASES: &[&[usize]] = &[
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[10_000, 64, 1, 0, 2]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, d, state, absent, outs] = *dims else { return Err(Error::shape("lstm_cell", "five sizes")) };
+    let [n, d, state, absent, outputs] = *dims else { return Err(Error::shape("lstm_cell", "five sizes")) };
     let count = c.count(n);
     let pre = c.live_real(n + 2, count, 4 * d);
     let state = (state == 1).then(|| (c.live_real(n + 2, count, d), c.live_real(n + 2, count, d)));
     let present = (absent == 1).then(|| c.present(n + 2, count));
     let (h, cell) = c.tape.lstm_cell(pre, state, present)?;
-    // The old h is read where a row's state goes on, and nowhere else.
-    let read = state.map(|(h, cell)| [cell, h][..1 + absent].to_vec()).unwrap_or_default();
-    Ok(Built::new(&[h, cell][..outs], &[vec![pre], read].concat()))
+    // The old h is read only for rows whose state is carried over.
+    let state_read = state.map(|(h, cell)| [cell, h][..1 + absent].to_vec()).unwrap_or_default();
+    Ok(Built::new(&[h, cell][..outputs], &[vec![pre], state_read].concat()))
 }

@@ -1,17 +1,17 @@
-//! The next `b` events of a range, in order; the cursor lives on the device.
+//! Returns the next `b` events of a range, in order; the cursor lives in device memory.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `src`, `dst` | `[e]` u32 | endpoints of every event of the stream |
+//! | `src`, `dst` | `[e]` u32 | endpoints of all events of the stream |
 //! | `time` | `[e]` i64 | ticks |
-//! | `range` | `[1, 3]` u32 | first event of the pass, one past its last (events there are not do not count), and by how many events its first batch is shorter |
-//! | `clock` | `[1, 2]` u32, state | epoch, and batches done in this pass: counted up |
-//! | count | `[1, 1]` u32 | live events: `b`, fewer in a shorter first batch and in the last, 0 past the end |
+//! | `range` | `[1, 3]` u32 | first event of the pass; one past its last, clipped to `e`; by how many events the first batch is shorter than `b` |
+//! | `clock` | `[1, 2]` u32, state | epoch, and number of batches done in this pass, which the op increments |
+//! | count | `[1, 1]` u32 | live events: `b`; fewer in a shortened first batch and in the last; 0 past the end |
 //! | src, dst, event | `[<= b]` u32 | endpoints and ids |
 //! | time | `[<= b]` i64 | |
-//! | rank | `[<= b]` u32 | place of each event in the range |
-//! | index | `[1]` u32 | the batch's number in the pass |
-//! | now | `[1, 2]` u32 | epoch and batch of this step: the clock of its random draws |
+//! | rank | `[<= b]` u32 | index of each event within the range |
+//! | index | `[1]` u32 | index of the batch within the pass |
+//! | now | `[1, 2]` u32 | epoch and batch index of this step: the clock of its random draws |
 use super::*;
 
 /// See the [module](self).
@@ -31,80 +31,106 @@ pub struct Batch {
     pub event: Var,
     /// Times in ticks.
     pub time: Var,
-    /// Place of each event in the range of the pass.
+    /// Index of each event within the range of the pass.
     pub rank: Var,
-    /// Number of the batch in the pass, `[1]` u32.
+    /// Index of the batch within the pass, `[1]` u32.
     pub index: Var,
-    /// Epoch and batch.
+    /// Epoch and batch index, `[1, 2]` u32: the clock of random draws.
     pub now: Var,
-    /// Live events.
+    /// Row count: the capacity of a batch, and its live events.
     pub rows: Rows,
 }
 
 impl Tape {
-    /// Appends [`NextBatch`]: at most `capacity` events; `stream` is `[src, dst, time]`.
+    /// Appends [`NextBatch`] with at most `capacity` events; `stream` is `[src, dst, time]`.
     ///
     /// # Errors
-    /// `Shape` when types do not fit or the clock is not writable.
+    /// `Shape` if types do not fit or the clock is not writable.
     pub fn next_batch(&mut self, stream: [Var; 3], range: Var, clock: Var, capacity: usize) -> Result<Batch> {
         let [src, dst, time] = stream;
-        let o = self.push(NextBatch { capacity }, &[src, dst, time, range, clock])?;
-        let rows = Rows::live(capacity, o[0]);
-        Ok(Batch { src: o[1], dst: o[2], event: o[3], time: o[4], rank: o[5], index: o[6], now: o[7], rows })
+        let outs = self.push(NextBatch { capacity }, &[src, dst, time, range, clock])?;
+        let [count, src, dst, event, time, rank, index, now] =
+            [COUNT, SRC_OUT, DST_OUT, EVENT, TIME_OUT, RANK, INDEX, NOW].map(|out| outs[out]);
+        Ok(Batch { src, dst, event, time, rank, index, now, rows: Rows::live(capacity, count) })
     }
 }
+
+// Input indices.
+const SRC: usize = 0;
+const DST: usize = 1;
+const TIME: usize = 2;
+const RANGE: usize = 3;
+const CLOCK: usize = 4;
+
+// Output indices.
+const COUNT: usize = 0;
+const SRC_OUT: usize = 1;
+const DST_OUT: usize = 2;
+const EVENT: usize = 3;
+const TIME_OUT: usize = 4;
+const RANK: usize = 5;
+const INDEX: usize = 6;
+const NOW: usize = 7;
 
 impl Op for NextBatch {
     const NAME: &'static str = "next_batch";
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
-        let events = ins[0].rows;
-        let one = |cols| Spec::ids(Rows::fixed(1), cols);
+        let events = ins[SRC].rows;
+        let one_row = |cols| Spec::ids(Rows::fixed(1), cols);
         for (i, what, want) in [
-            (0, "src", Spec::ids(events, 1)),
-            (1, "dst", Spec::ids(events, 1)),
-            (2, "time", Spec::times(events)),
-            (3, "range", one(3)),
-            (4, "clock", one(2)),
+            (SRC, "src", Spec::ids(events, 1)),
+            (DST, "dst", Spec::ids(events, 1)),
+            (TIME, "time", Spec::times(events)),
+            (RANGE, "range", one_row(3)),
+            (CLOCK, "clock", one_row(2)),
         ] {
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
-        ensure!(Self::NAME, u32::try_from(self.capacity).is_ok(), "{} events, want fewer", self.capacity);
+        ensure!(
+            Self::NAME,
+            u32::try_from(self.capacity).is_ok(),
+            "{} events, want at most {}",
+            self.capacity,
+            u32::MAX
+        );
         let rows = Rows::fixed(self.capacity);
-        let ids = Out::counted_by(Spec::ids(rows, 1), 0);
-        let now = Spec::ids(Rows::fixed(1), 2);
-        let time = Out::counted_by(Spec::times(rows), 0);
+        let ids = Out::counted_by(Spec::ids(rows, 1), COUNT);
+        let now = one_row(2);
+        let time = Out::counted_by(Spec::times(rows), COUNT);
         Ok(vec![Spec::count().into(), ids, ids, ids, time, ids, Spec::count().into(), now.into()])
     }
     fn writes(&self, _: usize) -> Vec<usize> {
-        vec![4]
+        vec![CLOCK]
     }
     fn cost(&self, _: &[Spec], _: &[Spec]) -> Cost {
         Cost { bytes: 36 * self.capacity, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (range, clock) = (io.input::<u32>(3), io.state::<u32>(4));
-        let [begin, end, short] = [0, 1, 2].map(|i| range[i] as usize);
-        let end = end.min(io.rows(0));
-        // As if the pass began `short` events earlier; those are not there.
+        let (range, clock) = (io.input::<u32>(RANGE), io.state::<u32>(CLOCK));
+        let [begin, end, missing] = [0, 1, 2].map(|i| range[i] as usize);
+        let end = end.min(io.rows(SRC));
+        // Batches are counted as if the pass began `missing` events earlier; the events before `begin` are
+        // left out.
         let batch = begin + clock[1] as usize * self.capacity;
-        let first = batch.saturating_sub(short).max(begin);
-        let n = (batch + self.capacity).saturating_sub(short).min(end).saturating_sub(first);
-        io.out::<u32>(0)[0] = n as u32;
-        io.out::<u32>(6)[0] = clock[1];
-        io.out::<u32>(7).copy_from_slice(clock);
+        let first = batch.saturating_sub(missing).max(begin);
+        let n = (batch + self.capacity).saturating_sub(missing).min(end).saturating_sub(first);
+        io.out::<u32>(COUNT)[0] = n as u32;
+        io.out::<u32>(INDEX)[0] = clock[1];
+        io.out::<u32>(NOW).copy_from_slice(clock);
         clock[1] = clock[1].wrapping_add(1);
         if n > 0 {
-            io.out::<u32>(1)[..n].copy_from_slice(&io.input(0)[first..first + n]);
-            io.out::<u32>(2)[..n].copy_from_slice(&io.input(1)[first..first + n]);
-            io.out::<i64>(4)[..n].copy_from_slice(&io.input(2)[first..first + n]);
-            io.out::<u32>(3)[..n].iter_mut().zip(first as u32..).for_each(|(e, id)| *e = id);
-            io.out::<u32>(5)[..n].iter_mut().zip((first - begin) as u32..).for_each(|(r, rank)| *r = rank);
+            io.out::<u32>(SRC_OUT)[..n].copy_from_slice(&io.input(SRC)[first..first + n]);
+            io.out::<u32>(DST_OUT)[..n].copy_from_slice(&io.input(DST)[first..first + n]);
+            io.out::<i64>(TIME_OUT)[..n].copy_from_slice(&io.input(TIME)[first..first + n]);
+            io.out::<u32>(EVENT)[..n].iter_mut().zip(first as u32..).for_each(|(e, id)| *e = id);
+            let ranks = (first - begin) as u32..;
+            io.out::<u32>(RANK)[..n].iter_mut().zip(ranks).for_each(|(r, rank)| *r = rank);
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (src, dst, time) = (on.input(0), on.input(1), on.input(2));
+        let (src, dst, time) = (on.input(SRC), on.input(DST), on.input(TIME));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.next_batch(
@@ -113,25 +139,26 @@ impl Op for NextBatch {
                 src,
                 dst,
                 time,
-                on.input(3),
-                on.state(4),
-                on.kept(0),
-                on.out(1),
-                on.out(2),
-                on.out(3),
-                on.out(4),
-                on.out(5),
-                on.out(6),
-                on.out(7),
-                on.rows(0),
+                on.input(RANGE),
+                on.state(CLOCK),
+                on.kept(COUNT),
+                on.out(SRC_OUT),
+                on.out(DST_OUT),
+                on.out(EVENT),
+                on.out(TIME_OUT),
+                on.out(RANK),
+                on.out(INDEX),
+                on.out(NOW),
+                on.rows(SRC),
                 self.capacity as u32,
             )
         }
     }
 }
 
-/// `[events, batch, batches done, how much shorter the first is]`: a full batch, the short last one, one past the end, one of
-/// many rows; a short first one, those after it, none at all. A fifth number is how far the range goes beyond the stream.
+/// `[events, batch, batches done, how much shorter the first batch is]`, and optionally by how many events
+/// the range exceeds the stream. A full batch, a short last one, one past the end, one of many rows; a
+/// shortened first batch, the batches after it, an empty one.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 0],
     &[10, 4, 1, 0],
@@ -156,9 +183,9 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let time = c.times(&(0..n as i64).map(|t| 3 * t).collect::<Vec<_>>());
     let end = n + dims.get(4).unwrap_or(&0);
     let (range, clock) = (c.ids(&[0, end as u32, dims[3] as u32], 3), c.ids(&[2, dims[2] as u32], 2));
-    let b = c.tape.next_batch([src, dst, time], range, clock, dims[1])?;
+    let batch = c.tape.next_batch([src, dst, time], range, clock, dims[1])?;
     Ok(Built {
-        outs: vec![b.src, b.dst, b.event, b.time, b.rank, b.index, b.now],
+        outs: vec![batch.src, batch.dst, batch.event, batch.time, batch.rank, batch.index, batch.now],
         states: vec![clock],
         ..Built::default()
     })

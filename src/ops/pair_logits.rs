@@ -1,18 +1,20 @@
-//! `logit[i, j] = w . relu(P[src[i]] + b + Q[x[i, j]]) + b_out`: a decoder of pairs whose products are made once a vertex
+//! `logit[i, j] = w . relu(P[src[i]] + b + Q[x[i, j]]) + b_out`: a decoder of pairs whose products are
+//! computed once a vertex
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `P`, `Q` | `[v, d]`, `[v', d]` f32 | what a vertex adds as source and as destination, such as `z W_src^T` and `z W_dst^T` |
+//! | `P`, `Q` | `[v, d]`, `[v', d]` f32 | terms of a vertex as source and as destination, such as `z W_src^T` and `z W_dst^T` |
 //! | `b`, `w`, `b_out` | `[1, d]`, `[1, d]`, `[1, 1]` f32 | |
-//! | `src` | `[<= n]` u32 below v, or [`NONE`] | source of each row, in any order; one after the other they are read from cache |
+//! | `src` | `[<= n]` u32 below v, or [`NONE`] | source of each row, in any order; adjacent rows of one source hit the cache |
 //! | `x` | `[<= n, 1 + m]` u32 below v', or `NONE` | candidates; column 0: the pair itself |
-//! | logits | `[<= n, 1 + m]` f32 | 0 where an end is `NONE` |
+//! | logits | `[<= n, 1 + m]` f32 | 0 if the source or the candidate is `NONE` |
 //!
-//! Backward, with `g[i, j, :] = dlogit[i, j] w [the sum before relu > 0]`: `dP[u]` is the sum of `g` over the rows of source u,
-//! `dQ[x]` that over the slots of candidate x ([`group_slots`]), `db = sum_u dP[u]`, and
-//! `dw = sum_ij dlogit[i, j] relu(..)`. What relu lets through is computed again, so nothing of size `n m d` is stored. A pair with
-//! a `NONE` has no gradient; an index outside is a fault. Deterministic: pairs of a vertex add up in an order that their indices
-//! alone decide.
+//! Backward, with `g[i, j, :] = dlogit[i, j] w [the sum before relu > 0]`: `dP[u]` is the sum of `g` over the
+//! rows with source u, `dQ[x]` the sum over the slots with candidate x ([`group_slots`]), `db = sum_u dP[u]`,
+//! `dw = sum_ij dlogit[i, j] relu(..)` and `db_out = sum_ij dlogit[i, j]`. The mask of relu is recomputed, so
+//! nothing of size `n m d` is stored. A pair with a `NONE` has no gradient; an index outside of its table is
+//! a fault. Deterministic: the order in which the pairs of a vertex are summed depends on their indices only.
+//!
 //! Source: TGN's merge layer (Rossi et al. 2020), as in [`link_decoder`].
 use super::{epilogue::above_zero, *};
 use crate::runtime::{
@@ -20,26 +22,28 @@ use crate::runtime::{
     simd::{self, vectorised},
     team::{self, InParallel},
 };
+use std::ops::Range;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct PairLogits;
-/// Gradients of P, Q, b, w and `b_out`.
+/// Gradients of `P`, `Q`, `b`, `w` and `b_out`.
 #[derive(Debug)]
 pub struct PairLogitsGrad;
 
-/// On a device: most blocks that share the vertices, and the columns of one; as in the kernels.
+/// Maximum number of blocks, along x, over which a device distributes the vertices.
 const BLOCKS: usize = 512;
+/// Columns of a block, as in the kernels.
 const COLUMNS: usize = 64;
 
-/// On the host: how many pairs ahead a row is asked for.
+/// Prefetch distance of rows on the host, in pairs.
 const AHEAD: usize = 8;
 
 impl Tape {
-    /// Appends [`PairLogits`] of tables `P, Q` and weights `b, w, b_out` for the rows `src` and their candidates.
+    /// Appends [`PairLogits`] and returns the logits, for tables `[P, Q]` and `weights` `[b, w, b_out]`.
     ///
     /// # Errors
-    /// `Shape` when types, rows or widths do not fit.
+    /// `Shape` if types, row counts or widths do not fit.
     pub fn pair_logits(
         &mut self,
         [p, q]: [Var; 2],
@@ -53,9 +57,13 @@ impl Tape {
 }
 
 vectorised! {
-    /// Logits of one row: `base` is `P[u] + b`, `hidden` has room for as many.
-    fn logits_of(logits: &mut [f32], base: &[f32], hidden: &mut [f32], of: &[Option<&[f32]>], w: &[f32], b_out: f32) {
-        for (logit, q) in logits.iter_mut().zip(of) {
+    /// Computes the logits of one row. `base` is `P[u] + b`, `hidden` a buffer of the same length, and
+    /// `candidates` holds the rows of `Q`.
+    fn logits_of(
+        logits: &mut [f32], base: &[f32], hidden: &mut [f32], candidates: &[Option<&[f32]>], w: &[f32],
+        b_out: f32,
+    ) {
+        for (logit, q) in logits.iter_mut().zip(candidates) {
             *logit = match q {
                 Some(q) => {
                     for ((h, &base), &q) in hidden.iter_mut().zip(base).zip(*q) {
@@ -72,18 +80,19 @@ vectorised! {
             *out = a + b;
         }
     }
-    /// For a pair of a source: adds `dl` where the sum is above zero, and `dl` times the sum to `dw`.
-    fn add_pair(open: &mut [f32], dw: &mut [f32], base: &[f32], q: &[f32], dl: f32) {
-        for (((open, dw), &base), &q) in open.iter_mut().zip(dw).zip(base).zip(q) {
+    /// Adds a pair to the sums of its source: in columns where relu is active, adds `dl` to `active` and `dl`
+    /// times the hidden value to `dw`.
+    fn add_source_pair(active: &mut [f32], dw: &mut [f32], base: &[f32], q: &[f32], dl: f32) {
+        for (((active, dw), &base), &q) in active.iter_mut().zip(dw).zip(base).zip(q) {
             let (z, on) = (base + q, base + q > 0.0);
-            *open += if on { dl } else { 0.0 };
+            *active += if on { dl } else { 0.0 };
             *dw = if on { z } else { 0.0 }.mul_add(dl, *dw);
         }
     }
-    /// For a pair of a candidate: adds `dl` where the sum is above zero.
-    fn add_open(open: &mut [f32], p: &[f32], b: &[f32], q: &[f32], dl: f32) {
-        for (((open, &p), &b), &q) in open.iter_mut().zip(p).zip(b).zip(q) {
-            *open += if p + b + q > 0.0 { dl } else { 0.0 };
+    /// Adds a pair to the sum of its candidate: `dl` in columns where relu is active.
+    fn add_candidate_pair(active: &mut [f32], p: &[f32], b: &[f32], q: &[f32], dl: f32) {
+        for (((active, &p), &b), &q) in active.iter_mut().zip(p).zip(b).zip(q) {
+            *active += if p + b + q > 0.0 { dl } else { 0.0 };
         }
     }
     fn product_into(out: &mut [f32], a: &[f32], b: &[f32]) {
@@ -93,44 +102,53 @@ vectorised! {
     }
 }
 
-/// Row `index` of a table `d` wide, if it has one.
+/// Returns row `index` of a table of width `d`; `None` if there is no such row.
 fn row_at<R>(table: &[R], index: u32, d: usize) -> Option<&[R]> {
     let first = index as usize * d;
     (index != NONE).then(|| table.get(first..first + d)).flatten()
 }
 
-/// Asks for the row of a table that `index`, if there is one, names.
-fn ask(table: &[f32], index: Option<&u32>, d: usize) {
+/// Prefetches row `index` of a table of width `d`, if there is such a row.
+fn prefetch_row(table: &[f32], index: Option<&u32>, d: usize) {
     if let Some(row) = index.and_then(|&index| row_at(table, index, d)) {
         simd::prefetch(row);
     }
 }
 
-/// Vertices in [`PARTS`] ranges with about as many pairs each, whatever the number of threads; `starts` has where the pairs of a
-/// vertex begin.
-fn even_parts(starts: &[u32], vertices: usize) -> Vec<std::ops::Range<usize>> {
-    let all = u64::from(starts[vertices]);
-    let mut from = 0;
-    let bound = |part: usize| match part {
+/// Splits the vertices into [`PARTS`] ranges with about the same number of pairs, whatever the number of
+/// threads. `starts` holds the index of the first pair of each vertex.
+fn even_ranges(starts: &[u32], vertices: usize) -> Vec<Range<usize>> {
+    let pairs = u64::from(starts[vertices]);
+    let bound = |i: usize| match i {
         PARTS => vertices,
-        _ => starts[..vertices].partition_point(|&s| u64::from(s) * (PARTS as u64) < all * part as u64),
+        _ => starts[..vertices].partition_point(|&s| u64::from(s) * (PARTS as u64) < pairs * i as u64),
     };
-    let range = |part| {
-        let first = from;
-        from = bound(part + 1).max(first);
-        first..from
+    let mut end = 0;
+    let next_range = |i| {
+        let first = end;
+        end = bound(i + 1).max(first);
+        first..end
     };
-    (0..PARTS).map(range).collect()
+    (0..PARTS).map(next_range).collect()
 }
 
-/// Where the pairs of vertex `v` are listed in `list`; nowhere, and a fault, where its `starts` are beyond.
-fn span_of(io: &Io<'_>, starts: &[u32], v: usize, list: &[u32]) -> std::ops::Range<usize> {
+/// Returns the range of `list` with the pairs of vertex `v`. If `starts` exceeds the list, the range is empty
+/// and a fault is recorded.
+fn span_of(io: &Io<'_>, starts: &[u32], v: usize, list: &[u32]) -> Range<usize> {
     let [first, last] = [starts[v], starts[v + 1]];
     if first > last || last as usize > list.len() {
         io.fault(v, f64::from(last));
         return 0..0;
     }
     first as usize..last as usize
+}
+
+/// Input indices.
+impl PairLogits {
+    const P: usize = 0;
+    const Q: usize = 1;
+    const SRC: usize = 5;
+    const X: usize = 6;
 }
 
 impl Op for PairLogits {
@@ -148,22 +166,23 @@ impl Op for PairLogits {
         }
         ensure!(Self::NAME, src == Spec::ids(src.rows, 1), "src is {src}");
         ensure!(Self::NAME, x == Spec::ids(src.rows, x.cols), "src is {src}, candidates are {x}");
-        ensure!(Self::NAME, x.cols > 0, "candidates are {x}, want one or more");
-        // A pair is named by 32 bits where those of a candidate are listed.
-        ensure!(Self::NAME, x.len() < NONE as usize, "candidates are {x}, want fewer");
+        ensure!(Self::NAME, x.cols > 0, "candidates are {x}, want at least one column");
+        // Lists of the pairs of a candidate name a pair by 32 bits.
+        ensure!(Self::NAME, x.len() < NONE as usize, "candidates are {x}, want fewer than {NONE} in all");
         Ok(vec![Spec::real(x.rows, x.cols).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let [d, pairs, tables] = [ins[0].cols, outs[0].len(), ins[0].len() + ins[1].len()];
-        let rows = tables.min((ins[5].len() + pairs) * d);
-        Cost { bytes: 4 * (rows + ins[5].len() + 2 * pairs), flops: 4 * pairs * d }
+        let (p, q, src, pairs) = (ins[Self::P], ins[Self::Q], ins[Self::SRC].len(), outs[0].len());
+        let read = (p.len() + q.len()).min((src + pairs) * p.cols);
+        Cost { bytes: 4 * (read + src + 2 * pairs), flops: 4 * pairs * p.cols }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let [p, q, b, w, b_out] = [0, 1, 2, 3, 4].map(|i| io.input::<R>(i));
-        let (src, x, d, m) = (io.input::<u32>(5), io.input::<u32>(6), io.cols(0), io.cols(6));
+        let (src, x) = (io.input::<u32>(Self::SRC), io.input::<u32>(Self::X));
+        let (d, m) = (io.cols(Self::P), io.cols(Self::X));
         for (at, logit) in io.out::<R>(0).iter_mut().enumerate() {
             let (i, u, x) = (at / m, src[at / m], x[at]);
-            *logit = match (io.row_of(i, u, io.rows(0)), io.row_of(i, x, io.rows(1))) {
+            *logit = match (io.row_of(i, u, io.rows(Self::P)), io.row_of(i, x, io.rows(Self::Q))) {
                 (Some(u), Some(x)) => {
                     let hidden = |l: usize| above_zero(p[u * d + l] + b[l] + q[x * d + l]);
                     (0..d).map(|l| hidden(l) * w[l]).sum::<R>() + b_out[0]
@@ -174,23 +193,25 @@ impl Op for PairLogits {
     }
     fn cpu(&self, io: &Io<'_>) {
         let [p, q, b, w, b_out] = [0, 1, 2, 3, 4].map(|i| io.input::<f32>(i));
-        let (src, x, d, m) = (io.input::<u32>(5), io.input::<u32>(6), io.cols(0), io.cols(6));
-        let row = |i, table, index, rows| io.row_of(i, index, rows).and_then(|_| row_at(table, index, d));
+        let (src, x) = (io.input::<u32>(Self::SRC), io.input::<u32>(Self::X));
+        let (d, m) = (io.cols(Self::P), io.cols(Self::X));
+        let checked_row =
+            |i, table, index, rows| io.row_of(i, index, rows).and_then(|_| row_at(table, index, d));
         let size = team::piece(src.len(), 64);
-        io.out::<f32>(0).chunks_mut(size * m).enumerate().in_parallel(1, |(piece, out)| {
+        io.out::<f32>(0).chunks_mut(size * m).enumerate().in_parallel(1, |(chunk, out)| {
             parts::with_thread_buffer(2 * d, |buffer| {
                 let (base, hidden) = buffer.split_at_mut(d);
-                let mut of = Vec::with_capacity(m);
-                for (i, logits) in (piece * size..).zip(out.chunks_exact_mut(m)) {
-                    of.clear();
-                    of.extend((i * m..(i + 1) * m).map(|at| {
-                        ask(q, x.get(at + AHEAD), d);
-                        row(i, q, x[at], io.rows(1))
+                let mut candidates = Vec::with_capacity(m);
+                for (i, logits) in (chunk * size..).zip(out.chunks_exact_mut(m)) {
+                    candidates.clear();
+                    candidates.extend((i * m..(i + 1) * m).map(|at| {
+                        prefetch_row(q, x.get(at + AHEAD), d);
+                        checked_row(i, q, x[at], io.rows(Self::Q))
                     }));
-                    match row(i, p, src[i], io.rows(0)) {
+                    match checked_row(i, p, src[i], io.rows(Self::P)) {
                         Some(p) => {
                             sum_into(base, p, b);
-                            logits_of(logits, base, hidden, &of, w, b_out[0]);
+                            logits_of(logits, base, hidden, &candidates, w, b_out[0]);
                         }
                         None => logits.fill(0.0),
                     }
@@ -200,9 +221,9 @@ impl Op for PairLogits {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [p, q, b, w, b_out] = [0, 1, 2, 3, 4].map(|i| on.input(i));
-        let (src, x, logits, d, m) = (on.input(5), on.input(6), on.out(0), on.cols(0), on.cols(6));
-        let (grid, sources, others, rows) =
-            (Grid::warps(on.spec(6).len()), on.rows(0), on.rows(1), on.rows(5));
+        let (src, x, logits) = (on.input(Self::SRC), on.input(Self::X), on.out(0));
+        let (sources, others, rows) = (on.rows(Self::P), on.rows(Self::Q), on.rows(Self::SRC));
+        let (grid, d, m) = (Grid::warps(on.spec(Self::X).len()), on.cols(Self::P), on.cols(Self::X));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.pair_logits(
@@ -231,17 +252,37 @@ impl Op for PairLogits {
         let [p, q, b, w, _, src, x] = node.ins[..] else {
             return Err(Error::shape(Self::NAME, "seven inputs"));
         };
-        let (of_source, rows) = t.group_all_slots(src, t.spec(p).rows)?;
-        let (of_candidate, slots) = t.group_all_slots(x, t.spec(q).rows)?;
-        let ins = [p, q, b, w, src, x, dlogits, of_source, rows, of_candidate, slots];
-        let d = t.push(PairLogitsGrad, &ins)?;
-        dins.iter_mut().zip(d).for_each(|(din, d)| *din = Some(d));
+        let (source_starts, rows) = t.group_all_slots(src, t.spec(p).rows)?;
+        let (candidate_starts, slots) = t.group_all_slots(x, t.spec(q).rows)?;
+        let ins = [p, q, b, w, src, x, dlogits, source_starts, rows, candidate_starts, slots];
+        let grads = t.push(PairLogitsGrad, &ins)?;
+        // The gradients are those of the first five inputs, in order.
+        dins.iter_mut().zip(grads).for_each(|(din, grad)| *din = Some(grad));
         Ok(dins)
     }
 }
 
 impl PairLogitsGrad {
-    /// Blocks of the gradients of the sources' rows and of all weights, a layer of them for every [`COLUMNS`] columns.
+    // Input indices.
+    const P: usize = 0;
+    const Q: usize = 1;
+    const SRC: usize = 4;
+    const X: usize = 5;
+    const DLOGITS: usize = 6;
+    const SOURCE_STARTS: usize = 7;
+    const SOURCE_ROWS: usize = 8;
+    const CANDIDATE_STARTS: usize = 9;
+    const CANDIDATE_SLOTS: usize = 10;
+
+    // Output indices.
+    const DP: usize = 0;
+    const DQ: usize = 1;
+    const DB: usize = 2;
+    const DW: usize = 3;
+    const DB_OUT: usize = 4;
+
+    /// Returns the grid of a gradient kernel: blocks for the vertices along x, and for every [`COLUMNS`]
+    /// columns along y.
     fn grid(vertices: &Spec) -> Grid {
         let blocks = vertices.rows.capacity.clamp(1, BLOCKS) as u32;
         let columns = vertices.cols.div_ceil(COLUMNS).max(1) as u32;
@@ -258,35 +299,40 @@ impl Op for PairLogitsGrad {
         let [p, q, b, w, src, x, dlogits] = [0, 1, 2, 3, 4, 5, 6].map(|i| ins[i]);
         let logits = Op::infer(&PairLogits, &[p, q, b, w, one, src, x])?[0].spec;
         ensure!(Self::NAME, dlogits == logits, "logits are {logits}, dlogits are {dlogits}");
-        for (lists, of) in [(&ins[7..9], p), (&ins[9..11], q)] {
-            let want = Spec::ids(Rows::fixed(of.rows.capacity + 1), 1);
-            ensure!(Self::NAME, lists[0] == want, "starts are {}, want {want}", lists[0]);
-            let want = Spec::ids(lists[1].rows, 1);
-            ensure!(Self::NAME, lists[1] == want, "slots are {}, want {want}", lists[1]);
+        for (starts, list, table) in
+            [(Self::SOURCE_STARTS, Self::SOURCE_ROWS, p), (Self::CANDIDATE_STARTS, Self::CANDIDATE_SLOTS, q)]
+        {
+            let want = Spec::ids(Rows::fixed(table.rows.capacity + 1), 1);
+            ensure!(Self::NAME, ins[starts] == want, "starts are {}, want {want}", ins[starts]);
+            let want = Spec::ids(ins[list].rows, 1);
+            ensure!(Self::NAME, ins[list] == want, "slots are {}, want {want}", ins[list]);
         }
-        Ok([ins[0], ins[1], ins[2], ins[3], one].map(Out::from).to_vec())
+        Ok([p, q, b, w, one].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let (d, blocks) = (ins[0].cols, Self::grid(&ins[0]).blocks.0 as usize);
+        let (d, blocks) = (ins[Self::P].cols, Self::grid(&ins[Self::P]).blocks.0 as usize);
         (PARTS * 2 * d).max(blocks * (2 * d + 1))
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        Self::grid(&ins[0]).blocks.1 as usize
+        Self::grid(&ins[Self::P]).blocks.1 as usize
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (d, pairs, tables) = (ins[0].cols, ins[6].len(), outs[0].len() + outs[1].len());
-        let lists: usize = [4, 5, 6, 8, 10].map(|i| ins[i].len()).iter().sum();
+        let (d, pairs) = (ins[Self::P].cols, ins[Self::DLOGITS].len());
+        let tables = outs[Self::DP].len() + outs[Self::DQ].len();
+        let lists = [Self::SRC, Self::X, Self::DLOGITS, Self::SOURCE_ROWS, Self::CANDIDATE_SLOTS];
+        let lists: usize = lists.map(|i| ins[i].len()).iter().sum();
         Cost { bytes: 4 * (2 * tables + lists), flops: 6 * pairs * d }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| io.input::<R>(i));
-        let (src, x, dlogits) = (io.input::<u32>(4), io.input::<u32>(5), io.input::<R>(6));
-        let (d, m) = (io.cols(0), io.cols(5));
-        let [dp, dq, db, dw, db_out] = [0, 1, 2, 3, 4].map(|k| io.out::<R>(k));
-        [&mut *dp, dq, db, dw, db_out].into_iter().for_each(|g| g.fill(R::ZERO));
+        let (src, x) = (io.input::<u32>(Self::SRC), io.input::<u32>(Self::X));
+        let dlogits = io.input::<R>(Self::DLOGITS);
+        let (d, m) = (io.cols(Self::P), io.cols(Self::X));
+        let [dp, dq, db, dw, db_out] = [0, 1, 2, 3, 4].map(|out| io.out::<R>(out));
+        [&mut *dp, dq, db, dw, db_out].into_iter().for_each(|grad| grad.fill(R::ZERO));
         for (at, &dl) in dlogits.iter().enumerate() {
             let (u, x) = (src[at / m] as usize, x[at] as usize);
-            if u >= io.rows(0) || x >= io.rows(1) {
+            if u >= io.rows(Self::P) || x >= io.rows(Self::Q) {
                 continue;
             }
             db_out[0] += dl;
@@ -303,154 +349,169 @@ impl Op for PairLogitsGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, m) = (io.cols(0), io.cols(5));
-        let (src, x, dlogits) = (io.input::<u32>(4), io.input::<u32>(5), io.input::<f32>(6));
-        let is_pair = |at: usize| (src[at / m] as usize) < io.rows(0) && (x[at] as usize) < io.rows(1);
-        io.out::<f32>(4)[0] =
-            dlogits.iter().enumerate().filter(|&(at, _)| is_pair(at)).map(|(_, dl)| dl).sum();
+        let (d, m) = (io.cols(Self::P), io.cols(Self::X));
+        let (src, x) = (io.input::<u32>(Self::SRC), io.input::<u32>(Self::X));
+        let (sources, others) = (io.rows(Self::P), io.rows(Self::Q));
+        let is_pair = |at: usize| (src[at / m] as usize) < sources && (x[at] as usize) < others;
+        let dlogits = io.input::<f32>(Self::DLOGITS).iter().enumerate();
+        io.out::<f32>(Self::DB_OUT)[0] = dlogits.filter(|&(at, _)| is_pair(at)).map(|(_, dl)| dl).sum();
         if d > 0 {
-            self.by_source(io);
-            if io.wanted(1) {
-                self.by_candidate(io);
+            self.source_grads(io);
+            if io.wanted(Self::DQ) {
+                self.candidate_grad(io);
             }
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let [p, q, b, w] = [0, 1, 2, 3].map(|i| on.input(i));
-        let (src, x, dlogits) = (on.input(4), on.input(5), on.input(6));
-        let (sources, others, m, d) = (on.rows(0), on.rows(1), on.cols(5), on.cols(0));
-        if [0, 2, 3, 4].into_iter().any(|out| on.wanted(out)) {
-            let (starts, rows, grid) = (on.input(7), on.input(8), Self::grid(&on.spec(0)));
-            let [dp, db, dw, db_out] = [0, 2, 3, 4].map(|out| on.out(out));
-            let (made, tickets) = (on.scratch(), on.tickets());
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.pair_logits_source_grad(
-                    on,
-                    grid,
-                    p,
-                    q,
-                    b,
-                    w,
-                    x,
-                    dlogits,
-                    starts,
-                    rows,
-                    made,
-                    tickets,
-                    dp,
-                    db,
-                    dw,
-                    db_out,
-                    sources,
-                    others,
-                    on.rows(4),
-                    on.rows(8),
-                    m,
-                    d,
-                    on.status(),
-                )
-            }?;
+        if [Self::DP, Self::DB, Self::DW, Self::DB_OUT].into_iter().any(|out| on.wanted(out)) {
+            Self::launch_source_grads(k, on)?;
         }
-        if on.wanted(1) && d > 0 {
-            let (starts, slots) = (on.input(9), on.input(10));
-            let grid = Self::grid(&on.spec(1));
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.pair_logits_candidate_grad(
-                    on,
-                    grid,
-                    p,
-                    q,
-                    b,
-                    w,
-                    src,
-                    dlogits,
-                    starts,
-                    slots,
-                    on.out(1),
-                    sources,
-                    others,
-                    on.rows(4),
-                    on.rows(10),
-                    m,
-                    d,
-                    on.status(),
-                )
-            }?;
+        if on.wanted(Self::DQ) && on.cols(Self::P) > 0 {
+            Self::launch_candidate_grad(k, on)?;
         }
         Ok(())
     }
 }
 
+/// The two passes of the gradient: over the pairs of each source, and over the pairs of each candidate.
 impl PairLogitsGrad {
-    /// dP, and with it db and dw: the pairs of each source.
-    fn by_source(&self, io: &Io<'_>) {
+    /// Launches the kernel of `dP`, `db`, `dw` and `db_out`.
+    fn launch_source_grads(k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let [p, q, b, w] = [0, 1, 2, 3].map(|i| on.input(i));
+        let (x, dlogits) = (on.input(Self::X), on.input(Self::DLOGITS));
+        let (starts, list) = (on.input(Self::SOURCE_STARTS), on.input(Self::SOURCE_ROWS));
+        let [dp, db, dw, db_out] = [Self::DP, Self::DB, Self::DW, Self::DB_OUT].map(|out| on.out(out));
+        let (grid, sums, tickets) = (Self::grid(&on.spec(Self::P)), on.scratch(), on.tickets());
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.pair_logits_source_grad(
+                on,
+                grid,
+                p,
+                q,
+                b,
+                w,
+                x,
+                dlogits,
+                starts,
+                list,
+                sums,
+                tickets,
+                dp,
+                db,
+                dw,
+                db_out,
+                on.rows(Self::P),
+                on.rows(Self::Q),
+                on.rows(Self::SRC),
+                on.rows(Self::SOURCE_ROWS),
+                on.cols(Self::X),
+                on.cols(Self::P),
+                on.status(),
+            )
+        }
+    }
+    /// Launches the kernel of `dQ`.
+    fn launch_candidate_grad(k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let [p, q, b, w] = [0, 1, 2, 3].map(|i| on.input(i));
+        let (src, dlogits, dq) = (on.input(Self::SRC), on.input(Self::DLOGITS), on.out(Self::DQ));
+        let (starts, slots) = (on.input(Self::CANDIDATE_STARTS), on.input(Self::CANDIDATE_SLOTS));
+        let grid = Self::grid(&on.spec(Self::Q));
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.pair_logits_candidate_grad(
+                on,
+                grid,
+                p,
+                q,
+                b,
+                w,
+                src,
+                dlogits,
+                starts,
+                slots,
+                dq,
+                on.rows(Self::P),
+                on.rows(Self::Q),
+                on.rows(Self::SRC),
+                on.rows(Self::CANDIDATE_SLOTS),
+                on.cols(Self::X),
+                on.cols(Self::P),
+                on.status(),
+            )
+        }
+    }
+    /// Computes `dP`, `db` and `dw` on the host, from the pairs of each source.
+    fn source_grads(&self, io: &Io<'_>) {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| io.input::<f32>(i));
-        let (src, x, dlogits) = (io.input::<u32>(4), io.input::<u32>(5), io.input::<f32>(6));
-        let (starts, rows, d, m) = (io.input::<u32>(7), io.input::<u32>(8), io.cols(0), io.cols(5));
-        let (mut dp, partials) = (io.out::<f32>(0), io.scratch::<f32>());
+        let (src, x) = (io.input::<u32>(Self::SRC), io.input::<u32>(Self::X));
+        let (starts, rows) = (io.input::<u32>(Self::SOURCE_STARTS), io.input::<u32>(Self::SOURCE_ROWS));
+        let (dlogits, d, m) = (io.input::<f32>(Self::DLOGITS), io.cols(Self::P), io.cols(Self::X));
+        let (mut dp, partials) = (io.out::<f32>(Self::DP), io.scratch::<f32>());
         let partials = &mut partials[..PARTS * 2 * d];
         partials.fill(0.0);
-        let ranges = even_parts(starts, io.rows(0));
-        let shares: Vec<&mut [f32]> = ranges.iter().map(|r| split_off(&mut dp, r.len() * d)).collect();
-        let work = shares.into_iter().zip(&ranges).zip(partials.chunks_exact_mut(2 * d));
-        work.in_parallel(1, |((dp, vertices), sums)| {
+        let ranges = even_ranges(starts, io.rows(Self::P));
+        let dps: Vec<&mut [f32]> = ranges.iter().map(|r| split_off(&mut dp, r.len() * d)).collect();
+        let tasks = dps.into_iter().zip(&ranges).zip(partials.chunks_exact_mut(2 * d));
+        tasks.in_parallel(1, |((dp, vertices), sums)| {
             let (db, dw) = sums.split_at_mut(d);
             parts::with_thread_buffer(2 * d, |buffer| {
-                let (base, open) = buffer.split_at_mut(d);
+                let (base, active) = buffer.split_at_mut(d);
                 for (u, dp) in vertices.clone().zip(dp.chunks_exact_mut(d)) {
                     sum_into(base, &p[u * d..][..d], b);
-                    open.fill(0.0);
+                    active.fill(0.0);
                     for &i in &rows[span_of(io, starts, u, rows)] {
                         let Some(i) = io.row_of(u, i, src.len()) else { continue };
                         for at in i * m..(i + 1) * m {
-                            ask(q, x.get(at + AHEAD), d);
+                            prefetch_row(q, x.get(at + AHEAD), d);
                             if let Some(q) = row_at(q, x[at], d) {
-                                add_pair(open, dw, base, q, dlogits[at]);
+                                add_source_pair(active, dw, base, q, dlogits[at]);
                             }
                         }
                     }
-                    product_into(dp, open, w);
+                    product_into(dp, active, w);
                     parts::add_column_sums(db, dp);
                 }
             });
         });
-        let (db, dw) = (io.out::<f32>(2), io.out::<f32>(3));
-        [&mut *db, dw].into_iter().for_each(|g| g.fill(0.0));
+        let (db, dw) = (io.out::<f32>(Self::DB), io.out::<f32>(Self::DW));
+        [&mut *db, dw].into_iter().for_each(|grad| grad.fill(0.0));
         for sums in partials.chunks_exact(2 * d) {
             parts::add_column_sums(db, &sums[..d]);
             parts::add_column_sums(dw, &sums[d..]);
         }
     }
-    /// dQ: the slots of each candidate.
-    fn by_candidate(&self, io: &Io<'_>) {
+    /// Computes `dQ` on the host, from the slots of each candidate.
+    fn candidate_grad(&self, io: &Io<'_>) {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| io.input::<f32>(i));
-        let (src, dlogits, d, m) = (io.input::<u32>(4), io.input::<f32>(6), io.cols(0), io.cols(5));
-        let (starts, slots, mut dq) = (io.input::<u32>(9), io.input::<u32>(10), io.out::<f32>(1));
-        let ranges = even_parts(starts, io.rows(1));
-        let shares: Vec<&mut [f32]> = ranges.iter().map(|r| split_off(&mut dq, r.len() * d)).collect();
-        shares.into_iter().zip(&ranges).in_parallel(1, |(dq, vertices)| {
-            parts::with_thread_buffer(d, |open| {
+        let (src, dlogits) = (io.input::<u32>(Self::SRC), io.input::<f32>(Self::DLOGITS));
+        let starts = io.input::<u32>(Self::CANDIDATE_STARTS);
+        let slots = io.input::<u32>(Self::CANDIDATE_SLOTS);
+        let (d, m, mut dq) = (io.cols(Self::P), io.cols(Self::X), io.out::<f32>(Self::DQ));
+        let ranges = even_ranges(starts, io.rows(Self::Q));
+        let dqs: Vec<&mut [f32]> = ranges.iter().map(|r| split_off(&mut dq, r.len() * d)).collect();
+        dqs.into_iter().zip(&ranges).in_parallel(1, |(dq, vertices)| {
+            parts::with_thread_buffer(d, |active| {
                 for (v, dq) in vertices.clone().zip(dq.chunks_exact_mut(d)) {
-                    open.fill(0.0);
+                    active.fill(0.0);
                     for at in span_of(io, starts, v, slots) {
                         let source = |slot: &u32| src.get(*slot as usize / m);
-                        ask(p, slots.get(at + AHEAD).and_then(source), d);
+                        prefetch_row(p, slots.get(at + AHEAD).and_then(source), d);
                         let Some(slot) = io.row_of(v, slots[at], dlogits.len()) else { continue };
                         if let Some(p) = row_at(p, src[slot / m], d) {
-                            add_open(open, p, b, &q[v * d..][..d], dlogits[slot]);
+                            add_candidate_pair(active, p, b, &q[v * d..][..d], dlogits[slot]);
                         }
                     }
-                    product_into(dq, open, w);
+                    product_into(dq, active, w);
                 }
             });
         });
     }
 }
 
-/// `[rows, negatives, v, v', d]`; `n` of `n + 2` rows live. Every fifth source and every seventh candidate is [`NONE`]; a third
-/// of the sources are vertex 0, and they are in no order.
+/// `[n, negatives, v, v', d]`; `n` of `n + 2` rows are live. Every fifth source and every seventh candidate
+/// is [`NONE`]; about a third of the sources are vertex 0, and the sources are unordered. In benchmarks
+/// nothing is `NONE` and the sources are sorted.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 2, 2, 1],
     &[0, 1, 3, 3, 4],
@@ -468,21 +529,21 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, m, v, others, d] = *dims else { return Err(Error::shape("pair_logits", "five sizes")) };
     let (count, bench) = (c.count(n), BENCH.contains(&dims));
     let rows = Rows::live(n + 2, count);
-    let mut ends = |size: usize, below: usize, every: usize, first: bool| -> Vec<u32> {
+    let mut draw_ends = |size: usize, below: usize, none_every: usize, sources: bool| -> Vec<u32> {
         let mut ids: Vec<u32> = (0..size)
             .map(|i| match i {
                 _ if bench => c.below(below) as u32,
-                _ if below == 0 || i % every == every - 1 => NONE,
-                _ if first && i % 3 == 0 => 0,
+                _ if below == 0 || i % none_every == none_every - 1 => NONE,
+                _ if sources && i % 3 == 0 => 0,
                 _ => c.below(below) as u32,
             })
             .collect();
-        if bench && first {
+        if bench && sources {
             ids.sort_unstable();
         }
         ids
     };
-    let (src, x) = (ends(n + 2, v, 5, true), ends((n + 2) * (1 + m), others, 7, false));
+    let (src, x) = (draw_ends(n + 2, v, 5, true), draw_ends((n + 2) * (1 + m), others, 7, false));
     let (src, x) = (c.values(Spec::ids(rows, 1), &src), c.values(Spec::ids(rows, 1 + m), &x));
     let wrt = [c.real(v, d), c.real(others, d), c.real(1, d), c.real(1, d), c.real(1, 1)];
     let [p, q, b, w, b_out] = wrt;

@@ -1,10 +1,12 @@
-//! `out[i, :] = x[i, :]` for the first `n` rows: a view, unless `x` is a stored value. The gradient of `x` is as short as that
-//! of `out`; where others add up to it, it is added to their first rows, else padded with zeros ([`PadRows`]).
+//! `out[i, :] = x[i, :]` for the first `n` rows: a view, unless `x` is a stored value
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `x` | `[m, d]` f32 | |
-//! | out | `[n, d]` f32, `n <= m` | the roots come first among the unique nodes: work that concerns them alone |
+//! | out | `[n, d]` f32, `n <= m` | the first rows of `x`, such as those of the roots, which come first among the unique nodes |
+//!
+//! Backward: the gradient of `x` is the gradient of `out`, which has only `n` rows. [`PadRows`] later adds it
+//! to the first rows of the other gradients of `x`, or pads it with zeros if there are none.
 use super::*;
 
 /// See the [module](self).
@@ -12,18 +14,19 @@ use super::*;
 pub struct PrefixRows {
     rows: Rows,
 }
-/// `dx[i, :] = base[i, :] + dy[i, :]`, where `dy` and base have such a row.
+/// `dx[i, :] = base[i, :] + dy[i, :]`; rows that `dy` does not have count as zeros, and so does an absent
+/// base.
 #[derive(Debug)]
 pub struct PadRows {
-    /// Whether there is a base; else the second input is an operand for its rows only.
+    /// Whether the second input is the base; otherwise only its row count is used.
     pub(super) onto: bool,
 }
 
 impl Tape {
-    /// Appends [`PrefixRows`]: the first `rows` rows of `x`.
+    /// Appends [`PrefixRows`] and returns the first `rows` rows of `x`.
     ///
     /// # Errors
-    /// `Shape` when `x` has fewer.
+    /// `Shape` if `x` is not f32 or has fewer rows.
     pub fn prefix_rows(&mut self, x: Var, rows: Rows) -> Result<Var> {
         match rows.live {
             Some(l) => self.push1(PrefixRows { rows }, &[x, l.var]),
@@ -32,7 +35,8 @@ impl Tape {
     }
 }
 
-/// Both directions: rows of the first input, added to those of `base` where there is one.
+/// Launches the kernel of both ops: copies the first rows of input 0 to the output, added to `base` unless it
+/// is null.
 fn copy_first(k: &Kernels, on: &Launch<'_>, base: *const f32) -> Result<()> {
     let (x, out, d) = (on.input(0), on.out(0), on.cols(0));
     // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
@@ -50,7 +54,7 @@ fn copy_first(k: &Kernels, on: &Launch<'_>, base: *const f32) -> Result<()> {
     }
 }
 
-/// What the first input holds, as it lies, into the output: its rows may be other ones.
+/// Launches a copy of the elements of input 0, in order, to the output, whose shape may differ.
 pub(super) fn copy_words(k: &Kernels, on: &Launch<'_>) -> Result<()> {
     let (x, out, d, rows) = (on.input(0), on.out(0), on.cols(0), on.rows(0));
     // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
@@ -69,9 +73,9 @@ impl Op for PrefixRows {
         ensure!(
             Self::NAME,
             self.rows.capacity <= ins[0].rows.capacity,
-            "{} rows of {}",
-            self.rows.capacity,
-            ins[0]
+            "x is {}, want at least {} rows",
+            ins[0],
+            self.rows.capacity
         );
         Ok(vec![Spec { rows: self.rows, ..ins[0] }.into()])
     }
@@ -83,7 +87,7 @@ impl Op for PrefixRows {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (x, out) = (io.input::<R>(0), io.out::<R>(0));
-        // Zeros come of rows that are not live in x.
+        // Rows that are not live in x are zeros.
         let (copied, beyond) = out.split_at_mut(x.len().min(out.len()));
         copied.copy_from_slice(&x[..copied.len()]);
         beyond.fill(R::ZERO);
@@ -103,19 +107,19 @@ impl Op for PadRows {
     const KIND: OpKind = OpKind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
-        let [dy, whole] = [ins[0], ins[1]];
+        let [dy, base] = [ins[0], ins[1]];
         typed(Self::NAME, "dy", &dy, DType::F32)?;
-        typed(Self::NAME, "base", &whole, DType::F32)?;
+        typed(Self::NAME, "base", &base, DType::F32)?;
         ensure!(
             Self::NAME,
-            dy.cols == whole.cols && dy.rows.capacity <= whole.rows.capacity,
-            "{dy} rows of {whole}"
+            dy.cols == base.cols && dy.rows.capacity <= base.rows.capacity,
+            "dy is {dy}, want at most the rows of {base}"
         );
-        Ok(vec![whole.into()])
+        Ok(vec![base.into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let base = if self.onto { outs[0].len() } else { 0 };
-        Cost { bytes: 4 * (ins[0].len() + outs[0].len() + base), flops: base.min(ins[0].len()) }
+        let base_len = if self.onto { outs[0].len() } else { 0 };
+        Cost { bytes: 4 * (ins[0].len() + outs[0].len() + base_len), flops: base_len.min(ins[0].len()) }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (dy, out) = (io.input::<R>(0), io.out::<R>(0));
@@ -131,16 +135,17 @@ impl Op for PadRows {
     }
 }
 
-/// `[m, n, d, whether all rows are an output too]`, whose gradient the prefix's is then added to.
+/// `[m, n, d, all rows are an output]`; the gradient of the prefix is added to that of all rows if these are
+/// an output.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 1, 0], &[5, 0, 3, 1], &[9, 4, 7, 0], &[9, 4, 7, 1], &[6, 6, 2, 1], &[40, 25, 8, 1]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_487, 700, 100, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (x, count) = (c.real(dims[0], dims[2]), c.count(dims[1]));
-    // A stored value is copied, a value of the step is not.
-    let all = c.tape.add(x, x)?;
-    let (shown, copied) = (Rows::live(dims[0], count), Rows::fixed(dims[1]));
-    let (shown, copied) = (c.tape.prefix_rows(all, shown)?, c.tape.prefix_rows(x, copied)?);
-    let outs = [shown, copied, all];
+    // A prefix of a step's value is a view, a prefix of a stored value is a copy.
+    let all_rows = c.tape.add(x, x)?;
+    let view = c.tape.prefix_rows(all_rows, Rows::live(dims[0], count))?;
+    let copy = c.tape.prefix_rows(x, Rows::fixed(dims[1]))?;
+    let outs = [view, copy, all_rows];
     Ok(Built::new(&outs[..2 + dims[3]], &[x]))
 }

@@ -1,12 +1,13 @@
-//! The fast host path: a row's sum stays in registers while its neighbours pass by.
+//! The fast host path: the sum of a row stays in registers while the rows of its neighbours are read.
 //!
-//! A row is read as often as it has neighbours, from wherever x is. Where x is larger than a core's cache, its columns are
-//! taken in stripes that are not: a stripe's rows, scaled, are copied side by side and multiplied. Where the stripes are enough
-//! for all threads each takes its own, so that no row goes from core to core.
+//! A row of x is read once for every row that has it as a neighbour. If x is larger than a core's cache, its
+//! columns are processed in stripes that fit: the rows of a stripe are scaled and copied next to each other,
+//! then multiplied. If there are enough stripes for all threads, each thread processes whole stripes, so that
+//! no row moves between cores.
 //!
-//! Pieces of work are runs of rows with about as many neighbours each, and slices of rows that are too long for one thread. They
-//! depend on the adjacency alone, and the sums of a row's slices are added in order, so the bits do not depend on the number
-//! of threads.
+//! A task sums a range of rows, with about the same number of neighbours as other tasks, or a slice of a row
+//! that is too long for one thread. These tasks depend on the adjacency alone, and the sums of a row's slices
+//! are added in order, so the bits do not depend on the number of threads.
 use super::{long_rows::SLICE, *};
 use crate::runtime::{
     simd::{self, Block, LANES, vectorised},
@@ -16,31 +17,36 @@ use bytemuck::{TransparentWrapper, Zeroable};
 use half::{bf16, f16};
 use std::{array, marker::PhantomData, ops::Range, slice};
 
-/// Rows and neighbours of a piece of work.
-const PIECE: usize = 4096;
-/// A row of x is asked for so many neighbours ahead.
+/// Load of a task: the number of its rows plus the number of their neighbours.
+const TASK_LOAD: usize = 4096;
+/// Prefetch distance of rows of x, in neighbours.
 const AHEAD: usize = 8;
-/// Most columns whose sums are in registers at a time.
+/// Maximum number of columns whose sums are in registers at a time.
 const WIDE: usize = 8 * LANES;
-/// Bytes that stay in a core's second cache, on a server's cores; the same for all machines, so that all have the same bits.
-const NEAR: usize = 2 << 20;
-/// Rows of so many columns, all over a table that is not near, are more than the cache of addresses reaches.
+/// Bytes that fit the second-level cache of a server's core. A constant, so that all machines compute the
+/// same bits.
+const CACHE_BYTES: usize = 2 << 20;
+/// Row width from which on rows all over a table larger than the cache exceed the reach of the TLB. Such a
+/// table is processed in stripes even if the stripes do not fit the cache.
 const FAR_WIDTH: usize = 256;
 
-/// Columns of a stripe, where `rows` of `width` columns in `bytes` are better taken in stripes.
-fn stripe(rows: usize, width: usize, bytes: usize) -> Option<usize> {
-    let near = |columns: &usize| rows * columns * size_of::<f32>() <= NEAR;
+/// Returns the columns of a stripe for a table of `rows` x `width` numbers in `bytes` bytes; `None` if the
+/// table is better read as a whole.
+fn stripe_columns(rows: usize, width: usize, bytes: usize) -> Option<usize> {
+    let fits_cache = |columns: &usize| rows * columns * size_of::<f32>() <= CACHE_BYTES;
     let far = (width >= FAR_WIDTH).then_some(2 * LANES);
-    let columns = [2 * LANES, LANES].into_iter().find(near).or(far)?;
-    (bytes > NEAR && columns < width).then_some(columns)
+    let columns = [2 * LANES, LANES].into_iter().find(fits_cache).or(far)?;
+    (bytes > CACHE_BYTES && columns < width).then_some(columns)
 }
 
-/// Numbers of all stripes of `rows` of `width` columns that are kept in `bytes` each.
+/// Returns the number of elements of all stripes of a table of `rows` x `width` numbers of `bytes` bytes
+/// each.
 pub(super) fn stripes_len(rows: usize, width: usize, bytes: usize) -> usize {
-    stripe(rows, width, rows * width * bytes).map_or(0, |_| rows * width)
+    stripe_columns(rows, width, rows * width * bytes).map_or(0, |_| rows * width)
 }
 
-/// What every row reads; `begin`, `len` and `scale` are of the step's vertices, and empty where there is no step.
+/// Operands of a product; `begin`, `len` and `scale` are those of the step's vertices, and empty if there is
+/// no step.
 pub(super) struct Step<'a, T> {
     pub x: &'a [T],
     pub begin: &'a [u32],
@@ -53,131 +59,136 @@ pub(super) struct Step<'a, T> {
 }
 
 impl<T> Step<'_, T> {
-    /// Neighbours of row `i` as places in the pool, and its scale.
+    /// Returns the range of row `i`'s neighbours in the pool, and the row's scale.
     #[inline(always)]
     fn row(&self, i: usize) -> (Range<usize>, f32) {
         let Some(&len) = self.len.get(i) else { return (0..0, 0.0) };
-        (within(self.begin[i], len, self.col.len()), self.scale[i])
+        (pool_range(self.begin[i], len, self.col.len()), self.scale[i])
     }
-    /// The same, of rows of a stripe.
-    fn on<'a>(&'a self, x: &'a [Scaled], columns: Range<usize>) -> Step<'a, Scaled> {
+    /// Returns the operands of a product with the stripe `x`, which holds `columns` of the rows.
+    fn with_stripe<'a>(&'a self, x: &'a [Scaled], columns: Range<usize>) -> Step<'a, Scaled> {
         let &Step { begin, len, col, weight, scale, bias, act, .. } = self;
         Step { x, begin, len, col, weight, scale, bias: bias.map(|b| &b[columns]), act }
     }
 }
 
-/// Some columns of rows of y; somebody else may have the others.
+/// Exclusive access to some columns of some rows of y; other threads may access the other columns and rows.
 pub(super) struct Columns<'a> {
+    /// The first of these columns in the first row.
     first: *mut f32,
     rows: usize,
     columns: usize,
+    /// Width of y.
     width: usize,
-    lives: PhantomData<&'a mut [f32]>,
+    lifetime: PhantomData<&'a mut [f32]>,
 }
-// SAFETY: nobody else has its numbers, as with a slice.
+// SAFETY: access to the elements is exclusive, as with a mutable slice.
 unsafe impl Send for Columns<'_> {}
 
 impl<'a> Columns<'a> {
-    /// Of rows of `width` columns each `columns` in turn; the last may be fewer.
-    fn cut(y: &'a mut [f32], width: usize, columns: usize) -> impl Iterator<Item = Columns<'a>> {
+    /// Splits rows of `width` columns into groups of `columns` adjacent columns; the last group may be
+    /// narrower.
+    fn split(y: &'a mut [f32], width: usize, columns: usize) -> impl Iterator<Item = Columns<'a>> {
         let (y, rows) = (y.as_mut_ptr(), y.len() / width);
         (0..width).step_by(columns).map(move |from| Columns {
-            // SAFETY: the first row has more columns than these.
+            // SAFETY: `from` is less than `width`, so the address is within the first row.
             first: unsafe { y.add(from) },
             rows,
             columns: columns.min(width - from),
             width,
-            lives: PhantomData,
+            lifetime: PhantomData,
         })
     }
-    /// The same, for a while.
-    fn again(&mut self) -> Columns<'_> {
-        Columns { lives: PhantomData, ..*self }
+    /// Reborrows the columns.
+    fn reborrow(&mut self) -> Columns<'_> {
+        Columns { lifetime: PhantomData, ..*self }
     }
-    /// Its first rows, which it has no longer.
+    /// Removes the first `rows` rows and returns them.
     fn split_off(&mut self, rows: usize) -> Columns<'a> {
-        assert!(rows <= self.rows, "rows of what is left");
+        assert!(rows <= self.rows, "{rows} of {} rows", self.rows);
         let head = Columns { rows, ..*self };
         self.rows -= rows;
         self.first = self.first.wrapping_add(rows * self.width);
         head
     }
+    /// Returns the columns of row `i`.
     fn row(&mut self, i: usize) -> &mut [f32] {
-        assert!(i < self.rows, "a row of these");
-        // SAFETY: the row is there, and these columns of it are nobody else's.
+        assert!(i < self.rows, "row {i} of {}", self.rows);
+        // SAFETY: the row exists, and access to these columns of it is exclusive.
         unsafe { slice::from_raw_parts_mut(self.first.add(i * self.width), self.columns) }
     }
 }
 
-/// A piece of work.
-pub(super) enum Piece<'a> {
-    /// Rows of y from `first` on; those with slices are left out.
+/// Work of one thread.
+pub(super) enum Task<'a> {
+    /// Computes the rows of y from `first` on, except those longer than a slice.
     Rows { first: usize, y: Columns<'a> },
-    /// The sum of some neighbours of a row.
+    /// Computes the sum of some neighbours of a row.
     Slice { neighbors: Range<usize>, sum: &'a mut [f32] },
-    /// Columns of rows of x, `width` wide, from row `first` on: times their scales, side by side.
+    /// Scales `columns` of the rows of x, `width` wide, from row `first` on, and copies them to `to`, next to
+    /// each other.
     Stripe { first: usize, columns: Range<usize>, width: usize, to: &'a mut [f32] },
 }
 
-/// A number as a table keeps it.
-pub(super) trait Kept: Copy + Zeroable + Sync {
-    /// Whether the scale of its row is in it.
+/// A number of x, as it is stored.
+pub(super) trait StoredNumber: Copy + Zeroable + Sync {
+    /// Whether the number is already multiplied by the scale of its row.
     const SCALED: bool = false;
-    /// As an f32.
-    fn wide(self) -> f32;
-    /// Does a piece of work.
-    fn work(step: &Step<'_, Self>, piece: Piece<'_>);
+    /// Returns the number in f32.
+    fn widened(self) -> f32;
+    /// Runs a task.
+    fn run(step: &Step<'_, Self>, task: Task<'_>);
 }
 
-/// A number of a stripe: times the scale of its row.
+/// A number of a stripe: already multiplied by the scale of its row.
 #[derive(Clone, Copy, Zeroable, TransparentWrapper)]
 #[repr(transparent)]
 pub(super) struct Scaled(f32);
 
-macro_rules! kept {
-    ($t:ident, $work:ident, $number:ident, $wide:expr $(, $scaled:expr)?) => {
+macro_rules! stored_number {
+    ($t:ident, $run:ident, $number:ident, $widened:expr $(, $scaled:expr)?) => {
         vectorised! {
-            fn $work(step: &Step<'_, $t>, piece: Piece<'_>) {
-                work::<V, $t>(step, piece);
+            fn $run(step: &Step<'_, $t>, task: Task<'_>) {
+                run_task::<V, $t>(step, task);
             }
         }
-        impl Kept for $t {
+        impl StoredNumber for $t {
             $(const SCALED: bool = $scaled;)?
             #[inline(always)]
-            fn wide(self) -> f32 {
+            fn widened(self) -> f32 {
                 let $number = self;
-                $wide
+                $widened
             }
-            fn work(step: &Step<'_, Self>, piece: Piece<'_>) {
-                $work(step, piece);
+            fn run(step: &Step<'_, Self>, task: Task<'_>) {
+                $run(step, task);
             }
         }
     };
 }
-kept!(f32, work_f32, x, x);
-kept!(Scaled, work_scaled, x, x.0, true);
-kept!(bf16, work_bf16, x, f32::from_bits(u32::from(x.to_bits()) << 16));
-kept!(f16, work_f16, x, {
-    // Without branches: 2^112 brings the exponents together, those of the smallest numbers too.
+stored_number!(f32, run_f32, x, x);
+stored_number!(Scaled, run_scaled, x, x.0, true);
+stored_number!(bf16, run_bf16, x, f32::from_bits(u32::from(x.to_bits()) << 16));
+stored_number!(f16, run_f16, x, {
+    // Branch-free: multiplying by 2^112 corrects the exponent bias, for subnormal numbers too.
     let (bits, sign) = (u32::from(x.to_bits()) & 0x7fff, u32::from(x.to_bits() & 0x8000) << 16);
     let finite = f32::from_bits(bits << 13) * f32::from_bits((127 + 112) << 23);
-    // Infinity, and what is no number, have the greatest exponent in both.
-    let least = if bits >= 0x7c00 { 0xff << 23 } else { 0 };
-    f32::from_bits(finite.to_bits() | least | sign)
+    // Infinities and NaNs have the largest exponent in both formats.
+    let exponent = if bits >= 0x7c00 { 0xff << 23 } else { 0 };
+    f32::from_bits(finite.to_bits() | exponent | sign)
 });
 
-/// The first sixteen of `x`.
+/// Loads the first block of `x`.
 #[inline(always)]
-fn block<V: Block, T: Kept>(x: &[T]) -> V {
+fn load_block<V: Block, T: StoredNumber>(x: &[T]) -> V {
     let x = &x[..LANES];
-    V::load(&array::from_fn::<f32, LANES, _>(|l| x[l].wide()))
+    V::load(&array::from_fn::<f32, LANES, _>(|l| x[l].widened()))
 }
 
 #[inline(always)]
-fn work<V: Block, T: Kept>(s: &Step<'_, T>, piece: Piece<'_>) {
-    match piece {
-        Piece::Slice { neighbors, sum } => sum_rows::<V, T>(s, neighbors, sum),
-        Piece::Rows { first, mut y } => {
+fn run_task<V: Block, T: StoredNumber>(s: &Step<'_, T>, task: Task<'_>) {
+    match task {
+        Task::Slice { neighbors, sum } => sum_rows::<V, T>(s, neighbors, sum),
+        Task::Rows { first, mut y } => {
             for i in 0..y.rows {
                 let (neighbors, scale) = s.row(first + i);
                 if neighbors.len() <= SLICE {
@@ -187,75 +198,76 @@ fn work<V: Block, T: Kept>(s: &Step<'_, T>, piece: Piece<'_>) {
                 }
             }
         }
-        Piece::Stripe { first, columns, width, to } => {
+        Task::Stripe { first, columns, width, to } => {
             let rows = s.x.chunks_exact(width).zip(s.scale).skip(first);
             for (to, (x, &scale)) in to.chunks_exact_mut(columns.len()).zip(rows) {
                 for (to, x) in to.iter_mut().zip(&x[columns.clone()]) {
-                    *to = scale * x.wide();
+                    *to = scale * x.widened();
                 }
             }
         }
     }
 }
 
-/// A neighbour: its row, the row that is asked for meanwhile, and its weight.
+/// A neighbour: its row index, the row index to prefetch meanwhile, and its weight.
 type Entry = (usize, usize, f32);
 
-/// `out = sum_e w_e s_e x[e]` over neighbours `e`.
+/// Computes `out = sum_e w_e s_e x[e]` over neighbours `e`.
 #[inline(always)]
-fn sum_rows<V: Block, T: Kept>(s: &Step<'_, T>, neighbors: Range<usize>, out: &mut [f32]) {
+fn sum_rows<V: Block, T: StoredNumber>(s: &Step<'_, T>, neighbors: Range<usize>, out: &mut [f32]) {
     let col = &s.col[neighbors.clone()];
     let ahead = s.col.get(neighbors.start + AHEAD..neighbors.end + AHEAD).unwrap_or(col);
-    // What is no vertex is no neighbour.
+    // Indices that name no vertex are skipped.
     let vertices = s.scale.len();
     let entries = col.iter().zip(ahead).map(|(&j, &ahead)| (j as usize, ahead as usize));
     match s.weight {
         None => {
             let entries = entries.map(|(j, ahead)| (j, ahead, 1.0));
-            add_rows::<V, T>(s, entries.filter(move |e| e.0 < vertices), out);
+            sum_entries::<V, T>(s, entries.filter(move |e| e.0 < vertices), out);
         }
         Some(w) => {
             let weighted = entries.zip(&w[neighbors]).map(|((j, ahead), &w)| (j, ahead, w));
-            add_rows::<V, T>(s, weighted.filter(move |e| e.0 < vertices), out);
+            sum_entries::<V, T>(s, weighted.filter(move |e| e.0 < vertices), out);
         }
     }
 }
 
+/// Sums rows in registers, [`WIDE`] columns at a time; common widths have a loop of their own.
 #[inline(always)]
-fn add_rows<V: Block, T: Kept>(
+fn sum_entries<V: Block, T: StoredNumber>(
     s: &Step<'_, T>,
     entries: impl Iterator<Item = Entry> + Clone,
     out: &mut [f32],
 ) {
     let (d, mut from) = (out.len(), 0);
     match d {
-        0..LANES => return narrow::<V, T>(s, entries, out),
-        16 => return whole::<V, T, 1, 16>(s, entries, out),
-        32 => return whole::<V, T, 2, 32>(s, entries, out),
-        64 => return whole::<V, T, 4, 64>(s, entries, out),
-        128 => return whole::<V, T, 8, 128>(s, entries, out),
+        0..LANES => return sum_narrow_rows::<V, T>(s, entries, out),
+        16 => return sum_whole_rows::<V, T, 1, 16>(s, entries, out),
+        32 => return sum_whole_rows::<V, T, 2, 32>(s, entries, out),
+        64 => return sum_whole_rows::<V, T, 4, 64>(s, entries, out),
+        128 => return sum_whole_rows::<V, T, 8, 128>(s, entries, out),
         _ => {}
     }
     while from < d {
-        // What is left may be less than a block: columns before it are summed once more, to the same bits.
+        // If less than a block is left, the columns before it are summed once more, to the same bits.
         let at = from.min(d - LANES);
-        let part = &mut out[at..d.min(at + WIDE)];
-        from = at + part.len();
+        let out = &mut out[at..d.min(at + WIDE)];
+        from = at + out.len();
         let entries = entries.clone();
-        match part.len().div_ceil(LANES) {
-            1 => columns::<V, T, 1>(s, entries, part, at, d),
-            2 => columns::<V, T, 2>(s, entries, part, at, d),
-            3 => columns::<V, T, 3>(s, entries, part, at, d),
-            4 => columns::<V, T, 4>(s, entries, part, at, d),
-            5..=6 => columns::<V, T, 6>(s, entries, part, at, d),
-            _ => columns::<V, T, 8>(s, entries, part, at, d),
+        match out.len().div_ceil(LANES) {
+            1 => sum_columns::<V, T, 1>(s, entries, out, at, d),
+            2 => sum_columns::<V, T, 2>(s, entries, out, at, d),
+            3 => sum_columns::<V, T, 3>(s, entries, out, at, d),
+            4 => sum_columns::<V, T, 4>(s, entries, out, at, d),
+            5..=6 => sum_columns::<V, T, 6>(s, entries, out, at, d),
+            _ => sum_columns::<V, T, 8>(s, entries, out, at, d),
         }
     }
 }
 
-/// Rows of `N` blocks, `W` columns.
+/// Sums rows of `N` blocks, `W` columns.
 #[inline(always)]
-fn whole<V: Block, T: Kept, const N: usize, const W: usize>(
+fn sum_whole_rows<V: Block, T: StoredNumber, const N: usize, const W: usize>(
     s: &Step<'_, T>,
     entries: impl Iterator<Item = Entry>,
     out: &mut [f32],
@@ -268,7 +280,7 @@ fn whole<V: Block, T: Kept, const N: usize, const W: usize>(
         }
         let (row, factor) = (&rows[j], V::splat(factor(s, j, w)));
         for b in 0..N {
-            sums[b] = block::<V, T>(&row[b * LANES..]).mul_add(factor, sums[b]);
+            sums[b] = load_block::<V, T>(&row[b * LANES..]).mul_add(factor, sums[b]);
         }
     }
     for b in 0..N {
@@ -276,9 +288,10 @@ fn whole<V: Block, T: Kept, const N: usize, const W: usize>(
     }
 }
 
-/// The columns from `from` on of rows of `d`, in `N` blocks; the last ones lie on one another where fewer are needed.
+/// Sums the columns from `from` on of rows of width `d`, in `N` blocks; blocks beyond the end overlap the
+/// last one.
 #[inline(always)]
-fn columns<V: Block, T: Kept, const N: usize>(
+fn sum_columns<V: Block, T: StoredNumber, const N: usize>(
     s: &Step<'_, T>,
     entries: impl Iterator<Item = Entry>,
     out: &mut [f32],
@@ -293,7 +306,7 @@ fn columns<V: Block, T: Kept, const N: usize>(
         }
         let (factor, row) = (V::splat(factor(s, j, w)), &s.x[j * d + from..][..out.len()]);
         for b in 0..N {
-            sums[b] = block::<V, T>(&row[at[b]..]).mul_add(factor, sums[b]);
+            sums[b] = load_block::<V, T>(&row[at[b]..]).mul_add(factor, sums[b]);
         }
     }
     for b in 0..N {
@@ -301,9 +314,14 @@ fn columns<V: Block, T: Kept, const N: usize>(
     }
 }
 
-/// Rows narrower than a block: what follows a row is summed too, and left.
+/// Sums rows narrower than a block. A block also covers numbers that follow the row, whose sums are
+/// discarded.
 #[inline(always)]
-fn narrow<V: Block, T: Kept>(s: &Step<'_, T>, entries: impl Iterator<Item = Entry>, out: &mut [f32]) {
+fn sum_narrow_rows<V: Block, T: StoredNumber>(
+    s: &Step<'_, T>,
+    entries: impl Iterator<Item = Entry>,
+    out: &mut [f32],
+) {
     let (mut sum, mut last) = (V::splat(0.0), [T::zeroed(); LANES]);
     for (j, _, w) in entries {
         let mut row = &s.x[j * out.len()..];
@@ -311,20 +329,20 @@ fn narrow<V: Block, T: Kept>(s: &Step<'_, T>, entries: impl Iterator<Item = Entr
             last[..row.len()].copy_from_slice(row);
             row = &last;
         }
-        sum = block::<V, T>(row).mul_add(V::splat(factor(s, j, w)), sum);
+        sum = load_block::<V, T>(row).mul_add(V::splat(factor(s, j, w)), sum);
     }
     let mut sums = [0.0; LANES];
     sum.store(&mut sums);
     out.copy_from_slice(&sums[..out.len()]);
 }
 
-/// What the row of neighbour `j` is multiplied with.
+/// Returns the factor of the row of neighbour `j`.
 #[inline(always)]
-fn factor<T: Kept>(s: &Step<'_, T>, j: usize, weight: f32) -> f32 {
+fn factor<T: StoredNumber>(s: &Step<'_, T>, j: usize, weight: f32) -> f32 {
     if T::SCALED { weight } else { s.scale[j] * weight }
 }
 
-/// `y = act(scale y + b)`
+/// Computes `y = act(scale y + b)`.
 #[inline(always)]
 fn finish(y: &mut [f32], scale: f32, bias: Option<&[f32]>, act: Activation) {
     match bias {
@@ -360,8 +378,8 @@ fn finish(y: &mut [f32], scale: f32, bias: Option<&[f32]>, act: Activation) {
 }
 
 vectorised! {
-    /// `y = act(scale sum_k sums[k] + b)`, the sums of a row's slices.
-    fn unite(y: &mut [f32], sums: &[f32], scale: f32, bias: Option<&[f32]>, act: Activation) {
+    /// Computes `y = act(scale sum_k sums[k] + b)` from the sums of a row's slices.
+    fn combine_slices(y: &mut [f32], sums: &[f32], scale: f32, bias: Option<&[f32]>, act: Activation) {
         y.fill(0.0);
         for sum in sums.chunks_exact(y.len()) {
             simd::add_assign(y, sum);
@@ -370,63 +388,72 @@ vectorised! {
     }
 }
 
-/// Rows of y, `width` wide: all of those of a step, whose long rows' slices are `slices`; `scratch` has a row for
-/// each, and room for the stripes.
-pub(super) fn multiply<T: Kept>(
+/// Computes all rows of y, `width` wide, of a step. `slices` are those of the step's long rows; `scratch` has
+/// space for a row for each slice, and for all stripes.
+pub(super) fn multiply<T: StoredNumber>(
     s: &Step<'_, T>,
     slices: &[[u32; 4]],
     scratch: &mut [f32],
     y: &mut [f32],
     width: usize,
 ) {
-    let (rows, long) = (y.len() / width, slices.len());
-    let Some(columns) = stripe(rows, width, size_of_val(s.x)) else {
-        return Columns::cut(y, width, width).for_each(|y| all_rows(s, slices, scratch, y));
+    let (rows, slice_count) = (y.len() / width, slices.len());
+    let Some(columns) = stripe_columns(rows, width, size_of_val(s.x)) else {
+        return Columns::split(y, width, width).for_each(|y| multiply_columns(s, slices, scratch, y));
     };
-    let stripes = Columns::cut(y, width, columns).zip(scratch.chunks_mut((rows + long) * columns));
+    let scratch = scratch.chunks_mut((rows + slice_count) * columns);
+    let stripes = Columns::split(y, width, columns).zip(scratch);
     let stripes: Vec<_> = (0..width).step_by(columns).zip(stripes).collect();
-    let one = |(from, (y, scratch)): (usize, (Columns<'_>, &mut [f32]))| {
+    let multiply_stripe = |(from, (y, scratch)): (usize, (Columns<'_>, &mut [f32]))| {
         let columns = from..from + y.columns;
-        let (sums, stripe) = scratch.split_at_mut(long * columns.len());
-        let size = team::piece(rows, PIECE / columns.len());
-        stripe.chunks_mut(size * columns.len()).enumerate().in_parallel(1, |(piece, to)| {
-            T::work(s, Piece::Stripe { first: piece * size, columns: columns.clone(), width, to });
+        let (sums, stripe) = scratch.split_at_mut(slice_count * columns.len());
+        let size = team::piece(rows, TASK_LOAD / columns.len());
+        stripe.chunks_mut(size * columns.len()).enumerate().in_parallel(1, |(chunk, to)| {
+            T::run(s, Task::Stripe { first: chunk * size, columns: columns.clone(), width, to });
         });
-        all_rows(&s.on(Scaled::wrap_slice(stripe), columns), slices, sums, y);
+        multiply_columns(&s.with_stripe(Scaled::wrap_slice(stripe), columns), slices, sums, y);
     };
+    // Each thread processes whole stripes if that balances the load; otherwise the threads share every
+    // stripe.
     let (threads, n) = (team::threads(), stripes.len());
     match n.is_multiple_of(threads) || n >= 4 * threads {
-        true => stripes.into_iter().in_parallel(1, one),
-        false => stripes.into_iter().for_each(one),
+        true => stripes.into_iter().in_parallel(1, multiply_stripe),
+        false => stripes.into_iter().for_each(multiply_stripe),
     }
 }
 
-/// Some columns of all rows; `sums` has room for as many of each slice.
-fn all_rows<T: Kept>(s: &Step<'_, T>, slices: &[[u32; 4]], sums: &mut [f32], mut y: Columns<'_>) {
+/// Computes some columns of all rows of y; `sums` has space for these columns of each slice.
+fn multiply_columns<T: StoredNumber>(
+    s: &Step<'_, T>,
+    slices: &[[u32; 4]],
+    sums: &mut [f32],
+    mut y: Columns<'_>,
+) {
     let (rows, columns) = (y.rows, y.columns);
-    let slices = || slices.iter().filter(|slice| slice[2] > 1 && (slice[0] as usize) < rows);
-    let (mut left, mut pieces) = (y.again(), Vec::new());
-    for (slice, sum) in slices().zip(sums.chunks_exact_mut(columns)) {
-        let (row, _) = s.row(slice[0] as usize);
-        let begin = row.end.min(row.start + slice[1] as usize * SLICE);
-        pieces.push(Piece::Slice { neighbors: begin..row.end.min(begin + SLICE), sum });
+    // A row of one slice is handled like a short row.
+    let slices = || slices.iter().filter(|&&[vertex, _, count, _]| count > 1 && (vertex as usize) < rows);
+    let (mut rest_of_y, mut tasks) = (y.reborrow(), Vec::new());
+    for (&[vertex, index, ..], sum) in slices().zip(sums.chunks_exact_mut(columns)) {
+        let (row, _) = s.row(vertex as usize);
+        let begin = row.end.min(row.start + index as usize * SLICE);
+        tasks.push(Task::Slice { neighbors: begin..row.end.min(begin + SLICE), sum });
     }
     let (mut first, mut load) = (0, 0);
     for i in 0..rows {
         let (neighbors, _) = s.row(i);
         load += 1 + if neighbors.len() <= SLICE { neighbors.len() } else { 0 };
-        if load >= PIECE || i + 1 == rows {
-            pieces.push(Piece::Rows { first, y: left.split_off(i + 1 - first) });
+        if load >= TASK_LOAD || i + 1 == rows {
+            tasks.push(Task::Rows { first, y: rest_of_y.split_off(i + 1 - first) });
             (first, load) = (i + 1, 0);
         }
     }
-    pieces.into_iter().in_parallel(1, |piece| T::work(s, piece));
+    tasks.into_iter().in_parallel(1, |task| T::run(s, task));
     let mut rest = &sums[..];
-    for slice in slices().filter(|slice| slice[1] == 0) {
-        // Fewer than they say only where tables contradict themselves.
-        let of_row = rest.len().min(slice[2] as usize * columns);
-        let (row, (of_row, later)) = (slice[0] as usize, rest.split_at(of_row));
-        unite(y.row(row), of_row, s.row(row).1, s.bias, s.act);
+    for &[vertex, _, count, _] in slices().filter(|&&[_, index, ..]| index == 0) {
+        // Fewer sums than `count` are left only if the tables contradict themselves.
+        let (row_sums, later) = rest.split_at(rest.len().min(count as usize * columns));
+        let row = vertex as usize;
+        combine_slices(y.row(row), row_sums, s.row(row).1, s.bias, s.act);
         rest = later;
     }
 }
@@ -437,18 +464,18 @@ mod tests {
     use crate::runtime::philox::Key;
 
     #[test]
-    fn every_number_of_sixteen_bits_is_widened_to_itself() {
+    fn widening_any_16_bit_number_keeps_its_value() {
         for bits in 0..=u16::MAX {
             let (brain, half) = (bf16::from_bits(bits), f16::from_bits(bits));
-            for (found, want) in [(brain.wide(), brain.to_f32()), (half.wide(), half.to_f32())] {
+            for (found, want) in [(brain.widened(), brain.to_f32()), (half.widened(), half.to_f32())] {
                 assert!(found.to_bits() == want.to_bits() || found.is_nan() && want.is_nan(), "{bits:x}");
             }
         }
     }
 
-    /// Tables larger than a cache, whose stripes are as many as the threads or fewer, and of which some rows are long.
+    /// The tables are larger than the cache, have fewer stripes than threads or more, and some long rows.
     #[test]
-    fn stripes_give_the_definition_and_the_same_bits_on_any_number_of_threads() -> std::io::Result<()> {
+    fn stripes_match_the_definition_and_have_the_same_bits_on_any_number_of_threads() -> std::io::Result<()> {
         for (v, d) in [(8200, 70), (17_000, 37), (40_000, 16), (2100, 260)] {
             let key = Key::new(1, 2, [3, 4]);
             let len: Vec<u32> = (0..v).map(|i| if i % 1000 == 7 { 1100 } else { i as u32 % 4 }).collect();
@@ -456,9 +483,9 @@ mod tests {
                 len.iter().scan(0, |end, n| Some(std::mem::replace(end, *end + n))).collect();
             let entries = len.iter().sum::<u32>() as usize;
             let col: Vec<u32> = (0..entries as u64).map(|e| key.draw(e)[0] % v as u32).collect();
-            let real = |e: usize| f32::from(key.draw(e as u64)[1] as u16) / 65536.0 - 0.4;
+            let draw_real = |e: usize| f32::from(key.draw(e as u64)[1] as u16) / 65536.0 - 0.4;
             let [x, weight, scale, bias] =
-                [v * d, entries, v, d].map(|n| (0..n).map(real).collect::<Vec<f32>>());
+                [v * d, entries, v, d].map(|n| (0..n).map(draw_real).collect::<Vec<f32>>());
             let step = Step {
                 x: &x,
                 begin: &begin,
@@ -480,12 +507,12 @@ mod tests {
             let one = run(1)?;
             for (at, &y) in one.iter().enumerate().filter(|(at, _)| at % 97 < 2 || at / d % 1000 == 7) {
                 let (i, c) = (at / d, at % d);
-                let of = begin[i] as usize..(begin[i] + len[i]) as usize;
+                let neighbors = begin[i] as usize..(begin[i] + len[i]) as usize;
                 let term = |e: usize| {
                     let j = col[e] as usize;
                     f64::from(weight[e]) * f64::from(scale[j]) * f64::from(x[j * d + c])
                 };
-                let z = f64::from(scale[i]) * of.map(term).sum::<f64>() + f64::from(bias[c]);
+                let z = f64::from(scale[i]) * neighbors.map(term).sum::<f64>() + f64::from(bias[c]);
                 assert!((f64::from(y) - z.max(0.0)).abs() < 1e-5, "{v} {d}: {i} {c}: {y}, want {z}");
             }
             for threads in [2, 3, 5] {

@@ -1,46 +1,51 @@
-//! Which rows of an adjacency are long, and the slices that they are cut into: a plan, made once with the tables.
+//! A plan of the long rows of an adjacency and of the slices into which they are split, computed once with
+//! the tables.
 //!
-//! A group of lanes works on a short row, a block on a slice of a long one; on the host, a thread on runs of rows and on single
-//! slices. Slices depend on the adjacency alone, and their sums are added in order: results do not depend on who is done first.
+//! On a device, a group of threads sums a short row, and a block sums a slice of a long one. On the host, a
+//! task is a range of rows or a single slice. Slices depend on the adjacency alone, and their sums are added
+//! in order, so results do not depend on which slice is finished first.
 
-/// Most neighbours of a slice.
+/// Maximum number of neighbours of a slice.
 pub const SLICE: usize = 1024;
-/// Groups of lanes that a large device keeps busy at a time, about: 8 blocks of 16 groups on each of 132 multiprocessors.
+/// Approximate number of thread groups that a large device runs at a time: 8 blocks of 16 groups on each of
+/// 132 multiprocessors.
 const GROUPS: usize = 1 << 14;
 
-/// Where the slices of each step are, and what each is.
+/// The slices of the long rows of each step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LongRows {
-    /// `[t + 1]`: where the slices of each step begin, and where those of the last end.
+    /// `[t + 1]`: index of the first slice of each step; the last element is the number of slices.
     pub first: Vec<u32>,
-    /// `[n, 4]`: of each slice the vertex, its place among the vertex's slices, how many these are, and the vertex's place among
-    /// the long rows of the step.
+    /// `[n, 4]`: for each slice the vertex, the index of the slice among those of the vertex, their number,
+    /// and the index of the vertex among the long rows of the step.
     pub slices: Vec<u32>,
-    /// What room a step needs.
+    /// Capacity that a step needs.
     pub most: Most,
 }
 
-/// The most that any step has.
+/// Threshold of long rows, and maximum counts over all steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Most {
-    /// A row is long that has more neighbours than these.
+    /// Maximum number of neighbours of a short row; rows with more are long.
     pub short: usize,
-    /// Slices.
+    /// Maximum number of slices of a step.
     pub slices: usize,
-    /// Long rows.
+    /// Maximum number of long rows of a step.
     pub rows: usize,
-    /// Neighbours.
+    /// Maximum number of neighbours, over all rows of a step.
     pub neighbors: usize,
 }
 
 impl LongRows {
-    /// The long rows among those of `vertices` a step, of which each has `len` neighbours.
+    /// Plans the long rows of an adjacency with `vertices` rows a step; `len` holds the number of neighbours
+    /// of each row.
     ///
-    /// A row is long where a group would still work on it when all groups could have shared out the step's neighbours.
+    /// A row is long if it has more neighbours than each group would get if those of the largest step were
+    /// divided evenly among [`GROUPS`] groups. The threshold is at least 32 and at most [`SLICE`].
     pub fn of(len: &[u32], vertices: usize) -> Self {
         let steps = || len.chunks(vertices.max(1));
-        let neighbors = |len: &[u32]| len.iter().map(|&n| n as usize).sum::<usize>();
-        let neighbors = steps().map(neighbors).max().unwrap_or(0);
+        let count_neighbors = |len: &[u32]| len.iter().map(|&n| n as usize).sum::<usize>();
+        let neighbors = steps().map(count_neighbors).max().unwrap_or(0);
         let short = (neighbors / GROUPS).clamp(32, SLICE);
         let mut plan = LongRows {
             first: vec![0],
@@ -48,17 +53,17 @@ impl LongRows {
             ..Self::default()
         };
         for step in steps() {
-            let (mut rows, before) = (0, plan.slices.len() / 4);
+            let (mut rows, first) = (0, plan.slices.len() / 4);
             for (vertex, &n) in step.iter().enumerate().filter(|(_, n)| **n as usize > short) {
                 let slices = (n as usize).div_ceil(SLICE) as u32;
-                for place in 0..slices {
-                    plan.slices.extend([vertex as u32, place, slices, rows]);
+                for index in 0..slices {
+                    plan.slices.extend([vertex as u32, index, slices, rows]);
                 }
                 rows += 1;
             }
-            let all = plan.slices.len() / 4;
-            plan.first.push(all as u32);
-            plan.most.slices = plan.most.slices.max(all - before);
+            let end = plan.slices.len() / 4;
+            plan.first.push(end as u32);
+            plan.most.slices = plan.most.slices.max(end - first);
             plan.most.rows = plan.most.rows.max(rows as usize);
         }
         plan
@@ -81,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_long_only_beyond_the_share_of_a_group() {
+    fn a_row_is_long_only_if_it_exceeds_an_even_split_over_the_groups() {
         let plan = LongRows::of(&[100; 1 << 15], 1 << 15);
         assert_eq!((plan.most.short, plan.first), (200, vec![0, 0]));
         assert_eq!(LongRows::of(&[], 0).first, [0]);
