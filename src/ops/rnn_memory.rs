@@ -57,22 +57,12 @@ impl Cell for Rnn {
         update_grad(dpre, gates, dy);
     }
     unsafe fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()> {
-        let (mailed, gates, dout) = (on.input(0), on.input(2), on.input(8));
+        use super::memory_update::grad_input::{DOUT, GATES, ROW, W_H};
+        let (mailed, gates, dout) = (on.input(ROW), on.input(GATES), on.input(DOUT));
+        let (grid, d, status) = (Grid::warps(on.capacity(ROW)), on.cols(W_H), on.status());
+        let (mails, nodes) = (on.rows(ROW), on.rows(DOUT));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.rnn_memory_gates_grad(
-                on,
-                Grid::warps(on.capacity(0)),
-                mailed,
-                gates,
-                dout,
-                dpre,
-                on.rows(0),
-                on.rows(8),
-                on.cols(7),
-                on.status(),
-            )
-        }
+        unsafe { k.rnn_memory_gates_grad(on, grid, mailed, gates, dout, dpre, mails, nodes, d, status) }
     }
 }
 
