@@ -1,5 +1,5 @@
-//! Lists the mails in the mailbox of each query `(node, time)`, latest first. [`temporal_attention`] reads them as
-//! neighbours.
+//! Lists the mails in the mailbox of each query `(node, time)`, latest first. [`temporal_attention`] reads
+//! them as neighbours.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -12,8 +12,8 @@
 //! | dt | `[n, k]` f32 | seconds from the mail to the query; 0 in unused slots |
 //! | count | `[n]` u32 | number of mails; they fill the first `count` slots |
 //!
-//! Reading stops at the first empty slot. A query for `NONE` has no mails; a node outside the mailboxes is reported as
-//! a fault. If mails keep features of their own, `row` is also their row in that table.
+//! Reading stops at the first empty slot. A query for `NONE` has no mails; a node outside the mailboxes is
+//! reported as a fault. If mails keep features of their own, `row` is also their row in that table.
 //! Source: APAN (Wang et al., SIGMOD 2021), the mailbox; ignoring empty slots is ours.
 //!
 //! [`temporal_attention`]: super::temporal_attention
@@ -75,7 +75,8 @@ impl Tape {
     }
 }
 
-/// Checks that mailboxes are `[v, k]` events and times and `[v]` next slots, and that u32 ids can number the slots.
+/// Checks that mailboxes are `[v, k]` events and times and `[v]` next slots, and that u32 ids can number the
+/// slots.
 pub(super) fn check_mailbox(op: &'static str, event: &Spec, time: &Spec, next: &Spec) -> Result<()> {
     let (v, k) = (event.rows.capacity, event.cols);
     ensure!(op, k > 0, "mail event is {event}, want one slot or more");
@@ -95,7 +96,8 @@ impl Op for ReadMails {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
-        let [node, time, mail_event, mail_time, next] = [0, 1, 2, 3, 4].map(|i| ins[i]);
+        let (node, time, next) = (ins[input::NODE], ins[input::TIME], ins[input::NEXT]);
+        let (mail_event, mail_time) = (ins[input::MAIL_EVENT], ins[input::MAIL_TIME]);
         let (n, k) = (node.rows, mail_event.cols);
         ensure!(
             Self::NAME,
@@ -116,8 +118,7 @@ impl Op for ReadMails {
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (node, time, next) =
             (io.input::<u32>(input::NODE), io.input::<i64>(input::TIME), io.input::<u32>(input::NEXT));
-        let (mail_event, mail_time) =
-            (io.input::<u32>(input::MAIL_EVENT), io.input::<i64>(input::MAIL_TIME));
+        let (mail_event, mail_time) = (io.input::<u32>(input::MAIL_EVENT), io.input::<i64>(input::MAIL_TIME));
         let (row, event, dt, count) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<R>(2), io.out::<u32>(3));
         let k = io.cols(input::MAIL_EVENT);
         let size = team::piece(node.len(), 64);
@@ -172,8 +173,8 @@ impl Op for ReadMails {
     }
 }
 
-/// `[nodes, slots, queries]`. Mailboxes are partly filled, just full or overwritten, and every ninth query is for
-/// `NONE`.
+/// `[nodes, slots, queries]`. Mailboxes are partly filled, just full or overwritten, and every ninth query is
+/// for `NONE`.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[3, 2, 0], &[9, 4, 30], &[50, 10, 200], &[7, 70, 40]];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 10, 1_800]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

@@ -1,5 +1,5 @@
-//! `s' = tanh(W_x {s | s_partner | e | Phi(t_mail - t_s)} + b_x + W_h s + b_h)`: updates the memory of the unique
-//! nodes from their mails with a plain recurrent cell.
+//! `s' = tanh(W_x {s | s_partner | e | Phi(t_mail - t_s)} + b_x + W_h s + b_h)`: updates the memory of the
+//! unique nodes from their mails with a plain recurrent cell.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -66,8 +66,8 @@ impl Cell for Rnn {
     }
 }
 
-/// `[nodes, unique, d, f, t, g]` as in [`memory_update`]. Among them: no unique node; no node without a mail; several
-/// tiles along rows and columns; many rows.
+/// `[nodes, unique, d, f, t, g]` as in [`memory_update`]. Among them: no unique node; no node without a mail;
+/// several tiles along rows and columns; many rows.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0, 1, 4],
     &[5, 0, 3, 2, 4, 4],

@@ -1,4 +1,5 @@
-//! Lists the roots of a batch event by event: source, destination, then the negatives, all at the event's time.
+//! Lists the roots of a batch event by event: source, destination, then the negatives, all at the event's
+//! time.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |

@@ -1,4 +1,5 @@
-//! Samples the temporal neighbours of each query `(node, time)` from a T-CSR, strictly before the query's time.
+//! Samples the temporal neighbours of each query `(node, time)` from a T-CSR, strictly before the query's
+//! time.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -13,11 +14,11 @@
 //! | time | `[n, k]` i64 | time of the event; 0 in unused slots |
 //! | count | `[n]` u32 | number of slots in use; they come first |
 //!
-//! **No leakage**: a sampled event belongs to an earlier batch *and* its time is strictly earlier than the query's.
-//! `Recent` takes the k latest events, latest first. `Uniform` draws k events with replacement; a history of at most k
-//! events is taken whole, latest first. For positive roots, the search for the end of the history starts at the known
-//! position of the root's own event; other queries start where the end would be if the events of the list were spread
-//! evenly over the stream. A query for `NONE` has no neighbours.
+//! **No leakage**: a sampled event belongs to an earlier batch *and* its time is strictly earlier than the
+//! query's. `Recent` takes the k latest events, latest first. `Uniform` draws k events with replacement; a
+//! history of at most k events is taken whole, latest first. For positive roots, the search for the end of
+//! the history starts at the known position of the root's own event; other queries start where the end would
+//! be if the events of the list were spread evenly over the stream. A query for `NONE` has no neighbours.
 //! Source: TGN's most recent sampling; the T-CSR is TGL's, the known position is ours.
 use super::*;
 use crate::runtime::{
@@ -56,12 +57,14 @@ pub enum Strategy {
 pub struct SampleNeighbors {
     k: usize,
     strategy: Strategy,
-    /// Roots per event if the queries are roots: the first two of each event have known positions. Otherwise 0.
+    /// Roots per event if the queries are roots: the first two of each event have known positions. Otherwise
+    /// 0.
     stride: usize,
     gaps: Gaps,
 }
 
-/// An entry of a node's list: 16 bytes, so that one load fetches a neighbour. In a value, an entry is a row of two i64.
+/// An entry of a node's list: 16 bytes, so that one load fetches a neighbour. In a value, an entry is a row
+/// of two i64.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Entry {
@@ -128,8 +131,8 @@ pub struct Sampling {
 }
 
 impl Tape {
-    /// Appends [`SampleNeighbors`] for queries `(node, time)`; `batch` is `(event, now)`. `stride` is the number of
-    /// roots per event if the queries are the roots of the batch, otherwise 0.
+    /// Appends [`SampleNeighbors`] for queries `(node, time)`; `batch` is `(event, now)`. `stride` is the
+    /// number of roots per event if the queries are the roots of the batch, otherwise 0.
     ///
     /// # Errors
     /// `Shape` if types or rows do not match.
@@ -186,8 +189,8 @@ impl<'a> Tables<'a> {
             key,
         }
     }
-    /// Returns the range of `entries` that is the list of query `i`; empty if the query is for `NONE`. Reports a fault
-    /// for a node outside the table and for offsets outside the entries.
+    /// Returns the range of `entries` that is the list of query `i`; empty if the query is for `NONE`.
+    /// Reports a fault for a node outside the table and for offsets outside the entries.
     fn list(&self, io: &Io<'_>, i: usize) -> Range<usize> {
         let Some(v) = io.row_of(i, self.query[i], self.offsets.len() - 1) else { return 0..0 };
         let [start, end] = [self.offsets[v], self.offsets[v + 1]].map(usize::try_from);
@@ -231,9 +234,9 @@ impl SampleNeighbors {
         let (seed, salt) = self.seed();
         Key::new(seed, salt, clock)
     }
-    /// Estimates the number of entries of the list that are before the batch. A positive root knows the position of its
-    /// own event. All other queries, and roots of events that `position` does not have, assume that the events of the
-    /// list are spread evenly over the stream.
+    /// Estimates the number of entries of the list that are before the batch. A positive root knows the
+    /// position of its own event. All other queries, and roots of events that `position` does not have,
+    /// assume that the events of the list are spread evenly over the stream.
     fn guess(&self, t: &Tables<'_>, i: usize, list: &Range<usize>) -> usize {
         let events = t.position.len() as u64 / 2;
         if events == 0 {
@@ -283,15 +286,15 @@ impl Op for SampleNeighbors {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
-        let (tables, queries, batch) = (&ins[..input::NODE], ins[input::NODE].rows, ins[input::EVENT].rows);
-        let offsets = tables[input::OFFSETS];
+        let (queries, batch) = (ins[input::NODE].rows, ins[input::EVENT].rows);
+        let offsets = ins[input::OFFSETS];
         ensure!(Self::NAME, offsets.rows.capacity > 0, "offsets are {offsets}, want [v + 1, 1]");
         // The tables have fixed rows: all of their rows are live.
-        let [offsets, entries, positions] = [0, 1, 2].map(|i| tables[i].rows.capacity);
+        let capacity = |i: usize| ins[i].rows.capacity;
         for (i, what, want) in [
-            (input::OFFSETS, "offsets", Spec::times(Rows::fixed(offsets))),
-            (input::ENTRIES, "entries", Entry::spec(entries)),
-            (input::POSITION, "positions", Spec::ids(Rows::fixed(positions), 2)),
+            (input::OFFSETS, "offsets", Spec::times(Rows::fixed(capacity(input::OFFSETS)))),
+            (input::ENTRIES, "entries", Entry::spec(capacity(input::ENTRIES))),
+            (input::POSITION, "positions", Spec::ids(Rows::fixed(capacity(input::POSITION)), 2)),
             (input::NODE, "queries", Spec::ids(queries, 1)),
             (input::TIME, "times", Spec::times(queries)),
             (input::EVENT, "batch events", Spec::ids(batch, 1)),
@@ -422,11 +425,11 @@ impl Op for SampleNeighbors {
     }
 }
 
-/// `[nodes, events, first event of the batch, k, uniform]`. The queries are the roots of the batch with one negative per
-/// event; if the batch is empty, every node is a query. An optional sixth number is the stride: with 2 there are no
-/// negatives; with 0 the op does not know that its queries are roots, so that every query searches. An optional seventh
-/// number is the length of every node's list, which then holds the node's latest events before the batch; positions are
-/// empty.
+/// `[nodes, events, first event of the batch, k, uniform]`. The queries are the roots of the batch with one
+/// negative per event; if the batch is empty, every node is a query. An optional sixth number is the stride:
+/// with 2 there are no negatives; with 0 the op does not know that its queries are roots, so that every query
+/// searches. An optional seventh number is the length of every node's list, which then holds the node's
+/// latest events before the batch; positions are empty.
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 0, 1, 0],
     &[5, 60, 40, 3, 0],

@@ -6,7 +6,8 @@
 //! | `index` | `[n]` u32 below `v`, or [`NONE`] (the row is dropped) | row of `out`; rows with the same index are added in ascending `i` |
 //! | `out` | `[v, d]` f32 | sums |
 //!
-//! Backward: `dsrc = gather_rows(dout, index)`. Deterministic: rows are grouped by `index` and added without atomics.
+//! Backward: `dsrc = gather_rows(dout, index)`. Deterministic: rows are grouped by `index` and added without
+//! atomics.
 //! Source: aggregation, Sven, Algorithm 2.
 use super::*;
 use crate::runtime::simd::{self, vectorised};
@@ -70,7 +71,8 @@ impl Op for ScatterAddRows {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        // One thread: the rows of a batch fit in a core's cache, and concurrent adds would not be deterministic.
+        // One thread: the rows of a batch fit in a core's cache, and concurrent adds would not be
+        // deterministic.
         let (index, out, rows) = (io.input::<u32>(1), io.out::<f32>(0), io.out_rows(0));
         out.fill(0.0);
         if let Some(i) = index.iter().position(|&r| r != NONE && r as usize >= rows) {
@@ -79,7 +81,8 @@ impl Op for ScatterAddRows {
         add_rows(out, io.input::<f32>(0), index, io.cols(0));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // A block has 8 warps. Large outputs get more rows per warp, because every block reads the whole index.
+        // A block has 8 warps. Large outputs get more rows per warp, because every block reads the whole
+        // index.
         let (d, warp_rows) = (on.cols(0), on.out_cap(0).div_ceil(8 * 1024).max(1));
         let block_rows = 8 * warp_rows;
         let grid = Grid::new(on.out_cap(0).div_ceil(block_rows), Grid::THREADS);
@@ -95,8 +98,8 @@ impl Op for ScatterAddRows {
     }
 }
 
-/// `[n, v, d]`. Among them: more source rows for one output row than fit in a queue, more output rows than blocks, wide
-/// rows. The last index is `NONE`, and the capacity of `out` is `v + 2` rows.
+/// `[n, v, d]`. Among them: more source rows for one output row than fit in a queue, more output rows than
+/// blocks, wide rows. The last index is `NONE`, and the capacity of `out` is `v + 2` rows.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 1], &[9, 5, 3], &[200, 7, 100], &[0, 2, 4], &[5_000, 3, 4], &[40, 9_000, 1], &[30, 20, 131]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 1_487, 100]];

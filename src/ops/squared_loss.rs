@@ -7,8 +7,8 @@
 //! | loss | `[1, 1]` f32 | mean squared error; 0 if no element is known |
 //! | known | `[1]` u32 | number of known elements, for the backward pass |
 //!
-//! Backward: `dpred = 2 (pred - want) / known dloss`, 0 for unknown elements. A loss that is not finite is reported as a
-//! fault, so that training stops where it diverges. Deterministic. Source: PyTorch's `MSELoss`.
+//! Backward: `dpred = 2 (pred - want) / known dloss`, 0 for unknown elements. A loss that is not finite is
+//! reported as a fault, so that training stops where it diverges. Deterministic. Source: PyTorch's `MSELoss`.
 use super::*;
 use crate::runtime::{
     parts,
@@ -111,7 +111,8 @@ impl Op for SquaredLoss {
 }
 
 impl SquaredLoss {
-    /// Writes both outputs for `known` squares that add up to `sum`; reports a fault if the mean is not finite.
+    /// Writes both outputs for `known` squares that add up to `sum`; reports a fault if the mean is not
+    /// finite.
     fn finish<R: Real>(&self, io: &Io<'_>, sum: R, known: usize) {
         let loss = if known == 0 { R::ZERO } else { sum * R::of(1.0 / known as f64) };
         if !loss.f64().is_finite() {

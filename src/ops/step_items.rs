@@ -1,4 +1,5 @@
-//! Lists the items of one step, such as its edges or its labelled vertices, from a list that is sorted by step.
+//! Lists the items of one step, such as its edges or its labelled vertices, from a list that is sorted by
+//! step.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -9,8 +10,8 @@
 //! | item | `[<= capacity]` u32 | indices of the items in the list, consecutive |
 //! | rank | `[<= capacity]` u32 | indices of the items in the pass: `item - base` |
 //!
-//! Reported as faults: a step outside the list, a step with more than `capacity` items, and one that ends before it
-//! begins.
+//! Reported as faults: a step outside the list, a step with more than `capacity` items, and one that ends
+//! before it begins.
 use super::*;
 
 /// See the [module](self).
@@ -101,8 +102,8 @@ impl Op for StepItems {
     }
 }
 
-/// `[maximum items of a step, step]` for five steps; step 9 stands for [`NONE`]. Among them: an empty step, a full step,
-/// no step.
+/// `[maximum items of a step, step]` for five steps; step 9 stands for [`NONE`]. Among them: an empty step, a
+/// full step, no step.
 pub(super) const CASES: &[&[usize]] = &[&[4, 0], &[4, 3], &[700, 4], &[0, 1], &[4, 9]];
 pub(super) const BENCH: &[&[usize]] = &[&[100_000, 4]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

@@ -1,4 +1,5 @@
-//! `out[i] = step n + i`, or [`NONE`] if vertex i is absent: rows of one step in a table of s steps with n vertices each.
+//! `out[i] = step n + i`, or [`NONE`] if vertex i is absent: rows of one step in a table of s steps with n
+//! vertices each.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -6,8 +7,8 @@
 //! | `scale` | `[s n, 1]` f32, optional | a vertex is present if its number is above 0; without `scale` all are present |
 //! | out | `[n]` u32 | row of each vertex, or `NONE` |
 //!
-//! The output is an index for `gather_rows`, and tells a recurrent cell which vertices advance their state. A step
-//! outside the table is reported as a fault.
+//! The output is an index for `gather_rows`, and tells a recurrent cell which vertices advance their state. A
+//! step outside the table is reported as a fault.
 use super::*;
 
 /// See the [module](self).
@@ -31,7 +32,8 @@ impl Tape {
 }
 
 impl StepRows {
-    /// Returns the number of steps of a table of `len` rows; the largest possible number if a step has no vertices.
+    /// Returns the number of steps of a table of `len` rows; the largest possible number if a step has no
+    /// vertices.
     fn steps(&self, len: usize) -> usize {
         len.checked_div(self.rows).unwrap_or(NONE as usize)
     }

@@ -1,7 +1,7 @@
-//! A tape is a program as data: a list of nodes. Recording a model appends nodes; its backward pass, the optimiser's
-//! update and the writes of the node memory append more nodes to the same list. One training step is therefore a
-//! straight-line program that can be run, priced, printed, split into lanes, and checked for hazards from its declared
-//! reads and writes.
+//! A tape is a program as data: a list of nodes. Recording a model appends nodes; its backward pass, the
+//! optimiser's update and the writes of the node memory append more nodes to the same list. One training step
+//! is therefore a straight-line program that can be run, priced, printed, split into lanes, and checked for
+//! hazards from its declared reads and writes.
 use super::{Cost, DynOp, Op, Out, add::Add, prefix_rows::PadRows};
 use crate::{
     error::{Error, Result, ensure},
@@ -79,7 +79,8 @@ struct Value {
     home: Home,
 }
 
-/// A program as data: nodes in order, and the values that they read and compute. All stored values belong to one store.
+/// A program as data: nodes in order, and the values that they read and compute. All stored values belong to
+/// one store.
 pub struct Tape {
     id: u32,
     nodes: Vec<Node>,
@@ -116,8 +117,8 @@ impl Tape {
     /// Returns the buffer `id` of `store` as a value; the same value on every call.
     ///
     /// # Errors
-    /// `Shape` if the buffer is not in `store`, if the tape has values of another store, or if the live count of the
-    /// buffer's rows is not a `[1]` u32 value of this tape.
+    /// `Shape` if the buffer is not in `store`, if the tape has values of another store, or if the live count
+    /// of the buffer's rows is not a `[1]` u32 value of this tape.
     pub fn stored(&mut self, store: &Store, id: BufferId) -> Result<Var> {
         ensure!("stored", id.store() == store.id(), "the buffer is another store's");
         ensure!(
@@ -199,17 +200,17 @@ impl Tape {
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
-    /// Appends `op` with inputs `ins` and returns its outputs. Shapes and the op's own declarations (writes, counts,
-    /// views) are checked here and nowhere else; programs rely on these checks.
+    /// Appends `op` with inputs `ins` and returns its outputs. Shapes and the op's own declarations (writes,
+    /// counts, views) are checked here and nowhere else; programs rely on these checks.
     ///
     /// # Errors
     /// `Shape` in these cases:
     /// - there are too many inputs or outputs, or an input belongs to another tape;
     /// - the op refuses its inputs;
-    /// - the op changes an input in place that is not a writable stored value, or that it is also given as another
-    ///   input;
-    /// - an output is too large, its live count is not a `[1]` u32 value, or it is declared as a view of the first input
-    ///   but cannot be one.
+    /// - the op changes an input in place that is not a writable stored value, or that it is also given as
+    ///   another input;
+    /// - an output is too large, its live count is not a `[1]` u32 value, or it is declared as a view of the
+    ///   first input but cannot be one.
     pub fn push(&mut self, op: impl Op, ins: &[Var]) -> Result<Vec<Var>> {
         let op: Arc<dyn DynOp> = Arc::new(op);
         ensure!(op.name(), ins.len() <= Io::MOST_INPUTS, "{} inputs, at most {}", ins.len(), Io::MOST_INPUTS);
@@ -238,7 +239,8 @@ impl Tape {
         }
         Ok(())
     }
-    /// Checks the outputs and returns their shapes, with the live counts that the op itself computes filled in.
+    /// Checks the outputs and returns their shapes, with the live counts that the op itself computes filled
+    /// in.
     fn check_outs(&self, op: &str, inferred: &[Out]) -> Result<Vec<Spec>> {
         let n = inferred.len();
         ensure!(op, n <= Io::MOST_OUTPUTS, "{n} outputs, at most {}", Io::MOST_OUTPUTS);
@@ -276,12 +278,12 @@ impl Tape {
     }
     /// Appends the backward pass of `y` for the gradient `dy`, and returns the gradient of each of `xs`.
     ///
-    /// The gradients of a value with several readers are added in the order in which the backward pass meets them, so
-    /// the result is deterministic.
+    /// The gradients of a value with several readers are added in the order in which the backward pass meets
+    /// them, so the result is deterministic.
     ///
     /// # Errors
-    /// `Shape` if an op between `xs` and `y` has no derivative, if `y` does not depend on one of `xs`, or if a value
-    /// belongs to another tape.
+    /// `Shape` if an op between `xs` and `y` has no derivative, if `y` does not depend on one of `xs`, or if
+    /// a value belongs to another tape.
     pub fn backward(&mut self, y: Var, dy: Var, xs: &[Var]) -> Result<Vec<Var>> {
         let grads = self.backward_many(&[(y, dy)])?;
         xs.iter()
@@ -293,8 +295,8 @@ impl Tape {
             })
             .collect()
     }
-    /// Appends the backward pass of several outputs at once, given as pairs of a value and its gradient. Returns the
-    /// gradients of all values that have one.
+    /// Appends the backward pass of several outputs at once, given as pairs of a value and its gradient.
+    /// Returns the gradients of all values that have one.
     ///
     /// # Errors
     /// `Shape` if an op on the way has no derivative, or if a value belongs to another tape.
@@ -331,8 +333,8 @@ impl Tape {
         self.tag = before;
         Ok(grads)
     }
-    /// Returns the gradient of `v`, if there is one, padded to the rows of `v`: the gradient that a view of `v`
-    /// contributes may have fewer rows.
+    /// Returns the gradient of `v`, if there is one, padded to the rows of `v`: the gradient that a view of
+    /// `v` contributes may have fewer rows.
     fn whole(&mut self, grads: &mut HashMap<Var, Var>, v: Var) -> Result<Option<Var>> {
         let Some(&g) = grads.get(&v) else { return Ok(None) };
         if self.spec(g).rows == self.spec(v).rows {
@@ -394,7 +396,8 @@ impl Tape {
     }
 }
 
-/// Whether the op has one output, which can be the first elements of its first input, and changes nothing in place.
+/// Whether the op has one output, which can be the first elements of its first input, and changes nothing in
+/// place.
 fn is_view(ins: &[Spec], outs: &[Spec], writes: &[usize]) -> bool {
     match (ins.first(), outs) {
         (Some(first), [out]) => out.dtype == first.dtype && out.len() <= first.len() && writes.is_empty(),
@@ -402,7 +405,8 @@ fn is_view(ins: &[Spec], outs: &[Spec], writes: &[usize]) -> bool {
     }
 }
 
-/// Writes one line per node: `%7 F32 [<=6000, 100], ... = gru_memory(%1, %4!, ...)`; `!` marks state changed in place.
+/// Writes one line per node: `%7 F32 [<=6000, 100], ... = gru_memory(%1, %4!, ...)`; `!` marks state changed
+/// in place.
 impl fmt::Display for Tape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for n in &self.nodes {

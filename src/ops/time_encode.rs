@@ -6,8 +6,8 @@
 //! | `w`, `b` | `[1, t]` f32 | learned frequencies and phases |
 //! | y | `[n, t]` f32 | time encoding Phi(dt) |
 //!
-//! The argument is an f32 product followed by an f32 sum, never a fused multiply-add, so that it is the same on all
-//! devices. Its cosine is accurate for large arguments, too.
+//! The argument is an f32 product followed by an f32 sum, never a fused multiply-add, so that it is the same
+//! on all devices. Its cosine is accurate for large arguments, too.
 //! Backward: `dw[j] = -sum_i sin(.) dt[i] dy[i, j]`, `db[j] = -sum_i sin(.) dy[i, j]`.
 //! Source: TGAT's functional time encoding in the form of GraphMixer and TGL.
 use super::*;
@@ -90,7 +90,8 @@ pub(super) fn add_phi_grad(dw: &mut [f32], db: &mut [f32], dt: f32, sin: &[f32],
 }
 
 vectorised! {
-    /// Computes [`phi`] for rows shorter than a block, and recomputes blocks whose arguments are too large for `phi`.
+    /// Computes [`phi`] for rows shorter than a block, and recomputes blocks whose arguments are too large
+    /// for `phi`.
     fn far_phi(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], sin: &mut [f32]) {
         let near = |w: &[f32], b: &[f32]| w.iter().zip(b).all(|(w, b)| (w * dt + b).abs() < simd::FAR);
         for (at, (w, b)) in w.chunks(LANES).zip(b.chunks(LANES)).enumerate() {
@@ -109,8 +110,8 @@ vectorised! {
     fn encode(out: &mut [f32], dt: f32, w: &[f32], b: &[f32]) {
         phi(dt, w, b, out, None);
     }
-    /// Adds the gradients of rows `dt` to `dwb = {dw | db}`. The rows of the upstream gradient `dphi` are `stride`
-    /// numbers apart; `work` holds two rows.
+    /// Adds the gradients of rows `dt` to `dwb = {dw | db}`. The rows of the upstream gradient `dphi` are
+    /// `stride` numbers apart; `work` holds two rows.
     pub(super) fn add_phi_grads(
         dwb: &mut [f32], dt: &[f32], w: &[f32], b: &[f32], dphi: &[f32], stride: usize, work: &mut [f32],
     ) {
@@ -175,8 +176,8 @@ impl Op for TimeEncodeGrad {
         Ok(vec![ins[1].into(), ins[2].into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // On the host: the sums {dw | db}, then for each chunk a partial of them and two work rows. On a device: one
-        // partial per block.
+        // On the host: the sums {dw | db}, then for each chunk a partial of them and two work rows. On a
+        // device: one partial per block.
         (4 * parts::PARTS + 2).max(2 * BLOCKS) * ins[1].cols
     }
     fn tickets(&self, _: &[Spec]) -> usize {
@@ -209,8 +210,8 @@ impl Op for TimeEncodeGrad {
     }
 }
 
-/// Computes `dw` and `db` for rows `dt`. The rows of the upstream gradient `dphi` are `stride` numbers apart; `scratch`
-/// holds `(4 * PARTS + 2) * t` numbers.
+/// Computes `dw` and `db` for rows `dt`. The rows of the upstream gradient `dphi` are `stride` numbers apart;
+/// `scratch` holds `(4 * PARTS + 2) * t` numbers.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn reduce_phi_grads(
     dt: &[f32],

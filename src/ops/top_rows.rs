@@ -9,8 +9,9 @@
 //! | i | `[k]` u32 | indices of the rows taken, on equal scores the lower row first. If fewer than k rows are present, the last one repeats; if none is, the index is [`NONE`] and X is zero |
 //! | y | `[k, 1]` f32 | scores of the rows taken, for the backward pass |
 //!
-//! Backward, with `dy_r = (dX[r] . x[i_r]) (1 - tanh(y_r)^2)`: `dx[i_r] = sum_r (dX[r] tanh(y_r) + dy_r p / |p|)`,
-//! `dp = sum_r dy_r (x[i_r] - y_r p / |p|) / |p|`; zeros for the other rows. Deterministic.
+//! Backward, with `dy_r = (dX[r] . x[i_r]) (1 - tanh(y_r)^2)`:
+//! `dx[i_r] = sum_r (dX[r] tanh(y_r) + dy_r p / |p|)`, `dp = sum_r dy_r (x[i_r] - y_r p / |p|) / |p|`; zeros
+//! for the other rows. Deterministic.
 //! Source: the summary of EvolveGCN-H (Pareja et al. 2020), after Gao and Ji 2019.
 use super::*;
 use crate::runtime::{
@@ -216,9 +217,9 @@ impl Op for TopRowsGrad {
     }
 }
 
-/// `[n, d, k, which rows]`; n of n + 2 rows are live. Which rows: 0, all rows are present and differ; 1, every third row
-/// is absent; 2, rows repeat, so that scores are equal, and no gradient is checked, because it is not continuous where
-/// the order of rows changes; 3, no row is present.
+/// `[n, d, k, which rows]`; n of n + 2 rows are live. Which rows: 0, all rows are present and differ; 1,
+/// every third row is absent; 2, rows repeat, so that scores are equal, and no gradient is checked, because
+/// it is not continuous where the order of rows changes; 3, no row is present.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0],
     &[9, 5, 4, 1],

@@ -1,5 +1,5 @@
-//! `y[i] = norm(z[i])`, `z[i] = drop(act(own[root[i]] + x[position[i]]))`, without the second term if root i has no
-//! position.
+//! `y[i] = norm(z[i])`, `z[i] = drop(act(own[root[i]] + x[position[i]]))`, without the second term if root i
+//! has no position.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -13,10 +13,10 @@
 //! | y | `[n, d]` f32 | output rows, in the order of the roots |
 //! | z, stats | `[n, d]`, `[n, 2]` f32 | saved for the backward pass |
 //!
-//! This op ends an attention layer. In one pass, it brings rows from the order of [`group_roots`] back to the order of
-//! the roots, adds the term that depends only on the root's node, and applies activation, drop-out and norm. Backward,
-//! with `dz` as in [`layer_norm`] and then [`epilogue`]: `dx = dz[order]` in the same pass, and
-//! `down = scatter_add_rows(dz, root)` is the gradient of `own`. Deterministic.
+//! This op ends an attention layer. In one pass, it brings rows from the order of [`group_roots`] back to the
+//! order of the roots, adds the term that depends only on the root's node, and applies activation, drop-out
+//! and norm. Backward, with `dz` as in [`layer_norm`] and then [`epilogue`]: `dx = dz[order]` in the same
+//! pass, and `down = scatter_add_rows(dz, root)` is the gradient of `own`. Deterministic.
 use super::{
     epilogue::{Activation, Epilogue, above_zero, case_drop},
     *,
@@ -59,8 +59,8 @@ mod grad_input {
 }
 
 impl Tape {
-    /// Appends [`UngroupNorm`] for rows `x` grouped by `(order, position)` and rows `own` indexed by `root`. An
-    /// [`Activation`] alone is an epilogue, too.
+    /// Appends [`UngroupNorm`] for rows `x` grouped by `(order, position)` and rows `own` indexed by `root`.
+    /// An [`Activation`] alone is an epilogue, too.
     ///
     /// # Errors
     /// `Shape` if rows or widths do not match, or if p of the drop-out is not in [0, 1).
@@ -113,7 +113,8 @@ impl Op for UngroupNorm {
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, input::COUNT + usize::from(self.0.clock().is_some()))?;
-        let [x, order, position, own, root] = [0, 1, 2, 3, 4].map(|i| ins[i]);
+        let [x, order, position, own, root] =
+            [input::X, input::ORDER, input::POSITION, input::OWN, input::ROOT].map(|i| ins[i]);
         typed(Self::NAME, "x", &x, DType::F32)?;
         ensure!(Self::NAME, order == Spec::ids(x.rows, 1), "x is {x}, order is {order}");
         ensure!(Self::NAME, own == Spec::real(own.rows, x.cols), "x is {x}, own is {own}");
@@ -148,8 +149,7 @@ impl Op for UngroupNorm {
         if ![Activation::Identity, Activation::Relu].contains(&self.0.act) {
             return self.define::<f32>(io);
         }
-        let (size, y, z, stats) =
-            (team::piece(n, 128), io.out::<f32>(0), io.out::<f32>(1), io.out::<f32>(2));
+        let (size, y, z, stats) = (team::piece(n, 128), io.out::<f32>(0), io.out::<f32>(1), io.out::<f32>(2));
         let pieces = y.chunks_mut(size * d).zip(stats.chunks_mut(size * 2)).zip(z.chunks_mut(size * d));
         pieces.enumerate().in_parallel(1, |(piece, ((y, stats), z))| {
             let first = piece * size;
@@ -216,7 +216,8 @@ impl Op for UngroupNormGrad {
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, grad_input::COUNT + usize::from(self.0.clock().is_some()))?;
-        let [z, gain, stats, dy, order, position] = [0, 1, 2, 3, 4, 5].map(|i| ins[i]);
+        let [z, gain, stats] = [grad_input::Z, grad_input::GAIN, grad_input::STATS].map(|i| ins[i]);
+        let [dy, order, position] = [grad_input::DY, grad_input::ORDER, grad_input::POSITION].map(|i| ins[i]);
         layer_norm::check_gradient(Self::NAME, [&z, &gain, &stats, &dy])?;
         ensure!(Self::NAME, order == Spec::ids(order.rows, 1), "order is {order}");
         ensure!(Self::NAME, position == Spec::ids(z.rows, 1), "z is {z}, position is {position}");

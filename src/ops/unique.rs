@@ -1,5 +1,5 @@
-//! `V_u`, `Psi` and `Phi`: the unique nodes of a batch, the row of each occurrence among them, and the latest event of
-//! each node.
+//! `V_u`, `Psi` and `Phi`: the unique nodes of a batch, the row of each occurrence among them, and the latest
+//! event of each node.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -11,8 +11,9 @@
 //! | phi | `[<= v]` u32 | latest row of `roots` that holds the node as a positive; `NONE` for other nodes |
 //! | psi | one for each of `roots` and `others`, same shape | row of the occurrence in `unique`, or `NONE` |
 //!
-//! In this order, the nodes of the roots and the nodes whose memory is written are prefixes of the rows. Linear time, by
-//! direct addressing with `stamp`. Source: Sven, Algorithm 2 (V_u, Phi, Psi); the order of the classes is ours.
+//! In this order, the nodes of the roots and the nodes whose memory is written are prefixes of the rows.
+//! Linear time, by direct addressing with `stamp`. Source: Sven, Algorithm 2 (V_u, Phi, Psi); the order of
+//! the classes is ours.
 use super::*;
 use crate::runtime::cuda::abi;
 
@@ -63,7 +64,8 @@ impl Tape {
     /// Appends [`Unique`] for `stride` roots per event.
     ///
     /// # Errors
-    /// `Shape` if an input is not u32, if the stamps are not one column, if `stride` is 0, or if there are too many ids.
+    /// `Shape` if an input is not u32, if the stamps are not one column, if `stride` is 0, or if there are
+    /// too many ids.
     pub fn unique(&mut self, stamp: Var, roots: Var, others: &[Var], stride: usize) -> Result<UniqueNodes> {
         self.check(Unique::NAME, stamp)?;
         let nodes = self.spec(stamp).rows.capacity;
@@ -83,7 +85,8 @@ impl Tape {
     }
 }
 
-/// Division of the occurrences among blocks: one tile per block of 256 threads, which goes over it in `rounds` rounds.
+/// Division of the occurrences among blocks: one tile per block of 256 threads, which goes over it in
+/// `rounds` rounds.
 struct Tiles {
     tiles: usize,
     rounds: u32,
@@ -145,7 +148,8 @@ impl Op for Unique {
         let (stamp, roots) = (io.state::<u32>(input::STAMP), io.input::<u32>(input::ROOTS));
         let (unique, phi) = (io.out::<u32>(output::UNIQUE), io.out::<u32>(output::PHI));
         let mut n = 0;
-        // Returns the row of node `v`, a new row on its first appearance. The stamp of a node is its row plus one.
+        // Returns the row of node `v`, a new row on its first appearance. The stamp of a node is its row plus
+        // one.
         let mut row_of = |at: usize, v: u32| -> u32 {
             let Some(v) = io.row_of(at, v, stamp.len()) else { return NONE };
             if stamp[v] == 0 {
@@ -221,8 +225,8 @@ impl Op for Unique {
 }
 
 impl Unique {
-    /// Returns the lists of ids, with the outputs for their rows, as kernels take them. Entries beyond the last list
-    /// repeat it.
+    /// Returns the lists of ids, with the outputs for their rows, as kernels take them. Entries beyond the
+    /// last list repeat it.
     ///
     /// # Errors
     /// `Device` if there are more lists than a launch takes.
@@ -243,9 +247,9 @@ impl Unique {
     }
 }
 
-/// `[nodes, events, slots per root]`. An optional fourth number is the number of roots per event, otherwise 3; with it,
-/// the roots also are one of the `others`. An optional fifth number n makes every n-th root `NONE`. One case has more
-/// occurrences than 1,024 blocks handle in one round.
+/// `[nodes, events, slots per root]`. An optional fourth number is the number of roots per event, otherwise
+/// 3; with it, the roots also are one of the `others`. An optional fifth number n makes every n-th root
+/// `NONE`. One case has more occurrences than 1,024 blocks handle in one round.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1],
     &[6, 0, 2],

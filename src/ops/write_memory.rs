@@ -11,12 +11,13 @@
 //! | `edge` | `[e, f]` f32 | edge features; read only by the mean combiner |
 //! | `edge row` | `[b]` u32 | row of `edge` for each event; only with the mean combiner |
 //!
-//! For each unique positive root, `memory` becomes `s'` and `memory time` the time of the consumed mail. The new mail is
-//! `(s'_partner, event, time)` of the root's latest event in the batch; on equal times the later position wins. phi
-//! decides this, so there is no race. The combiner `Mean` averages partner memory and edge features over the node's
-//! events in the batch and takes the latest time. Negatives and supporting nodes write nothing. A node, root or row
-//! outside its table and a phi that belongs to a negative are reported as faults; nothing is written for them. No
-//! gradient. 16-bit tables store rounded numbers ([`StoredAs`]); means are computed before rounding.
+//! For each unique positive root, `memory` becomes `s'` and `memory time` the time of the consumed mail. The
+//! new mail is `(s'_partner, event, time)` of the root's latest event in the batch; on equal times the later
+//! position wins. phi decides this, so there is no race. The combiner `Mean` averages partner memory and edge
+//! features over the node's events in the batch and takes the latest time. Negatives and supporting nodes
+//! write nothing. A node, root or row outside its table and a phi that belongs to a negative are reported as
+//! faults; nothing is written for them. No gradient. 16-bit tables store rounded numbers ([`StoredAs`]);
+//! means are computed before rounding.
 //! Source: TGN (Rossi et al. 2020), section 3; PyTorch Geometric's order of reading before writing.
 use super::{memory_update::MemoryVars, *};
 use crate::runtime::simd::{self, vectorised};
@@ -87,8 +88,8 @@ pub struct Written {
 }
 
 impl Tape {
-    /// Appends [`WriteMemory`] for `stride` roots per event. With `Mean`, `state.edge` is the table of features stored
-    /// per mail.
+    /// Appends [`WriteMemory`] for `stride` roots per event. With `Mean`, `state.edge` is the table of
+    /// features stored per mail.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match, or if a state is read-only.
@@ -169,11 +170,13 @@ impl<'a, R: Real> Batch<'a, R> {
         }
         Some((v, latest))
     }
-    /// Returns the new memory of the node at the other end of the event of positive root `i`. Faults are reported for
-    /// `row`.
+    /// Returns the new memory of the node at the other end of the event of positive root `i`. Faults are
+    /// reported for `row`.
     fn partner(&self, row: usize, i: usize) -> Option<&'a [R]> {
         let other = self.psi[i - i % self.stride + (1 - i % self.stride)];
-        self.io.row_of(row, other, self.io.rows(input::NEW_MEMORY)).map(|other| &self.s[other * self.d..][..self.d])
+        self.io
+            .row_of(row, other, self.io.rows(input::NEW_MEMORY))
+            .map(|other| &self.s[other * self.d..][..self.d])
     }
     /// Returns the positive roots whose nodes are written, each with its row.
     fn positive_roots(&self) -> impl Iterator<Item = (usize, usize)> {
@@ -249,8 +252,8 @@ impl WriteMemory {
     fn grid(on: &Launch<'_>) -> Grid {
         Grid::warps(on.capacity(input::NODE).min(2 * on.capacity(input::EVENT)))
     }
-    /// Launches the kernels of the mean combiner: means of partner memory into the mails, and of edge features into
-    /// the features stored per mail.
+    /// Launches the kernels of the mean combiner: means of partner memory into the mails, and of edge
+    /// features into the features stored per mail.
     ///
     /// # Safety
     /// As [`Op::launch`].
@@ -258,9 +261,9 @@ impl WriteMemory {
         let (node, phi) = (on.input(input::NODE), on.input(input::PHI));
         let (positives, psi) = (on.input(input::POSITIVES), on.input(input::PSI));
         let (rows, roots) = (on.rows(input::NEW_MEMORY), on.rows(input::PSI));
-        let (nodes, stride, status) =
-            (on.capacity(input::MEMORY) as u32, self.stride as u32, on.status());
-        // Table to write, source table, its row for each event (null: the row of the other end), its rows, its width.
+        let (nodes, stride, status) = (on.capacity(input::MEMORY) as u32, self.stride as u32, on.status());
+        // Table to write, source table, its row for each event (null: the row of the other end), its rows,
+        // its width.
         let of_partners =
             (input::MAIL, on.input(input::NEW_MEMORY), std::ptr::null(), rows, on.cols(input::MEMORY));
         let of_edges = (
@@ -375,8 +378,8 @@ impl Op for WriteMemory {
         let (rows, roots) = (on.rows(input::NEW_MEMORY), on.rows(input::PSI));
         let (nodes, d) = (on.capacity(input::MEMORY) as u32, on.cols(input::MEMORY));
         let (stride, status) = (self.stride as u32, on.status());
-        // The arguments are the same for f32 and 16 bits, except for the tables of memory and mails. With the mean
-        // combiner the mails are left to `launch_means`.
+        // The arguments are the same for f32 and 16 bits, except for the tables of memory and mails. With the
+        // mean combiner the mails are left to `launch_means`.
         macro_rules! launch {
             ($kernel:ident, $mail:expr, $($memory:expr),+) => {{
                 let mail = if mean { std::ptr::null_mut() } else { $mail };
@@ -404,8 +407,8 @@ impl Op for WriteMemory {
     }
 }
 
-/// `[nodes, events, d, f, mean]`; an optional sixth number is the index in [`StoredAs::ALL`] of the storage type of memory
-/// and mails.
+/// `[nodes, events, d, f, mean]`; an optional sixth number is the index in [`StoredAs::ALL`] of the storage
+/// type of memory and mails.
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 1, 0, 0],
     &[5, 0, 3, 2, 1],

@@ -7,8 +7,9 @@
 //! | `rows` | `[m, d]`, or `[n, d]` without `from`; u32 for a u32 table, otherwise f32 | rows to write |
 //! | `from` | `[n]` u32 below `m`, or `NONE`, optional | row of `rows` |
 //!
-//! Nothing is written if `index` or `from` is `NONE`. An index outside its table is reported as a fault. A 16-bit table
-//! stores rounded numbers ([`StoredAs`]). With this op, scores and losses stay on the device until the end of a pass.
+//! Nothing is written if `index` or `from` is `NONE`. An index outside its table is reported as a fault. A
+//! 16-bit table stores rounded numbers ([`StoredAs`]). With this op, scores and losses stay on the device
+//! until the end of a pass.
 use super::*;
 
 /// See the [module](self).
@@ -23,8 +24,9 @@ impl Tape {
     pub fn write_rows(&mut self, table: Var, index: Var, rows: Var) -> Result<()> {
         self.push(WriteRows, &[table, index, rows]).map(drop)
     }
-    /// Appends [`WriteRows`] for the latest row of each positive root's node: `table[node[i], :] = rows[phi[i], :]`, with
-    /// the `rows` of the roots and `(node, phi)` of their [`unique`] nodes.
+    /// Appends [`WriteRows`] for the latest row of each positive root's node:
+    /// `table[node[i], :] = rows[phi[i], :]`, with the `rows` of the roots and `(node, phi)` of their
+    /// [`unique`] nodes.
     ///
     /// # Errors
     /// `Shape` if widths or rows differ, or if the table is read-only.
@@ -107,9 +109,9 @@ impl Op for WriteRows {
     }
 }
 
-/// `[v, n, d]`. An optional fourth number is the number of roots whose latest rows are written; nodes beyond it are not
-/// positives. An optional fifth number is the index of the table's storage type in [`StoredAs::ALL`], or [`IDS`] for a
-/// table of ids.
+/// `[v, n, d]`. An optional fourth number is the number of roots whose latest rows are written; nodes beyond
+/// it are not positives. An optional fifth number is the index of the table's storage type in
+/// [`StoredAs::ALL`], or [`IDS`] for a table of ids.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1],
     &[9, 5, 2],

@@ -8,8 +8,9 @@ use crate::runtime::{
 };
 use std::marker::PhantomData;
 
-/// Gradients of [`MemoryUpdate`](super::MemoryUpdate) with respect to `w`, `b`, `W_x`, `W_h`, `b_x` and `b_h`. The inputs
-/// are the saved row, message, gates and dt, then `w`, `b`, `W_x`, `W_h` and the gradient of s'.
+/// Gradients of [`MemoryUpdate`](super::MemoryUpdate) with respect to `w`, `b`, `W_x`, `W_h`, `b_x` and
+/// `b_h`. The inputs are the saved row, message, gates and dt, then `w`, `b`, `W_x`, `W_h` and the gradient
+/// of s'.
 #[derive(Debug)]
 pub struct MemoryUpdateGrad<C>(pub(super) PhantomData<C>);
 
@@ -38,7 +39,8 @@ mod output {
 }
 
 impl<C: Cell> MemoryUpdateGrad<C> {
-    /// Returns the tiles of the product that computes all gradients, including `t` columns of the time encoding.
+    /// Returns the tiles of the product that computes all gradients, including `t` columns of the time
+    /// encoding.
     fn tiles(messages: Spec, w_h: Spec, t: usize) -> Grid {
         Grid::tiles(C::SUMS * w_h.cols, messages.cols + 2 * t + 1)
     }
@@ -79,11 +81,11 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let (message, w_x, w_h) = (ins[input::MESSAGE], ins[input::W_X], ins[input::W_H]);
         let (n, d, t) = (ins[input::ROW].rows.capacity, w_h.cols, ins[input::W].cols);
         let sums = C::SUMS * d;
-        // On the host: half a product, gradients before the gates, gradients of Phi, and the sums with their partials,
-        // first of the biases, then of the time encoding.
+        // On the host: half a product, gradients before the gates, gradients of Phi, and the sums with their
+        // partials, first of the biases, then of the time encoding.
         let host = w_x.len() + n * (sums + t) + sums * (parts::PARTS + 1) + (4 * parts::PARTS + 2) * t;
-        // On a device: partial tiles of the product, gradients before the gates, the product's columns of the time
-        // encoding.
+        // On a device: partial tiles of the product, gradients before the gates, the product's columns of the
+        // time encoding.
         let tiles = Self::tiles(message, w_h, t).parts(Grid::parts_of(n)).tile_parts();
         host.max(tiles + n * sums + 2 * C::GATES * d * t)
     }

@@ -1,6 +1,6 @@
-//! `s' = cell({s | s_partner | e | Phi(t_mail - t_s)}, s)`: updates the memory of the unique nodes from their mails; nodes
-//! without a mail keep `s`. The ops are [`gru_memory`] and [`rnn_memory`], one [`Cell`] each; this module is their common
-//! code.
+//! `s' = cell({s | s_partner | e | Phi(t_mail - t_s)}, s)`: updates the memory of the unique nodes from their
+//! mails; nodes without a mail keep `s`. The ops are [`gru_memory`] and [`rnn_memory`], one [`Cell`] each;
+//! this module is their common code.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -17,12 +17,14 @@
 //! | time | `[n]` i64 | `t_mail` if the node has a mail, otherwise the stored time |
 //! | count, row, message, gates, dt | `[1]`, `[m]`, `[m, 2 d + f + t]`, `[m, sums d]`, `[m]` | saved for the backward pass: the m nodes with a mail |
 //!
-//! **Lean mail**: a mail `{s_u | s_v | e | dt}` is stored as `s_v`, the event's id and its time. `s_u` needs no copy,
-//! because node u's memory changes only when u's mail is consumed and written back, so the stored row still is `s_u`. `e`
-//! is a row of the feature table, and `dt` follows from two times. This is exact (tested against full mails). Gates that
-//! use message and state only as a sum then multiply `s_u` by `W_x + W_h` once.
+//! **Lean mail**: a mail `{s_u | s_v | e | dt}` is stored as `s_v`, the event's id and its time. `s_u` needs
+//! no copy, because node u's memory changes only when u's mail is consumed and written back, so the stored
+//! row still is `s_u`. `e` is a row of the feature table, and `dt` follows from two times. This is exact
+//! (tested against full mails). Gates that use message and state only as a sum then multiply `s_u` by
+//! `W_x + W_h` once.
 //!
-//! No gradient flows into stored memory or mails; gradients flow to the weights and to `w`, `b`. Deterministic.
+//! No gradient flows into stored memory or mails; gradients flow to the weights and to `w`, `b`.
+//! Deterministic.
 //! Source: TGN (Rossi et al. 2020), equations 1 to 4.
 mod case;
 mod cell;
@@ -120,8 +122,8 @@ pub struct MemoryVars {
     pub mail_time: Var,
     /// `[e, f]`, `[v, f]` or `[n, f]` f32 edge features, see [`FeatureRow`].
     pub edge: Var,
-    /// Whether `memory` and `mail` are `[n, d]` rows of the unique nodes, gathered for this step, as is done for 16-bit
-    /// tables. State that is written is never gathered.
+    /// Whether `memory` and `mail` are `[n, d]` rows of the unique nodes, gathered for this step, as is done
+    /// for 16-bit tables. State that is written is never gathered.
     pub gathered: bool,
 }
 
@@ -211,8 +213,8 @@ vectorised! {
     }
 }
 
-/// Copies the message weights `w_x`, `[gates d, c]`, to `folded`, and adds `w_h` to the columns of the node's own memory in
-/// the first `joint` rows.
+/// Copies the message weights `w_x`, `[gates d, c]`, to `folded`, and adds `w_h` to the columns of the node's
+/// own memory in the first `joint` rows.
 fn fold_state_weights(folded: &mut [f32], w_x: &[f32], w_h: &[f32], c: usize, d: usize, joint: usize) {
     let rows = folded.chunks_exact_mut(c).zip(w_x.chunks_exact(c)).enumerate();
     rows.in_parallel(64, |(j, (row, w_x))| {
@@ -259,9 +261,10 @@ impl<'a, R: Real> Tables<'a, R> {
 }
 
 impl<C> MemoryUpdate<C> {
-    /// Writes the times of all unique nodes, and lists the rows with a mail and their gaps. Returns the length of the list
-    /// and the list. A row that is not a node gets time 0 and counts as without a mail, as does a row whose mail has no
-    /// row in the edge features; both are reported as faults unless they are `NONE`.
+    /// Writes the times of all unique nodes, and lists the rows with a mail and their gaps. Returns the
+    /// length of the list and the list. A row that is not a node gets time 0 and counts as without a mail, as
+    /// does a row whose mail has no row in the edge features; both are reported as faults unless they are
+    /// `NONE`.
     fn list<'a, R: Real>(&self, t: &Tables<'_, R>, io: &Io<'a>) -> (usize, &'a mut [u32]) {
         let (time, rows) = (io.out::<i64>(output::TIME), io.out::<u32>(output::ROW));
         let dt = io.out::<R>(output::DT);
@@ -303,8 +306,8 @@ impl<C> MemoryUpdate<C> {
             FeatureRow::Unique => row,
         }
     }
-    /// Returns the message parts of the unique node in `row`, which has a mail: the node, its memory, its partner's memory
-    /// and the edge features.
+    /// Returns the message parts of the unique node in `row`, which has a mail: the node, its memory, its
+    /// partner's memory and the edge features.
     fn parts<'a, R>(&self, t: &Tables<'a, R>, row: u32) -> (usize, &'a [R], &'a [R], &'a [R]) {
         let (row, Widths { d, f, .. }) = (row as usize, t.widths);
         let v = t.unique[row] as usize;
@@ -429,8 +432,8 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         ])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // On the host: the message weights with W_h folded into the joint gates. On a device: node and feature row of
-        // every mail.
+        // On the host: the message weights with W_h folded into the joint gates. On a device: node and
+        // feature row of every mail.
         ins[input::W_X].len().max(2 * ins[input::UNIQUE].rows.capacity)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -491,8 +494,8 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         fold_state_weights(folded, w_x, w_h, c, d, joint);
         let message_weights = Mat::new(folded, gates, c).t();
         let state_weights = Mat::new(&w_h[joint * d..], C::APART * d, d).t();
-        // Each task takes a range of the rows with a mail, and the rows without one that follow each of them. The first
-        // task also takes the rows before its first mail.
+        // Each task takes a range of the rows with a mail, and the rows without one that follow each of them.
+        // The first task also takes the rows before its first mail.
         let parts = row_parts(m, d, c);
         let first = |part: &Range<usize>| if part.start == 0 { 0 } else { rows[part.start] as usize };
         let last = |part: &Range<usize>| if part.end == m { t.unique.len() } else { rows[part.end] as usize };
@@ -506,7 +509,12 @@ impl<C: Cell> Op for MemoryUpdate<C> {
                 matmul(MatMut::strided(pre, n, gates, sums), Mat::new(x, n, c), message_weights, false);
                 if n > 0 {
                     let s = Mat::strided(x, n, d, c); // a message begins with the node's own memory
-                    matmul(MatMut::strided(&mut pre[gates..], n, sums - gates, sums), s, state_weights, false);
+                    matmul(
+                        MatMut::strided(&mut pre[gates..], n, sums - gates, sums),
+                        s,
+                        state_weights,
+                        false,
+                    );
                 }
                 let mut mailed =
                     rows.iter().zip(pre.chunks_exact_mut(sums).zip(x.chunks_exact(c))).peekable();

@@ -6,8 +6,9 @@ use super::{
 };
 use crate::runtime::{parts, simd::LANES, team::InParallel};
 
-/// Gradients of [`TemporalAttention`]. The inputs are those of the op, then the weights, the gradients of mix and sum, and,
-/// if h has a gradient, the slots grouped by row of h ([`group_slots`](super::super::group_slots)).
+/// Gradients of [`TemporalAttention`]. The inputs are those of the op, then the weights, the gradients of mix
+/// and sum, and, if h has a gradient, the slots grouped by row of h
+/// ([`group_slots`](super::super::group_slots)).
 #[derive(Debug)]
 pub struct TemporalAttentionGrad(pub(super) TemporalAttention);
 
@@ -36,8 +37,8 @@ const BLOCKS: usize = 1024;
 const ROWS: usize = 16;
 
 impl TemporalAttentionGrad {
-    /// Returns the lengths of the sections of the scratch on the host: partials of {dw | db}, rows of dz, flags of the
-    /// leading roots, and {dw | db}. If h is data, the second and the third are empty.
+    /// Returns the lengths of the sections of the scratch on the host: partials of {dw | db}, rows of dz,
+    /// flags of the leading roots, and {dw | db}. If h is data, the second and the third are empty.
     fn layout(&self, spec: impl Fn(usize) -> Spec) -> [usize; 4] {
         let dwb = 2 * spec(input::W).cols.next_multiple_of(LANES);
         let [dz, leading] = if self.0.learn_h {
@@ -47,8 +48,8 @@ impl TemporalAttentionGrad {
         };
         [parts::PARTS * dwb, dz, leading, dwb]
     }
-    /// Returns the lengths of the sections of the scratch on a device, rounded up to keep rows aligned: dz, gradients of
-    /// the queries by root, partials of {dw | db}, and gradients of the weights.
+    /// Returns the lengths of the sections of the scratch on a device, rounded up to keep rows aligned: dz,
+    /// gradients of the queries by root, partials of {dw | db}, and gradients of the weights.
     fn device_layout(&self, spec: impl Fn(usize) -> Spec) -> [usize; 4] {
         let (roots, k) = (spec(input::ORDER).rows.capacity, spec(input::ROW).cols);
         [

@@ -17,14 +17,16 @@
 //! | weight | `[m, H k]` f32 | weights before drop-out, for the backward pass |
 //!
 //! **Absorbed**: keys `W_k z_j + b_k` and values `W_v z_j + b_v` are never formed. `q . (W_k z_j + b_k)` is
-//! `(W_k^T q) . z_j` plus a number that is the same for all j and cancels in the softmax; `sum_j a_j (W_v z_j + b_v)` is
-//! `W_v mix + b_v sum_j a_j`. This is exact (tested against the plain form), needs about ten times fewer operations, and
-//! makes one pass over the raw rows. Work that depends only on the root's node is done once per unique root.
+//! `(W_k^T q) . z_j` plus a number that is the same for all j and cancels in the softmax;
+//! `sum_j a_j (W_v z_j + b_v)` is `W_v mix + b_v sum_j a_j`. This is exact (tested against the plain form),
+//! needs about ten times fewer operations, and makes one pass over the raw rows. Work that depends only on
+//! the root's node is done once per unique root.
 //!
 //! Backward, with the weights after drop-out `a'`, `da_hj = (dmix_h . z_j + dsum_h) drop_hj` and
-//! `ds = a (da - sum_j a_j da_j) / sqrt(p)`: `dquery_h = sum_j ds_hj z_j`, `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`. Rows
-//! of `dz` are added by unique row of `h` in the order of the roots grouped by query ([`group_slots`]), so the result is
-//! deterministic. If `h` is data, its gradient is not computed.
+//! `ds = a (da - sum_j a_j da_j) / sqrt(p)`: `dquery_h = sum_j ds_hj z_j`,
+//! `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`. Rows of `dz` are added by unique row of `h` in the order of the
+//! roots grouped by query ([`group_slots`]), so the result is deterministic. If `h` is data, its gradient is
+//! not computed.
 //! A root, row or event outside its table and a count above `k` are reported as faults.
 //! Source: TGAT (Xu et al. 2020) and TGN's attention; the absorption is described in `docs/attention.md`.
 mod grad;
@@ -98,12 +100,12 @@ pub struct AttentionVars {
 }
 
 impl Tape {
-    /// Appends [`TemporalAttention`]; returns the mixed rows and the sums of the weights. `drop` is the drop-out of the
-    /// weights and its clock.
+    /// Appends [`TemporalAttention`]; returns the mixed rows and the sums of the weights. `drop` is the
+    /// drop-out of the weights and its clock.
     ///
     /// # Errors
-    /// `Shape` if types, rows or widths do not match, if `heads` or `head_width` is 0, or if p of the drop-out is not in
-    /// [0, 1).
+    /// `Shape` if types, rows or widths do not match, if `heads` or `head_width` is 0, or if p of the
+    /// drop-out is not in [0, 1).
     pub fn temporal_attention(
         &mut self,
         a: AttentionVars,
@@ -195,8 +197,8 @@ impl<'a, R: Real> Operands<'a, R> {
     fn width(&self) -> usize {
         self.d + self.f + self.w.len()
     }
-    /// Returns the root at index `at` of `order`, and its slots in use. Reports a fault for a root outside of `count`,
-    /// which has no slots in use, and for a count above `k`, which is cut to `k`.
+    /// Returns the root at index `at` of `order`, and its slots in use. Reports a fault for a root outside of
+    /// `count`, which has no slots in use, and for a count above `k`, which is cut to `k`.
     fn root(&self, at: usize) -> (usize, usize) {
         let i = self.order[at] as usize;
         match self.count.get(i) {
@@ -255,8 +257,8 @@ impl<'a, R: Real> Operands<'a, R> {
         let c = self.width();
         &self.query[(q * self.heads + h) * c..][..c]
     }
-    /// Returns the query, the index in `order`, the root and its slots in use for every root that has neighbours.
-    /// Checks every slot in use.
+    /// Returns the query, the index in `order`, the root and its slots in use for every root that has
+    /// neighbours. Checks every slot in use.
     fn roots(&self) -> impl Iterator<Item = (usize, usize, usize, usize)> {
         (0..if self.grouped { self.queries } else { 0 }).flat_map(move |q| {
             (self.starts[q] as usize..self.starts[q + 1] as usize).map(move |at| {
@@ -266,8 +268,8 @@ impl<'a, R: Real> Operands<'a, R> {
             })
         })
     }
-    /// Divides the queries into [`parts::PARTS`] ranges with about the same number of roots each. Returns each range and
-    /// the range of its roots in `order`.
+    /// Divides the queries into [`parts::PARTS`] ranges with about the same number of roots each. Returns
+    /// each range and the range of its roots in `order`.
     fn parts(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
         let starts = &self.starts[..=self.queries];
         let cut = move |part: usize| match part {
@@ -437,7 +439,10 @@ impl Op for TemporalAttention {
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (Some(dmix), Some(dsum)) = (douts[output::MIX], douts[output::SUM]) else {
-            return Err(Error::shape(Self::NAME, "the backward pass needs the gradients of both mix and sum"));
+            return Err(Error::shape(
+                Self::NAME,
+                "the backward pass needs the gradients of both mix and sum",
+            ));
         };
         let mut ins = [&node.ins[..], &[node.outs[output::WEIGHT], dmix, dsum]].concat();
         if self.learn_h {
@@ -456,8 +461,8 @@ impl Op for TemporalAttention {
     }
 }
 
-/// `[roots, queries, rows of h, k, heads, d, f, t, drop-out percentage, events, least]`; counts run from `least` to k. With
-/// an optional twelfth number, 0, h is data.
+/// `[roots, queries, rows of h, k, heads, d, f, t, drop-out percentage, events, least]`; counts run from
+/// `least` to k. With an optional twelfth number, 0, h is data.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 1, 1, 1, 0, 1, 0, 30, 0],
     &[0, 1, 1, 2, 1, 2, 1, 2, 0, 30, 0],

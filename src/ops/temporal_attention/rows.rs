@@ -1,10 +1,11 @@
-//! The fast host path. Roots are processed query by query. Roots of one node share their query and, within a batch,
-//! usually also their neighbours: the history ends before the batch, so only the gaps differ. For such roots, raw rows
-//! are loaded once, and the terms that do not depend on the gaps are computed once: in the forward pass the score terms
-//! of memory and features, in the backward pass their gradients, for which the gradients of the scores are summed first.
+//! The fast host path. Roots are processed query by query. Roots of one node share their query and, within a
+//! batch, usually also their neighbours: the history ends before the batch, so only the gaps differ. For such
+//! roots, raw rows are loaded once, and the terms that do not depend on the gaps are computed once: in the
+//! forward pass the score terms of memory and features, in the backward pass their gradients, for which the
+//! gradients of the scores are summed first.
 //!
-//! A root *leads* if it is the first of its query, or if its neighbours differ from those of the root before it. A leading
-//! root and the roots after it with the same neighbours are a *run*.
+//! A root *leads* if it is the first of its query, or if its neighbours differ from those of the root before
+//! it. A leading root and the roots after it with the same neighbours are a *run*.
 use super::{
     super::time_encode::{add_phi_grad, phi},
     Operands,
@@ -17,8 +18,8 @@ use crate::runtime::{
 /// Raw rows in one tile of products.
 const TILE: usize = 4;
 
-/// Buffers of one thread. A raw row is `{memory | features}`, then its time encoding, each padded with zeros to whole SIMD
-/// blocks, so that no loop has a ragged end. Queries and gradients have the same layout.
+/// Buffers of one thread. A raw row is `{memory | features}`, then its time encoding, each padded with zeros
+/// to whole SIMD blocks, so that no loop has a ragged end. Queries and gradients have the same layout.
 pub(super) struct Workspace<'a> {
     /// Padded width of `{memory | features}`.
     known: usize,
@@ -38,11 +39,11 @@ pub(super) struct Workspace<'a> {
     dq: &'a mut [f32],
     /// Sines of the time encodings, `[k, time]`.
     sin: &'a mut [f32],
-    /// `[2 H, k]`: weights after drop-out, then gradients of the scores; the factors of the rows of `gq` in the gradient of
-    /// a raw row.
+    /// `[2 H, k]`: weights after drop-out, then gradients of the scores; the factors of the rows of `gq` in
+    /// the gradient of a raw row.
     a_ds: &'a mut [f32],
-    /// `[H, k]`, for a run of roots: the score terms of `{memory | features}` in the forward pass, the sums of the
-    /// gradients of the scores in the backward pass.
+    /// `[H, k]`, for a run of roots: the score terms of `{memory | features}` in the forward pass, the sums
+    /// of the gradients of the scores in the backward pass.
     shared: &'a mut [f32],
     /// Drop-out factors, `[H k]` without padding.
     kept: &'a mut [f32],
@@ -93,7 +94,8 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// Copies `row` into its padded form: `{memory | features}`, then the time encoding of `t` numbers at `known`.
+/// Copies `row` into its padded form: `{memory | features}`, then the time encoding of `t` numbers at
+/// `known`.
 #[inline(always)]
 fn pad(padded: &mut [f32], row: &[f32], known: usize, t: usize) {
     let (raw, time) = row.split_at(row.len() - t);
@@ -117,7 +119,8 @@ fn load_query(o: &Operands<'_, f32>, q: usize, w: &mut Workspace<'_>) {
     }
 }
 
-/// Loads memory and features of the `n` neighbours of root `i`. Missing rows are reported as faults and loaded as zeros.
+/// Loads memory and features of the `n` neighbours of root `i`. Missing rows are reported as faults and
+/// loaded as zeros.
 #[inline(always)]
 fn load_known(o: &Operands<'_, f32>, i: usize, n: usize, w: &mut Workspace<'_>) {
     for j in 0..n {
@@ -143,8 +146,9 @@ fn prefetch(row: Option<&[f32]>) {
     }
 }
 
-/// Loads the time encodings of the `n` neighbours of root `i`, with their sines if `sines` is set, and its drop-out
-/// factors. Meanwhile prefetches memory and features of root `next`, whose rows are scattered over memory.
+/// Loads the time encodings of the `n` neighbours of root `i`, with their sines if `sines` is set, and its
+/// drop-out factors. Meanwhile prefetches memory and features of root `next`, whose rows are scattered over
+/// memory.
 #[inline(always)]
 fn load_time(
     o: &Operands<'_, f32>,
@@ -174,7 +178,8 @@ fn load_time(
     }
 }
 
-/// Computes `out[h, j] = rows_h . z_j` over `width` columns from `from`, for `n` neighbours, rounded up to whole tiles.
+/// Computes `out[h, j] = rows_h . z_j` over `width` columns from `from`, for `n` neighbours, rounded up to
+/// whole tiles.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 fn products<V: Block>(
@@ -230,9 +235,9 @@ pub(super) struct Upstream<'a> {
     pub(super) learn_h: bool,
 }
 
-/// Computes, for the root at index `at` of the order with `n` neighbours, the weights after drop-out and the gradients of
-/// the scores. Adds the latter to the sums of the run, and their products with the time encodings to the gradients of the
-/// queries.
+/// Computes, for the root at index `at` of the order with `n` neighbours, the weights after drop-out and the
+/// gradients of the scores. Adds the latter to the sums of the run, and their products with the time
+/// encodings to the gradients of the queries.
 #[inline(always)]
 fn score_gradients<V: Block>(
     o: &Operands<'_, f32>,
@@ -265,8 +270,8 @@ fn score_gradients<V: Block>(
     }
 }
 
-/// Adds the terms of the whole run to the gradients of the queries and, if `learn_h` is set, of the rows of memory of its
-/// `n` neighbours.
+/// Adds the terms of the whole run to the gradients of the queries and, if `learn_h` is set, of the rows of
+/// memory of its `n` neighbours.
 #[inline(always)]
 fn finish_run<V: Block>(heads: usize, n: usize, learn_h: bool, w: &mut Workspace<'_>) {
     let (row, k, known, d) = (w.row, w.k, w.known, w.d);
@@ -280,8 +285,8 @@ fn finish_run<V: Block>(heads: usize, n: usize, learn_h: bool, w: &mut Workspace
 }
 
 vectorised! {
-    /// Computes the mixed rows, the sums of the weights and the weights before drop-out of the roots of queries
-    /// `from..until`.
+    /// Computes the mixed rows, the sums of the weights and the weights before drop-out of the roots of
+    /// queries `from..until`.
     pub(super) fn forward(
         o: &Operands<'_, f32>, from: usize, until: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32],
         w: &mut Workspace<'_>,
@@ -330,9 +335,10 @@ vectorised! {
             }
         }
     }
-    /// Computes the gradients of queries `from..until`, and adds the gradients of the time encoding to `dwb = {dw | db}`,
-    /// which is padded. For the gradient of h, flags the roots that lead in `leading`, and writes to `dz`, for each
-    /// neighbour of such a root, the gradient of its row of memory, summed over the run.
+    /// Computes the gradients of queries `from..until`, and adds the gradients of the time encoding to
+    /// `dwb = {dw | db}`, which is padded. For the gradient of h, flags the roots that lead in `leading`, and
+    /// writes to `dz`, for each neighbour of such a root, the gradient of its row of memory, summed over the
+    /// run.
     pub(super) fn backward(
         o: &Operands<'_, f32>, from: usize, until: usize, up: &Upstream<'_>, dquery: &mut [f32],
         dz: &mut [f32], leading: &mut [u32], dwb: &mut [f32], w: &mut Workspace<'_>,
@@ -384,8 +390,8 @@ vectorised! {
             }
         }
     }
-    /// Writes to each row of `dh`, which begins with row `first` of h, the sum of the rows of `dz` of its slots. Only
-    /// slots of leading roots are added; their rows hold the sums of whole runs.
+    /// Writes to each row of `dh`, which begins with row `first` of h, the sum of the rows of `dz` of its
+    /// slots. Only slots of leading roots are added; their rows hold the sums of whole runs.
     pub(super) fn sum_rows(
         io: &Io<'_>, dh: &mut [f32], d: usize, first: usize, starts: &[u32], slots: &[u32], dz: &[f32],
         leading: &[u32], k: usize,
