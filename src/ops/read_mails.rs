@@ -1,19 +1,20 @@
-//! The mails of each query `(node, time)`, latest first: neighbours that [`temporal_attention`] can look at
+//! Lists the mails in the mailbox of each query `(node, time)`, latest first. [`temporal_attention`] reads
+//! them as neighbours.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `node`, `time` | `[n]` u32 (or [`NONE`]), i64 | queries |
-//! | `mail event` | `[v, k]` u32 | event of the mail in each slot of a node's mailbox; `NONE` where it is empty |
-//! | `mail time` | `[v, k]` i64 | |
-//! | `next` | `[v]` u32 | slot that the node's next mail takes; the latest is in the one before, round the ring |
-//! | row | `[n, k]` u32 | `node k + slot`: the mail's row of the mails' contents; `NONE` where there is none |
-//! | event | `[n, k]` u32 | its event, or `NONE` |
-//! | dt | `[n, k]` f32 | seconds from the mail to the query; 0 where there is none |
-//! | count | `[n]` u32 | mails: a prefix. An older slot than an empty one is not looked at |
+//! | `mail event` | `[v, k]` u32 | event of the mail in each slot of a node's mailbox; `NONE` in an empty slot |
+//! | `mail time` | `[v, k]` i64 | time of the mail in each slot |
+//! | `next` | `[v]` u32 | slot of the ring that the node's next mail takes; the latest mail is in the slot before it |
+//! | row | `[n, k]` u32 | `node k + slot`: row of the mail in the table of mail contents; `NONE` in unused slots |
+//! | event | `[n, k]` u32 | event of the mail; `NONE` in unused slots |
+//! | dt | `[n, k]` f32 | seconds from the mail to the query; 0 in unused slots |
+//! | count | `[n]` u32 | number of mails; they fill the first `count` slots |
 //!
-//! A query for `NONE` has no mails; a node that there is not is a fault. Where mails keep features of their own, `row` is
-//! the row of these too.
-//! Source: APAN (Wang et al., SIGMOD 2021), the mailbox; that empty slots take no part is ours.
+//! Reading stops at the first empty slot. A query for `NONE` has no mails; a node outside the mailboxes is
+//! reported as a fault. If mails keep features of their own, `row` is also their row in that table.
+//! Source: APAN (Wang et al., SIGMOD 2021), the mailbox; ignoring empty slots is ours.
 //!
 //! [`temporal_attention`]: super::temporal_attention
 use super::*;
@@ -25,10 +26,19 @@ pub struct ReadMails {
     gaps: Gaps,
 }
 
-/// Mailboxes: a ring of k slots for each node, of which the oldest is overwritten. All of it is state.
+/// Positions of the inputs.
+mod input {
+    pub(super) const NODE: usize = 0;
+    pub(super) const TIME: usize = 1;
+    pub(super) const MAIL_EVENT: usize = 2;
+    pub(super) const MAIL_TIME: usize = 3;
+    pub(super) const NEXT: usize = 4;
+}
+
+/// Mailboxes: a ring of k slots per node; a new mail overwrites the oldest. All values are state.
 #[derive(Clone, Copy, Debug)]
 pub struct Mailbox {
-    /// `[v k, c]` contents, f32 or of 16 bits.
+    /// `[v k, c]` contents, f32 or 16 bits.
     pub mail: Var,
     /// `[v, k]` u32 events, `NONE` in an empty slot.
     pub event: Var,
@@ -36,20 +46,20 @@ pub struct Mailbox {
     pub time: Var,
     /// `[v]` u32 slots that the next mails take.
     pub next: Var,
-    /// `[v k, f]` features of the mails' own, where several are combined to their mean.
+    /// `[v k, f]` features stored per mail, for the mean combiner.
     pub features: Option<Var>,
 }
 
 /// Mails of queries.
 #[derive(Clone, Copy, Debug)]
 pub struct Mails {
-    /// `[n, k]` u32 rows of the mails, or `NONE`.
+    /// `[n, k]` u32 rows in the table of mail contents, or `NONE`.
     pub row: Var,
     /// `[n, k]` u32 events, or `NONE`.
     pub event: Var,
-    /// `[n, k]` f32 seconds.
+    /// `[n, k]` f32 seconds from the mail to the query.
     pub dt: Var,
-    /// `[n]` u32.
+    /// `[n]` u32 numbers of mails.
     pub count: Var,
 }
 
@@ -57,18 +67,20 @@ impl Tape {
     /// Appends [`ReadMails`] for queries `(node, time)`.
     ///
     /// # Errors
-    /// `Shape` when types or rows do not fit.
-    pub fn read_mails(&mut self, of: Mailbox, query: (Var, Var), gaps: Gaps) -> Result<Mails> {
-        let o = self.push(ReadMails { gaps }, &[query.0, query.1, of.event, of.time, of.next])?;
+    /// `Shape` if types or rows do not match.
+    pub fn read_mails(&mut self, mailbox: Mailbox, query: (Var, Var), gaps: Gaps) -> Result<Mails> {
+        let ins = [query.0, query.1, mailbox.event, mailbox.time, mailbox.next];
+        let o = self.push(ReadMails { gaps }, &ins)?;
         Ok(Mails { row: o[0], event: o[1], dt: o[2], count: o[3] })
     }
 }
 
-/// Refuses mailboxes that are not `[v, k]` events and times and `[v]` next slots, or have more slots than ids.
+/// Checks that mailboxes are `[v, k]` events and times and `[v]` next slots, and that u32 ids can number the
+/// slots.
 pub(super) fn check_mailbox(op: &'static str, event: &Spec, time: &Spec, next: &Spec) -> Result<()> {
     let (v, k) = (event.rows.capacity, event.cols);
-    ensure!(op, k > 0, "a mailbox has no slot");
-    ensure!(op, v * k < NONE as usize, "{v} mailboxes of {k} slots, fewer than {NONE} slots wanted");
+    ensure!(op, k > 0, "mail event is {event}, want one slot or more");
+    ensure!(op, v * k < NONE as usize, "{v} mailboxes of {k} slots, want fewer than {NONE} slots in all");
     ensure!(op, *event == Spec::ids(Rows::fixed(v), k), "mail event is {event}");
     ensure!(
         op,
@@ -84,29 +96,35 @@ impl Op for ReadMails {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
-        let (n, k) = (ins[0].rows, ins[2].cols);
+        let (node, time, next) = (ins[input::NODE], ins[input::TIME], ins[input::NEXT]);
+        let (mail_event, mail_time) = (ins[input::MAIL_EVENT], ins[input::MAIL_TIME]);
+        let (n, k) = (node.rows, mail_event.cols);
         ensure!(
             Self::NAME,
-            ins[0] == Spec::ids(n, 1) && ins[1] == Spec::times(n),
-            "node is {}, time is {}",
-            ins[0],
-            ins[1]
+            node == Spec::ids(n, 1) && time == Spec::times(n),
+            "node is {node}, time is {time}, want {} and {}",
+            Spec::ids(n, 1),
+            Spec::times(n)
         );
-        check_mailbox(Self::NAME, &ins[2], &ins[3], &ins[4])?;
+        check_mailbox(Self::NAME, &mail_event, &mail_time, &next)?;
         let slots = Spec::ids(n, k);
-        Ok(vec![slots.into(), slots.into(), Spec::real(n, k).into(), ins[0].into()])
+        Ok(vec![slots.into(), slots.into(), Spec::real(n, k).into(), node.into()])
     }
     fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {
         // A slot reads 12 bytes and writes 12.
-        Cost { bytes: 24 * outs[0].len() + 20 * outs[3].len(), flops: 0 }
+        let (row, count) = (&outs[0], &outs[3]);
+        Cost { bytes: 24 * row.len() + 20 * count.len(), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (node, time, next) = (io.input::<u32>(0), io.input::<i64>(1), io.input::<u32>(4));
-        let (mail_event, mail_time, k) = (io.input::<u32>(2), io.input::<i64>(3), io.cols(2));
+        let (node, time, next) =
+            (io.input::<u32>(input::NODE), io.input::<i64>(input::TIME), io.input::<u32>(input::NEXT));
+        let (mail_event, mail_time) = (io.input::<u32>(input::MAIL_EVENT), io.input::<i64>(input::MAIL_TIME));
+        let (row, event, dt, count) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<R>(2), io.out::<u32>(3));
+        let k = io.cols(input::MAIL_EVENT);
         let size = team::piece(node.len(), 64);
-        let outs = io.out::<u32>(0).chunks_mut(size * k).zip(io.out::<u32>(1).chunks_mut(size * k));
-        let outs = outs.zip(io.out::<R>(2).chunks_mut(size * k)).zip(io.out::<u32>(3).chunks_mut(size));
-        outs.enumerate().in_parallel(1, |(piece, (((row, event), dt), count))| {
+        let slots = row.chunks_mut(size * k).zip(event.chunks_mut(size * k)).zip(dt.chunks_mut(size * k));
+        let pieces = slots.zip(count.chunks_mut(size));
+        pieces.enumerate().in_parallel(1, |(piece, (((row, event), dt), count))| {
             row.fill(NONE);
             event.fill(NONE);
             dt.fill(R::ZERO);
@@ -128,26 +146,26 @@ impl Op for ReadMails {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (node, time, event, mail_time, next) =
-            (on.input(0), on.input(1), on.input(2), on.input(3), on.input(4));
-        let (row, out, dt, count) = (on.out(0), on.out(1), on.out(2), on.out(3));
+        let (node, time, next) = (on.input(input::NODE), on.input(input::TIME), on.input(input::NEXT));
+        let (mail_event, mail_time) = (on.input(input::MAIL_EVENT), on.input(input::MAIL_TIME));
+        let (row, event, dt, count) = (on.out(0), on.out(1), on.out(2), on.out(3));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.read_mails(
                 on,
-                Grid::warps(on.capacity(0)),
+                Grid::warps(on.capacity(input::NODE)),
                 node,
                 time,
-                event,
+                mail_event,
                 mail_time,
                 next,
                 row,
-                out,
+                event,
                 dt,
                 count,
-                on.rows(0),
-                on.capacity(4) as u32,
-                on.cols(2),
+                on.rows(input::NODE),
+                on.capacity(input::NEXT) as u32,
+                on.cols(input::MAIL_EVENT),
                 self.gaps.into(),
                 on.status(),
             )
@@ -155,8 +173,8 @@ impl Op for ReadMails {
     }
 }
 
-/// `[nodes, slots, queries]`; mailboxes have from no mail to more than they have slots for, and every ninth query is for no
-/// node.
+/// `[nodes, slots, queries]`. Mailboxes are partly filled, just full or overwritten, and every ninth query is
+/// for `NONE`.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[3, 2, 0], &[9, 4, 30], &[50, 10, 200], &[7, 70, 40]];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 10, 1_800]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
@@ -170,14 +188,14 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     Ok(Built::new(&[m.row, m.event, m.dt, m.count], &[]))
 }
 
-/// Mailboxes for a case, a third of them with fewer mails than slots, a third just full, a third overwritten.
+/// Returns mailboxes for a case: a third with fewer mails than slots, a third just full, a third overwritten.
 pub(super) fn case_mailbox(
     c: &mut CaseBuilder,
     v: usize,
     k: usize,
     width: usize,
     features: Option<usize>,
-    kept: StoredAs,
+    stored_as: StoredAs,
 ) -> Mailbox {
     let (mut events, mut times, mut next) = (vec![NONE; v * k], vec![0; v * k], vec![0; v]);
     for node in 0..v {
@@ -189,10 +207,10 @@ pub(super) fn case_mailbox(
         next[node] = (mails % k) as u32;
     }
     Mailbox {
-        mail: c.kept(v * k, width, kept),
+        mail: c.kept(v * k, width, stored_as),
         event: c.values(Spec::ids(Rows::fixed(v), k), &events),
         time: c.values(Spec { cols: k, ..Spec::times(Rows::fixed(v)) }, &times),
         next: c.ids(&next, 1),
-        features: features.map(|f| c.kept(v * k, f, kept)),
+        features: features.map(|f| c.kept(v * k, f, stored_as)),
     }
 }

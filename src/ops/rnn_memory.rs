@@ -1,12 +1,12 @@
-//! `s' = tanh(W_x {s | s_partner | e | Phi(t_mail - t_s)} + b_x + W_h s + b_h)`: memory of the unique nodes after their
-//! mails, by a plain recurrent cell
+//! `s' = tanh(W_x {s | s_partner | e | Phi(t_mail - t_s)} + b_x + W_h s + b_h)`: updates the memory of the
+//! unique nodes from their mails with a plain recurrent cell.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | state, mails, time encoding, s', time | as in [`memory_update`] | |
-//! | `W_x`, `W_h` | `[d, 2 d + f + t]`, `[d, d]` f32 | as PyTorch's `RNNCell` |
-//! | `b_x`, `b_h` | `[1, d]` f32 | |
-//! | gates | `[m, d]` f32 | saved for the backward: s' of the nodes with a mail |
+//! | `W_x`, `W_h` | `[d, 2 d + f + t]`, `[d, d]` f32 | weights, as in PyTorch's `RNNCell` |
+//! | `b_x`, `b_h` | `[1, d]` f32 | biases |
+//! | gates | `[m, d]` f32 | s' of the nodes with a mail, saved for the backward pass |
 //!
 //! Source: JODIE (Kumar et al. 2019), equations 1 and 2; RNN: Elman 1990 in PyTorch's form.
 use super::{memory_update::Cell, *};
@@ -20,14 +20,14 @@ use crate::runtime::{
 pub struct Rnn;
 
 vectorised! {
-    /// One row: `pre` is the sum before its biases, and holds s' afterwards.
+    /// Updates one row. `pre` holds the sums without the biases on entry and s' on return.
     fn update(pre: &mut [f32], out: &mut [f32], b_x: &[f32], b_h: &[f32]) {
         for (((pre, out), &bx), &bh) in pre.iter_mut().zip(&mut *out).zip(b_x).zip(b_h) {
             *pre = simd::tanh(*pre + (bx + bh));
             *out = *pre;
         }
     }
-    /// Gradients of one row before the tanh.
+    /// Computes the gradients of one row before the tanh.
     fn update_grad(dpre: &mut [f32], s: &[f32], dy: &[f32]) {
         for ((dpre, &s), &dy) in dpre.iter_mut().zip(s).zip(dy) {
             *dpre = dy * (1.0 - s * s);
@@ -57,27 +57,17 @@ impl Cell for Rnn {
         update_grad(dpre, gates, dy);
     }
     unsafe fn launch_grad(k: &Kernels, on: &Launch<'_>, dpre: *mut f32) -> Result<()> {
-        let (mailed, gates, dout) = (on.input(0), on.input(2), on.input(8));
+        use super::memory_update::grad_input::{DOUT, GATES, ROW, W_H};
+        let (mailed, gates, dout) = (on.input(ROW), on.input(GATES), on.input(DOUT));
+        let (grid, d, status) = (Grid::warps(on.capacity(ROW)), on.cols(W_H), on.status());
+        let (mails, nodes) = (on.rows(ROW), on.rows(DOUT));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.rnn_memory_gates_grad(
-                on,
-                Grid::warps(on.capacity(0)),
-                mailed,
-                gates,
-                dout,
-                dpre,
-                on.rows(0),
-                on.rows(8),
-                on.cols(7),
-                on.status(),
-            )
-        }
+        unsafe { k.rnn_memory_gates_grad(on, grid, mailed, gates, dout, dpre, mails, nodes, d, status) }
     }
 }
 
-/// `[nodes, unique, d, f, t, g]` as in [`memory_update`]: no unique node; nobody without a mail; several tiles along
-/// rows and columns; many rows.
+/// `[nodes, unique, d, f, t, g]` as in [`memory_update`]. Among them: no unique node; no node without a mail;
+/// several tiles along rows and columns; many rows.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0, 1, 4],
     &[5, 0, 3, 2, 4, 4],

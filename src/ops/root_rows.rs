@@ -1,11 +1,11 @@
-//! `out[i] = stride i + side`: where side `side` of every event is among a batch's roots
+//! `out[i] = stride i + side`: the rows of one side of every event among the roots of a batch.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `events` | `[<= b, *]` | any value with a row for each event; only its rows matter |
-//! | out | `[<= b]` u32 | row of [`roots`], which have `stride` an event: side 0 source, 1 destination |
+//! | `events` | `[<= b, *]` | any value with one row per event; only its row count is used |
+//! | out | `[<= b]` u32 | row among the [`roots`], of which each event has `stride`: side 0 is the source, side 1 the destination |
 //!
-//! `gather_rows(z, out)` then is one embedding an event, for heads that look at one side.
+//! `gather_rows(z, out)` then returns one embedding per event, for heads that read one side only.
 use super::*;
 
 /// See the [module](self).
@@ -16,10 +16,10 @@ pub struct RootRows {
 }
 
 impl Tape {
-    /// Appends [`RootRows`]: a row for each of `events`, for instance the sources of the batch.
+    /// Appends [`RootRows`]: one row for each of `events`, for instance those of the sources of the batch.
     ///
     /// # Errors
-    /// `Shape` when there is no such side, or rows need more than 32 bits.
+    /// `Shape` if `side` is not below `stride`, or if the rows do not fit in 32 bits.
     pub fn root_rows(&mut self, events: Var, stride: usize, side: usize) -> Result<Var> {
         self.push1(RootRows { stride, side }, &[events])
     }
@@ -30,9 +30,15 @@ impl Op for RootRows {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
-        ensure!(Self::NAME, self.side < self.stride, "side {} of {}", self.side, self.stride);
-        let last = ins[0].rows.capacity.checked_mul(self.stride).filter(|&n| n <= NONE as usize);
-        ensure!(Self::NAME, last.is_some(), "{} roots for each row of {}", self.stride, ins[0]);
+        ensure!(Self::NAME, self.side < self.stride, "side is {}, want less than {}", self.side, self.stride);
+        let roots = ins[0].rows.capacity.checked_mul(self.stride).filter(|&n| n <= NONE as usize);
+        ensure!(
+            Self::NAME,
+            roots.is_some(),
+            "{} roots for each row of {}, want at most {NONE} in all",
+            self.stride,
+            ins[0]
+        );
         Ok(vec![Spec::ids(ins[0].rows, 1).into()])
     }
     fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {
@@ -50,7 +56,7 @@ impl Op for RootRows {
     }
 }
 
-/// `[b, stride, side]`; `b` of `b + 2` rows live.
+/// `[b, stride, side]`; `b` of `b + 2` rows are live.
 pub(super) const CASES: &[&[usize]] = &[&[1, 3, 0], &[0, 3, 1], &[5, 2, 1], &[300, 1, 0], &[40, 7, 6]];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 3, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

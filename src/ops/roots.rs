@@ -1,25 +1,29 @@
-//! Roots of a batch, event by event: source, destination, then the negatives, all at the event's time
+//! Lists the roots of a batch event by event: source, destination, then the negatives, all at the event's
+//! time.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `src`, `dst` | `[<= b]` u32 | |
-//! | `time` | `[<= b]` i64 | |
-//! | `negatives` | `[<= b, m]` u32, optional | m is 0 without |
-//! | node | `[<= (2 + m) b]` u32 | root `(2 + m) i + side`: side 0 source, 1 destination, 2.. negatives |
-//! | time | `[<= (2 + m) b]` i64 | |
+//! | `src`, `dst` | `[<= b]` u32 | sources and destinations of the events |
+//! | `time` | `[<= b]` i64 | times of the events |
+//! | `negatives` | `[<= b, m]` u32, optional | negatives of each event; m is 0 without them |
+//! | node | `[<= (2 + m) b]` u32 | root `(2 + m) i + side` of event i: side 0 is the source, 1 the destination, 2 and up the negatives |
+//! | time | `[<= (2 + m) b]` i64 | time of each root |
 //!
-//! Event by event, so that live roots are a prefix whatever the batch's length, and in order of time.
+//! With this order the live roots are a prefix for any batch length, and they are sorted by time.
 use super::*;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Roots;
 
+/// Position of the optional input.
+const NEGATIVES: usize = 3;
+
 impl Tape {
-    /// Appends [`Roots`]; returns nodes and times.
+    /// Appends [`Roots`]; returns the nodes and times of the roots.
     ///
     /// # Errors
-    /// `Shape` when the rows differ.
+    /// `Shape` if the inputs differ in their rows.
     pub fn roots(
         &mut self,
         src: Var,
@@ -38,23 +42,25 @@ impl Op for Roots {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
-        let (events, m) = (ins[0].rows, ins.get(3).map_or(0, |negatives| negatives.cols));
-        let ends = Spec::ids(events, 1);
-        let wants = [ends, ends, Spec::times(events), Spec::ids(events, m)];
-        for ((what, found), want) in ["src", "dst", "time", "negatives"].iter().zip(ins).zip(wants) {
-            ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
+        let (events, m) = (ins[0].rows, ins.get(NEGATIVES).map_or(0, |negatives| negatives.cols));
+        let ids = Spec::ids(events, 1);
+        let wants =
+            [("src", ids), ("dst", ids), ("time", Spec::times(events)), ("negatives", Spec::ids(events, m))];
+        for ((what, want), found) in wants.iter().zip(ins) {
+            ensure!(Self::NAME, found == want, "{what} is {found}, want {want}");
         }
         let rows = events.times(m.saturating_add(2));
         ensure!(
             Self::NAME,
             rows.capacity < NONE as usize && m < NONE as usize - 2,
-            "{m} negatives for each of {ends}"
+            "{m} negatives for each of {ids}, want fewer than {NONE} roots in all"
         );
         Ok(vec![Spec::ids(rows, 1).into(), Spec::times(rows).into()])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (src, dst, time) = (io.input::<u32>(0), io.input::<u32>(1), io.input::<i64>(2));
-        let (negatives, m): (&[u32], _) = if io.inputs() > 3 { (io.input(3), io.cols(3)) } else { (&[], 0) };
+        let (negatives, m): (&[u32], _) =
+            if io.inputs() > NEGATIVES { (io.input(NEGATIVES), io.cols(NEGATIVES)) } else { (&[], 0) };
         let (node, at) = (io.out::<u32>(0), io.out::<i64>(1));
         for (i, root) in node.chunks_exact_mut(2 + m).enumerate() {
             (root[0], root[1]) = (src[i], dst[i]);
@@ -64,13 +70,15 @@ impl Op for Roots {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (src, dst, time, node, at) = (on.input(0), on.input(1), on.input(2), on.out(0), on.out(1));
-        let (negatives, m) = if on.inputs() > 3 { (on.input(3), on.cols(3)) } else { (std::ptr::null(), 0) };
+        let given = on.inputs() > NEGATIVES;
+        let (negatives, m) =
+            if given { (on.input(NEGATIVES), on.cols(NEGATIVES)) } else { (std::ptr::null(), 0) };
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.roots(on, Grid::items(on.out_cap(0)), src, dst, time, negatives, node, at, on.rows(0), m) }
     }
 }
 
-/// `[b, m]`; without negatives where m is 0.
+/// `[b, m]`; no negatives if m is 0.
 pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 1], &[5, 3], &[300, 0]];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

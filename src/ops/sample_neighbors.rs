@@ -1,22 +1,24 @@
-//! Temporal neighbours of each query `(node, time)` over a T-CSR, strictly before it
+//! Samples the temporal neighbours of each query `(node, time)` from a T-CSR, strictly before the query's
+//! time.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `offsets` | `[v + 1]` i64 | where each node's list begins |
+//! | `offsets` | `[v + 1]` i64 | start of each node's list in `entries` |
 //! | `entries` | `[2 e, 2]` i64 | time, other end and id of each of the node's events, in order ([`Entry`]) |
-//! | `position` | `[e, 2]` u32 | rank of event `e` in the lists of its source and of its destination; of no rows, and every query searches from the list's end |
-//! | `node`, `time` | `[n]` u32 (or [`NONE`]), i64 | queries; the roots come event by event, `stride` rows each |
-//! | `event` | `[<= b]` u32 | events of the batch: history ends before the first of them |
+//! | `position` | `[e, 2]` u32 | rank of an event in the lists of its source and of its destination; if it has no rows, every query searches from the end of its list |
+//! | `node`, `time` | `[n]` u32 (or [`NONE`]), i64 | queries; roots come event by event, `stride` rows per event |
+//! | `event` | `[<= b]` u32 | events of the batch; the history ends before the first of them |
 //! | `now` | `[1, 2]` u32 | clock of the uniform draw |
-//! | neighbor, event | `[n, k]` u32 | other end and id; `NONE` in unused slots |
+//! | neighbor, event | `[n, k]` u32 | other end and id of the event; `NONE` in unused slots |
 //! | dt | `[n, k]` f32 | seconds from the neighbour's event to the query; 0 in unused slots |
-//! | time | `[n, k]` i64 | the event's time; 0 in unused slots |
-//! | count | `[n]` u32 | slots in use: a prefix |
+//! | time | `[n, k]` i64 | time of the event; 0 in unused slots |
+//! | count | `[n]` u32 | number of slots in use; they come first |
 //!
-//! **No leakage**: a sampled event belongs to an earlier batch *and* its time is strictly earlier than the query's.
-//! `Recent` takes the k latest, latest first; `Uniform` draws k with replacement (all of them, latest first, when
-//! there are at most k). For the positive roots the history's end is found from the known position of their own
-//! event, others search from where it would be if their events were spread evenly. A query for `NONE` has no neighbours.
+//! **No leakage**: a sampled event belongs to an earlier batch *and* its time is strictly earlier than the
+//! query's. `Recent` takes the k latest events, latest first. `Uniform` draws k events with replacement; a
+//! history of at most k events is taken whole, latest first. For positive roots, the search for the end of
+//! the history starts at the known position of the root's own event; other queries start where the end would
+//! be if the events of the list were spread evenly over the stream. A query for `NONE` has no neighbours.
 //! Source: TGN's most recent sampling; the T-CSR is TGL's, the known position is ours.
 use super::*;
 use crate::runtime::{
@@ -27,15 +29,26 @@ use crate::runtime::{
 };
 use std::ops::Range;
 
-/// Queries between asking memory for a list and reading it.
+/// Number of queries between prefetching a list and reading it.
 const AHEAD: usize = 8;
 
-/// Which of a node's earlier events are taken.
+/// Positions of the inputs.
+mod input {
+    pub(super) const OFFSETS: usize = 0;
+    pub(super) const ENTRIES: usize = 1;
+    pub(super) const POSITION: usize = 2;
+    pub(super) const NODE: usize = 3;
+    pub(super) const TIME: usize = 4;
+    pub(super) const EVENT: usize = 5;
+    pub(super) const NOW: usize = 6;
+}
+
+/// Rule that selects neighbours among a node's earlier events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// The latest.
+    /// The latest events.
     Recent,
-    /// Uniform with replacement; seed of the run.
+    /// Uniform draws with replacement; holds the seed of the run.
     Uniform(u64),
 }
 
@@ -44,31 +57,33 @@ pub enum Strategy {
 pub struct SampleNeighbors {
     k: usize,
     strategy: Strategy,
-    /// Roots an event, where queries are roots: the first two have known positions. 0 where every query searches.
+    /// Roots per event if the queries are roots: the first two of each event have known positions. Otherwise
+    /// 0.
     stride: usize,
     gaps: Gaps,
 }
 
-/// An entry of a list: 16 bytes, so that one load brings a neighbour. In a value it is a row of two i64.
+/// An entry of a node's list: 16 bytes, so that one load fetches a neighbour. In a value, an entry is a row
+/// of two i64.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Entry {
-    /// Ticks.
+    /// Time of the event, in ticks.
     pub time: i64,
-    /// Other end.
+    /// Other end of the event.
     pub node: u32,
     /// Event id.
     pub event: u32,
 }
 
 impl Entry {
-    /// A value of `n` entries.
+    /// Returns the shape and type of a value of `n` entries.
     pub fn spec(n: usize) -> Spec {
         Spec { cols: 2, ..Spec::times(Rows::fixed(n)) }
     }
 }
 
-// SAFETY: as for other vectors; an entry is two i64, without gaps.
+// SAFETY: as for other vectors; an entry is two i64 without padding.
 unsafe impl Bytes for Vec<Entry> {
     fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self)
@@ -81,46 +96,46 @@ unsafe impl Bytes for Vec<Entry> {
 /// T-CSR tables as values.
 #[derive(Clone, Copy, Debug)]
 pub struct TcsrVars {
-    /// `[v + 1]` i64.
+    /// `[v + 1]` i64 starts of the nodes' lists.
     pub offsets: Var,
-    /// `[2 e, 2]` i64, see [`Entry`].
+    /// `[2 e, 2]` i64 entries of the lists, see [`Entry`].
     pub entries: Var,
-    /// `[e, 2]` u32, or `[0, 2]`.
+    /// `[e, 2]` u32 ranks of the events in the lists of their ends, or `[0, 2]` if unknown.
     pub position: Var,
 }
 
 /// Sampled neighbours.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbors {
-    /// `[n, k]` u32, or `NONE`.
+    /// `[n, k]` u32 neighbours, or `NONE`.
     pub node: Var,
-    /// `[n, k]` u32, or `NONE`.
+    /// `[n, k]` u32 events, or `NONE`.
     pub event: Var,
-    /// `[n, k]` f32 seconds.
+    /// `[n, k]` f32 seconds from the event to the query.
     pub dt: Var,
-    /// `[n, k]` i64 ticks.
+    /// `[n, k]` i64 times of the events, in ticks.
     pub time: Var,
-    /// `[n]` u32.
+    /// `[n]` u32 numbers of slots in use.
     pub count: Var,
 }
 
-/// How neighbours are sampled.
+/// Options of neighbour sampling.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
-    /// Slots a query.
+    /// Slots per query.
     pub k: usize,
-    /// Which events.
+    /// Rule that selects the events.
     pub strategy: Strategy,
-    /// Makes seconds of ticks.
+    /// Conversion of ticks to seconds.
     pub gaps: Gaps,
 }
 
 impl Tape {
-    /// Appends [`SampleNeighbors`] for queries `(node, time)`. `stride` is the number of roots an event when the
-    /// queries are the roots of the batch, else 0.
+    /// Appends [`SampleNeighbors`] for queries `(node, time)`; `batch` is `(event, now)`. `stride` is the
+    /// number of roots per event if the queries are the roots of the batch, otherwise 0.
     ///
     /// # Errors
-    /// `Shape` when types or rows do not fit.
+    /// `Shape` if types or rows do not match.
     pub fn sample_neighbors(
         &mut self,
         tcsr: TcsrVars,
@@ -137,7 +152,7 @@ impl Tape {
     }
 }
 
-/// What a step reads.
+/// The inputs of a run.
 struct Tables<'a> {
     offsets: &'a [i64],
     entries: &'a [Entry],
@@ -145,28 +160,37 @@ struct Tables<'a> {
     query: &'a [u32],
     query_time: &'a [i64],
     batch: &'a [u32],
-    /// First event of the batch; 0, which has no history, where the batch is empty.
+    /// First event of the batch; 0, which means no history, if the batch is empty.
     first: u32,
-    /// Of the uniform draw.
+    /// Key of the uniform draw.
     key: Key,
+}
+
+/// The output slots of one query.
+struct Slots<'a, R> {
+    node: &'a mut [u32],
+    event: &'a mut [u32],
+    dt: &'a mut [R],
+    time: &'a mut [i64],
 }
 
 impl<'a> Tables<'a> {
     fn of(op: &SampleNeighbors, io: &Io<'a>) -> Self {
-        let (batch, now) = (io.input::<u32>(5), io.input::<u32>(6));
+        let (batch, now) = (io.input::<u32>(input::EVENT), io.input::<u32>(input::NOW));
         let key = op.key([now[0], now[1]]);
         Tables {
-            offsets: io.input(0),
-            entries: bytemuck::cast_slice(io.input::<i64>(1)),
-            position: io.input(2),
-            query: io.input(3),
-            query_time: io.input(4),
+            offsets: io.input(input::OFFSETS),
+            entries: bytemuck::cast_slice(io.input::<i64>(input::ENTRIES)),
+            position: io.input(input::POSITION),
+            query: io.input(input::NODE),
+            query_time: io.input(input::TIME),
             batch,
             first: batch.first().copied().unwrap_or(0),
             key,
         }
     }
-    /// Entries of the list of query `i`; none for no node.
+    /// Returns the range of `entries` that is the list of query `i`; empty if the query is for `NONE`.
+    /// Reports a fault for a node outside the table and for offsets outside the entries.
     fn list(&self, io: &Io<'_>, i: usize) -> Range<usize> {
         let Some(v) = io.row_of(i, self.query[i], self.offsets.len() - 1) else { return 0..0 };
         let [start, end] = [self.offsets[v], self.offsets[v + 1]].map(usize::try_from);
@@ -178,15 +202,15 @@ impl<'a> Tables<'a> {
             }
         }
     }
-    /// The two offsets that bound the list of query `i`, where they exist.
+    /// Returns the two offsets that bound the list of query `i`, as far as they exist.
     fn bounds(&self, i: usize) -> &[i64] {
         self.offsets.get(self.query[i] as usize..).map_or(&[], |rest| &rest[..rest.len().min(2)])
     }
 }
 
-/// Entries of a list of events before `first`; `guess` of them may be.
+/// Returns the number of entries of `list` whose events are before `first`; the search starts at `guess`.
 fn history(list: &[Entry], first: u32, guess: usize) -> usize {
-    // Steps away from the guess, doubled until the answer is between two of them; then halves.
+    // Galloping search: steps away from the guess double until they enclose the answer; then bisection.
     let (mut low, mut high, mut step) = (guess, guess, 1);
     while low > 0 && list[low - 1].event >= first {
         (low, high, step) = (low.saturating_sub(step), low - 1, 2 * step);
@@ -198,48 +222,44 @@ fn history(list: &[Entry], first: u32, guess: usize) -> usize {
 }
 
 impl SampleNeighbors {
-    /// Seed and salt of the uniform draw; nobody draws by others.
+    /// Returns seed and salt of the uniform draw; zeros for `Recent`, which does not draw.
     fn seed(&self) -> (u64, u32) {
         match self.strategy {
             Strategy::Uniform(seed) => (seed, 0x5A3Bu32.wrapping_add(self.stride as u32)),
             Strategy::Recent => (0, 0),
         }
     }
-    /// Key of the uniform draw.
+    /// Returns the key of the uniform draw at `clock`.
     fn key(&self, clock: [u32; 2]) -> Key {
         let (seed, salt) = self.seed();
         Key::new(seed, salt, clock)
     }
-    /// About how much of the list is before the batch: a positive root knows the place of its own event, others
-    /// suppose that their events are spread evenly over the stream, and so does the root of an event that the stream does not have.
+    /// Estimates the number of entries of the list that are before the batch. A positive root knows the
+    /// position of its own event. All other queries, and roots of events that `position` does not have,
+    /// assume that the events of the list are spread evenly over the stream.
     fn guess(&self, t: &Tables<'_>, i: usize, list: &Range<usize>) -> usize {
         let events = t.position.len() as u64 / 2;
         if events == 0 {
             return list.len();
         }
-        let own = (self.stride > 0 && i % self.stride < 2)
+        let known = (self.stride > 0 && i % self.stride < 2)
             .then(|| t.position.get(2 * t.batch[i / self.stride] as usize + i % self.stride));
-        let guess = match own.flatten() {
+        let guess = match known.flatten() {
             Some(&position) => position as usize,
             None => (list.len() as u64 * u64::from(t.first) / events) as usize,
         };
         guess.min(list.len())
     }
-    /// Asks for the entries that query `i` will probably read.
-    fn ask(&self, t: &Tables<'_>, io: &Io<'_>, i: usize) {
+    /// Prefetches the entries that query `i` will probably read.
+    fn prefetch(&self, t: &Tables<'_>, io: &Io<'_>, i: usize) {
         let list = t.list(io, i);
         let end = list.start + self.guess(t, i, &list);
         let read = end.saturating_sub(self.k).max(list.start)..end.min(list.end);
         simd::prefetch(&t.entries[read]);
     }
-    /// Fills the slots of query `i` from its `history`; returns how many.
-    fn take<R: Real>(
-        &self,
-        t: &Tables<'_>,
-        i: usize,
-        history: Range<usize>,
-        (node, event, dt, time): (&mut [u32], &mut [u32], &mut [R], &mut [i64]),
-    ) -> u32 {
+    /// Fills the slots of query `i` from its `history`; returns the number of slots in use.
+    fn take<R: Real>(&self, t: &Tables<'_>, i: usize, history: Range<usize>, slots: Slots<'_, R>) -> u32 {
+        let Slots { node, event, dt, time } = slots;
         let list = &t.entries[history];
         let n = list.len().min(self.k);
         node[n..].fill(NONE);
@@ -266,57 +286,66 @@ impl Op for SampleNeighbors {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
-        ensure!(Self::NAME, ins[0].rows.capacity > 0, "offsets are {}, want [v + 1, 1]", ins[0]);
-        // The tables' rows are fixed: all of them are there.
+        let (queries, batch) = (ins[input::NODE].rows, ins[input::EVENT].rows);
+        let offsets = ins[input::OFFSETS];
+        ensure!(Self::NAME, offsets.rows.capacity > 0, "offsets are {offsets}, want [v + 1, 1]");
+        // The tables have fixed rows: all of their rows are live.
+        let capacity = |i: usize| ins[i].rows.capacity;
         for (i, what, want) in [
-            (0, "offsets", Spec::times(Rows::fixed(ins[0].rows.capacity))),
-            (1, "entries", Entry::spec(ins[1].rows.capacity)),
-            (2, "positions", Spec::ids(Rows::fixed(ins[2].rows.capacity), 2)),
-            (3, "queries", Spec::ids(ins[3].rows, 1)),
-            (4, "times", Spec::times(ins[3].rows)),
-            (5, "batch", Spec::ids(ins[5].rows, 1)),
-            (6, "clock", Spec::ids(Rows::fixed(1), 2)),
+            (input::OFFSETS, "offsets", Spec::times(Rows::fixed(capacity(input::OFFSETS)))),
+            (input::ENTRIES, "entries", Entry::spec(capacity(input::ENTRIES))),
+            (input::POSITION, "positions", Spec::ids(Rows::fixed(capacity(input::POSITION)), 2)),
+            (input::NODE, "queries", Spec::ids(queries, 1)),
+            (input::TIME, "times", Spec::times(queries)),
+            (input::EVENT, "batch events", Spec::ids(batch, 1)),
+            (input::NOW, "clock numbers", Spec::ids(Rows::fixed(1), 2)),
         ] {
             ensure!(Self::NAME, ins[i] == want, "{what} are {}, want {want}", ins[i]);
         }
         ensure!(
             Self::NAME,
             [self.k, self.stride].iter().all(|&n| u32::try_from(n).is_ok()),
-            "{} neighbours, {} roots an event, want fewer",
+            "{} neighbours per query, {} roots per event, want at most {} of each",
             self.k,
-            self.stride
+            self.stride,
+            u32::MAX
         );
         ensure!(
             Self::NAME,
-            self.stride == 0 || ins[3].rows == ins[5].rows.times(self.stride),
-            "{} queries are not {} an event of {}",
-            ins[3],
+            self.stride == 0 || queries == batch.times(self.stride),
+            "queries are {}, want {} for each event of {}",
+            ins[input::NODE],
             self.stride,
-            ins[5]
+            ins[input::EVENT]
         );
-        let slots = Spec::ids(ins[3].rows, self.k);
+        let slots = Spec::ids(queries, self.k);
         Ok(vec![
             slots.into(),
             slots.into(),
-            Spec::real(ins[3].rows, self.k).into(),
-            Spec { cols: self.k, ..Spec::times(ins[3].rows) }.into(),
-            Spec::ids(ins[3].rows, 1).into(),
+            Spec::real(queries, self.k).into(),
+            Spec { cols: self.k, ..Spec::times(queries) }.into(),
+            Spec::ids(queries, 1).into(),
         ])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        // A slot reads 16 bytes of the lists and writes 12, or 20 where its time is asked for.
-        Cost { bytes: 28 * outs[0].len() + 24 * ins[3].rows.capacity, flops: 0 }
+        // A slot reads 16 bytes of the lists and writes 12, or 20 if its time is wanted.
+        Cost { bytes: 28 * outs[0].len() + 24 * ins[input::NODE].rows.capacity, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (node, event, dt, time) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<R>(2), io.out::<i64>(3));
+        let (node, event) = (io.out::<u32>(0), io.out::<u32>(1));
+        let (dt, time, count) = (io.out::<R>(2), io.out::<i64>(3), io.out::<u32>(4));
         let t = Tables::of(self, io);
-        for (i, count) in io.out::<u32>(4).iter_mut().enumerate() {
+        for (i, count) in count.iter_mut().enumerate() {
             let list = t.list(io, i);
             let earlier = |e: &&Entry| e.event < t.first && e.time < t.query_time[i];
             let end = t.entries[list.clone()].iter().filter(earlier).count();
-            let slots = i * self.k..(i + 1) * self.k;
-            let (node, event) = (&mut node[slots.clone()], &mut event[slots.clone()]);
-            let slots = (node, event, &mut dt[slots.clone()], &mut time[slots]);
+            let row = i * self.k..(i + 1) * self.k;
+            let slots = Slots {
+                node: &mut node[row.clone()],
+                event: &mut event[row.clone()],
+                dt: &mut dt[row.clone()],
+                time: &mut time[row],
+            };
             *count = self.take(&t, i, list.start..list.start + end, slots);
         }
     }
@@ -341,13 +370,13 @@ impl Op for SampleNeighbors {
                     .zip(dt.chunks_exact_mut(k))
                     .zip(time.chunks_exact_mut(k));
                 let last = piece * size + count.len();
-                (piece * size..last.min(piece * size + AHEAD)).for_each(|i| self.ask(&t, io, i));
+                (piece * size..last.min(piece * size + AHEAD)).for_each(|i| self.prefetch(&t, io, i));
                 for (i, ((((node, event), dt), time), count)) in (piece * size..).zip(rows.zip(count)) {
                     if i + 2 * AHEAD < last {
                         simd::prefetch(t.bounds(i + 2 * AHEAD));
                     }
                     if i + AHEAD < last {
-                        self.ask(&t, io, i + AHEAD);
+                        self.prefetch(&t, io, i + AHEAD);
                     }
                     let list = t.list(io, i);
                     let entries = &t.entries[list.clone()];
@@ -355,34 +384,36 @@ impl Op for SampleNeighbors {
                     if end > 0 && entries[end - 1].time >= t.query_time[i] {
                         end = entries[..end].partition_point(|e| e.time < t.query_time[i]);
                     }
-                    *count = self.take(&t, i, list.start..list.start + end, (node, event, dt, time));
+                    let slots = Slots { node, event, dt, time };
+                    *count = self.take(&t, i, list.start..list.start + end, slots);
                 }
             });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (seed, salt) = self.seed();
+        let (neighbor, event, dt, time, count) = (on.out(0), on.out(1), on.out(2), on.out(3), on.out(4));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.sample_neighbors(
                 on,
-                Grid::warps(on.capacity(3)),
-                on.input(0),
-                on.input(1),
-                on.input(2),
-                on.input(3),
-                on.input(4),
-                on.input(5),
-                on.input(6),
-                on.out(0),
-                on.out(1),
-                on.out(2),
-                on.out(3),
-                on.out(4),
-                on.rows(3),
-                on.rows(5),
-                on.capacity(0).saturating_sub(1) as u32,
-                on.capacity(2) as u32,
-                on.capacity(1) as u64,
+                Grid::warps(on.capacity(input::NODE)),
+                on.input(input::OFFSETS),
+                on.input(input::ENTRIES),
+                on.input(input::POSITION),
+                on.input(input::NODE),
+                on.input(input::TIME),
+                on.input(input::EVENT),
+                on.input(input::NOW),
+                neighbor,
+                event,
+                dt,
+                time,
+                count,
+                on.rows(input::NODE),
+                on.rows(input::EVENT),
+                on.capacity(input::OFFSETS).saturating_sub(1) as u32,
+                on.capacity(input::POSITION) as u32,
+                on.capacity(input::ENTRIES) as u64,
                 self.k as u32,
                 self.stride as u32,
                 u32::from(self.strategy != Strategy::Recent),
@@ -394,9 +425,11 @@ impl Op for SampleNeighbors {
     }
 }
 
-/// `[nodes, events, first event of the batch, k, uniform]`; the queries are roots with one negative an event, or none. A
-/// sixth number is the stride: 2, no negatives; 0 keeps from them that they are roots, so that every one searches. A seventh,
-/// that many slots a node, of its latest events before the batch, and no positions. Without a batch every node is a query.
+/// `[nodes, events, first event of the batch, k, uniform]`. The queries are the roots of the batch with one
+/// negative per event; if the batch is empty, every node is a query. An optional sixth number is the stride:
+/// with 2 there are no negatives; with 0 the op does not know that its queries are roots, so that every query
+/// searches. An optional seventh number is the length of every node's list, which then holds the node's
+/// latest events before the batch; positions are empty.
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 0, 1, 0],
     &[5, 60, 40, 3, 0],
@@ -452,11 +485,12 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     };
     let batch: Vec<u32> = (first as u32..e as u32).collect();
     let negative = |i: u32| if i % 7 == 6 { NONE } else { i % v as u32 };
-    let each = if stride == 2 { 2 } else { 3 };
-    let of_event = |&i: &u32| [ends[i as usize][0], ends[i as usize][1], negative(i)].into_iter().take(each);
-    let mut roots: Vec<u32> = batch.iter().flat_map(of_event).collect();
+    let event_roots = if stride == 2 { 2 } else { 3 };
+    let roots_of =
+        |&i: &u32| [ends[i as usize][0], ends[i as usize][1], negative(i)].into_iter().take(event_roots);
+    let mut roots: Vec<u32> = batch.iter().flat_map(roots_of).collect();
     let mut root_times: Vec<i64> =
-        batch.iter().flat_map(|&i| [times[i as usize]; 3].into_iter().take(each)).collect();
+        batch.iter().flat_map(|&i| [times[i as usize]; 3].into_iter().take(event_roots)).collect();
     if batch.is_empty() {
         (roots, root_times) = ((0..v as u32).collect(), vec![e as i64; v]);
     }

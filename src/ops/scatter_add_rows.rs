@@ -1,12 +1,13 @@
-//! `out[index[i], :] += src[i, :]`, out starting at zero: the transpose of `gather_rows`.
+//! `out[index[i], :] += src[i, :]` with `out` zero at first: the transpose of `gather_rows`.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `src` | `[n, d]` f32 | |
-//! | `index` | `[n]` u32 below `v`, or [`NONE`] (dropped) | row of `out`; repeats add up in ascending `i` |
-//! | `out` | `[v, d]` f32 | |
+//! | `src` | `[n, d]` f32 | rows to add |
+//! | `index` | `[n]` u32 below `v`, or [`NONE`] (the row is dropped) | row of `out`; rows with the same index are added in ascending `i` |
+//! | `out` | `[v, d]` f32 | sums |
 //!
-//! Backward: `dsrc = gather_rows(dout, index)`. Deterministic: rows are segmented by `index`, never added by racing.
+//! Backward: `dsrc = gather_rows(dout, index)`. Deterministic: rows are grouped by `index` and added without
+//! atomics.
 //! Source: aggregation, Sven, Algorithm 2.
 use super::*;
 use crate::runtime::simd::{self, vectorised};
@@ -21,11 +22,11 @@ impl Tape {
     /// Appends [`ScatterAddRows`] with `rows` rows of output.
     ///
     /// # Errors
-    /// `Shape` when `index` is not u32 with the rows of `src`.
+    /// `Shape` if `index` is not u32 with one entry for each row of `src`.
     pub fn scatter_add_rows(&mut self, src: Var, index: Var, rows: Rows) -> Result<Var> {
         match rows.live {
-            // The live count is an operand: the op must not run before it is known.
-            Some(l) => self.push1(ScatterAddRows { rows }, &[src, index, l.var]),
+            // The live count is an operand, so that the op runs after the count is computed.
+            Some(live) => self.push1(ScatterAddRows { rows }, &[src, index, live.var]),
             None => self.push1(ScatterAddRows { rows }, &[src, index]),
         }
     }
@@ -70,7 +71,8 @@ impl Op for ScatterAddRows {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        // One thread: the rows of a batch fit in a core's cache, and racing adds would not be deterministic.
+        // One thread: the rows of a batch fit in a core's cache, and concurrent adds would not be
+        // deterministic.
         let (index, out, rows) = (io.input::<u32>(1), io.out::<f32>(0), io.out_rows(0));
         out.fill(0.0);
         if let Some(i) = index.iter().position(|&r| r != NONE && r as usize >= rows) {
@@ -79,15 +81,15 @@ impl Op for ScatterAddRows {
         add_rows(out, io.input::<f32>(0), index, io.cols(0));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // Rows of out for each of a block's 8 warps: more where there are many, so that fewer blocks read the index.
-        let (d, each) = (on.cols(0), on.out_cap(0).div_ceil(8 * 1024).max(1));
-        let grid = Grid::new(on.out_cap(0).div_ceil(8 * each), Grid::THREADS);
-        let (src, index, out) = (on.input(0), on.input(1), on.out(0));
-        let own = 8 * each as u32;
+        // A block has 8 warps. Large outputs get more rows per warp, because every block reads the whole
+        // index.
+        let (d, warp_rows) = (on.cols(0), on.out_cap(0).div_ceil(8 * 1024).max(1));
+        let block_rows = 8 * warp_rows;
+        let grid = Grid::new(on.out_cap(0).div_ceil(block_rows), Grid::THREADS);
+        let (src, index, out, status) = (on.input(0), on.input(1), on.out(0), on.status());
+        let (rows, out_rows, block_rows) = (on.rows(0), on.out_rows(0), block_rows as u32);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.scatter_add_rows(on, grid, src, index, out, on.rows(0), on.out_rows(0), d, own, on.status())
-        }
+        unsafe { k.scatter_add_rows(on, grid, src, index, out, rows, out_rows, d, block_rows, status) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];
@@ -96,8 +98,8 @@ impl Op for ScatterAddRows {
     }
 }
 
-/// `[n, v, d]`: more rows for one place than fit a queue, more places than blocks, wide rows. The last index is `NONE`,
-/// and out has room for two rows more.
+/// `[n, v, d]`. Among them: more source rows for one output row than fit in a queue, more output rows than
+/// blocks, wide rows. The last index is `NONE`, and the capacity of `out` is `v + 2` rows.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 1], &[9, 5, 3], &[200, 7, 100], &[0, 2, 4], &[5_000, 3, 4], &[40, 9_000, 1], &[30, 20, 131]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 1_487, 100]];

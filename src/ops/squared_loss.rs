@@ -1,14 +1,14 @@
-//! `loss = mean (pred - want)^2` over the elements whose `want` is known
+//! `loss = mean (pred - want)^2` over the elements whose `want` is known.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `pred` | `[<= n, h]` f32 | |
-//! | `want` | `[<= n, h]` f32 | NaN where it is not known; it counts for nothing then, whatever `pred` is |
-//! | loss | `[1, 1]` f32 | mean squared error; 0 where nothing is known |
-//! | known | `[1]` u32 | how many elements are, for the backward |
+//! | `pred` | `[<= n, h]` f32 | predictions |
+//! | `want` | `[<= n, h]` f32 | targets; an element is unknown if it is NaN, and is then ignored whatever `pred` is |
+//! | loss | `[1, 1]` f32 | mean squared error; 0 if no element is known |
+//! | known | `[1]` u32 | number of known elements, for the backward pass |
 //!
-//! Backward: `dpred = 2 (pred - want) / known dloss`, 0 where not known. A loss that is not a number is a fault, so that training
-//! stops where it diverged. Deterministic. Source: PyTorch's `MSELoss`.
+//! Backward: `dpred = 2 (pred - want) / known dloss`, 0 for unknown elements. A loss that is not finite is
+//! reported as a fault, so that training stops where it diverges. Deterministic. Source: PyTorch's `MSELoss`.
 use super::*;
 use crate::runtime::{
     parts,
@@ -16,8 +16,9 @@ use crate::runtime::{
     team::{self, InParallel},
 };
 
-/// On a device: most blocks that sum, and the elements of one where it takes fewer.
+/// Maximum number of blocks of the sum on a device.
 const BLOCKS: usize = 128;
+/// Elements per block, as long as [`BLOCKS`] is not exceeded.
 const BLOCK_ELEMENTS: usize = 2048;
 
 /// See the [module](self).
@@ -28,20 +29,20 @@ pub struct SquaredLoss;
 pub struct SquaredLossGrad;
 
 impl Tape {
-    /// Appends [`SquaredLoss`].
+    /// Appends [`SquaredLoss`]; returns the loss.
     ///
     /// # Errors
-    /// `Shape` when rows or widths differ, or one of them holds no reals.
+    /// `Shape` if `pred` and `want` differ in rows or widths, or are not f32.
     pub fn squared_loss(&mut self, pred: Var, want: Var) -> Result<Var> {
         Ok(self.push(SquaredLoss, &[pred, want])?[0])
     }
 }
 
-/// Elements whose squares are added together.
+/// Elements per vectorised partial sum.
 const ELEMENTS: usize = 64;
 
 vectorised! {
-    /// Sum of the squares, and how many there are.
+    /// Returns the sum of the squares of the known elements, and their number.
     fn sum_of_squares(pred: &[f32], want: &[f32]) -> (f32, u32) {
         let (mut sum, mut known, mut each) = (0.0, 0, [0.0; ELEMENTS]);
         for (pred, want) in pred.chunks(ELEMENTS).zip(want.chunks(ELEMENTS)) {
@@ -87,10 +88,12 @@ impl Op for SquaredLoss {
     fn cpu(&self, io: &Io<'_>) {
         let (pred, want) = (io.input::<f32>(0), io.input::<f32>(1));
         let size = parts::part_rows(pred.len());
-        let mut each = [(0.0f32, 0u32); parts::PARTS];
-        let work = each.iter_mut().zip(pred.chunks(size).zip(want.chunks(size)));
-        work.in_parallel(1, |(of, (pred, want))| *of = sum_of_squares(pred, want));
-        let (sum, known) = each.iter().fold((0.0, 0), |(sum, known), of| (sum + of.0, known + of.1 as usize));
+        let mut partials = [(0.0f32, 0u32); parts::PARTS];
+        let work = partials.iter_mut().zip(pred.chunks(size).zip(want.chunks(size)));
+        work.in_parallel(1, |(partial, (pred, want))| *partial = sum_of_squares(pred, want));
+        let (sum, known) = partials.iter().fold((0.0, 0), |(sum, known), &(part_sum, part_known)| {
+            (sum + part_sum, known + part_known as usize)
+        });
         self.finish(io, sum, known);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
@@ -101,13 +104,15 @@ impl Op for SquaredLoss {
         unsafe { k.squared_loss(on, grid, pred, want, sums, ticket, loss, known, rows, h, status) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let ins = |d| [node.ins[0], node.ins[1], node.outs[1], d];
-        Ok(vec![douts[0].map(|d| t.push1(SquaredLossGrad, &ins(d))).transpose()?, None])
+        let (pred, want, known) = (node.ins[0], node.ins[1], node.outs[1]);
+        let grad = |dloss| t.push1(SquaredLossGrad, &[pred, want, known, dloss]);
+        Ok(vec![douts[0].map(grad).transpose()?, None])
     }
 }
 
 impl SquaredLoss {
-    /// The mean of `known` squares that add up to `sum`, or a fault.
+    /// Writes both outputs for `known` squares that add up to `sum`; reports a fault if the mean is not
+    /// finite.
     fn finish<R: Real>(&self, io: &Io<'_>, sum: R, known: usize) {
         let loss = if known == 0 { R::ZERO } else { sum * R::of(1.0 / known as f64) };
         if !loss.f64().is_finite() {
@@ -126,10 +131,11 @@ impl Op for SquaredLossGrad {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         let outs = Op::infer(&SquaredLoss, &ins[..2])?;
-        let (loss, known) = (outs[0].spec, outs[1].spec);
-        ensure!(Self::NAME, ins[2] == known, "known is {}, want {known}", ins[2]);
-        ensure!(Self::NAME, ins[3] == loss, "loss is {loss}, dloss is {}", ins[3]);
-        Ok(vec![ins[0].into()])
+        let (loss, want_known) = (outs[0].spec, outs[1].spec);
+        let [pred, _, known, dloss] = [0, 1, 2, 3].map(|i| ins[i]);
+        ensure!(Self::NAME, known == want_known, "known is {known}, want {want_known}");
+        ensure!(Self::NAME, dloss == loss, "loss is {loss}, dloss is {dloss}");
+        Ok(vec![pred.into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * outs[0].len())
@@ -157,13 +163,14 @@ impl Op for SquaredLossGrad {
 }
 
 impl SquaredLossGrad {
-    /// What a difference is multiplied with.
+    /// Returns the factor of `pred - want` in the gradient: `2 / known dloss`.
     fn scale<R: Real>(&self, io: &Io<'_>) -> R {
-        R::of(2.0 / f64::from(io.input::<u32>(2)[0].max(1))) * io.input::<R>(3)[0]
+        let (known, dloss) = (io.input::<u32>(2)[0], io.input::<R>(3)[0]);
+        R::of(2.0 / f64::from(known.max(1))) * dloss
     }
 }
 
-/// `[n, h, every which element is not known]`, 0: all are known; `n` of `n + 2` rows live.
+/// `[n, h, every]`: every `every`-th element is unknown, none if `every` is 0; `n` of `n + 2` rows are live.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 0], &[0, 3, 2], &[5, 0, 2], &[4, 3, 1], &[9, 5, 3], &[700, 4, 0], &[3_000, 3, 2]];
 pub(super) const BENCH: &[&[usize]] = &[&[10_000, 12, 0]];

@@ -1,15 +1,17 @@
-//! The items of a step of a list that steps divide: its edges, its labelled vertices
+//! Lists the items of one step, such as its edges or its labelled vertices, from a list that is sorted by
+//! step.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `offsets` | `[s + 1]` u32 | where the items of each step begin, and where those of the last end |
-//! | `step` | `[1]` u32 below s, or [`NONE`]: no item | |
-//! | `base` | `[1]` u32 | the first item of the pass |
-//! | count | `[1]` u32 | items of the step |
-//! | item | `[<= capacity]` u32 | their numbers, consecutive |
-//! | rank | `[<= capacity]` u32 | their places in the pass: the number less `base` |
+//! | `offsets` | `[s + 1]` u32 | first item of each step, then the end of the last step |
+//! | `step` | `[1]` u32 below s, or [`NONE`] | the step; `NONE` has no items |
+//! | `base` | `[1]` u32 | first item of the pass |
+//! | count | `[1]` u32 | number of items of the step |
+//! | item | `[<= capacity]` u32 | indices of the items in the list, consecutive |
+//! | rank | `[<= capacity]` u32 | indices of the items in the pass: `item - base` |
 //!
-//! A step outside the list is a fault, and so is one with more than `capacity` items, or that ends before it begins.
+//! Reported as faults: a step outside the list, a step with more than `capacity` items, and one that ends
+//! before it begins.
 use super::*;
 
 /// See the [module](self).
@@ -21,19 +23,19 @@ pub struct StepItems {
 /// The items of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Items {
-    /// `[<= capacity]` u32: their numbers.
+    /// `[<= capacity]` u32 indices of the items in the list.
     pub item: Var,
-    /// `[<= capacity]` u32: their places in the pass.
+    /// `[<= capacity]` u32 indices of the items in the pass.
     pub rank: Var,
-    /// How many there are.
+    /// Rows of both, live as far as the step has items.
     pub rows: Rows,
 }
 
 impl Tape {
-    /// Appends [`StepItems`], with room for `capacity`.
+    /// Appends [`StepItems`] for at most `capacity` items.
     ///
     /// # Errors
-    /// `Shape` when types do not fit.
+    /// `Shape` if types do not match, or if `capacity` does not fit in 32 bits.
     pub fn step_items(&mut self, offsets: Var, step: Var, base: Var, capacity: usize) -> Result<Items> {
         let o = self.push(StepItems { capacity }, &[offsets, step, base])?;
         Ok(Items { item: o[1], rank: o[2], rows: Rows::live(capacity, o[0]) })
@@ -48,15 +50,16 @@ impl Op for StepItems {
         let offsets = &ins[0];
         let want = Spec::ids(Rows::fixed(offsets.rows.capacity), 1);
         ensure!(Self::NAME, *offsets == want, "offsets are {offsets}, want {want}");
-        ensure!(Self::NAME, offsets.rows.capacity > 0, "offsets are {offsets}, want one more than steps");
-        for (what, one) in [("step", ins[1]), ("base", ins[2])] {
-            ensure!(Self::NAME, one == Spec::count(), "{what} is {one}, want {}", Spec::count());
+        ensure!(Self::NAME, offsets.rows.capacity > 0, "offsets are {offsets}, want one row more than steps");
+        for (what, found) in [("step", ins[1]), ("base", ins[2])] {
+            ensure!(Self::NAME, found == Spec::count(), "{what} is {found}, want {}", Spec::count());
         }
         ensure!(
             Self::NAME,
             u32::try_from(self.capacity).is_ok(),
-            "room for {} items, want less",
-            self.capacity
+            "capacity is {} items, want at most {}",
+            self.capacity,
+            u32::MAX
         );
         let items = Out::counted_by(Spec::ids(Rows::fixed(self.capacity), 1), 0);
         Ok(vec![Spec::count().into(), items, items])
@@ -99,7 +102,8 @@ impl Op for StepItems {
     }
 }
 
-/// `[items a step at most, step]` of five steps; step 9 stands for [`NONE`]: an empty step, a full one, none.
+/// `[maximum items of a step, step]` for five steps; step 9 stands for [`NONE`]. Among them: an empty step, a
+/// full step, no step.
 pub(super) const CASES: &[&[usize]] = &[&[4, 0], &[4, 3], &[700, 4], &[0, 1], &[4, 9]];
 pub(super) const BENCH: &[&[usize]] = &[&[100_000, 4]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

@@ -1,26 +1,30 @@
-//! Rows of a table of steps and vertices that are of one step: `out[i] = step n + i`, or [`NONE`] where the vertex is not there
+//! `out[i] = step n + i`, or [`NONE`] if vertex i is absent: rows of one step in a table of s steps with n
+//! vertices each.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `steps` | `[l]` u32 | steps of a snapshot group, or [`NONE`]: none of the rows is there |
-//! | `scale` | `[s n, 1]` f32, optional | a row is there where its number is above 0; all are without |
-//! | out | `[n]` u32 | |
+//! | `steps` | `[l]` u32 | steps of a snapshot group; all vertices of a step that is [`NONE`] are absent |
+//! | `scale` | `[s n, 1]` f32, optional | a vertex is present if its number is above 0; without `scale` all are present |
+//! | out | `[n]` u32 | row of each vertex, or `NONE` |
 //!
-//! An index for `gather_rows`, and what tells a recurrent cell whose state goes on. A step outside the table is a fault.
+//! The output is an index for `gather_rows`, and tells a recurrent cell which vertices advance their state. A
+//! step outside the table is reported as a fault.
 use super::*;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct StepRows {
+    /// Index into `steps`.
     place: usize,
+    /// Vertices of a step.
     rows: usize,
 }
 
 impl Tape {
-    /// Appends [`StepRows`] for the step at `place` of `steps`.
+    /// Appends [`StepRows`] for the step `steps[place]` of `rows` vertices.
     ///
     /// # Errors
-    /// `Shape` when types do not fit, or the group has no such place.
+    /// `Shape` if types do not match, or if `place` is not below the length of `steps`.
     pub fn step_rows(&mut self, steps: Var, place: usize, rows: usize, scale: Option<Var>) -> Result<Var> {
         let ins: Vec<Var> = std::iter::once(steps).chain(scale).collect();
         self.push1(StepRows { place, rows }, &ins)
@@ -28,7 +32,8 @@ impl Tape {
 }
 
 impl StepRows {
-    /// Steps of a table of `len` rows; of one without vertices any.
+    /// Returns the number of steps of a table of `len` rows; the largest possible number if a step has no
+    /// vertices.
     fn steps(&self, len: usize) -> usize {
         len.checked_div(self.rows).unwrap_or(NONE as usize)
     }
@@ -39,17 +44,30 @@ impl Op for StepRows {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
-        // Fixed rows: all of them are there, that at `place` too.
-        let want = Spec::ids(Rows::fixed(ins[0].rows.capacity), 1);
-        ensure!(Self::NAME, ins[0] == want, "steps are {}, want {want}", ins[0]);
-        ensure!(Self::NAME, u32::try_from(self.rows).is_ok(), "{} rows, want fewer", self.rows);
-        ensure!(Self::NAME, self.place < ins[0].rows.capacity, "place {} of {}", self.place, ins[0]);
+        // The rows of `steps` are fixed, so that the one at `place` is live.
+        let steps = &ins[0];
+        let want = Spec::ids(Rows::fixed(steps.rows.capacity), 1);
+        ensure!(Self::NAME, *steps == want, "steps are {steps}, want {want}");
+        ensure!(
+            Self::NAME,
+            u32::try_from(self.rows).is_ok(),
+            "{} rows, want at most {}",
+            self.rows,
+            u32::MAX
+        );
+        ensure!(
+            Self::NAME,
+            self.place < steps.rows.capacity,
+            "index into steps is {}, steps are {steps}",
+            self.place
+        );
         if let Some(scale) = ins.get(1) {
             let whole = scale.rows.capacity.is_multiple_of(self.rows.max(1));
             ensure!(
                 Self::NAME,
                 whole && *scale == Spec::real(Rows::fixed(scale.rows.capacity), 1),
-                "scale is {scale}"
+                "scale is {scale}, want one fixed column with {} rows for each step",
+                self.rows
             );
         }
         Ok(vec![Spec::ids(Rows::fixed(self.rows), 1).into()])
@@ -90,7 +108,7 @@ impl Op for StepRows {
     }
 }
 
-/// `[rows, steps of the table, place]`; without a table where there are no steps. The last place has no step.
+/// `[rows, steps of the table, place]`; without a table if it has no steps. The last place holds [`NONE`].
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 0], &[5, 3, 1], &[700, 4, 3], &[5, 3, 4], &[6, 0, 2], &[6, 0, 4], &[0, 2, 1]];
 pub(super) const BENCH: &[&[usize]] = &[&[10_000, 20, 1]];

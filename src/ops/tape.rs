@@ -1,6 +1,7 @@
-//! A tape is a program as data: a list of nodes. Recording a model appends nodes, its backward appends more to the
-//! same list, the optimiser's update and the memory's writes more still; so one training step is a straight program
-//! that can be run, priced, printed, split into lanes, and checked for hazards from its declared reads and writes.
+//! A tape is a program as data: a list of nodes. Recording a model appends nodes; its backward pass, the
+//! optimiser's update and the writes of the node memory append more nodes to the same list. One training step
+//! is therefore a straight-line program that can be run, priced, printed, split into lanes, and checked for
+//! hazards from its declared reads and writes.
 use super::{Cost, DynOp, Op, Out, add::Add, prefix_rows::PadRows};
 use crate::{
     error::{Error, Result, ensure},
@@ -15,44 +16,44 @@ use std::{
     },
 };
 
-/// Where a value lives.
+/// Storage of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// In a store, beyond the step.
+    /// A buffer of a store, which outlives the step.
     Stored {
         /// The buffer.
         id: BufferId,
-        /// Whether ops may change it.
+        /// Whether ops may change the buffer.
         writable: bool,
-        /// Whether the host keeps it, and a device reads it there.
+        /// Whether the buffer is in host memory, from which a device reads it.
         on_host: bool,
     },
-    /// In the arena, from the node that makes it to the last that reads it.
+    /// The arena, from the node that computes the value to the last node that reads it.
     Step,
 }
 
 /// A section of a step, such as one snapshot of a group. A plan may place sections on different lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Its number within the step, from 0.
+    /// Index within the step, from 0.
     pub index: usize,
-    /// What timelines call it.
+    /// Name in timelines.
     pub name: &'static str,
 }
 
-/// As timelines write it: `snapshot 2`.
+/// Formats the section as in timelines, with numbers from 1: `snapshot 2`.
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.name, self.index + 1)
     }
 }
 
-/// Which part of a step a node belongs to.
+/// The section and the direction that a node belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tag {
-    /// Its section; `None` outside of all sections.
+    /// Section of the step; `None` outside of all sections.
     pub section: Option<Section>,
-    /// Whether the backward pass made it.
+    /// Whether the backward pass appended the node.
     pub backward: bool,
 }
 
@@ -61,15 +62,15 @@ pub struct Tag {
 pub struct Node {
     /// The op.
     pub op: Arc<dyn DynOp>,
-    /// What it reads (and changes, where `writes` says so).
+    /// Inputs: values that the op reads, or changes in place if `writes` lists them.
     pub ins: Vec<Var>,
-    /// What it makes.
+    /// Outputs.
     pub outs: Vec<Var>,
-    /// Which of `ins` it changes in place.
+    /// Indices into `ins` of the values that the op changes in place.
     pub writes: Vec<usize>,
-    /// Whether its output lies where its first input does, as [`Op::is_view`] says.
+    /// Whether the output shares the memory of the first input, see [`Op::is_view`].
     pub view: bool,
-    /// Which part of the step it belongs to.
+    /// Section and direction of the node.
     pub tag: Tag,
 }
 
@@ -78,7 +79,8 @@ struct Value {
     home: Home,
 }
 
-/// A program as data: nodes in order, and the values that they read and make. What is stored is of one store.
+/// A program as data: nodes in order, and the values that they read and compute. All stored values belong to
+/// one store.
 pub struct Tape {
     id: u32,
     nodes: Vec<Node>,
@@ -104,7 +106,7 @@ impl Default for Tape {
 }
 
 impl Tape {
-    /// An empty program.
+    /// Returns an empty program.
     pub fn new() -> Self {
         Self::default()
     }
@@ -112,13 +114,18 @@ impl Tape {
     pub fn begin(&mut self, section: Option<Section>) {
         self.tag = Tag { section, backward: false };
     }
-    /// The buffer `id` of `store` as a value; the same value on every call.
+    /// Returns the buffer `id` of `store` as a value; the same value on every call.
     ///
     /// # Errors
-    /// `Shape` when the buffer is not of `store`, another store's buffer is on the tape, or live rows are counted by no count of it.
+    /// `Shape` if the buffer is not in `store`, if the tape has values of another store, or if the live count
+    /// of the buffer's rows is not a `[1]` u32 value of this tape.
     pub fn stored(&mut self, store: &Store, id: BufferId) -> Result<Var> {
         ensure!("stored", id.store() == store.id(), "the buffer is another store's");
-        ensure!("stored", self.store.is_none_or(|own| own == store.id()), "the tape is over another store");
+        ensure!(
+            "stored",
+            self.store.is_none_or(|known| known == store.id()),
+            "the tape is over another store; record values of one store on a tape"
+        );
         if let Some(&v) = self.stored.get(&id) {
             return Ok(v);
         }
@@ -131,7 +138,7 @@ impl Tape {
         self.store = Some(store.id());
         Ok(v)
     }
-    /// [`stored`](Self::stored) for several buffers.
+    /// Returns several buffers as values, see [`stored`](Self::stored).
     ///
     /// # Errors
     /// As `stored`.
@@ -142,7 +149,7 @@ impl Tape {
         }
         Ok(vars)
     }
-    /// The store whose buffers are on the tape; none where there are none.
+    /// Returns the store whose buffers are on the tape; `None` if the tape has no stored values.
     pub(crate) fn store(&self) -> Option<StoreId> {
         self.store
     }
@@ -150,15 +157,15 @@ impl Tape {
         self.values.push(Value { spec, home });
         self.var(self.values.len() - 1)
     }
-    /// The value at this place among all.
+    /// Returns the value with index `at`.
     fn var(&self, at: usize) -> Var {
         Var::of(self.id, at)
     }
-    /// All values, in the order in which they came to be.
+    /// Returns all values, in the order in which they were created.
     pub(crate) fn vars(&self) -> impl Iterator<Item = Var> + '_ {
         (0..self.values.len()).map(|at| self.var(at))
     }
-    /// Refuses a value of another tape; `op` names who refuses.
+    /// Checks that `v` is a value of this tape; `op` is the name in the error.
     pub(crate) fn check(&self, op: &str, v: Var) -> Result<()> {
         ensure!(op, v.tape() == self.id && v.at() < self.values.len(), "value {v} is another tape's");
         Ok(())
@@ -167,38 +174,43 @@ impl Tape {
         assert!(v.tape() == self.id, "value {v} is another tape's");
         &self.values[v.at()]
     }
-    /// Shape and type of a value.
+    /// Returns shape and type of a value.
     ///
     /// # Panics
-    /// When it is another tape's.
+    /// If the value belongs to another tape.
     pub fn spec(&self, v: Var) -> Spec {
         self.known(v).spec
     }
-    /// Where a value lives.
+    /// Returns the storage of a value.
     ///
     /// # Panics
-    /// When it is another tape's.
+    /// If the value belongs to another tape.
     pub fn home(&self, v: Var) -> Home {
         self.known(v).home
     }
-    /// Number of values.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.values.len()
     }
-    /// Whether there is no value yet.
+    /// Whether the tape has no values.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
-    /// The program, in order.
+    /// Returns the nodes in program order.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
-    /// Appends `op` on `ins` and returns its outputs. Shapes are checked here and nowhere else, and so is what the op says of
-    /// itself: programs rely on it.
+    /// Appends `op` with inputs `ins` and returns its outputs. Shapes and the op's own declarations (writes,
+    /// counts, views) are checked here and nowhere else; programs rely on these checks.
     ///
     /// # Errors
-    /// `Shape`: the op refuses the inputs, which may be another tape's; would write a table, or the same state twice; or gives
-    /// outputs that no memory holds, whose live count is no count, or which are no view of its input though it says so.
+    /// `Shape` in these cases:
+    /// - there are too many inputs or outputs, or an input belongs to another tape;
+    /// - the op refuses its inputs;
+    /// - the op changes an input in place that is not a writable stored value, or that it is also given as
+    ///   another input;
+    /// - an output is too large, its live count is not a `[1]` u32 value, or it is declared as a view of the
+    ///   first input but cannot be one.
     pub fn push(&mut self, op: impl Op, ins: &[Var]) -> Result<Vec<Var>> {
         let op: Arc<dyn DynOp> = Arc::new(op);
         ensure!(op.name(), ins.len() <= Io::MOST_INPUTS, "{} inputs, at most {}", ins.len(), Io::MOST_INPUTS);
@@ -216,18 +228,19 @@ impl Tape {
         self.nodes.push(Node { op, ins: ins.to_vec(), outs: outs.clone(), writes, view, tag: self.tag });
         Ok(outs)
     }
-    /// Refuses to change in place what is no writable stored value, or what is read beside.
+    /// Checks that every input changed in place is a writable stored value and is given to the op only once.
     fn check_writes(&self, op: &str, ins: &[Var], writes: &[usize]) -> Result<()> {
         for &w in writes {
             ensure!(op, w < ins.len(), "changes input {w} of {}", ins.len());
             let writable = matches!(self.home(ins[w]), Home::Stored { writable: true, .. });
             ensure!(op, writable, "input {w} is changed in place, so it must be a writable stored value");
-            let readers = ins.iter().filter(|&&v| v == ins[w]).count();
-            ensure!(op, readers == 1, "input {w} is changed in place and given {readers} times");
+            let uses = ins.iter().filter(|&&v| v == ins[w]).count();
+            ensure!(op, uses == 1, "input {w} is changed in place, but given {uses} times");
         }
         Ok(())
     }
-    /// Shapes of the outputs, live counts of those that the op itself counts filled in.
+    /// Checks the outputs and returns their shapes, with the live counts that the op itself computes filled
+    /// in.
     fn check_outs(&self, op: &str, inferred: &[Out]) -> Result<Vec<Spec>> {
         let n = inferred.len();
         ensure!(op, n <= Io::MOST_OUTPUTS, "{n} outputs, at most {}", Io::MOST_OUTPUTS);
@@ -247,7 +260,7 @@ impl Tape {
         };
         inferred.iter().enumerate().map(spec).collect()
     }
-    /// Refuses a live count that is no count of this tape.
+    /// Checks that the live count of `spec`, if it has one, is a `[1]` u32 value of this tape.
     fn check_live(&self, op: &str, spec: Spec) -> Result<()> {
         let Some(live) = spec.rows.live else { return Ok(()) };
         self.check(op, live.var)?;
@@ -255,21 +268,22 @@ impl Tape {
         ensure!(op, counts == want, "live rows of {spec} are counted by {counts}, want {want}");
         Ok(())
     }
-    /// [`push`](Self::push) for an op with one output.
+    /// Appends `op` and returns its first output, see [`push`](Self::push).
     ///
     /// # Errors
-    /// As `push`.
+    /// As `push`, and `Shape` if the op has no output.
     pub fn push1(&mut self, op: impl Op, ins: &[Var]) -> Result<Var> {
         let outs = self.push(op, ins)?;
         outs.first().copied().ok_or_else(|| Error::shape("push1", "the op has no output"))
     }
     /// Appends the backward pass of `y` for the gradient `dy`, and returns the gradient of each of `xs`.
     ///
-    /// Gradients of a value that is read more than once are added in the order in which the backward pass meets
+    /// The gradients of a value with several readers are added in the order in which the backward pass meets
     /// them, so the result is deterministic.
     ///
     /// # Errors
-    /// `Shape`: an op on the way has no derivative, `y` does not depend on one of `xs`, or a value is another tape's.
+    /// `Shape` if an op between `xs` and `y` has no derivative, if `y` does not depend on one of `xs`, or if
+    /// a value belongs to another tape.
     pub fn backward(&mut self, y: Var, dy: Var, xs: &[Var]) -> Result<Vec<Var>> {
         let grads = self.backward_many(&[(y, dy)])?;
         xs.iter()
@@ -281,10 +295,11 @@ impl Tape {
             })
             .collect()
     }
-    /// [`backward`](Self::backward) for several outputs at once; returns every gradient there is.
+    /// Appends the backward pass of several outputs at once, given as pairs of a value and its gradient.
+    /// Returns the gradients of all values that have one.
     ///
     /// # Errors
-    /// `Shape`: an op on the way has no derivative.
+    /// `Shape` if an op on the way has no derivative, or if a value belongs to another tape.
     pub fn backward_many(&mut self, seeds: &[(Var, Var)]) -> Result<HashMap<Var, Var>> {
         let mut grads: HashMap<Var, Var> = HashMap::new();
         let before = self.tag;
@@ -309,15 +324,17 @@ impl Tape {
                 }
             }
         }
-        let mut of: Vec<Var> = grads.keys().copied().collect();
-        of.sort_unstable();
-        for v in of {
+        // Sorted, so that the tape does not depend on the order of the hash map.
+        let mut with_gradient: Vec<Var> = grads.keys().copied().collect();
+        with_gradient.sort_unstable();
+        for v in with_gradient {
             self.whole(&mut grads, v)?;
         }
         self.tag = before;
         Ok(grads)
     }
-    /// The gradient of `v`, if there is one, with a row for each of its own: that of a view's may be shorter.
+    /// Returns the gradient of `v`, if there is one, padded to the rows of `v`: the gradient that a view of
+    /// `v` contributes may have fewer rows.
     fn whole(&mut self, grads: &mut HashMap<Var, Var>, v: Var) -> Result<Option<Var>> {
         let Some(&g) = grads.get(&v) else { return Ok(None) };
         if self.spec(g).rows == self.spec(v).rows {
@@ -327,20 +344,27 @@ impl Tape {
         grads.insert(v, whole);
         Ok(Some(whole))
     }
+    /// Appends zero rows to `g`, up to the rows of `v`.
     fn padded(&mut self, g: Var, v: Var) -> Result<Var> {
         self.push1(PadRows { onto: false }, &[g, v])
     }
+    /// Adds `d` to the gradient of `v`.
     fn add_gradient(&mut self, grads: &mut HashMap<Var, Var>, v: Var, d: Var) -> Result<()> {
         self.check("backward", d)?;
-        let (of, is) = (self.spec(v), self.spec(d));
-        let fits = is.dtype == DType::F32 && is.cols == of.cols && is.rows.capacity <= of.rows.capacity;
-        ensure!("backward", fits && of.dtype.widened() == DType::F32, "{is} is no gradient of {of}");
+        let (value, grad) = (self.spec(v), self.spec(d));
+        let fits =
+            grad.dtype == DType::F32 && grad.cols == value.cols && grad.rows.capacity <= value.rows.capacity;
+        ensure!(
+            "backward",
+            fits && value.dtype.widened() == DType::F32,
+            "a gradient of shape {grad} does not match its value of shape {value}"
+        );
         let rows = |t: &Self, v: Var| t.spec(v).rows;
         let sum = match grads.get(&v).copied() {
             None => d,
             Some(g) if rows(self, g) == rows(self, d) => self.push1(Add, &[g, d])?,
             Some(g) => {
-                // One is that of a view, and shorter.
+                // One of the two comes from a view and has fewer rows.
                 let (short, whole) = if rows(self, g) == rows(self, v) { (d, g) } else { (g, d) };
                 let whole = if rows(self, whole) == rows(self, v) { whole } else { self.padded(whole, v)? };
                 self.push1(PadRows { onto: true }, &[short, whole])?
@@ -349,46 +373,48 @@ impl Tape {
         grads.insert(v, sum);
         Ok(())
     }
-    /// Compulsory bytes and operations of the whole program.
+    /// Returns the compulsory bytes and operations of the whole program.
     pub fn cost(&self) -> Cost {
-        self.nodes
-            .iter()
-            .map(|n| self.node_cost(n))
-            .fold(Cost::default(), |a, c| Cost { bytes: a.bytes + c.bytes, flops: a.flops + c.flops })
+        self.nodes.iter().map(|n| self.node_cost(n)).fold(Cost::default(), |sum, cost| Cost {
+            bytes: sum.bytes + cost.bytes,
+            flops: sum.flops + cost.flops,
+        })
     }
-    /// Compulsory bytes and operations of one node of this tape, at full row counts.
+    /// Returns the compulsory bytes and operations of one node of this tape, at full row counts.
     ///
     /// # Panics
-    /// When it is another tape's.
+    /// If the node belongs to another tape.
     pub fn node_cost(&self, n: &Node) -> Cost {
         n.op.cost(&self.specs(&n.ins), &self.specs(&n.outs))
     }
-    /// Shapes of `vars`.
+    /// Returns shapes and types of `vars`.
     ///
     /// # Panics
-    /// When one is another tape's.
+    /// If one of the values belongs to another tape.
     pub fn specs(&self, vars: &[Var]) -> Vec<Spec> {
         vars.iter().map(|&v| self.spec(v)).collect()
     }
 }
 
-/// Whether the one output is the first elements of the first input, and nothing is written.
+/// Whether the op has one output, which can be the first elements of its first input, and changes nothing in
+/// place.
 fn is_view(ins: &[Spec], outs: &[Spec], writes: &[usize]) -> bool {
     match (ins.first(), outs) {
-        (Some(of), [out]) => out.dtype == of.dtype && out.len() <= of.len() && writes.is_empty(),
+        (Some(first), [out]) => out.dtype == first.dtype && out.len() <= first.len() && writes.is_empty(),
         _ => false,
     }
 }
 
-/// One line a node: `%7 F32 [<=6000, 100], ... = gru_memory(%1, %4!, ...)`; `!` marks state changed in place.
+/// Writes one line per node: `%7 F32 [<=6000, 100], ... = gru_memory(%1, %4!, ...)`; `!` marks state changed
+/// in place.
 impl fmt::Display for Tape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for n in &self.nodes {
             let outs: Vec<String> = n.outs.iter().map(|&o| format!("{o} {}", self.spec(o))).collect();
             let mark = |i| if n.writes.contains(&i) { "!" } else { "" };
             let ins: Vec<String> = n.ins.iter().enumerate().map(|(i, v)| format!("{v}{}", mark(i))).collect();
-            let eq = if outs.is_empty() { "" } else { " = " };
-            writeln!(f, "{}{eq}{}({})", outs.join(", "), n.op.name(), ins.join(", "))?;
+            let equals = if outs.is_empty() { "" } else { " = " };
+            writeln!(f, "{}{equals}{}({})", outs.join(", "), n.op.name(), ins.join(", "))?;
         }
         Ok(())
     }

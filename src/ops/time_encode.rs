@@ -2,12 +2,13 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `dt` | `[n, 1]` f32, seconds | has no gradient |
+//! | `dt` | `[n, 1]` f32 | seconds; has no gradient |
 //! | `w`, `b` | `[1, t]` f32 | learned frequencies and phases |
-//! | y | `[n, t]` f32 | Phi(dt) |
+//! | y | `[n, t]` f32 | time encoding Phi(dt) |
 //!
-//! The argument is an f32 product and an f32 sum (never fused: it would then differ between devices), its cosine is
-//! accurate for large arguments. Backward: `dw[j] = -sum_i sin(.) dt[i] dy[i, j]`, `db[j] = -sum_i sin(.) dy[i, j]`.
+//! The argument is an f32 product followed by an f32 sum, never a fused multiply-add, so that it is the same
+//! on all devices. Its cosine is accurate for large arguments, too.
+//! Backward: `dw[j] = -sum_i sin(.) dt[i] dy[i, j]`, `db[j] = -sum_i sin(.) dy[i, j]`.
 //! Source: TGAT's functional time encoding in the form of GraphMixer and TGL.
 use super::*;
 use crate::runtime::{
@@ -23,26 +24,27 @@ pub struct TimeEncode;
 #[derive(Debug)]
 pub struct TimeEncodeGrad;
 
-/// On a device: most blocks that sum gradients, and fewest rows of one.
+/// Maximum number of blocks that sum gradients on a device.
 const BLOCKS: usize = 512;
+/// Minimum number of rows per block.
 const BLOCK_ROWS: usize = 16;
 
 impl Tape {
     /// Appends [`TimeEncode`].
     ///
     /// # Errors
-    /// `Shape` when `w` or `b` is not `[1, t]`, or `dt` not `[n, 1]`.
+    /// `Shape` if `w` or `b` is not `[1, t]`, or `dt` is not `[n, 1]`.
     pub fn time_encode(&mut self, dt: Var, w: Var, b: Var) -> Result<Var> {
         self.push1(TimeEncode, &[dt, w, b])
     }
 }
 
-/// Phi(dt) as the definition has it.
+/// Returns element `j` of Phi(dt), by its definition.
 pub(super) fn define_phi<R: Real>(dt: R, w: &[R], b: &[R], j: usize) -> R {
     (w[j] * dt + b[j]).cos()
 }
 
-/// `cos(w dt + b)` and, where `sin` is given, `sin(w dt + b)`.
+/// Computes `cos(w dt + b)` and, if `sin` is given, `sin(w dt + b)`.
 #[inline(always)]
 pub(super) fn phi(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], mut sin: Option<&mut [f32]>) {
     let t = w.len();
@@ -51,7 +53,7 @@ pub(super) fn phi(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], mut sin: Optio
     }
     let mut top = [0; LANES];
     let mut at = 0;
-    // The last block overlaps the one before it where t is not a number of whole blocks.
+    // If t is not a multiple of the block, the last block overlaps the one before it.
     while at < t {
         let block = at.min(t - LANES)..at.min(t - LANES) + LANES;
         let (w, b, cos) = (&w[block.clone()], &b[block.clone()], &mut cos[block.clone()]);
@@ -88,7 +90,8 @@ pub(super) fn add_phi_grad(dw: &mut [f32], db: &mut [f32], dt: f32, sin: &[f32],
 }
 
 vectorised! {
-    /// [`phi`] for rows shorter than a block, and once more for blocks with arguments that are too large for it.
+    /// Computes [`phi`] for rows shorter than a block, and recomputes blocks whose arguments are too large
+    /// for `phi`.
     fn far_phi(dt: f32, w: &[f32], b: &[f32], cos: &mut [f32], sin: &mut [f32]) {
         let near = |w: &[f32], b: &[f32]| w.iter().zip(b).all(|(w, b)| (w * dt + b).abs() < simd::FAR);
         for (at, (w, b)) in w.chunks(LANES).zip(b.chunks(LANES)).enumerate() {
@@ -107,8 +110,8 @@ vectorised! {
     fn encode(out: &mut [f32], dt: f32, w: &[f32], b: &[f32]) {
         phi(dt, w, b, out, None);
     }
-    /// Adds to `dwb = {dw | db}` the gradients of rows `dt` with upstream gradients `dphi`, `stride` numbers apart;
-    /// `work` holds two rows.
+    /// Adds the gradients of rows `dt` to `dwb = {dw | db}`. The rows of the upstream gradient `dphi` are
+    /// `stride` numbers apart; `work` holds two rows.
     pub(super) fn add_phi_grads(
         dwb: &mut [f32], dt: &[f32], w: &[f32], b: &[f32], dphi: &[f32], stride: usize, work: &mut [f32],
     ) {
@@ -140,6 +143,7 @@ impl Op for TimeEncode {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (dt, w, b, t) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.out_cols(0));
+        // `at` is the flat index of an element of y.
         for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
             *y = define_phi(dt[at / t], w, b, at % t);
         }
@@ -157,8 +161,8 @@ impl Op for TimeEncode {
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; 3]) };
-        let d = t.push(TimeEncodeGrad, &[node.ins[0], node.ins[1], node.ins[2], dy])?;
-        Ok(vec![None, Some(d[0]), Some(d[1])])
+        let grads = t.push(TimeEncodeGrad, &[node.ins[0], node.ins[1], node.ins[2], dy])?;
+        Ok(vec![None, Some(grads[0]), Some(grads[1])])
     }
 }
 
@@ -172,7 +176,8 @@ impl Op for TimeEncodeGrad {
         Ok(vec![ins[1].into(), ins[2].into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // Sums and their partials of {dw | db}, then two work rows a part; on a device, partials alone.
+        // On the host: the sums {dw | db}, then for each chunk a partial of them and two work rows. On a
+        // device: one partial per block.
         (4 * parts::PARTS + 2).max(2 * BLOCKS) * ins[1].cols
     }
     fn tickets(&self, _: &[Spec]) -> usize {
@@ -185,9 +190,9 @@ impl Op for TimeEncodeGrad {
         let (dt, w, b, dy) = (io.input::<R>(0), io.input::<R>(1), io.input::<R>(2), io.input::<R>(3));
         let (t, dw, db) = (w.len(), io.out::<R>(0), io.out::<R>(1));
         for j in 0..t {
-            let g = |i: usize| -(w[j] * dt[i] + b[j]).sin() * dy[i * t + j];
-            dw[j] = (0..dt.len()).map(|i| g(i) * dt[i]).sum();
-            db[j] = (0..dt.len()).map(g).sum();
+            let argument_grad = |i: usize| -(w[j] * dt[i] + b[j]).sin() * dy[i * t + j];
+            dw[j] = (0..dt.len()).map(|i| argument_grad(i) * dt[i]).sum();
+            db[j] = (0..dt.len()).map(argument_grad).sum();
         }
     }
     fn cpu(&self, io: &Io<'_>) {
@@ -196,17 +201,17 @@ impl Op for TimeEncodeGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (t, rows, sums) = (on.cols(1), on.rows(0), on.scratch());
-        let each = on.capacity(0).div_ceil(BLOCKS).max(BLOCK_ROWS);
-        let grid = Grid::new(on.capacity(0).div_ceil(each), Grid::THREADS);
+        let block_rows = on.capacity(0).div_ceil(BLOCKS).max(BLOCK_ROWS);
+        let grid = Grid::new(on.capacity(0).div_ceil(block_rows), Grid::THREADS);
         let (dt, w, b, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));
-        let (dw, db, ticket) = (on.out(0), on.out(1), on.tickets());
+        let (dw, db, ticket, block_rows) = (on.out(0), on.out(1), on.tickets(), block_rows as u32);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.time_encode_grad(on, grid, dt, w, b, dy, sums, ticket, dw, db, rows, t, each as u32) }
+        unsafe { k.time_encode_grad(on, grid, dt, w, b, dy, sums, ticket, dw, db, rows, t, block_rows) }
     }
 }
 
-/// `dw` and `db` of rows `dt` whose upstream gradients are rows of `dphi`, `stride` numbers apart; `scratch` holds
-/// `(4 * PARTS + 2) * t` numbers.
+/// Computes `dw` and `db` for rows `dt`. The rows of the upstream gradient `dphi` are `stride` numbers apart;
+/// `scratch` holds `(4 * PARTS + 2) * t` numbers.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn reduce_phi_grads(
     dt: &[f32],
@@ -220,7 +225,7 @@ pub(super) fn reduce_phi_grads(
 ) {
     let t = w.len();
     let (sum, scratch) = scratch.split_at_mut(2 * t);
-    // A partial is {dw | db | two work rows}; the work rows are reset so that they add nothing.
+    // A partial is {dw | db | two work rows}.
     let size = parts::part_rows(dt.len());
     sum.fill(0.0);
     if t > 0 {

@@ -1,16 +1,17 @@
-//! `X[r] = x[i_r] tanh(y[i_r])`, `y = x p^T / |p|`: the k rows with the greatest scores y, greatest first
+//! `X[r] = x[i_r] tanh(y[i_r])`, `y = x p^T / |p|`: the k rows with the greatest scores y, greatest first.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `x` | `[n, d]` f32 | |
-//! | `p` | `[1, d]` f32 | what scores a row |
+//! | `x` | `[n, d]` f32 | candidate rows |
+//! | `p` | `[1, d]` f32 | scoring vector |
 //! | `present` | `[n]` u32 | rows where this is [`NONE`] are never taken |
-//! | X | `[k, d]` f32 | |
-//! | i | `[k]` u32 | which rows they are: of equal scores the lower row first; where there are fewer than k the last repeats, and [`NONE`], with zeros in X, where there is none |
-//! | y | `[k, 1]` f32 | their scores, for the backward |
+//! | X | `[k, d]` f32 | rows taken, times tanh of their scores |
+//! | i | `[k]` u32 | indices of the rows taken, on equal scores the lower row first. If fewer than k rows are present, the last one repeats; if none is, the index is [`NONE`] and X is zero |
+//! | y | `[k, 1]` f32 | scores of the rows taken, for the backward pass |
 //!
-//! Backward, with `dy_r = (dX[r] . x[i_r]) (1 - tanh(y_r)^2)`: `dx[i_r] = sum_r (dX[r] tanh(y_r) + dy_r p / |p|)`,
-//! `dp = sum_r dy_r (x[i_r] - y_r p / |p|) / |p|`; zeros for the other rows. Deterministic.
+//! Backward, with `dy_r = (dX[r] . x[i_r]) (1 - tanh(y_r)^2)`:
+//! `dx[i_r] = sum_r (dX[r] tanh(y_r) + dy_r p / |p|)`, `dp = sum_r dy_r (x[i_r] - y_r p / |p|) / |p|`; zeros
+//! for the other rows. Deterministic.
 //! Source: the summary of EvolveGCN-H (Pareja et al. 2020), after Gao and Ji 2019.
 use super::*;
 use crate::runtime::{
@@ -18,7 +19,7 @@ use crate::runtime::{
     team::{self, InParallel},
 };
 
-/// Fewest rows that are a piece of work.
+/// Minimum number of rows of a parallel task.
 const PIECE: usize = 64;
 
 /// See the [module](self).
@@ -30,25 +31,29 @@ pub struct TopRows {
 #[derive(Debug)]
 pub struct TopRowsGrad;
 
+/// Position of `dX` among the inputs of [`TopRowsGrad`].
+const GRAD_DOUT: usize = 4;
+
 impl Tape {
-    /// Appends [`TopRows`], and returns X.
+    /// Appends [`TopRows`]; returns X.
     ///
     /// # Errors
-    /// `Shape` when types or widths do not fit.
+    /// `Shape` if types or widths do not match, or if `k` is 0.
     pub fn top_rows(&mut self, x: Var, p: Var, present: Var, k: usize) -> Result<Var> {
         Ok(self.push(TopRows { k }, &[x, p, present])?[0])
     }
 }
 
 vectorised! {
-    fn scores(y: &mut [f32], x: &[f32], p: &[f32], per_length: f32) {
+    /// Computes the scores of rows `x`; `inverse_norm` is `1 / |p|`.
+    fn scores(y: &mut [f32], x: &[f32], p: &[f32], inverse_norm: f32) {
         for (y, x) in y.iter_mut().zip(x.chunks_exact(p.len())) {
-            *y = simd::dot::<V>(x, p) * per_length;
+            *y = simd::dot::<V>(x, p) * inverse_norm;
         }
     }
 }
 
-/// Refuses rows `x` without a column, and a `p` that does not have one number for each.
+/// Checks that `x` is f32 with one column or more, and that `p` is one row of the same width.
 fn check_scored(op: &'static str, x: &Spec, p: &Spec) -> Result<()> {
     typed(op, "x", x, DType::F32)?;
     typed(op, "p", p, DType::F32)?;
@@ -61,7 +66,7 @@ fn dot<R: Real>(a: &[R], b: &[R]) -> R {
     a.iter().zip(b).map(|(&a, &b)| a * b).sum()
 }
 
-/// The greatest `k` of those that are there, by score, then by row.
+/// Returns the `k` present rows with the greatest scores, sorted by score, then by row.
 fn greatest<R: Real>(y: &[R], present: &[u32], k: usize) -> Vec<usize> {
     let mut rows: Vec<usize> = (0..y.len()).filter(|&i| present[i] != NONE).collect();
     let before = |&a: &usize, &b: &usize| y[b].f64().total_cmp(&y[a].f64()).then(a.cmp(&b));
@@ -74,19 +79,19 @@ fn greatest<R: Real>(y: &[R], present: &[u32], k: usize) -> Vec<usize> {
 }
 
 impl TopRows {
-    /// X, i and y by the scores of all rows.
+    /// Writes X, i and y, given the scores of all rows.
     fn take<R: Real>(&self, io: &Io<'_>, y: &[R]) {
         let (d, x, present) = (io.cols(0), io.input::<R>(0), io.input::<u32>(2));
         let rows = greatest(y, present, self.k);
         let (out, index, score) = (io.out::<R>(0), io.out::<u32>(1), io.out::<R>(2));
         for (r, out) in out.chunks_exact_mut(d).enumerate() {
-            // The last one repeats; without any the row is zeros.
+            // The last row taken repeats; if no row is present, the output row is zero.
             let row = rows.get(r).or(rows.last()).copied();
             index[r] = row.map_or(NONE, |row| row as u32);
             score[r] = row.map_or(R::ZERO, |row| y[row]);
-            let by = score[r].tanh();
+            let gate = score[r].tanh();
             match row {
-                Some(row) => out.iter_mut().zip(&x[row * d..]).for_each(|(out, &x)| *out = x * by),
+                Some(row) => out.iter_mut().zip(&x[row * d..]).for_each(|(out, &x)| *out = x * gate),
                 None => out.fill(R::ZERO),
             }
         }
@@ -101,12 +106,12 @@ impl Op for TopRows {
         check_scored(Self::NAME, &ins[0], &ins[1])?;
         presence(Self::NAME, ins, Some(2), ins[0].rows)?;
         let fits = (1..NONE as usize).contains(&self.k);
-        ensure!(Self::NAME, fits, "{} rows, want one or more, and fewer than {NONE}", self.k);
+        ensure!(Self::NAME, fits, "k is {}, want at least 1 and less than {NONE}", self.k);
         let rows = Rows::fixed(self.k);
         Ok(vec![Spec::real(rows, ins[0].cols).into(), Spec::ids(rows, 1).into(), Spec::real(rows, 1).into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // A score for each row; a score and a row for each that is taken.
+        // A score for each row of x; a score and an index for each row taken.
         ins[0].rows.capacity + 2 * self.k
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -114,17 +119,17 @@ impl Op for TopRows {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (d, x, p) = (io.cols(0), io.input::<R>(0), io.input::<R>(1));
-        let length = dot(p, p).sqrt();
-        let y: Vec<R> = x.chunks_exact(d.max(1)).map(|x| dot(x, p) / length).collect();
+        let norm = dot(p, p).sqrt();
+        let y: Vec<R> = x.chunks_exact(d.max(1)).map(|x| dot(x, p) / norm).collect();
         self.take(io, &y);
     }
     fn cpu(&self, io: &Io<'_>) {
         let (d, x, p) = (io.cols(0), io.input::<f32>(0), io.input::<f32>(1));
-        let (per_length, size) = (1.0 / dot(p, p).sqrt(), team::piece(io.rows(0), PIECE));
+        let (inverse_norm, size) = (1.0 / dot(p, p).sqrt(), team::piece(io.rows(0), PIECE));
         let y = &mut io.scratch::<f32>()[..io.rows(0)];
         y.chunks_mut(size)
             .zip(x.chunks((size * d).max(1)))
-            .in_parallel(1, |(y, x)| scores(y, x, p, per_length));
+            .in_parallel(1, |(y, x)| scores(y, x, p, inverse_norm));
         self.take(io, y);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
@@ -143,8 +148,9 @@ impl Op for TopRows {
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dout) = douts[0] else { return Ok(vec![None; 3]) };
-        let d = t.push(TopRowsGrad, &[node.ins[0], node.ins[1], node.outs[1], node.outs[2], dout])?;
-        Ok(vec![Some(d[0]), Some(d[1]), None])
+        let (x, p, index, y) = (node.ins[0], node.ins[1], node.outs[1], node.outs[2]);
+        let grads = t.push(TopRowsGrad, &[x, p, index, y, dout])?;
+        Ok(vec![Some(grads[0]), Some(grads[1]), None])
     }
 }
 
@@ -153,27 +159,29 @@ impl Op for TopRowsGrad {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
-        check_scored(Self::NAME, &ins[0], &ins[1])?;
-        let rows = Rows::fixed(ins[4].rows.capacity);
-        for (i, what, want) in [
-            (2, "index", Spec::ids(rows, 1)),
-            (3, "y", Spec::real(rows, 1)),
-            (4, "dX", Spec::real(rows, ins[0].cols)),
+        let [x, p, index, y, dout] = [0, 1, 2, 3, 4].map(|i| ins[i]);
+        check_scored(Self::NAME, &x, &p)?;
+        let rows = Rows::fixed(dout.rows.capacity);
+        for (what, found, want) in [
+            ("index", index, Spec::ids(rows, 1)),
+            ("y", y, Spec::real(rows, 1)),
+            ("dX", dout, Spec::real(rows, x.cols)),
         ] {
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
+            ensure!(Self::NAME, found == want, "{what} is {found}, want {want}");
         }
-        Ok(vec![ins[0].into(), ins[1].into()])
+        Ok(vec![x.into(), p.into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        ins[4].rows.capacity
+        ins[GRAD_DOUT].rows.capacity
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(&ins[1..], outs, 8 * ins[4].len())
+        // x is read only in the rows taken.
+        Cost::streaming(&ins[1..], outs, 8 * ins[GRAD_DOUT].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (d, x, p) = (io.cols(0), io.input::<R>(0), io.input::<R>(1));
         let (index, y, dout) = (io.input::<u32>(2), io.input::<R>(3), io.input::<R>(4));
-        let length = dot(p, p).sqrt();
+        let norm = dot(p, p).sqrt();
         let (dx, dp) = (io.out::<R>(0), io.out::<R>(1));
         dx.fill(R::ZERO);
         dp.fill(R::ZERO);
@@ -183,60 +191,35 @@ impl Op for TopRowsGrad {
             let t = y[r].tanh();
             let dy = dot(dout, &x[at..][..d]) * (R::ONE - t * t);
             for j in 0..d {
-                dx[at + j] += dout[j] * t + dy * p[j] / length;
-                dp[j] += dy * (x[at + j] - y[r] * p[j] / length) / length;
+                dx[at + j] += dout[j] * t + dy * p[j] / norm;
+                dp[j] += dy * (x[at + j] - y[r] * p[j] / norm) / norm;
             }
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (x, p, index, y, dout) = (on.input(0), on.input(1), on.input(2), on.input(3), on.input(4));
-        let (rows, d, take, dy) = (on.rows(0), on.cols(0), on.capacity(4) as u32, on.scratch());
+        let (x, p, index, y, dout) =
+            (on.input(0), on.input(1), on.input(2), on.input(3), on.input(GRAD_DOUT));
+        let (dx, dp, status) = (on.out(0), on.out(1), on.status());
+        let (rows, d, take, dy) = (on.rows(0), on.cols(0), on.capacity(GRAD_DOUT) as u32, on.scratch());
         if on.wanted(0) {
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe { k.scatter_add_rows_zero(on, Grid::items(on.spec(0).len()), on.out(0), rows, d) }?;
+            unsafe { k.scatter_add_rows_zero(on, Grid::items(on.spec(0).len()), dx, rows, d) }?;
         }
+        let grid = Grid::warps(take as usize);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.top_rows_input_grad(
-                on,
-                Grid::warps(take as usize),
-                x,
-                p,
-                index,
-                y,
-                dout,
-                on.out(0),
-                dy,
-                rows,
-                take,
-                d,
-                on.status(),
-            )
-        }?;
+        unsafe { k.top_rows_input_grad(on, grid, x, p, index, y, dout, dx, dy, rows, take, d, status) }?;
         if on.wanted(1) {
+            let grid = Grid::items(d as usize);
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.top_rows_score_grad(
-                    on,
-                    Grid::items(d as usize),
-                    x,
-                    p,
-                    index,
-                    y,
-                    dy,
-                    on.out(1),
-                    rows,
-                    take,
-                    d,
-                )
-            }?;
+            unsafe { k.top_rows_score_grad(on, grid, x, p, index, y, dy, dp, rows, take, d) }?;
         }
         Ok(())
     }
 }
 
-/// `[n, d, k, which rows]`: of n + 2 rows n are live. 0: all are there, each once; 1: every third is not; 2: rows repeat, so that scores
-/// are equal, and no gradient is taken, for order jumps; 3: none is there.
+/// `[n, d, k, which rows]`; n of n + 2 rows are live. Which rows: 0, all rows are present and differ; 1,
+/// every third row is absent; 2, rows repeat, so that scores are equal, and no gradient is checked, because
+/// it is not continuous where the order of rows changes; 3, no row is present.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0],
     &[9, 5, 4, 1],
@@ -255,8 +238,8 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let count = c.count(n);
     let rows = Rows::live(n + 2, count);
     let x = if which == 2 {
-        let few: Vec<f32> = (0..3 * d).map(|_| c.uniform()).collect();
-        let values: Vec<f32> = (0..n + 2).flat_map(|i| few[i % 3 * d..][..d].to_vec()).collect();
+        let patterns: Vec<f32> = (0..3 * d).map(|_| c.uniform()).collect();
+        let values: Vec<f32> = (0..n + 2).flat_map(|i| patterns[i % 3 * d..][..d].to_vec()).collect();
         c.values(Spec::real(rows, d), &values)
     } else {
         c.live_real(n + 2, count, d)

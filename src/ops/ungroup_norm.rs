@@ -1,20 +1,22 @@
-//! `y[i] = norm(z[i])`, `z[i] = drop(act(own[root[i]] + x[position[i]]))`, the second term only where root i has a position
+//! `y[i] = norm(z[i])`, `z[i] = drop(act(own[root[i]] + x[position[i]]))`, without the second term if root i
+//! has no position.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `x` | `[m, d]` f32 | rows of the grouped roots |
-//! | `order` | `[m]` u32 | the root that a row of `x` belongs to |
-//! | `position` | `[n]` u32 | its inverse: the root's row of `x`, or [`NONE`] |
+//! | `order` | `[m]` u32 | root of each row of `x` |
+//! | `position` | `[n]` u32 | inverse of `order`: the root's row of `x`, or [`NONE`] |
 //! | `own` | `[q, d]` f32 | rows by unique root |
 //! | `root` | `[n]` u32 | the root's row of `own` |
-//! | `gain`, `bias` | `[1, d]` f32 | of the norm, which is that of [`layer_norm`] |
-//! | `now` | `[1, 2]` u32, optional | clock of the drop-out, where there is one ([`Epilogue`]) |
-//! | y | `[n, d]` f32 | |
-//! | z, stats | `[n, d]`, `[n, 2]` f32 | for the backward |
+//! | `gain`, `bias` | `[1, d]` f32 | weights of the norm, as in [`layer_norm`] |
+//! | `now` | `[1, 2]` u32, optional | clock of the drop-out, if the [`Epilogue`] has one |
+//! | y | `[n, d]` f32 | output rows, in the order of the roots |
+//! | z, stats | `[n, d]`, `[n, 2]` f32 | saved for the backward pass |
 //!
-//! The end of an attention layer: brings rows from the order of [`group_roots`] back to that of the roots, adds what depends
-//! on the root's node alone, and applies what follows, in one pass. Backward, with `dz` as [`layer_norm`] and then
-//! [`epilogue`] say: `dx = dz[order]` in the same pass, `down = scatter_add_rows(dz, root)`. Deterministic.
+//! This op ends an attention layer. In one pass, it brings rows from the order of [`group_roots`] back to the
+//! order of the roots, adds the term that depends only on the root's node, and applies activation, drop-out
+//! and norm. Backward, with `dz` as in [`layer_norm`] and then [`epilogue`]: `dx = dz[order]` in the same
+//! pass, and `down = scatter_add_rows(dz, root)` is the gradient of `own`. Deterministic.
 use super::{
     epilogue::{Activation, Epilogue, above_zero, case_drop},
     *,
@@ -31,12 +33,37 @@ pub struct UngroupNorm(Epilogue);
 #[derive(Debug)]
 pub struct UngroupNormGrad(Epilogue);
 
+/// Positions of the inputs.
+mod input {
+    pub(super) const X: usize = 0;
+    pub(super) const ORDER: usize = 1;
+    pub(super) const POSITION: usize = 2;
+    pub(super) const OWN: usize = 3;
+    pub(super) const ROOT: usize = 4;
+    pub(super) const GAIN: usize = 5;
+    pub(super) const BIAS: usize = 6;
+    /// Number of inputs without the clock.
+    pub(super) const COUNT: usize = 7;
+}
+
+/// Positions of the inputs of the gradient.
+mod grad_input {
+    pub(super) const Z: usize = 0;
+    pub(super) const GAIN: usize = 1;
+    pub(super) const STATS: usize = 2;
+    pub(super) const DY: usize = 3;
+    pub(super) const ORDER: usize = 4;
+    pub(super) const POSITION: usize = 5;
+    /// Number of inputs without the clock.
+    pub(super) const COUNT: usize = 6;
+}
+
 impl Tape {
-    /// Appends [`UngroupNorm`] for rows `x` of `(order, position)`, and `own` rows by `root`; `norm` is `(gain, bias)`. An
-    /// [`Activation`] is an epilogue too.
+    /// Appends [`UngroupNorm`] for rows `x` grouped by `(order, position)` and rows `own` indexed by `root`.
+    /// An [`Activation`] alone is an epilogue, too.
     ///
     /// # Errors
-    /// `Shape` when rows or widths do not fit, or p of the drop-out is not in [0, 1).
+    /// `Shape` if rows or widths do not match, or if p of the drop-out is not in [0, 1).
     pub fn ungroup_norm(
         &mut self,
         x: Var,
@@ -72,9 +99,10 @@ vectorised! {
 }
 
 impl UngroupNorm {
+    /// Returns the rows of `own` and of `x` for root `i`.
     fn rows<'a, R: Real>(&self, io: &Io<'a>, i: usize) -> (Option<&'a [R]>, Option<&'a [R]>) {
-        let (x, position, own, root, d) =
-            (io.input::<R>(0), io.input::<u32>(2), io.input::<R>(3), io.input::<u32>(4), io.cols(0));
+        let (x, position) = (io.input::<R>(input::X), io.input::<u32>(input::POSITION));
+        let (own, root, d) = (io.input::<R>(input::OWN), io.input::<u32>(input::ROOT), io.cols(input::X));
         let row = |table: &'a [R], r: u32| Some(&table[io.row_of(i, r, table.len() / d)? * d..][..d]);
         (row(own, root[i]), row(x, position[i]))
     }
@@ -84,8 +112,9 @@ impl Op for UngroupNorm {
     const NAME: &'static str = "ungroup_norm";
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 7 + usize::from(self.0.clock().is_some()))?;
-        let [x, order, position, own, root] = [0, 1, 2, 3, 4].map(|i| ins[i]);
+        arity(Self::NAME, ins, input::COUNT + usize::from(self.0.clock().is_some()))?;
+        let [x, order, position, own, root] =
+            [input::X, input::ORDER, input::POSITION, input::OWN, input::ROOT].map(|i| ins[i]);
         typed(Self::NAME, "x", &x, DType::F32)?;
         ensure!(Self::NAME, order == Spec::ids(x.rows, 1), "x is {x}, order is {order}");
         ensure!(Self::NAME, own == Spec::real(own.rows, x.cols), "x is {x}, own is {own}");
@@ -94,16 +123,17 @@ impl Op for UngroupNorm {
             position == root && root == Spec::ids(root.rows, 1),
             "position is {position}, root is {root}"
         );
-        layer_norm::check_weights(Self::NAME, &x, &ins[5..7])?;
+        layer_norm::check_weights(Self::NAME, &x, &ins[input::GAIN..=input::BIAS])?;
         self.0.check(Self::NAME, ins)?;
         let z = Spec::real(root.rows, x.cols);
         Ok(vec![z.into(), z.into(), Spec::real(root.rows, 2).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost { bytes: 4 * (4 * outs[0].len() + 2 * ins[4].len() + outs[2].len()), flops: 10 * outs[0].len() }
+        let (y, stats) = (outs[0].len(), outs[2].len());
+        Cost { bytes: 4 * (4 * y + 2 * ins[input::ROOT].len() + stats), flops: 10 * y }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, z) = (io.cols(0), io.out::<R>(1));
+        let (d, z) = (io.cols(input::X), io.out::<R>(1));
         for (i, z) in z.chunks_exact_mut(d).enumerate() {
             let (own, x) = self.rows::<R>(io, i);
             for (j, z) in z.iter_mut().enumerate() {
@@ -111,60 +141,44 @@ impl Op for UngroupNorm {
                 *z = self.0.of(io, sum, i * d + j);
             }
         }
-        layer_norm::normalised(z, io.input(5), io.input(6), io.out(0), io.out(2));
+        layer_norm::normalised(z, io.input(input::GAIN), io.input(input::BIAS), io.out(0), io.out(2));
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, n, gain, bias) = (io.cols(0), io.rows(4), io.input::<f32>(5), io.input::<f32>(6));
+        let (d, n) = (io.cols(input::X), io.rows(input::ROOT));
+        let (gain, bias) = (io.input::<f32>(input::GAIN), io.input::<f32>(input::BIAS));
         if ![Activation::Identity, Activation::Relu].contains(&self.0.act) {
             return self.define::<f32>(io);
         }
-        let size = team::piece(n, 128);
-        let outs = io.out::<f32>(0).chunks_mut(size * d).zip(io.out::<f32>(2).chunks_mut(size * 2));
-        outs.zip(io.out::<f32>(1).chunks_mut(size * d)).enumerate().in_parallel(
-            1,
-            |(piece, ((y, stats), z))| {
-                let first = piece * size;
-                for (i, z) in (first..).zip(z.chunks_exact_mut(d)) {
-                    match self.rows::<f32>(io, i) {
-                        (Some(own), x) => add_into(z, own, x),
-                        (None, _) => z.fill(0.0), // a fault, which `row_of` has reported
-                    }
+        let (size, y, z, stats) = (team::piece(n, 128), io.out::<f32>(0), io.out::<f32>(1), io.out::<f32>(2));
+        let pieces = y.chunks_mut(size * d).zip(stats.chunks_mut(size * 2)).zip(z.chunks_mut(size * d));
+        pieces.enumerate().in_parallel(1, |(piece, ((y, stats), z))| {
+            let first = piece * size;
+            for (i, z) in (first..).zip(z.chunks_exact_mut(d)) {
+                match self.rows::<f32>(io, i) {
+                    (Some(own), x) => add_into(z, own, x),
+                    (None, _) => z.fill(0.0), // a fault, which `row_of` has reported
                 }
-                if self.0.act == Activation::Relu {
-                    relu(z);
-                }
-                self.0.drop(io, first * d, z);
-                layer_norm::forward(y, stats, z, gain, bias);
-            },
-        );
+            }
+            if self.0.act == Activation::Relu {
+                relu(z);
+            }
+            self.0.drop(io, first * d, z);
+            layer_norm::forward(y, stats, z, gain, bias);
+        });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (x, position, own, root) = (on.input(0), on.input(2), on.input(3), on.input(4));
-        let (gain, bias, y, z, stats) = (on.input(5), on.input(6), on.kept(0), on.kept(1), on.kept(2));
-        let (rows, grouped, roots) = (on.rows(4), on.rows(0), on.rows(3));
-        let (grid, d, epilogue) = (Grid::warps(on.capacity(4)), on.cols(0), self.0.on_device(on));
-        let eps = layer_norm::EPS as f32;
+        let (x, position) = (on.input(input::X), on.input(input::POSITION));
+        let (own, root) = (on.input(input::OWN), on.input(input::ROOT));
+        let (gain, bias) = (on.input(input::GAIN), on.input(input::BIAS));
+        let (y, z, stats) = (on.kept(0), on.kept(1), on.kept(2));
+        let (rows, grouped, roots) = (on.rows(input::ROOT), on.rows(input::X), on.rows(input::OWN));
+        let (grid, d) = (Grid::warps(on.capacity(input::ROOT)), on.cols(input::X));
+        let (eps, epilogue, status) = (layer_norm::EPS as f32, self.0.on_device(on), on.status());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.ungroup_norm(
-                on,
-                grid,
-                x,
-                position,
-                own,
-                root,
-                gain,
-                bias,
-                y,
-                z,
-                stats,
-                rows,
-                grouped,
-                roots,
-                d,
-                eps,
-                epilogue,
-                on.status(),
+                on, grid, x, position, own, root, gain, bias, y, z, stats, rows, grouped, roots, d, eps,
+                epilogue, status,
             )
         }
     }
@@ -176,16 +190,19 @@ impl Op for UngroupNorm {
         };
         let mut ins = vec![node.outs[1], gain, node.outs[2], dy, order, position];
         ins.extend(self.0.clock());
-        let d = t.push(UngroupNormGrad(self.0), &ins)?;
+        let grads = t.push(UngroupNormGrad(self.0), &ins)?;
         let rows = t.spec(own).rows;
-        let down = t.scatter_add_rows(d[0], root, rows)?;
-        (dins[0], dins[3], dins[5], dins[6]) = (Some(d[1]), Some(down), Some(d[2]), Some(d[3]));
+        let down = t.scatter_add_rows(grads[0], root, rows)?;
+        dins[input::X] = Some(grads[1]);
+        dins[input::OWN] = Some(down);
+        dins[input::GAIN] = Some(grads[2]);
+        dins[input::BIAS] = Some(grads[3]);
         Ok(dins)
     }
 }
 
 impl UngroupNormGrad {
-    /// `dx = dz[i]`, for the row at `at` of x.
+    /// Copies row `i` of dz into `dx`, which is row `at` of the gradient of x.
     fn take<R: Real>(io: &Io<'_>, at: usize, i: u32, dz: &[R], dx: &mut [R]) {
         match io.row_of(at, i, io.rows(0)) {
             Some(i) => dx.copy_from_slice(&dz[i * dx.len()..][..dx.len()]),
@@ -198,8 +215,9 @@ impl Op for UngroupNormGrad {
     const NAME: &'static str = "ungroup_norm_grad";
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 6 + usize::from(self.0.clock().is_some()))?;
-        let [z, gain, stats, dy, order, position] = [0, 1, 2, 3, 4, 5].map(|i| ins[i]);
+        arity(Self::NAME, ins, grad_input::COUNT + usize::from(self.0.clock().is_some()))?;
+        let [z, gain, stats] = [grad_input::Z, grad_input::GAIN, grad_input::STATS].map(|i| ins[i]);
+        let [dy, order, position] = [grad_input::DY, grad_input::ORDER, grad_input::POSITION].map(|i| ins[i]);
         layer_norm::check_gradient(Self::NAME, [&z, &gain, &stats, &dy])?;
         ensure!(Self::NAME, order == Spec::ids(order.rows, 1), "order is {order}");
         ensure!(Self::NAME, position == Spec::ids(z.rows, 1), "z is {z}, position is {position}");
@@ -207,7 +225,7 @@ impl Op for UngroupNormGrad {
         Ok([z, Spec::real(order.rows, z.cols), gain, gain].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        layer_norm::gradient_scratch(ins[0].cols)
+        layer_norm::gradient_scratch(ins[grad_input::Z].cols)
     }
     fn tickets(&self, _: &[Spec]) -> usize {
         1
@@ -216,19 +234,22 @@ impl Op for UngroupNormGrad {
         Cost::streaming(ins, outs, 16 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (z, order, d, dz) = (io.input::<R>(0), io.input::<u32>(4), io.cols(0), io.out::<R>(0));
-        layer_norm::gradients(z, io.input(1), io.input(3), dz, io.out(2), io.out(3));
+        let (z, order, d) =
+            (io.input::<R>(grad_input::Z), io.input::<u32>(grad_input::ORDER), io.cols(grad_input::Z));
+        let (gain, dy) = (io.input(grad_input::GAIN), io.input(grad_input::DY));
+        let (dz, dx, dgain, dbias) = (io.out::<R>(0), io.out::<R>(1), io.out(2), io.out(3));
+        layer_norm::gradients(z, gain, dy, dz, dgain, dbias);
         for (i, (dz, &z)) in dz.iter_mut().zip(z).enumerate() {
             *dz = self.0.grad_of(io, z, *dz, i);
         }
-        for (at, (dx, &i)) in io.out::<R>(1).chunks_exact_mut(d).zip(order).enumerate() {
+        for (at, (dx, &i)) in dx.chunks_exact_mut(d).zip(order).enumerate() {
             Self::take(io, at, i, dz, dx);
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (order, d) = (io.input::<u32>(4), io.cols(0));
-        let then = |first, dz: &mut [f32], z: &[f32]| self.0.grad_in_place(io, first, dz, z);
-        let (dz, size) = (layer_norm::gradients_on_host(io, [2, 3], then), team::piece(order.len(), 128));
+        let (order, d) = (io.input::<u32>(grad_input::ORDER), io.cols(grad_input::Z));
+        let epilogue = |first, dz: &mut [f32], z: &[f32]| self.0.grad_in_place(io, first, dz, z);
+        let (dz, size) = (layer_norm::gradients_on_host(io, [2, 3], epilogue), team::piece(order.len(), 128));
         io.out::<f32>(1).chunks_mut(size * d).enumerate().in_parallel(1, |(piece, dx)| {
             for (at, dx) in (piece * size..).zip(dx.chunks_exact_mut(d)) {
                 Self::take(io, at, order[at], dz, dx);
@@ -236,23 +257,25 @@ impl Op for UngroupNormGrad {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (d, rows, (grid, each)) = (on.cols(0), on.rows(0), layer_norm::gradient_blocks(on.capacity(0)));
-        let (z, gain, stats, dy, position) =
-            (on.input(0), on.input(1), on.input(2), on.input(3), on.input(5));
+        let (d, rows) = (on.cols(grad_input::Z), on.rows(grad_input::Z));
+        let (grid, block_rows) = layer_norm::gradient_blocks(on.capacity(grad_input::Z));
+        let (z, gain, stats) =
+            (on.input(grad_input::Z), on.input(grad_input::GAIN), on.input(grad_input::STATS));
+        let (dy, position) = (on.input(grad_input::DY), on.input(grad_input::POSITION));
         let (dz, dx, dgain, dbias) = (on.kept(0), on.out(1), on.out(2), on.out(3));
-        let (sums, ticket, grouped, epilogue) =
-            (on.scratch(), on.tickets(), on.out_rows(1), self.0.on_device(on));
+        let (sums, ticket) = (on.scratch(), on.tickets());
+        let (grouped, epilogue) = (on.out_rows(1), self.0.on_device(on));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.ungroup_norm_grad(
                 on, grid, z, gain, stats, dy, position, dz, dx, sums, ticket, dgain, dbias, rows, grouped, d,
-                each, epilogue,
+                block_rows, epilogue,
             )
         }
     }
 }
 
-/// `[roots, rows of own, d, drop-out in percent]`; every third root has no row of x.
+/// `[roots, rows of own, d, drop-out percentage]`; every third root has no row of x.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 1, 0], &[0, 2, 3, 20], &[9, 4, 5, 0], &[9, 4, 5, 30], &[200, 33, 100, 0], &[200, 33, 100, 10]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 700, 100, 10]];

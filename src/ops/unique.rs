@@ -1,27 +1,46 @@
-//! `V_u`, `Psi` and `Phi`: the unique nodes of a batch, where each occurrence lies among them, and each one's
-//! latest event
+//! `V_u`, `Psi` and `Phi`: the unique nodes of a batch, the row of each occurrence among them, and the latest
+//! event of each node.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `stamp` | `[v]` u32, state | all zero between runs |
-//! | `roots` | `[(2 + m) b]` u32 | event by event: two positives, m negatives; or a list of positives, m being 0 |
-//! | `others` | any number of `[n, k]` u32 | neighbours; [`NONE`] is skipped, as among the roots |
-//! | counts | three `[1]` u32 | unique nodes; those among the roots; those among the positive roots |
-//! | unique | `[<= v]` u32 | positive roots first, then negatives, then the others, each in order of appearance |
-//! | phi | `[<= v]` u32 | the latest row of `roots` that is this node as a positive; `NONE` for other nodes |
+//! | `stamp` | `[v]` u32, state | working memory, all zero between runs |
+//! | `roots` | `[(2 + m) b]` u32 | event by event: two positives, m negatives; or a list of positives, if m is 0 |
+//! | `others` | any number of `[n, k]` u32 | neighbours; [`NONE`] is skipped here and among the roots |
+//! | counts | three `[1]` u32 | number of unique nodes; of those among the roots; of those among the positive roots |
+//! | unique | `[<= v]` u32 | positive roots first, then negatives, then the others, each class in order of first appearance |
+//! | phi | `[<= v]` u32 | latest row of `roots` that holds the node as a positive; `NONE` for other nodes |
 //! | psi | one for each of `roots` and `others`, same shape | row of the occurrence in `unique`, or `NONE` |
 //!
-//! So what concerns only the roots' nodes, or only those whose memory is written, is a prefix of the rows. Linear
-//! time, by direct address. Source: Sven, Algorithm 2 (V_u, Phi, Psi); the order of the classes is ours.
+//! In this order, the nodes of the roots and the nodes whose memory is written are prefixes of the rows.
+//! Linear time, by direct addressing with `stamp`. Source: Sven, Algorithm 2 (V_u, Phi, Psi); the order of
+//! the classes is ours.
 use super::*;
 use crate::runtime::cuda::abi;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Unique {
-    /// Roots an event.
+    /// Roots per event.
     stride: usize,
+    /// Nodes of the table, one stamp each.
     nodes: usize,
+}
+
+/// Positions of the first inputs; further inputs are the `others`.
+mod input {
+    pub(super) const STAMP: usize = 0;
+    pub(super) const ROOTS: usize = 1;
+    pub(super) const OTHERS: usize = 2;
+}
+
+/// Positions of the outputs; psi of input `i` is output `PSI + i - 1`.
+mod output {
+    pub(super) const COUNT: usize = 0;
+    pub(super) const ROOT_COUNT: usize = 1;
+    pub(super) const POSITIVES: usize = 2;
+    pub(super) const UNIQUE: usize = 3;
+    pub(super) const PHI: usize = 4;
+    pub(super) const PSI: usize = 5;
 }
 
 /// Unique nodes of a batch.
@@ -31,40 +50,43 @@ pub struct UniqueNodes {
     pub node: Var,
     /// Rows of all unique nodes.
     pub rows: Rows,
-    /// Rows of those among the roots.
+    /// Rows of the unique nodes among the roots, a prefix of `rows`.
     pub root_rows: Rows,
-    /// `[<= v]` u32: the latest root of each positive.
+    /// `[<= v]` u32 latest root of each positive.
     pub phi: Var,
-    /// The number of unique positive roots, `[1]` u32.
+    /// `[1]` u32 number of unique positive roots.
     pub positives: Var,
     /// Psi of the roots, then of each of the others.
     pub psi: Vec<Var>,
 }
 
 impl Tape {
-    /// Appends [`Unique`]; `stride` roots an event.
+    /// Appends [`Unique`] for `stride` roots per event.
     ///
     /// # Errors
-    /// `Shape` when an input is not u32 or the stamps are not one a node.
+    /// `Shape` if an input is not u32, if the stamps are not one column, if `stride` is 0, or if there are
+    /// too many ids.
     pub fn unique(&mut self, stamp: Var, roots: Var, others: &[Var], stride: usize) -> Result<UniqueNodes> {
         self.check(Unique::NAME, stamp)?;
         let nodes = self.spec(stamp).rows.capacity;
         let ins: Vec<Var> = [stamp, roots].iter().chain(others).copied().collect();
-        let o = self.push(Unique { stride, nodes }, &ins)?;
-        let capacity = self.spec(o[3]).rows.capacity;
-        let root_cap = capacity.min(self.spec(roots).len());
+        let outs = self.push(Unique { stride, nodes }, &ins)?;
+        let node = outs[output::UNIQUE];
+        let capacity = self.spec(node).rows.capacity;
+        let root_capacity = capacity.min(self.spec(roots).len());
         Ok(UniqueNodes {
-            node: o[3],
-            rows: Rows::live(capacity, o[0]),
-            root_rows: Rows::live(root_cap, o[1]),
-            phi: o[4],
-            positives: o[2],
-            psi: o[5..].to_vec(),
+            node,
+            rows: Rows::live(capacity, outs[output::COUNT]),
+            root_rows: Rows::live(root_capacity, outs[output::ROOT_COUNT]),
+            phi: outs[output::PHI],
+            positives: outs[output::POSITIVES],
+            psi: outs[output::PSI..].to_vec(),
         })
     }
 }
 
-/// How the kernels divide the occurrences: a block of 256 threads goes `rounds` times over a tile.
+/// Division of the occurrences among blocks: one tile per block of 256 threads, which goes over it in
+/// `rounds` rounds.
 struct Tiles {
     tiles: usize,
     rounds: u32,
@@ -72,15 +94,16 @@ struct Tiles {
 
 impl Tiles {
     const THREADS: u32 = 256;
-    /// Tiles whose sums every block adds up by itself.
+    /// Maximum number of tiles: every block adds up the sums of all tiles by itself.
     const MOST: usize = 1024;
 
+    /// Divides `n` occurrences.
     fn of(n: usize) -> Self {
         let pieces = n.div_ceil(Self::THREADS as usize);
         let rounds = pieces.div_ceil(Self::MOST).max(1);
         Tiles { tiles: pieces.div_ceil(rounds).max(1), rounds: rounds as u32 }
     }
-    /// Words of one bit an occurrence.
+    /// Returns the number of 32-bit words of a bit mask of `n` occurrences.
     fn words(n: usize) -> usize {
         n.div_ceil(32)
     }
@@ -90,36 +113,43 @@ impl Op for Unique {
     const NAME: &'static str = "unique";
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        ensure!(Self::NAME, ins.len() >= 2, "{} inputs, want a stamp, roots, and other ids", ins.len());
+        ensure!(
+            Self::NAME,
+            ins.len() >= input::OTHERS,
+            "{} inputs, want stamp, roots, and any other lists of ids",
+            ins.len()
+        );
         ensure!(Self::NAME, ins.iter().all(|s| s.dtype == DType::U32), "an input is not U32: {ins:?}");
-        shaped(Self::NAME, "stamp", &ins[0], self.nodes, 1)?;
-        ensure!(Self::NAME, self.stride > 0, "an event has no root");
-        let occurrences: usize = ins[1..].iter().map(Spec::len).sum();
-        for (what, n) in [("nodes", self.nodes), ("ids", occurrences), ("roots an event", self.stride)] {
+        shaped(Self::NAME, "stamp", &ins[input::STAMP], self.nodes, 1)?;
+        ensure!(Self::NAME, self.stride > 0, "0 roots per event, want one or more");
+        let lists = &ins[input::ROOTS..];
+        let occurrences: usize = lists.iter().map(Spec::len).sum();
+        for (what, n) in [("nodes", self.nodes), ("ids", occurrences), ("roots per event", self.stride)] {
             countable(Self::NAME, what, n)?;
         }
         let rows = Spec::ids(Rows::fixed(self.nodes.min(occurrences)), 1);
-        let count = Out::from(Spec::count());
-        let mut outs = vec![count, count, count, Out::counted_by(rows, 0), Out::counted_by(rows, 0)];
-        outs.extend(ins[1..].iter().map(|&s| Out::from(s)));
+        let (count, counted) = (Out::from(Spec::count()), Out::counted_by(rows, output::COUNT));
+        let mut outs = vec![count, count, count, counted, counted];
+        outs.extend(lists.iter().map(|&s| Out::from(s)));
         Ok(outs)
     }
     fn writes(&self, _: usize) -> Vec<usize> {
-        vec![0]
+        vec![input::STAMP]
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let n = ins[1..].iter().map(Spec::len).sum();
+        let n = ins[input::ROOTS..].iter().map(Spec::len).sum();
         2 * Tiles::words(n) + Tiles::of(n).tiles
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let n: usize = ins[1..].iter().map(Spec::len).sum();
-        Cost { bytes: 16 * n + 12 * outs[3].len(), flops: 0 }
+        let n: usize = ins[input::ROOTS..].iter().map(Spec::len).sum();
+        Cost { bytes: 16 * n + 12 * outs[output::UNIQUE].len(), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (stamp, roots) = (io.state::<u32>(0), io.input::<u32>(1));
-        let (unique, phi) = (io.out::<u32>(3), io.out::<u32>(4));
+        let (stamp, roots) = (io.state::<u32>(input::STAMP), io.input::<u32>(input::ROOTS));
+        let (unique, phi) = (io.out::<u32>(output::UNIQUE), io.out::<u32>(output::PHI));
         let mut n = 0;
-        // The row of node `v`, a new one on its first appearance; its stamp is the row plus one.
+        // Returns the row of node `v`, a new row on its first appearance. The stamp of a node is its row plus
+        // one.
         let mut row_of = |at: usize, v: u32| -> u32 {
             let Some(v) = io.row_of(at, v, stamp.len()) else { return NONE };
             if stamp[v] == 0 {
@@ -127,15 +157,16 @@ impl Op for Unique {
                 n += 1;
                 stamp[v] = n as u32;
             }
-            // It was not zero before: there is no such row.
+            // The stamp was not zero before the run: there is no such row.
             if stamp[v] as usize > n {
                 io.fault(at, f64::from(stamp[v]));
                 return NONE;
             }
             stamp[v] - 1
         };
-        let psi = io.out::<u32>(5);
-        let mut class = |positive: bool| {
+        let psi = io.out::<u32>(output::PSI);
+        // Goes over the positive or the negative roots; returns the number of rows up to the last of theirs.
+        let mut add_roots = |positive: bool| {
             let mut rows = 0;
             for (i, &v) in roots.iter().enumerate().filter(|(i, _)| (i % self.stride < 2) == positive) {
                 psi[i] = row_of(i, v);
@@ -148,70 +179,77 @@ impl Op for Unique {
             }
             rows
         };
-        let positives = class(true);
-        let root_rows = class(false).max(positives);
-        for other in 2..io.inputs() {
+        let positives = add_roots(true);
+        let root_rows = add_roots(false).max(positives);
+        for other in input::OTHERS..io.inputs() {
             let ids = io.input::<u32>(other);
-            for (i, (psi, &v)) in io.out::<u32>(4 + other).iter_mut().zip(ids).enumerate() {
+            let psi = io.out::<u32>(output::PSI + other - input::ROOTS);
+            for (i, (psi, &v)) in psi.iter_mut().zip(ids).enumerate() {
                 *psi = row_of(i, v);
             }
         }
-        for (k, rows) in [n, root_rows, positives].into_iter().enumerate() {
-            io.out::<u32>(k)[0] = rows as u32;
+        for (count, rows) in
+            [(output::COUNT, n), (output::ROOT_COUNT, root_rows), (output::POSITIVES, positives)]
+        {
+            io.out::<u32>(count)[0] = rows as u32;
         }
         phi[positives..n].fill(NONE);
         unique[..n].iter().for_each(|&v| stamp[v as usize] = 0);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let lists = on.inputs() - 1;
-        if lists > abi::IdLists::MOST {
-            return Err(Error::new(
-                ErrorKind::Device,
-                format!("unique has {lists} lists of ids, a launch takes {}", abi::IdLists::MOST),
-            ));
-        }
-        let of = std::array::from_fn(|l| {
-            let i = 1 + l.min(lists - 1);
-            abi::IdList { ids: on.input(i), psi: on.kept(4 + i), rows: on.rows(i), cols: on.cols(i).into() }
-        });
-        let ids = abi::IdLists { of, lists: lists as u32, stride: self.stride as u32 };
-        let n: usize = (1..=lists).map(|i| on.spec(i).len()).sum();
+        let ids = self.id_lists(on)?;
+        let n: usize = (input::ROOTS..on.inputs()).map(|i| on.spec(i).len()).sum();
         let Tiles { tiles, rounds } = Tiles::of(n);
-        let words = Tiles::words(n);
-        let (stamp, nodes, phi) = (on.state(0), self.nodes as u32, on.kept(4));
+        let (words, tile_items) = (Tiles::words(n), rounds * Tiles::THREADS);
+        let (stamp, nodes, phi) = (on.state(input::STAMP), self.nodes as u32, on.kept(output::PHI));
+        // `scratch` declares the memory of all three.
         let firsts = on.scratch().cast::<u32>();
-        // Within the scratch that `scratch` declares.
         let (before, sums) = (firsts.wrapping_add(words), firsts.wrapping_add(2 * words));
+        let (items, status) = (Grid::items(n), on.status());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.unique_mark(on, Grid::items(n), ids, stamp, nodes, on.status()) }?;
-        let (grid, capacity) = (Grid::new(tiles, Tiles::THREADS), on.out_cap(3) as u32);
+        unsafe { k.unique_mark(on, items, ids, stamp, nodes, status) }?;
+        let (grid, capacity) = (Grid::new(tiles, Tiles::THREADS), on.out_cap(output::UNIQUE) as u32);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.unique_first(on, grid, ids, stamp, nodes, phi, capacity, firsts, before, sums, rounds) }?;
+        let (unique, count) = (on.kept(output::UNIQUE), on.kept(output::COUNT));
+        let (roots, positives) = (on.kept(output::ROOT_COUNT), on.kept(output::POSITIVES));
+        let tiles = tiles as u32;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.unique_rows(
-                on,
-                Grid::items(n),
-                ids,
-                stamp,
-                firsts,
-                before,
-                sums,
-                tiles as u32,
-                rounds * Tiles::THREADS,
-                on.kept(3),
-                phi,
-                on.kept(0),
-                on.kept(1),
-                on.kept(2),
-                on.status(),
+                on, items, ids, stamp, firsts, before, sums, tiles, tile_items, unique, phi, count, roots,
+                positives, status,
             )
         }
     }
 }
 
-/// `[nodes, events, slots a root]`, then the roots an event where they are not three, and are a list themselves. A fifth
-/// number: every so many-th root is `NONE`. One case has more occurrences than 1,024 blocks see at a time.
+impl Unique {
+    /// Returns the lists of ids, with the outputs for their rows, as kernels take them. Entries beyond the
+    /// last list repeat it.
+    ///
+    /// # Errors
+    /// `Device` if there are more lists than a launch takes.
+    fn id_lists(&self, on: &Launch<'_>) -> Result<abi::IdLists> {
+        let lists = on.inputs() - input::ROOTS;
+        if lists > abi::IdLists::MOST {
+            return Err(Error::new(
+                ErrorKind::Device,
+                format!("unique has {lists} lists of ids, a launch takes at most {}", abi::IdLists::MOST),
+            ));
+        }
+        let id_lists = std::array::from_fn(|list| {
+            let list = list.min(lists - 1);
+            let (i, psi) = (input::ROOTS + list, output::PSI + list);
+            abi::IdList { ids: on.input(i), psi: on.kept(psi), rows: on.rows(i), cols: on.cols(i).into() }
+        });
+        Ok(abi::IdLists { of: id_lists, lists: lists as u32, stride: self.stride as u32 })
+    }
+}
+
+/// `[nodes, events, slots per root]`. An optional fourth number is the number of roots per event, otherwise
+/// 3; with it, the roots also are one of the `others`. An optional fifth number n makes every n-th root
+/// `NONE`. One case has more occurrences than 1,024 blocks handle in one round.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1],
     &[6, 0, 2],

@@ -1,32 +1,33 @@
-//! New memory and new mails of the positive roots, in place
+//! Writes new memory and new mails of the positive roots, in place.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `memory`, `memory time`, `mail`, `mail event`, `mail time` | as in `memory_update`, rows by node | state |
-//! | `mail edge` | `[v, f]` as `memory`, state | only with the mean combiner: the mail's own features |
-//! | `unique`, `phi`, `positives` | as `unique` gives them | phi: the node's latest root |
+//! | `mail edge` | `[v, f]` as `memory`, state | features stored per mail; only with the mean combiner |
+//! | `unique`, `phi`, `positives` | outputs of `unique` | phi is the node's latest root |
 //! | `psi` | `[(2 + m) b]` u32 | rows of the roots in `unique` |
-//! | `s'`, `time` | `[n, d]` f32, `[n]` i64 | memory after the mails |
+//! | `s'`, `time` | `[n, d]` f32, `[n]` i64 | memory after the mails, and its times |
 //! | `event`, `event time` | `[b]` u32, i64 | events of the batch |
-//! | `edge` | `[e, f]` f32 | edge features; without the mean none is read |
-//! | `edge row` | `[b]` u32 | with the mean: rows of `edge` |
+//! | `edge` | `[e, f]` f32 | edge features; read only by the mean combiner |
+//! | `edge row` | `[b]` u32 | row of `edge` for each event; only with the mean combiner |
 //!
-//! For each unique positive root: memory := s', its time := the time of the consumed mail; then the new mail is
-//! `(s'_partner, event, time)` of its latest event in the batch (ties: the later position; phi decides, so no race
-//! does). `Mean` averages partner memory and edge features over the node's events of the batch and takes the latest
-//! time. Negatives and supporting nodes write nothing. A node, a root or a row that there is not is a fault, and so is a phi
-//! of a negative: nothing is written for it. No gradient. Tables of 16 bits take the nearest numbers
-//! ([`StoredAs`]), of means computed before.
+//! For each unique positive root, `memory` becomes `s'` and `memory time` the time of the consumed mail. The
+//! new mail is `(s'_partner, event, time)` of the root's latest event in the batch; on equal times the later
+//! position wins. phi decides this, so there is no race. The combiner `Mean` averages partner memory and edge
+//! features over the node's events in the batch and takes the latest time. Negatives and supporting nodes
+//! write nothing. A node, root or row outside its table and a phi that belongs to a negative are reported as
+//! faults; nothing is written for them. No gradient. 16-bit tables store rounded numbers ([`StoredAs`]);
+//! means are computed before rounding.
 //! Source: TGN (Rossi et al. 2020), section 3; PyTorch Geometric's order of reading before writing.
 use super::{memory_update::MemoryVars, *};
 use crate::runtime::simd::{self, vectorised};
 
-/// How the mails that a node gets in one batch become one.
+/// Rule that combines the mails that a node gets in one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combiner {
-    /// The latest.
+    /// The latest mail.
     Last,
-    /// Their mean.
+    /// The mean of the mails.
     Mean,
 }
 
@@ -34,7 +35,31 @@ pub enum Combiner {
 #[derive(Debug)]
 pub struct WriteMemory {
     combiner: Combiner,
+    /// Roots per event.
     stride: usize,
+}
+
+/// Positions of the inputs.
+mod input {
+    pub(super) const MEMORY: usize = 0;
+    pub(super) const MEMORY_TIME: usize = 1;
+    pub(super) const MAIL: usize = 2;
+    pub(super) const MAIL_EVENT: usize = 3;
+    pub(super) const MAIL_TIME: usize = 4;
+    pub(super) const NODE: usize = 5;
+    pub(super) const PHI: usize = 6;
+    pub(super) const POSITIVES: usize = 7;
+    pub(super) const PSI: usize = 8;
+    pub(super) const NEW_MEMORY: usize = 9;
+    pub(super) const NEW_TIME: usize = 10;
+    pub(super) const EVENT: usize = 11;
+    pub(super) const EVENT_TIME: usize = 12;
+    pub(super) const EDGE: usize = 13;
+    pub(super) const MAIL_EDGE: usize = 14;
+    pub(super) const EDGE_ROW: usize = 15;
+    /// Number of inputs without, and with, those of the mean combiner.
+    pub(super) const COUNT: usize = 14;
+    pub(super) const MEAN_COUNT: usize = 16;
 }
 
 /// The batch whose memory is written.
@@ -42,31 +67,32 @@ pub struct WriteMemory {
 pub struct Written {
     /// `[<= v]` unique nodes.
     pub node: Var,
-    /// Latest root of each.
+    /// Latest root of each unique node.
     pub phi: Var,
     /// Number of unique positive roots.
     pub positives: Var,
-    /// Rows of the roots.
+    /// Rows of the roots among the unique nodes.
     pub psi: Var,
     /// Memory after the mails.
     pub memory: Var,
-    /// Its times.
+    /// Times of the memory after the mails.
     pub time: Var,
     /// Event ids of the batch.
     pub event: Var,
-    /// Their times.
+    /// Times of the events.
     pub event_time: Var,
     /// Edge features.
     pub edge: Var,
-    /// Rows of these by event of the batch: the events' ids, where they are those of all events.
+    /// Row of `edge` for each event of the batch: the event ids if `edge` has the features of all events.
     pub edge_row: Var,
 }
 
 impl Tape {
-    /// Appends [`WriteMemory`]; `stride` roots an event. With `Mean`, `state.edge` is the mails' own feature table.
+    /// Appends [`WriteMemory`] for `stride` roots per event. With `Mean`, `state.edge` is the table of
+    /// features stored per mail.
     ///
     /// # Errors
-    /// `Shape` when widths do not fit or state is read only.
+    /// `Shape` if types, rows or widths do not match, or if a state is read-only.
     pub fn write_memory(
         &mut self,
         state: MemoryVars,
@@ -98,78 +124,176 @@ impl Tape {
 }
 
 vectorised! {
-    /// `y += a x`
+    /// Computes `y += a x`.
     pub(super) fn axpy(y: &mut [f32], a: f32, x: &[f32]) {
         simd::axpy(y, a, x);
     }
 }
 
+/// The inputs that determine which rows are written, on the host.
+struct Batch<'a, R> {
+    io: &'a Io<'a>,
+    node: &'a [u32],
+    phi: &'a [u32],
+    psi: &'a [u32],
+    /// Memory after the mails, `[n, d]`.
+    s: &'a [R],
+    d: usize,
+    stride: usize,
+    /// Number of rows to write.
+    written: usize,
+}
+
+impl<'a, R: Real> Batch<'a, R> {
+    fn new(io: &'a Io<'a>, stride: usize) -> Self {
+        let positives = io.input::<u32>(input::POSITIVES)[0] as usize;
+        // Each row needs a row of s', and a batch has at most two positive roots per event.
+        let written = positives.min(io.rows(input::NEW_MEMORY)).min(2 * io.rows(input::EVENT));
+        Batch {
+            io,
+            node: io.input(input::NODE),
+            phi: io.input(input::PHI),
+            psi: io.input(input::PSI),
+            s: io.input(input::NEW_MEMORY),
+            d: io.cols(input::MEMORY),
+            stride,
+            written,
+        }
+    }
+    /// Returns node and latest root of `row`; reports a fault and returns `None` if one of them is invalid.
+    fn target(&self, row: usize) -> Option<(usize, usize)> {
+        let v = self.io.row_of(row, self.node[row], self.io.rows(input::MEMORY))?;
+        let latest = self.io.row_of(row, self.phi[row], self.psi.len())?;
+        if latest % self.stride > 1 {
+            self.io.fault(row, latest as f64);
+            return None;
+        }
+        Some((v, latest))
+    }
+    /// Returns the new memory of the node at the other end of the event of positive root `i`. Faults are
+    /// reported for `row`.
+    fn partner(&self, row: usize, i: usize) -> Option<&'a [R]> {
+        let other = self.psi[i - i % self.stride + (1 - i % self.stride)];
+        self.io
+            .row_of(row, other, self.io.rows(input::NEW_MEMORY))
+            .map(|other| &self.s[other * self.d..][..self.d])
+    }
+    /// Returns the positive roots whose nodes are written, each with its row.
+    fn positive_roots(&self) -> impl Iterator<Item = (usize, usize)> {
+        let positive = (0..self.psi.len()).filter(|i| i % self.stride < 2);
+        positive.map(|i| (i, self.psi[i] as usize)).filter(|&(_, row)| row < self.written)
+    }
+}
+
 impl WriteMemory {
-    /// The writes, with `add_scaled(y, a, x)`: `y += a x`.
+    /// Writes all state, with `add_scaled(y, a, x)` for `y += a x`.
     fn write<R: Real, T: Stored<R>>(&self, io: &Io<'_>, add_scaled: impl Fn(&mut [R], R, &[R])) {
-        let (memory, memory_time) = (io.state::<T>(0), io.state::<i64>(1));
-        let (mail, mail_event, mail_time) = (io.state::<T>(2), io.state::<u32>(3), io.state::<i64>(4));
-        let (node, phi, positives) = (io.input::<u32>(5), io.input::<u32>(6), io.input::<u32>(7)[0] as usize);
-        let (psi, s, time) = (io.input::<u32>(8), io.input::<R>(9), io.input::<i64>(10));
-        let (event, event_time) = (io.input::<u32>(11), io.input::<i64>(12));
-        let (d, f) = (io.cols(0), io.cols(13));
-        // No more nodes are an end of an event than that, and each has a row of s'.
-        let written = positives.min(io.rows(9)).min(2 * event.len());
-        // Node and latest root of a row.
-        let target = |row: usize| {
-            let v = io.row_of(row, node[row], io.rows(0))?;
-            let latest = io.row_of(row, phi[row], psi.len())?;
-            if latest % self.stride > 1 {
-                io.fault(row, latest as f64);
-                return None;
-            }
-            Some((v, latest))
-        };
-        // Memory of the node at the other end of the event of root `i`.
-        let partner = |row: usize, i: usize| {
-            let other = psi[i - i % self.stride + (1 - i % self.stride)];
-            io.row_of(row, other, io.rows(9)).map(|other| &s[other * d..][..d])
-        };
-        for row in 0..written {
-            let Some((v, latest)) = target(row) else { continue };
+        let batch = Batch::<R>::new(io, self.stride);
+        let mail = io.state::<T>(input::MAIL);
+        self.write_latest(&batch, mail);
+        if self.combiner == Combiner::Mean {
+            self.write_means(&batch, mail, add_scaled);
+        }
+    }
+    /// Writes memory, times and events, and with the combiner `Last` the mails.
+    fn write_latest<R: Real, T: Stored<R>>(&self, batch: &Batch<'_, R>, mail: &mut [T]) {
+        let (io, d) = (batch.io, batch.d);
+        let (memory, memory_time) = (io.state::<T>(input::MEMORY), io.state::<i64>(input::MEMORY_TIME));
+        let (mail_event, mail_time) = (io.state::<u32>(input::MAIL_EVENT), io.state::<i64>(input::MAIL_TIME));
+        let (time, event) = (io.input::<i64>(input::NEW_TIME), io.input::<u32>(input::EVENT));
+        let event_time = io.input::<i64>(input::EVENT_TIME);
+        for row in 0..batch.written {
+            let Some((v, latest)) = batch.target(row) else { continue };
             let at = v * d..(v + 1) * d;
-            T::keep(&s[row * d..][..d], &mut memory[at.clone()]);
+            T::keep(&batch.s[row * d..][..d], &mut memory[at.clone()]);
             memory_time[v] = time[row];
             if self.combiner == Combiner::Last {
-                match partner(row, latest) {
-                    Some(other) => T::keep(other, &mut mail[at]),
+                match batch.partner(row, latest) {
+                    Some(partner) => T::keep(partner, &mut mail[at]),
                     None => mail[at].fill(T::zeroed()),
                 }
             }
             mail_event[v] = event[latest / self.stride];
             mail_time[v] = event_time[latest / self.stride];
         }
-        if self.combiner == Combiner::Last {
-            return;
-        }
-        let (mail_edge, edge, edge_row) = (io.state::<T>(14), io.input::<R>(13), io.input::<u32>(15));
-        let (shares, sums) = io.scratch::<R>()[..written * (1 + d + f)].split_at_mut(written);
-        shares.fill(R::ZERO);
+    }
+    /// Writes the means of partner memory and edge features over each node's events of the batch.
+    fn write_means<R: Real, T: Stored<R>>(
+        &self,
+        batch: &Batch<'_, R>,
+        mail: &mut [T],
+        add_scaled: impl Fn(&mut [R], R, &[R]),
+    ) {
+        let (io, written, d, f) = (batch.io, batch.written, batch.d, batch.io.cols(input::EDGE));
+        let (mail_edge, edge) = (io.state::<T>(input::MAIL_EDGE), io.input::<R>(input::EDGE));
+        let edge_row = io.input::<u32>(input::EDGE_ROW);
+        // For each row, its number of events, then the sums {partner memory | edge features}.
+        let (counts, sums) = io.scratch::<R>()[..written * (1 + d + f)].split_at_mut(written);
+        counts.fill(R::ZERO);
         sums.fill(R::ZERO);
-        // Positive roots, with the rows that they are of.
-        let positive = (0..psi.len()).filter(|i| i % self.stride < 2).map(|i| (i, psi[i] as usize));
-        let positive = positive.filter(|&(_, row)| row < written);
-        positive.clone().for_each(|(_, row)| shares[row] += R::ONE);
-        for (i, row) in positive {
-            let (own, features) = sums[row * (d + f)..][..d + f].split_at_mut(d);
-            if let Some(other) = partner(row, i) {
-                add_scaled(own, R::ONE / shares[row], other);
+        batch.positive_roots().for_each(|(_, row)| counts[row] += R::ONE);
+        for (i, row) in batch.positive_roots() {
+            let (partners, features) = sums[row * (d + f)..][..d + f].split_at_mut(d);
+            if let Some(partner) = batch.partner(row, i) {
+                add_scaled(partners, R::ONE / counts[row], partner);
             }
-            if let Some(e) = io.row_of(row, edge_row[i / self.stride], io.rows(13)) {
-                add_scaled(features, R::ONE / shares[row], &edge[e * f..][..f]);
+            if let Some(e) = io.row_of(row, edge_row[i / self.stride], io.rows(input::EDGE)) {
+                add_scaled(features, R::ONE / counts[row], &edge[e * f..][..f]);
             }
         }
         for row in 0..written {
-            let Some((v, _)) = target(row) else { continue };
-            let (own, features) = sums[row * (d + f)..][..d + f].split_at(d);
-            T::keep(own, &mut mail[v * d..][..d]);
+            let Some((v, _)) = batch.target(row) else { continue };
+            let (partners, features) = sums[row * (d + f)..][..d + f].split_at(d);
+            T::keep(partners, &mut mail[v * d..][..d]);
             T::keep(features, &mut mail_edge[v * f..][..f]);
         }
+    }
+    /// Returns one warp per positive root, which is the source or the destination of an event.
+    fn grid(on: &Launch<'_>) -> Grid {
+        Grid::warps(on.capacity(input::NODE).min(2 * on.capacity(input::EVENT)))
+    }
+    /// Launches the kernels of the mean combiner: means of partner memory into the mails, and of edge
+    /// features into the features stored per mail.
+    ///
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn launch_means(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (node, phi) = (on.input(input::NODE), on.input(input::PHI));
+        let (positives, psi) = (on.input(input::POSITIVES), on.input(input::PSI));
+        let (rows, roots) = (on.rows(input::NEW_MEMORY), on.rows(input::PSI));
+        let (nodes, stride, status) = (on.capacity(input::MEMORY) as u32, self.stride as u32, on.status());
+        // Table to write, source table, its row for each event (null: the row of the other end), its rows,
+        // its width.
+        let of_partners =
+            (input::MAIL, on.input(input::NEW_MEMORY), std::ptr::null(), rows, on.cols(input::MEMORY));
+        let of_edges = (
+            input::MAIL_EDGE,
+            on.input(input::EDGE),
+            on.input(input::EDGE_ROW),
+            on.rows(input::EDGE),
+            on.cols(input::EDGE),
+        );
+        for (table, src, src_row, src_rows, width) in [of_partners, of_edges] {
+            // The arguments after the table are the same for f32 and 16 bits.
+            macro_rules! launch {
+                ($kernel:ident, $($table:expr),+) => {
+                    k.$kernel(
+                        on, Self::grid(on), $($table,)+ src, node, phi, positives, psi, src_row, rows, src_rows,
+                        roots, nodes, width, stride, status,
+                    )
+                };
+            }
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe {
+                if on.spec(table).dtype.is_half() {
+                    let (table, kind) = on.halves_state(table);
+                    launch!(write_half_memory_mean, table, kind)
+                } else {
+                    launch!(write_memory_mean, on.state(table))
+                }
+            }?;
+        }
+        Ok(())
     }
 }
 
@@ -177,161 +301,114 @@ impl Op for WriteMemory {
     const NAME: &'static str = "write_memory";
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, if self.combiner == Combiner::Mean { 16 } else { 14 })?;
-        kept_reals(Self::NAME, "memory", &ins[0])?;
+        let mean = self.combiner == Combiner::Mean;
+        arity(Self::NAME, ins, if mean { input::MEAN_COUNT } else { input::COUNT })?;
+        let (memory, edge, psi) = (ins[input::MEMORY], ins[input::EDGE], ins[input::PSI]);
+        kept_reals(Self::NAME, "memory", &memory)?;
         let fits = (2..NONE as usize).contains(&self.stride);
-        ensure!(Self::NAME, fits, "{} roots an event, want two or more", self.stride);
-        let [v, n, b, roots] = [ins[0], ins[5], ins[11], ins[8]].map(|s| s.rows);
-        let (d, f, kept) = (ins[0].cols, ins[13].cols, ins[0].dtype);
-        let table = |cols| Spec { dtype: kept, ..Spec::real(Rows::fixed(v.capacity), cols) };
-        let of_nodes = Rows::fixed(v.capacity);
+        ensure!(Self::NAME, fits, "{} roots per event, want at least 2 and less than {NONE}", self.stride);
+        let (v, n, b) = (Rows::fixed(memory.rows.capacity), ins[input::NODE].rows, ins[input::EVENT].rows);
+        let (d, f) = (memory.cols, edge.cols);
+        let table = |cols| Spec { dtype: memory.dtype, ..Spec::real(v, cols) };
         for (i, what, want) in [
-            (0, "memory", table(d)),
-            (1, "memory time", Spec::times(of_nodes)),
-            (2, "mail", table(d)),
-            (3, "mail event", Spec::ids(of_nodes, 1)),
-            (4, "mail time", Spec::times(of_nodes)),
-            (5, "node", Spec::ids(n, 1)),
-            (6, "phi", Spec::ids(n, 1)),
-            (7, "positives", Spec::count()),
-            (8, "psi", Spec::ids(b.times(self.stride), 1)),
-            (9, "s'", Spec::real(n, d)),
-            (10, "time", Spec::times(n)),
-            (11, "event", Spec::ids(b, 1)),
-            (12, "event time", Spec::times(b)),
-            (14, "mail edge", table(f)),
-            (15, "edge row", Spec::ids(b, 1)),
+            (input::MEMORY, "memory", table(d)),
+            (input::MEMORY_TIME, "memory time", Spec::times(v)),
+            (input::MAIL, "mail", table(d)),
+            (input::MAIL_EVENT, "mail event", Spec::ids(v, 1)),
+            (input::MAIL_TIME, "mail time", Spec::times(v)),
+            (input::NODE, "node", Spec::ids(n, 1)),
+            (input::PHI, "phi", Spec::ids(n, 1)),
+            (input::POSITIVES, "positives", Spec::count()),
+            (input::PSI, "psi", Spec::ids(b.times(self.stride), 1)),
+            (input::NEW_MEMORY, "s'", Spec::real(n, d)),
+            (input::NEW_TIME, "time", Spec::times(n)),
+            (input::EVENT, "event", Spec::ids(b, 1)),
+            (input::EVENT_TIME, "event time", Spec::times(b)),
+            (input::MAIL_EDGE, "mail edge", table(f)),
+            (input::EDGE_ROW, "edge row", Spec::ids(b, 1)),
         ] {
             if let Some(found) = ins.get(i) {
                 ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
             }
         }
-        ensure!(Self::NAME, roots.capacity < NONE as usize, "psi is {}, want fewer roots", ins[8]);
-        if self.combiner == Combiner::Mean {
-            typed(Self::NAME, "edge", &ins[13], DType::F32)?;
+        ensure!(Self::NAME, psi.rows.capacity < NONE as usize, "psi is {psi}, want fewer than {NONE} roots");
+        if mean {
+            typed(Self::NAME, "edge", &edge, DType::F32)?;
         }
         Ok(vec![])
     }
     fn writes(&self, inputs: usize) -> Vec<usize> {
-        if inputs > 14 { vec![0, 1, 2, 3, 4, 14] } else { vec![0, 1, 2, 3, 4] }
+        let mut state =
+            vec![input::MEMORY, input::MEMORY_TIME, input::MAIL, input::MAIL_EVENT, input::MAIL_TIME];
+        if inputs > input::COUNT {
+            state.push(input::MAIL_EDGE);
+        }
+        state
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // The mean's: a share and the sums of every positive root, a source or a destination.
-        let positives = ins[5].rows.capacity.min(2 * ins[11].rows.capacity);
-        if self.combiner == Combiner::Mean { positives * (1 + ins[0].cols + ins[13].cols) } else { 0 }
+        if self.combiner == Combiner::Last {
+            return 0;
+        }
+        // A count and the sums for every unique positive root, which is a source or a destination.
+        let positives = ins[input::NODE].rows.capacity.min(2 * ins[input::EVENT].rows.capacity);
+        positives * (1 + ins[input::MEMORY].cols + ins[input::EDGE].cols)
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let rows = (2 * ins[11].rows.capacity).min(ins[5].rows.capacity);
-        let number = 4 + ins[0].dtype.size(Precision::F32);
-        Cost { bytes: rows * (2 * number * ins[0].cols + 40), flops: 0 }
+        let rows = (2 * ins[input::EVENT].rows.capacity).min(ins[input::NODE].rows.capacity);
+        let memory = &ins[input::MEMORY];
+        // Each number is read in f32 and written in the table's type.
+        let number = 4 + memory.dtype.size(Precision::F32);
+        Cost { bytes: rows * (2 * number * memory.cols + 40), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let add_scaled = |y: &mut [R], a: R, x: &[R]| y.iter_mut().zip(x).for_each(|(y, &x)| *y += a * x);
-        by_kept!(io.spec(0).dtype, R, self.write(io, add_scaled));
+        by_kept!(io.spec(input::MEMORY).dtype, R, self.write(io, add_scaled));
     }
     fn cpu(&self, io: &Io<'_>) {
-        by_kept!(io.spec(0).dtype, f32, self.write(io, axpy));
+        by_kept!(io.spec(input::MEMORY).dtype, f32, self.write(io, axpy));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (node, phi, positives, psi) = (on.input(5), on.input(6), on.input(7), on.input(8));
-        let (s, event, rows, roots) = (on.input(9), on.input(11), on.rows(9), on.rows(8));
-        let (nodes, d, stride, status) = (on.capacity(0) as u32, on.cols(0), self.stride as u32, on.status());
         let mean = self.combiner == Combiner::Mean;
-        let half = on.spec(0).dtype.is_half();
-        // A positive root is the source or the destination of an event.
-        let grid = Grid::warps(on.capacity(5).min(2 * on.capacity(11)));
-        let (memory_time, mail_event, mail_time) = (on.state(1), on.state(3), on.state(4));
-        let (time, event_time) = (on.input(10), on.input(12));
-        if half {
-            let ((memory, kind), (mail, _)) = (on.halves_state(0), on.halves_state(2));
-            let mail = if mean { std::ptr::null_mut() } else { mail };
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.write_half_memory(
-                    on,
-                    grid,
-                    memory,
-                    kind,
-                    memory_time,
-                    mail,
-                    mail_event,
-                    mail_time,
-                    node,
-                    phi,
-                    positives,
-                    psi,
-                    s,
-                    time,
-                    event,
-                    event_time,
-                    rows,
-                    roots,
-                    nodes,
-                    d,
-                    stride,
-                    status,
+        let memory_time = on.state(input::MEMORY_TIME);
+        let (mail_event, mail_time) = (on.state(input::MAIL_EVENT), on.state(input::MAIL_TIME));
+        let (node, phi) = (on.input(input::NODE), on.input(input::PHI));
+        let (positives, psi) = (on.input(input::POSITIVES), on.input(input::PSI));
+        let (s, time) = (on.input(input::NEW_MEMORY), on.input(input::NEW_TIME));
+        let (event, event_time) = (on.input(input::EVENT), on.input(input::EVENT_TIME));
+        let (rows, roots) = (on.rows(input::NEW_MEMORY), on.rows(input::PSI));
+        let (nodes, d) = (on.capacity(input::MEMORY) as u32, on.cols(input::MEMORY));
+        let (stride, status) = (self.stride as u32, on.status());
+        // The arguments are the same for f32 and 16 bits, except for the tables of memory and mails. With the
+        // mean combiner the mails are left to `launch_means`.
+        macro_rules! launch {
+            ($kernel:ident, $mail:expr, $($memory:expr),+) => {{
+                let mail = if mean { std::ptr::null_mut() } else { $mail };
+                k.$kernel(
+                    on, Self::grid(on), $($memory,)+ memory_time, mail, mail_event, mail_time, node, phi,
+                    positives, psi, s, time, event, event_time, rows, roots, nodes, d, stride, status,
                 )
-            }?;
-        } else {
-            let mail = if mean { std::ptr::null_mut() } else { on.state(2) };
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.write_memory(
-                    on,
-                    grid,
-                    on.state(0),
-                    memory_time,
-                    mail,
-                    mail_event,
-                    mail_time,
-                    node,
-                    phi,
-                    positives,
-                    psi,
-                    s,
-                    time,
-                    event,
-                    event_time,
-                    rows,
-                    roots,
-                    nodes,
-                    d,
-                    stride,
-                    status,
-                )
-            }?;
+            }};
         }
-        if !mean {
-            return Ok(());
-        }
-        let by_end = (2, s, std::ptr::null(), rows, d);
-        let by_event = (14, on.input(13), on.input(15), on.rows(13), on.cols(13));
-        for (to, from, of, there, width) in [by_end, by_event] {
-            if half {
-                let (to, kind) = on.halves_state(to);
-                // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-                unsafe {
-                    k.write_half_memory_mean(
-                        on, grid, to, kind, from, node, phi, positives, psi, of, rows, there, roots, nodes,
-                        width, stride, status,
-                    )
-                }?;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            if on.spec(input::MEMORY).dtype.is_half() {
+                let ((memory, kind), (mail, _)) =
+                    (on.halves_state(input::MEMORY), on.halves_state(input::MAIL));
+                launch!(write_half_memory, mail, memory, kind)
             } else {
-                let to = on.state(to);
-                // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-                unsafe {
-                    k.write_memory_mean(
-                        on, grid, to, from, node, phi, positives, psi, of, rows, there, roots, nodes, width,
-                        stride, status,
-                    )
-                }?;
+                launch!(write_memory, on.state(input::MAIL), on.state(input::MEMORY))
             }
+        }?;
+        if mean {
+            // SAFETY: the caller's promise.
+            unsafe { self.launch_means(k, on) }?;
         }
         Ok(())
     }
 }
 
-/// `[nodes, events, d, f, mean]`; a sixth number says which of [`StoredAs::ALL`] memory and mails are kept as.
+/// `[nodes, events, d, f, mean]`; an optional sixth number is the index in [`StoredAs::ALL`] of the storage
+/// type of memory and mails.
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 1, 0, 0],
     &[5, 0, 3, 2, 1],
@@ -352,9 +429,9 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         return Err(Error::shape("write_memory", "five sizes, or six"));
     };
     let combiner = if mean == 1 { Combiner::Mean } else { Combiner::Last };
-    let kept = StoredAs::ALL[dims.get(5).copied().unwrap_or(0)];
-    let half_mean = mean == 1 && kept != StoredAs::F32;
-    let (memory, mail) = (c.kept(v, d, kept), c.kept(v, d, kept));
+    let stored_as = StoredAs::ALL[dims.get(5).copied().unwrap_or(0)];
+    let half_mean = mean == 1 && stored_as != StoredAs::F32;
+    let (memory, mail) = (c.kept(v, d, stored_as), c.kept(v, d, stored_as));
     let edge = if half_mean { c.few_bits(b + 5, f) } else { c.real(b + 5, f) };
     let state = MemoryVars {
         memory,
@@ -362,17 +439,17 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         mail,
         mail_event: c.ids(&vec![NONE; v], 1),
         mail_time: c.times(&vec![0; v]),
-        edge: c.kept(v, f, kept),
+        edge: c.kept(v, f, stored_as),
         gathered: false,
     };
     let (stamp, roots) = (c.ids(&vec![0; v], 1), c.ids_below(3 * b, v));
     let n = c.tape.unique(stamp, roots, &[], 3)?;
-    let made = match kept {
+    let new_memory = match stored_as {
         StoredAs::F32 => memory,
         _ if half_mean => c.few_bits(v, d),
         _ => c.real(v, d),
     };
-    let s = c.tape.gather_rows(made, n.node)?;
+    let s = c.tape.gather_rows(new_memory, n.node)?;
     let event = c.ids(&(5..5 + b as u32).collect::<Vec<_>>(), 1);
     let written = Written {
         memory: s,

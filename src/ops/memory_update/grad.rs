@@ -1,4 +1,4 @@
-//! Gradients of the weights and of the time encoding.
+//! Gradients of a memory update: of the weights and of the time encoding.
 use super::super::{time_encode::reduce_phi_grads, *};
 use super::Cell;
 use crate::runtime::{
@@ -8,13 +8,39 @@ use crate::runtime::{
 };
 use std::marker::PhantomData;
 
-/// Gradients of [`MemoryUpdate`](super::MemoryUpdate). Reads its row, message, gates and dt, then `w`, `b`, `W_x`, `W_h` and
-/// the gradient of s'.
+/// Gradients of [`MemoryUpdate`](super::MemoryUpdate) with respect to `w`, `b`, `W_x`, `W_h`, `b_x` and
+/// `b_h`. The inputs are the saved row, message, gates and dt, then `w`, `b`, `W_x`, `W_h` and the gradient
+/// of s'.
 #[derive(Debug)]
 pub struct MemoryUpdateGrad<C>(pub(super) PhantomData<C>);
 
+/// Positions of the inputs; the cells use them, too.
+pub(in crate::ops) mod input {
+    pub(in crate::ops) const ROW: usize = 0;
+    pub(in crate::ops) const MESSAGE: usize = 1;
+    pub(in crate::ops) const GATES: usize = 2;
+    pub(in crate::ops) const DT: usize = 3;
+    pub(in crate::ops) const W: usize = 4;
+    pub(in crate::ops) const B: usize = 5;
+    pub(in crate::ops) const W_X: usize = 6;
+    pub(in crate::ops) const W_H: usize = 7;
+    pub(in crate::ops) const DOUT: usize = 8;
+    pub(in crate::ops) const COUNT: usize = 9;
+}
+
+/// Positions of the outputs.
+mod output {
+    pub(super) const DW: usize = 0;
+    pub(super) const DB: usize = 1;
+    pub(super) const DW_X: usize = 2;
+    pub(super) const DW_H: usize = 3;
+    pub(super) const DB_X: usize = 4;
+    pub(super) const DB_H: usize = 5;
+}
+
 impl<C: Cell> MemoryUpdateGrad<C> {
-    /// Tiles of the product that has all gradients, of `t` columns of the time encoding among them.
+    /// Returns the tiles of the product that computes all gradients, including `t` columns of the time
+    /// encoding.
     fn tiles(messages: Spec, w_h: Spec, t: usize) -> Grid {
         Grid::tiles(C::SUMS * w_h.cols, messages.cols + 2 * t + 1)
     }
@@ -24,52 +50,64 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
     const NAME: &'static str = C::GRAD_NAME;
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 9)?;
-        let (m, c, t, d) = (ins[0].rows, ins[6].cols, ins[4].cols, ins[7].cols);
+        arity(Self::NAME, ins, input::COUNT)?;
+        let [w, b, w_x, w_h] = [input::W, input::B, input::W_X, input::W_H].map(|i| ins[i]);
+        let (m, c, t, d) = (ins[input::ROW].rows, w_x.cols, w.cols, w_h.cols);
         countable(Self::NAME, "width", d.max(c))?;
-        ensure!(Self::NAME, c >= 2 * d + t, "w_x is {}, for times of {t} and memory of {d} numbers", ins[6]);
+        ensure!(
+            Self::NAME,
+            c >= 2 * d + t,
+            "w_x is {w_x}, want at least {} columns for memory of {d} and time encodings of {t}",
+            2 * d + t
+        );
         let (one, gates) = (Rows::fixed(1), Rows::fixed(C::GATES * d));
         for (i, what, want) in [
-            (0, "row", Spec::ids(m, 1)),
-            (1, "message", Spec::real(m, c)),
-            (2, "gates", Spec::real(m, C::SUMS * d)),
-            (3, "dt", Spec::real(m, 1)),
-            (4, "w", Spec::real(one, t)),
-            (5, "b", Spec::real(one, t)),
-            (6, "w_x", Spec::real(gates, c)),
-            (7, "w_h", Spec::real(gates, d)),
-            (8, "dout", Spec::real(ins[8].rows, d)),
+            (input::ROW, "row", Spec::ids(m, 1)),
+            (input::MESSAGE, "message", Spec::real(m, c)),
+            (input::GATES, "gates", Spec::real(m, C::SUMS * d)),
+            (input::DT, "dt", Spec::real(m, 1)),
+            (input::W, "w", Spec::real(one, t)),
+            (input::B, "b", Spec::real(one, t)),
+            (input::W_X, "w_x", Spec::real(gates, c)),
+            (input::W_H, "w_h", Spec::real(gates, d)),
+            (input::DOUT, "dout", Spec::real(ins[input::DOUT].rows, d)),
         ] {
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
-        let bias = Spec::real(Rows::fixed(1), ins[7].rows.capacity);
-        Ok([ins[4], ins[5], ins[6], ins[7], bias, bias].map(Out::from).to_vec())
+        let bias = Spec::real(one, w_h.rows.capacity);
+        Ok([w, b, w_x, w_h, bias, bias].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let (n, d, t) = (ins[0].rows.capacity, ins[7].cols, ins[4].cols);
+        let (message, w_x, w_h) = (ins[input::MESSAGE], ins[input::W_X], ins[input::W_H]);
+        let (n, d, t) = (ins[input::ROW].rows.capacity, w_h.cols, ins[input::W].cols);
         let sums = C::SUMS * d;
-        // Half a product; gradients before the gates, gradients of Phi, sums of both kinds.
-        let host = ins[6].len() + n * (sums + t) + sums * (parts::PARTS + 1) + (4 * parts::PARTS + 2) * t;
-        // On a device: parts of the product, gradients before the gates, the product's columns of the time encoding.
-        let parts = Self::tiles(ins[1], ins[7], t).parts(Grid::parts_of(n)).tile_parts();
-        host.max(parts + n * sums + 2 * C::GATES * d * t)
+        // On the host: half a product, gradients before the gates, gradients of Phi, and the sums with their
+        // partials, first of the biases, then of the time encoding.
+        let host = w_x.len() + n * (sums + t) + sums * (parts::PARTS + 1) + (4 * parts::PARTS + 2) * t;
+        // On a device: partial tiles of the product, gradients before the gates, the product's columns of the
+        // time encoding.
+        let tiles = Self::tiles(message, w_h, t).parts(Grid::parts_of(n)).tile_parts();
+        host.max(tiles + n * sums + 2 * C::GATES * d * t)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        Self::tiles(ins[1], ins[7], ins[4].cols).count()
+        Self::tiles(ins[input::MESSAGE], ins[input::W_H], ins[input::W].cols).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (n, d, c, t) = (ins[0].rows.capacity, ins[7].cols, ins[1].cols, ins[4].cols);
+        let (n, d) = (ins[input::ROW].rows.capacity, ins[input::W_H].cols);
+        let (c, t) = (ins[input::MESSAGE].cols, ins[input::W].cols);
         Cost::streaming(ins, outs, 2 * n * d * (C::GATES * (c + t) + C::APART * d))
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (rows, x, gates, dt) = (io.input::<u32>(0), io.input::<R>(1), io.input::<R>(2), io.input::<R>(3));
-        let (tw, tb, w_x, dout) = (io.input::<R>(4), io.input::<R>(5), io.input::<R>(6), io.input::<R>(8));
-        let (d, c, t) = (io.cols(7), io.cols(1), io.cols(4));
+        let (rows, x) = (io.input::<u32>(input::ROW), io.input::<R>(input::MESSAGE));
+        let (gates, dt) = (io.input::<R>(input::GATES), io.input::<R>(input::DT));
+        let (tw, tb) = (io.input::<R>(input::W), io.input::<R>(input::B));
+        let (w_x, dout) = (io.input::<R>(input::W_X), io.input::<R>(input::DOUT));
+        let (d, c, t) = (io.cols(input::W_H), io.cols(input::MESSAGE), io.cols(input::W));
         let [dtw, dtb, dw_x, dw_h, db_x, db_h] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<R>(k));
         [&mut *dtw, dtb, dw_x, dw_h, db_x, db_h].into_iter().for_each(|g| g.fill(R::ZERO));
         let (mut saved, mut dpre) = (vec![R::ZERO; C::SUMS], vec![R::ZERO; C::SUMS]);
         for (k, &row) in rows.iter().enumerate() {
-            let Some(row) = io.row_of(k, row, io.rows(8)) else { continue };
+            let Some(row) = io.row_of(k, row, io.rows(input::DOUT)) else { continue };
             let x = &x[k * c..][..c]; // begins with the node's own memory
             for j in 0..d {
                 for (g, saved) in saved.iter_mut().enumerate() {
@@ -94,11 +132,11 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (rows, x, saved, dt) =
-            (io.input::<u32>(0), io.input::<f32>(1), io.input::<f32>(2), io.input::<f32>(3));
-        let (tw, tb, w_x, dout) =
-            (io.input::<f32>(4), io.input::<f32>(5), io.input::<f32>(6), io.input::<f32>(8));
-        let (d, c, t, m) = (io.cols(7), io.cols(1), io.cols(4), rows.len());
+        let (rows, x) = (io.input::<u32>(input::ROW), io.input::<f32>(input::MESSAGE));
+        let (saved, dt) = (io.input::<f32>(input::GATES), io.input::<f32>(input::DT));
+        let (tw, tb) = (io.input::<f32>(input::W), io.input::<f32>(input::B));
+        let (w_x, dout) = (io.input::<f32>(input::W_X), io.input::<f32>(input::DOUT));
+        let (d, c, t, m) = (io.cols(input::W_H), io.cols(input::MESSAGE), io.cols(input::W), rows.len());
         let [dtw, dtb, dw_x, dw_h, db_x, db_h] = [0, 1, 2, 3, 4, 5].map(|k| io.out::<f32>(k));
         if m == 0 || d == 0 {
             [dtw, dtb, dw_x, dw_h, db_x, db_h].into_iter().for_each(|g| g.fill(0.0));
@@ -112,7 +150,7 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let (partials, phi_work) = rest.split_at_mut(sums * parts::PARTS);
         dpre.chunks_exact_mut(sums).enumerate().in_parallel(64, |(k, dpre)| {
             let s = &x[k * c..][..d]; // the message begins with the node's own memory
-            match io.row_of(k, rows[k], io.rows(8)) {
+            match io.row_of(k, rows[k], io.rows(input::DOUT)) {
                 Some(row) => C::cpu_grad(dpre, &saved[k * sums..][..sums], s, &dout[row * d..][..d]),
                 None => dpre.fill(0.0),
             }
@@ -124,13 +162,13 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         }
         let apart = C::APART * d;
         let dh = Mat::strided(&dpre[gates..], m, apart, sums);
-        let own = Mat::strided(x, m, d, c);
-        matmul_long(MatMut::new(&mut dw_h[joint * d..], apart, d), dh.t(), own, false, half);
+        let s = Mat::strided(x, m, d, c); // the first columns of the messages
+        matmul_long(MatMut::new(&mut dw_h[joint * d..], apart, d), dh.t(), s, false, half);
         parts::column_sums(totals, dpre, partials);
         db_x.copy_from_slice(&totals[..gates]);
         db_h[..joint].copy_from_slice(&totals[..joint]);
         db_h[joint..].copy_from_slice(&totals[gates..]);
-        if !io.wanted(0) && !io.wanted(1) {
+        if !io.wanted(output::DW) && !io.wanted(output::DB) {
             return; // the time encoding is not learned
         }
         if t > 0 {
@@ -139,16 +177,17 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         reduce_phi_grads(dt, tw, tb, dphi, t, dtw, dtb, phi_work);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (m, d, c) = (on.capacity(0), on.cols(7), on.cols(1));
-        let learned = on.wanted(0) || on.wanted(1);
-        let t = if learned { on.cols(4) } else { 0 };
+        let (m, d, c) = (on.capacity(input::ROW), on.cols(input::W_H), on.cols(input::MESSAGE));
+        let learn_time = on.wanted(output::DW) || on.wanted(output::DB);
+        let t = if learn_time { on.cols(input::W) } else { 0 };
         let (joint, apart) = (C::JOINT as u32 * d, C::APART as u32 * d);
-        let grid = Self::tiles(on.spec(1), on.spec(7), t as usize).parts(Grid::parts_of(m));
-        // Scratch has room for all three; parts of tiles come first, for they are aligned.
-        let made = on.scratch();
-        let dpre = made.wrapping_add(grid.tile_parts());
-        let of_time = dpre.wrapping_add(m * C::SUMS * d as usize);
-        // SAFETY: `infer` checked the shapes, and the scratch has room for `dpre`.
+        let (messages, w_h) = (on.spec(input::MESSAGE), on.spec(input::W_H));
+        let grid = Self::tiles(messages, w_h, t as usize).parts(Grid::parts_of(m));
+        // The scratch holds all three; the partial tiles come first, because they must be aligned.
+        let tiles = on.scratch();
+        let dpre = tiles.wrapping_add(grid.tile_parts());
+        let time_columns = dpre.wrapping_add(m * C::SUMS * d as usize);
+        // SAFETY: `infer` checked the shapes, and the scratch holds `dpre`.
         unsafe { C::launch_grad(k, on, dpre) }?;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
@@ -156,18 +195,18 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
                 on,
                 grid,
                 dpre,
-                on.input(1),
-                on.input(3),
-                on.input(4),
-                on.input(5),
-                made,
+                on.input(input::MESSAGE),
+                on.input(input::DT),
+                on.input(input::W),
+                on.input(input::B),
+                tiles,
                 on.tickets(),
-                of_time,
-                on.out(2),
-                on.out(3),
-                on.out(4),
-                on.out(5),
-                on.rows(0),
+                time_columns,
+                on.out(output::DW_X),
+                on.out(output::DW_H),
+                on.out(output::DB_X),
+                on.out(output::DB_H),
+                on.rows(input::ROW),
                 joint,
                 apart,
                 d,
@@ -176,23 +215,13 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
                 on.precision(),
             )
         }?;
-        if !learned {
+        if !learn_time {
             return Ok(());
         }
         let grid = Grid::new((2 * t as usize).div_ceil(32), 1024);
+        let (w_x, gates) = (on.input(input::W_X), joint + apart);
+        let (dw, db) = (on.out(output::DW), on.out(output::DB));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.memory_update_time_grad(
-                on,
-                grid,
-                of_time,
-                on.input(6),
-                on.out(0),
-                on.out(1),
-                joint + apart,
-                c,
-                t,
-            )
-        }
+        unsafe { k.memory_update_time_grad(on, grid, time_columns, w_x, dw, db, gates, c, t) }
     }
 }

@@ -1,39 +1,61 @@
-//! Gradients of `query`, `w`, `b`, and of `h` where it is not data.
+//! Gradients of `query`, `w`, `b`, and of `h` unless it is data.
 use super::{
     super::*,
-    Operands, THREADS, TemporalAttention,
+    Operands, THREADS, TemporalAttention, input, output,
     rows::{Upstream, Workspace, backward, sum_rows},
 };
 use crate::runtime::{parts, simd::LANES, team::InParallel};
 
-/// Gradients of [`TemporalAttention`]. After its operands come the weights, the gradients of mix and sum, and, where h has a
-/// gradient, the slots by row of h ([`group_slots`](super::super::group_slots)).
+/// Gradients of [`TemporalAttention`]. The inputs are those of the op, then the weights, the gradients of mix
+/// and sum, and, if h has a gradient, the slots grouped by row of h
+/// ([`group_slots`](super::super::group_slots)).
 #[derive(Debug)]
 pub struct TemporalAttentionGrad(pub(super) TemporalAttention);
 
-/// The output that is the gradient of h, where it has one.
+/// Positions of the inputs behind those of the op.
+mod saved {
+    pub(super) const WEIGHT: usize = 0;
+    pub(super) const DMIX: usize = 1;
+    pub(super) const DSUM: usize = 2;
+    pub(super) const STARTS: usize = 3;
+    pub(super) const SLOTS: usize = 4;
+    /// Number of these inputs without, and with, a gradient of h.
+    pub(super) const COUNT: usize = 3;
+    pub(super) const LEARN_H_COUNT: usize = 5;
+}
+
+/// Position of the output that is the gradient of the queries.
+const DQUERY: usize = 0;
+/// Positions of the outputs that are the gradients of the time encoding.
+const DW: usize = 1;
+const DB: usize = 2;
+/// Position of the output that is the gradient of h, if h has one.
 const DH: usize = 3;
-/// Most blocks on a device, where each leaves a partial sum.
+/// Maximum number of blocks on a device; each writes a partial sum.
 const BLOCKS: usize = 1024;
-/// Rows of h that a block sums there, a warp each.
+/// Rows of h that a block on a device sums, one per warp.
 const ROWS: usize = 16;
 
 impl TemporalAttentionGrad {
-    /// Scratch in parts: partials of {dw | db}, rows of dz, which roots lead, and {dw | db}. Data has none for the second and
-    /// the third.
-    fn layout(&self, ins: &[Spec]) -> [usize; 4] {
-        let dwb = 2 * ins[8].cols.next_multiple_of(LANES);
-        let [dz, leading] = if self.0.learn_h { [ins[3].len() * ins[2].cols, ins[10].len()] } else { [0, 0] };
+    /// Returns the lengths of the sections of the scratch on the host: partials of {dw | db}, rows of dz,
+    /// flags of the leading roots, and {dw | db}. If h is data, the second and the third are empty.
+    fn layout(&self, spec: impl Fn(usize) -> Spec) -> [usize; 4] {
+        let dwb = 2 * spec(input::W).cols.next_multiple_of(LANES);
+        let [dz, leading] = if self.0.learn_h {
+            [spec(input::ROW).len() * spec(input::H).cols, spec(input::ORDER).len()]
+        } else {
+            [0, 0]
+        };
         [parts::PARTS * dwb, dz, leading, dwb]
     }
-    /// Scratch on a device, in parts that keep rows aligned: dz, gradients of queries by root, partials of {dw | db}, and
-    /// gradients of weights.
-    fn device_layout(&self, specs: impl Fn(usize) -> Spec) -> [usize; 4] {
-        let (roots, k) = (specs(10).rows.capacity, specs(3).cols);
+    /// Returns the lengths of the sections of the scratch on a device, rounded up to keep rows aligned: dz,
+    /// gradients of the queries by root, partials of {dw | db}, and gradients of the weights.
+    fn device_layout(&self, spec: impl Fn(usize) -> Spec) -> [usize; 4] {
+        let (roots, k) = (spec(input::ORDER).rows.capacity, spec(input::ROW).cols);
         [
-            if self.0.learn_h { roots * k * specs(2).cols } else { 0 },
-            roots * specs(0).cols,
-            BLOCKS * 2 * specs(8).cols,
+            if self.0.learn_h { roots * k * spec(input::H).cols } else { 0 },
+            roots * spec(input::QUERY).cols,
+            BLOCKS * 2 * spec(input::W).cols,
             roots * self.0.heads * k,
         ]
         .map(|n| n.next_multiple_of(4))
@@ -44,36 +66,44 @@ impl Op for TemporalAttentionGrad {
     const NAME: &'static str = "temporal_attention_grad";
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let more = self.0.operands();
-        arity(Self::NAME, ins, more + if self.0.learn_h { 5 } else { 3 })?;
-        let outs = Op::infer(&self.0, &ins[..more])?;
-        for (at, what, of) in [(0, "weight", 2), (1, "dmix", 0), (2, "dsum", 1)] {
-            let (found, want) = (ins[more + at], outs[of].spec);
+        let base = self.0.operands();
+        let count = if self.0.learn_h { saved::LEARN_H_COUNT } else { saved::COUNT };
+        arity(Self::NAME, ins, base + count)?;
+        let outs = Op::infer(&self.0, &ins[..base])?;
+        for (at, what, out) in [
+            (saved::WEIGHT, "weight", output::WEIGHT),
+            (saved::DMIX, "dmix", output::MIX),
+            (saved::DSUM, "dsum", output::SUM),
+        ] {
+            let (found, want) = (ins[base + at], outs[out].spec);
             ensure!(Self::NAME, found == want, "{what} is {found}, want {want}");
         }
-        if let [starts, slots] = ins[more + 3..] {
-            let want = Spec::ids(Rows::fixed(ins[2].rows.capacity + 1), 1);
+        let [query, h, w, b] = [input::QUERY, input::H, input::W, input::B].map(|i| ins[i]);
+        if let [starts, slots] = ins[base + saved::STARTS..] {
+            let want = Spec::ids(Rows::fixed(h.rows.capacity + 1), 1);
             ensure!(Self::NAME, starts == want, "starts are {starts}, want {want}");
-            ensure!(Self::NAME, slots == Spec::ids(slots.rows, 1), "slots are {slots}");
+            let want = Spec::ids(slots.rows, 1);
+            ensure!(Self::NAME, slots == want, "slots are {slots}, want {want}");
         }
-        let of_h = self.0.learn_h.then_some(ins[2]);
-        Ok([ins[0], ins[8], ins[9]].into_iter().chain(of_h).map(Out::from).collect())
+        Ok([query, w, b].into_iter().chain(self.0.learn_h.then_some(h)).map(Out::from).collect())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let (host, device) = (self.layout(ins), self.device_layout(|i| ins[i]));
+        let (host, device) = (self.layout(|i| ins[i]), self.device_layout(|i| ins[i]));
         host.iter().sum::<usize>().max(device.iter().sum())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let forward = Op::cost(&self.0, ins, outs);
-        let dh = outs.get(DH).map_or(0, |dh| 2 * ins[3].len() * ins[2].cols + dh.len());
-        let rows = dh + outs[0].len();
+        let dz = ins[input::ROW].len() * ins[input::H].cols;
+        let dh = outs.get(DH).map_or(0, |dh| 2 * dz + dh.len());
+        let rows = dh + outs[DQUERY].len();
         Cost { bytes: forward.bytes + 4 * rows, flops: 3 * forward.flops }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let o = Operands::<R>::of(&self.0, io);
-        let more = self.0.operands();
-        let (weights, dmix, dsum) = (io.input::<R>(more), io.input::<R>(more + 1), io.input::<R>(more + 2));
-        let [dquery, dw, db] = [0, 1, 2].map(|k| io.out::<R>(k));
+        let base = self.0.operands();
+        let [weights, dmix, dsum] =
+            [saved::WEIGHT, saved::DMIX, saved::DSUM].map(|at| io.input::<R>(base + at));
+        let [dquery, dw, db] = [DQUERY, DW, DB].map(|k| io.out::<R>(k));
         let dh = if self.0.learn_h { io.out::<R>(DH) } else { &mut [] };
         [&mut *dquery, dh, dw, db].into_iter().for_each(|g| g.fill(R::ZERO));
         let (c, k, d, heads) = (o.width(), o.k, o.d, self.0.heads);
@@ -109,27 +139,26 @@ impl Op for TemporalAttentionGrad {
     }
     fn cpu(&self, io: &Io<'_>) {
         let o = Operands::<f32>::of(&self.0, io);
-        let more = self.0.operands();
-        let (weights, dmix, dsum) =
-            (io.input::<f32>(more), io.input::<f32>(more + 1), io.input::<f32>(more + 2));
-        let [dquery, dw, db] = [0, 1, 2].map(|k| io.out::<f32>(k));
+        let base = self.0.operands();
+        let [weights, dmix, dsum] =
+            [saved::WEIGHT, saved::DMIX, saved::DSUM].map(|at| io.input::<f32>(base + at));
+        let [dquery, dw, db] = [DQUERY, DW, DB].map(|k| io.out::<f32>(k));
         let learn_h = self.0.learn_h && io.wanted(DH);
         let dh = if learn_h { io.out::<f32>(DH) } else { &mut [] };
         let (c, k, d, t, heads) = (o.width(), o.k, o.d, o.w.len(), self.0.heads);
-        let rows = io.rows(2);
+        let rows = io.rows(input::H);
         if c == 0 || k == 0 || o.order.is_empty() || !o.grouped {
             [dquery, dh, dw, db].into_iter().for_each(|g| g.fill(0.0));
             return;
         }
-        let specs: Vec<Spec> = (0..11).map(|i| io.spec(i)).collect();
-        let layout = self.layout(&specs);
+        let layout = self.layout(|i| io.spec(i));
         let (partials, rest) = io.scratch::<f32>().split_at_mut(layout[0]);
         let (dz, rest) = rest.split_at_mut(layout[1]);
         let (leading, rest) = rest.split_at_mut(layout[2]);
         let leading = bytemuck::cast_slice_mut::<f32, u32>(leading);
         let sum = &mut rest[..layout[3]];
 
-        // A thread owns whole queries, so their gradients are written by one thread.
+        // A task has whole queries, so that the gradient of a query is written by one thread.
         let mut tasks = Vec::with_capacity(parts::PARTS);
         let (mut dquery, mut dz_left, mut leading_left) = (dquery, &mut *dz, &mut *leading);
         partials.fill(0.0);
@@ -139,7 +168,7 @@ impl Op for TemporalAttentionGrad {
             let dz = split_off(&mut dz_left, listed * k * d);
             tasks.push((queries, dquery, dz, split_off(&mut leading_left, listed), dwb));
         }
-        let up = Upstream { weights, dmix, dsum, learn_time: io.wanted(1) || io.wanted(2), learn_h };
+        let up = Upstream { weights, dmix, dsum, learn_time: io.wanted(DW) || io.wanted(DB), learn_h };
         tasks.into_iter().in_parallel(1, |(queries, dquery, dz, leading, dwb)| {
             Workspace::with(&o, |work| {
                 backward(&o, queries.start, queries.end, &up, dquery, dz, leading, dwb, work);
@@ -152,7 +181,7 @@ impl Op for TemporalAttentionGrad {
         dw.copy_from_slice(&sum_w[..t]);
         db.copy_from_slice(&sum_b[..t]);
         if learn_h && d > 0 {
-            let (starts, slots) = (io.input::<u32>(more + 3), io.input::<u32>(more + 4));
+            let [starts, slots] = [saved::STARTS, saved::SLOTS].map(|at| io.input::<u32>(base + at));
             let (size, dz, leading) = (parts::part_rows(rows), &*dz, &*leading);
             dh.chunks_mut(size * d)
                 .enumerate()
@@ -161,75 +190,51 @@ impl Op for TemporalAttentionGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let a = self.0.on_device(on);
-        let more = self.0.operands();
-        let mut at = 0;
+        let base = self.0.operands();
+        let mut end = 0;
         let [dz, by_root, dwb, da] = self.device_layout(|i| on.spec(i)).map(|n| {
-            at += n;
-            on.scratch().wrapping_add(at - n)
+            end += n;
+            on.scratch().wrapping_add(end - n)
         });
-        let wanted = |is: bool, p: *mut f32| if is { p } else { std::ptr::null_mut() };
+        let if_wanted = |wanted: bool, p: *mut f32| if wanted { p } else { std::ptr::null_mut() };
         let learn_h = self.0.learn_h && on.wanted(DH) && a.d > 0;
-        let learn_time = on.wanted(1) || on.wanted(2);
-        let (dz, dwb, dquery) = (wanted(learn_h, dz), wanted(learn_time, dwb), on.out(0));
+        let learn_time = on.wanted(DW) || on.wanted(DB);
+        let (dz, dwb) = (if_wanted(learn_h, dz), if_wanted(learn_time, dwb));
+        let (dquery, dw, db) = (on.out(DQUERY), on.out(DW), on.out(DB));
 
-        let blocks = on.capacity(10).min(BLOCKS);
-        let (weight, dmix, dsum) = (on.input(more), on.input(more + 1), on.input(more + 2));
-        let grid = Grid::new(blocks, THREADS);
+        let blocks = on.capacity(input::ORDER).min(BLOCKS);
+        let [weight, dmix, dsum] = [saved::WEIGHT, saved::DMIX, saved::DSUM].map(|at| on.input(base + at));
+        let (roots, rows, edges) = (on.rows(input::COUNT), on.rows(input::H), on.rows(input::EDGE));
+        let (grid, status) = (Grid::new(blocks, THREADS), on.status());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.temporal_attention_grad(
-                on,
-                grid,
-                a,
-                weight,
-                dmix,
-                dsum,
-                dquery,
-                by_root,
-                dz,
-                dwb,
-                da,
-                on.rows(6),
-                on.rows(2),
-                on.rows(7),
-                on.status(),
+                on, grid, a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, roots, rows, edges, status,
             )
         }?;
-        // Blocks of the three tasks of one launch.
-        let row_blocks = if learn_h { on.capacity(2).div_ceil(ROWS).min(BLOCKS) } else { 0 };
+
+        // The second launch has blocks for three tasks: rows of dh, {dw | db}, and queries.
+        let row_blocks = if learn_h { on.capacity(input::H).div_ceil(ROWS).min(BLOCKS) } else { 0 };
         let time_blocks = if learn_time { (2 * a.t as usize).div_ceil(32) } else { 0 };
-        let query_blocks = if on.wanted(0) { on.capacity(0).min(BLOCKS) } else { 0 };
-        let (starts, slots, dh, listed) = if learn_h {
-            (on.input(more + 3), on.input(more + 4), on.out(DH), on.rows(more + 4))
-        } else {
-            (std::ptr::null(), std::ptr::null(), std::ptr::null_mut(), on.rows(10))
-        };
-        let all = row_blocks + time_blocks + query_blocks;
-        if all > 0 {
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.temporal_attention_grad_sums(
-                    on,
-                    Grid::new(all, 32 * ROWS as u32),
-                    a,
-                    dz,
-                    starts,
-                    slots,
-                    dh,
-                    on.rows(2),
-                    listed,
-                    row_blocks as u32,
-                    dwb,
-                    on.out(1),
-                    on.out(2),
-                    time_blocks as u32,
-                    blocks as u32,
-                    by_root,
-                    dquery,
-                    on.status(),
-                )
-            }?;
+        let query_blocks = if on.wanted(DQUERY) { on.capacity(input::QUERY).min(BLOCKS) } else { 0 };
+        let sum_blocks = row_blocks + time_blocks + query_blocks;
+        if sum_blocks == 0 {
+            return Ok(());
         }
-        Ok(())
+        let (starts, slots, dh, listed) = if learn_h {
+            let (starts, slots) = (base + saved::STARTS, base + saved::SLOTS);
+            (on.input(starts), on.input(slots), on.out(DH), on.rows(slots))
+        } else {
+            (std::ptr::null(), std::ptr::null(), std::ptr::null_mut(), on.rows(input::ORDER))
+        };
+        let grid = Grid::new(sum_blocks, 32 * ROWS as u32);
+        let [for_rows, for_time, partials] = [row_blocks, time_blocks, blocks].map(|blocks| blocks as u32);
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.temporal_attention_grad_sums(
+                on, grid, a, dz, starts, slots, dh, rows, listed, for_rows, dwb, dw, db, for_time, partials,
+                by_root, dquery, status,
+            )
+        }
     }
 }

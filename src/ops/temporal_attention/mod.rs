@@ -1,31 +1,33 @@
-//! Absorbed temporal attention: `mix_h = sum_j drop(a_hj) z_j`, `a_h = softmax_j(q_h . z_j / sqrt(p))`,
-//! `z_j = {h_j | e_j | Phi(dt_j)}`
+//! Absorbed temporal attention with H heads of width p: `mix_h = sum_j drop(a_hj) z_j`,
+//! `a_h = softmax_j(q_h . z_j / sqrt(p))`, `z_j = {h_j | e_j | Phi(dt_j)}`.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `query` | `[q, H c]` f32 | queries taken through W_k, a row for each *unique* root |
-//! | `starts`, `order` | `[q + 1]`, `[m]` u32 | the m roots that have neighbours, by query ([`group_roots`]) |
-//! | `h` | `[m, d]` f32 | embeddings of the layer below, by unique node |
-//! | `row`, `event` | `[n, k]` u32 | the neighbours' rows of `h` and of `edge` |
-//! | `dt` | `[n, k]` f32 | seconds |
+//! | `query` | `[q, H c]` f32 | queries multiplied by W_k^T, one row per *unique* root |
+//! | `starts`, `order` | `[q + 1]`, `[m]` u32 | the m roots that have neighbours, grouped by query ([`group_roots`]) |
+//! | `h` | `[u, d]` f32 | embeddings of the layer below, by unique node |
+//! | `row`, `event` | `[n, k]` u32 | rows of the neighbours in `h` and in `edge` |
+//! | `dt` | `[n, k]` f32 | seconds from the neighbour's event to the root |
 //! | `count` | `[n]` u32 | slots in use |
 //! | `edge` | `[e, f]` f32 | edge features |
 //! | `w`, `b` | `[1, t]` f32 | time encoding; c = d + f + t |
-//! | `now` | `[1, 2]` u32 | clock of the drop-out, where there is one |
+//! | `now` | `[1, 2]` u32 | clock of the drop-out, if there is one |
 //! | mix | `[m, H c]` f32 | mixed raw rows, in the order of `order` |
 //! | sum | `[m, H]` f32 | sum of the weights after drop-out |
-//! | weight | `[m, H k]` f32 | before drop-out, for the backward |
+//! | weight | `[m, H k]` f32 | weights before drop-out, for the backward pass |
 //!
 //! **Absorbed**: keys `W_k z_j + b_k` and values `W_v z_j + b_v` are never formed. `q . (W_k z_j + b_k)` is
-//! `(W_k^T q) . z_j` plus a number that is the same for all j, which softmax drops; `sum_j a_j (W_v z_j + b_v)` is
-//! `W_v mix + b_v sum_j a_j`. Exact (tested against the plain form), about ten times fewer operations, and one pass
-//! over the raw rows. What depends on the root's node alone is done once for each unique root.
+//! `(W_k^T q) . z_j` plus a number that is the same for all j and cancels in the softmax;
+//! `sum_j a_j (W_v z_j + b_v)` is `W_v mix + b_v sum_j a_j`. This is exact (tested against the plain form),
+//! needs about ten times fewer operations, and makes one pass over the raw rows. Work that depends only on
+//! the root's node is done once per unique root.
 //!
-//! Backward, with `da_hj = (dmix_h . z_j + dsum_h) drop_hj` and `ds = a (da - sum_j a_j da_j) / sqrt(p)`:
-//! `dquery_h = sum_j ds_hj z_j`, `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`; rows of `dz` are added up by unique row of
-//! `h` in the order of the roots grouped by query ([`group_slots`]), so it is deterministic. Where `h` is data, there is
-//! none of that.
-//! A root, a row or an event that there is not is a fault, and so are more slots in use than `k`.
+//! Backward, with the weights after drop-out `a'`, `da_hj = (dmix_h . z_j + dsum_h) drop_hj` and
+//! `ds = a (da - sum_j a_j da_j) / sqrt(p)`: `dquery_h = sum_j ds_hj z_j`,
+//! `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`. Rows of `dz` are added by unique row of `h` in the order of the
+//! roots grouped by query ([`group_slots`]), so the result is deterministic. If `h` is data, its gradient is
+//! not computed.
+//! A root, row or event outside its table and a count above `k` are reported as faults.
 //! Source: TGAT (Xu et al. 2020) and TGN's attention; the absorption is described in `docs/attention.md`.
 mod grad;
 mod rows;
@@ -40,11 +42,34 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug)]
 pub struct TemporalAttention {
     heads: usize,
-    /// Width of a head: scores are divided by its root.
+    /// Width p of a head: scores are divided by its square root.
     head_width: usize,
     drop: Option<DropRate>,
     /// Whether `h` has a gradient.
     learn_h: bool,
+}
+
+/// Positions of the inputs; `now` is there only with a drop-out.
+mod input {
+    pub(super) const QUERY: usize = 0;
+    pub(super) const STARTS: usize = 1;
+    pub(super) const H: usize = 2;
+    pub(super) const ROW: usize = 3;
+    pub(super) const EVENT: usize = 4;
+    pub(super) const DT: usize = 5;
+    pub(super) const COUNT: usize = 6;
+    pub(super) const EDGE: usize = 7;
+    pub(super) const W: usize = 8;
+    pub(super) const B: usize = 9;
+    pub(super) const ORDER: usize = 10;
+    pub(super) const NOW: usize = 11;
+}
+
+/// Positions of the outputs.
+mod output {
+    pub(super) const MIX: usize = 0;
+    pub(super) const SUM: usize = 1;
+    pub(super) const WEIGHT: usize = 2;
 }
 
 /// Operands of an attention layer.
@@ -52,11 +77,11 @@ pub struct TemporalAttention {
 pub struct AttentionVars {
     /// `[q, H c]` absorbed queries.
     pub query: Var,
-    /// Roots that have neighbours, by query.
+    /// Roots that have neighbours, grouped by query.
     pub roots: Grouped,
-    /// `[m, d]` embeddings below.
+    /// `[u, d]` embeddings of the layer below.
     pub h: Var,
-    /// Whether gradients flow into `h`; they do not into data, such as stored mails or the features of nodes.
+    /// Whether gradients flow into `h`; false for data, such as stored mails or node features.
     pub learn_h: bool,
     /// `[n, k]` rows of `h`.
     pub row: Var,
@@ -68,17 +93,19 @@ pub struct AttentionVars {
     pub count: Var,
     /// `[e, f]` edge features.
     pub edge: Var,
-    /// `[1, t]`.
+    /// `[1, t]` frequencies of the time encoding.
     pub time_w: Var,
-    /// `[1, t]`.
+    /// `[1, t]` phases of the time encoding.
     pub time_b: Var,
 }
 
 impl Tape {
-    /// Appends [`TemporalAttention`]; returns the mixed rows and the sums of the weights. `drop` comes with its clock.
+    /// Appends [`TemporalAttention`]; returns the mixed rows and the sums of the weights. `drop` is the
+    /// drop-out of the weights and its clock.
     ///
     /// # Errors
-    /// `Shape` when types, rows or widths do not fit, there is no head, or p of the drop-out is not in [0, 1).
+    /// `Shape` if types, rows or widths do not match, if `heads` or `head_width` is 0, or if p of the
+    /// drop-out is not in [0, 1).
     pub fn temporal_attention(
         &mut self,
         a: AttentionVars,
@@ -103,19 +130,19 @@ impl Tape {
             a.roots.order,
         ];
         ins.extend(drop.map(|(_, now)| now));
-        let o = self.push(op, &ins)?;
-        Ok((o[0], o[1]))
+        let outs = self.push(op, &ins)?;
+        Ok((outs[output::MIX], outs[output::SUM]))
     }
 }
 
-/// What forward and backward read.
+/// The inputs of the op and of its gradient, on the host.
 struct Operands<'a, R> {
     io: &'a Io<'a>,
     query: &'a [R],
     starts: &'a [u32],
     order: &'a [u32],
     queries: usize,
-    /// Whether `starts` divide all of `order`; else there is no root to work on.
+    /// Whether `starts` divides all of `order`. If not, no root is processed.
     grouped: bool,
     h: &'a [R],
     row: &'a [u32],
@@ -134,9 +161,10 @@ struct Operands<'a, R> {
 }
 
 impl<'a, R: Real> Operands<'a, R> {
-    /// A division of the roots among the queries that is none is a fault.
+    /// Reads the inputs; reports a fault if `starts` does not divide all of `order`.
     fn of(op: &TemporalAttention, io: &'a Io<'a>) -> Self {
-        let (starts, order, queries) = (io.input::<u32>(1), io.input::<u32>(10), io.rows(0));
+        let (starts, order) = (io.input::<u32>(input::STARTS), io.input::<u32>(input::ORDER));
+        let queries = io.rows(input::QUERY);
         let ends = [starts[0], starts[queries]].map(|end| end as usize);
         let grouped = ends == [0, order.len()] && starts[..=queries].is_sorted();
         if !grouped {
@@ -144,32 +172,33 @@ impl<'a, R: Real> Operands<'a, R> {
         }
         Operands {
             io,
-            query: io.input(0),
+            query: io.input(input::QUERY),
             starts,
             order,
             queries,
             grouped,
-            h: io.input(2),
-            row: io.input(3),
-            event: io.input(4),
-            dt: io.input(5),
-            count: io.input(6),
-            edge: io.input(7),
-            w: io.input(8),
-            b: io.input(9),
+            h: io.input(input::H),
+            row: io.input(input::ROW),
+            event: io.input(input::EVENT),
+            dt: io.input(input::DT),
+            count: io.input(input::COUNT),
+            edge: io.input(input::EDGE),
+            w: io.input(input::W),
+            b: io.input(input::B),
             heads: op.heads,
-            k: io.cols(3),
-            d: io.cols(2),
-            f: io.cols(7),
+            k: io.cols(input::ROW),
+            d: io.cols(input::H),
+            f: io.cols(input::EDGE),
             scale: 1.0 / (op.head_width as f64).sqrt(),
-            drop: op.drop.map(|rate| (rate, rate.key(io.input(11)))),
+            drop: op.drop.map(|rate| (rate, rate.key(io.input(input::NOW)))),
         }
     }
+    /// Returns the width c of a raw row.
     fn width(&self) -> usize {
         self.d + self.f + self.w.len()
     }
-    /// The root at a place of the order, and its slots in use. One that there is not has none, and is a fault; so are more
-    /// slots than there is room for, of which those that there are count.
+    /// Returns the root at index `at` of `order`, and its slots in use. Reports a fault for a root outside of
+    /// `count`, which has no slots in use, and for a count above `k`, which is cut to `k`.
     fn root(&self, at: usize) -> (usize, usize) {
         let i = self.order[at] as usize;
         match self.count.get(i) {
@@ -179,28 +208,28 @@ impl<'a, R: Real> Operands<'a, R> {
         }
         (i, self.used(i))
     }
-    /// Slots in use of root `i`.
+    /// Returns the number of slots in use of root `i`.
     fn used(&self, i: usize) -> usize {
         self.count.get(i).map_or(0, |&n| (n as usize).min(self.k))
     }
-    /// The row of h of `slot`, if there is one.
+    /// Returns the row of h of `slot`; `None` if it is outside of h.
     fn memory(&self, slot: usize) -> Option<&'a [R]> {
         self.h.get(self.row[slot] as usize * self.d..)?.get(..self.d)
     }
-    /// The edge features of `slot`, if there are some.
+    /// Returns the edge features of `slot`; `None` if its event is outside of the table.
     fn features(&self, slot: usize) -> Option<&'a [R]> {
         self.edge.get(self.event[slot] as usize * self.f..)?.get(..self.f)
     }
-    /// What is missing of `slot` of root `i` is a fault.
+    /// Reports a fault if the row of h or the edge features of `slot` of root `i` are missing.
     fn check(&self, i: usize, slot: usize) {
         if self.memory(slot).is_none() {
-            self.io.row_of(i, self.row[slot], self.io.rows(2));
+            self.io.row_of(i, self.row[slot], self.io.rows(input::H));
         }
         if self.features(slot).is_none() {
-            self.io.row_of(i, self.event[slot], self.io.rows(7));
+            self.io.row_of(i, self.event[slot], self.io.rows(input::EDGE));
         }
     }
-    /// Element `i` of the raw row of `slot`, as the definition has it; 0 where a row is missing.
+    /// Returns element `i` of the raw row of `slot`, by its definition; 0 if the row is missing.
     fn z(&self, slot: usize, i: usize) -> R {
         if i < self.d {
             self.memory(slot).map_or(R::ZERO, |h| h[i])
@@ -210,11 +239,11 @@ impl<'a, R: Real> Operands<'a, R> {
             define_phi(self.dt[slot], self.w, self.b, i - self.d - self.f)
         }
     }
-    /// Drop-out factor of the weight of head `h` and neighbour `j` of root `i`.
+    /// Returns the drop-out factor of the weight of head `h` and neighbour `j` of root `i`.
     fn kept(&self, i: usize, h: usize, j: usize) -> R {
         R::of(self.drop.map_or(1.0, |(rate, key)| rate.factor(key, (i * self.heads + h) * self.k + j)))
     }
-    /// Whether the roots at two places of the order have the same neighbours; their gaps may differ.
+    /// Whether the roots at indices `a` and `b` of `order` have the same neighbours; their gaps may differ.
     fn same_neighbors(&self, a: usize, b: usize) -> bool {
         let (i, j) = (self.order[a] as usize, self.order[b] as usize);
         let n = self.used(i);
@@ -223,11 +252,13 @@ impl<'a, R: Real> Operands<'a, R> {
             && self.event.get(slots(i)) == self.event.get(slots(j))
             && self.row.get(slots(i)) == self.row.get(slots(j))
     }
+    /// Returns query `q` of head `h`.
     fn query_of(&self, q: usize, h: usize) -> &'a [R] {
         let c = self.width();
         &self.query[(q * self.heads + h) * c..][..c]
     }
-    /// Query, place, root and slots in use of every root that has neighbours, all of them checked.
+    /// Returns the query, the index in `order`, the root and its slots in use for every root that has
+    /// neighbours. Checks every slot in use.
     fn roots(&self) -> impl Iterator<Item = (usize, usize, usize, usize)> {
         (0..if self.grouped { self.queries } else { 0 }).flat_map(move |q| {
             (self.starts[q] as usize..self.starts[q + 1] as usize).map(move |at| {
@@ -237,7 +268,8 @@ impl<'a, R: Real> Operands<'a, R> {
             })
         })
     }
-    /// Queries in [`parts::PARTS`] ranges with about as many roots each, and the places of their roots.
+    /// Divides the queries into [`parts::PARTS`] ranges with about the same number of roots each. Returns
+    /// each range and the range of its roots in `order`.
     fn parts(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
         let starts = &self.starts[..=self.queries];
         let cut = move |part: usize| match part {
@@ -254,39 +286,40 @@ impl<'a, R: Real> Operands<'a, R> {
     }
 }
 
-/// On a device: threads of a block, and most blocks of the forward.
+/// Threads of a block on a device.
 const THREADS: u32 = 128;
+/// Maximum number of blocks of the forward pass on a device.
 const MOST_BLOCKS: usize = 1 << 16;
 
 impl TemporalAttention {
-    /// Number of its operands.
+    /// Returns the number of inputs.
     fn operands(&self) -> usize {
-        11 + usize::from(self.drop.is_some())
+        input::NOW + usize::from(self.drop.is_some())
     }
-    /// The operands as kernels take them.
+    /// Returns the operands as kernels take them.
     fn on_device(&self, on: &Launch<'_>) -> abi::Attention {
-        let none = DropRate { p: 0.0, seed: 0, salt: 0 }.on_device(std::ptr::null());
+        let no_drop = DropRate { p: 0.0, seed: 0, salt: 0 }.on_device(std::ptr::null());
         abi::Attention {
-            query: on.input(0),
-            h: on.input(2),
-            dt: on.input(5),
-            edge: on.input(7),
-            w: on.input(8),
-            b: on.input(9),
-            starts: on.input(1),
-            order: on.input(10),
-            row: on.input(3),
-            event: on.input(4),
-            count: on.input(6),
-            roots: on.rows(10),
-            queries: on.rows(0),
+            query: on.input(input::QUERY),
+            h: on.input(input::H),
+            dt: on.input(input::DT),
+            edge: on.input(input::EDGE),
+            w: on.input(input::W),
+            b: on.input(input::B),
+            starts: on.input(input::STARTS),
+            order: on.input(input::ORDER),
+            row: on.input(input::ROW),
+            event: on.input(input::EVENT),
+            count: on.input(input::COUNT),
+            roots: on.rows(input::ORDER),
+            queries: on.rows(input::QUERY),
             heads: self.heads as u32,
-            k: on.cols(3),
-            d: on.cols(2),
-            f: on.cols(7),
-            t: on.cols(8),
+            k: on.cols(input::ROW),
+            d: on.cols(input::H),
+            f: on.cols(input::EDGE),
+            t: on.cols(input::W),
             scale: (1.0 / (self.head_width as f64).sqrt()) as f32,
-            drop: self.drop.map_or(none, |rate| rate.on_device(on.input(11))),
+            drop: self.drop.map_or(no_drop, |rate| rate.on_device(on.input(input::NOW))),
         }
     }
 }
@@ -300,53 +333,62 @@ impl Op for TemporalAttention {
         ensure!(
             Self::NAME,
             heads > 0 && width > 0,
-            "{heads} heads of {width}, want one or more, of a column or more"
+            "{heads} heads of width {width}, want at least one head and a width of at least 1"
         );
         if let Some(rate) = self.drop {
             ensure!(Self::NAME, (0.0..1.0).contains(&rate.p), "p is {}, want 0 <= p < 1", rate.p);
         }
-        let [query, h, edge, w, order] = [0, 2, 7, 8, 10].map(|i| ins[i]);
-        let (n, k) = (ins[6].rows, ins[3].cols);
+        let [query, h, row, edge, w, order] =
+            [input::QUERY, input::H, input::ROW, input::EDGE, input::W, input::ORDER].map(|i| ins[i]);
+        let (n, k) = (ins[input::COUNT].rows, row.cols);
         let c = h.cols.saturating_add(edge.cols).saturating_add(w.cols);
-        let [all, weights] = [c, k].map(|each| heads.saturating_mul(each));
-        // Kernels count slots, and heads of roots, in 32 bits.
-        let most = n.capacity.max(order.rows.capacity).saturating_mul(k.max(heads)).max(all);
-        ensure!(Self::NAME, most < NONE as usize, "{heads} heads, {order} and {}, want fewer", ins[3]);
+        let [mix_width, weights] = [c, k].map(|each| heads.saturating_mul(each));
+        // Kernels count slots, and pairs of a root and a head, in 32 bits.
+        let most = n.capacity.max(order.rows.capacity).saturating_mul(k.max(heads)).max(mix_width);
+        ensure!(
+            Self::NAME,
+            most < NONE as usize,
+            "{heads} heads, order is {order}, row is {row}, want fewer than {NONE} slots, roots times heads, \
+             and columns"
+        );
         ensure!(
             Self::NAME,
             query.rows.capacity > 0 || order.is_empty(),
-            "query is {query}, order is {order}"
+            "query is {query}, order is {order}, want a query for the roots"
         );
         for (i, what, want) in [
-            (0, "query", Spec::real(query.rows, all)),
-            (1, "starts", Spec::ids(Rows::fixed(query.rows.capacity + 1), 1)),
-            (2, "h", Spec::real(h.rows, h.cols)),
-            (3, "row", Spec::ids(n, k)),
-            (4, "event", Spec::ids(n, k)),
-            (5, "dt", Spec::real(n, k)),
-            (6, "count", Spec::ids(n, 1)),
-            (7, "edge", Spec::real(edge.rows, edge.cols)),
-            (8, "w", Spec::real(Rows::fixed(1), w.cols)),
-            (9, "b", Spec::real(Rows::fixed(1), w.cols)),
-            (10, "order", Spec::ids(order.rows, 1)),
-            (11, "now", Spec::ids(Rows::fixed(1), 2)),
+            (input::QUERY, "query", Spec::real(query.rows, mix_width)),
+            (input::STARTS, "starts", Spec::ids(Rows::fixed(query.rows.capacity + 1), 1)),
+            (input::H, "h", Spec::real(h.rows, h.cols)),
+            (input::ROW, "row", Spec::ids(n, k)),
+            (input::EVENT, "event", Spec::ids(n, k)),
+            (input::DT, "dt", Spec::real(n, k)),
+            (input::COUNT, "count", Spec::ids(n, 1)),
+            (input::EDGE, "edge", Spec::real(edge.rows, edge.cols)),
+            (input::W, "w", Spec::real(Rows::fixed(1), w.cols)),
+            (input::B, "b", Spec::real(Rows::fixed(1), w.cols)),
+            (input::ORDER, "order", Spec::ids(order.rows, 1)),
+            (input::NOW, "now", Spec::ids(Rows::fixed(1), 2)),
         ] {
             if let Some(found) = ins.get(i) {
                 ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
             }
         }
-        Ok([all, heads, weights].map(|cols| Spec::real(order.rows, cols).into()).to_vec())
+        Ok([mix_width, heads, weights].map(|cols| Spec::real(order.rows, cols).into()).to_vec())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (slots, c) = (ins[3].len(), ins[0].cols / self.heads);
-        let bytes = 4 * (slots * (ins[2].cols + ins[7].cols + 3) + ins[0].len() + outs[0].len());
-        Cost { bytes, flops: slots * (4 * self.heads * c + 20 * ins[8].cols) }
+        let [query, h, row, edge, w] =
+            [input::QUERY, input::H, input::ROW, input::EDGE, input::W].map(|i| ins[i]);
+        let (slots, c) = (row.len(), query.cols / self.heads);
+        let bytes = 4 * (slots * (h.cols + edge.cols + 3) + query.len() + outs[0].len());
+        Cost { bytes, flops: slots * (4 * self.heads * c + 20 * w.cols) }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let o = Operands::<R>::of(self, io);
-        let (out, sums, weights) = (io.out::<R>(0), io.out::<R>(1), io.out::<R>(2));
+        let (mix, sums, weights) =
+            (io.out::<R>(output::MIX), io.out::<R>(output::SUM), io.out::<R>(output::WEIGHT));
         let (c, k) = (o.width(), o.k);
-        [&mut *out, sums, weights].into_iter().for_each(|x| x.fill(R::ZERO));
+        [&mut *mix, sums, weights].into_iter().for_each(|out| out.fill(R::ZERO));
         for (query, at, i, n) in o.roots() {
             for h in 0..self.heads {
                 let (row, q) = (at * self.heads + h, o.query_of(query, h));
@@ -358,7 +400,7 @@ impl Op for TemporalAttention {
                     weights[row * k + j] = a;
                     let a = a * o.kept(i, h, j);
                     sums[row] += a;
-                    (0..c).for_each(|l| out[row * c + l] += a * o.z(i * k + j, l));
+                    (0..c).for_each(|l| mix[row * c + l] += a * o.z(i * k + j, l));
                 }
             }
         }
@@ -366,87 +408,80 @@ impl Op for TemporalAttention {
     fn cpu(&self, io: &Io<'_>) {
         let o = Operands::<f32>::of(self, io);
         let (c, k, heads) = (o.width(), o.k, self.heads);
-        let (out, sums, weights) = (io.out::<f32>(0), io.out::<f32>(1), io.out::<f32>(2));
+        let (mut mix, mut sums, mut weights) =
+            (io.out::<f32>(output::MIX), io.out::<f32>(output::SUM), io.out::<f32>(output::WEIGHT));
         if c == 0 || k == 0 || !o.grouped {
-            [out, sums, weights].into_iter().for_each(|x| x.fill(0.0));
+            [mix, sums, weights].into_iter().for_each(|out| out.fill(0.0));
             return;
         }
-        let (mut out, mut sums, mut weights) = (out, sums, weights);
         let mut tasks = Vec::with_capacity(parts::PARTS);
         for (queries, roots) in o.parts() {
             let n = roots.len();
             let rows = (
-                split_off(&mut out, n * heads * c),
+                split_off(&mut mix, n * heads * c),
                 split_off(&mut sums, n * heads),
                 split_off(&mut weights, n * heads * k),
             );
             tasks.push((queries, rows));
         }
-        tasks.into_iter().in_parallel(1, |(queries, (out, sums, weights))| {
-            Workspace::with(&o, |work| forward(&o, queries.start, queries.end, out, sums, weights, work));
+        tasks.into_iter().in_parallel(1, |(queries, (mix, sums, weights))| {
+            Workspace::with(&o, |work| forward(&o, queries.start, queries.end, mix, sums, weights, work));
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let grid = Grid::new(on.capacity(10).min(MOST_BLOCKS), THREADS);
+        let grid = Grid::new(on.capacity(input::ORDER).min(MOST_BLOCKS), THREADS);
+        let operands = self.on_device(on);
+        let (mix, sum, weight) = (on.out(output::MIX), on.out(output::SUM), on.kept(output::WEIGHT));
+        let (roots, rows, edges) = (on.rows(input::COUNT), on.rows(input::H), on.rows(input::EDGE));
+        let status = on.status();
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.temporal_attention(
-                on,
-                grid,
-                self.on_device(on),
-                on.out(0),
-                on.out(1),
-                on.kept(2),
-                on.rows(6),
-                on.rows(2),
-                on.rows(7),
-                on.status(),
-            )
-        }
+        unsafe { k.temporal_attention(on, grid, operands, mix, sum, weight, roots, rows, edges, status) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let (Some(dmix), Some(dsum)) = (douts[0], douts[1]) else {
+        let (Some(dmix), Some(dsum)) = (douts[output::MIX], douts[output::SUM]) else {
             return Err(Error::shape(
                 Self::NAME,
-                "the backward wants gradients of both the rows and the sums",
+                "the backward pass needs the gradients of both mix and sum",
             ));
         };
-        let mut ins = [&node.ins[..], &[node.outs[2], dmix, dsum]].concat();
+        let mut ins = [&node.ins[..], &[node.outs[output::WEIGHT], dmix, dsum]].concat();
         if self.learn_h {
-            let [h, row, count, order] = [2, 3, 6, 10].map(|i| node.ins[i]);
+            let [h, row, count, order] =
+                [input::H, input::ROW, input::COUNT, input::ORDER].map(|i| node.ins[i]);
             let (starts, slots) = t.group_slots(row, count, order, t.spec(h).rows)?;
             ins.extend([starts, slots]);
         }
-        let d = t.push(TemporalAttentionGrad(*self), &ins)?;
+        let grads = t.push(TemporalAttentionGrad(*self), &ins)?;
         let mut dins = vec![None; node.ins.len()];
-        for (d, i) in d.into_iter().zip([0, 8, 9, 2]) {
-            dins[i] = Some(d);
+        // The gradient of h is the last output, which is missing if h is data.
+        for (grad, i) in grads.into_iter().zip([input::QUERY, input::W, input::B, input::H]) {
+            dins[i] = Some(grad);
         }
         Ok(dins)
     }
 }
 
-/// `[roots, queries, rows of h, k, heads, d, f, t, drop-out in percent, events, least]`; counts run from `least` to k. A
-/// twelfth number, 0: h is data.
+/// `[roots, queries, rows of h, k, heads, d, f, t, drop-out percentage, events, least]`; counts run from
+/// `least` to k. With an optional twelfth number, 0, h is data.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 1, 1, 1, 0, 1, 0, 30, 0],
     &[0, 1, 1, 2, 1, 2, 1, 2, 0, 30, 0],
     &[9, 4, 7, 3, 2, 5, 3, 4, 0, 30, 0],
     &[9, 4, 7, 3, 2, 5, 0, 4, 30, 30, 0],
     &[70, 33, 60, 10, 2, 20, 17, 20, 10, 30, 0],
-    // Aligned rows, three heads, more neighbours than a device takes at a time.
+    // Aligned rows, three heads, more neighbours than a device handles at a time.
     &[5, 2, 9, 23, 3, 8, 4, 8, 20, 10, 21],
-    // More slots a row of h than a warp adds up by itself: rows that are not aligned, wide ones that are.
+    // More slots per row of h than a warp adds up alone: unaligned rows; wide, aligned rows.
     &[150, 40, 2, 3, 2, 5, 0, 4, 10, 10, 0],
     &[80, 3, 1, 2, 1, 140, 0, 4, 0, 4, 2],
-    // Wide rows, aligned and not.
+    // Wide rows, aligned and unaligned.
     &[2, 1, 3, 2, 1, 300, 240, 4, 0, 4, 2],
     &[3, 2, 3, 2, 1, 3, 150, 131, 10, 4, 2],
-    // Rows of h without width: features and times alone, aligned and not, or times alone.
+    // h of width 0: features and times alone, aligned and unaligned, or times alone.
     &[9, 4, 7, 3, 2, 0, 3, 4, 10, 30, 0],
     &[70, 33, 60, 10, 2, 0, 8, 20, 10, 30, 0],
     &[9, 4, 7, 3, 1, 0, 0, 5, 0, 30, 0, 0],
-    // Data.
+    // h is data.
     &[9, 4, 7, 3, 2, 5, 3, 4, 30, 30, 0, 0],
     &[70, 33, 600, 10, 2, 20, 16, 20, 0, 30, 0, 0],
     &[5, 2, 9, 23, 3, 0, 4, 8, 20, 10, 21, 0],
@@ -496,7 +531,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_head_and_a_rate_that_is_none_are_refused() {
+    fn zero_heads_and_invalid_drop_rates_are_refused() {
         let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
         build(&mut c, CASES[3]).unwrap();
         let node = c.tape.nodes().iter().find(|n| n.op.name() == "temporal_attention").unwrap().clone();
@@ -513,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_grouped_for_the_gradient_of_h_and_not_where_h_is_data() {
+    fn slots_are_grouped_only_if_h_has_a_gradient() {
         for (dims, grouped) in [(CASES[2], true), (&[9, 4, 7, 3, 2, 5, 3, 4, 0, 30, 0, 0], false)] {
             let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
             let built = build(&mut c, dims).unwrap();

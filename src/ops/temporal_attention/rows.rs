@@ -1,6 +1,11 @@
-//! The fast host path. Roots are worked on query by query: roots of one node share their query and, in one batch, as a
-//! rule their neighbours too (history ends before the batch, so only the gaps differ). Then raw rows are loaded once,
-//! and what does not depend on the gaps is computed once: those parts of scores and of gradients are summed first.
+//! The fast host path. Roots are processed query by query. Roots of one node share their query and, within a
+//! batch, usually also their neighbours: the history ends before the batch, so only the gaps differ. For such
+//! roots, raw rows are loaded once, and the terms that do not depend on the gaps are computed once: in the
+//! forward pass the score terms of memory and features, in the backward pass their gradients, for which the
+//! gradients of the scores are summed first.
+//!
+//! A root *leads* if it is the first of its query, or if its neighbours differ from those of the root before
+//! it. A leading root and the roots after it with the same neighbours are a *run*.
 use super::{
     super::time_encode::{add_phi_grad, phi},
     Operands,
@@ -10,52 +15,59 @@ use crate::runtime::{
     simd::{self, Block, LANES, vectorised},
 };
 
-/// Raw rows that one tile of products takes.
+/// Raw rows in one tile of products.
 const TILE: usize = 4;
 
-/// Buffers of one thread. A raw row is `{memory | features}`, then its time encoding, each padded to whole blocks with
-/// zeros, so that no loop has a ragged end. Queries and gradients lie likewise.
+/// Buffers of one thread. A raw row is `{memory | features}`, then its time encoding, each padded with zeros
+/// to whole SIMD blocks, so that no loop has a ragged end. Queries and gradients have the same layout.
 pub(super) struct Workspace<'a> {
-    /// Padded widths: of `{memory | features}`, of a time encoding, of both, of a row of memory, of a row of weights.
+    /// Padded width of `{memory | features}`.
     known: usize,
+    /// Padded width of a time encoding.
     time: usize,
+    /// Padded width of a raw row: `known + time`.
     row: usize,
+    /// Padded width of a row of memory.
     d: usize,
+    /// Padded width of a row of weights.
     k: usize,
     /// Raw rows, `[k, row]`.
     z: &'a mut [f32],
-    /// Gradients of the mixed rows (forward: mixed rows), then queries, `[2 H, row]`.
+    /// `[2 H, row]`: gradients of the mixed rows (in the forward pass, mixed rows), then queries.
     gq: &'a mut [f32],
     /// Gradients of the queries, `[H, row]`.
     dq: &'a mut [f32],
     /// Sines of the time encodings, `[k, time]`.
     sin: &'a mut [f32],
-    /// Weights after drop-out, then gradients of the scores, `[2 H, k]`: what the rows of `gq` count with.
+    /// `[2 H, k]`: weights after drop-out, then gradients of the scores; the factors of the rows of `gq` in
+    /// the gradient of a raw row.
     a_ds: &'a mut [f32],
-    /// For roots with the same neighbours: the part of the scores from `{memory | features}` (forward), the sum of
-    /// the scores' gradients (backward); `[H, k]`.
+    /// `[H, k]`, for a run of roots: the score terms of `{memory | features}` in the forward pass, the sums
+    /// of the gradients of the scores in the backward pass.
     shared: &'a mut [f32],
     /// Drop-out factors, `[H k]` without padding.
     kept: &'a mut [f32],
-    /// Gradients of the neighbours' rows of memory, `[k, d]`, and of a time encoding.
+    /// Gradients of the neighbours' rows of memory, `[k, d]`.
     dz: &'a mut [f32],
+    /// Gradient of a time encoding, `[time]`.
     dphi: &'a mut [f32],
 }
 
-fn blocks(n: usize) -> usize {
+/// Rounds `n` up to whole SIMD blocks.
+fn padded(n: usize) -> usize {
     n.next_multiple_of(LANES)
 }
 
 impl<'a> Workspace<'a> {
-    /// Runs `f` with this thread's buffers.
-    pub(super) fn with(o: &Operands<'_, f32>, f: impl FnOnce(&mut Workspace<'_>)) {
-        let (known, time, d, k) = (blocks(o.d + o.f), blocks(o.w.len()), blocks(o.d), blocks(o.k));
+    /// Runs `work` with the buffers of this thread.
+    pub(super) fn with(o: &Operands<'_, f32>, work: impl FnOnce(&mut Workspace<'_>)) {
+        let (known, time, d, k) = (padded(o.d + o.f), padded(o.w.len()), padded(o.d), padded(o.k));
         let n = (known + time) * (k + 3 * o.heads) + (k + 1) * time + 4 * o.heads * k + k * d;
-        parts::with_thread_buffer(n, |buffer| f(&mut Workspace::new(buffer, o)));
+        parts::with_thread_buffer(n, |buffer| work(&mut Workspace::new(buffer, o)));
     }
     fn new(buffer: &'a mut [f32], o: &Operands<'_, f32>) -> Self {
         let heads = o.heads;
-        let (known, time, d, k) = (blocks(o.d + o.f), blocks(o.w.len()), blocks(o.d), blocks(o.k));
+        let (known, time, d, k) = (padded(o.d + o.f), padded(o.w.len()), padded(o.d), padded(o.k));
         let row = known + time;
         let mut rest = buffer;
         let mut take = |n: usize| {
@@ -82,7 +94,8 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// A row of `c` numbers into its padded form: `{memory | features}`, then the time encoding at `known`.
+/// Copies `row` into its padded form: `{memory | features}`, then the time encoding of `t` numbers at
+/// `known`.
 #[inline(always)]
 fn pad(padded: &mut [f32], row: &[f32], known: usize, t: usize) {
     let (raw, time) = row.split_at(row.len() - t);
@@ -90,7 +103,7 @@ fn pad(padded: &mut [f32], row: &[f32], known: usize, t: usize) {
     padded[known..known + t].copy_from_slice(time);
 }
 
-/// And back.
+/// Copies a padded row back into a row without padding, see [`pad`].
 #[inline(always)]
 fn unpad(row: &mut [f32], padded: &[f32], known: usize, t: usize) {
     let (raw, time) = row.split_at_mut(row.len() - t);
@@ -98,7 +111,7 @@ fn unpad(row: &mut [f32], padded: &[f32], known: usize, t: usize) {
     time.copy_from_slice(&padded[known..known + t]);
 }
 
-/// Loads query `q`.
+/// Loads query `q` of all heads.
 #[inline(always)]
 fn load_query(o: &Operands<'_, f32>, q: usize, w: &mut Workspace<'_>) {
     for h in 0..o.heads {
@@ -106,7 +119,8 @@ fn load_query(o: &Operands<'_, f32>, q: usize, w: &mut Workspace<'_>) {
     }
 }
 
-/// Loads memory and features of the `n` neighbours of root `i`; zeros where there are none.
+/// Loads memory and features of the `n` neighbours of root `i`. Missing rows are reported as faults and
+/// loaded as zeros.
 #[inline(always)]
 fn load_known(o: &Operands<'_, f32>, i: usize, n: usize, w: &mut Workspace<'_>) {
     for j in 0..n {
@@ -124,20 +138,22 @@ fn load_known(o: &Operands<'_, f32>, i: usize, n: usize, w: &mut Workspace<'_>) 
     }
 }
 
-/// Asks for a row, where there is one.
+/// Prefetches a row, if there is one.
 #[inline(always)]
-fn ask(row: Option<&[f32]>) {
+fn prefetch(row: Option<&[f32]>) {
     if let Some(row) = row {
         simd::prefetch(row);
     }
 }
 
-/// Loads the time encodings of the `n` neighbours of root `i` and its drop-out; asks meanwhile for memory and features of
-/// root `next`, which come from all over memory.
+/// Loads the time encodings of the `n` neighbours of root `i`, with their sines if `sines` is set, and its
+/// drop-out factors. Meanwhile prefetches memory and features of root `next`, whose rows are scattered over
+/// memory.
 #[inline(always)]
 fn load_time(
     o: &Operands<'_, f32>,
-    (i, n): (usize, usize),
+    i: usize,
+    n: usize,
     next: Option<usize>,
     w: &mut Workspace<'_>,
     sines: bool,
@@ -146,8 +162,8 @@ fn load_time(
     let (mut ahead, end) = next.map_or((0, 0), |next| (next * o.k, next * o.k + o.used(next)));
     for j in 0..o.k {
         if ahead < end {
-            ask(o.features(ahead));
-            ask(o.memory(ahead));
+            prefetch(o.features(ahead));
+            prefetch(o.memory(ahead));
             ahead += 1;
         }
         if j < n {
@@ -162,7 +178,8 @@ fn load_time(
     }
 }
 
-/// `out[h, j] = rows_h . z_j` over `width` columns from `from`, for `n` neighbours and as many more as fill a tile.
+/// Computes `out[h, j] = rows_h . z_j` over `width` columns from `from`, for `n` neighbours, rounded up to
+/// whole tiles.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 fn products<V: Block>(
@@ -192,33 +209,87 @@ fn products<V: Block>(
     }
 }
 
-/// Whether the root at `at` has other neighbours than the one before it in its query, whose roots begin at `begin`.
+/// Whether the root at index `at` of the order leads; the roots of its query begin at `begin`.
 #[inline(always)]
 fn leads(o: &Operands<'_, f32>, begin: usize, at: usize) -> bool {
     at == begin || !o.same_neighbors(at - 1, at)
 }
 
-/// The root after the one at `at`, where it has other neighbours.
+/// Returns the root after the one at index `at` of the order, if its neighbours differ.
 #[inline(always)]
-fn next(o: &Operands<'_, f32>, at: usize) -> Option<usize> {
+fn next_run(o: &Operands<'_, f32>, at: usize) -> Option<usize> {
     (at + 1 < o.order.len() && !o.same_neighbors(at, at + 1)).then(|| o.order[at + 1] as usize)
 }
 
-/// What flows back into attention: weights before drop-out, gradients of the mixed rows and of the sums.
+/// Inputs and options of the backward pass, in addition to the operands of the op.
 pub(super) struct Upstream<'a> {
+    /// Weights before drop-out, `[m, H k]`.
     pub(super) weights: &'a [f32],
+    /// Gradients of the mixed rows, `[m, H c]`.
     pub(super) dmix: &'a [f32],
+    /// Gradients of the sums of the weights, `[m, H]`.
     pub(super) dsum: &'a [f32],
     /// Whether gradients of the time encoding are wanted.
     pub(super) learn_time: bool,
-    /// Whether those of h are.
+    /// Whether gradients of h are wanted.
     pub(super) learn_h: bool,
 }
 
+/// Computes, for the root at index `at` of the order with `n` neighbours, the weights after drop-out and the
+/// gradients of the scores. Adds the latter to the sums of the run, and their products with the time
+/// encodings to the gradients of the queries.
+#[inline(always)]
+fn score_gradients<V: Block>(
+    o: &Operands<'_, f32>,
+    at: usize,
+    n: usize,
+    up: &Upstream<'_>,
+    w: &mut Workspace<'_>,
+) {
+    let (c, heads, row, k, known, time) = (o.width(), o.heads, w.row, w.k, w.known, w.time);
+    for h in 0..heads {
+        pad(&mut w.gq[h * row..][..row], &up.dmix[(at * heads + h) * c..][..c], known, o.w.len());
+    }
+    let (a, ds) = w.a_ds.split_at_mut(heads * k);
+    products::<V>(ds, heads, k, w.gq, w.z, row, n, 0, row);
+    for h in 0..heads {
+        let (a, ds) = (&mut a[h * k..][..n], &mut ds[h * k..][..n]);
+        let shared = &mut w.shared[h * k..][..n];
+        let (kept, weights) = (&w.kept[h * o.k..][..n], &up.weights[(at * heads + h) * o.k..][..n]);
+        let mut mean = 0.0;
+        for j in 0..n {
+            ds[j] = (ds[j] + up.dsum[at * heads + h]) * kept[j];
+            mean = weights[j].mul_add(ds[j], mean);
+        }
+        for j in 0..n {
+            ds[j] = weights[j] * (ds[j] - mean) * o.scale as f32;
+            a[j] = weights[j] * kept[j];
+            shared[j] += ds[j];
+        }
+        simd::mix::<V>(&mut w.dq[h * row + known..][..time], true, ds, 1, n, w.z, row, known);
+    }
+}
+
+/// Adds the terms of the whole run to the gradients of the queries and, if `learn_h` is set, of the rows of
+/// memory of its `n` neighbours.
+#[inline(always)]
+fn finish_run<V: Block>(heads: usize, n: usize, learn_h: bool, w: &mut Workspace<'_>) {
+    let (row, k, known, d) = (w.row, w.k, w.known, w.d);
+    for h in 0..heads {
+        simd::mix::<V>(&mut w.dq[h * row..][..known], true, &w.shared[h * k..], 1, n, w.z, row, 0);
+    }
+    for j in 0..if learn_h { n } else { 0 } {
+        let queries = &w.gq[heads * row..];
+        simd::mix::<V>(&mut w.dz[j * d..][..d], true, &w.shared[j..], k, heads, queries, row, 0);
+    }
+}
+
 vectorised! {
-    /// The roots of queries `from..until`.
+    /// Computes the mixed rows, the sums of the weights and the weights before drop-out of the roots of
+    /// queries `from..until`.
     pub(super) fn forward(
-        o: &Operands<'_, f32>, from: usize, until: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32], w: &mut Workspace<'_>,
+        o: &Operands<'_, f32>, from: usize, until: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32],
+        w: &mut Workspace<'_>,
     ) {
         let (c, t, heads, row, k) = (o.width(), o.w.len(), o.heads, w.row, w.k);
         let first = o.starts[from] as usize;
@@ -234,7 +305,7 @@ vectorised! {
                     load_known(o, i, n, w);
                     products::<V>(w.shared, heads, k, &w.gq[heads * row..], w.z, row, n, 0, w.known);
                 }
-                load_time(o, (i, n), next(o, at), w, false);
+                load_time(o, i, n, next_run(o, at), w, false);
                 let (mixed, query) = w.gq.split_at_mut(heads * row);
                 products::<V>(w.a_ds, heads, k, query, w.z, row, n, w.known, w.time);
                 for h in 0..heads {
@@ -264,14 +335,16 @@ vectorised! {
             }
         }
     }
-    /// The roots of queries `from..until`: gradients of these queries; added to `dwb = {dw | db}` (padded) those of the
-    /// time encoding; and, for h, which of the roots lead, and in `dz` a row (its memory part) for each neighbour of such a
-    /// root.
+    /// Computes the gradients of queries `from..until`, and adds the gradients of the time encoding to
+    /// `dwb = {dw | db}`, which is padded. For the gradient of h, flags the roots that lead in `leading`, and
+    /// writes to `dz`, for each neighbour of such a root, the gradient of its row of memory, summed over the
+    /// run.
     pub(super) fn backward(
         o: &Operands<'_, f32>, from: usize, until: usize, up: &Upstream<'_>, dquery: &mut [f32],
         dz: &mut [f32], leading: &mut [u32], dwb: &mut [f32], w: &mut Workspace<'_>,
     ) {
-        let (c, t, heads, row, k, known, time, d) = (o.width(), o.w.len(), o.heads, w.row, w.k, w.known, w.time, w.d);
+        let (c, t, heads, row, k) = (o.width(), o.w.len(), o.heads, w.row, w.k);
+        let (known, time, d) = (w.known, w.time, w.d);
         let (dw, db) = dwb.split_at_mut(time);
         let first = o.starts[from] as usize;
         for (q, dquery) in (from..until).zip(dquery.chunks_exact_mut(heads * c)) {
@@ -293,27 +366,8 @@ vectorised! {
                     w.shared.fill(0.0);
                     w.dz.fill(0.0);
                 }
-                load_time(o, (i, n), next(o, at), w, up.learn_time);
-                for h in 0..heads {
-                    pad(&mut w.gq[h * row..][..row], &up.dmix[(at * heads + h) * c..][..c], known, t);
-                }
-                let (a, ds) = w.a_ds.split_at_mut(heads * k);
-                products::<V>(ds, heads, k, w.gq, w.z, row, n, 0, row);
-                for h in 0..heads {
-                    let (a, ds, shared) = (&mut a[h * k..][..n], &mut ds[h * k..][..n], &mut w.shared[h * k..][..n]);
-                    let (kept, weights) = (&w.kept[h * o.k..][..n], &up.weights[(at * heads + h) * o.k..][..n]);
-                    let mut mean = 0.0;
-                    for j in 0..n {
-                        ds[j] = (ds[j] + up.dsum[at * heads + h]) * kept[j];
-                        mean = weights[j].mul_add(ds[j], mean);
-                    }
-                    for j in 0..n {
-                        ds[j] = weights[j] * (ds[j] - mean) * o.scale as f32;
-                        a[j] = weights[j] * kept[j];
-                        shared[j] += ds[j];
-                    }
-                    simd::mix::<V>(&mut w.dq[h * row + known..][..time], true, ds, 1, n, w.z, row, known);
-                }
+                load_time(o, i, n, next_run(o, at), w, up.learn_time);
+                score_gradients::<V>(o, at, n, up, w);
                 for j in 0..n {
                     if up.learn_h {
                         simd::mix::<V>(&mut w.dz[j * d..][..d], true, &w.a_ds[j..], k, heads, w.gq, row, 0);
@@ -324,13 +378,10 @@ vectorised! {
                     }
                 }
                 if at + 1 == end || leads(o, begin, at + 1) {
-                    for h in 0..heads {
-                        simd::mix::<V>(&mut w.dq[h * row..][..known], true, &w.shared[h * k..], 1, n, w.z, row, 0);
-                    }
+                    finish_run::<V>(heads, n, up.learn_h, w);
                     for j in 0..if up.learn_h { n } else { 0 } {
-                        let sum = &mut w.dz[j * d..][..d];
-                        simd::mix::<V>(sum, true, &w.shared[j..], k, heads, &w.gq[heads * row..], row, 0);
-                        dz[((lead - first) * o.k + j) * o.d..][..o.d].copy_from_slice(&sum[..o.d]);
+                        let sum = &w.dz[j * d..][..o.d];
+                        dz[((lead - first) * o.k + j) * o.d..][..o.d].copy_from_slice(sum);
                     }
                 }
             }
@@ -339,18 +390,20 @@ vectorised! {
             }
         }
     }
-    /// `dh[row] = sum of the rows of dz of its slots` of roots that lead: the others of a query are in theirs.
+    /// Writes to each row of `dh`, which begins with row `first` of h, the sum of the rows of `dz` of its
+    /// slots. Only slots of leading roots are added; their rows hold the sums of whole runs.
     pub(super) fn sum_rows(
-        io: &Io<'_>, dh: &mut [f32], d: usize, first: usize, starts: &[u32], slots: &[u32], dz: &[f32], leading: &[u32], k: usize,
+        io: &Io<'_>, dh: &mut [f32], d: usize, first: usize, starts: &[u32], slots: &[u32], dz: &[f32],
+        leading: &[u32], k: usize,
     ) {
         for (i, dh) in dh.chunks_exact_mut(d).enumerate() {
             dh.fill(0.0);
             let (row, [begin, end]) = (first + i, [first + i, first + i + 1].map(|row| starts[row]));
-            let Some(own) = slots.get(begin as usize..end as usize) else {
+            let Some(row_slots) = slots.get(begin as usize..end as usize) else {
                 io.fault(row, f64::from(end));
                 continue;
             };
-            for &slot in own {
+            for &slot in row_slots {
                 match leading.get(slot as usize / k) {
                     Some(0) => {}
                     Some(_) => simd::add_assign(dh, &dz[slot as usize * d..][..d]),
