@@ -116,7 +116,7 @@ fn a_table_that_is_not_aligned_is_refused() {
     let table = Arc::new(Odd(vec![0; 16]));
     refused(
         Store::new(F32).table("t", Spec::real(rows(2), 1), table),
-        "begins between two multiples of 4 bytes",
+        "is not aligned to 4 bytes",
     );
 }
 

@@ -432,7 +432,8 @@ void Worker::prepare(const Launch& l) {
     t.block = &block;
     t.worker = this;
 #if defined(EMU_TSAN)
-    t.shadow = shadows[i] ? shadows[i] : shadows[i] = __tsan_create_fiber(0);  // kept, because creating one takes about 1 ms
+    // Kept, because creating one takes about 1 ms.
+    t.shadow = shadows[i] ? shadows[i] : shadows[i] = __tsan_create_fiber(0);
 #endif
   }
 }
