@@ -57,19 +57,19 @@ impl Device {
         let team = Team::new(threads).map_err(cannot_start_threads)?;
         Ok(Device { team: Arc::new(team), name: cpu_name(), gpu: None })
     }
-    /// `cpu` or `cuda`.
+    /// Returns `cpu` or `cuda`.
     pub fn kind(&self) -> &'static str {
         if self.gpu.is_some() { "cuda" } else { "cpu" }
     }
-    /// The CUDA device; `None` if this is the CPU.
+    /// Returns the CUDA device; `None` if this is the CPU.
     pub fn gpu(&self) -> Option<&Gpu> {
         self.gpu.as_ref()
     }
-    /// The manufacturer's name of the device.
+    /// Returns the manufacturer's name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// Number of threads of the device's team.
+    /// Returns the number of threads of the device's team.
     pub fn threads(&self) -> usize {
         self.team.threads()
     }
@@ -83,8 +83,8 @@ impl Device {
         let teams = Team::pair([first, threads.max(1)]).map_err(cannot_start_threads)?;
         Ok(teams.map(|team| Device { team: Arc::new(team), name: self.name.clone(), gpu: None }))
     }
-    /// Called by a waiting lane: takes part in the other lane's current job. Returns false if there is no new
-    /// job. `last` identifies the last job seen; it starts at 0.
+    /// Takes part in the current job of the other lane, while this lane waits. Returns false if there is no
+    /// new job. `last` identifies the last job seen; it starts at 0.
     pub fn help_partner(&self, last: &mut usize) -> bool {
         self.team.help_partner(last)
     }

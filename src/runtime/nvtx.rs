@@ -87,7 +87,7 @@ extern "C" fn get_table(
     1
 }
 
-/// `NvtxExportTableID`: tables 1 and 3 exist.
+/// Returns the table with an `NvtxExportTableID`, of which 1 and 3 exist.
 extern "C" fn export_table(id: u32) -> *const c_void {
     match id {
         1 => from_ref(&CALLBACKS).cast(),

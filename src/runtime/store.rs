@@ -22,7 +22,7 @@ pub struct BufferId {
 }
 
 impl BufferId {
-    /// The store that the buffer belongs to.
+    /// Returns the store that the buffer belongs to.
     pub(crate) fn store(self) -> StoreId {
         self.store
     }
@@ -47,7 +47,7 @@ impl StoreId {
 /// by [`Store::table`].
 ///
 /// ```compile_fail,E0200
-/// struct Mine(std::cell::RefCell<Vec<u8>>); // an implementation must promise what nobody can check
+/// struct Mine(std::cell::RefCell<Vec<u8>>); // an implementation makes a promise that cannot be checked
 /// unsafe impl Sync for Mine {}
 /// impl tgnn::runtime::Bytes for Mine {
 ///     fn bytes(&self) -> &[u8] { &[] }
@@ -55,9 +55,9 @@ impl StoreId {
 /// }
 /// ```
 pub unsafe trait Bytes: Send + Sync {
-    /// The bytes.
+    /// Returns the bytes.
     fn bytes(&self) -> &[u8];
-    /// Element type of the bytes.
+    /// Returns the element type of the bytes.
     fn dtype(&self) -> DType;
 }
 // SAFETY: the elements of a `Vec` change or move only through `&mut self`, and a store holds it behind an
@@ -83,7 +83,7 @@ impl Data {
             Data::Shared(b) => b.bytes(),
         }
     }
-    /// Address that programs read from, and write to if the buffer is `Own`.
+    /// Returns the address that programs read from, and write to if the buffer is `Own`.
     fn address(&self) -> *mut u8 {
         match self {
             Data::Own(b) => b.address(),
@@ -171,11 +171,11 @@ impl Store {
     pub fn new(precision: Precision) -> Self {
         Store { id: StoreId::next(), precision, buffers: Vec::new(), copies: None }
     }
-    /// The identity of this store.
+    /// Returns the identity of this store.
     pub(crate) fn id(&self) -> StoreId {
         self.id
     }
-    /// The precision of real buffers.
+    /// Returns the precision of real buffers.
     pub fn precision(&self) -> Precision {
         self.precision
     }
@@ -244,11 +244,11 @@ impl Store {
         self.buffers.push(Buffer { name, spec, data, copy: DeviceCopy::None, newer: Newer::Host });
         BufferId { store: self.id, at: self.buffers.len() - 1 }
     }
-    /// The buffer's name.
+    /// Returns the buffer's name.
     pub fn name(&self, id: BufferId) -> &str {
         &self.buffer(id).name
     }
-    /// The buffer's shape and type.
+    /// Returns the buffer's shape and type.
     pub fn spec(&self, id: BufferId) -> Spec {
         self.buffer(id).spec
     }

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::runtime::philox;
 
-    /// Rounding by its definition: to the nearest neighbour of `x` with `bits` significant bits, ties to the
+    /// Rounds by the definition: to the nearest neighbour of `x` with `bits` significant bits, ties to the
     /// one whose last bit is 0. `least` is the exponent of the smallest normal number.
     fn by_definition(x: f32, bits: i32, least: i32) -> f64 {
         let x = f64::from(x);

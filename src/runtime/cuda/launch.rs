@@ -29,44 +29,44 @@ impl Grid {
     /// Rows and columns of a tile of a product (`kernels/product.cuh`).
     const TILE: usize = 64;
 
-    /// `blocks` blocks of `threads` threads along x.
+    /// Creates a grid of `blocks` blocks of `threads` threads along x.
     pub fn new(blocks: usize, threads: u32) -> Self {
         Grid { blocks: (blocks.max(1) as u32, 1, 1), threads: (threads, 1, 1), shared: 0 }
     }
-    /// One thread per item, limited to `MOST_BLOCKS` blocks; at least one block.
+    /// Creates a grid with one thread per item, of at least one and at most `MOST_BLOCKS` blocks.
     pub fn items(items: usize) -> Self {
         Self::new(items.div_ceil(Self::THREADS as usize).min(Self::MOST_BLOCKS), Self::THREADS)
     }
-    /// One warp per row, limited to `MOST_BLOCKS` blocks; at least one block.
+    /// Creates a grid with one warp per row, of at least one and at most `MOST_BLOCKS` blocks.
     pub fn warps(rows: usize) -> Self {
         Self::items(32 * rows)
     }
-    /// One block per tile of a product of `rows` x `columns`.
+    /// Creates a grid with one block per tile of a product of `rows` x `columns`.
     pub fn tiles(rows: usize, columns: usize) -> Self {
         let tiles = |n: usize| n.div_ceil(Self::TILE).max(1) as u32;
         Grid { blocks: (tiles(rows), tiles(columns), 1), ..Self::new(1, Self::THREADS) }
     }
-    /// Number of row ranges into which sums over `rows` rows are split (`kernels/product.cuh`). `rows` is a
-    /// capacity, so that the number does not depend on the live rows.
+    /// Returns the number of row ranges into which sums over `rows` rows are split (`kernels/product.cuh`).
+    /// `rows` is a capacity, so that the number does not depend on the live rows.
     pub fn parts_of(rows: usize) -> usize {
         (rows / 128).clamp(1, 16)
     }
-    /// Total number of blocks.
+    /// Returns the total number of blocks.
     pub fn count(self) -> usize {
         let (x, y, z) = self.blocks;
         x as usize * y as usize * z as usize
     }
-    /// Scratch for the partial sums of the tiles of all blocks, in f32 numbers (`TileParts` in
+    /// Returns the scratch needed for the partial sums of all blocks' tiles, in f32 numbers (`TileParts` in
     /// `kernels/product.cuh`).
     pub fn tile_parts(self) -> usize {
         self.count() * Self::TILE * Self::TILE
     }
-    /// The same grid with `parts` blocks along z.
+    /// Returns the same grid with `parts` blocks along z.
     #[must_use]
     pub fn parts(self, parts: usize) -> Self {
         Grid { blocks: (self.blocks.0, self.blocks.1, parts as u32), ..self }
     }
-    /// The same grid with `bytes` of dynamic shared memory.
+    /// Returns the same grid with `bytes` of dynamic shared memory.
     #[must_use]
     pub fn shared(self, bytes: usize) -> Self {
         Grid { shared: bytes as u32, ..self }
@@ -99,7 +99,7 @@ pub struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Address of input `i`.
+    /// Returns the address of input `i`.
     ///
     /// # Panics
     /// If the element type is not `T`, which is a bug of the op.
@@ -107,7 +107,7 @@ impl Launch<'_> {
         assert_eq!(T::DTYPE, self.ins[i].spec.dtype, "type of input {i}");
         self.ins[i].address as *const T
     }
-    /// Address of input `i` as 4-byte words, reals or ids.
+    /// Returns the address of input `i` as 4-byte words, reals or ids.
     ///
     /// # Panics
     /// If its elements have another size.
@@ -115,7 +115,8 @@ impl Launch<'_> {
         assert_eq!(self.ins[i].spec.dtype.size(Precision::F32), 4, "bytes of an element of input {i}");
         self.ins[i].address as *const u32
     }
-    /// Address of input `i` as 16-bit words, and the code of their format for kernels (`kernels/stored.cuh`).
+    /// Returns the address of input `i` as 16-bit words, and the code of their format for kernels
+    /// (`kernels/stored.cuh`).
     ///
     /// # Panics
     /// If its elements are not 16-bit reals.
@@ -124,7 +125,7 @@ impl Launch<'_> {
         assert!(dtype.is_half(), "input {i} is {dtype:?}, not of 16 bits");
         (self.ins[i].address as *const u16, u32::from(dtype == DType::Bf16))
     }
-    /// [`halves`](Self::halves) of an input that this op changes in place.
+    /// Returns the [`halves`](Self::halves) of an input that this op changes in place.
     ///
     /// # Panics
     /// As `halves`, or if the input is not in `writes`.
@@ -133,7 +134,7 @@ impl Launch<'_> {
         let (address, kind) = self.halves(i);
         (address.cast_mut(), kind)
     }
-    /// Address of input `i`, which this op changes in place.
+    /// Returns the address of input `i`, which this op changes in place.
     ///
     /// # Panics
     /// If the input is not in `writes`, or the element type is not `T`.
@@ -141,7 +142,7 @@ impl Launch<'_> {
         assert!(self.writes.contains(&i), "input {i} is not declared as written");
         self.input::<T>(i).cast_mut()
     }
-    /// [`words`](Self::words) of an input that this op changes in place.
+    /// Returns the [`words`](Self::words) of an input that this op changes in place.
     ///
     /// # Panics
     /// As `words`, or if the input is not in `writes`.
@@ -149,7 +150,7 @@ impl Launch<'_> {
         assert!(self.writes.contains(&i), "input {i} is not declared as written");
         self.words(i).cast_mut()
     }
-    /// Address of output `k`; null if the output is not read.
+    /// Returns the address of output `k`; null if the output is not read.
     ///
     /// # Panics
     /// If the element type is not `T`.
@@ -157,7 +158,7 @@ impl Launch<'_> {
         assert_eq!(T::DTYPE, self.outs[k].spec.dtype, "type of output {k}");
         if self.outs[k].wanted { self.outs[k].address as *mut T } else { std::ptr::null_mut() }
     }
-    /// Address of output `k` as 4-byte words; null if the output is not read.
+    /// Returns the address of output `k` as 4-byte words; null if the output is not read.
     ///
     /// # Panics
     /// If its elements are times (8 bytes).
@@ -165,7 +166,8 @@ impl Launch<'_> {
         assert_ne!(self.outs[k].spec.dtype, DType::I64, "output {k} is wider than a word");
         if self.outs[k].wanted { self.outs[k].address as *mut u32 } else { std::ptr::null_mut() }
     }
-    /// Address of output `k`, whether or not another op reads it: for outputs that the op itself reads again.
+    /// Returns the address of output `k`, whether or not another op reads it: for outputs that the op itself
+    /// reads again.
     ///
     /// # Panics
     /// If the element type is not `T`.
@@ -177,15 +179,15 @@ impl Launch<'_> {
     pub fn wanted(&self, k: usize) -> bool {
         self.outs[k].wanted
     }
-    /// Row count of input `i`, for a kernel.
+    /// Returns the row count of input `i`, for a kernel.
     pub fn rows(&self, i: usize) -> abi::Rows {
         self.ins[i].rows
     }
-    /// Row count of output `k`, for a kernel; the capacity if this op computes the count.
+    /// Returns the row count of output `k`, for a kernel; the capacity if this op computes the count.
     pub fn out_rows(&self, k: usize) -> abi::Rows {
         self.outs[k].rows
     }
-    /// `rows` for a kernel; the live count, if any, is input `count`.
+    /// Converts `rows` for a kernel; the live count, if any, is input `count`.
     pub fn live_rows(&self, rows: Rows, count: usize) -> abi::Rows {
         abi::Rows {
             count: rows.live.map_or(std::ptr::null(), |_| self.input(count)),
@@ -193,43 +195,43 @@ impl Launch<'_> {
             capacity: rows.capacity as u32,
         }
     }
-    /// Capacity of input `i`, in rows.
+    /// Returns the capacity of input `i`, in rows.
     pub fn capacity(&self, i: usize) -> usize {
         self.ins[i].spec.rows.capacity
     }
-    /// Capacity of output `k`, in rows.
+    /// Returns the capacity of output `k`, in rows.
     pub fn out_cap(&self, k: usize) -> usize {
         self.outs[k].spec.rows.capacity
     }
-    /// Width of input `i`.
+    /// Returns the width of input `i`.
     pub fn cols(&self, i: usize) -> u32 {
         self.ins[i].spec.cols as u32
     }
-    /// Width of output `k`.
+    /// Returns the width of output `k`.
     pub fn out_cols(&self, k: usize) -> u32 {
         self.outs[k].spec.cols as u32
     }
-    /// Shape and type of input `i`.
+    /// Returns the shape and type of input `i`.
     pub fn spec(&self, i: usize) -> Spec {
         self.ins[i].spec
     }
-    /// Number of inputs.
+    /// Returns the number of inputs.
     pub fn inputs(&self) -> usize {
         self.ins.len()
     }
-    /// The scratch that the op declared; its content is undefined.
+    /// Returns the scratch that the op declared; its content is undefined.
     pub fn scratch(&self) -> *mut f32 {
         self.scratch as *mut f32
     }
-    /// The tickets that the op declared, all zero.
+    /// Returns the tickets that the op declared, all zero.
     pub fn tickets(&self) -> *mut u32 {
         self.tickets as *mut u32
     }
-    /// The precision of dense products, as the code that kernels use.
+    /// Returns the precision of dense products, as the code that kernels use.
     pub fn precision(&self) -> u32 {
         self.precision.code()
     }
-    /// The word that receives the op's first fault.
+    /// Returns the word that receives the op's first fault.
     pub fn status(&self) -> abi::Status {
         abi::Status { word: self.status as *mut u64 }
     }
@@ -254,11 +256,11 @@ impl Rival {
     ) -> Self {
         Rival { op, name, launch: Box::new(launch) }
     }
-    /// Name of the op.
+    /// Returns the name of the op.
     pub fn op(&self) -> &'static str {
         self.op
     }
-    /// Name of the alternative.
+    /// Returns the name of the alternative.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -314,6 +316,8 @@ impl Kernels {
         }
         Ok(Kernels { functions, _modules: modules })
     }
+    /// Launches kernel `at` of [`NAMES`].
+    ///
     /// # Safety
     /// The arguments must be those of kernel `at`, and satisfy the conditions of its wrapper.
     unsafe fn launch(

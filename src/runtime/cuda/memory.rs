@@ -24,15 +24,15 @@ impl DeviceBuffer {
         gpu.took(bytes);
         Ok(DeviceBuffer { gpu: gpu.clone(), address, bytes })
     }
-    /// Address on the device.
+    /// Returns the address on the device.
     pub fn address(&self) -> u64 {
         self.address
     }
-    /// The device.
+    /// Returns the device.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -127,8 +127,8 @@ impl PinnedTable {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>(), bytes.len()) };
         Ok(PinnedTable { gpu: gpu.clone(), address })
     }
-    /// Address for kernels: devices of compute capability 8.0 or later use the host's addresses of such
-    /// memory.
+    /// Returns the address for kernels: devices of compute capability 8.0 or later use the host's addresses
+    /// of such memory.
     pub fn address(&self) -> u64 {
         self.address as u64
     }

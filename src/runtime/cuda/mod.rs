@@ -85,7 +85,7 @@ impl Gpu {
         if ordinal as i32 >= devices {
             return Err(Error::new(
                 ErrorKind::Device,
-                format!("there is no device cuda:{ordinal}: this machine has {devices}"),
+                format!("there is no device cuda:{ordinal} (CUDA devices found: {devices})"),
             )
             .remedy("give a lower number, or use --device cpu"));
         }
@@ -116,11 +116,11 @@ impl Gpu {
     pub(crate) fn enter(&self) -> Result<()> {
         enter(self.inner.context)
     }
-    /// The manufacturer's name of the device.
+    /// Returns the manufacturer's name of the device.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
-    /// The device's number.
+    /// Returns the device's number.
     pub fn ordinal(&self) -> usize {
         self.inner.ordinal
     }
@@ -132,7 +132,7 @@ impl Gpu {
         self.enter()?;
         checked(result::mem_get_info(), "cannot query the device's memory")
     }
-    /// Peak device memory allocated by this process, in bytes.
+    /// Returns the peak device memory allocated by this process, in bytes.
     pub fn peak_bytes(&self) -> u64 {
         self.inner.most.load(Relaxed)
     }
@@ -171,11 +171,11 @@ impl Gpu {
     pub fn multiplying_in(&self, precision: MatmulPrecision) -> Self {
         Gpu { precision, ..self.clone() }
     }
-    /// The precision of dense products.
+    /// Returns the precision of dense products.
     pub fn precision(&self) -> MatmulPrecision {
         self.precision
     }
-    /// The device's kernels.
+    /// Returns the device's kernels.
     pub fn kernels(&self) -> &Kernels {
         &self.inner.kernels
     }

@@ -34,7 +34,7 @@ impl CudaStream {
     pub(super) fn count_launch(&self) {
         self.launched.fetch_add(1, Relaxed);
     }
-    /// Number of kernels launched on the stream so far, including captured launches.
+    /// Returns the number of kernels launched on the stream so far, including captured launches.
     pub fn launched(&self) -> usize {
         self.launched.load(Relaxed)
     }
@@ -141,7 +141,7 @@ impl CudaEvent {
         // SAFETY: the event is alive.
         checked(unsafe { result::event::synchronize(self.raw) }, "work on the device failed")
     }
-    /// Seconds from `earlier` to this event; both must have been reached.
+    /// Returns the seconds from `earlier` to this event; both must have been reached.
     ///
     /// # Errors
     /// `Device` if one of them has not been reached.
