@@ -3,8 +3,8 @@
 // shapes    memory, mail [v, d] f32 or 16-bit, their times and events [v]; node, phi [n] u32, psi [stride b] u32,
 //           s [n, d] f32; row [b] u32: rows of src by event
 // grid      one warp per unique positive root, lanes over the row's numbers (four per lane if rows are aligned)
-// memory    reads 2 d words and writes 2 d numbers per row; the mean also scans psi for each row, from L1, and reads one
-//           row per event
+// memory    reads 2 d words and writes 2 d numbers per row; the mean also scans psi for each row, from L1, and reads
+//           one row per event
 // limiter   memory; latency for the mean
 // backward  -
 // source    TGN (Rossi et al. 2020), section 3; reads come before writes, as in PyTorch Geometric

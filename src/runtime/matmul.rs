@@ -226,7 +226,11 @@ fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: u
     let ranges = if by_rows { split(m, n, TILE.0, threads) } else { split(n, m, TILE.1, threads) };
     team::run(ranges.len(), |i| {
         let Range { start, end } = ranges[i];
-        if by_rows { multiply_block(start, end - start, 0, n) } else { multiply_block(0, m, start, end - start) }
+        if by_rows {
+            multiply_block(start, end - start, 0, n)
+        } else {
+            multiply_block(0, m, start, end - start)
+        }
     });
 }
 

@@ -74,9 +74,10 @@ impl MatmulPrecision {
 impl FromStr for MatmulPrecision {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == s).ok_or_else(|| {
-            Error::usage(format!("unknown precision `{s}`")).remedy("give f32, tf32 or bf16")
-        })
+        Self::ALL
+            .into_iter()
+            .find(|p| p.name() == s)
+            .ok_or_else(|| Error::usage(format!("unknown precision `{s}`")).remedy("give f32, tf32 or bf16"))
     }
 }
 

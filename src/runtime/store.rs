@@ -264,7 +264,11 @@ impl Store {
     pub fn keep_on_host(&mut self, id: BufferId) -> Result<()> {
         let b = self.find_mut(id)?;
         let may = matches!((&b.data, &b.copy), (Data::Shared(_), DeviceCopy::None | DeviceCopy::OnHost));
-        ensure!(&b.name, may, "cannot be kept on the host: it is not a table, or a device already has a copy");
+        ensure!(
+            &b.name,
+            may,
+            "cannot be kept on the host: it is not a table, or a device already has a copy"
+        );
         b.copy = DeviceCopy::OnHost;
         Ok(())
     }
@@ -400,9 +404,7 @@ impl Store {
             DeviceCopy::Device(copy) => {
                 if copy.gpu().ordinal() != gpu.ordinal() {
                     let what = format!("{} is on {:?}, the program on {gpu:?}", b.name, copy.gpu());
-                    return Err(
-                        Error::new(ErrorKind::Device, what).remedy("give each device its own store")
-                    );
+                    return Err(Error::new(ErrorKind::Device, what).remedy("give each device its own store"));
                 }
                 if b.newer == Newer::Host {
                     copy.upload(b.data.bytes(), stream)?;

@@ -154,7 +154,10 @@ impl Product {
         // rows of the library's.
         let layout = |rows: usize, cols: usize, transposed: bool| {
             let (lines, width) = if transposed { (cols, rows) } else { (rows, cols) };
-            checked(lt::create_matrix_layout(F32, width as u64, lines as u64, width as i64), "cannot create a layout")
+            checked(
+                lt::create_matrix_layout(F32, width as u64, lines as u64, width as i64),
+                "cannot create a layout",
+            )
         };
         let workspace = DeviceBuffer::new(&library.gpu, WORKSPACE)?;
         let mut made = Product {

@@ -24,8 +24,10 @@ impl CudaStream {
     /// `Device` if the driver refuses.
     pub fn new(gpu: &Gpu) -> Result<Self> {
         gpu.enter()?;
-        let raw =
-            checked(result::stream::create(result::stream::StreamKind::NonBlocking), "cannot create a stream")?;
+        let raw = checked(
+            result::stream::create(result::stream::StreamKind::NonBlocking),
+            "cannot create a stream",
+        )?;
         Ok(CudaStream { gpu: gpu.clone(), raw, launched: AtomicUsize::new(0) })
     }
     pub(super) fn raw(&self) -> sys::CUstream {
@@ -148,7 +150,10 @@ impl CudaEvent {
     pub fn seconds_since(&self, earlier: &CudaEvent) -> Result<f64> {
         self.gpu.enter()?;
         // SAFETY: both are alive.
-        let ms = checked(unsafe { result::event::elapsed(earlier.raw, self.raw) }, "cannot read the time between two events")?;
+        let ms = checked(
+            unsafe { result::event::elapsed(earlier.raw, self.raw) },
+            "cannot read the time between two events",
+        )?;
         Ok(f64::from(ms) / 1e3)
     }
 }
