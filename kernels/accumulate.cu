@@ -1,8 +1,8 @@
-// accumulate: sum += x of every pair, or sum = 0
+// accumulate: sum += x for every pair, or sum = 0
 //
-// shapes    sum, x of every pair of one shape, f32; no x where sums are cleared
-// grid      one launch for all: a block a piece of 1024 elements, a thread four of them
-// memory    reads 8 bytes an element, writes 4; cleared, writes 4; coalesced, 16 bytes a thread where aligned
+// shapes    the sum and x of a pair have the same shape, f32; x is null if the sums are cleared
+// grid      one launch for all pairs: one block per 1024 elements, four elements per thread
+// memory    reads 8 bytes per element, writes 4; when clearing, writes 4; coalesced, 16 bytes per thread if aligned
 // limiter   memory
 // backward  -
 // source    -
@@ -10,7 +10,7 @@
 
 constexpr unsigned EACH = 4;
 
-// `w` are the sums and `g` what is added to them.
+// `w` are the sums, `g` the values added to them.
 extern "C" __global__ void __launch_bounds__(256, 8) accumulate(Parameters sums) {
   uint32_t at = 0;
   while (blockIdx.x >= sums.of[at].end) at++;

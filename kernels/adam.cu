@@ -1,18 +1,18 @@
 // adam: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
 //
 // shapes    lr [1, 1] f32, step [1, 1] u32; w, g, m, v of every parameter, f32
-// grid      one launch for all parameters: a block a piece of 1024 elements, a thread four of them
-// memory    reads 16 bytes an element, writes 12; coalesced, 16 bytes a thread where aligned
-// limiter   memory; the corrections 1 - b^t are worked out by a thread of each block while the block's elements are on their way
+// grid      one launch for all parameters: one block per 1024 elements, four elements per thread
+// memory    reads 16 bytes per element, writes 12; coalesced, 16 bytes per thread if aligned
+// limiter   memory; one thread per block computes the corrections 1 - b^t while the block's elements are being loaded
 // backward  -
-// source    Kingma and Ba 2015; as PyTorch's Adam, with its defaults
+// source    Kingma and Ba 2015; as PyTorch's Adam with its defaults
 #include "common.cuh"
 
 constexpr double BETA1 = 0.9, BETA2 = 0.999;
 constexpr float EPS = 1e-8f;
 constexpr unsigned EACH = 4;
 
-// b^t by squaring: a loop of few registers, where `pow` would spill.
+// b^t by squaring: the loop needs few registers, where `pow` would spill.
 __device__ double power(double b, uint32_t t) {
   double product = 1;
   for (; t; t >>= 1, b *= b) product = t & 1 ? product * b : product;
@@ -25,7 +25,7 @@ __device__ void update(float& w, float g, float& m, float& v, float lr, float ro
   w -= lr * m / fmaf(sqrtf(v), root, EPS);
 }
 
-// `ticket` is null but for the last launch of a step, whose last block counts the step.
+// `ticket` is null except in the last launch of a step, whose last block increments the step.
 extern "C" __global__ void __launch_bounds__(256, 4)
 adam(Parameters parameters, const float* rate, uint32_t* step, uint32_t* ticket) {
   __shared__ float corrected[2];

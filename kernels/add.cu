@@ -1,10 +1,10 @@
 // add: out = a + b
 //
 // shapes    a, b, out [n, d] f32
-// grid      a thread an element, grid-stride
+// grid      one thread per element, grid-stride loop
 // memory    reads 2 n d words, writes n d; coalesced
 // limiter   memory
-// backward  the gradient goes to both
+// backward  the gradient is passed to both operands
 // source    -
 #include "common.cuh"
 

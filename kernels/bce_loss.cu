@@ -1,14 +1,14 @@
 // bce_loss: mean_i softplus(-logit[i, 0]) + mean_{i, j > 0} softplus(logit[i, j]), and the gradient of the logits
 //
 // shapes    logits, dlogits [n, m] f32, loss, dloss [1, 1]
-// grid      one block of 1024; the gradient: a thread an element, grid-stride
-// memory    reads n m words; the gradient writes as many; coalesced
+// grid      one block of 1024; gradient: one thread per element, grid-stride loop
+// memory    reads n m words; the gradient also writes n m; coalesced
 // limiter   latency
 // backward  dlogit = (sigmoid(logit) - label) / count dloss
 // source    -
 #include "common.cuh"
 
-// One over the number of elements in a column's mean.
+// 1 / (number of elements in the mean that the column belongs to).
 __device__ __forceinline__ float weight(uint64_t column, uint32_t n, uint32_t m) {
   return float(1.0 / (double(n) * (column ? m - 1 : 1)));
 }

@@ -1,6 +1,7 @@
-// The one header of every kernel: row counts that live on the device, faults, sums over a warp, random numbers.
+// The header that every kernel includes: live row counts, faults, warp and block sums, random numbers.
 //
-// The same source runs on a GPU and, compiled for the host (`emu/`), in the tests: nothing here or in a kernel asks which.
+// The same source is compiled for the GPU and, for the tests, for the host (`emu/`). Neither this header nor the
+// kernels distinguish the two.
 #pragma once
 #ifdef TGNN_HOST
 #include "emu/cuda.hpp"
@@ -8,12 +9,12 @@
 #include <cstdint>
 #endif
 
-constexpr unsigned NONE = 0xFFFFFFFFu;  // names no node and no event
+constexpr unsigned NONE = 0xFFFFFFFFu;  // no node, no event
 constexpr unsigned WARP = 32;
-constexpr unsigned ALL = 0xFFFFFFFFu;   // every lane of a warp
+constexpr unsigned ALL = 0xFFFFFFFFu;   // mask of every lane of a warp
 
-// The rows of a value: `*count * times` of them are live, at most `capacity`; all of them where there is no count.
-// Launches are made for `capacity`; a kernel reads and writes the live rows only. (`runtime::Rows` on the host.)
+// The row count of a value. `*count * times` rows are live, at most `capacity`; all of them if `count` is null.
+// Grids are sized for `capacity`; a kernel reads and writes live rows only. (`runtime::Rows` on the host.)
 struct Rows {
   const uint32_t* count;
   uint32_t times, capacity;
@@ -24,15 +25,15 @@ struct Rows {
   }
 };
 
-// The first fault of a step; the host reads it with the step's results. (`runtime::Status`.)
+// The first fault of a step; the host reads it together with the step's results. (`runtime::Status`.)
 struct Status {
   unsigned long long* word;
-  // `row` holds what it must not; `value` helps to say what.
+  // Reports that `row` holds an invalid value; `value` goes into the host's error message.
   __device__ __forceinline__ void fault(uint32_t row, float value) const {
     unsigned long long w = 1ull << 63 | (unsigned long long)(row & 0x7fffffffu) << 32 | __float_as_uint(value);
     atomicCAS(word, 0ull, w);
   }
-  // `index` as a row of a table of `rows` rows; NONE where there is none, which is a fault unless it is meant.
+  // Returns `index` if it is below `rows`, else NONE. An index out of range other than NONE is a fault of row `at`.
   __device__ __forceinline__ uint32_t row_of(uint32_t at, uint32_t index, uint32_t rows) const {
     if (index < rows) return index;
     if (index != NONE) fault(at, float(index));
@@ -40,20 +41,21 @@ struct Status {
   }
 };
 
-// How ticks between two events become seconds: exact in 64 bits, saturated, then one product. (`runtime::Gaps`.)
+// Converts the ticks between two events to seconds: the difference is an i64, clamped to `longest`, then one f32
+// product. (`runtime::Gaps`.)
 struct Gaps {
   int64_t longest;
   float seconds_per_tick;
   uint32_t unused;
   __device__ __forceinline__ float seconds(int64_t from, int64_t to) const {
-    // Times may be as far apart as 64 bits are: then the difference saturates, as the host's does.
+    // Times may be further apart than an i64 can hold: the difference saturates, as on the host.
     int64_t ticks = int64_t(uint64_t(to) - uint64_t(from));
     if ((to < from) != (ticks < 0)) ticks = to < from ? INT64_MIN : INT64_MAX;
     return float(ticks < longest ? ticks : longest) * seconds_per_tick;
   }
 };
 
-// A parameter, and what its update changes. Its blocks end before block `end`. (`abi::Parameter`.)
+// A parameter and what its update changes. Its blocks end before block index `end`. (`abi::Parameter`.)
 struct Parameter {
   float* w;
   const float* g;
@@ -64,7 +66,7 @@ struct Parameters {
   Parameter of[64];
 };
 
-// Lists of ids, and for each id where it is among the unique ones. The first list has `stride` an event.
+// Lists of ids, and the index of each id's node among the unique nodes. The first list has `stride` ids per event.
 struct IdList {
   const uint32_t* ids;
   uint32_t* psi;
@@ -79,7 +81,7 @@ struct IdLists {
 
 // ---- a warp ----
 __device__ __forceinline__ unsigned lane_id() { return threadIdx.x % WARP; }
-// Sum over the lanes, the same in every lane; always in the same order.
+// Returns the sum over the lanes, the same in every lane; the order of the additions is fixed.
 __device__ __forceinline__ float warp_sum(float v) {
   for (unsigned o = WARP / 2; o; o /= 2) v += __shfl_xor_sync(ALL, v, int(o));
   return v;
@@ -89,18 +91,19 @@ __device__ __forceinline__ float warp_max(float v) {
   return v;
 }
 
-// How many of `lanes` are below this one.
+// Returns the number of set bits of `lanes` below this lane.
 __device__ __forceinline__ uint32_t lanes_below(unsigned lanes) { return uint32_t(__popc(lanes & ((1u << lane_id()) - 1))); }
 
 // ---- work by rows ----
-// For the kernels that give a warp to a row: the first row of this warp, and how far its next one is.
+// For kernels with one warp per row: the first row of this warp, and the stride to its next row.
 __device__ __forceinline__ uint32_t warp_row() { return (blockIdx.x * blockDim.x + threadIdx.x) / WARP; }
 __device__ __forceinline__ uint32_t warp_rows() { return gridDim.x * blockDim.x / WARP; }
-// For those that give a thread to an element.
+// For kernels with one thread per element.
 __device__ __forceinline__ uint64_t thread_item() { return uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ uint64_t thread_items() { return uint64_t(gridDim.x) * blockDim.x; }
 
-// Sum over the threads before this one of a block of whole warps; `all` is that over the block. Every thread comes here.
+// Exclusive prefix sum over the threads of a block of whole warps; `all` receives the block's total. To be called by
+// every thread of the block.
 __device__ __forceinline__ uint32_t block_scan(uint32_t v, uint32_t (&sums)[WARP], uint32_t& all) {
   unsigned lane = lane_id(), warp = threadIdx.x / WARP;
   uint32_t sum = v;
@@ -116,7 +119,7 @@ __device__ __forceinline__ uint32_t block_scan(uint32_t v, uint32_t (&sums)[WARP
   return __reduce_add_sync(ALL, lane < warp ? of_warp : 0) + sum - v;
 }
 
-// Whether rows of `width` 4-byte words that start at `p` can be moved 16 bytes at a time.
+// Whether rows of `width` 4-byte words starting at `p` can be moved 16 bytes at a time.
 __device__ __forceinline__ bool by_four(const void* p, uint32_t width) {
   return width % 4 == 0 && reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
@@ -125,8 +128,8 @@ __device__ __forceinline__ void add_to(float& a, float b) { a += b; }
 __device__ __forceinline__ void add_to(float4& a, float4 b) { a.x += b.x, a.y += b.y, a.z += b.z, a.w += b.w; }
 __device__ __forceinline__ void scale(float& a, float by) { a *= by; }
 __device__ __forceinline__ void scale(float4& a, float by) { a.x *= by, a.y *= by, a.z *= by, a.w *= by; }
-// Adds `term(lane)` for every set bit of `lanes`, which is the same in the whole warp, in order; several are on their
-// way at a time.
+// Adds `term(lane)` for every set bit of `lanes`, in ascending order. `lanes` must be the same in the whole warp.
+// Several terms are loaded at once.
 template <class T, class F>
 __device__ __forceinline__ void add_in_order(T& sum, unsigned lanes, F term) {
   constexpr int AT_ONCE = 4;
@@ -139,7 +142,7 @@ __device__ __forceinline__ void add_in_order(T& sum, unsigned lanes, F term) {
   }
 }
 
-// relu: a NaN stays one, so that it reaches the loss and is seen there.
+// relu; a NaN stays NaN, so that it reaches the loss and is reported there.
 __device__ __forceinline__ float relu(float z) { return z < 0.f ? 0.f : z; }
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
@@ -148,10 +151,10 @@ __device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)
 __device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
 
 // ---- time encoding ----
-// What Phi(dt) is the cosine of: a product and a sum, each rounded, as on the host.
+// The argument of the cosine in Phi(dt): a product and a sum, each rounded separately, as on the host.
 __device__ __forceinline__ float time_angle(float dt, float w, float b) { return __fadd_rn(__fmul_rn(w, dt), b); }
 
-// V floats side by side, in one go.
+// Loads and stores V consecutive floats; four of them in one instruction.
 template <int V> __device__ __forceinline__ void load(const float* p, float (&v)[V]) {
   if constexpr (V == 4) {
     float4 x = *reinterpret_cast<const float4*>(p);
@@ -167,7 +170,7 @@ template <int V> __device__ __forceinline__ void store(float* p, const float (&v
     for (int i = 0; i < V; i++) p[i] = v[i];
   }
 }
-// Those at `at`; zeros where there are none.
+// Loads the V floats at `p + at`; zeros if `p` is null.
 template <int V> __device__ __forceinline__ void load_if(const float* p, uint64_t at, float (&v)[V]) {
   if (p) {
     load(p + at, v);
@@ -177,30 +180,30 @@ template <int V> __device__ __forceinline__ void load_if(const float* p, uint64_
 }
 
 // ---- sums over rows ----
-// Blocks make the sums over some rows each, and leave them as parts; the block that is done last adds the parts, in order.
+// Each block sums some of the rows and stores its partial sum; the last block to finish adds the partial sums in order.
 
-// Whether this block is the last of `blocks` that come here with this ticket: what the others had written before they
-// came can be read then, past the L1 cache. A ticket is zero before the first comes and after the last (`Op::tickets`).
-// Every thread of the block comes here.
+// Returns whether this block is the last of the `blocks` blocks that share this ticket. The last block can read what
+// the others wrote before their call, if it bypasses the L1 cache. The ticket must be zero before the first call; the
+// last call resets it (`Op::tickets`). Every thread of the block must call it.
 __device__ __forceinline__ bool comes_last(uint32_t* ticket, uint32_t blocks) {
   bool last = false;
   __syncthreads();  // the whole block has written
   if (threadIdx.x == 0) {
-    __threadfence();  // first the block's parts, then its ticket
+    __threadfence();  // the block's partial sums become visible before its ticket
     last = atomicInc(ticket, blocks - 1) == blocks - 1;
-    __threadfence();  // first the last ticket, then the parts of all
+    __threadfence();  // the last ticket is taken before the partial sums of all blocks are read
   }
   return __syncthreads_or(last);
 }
-// Element `i` of the sum of `parts` parts of `size` elements each; for the block that comes last.
+// Element `i` of the sum of `parts` partial sums of `size` elements each; for the last block.
 __device__ __forceinline__ float sum_of_parts(const float* made, uint32_t parts, uint64_t size, uint64_t i) {
   float sum = 0.f;
-#pragma unroll 16  // that many loads are under way together
+#pragma unroll 16  // 16 loads in flight at once
   for (uint32_t p = 0; p < parts; p++) sum += __ldcg(made + p * size + i);
   return sum;
 }
-// Adds what every block left, rows of `sums` [blocks, 2 width], into two outputs of `width`; either may be null. For the
-// block that comes last.
+// Adds the partial sums of all blocks, the rows of `sums` [blocks, 2 width], into two outputs of `width` elements;
+// either may be null. For the last block.
 __device__ __forceinline__ void add_block_sums(const float* sums, uint32_t blocks, float* first, float* second,
                                                uint32_t width) {
   for (uint32_t c = threadIdx.x; c < 2 * width; c += blockDim.x) {
@@ -209,10 +212,11 @@ __device__ __forceinline__ void add_block_sums(const float* sums, uint32_t block
   }
 }
 
-// For a block that gives a column to each lane and a share of the rows to each warp: the warps' sums added in their
-// order, for the lanes of the first warp. Every thread of the block comes here; `sums` is the block's, a row a warp.
+// For a block with one column per lane whose warps divide the rows: returns the sum of the warps' values `v`, in warp
+// order, in the lanes of the first warp. Every thread of the block must call it. `sums` is in shared memory and has one
+// row per warp.
 __device__ __forceinline__ float sum_of_warps(float v, float (*sums)[WARP]) {
-  __syncthreads();  // the last use of `sums` is over
+  __syncthreads();  // the previous use of `sums` is over
   sums[threadIdx.x / WARP][lane_id()] = v;
   __syncthreads();
   float sum = 0;
@@ -221,7 +225,7 @@ __device__ __forceinline__ float sum_of_warps(float v, float (*sums)[WARP]) {
   }
   return sum;
 }
-// Sum of column `c` of `x`, `[n, width]`, for the lanes of the first warp; as above.
+// Sum of column `c` of `x` [n, width], in the lanes of the first warp. Every thread of the block must call it.
 __device__ __forceinline__ float column_sum(const float* x, uint32_t n, uint32_t width, uint32_t c,
                                             float (*sums)[WARP]) {
   float sum = 0;
@@ -232,7 +236,7 @@ __device__ __forceinline__ float column_sum(const float* x, uint32_t n, uint32_t
 }
 
 // ---- random numbers ----
-// Philox4x32-10 (Salmon et al., SC 2011); the same numbers as `runtime::philox::Key` on the host.
+// Philox4x32-10 (Salmon et al., SC 2011); draws the same numbers as `runtime::philox::Key` on the host.
 struct Key {
   uint32_t seed, salted;
   __device__ __forceinline__ uint4 draw(uint64_t index, uint32_t epoch, uint32_t batch) const {
@@ -252,13 +256,13 @@ struct Key {
   }
 };
 
-// Which elements are dropped, and what the others are multiplied with. (`ops::epilogue::DropRate`.)
+// Decides which elements are dropped, and scales the others. (`ops::epilogue::DropRate`.)
 struct Drop {
-  const uint32_t* now;  // epoch and batch; null where nothing is dropped
+  const uint32_t* now;  // epoch and batch; null without drop-out
   Key key;
-  uint32_t threshold;   // 16-bit numbers below it are dropped
+  uint32_t threshold;   // elements whose 16-bit number is below it are dropped
   float scale;
-  // The numbers of elements `8 group` to `8 group + 7`.
+  // The eight 16-bit numbers of elements `8 group` to `8 group + 7`.
   __device__ __forceinline__ uint4 draw(uint64_t group) const { return key.draw(group, now[0], now[1]); }
   __device__ __forceinline__ float factor(uint64_t element) const {
     if (!now) return 1.f;
@@ -267,12 +271,12 @@ struct Drop {
     uint32_t low = i & 2 ? of.y : of.x, high = i & 2 ? of.w : of.z;
     return factor_of(((i & 4 ? high : low) >> (16 * (i & 1)) & 0xffffu) >= threshold);
   }
-  // Of a bit of `kept`.
+  // The factor of an element, given its bit of `kept`.
   __device__ __forceinline__ float factor_of(bool kept) const { return kept ? scale : 0.f; }
-  // Which of the elements `first` to `first + 3` are kept, a bit each, the first one lowest. Their numbers are of one draw,
-  // or of two where they lie in two.
+  // Mask of the kept elements among `first` to `first + 3`, `first` in the lowest bit. Their numbers come from one
+  // draw, or from two if they straddle a group of eight.
   __device__ __forceinline__ uint32_t kept(uint64_t first) const {
-    if (!now) return 15;  // all
+    if (!now) return 15;  // keep all four
     uint32_t skip = uint32_t(first % 8);
     uint4 of = draw(first / 8);
     uint64_t low = of.x | uint64_t(of.y) << 32, high = of.z | uint64_t(of.w) << 32;
@@ -287,7 +291,7 @@ struct Drop {
   }
 };
 
-// What follows a product or a sum: y = drop(act(z)). (`ops::epilogue::Epilogue`.)
+// The epilogue of a product or a sum: y = drop(act(z)). (`ops::epilogue::Epilogue`.)
 struct Epilogue {
   uint32_t activation;  // 0 identity, 1 relu, 2 leaky relu with `slope`, 3 tanh, 4 sigmoid
   float slope;
@@ -301,19 +305,20 @@ struct Epilogue {
       default: return z;
     }
   }
-  // y of z, where bit `i` of `kept` is the element's.
+  // y for `z`, where bit `i` of `kept` says whether the element is kept.
   __device__ __forceinline__ float of(float z, uint32_t kept, uint32_t i) const {
     return activate(z) * drop.factor_of(kept >> i & 1);
   }
-  // y of the element, or of the four from it on, each with its own z.
+  // y of `element`, or of the four elements from `first` on, each from its own z.
   __device__ __forceinline__ float at(uint64_t element, float z) const { return activate(z) * drop.factor(element); }
   __device__ __forceinline__ float4 at(uint64_t first, float4 z) const {
     uint32_t kept = drop.kept(first);
     return make_float4(of(z.x, kept, 0), of(z.y, kept, 1), of(z.z, kept, 2), of(z.w, kept, 3));
   }
-  // dz of y and dy, where bit `i` of `kept` is the element's.
+  // dz from `y` and `dy`, where bit `i` of `kept` says whether the element is kept.
   __device__ __forceinline__ float grad(float y, float dy, uint32_t kept, uint32_t i) const {
-    if (activation == 1) return y > 0.f ? dy * drop.scale : 0.f;  // y is 0 where it was dropped: no bit is wanted
+    // A dropped element has y = 0, so `kept` is not needed.
+    if (activation == 1) return y > 0.f ? dy * drop.scale : 0.f;
     float v = y / drop.scale, derivative = 1.f;
     if (activation == 2) derivative = v > 0.f ? 1.f : slope;
     if (activation == 3) derivative = 1.f - v * v;
@@ -322,34 +327,37 @@ struct Epilogue {
   }
 };
 
-// ---- operands of temporal attention, for its kernels and its gradient's ----
+// ---- operands of temporal attention, forward and backward ----
 struct Attention {
   const float *query, *h, *dt, *edge, *w, *b;
   const uint32_t *starts, *order, *row, *event, *count;
-  Rows roots, queries;  // of `order`, of `query`
+  Rows roots, queries;  // rows of `order`, rows of `query`
   uint32_t heads, k, d, f, t;
   float scale;
   Drop drop;
 };
 
-// ---- operands of a memory update, for its cells' kernels ----
+// ---- operands of a memory update, for the kernels of all cells ----
 struct MemoryUpdate {
   const uint32_t *unique, *mail_event;
   const float *memory, *mail, *edge, *w, *b, *w_x, *w_h, *b_x, *b_h;
-  const uint32_t *mailed, *node, *feature;  // of every mail: its row, its row of memory and mail, its row of the features
+  // For every mail: its row among the unique nodes, its row of memory and mail, its row of the edge features.
+  const uint32_t *mailed, *node, *feature;
   const float* dt;
-  float *out, *messages, *gates;            // the last two may be null
+  float *out, *messages, *gates;            // `messages` and `gates` may be null
   Rows rows, mails;
-  uint32_t d, f, t, gathered, precision, nodes;  // whether memory and mail have a row a unique node, not a node
+  // `gathered`: whether memory and mail have one row per unique node instead of one per node.
+  uint32_t d, f, t, gathered, precision, nodes;
   __device__ __forceinline__ uint32_t width() const { return 2 * d + f + t; }
 };
 
-// ---- operands of spmm, for its kernels of f32 and of 16 bits ----
+// ---- operands of spmm, for its f32 and 16-bit kernels ----
 struct Spmm {
   const uint32_t *steps, *begin, *len, *col, *first, *slices;
-  const float *weight, *scale, *bias;  // the first and the last may be null
-  float *y, *parts;                    // a row for each slice of a step
-  uint32_t* tickets;                   // one for each long row of a step
-  uint32_t place, most_steps, x_rows, vertices, d, short_rows, most_slices, most_rows, pool, cut;  // `pool` neighbours, `cut` slices
+  const float *weight, *scale, *bias;  // `weight` and `bias` may be null
+  float *y, *parts;                    // `parts`: one row per slice of a step
+  uint32_t* tickets;                   // one per long row of a step
+  // `place`: index of the current step in `steps`; `pool`: length of `col`; `cut`: number of slices of all steps.
+  uint32_t place, most_steps, x_rows, vertices, d, short_rows, most_slices, most_rows, pool, cut;
   Epilogue then;
 };

@@ -1,16 +1,16 @@
-// deliver_mails: the mails of a batch, one to each recipient, into the next slot of its mailbox
+// deliver_mails: writes the mails of a batch, one per recipient, into the next slot of the recipient's mailbox
 //
-// shapes    mail [v k, 2 d] f32 or of 16 bits, mail event, time [v, k], next [v]; node, phi [n] u32, out [stride b, d] f32;
-//           with the mean: mail features [v k, f] as the mails, edge [e, f] f32, starts [n + 1], order, row [b] u32
-// grid      a warp a recipient, lanes over the numbers of its rows (four a lane where rows are aligned)
-// memory    reads 2 d words for each delivery that counts (f more with the mean), writes as many numbers a recipient;
-//           coalesced
+// shapes    mail [v k, 2 d] f32 or 16-bit, mail event, time [v, k], next [v]; node, phi [n] u32, out [stride b, d] f32;
+//           with the mean combiner: mail features [v k, f] of the mails' type, edge [e, f] f32, starts [n + 1], order,
+//           row [b] u32
+// grid      one warp per recipient, lanes over the numbers of its rows (four per lane if rows are aligned)
+// memory    reads 2 d words per delivery used (f more with the mean), writes as many numbers per recipient; coalesced
 // limiter   memory; latency for the mean
 // backward  -
 // source    APAN (Wang et al., SIGMOD 2021)
 #include "stored.cuh"
 
-// The mean of `n` rows of `src`, that of delivery `at` being `row(at)`; one that is NONE adds nothing. A warp.
+// The mean of `n` rows of `src`: `row(at)` is the row of delivery `at`, NONE a row of zeros. For a whole warp.
 template <class Out, class T, class F>
 __device__ __forceinline__ void mean_of_rows(Out* to, const T* src, uint32_t width, uint32_t n, F row) {
   for (uint32_t c = lane_id(); c < width; c += WARP) {
@@ -24,7 +24,7 @@ __device__ __forceinline__ void mean_of_rows(Out* to, const T* src, uint32_t wid
     keep(to[c], sum);
   }
 }
-// Four numbers of 16 bits want half the alignment of four words; rows that have neither are taken one by one.
+// Groups of four 16-bit numbers need half the alignment of four words; unaligned rows are processed element by element.
 template <class T, class F>
 __device__ __forceinline__ void mean_row(T* to, const float* src, uint32_t width, uint32_t n, F row) {
   if (by_four(src, width) && reinterpret_cast<uintptr_t>(to) % (4 * sizeof(T)) == 0) {
@@ -34,7 +34,7 @@ __device__ __forceinline__ void mean_row(T* to, const float* src, uint32_t width
   }
 }
 
-// What deliveries are counted and looked up by.
+// Row counts and dimensions of the operands.
 struct Room {
   Rows recipients, events, edges, listed;
   uint32_t nodes, k, d, f, each, stride;
@@ -55,7 +55,8 @@ __device__ __forceinline__ void deliver(T* mail, uint32_t* mail_event, int64_t* 
     if (v == NONE || latest == NONE) continue;  // the whole warp
     uint32_t slot = next[v] % k, count = end - first;
     const uint32_t* deliveries = order ? order + first : &phi[to];
-    // The row of the root that delivery `at` is of, or that of the other end of its event; or that of the event's features.
+    // For delivery `at`: the row of the root that sent it, of the root at the other end of its event, of the event's
+    // features.
     auto root = [=](uint32_t at) {
       uint32_t delivery = s.row_of(to, deliveries[at], sent);
       return delivery == NONE ? NONE : delivery / each;
@@ -67,7 +68,7 @@ __device__ __forceinline__ void deliver(T* mail, uint32_t* mail_event, int64_t* 
     mean_row(mail + box * 2 * d, out, d, count, own);
     mean_row(mail + box * 2 * d + d, out, d, count, other);
     if (features) mean_row(features + box * f, edge, f, count, of_event);
-    __syncwarp();  // every lane has read which slot is next
+    __syncwarp();  // every lane has read `next`
     if (lane_id() == 0) {
       uint32_t i = latest / each / 2;
       mail_event[box] = event[i], mail_time[box] = event_time[i], next[v] = (slot + 1) % k;
@@ -75,7 +76,7 @@ __device__ __forceinline__ void deliver(T* mail, uint32_t* mail_event, int64_t* 
   }
 }
 
-// Without `order` the latest delivery of each is the only one that counts. `rows` are those of `edge` by event.
+// Without `order` only the latest delivery of each recipient is used. `rows` maps events to rows of `edge`.
 extern "C" __global__ void __launch_bounds__(256, 5)
 deliver_mails(float* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* next, const uint32_t* node,
               const uint32_t* phi, const float* out, const uint32_t* event, const int64_t* event_time, float* features,

@@ -1,8 +1,8 @@
 // draw_negatives: out[i, j] = pool[Philox(i m + j) below p]
 //
 // shapes    pool [p] u32, now [1, 2] u32, out [<= b, m] u32
-// grid      a thread an element, grid-stride
-// memory    reads and writes b m words; the pool's anywhere
+// grid      one thread per element, grid-stride loop
+// memory    reads and writes b m words; reads of the pool are scattered
 // limiter   latency
 // backward  -
 // source    -

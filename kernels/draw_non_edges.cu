@@ -1,9 +1,11 @@
-// draw_non_edges: for each item, an edge of a step, its destination and m vertices that its source has no edge to in that step
+// draw_non_edges: for each item (an edge of a step), its destination and m vertices that are no destination of its
+// source in that step
 //
-// shapes    src, dst [e] u32, sorted within a step; offsets [s + 1], step [1], item [<= b], now [1, 2] u32; out [<= b, 1 + m]
-// grid      a thread an element, grid-stride
-// memory    reads 3 words an item, and 3 binary searches of the step's edges an element, whose steps neighbours share; writes
-//           b (1 + m) words, coalesced
+// shapes    src, dst [e] u32, sorted within a step; offsets [s + 1], step [1], item [<= b], now [1, 2] u32;
+//           out [<= b, 1 + m]
+// grid      one thread per element, grid-stride loop
+// memory    reads 3 words per item; per element 3 binary searches over the step's edges, whose probes neighbouring
+//           threads share; writes b (1 + m) words, coalesced
 // limiter   latency
 // backward  -
 // source    -
@@ -33,7 +35,7 @@ draw_non_edges(const uint32_t* src, const uint32_t* dst, const uint32_t* offsets
       out[element] = edge == NONE ? NONE : dst[edge];
       continue;
     }
-    // The source's destinations, and of the other vertices how many there are and how many come before the source.
+    // The source's destinations; the number of the other vertices, and how many of these are below the source.
     uint32_t u = src[edge], begin = numbers_below(src + first, last - first, u);
     const uint32_t* to = dst + first + begin;
     uint32_t degree = numbers_below(src + first + begin, last - first - begin, uint64_t(u) + 1);
@@ -49,7 +51,7 @@ draw_non_edges(const uint32_t* src, const uint32_t* dst, const uint32_t* offsets
       continue;
     }
     if (!itself && k >= before) k++;
-    // The vertices before destination p that are none are to[p] - p.
+    // Below destination to[p] there are to[p] - p vertices that are not destinations.
     uint32_t low = 0, high = degree;
     while (low < high) {
       uint32_t middle = low + (high - low) / 2;

@@ -1,8 +1,9 @@
-// expand_targets: each root followed by its k neighbours, at the root's time or at their own; and their rows
+// expand_targets: each root followed by its k neighbours, at the root's time or at the neighbours' own; and their rows
 //
-// shapes    node [n] u32, time [n] i64, neighbor [n, k] u32, own [n, k] i64 or null; node, time [n (1 + k)], row [n, k], root, identity [n]
-// grid      a thread a target, grid-stride
-// memory    reads 12 n + 4 n k bytes, 8 n k more where neighbours have times, writes 12 (1 + k) n + 4 n k + 8 n; coalesced
+// shapes    node [n] u32, time [n] i64, neighbor [n, k] u32, own [n, k] i64 or null; target, at [n (1 + k)],
+//           row [n, k], root, identity [n]
+// grid      one thread per target, grid-stride loop
+// memory    reads 12 n + 4 n k bytes, 8 n k more if neighbours have times, writes 12 (1 + k) n + 4 n k + 8 n; coalesced
 // limiter   memory
 // backward  -
 // source    -

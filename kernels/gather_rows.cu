@@ -1,11 +1,11 @@
-// gather_rows: out[i, :] = table[index[i], :]; zeros where the index is NONE
+// gather_rows: out[i, :] = table[index[i], :]; zeros if the index is NONE
 //
-// shapes    table [v, d] 4-byte words or reals of 16 bits, index [n] u32, out [n, d] 4-byte words
-// grid      a warp a row, lanes over the row's words (four words or numbers a lane where rows are aligned)
-// memory    reads n (d + 1) words, of 16 bits where the table's are, writes n d; coalesced
+// shapes    table [v, d] 4-byte words or 16-bit numbers, index [n] u32, out [n, d] 4-byte words
+// grid      one warp per row, lanes over the row's words (four words or numbers per lane if rows are aligned)
+// memory    reads n d words (16-bit if the table's are) and n indices, writes n d words; coalesced
 // limiter   memory
 // backward  scatter_add_rows(dout, index)
-// source    dispatch through Psi, Sven, Algorithm 2
+// source    Sven, Algorithm 2: dispatch through Psi
 #include "stored.cuh"
 
 __device__ __forceinline__ uint32_t real(uint32_t word) { return word; }

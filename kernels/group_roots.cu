@@ -1,17 +1,18 @@
-// group_roots: roots that have neighbours, grouped by their query: order[starts[q]..starts[q + 1]] are those of query q
+// group_roots: groups the roots that have neighbours by query: order[starts[q]..starts[q + 1]] are the roots of query q
 //
 // shapes    query, count [n] u32; starts [q + 1], order [m], position [n] u32
-// grid      one block counts, adds up and groups; then a thread a root finds its place in its group
-// memory    reads 6 n words and writes 5 n, and 2 q; those of a group once for each of its roots, from L1
+// grid      one block counts, computes the prefix sum and groups; then one thread per root finds its rank in its group
+// memory    reads 6 n words, writes 5 n and 2 q; each root also reads the whole of its group, from L1
 // limiter   latency
 // backward  -
-// source    a counting sort; what order the atomics take does not show: places in a group follow from the roots
+// source    a counting sort; the order of the atomics does not matter, since ranks follow from the roots' indices
 #include "common.cuh"
 
 constexpr unsigned THREADS = 1024;
-constexpr unsigned EACH = 4;  // items that a thread has on the way
+constexpr unsigned EACH = 4;  // items of a thread in flight at once
 
-// Without `count` every root that has a query is grouped. `position` gets the root's ticket in its group, `grouped` the roots of each group by ticket.
+// Without `count` every root that has a query is grouped. `position` receives the root's ticket in its group, `grouped`
+// the roots of each group by ticket.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ count, uint32_t* starts, uint32_t* position,
             uint32_t* grouped, uint32_t* m, Rows roots, Rows queries, Status s) {
@@ -54,7 +55,7 @@ group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ cou
   }
 }
 
-// A root's place in its group: how many of the group are before it.
+// The rank of a root in its group: the number of roots of the group with a smaller index.
 extern "C" __global__ void __launch_bounds__(256, 8)
 group_roots_order(const uint32_t* __restrict__ query, const uint32_t* __restrict__ starts, const uint32_t* __restrict__ grouped,
                   uint32_t* order, uint32_t* position, Rows roots) {

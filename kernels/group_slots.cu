@@ -1,16 +1,19 @@
-// group_slots: slots of neighbours, grouped by the row that they read: slots[starts[r]..starts[r + 1]] are those of row r
+// group_slots: groups neighbour slots by the row they read: slots[starts[r]..starts[r + 1]] are the slots of row r
 //
-// shapes    row [n, k], count [n], order [m] u32, the last two null where all slots count; starts [rows + 1], slots [listed] u32; counts [TILES, rows] u32
-// grid      the slots in TILES tiles: a block a tile counts, one block adds up, then a warp a tile lists its slots in order
-// memory    reads the slots' rows twice, writes a list of them; counts of all rows and tiles twice, coalesced
-// limiter   latency: a warp finds the next place of 32 slots, a round after the other; rows of several are on their way
+// shapes    row [n, k], count [n], order [m] u32, the last two null if all slots are used; starts [rows + 1],
+//           slots [listed] u32; counts [TILES, rows] u32
+// grid      the slots in TILES tiles: one block per tile counts, one block computes the prefix sum, then one warp per
+//           tile lists its slots in order
+// memory    reads the slots' rows twice, writes the list of slots; counts of all rows and tiles twice, coalesced
+// limiter   latency: a warp places 32 slots per round, and rounds depend on each other; the rows of several rounds are
+//           loaded at once
 // backward  -
-// source    a counting sort; what order the atomics take does not show: they only count
+// source    a counting sort; the order of the atomics does not matter: they only count
 #include "common.cuh"
 
 constexpr uint32_t TILES = 32, EACH = 4;
 
-// The slots of some roots, and those of one tile among them: whole warps of slots as long as there are any.
+// The slots of some roots, and the range of one tile; tiles consist of whole warps of slots, except for the last.
 struct Slots {
   const uint32_t *row, *count, *order;
   uint32_t k, known, first, end;
@@ -21,14 +24,15 @@ struct Slots {
     first = min(tile * size, all), end = min(first + size, all);
   }
   __device__ __forceinline__ uint32_t root(uint32_t at) const { return order ? order[at] : at; }
-  // The row of slot `j` of the root at place `at` is that of `s = at k + j`; NONE where it is not in use, or of no root.
+  // The row read by slot `j` of the root at index `at` of the order, s = at k + j; NONE if the slot is unused or the
+  // root does not exist.
   __device__ __forceinline__ uint32_t row_of(uint32_t s) const {
     uint32_t i = s < end ? root(s / k) : NONE, j = s % k;
     return i < known && (!count || j < count[i]) ? row[uint64_t(i) * k + j] : NONE;
   }
 };
 
-// How many slots of each tile read each row.
+// Counts, for each tile, the slots that read each row.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 group_slots_count(const uint32_t* __restrict__ row, const uint32_t* __restrict__ count, const uint32_t* __restrict__ order,
                   uint32_t* counts, Rows roots, Rows known, Rows rows, uint32_t k, Status s) {
@@ -44,7 +48,8 @@ group_slots_count(const uint32_t* __restrict__ row, const uint32_t* __restrict__
   }
 }
 
-// Makes of counts where the first slot of each tile and row goes. A thread has a row's counts of all tiles in registers.
+// Turns the counts into the index of the first slot of each tile and row. A thread holds the counts of one row, of all
+// tiles, in registers.
 extern "C" __global__ void __launch_bounds__(512, 1)
 group_slots_starts(uint32_t* counts, uint32_t* starts, uint32_t* listed, Rows rows) {
   __shared__ uint32_t sums[WARP];
@@ -65,7 +70,7 @@ group_slots_starts(uint32_t* counts, uint32_t* starts, uint32_t* listed, Rows ro
   if (threadIdx.x == 0) *listed = before;
 }
 
-// Lists the slots of a tile. `next` has, by tile and row, where the next one goes.
+// Lists the slots of a tile. `next` holds, for each tile and row, the index of the row's next slot.
 extern "C" __global__ void __launch_bounds__(32, 1)
 group_slots_list(const uint32_t* __restrict__ row, const uint32_t* __restrict__ count, const uint32_t* __restrict__ order,
                  uint32_t* next, uint32_t* list, Rows roots, Rows known, Rows rows, uint32_t k) {
@@ -80,10 +85,10 @@ group_slots_list(const uint32_t* __restrict__ row, const uint32_t* __restrict__ 
     for (uint32_t e = 0; e < EACH; e++) {
       bool used = of[e] < live;
       uint32_t same = __match_any_sync(ALL, of[e]), rank = lanes_below(same), at = used ? mine[of[e]] : 0;
-      __syncwarp();  // all of a row have read its place
+      __syncwarp();  // all lanes of a row have read its next index
       if (used) list[at + rank] = base + e * WARP + lane_id();
       if (used && rank == 0) mine[of[e]] = at + uint32_t(__popc(same));
-      __syncwarp();  // the places of the next ones are there
+      __syncwarp();  // the next indices have been written
     }
   }
 }

@@ -1,10 +1,10 @@
-// gru_gates: z = sig(pre_z), y = sig(pre_r) h: the gates of a GRU, and its state after the reset; their gradient
+// gru_gates: z = sig(pre_z), y = sig(pre_r) h: the update gate of a GRU and its state after the reset; and the gradient
 //
 // shapes    pre, dpre [n, 2 d] (r, z), h, z, y and their gradients [n, d] f32; h and y may be null
-// grid      a thread one column of a row, or four where they are aligned, grid-stride
+// grid      one thread per column of a row, or per four columns if aligned; grid-stride loop
 // memory    reads 3 n d words, writes 2 n d; gradient: reads 5 n d, writes 3 n d; coalesced
 // limiter   memory
-// backward  r is made again of pre
+// backward  recomputes r from pre
 // source    Cho et al. 2014
 #include "common.cuh"
 
@@ -60,7 +60,7 @@ __device__ __forceinline__ void gradients(const float* pre, const float* h, cons
   }
 }
 
-// dz and dy may be null: zeros; so may dpre and dh.
+// dz and dy may be null, meaning zeros; dpre and dh may be null.
 extern "C" __global__ void __launch_bounds__(256, 6)
 gru_gates_grad(const float* pre, const float* h, const float* z, const float* dz, const float* dy, float* dpre, float* dh,
                Rows rows, uint32_t d) {

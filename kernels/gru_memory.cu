@@ -1,14 +1,15 @@
-// gru_memory: Memory of the unique nodes after their mails: `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`
+// gru_memory: memory of the unique nodes after their mails, `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`
 //
-// shapes    those of memory_update.cuh; gates [m, 4 d]: r, z, n, n_h
-// grid      a block of 256 a tile of 64 mails x 16 memory columns, all gates of them
-// memory    reads m (2 d + f) words from all over the tables d / 16 times, mostly through L2; writes n d, messages and gates
+// shapes    see memory_update.cuh; gates [m, 4 d]: r, z, n, n_h
+// grid      one block of 256 per tile of 64 mails x 16 memory columns, with all gates of each column
+// memory    reads m (2 d + f) words, scattered over the tables, d / 16 times, mostly from L2; writes n d, messages and
+//           gates
 // limiter   f32 arithmetic, 2 m d (3 c + d) operations
-// backward  gates_grad, then memory_update.cu
+// backward  gru_memory_gates_grad, then memory_update.cu
 // source    TGN, equations 1 to 4; GRU: Cho et al. 2014 in PyTorch's form
 #include "memory_update.cuh"
 
-constexpr uint32_t SUMS = 4;  // r, z, n_x, n_h: the columns of a thread, so that it has all gates of its elements
+constexpr uint32_t SUMS = 4;  // r, z, n_x, n_h: the columns of a thread, which thus has all gates of its elements
 static_assert(SUMS == EACH, "a thread sums the gates of one memory column");
 
 // Column 4 j + g of the product is sum g of memory column j.
@@ -19,7 +20,7 @@ gru_memory(MemoryUpdate u) {
     uint32_t j = column / SUMS, gate = column % SUMS;
     return gate < 3 ? u.w_x + uint64_t(gate * d + j) * c : nullptr;
   };
-  // r and z multiply the node's own memory, which is both message and state, once.
+  // The node's own memory is both message and state: in r and z it is multiplied once, by the sum of both weights.
   auto own_weight = [=](uint32_t l, uint32_t column) {
     uint32_t j = column / SUMS, gate = column % SUMS;
     float h = gate == 2 ? 0.f : u.w_h[uint64_t(min(gate, 2u) * d + j) * d + l];
@@ -50,7 +51,7 @@ gru_memory(MemoryUpdate u) {
   update_memory(u, SUMS * d, own_weight, input_row, take);
 }
 
-// Gradients before the gates, dpre [m, 4 d]: r, z, n_x, n_h.
+// Gradients of the pre-activations, dpre [m, 4 d]: r, z, n_x, n_h.
 extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory_gates_grad(const uint32_t* mailed, const float* messages, const float* gates, const float* dout, float* dpre,
                       Rows mails, Rows rows, uint32_t d, uint32_t c, Status s) {

@@ -1,10 +1,10 @@
-// gru_state: h' = z h + (1 - z) tanh(pre): the new state of a GRU; its gradient
+// gru_state: h' = z h + (1 - z) tanh(pre), the new state of a GRU; and its gradient
 //
 // shapes    z, pre, h, h' and their gradients [n, d] f32, present [n] u32; h and present may be null
-// grid      a thread one column of a row, or four where they are aligned, grid-stride
+// grid      one thread per column of a row, or per four columns if aligned; grid-stride loop
 // memory    reads 3 n d words, writes n d; gradient: reads 4 n d, writes 3 n d; coalesced
 // limiter   memory
-// backward  tanh(pre) is made again
+// backward  recomputes tanh(pre)
 // source    Cho et al. 2014
 #include "common.cuh"
 

@@ -1,10 +1,12 @@
 // head_linear: {y_h | s_h} = x_h {W_h | b_h} (up), y_h = {x_h | s_h} {W_h | b_h}^T (down), and the gradients of W and b
 //
-// shapes    short [n, h p] f32, long [n, h c], W [h p, c], b [1, h p], s [n, h]; b and s are a column more, where they are given
-// grid      a block of 256 a tile of 64 x 64 (product.cuh), heads along z; weight gradients: heads times parts along z
+// shapes    short [n, h p] f32, long [n, h c], W [h p, c], b [1, h p], s [n, h]; if given, b and s act as an extra
+//           column
+// grid      one block of 256 per tile of 64 x 64 (product.cuh), heads along z; weight gradients: heads x row ranges
+//           along z
 // memory    reads n h p c / 64 words of each operand through L2, writes n h c or n h p
 // limiter   f32 arithmetic, 2 n h p c operations
-// backward  up and down are each other's; {dW_h | db_h} = short_h^T {long_h | s_h}
+// backward  up and down are each other's gradient; {dW_h | db_h} = short_h^T {long_h | s_h}
 // source    docs/attention.md
 #include "product.cuh"
 

@@ -1,10 +1,11 @@
-// label_loss: binary cross entropy of logits with sets of classes, mean over all elements, and the gradient of the logits
+// label_loss: binary cross entropy of logits against sets of classes, mean over all elements; and the gradient of the
+// logits
 //
 // shapes    logits, dlogits [n, C] f32, labels [n, m] u32, loss, dloss [1, 1]
-// grid      a warp a row, lanes over its classes; at most 128 blocks of 256 for the loss
+// grid      one warp per row, lanes over its classes; at most 128 blocks of 256 for the loss
 // memory    reads n (C + m) words; the gradient writes n C; coalesced
-// limiter   instructions: an exponential and a logarithm an element, and m comparisons
-// backward  dlogit = (sigmoid(logit) - 1) w / (n C) dloss in the set, else sigmoid(logit) / (n C) dloss
+// limiter   instructions: one exponential, one logarithm and m comparisons per element
+// backward  dlogit = (sigmoid(logit) - 1) w / (n C) dloss for a class in the set, else sigmoid(logit) / (n C) dloss
 // source    PyTorch's BCEWithLogitsLoss
 #include "common.cuh"
 
@@ -15,10 +16,10 @@ __device__ __forceinline__ bool is_in(const uint32_t* set, uint32_t m, uint32_t 
   return false;
 }
 
-// One over the number of elements.
+// 1 / (number of elements).
 __device__ __forceinline__ float share(uint32_t n, uint32_t classes) { return float(1.0 / (double(n) * classes)); }
 
-// `sums` is for a number of each block.
+// `sums` holds one number per block.
 extern "C" __global__ void __launch_bounds__(256, 8)
 label_loss(const float* logits, const uint32_t* labels, float* sums, uint32_t* ticket, float* loss, Rows rows, uint32_t classes,
            uint32_t m, float weight, Status status) {

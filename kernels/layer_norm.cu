@@ -1,10 +1,11 @@
 // layer_norm: y = gain (x - mean(x)) / sqrt(var(x) + eps) + bias, row by row
 //
 // shapes    x, y [n, d], gain, bias [1, d], stats [n, 2] (mean, 1 / deviation) f32
-// grid      a warp a row, lanes over its columns (16 bytes a lane where they are aligned); gradient: a block for some rows
+// grid      one warp per row, lanes over its columns (16 bytes per lane if aligned); gradient: one block per range of
+//           rows
 // memory    reads n d words, writes n d; gradient: reads 2 n d, writes n d; coalesced, further passes hit the L1 cache
 // limiter   memory
-// backward  dx row by row; dgain, dbias: sums of each block's rows, then of the blocks, in order
+// backward  dx row by row; dgain, dbias: sums over the rows of each block, then over the blocks, in order
 // source    Ba et al. 2016
 #include "layer_norm.cuh"
 
@@ -35,7 +36,7 @@ __device__ __forceinline__ void gradient(const float* x, const float* gain, cons
   }
 }
 
-// `sums` is for a row {dgain | dbias} of each block that has live rows; all outputs may be null.
+// `sums` holds one row {dgain | dbias} for each block with live rows; all outputs may be null.
 extern "C" __global__ void __launch_bounds__(256, 5)
 layer_norm_grad(const float* x, const float* gain, const float* stats, const float* dy, float* dx, float* sums,
                 uint32_t* ticket, float* dgain, float* dbias, Rows all, uint32_t d, uint32_t block_rows) {

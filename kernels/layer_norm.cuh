@@ -1,9 +1,10 @@
-// Layer normalisation by rows, for the kernels that end with one and those of its gradient.
+// Row-wise layer normalisation, for the kernels that end with one and for their gradients.
 #pragma once
 #include "common.cuh"
 
-// y = gain (x - mean(x)) / sqrt(var(x) + eps) + bias for a row of d, V elements of a lane side by side. Each lane reads of x
-// and writes of y the same elements. `stats` takes mean and 1 / deviation; it may be null. For a whole warp.
+// y = gain (x - mean(x)) / sqrt(var(x) + eps) + bias for one row of d elements; each lane handles V consecutive
+// elements at a time. A lane reads the same elements of x that it writes of y, so y may be x. `stats` receives the mean
+// and 1 / deviation; it may be null. Every lane of the warp must call it.
 template <int V>
 __device__ __forceinline__ void normalise_row(const float* x, const float* gain, const float* bias, float* y, float* stats,
                                               uint32_t d, float eps) {
@@ -29,7 +30,7 @@ __device__ __forceinline__ void normalise_row(const float* x, const float* gain,
   if (stats && lane_id() == 0) stats[0] = mean, stats[1] = rstd;
 }
 
-// The gradient of a row of x: `out(c, x, dx)` takes V elements from c on.
+// The gradient of one row of x. Calls `out(c, x, dx)` for every V consecutive elements, starting at column c.
 template <int V, class Out>
 __device__ __forceinline__ void norm_gradient_row(const float* x, const float* gain, const float* dy, float mean, float rstd,
                                                   uint32_t d, Out out) {
@@ -48,15 +49,16 @@ __device__ __forceinline__ void norm_gradient_row(const float* x, const float* g
   }
 }
 
-// The rows of this block, as many as every block has; all blocks with a live row, and the first, come to `norm_weight_grads`.
+// The rows of this block; every block has `each` rows. All blocks with a live row, and always the first block, call
+// `norm_weight_grads`.
 struct BlockRows {
   uint32_t first, until, blocks;
   __device__ __forceinline__ BlockRows(uint32_t n, uint32_t each)
       : first(blockIdx.x * each), until(min(first + each, n)), blocks(max(1u, (n + each - 1) / each)) {}
 };
 
-// dgain = sum dy xh and dbias = sum dy: those of this block's rows into its row {dgain | dbias} of `sums`; the last block adds
-// the rows, in order. Either may be null.
+// dgain = sum dy xh and dbias = sum dy. Each block writes the sums over its rows to its row {dgain | dbias} of `sums`;
+// the last block adds these rows in order. Either output may be null.
 __device__ __forceinline__ void norm_weight_grads(const float* x, const float* stats, const float* dy, BlockRows rows,
                                                   float* sums, uint32_t* ticket, float* dgain, float* dbias, uint32_t d) {
   for (uint32_t c = threadIdx.x; c < d; c += blockDim.x) {

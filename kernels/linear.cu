@@ -1,18 +1,18 @@
 // linear: y = drop(act(x w^T + b + residual)), and its gradients
 //
 // shapes    x [n, k] f32, w [m, k], b [1, m], residual and y [n, m]
-// grid      a block of 256 a tile of 64 x 64 (product.cuh), rows along x; weight gradients: parts of the rows along z
+// grid      one block of 256 per tile of 64 x 64 (product.cuh), rows along x; weight gradients: row ranges along z
 // memory    reads n k m / 64 words of each operand through L2, writes n m
 // limiter   f32 arithmetic, 2 n k m operations
-// backward  activation_grad (a thread four elements, 16 bytes at a time; limited by memory), then dx = dz w, dw = dz^T x,
-//           db = column sums of dz
+// backward  activation_grad (four elements per thread, 16 bytes at a time; limited by memory), then dx = dz w,
+//           dw = dz^T x, db = column sums of dz
 // source    -
 #include "product.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 linear(const float* x, const float* w, const float* b, const float* residual, float* y, Rows rows, uint32_t k, uint32_t m,
        Epilogue epilogue, uint32_t precision) {
-  // Which of this thread's elements the drop-out keeps, a bit each: all made here, for one draw serves several.
+  // Mask of this thread's elements that the drop-out keeps; computed here because one draw serves several elements.
   uint32_t kept = 0;
 #pragma unroll 1
   for (uint32_t i = 0; i < EACH; i++) {
@@ -29,7 +29,7 @@ linear(const float* x, const float* w, const float* b, const float* residual, fl
       });
 }
 
-// V elements from `first` on.
+// The gradient of the V elements from `first` on.
 template <int V>
 __device__ __forceinline__ void grad_of(const float* y, const float* dy, float* dz, uint64_t first, const Epilogue& epilogue) {
   float value[V], grad[V];

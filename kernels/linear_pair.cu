@@ -1,18 +1,18 @@
 // linear_pair: y1 = x w1^T + c v^T + b1 and y2 = x w2^T + b2, and their gradients
 //
 // shapes    x [n, k] f32, c [1, s], w1 [m1, k], v [m1, s], w2 [m2, k], b1 [1, m1], b2 [1, m2], y1 [n, m1], y2 [n, m2]
-// grid      a block of 256 a tile of 64 x 64 (product.cuh), rows along x, the tiles of y1 and then those of y2 along y; weight
-//           gradients: parts of the rows of the first, then of the second, along z
-// memory    reads n k (m1 + m2) / 64 words of each operand through L2, and v once for every 64 rows; writes n (m1 + m2)
+// grid      one block of 256 per tile of 64 x 64 (product.cuh), rows along x, the tiles of y1 and then those of y2
+//           along y; weight gradients: the row ranges of the first linear map, then of the second, along z
+// memory    reads n k (m1 + m2) / 64 words of each operand through L2, and v once per 64 rows; writes n (m1 + m2)
 // limiter   f32 arithmetic, 2 n k (m1 + m2) operations
 // backward  dx = dy1 w1 + dy2 w2, dw_i = dy_i^T x, db_i = column sums of dy_i, dv = db1^T c
 // source    -
 #include "product.cuh"
 
-// The share of one of four threads of c . v: V elements of every 4 V.
+// One thread's partial sum of c . v, which four threads compute together: V of every 4 V elements.
 template <int V> __device__ __forceinline__ float share_of_dot(const float* c, const float* v, uint32_t s) {
   float sum = 0.f;
-#pragma unroll 4  // that many loads are under way together
+#pragma unroll 4  // 4 loads in flight at once
   for (uint32_t l = threadIdx.x % 4 * V; l < s; l += 4 * V) {
     float a[V], b[V];
     load(c + l, a), load(v + l, b);
@@ -34,7 +34,7 @@ linear_pair(const float* x, const float* w1, const float* b1, const float* c, co
   uint32_t m = second ? m2 : m1;
   uint32_t row0 = blockIdx.x * TILE, column0 = (blockIdx.y - (second ? of_first : 0)) * TILE;
   if (row0 >= n || column0 >= m) return;  // the whole block
-  // What all rows share, four threads a column; the first barrier of the product makes it known.
+  // The term that all rows share, four threads per column; the first barrier of the product makes it visible.
   uint32_t column = threadIdx.x / 4, j = column0 + column;
   float shared = 0.f;
   if (!second && j < m) {
@@ -56,7 +56,7 @@ linear_pair_input_grad(const float* dy1, const float* w1, const float* dy2, cons
   uint32_t n = rows.live(), row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
   if (row0 >= n || column0 >= k) return;  // the whole block
   Sums sums = {};
-#pragma unroll 1  // the code once
+#pragma unroll 1  // one copy of the code
   for (uint32_t of = 0; of < 2; of++) {
     const float *dy = of ? dy2 : dy1, *w = of ? w2 : w1;
     uint32_t m = of ? m2 : m1;

@@ -1,18 +1,18 @@
 // link_decoder: logit[i, j] = w . relu(W_src z_u + W_dst z_x + b) + b_out, and its gradients
 //
-// shapes    z [n r, d] f32, r roots an event: its source, then x = r - 1 candidates; W_src, W_dst [c, d], b, w [1, c],
+// shapes    z [n r, d] f32, r roots per event: its source, then x = r - 1 candidates; W_src, W_dst [c, d], b, w [1, c],
 //           logits [n, x], hidden [n, x c]
-// grid      products: a block of 256 a tile of 64 x 64 of one root of 64 events, roots along z (product.cuh); logits: a
-//           warp a candidate; dhidden: a warp an event and 32 columns; weight gradients: parts along z, of W_src, then
-//           of W_dst
+// grid      products: one block of 256 per tile of 64 x 64, of one root of 64 events, roots along z (product.cuh);
+//           logits: one warp per candidate; dhidden: one warp per event and 32 columns; weight gradients: row ranges
+//           along z, for W_src, then for W_dst
 // memory    reads n r d c / 64 words of each operand through L2; reads and writes hidden once more for the logits; the
-//           backward keeps dhidden, n r c words
-// limiter   f32 arithmetic, 2 n r d c operations, twice as many backward
+//           backward pass stores dhidden, n r c words
+// limiter   f32 arithmetic, 2 n r d c operations, twice as many in the backward pass
 // backward  dhidden = dlogit w [hidden > 0], its sum over candidates for the source; dz = dhidden W, dW = dhidden^T z
 // source    TGN's merge layer (Rossi et al. 2020), split as in PyTorch Geometric
 #include "product.cuh"
 
-// W_src z_u into `from_u` [n, c], W_dst z_x into `hidden`.
+// Computes W_src z_u into `from_u` [n, c] and W_dst z_x into `hidden`.
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_products(const float* z, const float* w_src, const float* w_dst, float* from_u, float* hidden, Rows events,
                       uint32_t roots, uint32_t d, uint32_t c, uint32_t precision) {
@@ -43,8 +43,9 @@ link_decoder_logits(const float* from_u, const float* b, const float* w, const f
   }
 }
 
-// The gradients of the sums before relu, `dhidden` [n r, c], rows as in z; and of b, w and b_out, by way of parts [2, c + 1]:
-// in the last column, where hidden counts as 1, is that of b_out. Blocks along x belong to 32 columns.
+// The gradients of the sums before relu, `dhidden` [n r, c], with rows as in z; and the gradients of b, w and b_out
+// through partial sums [2, c + 1], whose last column, where hidden counts as 1, is the gradient of b_out. The x
+// dimension of the grid tiles the columns by 32.
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_grad(const float* w, const float* hidden, const float* dlogits, float* dhidden, float* made,
                          uint32_t* tickets, float* db, float* dw, float* db_out, Rows events, uint32_t x, uint32_t c) {
@@ -89,7 +90,7 @@ link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w
   }
 }
 
-// Gradients of W_src and of W_dst, the latter over all candidates; either may be null.
+// Gradients of W_src and W_dst, the latter summed over all candidates; either may be null.
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_weight_grad(const float* dhidden, const float* z, float* made, uint32_t* tickets, float* dw_src, float* dw_dst,
                          Rows rows, uint32_t roots, uint32_t d, uint32_t c, uint32_t parts, uint32_t precision) {

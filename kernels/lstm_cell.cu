@@ -1,14 +1,15 @@
-// lstm_cell: c' = sig(f) c + sig(i) tanh(g), h' = sig(o) tanh(c'); its gradient
+// lstm_cell: c' = sig(f) c + sig(i) tanh(g), h' = sig(o) tanh(c'); and its gradient
 //
-// shapes    pre, dpre [n, 4 d] (i, f, g, o), h, c, h', c' and their gradients [n, d] f32, present [n] u32; h, c, present may be null
-// grid      a thread one column of a row, or four where they are aligned, grid-stride
+// shapes    pre, dpre [n, 4 d] (i, f, g, o), h, c, h', c' and their gradients [n, d] f32, present [n] u32; h, c and
+//           present may be null
+// grid      one thread per column of a row, or per four columns if aligned; grid-stride loop
 // memory    reads 5 n d words, writes 2 n d; gradient: reads 7 n d, writes 5 n d; coalesced
 // limiter   memory
-// backward  the gates are made again of pre, and c' of them
+// backward  recomputes the gates from pre, and c' from the gates
 // source    Hochreiter and Schmidhuber 1997, Gers et al. 2000; PyTorch's order of gates
 #include "common.cuh"
 
-// i, f, g, o of V columns from column 0 of `pre` on.
+// i, f, g, o of V columns; `pre` points to the first column of i.
 template <int V> struct Gates {
   float i[V], f[V], g[V], o[V];
   __device__ __forceinline__ Gates(const float* pre, uint32_t d) {
@@ -87,7 +88,7 @@ template <int V> __device__ __forceinline__ void gradients(const CellGrad& u) {
   }
 }
 
-// dh_out and dc_out may be null: zeros; so may dpre, dc, dh.
+// dh_out and dc_out may be null, meaning zeros; dpre, dc and dh may be null.
 extern "C" __global__ void __launch_bounds__(256, 4)
 lstm_cell_grad(const float* pre, const float* c, const uint32_t* present, const float* dh_out, const float* dc_out, float* dpre,
                float* dc, float* dh, Rows rows, uint32_t d) {

@@ -1,21 +1,22 @@
-// memory_update: what memory updates have in common, whatever their cell: the list of mails and the gradients of the weights
+// memory_update: the part that all memory update cells share: the list of mails and the gradients of the weights
 //
-// shapes    those of memory_update.cuh; W_x [joint + apart, c] and W_h [joint + apart, d]: the first `joint` rows are of gates
-//           that see the sum of both terms, W_x m + W_h s, the others of gates that see the two apart; dpre
-//           [m, joint + 2 apart]: gradients of the sums, then of the terms of the message, then of those of the state
-// grid      list: one block; weight_grad: a block of 256 a tile of 64 x 64, parts of the mails along z; time_grad: a block
-//           of 1024 32 columns
-// memory    list: reads 24 n bytes from all over the tables; weight_grad: reads dpre c / 64 times and messages
-//           (joint + 2 apart) / 64 times, mostly through L2
+// shapes    see memory_update.cuh; W_x [joint + apart, c] and W_h [joint + apart, d]: the first `joint` rows belong to
+//           gates that see the sum W_x m + W_h s, the others to gates that see the two terms separately; dpre
+//           [m, joint + 2 apart]: gradients of the sums, then of the message terms, then of the state terms
+// grid      list: one block; weight_grad: one block of 256 per tile of 64 x 64, ranges of mails along z; time_grad: one
+//           block of 1024 per 32 columns
+// memory    list: reads 24 n bytes, scattered over the tables; weight_grad: reads dpre c / 64 times and messages
+//           (joint + 2 apart) / 64 times, mostly from L2
 // limiter   list: latency; weight_grad: f32 arithmetic, 2 m ((joint + apart) (c + 2 t) + apart d) operations
-// backward  is one: the cell makes dpre, then one product is for the weights, the biases and the time encoding
+// backward  these kernels are the backward pass, except for the list: the cell computes dpre, then one product yields
+//           the gradients of the weights, the biases and the time encoding
 // source    TGN, equations 1 to 4
 #include "product.cuh"
 
 constexpr uint32_t LIST_THREADS = 1024;
-constexpr uint32_t LIST_EACH = 4;  // rows of a thread of the list: their loads are under way together
+constexpr uint32_t LIST_EACH = 4;  // rows per thread of the list, loaded at once
 
-// Times of all nodes and, in order, the rows with a mail: row, row of memory and mail, row of its features, gap.
+// The times of all nodes and, in order, the mails: row, row of memory and mail, row of the edge features, time gap.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uint32_t* mail_event,
                    const int64_t* mail_time, int64_t* time, uint32_t* count, uint32_t* mailed, uint32_t* node,
@@ -23,7 +24,7 @@ memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uin
                    uint32_t nodes, Status s) {
   constexpr uint32_t WARPS = LIST_THREADS / WARP;
   static_assert(WARPS == WARP, "a lane for each warp's number of mails");
-  __shared__ uint32_t mails[2][WARPS];  // of each warp; in turns, so that one barrier a round is enough
+  __shared__ uint32_t mails[2][WARPS];  // mails of each warp; double buffered, so that one barrier per round suffices
   uint32_t n = rows.live(), kept = edges.live(), warp = threadIdx.x / WARP, lane = lane_id(), made = 0;
   for (uint32_t first = 0, turn = 0; first < n; first += LIST_THREADS * LIST_EACH, turn ^= 1) {
     uint32_t row0 = first + warp * WARP * LIST_EACH + lane;
@@ -36,7 +37,7 @@ memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uin
       event[q] = NONE, updated[q] = 0, v[q] = s.row_of(row0 + q * WARP, v[q], nodes);
       if (v[q] != NONE) event[q] = mail_event[v[q]], updated[q] = memory_time[v[q]], sent[q] = mail_time[v[q]];
     }
-    // A mail whose features are not there is none.
+    // A mail whose features do not exist is ignored (and reported).
 #pragma unroll
     for (uint32_t q = 0; q < LIST_EACH; q++) {
       uint32_t row = row0 + q * WARP;
@@ -49,7 +50,7 @@ memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uin
       own += uint32_t(__popc(with[q]));
     }
     if (lane == 0) mails[turn][warp] = own;
-    __syncthreads();  // the numbers of all warps are there
+    __syncthreads();  // the counts of all warps have been written
     uint32_t before = mails[turn][lane];
     for (uint32_t o = 1; o < WARP; o *= 2) {
       uint32_t other = __shfl_up_sync(ALL, before, o);
@@ -72,16 +73,16 @@ memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uin
   if (threadIdx.x == 0) *count = made;
 }
 
-// dpre^T {message | -sin(angle) | -sin(angle) dt | 1}. The time encoding's gradients are sums over all of dpre and of W_x;
-// summed over the rows first they are more columns of this product, and need no dPhi: `of_time` [gates, 2 t]. The other
-// gradients may be null.
+// dpre^T {message | -sin(angle) | -sin(angle) dt | 1}. The gradients of the time encoding are sums over dpre and over
+// W_x. Summed over the rows first, they are extra columns of this product, `of_time` [gates, 2 t], and dPhi is never
+// computed. The other gradients may be null.
 extern "C" __global__ void __launch_bounds__(256, 2)
 memory_update_weight_grad(const float* dpre, const float* messages, const float* dt, const float* w, const float* b,
                           float* made, uint32_t* tickets, float* of_time, float* dw_x, float* dw_h, float* db_x,
                           float* db_h, Rows mails, uint32_t joint, uint32_t apart, uint32_t d, uint32_t c, uint32_t t,
                           uint32_t precision) {
   uint32_t k = c + 2 * t, gates = joint + apart, sums = gates + apart, column0 = blockIdx.y * TILE;
-  // The state's terms have no weights but those of the node's own memory.
+  // State terms have weights for the node's own memory only.
   if (blockIdx.x * TILE >= gates && column0 >= d && column0 + TILE <= k) return;  // the whole block
   weight_grad(
       precision, mails.live(), sums, k, gridDim.z, {made, tickets},
@@ -108,7 +109,7 @@ memory_update_weight_grad(const float* dpre, const float* messages, const float*
       });
 }
 
-// dw and db of the time encoding from `of_time`: 32 columns a block, its warps share their rows.
+// dw and db of the time encoding from `of_time`: 32 columns per block, whose warps divide the rows.
 extern "C" __global__ void __launch_bounds__(1024, 2)
 memory_update_time_grad(const float* of_time, const float* w_x, float* dw, float* db, uint32_t gates, uint32_t c,
                         uint32_t t) {
@@ -121,7 +122,7 @@ memory_update_time_grad(const float* of_time, const float* w_x, float* dw, float
     sum = fmaf(w_x[uint64_t(row) * c + (c - t) + p], of_time[uint64_t(row) * 2 * t + column], sum);
   }
   partial[warp][lane] = sum;
-  __syncthreads();  // the sums of all warps are there
+  __syncthreads();  // the sums of all warps have been written
   float* to = of_b ? db : dw;
   if (warp != 0 || column >= 2 * t || !to) return;
   for (uint32_t other = 1; other < warps; other++) sum += partial[other][lane];

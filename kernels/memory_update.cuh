@@ -1,11 +1,12 @@
-// What the cells of memory updates share: messages, and the tiles of their products with a cell's weights.
+// Code shared by the memory update cells: messages, and the tiles of their products with a cell's weights.
 //
-// n nodes, m of them with a mail; memory, mail [v, d], edge [e, f], w, b [1, t]; messages [m, c], c = 2 d + f + t.
+// n nodes, m of them with a mail; memory and mail are [v, d], edge [e, f], w and b [1, t]; messages [m, c],
+// c = 2 d + f + t.
 #pragma once
 #include "product.cuh"
 
-// Element l of the message {s | s_partner | e | Phi(dt)} of the mail with row `node` of memory and mail, and `feature` of the
-// edge features.
+// Element l of the message {s | s_partner | e | Phi(dt)} of the mail at row `node` of memory and mail and row `feature`
+// of the edge features.
 __device__ __forceinline__ float message(const MemoryUpdate& u, uint32_t node, uint32_t feature, float dt, uint32_t l) {
   uint32_t d = u.d, f = u.f;
   if (l < d) return u.memory[uint64_t(node) * d + l];
@@ -15,13 +16,13 @@ __device__ __forceinline__ float message(const MemoryUpdate& u, uint32_t node, u
   return cosf(time_angle(dt, u.w[p], u.b[p]));
 }
 
-// Messages of the mails of a tile, as an operand.
+// The messages of a tile of mails, as an operand of a product.
 struct Messages {
   const MemoryUpdate& u;
-  const uint32_t *node, *feature;  // of the tile's mails
+  const uint32_t *node, *feature;  // rows of the tile's mails
   const float* dt;
   uint32_t row0;
-  bool aligned;  // whether four elements side by side are of one part, and lie on 16 bytes
+  bool aligned;  // whether four consecutive elements come from one table and are aligned to 16 bytes
   __device__ __forceinline__ Messages(const MemoryUpdate& u, const uint32_t* node, const uint32_t* feature, const float* dt,
                                       uint32_t row0)
       : u(u), node(node), feature(feature), dt(dt), row0(row0),
@@ -29,7 +30,7 @@ struct Messages {
   __device__ __forceinline__ float operator()(uint32_t k, uint32_t l) const {
     return message(u, node[k - row0], feature[k - row0], dt[k - row0], l);
   }
-  // But for the time encoding.
+  // Loads four elements at once; false for the time encoding and for unaligned tables.
   __device__ __forceinline__ bool four(uint32_t k, uint32_t l, float (&x)[EACH]) const {
     uint32_t d = u.d, f = u.f, r = k - row0;
     if (!aligned || l >= 2 * d + f) return false;
@@ -39,9 +40,11 @@ struct Messages {
   }
 };
 
-// The tile of this block of messages times weights, [m, columns]; tiles are numbered row by row of tiles.
-// `own_weight(l, column)` multiplies the node's own memory, with which a message begins; `input_row(column)` is the row of
-// weights of whole messages, or null, of which the rest is multiplied by what is theirs. `take(sums, row0, column0, nodes)` makes new memory of the tile's sums. Every thread of the grid comes here.
+// Computes this block's tile of messages times weights, [m, columns]. Tiles are numbered row by row.
+// - `own_weight(l, column)`: the weight of element l of the node's own memory, i.e. of the first d elements.
+// - `input_row(column)`: the row of weights of a whole message, used for its other elements; null for zeros.
+// - `take(sums, row0, column0, nodes)` computes the new memory from the tile's sums.
+// Every thread of the grid must call it.
 template <class Own, class Row, class Take>
 __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t columns, Own own_weight, Row input_row,
                                               Take take) {
@@ -50,13 +53,13 @@ __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t co
   uint32_t n = u.rows.live(), m = u.mails.live(), d = u.d, c = u.width();
   uint32_t across = max(1u, (columns + TILE - 1) / TILE), tiles = (m + TILE - 1) / TILE * across;
 
-  // What needs no product: rows without a mail keep their memory, and the backward gets its messages. Blocks without a
-  // tile begin; there are many where few of the rows that there is room for are live.
+  // Work without a product: rows without a mail keep their memory, and messages are stored for the backward pass.
+  // Blocks without a tile take the first rows; there are many of them if few of the rows up to the capacity are live.
   uint32_t warps = PRODUCT_THREADS / WARP, all = gridDim.x * warps;
   uint32_t first = (blockIdx.x + gridDim.x - tiles) % gridDim.x * warps + threadIdx.x / WARP;
   for (uint32_t i = first; i < n; i += all) {
     uint32_t v = u.unique[i];
-    bool is = v < u.nodes;  // no node: the list has said so
+    bool is = v < u.nodes;  // if not, `memory_update_list` has reported a fault
     if (is && u.mail_event[v] != NONE) continue;
     for (uint32_t j = lane_id(); j < d; j += WARP) {
       u.out[uint64_t(i) * d + j] = is ? u.memory[uint64_t(u.gathered ? i : v) * d + j] : 0.f;
@@ -74,7 +77,7 @@ __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t co
     uint32_t k = row0 + threadIdx.x;
     tile_node[threadIdx.x] = u.node[k], tile_feature[threadIdx.x] = u.feature[k], tile_dt[threadIdx.x] = u.dt[k];
   }
-  __syncthreads();  // the rows of the tile are known
+  __syncthreads();  // the tile's rows have been loaded
 
   Sums sums = {};
   add_products<Along::Sum, Along::Sum>(

@@ -1,7 +1,7 @@
-// next_batch: the next b events of a range, in order; the cursor lives on the device
+// next_batch: the next b events of a range, in order; the cursor is in device memory
 //
 // shapes    src, dst, time [e]; range [1, 3] u32, clock [1, 2] u32; out [<= b]
-// grid      one block, a thread an event: everybody reads the clock before one counts it up
+// grid      one block, one thread per event; all threads read the clock before one of them advances it
 // memory    reads 16 b bytes, writes 24 b; coalesced
 // limiter   latency
 // backward  -
@@ -14,8 +14,8 @@ next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, c
            int64_t* time_out, uint32_t* rank, uint32_t* index, uint32_t* now, Rows events,
            uint32_t capacity) {
   uint32_t epoch = clock[0], batch = clock[1], begin = range[0], end = range[1], less = range[2];
-  __syncthreads();  // the clock has been read
-  // As if the pass began `less` events earlier; those are not there.
+  __syncthreads();  // all threads have read the clock
+  // Batches are counted as if the pass began `less` events earlier; the events before its beginning are left out.
   uint64_t from = begin + uint64_t(batch) * capacity, until = from + capacity;
   uint64_t first = max(from - min(from, uint64_t(less)), uint64_t(begin));
   uint64_t past = min(until - min(until, uint64_t(less)), uint64_t(min(end, events.live())));

@@ -1,12 +1,14 @@
 // pair_logits: logit[i, j] = w . relu(P[src[i]] + b + Q[x[i, j]]) + b_out, and its gradients
 //
-// shapes    P [v, d], Q [v', d], b, w [1, d] f32, b_out [1, 1], src [n], x [n, m] u32, logits [n, m] f32; starts [v + 1] or
-//           [v' + 1], rows [<= n], slots [<= n m] u32: those of each vertex
-// grid      logits: a warp a pair; gradients: a block of 256 a vertex, its warps taking pairs in turns, and 64 columns along y
-// memory    reads two rows a pair, of P and of Q, mostly from L2, in each of three passes; writes logits, dP and dQ once;
-//           coalesced; nothing of size n m d is kept
+// shapes    P [v, d], Q [v', d], b, w [1, d] f32, b_out [1, 1], src [n], x [n, m] u32, logits [n, m] f32; the pairs of
+//           each vertex: starts [v + 1] or [v' + 1], rows [<= n], slots [<= n m] u32
+// grid      logits: one warp per pair; gradients: one block of 256 per vertex and 64 columns, columns along y; the
+//           warps of a block take its pairs in turn
+// memory    reads two rows per pair, of P and of Q, mostly from L2, in each of three passes; writes logits, dP and dQ
+//           once; coalesced; nothing of size n m d is stored
 // limiter   memory (L2)
-// backward  dP[u] = w sum of dlogit [the sum before relu > 0] over the source's pairs, dQ likewise; db, dw by parts a block
+// backward  dP[u] = w sum of dlogit [sum before relu > 0] over the pairs of source u; dQ the same over the pairs of a
+//           candidate; db, dw from partial sums per block
 // source    TGN's merge layer (Rossi et al. 2020)
 #include "common.cuh"
 
@@ -44,7 +46,7 @@ pair_logits(const float* p, const float* q, const float* b, const float* w, cons
   }
 }
 
-// Two columns of each lane, side by side with those of its neighbours.
+// The two columns of a lane; at either index, neighbouring lanes have neighbouring columns.
 struct Columns {
   uint32_t at[2];
   uint32_t d;
@@ -54,7 +56,7 @@ struct Columns {
   __device__ __forceinline__ float of(const float* row, int i) const { return at[i] < d ? row[at[i]] : 0.f; }
 };
 
-// Where the pairs of vertex `v` are listed, first and past the last; nowhere, and a fault, where that is beyond the list.
+// The range of vertex `v` in the list of pairs, as {first, past the last}; empty, and a fault, if it exceeds the list.
 __device__ __forceinline__ uint2 span_of(const uint32_t* starts, uint32_t v, uint32_t listed, Status s) {
   uint32_t first = starts[v], last = starts[v + 1];
   if (first <= last && last <= listed) return make_uint2(first, last);
@@ -62,7 +64,7 @@ __device__ __forceinline__ uint2 span_of(const uint32_t* starts, uint32_t v, uin
   return make_uint2(0, 0);
 }
 
-// dP, db, dw and db_out, each of which may be null. `made` is for the sums of every block, `{db | dw | db_out}`.
+// dP, db, dw and db_out; each may be null. `made` holds the sums {db | dw | db_out} of every block.
 extern "C" __global__ void __launch_bounds__(256, 5)
 pair_logits_source_grad(const float* p, const float* q, const float* b, const float* w, const uint32_t* x, const float* dlogits,
                         const uint32_t* starts, const uint32_t* rows, float* made, uint32_t* tickets, float* dp, float* db,

@@ -1,10 +1,10 @@
-// prefix_rows: out[i, :] = base[i, :] + x[i, :], where either has such a row: the first rows of x, or x padded
+// prefix_rows: out[i, :] = base[i, :] + x[i, :], where a missing row counts as zeros: the first rows of x, or x padded
 //
-// shapes    x [m, d] f32, base [n, d] f32 or none, out [n, d] f32
-// grid      a thread an element, or four where rows are aligned; grid-stride
+// shapes    x [m, d] f32, base [n, d] f32 or null, out [n, d] f32
+// grid      one thread per element, or per four elements if rows are aligned; grid-stride loop
 // memory    reads min(m, n) d words and the base, writes n d; coalesced
 // limiter   memory
-// backward  itself, from n rows to m
+// backward  prefix_rows, from n rows to m
 // source    -
 #include "common.cuh"
 

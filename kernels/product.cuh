@@ -1,50 +1,53 @@
-// Dense products in tiles: out[i, j] = sum over l of a(i, l) b(l, j), for whatever can say what a(i, l) and b(l, j) are.
+// Tiled dense products: out[i, j] = sum over l of a(i, l) b(l, j), where operands may be computed on the fly.
 //
-// A block of 256 threads makes a tile of 64 x 64: it brings 64 x 16 of both operands into shared memory at a time, the
-// next while this one is summed, and each of its eight warps sums 16 x 32 elements on the matrix units. So each operand
-// is read from memory once a tile, whatever gather, activation or mask makes its elements; what becomes of a sum is the
-// caller's too. Sums run over l in an order that is always the same, so bits depend on nothing but the operands.
+// A block of 256 threads computes a tile of 64 x 64. It loads 64 x 16 elements of both operands into shared memory at a
+// time, prefetching the next slab while it sums the current one; each of its eight warps sums 16 x 32 elements on the
+// matrix units. Each operand is therefore read once per tile, whatever gather, activation or mask computes its
+// elements. The caller also decides what happens with each sum. The order of the additions over l is fixed, so the bits
+// of the result depend on the operands alone.
 //
-// The units multiply TF32, of eleven bits, or bfloat16, of eight; operands are rounded to that and products are exact
-// (`precision`: `runtime::MatmulPrecision` on the host). For f32 an operand is the sum of two TF32 but for its last bit, and
-// all four products of two such sums are made: as exact as f32, and still faster than the vector units. (Without the
-// product of the two low parts, 3xTF32, ten batches of TGN are up to three times as far from the reference.)
+// The matrix units multiply TF32 (11 significant bits) or bfloat16 (8 bits): operands are rounded to that format,
+// products are exact (`precision` is `runtime::MatmulPrecision` on the host). For f32, an operand is split into the sum
+// of two TF32 numbers, exact but for its last bit, and all four products of two such sums are computed: as accurate as
+// f32, and still faster than the vector units. (Without the product of the two low halves, "3xTF32", the result of ten
+// batches of TGN is up to three times further from the reference.)
 #pragma once
 #include "ptx.cuh"
 
 constexpr uint32_t TILE = 64;           // rows and columns of a tile
-constexpr uint32_t DEPTH = 16;          // elements of a sum that are in shared memory at a time
+constexpr uint32_t DEPTH = 16;          // depth of a slab in shared memory
 constexpr uint32_t PRODUCT_THREADS = 256;
 constexpr uint32_t TF32 = 1, BF16 = 2;  // precisions of products; 0 is f32
 constexpr uint32_t EACH = 4;            // rows and columns of a thread
-constexpr uint32_t PITCH = TILE + 8;    // of a row in shared memory: what a warp reads at once lies in 32 banks
+constexpr uint32_t PITCH = TILE + 8;    // row stride in shared memory: no bank conflicts when a warp reads
 
-// Which index of an operand is contiguous in memory: neighbouring threads take neighbours along it.
+// The index of an operand that is contiguous in memory; neighbouring threads take neighbouring elements along it.
 enum class Along { Sum, Edge };
 
-// What a thread sums: rows row0 + r and columns column0 + c of the result.
+// The sums of a thread: rows row0 + r and columns column0 + c of the result.
 struct Sums {
   float at[EACH][EACH];
 };
 
-// The first row (or column) of a thread within its tile; the others follow it.
+// The first row (or column) of a thread within its tile; its other rows (or columns) follow.
 __device__ __forceinline__ uint32_t own_row() { return threadIdx.x / (TILE / EACH) * EACH; }
 __device__ __forceinline__ uint32_t own_column() { return threadIdx.x % (TILE / EACH) * EACH; }
 
-// Operands. What can say its element (edge, l), or (l, column) where it is the second, is one; of four that lie side by side
-// along the sum it may say all at once, where it has a `four(edge, l, x)` that returns true. Others tell where they lie:
-// a matrix, its rows `stride` apart, which are edges or depths, as `Along` says;
+// Operands. Any function object that returns an element (edge, l), or (l, column) for the second operand, is an
+// operand. It may also have a `four(edge, l, x)` that loads four elements consecutive along the sum and returns whether
+// it did. The other operands describe a memory layout:
+// - a matrix whose rows are `stride` apart; a row is an edge or a depth, depending on `Along`;
 struct Matrix {
   const float* x;
   uint64_t stride;
 };
-// rows that lie anywhere, one an edge, `row(edge)`, or null for zeros; for Along::Sum;
+// - rows at arbitrary addresses, one per edge: `row(edge)`, null for a row of zeros; for Along::Sum;
 template <class Row> struct ByRow {
   Row row;
-  bool aligned;  // whether all of them are to 16 bytes
+  bool aligned;  // whether all rows are aligned to 16 bytes
 };
 template <class Row> ByRow(Row, bool) -> ByRow<Row>;
-// and a matrix with columns more, from number `columns` on, of which row l has `extra(l, column)`; for Along::Edge.
+// - a matrix with extra columns: from column `columns` on, row l has `extra(l, column)`; for Along::Edge.
 template <class Extra> struct WithColumns {
   Matrix m;
   uint32_t columns;
@@ -52,7 +55,7 @@ template <class Extra> struct WithColumns {
 };
 template <class Extra> WithColumns(Matrix, uint32_t, Extra) -> WithColumns<Extra>;
 
-// The second operand as the first: the edge comes first.
+// The second operand with its indices swapped, edge first, as in the first operand.
 template <class B> __device__ __forceinline__ auto by_edge(B b) {
   return [=](uint32_t column, uint32_t l) { return b(l, column); };
 }
@@ -60,8 +63,9 @@ __device__ __forceinline__ Matrix by_edge(Matrix m) { return m; }
 template <class Row> __device__ __forceinline__ ByRow<Row> by_edge(ByRow<Row> m) { return m; }
 template <class Extra> __device__ __forceinline__ WithColumns<Extra> by_edge(WithColumns<Extra> m) { return m; }
 
-// DEPTH x TILE elements of an operand, shared out to the threads of the block: each has four side by side, in memory too
-// where they are a matrix's. So a row of a gather is looked up once, and a matrix is read 16 bytes at a time if its rows allow.
+// DEPTH x TILE elements of an operand, divided among the threads of the block. Each thread has four consecutive
+// elements, which are also consecutive in memory if the operand is a matrix. So a row of a gather is looked up once,
+// and a matrix is read 16 bytes at a time if its rows are aligned.
 struct Slab {
   float x[EACH];
 };
@@ -77,7 +81,7 @@ template <Along along> __device__ __forceinline__ uint32_t own_depth() {
 template <class Operand, class = void> constexpr bool says_four = false;
 template <class Operand> constexpr bool says_four<Operand, decltype(void(&Operand::four))> = true;
 
-// Brings this thread's elements of one slab after the other, from edge0 on; zeros beyond the ends.
+// Loads this thread's elements of one slab after the other, starting at edge0; zeros outside the operand.
 template <Along along, class Operand> struct Source {
   Operand element;
   uint32_t edge, edges;
@@ -97,7 +101,7 @@ template <Along along, class Operand> struct Source {
     return slab;
   }
 };
-// The first `there` of four elements from p on.
+// The first `there` of four elements starting at p; zeros for the rest.
 __device__ __forceinline__ Slab first_of(const float* p, uint32_t there, bool aligned) {
   Slab slab = {};
   if (there == EACH && aligned) return load(p, slab.x), slab;
@@ -118,7 +122,7 @@ template <class Row> struct Source<Along::Sum, ByRow<Row>> {
     return first_of(row + l, row && l < l1 ? min(l1 - l, EACH) : 0, aligned);
   }
 };
-// A matrix whose rows are edges is one of rows that lie anywhere.
+// A matrix whose rows are edges is a special case of ByRow.
 struct RowOf {
   Matrix m;
   __device__ __forceinline__ const float* operator()(uint32_t edge) const { return m.x + edge * m.stride; }
@@ -128,9 +132,9 @@ template <> struct Source<Along::Sum, Matrix> : Source<Along::Sum, ByRow<RowOf>>
       : Source<Along::Sum, ByRow<RowOf>>({RowOf{m}, by_four(m.x, uint32_t(m.stride % EACH))}, edge0, edges, l0) {}
 };
 template <> struct Source<Along::Edge, Matrix> {
-  const float* p;   // the first of this thread's elements in the next slab
+  const float* p;   // this thread's first element of the next slab
   uint64_t step;
-  uint32_t inside;  // how many edges of its own there are
+  uint32_t inside;  // number of this thread's edges inside the matrix
   bool aligned;
   __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0) {
     uint32_t edge = edge0 + own_edge<Along::Edge>(), l = l0 + own_depth<Along::Edge>();
@@ -163,8 +167,8 @@ template <class Extra> struct Source<Along::Edge, WithColumns<Extra>> {
   }
 };
 
-// Depth l of a slab lies in row l % 4 * 4 + l / 4 of shared memory, in both operands: so what a warp stores at a time
-// goes to different banks.
+// Depth l of a slab is row l % 4 * 4 + l / 4 of shared memory, for both operands, so that a warp's simultaneous stores
+// hit different banks.
 template <Along along> __device__ __forceinline__ void share(const Slab& slab, float (&to)[DEPTH][PITCH]) {
   uint32_t edge = own_edge<along>(), first = own_depth<along>();
   if (along == Along::Sum) {
@@ -175,16 +179,16 @@ template <Along along> __device__ __forceinline__ void share(const Slab& slab, f
   }
 }
 
-// What a warp sums on the matrix units: four times 16 x 8 elements, side by side.
+// The sums of a warp on the matrix units: four adjacent fragments of 16 x 8 elements.
 struct Fragments {
   float at[4][4];
 };
 __device__ __forceinline__ uint32_t warp_tile_row() { return threadIdx.x / WARP % 4 * 16; }
 __device__ __forceinline__ uint32_t warp_tile_column() { return threadIdx.x / WARP / 4 * 32; }
 
-// x as TF32, and with SPLIT what is left of it. That has twelve bits at most, and the units read eleven (CUTLASS relies on
-// that, too): cutting one off is off by as much as rounding it, so nothing is done. High needs no care for a NaN either, for
-// what is left is one then.
+// Converts x to TF32; with SPLIT, `low` is the remainder. The remainder has up to 12 significant bits and the units
+// read 11 (CUTLASS relies on this, too): truncating the last bit is as accurate as rounding it, so `low` is not
+// rounded. With SPLIT a NaN in x needs no special case in `high`, because the remainder is then NaN.
 template <bool SPLIT, int N> __device__ __forceinline__ void to_tf32(const float (&x)[N], float (&high)[N], float (&low)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) {
@@ -193,8 +197,8 @@ template <bool SPLIT, int N> __device__ __forceinline__ void to_tf32(const float
   }
 }
 
-// What a lane gives to four products of depth 8: its elements of `a` from row `r` on and of `b` from column `c` on, where
-// the depth is `k` and `k + 4`.
+// A lane's operands of products of depth 8: its elements of `a` from row `r` on, or of `b` from column `c` on, at
+// depths `k` and `k + 4`.
 __device__ __forceinline__ void take(const float (&s)[DEPTH][PITCH], uint32_t k, uint32_t r, float (&a)[4]) {
   a[0] = s[k][r], a[1] = s[k][r + 8], a[2] = s[k + 4][r], a[3] = s[k + 4][r + 8];
 }
@@ -202,11 +206,11 @@ __device__ __forceinline__ void take(const float (&s)[DEPTH][PITCH], uint32_t k,
   b[0] = s[k][c], b[1] = s[k + 4][c];
 }
 
-// Adds the products of a slab in shared memory, of TF32: with SPLIT of two of them an operand.
+// Adds the TF32 products of a slab in shared memory; with SPLIT each operand is a sum of two TF32 numbers.
 template <bool SPLIT>
 __device__ __forceinline__ void add_slab_tf32(Fragments& sums, const float (&sa)[DEPTH][PITCH],
                                               const float (&sb)[DEPTH][PITCH], uint32_t t, uint32_t r, uint32_t c) {
-#pragma unroll 1  // side by side, the turns leave no room for what makes the elements, such as a cosine
+#pragma unroll 1  // unrolled, the loop would leave too few registers to compute the elements, e.g. for a cosine
   for (uint32_t k = t; k < DEPTH; k += 8) {
     float a[4], a_high[4], a_low[4];
     take(sa, k, r, a), to_tf32<SPLIT>(a, a_high, a_low);
@@ -224,8 +228,8 @@ __device__ __forceinline__ void add_slab_tf32(Fragments& sums, const float (&sa)
   }
 }
 
-// Of bfloat16, all of the slab at once. Which depth stands where in a product does not matter, as long as it is the same
-// in both operands: here a lane has those that it has of TF32, so that it reads shared memory in the same way.
+// Adds the bfloat16 products of a whole slab. The order of the depths within a product is arbitrary as long as both
+// operands use the same one; here a lane has the same depths as for TF32 and so the same reads of shared memory.
 __device__ __forceinline__ void add_slab_bf16(Fragments& sums, const float (&sa)[DEPTH][PITCH],
                                               const float (&sb)[DEPTH][PITCH], uint32_t t, uint32_t r, uint32_t c) {
   uint32_t a[4];
@@ -248,7 +252,7 @@ __device__ __forceinline__ void add_slab_bf16(Fragments& sums, const float (&sa)
   }
 }
 
-// The precision is the same in the whole grid, so one switch here serves every kernel that makes products.
+// The precision is the same in the whole grid, so one branch here serves all kernels that compute products.
 __device__ __forceinline__ void add_slab(Fragments& sums, const float (&sa)[DEPTH][PITCH], const float (&sb)[DEPTH][PITCH],
                                          uint32_t precision) {
   uint32_t g = lane_id() / 4, t = lane_id() % 4, r = warp_tile_row() + g, c = warp_tile_column() + g;
@@ -257,7 +261,7 @@ __device__ __forceinline__ void add_slab(Fragments& sums, const float (&sa)[DEPT
   else add_slab_tf32<true>(sums, sa, sb, t, r, c);
 }
 
-// Adds what the warps summed to what the threads keep, by way of shared memory, half of the tile at a time.
+// Adds the warps' fragments to the threads' sums through shared memory, one half of the tile at a time.
 __device__ __forceinline__ void hand_out(const Fragments& from, Sums& sums, float (&shared)[2 * DEPTH * PITCH]) {
   constexpr uint32_t HALF = TILE / 2;
   uint32_t g = lane_id() / 4, t = lane_id() % 4;
@@ -271,7 +275,7 @@ __device__ __forceinline__ void hand_out(const Fragments& from, Sums& sums, floa
         to[8 * TILE] = from.at[n][2], to[8 * TILE + 1] = from.at[n][3];
       }
     }
-    __syncthreads();  // this half is there
+    __syncthreads();  // this half has been written
     if (own_row() / HALF == half) {
 #pragma unroll
       for (uint32_t i = 0; i < EACH; i++) {
@@ -281,11 +285,11 @@ __device__ __forceinline__ void hand_out(const Fragments& from, Sums& sums, floa
         }
       }
     }
-    __syncthreads();  // it has been taken
+    __syncthreads();  // this half has been read
   }
 }
 
-// Adds the products of l0..l1 to the sums of the tile at (row0, column0). Every thread of the block calls it.
+// Adds the products over l0..l1 to the sums of the tile at (row0, column0). Every thread of the block must call it.
 template <Along a_along, Along b_along, class A, class B>
 __device__ __forceinline__ void add_products(uint32_t precision, Sums& sums, uint32_t row0, uint32_t rows, uint32_t column0,
                                              uint32_t columns, uint32_t l0, uint32_t l1, A a, B b) {
@@ -300,16 +304,16 @@ __device__ __forceinline__ void add_products(uint32_t precision, Sums& sums, uin
   for (uint32_t l = l0; l < l1; l += DEPTH) {
     share<a_along>(next_a, sa);
     share<b_along>(next_b, sb);
-    __syncthreads();  // this slab is there
-    // The next one is under way while this one is summed.
+    __syncthreads();  // this slab has been written
+    // Prefetches the next slab while this one is summed.
     next_a = of_a.next(l + DEPTH, l1), next_b = of_b.next(l + DEPTH, l1);
     add_slab(fragments, sa, sb, precision);
-    __syncthreads();  // all threads have read it
+    __syncthreads();  // all threads have read this slab
   }
   hand_out(fragments, sums, shared);
 }
 
-// `out(i, j, sum)` takes every element of the tile at (row0, column0).
+// Calls `out(i, j, sum)` for every element of the tile at (row0, column0).
 template <class Out>
 __device__ __forceinline__ void take_sums(const Sums& sums, uint32_t row0, uint32_t rows, uint32_t column0, uint32_t columns,
                                           Out out) {
@@ -323,8 +327,8 @@ __device__ __forceinline__ void take_sums(const Sums& sums, uint32_t row0, uint3
   }
 }
 
-// The tile of this block of the product of `rows` x `columns`, sums over l0..l1; `out(i, j, sum)` takes every element.
-// Tiles along x of the grid belong to rows, along y to columns.
+// Computes this block's tile of a product of `rows` x `columns` with sums over l0..l1, and calls `out(i, j, sum)` for
+// every element. The grid's x dimension tiles the rows, its y dimension the columns.
 template <Along a_along, Along b_along, class A, class B, class Out>
 __device__ __forceinline__ void product(uint32_t precision, uint32_t rows, uint32_t columns, uint32_t l0, uint32_t l1, A a,
                                         B b, Out out) {
@@ -335,9 +339,10 @@ __device__ __forceinline__ void product(uint32_t precision, uint32_t rows, uint3
   take_sums(sums, row0, rows, column0, columns, out);
 }
 
-// Sums over the rows of a value, such as gradients of weights, are cut into parts: a block makes the sums over the rows of
-// its part, and the last block of a tile adds the parts, in order. The cut depends on the live rows and on the number of
-// parts, which the host takes from the room for rows. Blocks along z belong to the parts of one product, then of the next.
+// Sums over the rows of a value, such as weight gradients, are split into `parts` row ranges: each block sums over the
+// rows of its range, and the last block of a tile adds the partial sums in order. The ranges depend on the live rows
+// and on their number, which the host derives from the capacity. The z dimension of the grid holds the ranges of one
+// product, then those of the next.
 struct Part {
   uint32_t at, of;
   __device__ __forceinline__ explicit Part(uint32_t parts) : at(blockIdx.z % parts), of(parts) {}
@@ -349,12 +354,12 @@ struct Part {
   __device__ __forceinline__ uint32_t last(uint32_t rows) const { return first(rows, at + 1); }
 };
 
-// Where blocks leave parts of tiles, as the threads have them, and a ticket for each tile. (`Grid::tile_parts`.)
+// Scratch for partial sums of tiles, in the layout of the threads, and one ticket per tile. (`Grid::tile_parts`.)
 struct TileParts {
   float* made;
   uint32_t* tickets;
 };
-// Makes the sums of a part of this block's tile those of all parts; false but in the block that comes last.
+// Turns the partial sums of this block's tile into the total; returns false in all but the last block.
 __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
   if (part.of == 1) return true;
   uint32_t tile = (blockIdx.z / part.of * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
@@ -366,7 +371,7 @@ __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
   }
   if (!comes_last(to.tickets + tile, part.of)) return false;
   sums = {};
-#pragma unroll 2  // eight loads are under way together
+#pragma unroll 2  // eight loads in flight at once
   for (uint32_t p = 0; p < part.of; p++) {
 #pragma unroll
     for (uint32_t i = 0; i < EACH; i++) {
@@ -377,7 +382,7 @@ __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
   return true;
 }
 
-// As `product`, the sums over rows 0..n, cut into `parts`.
+// Like `product`, with sums over rows 0..n split into `parts` row ranges.
 template <class A, class B, class Out>
 __device__ __forceinline__ void product_over_rows(uint32_t precision, uint32_t rows, uint32_t columns, uint32_t n,
                                                   uint32_t parts, TileParts to, A a, B b, Out out) {
@@ -389,12 +394,12 @@ __device__ __forceinline__ void product_over_rows(uint32_t precision, uint32_t r
   if (add_parts(sums, part, to)) take_sums(sums, row0, rows, column0, columns, out);
 }
 
-// What counts as 1, whatever the row: beside a matrix, what sums its rows.
+// An extra column of ones: the product then sums the rows of the other matrix.
 struct Ones {
   __device__ __forceinline__ float operator()(uint32_t, uint32_t) const { return 1.f; }
 };
-// The gradients of a linear map: dw = dz^T x [m, k] and db = column sums of dz, which `out` takes as column k, for which x
-// counts as 1. `dz` is a matrix of `n` rows; so is x, or says the last of its own columns itself, that too.
+// The gradients of a linear map: dw = dz^T x [m, k], and db = column sums of dz, which `out` receives as column k. `dz`
+// and `x` are matrices of `n` rows. Column k of x counts as 1; a `WithColumns` must return that 1.
 template <class Extra, class Out>
 __device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint32_t m, uint32_t k, uint32_t parts,
                                             TileParts to, Matrix dz, WithColumns<Extra> x, Out out) {
@@ -405,7 +410,7 @@ __device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint
                                             TileParts to, Matrix dz, Matrix x, Out out) {
   weight_grad(precision, n, m, k, parts, to, dz, WithColumns{x, k, Ones{}}, out);
 }
-// What takes them where they are dw and db themselves; either may be null.
+// Stores the sums of `weight_grad` in dw and db directly; either may be null.
 struct WeightAndBias {
   float *dw, *db;
   uint32_t k;

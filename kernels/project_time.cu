@@ -1,12 +1,12 @@
-// project_time: y[i, :] = h[row[i], :] (1 + w delta[i] + b), delta[i] = (T - t) / (T + 1); zeros where the row is NONE
+// project_time: y[i, :] = h[row[i], :] (1 + w delta[i] + b), delta[i] = (T - t) / (T + 1); zeros if the row is NONE
 //
 // shapes    h [n, d] f32, node_time [n] i64, row [r] u32, time [r] i64, w, b [1, d], y [r, d] f32
-// grid      a warp a root, lanes over its columns (16 bytes a lane where they are aligned); gradient: a block for some
-//           roots, a lane a column, a warp every eighth root
+// grid      one warp per root, lanes over its columns (16 bytes per lane if aligned); gradient: one block per range of
+//           roots, one lane per column, and each warp takes every eighth root
 // memory    reads r d words, writes r d; gradient: reads 2 r d, writes r d; coalesced
 // limiter   memory
-// backward  g = dy (1 + w delta + b) by root, for scatter_add_rows; dw, db: sums of each block's roots, then of the
-//           blocks, in order
+// backward  g = dy (1 + w delta + b) by root, for scatter_add_rows; dw, db: sums over the roots of each block, then
+//           over the blocks, in order
 // source    JODIE (Kumar et al., KDD 2019), TGL
 #include "common.cuh"
 
@@ -41,7 +41,7 @@ project_time(const float* h, const uint32_t* row, const int64_t* node_time, cons
   else project<1>(h, row, node_time, time, w, b, y, rows.live(), from.live(), d, gaps, s);
 }
 
-// `sums` is for a row {dw | db} of each block that has live roots; all outputs may be null.
+// `sums` holds one row {dw | db} for each block with live roots; all outputs may be null.
 extern "C" __global__ void __launch_bounds__(256, 6)
 project_time_grad(const float* h, const uint32_t* row, const int64_t* node_time, const int64_t* time, const float* w,
                   const float* b, const float* dy, float* g, float* sums, uint32_t* ticket, float* dw, float* db, Rows rows,

@@ -1,15 +1,15 @@
-// Instructions that CUDA C++ has no word for, each with a body for the host: the same registers, the same result.
+// Instructions without a CUDA C++ intrinsic. Each has a host version with the same registers and the same result.
 #pragma once
 #include "common.cuh"
 
 #ifdef TGNN_HOST
 namespace emu {
-// What a lane gives to a product of its warp on the matrix units, and where it gets what: W numbers a register.
+// The registers of one lane in a warp-wide matrix product: operands a and b, W numbers per register; and where d is.
 template <unsigned W> struct Operands {
   float a[4][W], b[2][W];
   float (*d)[4];
 };
-// d (16 x 8) += a b over the depth of 8 W, each sum by itself first, for all lanes at once.
+// d (16 x 8) += a b over a depth of 8 W, for all lanes at once. Each dot product is summed on its own, then added to d.
 template <unsigned W> void multiply(void* const* lanes) {
   auto of = [&](unsigned lane) { return static_cast<const Operands<W>*>(lanes[lane]); };
   float a[16][8 * W], b[8 * W][8];
@@ -37,7 +37,7 @@ template <unsigned W> void multiply(Operands<W>& mine) {
 }  // namespace emu
 #endif
 
-// The nearest TF32 (eleven significant bits, f32's exponents), as an f32.
+// Rounds to the nearest TF32 (11 significant bits, the exponent range of f32), returned as an f32.
 __device__ __forceinline__ float to_tf32(float x) {
 #ifdef TGNN_HOST
   return x != x ? x : __uint_as_float((__float_as_uint(x) + 0x1000u) & 0xFFFFE000u);
@@ -48,7 +48,8 @@ __device__ __forceinline__ float to_tf32(float x) {
 #endif
 }
 
-// The nearest bfloat16 (eight significant bits, f32's exponents) of each, `low` in the lower half of the word.
+// Rounds two numbers to the nearest bfloat16 (8 significant bits, the exponent range of f32); `low` goes into the lower
+// half of the word.
 __device__ __forceinline__ uint32_t to_bf16x2(float low, float high) {
 #ifdef TGNN_HOST
   auto nearest = [](float x) {
@@ -63,7 +64,7 @@ __device__ __forceinline__ uint32_t to_bf16x2(float low, float high) {
 #endif
 }
 
-// The nearest number of IEEE 754's half precision, as its bits, and back.
+// Converts to the bits of the nearest IEEE 754 half precision number, and back.
 __device__ __forceinline__ uint16_t to_f16(float x) {
 #ifdef TGNN_HOST
   return emu::from_bits<uint16_t>(emu::bits(_Float16(x)));
@@ -83,13 +84,13 @@ __device__ __forceinline__ float from_f16(uint16_t bits) {
 #endif
 }
 
-// Matrix-unit products of a warp: d (16 x 8) += a (16 x depth) b (depth x 8), f32 sums. With g = lane / 4, t = lane % 4:
-// d = {(g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)}, as (row, column).
+// Warp-wide products on the matrix units: d (16 x 8) += a (16 x depth) b (depth x 8) with f32 sums. With g = lane / 4
+// and t = lane % 4, d = {(g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)} as (row, column).
 
-// Of TF32, depth 8: a = {(g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)}, b = {(t, g), (t + 4, g)}. PTX mma.m16n8k8.
+// TF32, depth 8: a = {(g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)}, b = {(t, g), (t + 4, g)}. PTX mma.m16n8k8.
 __device__ __forceinline__ void mma_tf32(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
 #ifdef TGNN_HOST
-  // The units do not look at bits beyond the eleven.
+  // The matrix units ignore the bits beyond the 11 significant ones.
   auto cut = [](float x) { return x != x ? x : __uint_as_float(__float_as_uint(x) & 0xFFFFE000u); };
   emu::Operands<1> mine{{{cut(a[0])}, {cut(a[1])}, {cut(a[2])}, {cut(a[3])}}, {{cut(b[0])}, {cut(b[1])}}, &d};
   emu::multiply(mine);
@@ -101,7 +102,7 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const float (&a)[4], con
 #endif
 }
 
-// Of bfloat16, depth 16, pairs of them: a = {(g, 2t..), (g + 8, 2t..), (g, 2t + 8..), (g + 8, 2t + 8..)},
+// bfloat16, depth 16, two numbers per register: a = {(g, 2t..), (g + 8, 2t..), (g, 2t + 8..), (g + 8, 2t + 8..)},
 // b = {(2t.., g), (2t + 8.., g)}. PTX mma.m16n8k16.
 __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #ifdef TGNN_HOST

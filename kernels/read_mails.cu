@@ -1,9 +1,9 @@
 // read_mails: the mails of each query (node, time), latest first
 //
 // shapes    node [n] u32, time [n] i64; mail event, time [v, k], next [v] u32; row, event, dt [n, k], count [n]
-// grid      a warp a query, lanes over the slots of its mailbox, from the latest on round the ring
-// memory    reads 20 n + 12 n k bytes, writes 12 n k + 4 n; those of a mailbox coalesced
-// limiter   latency: query, next slot, events
+// grid      one warp per query, lanes over the slots of its mailbox, starting at the latest and going round the ring
+// memory    reads 20 n + 12 n k bytes, writes 12 n k + 4 n; coalesced within a mailbox
+// limiter   latency: query, next slot and events are dependent loads
 // backward  -
 // source    APAN (Wang et al., SIGMOD 2021)
 #include "common.cuh"
@@ -16,7 +16,7 @@ read_mails(const uint32_t* node, const int64_t* time, const uint32_t* mail_event
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t v = s.row_of(i, node[i], nodes), newest = v == NONE ? 0 : next[v] % k + k - 1, mails = 0;
     int64_t now = time[i];
-    bool all = v != NONE;  // every slot so far has a mail
+    bool all = v != NONE;  // whether every slot so far has a mail
     for (uint32_t base = 0; base < k; base += WARP) {
       uint32_t j = base + lane_id(), from = NONE, of = NONE;
       if (all && j < k) from = v * k + (newest - j) % k, of = mail_event[from];

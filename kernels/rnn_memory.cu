@@ -1,10 +1,10 @@
-// rnn_memory: Memory of the unique nodes after their mails: `s' = tanh(W_x m + b_x + W_h s + b_h)`
+// rnn_memory: memory of the unique nodes after their mails, `s' = tanh(W_x m + b_x + W_h s + b_h)`
 //
-// shapes    those of memory_update.cuh; gates [m, d]: s'
-// grid      a block of 256 a tile of 64 mails x 64 memory columns
-// memory    reads m (2 d + f) words from all over the tables d / 64 times; writes n d, messages and gates
+// shapes    see memory_update.cuh; gates [m, d]: s'
+// grid      one block of 256 per tile of 64 mails x 64 memory columns
+// memory    reads m (2 d + f) words, scattered over the tables, d / 64 times; writes n d, messages and gates
 // limiter   f32 arithmetic, 2 m d c operations
-// backward  gates_grad, then memory_update.cu
+// backward  rnn_memory_gates_grad, then memory_update.cu
 // source    JODIE (Kumar et al. 2019), equations 1 and 2; RNN: Elman 1990 in PyTorch's form
 #include "memory_update.cuh"
 
@@ -24,7 +24,7 @@ rnn_memory(MemoryUpdate u) {
   update_memory(u, d, own_weight, input_row, take);
 }
 
-// Gradients before the tanh, dpre [m, d].
+// Gradients of the pre-activations, dpre [m, d].
 extern "C" __global__ void __launch_bounds__(256, 2)
 rnn_memory_gates_grad(const uint32_t* mailed, const float* gates, const float* dout, float* dpre, Rows mails,
                       Rows rows, uint32_t d, Status status) {

@@ -1,7 +1,7 @@
-// root_rows: out[i] = stride i + side, where a side of every event is among a batch's roots
+// root_rows: out[i] = stride i + side, the row of one side of every event among the roots of a batch
 //
 // shapes    out [<= b] u32
-// grid      a thread an event, grid-stride
+// grid      one thread per event, grid-stride loop
 // memory    writes 4 b bytes; coalesced
 // limiter   latency
 // backward  -

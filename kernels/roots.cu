@@ -1,8 +1,8 @@
 // roots: source, destination, then the m negatives of every event, all at the event's time
 //
 // shapes    src, dst [<= b] u32, time [<= b] i64, negatives [<= b, m] u32, out [<= (2 + m) b]
-// grid      a thread a root, grid-stride
-// memory    reads 16 b + 4 b m bytes, writes 12 bytes a root; coalesced
+// grid      one thread per root, grid-stride loop
+// memory    reads 16 b + 4 b m bytes, writes 12 bytes per root; coalesced
 // limiter   memory
 // backward  -
 // source    -

@@ -1,11 +1,12 @@
-// sample_neighbors: temporal neighbours of each query (node, time) over a T-CSR, strictly before it
+// sample_neighbors: the temporal neighbours of each query (node, time) in a T-CSR, strictly before the query's time
 //
 // shapes    offsets [v + 1] i64, entries [2 e, 2] i64, position [e, 2] u32, queries [n]; slots [n, k], count [n]
-// grid      a warp a query: its lanes look at 32 entries at a time, then each fills a slot
-// memory    reads 24 n + 16 n k bytes and what a search looks at, writes 12 n k + 4 n, 8 n k more where times are asked for; slots coalesced
-// limiter   latency: query, list, position, entries, one after another
+// grid      one warp per query: its lanes probe 32 entries at a time, then each lane fills a slot
+// memory    reads 24 n + 16 n k bytes and the entries probed, writes 12 n k + 4 n, 8 n k more with times; slots
+//           coalesced
+// limiter   latency: query, list, position and entries are dependent loads
 // backward  -
-// source    TGN's most recent sampling; the T-CSR is TGL's, the known position is ours
+// source    TGN's most recent sampling; the T-CSR is TGL's, the stored position is ours
 #include "common.cuh"
 
 struct Entry {
@@ -13,10 +14,11 @@ struct Entry {
   uint2 end;  // other end, event
 };
 
-// How many of a list's `n` entries are of events before `first` and before the time `now`: a prefix of them. Looks first
-// at the 32 up to the guess, which is right where the query's own position is known; then at 32 over all that is left.
+// How many of a list's `n` entries have an event before `first` and a time before `now`; these are a prefix of the
+// list. Probes the 32 entries up to the guess, which is right if the query's own position is known; then probes 32
+// entries spread over the remaining range.
 __device__ uint32_t history(const Entry* list, uint32_t n, uint32_t guess, uint32_t first, int64_t now) {
-  uint32_t low = 0, high = n;  // the answer is one of them or between
+  uint32_t low = 0, high = n;  // the result is between low and high, inclusive
   uint32_t end = guess < n ? guess + 1 : n, begin = end - min(end, WARP), width = end - begin;
   while (low < high) {
     auto place = [=](uint32_t lane) { return begin + (width > WARP ? uint32_t(uint64_t(width) * lane / WARP) : lane); };
@@ -30,7 +32,8 @@ __device__ uint32_t history(const Entry* list, uint32_t n, uint32_t guess, uint3
   return low;
 }
 
-// Without positions (e is 0) every query searches from its list's end. `stride`: roots an event, of which the first two are its ends; 0 where queries are no roots.
+// Without positions (e = 0) every query searches from the end of its list. `stride`: roots per event, the first two of
+// which are its ends; 0 if the queries are not roots.
 extern "C" __global__ void __launch_bounds__(256, 8)
 sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t* position, const uint32_t* query,
                  const int64_t* time, const uint32_t* batch, const uint32_t* clock, uint32_t* node, uint32_t* event,

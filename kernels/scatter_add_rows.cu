@@ -1,18 +1,20 @@
-// scatter_add_rows: out[index[i], :] += src[i, :], out starting at zero
+// scatter_add_rows: out[index[i], :] += src[i, :], with out starting at zero
 //
 // shapes    src [n, d] f32, index [n] u32 or NONE, out [v, d]
-// grid      a block owns `own` rows of out: it queues, in order, the rows of src that go there; then a warp a row adds up
-// memory    reads n d words once and the index once a block (from L2), writes v d; coalesced; no atomics; deterministic
-// limiter   memory; latency where few rows get most
+// grid      a block owns `own` rows of out: it queues, in order, the rows of src that go there; then one warp per row
+//           sums
+// memory    reads n d words once and the index once per block (from L2), writes v d; coalesced; no atomics;
+//           deterministic
+// limiter   memory; latency if few rows receive most of the sums
 // backward  gather_rows(dout, index)
-// source    aggregation, Sven, Algorithm 2
+// source    Sven, Algorithm 2: aggregation
 #include "common.cuh"
 
 constexpr unsigned THREADS = 256;
-constexpr unsigned EACH = 4;                      // indices a thread looks at between two barriers
+constexpr unsigned EACH = 4;                      // indices a thread reads between two barriers
 constexpr unsigned QUEUE = 3 * THREADS * EACH;    // 24 KB
 
-// Row `x` of src goes to row `y` of out. Adds up for the rows from `begin` to `end`, on top of out where it is not `fresh`.
+// Row `x` of a queue entry is added to row `y` of out. Handles the rows `begin` to `end`; if not `fresh`, adds to out.
 template <class T>
 __device__ __forceinline__ void add_queued(const uint2* queue, uint32_t queued, const T* src, T* out, uint32_t begin, uint32_t end, uint32_t d,
                            bool fresh) {
@@ -38,10 +40,10 @@ scatter_add_rows(const float* src, const uint32_t* index, float* out, Rows from,
   __shared__ uint2 queue[QUEUE];
   __shared__ uint32_t sums[WARP];
   uint32_t n = from.live(), v = rows.live(), begin = blockIdx.x * own, end = min(begin + own, v), queued = 0;
-  if (begin >= v && blockIdx.x > 0) return;  // block 0 reports indices outside of out
+  if (begin >= v && blockIdx.x > 0) return;  // block 0 still reports indices out of range
   bool fresh = true;
   auto empty = [&] {
-    __syncthreads();  // the queue is written
+    __syncthreads();  // the queue has been written
     if (by_four(src, d) && by_four(out, d)) {
       add_queued(queue, queued, reinterpret_cast<const float4*>(src), reinterpret_cast<float4*>(out), begin, end, d / 4, fresh);
     } else {

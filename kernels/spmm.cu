@@ -1,16 +1,18 @@
-// spmm: y[i] = act(s_i sum_j w_ij s_j x[j] + b) over the neighbours j that vertex i has in a step
+// spmm: y[i] = act(s_i sum_j w_ij s_j x[j] + b), summed over the neighbours j of vertex i in a step
 //
-// shapes    x [v, d] f32, or [t v, d] f32 or reals of 16 bits, begin, len [t v], col [m] u32, weight [m], scale [t v], b [d], y [v, d] f32
-// grid      first a block a slice of a long row, then a group of lanes a row, as many as it has words (fours where rows are aligned)
-// memory    reads a row of x, its scale, col and weight for each neighbour, writes v d words; coalesced within rows
-// limiter   memory: rows of x from L2, or from device memory where x is larger
+// shapes    x [v, d] f32, or [t v, d] f32 or 16-bit, begin, len [t v], col [m] u32, weight [m], scale [t v], b [d],
+//           y [v, d] f32
+// grid      first one block per slice of a long row; then one group of lanes per row, one lane per word (per four words
+//           if rows are aligned)
+// memory    reads a row of x, its scale, col and weight per neighbour, writes v d words; coalesced within rows
+// limiter   memory: rows of x from L2, or from device memory if x is larger
 // backward  spmm(dz) with the transposed adjacency; db = sum_rows(dz)
-// source    Kipf and Welling 2017, equation 2; GE-SpMM (Huang et al. 2020) gives lanes to columns, too; slices are ours
+// source    Kipf and Welling 2017, equation 2; lanes over columns as in GE-SpMM (Huang et al. 2020); slices are ours
 #include "stored.cuh"
 
 constexpr uint32_t THREADS = 256;
-constexpr int AT_ONCE = 4;         // rows under way together, for each group
-constexpr uint32_t SLICE = 1024;  // most neighbours of a slice (`long_rows::SLICE`)
+constexpr int AT_ONCE = 4;         // rows in flight at once per group
+constexpr uint32_t SLICE = 1024;  // maximum number of neighbours of a slice (`long_rows::SLICE`)
 
 // `to += by * x`
 __device__ __forceinline__ void add_scaled(float& to, float by, float x) { to = fmaf(by, x, to); }
@@ -18,7 +20,7 @@ __device__ __forceinline__ void add_scaled(float4& to, float by, float4 x) {
   to.x = fmaf(by, x.x, to.x), to.y = fmaf(by, x.y, to.y), to.z = fmaf(by, x.z, to.z), to.w = fmaf(by, x.w, to.w);
 }
 
-// The threads of a block as groups of `lanes`, a power of two: enough for a row of `units`, at most a warp.
+// Divides a block's threads into groups of `lanes`, a power of two: enough for a row of `units`, at most a warp.
 struct Groups {
   uint32_t lanes, lane, mine, count;
   __device__ __forceinline__ explicit Groups(uint32_t units) {
@@ -28,14 +30,14 @@ struct Groups {
   }
 };
 
-// A sum of rows that a block's groups share out: each group's, then those of the groups in order, which the first group gets.
-// `add(sum, k, step)` adds the rows k, k + step, ..., AT_ONCE of them. Every thread of the block comes here; `sums` has room for
-// one of each.
+// A sum of rows that a block's groups divide: each group sums its rows, then the first group adds the groups' sums in
+// order and returns the result. `add(sum, k, step)` adds AT_ONCE rows: k, k + step, ... Every thread of the block must
+// call it; `sums` has one element per thread.
 template <class T, class F>
 __device__ __forceinline__ T block_sum(const Groups& g, uint32_t first, uint32_t end, T* sums, F add) {
   T sum{};
   for (uint32_t k = first + g.mine; k < end; k += AT_ONCE * g.count) add(sum, k, g.count);
-  __syncthreads();  // the last use of `sums` is over
+  __syncthreads();  // the previous use of `sums` is over
   sums[threadIdx.x] = sum;
   __syncthreads();
   if (g.mine == 0) {
@@ -44,8 +46,8 @@ __device__ __forceinline__ T block_sum(const Groups& g, uint32_t first, uint32_t
   return sum;
 }
 
-// Sums over the rows from `first` to `end` of `from`, past the first cache: other blocks may have written them. The first group
-// gives each to `use(c, sum)`. Every thread of the block comes here.
+// Sums the rows `first` to `end` of `from`, bypassing the L1 cache because other blocks may have written them. The
+// first group passes each sum to `use(c, sum)`. Every thread of the block must call it.
 template <class T, class F>
 __device__ __forceinline__ void sum_over(const Groups& g, const T* from, uint32_t units, uint32_t first, uint32_t end, T* sums, F use) {
   for (uint32_t base = 0; base < units; base += g.lanes) {
@@ -60,7 +62,7 @@ __device__ __forceinline__ void sum_over(const Groups& g, const T* from, uint32_
   }
 }
 
-// Adds column `c` of the neighbours at AT_ONCE places of the pool, from `k` on with `step` between them, up to `end`.
+// Adds column `c` of AT_ONCE neighbours, at indices k, k + step, ... below `end` of the pool.
 template <class T, class X>
 __device__ __forceinline__ void add_neighbors(T& sum, const X* x, const Spmm& s, uint32_t c, uint32_t k, uint32_t step, uint32_t end) {
   uint32_t j[AT_ONCE];
@@ -86,20 +88,20 @@ __device__ __forceinline__ float4 finish(const Spmm& s, float scale, float4 sum,
   return make_float4(finish(s, scale, sum.x, bias.x), finish(s, scale, sum.y, bias.y), finish(s, scale, sum.z, bias.z),
                      finish(s, scale, sum.w, bias.w));
 }
-// Column `c` of row `row` of y.
+// Writes column `c` of row `row` of y.
 template <class T> __device__ __forceinline__ void give(const Spmm& s, bool there, uint32_t row, uint32_t c, T sum) {
   T bias = s.bias ? reinterpret_cast<const T*>(s.bias)[c] : T{};
   reinterpret_cast<T*>(s.y)[uint64_t(row) * s.d + c] = finish(s, there ? s.scale[row] : 0.f, sum, bias);
 }
 
-// Where the neighbours of a row end, at most where the pool does.
+// One past the row's last neighbour in the pool, at most the pool's length.
 __device__ __forceinline__ uint32_t neighbors_end(const Spmm& s, uint32_t row) {
   return uint32_t(min(uint64_t(s.begin[row]) + s.len[row], uint64_t(s.pool)));
 }
 
-// The slice of a long row that is this block's: {row, place among the row's slices, how many these are, ticket}.
+// Processes this block's slice of a long row: {row, slice index in the row, number of slices of the row, ticket}.
 template <class T, class X> __device__ __forceinline__ void slice(const X* x, const Spmm& s, uint32_t first, uint32_t at, T* sums) {
-  if (uint64_t(first) + at >= s.cut) return;  // the whole block, as where tables contradict themselves
+  if (uint64_t(first) + at >= s.cut) return;  // the whole block; inconsistent tables end here, too
   uint4 of = reinterpret_cast<const uint4*>(s.slices)[first + at];
   if (of.x >= s.vertices || of.w >= s.most_rows || of.y > at || of.y >= of.z || of.z > s.most_slices - (at - of.y)) return;
   Groups g(s.d);
@@ -120,7 +122,7 @@ template <class T, class X> __device__ __forceinline__ void slice(const X* x, co
   }
 }
 
-// `s.d` counts what T has in one. The step is none where `there` is false: y is act(b).
+// `s.d` counts elements of type T. If `there` is false there is no step, and y is act(b).
 template <class T, class X> __device__ __forceinline__ void multiply(const X* x, const Spmm& s, bool there, uint32_t step, T* sums) {
   if (blockIdx.x < s.most_slices) {
     uint32_t first = there ? s.first[step] : 0, slices = there ? s.first[step + 1] - first : 0;
@@ -132,7 +134,7 @@ template <class T, class X> __device__ __forceinline__ void multiply(const X* x,
   uint64_t items = uint64_t(s.vertices) * blocks, stride = uint64_t(gridDim.x - s.most_slices) * g.count;
   for (uint64_t item = uint64_t(blockIdx.x - s.most_slices) * g.count + g.mine; item < items; item += stride) {
     uint32_t row = uint32_t(item / blocks), c = uint32_t(item % blocks) * g.lanes + g.lane, len = there ? s.len[row] : 0;
-    if (c >= s.d || len > s.short_rows) continue;  // it is in slices
+    if (c >= s.d || len > s.short_rows) continue;  // a long row: done by slices
     uint32_t k = there ? s.begin[row] : 0, end = there ? neighbors_end(s, row) : 0;
     T sum{};
     for (; k < end; k += AT_ONCE) add_neighbors(sum, x, s, c, k, 1, end);
@@ -140,7 +142,7 @@ template <class T, class X> __device__ __forceinline__ void multiply(const X* x,
   }
 }
 
-// Sets `s` to its step, which it returns, or NONE; `own` becomes where the rows of x begin that are the step's.
+// Advances the pointers of `s` to its step. Returns the step, or NONE; `own` becomes the first row of x of that step.
 __device__ __forceinline__ uint32_t go_to_step(Spmm& s, uint64_t& own, Status status) {
   uint32_t step = status.row_of(s.place, s.steps[s.place], s.most_steps);
   uint64_t at = step == NONE ? 0 : uint64_t(step) * s.vertices;
@@ -184,7 +186,7 @@ __device__ __forceinline__ void sum_all(const T* x, T* y, T* parts, uint32_t* ti
   if (comes_last(ticket, blocks)) sum_over(g, parts, units, 0, blocks, sums, [=](uint32_t c, T sum) { y[c] = sum; });
 }
 
-// y [1, d] = sums over the rows of x [n, d]; `parts` is for a row of each block that has live rows.
+// y [1, d] = column sums of x [n, d]; `parts` holds one row for each block with live rows.
 extern "C" __global__ void __launch_bounds__(256, 8)
 sum_rows(const float* x, float* y, float* parts, uint32_t* ticket, Rows rows, uint32_t d, uint32_t block_rows) {
   __shared__ float4 sums[THREADS];

@@ -1,16 +1,16 @@
-// squared_loss: mean of (pred - want)^2 over the elements whose want is known, no NaN; and the gradient of pred
+// squared_loss: mean of (pred - want)^2 over the elements whose want is known (not NaN); and the gradient of pred
 //
 // shapes    pred, want, dpred [n, h] f32, loss, dloss [1, 1], known [1] u32
-// grid      a thread an element, grid-stride; at most 128 blocks of 256 for the loss
+// grid      one thread per element, grid-stride loop; at most 128 blocks of 256 for the loss
 // memory    reads 2 n h words; the gradient writes n h; coalesced
-// limiter   memory; latency where there is little
+// limiter   memory; latency for small inputs
 // backward  dpred = 2 (pred - want) / known dloss
 // source    PyTorch's MSELoss
 #include "common.cuh"
 
 __device__ __forceinline__ bool is_known(float want) { return want == want; }
 
-// `made` is for a sum and a count of each block.
+// `made` holds a sum and a count per block.
 extern "C" __global__ void __launch_bounds__(256, 6)
 squared_loss(const float* pred, const float* want, float* made, uint32_t* ticket, float* loss, uint32_t* known, Rows rows,
              uint32_t h, Status status) {

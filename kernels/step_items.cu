@@ -1,8 +1,8 @@
-// step_items: the items of a step of a list that steps divide
+// step_items: the items of one step of a list that is divided into steps
 //
 // shapes    offsets [s + 1] u32, step, base, count [1] u32; item, rank [<= capacity] u32
-// grid      a thread an item, grid-stride
-// memory    writes 8 bytes an item; coalesced
+// grid      one thread per item, grid-stride loop
+// memory    writes 8 bytes per item; coalesced
 // limiter   memory
 // backward  -
 // source    -

@@ -1,7 +1,7 @@
-// step_rows: rows of a table of steps and vertices that are of one step, NONE where the vertex is not there
+// step_rows: the rows of one step in a table of steps x vertices; NONE if the vertex is absent in the step
 //
 // shapes    steps [l] u32, scale [s n] f32 or null, out [n] u32
-// grid      a thread a row, grid-stride
+// grid      one thread per row, grid-stride loop
 // memory    reads 4 n bytes of scale, writes 4 n; coalesced
 // limiter   memory
 // backward  -

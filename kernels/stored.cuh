@@ -1,12 +1,13 @@
-// Rows of stored tables whose real numbers are kept in 16 bits: read as f32, rounded to the nearest where they are written.
+// Rows of stored tables with a 16-bit storage type: converted to f32 on reading, rounded to nearest on writing.
 //
-// A kernel takes their words and what they are (`BRAIN` or not); the f32 tables' kernels are the same templates on float.
+// A kernel takes 16-bit words and a format code (`BRAIN` or not). The kernels of f32 tables instantiate the same
+// templates with float.
 #pragma once
 #include "ptx.cuh"
 
-constexpr uint32_t BRAIN = 1;  // bfloat16; else IEEE 754's half (`Launch::halves`)
+constexpr uint32_t BRAIN = 1;  // bfloat16; any other value means IEEE 754 half precision (`Launch::halves`)
 
-// One number, or four side by side, as they lie in memory.
+// One number, or four consecutive ones, as stored in memory.
 template <bool brain> struct Half { uint16_t bits; };
 template <bool brain> struct alignas(8) Half4 { uint32_t low, high; };
 
@@ -14,13 +15,13 @@ template <bool brain> __device__ __forceinline__ float real_of(uint32_t bits) {
   if constexpr (brain) return __uint_as_float(bits << 16);
   else return from_f16(uint16_t(bits));
 }
-// Two numbers, the first in the lower half of the word.
+// Packs two numbers into a word, the first one in the lower half.
 template <bool brain> __device__ __forceinline__ uint32_t half_of(float a, float b) {
   if constexpr (brain) return to_bf16x2(a, b);
   else return to_f16(a) | uint32_t(to_f16(b)) << 16;
 }
 
-// What a step sees of what is kept.
+// Converts stored numbers to f32.
 __device__ __forceinline__ float real(float x) { return x; }
 __device__ __forceinline__ float4 real(float4 x) { return x; }
 template <bool brain> __device__ __forceinline__ float real(Half<brain> x) { return real_of<brain>(x.bits); }
@@ -28,7 +29,7 @@ template <bool brain> __device__ __forceinline__ float4 real(Half4<brain> x) {
   return make_float4(real_of<brain>(x.low & 0xffffu), real_of<brain>(x.low >> 16), real_of<brain>(x.high & 0xffffu),
                      real_of<brain>(x.high >> 16));
 }
-// What is kept of what a step made.
+// Rounds f32 numbers to the storage type and stores them.
 __device__ __forceinline__ void keep(float& to, float x) { to = x; }
 __device__ __forceinline__ void keep(float4& to, float4 x) { to = x; }
 template <bool brain> __device__ __forceinline__ void keep(Half<brain>& to, float x) {
@@ -38,7 +39,7 @@ template <bool brain> __device__ __forceinline__ void keep(Half4<brain>& to, flo
   to = {half_of<brain>(x.x, x.y), half_of<brain>(x.z, x.w)};
 }
 
-// `use` with the words as numbers of their type, which it takes by a template.
+// Calls the generic lambda `use` with `words` cast to a pointer to the stored number type that `kind` names.
 template <class Use> __device__ __forceinline__ void as_kept(uint16_t* words, uint32_t kind, Use use) {
   if (kind == BRAIN) use(reinterpret_cast<Half<true>*>(words));
   else use(reinterpret_cast<Half<false>*>(words));
@@ -47,7 +48,7 @@ template <class Use> __device__ __forceinline__ void as_kept(const uint16_t* wor
   if (kind == BRAIN) use(reinterpret_cast<const Half<true>*>(words));
   else use(reinterpret_cast<const Half<false>*>(words));
 }
-// Four at a time.
+// Casts a pointer to single numbers to a pointer to groups of four.
 template <bool brain> __device__ __forceinline__ Half4<brain>* fours(Half<brain>* p) {
   return reinterpret_cast<Half4<brain>*>(p);
 }

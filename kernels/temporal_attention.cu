@@ -1,23 +1,24 @@
 // temporal_attention: mix_h = sum_j drop(a_hj) z_j, a_h = softmax_j(q_h . z_j / sqrt(p)), z_j = {h_j | e_j | Phi(dt_j)}
 //
 // shapes    query [q, H c], h [m, d], edge [e, f], row, event, dt [n, k], mix [m, H c], sum [m, H], weight [m, H k]
-// grid      a block a root; a thread has some columns of its k raw rows, of all of which it takes part in every score
-// memory    reads each raw row once and keeps it (beyond ten neighbours or 512 columns it reads again, from the L1 cache),
-//           a query and ids; writes H (c + k + 1) words a root; 16 bytes at a time where rows are aligned
-// limiter   latency: ids, then rows, then two barriers; several blocks an SM hide it
-// backward  one more such pass: dz and dquery of each root, {dw | db} of each block; then, in one launch, sums in fixed
-//           order: of dz by row of h (group_slots lists the slots of each), of {dw | db}, of dquery by query
+// grid      one block per root; a thread has some columns of all k raw rows, and contributes to every score
+// memory    reads each raw row once and keeps it (beyond ten neighbours or 512 columns it reads the rows again, from
+//           the L1 cache), a query and ids; writes H (c + k + 1) words per root; 16 bytes at a time if rows
+//           are aligned
+// limiter   latency: ids, then rows, then two barriers; hidden by several blocks per SM
+// backward  one more such pass: dz and dquery of each root, {dw | db} of each block; then, in one launch, sums in a
+//           fixed order: of dz by row of h (group_slots lists the slots of each row), of {dw | db}, of dquery by query
 // source    TGAT (Xu et al. 2020), absorbed as in docs/attention.md
 #include "common.cuh"
 
 constexpr uint32_t THREADS = 128, WARPS = THREADS / WARP;
-constexpr uint32_t CHUNK = 10;        // neighbours at a time: as many as TGN asks for
-constexpr uint32_t HALF = WARP / 2;   // two heads at a time: lane `HALF head + j` has the scores of neighbour j
+constexpr uint32_t CHUNK = 10;        // neighbours at a time; TGN samples ten
+constexpr uint32_t HALF = WARP / 2;   // two heads at a time: lane `HALF head + j` holds the scores of neighbour j
 
-// A thread's share of a raw row, or of a row to multiply it with: V columns of {h | e}, and one of the time encoding.
+// A thread's columns of a raw row, or of a row to multiply it with: V columns of {h | e} and one of the time encoding.
 template <int V> struct Share { float known[V], time; };
 
-// The columns of a thread's share; a wide row takes several tiles of them.
+// The indices of a thread's columns; a wide row takes several tiles.
 template <int V> struct Columns {
   uint32_t known, time;
   __device__ __forceinline__ explicit Columns(uint32_t tile)
@@ -27,7 +28,7 @@ template <int V> struct Columns {
   }
 };
 
-// Shares of the rows of two heads, of which the second may not be.
+// The thread's columns of the rows of two heads; with an odd number of heads the last second one is zeros.
 template <int V>
 __device__ __forceinline__ void load_heads(const Attention& a, const float* rows, uint32_t head, Columns<V> at,
                                            Share<V> (&s)[2]) {
@@ -56,16 +57,16 @@ __device__ __forceinline__ void store_heads(const Attention& a, float* rows, uin
   }
 }
 
-// Raw rows of a chunk: {h | e} in registers, the time encoding in the thread's own column of shared memory (one copy of
-// the code of a cosine, which is long).
+// Raw rows of a chunk: {h | e} in registers, the time encoding in the thread's own column of shared memory (so
+// that there is a single copy of the code of a cosine, which is long).
 template <int V> using Known = float[CHUNK][V];
 using Times = float[CHUNK][THREADS];
 
-// How many roots, rows of h and rows of features there are; what names another is a fault.
+// The number of roots, rows of h and rows of features; an index out of range is a fault.
 struct Bounds {
   uint32_t roots, rows, events;
   Status s;
-  // Slots in use of the root at a place of the order, none where there is no such root: `i` becomes that, or NONE.
+  // Number of used slots of the root at index `at` of the order, 0 if there is none; `i` receives the root, or NONE.
   __device__ __forceinline__ uint32_t used(const Attention& a, uint32_t at, uint32_t& i) const {
     i = s.row_of(at, a.order[at], roots);
     uint32_t n = i == NONE || a.queries.live() == 0 ? 0 : a.count[i];
@@ -75,7 +76,7 @@ struct Bounds {
   }
 };
 
-// Those of the `n` slots from `first` of root `i` on, with the sines for the backward; zeros for the rest of the chunk.
+// Loads `n` slots of root `i` from slot `first` on, with the sines for the backward pass; zeros beyond them.
 template <bool SINES, int V>
 __device__ __forceinline__ void load_raw(const Attention& a, const Bounds& bounds, uint32_t i, uint32_t first, uint32_t n,
                                          Columns<V> at, Known<V>& z, Times& cosines, Times* sines) {
@@ -116,8 +117,9 @@ __device__ __forceinline__ void add_times(Share<V>& sum, float x, const float (&
   sum.time += x * time;
 }
 
-// Sums over the lanes of a warp: lane l gets that of its `v[l]` in `v[0]`. A lane hands over the half of its numbers that
-// others will sum, `O` of them, then half of the rest. Beyond a chunk both heads have zeros.
+// Transposed sum over a warp: lane l receives the sum over all lanes of `v[l]`, in `v[0]`. Each step exchanges `O`
+// numbers: a lane hands over the half that other lanes will sum, then half of the rest. Beyond the chunk `v` is
+// zero in both heads.
 template <uint32_t O> __device__ __forceinline__ void fold(float (&v)[WARP]) {
   bool upper = lane_id() & O;
 #pragma unroll
@@ -129,8 +131,9 @@ template <uint32_t O> __device__ __forceinline__ void fold(float (&v)[WARP]) {
   if constexpr (O > 1) fold<O / 2>(v);
 }
 using Sums = float[WARPS + 1][WARP];
-// `rows_h . z_j` over this tile of columns, in lane `HALF h + j` of every warp; and each lane's `factor` is that of the
-// last warp, which has the fewest columns. `sums` is another one than in the call before, so that one barrier is enough.
+// `rows_h . z_j` over this tile of columns, in lane `HALF h + j` of every warp. Also broadcasts each lane's `factor`
+// from the last warp, which has the fewest columns. Consecutive calls must alternate `sums`, so that one barrier per
+// call suffices.
 template <int V>
 __device__ __forceinline__ float dots(const Share<V> (&rows)[2], const Known<V>& z, const Times& cosines, bool time,
                                       Sums& sums, float& factor) {
@@ -159,7 +162,7 @@ __device__ __forceinline__ float dots(const Share<V> (&rows)[2], const Known<V>&
   for (uint32_t w = 0; w < WARPS; w++) sum += sums[w][lane_id()];
   return sum;
 }
-// Over the lanes of a head.
+// Sum and maximum over the lanes of a head.
 __device__ __forceinline__ float half_sum(float v) {
   for (uint32_t o = HALF / 2; o; o /= 2) v += __shfl_xor_sync(ALL, v, int(o));
   return v;
@@ -169,7 +172,7 @@ __device__ __forceinline__ float half_max(float v) {
   return v;
 }
 
-// Query of the root at a place of the order: the last query whose roots begin there or before. For whole warps.
+// The query of the root at index `at` of the order: the last one whose roots start at or before it. For whole warps.
 __device__ __forceinline__ uint32_t query_at(const uint32_t* starts, uint32_t queries, uint32_t at) {
   uint32_t from = 0, until = queries;
   while (until - from > 1) {
@@ -181,17 +184,17 @@ __device__ __forceinline__ uint32_t query_at(const uint32_t* starts, uint32_t qu
   return from;
 }
 
-// What a lane has in a pass over a root's neighbours, two heads at a time.
+// The role of a lane in a pass over a root's neighbours, two heads at a time.
 struct Lane {
-  uint32_t head, j;   // its head, and its neighbour in the chunk
-  uint32_t row;       // of [roots, heads]
-  bool real;          // there is such a head
+  uint32_t head, j;   // head, and neighbour within the chunk
+  uint32_t row;       // row of [roots, heads]
+  bool real;          // whether the head exists
   __device__ __forceinline__ Lane(const Attention& a, uint32_t at, uint32_t head)
       : head(head + lane_id() / HALF), j(lane_id() % HALF), row(at * a.heads + this->head),
         real(this->head < a.heads && j < CHUNK) {}
-  // There is such a head, and such a neighbour among `n`.
+  // Whether the head exists and the neighbour is one of `n`.
   __device__ __forceinline__ bool used(uint32_t first, uint32_t n) const { return real && first + j < n; }
-  // Its place in [roots, heads, k].
+  // Index in [roots, heads, k].
   __device__ __forceinline__ uint64_t place(const Attention& a, uint32_t first) const {
     return uint64_t(row) * a.k + first + j;
   }
@@ -229,7 +232,7 @@ __device__ __forceinline__ void attend(const Attention& a, const Bounds& bounds,
           if (!one && warp == 0) weight[lane.place(a, first)] = score;
         }
       }
-      if (!one) __syncthreads();  // the scores are there
+      if (!one) __syncthreads();  // the scores have been written
       top = half_max(top);
       auto raised = [&](uint32_t first) { return expf((one ? score : weight[lane.place(a, first)]) - top); };
       for (uint32_t first = 0; first < n; first += CHUNK) total += lane.used(first, n) ? raised(first) : 0.f;
@@ -255,7 +258,7 @@ __device__ __forceinline__ void attend(const Attention& a, const Bounds& bounds,
         if (mix) store_heads(a, mix + uint64_t(at) * rows, head, columns, mixed);
       }
       kept_sum = half_sum(kept_sum);
-      if (!one) __syncthreads();  // nobody reads scores any more
+      if (!one) __syncthreads();  // the scores have been read
       if (warp == 0 && lane.real) {
         if (sum && lane.j == 0) sum[lane.row] = kept_sum;
         for (uint32_t first = 0; first + lane.j < a.k; first += CHUNK) {
@@ -275,7 +278,7 @@ extern "C" __global__ void __launch_bounds__(128, 5)
 temporal_attention(Attention a, float* mix, float* sum, float* weight, Rows all, Rows rows, Rows events, Status s) {
   Bounds bounds{all.live(), rows.live(), events.live(), s};
   __shared__ Sums sums[2];
-  __shared__ float2 counts[WARPS][HALF];  // by neighbour: what its raw row counts with, in both heads
+  __shared__ float2 counts[WARPS][HALF];  // by neighbour: the weight of its raw row in both heads
   __shared__ Times cosines;
   if (by_four(a) && by_four(mix, 4)) attend<4>(a, bounds, mix, sum, weight, sums, counts, cosines);
   else attend<1>(a, bounds, mix, sum, weight, sums, counts, cosines);
@@ -283,9 +286,9 @@ temporal_attention(Attention a, float* mix, float* sum, float* weight, Rows all,
 
 // ---- gradient ----
 
-// `dz` gets a row of h's gradient for each slot in use, `dquery` the gradient of a query with one root, `by_root` of those
-// with more, `dwb` a row {dw | db} of each block that has roots; what nobody wants is null. `da` [roots, H k] is for the
-// roots with more than one chunk.
+// `dz` receives one row of h's gradient per used slot; `dquery` the gradients of queries with one root, `by_root` those
+// of the roots of other queries; `dwb` one row {dw | db} for each block that has roots. Unwanted outputs are null. `da`
+// [roots, H k] is scratch for roots with more than one chunk.
 template <int V>
 __device__ __forceinline__ void attend_back(const Attention& a, const Bounds& bounds, const float* weight, const float* dmix,
                                             const float* dsum, float* dquery, float* by_root, float* dz, float* dwb,
@@ -317,7 +320,7 @@ __device__ __forceinline__ void attend_back(const Attention& a, const Bounds& bo
           if (!one && warp == 0) da[lane.place(a, first)] = mine;
         }
       }
-      if (!one) __syncthreads();  // `da` is there
+      if (!one) __syncthreads();  // `da` has been written
       mean = half_sum(mean);
       for (uint32_t tile = 0; tile < tiles; tile++) {
         Columns<V> columns(tile);
@@ -345,7 +348,7 @@ __device__ __forceinline__ void attend_back(const Attention& a, const Bounds& bo
             float cosine = columns.time < a.t ? cosines[j][threadIdx.x] : 0.f;
             add_times(sum[0], ds_of.x, z[j], cosine), add_times(sum[1], ds_of.y, z[j], cosine);
           }
-          // Apart from the above, so that neither needs the other's registers.
+          // A separate loop: neither needs the other's registers.
 #pragma unroll 1
           for (uint32_t j = 0; j < CHUNK && first + j < n; j++) {
             float4 count = counts[warp][j];
@@ -386,7 +389,7 @@ temporal_attention_grad(Attention a, const float* weight, const float* dmix, con
   Bounds bounds{all.live(), rows.live(), events.live(), s};
   bool aligned = by_four(a) && by_four(dmix, 4) && by_four(dquery, 4) && by_four(by_root, 4) && by_four(dz, 4);
   __shared__ Sums sums[2];
-  __shared__ float4 counts[WARPS][HALF];  // by neighbour: {weights after drop-out | gradients of scores} of both heads
+  __shared__ float4 counts[WARPS][HALF];  // by neighbour: {weights after drop-out | gradients of scores}, both heads
   __shared__ Times cosines, sines;
   if (aligned) {
     attend_back<4>(a, bounds, weight, dmix, dsum, dquery, by_root, dz, dwb, da, sums, counts, cosines, sines);
@@ -395,16 +398,16 @@ temporal_attention_grad(Attention a, const float* weight, const float* dmix, con
   }
 }
 
-constexpr uint32_t ROWS = 16;   // of h, a warp each
-constexpr uint32_t SHORT = 64;  // slots that a warp adds up by itself
+constexpr uint32_t ROWS = 16;   // rows of h per block, one per warp
+constexpr uint32_t SHORT = 64;  // maximum number of slots that a single warp sums
 
-// The rows of `dz`, and which of them belong to each row of h. What is beyond either is a fault, and not looked at.
+// The rows of `dz`, and the slots that belong to each row of h. An index out of range is a fault, and is not read.
 struct Slots {
   const float* dz;
   const uint32_t *starts, *slots;
   uint32_t listed, all;
   Status s;
-  // Where the slots of row `r` begin, and how many they are.
+  // Start and number of the slots of row `r`.
   __device__ __forceinline__ uint2 of(uint32_t r) const {
     uint32_t first = starts[r], last = starts[r + 1];
     if (first <= last && last <= listed) return make_uint2(first, last - first);
@@ -413,7 +416,7 @@ struct Slots {
   }
 };
 
-// Adds the rows of `n` slots, in their order.
+// Adds the rows of `n` slots, in order.
 template <int V>
 __device__ __forceinline__ void add_rows(float (&sum)[V], const Slots& of, uint32_t from, uint32_t n, uint32_t d, uint32_t c) {
   if (c >= d) return;
@@ -428,8 +431,8 @@ __device__ __forceinline__ void add_rows(float (&sum)[V], const Slots& of, uint3
   }
 }
 
-// `dh[r]` = sum of the rows of `dz` of the slots of r: a warp's sum where they are few; else each warp of the block adds up
-// some of them, and what the warps have is added in their order.
+// `dh[r]` = sum of the rows of `dz` of the slots of r. One warp sums up to SHORT slots; beyond that, the warps of the
+// block divide the slots, and their sums are added in order.
 template <int V>
 __device__ __forceinline__ void sum_rows(const Slots& of, float* dh, uint32_t rows, uint32_t d, uint32_t blocks,
                                          float4 (*sums)[WARP]) {
@@ -467,8 +470,9 @@ __device__ __forceinline__ void sum_rows(const Slots& of, float* dh, uint32_t ro
   }
 }
 
-// Three tasks, a range of blocks each: `row_blocks` sum rows of `dz` by row of h; `time_blocks` sum {dw | db} of the blocks
-// of the last kernel, `parts` of them; the others sum the gradients of queries with several roots.
+// Three tasks, each on its own range of blocks: `row_blocks` blocks sum the rows of `dz` by row of h; `time_blocks`
+// blocks sum the `parts` rows {dw | db} of the previous kernel's blocks; the others sum the gradients of queries with
+// several roots.
 extern "C" __global__ void __launch_bounds__(512, 2)
 temporal_attention_grad_sums(Attention a, const float* dz, const uint32_t* starts, const uint32_t* slots, float* dh,
                              Rows rows, Rows listed, uint32_t row_blocks, const float* dwb, float* dw, float* db,

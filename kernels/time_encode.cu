@@ -1,10 +1,12 @@
 // time_encode: y[i, j] = cos(w[j] dt[i] + b[j])
 //
 // shapes    dt [n, 1], w, b [1, t], y [n, t] f32
-// grid      a warp a row, lanes over its columns; gradient: a block for some rows, a lane a column, a warp every eighth row
+// grid      one warp per row, lanes over its columns; gradient: one block per range of rows, one lane per column, and
+//           each warp takes every eighth row
 // memory    reads n words, writes n t; gradient: reads n t; coalesced
-// limiter   memory, with arithmetic close behind
-// backward  dw = -sum sin(.) dt dy, db = -sum sin(.) dy: sums of each block's rows, then of the blocks, in order
+// limiter   memory, closely followed by arithmetic
+// backward  dw = -sum sin(.) dt dy, db = -sum sin(.) dy: sums over the rows of each block, then over the blocks, in
+//           order
 // source    GraphMixer, TGL
 #include "common.cuh"
 
@@ -17,7 +19,7 @@ time_encode(const float* dt, const float* w, const float* b, float* y, Rows rows
   }
 }
 
-// `sums` is for a row {dw | db} of each block that has live rows; either output may be null.
+// `sums` holds one row {dw | db} for each block with live rows; either output may be null.
 extern "C" __global__ void __launch_bounds__(256, 2)
 time_encode_grad(const float* dt, const float* w, const float* b, const float* dy, float* sums, uint32_t* ticket, float* dw,
                  float* db, Rows rows, uint32_t t, uint32_t block_rows) {

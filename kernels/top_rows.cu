@@ -1,21 +1,22 @@
-// top_rows: X[r] = x[i_r] tanh(y[i_r]), y = x p^T / |p|: the k rows with the greatest scores, greatest first; its gradient
+// top_rows: X[r] = x[i_r] tanh(y[i_r]), y = x p^T / |p|: the k rows with the highest scores, highest first; and its
+// gradient
 //
-// shapes    x, dx [n, d], p, dp [1, d], X, dX [k, d], y of those that are taken [k] f32, present [n], i [k] u32
-// grid      scores, X, dx: a warp a row; the selection: one block of 1024; dp: a thread a column
+// shapes    x, dx [n, d], p, dp [1, d], X, dX [k, d], y of the selected rows [k] f32, present [n], i [k] u32
+// grid      scores, X, dx: one warp per row; selection: one block of 1024; dp: one thread per column
 // memory    reads n d words once, and n keys 34 times; writes k d; the gradient reads 2 k d, writes k d and zeros
 // limiter   memory for the scores, latency for the selection
-// backward  a row that is taken for several r is summed by the warp of the first, in order
+// backward  if a row is selected for several r, the warp of the first one sums them, in order
 // source    the summary of EvolveGCN-H (Pareja et al. 2020), after Gao and Ji 2019
 #include "common.cuh"
 
-// A key is greater where the score is; 0 is that of a row that is not there.
+// Maps scores to keys in the same order; 0 is the key of an absent row.
 __device__ __forceinline__ uint32_t key_of(float score) {
   uint32_t bits = __float_as_uint(score);
   return max(1u, bits >> 31 ? ~bits : bits | 1u << 31);
 }
 __device__ __forceinline__ float score_of(uint32_t key) { return __uint_as_float(key >> 31 ? key ^ 1u << 31 : ~key); }
 
-// Sum of the products of two rows, the same in every lane; the whole warp comes here.
+// The dot product of two rows, the same in every lane; every lane of the warp must call it.
 __device__ __forceinline__ float row_product(const float* a, const float* b, uint32_t d) {
   float sum = 0.f;
   for (uint32_t c = lane_id(); c < d; c += WARP) sum += a[c] * b[c];
@@ -33,24 +34,24 @@ top_rows_score(const float* x, const float* p, const uint32_t* present, uint32_t
   }
 }
 
-// `taken` has room for k pairs of key and row.
+// `taken` has space for k pairs of key and row.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 top_rows_select(const uint32_t* keys, uint32_t* taken, uint32_t* index, float* score, Rows rows, uint32_t k) {
   __shared__ uint32_t sums[WARP];
   uint32_t n = rows.live();
-  // How many keys are `least` or greater.
+  // The number of keys >= `least`.
   auto count = [&](uint32_t least) {
     uint32_t found = 0, all;
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) found += keys[i] >= least;
     block_scan(found, sums, all);
     return all;
   };
-  // The greatest key that k rows reach, bit by bit; 0 where fewer than k are there.
+  // The largest key that at least k rows reach, found bit by bit; 0 if fewer than k rows are present.
   uint32_t least = 0;
   for (int bit = 31; bit >= 0; bit--) {
     if (count(least | 1u << bit) >= k) least |= 1u << bit;
   }
-  // Of the rows with that key the first ones.
+  // Among the rows with exactly that key, the first ones are selected.
   uint32_t equals = least ? k - (least == ~0u ? 0 : count(least + 1)) : 0, seen = 0, m = 0;
   for (uint32_t base = 0; base < n; base += blockDim.x) {
     uint32_t i = base + threadIdx.x, key = i < n ? keys[i] : 0, all;
@@ -62,7 +63,7 @@ top_rows_select(const uint32_t* keys, uint32_t* taken, uint32_t* index, float* s
     if (take) taken[2 * at] = key, taken[2 * at + 1] = i;
     m += all;
   }
-  __syncthreads();  // all are there, in the order of rows
+  __syncthreads();  // all have been written, in row order
   for (uint32_t a = threadIdx.x; a < m; a += blockDim.x) {
     uint32_t key = taken[2 * a], rank = 0;
     for (uint32_t b = 0; b < m; b++) rank += taken[2 * b] > key || (taken[2 * b] == key && b < a);
@@ -86,7 +87,7 @@ top_rows(const float* x, const uint32_t* index, const float* score, float* out, 
   }
 }
 
-// Gradients of the scores, and of the rows that are taken; dx, which is zeros before, may be null.
+// Gradients of the scores and of the selected rows; dx must be zeros before, and may be null.
 extern "C" __global__ void __launch_bounds__(256, 6)
 top_rows_input_grad(const float* x, const float* p, const uint32_t* index, const float* score, const float* dout, float* dx,
                     float* dscore, Rows rows, uint32_t k, uint32_t d, Status s) {

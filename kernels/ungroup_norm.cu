@@ -1,11 +1,14 @@
-// ungroup_norm: y[i] = norm(z[i]), z[i] = drop(act(own[root[i]] + x[position[i]])), the second term only where root i has a
-// position; norm is that of layer_norm.cu
+// ungroup_norm: y[i] = norm(z[i]), z[i] = drop(act(own[root[i]] + x[position[i]])), where the second term is present
+// only if root i has a position; norm is that of layer_norm.cu
 //
 // shapes    x [m, d] f32, position, root [n] u32, own [q, d] f32, gain, bias [1, d], y, z [n, d], stats [n, 2]
-// grid      a warp a row, lanes over its columns (16 bytes a lane where rows are aligned); gradient: a block for some rows
-// memory    reads 2 n (d + 1) words, writes 2 n d; gradient: reads 2 n d, writes (n + m) d; coalesced, further passes hit L1
+// grid      one warp per row, lanes over its columns (16 bytes per lane if aligned); gradient: one block per range of
+//           rows
+// memory    reads 2 n (d + 1) words, writes 2 n d; gradient: reads 2 n d, writes (n + m) d; coalesced, further passes
+//           hit L1
 // limiter   memory
-// backward  dz row by row, and dx[position[i]] = dz[i]; down = scatter_add_rows(dz, root); dgain, dbias as layer_norm's
+// backward  dz row by row, and dx[position[i]] = dz[i]; down = scatter_add_rows(dz, root); dgain, dbias as in
+//           layer_norm
 // source    -
 #include "layer_norm.cuh"
 
@@ -57,7 +60,7 @@ __device__ __forceinline__ void gradient(const float* z, const float* gain, cons
   }
 }
 
-// `sums` is for a row {dgain | dbias} of each block that has live rows; dx, dgain and dbias may be null.
+// `sums` holds one row {dgain | dbias} for each block with live rows; dx, dgain and dbias may be null.
 extern "C" __global__ void __launch_bounds__(256, 4)
 ungroup_norm_grad(const float* z, const float* gain, const float* stats, const float* dy, const uint32_t* position, float* dz,
                   float* dx, float* sums, uint32_t* ticket, float* dgain, float* dbias, Rows all, Rows grouped, uint32_t d,

@@ -1,14 +1,16 @@
-// unique: the unique nodes of a batch, where each occurrence lies among them, and each one's latest event
+// unique: the unique nodes of a batch, the index of each occurrence's node among them, and each node's latest event
 //
 // shapes    stamp [v] u32, all zero between runs; roots and others, any number of ids; unique, phi [<= v] u32
-// grid      three kernels, a thread an occurrence; the second gives a block a tile of them, for a prefix sum
-// memory    reads the occurrences three times and a stamp each twice, writes the rows twice; ids coalesced
+// grid      three kernels, one thread per occurrence; the second has one block per tile of occurrences, for a prefix
+//           sum
+// memory    reads the occurrences three times and a stamp for each twice, writes the rows twice; ids coalesced
 // limiter   latency
 // backward  -
 // source    Sven, Algorithm 2 (V_u, Phi, Psi); the order of the classes is ours
 //
-// An occurrence's key is its place in the order in which nodes get rows: positive roots, negatives, then the others. The
-// first one of a node, the largest `total - key`, wins its stamp; the row is the number of first ones before that key.
+// The key of an occurrence is its index in the order in which nodes get rows: positive roots, negatives, then the
+// others. The first occurrence of a node, with the largest `total - key`, wins the node's stamp; the node's row is the
+// number of first occurrences before that key.
 #include "common.cuh"
 
 constexpr unsigned THREADS = 256;
@@ -45,8 +47,8 @@ extern "C" __global__ void __launch_bounds__(256, 8) unique_mark(IdLists ids, ui
   }
 }
 
-// Leaves in psi the key of the node's first occurrence, and for every 32 keys which are first ones and how many such are
-// before them in the tile.
+// Stores in psi the key of the node's first occurrence; and for every 32 keys, a mask of the first occurrences and the
+// number of first occurrences before them in the tile.
 extern "C" __global__ void __launch_bounds__(256, 8)
 unique_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi, uint32_t capacity, uint32_t* firsts,
                uint32_t* before, uint32_t* tiles, uint32_t rounds) {
@@ -84,7 +86,7 @@ unique_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32_t
   uint32_t at = block_scan(sum, sums, found);
 #pragma unroll
   for (unsigned j = 0; j < EACH; j++) start[threadIdx.x * EACH + j] = at, at += own[j];
-  __syncthreads();  // every tile's start is there
+  __syncthreads();  // the starts of all tiles have been written
 
   uint32_t all = total(ids);
   auto row_of = [&](uint32_t key) {
@@ -96,7 +98,7 @@ unique_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32_t
     uint32_t* psi = &ids.of[o.list].psi[o.at];
     uint32_t first = *psi;
     if (first == NONE) continue;
-    // No first one: its stamp was not zero before.
+    // Not a first occurrence: the stamp was not zero before the run.
     if (first >= all || !(firsts[first / WARP] >> first % WARP & 1)) {
       s.fault(o.at, float(first));
       *psi = NONE;
@@ -108,7 +110,7 @@ unique_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32_t
       uint32_t v = ids.of[o.list].ids[o.at];
       node[row] = v, stamp[v] = 0;
     }
-    // NONE, which the second kernel left there, is less than any root.
+    // As a signed number, NONE, which the second kernel stored there, is less than any root.
     if (o.list == 0 && o.at % ids.stride < 2) atomicMax(reinterpret_cast<int*>(&phi[row]), int(o.at));
   }
 }

@@ -1,15 +1,16 @@
-// write_memory: new memory and new mails of the positive roots, in place
+// write_memory: writes the new memory and the new mails of the positive roots, in place
 //
-// shapes    memory, mail [v, d] f32 or of 16 bits, their times and events [v]; node, phi [n] u32, psi [stride b] u32, s [n, d]
-//           f32; row [b] u32: rows of src by event
-// grid      a warp a unique positive root, lanes over the row's numbers (four a lane where rows are aligned)
-// memory    reads 2 d words a row and writes 2 d numbers; the mean reads psi for each row, from L1, and a row for each event
+// shapes    memory, mail [v, d] f32 or 16-bit, their times and events [v]; node, phi [n] u32, psi [stride b] u32,
+//           s [n, d] f32; row [b] u32: rows of src by event
+// grid      one warp per unique positive root, lanes over the row's numbers (four per lane if rows are aligned)
+// memory    reads 2 d words and writes 2 d numbers per row; the mean also scans psi for each row, from L1, and reads
+//           one row per event
 // limiter   memory; latency for the mean
 // backward  -
-// source    TGN (Rossi et al. 2020), section 3; PyTorch Geometric's order of reading before writing
+// source    TGN (Rossi et al. 2020), section 3; reads come before writes, as in PyTorch Geometric
 #include "stored.cuh"
 
-// The roots of a batch, `stride` an event, and the rows of memory that are written: those of its positive nodes.
+// The roots of a batch, `stride` per event, and the number of rows of memory to write: those of the positive nodes.
 struct Batch {
   const uint32_t *node, *phi, *psi;
   uint32_t n, roots, nodes, stride, written;
@@ -18,17 +19,17 @@ struct Batch {
                                    Rows rows, Rows all, uint32_t nodes, uint32_t stride, Status s)
       : node(node), phi(phi), psi(psi), n(rows.live()), roots(all.live()), nodes(nodes), stride(stride),
         written(min(*positives, min(n, roots / stride * 2))), s(s) {}
-  // Whether `row` has a node and a latest root, which is an end of an event.
+  // Whether `row` has a node and a latest root that is an end of an event.
   __device__ __forceinline__ bool has(uint32_t row) const {
     return node[row] < nodes && phi[row] < roots && phi[row] % stride < 2;
   }
-  // Likewise; a fault where it has not.
+  // The same; also reports a fault if it does not.
   __device__ __forceinline__ bool check(uint32_t row) const {
     uint32_t latest = s.row_of(row, phi[row], roots);
     if (latest != NONE && latest % stride > 1) s.fault(row, float(latest));
     return s.row_of(row, node[row], nodes) != NONE && has(row);
   }
-  // The root at the other end of the event of root `i`, which is an end.
+  // The root at the other end of the event of root `i`, which must be an end.
   __device__ __forceinline__ uint32_t other_end(uint32_t i) const { return i - i % stride + (1 - i % stride); }
 };
 
@@ -54,7 +55,7 @@ __device__ __forceinline__ void write_times(int64_t* memory_time, uint32_t* mail
   }
 }
 
-// Without `mail`, that is left to `write_memory_mean`.
+// Without `mail`, the contents of the mails are left to `write_memory_mean`.
 extern "C" __global__ void __launch_bounds__(256, 6)
 write_memory(float* memory, int64_t* memory_time, float* mail, uint32_t* mail_event, int64_t* mail_time,
              const uint32_t* node, const uint32_t* phi, const uint32_t* positives, const uint32_t* psi, const float* s,
@@ -92,7 +93,8 @@ __device__ __forceinline__ void mean_rows(Out* out, const T* src, const Batch& b
                                           uint32_t d) {
   for (uint32_t row = warp_row(); row < batch.written; row += warp_rows()) {
     if (!batch.has(row)) continue;  // `move_rows` has reported it
-    uint32_t stride = batch.stride, latest = batch.phi[row], last = latest / stride * 2 + latest % stride;  // among the positive roots
+    // `last` is the index of the latest root among the positive roots.
+    uint32_t stride = batch.stride, latest = batch.phi[row], last = latest / stride * 2 + latest % stride;
     for (uint32_t left = 0; left < d; left += WARP) {
       uint32_t c = left + lane_id(), events = 0;
       T sum{};
@@ -113,7 +115,8 @@ __device__ __forceinline__ void mean_rows(Out* out, const T* src, const Batch& b
   }
 }
 
-// Means over a node's events of the batch: of the rows `of` of src by event, or, without them, of those of the other ends.
+// Means over a node's events of the batch: of the rows `of` of src by event or, without `of`, of the rows of the other
+// ends.
 extern "C" __global__ void __launch_bounds__(256, 5)
 write_memory_mean(float* out, const float* src, const uint32_t* node, const uint32_t* phi, const uint32_t* positives,
                   const uint32_t* psi, const uint32_t* of, Rows rows, Rows from, Rows roots, uint32_t nodes, uint32_t d,

@@ -1,10 +1,10 @@
 // write_rows: table[index[i], :] = rows[from[i], :], in place
 //
-// shapes    table [v, d] 4-byte words or reals of 16 bits, index [n] u32 unique or NONE, from [n] u32 or NONE, or null:
-//           0, 1, 2, ...; rows [m, d] 4-byte words, f32 where the table is of 16 bits
-// grid      a warp a row, lanes over the row's numbers (four a lane where rows are aligned)
+// shapes    table [v, d] 4-byte words or 16-bit numbers, index [n] u32 unique or NONE, from [n] u32 or NONE, or null
+//           for 0, 1, 2, ...; rows [m, d] 4-byte words, f32 if the table is 16-bit
+// grid      one warp per row, lanes over the row's numbers (four per lane if rows are aligned)
 // memory    reads n (d + 2) words, writes n d; coalesced
-// limiter   memory; latency where rows are narrow
+// limiter   memory; latency for narrow rows
 // backward  -
 // source    -
 #include "stored.cuh"

@@ -114,10 +114,7 @@ unsafe impl Bytes for Odd {
 #[test]
 fn a_table_that_is_not_aligned_is_refused() {
     let table = Arc::new(Odd(vec![0; 16]));
-    refused(
-        Store::new(F32).table("t", Spec::real(rows(2), 1), table),
-        "begins between two multiples of 4 bytes",
-    );
+    refused(Store::new(F32).table("t", Spec::real(rows(2), 1), table), "is not aligned to 4 bytes");
 }
 
 /// An op that says of itself what it is told to.

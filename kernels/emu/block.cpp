@@ -1,8 +1,8 @@
 // Runs the threads of a block as fibres on one host thread.
 //
-// A switch saves six registers. Shared memory is NaN when a block starts. What a real GPU would hang on or leave undefined is
-// reported with thread and line: a barrier that not every thread reaches, two threads in different barriers, a collective
-// whose mask leaves its caller out, an address in no allocation.
+// A switch between fibres saves six registers. Shared memory is filled with NaN when a block starts. Errors that hang a
+// GPU or have undefined results there are reported with thread and line: a barrier that not every thread reaches, two
+// threads in different barriers, a collective whose mask lacks its caller, an address outside every allocation.
 #include "block.hpp"
 #include "fibre.hpp"
 #include <csignal>
@@ -29,7 +29,7 @@ enum class State : uint8_t { Ready, AtBarrier, InCollective, Done };
 struct Running : Thread { Worker* worker; Fibre* fibre; uint64_t result; int line; State state; void* shadow; };
 // A collective that not all lanes of its mask have reached yet.
 struct Open { Collective what; unsigned mask, arrived; int line; uint64_t value[32]; int source[32]; };
-// The masks of open collectives have no lane in common, so there are 32 of them at most.
+// The masks of open collectives are disjoint, so there are at most 32 of them.
 struct Warp { unsigned exited, opened, generation; char order[2]; Open open[32]; };
 struct Barrier { unsigned arrived; int sum, line; unsigned generation; std::vector<unsigned> waiting; char order[2]; };
 }  // namespace
@@ -43,7 +43,7 @@ class Worker {
   void yield();
   void may_switch();
   [[noreturn]] void fail(const std::string& what, int line);
-  ~Worker() = delete;  // fibres are kept for good
+  ~Worker() = delete;  // fibres are never freed
 
  private:
   bool in_order() const { return launch->seed == 0; }
@@ -64,7 +64,8 @@ class Worker {
   std::vector<Running> threads;
   std::vector<Warp> warps;
   Barrier at_barrier{};
-  // Threads that have not started, from `next_new` on, and those that may go on: the last one is the next.
+  // `order`: all threads; those from `next_new` on have not started. `ready`: threads that can continue, the next one
+  // last.
   std::vector<unsigned> order, ready;
   size_t next_new = 0;
   unsigned live = 0;
@@ -96,7 +97,7 @@ void Worker::jump(Fibre* to, Running* t, bool dying) {
 #endif
 }
 
-// Gives the block up and goes back to who asked for it.
+// Abandons the block with an error and returns to the caller of `run`.
 void Worker::fail(const std::string& what, int line) {
   char text[512];
   uint3 t = current ? current->index : uint3{};
@@ -117,7 +118,7 @@ void Worker::fail(const std::string& what, int line) {
 
 Fibre* Worker::fibre_for(unsigned thread) {
   Fibre* f;
-#if defined(EMU_TSAN)  // thread i always runs on stack i, else reuse of a stack looks like a race
+#if defined(EMU_TSAN)  // thread i always runs on stack i; otherwise the reuse of a stack would look like a race
   while (fibres.size() <= thread) fibres.push_back(new_fibre_stack());
   f = fibres[thread];
 #else
@@ -133,8 +134,8 @@ Fibre* Worker::fibre_for(unsigned thread) {
   return f;
 }
 
-// Takes the thread that runs next, or none where all wait: in order those that have not started, then who became ready
-// last, so that a warp gets on until it waits for others.
+// Selects the thread that runs next, or null if all wait. In order (seed 0): first the threads that have not started,
+// then the one that became ready last, so that a warp progresses until it waits for others.
 Running* Worker::next(bool& starts) {
   starts = next_new < order.size() && (ready.empty() || in_order() || random.draw() & 1);
   if (starts) return &threads[order[next_new++]];
@@ -168,7 +169,7 @@ void Worker::open_barrier() {
   at_barrier.generation++;
 }
 
-// What lanes `all` get of a reduction of their values.
+// The result of a reduction of the values of lanes `all`.
 static uint64_t reduced(Collective what, unsigned all, const uint64_t (&value)[32]) {
   uint32_t first = uint32_t(value[__builtin_ctz(all)]), r = first;
   if (what == Collective::Ballot || what == Collective::Any || what == Collective::All) {
@@ -192,7 +193,7 @@ static uint64_t reduced(Collective what, unsigned all, const uint64_t (&value)[3
   return r;
 }
 
-// All lanes are there: every one gets its result.
+// Called when all lanes have arrived: gives every lane its result.
 void Worker::complete(Warp& w, unsigned base, Open& g) {
   unsigned all = g.arrived;
   Running* lanes = &threads[base];
@@ -205,7 +206,7 @@ void Worker::complete(Warp& w, unsigned base, Open& g) {
       reinterpret_cast<Shown*>(g.value[0])->work(lanes);
       break;
     }
-    case Collective::Shuffle:  // a lane that is not there gives what nobody can rely on
+    case Collective::Shuffle:  // an absent source lane yields a recognisable garbage value
       for (unsigned m = all; m; m &= m - 1) {
         int l = __builtin_ctz(m), from = g.source[l];
         lanes[l].result = from >= 0 && from < 32 && (all >> from & 1) ? g.value[from] : 0x7fffdead7fffdeadull;
@@ -226,7 +227,7 @@ void Worker::complete(Warp& w, unsigned base, Open& g) {
       for (unsigned m = all; m; m &= m - 1) lanes[__builtin_ctz(m)].result = result;
     }
   }
-  for (unsigned m = all; m;) {  // the lowest lane is the next
+  for (unsigned m = all; m;) {  // `ready` is a stack: highest lane first, so that the lowest lane continues first
     unsigned l = 31u - unsigned(__builtin_clz(m));
     m &= ~(1u << l);
     if (&lanes[l] != current) ready.push_back(base + l);
@@ -249,7 +250,7 @@ void Worker::end_thread() {
   if (at_barrier.arrived && at_barrier.arrived == live) open_barrier();
 }
 
-// A fibre runs threads that have not started, one after another, for as long as none of them waits.
+// The body of a fibre: runs threads that have not started, one after another, until one of them waits.
 void Worker::body() {
   Worker& w = *static_cast<Running*>(current)->worker;
 #if defined(EMU_ASAN)
@@ -281,10 +282,10 @@ void Worker::body() {
 }
 
 void Worker::yield() {
-  if (live < 2) return void(sched_yield());  // it waits for another block
+  if (live < 2) return void(sched_yield());  // the thread waits for another block
   Running* t = self();
   t->fibre = on;
-  // Behind all others: it may wait for any of them.
+  // Behind all other threads, since it may wait for any of them.
   ready.insert(in_order() ? ready.begin() : ready.end(), number(t));
   leave();
 }
@@ -339,7 +340,8 @@ uint64_t Worker::collective(Collective what, unsigned mask, uint64_t value, int 
   g.value[lane] = value;
   g.source[lane] = source;
   g.arrived |= 1u << lane;
-  // What a lane read to say its part has been read when the others go on. A product on the matrix units orders nothing.
+  // All reads of a lane before the collective happen before the other lanes continue. A product on the matrix units
+  // orders nothing.
   bool orders = what != Collective::Together;
   char* order = &w.order[w.generation & 1];
   if (orders) RELEASE(order);
@@ -357,7 +359,7 @@ uint64_t Worker::collective(Collective what, unsigned mask, uint64_t value, int 
 #if defined(EMU_ASAN) || defined(EMU_TSAN)
 static void forget_shared_memory() {}
 #else
-// That of this host thread: the thread-local storage of the library of the kernels, which has no other.
+// This host thread's shared memory: the thread-local storage of the kernel library, which holds nothing else.
 extern "C" void* __tls_get_addr(void*);
 struct SharedMemory {
   char* begin = nullptr;
@@ -386,7 +388,7 @@ static void forget_shared_memory() {
 #endif
 
 // ---- stray addresses ----
-// Continues on the fibre's own stack, in a function that gives the block up.
+// The fault handler continues on the fibre's own stack, in a function that abandons the block.
 static thread_local uintptr_t stray;
 static struct sigaction before;
 static void gave_up() {
@@ -430,7 +432,8 @@ void Worker::prepare(const Launch& l) {
     t.block = &block;
     t.worker = this;
 #if defined(EMU_TSAN)
-    t.shadow = shadows[i] ? shadows[i] : shadows[i] = __tsan_create_fiber(0);  // costly to make (about 1 ms), so kept
+    // Kept, because creating one takes about 1 ms.
+    t.shadow = shadows[i] ? shadows[i] : shadows[i] = __tsan_create_fiber(0);
 #endif
   }
 }
@@ -439,7 +442,7 @@ std::string Worker::run(uint64_t b) {
   Quiet quiet;
   const Launch& l = *launch;
   void* dynamic = nullptr;
-  if (l.shared && posix_memalign(&dynamic, 128, l.shared)) abort();  // exact size: a sanitizer sees overruns
+  if (l.shared && posix_memalign(&dynamic, 128, l.shared)) abort();  // exact size, so that a sanitizer sees overruns
   if (dynamic) memset(dynamic, 0xFF, l.shared);
   forget_shared_memory();
   uint3 index = {unsigned(b % l.grid.x), unsigned(b / l.grid.x % l.grid.y), unsigned(b / l.grid.x / l.grid.y)};
@@ -456,7 +459,7 @@ std::string Worker::run(uint64_t b) {
 #if defined(EMU_TSAN)
   home_shadow = __tsan_get_current_fiber();
 #endif
-  // This block comes after the one before, and after what was prepared for it.
+  // Orders this block after the previous one, and after `prepare`.
   ACQUIRE(&finished);
   RELEASE(&launched);
   next_new = 1;
@@ -471,12 +474,12 @@ std::string Worker::run(uint64_t b) {
   ::free(dynamic);
   current = nullptr;
 #if defined(EMU_TSAN)
-  if (!failure.empty()) memset(shadows, 0, sizeof shadows);  // they are in the middle of what was given up
+  if (!failure.empty()) memset(shadows, 0, sizeof shadows);  // abandoned in the middle of a thread
 #endif
   return failure;
 }
 
-// ---- the words of a kernel, and of the scheduler of grids ----
+// ---- the functions that kernels and the grid scheduler call ----
 static Worker& worker() { return *static_cast<Running*>(current)->worker; }
 int barrier(int vote, Vote how, int line) {
   Quiet quiet;

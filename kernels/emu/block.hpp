@@ -1,4 +1,4 @@
-// One block on one host thread, and a whole grid: what the driver and the scheduler of grids ask for.
+// The interface of the emulator for the driver and the grid scheduler: one block on one host thread, and a whole grid.
 #pragma once
 #include "cuda.hpp"
 #include <string>
@@ -7,7 +7,7 @@
 #undef blockDim
 
 namespace emu {
-// A launch as it was given. Seed 0: threads and blocks in order; else random orders that the seed repeats.
+// The arguments of a launch. Seed 0: threads and blocks run in order; other seeds: reproducible random orders.
 struct Launch {
   const Kernel& kernel;
   dim3 grid, size;
@@ -16,7 +16,7 @@ struct Launch {
   uint64_t seed;
 };
 
-// xorshift64*, each stream of numbers from a seed of its own.
+// xorshift64*; `seed` and `salt` select the sequence.
 struct Random {
   uint64_t state;
   explicit Random(uint64_t seed = 0, uint64_t salt = 0)
@@ -33,16 +33,18 @@ struct Random {
   }
 };
 
-// What a host thread needs to run blocks; nobody else touches it meanwhile.
+// The state that a host thread needs to run blocks; used by one thread at a time.
 class Worker;
 Worker* new_worker();
-// Makes the worker ready for the blocks of a launch, which outlives them.
+// Prepares the worker for the blocks of a launch, which must outlive them.
 void prepare(Worker&, const Launch&);
-// Runs block `b` of that; says what went wrong, or nothing. The order of its threads depends on seed and `b` alone.
+// Runs block `b` of the launch; returns an error message, or an empty string. The order of the block's threads depends
+// on the seed and `b` alone.
 std::string run_block(Worker&, uint64_t b);
 
-// Runs a whole grid (`grid.cpp`); says what went wrong (a stray address, a barrier that cannot be met), or nothing.
+// Runs a whole grid (`grid.cpp`); returns an error message (a stray address, a barrier that cannot be met), or an empty
+// string.
 std::string run(const Launch&);
-// How many blocks run at a time under a random schedule.
+// The number of blocks that run at a time under a random schedule.
 unsigned blocks_at_once();
 }  // namespace emu

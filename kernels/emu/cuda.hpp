@@ -1,8 +1,8 @@
-// CUDA C++ on the host: what a kernel's source needs to compile with a host compiler.
+// CUDA C++ on the host: the declarations that kernel sources need to compile with a host compiler.
 //
-// Blocks of a grid run on all cores (`grid.cpp`), the threads of a block as fibres of one host thread (`block.cpp`). A fibre
-// gives way only at a barrier, a warp collective, an atomic under a random schedule, or its end, so the order of the threads
-// of a block can be repeated from its seed.
+// The blocks of a grid run on all cores (`grid.cpp`), the threads of a block as fibres of one host thread
+// (`block.cpp`). A fibre yields only at a barrier, at a warp collective, at an atomic under a random schedule, or at
+// its end. The order of the threads of a block is therefore reproducible from its seed.
 #pragma once
 #define TGNN_EMU 1
 #include <algorithm>
@@ -24,9 +24,9 @@
 #define __restrict__ __restrict
 #define __grid_constant__
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define __shared__ static  // a sanitizer sees each array by itself
+#define __shared__ static  // a sanitizer tracks each array separately
 #else
-#define __shared__ static __thread  // a block has its host thread to itself; filled with NaN before every block
+#define __shared__ static __thread  // a block has a host thread to itself; filled with NaN before every block
 #endif
 
 struct alignas(8) float2 { float x, y; };
@@ -51,17 +51,18 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 namespace emu {
 struct Block { dim3 grid, block; uint3 index; char* shared; };
 struct Thread { uint3 index; unsigned lane; const Block* block; };
-// The CUDA thread that this host thread runs.
+// The CUDA thread that this host thread is running.
 extern __thread Thread* current __attribute__((tls_model("initial-exec")));
 
 enum class Collective { Sync, Together, Shuffle, Ballot, Any, All, Match, Add, Min, Max, MinSigned, MaxSigned, And, Or, Xor };
-// What every lane of `mask` gives at one source line, and what each of them gets.
+// Called by every lane of `mask` with its `value` at source line `line`; returns the lane's result.
 uint64_t collective(Collective, unsigned mask, uint64_t value, int source, int line);
-// For `Together`: every lane gives the address of one; the lane that comes last does `work` on what all lanes show.
+// For `Together`: every lane passes the address of a Shown; the last lane to arrive calls `work` with all lanes'
+// `mine`.
 struct Shown { void (*work)(void* const* lanes); void* mine; };
 enum class Vote { None, Count, And, Or };
 int barrier(int vote, Vote, int line);
-void yield();        // lets another thread run: inside loops that wait for one
+void yield();        // lets another thread run; for loops that wait for one
 void may_switch();   // a point where a random schedule may let another thread run
 
 template <class T> uint64_t bits(T v) {
@@ -76,7 +77,7 @@ template <class T> T from_bits(uint64_t u) {
   return v;
 }
 
-// A kernel as the driver sees it: its arguments come as an array of addresses.
+// A kernel as the driver sees it: the arguments are passed as an array of addresses.
 struct Kernel {
   const char* name;
   void (*call)(void** arguments);
@@ -151,7 +152,7 @@ EMU_REDUCE(__reduce_xor_sync, unsigned, Xor)
 unsigned __activemask() __attribute__((error("__activemask() says nothing reliable: pass the mask along")));
 
 template <class T> using emu_same = std::common_type_t<T>;  // T is deduced from the pointer alone
-// A compare-and-swap loop, so that it holds for floats too: blocks run on several host threads.
+// A compare-and-swap loop, because blocks run on several host threads and T may be a float.
 template <class T, class F> T emu_update(T* p, F f) {
   emu::may_switch();
   T old, changed;
@@ -174,7 +175,7 @@ template <class T> T atomicExch(T* p, emu_same<T> v) { return emu_update(p, [=](
 template <class T> T atomicCAS(T* p, emu_same<T> expected, emu_same<T> v) {
   emu::may_switch();
   T old = expected, changed = v;
-  // A failed one is likely a loop that waits.
+  // A failed exchange is probably a loop that waits for another thread.
   if (!__atomic_compare_exchange(p, &old, &changed, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) emu::yield();
   return old;
 }

@@ -20,7 +20,7 @@ Mark Device::add(std::function<void()> f, const std::vector<Mark>& after) {
   return w;
 }
 
-// Gives `f` to a stream, or to the graph it is being captured into.
+// Appends work to a stream, or to the graph that the stream is being captured into.
 Result Device::give(Stream& stream, std::function<void()> f) {
   if (stream.capture) {
     if (stream.capture->invalid) return CAPTURE_INVALIDATED;
@@ -33,13 +33,13 @@ Result Device::give(Stream& stream, std::function<void()> f) {
   return SUCCESS;
 }
 
-// Runs one piece of work that may run; false where there is none.
+// Runs one piece of ready work; returns false if there is none.
 bool Device::advance() {
   if (ready.empty()) return false;
   size_t at = 0;
   if (schedule_seed) {
     random_state = random_state * 6364136223846793005ull + schedule_seed * 2 + 1;
-    // Some seeds take the newest first, most any: both are orders that a device may choose.
+    // Some seeds take the newest work first, most take any: a device may choose either order.
     at = schedule_seed % 4 == 1 ? ready.size() - 1 : size_t(random_state >> 33) % ready.size();
   }
   Mark w = ready[at];
@@ -65,7 +65,8 @@ Result Device::until_all() {
   while (advance()) {}
   return fault;
 }
-// What a thread may not do while it captures: the capture is lost.
+// Called for operations that are illegal during a capture: invalidates all open captures. Returns whether there were
+// any.
 bool Device::forbidden() {
   for (auto& c : captures) c->invalid = true;
   return !captures.empty();
@@ -95,7 +96,7 @@ Result Device::release(Address a) {
   allocations.erase(at);
   return SUCCESS;
 }
-// Whether `n` bytes from `a` lie in one allocation.
+// Whether the `n` bytes at `a` are in one allocation.
 bool Device::lies(Address a, size_t n) {
   auto at = allocations.upper_bound(a);
   if (at == allocations.begin()) return n == 0;

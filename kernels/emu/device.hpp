@@ -1,4 +1,4 @@
-// A device of the emulated machine: its memory, and the work that waits on its streams.
+// A device of the emulated machine: its memory, and the pending work of its streams.
 #pragma once
 #include "block.hpp"
 #include <chrono>
@@ -28,7 +28,7 @@ enum : Result {
   CAPTURE_UNJOINED = 904,
 };
 constexpr size_t PAGE = 4096, ALIGN = 16, MOST_SHARED = 232448, PLAIN_SHARED = 48 << 10;
-constexpr int DEVICES = 8;  // of a machine
+constexpr int DEVICES = 8;  // per machine
 
 struct Work {
   std::function<void()> run;
@@ -44,7 +44,7 @@ struct Event;
 struct Capture { Graph* graph; struct Stream* origin; std::set<struct Stream*> joined; bool invalid = false; };
 struct Stream {
   Device& device;
-  std::vector<Mark> last;                 // what the next work waits for
+  std::vector<Mark> last;                 // the next work waits for these
   std::shared_ptr<Capture> capture;
   std::vector<size_t> last_nodes;         // the same, in a graph under capture
 };

@@ -1,19 +1,19 @@
-// A stand-in for the CUDA driver: its names, over kernels compiled for the host.
+// A replacement for the CUDA driver library: the same functions, over kernels compiled for the host.
 //
-// Nothing runs when it is given. Work waits, with what it depends on, until somebody synchronises or asks; then what may
-// run does: in the order given (schedule seed 0), or in any order that streams, events and graphs allow (other seeds). So
-// a missing event, a host buffer that is reused too early, or an order taken for granted shows as a wrong result.
-// Every allocation ends at a page that nobody may touch, and is NaN when it is made.
+// Nothing runs at submission. Work is queued with its dependencies until the program synchronises or queries; then
+// ready work runs: in submission order (schedule seed 0), or in any order that streams, events and graphs allow (other
+// seeds). So a missing event, a host buffer that is reused too early, or an unjustified assumption about the order
+// shows as a wrong result. Every allocation ends at an inaccessible page, and is filled with NaN at first.
 //
-// A machine has eight devices, as many have. Each has its memory, its streams, its schedule, its fault and its lock, so
-// threads that use different ones run side by side. A context is its device.
+// A machine has eight devices, as many real ones have. Each has its own memory, streams, schedule, fault and lock, so
+// threads that use different devices run in parallel. A context is its device.
 #include "device.hpp"
 #include <cstdio>
 #include <cstdlib>
 
 using namespace emu;
 namespace {
-// Never destroyed: a thread may still use one when the program ends.
+// Never destroyed: a thread may still use a device when the program ends.
 Device* const devices = new Device[DEVICES];
 thread_local Device* current_context;
 
@@ -23,8 +23,8 @@ Stream& stream_of(Handle s) { return reinterpret_cast<uintptr_t>(s) < 3 ? here()
 }  // namespace
 
 extern "C" {
-// ---- not in the driver: for tests ----
-// Orders of a device's threads, blocks and streams from now on; 0 is the plain order. Forgets a fault.
+// ---- for tests; not in the real driver ----
+// Sets the orders of a device's threads, blocks and streams from now on; 0 is the plain order. Clears the fault.
 void tgnn_emu_schedule(int device, uint64_t seed) {
   Device& d = devices[device];
   Lock lock(d);
@@ -33,7 +33,7 @@ void tgnn_emu_schedule(int device, uint64_t seed) {
   d.fault = SUCCESS;
   d.fault_text.clear();
 }
-// What the device's first fault since then was, or an empty text.
+// The device's first fault since the last call of `tgnn_emu_schedule`, or an empty string.
 const char* tgnn_emu_fault(int device) { return devices[device].fault_text.c_str(); }
 unsigned tgnn_emu_blocks_at_once() { return blocks_at_once(); }
 
@@ -55,13 +55,13 @@ Result cuDeviceGetName(char* s, int n, int) { return snprintf(s, size_t(n), "emu
 Result cuDeviceTotalMem_v2(size_t* n, int) { return *n = memory_size(), SUCCESS; }
 Result cuDeviceGetAttribute(int* v, int attribute, int) {
   switch (attribute) {
-    case 1: *v = 1024; break;                 // threads a block
-    case 8: *v = PLAIN_SHARED; break;         // shared memory a block
-    case 10: *v = 32; break;                  // threads a warp
+    case 1: *v = 1024; break;                 // threads per block
+    case 8: *v = PLAIN_SHARED; break;         // shared memory per block
+    case 10: *v = 32; break;                  // threads per warp
     case 16: *v = 2; break;                   // multiprocessors
     case 75: *v = 9; break;                   // compute capability 9.0
     case 76: *v = 0; break;
-    case 97: *v = MOST_SHARED; break;         // shared memory a block may ask for
+    case 97: *v = MOST_SHARED; break;         // opt-in shared memory per block
     default: *v = 1;
   }
   return SUCCESS;
@@ -142,7 +142,7 @@ Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, Handle s) {
   if (!d.lies(to, n)) return INVALID_VALUE;
   if (d.is_pinned(from)) return d.give(stream, [=] { memcpy(reinterpret_cast<void*>(to), from, n); });
   if (stream.capture) return d.forbidden(), CAPTURE_UNSUPPORTED;
-  // Pageable memory is taken at once; what is pinned, when the copy runs.
+  // Pageable memory is copied now, pinned memory when the copy runs.
   auto taken = std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + n);
   return d.give(stream, [=] { memcpy(reinterpret_cast<void*>(to), taken->data(), n); });
 }
@@ -203,8 +203,8 @@ Result cuStreamWaitEvent(Handle s, Handle e, unsigned) {
   Device& d = stream.device;
   Lock lock(d);
   Event& event = *static_cast<Event*>(e);
-  if (&event.device != &d) return INVALID_VALUE;  // no device waits for another
-  if (event.capture) {  // a stream that waits for what is being captured joins the capture
+  if (&event.device != &d) return INVALID_VALUE;  // devices do not wait for each other
+  if (event.capture) {  // a stream that waits for captured work joins the capture
     if (!stream.capture) {
       stream.capture = event.capture;
       stream.last_nodes.clear();
@@ -268,7 +268,7 @@ Result cuModuleGetFunction(Handle* f, Handle, const char* name) {
   return NOT_FOUND;
 }
 Result cuFuncGetAttribute(int* value, int attribute, Handle) {
-  return *value = attribute == 0 ? 1024 : 0, SUCCESS;  // threads a block
+  return *value = attribute == 0 ? 1024 : 0, SUCCESS;  // threads per block
 }
 Result cuFuncSetAttribute(Handle f, int attribute, int value) {
   Device& d = here();
@@ -291,7 +291,7 @@ Result cuLaunchKernel(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned 
       uint64_t(bx) * by * bz > 1024 || bz > 64 || !fits) {
     return INVALID_VALUE;
   }
-  size_t bytes = 0;  // arguments are taken at the launch
+  size_t bytes = 0;  // the arguments are copied at the launch
   for (int i = 0; i < k->count; i++) bytes += (k->sizes[i] + 15u) / 16 * 16;
   auto taken = std::make_shared<std::vector<char>>(bytes);
   std::vector<size_t> offsets;
@@ -333,7 +333,7 @@ Result cuStreamEndCapture(Handle s, Handle* g) {
   *g = nullptr;
   auto capture = stream.capture;
   if (!capture || capture->origin != &stream) return CAPTURE_UNMATCHED;
-  // Every joined stream's last work must lead to the origin's.
+  // The last work of every joined stream must lead to the origin's last work.
   std::set<size_t> reached(stream.last_nodes.begin(), stream.last_nodes.end());
   for (size_t n = capture->graph->nodes.size(); n-- > 0;) {
     if (reached.count(n)) reached.insert(capture->graph->nodes[n].after.begin(), capture->graph->nodes[n].after.end());

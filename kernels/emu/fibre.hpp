@@ -1,4 +1,4 @@
-// Stacks to run CUDA threads on, the switch between them, and what the sanitizers must be told of it.
+// Stacks for CUDA threads, the switch between them, and the notifications that sanitizers need.
 #pragma once
 #include <cstddef>
 #include <cstdlib>
@@ -19,7 +19,7 @@ void AnnotateIgnoreReadsEnd(const char*, int);
 void AnnotateIgnoreWritesBegin(const char*, int);
 void AnnotateIgnoreWritesEnd(const char*, int);
 }
-// The allocator and memmove are intercepted: keeps the scheduler's own accesses out of the reports.
+// Keeps the scheduler's own accesses out of race reports; the allocator and memmove are intercepted, too.
 struct Quiet {
   Quiet() { AnnotateIgnoreReadsBegin("", 0), AnnotateIgnoreWritesBegin("", 0); }
   ~Quiet() { AnnotateIgnoreReadsEnd("", 0), AnnotateIgnoreWritesEnd("", 0); }
@@ -32,11 +32,11 @@ struct Quiet { Quiet() {} };
 #define RELEASE(p) (void)(p)
 #endif
 
-// Saves the registers a callee must keep, stores the stack pointer, takes over the other stack.
+// Saves the callee-saved registers, stores the stack pointer in `save`, and continues on the stack `to`.
 extern "C" void emu_switch(void** save, void* to);
 
 namespace emu {
-// Keeps its stack for good; `fake` is AddressSanitizer's.
+// A stack, never freed; `fake` is AddressSanitizer's fake stack.
 struct Fibre {
   void* sp;
   char* base;
@@ -50,8 +50,8 @@ inline Fibre* new_fibre_stack() {
   if (p == MAP_FAILED || mprotect(p, PAGE, PROT_NONE)) abort();
   return new Fibre{nullptr, static_cast<char*>(p) + PAGE, STACK, nullptr};
 }
-// `entry` is where it goes on, on a new stack. Stacks start at distances of pages: `number` moves this one's first frame, lest
-// those of a whole block compete for a few lines of the cache.
+// Resets the fibre to start at `entry` on an empty stack. Stacks are page aligned: `number` offsets the first frame,
+// lest the frames of a whole block compete for a few cache lines.
 inline void start_over(Fibre& f, void (*entry)(), size_t number) {
 #if defined(EMU_ASAN)
   __asan_unpoison_memory_region(f.base, f.size);

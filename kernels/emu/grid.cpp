@@ -1,8 +1,9 @@
 // Runs the blocks of a grid on all cores.
 //
-// Under seed 0 the thread that launches runs them itself, in order. Under other seeds it goes through them in a random order
-// together with helpers, each taking the next one when it is done, so blocks are really under way at the same time. What a
-// block does in itself depends on the seed alone. `TGNN_EMU_THREADS=1` leaves the helpers out: then a seed repeats all.
+// Under seed 0 the launching thread runs all blocks itself, in order. Under other seeds it runs them in a random order
+// together with helper threads, each taking the next block when it is done, so that blocks really run concurrently.
+// What happens within a block depends on the seed alone. `TGNN_EMU_THREADS=1` disables the helpers: then a seed
+// reproduces the whole run.
 #include "block.hpp"
 #include <atomic>
 #include <condition_variable>
@@ -17,14 +18,14 @@ struct Grid {
   const Launch& launch;
   std::vector<uint64_t> blocks;
   std::atomic<size_t> next{0};
-  // Blocks are begun in order of their places, so those before the first that fails are all begun, and what that one says
-  // is what the grid says, however many run at a time.
+  // Index of the first block that failed. Blocks start in order of their indices, so all blocks before it have started,
+  // and the grid's error message does not depend on how many blocks run at a time.
   std::atomic<size_t> failed{SIZE_MAX};
   std::string failure;
-  unsigned helpers = 0;  // that are at it; under the lock of the pool, as `failure`
+  unsigned helpers = 0;  // helpers working on this grid; guarded by the pool's lock, like `failure`
 };
 
-// Never destroyed: helpers wait in it when the program ends.
+// Never destroyed: helpers still wait in it when the program ends.
 struct Pool {
   std::mutex lock;
   std::condition_variable come, gone;
@@ -51,7 +52,7 @@ void work_on(Grid& grid, Worker& worker) {
 }
 
 void help() {
-  // Where a signal finds a stack when a kernel has used up its own.
+  // The stack of the signal handler for a kernel that has overflowed its own.
   std::vector<char> stack(64 << 10);
   stack_t alternate{};
   alternate.ss_sp = stack.data(), alternate.ss_size = stack.size();
@@ -74,7 +75,8 @@ void help() {
   }
 }
 
-// Under a sanitizer shared memory is not a host thread's but the program's, so that it sees each array by itself.
+// Under a sanitizer, shared memory is global to the program instead of thread-local, so that each array is tracked
+// separately; therefore blocks run one at a time.
 #if defined(EMU_ASAN) || defined(EMU_TSAN)
 std::mutex one_at_a_time;
 unsigned wanted_helpers() { return 0; }

@@ -1,4 +1,4 @@
-// Kernels with mistakes in them, and the same without: the tests of the emulated device show that it finds each.
+// Kernels with deliberate errors, and correct versions of them: tests show that the emulated device finds each error.
 #include "../common.cuh"
 
 // Every thread passes its value to its neighbour through shared memory.
@@ -11,7 +11,7 @@ template <bool barrier> __device__ void pass_on(const float* x, float* y) {
 extern "C" __global__ void passed_on(const float* x, float* y) { pass_on<true>(x, y); }
 extern "C" __global__ void planted_missing_barrier(const float* x, float* y) { pass_on<false>(x, y); }
 
-// The same through dynamic shared memory, which no kernel of ours needs.
+// The same through dynamic shared memory, which none of our kernels needs.
 extern "C" __global__ void passed_on_dynamic(const float* x, float* y) {
 #ifdef TGNN_HOST
   float* s = reinterpret_cast<float*>(emu::current->block->shared);
@@ -23,7 +23,7 @@ extern "C" __global__ void passed_on_dynamic(const float* x, float* y) {
   y[threadIdx.x] = s[(threadIdx.x + 1) % blockDim.x];
 }
 
-// Every thread counts itself.
+// Every thread adds 1.
 extern "C" __global__ void counted(uint32_t* n) { atomicAdd(n, 1u); }
 extern "C" __global__ void planted_race(uint32_t* n) {
   uint32_t before = *n;
@@ -38,12 +38,12 @@ extern "C" __global__ void planted_divergent_barrier(float* x) {
   if (threadIdx.x < 16) __syncthreads();
   else x[threadIdx.x] = __shfl_xor_sync(ALL, x[threadIdx.x], 1);
 }
-// Its result is what the first block to run says.
+// The result depends on which block runs first.
 extern "C" __global__ void planted_block_order(uint32_t* first) {
   if (threadIdx.x == 0) atomicCAS(first, NONE, blockIdx.x);
 }
-// The first thread of every block waits until those of all blocks are there, and counts itself if it sees that. It looks
-// `tries` times.
+// The first thread of every block waits until all blocks have arrived, and counts itself if they have. It looks `tries`
+// times.
 extern "C" __global__ void meeting(uint32_t* there, uint32_t* met, uint32_t tries) {
   if (threadIdx.x != 0) return;
   atomicAdd(there, 1u);

@@ -1,11 +1,12 @@
-// scatter_add_rows by atomics: out[index[i], :] += src[i, :], out starting at zero; a rival, which no op launches
+// scatter_add_rows with atomics: out[index[i], :] += src[i, :], with out starting at zero; an alternative that no op
+// uses
 //
 // shapes    src [n, d] f32, index [n] u32 or NONE, out [v, d]
-// grid      a thread an element of out; then a warp a row of src, lanes over its words
+// grid      one thread per element of out; then one warp per row of src, lanes over its words
 // memory    reads n (d + 1) words, writes v d, adds n d words in L2
-// limiter   atomics in L2; where many rows have one index, its line
+// limiter   atomics in L2; if many rows have the same index, the atomics on its cache line
 // backward  -
-// source    what index_add of PyTorch does; the order of the sums is the device's, so the bits are not the same each time
+// source    PyTorch's index_add; the order of the additions varies, so the bits of the result do, too
 #include "../common.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 4)

@@ -1,4 +1,4 @@
-//! Where programs run.
+//! The devices that programs run on.
 use super::{
     MatmulPrecision,
     cuda::{Gpu, load_emulator},
@@ -7,8 +7,8 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// A device that programs run on: the CPU, a team of threads that the ops of a program share; or a CUDA device, beside
-/// which the team does what is left to the host.
+/// A device that programs run on: the CPU, i.e. a team of threads that the ops of a program share; or a CUDA
+/// device plus such a team for host work.
 #[derive(Clone)]
 pub struct Device {
     team: Arc<Team>,
@@ -17,13 +17,16 @@ pub struct Device {
 }
 
 impl Device {
-    /// Most threads of the CPU.
+    /// Maximum number of threads of the CPU.
     pub const MOST_THREADS: usize = 1024;
-    /// The device called `name`: `auto` (the CPU, until kernels have been measured on a GPU), `cpu`, `cuda`, `cuda:N`, or `emu` or `emu:N` (emulated CUDA
-    /// devices, for tests); `threads` of the CPU, where 0 means every core.
+    /// Opens the device called `name`, with `threads` CPU threads (0: one per core).
+    ///
+    /// `name` is `auto` (the CPU, until the kernels have been measured on a GPU), `cpu`, `cuda`, `cuda:N`, or
+    /// `emu` or `emu:N` (emulated CUDA devices, for tests).
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for another name; [`ErrorKind::Device`] when there is no such device, with what is missing.
+    /// [`ErrorKind::Device`] for another name, or if the device does not exist; the message says what is
+    /// missing. [`ErrorKind::Usage`] if there are too many threads.
     pub fn open(name: &str, threads: usize) -> Result<Self> {
         if let "auto" | "cpu" = name {
             return Self::cpu(threads);
@@ -39,60 +42,61 @@ impl Device {
         let gpu = Gpu::open(ordinal)?;
         Ok(Device { name: gpu.name().to_owned(), gpu: Some(gpu), ..Self::cpu(threads)? })
     }
-    /// The CPU with `threads` threads; 0 means every core.
+    /// Opens the CPU with `threads` threads (0: one per core).
     ///
     /// # Errors
-    /// [`ErrorKind::Device`] when the threads cannot be started; `Usage` where nobody has so many.
+    /// [`ErrorKind::Device`] if the threads cannot be started; `Usage` above
+    /// [`MOST_THREADS`](Self::MOST_THREADS).
     pub fn cpu(threads: usize) -> Result<Self> {
         if threads > Self::MOST_THREADS {
-            return Err(Error::usage(format!("{threads} threads"))
+            return Err(Error::usage(format!("{threads} threads are too many"))
                 .remedy(format!("give at most {}, or 0 for every core", Self::MOST_THREADS)));
         }
         let threads =
             if threads == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { threads };
-        let team = Team::new(threads).map_err(no_threads)?;
+        let team = Team::new(threads).map_err(cannot_start_threads)?;
         Ok(Device { team: Arc::new(team), name: cpu_name(), gpu: None })
     }
-    /// `cpu` or `cuda`.
+    /// Returns `cpu` or `cuda`.
     pub fn kind(&self) -> &'static str {
         if self.gpu.is_some() { "cuda" } else { "cpu" }
     }
-    /// The CUDA device, if it is one.
+    /// Returns the CUDA device; `None` if this is the CPU.
     pub fn gpu(&self) -> Option<&Gpu> {
         self.gpu.as_ref()
     }
-    /// The maker's name of it.
+    /// Returns the manufacturer's name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// Threads of its team.
+    /// Returns the number of threads of the device's team.
     pub fn threads(&self) -> usize {
         self.team.threads()
     }
-    /// The CPU for two lanes: the second has `threads` of this one's, the first the others, and at least one. Threads of a lane
-    /// that has nothing to do [help](Self::help_partner) the other.
+    /// Splits the CPU into two lanes: the second gets `threads` of this device's threads, the first the
+    /// others, and each at least one. Threads of an idle lane can [help](Self::help_partner) the other lane.
     ///
     /// # Errors
-    /// [`ErrorKind::Device`] when the threads cannot be started.
+    /// [`ErrorKind::Device`] if the threads cannot be started.
     pub fn lanes(&self, threads: usize) -> Result<[Device; 2]> {
         let first = self.threads().saturating_sub(threads).max(1);
-        let teams = Team::pair([first, threads.max(1)]).map_err(no_threads)?;
+        let teams = Team::pair([first, threads.max(1)]).map_err(cannot_start_threads)?;
         Ok(teams.map(|team| Device { team: Arc::new(team), name: self.name.clone(), gpu: None }))
     }
-    /// For a lane that waits: takes part in what the other lane does; false where there is nothing to do. `last` tells jobs apart, 0 to begin
-    /// with.
+    /// Takes part in the current job of the other lane, while this lane waits. Returns false if there is no
+    /// new job. `last` identifies the last job seen; it starts at 0.
     pub fn help_partner(&self, last: &mut usize) -> bool {
         self.team.help_partner(last)
     }
-    /// [`install`](Self::install) for work of many short parallel pieces, such as a pass: threads stay awake between
-    /// them, for waking one takes as long as many a piece.
+    /// Like [`install`](Self::install), for work with many short parallel pieces, such as a pass: threads
+    /// stay awake between the pieces, because waking a thread takes as long as many of the pieces.
     pub fn keep_awake<T>(&self, work: impl FnOnce() -> T) -> T {
         self.team.keep_awake(work)
     }
-    /// The same device, on which dense products multiply in `precision`.
+    /// Returns the same device with dense products in `precision`.
     ///
     /// # Errors
-    /// Usage where it cannot: the CPU multiplies in f32.
+    /// `Usage` if the device does not support it: the CPU multiplies in f32 only.
     pub fn multiplying_in(mut self, precision: MatmulPrecision) -> Result<Self> {
         self.gpu = self.gpu.map(|gpu| gpu.multiplying_in(precision));
         if self.gpu.is_none() && precision != MatmulPrecision::F32 {
@@ -104,13 +108,13 @@ impl Device {
         }
         Ok(self)
     }
-    /// Runs `work` on this thread, with the device's threads to help it.
+    /// Runs `work` on this thread; its parallel pieces use the device's threads.
     pub fn install<T>(&self, work: impl FnOnce() -> T) -> T {
         self.team.install(work)
     }
 }
 
-fn no_threads(e: std::io::Error) -> Error {
+fn cannot_start_threads(e: std::io::Error) -> Error {
     Error::new(ErrorKind::Device, "cannot start the CPU's threads").caused_by(e)
 }
 

@@ -1,10 +1,10 @@
 //! Dense products on the CPU: strided views over the `gemm` crate, split over threads without changing a bit.
 //!
-//! Each thread makes whole rows (or columns) of the result, or one half of its sums where these are long
-//! ([`matmul_long`]); the sum over the inner dimension always runs in the same order, so the bits do not depend on the
-//! number of threads. `gemm` picks its path and its blocks by the shape it is
-//! given, which differs from part to part, so the inner blocks are made here, and no part is small enough for another
-//! path than the whole product's.
+//! Each thread computes whole rows (or columns) of the result, or one half of every sum if the sums are long
+//! ([`matmul_long`]). The order of the additions over the inner dimension is fixed, so the bits do not depend
+//! on the number of threads. `gemm` chooses its algorithm and its blocking by the shape of a product, and the
+//! shapes of the threads' ranges differ from the whole. Therefore the inner dimension is blocked here, and no
+//! range is so small that `gemm` would choose another algorithm than for the whole product.
 use super::{
     parts,
     team::{self, InParallel},
@@ -22,26 +22,27 @@ pub struct Mat<'a> {
 }
 
 impl<'a> Mat<'a> {
-    /// `rows x cols`, row-major without gaps.
+    /// Creates a row-major `rows x cols` matrix without gaps.
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
-    /// `rows x cols`, rows `row_stride` elements apart.
+    /// Creates a `rows x cols` matrix whose rows are `row_stride` elements apart.
     ///
     /// # Panics
-    /// When the matrix reaches past `data`.
+    /// If the matrix extends past `data`.
     pub fn strided(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert!(fits(data.len(), rows, cols, row_stride), "matrix reaches past its data");
         Mat { data, rows, cols, row_stride, col_stride: 1 }
     }
-    /// Columns of block `at` of `[rows, blocks * cols]`, such as those of one head; `data` may be empty where rows or columns are.
+    /// Creates a view of column block `at` of a `[rows, blocks * cols]` matrix, such as the columns of one
+    /// head. `data` may be empty if there are no rows or no columns.
     ///
     /// # Panics
-    /// When the matrix reaches past `data`.
+    /// If the matrix extends past `data`.
     pub fn block(data: &'a [f32], rows: usize, blocks: usize, cols: usize, at: usize) -> Self {
         Mat::strided(data.get(at * cols..).unwrap_or(&[]), rows, cols, blocks * cols)
     }
-    /// The transpose, without copying.
+    /// Returns the transpose, without copying.
     #[must_use]
     pub fn t(self) -> Self {
         Mat {
@@ -52,15 +53,15 @@ impl<'a> Mat<'a> {
             ..self
         }
     }
-    /// Some of its rows.
+    /// Returns a view of the rows `rows`.
     ///
     /// # Panics
-    /// When it has fewer.
+    /// If the matrix has fewer rows.
     #[must_use]
     pub fn rows(self, rows: &Range<usize>) -> Self {
         self.t().columns(rows.start, rows.end).t()
     }
-    /// Columns `from..until`.
+    /// Returns a view of the columns `from..until`.
     fn columns(self, from: usize, until: usize) -> Self {
         assert!(from <= until && until <= self.cols, "columns {from}..{until} of {}", self.cols);
         let skipped = (from * self.col_stride).min(self.data.len());
@@ -68,7 +69,7 @@ impl<'a> Mat<'a> {
     }
 }
 
-/// A row-major matrix to be written, rows `row_stride` elements apart.
+/// A writable row-major matrix whose rows are `row_stride` elements apart.
 pub struct MatMut<'a> {
     data: &'a mut [f32],
     rows: usize,
@@ -77,14 +78,14 @@ pub struct MatMut<'a> {
 }
 
 impl<'a> MatMut<'a> {
-    /// `rows x cols`, without gaps.
+    /// Creates a `rows x cols` matrix without gaps.
     pub fn new(data: &'a mut [f32], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
-    /// `rows x cols`, rows `row_stride` elements apart.
+    /// Creates a `rows x cols` matrix whose rows are `row_stride` elements apart.
     ///
     /// # Panics
-    /// When the matrix reaches past `data`.
+    /// If the matrix extends past `data`.
     pub fn strided(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert!(fits(data.len(), rows, cols, row_stride), "matrix reaches past its data");
         MatMut { data, rows, cols, row_stride }
@@ -96,66 +97,70 @@ fn fits(len: usize, rows: usize, cols: usize, row_stride: usize) -> bool {
     rows == 0 || cols == 0 || (cols <= row_stride && end.is_some_and(|end| end <= len))
 }
 
-/// Products below this many multiply-adds are not worth a second thread (about 20 us of one).
+/// Products with fewer multiply-adds than this run on one thread (about 20 us).
 const SPLIT_FROM: usize = 1 << 20;
-/// Parts are multiples of the widest micro-kernel's tile, which has six rows; columns are packed once a part.
+/// Ranges of rows and of columns are multiples of these: the tile of the widest micro-kernel has six rows;
+/// columns are packed once per range.
 const TILE: (usize, usize) = (6, 32);
-/// Results with at least this many times as many columns as rows are split by columns.
+/// Results with at least this many times more columns than rows are split by columns.
 const WIDE: usize = 4;
-/// The longest sum that `gemm` never cuts, whatever the other sizes.
+/// The longest sum that `gemm` never splits, whatever the other dimensions.
 const DEPTH: usize = 512;
-/// Results of at most this many elements go another path in `gemm`, which sums in another order.
+/// For results of at most this many elements `gemm` uses another algorithm, with another order of additions.
 const TINY: usize = 16 * 16;
-/// Bytes of a result that stay in a core's cache while its rows are finished.
+/// Bytes of a result that stay in a core's cache until its rows have been processed further.
 pub const CACHED: usize = 1 << 20;
-/// Sums from this length on are split in halves.
+/// Sums of at least this length are split in halves.
 const LONG: usize = 256;
 
-/// Rows of a result `[m, n]` of sums of length `k`, all together: for work that goes on with the rows of a product where it
-/// was made. For each thread the same number of parts, few enough that a product is not all preparations, and so many
-/// that a part is still in the cache afterwards. A product of such rows has the bits that it has within the whole. Of several products
-/// `n` is the width of the narrowest.
+/// Splits the rows of a result `[m, n]` with sums of length `k` into ranges; together they cover `0..m`. For
+/// work that processes the rows of a product further on the thread that computed them.
+///
+/// Every thread gets the same number of ranges: few enough that the setup of the products is negligible, many
+/// enough that a range is still in the cache afterwards. The product of a range of rows has the same bits as
+/// within the whole product. For several products, `n` is the width of the narrowest.
 pub fn row_parts(m: usize, n: usize, k: usize) -> Vec<Range<usize>> {
     let threads = if m * n * k < SPLIT_FROM { 1 } else { team::threads() };
-    let parts = (m * n * size_of::<f32>()).div_ceil(threads * CACHED).max(1);
-    cut(m, n, TILE.0, threads * parts)
+    let ranges = (m * n * size_of::<f32>()).div_ceil(threads * CACHED).max(1);
+    split(m, n, TILE.0, threads * ranges)
 }
 
-/// `data` for each of `parts` of its rows, `width` elements each.
+/// Splits `data`, rows of `width` elements, into one slice for each of `parts`.
 ///
 /// # Panics
-/// When there are fewer rows.
+/// If `data` has fewer rows.
 pub fn split_rows<'a, T>(mut data: &'a mut [T], parts: &[Range<usize>], width: usize) -> Vec<&'a mut [T]> {
-    let part = |rows: &Range<usize>| data.split_off_mut(..rows.len() * width).expect("rows of every part");
-    parts.iter().map(part).collect()
+    let split = |rows: &Range<usize>| data.split_off_mut(..rows.len() * width).expect("rows of every range");
+    parts.iter().map(split).collect()
 }
 
-/// `0..long` in a part for each thread, of whole tiles, none of them tiny.
-fn cut(long: usize, short: usize, tile: usize, threads: usize) -> Vec<Range<usize>> {
+/// Splits `0..long` into one range per thread, of whole tiles, none of them tiny.
+fn split(long: usize, short: usize, tile: usize, threads: usize) -> Vec<Range<usize>> {
     if threads == 1 || long * short == 0 {
         return std::iter::once(0..long).collect();
     }
     let size = long.div_ceil(threads).max(TINY / short + 1).next_multiple_of(tile);
-    // A rest that is tiny joins the part before it.
-    let rest = long % size;
-    let parts = (long / size + usize::from(rest > 1 && rest * short > TINY)).max(1);
-    (0..parts).map(|i| i * size..if i + 1 == parts { long } else { (i + 1) * size }).collect()
+    // A tiny remainder is added to the last range.
+    let remainder = long % size;
+    let ranges = (long / size + usize::from(remainder > 1 && remainder * short > TINY)).max(1);
+    (0..ranges).map(|i| i * size..if i + 1 == ranges { long } else { (i + 1) * size }).collect()
 }
 
-/// `out = a b`, or `out += a b` with `accumulate`.
+/// Computes `out = a b`, or `out += a b` with `accumulate`.
 ///
 /// # Panics
-/// When the shapes do not fit.
+/// If the shapes do not match.
 pub fn matmul(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
     let threads = if out.rows * out.cols * a.cols < SPLIT_FROM { 1 } else { team::threads() };
     product(out, a, b, accumulate, threads);
 }
 
-/// [`matmul`] for sums over many rows, such as gradients of weights: the sums' halves are made side by side, each from
-/// rows that one thread alone has to bring in. `scratch` holds a second result.
+/// Like [`matmul`], for sums over many rows, such as weight gradients: each sum is computed in two halves. Up
+/// to two threads compute the halves in parallel, so that each loads only its own rows; more threads compute
+/// them one after the other, all together. `scratch` holds a second result.
 ///
 /// # Panics
-/// When the shapes do not fit, or the result has gaps between its rows.
+/// If the shapes do not match, or the result has gaps between its rows.
 pub fn matmul_long(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, scratch: &mut [f32]) {
     let (m, n, k) = (out.rows, out.cols, a.cols);
     if k < LONG || m * n == 0 {
@@ -173,8 +178,8 @@ pub fn matmul_long(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, sc
     } else {
         halves.into_iter().in_parallel(1, |(out, a, b, add)| matmul(MatMut::new(out, m, n), a, b, add));
     }
-    let share = team::share(m * n);
-    sum.chunks_mut(share).zip(other.chunks(share)).in_parallel(1, |(sum, x)| parts::add_column_sums(sum, x));
+    let chunk = team::share(m * n);
+    sum.chunks_mut(chunk).zip(other.chunks(chunk)).in_parallel(1, |(sum, x)| parts::add_column_sums(sum, x));
 }
 
 fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: usize) {
@@ -185,13 +190,13 @@ fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: u
     }
     let target = Target(out.data.as_mut_ptr());
     let depth = k.div_ceil(k.div_ceil(DEPTH).max(1)).max(1);
-    let part = |r0: usize, r: usize, c0: usize, c: usize| {
+    let multiply_block = |r0: usize, r: usize, c0: usize, c: usize| {
         let target = &target;
-        // Once for an empty sum, which clears the result.
+        // An empty sum takes one round, which clears the result.
         for k0 in (0..k.max(1)).step_by(depth) {
             let l = depth.min(k - k0);
-            // SAFETY: the views checked that every index they reach lies in their data; parts of the result are
-            // disjoint.
+            // SAFETY: the views checked that all their indices are within their data; the ranges of the
+            // result are disjoint.
             unsafe {
                 gemm::gemm(
                     r,
@@ -218,15 +223,19 @@ fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: u
         }
     };
     let by_rows = WIDE * m >= n;
-    let parts = if by_rows { cut(m, n, TILE.0, threads) } else { cut(n, m, TILE.1, threads) };
-    team::run(parts.len(), |i| {
-        let Range { start, end } = parts[i];
-        if by_rows { part(start, end - start, 0, n) } else { part(0, m, start, end - start) }
+    let ranges = if by_rows { split(m, n, TILE.0, threads) } else { split(n, m, TILE.1, threads) };
+    team::run(ranges.len(), |i| {
+        let Range { start, end } = ranges[i];
+        if by_rows {
+            multiply_block(start, end - start, 0, n)
+        } else {
+            multiply_block(0, m, start, end - start)
+        }
     });
 }
 
 struct Target(*mut f32);
-// SAFETY: every part writes its own rows or columns.
+// SAFETY: every task writes its own rows or columns.
 unsafe impl Sync for Target {}
 
 #[cfg(test)]
@@ -259,8 +268,8 @@ mod tests {
 
     #[test]
     fn the_number_of_threads_does_not_change_a_bit() -> std::io::Result<()> {
-        // Among them parts that `gemm` on its own would block otherwise (24 x 100), or send another way: one column,
-        // one row, few elements.
+        // Includes ranges that `gemm` on its own would block differently (24 x 100), or compute with another
+        // algorithm: one column, one row, few elements.
         for (m, n, k) in [
             (300, 472, 1165),
             (1165, 300, 472),

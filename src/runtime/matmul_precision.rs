@@ -1,38 +1,39 @@
-//! The format that dense products multiply in.
+//! The number format in which dense products multiply.
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// The format that dense products multiply in on a CUDA device. The CPU knows f32 alone.
+/// The number format in which dense products multiply on a CUDA device. The CPU supports f32 only.
 ///
 /// | | significant bits | unit roundoff `u` | on the matrix units |
 /// | --- | --- | --- | --- |
-/// | `f32` | 24 | 2^-24 | four products of TF32, two of which make an f32 |
-/// | `tf32` | 11 | 2^-11 | one product of TF32 |
-/// | `bf16` | 8 | 2^-8 | one product of bfloat16, of twice the depth |
+/// | `f32` | 24 | 2^-24 | four TF32 products; each operand is the sum of two TF32 numbers |
+/// | `tf32` | 11 | 2^-11 | one TF32 product |
+/// | `bf16` | 8 | 2^-8 | one bfloat16 product of twice the depth |
 ///
-/// Their range is f32's. An operand is rounded to the nearest number of the format where a product reads it; what is
-/// stored stays f32, and so do the sums. A product of two rounded operands is off by up to `2 u` of itself, a sum of
-/// products by `2 u` of the sum of their magnitudes: by more than `2 u` of itself where they cancel. Where a derivative
-/// jumps, a relu's at zero, no bound holds: a sum that is nearly zero may get the other sign.
+/// All formats have the range of f32. An operand is rounded to nearest when a product reads it; stored values
+/// and sums are f32. The relative error of a product of two rounded operands is at most `2 u`. The error of a
+/// sum of products is at most `2 u` times the sum of their magnitudes, so its relative error exceeds `2 u` if
+/// the terms cancel. Where a derivative is discontinuous (relu at zero) there is no bound: a sum close to
+/// zero may change its sign.
 ///
-/// In each of them the same bits come out under any order of threads and blocks.
+/// In every format the result has the same bits under any order of threads and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MatmulPrecision {
-    /// As exact as f32.
+    /// As accurate as f32.
     #[default]
     F32,
-    /// Operands of eleven significant bits.
+    /// Operands with 11 significant bits.
     Tf32,
-    /// Operands of eight significant bits.
+    /// Operands with 8 significant bits.
     Bf16,
 }
 
 impl MatmulPrecision {
-    /// All of them.
+    /// All formats.
     pub const ALL: [MatmulPrecision; 3] = [Self::F32, Self::Tf32, Self::Bf16];
-    /// Its name in files and flags.
+    /// Returns the name used in files and flags.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -40,7 +41,7 @@ impl MatmulPrecision {
             Self::Bf16 => "bf16",
         }
     }
-    /// How kernels name it (`kernels/product.cuh`).
+    /// Returns the code used by kernels (`kernels/product.cuh`).
     pub(crate) fn code(self) -> u32 {
         match self {
             Self::F32 => 0,
@@ -48,7 +49,7 @@ impl MatmulPrecision {
             Self::Bf16 => 2,
         }
     }
-    /// Significant bits of an operand.
+    /// Returns the number of significant bits of an operand.
     pub fn bits(self) -> u32 {
         match self {
             Self::F32 => 24,
@@ -56,12 +57,12 @@ impl MatmulPrecision {
             Self::Bf16 => 8,
         }
     }
-    /// `u`: the most that rounding to nearest changes an operand by, relative to it.
+    /// Returns `u`, the maximum relative change of an operand by rounding to nearest.
     pub fn unit_roundoff(self) -> f64 {
         0.5f64.powi(self.bits() as i32)
     }
-    /// The number of this format that is nearest to a finite `x`, as a device rounds: of two that are as near, the even
-    /// one of bfloat16, the larger one of TF32.
+    /// Returns the number of this format nearest to a finite `x`, rounding like a device: ties to even for
+    /// bfloat16, away from zero for TF32.
     pub fn nearest(self, x: f32) -> f32 {
         let (bits, dropped) = (x.to_bits(), f32::MANTISSA_DIGITS - self.bits());
         let half = (1u32 << dropped) >> 1;
@@ -73,9 +74,10 @@ impl MatmulPrecision {
 impl FromStr for MatmulPrecision {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == s).ok_or_else(|| {
-            Error::usage(format!("there is no precision `{s}`")).remedy("give f32, tf32 or bf16")
-        })
+        Self::ALL
+            .into_iter()
+            .find(|p| p.name() == s)
+            .ok_or_else(|| Error::usage(format!("unknown precision `{s}`")).remedy("give f32, tf32 or bf16"))
     }
 }
 

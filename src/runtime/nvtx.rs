@@ -1,8 +1,9 @@
-//! Named ranges for profilers: Nsight Systems and Nsight Compute show what the program does by them.
+//! Named ranges for profilers: Nsight Systems and Nsight Compute group their output by them.
 //!
-//! The application's side of NVTX 3, as NVIDIA's headers have it in C, for push and pop: a tool puts the path of its library
-//! into `NVTX_INJECTION64_PATH`; the first range loads that library and hands it tables of slots, one for each function of
-//! NVTX, which the tool fills with its own. Source: `nvtx3/nvtxDetail/nvtx{Types,Impl,Init}.h`.
+//! The application's side of NVTX 3 for push and pop, a port of NVIDIA's C headers: a tool puts the path of
+//! its library into `NVTX_INJECTION64_PATH`; the first range loads that library and passes it tables of
+//! function slots, one per NVTX function, which the tool fills with its own functions. Source:
+//! `nvtx3/nvtxDetail/nvtx{Types,Impl,Init}.h`.
 use std::{
     ffi::{CString, c_char, c_int, c_uint, c_void},
     fmt::Display,
@@ -16,22 +17,23 @@ use std::{
     },
 };
 
-/// A function of the tool, or null.
+/// A function slot: a function of the tool, or null.
 type Callback = AtomicPtr<c_void>;
-/// Function ids and the zero behind them, of the largest module.
-const ROOM: usize = 17;
-/// Function ids of each module, from id 0, which is none: no module, core, CUDA, OpenCL, CUDA runtime, core 2, sync.
+/// Length of a module's table: the ids of the largest module and a terminating null.
+const TABLE_LEN: usize = 17;
+/// Number of function ids of each module, counting the unused id 0. Modules: none, core, CUDA, OpenCL, CUDA
+/// runtime, core 2, sync.
 const IDS: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
 const CORE: usize = 1;
 const RANGE_PUSH_A: usize = 9;
 const RANGE_POP: usize = 11;
 
-static FUNCTIONS: [[Callback; ROOM]; IDS.len()] =
-    [const { [const { AtomicPtr::new(null_mut()) }; ROOM] }; IDS.len()];
+static FUNCTIONS: [[Callback; TABLE_LEN]; IDS.len()] =
+    [const { [const { AtomicPtr::new(null_mut()) }; TABLE_LEN] }; IDS.len()];
 
-/// `NvtxFunctionTable` of each module: where the slot of each id is; null for id 0 and behind the last.
-static TABLES: [[Option<&Callback>; ROOM]; IDS.len()] = {
-    let mut tables = [[None; ROOM]; IDS.len()];
+/// `NvtxFunctionTable` of each module: the address of each id's slot; null for id 0 and past the last id.
+static TABLES: [[Option<&Callback>; TABLE_LEN]; IDS.len()] = {
+    let mut tables = [[None; TABLE_LEN]; IDS.len()];
     let mut module = 1;
     while module < IDS.len() {
         let mut id = 1;
@@ -62,17 +64,18 @@ struct Version {
 }
 static VERSION: Version = Version { size: size_of::<Version>(), version: 3, reserved: 0, set_tool };
 
-/// The tool's version, which nothing depends on.
+/// Receives the tool's version, which is not used.
 extern "C" fn set_tool(_version: u32) {}
 
-/// The table of `module` and its number of ids; 0 where there is no such module.
+/// Returns in `table` the function table of `module` and in `ids` its length. The result is 1, or 0 if there
+/// is no such module.
 extern "C" fn get_table(
     module: c_int,
     table: *mut *const Option<&'static Callback>,
     ids: *mut c_uint,
 ) -> c_int {
     let Some(at) = usize::try_from(module).ok().filter(|m| (1..IDS.len()).contains(m)) else { return 0 };
-    // SAFETY: each is null, or where the tool has room for the answer.
+    // SAFETY: each pointer is null, or points to the tool's variable for the result.
     unsafe {
         if let Some(table) = table.as_mut() {
             *table = TABLES[at].as_ptr();
@@ -84,7 +87,7 @@ extern "C" fn get_table(
     1
 }
 
-/// `NvtxExportTableID`: 1 and 3 are there.
+/// Returns the table with an `NvtxExportTableID`, of which 1 and 3 exist.
 extern "C" fn export_table(id: u32) -> *const c_void {
     match id {
         1 => from_ref(&CALLBACKS).cast(),
@@ -93,11 +96,12 @@ extern "C" fn export_table(id: u32) -> *const c_void {
     }
 }
 
-/// Lets the tool that the environment names fill the slots. Whether there is one that did.
+/// Loads the tool named by the environment and lets it fill the slots. Returns whether it did.
 fn attach() -> bool {
     let Some(path) = std::env::var_os("NVTX_INJECTION64_PATH") else { return false };
     let Ok(path) = CString::new(path.into_vec()) else { return false };
-    // SAFETY: the user asked for this library; its entry has the type that NVTX gives it, and stays loaded.
+    // SAFETY: the user asked for this library; its entry point has the type that NVTX defines, and stays
+    // loaded.
     unsafe {
         let tool = libc::dlopen(path.as_ptr(), libc::RTLD_LAZY);
         if tool.is_null() {
@@ -109,16 +113,17 @@ fn attach() -> bool {
     }
 }
 
-/// The range from the call of [`range`] to the drop of this.
+/// A range, from the call of [`range`] until this value is dropped.
 #[must_use = "the range ends when this is dropped"]
 pub struct Range {
     pushed: bool,
-    /// Ranges nest within a thread: a range ends on the one that it began on.
+    /// Ranges nest within a thread: a range must end on the thread where it began, so this type is not
+    /// `Send`.
     _thread: PhantomData<*const ()>,
 }
 
-/// Begins the range called `name`, inside of those that this thread began before. Without a tool it costs one load, and
-/// nothing is formatted or allocated.
+/// Begins a range called `name`, nested in the ranges that this thread has open. Without a tool it costs one
+/// load, and nothing is formatted or allocated.
 ///
 /// ```
 /// let epoch = 1;
@@ -136,7 +141,7 @@ fn push(name: &dyn Display) -> bool {
         return false;
     };
     if !push.is_null() {
-        // SAFETY: the tool put a function of this type there; it copies the text.
+        // SAFETY: the tool stored a function of this type in the slot; the function copies the text.
         unsafe { transmute::<*mut c_void, extern "C" fn(*const c_char) -> c_int>(push)(name.as_ptr()) };
     }
     !push.is_null()
@@ -146,7 +151,7 @@ impl Drop for Range {
     fn drop(&mut self) {
         let pop = FUNCTIONS[CORE][RANGE_POP].load(Relaxed);
         if self.pushed && !pop.is_null() {
-            // SAFETY: the tool put a function of this type there.
+            // SAFETY: the tool stored a function of this type in the slot.
             unsafe { transmute::<*mut c_void, extern "C" fn() -> c_int>(pop)() };
         }
     }

@@ -1,7 +1,7 @@
 //! Buffers that outlive a step.
 //!
-//! A buffer may have a copy on a device. Whoever changes one side makes the other old: the host's changes travel when a
-//! program runs, the device's when somebody [fetches](Store::fetch) them.
+//! A buffer may have a copy on a device. A change of one side makes the other stale: the host's changes are
+//! uploaded when a program runs, the device's changes are downloaded by [`Store::fetch`].
 use super::{
     cuda::{CudaStream, DeviceBuffer, Gpu, PinnedTable},
     memory::{self, prefer_huge_pages},
@@ -22,13 +22,13 @@ pub struct BufferId {
 }
 
 impl BufferId {
-    /// The store that it is of.
+    /// Returns the store that the buffer belongs to.
     pub(crate) fn store(self) -> StoreId {
         self.store
     }
 }
 
-/// Tells stores apart: no two have the same, even if one is gone before the other is made.
+/// Identifies a store, uniquely in the process: an id is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StoreId(u64);
 
@@ -39,14 +39,15 @@ impl StoreId {
     }
 }
 
-/// Memory that somebody else keeps: a memory-mapped file, a table shared between stores.
+/// Memory owned elsewhere: a memory-mapped file, a table shared between stores.
 ///
 /// # Safety
-/// While the value lives, every call of `bytes` must return the same bytes at the same address, and nobody may change
-/// them: programs read them from any thread, between calls too. Size, type and alignment are checked by [`Store::table`].
+/// While the value lives, every call of `bytes` must return the same bytes at the same address, and they must
+/// not change: programs read them from any thread, also between calls. Size, type and alignment are checked
+/// by [`Store::table`].
 ///
 /// ```compile_fail,E0200
-/// struct Mine(std::cell::RefCell<Vec<u8>>); // an implementation must promise what nobody can check
+/// struct Mine(std::cell::RefCell<Vec<u8>>); // an implementation makes a promise that cannot be checked
 /// unsafe impl Sync for Mine {}
 /// impl tgnn::runtime::Bytes for Mine {
 ///     fn bytes(&self) -> &[u8] { &[] }
@@ -54,12 +55,13 @@ impl StoreId {
 /// }
 /// ```
 pub unsafe trait Bytes: Send + Sync {
-    /// The bytes.
+    /// Returns the bytes.
     fn bytes(&self) -> &[u8];
-    /// What they are.
+    /// Returns the element type of the bytes.
     fn dtype(&self) -> DType;
 }
-// SAFETY: only `&mut self` moves or changes the elements of a `Vec`, and a store has it behind an `Arc`.
+// SAFETY: the elements of a `Vec` change or move only through `&mut self`, and a store holds it behind an
+// `Arc`.
 unsafe impl<T: Element> Bytes for Vec<T> {
     fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self)
@@ -81,7 +83,7 @@ impl Data {
             Data::Shared(b) => b.bytes(),
         }
     }
-    /// Where programs read it, and where they write what is its own.
+    /// Returns the address that programs read from, and write to if the buffer is `Own`.
     fn address(&self) -> *mut u8 {
         match self {
             Data::Own(b) => b.address(),
@@ -98,17 +100,17 @@ struct Buffer {
     newer: Newer,
 }
 
-/// What a device has of a buffer.
+/// The device's copy of a buffer.
 enum DeviceCopy {
-    /// Nothing yet.
+    /// No copy yet.
     None,
     Device(DeviceBuffer),
-    /// Nothing yet, and it shall read the host's.
+    /// No copy yet; the device is to read host memory.
     OnHost,
     Pinned(PinnedTable),
 }
 
-/// Which side of a buffer the other one has not seen yet.
+/// The side of a buffer with changes that the other side does not have yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Newer {
     Neither,
@@ -117,23 +119,23 @@ enum Newer {
 }
 
 impl Buffer {
-    /// Refuses to show the host what is old.
+    /// Refuses a buffer whose host side is stale.
     fn fresh(&self) -> Result<&Self> {
         if self.newer == Newer::Device {
             let what = format!("{} was changed on the device", self.name);
-            return Err(Error::new(ErrorKind::Shape, what).remedy("fetch it before it is read"));
+            return Err(Error::new(ErrorKind::Shape, what).remedy("call `Store::fetch` before reading it"));
         }
         Ok(self)
     }
-    /// The bytes of a writable buffer, to be changed.
+    /// Returns the bytes of a writable buffer, and marks the host side as changed.
     fn changed(&mut self) -> Result<&mut [u8]> {
         let Data::Own(bytes) = &mut self.data else {
-            return Err(Error::shape(&self.name, "is a table, which nobody writes"));
+            return Err(Error::shape(&self.name, "is a table, which is read-only"));
         };
         self.newer = Newer::Host;
         Ok(bytes)
     }
-    /// Refuses elements of another type than its own.
+    /// Refuses elements of a type other than the buffer's.
     fn holds<T: Element>(&self, precision: Precision) -> Result<()> {
         let (dtype, name) = (self.spec.dtype, std::any::type_name::<T>());
         ensure!(&self.name, dtype.holds::<T>(precision), "holds {dtype:?} of {precision:?}, not {name}");
@@ -143,8 +145,8 @@ impl Buffer {
 
 /// Named buffers: parameters, optimiser moments, node memory, mailbox, tables.
 ///
-/// Several programs (training, validation) run over one store and so share its state; a program runs over no other store than
-/// its tape's. Addresses are stable from the first run on, as a captured graph needs.
+/// Several programs (training, validation) run over one store and so share its state; a program runs only
+/// over the store of its tape. Addresses are stable from the first run on, as captured graphs require.
 ///
 /// ```
 /// use tgnn::runtime::*;
@@ -155,25 +157,25 @@ impl Buffer {
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
 ///
-/// Methods that take a [`BufferId`] and return no `Result` panic when it is another store's.
+/// Methods that take a [`BufferId`] and do not return a `Result` panic if it belongs to another store.
 pub struct Store {
     id: StoreId,
     precision: Precision,
     buffers: Vec<Buffer>,
-    /// What copies back are ordered by.
+    /// The CUDA stream of copies from the device.
     copies: Option<CudaStream>,
 }
 
 impl Store {
-    /// An empty store whose real numbers have the given precision.
+    /// Creates an empty store whose real numbers have the given precision.
     pub fn new(precision: Precision) -> Self {
         Store { id: StoreId::next(), precision, buffers: Vec::new(), copies: None }
     }
-    /// What tells it from other stores.
+    /// Returns the identity of this store.
     pub(crate) fn id(&self) -> StoreId {
         self.id
     }
-    /// The precision of real buffers.
+    /// Returns the precision of real buffers.
     pub fn precision(&self) -> Precision {
         self.precision
     }
@@ -187,21 +189,21 @@ impl Store {
         self.find(id)?;
         Ok(&mut self.buffers[id.at])
     }
-    fn of(&self, id: BufferId) -> &Buffer {
+    fn buffer(&self, id: BufferId) -> &Buffer {
         assert_eq!(id.store, self.id, "the buffer is another store's");
         &self.buffers[id.at]
     }
     /// Adds a writable buffer of zeros.
     ///
     /// # Errors
-    /// `Shape` where no memory has that size, `OutOfMemory` where this one does not.
+    /// `Shape` if the size overflows; `OutOfMemory` if the system refuses the allocation.
     pub fn zeros(&mut self, name: impl Into<String>, spec: Spec) -> Result<BufferId> {
         let name = name.into();
         spec.check_size(&name)?;
         let bytes = memory::OwnBytes::zeros(spec.bytes(self.precision))?;
         Ok(self.push(name, spec, Data::Own(bytes)))
     }
-    /// Adds a writable buffer that starts from `values`; reals are converted to the store's precision.
+    /// Adds a writable buffer with the contents `values`; real values are converted to the store's precision.
     ///
     /// # Errors
     /// As [`zeros`](Self::zeros) and [`write`](Self::write).
@@ -218,10 +220,11 @@ impl Store {
         self.write(id, values)?;
         Ok(id)
     }
-    /// Adds a read-only table without copying it (f32 is converted, and so copied, in an f64 store).
+    /// Adds a read-only table without copying it (an f64 store converts f32, and so copies it).
     ///
     /// # Errors
-    /// `Shape` when the table does not hold `spec.len()` elements of the spec's type, or does not begin where such may.
+    /// `Shape` if the table does not hold `spec.len()` elements of the spec's type, or is not aligned for
+    /// them.
     pub fn table(&mut self, name: impl Into<String>, spec: Spec, table: Arc<dyn Bytes>) -> Result<BufferId> {
         let (name, bytes) = (name.into(), table.bytes());
         spec.check_size(&name)?;
@@ -230,7 +233,7 @@ impl Store {
         ensure!(&name, has == wants, "a table of {has} bytes for {spec}, which has {wants}");
         let size = spec.dtype.size(Precision::F32);
         let aligned = bytes.as_ptr().addr().is_multiple_of(size);
-        ensure!(&name, aligned, "the table of {spec} begins between two multiples of {size} bytes");
+        ensure!(&name, aligned, "the table for {spec} is not aligned to {size} bytes");
         if (spec.dtype, self.precision) == (DType::F32, Precision::F64) {
             return self.values(name, spec, bytemuck::cast_slice::<u8, f32>(bytes));
         }
@@ -241,44 +244,49 @@ impl Store {
         self.buffers.push(Buffer { name, spec, data, copy: DeviceCopy::None, newer: Newer::Host });
         BufferId { store: self.id, at: self.buffers.len() - 1 }
     }
-    /// The buffer's name.
+    /// Returns the buffer's name.
     pub fn name(&self, id: BufferId) -> &str {
-        &self.of(id).name
+        &self.buffer(id).name
     }
-    /// The buffer's shape and type.
+    /// Returns the buffer's shape and type.
     pub fn spec(&self, id: BufferId) -> Spec {
-        self.of(id).spec
+        self.buffer(id).spec
     }
-    /// Whether programs may write it.
+    /// Whether programs may write the buffer.
     pub fn is_writable(&self, id: BufferId) -> bool {
-        !matches!(self.of(id).data, Data::Shared(_))
+        !matches!(self.buffer(id).data, Data::Shared(_))
     }
-    /// Keeps the table `id` out of device memory: devices read it where it lies on the host, in a locked copy, over the bus.
+    /// Keeps the table `id` out of device memory: devices read it over the bus, from a page-locked copy in
+    /// host memory.
     ///
     /// # Errors
-    /// `Shape` when it is no table, or a device has it already.
+    /// `Shape` if the buffer is not a table, or already has a copy on a device.
     pub fn keep_on_host(&mut self, id: BufferId) -> Result<()> {
         let b = self.find_mut(id)?;
         let may = matches!((&b.data, &b.copy), (Data::Shared(_), DeviceCopy::None | DeviceCopy::OnHost));
-        ensure!(&b.name, may, "cannot stay on the host: it is no table, or a device has it");
+        ensure!(
+            &b.name,
+            may,
+            "cannot be kept on the host: it is not a table, or a device already has a copy"
+        );
         b.copy = DeviceCopy::OnHost;
         Ok(())
     }
-    /// Whether devices read it where it lies on the host.
+    /// Whether devices read the buffer from host memory.
     pub fn is_on_host(&self, id: BufferId) -> bool {
-        matches!(self.of(id).copy, DeviceCopy::OnHost | DeviceCopy::Pinned(_))
+        matches!(self.buffer(id).copy, DeviceCopy::OnHost | DeviceCopy::Pinned(_))
     }
-    /// The elements of `id`.
+    /// Returns the elements of `id`.
     ///
     /// # Errors
-    /// `Shape` when `T` is not the buffer's element type, the buffer is another store's, or a device changed it and nobody has
-    /// [fetched](Self::fetch) it.
+    /// `Shape` if `T` is not the buffer's element type, the buffer belongs to another store, or it has
+    /// changes on a device that have not been [fetched](Self::fetch).
     pub fn read<T: Element>(&self, id: BufferId) -> Result<&[T]> {
         let b = self.find(id)?;
         b.holds::<T>(self.precision)?;
         Ok(bytemuck::cast_slice(b.fresh()?.data.bytes()))
     }
-    /// The elements of a real buffer as f64, whatever the store's precision and whatever they are kept in.
+    /// Returns the elements of a real buffer as f64, whatever the store's precision and the storage type.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -290,10 +298,10 @@ impl Store {
             (_, Precision::F64) => self.read::<f64>(id)?.to_vec(),
         })
     }
-    /// The elements of `id`, to be changed.
+    /// Returns the elements of `id` for writing.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and where the buffer is a table.
+    /// As [`read`](Self::read), and `Shape` if the buffer is a table.
     pub fn get_mut<T: Element>(&mut self, id: BufferId) -> Result<&mut [T]> {
         let precision = self.precision;
         let b = self.find_mut(id)?;
@@ -304,7 +312,8 @@ impl Store {
     /// Overwrites `id`; real values are converted to the store's precision.
     ///
     /// # Errors
-    /// `Shape` when type or number of the values is not the buffer's, or the buffer is a table or another store's.
+    /// `Shape` if type or number of the values differs from the buffer's, or the buffer is a table or belongs
+    /// to another store.
     pub fn write<T: Element>(&mut self, id: BufferId, values: &[T]) -> Result<()> {
         let precision = self.precision;
         let b = self.find_mut(id)?;
@@ -327,7 +336,7 @@ impl Store {
     /// Sets every element to `value`.
     ///
     /// # Errors
-    /// `Shape` when `T` is not the buffer's element type, or the buffer is a table or another store's.
+    /// `Shape` if `T` is not the buffer's element type, or the buffer is a table or belongs to another store.
     pub fn fill<T: Element>(&mut self, id: BufferId, value: T) -> Result<()> {
         let precision = self.precision;
         let b = self.find_mut(id)?;
@@ -335,36 +344,37 @@ impl Store {
         bytemuck::cast_slice_mut(b.changed()?).fill(value);
         Ok(())
     }
-    /// Sets every element to zero bytes.
+    /// Sets every byte to zero.
     ///
     /// # Errors
-    /// `Shape` when the buffer is a table or another store's.
+    /// `Shape` if the buffer is a table or belongs to another store.
     pub fn clear(&mut self, id: BufferId) -> Result<()> {
         self.find_mut(id)?.changed()?.fill(0);
         Ok(())
     }
-    /// Raw bytes of a buffer, for checkpoints.
+    /// Returns the raw bytes of a buffer, for checkpoints.
     ///
     /// # Errors
-    /// `Shape` when the buffer is another store's, or a device changed it and nobody has [fetched](Self::fetch) it.
+    /// `Shape` if the buffer belongs to another store, or has changes on a device that have not been
+    /// [fetched](Self::fetch).
     pub fn raw(&self, id: BufferId) -> Result<&[u8]> {
         Ok(self.find(id)?.fresh()?.data.bytes())
     }
-    /// Raw bytes of a writable buffer, all to be overwritten, for checkpoints.
+    /// Returns the raw bytes of a writable buffer, all to be overwritten, for checkpoints.
     ///
     /// # Errors
-    /// `Shape` when the buffer is a table or another store's.
+    /// `Shape` if the buffer is a table or belongs to another store.
     pub fn raw_mut(&mut self, id: BufferId) -> Result<&mut [u8]> {
         self.find_mut(id)?.changed()
     }
-    /// Whether the host has the last values of `id`.
+    /// Whether the host has the latest values of `id`.
     pub fn is_fresh(&self, id: BufferId) -> bool {
-        self.of(id).newer != Newer::Device
+        self.buffer(id).newer != Newer::Device
     }
-    /// Brings what a device changed in `ids` back to the host.
+    /// Copies the device's changes of `ids` back to the host.
     ///
     /// # Errors
-    /// Device, when a copy fails; `Shape` where a buffer is another store's.
+    /// `Device` if a copy fails; `Shape` if a buffer belongs to another store.
     pub fn fetch(&mut self, ids: &[BufferId]) -> Result<()> {
         ids.iter().try_for_each(|&id| self.fetch_one(id))
     }
@@ -381,7 +391,8 @@ impl Store {
         }
         Ok(())
     }
-    /// Where `id` lies on the device; what the host changed goes there first, in the order of `stream`.
+    /// Returns the address of `id` for kernels, after uploading the host's changes in the order of `stream`.
+    /// The first call creates the device's copy.
     pub(crate) fn on_device(&mut self, id: BufferId, gpu: &Gpu, stream: &CudaStream) -> Result<u64> {
         let b = self.find_mut(id)?;
         match &b.copy {
@@ -393,9 +404,7 @@ impl Store {
             DeviceCopy::Device(copy) => {
                 if copy.gpu().ordinal() != gpu.ordinal() {
                     let what = format!("{} is on {:?}, the program on {gpu:?}", b.name, copy.gpu());
-                    return Err(
-                        Error::new(ErrorKind::Device, what).remedy("give each device a store of its own")
-                    );
+                    return Err(Error::new(ErrorKind::Device, what).remedy("give each device its own store"));
                 }
                 if b.newer == Newer::Host {
                     copy.upload(b.data.bytes(), stream)?;
@@ -404,27 +413,27 @@ impl Store {
                 Ok(copy.address())
             }
             DeviceCopy::Pinned(table) => Ok(table.address()),
-            DeviceCopy::None | DeviceCopy::OnHost => unreachable!("it was just made"),
+            DeviceCopy::None | DeviceCopy::OnHost => unreachable!("the copy was just created"),
         }
     }
-    /// A program changed `id` on the device.
+    /// Records that a program changed `id` on the device.
     pub(crate) fn changed_on_device(&mut self, id: BufferId) {
         self.buffers[id.at].newer = Newer::Device;
     }
-    /// The address a program on the host reads `id` at, and writes it where `writes` says so.
+    /// Returns the address at which a host program reads `id`, and writes it if it may.
     ///
     /// # Errors
     /// As [`raw`](Self::raw).
     pub(crate) fn address(&mut self, id: BufferId) -> Result<*mut u8> {
         let b = self.find_mut(id)?;
         b.fresh()?;
-        // Also where it is only read: whether it is written is the program's knowledge.
+        // Even if the program only reads the buffer: the store does not know whether it writes.
         b.newer = Newer::Host;
         Ok(b.data.address())
     }
 }
 
-/// Refuses values that are of another type than `spec`, or of another number.
+/// Refuses values whose type or number differs from `spec`.
 fn fills<T: Element>(name: &str, spec: Spec, values: &[T]) -> Result<()> {
     let (want, has, len) = (spec.dtype, T::DTYPE, values.len());
     ensure!(name, (has, len) == (want, spec.len()), "{len} values of {has:?} for {spec}");

@@ -1,11 +1,11 @@
-//! What real numbers of a stored table are kept in: f32, or 16 bits. A step computes in f32 all the same.
+//! Storage types of the real numbers of a stored table: f32 or 16 bits. A step always computes in f32.
 use super::spec::{DType, Element, Real};
 use crate::error::{Error, Result};
 use half::{bf16, f16, slice::HalfBitsSliceExt};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// What real numbers of a stored table are kept in.
+/// Storage type of the real numbers of a stored table.
 ///
 /// | | bytes | significant bits | unit roundoff `u` | largest |
 /// | --- | --- | --- | --- | --- |
@@ -13,24 +13,23 @@ use std::{fmt, str::FromStr};
 /// | `bf16` | 2 | 8 | 2^-8 | 3.4e38 |
 /// | `f16` | 2 | 11, fewer below 6.1e-5 | 2^-11 | 65,504 |
 ///
-/// A number is rounded to the nearest, of two that are as near to the even one, where it is written; what is read is
-/// exactly what is kept. Beyond the largest it becomes infinite.
+/// Writing rounds to nearest, ties to even; numbers beyond the largest become infinite. Reading is exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoredAs {
-    /// As it is computed.
+    /// The type of the computation.
     #[default]
     F32,
-    /// bfloat16: f32's range.
+    /// bfloat16: the range of f32.
     Bf16,
-    /// IEEE 754's half precision: a smaller range, finer steps.
+    /// IEEE 754 half precision: a smaller range, finer steps.
     F16,
 }
 
 impl StoredAs {
-    /// All of them.
+    /// All storage types.
     pub const ALL: [StoredAs; 3] = [Self::F32, Self::Bf16, Self::F16];
-    /// Its name in files and flags.
+    /// Returns the name used in files and flags.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -38,7 +37,7 @@ impl StoredAs {
             Self::F16 => "f16",
         }
     }
-    /// Type of the elements.
+    /// Returns the element type.
     pub fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
@@ -46,11 +45,11 @@ impl StoredAs {
             Self::F16 => DType::F16,
         }
     }
-    /// Bytes of a number.
+    /// Returns the bytes per number.
     pub fn size(self) -> usize {
         if self == Self::F32 { 4 } else { 2 }
     }
-    /// `x` as it would be kept.
+    /// Returns `x` rounded to this type.
     pub fn nearest(self, x: f32) -> f32 {
         match self {
             Self::F32 => x,
@@ -58,24 +57,24 @@ impl StoredAs {
             Self::F16 => f16::from_f32(x).to_f32(),
         }
     }
-    /// Bits of `values` in 16 bits; `to` is as long.
+    /// Rounds `values` to 16 bits, into `to`.
     ///
     /// # Panics
-    /// When it is `F32`, or the lengths differ.
+    /// If `self` is `F32`, or the lengths differ.
     pub fn round(self, values: &[f32], to: &mut [u16]) {
         match self {
-            Self::F32 => unreachable!("f32 is no type of 16 bits"),
+            Self::F32 => unreachable!("f32 is not a 16-bit type"),
             Self::Bf16 => bf16::keep(values, to.reinterpret_cast_mut()),
             Self::F16 => f16::keep(values, to.reinterpret_cast_mut()),
         }
     }
-    /// The numbers that `bits` are; `to` is as long.
+    /// Converts 16-bit numbers to f32, into `to`.
     ///
     /// # Panics
-    /// As [`round`](Self::round).
+    /// If `self` is `F32`, or the lengths differ.
     pub fn widen(self, bits: &[u16], to: &mut [f32]) {
         match self {
-            Self::F32 => unreachable!("f32 is no type of 16 bits"),
+            Self::F32 => unreachable!("f32 is not a 16-bit type"),
             Self::Bf16 => bf16::real(bits.reinterpret_cast(), to),
             Self::F16 => f16::real(bits.reinterpret_cast(), to),
         }
@@ -92,16 +91,16 @@ impl FromStr for StoredAs {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|a| a.name() == s).ok_or_else(|| {
-            Error::usage(format!("numbers are not stored as `{s}`")).remedy("give f32, bf16 or f16")
+            Error::usage(format!("unknown storage type `{s}`")).remedy("give f32, bf16 or f16")
         })
     }
 }
 
-/// A type that a store keeps numbers in, which an op sees as `R`: `R` itself, or one of 16 bits.
+/// An element type in which a store holds numbers that ops see as `R`: `R` itself, or a 16-bit type.
 pub trait Stored<R>: Element {
-    /// Reads numbers as they are kept; both are as long.
+    /// Converts stored numbers to `R`; the slices have the same length.
     fn real(from: &[Self], to: &mut [R]);
-    /// Rounds numbers to what is kept; both are as long.
+    /// Rounds numbers to the stored type; the slices have the same length.
     fn keep(from: &[R], to: &mut [Self]);
 }
 
@@ -137,8 +136,8 @@ mod tests {
     use super::*;
     use crate::runtime::philox;
 
-    /// Rounding by its definition: of the neighbours of `x` among numbers of `bits` significant bits the nearest, of two
-    /// that are as near the one whose last bit is 0.
+    /// Rounds by the definition: to the nearest neighbour of `x` with `bits` significant bits, ties to the
+    /// one whose last bit is 0. `least` is the exponent of the smallest normal number.
     fn by_definition(x: f32, bits: i32, least: i32) -> f64 {
         let x = f64::from(x);
         let exponent = (x.abs().log2().floor() as i32).max(least);
@@ -150,9 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_kept_as_the_nearest_of_its_type_and_the_even_one_of_two() {
+    fn a_number_is_rounded_to_the_nearest_of_its_type_with_ties_to_even() {
         let random = philox::Key::new(1, 3, [0, 0]);
-        for (kept, bits, least) in [(StoredAs::Bf16, 8, -126), (StoredAs::F16, 11, -14)] {
+        for (stored_as, bits, least) in [(StoredAs::Bf16, 8, -126), (StoredAs::F16, 11, -14)] {
             let u = 0.5f32.powi(bits);
             let ties = [1.0 + u, 1.0 + 3.0 * u, -(1.0 + u), 2.0 + 2.0 * u, 0.5 - u / 8.0];
             let drawn = (0..3000u64).map(|i| {
@@ -160,21 +159,21 @@ mod tests {
                 (f64::from(a) / f64::from(1u32 << 31) - 1.0) as f32 * 2f32.powi((b % 24) as i32 - 20)
             });
             for x in ties.into_iter().chain(drawn) {
-                let near = f64::from(kept.nearest(x));
-                assert_eq!(near, by_definition(x, bits, least), "{kept}: {x}");
+                let near = f64::from(stored_as.nearest(x));
+                assert_eq!(near, by_definition(x, bits, least), "{stored_as}: {x}");
                 let mut word = [0u16];
-                kept.round(&[x], &mut word);
+                stored_as.round(&[x], &mut word);
                 let mut back = [0f32];
-                kept.widen(&word, &mut back);
-                assert_eq!(f64::from(back[0]), near, "{kept}: {x}");
+                stored_as.widen(&word, &mut back);
+                assert_eq!(f64::from(back[0]), near, "{stored_as}: {x}");
             }
-            assert!(kept.nearest(f32::NAN).is_nan() && kept.nearest(f32::MAX) == f32::INFINITY);
+            assert!(stored_as.nearest(f32::NAN).is_nan() && stored_as.nearest(f32::MAX) == f32::INFINITY);
         }
         assert_eq!((StoredAs::F16.nearest(7e4), StoredAs::Bf16.nearest(7e4)), (f32::INFINITY, 70_144.0));
     }
 
     #[test]
-    fn a_name_is_read_and_another_is_refused_with_the_choices() {
+    fn names_are_parsed_and_an_unknown_one_is_refused_with_the_choices() {
         assert!(StoredAs::ALL.iter().all(|a| a.name().parse::<StoredAs>().unwrap() == *a));
         let e = "f8".parse::<StoredAs>().unwrap_err().to_string();
         assert!(e.contains("f32, bf16 or f16"), "{e}");

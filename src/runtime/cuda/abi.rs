@@ -1,18 +1,19 @@
-//! Arguments that kernels take by value, laid out as in `kernels/common.cuh`.
+//! Kernel arguments passed by value, laid out as in `kernels/common.cuh`.
 
-/// Rows of a value on the device: `*count * times` of them are live, at most `capacity`; all where `count` is null.
+/// Row count of a value on the device: `*count * times` rows are live, at most `capacity`; all rows if
+/// `count` is null.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Rows {
     /// Device address of the count, or null.
     pub count: *const u32,
-    /// Rows for each unit of the count.
+    /// Rows per unit of the count.
     pub times: u32,
-    /// Upper bound.
+    /// Maximum number of rows.
     pub capacity: u32,
 }
 
-/// The word for the first fault of an op.
+/// The word that receives the first fault of an op.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Status {
@@ -20,15 +21,15 @@ pub struct Status {
     pub word: *mut u64,
 }
 
-/// How ticks become seconds; see [`Gaps`](crate::runtime::Gaps).
+/// Conversion of ticks to seconds; see [`Gaps`](crate::runtime::Gaps).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Gaps {
-    /// Ticks that a longer gap counts as.
+    /// Longer gaps, in ticks, are clamped to this.
     pub longest: i64,
-    /// Length of a tick.
+    /// Length of a tick, in seconds.
     pub seconds_per_tick: f32,
-    /// Fills the struct.
+    /// Padding.
     pub unused: u32,
 }
 
@@ -49,14 +50,14 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of the op `salt` in a run with `seed`.
+    /// Creates the key of the op with `salt` in a run with `seed`.
     pub fn new(seed: u64, salt: u32) -> Self {
         let [seed, salted] = crate::runtime::philox::key_words(seed, salt);
         Key { seed, salted }
     }
 }
 
-/// A parameter, its gradient, and its first and second moment; `end` is one past the last block that updates it.
+/// A parameter, its gradient, and its first and second moments.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Parameter {
@@ -68,13 +69,13 @@ pub struct Parameter {
     pub m: *mut f32,
     /// Second moment.
     pub v: *mut f32,
-    /// Elements.
+    /// Number of elements.
     pub n: u32,
-    /// One past its last block.
+    /// One past the index of the last block that updates it.
     pub end: u32,
 }
 
-/// Parameters that one launch updates: those that fill it up have no elements and no blocks.
+/// The parameters updated by one launch; unused entries have no elements and no blocks.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Parameters {
@@ -83,71 +84,71 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// As many as arguments have room for.
+    /// Capacity of the argument.
     pub const MOST: usize = 64;
 }
 
-/// A list of ids, and where the row of each is written.
+/// A list of ids, and the address that receives the row index of each.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct IdList {
     /// The ids.
     pub ids: *const u32,
-    /// Their rows.
+    /// Their row indices.
     pub psi: *mut u32,
-    /// Rows of the list.
+    /// Row count of the list.
     pub rows: Rows,
-    /// Ids a row.
+    /// Ids per row.
     pub cols: u64,
 }
 
-/// Lists of ids; the first has `stride` of them an event.
+/// Lists of ids; the first has `stride` ids per event.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct IdLists {
     /// The lists.
     pub of: [IdList; IdLists::MOST],
-    /// How many there are.
+    /// Number of lists.
     pub lists: u32,
-    /// Ids an event.
+    /// Ids per event.
     pub stride: u32,
 }
 
 impl IdLists {
-    /// As many as arguments have room for.
+    /// Capacity of the argument.
     pub const MOST: usize = 8;
 }
 
-/// Which elements are dropped; see [`DropRate`](crate::ops::epilogue::DropRate).
+/// The drop-out of an op; see [`DropRate`](crate::ops::epilogue::DropRate).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Drop {
-    /// Device address of epoch and batch, or null where nothing is dropped.
+    /// Device address of epoch and batch; null without drop-out.
     pub now: *const u32,
-    /// Whose draws.
+    /// Key of the draws.
     pub key: Key,
-    /// 16-bit numbers below this are dropped.
+    /// Elements whose 16-bit number is below this are dropped.
     pub threshold: u32,
-    /// What a kept element is multiplied with.
+    /// Factor of the kept elements.
     pub scale: f32,
 }
 
-/// What follows a product or a sum; see [`Epilogue`](crate::ops::epilogue::Epilogue).
+/// The epilogue of a product or a sum; see [`Epilogue`](crate::ops::epilogue::Epilogue).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Epilogue {
     /// 0 identity, 1 relu, 2 leaky relu, 3 tanh, 4 sigmoid.
     pub activation: u32,
-    /// Of a leaky relu, where z is negative.
+    /// Slope of a leaky relu for negative z.
     pub slope: f32,
-    /// What is dropped after it.
+    /// The drop-out that follows it.
     pub drop: Drop,
 }
 
 /// Operands of temporal attention; see the [op](crate::ops::temporal_attention).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-#[allow(missing_docs)] // the op explains them
+#[allow(missing_docs)] // documented by the op
 pub struct Attention {
     pub query: *const f32,
     pub h: *const f32,
@@ -174,7 +175,7 @@ pub struct Attention {
 /// Operands of a memory update; see [`memory_update`](crate::ops::memory_update).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-#[allow(missing_docs)] // the op explains them
+#[allow(missing_docs)] // documented by the op
 pub struct MemoryUpdate {
     pub unique: *const u32,
     pub mail_event: *const u32,
@@ -207,7 +208,7 @@ pub struct MemoryUpdate {
 /// Operands of a sparse product; see the [op](crate::ops::spmm).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-#[allow(missing_docs)] // the op explains them
+#[allow(missing_docs)] // documented by the op
 pub struct Spmm {
     pub steps: *const u32,
     pub begin: *const u32,

@@ -1,7 +1,8 @@
-//! cuBLASLt, NVIDIA's library of matrix products, where it is installed. No op uses it: ours are measured against it.
+//! cuBLASLt, NVIDIA's library of dense products, if it is installed. No op uses it: our kernels are measured
+//! against it.
 //!
-//! Matrices are row-major here. The library's are column-major, where a row-major matrix is its transpose: the product is
-//! made as `d^T = b^T a^T`, so that our `b` is the library's A, and our `a` its B.
+//! Matrices are row-major here. The library's are column-major, where a row-major matrix is its transpose:
+//! the product is computed as `d^T = b^T a^T`, so our `b` is the library's A, and our `a` its B.
 use super::{CudaStream, DeviceBuffer, Gpu};
 use crate::error::{Error, ErrorKind, Result};
 use cudarc::cublaslt::{
@@ -14,9 +15,9 @@ use cudarc::cublaslt::{
 };
 use std::{ffi::c_void, ptr::from_ref, sync::Arc};
 
-/// Bytes that an algorithm may use for itself: what NVIDIA advises for its larger devices.
+/// Workspace of an algorithm, in bytes: NVIDIA's recommendation for its larger devices.
 const WORKSPACE: usize = 32 << 20;
-/// Bytes that every operand is aligned to.
+/// Alignment of every operand, in bytes.
 const ALIGNED: u32 = 16;
 
 fn checked<T>(result: Result<T, CublasError>, what: &str) -> Result<T> {
@@ -35,15 +36,15 @@ unsafe impl Send for CublasLt {}
 unsafe impl Sync for CublasLt {}
 
 impl CublasLt {
-    /// Opens it.
+    /// Opens the library.
     ///
     /// # Errors
-    /// Device, where it is not installed, or cannot work on `gpu`.
+    /// `Device` if it is not installed, or does not work on `gpu`.
     pub fn open(gpu: &Gpu) -> Result<Arc<Self>> {
         if gpu.is_emulated() {
             return Err(Error::new(ErrorKind::Device, "an emulated device has no cuBLASLt"));
         }
-        // SAFETY: loads the library, if there is one. Everything below would panic without it.
+        // SAFETY: loads the library, if there is one. Without it every call below would panic.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::new(ErrorKind::Device, "libcublasLt.so is not found")
                 .remedy("pip install nvidia-cublas, and add its folder to LD_LIBRARY_PATH"));
@@ -56,13 +57,14 @@ impl CublasLt {
 impl Drop for CublasLt {
     fn drop(&mut self) {
         if self.gpu.enter().is_ok() {
-            // SAFETY: made by `open`, destroyed once.
+            // SAFETY: created by `open`, destroyed once.
             let _ = unsafe { lt::destroy_handle(self.handle) };
         }
     }
 }
 
-/// A shape of `d = a b + c`: `a` is `[rows, depth]`, `b` `[depth, cols]`, `c` and `d` `[rows, cols]`.
+/// The shape of `d = a b + c`: `a` is `[rows, depth]`, `b` is `[depth, cols]`, `c` and `d` are `[rows,
+/// cols]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Rows of d.
@@ -71,11 +73,11 @@ pub struct Shape {
     pub cols: usize,
     /// Terms of each sum.
     pub depth: usize,
-    /// Whether memory holds `a` transposed, and `b`.
+    /// Whether `a`, and whether `b`, is stored transposed.
     pub transposed: (bool, bool),
 }
 
-/// What is done beside the product.
+/// The operation fused with the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
     /// Nothing.
@@ -86,53 +88,54 @@ pub enum Beside {
     Bias,
     /// `Bias`, then `Relu`.
     BiasRelu,
-    /// The sums over depth of `a`, `[1, rows]`, are made too.
+    /// The sums of `a` over the depth, `[1, rows]`, are computed too.
     SumsOfA,
 }
 
-/// How exactly.
+/// The accuracy of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exactness {
     /// Products and sums in f32.
     F32,
-    /// Operands rounded to TF32, of eleven bits; sums in f32.
+    /// Operands rounded to TF32 (11 significant bits); sums in f32.
     Tf32,
 }
 
-/// Addresses of a product's operands.
+/// Device addresses of a product's operands.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
     /// a
     pub a: *const f32,
     /// b
     pub b: *const f32,
-    /// c; null where nothing is added.
+    /// c; null if nothing is added.
     pub c: *const f32,
     /// d
     pub d: *mut f32,
-    /// The bias, which is read, or the sums, which are written.
+    /// The bias, which is read, or the sums of `a`, which are written.
     pub beside: *const f32,
 }
 
-/// A product with the algorithm that the library found best for it. One launch must be over before the next begins.
+/// A product with the algorithm that the library prefers for it. Launches must not overlap, as they share a
+/// workspace.
 pub struct Product {
     cublaslt: Arc<CublasLt>,
     workspace: DeviceBuffer,
     product: sys::cublasLtMatmulDesc_t,
-    /// Of the library's A, B, and C and D.
+    /// Layouts of the library's A, B, and of C and D.
     layouts: [sys::cublasLtMatrixLayout_t; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
     beside: Beside,
 }
 
-// SAFETY: descriptions are plain memory of the host; `launch` borrows mutably.
+// SAFETY: descriptors are plain host memory; `launch` borrows mutably.
 unsafe impl Send for Product {}
 
 impl Product {
-    /// Finds an algorithm.
+    /// Selects an algorithm.
     ///
     /// # Errors
-    /// Device, where the library has none.
+    /// `Device` if the library has none.
     pub fn new(library: &Arc<CublasLt>, shape: Shape, beside: Beside, exactness: Exactness) -> Result<Self> {
         library.gpu.enter()?;
         let Shape { rows, cols, depth, transposed } = shape;
@@ -147,10 +150,14 @@ impl Product {
             Beside::BiasRelu => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
             Beside::SumsOfA => Epilogue::CUBLASLT_EPILOGUE_BGRADB,
         };
-        // Rows in memory, columns in memory of a row-major matrix: the columns and the rows of the library's.
+        // `lines` and `width` are the rows and columns of the row-major matrix as stored: the columns and
+        // rows of the library's.
         let layout = |rows: usize, cols: usize, transposed: bool| {
             let (lines, width) = if transposed { (cols, rows) } else { (rows, cols) };
-            checked(lt::create_matrix_layout(F32, width as u64, lines as u64, width as i64), "a layout")
+            checked(
+                lt::create_matrix_layout(F32, width as u64, lines as u64, width as i64),
+                "cannot create a layout",
+            )
         };
         let workspace = DeviceBuffer::new(&library.gpu, WORKSPACE)?;
         let mut made = Product {
@@ -159,7 +166,7 @@ impl Product {
                 layout(rows, depth, transposed.0)?,
                 layout(rows, cols, false)?,
             ],
-            product: checked(lt::create_matmul_desc(computes, F32), "a product")?,
+            product: checked(lt::create_matmul_desc(computes, F32), "cannot create a product")?,
             algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
             cublaslt: library.clone(),
             workspace,
@@ -169,17 +176,17 @@ impl Product {
         made.set(OfProduct::CUBLASLT_MATMUL_DESC_TRANSA, &i32::from(transposed.1))?;
         made.set(OfProduct::CUBLASLT_MATMUL_DESC_TRANSB, &i32::from(transposed.0))?;
         made.set(OfProduct::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
-        // Any address, aligned as the true one will be: without one, some versions find nothing.
+        // Any address with the alignment of the real one: some versions find no algorithm without an address.
         made.set_beside(made.workspace.address())?;
         made.algorithm = made.best()?;
         Ok(made)
     }
     fn set<T>(&self, attribute: OfProduct, value: &T) -> Result<()> {
-        // SAFETY: the description is alive, and the value of the attribute's type.
+        // SAFETY: the descriptor is alive, and the value has the attribute's type.
         let set = unsafe {
             lt::set_matmul_desc_attribute(self.product, attribute, from_ref(value).cast(), size_of::<T>())
         };
-        checked(set, "an attribute")
+        checked(set, "cannot set an attribute")
     }
     fn set_beside(&self, address: u64) -> Result<()> {
         match self.beside {
@@ -187,9 +194,9 @@ impl Product {
             _ => self.set(OfProduct::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &address),
         }
     }
-    /// The algorithm that the library's heuristic puts first.
+    /// Returns the algorithm that the library's heuristic ranks first.
     fn best(&self) -> Result<sys::cublasLtMatmulAlgo_t> {
-        let preferences = checked(lt::create_matmul_pref(), "preferences")?;
+        let preferences = checked(lt::create_matmul_pref(), "cannot create preferences")?;
         let prefer = |what: Preference, value: *const c_void, bytes: usize| {
             // SAFETY: the preferences are alive, and the value has the attribute's type.
             unsafe { lt::set_matmul_pref_attribute(preferences, what, value, bytes) }
@@ -205,29 +212,32 @@ impl Product {
         ] {
             set = set.and_then(|()| prefer(operand, from_ref(&ALIGNED).cast(), 4));
         }
-        // SAFETY: everything is alive.
+        // SAFETY: the handle, the descriptors and the preferences are alive.
         let found = set.and_then(|()| unsafe {
             lt::get_matmul_algo_heuristic(self.cublaslt.handle, self.product, a, b, d, d, preferences)
         });
-        // SAFETY: made above, destroyed once.
+        // SAFETY: created above, destroyed once.
         let _ = unsafe { lt::destroy_matmul_pref(preferences) };
         checked(found, "there is no algorithm for this product").map(|f| f.algo)
     }
-    /// Gives it to `stream`; it may be captured once it has been launched outside of a capture, which loads its code.
+    /// Launches the product on `stream`. It can be captured after a first launch outside of a capture, which
+    /// loads its code.
     ///
     /// # Errors
-    /// Device, when the library refuses.
+    /// `Device` if the library refuses.
     ///
     /// # Safety
-    /// The addresses are of device memory of the product's shapes, which stays until the stream has run.
+    /// The addresses must point to device memory of the product's shapes that stays allocated until the work
+    /// is done.
     pub unsafe fn launch(&mut self, stream: &CudaStream, on: Addresses) -> Result<()> {
         self.cublaslt.gpu.enter()?;
         self.set_beside(on.beside as u64)?;
         let (alpha, beta) = (1f32, if on.c.is_null() { 0f32 } else { 1f32 });
         let c = if on.c.is_null() { on.d.cast_const() } else { on.c };
         let [a, b, d] = self.layouts;
-        // SAFETY: descriptions and handle are alive; the operands are those of an op that the stream runs, of the
-        // shapes and the alignment that the algorithm was chosen for; the factors are read before this returns.
+        // SAFETY: descriptors and handle are alive; the operands belong to an op that the stream runs, and
+        // have the shapes and the alignment that the algorithm was chosen for; the factors are read before
+        // this returns.
         let given = unsafe {
             lt::matmul(
                 self.cublaslt.handle,
@@ -254,7 +264,7 @@ impl Product {
 
 impl Drop for Product {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once.
+        // SAFETY: created by `new`, destroyed once.
         unsafe {
             let _ = lt::destroy_matmul_desc(self.product);
             for layout in self.layouts {

@@ -1,26 +1,26 @@
-//! What the driver says, as errors.
+//! Errors of the CUDA driver.
 use crate::error::{Error, ErrorKind, Result};
 use cudarc::driver::{DriverError, sys::CUresult};
 use std::ffi::CStr;
 
-/// `result`, with `what` was tried.
+/// Converts a driver error; `what` says what failed.
 pub(super) fn checked<T>(result: Result<T, DriverError>, what: &str) -> Result<T> {
     result.map_err(|e| {
         let text = |s: Result<&CStr, DriverError>| s.map_or("unknown".into(), |s| s.to_string_lossy().into_owned());
-        let (name, said) = (text(e.error_name()), text(e.error_string()));
+        let (name, message) = (text(e.error_name()), text(e.error_string()));
         let (kind, remedy) = match e.0 {
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
                 (ErrorKind::OutOfMemory, "take a smaller batch, fewer neighbours or narrower layers")
             }
             CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_IMAGE => (
                 ErrorKind::Device,
-                "this binary has no kernels for this GPU: build it where nvcc is (scripts/fetch-nvcc fetches one), for \
+                "this binary has no kernels for this GPU: build it with nvcc (scripts/fetch-nvcc installs one), for \
                  compute capability 8.0 or later",
             ),
             CUresult::CUDA_ERROR_NO_DEVICE => (ErrorKind::Device, "use --device cpu"),
             _ => (ErrorKind::Device, "see `tgnn-bench doctor`"),
         };
-        let said = if said == name { name } else { format!("{name}: {said}") };
-        Error::new(kind, format!("{what}: {said}")).remedy(remedy)
+        let message = if message == name { name } else { format!("{name}: {message}") };
+        Error::new(kind, format!("{what}: {message}")).remedy(remedy)
     })
 }

@@ -1,4 +1,4 @@
-//! Device memory, and memory of the host that a device reads.
+//! Device memory, and host memory that a device reads.
 use super::{Gpu, error::checked, stream::CudaStream};
 use crate::error::{Result, ensure};
 use cudarc::driver::{result, sys};
@@ -12,55 +12,57 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// `bytes` of device memory, with any content.
+    /// Allocates `bytes` of device memory with undefined content.
     ///
     /// # Errors
-    /// `OutOfMemory` when the device has no such block.
+    /// `OutOfMemory` if the device does not have such a block.
     pub fn new(gpu: &Gpu, bytes: usize) -> Result<Self> {
         gpu.enter()?;
-        // SAFETY: the context is current; zero bytes are not asked for.
+        // SAFETY: the context is current; the size is not zero.
         let made = unsafe { result::malloc_sync(bytes.max(1)) };
         let address = checked(made, &format!("cannot allocate {bytes} bytes on {}", gpu.name()))?;
         gpu.took(bytes);
         Ok(DeviceBuffer { gpu: gpu.clone(), address, bytes })
     }
-    /// Where it lies on the device.
+    /// Returns the address on the device.
     pub fn address(&self) -> u64 {
         self.address
     }
-    /// The device.
+    /// Returns the device.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
-    /// Its size.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
-    /// Copies `from` to its start, in the order of `stream`. `from` may be changed as soon as this returns.
+    /// Copies `from` to the start of the block, in the order of `stream`. `from` may be changed as soon as
+    /// this returns.
     ///
     /// # Errors
-    /// Device, when the driver refuses; `Shape` when `from` is longer.
+    /// `Device` if the driver refuses; `Shape` if `from` is longer than the block.
     pub fn upload(&self, from: &[u8], stream: &CudaStream) -> Result<()> {
         ensure!("upload", from.len() <= self.bytes, "{} bytes into {}", from.len(), self.bytes);
         if from.is_empty() {
             return Ok(());
         }
         self.gpu.enter()?;
-        // SAFETY: the block is there and long enough; pageable memory is read before the call returns.
+        // SAFETY: the block is alive and long enough; pageable memory is read before the call returns.
         let copied = unsafe { result::memcpy_htod_async(self.address, from, stream.raw()) };
         checked(copied, "cannot copy to the device")
     }
-    /// Copies its start to `to`, after all that `stream` was given before. Blocks until the bytes are there.
+    /// Copies the start of the block to `to`, after all previous work of `stream`. Blocks until the copy is
+    /// complete.
     ///
     /// # Errors
-    /// Device: also where earlier work of the stream failed; `Shape` when `to` is longer.
+    /// `Device` if the copy or earlier work of the stream failed; `Shape` if `to` is longer than the block.
     pub fn download(&self, to: &mut [u8], stream: &CudaStream) -> Result<()> {
         self.download_at(0, to, stream)
     }
-    /// [`download`](Self::download) from byte `at` on.
+    /// Like [`download`](Self::download), from byte `at` on.
     ///
     /// # Errors
-    /// As `download`; `Shape` when `to` reaches past the end.
+    /// As `download`; `Shape` if the range extends past the end of the block.
     pub fn download_at(&self, at: usize, to: &mut [u8], stream: &CudaStream) -> Result<()> {
         let end = at.checked_add(to.len()).filter(|&end| end <= self.bytes);
         ensure!("download", end.is_some(), "{} bytes from {at} of {}", to.len(), self.bytes);
@@ -68,19 +70,19 @@ impl DeviceBuffer {
             return Ok(());
         }
         self.gpu.enter()?;
-        // SAFETY: the block is there and long enough, and `to` outlives the synchronisation below.
+        // SAFETY: the block is alive and long enough, and `to` outlives the synchronisation below.
         let copied = unsafe { result::memcpy_dtoh_async(to, self.address + at as u64, stream.raw()) };
         checked(copied, "cannot copy from the device")?;
         stream.synchronize()
     }
-    /// Copies all of `from`, which is as long, in the order of `stream`.
+    /// Copies all of `from`, a block of the same length, in the order of `stream`.
     ///
     /// # Errors
-    /// Device, when the driver refuses; `Shape` when the lengths differ.
+    /// `Device` if the driver refuses; `Shape` if the lengths differ.
     pub fn copy(&self, from: &DeviceBuffer, stream: &CudaStream) -> Result<()> {
         ensure!("copy", self.bytes == from.bytes, "{} bytes into {}", from.bytes, self.bytes);
         self.gpu.enter()?;
-        // SAFETY: both blocks are there and long enough.
+        // SAFETY: both blocks are alive and long enough.
         let copied =
             unsafe { result::memcpy_dtod_async(self.address, from.address, self.bytes, stream.raw()) };
         checked(copied, "cannot copy on the device")
@@ -88,44 +90,45 @@ impl DeviceBuffer {
     /// Sets every byte to `value`, in the order of `stream`.
     ///
     /// # Errors
-    /// Device, when the driver refuses.
+    /// `Device` if the driver refuses.
     pub fn fill(&self, value: u8, stream: &CudaStream) -> Result<()> {
         if self.bytes == 0 {
             return Ok(());
         }
         self.gpu.enter()?;
-        // SAFETY: the block is there.
+        // SAFETY: the block is alive.
         let filled = unsafe { result::memset_d8_async(self.address, value, self.bytes, stream.raw()) };
         checked(filled, "cannot fill device memory")
     }
 }
 
-/// Bytes in the host's memory, locked there, which kernels read over the bus at this address. They never change.
+/// Page-locked host memory, which kernels read over the bus. Its bytes never change.
 pub struct PinnedTable {
     gpu: Gpu,
     address: *mut c_void,
 }
 
-// SAFETY: nobody writes what it points to; it is freed once, in whatever thread.
+// SAFETY: the memory is never written after `new`; it is freed once, from any thread.
 unsafe impl Send for PinnedTable {}
 // SAFETY: as above.
 unsafe impl Sync for PinnedTable {}
 
 impl PinnedTable {
-    /// A locked copy of `bytes`.
+    /// Copies `bytes` to page-locked memory.
     ///
     /// # Errors
-    /// `OutOfMemory` when the host cannot lock that much.
+    /// `OutOfMemory` if the host cannot lock that much memory.
     pub fn new(gpu: &Gpu, bytes: &[u8]) -> Result<Self> {
         gpu.enter()?;
-        // SAFETY: the context is current; zero bytes are not asked for.
+        // SAFETY: the context is current; the size is not zero.
         let made = unsafe { result::malloc_host(bytes.len().max(1), sys::CU_MEMHOSTALLOC_DEVICEMAP) };
         let address = checked(made, &format!("cannot lock {} bytes of the host's memory", bytes.len()))?;
-        // SAFETY: the new block is as long, and nobody else knows of it.
+        // SAFETY: the new block is as long as `bytes`, and not shared yet.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>(), bytes.len()) };
         Ok(PinnedTable { gpu: gpu.clone(), address })
     }
-    /// Where kernels read it: devices of compute capability 8.0 address the host's memory as the host does.
+    /// Returns the address for kernels: devices of compute capability 8.0 or later use the host's addresses
+    /// of such memory.
     pub fn address(&self) -> u64 {
         self.address as u64
     }
@@ -144,7 +147,8 @@ impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         self.gpu.gave_back(self.bytes);
         if self.gpu.enter().is_ok() {
-            // SAFETY: allocated by `new`, freed once. A failure here follows one that was already reported.
+            // SAFETY: allocated by `new`, freed once. If this fails, an earlier error has already been
+            // reported.
             let _ = unsafe { result::free_sync(self.address) };
         }
     }

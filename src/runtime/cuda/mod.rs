@@ -1,7 +1,8 @@
-//! CUDA devices: the driver, loaded when somebody asks for it; device memory, streams, events, captured graphs; and the
-//! kernels, one typed wrapper each.
+//! CUDA devices: the driver library, loaded on first use; device memory, streams, events, captured graphs;
+//! and one typed wrapper per kernel.
 //!
-//! The emulated device is the same code over another `libcuda.so` (`kernels/emu/`): no op and no program asks which it is.
+//! The emulated device runs the same code over another `libcuda.so` (`kernels/emu/`): ops and programs do not
+//! distinguish the two.
 pub mod abi;
 pub(crate) mod cublaslt;
 pub(crate) mod cusparse;
@@ -25,7 +26,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// A CUDA device with its kernels loaded, and how programs use it. Clones are the same device.
+/// A CUDA device with its kernels loaded, and options of the programs that use it. Clones refer to the same
+/// device.
 #[derive(Clone)]
 pub struct Gpu {
     inner: Arc<Inner>,
@@ -34,12 +36,12 @@ pub struct Gpu {
     rival: Option<Arc<Rival>>,
 }
 
-/// How programs lay out their values.
+/// The memory layout of a program's values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Values {
-    /// In one arena, where values that are never alive together overlap.
+    /// In one arena, where values that are never alive at the same time overlap.
     Packed,
-    /// Each in an allocation of its own.
+    /// Each value in an allocation of its own.
     Apart,
 }
 
@@ -48,12 +50,12 @@ struct Inner {
     context: sys::CUcontext,
     name: String,
     kernels: Kernels,
-    /// Bytes that this process has allocated there, now and at most.
+    /// Device memory allocated by this process, in bytes: now, and at most so far.
     held: AtomicU64,
     most: AtomicU64,
 }
 
-// SAFETY: a context may be used from any thread that makes it current, which `enter` does.
+// SAFETY: a context may be used from any thread in which it is current; `enter` makes it current.
 unsafe impl Send for Inner {}
 // SAFETY: as above; the driver locks.
 unsafe impl Sync for Inner {}
@@ -64,26 +66,26 @@ impl std::fmt::Debug for Gpu {
     }
 }
 
-/// The lowest compute capability that kernels are made for.
+/// The lowest compute capability for which kernels are built.
 const LEAST_CAPABILITY: (i32, i32) = (8, 0);
 
 impl Gpu {
-    /// CUDA device `ordinal`.
+    /// Opens CUDA device `ordinal`.
     ///
     /// # Errors
-    /// Device, with what is missing: the driver, the device, kernels for it.
+    /// `Device`, naming what is missing: the driver, the device, or kernels for it.
     pub fn open(ordinal: usize) -> Result<Self> {
-        // SAFETY: loads the library, if there is one. Everything below would panic without it.
+        // SAFETY: loads the library, if there is one. Without it every call below would panic.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::new(ErrorKind::Device, "there is no CUDA driver: libcuda.so is not found")
                 .remedy("install NVIDIA's driver, or use --device cpu"));
         }
-        checked(result::init(), "the CUDA driver does not start")?;
-        let there = checked(result::device::get_count(), "cannot count CUDA devices")?;
-        if ordinal as i32 >= there {
+        checked(result::init(), "cannot initialise the CUDA driver")?;
+        let devices = checked(result::device::get_count(), "cannot count CUDA devices")?;
+        if ordinal as i32 >= devices {
             return Err(Error::new(
                 ErrorKind::Device,
-                format!("there is no device cuda:{ordinal}, there are {there}"),
+                format!("there is no device cuda:{ordinal} (CUDA devices found: {devices})"),
             )
             .remedy("give a lower number, or use --device cpu"));
         }
@@ -95,7 +97,7 @@ impl Gpu {
         };
         // SAFETY: the device is valid.
         let attribute =
-            |what| checked(unsafe { result::device::get_attribute(device, what) }, "cannot ask the device");
+            |what| checked(unsafe { result::device::get_attribute(device, what) }, "cannot query the device");
         let capability = (attribute(MAJOR)?, attribute(MINOR)?);
         if capability < LEAST_CAPABILITY {
             let text = format!("{name} has compute capability {}.{}", capability.0, capability.1);
@@ -104,33 +106,33 @@ impl Gpu {
             );
         }
         // SAFETY: the device is valid.
-        let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot make a context")?;
+        let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot create a context")?;
         enter(context)?;
         let (kernels, held, most) = (Kernels::load()?, AtomicU64::new(0), AtomicU64::new(0));
         let inner = Arc::new(Inner { ordinal, context, name, kernels, held, most });
         Ok(Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, rival: None })
     }
-    /// Makes its context this thread's.
+    /// Makes the device's context current in this thread.
     pub(crate) fn enter(&self) -> Result<()> {
         enter(self.inner.context)
     }
-    /// The maker's name of it.
+    /// Returns the manufacturer's name of the device.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
-    /// Its number.
+    /// Returns the device's number.
     pub fn ordinal(&self) -> usize {
         self.inner.ordinal
     }
-    /// Bytes of its memory: free, and all.
+    /// Returns the free and the total device memory, in bytes.
     ///
     /// # Errors
-    /// Device, when the driver refuses.
+    /// `Device` if the driver refuses.
     pub fn memory(&self) -> Result<(usize, usize)> {
         self.enter()?;
-        checked(result::mem_get_info(), "cannot ask for the device's memory")
+        checked(result::mem_get_info(), "cannot query the device's memory")
     }
-    /// Most bytes that this process ever held there.
+    /// Returns the peak device memory allocated by this process, in bytes.
     pub fn peak_bytes(&self) -> u64 {
         self.inner.most.load(Relaxed)
     }
@@ -141,68 +143,69 @@ impl Gpu {
     pub(crate) fn gave_back(&self, bytes: usize) {
         self.inner.held.fetch_sub(bytes as u64, Relaxed);
     }
-    /// The same device, on which every value of a program gets an allocation of its own: an access beyond a value is
-    /// then one beyond an allocation, which an emulated device and compute-sanitizer notice.
+    /// Returns the same device with a separate allocation for every value of a program: an access beyond a
+    /// value is then beyond an allocation, which the emulated device and compute-sanitizer detect.
     #[must_use]
     pub fn values_apart(&self) -> Self {
         Gpu { values: Values::Apart, ..self.clone() }
     }
-    /// The same device, on which `rival` does the work of its op.
+    /// Returns the same device with `rival` in place of the kernels of its op.
     #[must_use]
     pub fn with_rival(&self, rival: Rival) -> Self {
         Gpu { rival: Some(Arc::new(rival)), ..self.clone() }
     }
-    /// Who does the work of the op called `op` in its place.
+    /// Returns the alternative that replaces the kernels of the op called `op`, if any.
     pub(crate) fn rival(&self, op: &str) -> Option<&Rival> {
         self.rival.as_deref().filter(|r| r.op() == op)
     }
-    /// Whether the driver is the one of `kernels/emu`: no other library knows it, and its times mean nothing.
+    /// Whether the driver is the one of `kernels/emu`: the vendor libraries do not work with it, and timings
+    /// mean nothing.
     pub fn is_emulated(&self) -> bool {
         self.name() == "emulated CUDA device"
     }
     pub(crate) fn keeps_values_apart(&self) -> bool {
         self.values == Values::Apart
     }
-    /// The same device, on which dense products multiply in `precision`; f32 where nothing is said.
+    /// Returns the same device with dense products in `precision`; the default is f32.
     #[must_use]
     pub fn multiplying_in(&self, precision: MatmulPrecision) -> Self {
         Gpu { precision, ..self.clone() }
     }
-    /// What dense products multiply in.
+    /// Returns the precision of dense products.
     pub fn precision(&self) -> MatmulPrecision {
         self.precision
     }
-    /// Its kernels.
+    /// Returns the device's kernels.
     pub fn kernels(&self) -> &Kernels {
         &self.inner.kernels
     }
 }
 
-/// Makes `context`, which lives as long as the process, this thread's. Asked for every time: other code of the thread may have made
-/// another one its own.
+/// Makes `context`, which lives as long as the process, current in this thread. Called every time, because
+/// other code of the thread may have made another context current.
 fn enter(context: sys::CUcontext) -> Result<()> {
-    // SAFETY: the context is alive: nobody releases it.
+    // SAFETY: the context is alive: it is never released.
     checked(unsafe { result::ctx::set_current(context) }, "cannot use the device")
 }
 
-/// Makes the emulated driver the one that [`Gpu::open`] finds. Once a process has a driver, it keeps it.
+/// Makes [`Gpu::open`] use the emulated driver. A process cannot change its driver once one is loaded.
 ///
 /// # Errors
-/// Device, where this build has no emulator, or its library cannot be loaded.
+/// `Device` if this build has no emulator, or its library cannot be loaded.
 pub fn load_emulator() -> Result<()> {
     let built = option_env!("TGNN_EMULATOR");
     let Some(path) = std::env::var("TGNN_EMULATOR").ok().or(built.map(Into::into)) else {
         return Err(Error::new(ErrorKind::Device, "this build has no emulated device")
             .remedy("build with --features emu, which needs a C++ compiler"));
     };
-    let wrong =
+    let cannot_load =
         |why: String| Error::new(ErrorKind::Device, format!("cannot load the emulator {path}: {why}"));
-    let file = std::ffi::CString::new(path.clone()).map_err(|e| wrong(e.to_string()))?;
-    // SAFETY: the library's initialisers do nothing; it stays loaded for good.
+    let file = std::ffi::CString::new(path.clone()).map_err(|e| cannot_load(e.to_string()))?;
+    // SAFETY: the library's initialisers have no side effects; it stays loaded.
     if unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }.is_null() {
-        // SAFETY: `dlerror` gives a text after a failed `dlopen`.
+        // SAFETY: `dlerror` returns a text after a failed `dlopen`.
         let why = unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) };
-        return Err(wrong(why.to_string_lossy().into_owned()));
+        return Err(cannot_load(why.to_string_lossy().into_owned()));
     }
     Ok(())
 }
