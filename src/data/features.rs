@@ -102,11 +102,8 @@ impl Features {
     /// or a value is not finite in f32.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let features = if torch::is_tensor(path)? {
-            Self::from_map(torch::read(path)?)
-        } else {
-            Self::read_npy(path)?
-        };
+        let features =
+            if torch::is_tensor(path)? { Self::from_map(torch::read(path)?) } else { Self::read_npy(path)? };
         features.check_finite(path)?;
         Ok(features)
     }

@@ -199,10 +199,7 @@ fn from_array(file: &Path, names: &Names, range: Range<usize>) -> Result<GivenNe
     let array = Array::open(file)?;
     let bad = |what: String| Error::data(file, what).remedy(REMEDY);
     let &[rows, cols] = array.shape() else {
-        return Err(bad(format!(
-            "an array of shape {:?} instead of [events, negatives]",
-            array.shape()
-        )));
+        return Err(bad(format!("an array of shape {:?} instead of [events, negatives]", array.shape())));
     };
     if rows != range.len() {
         let (rows, events) = (grouped(rows as u64), grouped(range.len() as u64));
@@ -230,8 +227,9 @@ fn from_tgb(file: &Path, events: &Events, range: Range<usize>) -> Result<GivenNe
     let map = unsafe { Mmap::map(&handle) }.map_err(|e| Error::io(file, "cannot map", e))?;
     let pickle = Pickle::read(file, &map, 0)?;
     let bad = |what: String| Error::data(file, what).remedy(REMEDY);
-    let entries =
-        pickle.entries(pickle.root).ok_or_else(|| bad("the pickle is not a dictionary of negatives".into()))?;
+    let entries = pickle
+        .entries(pickle.root)
+        .ok_or_else(|| bad("the pickle is not a dictionary of negatives".into()))?;
     let mut lists: HashMap<(i64, i64, i64), Value<'_>> = HashMap::with_capacity(entries.len());
     for &(key, list) in entries {
         let numbers = match pickle.members(key) {
@@ -247,7 +245,11 @@ fn from_tgb(file: &Path, events: &Events, range: Range<usize>) -> Result<GivenNe
     let names = Names::of(events);
     let mut given = GivenNegatives::new(&range);
     for i in range {
-        let key = (original_id(events.src[i]), original_id(events.dst[i]), events.origin.wrapping_add(events.time[i]));
+        let key = (
+            original_id(events.src[i]),
+            original_id(events.dst[i]),
+            events.origin.wrapping_add(events.time[i]),
+        );
         let list = lists.get(&key).ok_or_else(|| {
             let (source, destination, time) = key;
             let event = grouped(i as u64);

@@ -222,7 +222,9 @@ impl<T: Element> Writer<T> {
             path,
             element: PhantomData,
         };
-        writer.write_bytes(&[MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat())?;
+        writer.write_bytes(
+            &[MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat(),
+        )?;
         Ok(writer)
     }
 

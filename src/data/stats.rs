@@ -240,8 +240,9 @@ mod tests {
             most_frequent_share: 0.6,
         };
         assert_eq!(s.classes, Some(sets));
-        let bars =
-            |buckets: &[Bucket]| buckets.iter().map(|b| format!("{}:{}", b.label, b.count)).collect::<Vec<_>>().join(" ");
+        let bars = |buckets: &[Bucket]| {
+            buckets.iter().map(|b| format!("{}:{}", b.label, b.count)).collect::<Vec<_>>().join(" ")
+        };
         // Node 0 has four events, node 1 five (its self-loop counts twice), node 2 one.
         assert_eq!(bars(&s.degrees), "1:1 2-3:0 4-7:2");
         assert_eq!((s.max_degree, s.gaps.iter().map(|b| b.count).sum()), (5, 3u64));

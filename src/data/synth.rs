@@ -232,8 +232,12 @@ fn check_options(o: &SynthOptions) -> Result<()> {
         }
         _ if o.groups == 0 || o.groups > 1 << 16 => Some("groups must be from 1 to 65536".into()),
         _ if o.edge_features > 1 << 16 => Some("edge features can have at most 65536 columns".into()),
-        _ if !is_probability(o.repeat) => Some(format!("repeat must be a probability from 0 to 1, not {}", o.repeat)),
-        _ if !is_probability(o.signal) => Some(format!("signal must be a probability from 0 to 1, not {}", o.signal)),
+        _ if !is_probability(o.repeat) => {
+            Some(format!("repeat must be a probability from 0 to 1, not {}", o.repeat))
+        }
+        _ if !is_probability(o.signal) => {
+            Some(format!("signal must be a probability from 0 to 1, not {}", o.signal))
+        }
         _ if o.node_features > 1 << 16 => Some("node features can have at most 65536 columns".into()),
         _ if o.classes == 1 || o.classes > 1 << 16 => {
             Some("classes must be from 2 to 65536, or 0 for none".into())
@@ -242,9 +246,7 @@ fn check_options(o: &SynthOptions) -> Result<()> {
             Some(format!("labels per event must be from 1 to the {} classes", o.classes))
         }
         _ if !(0.0..=10.0).contains(&o.exponent) => Some("exponent must be from 0 to 10".into()),
-        _ if !(0.0..=1e9).contains(&o.mean_gap) => {
-            Some("the mean gap must be from 0 to 1e9 seconds".into())
-        }
+        _ if !(0.0..=1e9).contains(&o.mean_gap) => Some("the mean gap must be from 0 to 1e9 seconds".into()),
         _ => None,
     };
     match fault {
@@ -343,7 +345,8 @@ impl<'a> Generator<'a> {
         let width = self.options.edge_features;
         let first = self.event;
         let o = self.options;
-        let planted = Planted { seed: o.seed, classes: o.classes, labels: o.labels_per_event(), signal: o.signal };
+        let planted =
+            Planted { seed: o.seed, classes: o.classes, labels: o.labels_per_event(), signal: o.signal };
         let mut announced_groups = Vec::with_capacity(n);
         for _ in 0..n {
             let src = self.source_ids.id(self.activity.rank(self.draws.unit()));
@@ -363,12 +366,16 @@ impl<'a> Generator<'a> {
         }
         // The noise dominates the time and depends only on the value's index, so rows are filled in parallel.
         let (seed, codes) = (self.options.seed ^ NOISE_STREAM, &self.codes);
-        rows.par_chunks_mut(width.max(1)).zip(&announced_groups).enumerate().for_each(|(i, (row, &group))| {
-            let code = &codes[group * width..][..width];
-            for ((value, code), index) in row.iter_mut().zip(code).zip((first + i as u64) * width as u64..) {
-                *value = code + NOISE * noise(hash(seed, index));
-            }
-        });
+        rows.par_chunks_mut(width.max(1)).zip(&announced_groups).enumerate().for_each(
+            |(i, (row, &group))| {
+                let code = &codes[group * width..][..width];
+                for ((value, code), index) in
+                    row.iter_mut().zip(code).zip((first + i as u64) * width as u64..)
+                {
+                    *value = code + NOISE * noise(hash(seed, index));
+                }
+            },
+        );
     }
 
     /// Draws the partner of `src` for this event. Also returns the label: whether the partner is new and from
@@ -379,7 +386,8 @@ impl<'a> Generator<'a> {
         if known > 0 && self.draws.chance(self.options.repeat) {
             let filled = known.min(PARTNERS);
             let source = &mut self.sources[src];
-            let turn = if follows_rule { usize::from(source.turn) % filled } else { self.draws.below(filled) };
+            let turn =
+                if follows_rule { usize::from(source.turn) % filled } else { self.draws.below(filled) };
             source.turn = ((turn + 1) % filled) as u8;
             return (source.partners[turn], false);
         }

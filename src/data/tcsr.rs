@@ -28,11 +28,7 @@ impl Tcsr {
     pub fn of(events: &Events) -> Result<Self> {
         events.validate(&events.name)?;
         let bytes = size_of::<i64>() * (events.nodes + 1) + (2 * size_of::<Entry>() + 8) * events.len();
-        check_room(
-            "lists of the nodes' events",
-            bytes,
-            "use fewer events, or number the nodes densely",
-        )?;
+        check_room("lists of the nodes' events", bytes, "use fewer events, or number the nodes densely")?;
         let mut offsets = vec![0i64; events.nodes + 1];
         let ends = || events.src.iter().zip(&events.dst);
         for (&s, &d) in ends() {

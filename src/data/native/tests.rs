@@ -207,7 +207,8 @@ fn negatives_of_a_script_have_the_ids_of_its_events() {
 
     let message = |part| GivenNegatives::beside(path, part, &e, 1..3).unwrap_err().to_string();
     assert!(
-        message(Part::Test).contains("test_negatives.npy: 1 rows of negatives for the 2 events of the part; ")
+        message(Part::Test)
+            .contains("test_negatives.npy: 1 rows of negatives for the 2 events of the part; ")
     );
     file("val_negatives.npy", "(2, 2)", &[11, 5, 6, -1]);
     let text = message(Part::Val);

@@ -155,7 +155,8 @@ impl FolderWriter {
         for event in given.first..given.first + given.events() {
             let nodes = given.of(event).iter().map(|&node| i32::try_from(node));
             let mut row = nodes.collect::<Result<Vec<_>, _>>().map_err(|_| {
-                Error::data(&path, "a negative has a node number of 2^31 or more").remedy("import fewer nodes")
+                Error::data(&path, "a negative has a node number of 2^31 or more")
+                    .remedy("import fewer nodes")
             })?;
             row.resize(width, -1);
             file.extend(&row)?;

@@ -57,8 +57,7 @@ impl<'a> Pickle<'a> {
         if let Some(members) = self.members(value) {
             let bytes = members.iter().map(|&v| Some(self.whole(v)?.to_le_bytes()));
             let bytes = bytes.collect::<Option<Vec<_>>>();
-            let bytes =
-                bytes.ok_or_else(|| self.error(value, "a list holds values other than integers"))?;
+            let bytes = bytes.ok_or_else(|| self.error(value, "a list holds values other than integers"))?;
             let values = ScalarType::new(ScalarKind::Int, 8);
             return Ok(Numbers { values, bytes: Cow::Owned(bytes.concat()) });
         }
