@@ -83,7 +83,9 @@ fn the_protocol_of_tgb_takes_the_negatives_beside_the_data_or_says_what_is_wrong
         let err = tgnn(dir, &tgb).err;
         let tail = err.split_once(&format!("{part}_negatives.npy: 1 rows of negatives for the ")).unwrap().1;
         let rows = tail.split_once(' ').unwrap().0.parse().unwrap();
-        assert!(tail.ends_with(" events of the part; fetch or write the negatives of these very events\n"));
+        assert!(
+            tail.ends_with(" events of the part; fetch or write the negatives that belong to these events\n")
+        );
         write(part, rows, 30);
         rows
     });

@@ -1,49 +1,54 @@
-//! Adjacency of snapshots as a graph convolution reads it: self-loops added, rows pooled, degrees' square roots inverted.
+//! Adjacency of snapshots in the form that a graph convolution reads: with self-loops, rows in one pool, and
+//! the inverse square roots of the degrees.
 use super::Snapshots;
 use crate::error::{Error, Result};
 use rayon::prelude::*;
 use std::cmp::Ordering::{Equal, Greater, Less};
 
-/// Neighbours of every vertex in every step: those of vertex `v` in step `s` are the `len[s nodes + v]` entries of the pool from
-/// `begin[s nodes + v]` on, ascending, itself among them.
+/// Neighbours of every vertex in every step. The row of vertex `v` in step `s` is the `len[s * nodes + v]`
+/// pool entries from `begin[s * nodes + v]` on, in ascending order of the neighbour; it includes `v` itself.
 ///
-/// A row that equals the same vertex's row in the step before, weights too, is not stored again: both begin at the same place.
-/// Where a graph changes little from step to step, the pool is nearly as small as that of one step, and what a step reads
-/// is likely to lie in a cache from the step before.
+/// A row that equals the same vertex's row in the previous step, weights included, is not stored again: both
+/// rows have the same `begin`. If a graph changes little from step to step, the pool is nearly as small as
+/// that of a single step, and the rows that a step reads are likely to be in a cache since the previous step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Neighbors {
-    /// Where they begin in the pool.
+    /// `[steps * nodes]`: the pool index of each row's first entry.
     pub begin: Vec<u32>,
-    /// How many they are.
+    /// `[steps * nodes]`: the number of entries of each row.
     pub len: Vec<u32>,
-    /// The pool.
+    /// The pool: neighbours, as vertex numbers.
     pub col: Vec<u32>,
-    /// Weights of the pool's entries; 1 each where there are none.
+    /// Weights of the pool's entries; `None` if all weights are 1.
     pub weight: Option<Vec<f32>>,
 }
 
 /// The adjacency of all steps with self-loops, `A + I`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adjacency {
-    /// Vertices.
+    /// Number of vertices.
     pub nodes: usize,
-    /// Steps.
+    /// Number of steps.
     pub steps: usize,
-    /// Of each vertex those that it gets rows from: sources of its edges; in an undirected graph both ends'.
+    /// The neighbours that each vertex aggregates from: the sources of its incoming edges; in an undirected
+    /// graph the other ends of all its edges.
     pub from: Neighbors,
-    /// Of each vertex those that get its row; nothing where that is the same.
+    /// The neighbours that aggregate from each vertex; `None` for an undirected graph, where they equal
+    /// `from`.
     pub to: Option<Neighbors>,
-    /// `degree^-1/2` of every vertex in every step, the degree that of [`from`](Self::from); 0 for a vertex that is not there.
+    /// `[steps * nodes]`: `degree^-1/2` of every vertex in every step. The degree is the sum of the weights
+    /// of the vertex's row in [`from`](Self::from); absent vertices have 0.
     pub scale: Vec<f32>,
 }
 
 impl Adjacency {
-    /// The adjacency of `snapshots`; each edge counts in both directions unless `directed`, with the greater of both weights.
-    /// A self-loop keeps its weight; vertices without one get one of weight 1, as `add_remaining_self_loops` of PyTorch
-    /// Geometric has it. Steps are worked on side by side; the result does not depend on the number of threads.
+    /// Builds the adjacency of `snapshots`. Unless `directed`, each edge counts in both directions; if both
+    /// directions have an edge, the greater weight counts. Self-loops keep their weights; vertices without
+    /// one get a self-loop of weight 1, as in PyTorch Geometric's `add_remaining_self_loops`. Steps are built
+    /// in parallel; the result does not depend on the number of threads.
     ///
     /// # Errors
-    /// Data where the pool has 2^32 entries or more.
+    /// Data if the pool has 2^32 entries or more.
     pub fn of(snapshots: &Snapshots, directed: bool) -> Result<Self> {
         let (nodes, steps) = (snapshots.nodes, snapshots.len());
         let (from, to): (Vec<Rows>, Vec<Rows>) = (0..steps)
@@ -64,20 +69,21 @@ impl Adjacency {
         let weighted = snapshots.weight.is_some();
         let pool = |rows: &[Rows]| {
             pooled(rows, nodes, weighted).ok_or_else(|| {
-                let what = "there are 2^32 neighbours or more in all steps";
-                Error::data(&snapshots.name, what).remedy("take shorter or fewer steps")
+                let what = "all steps together have 2^32 neighbours or more";
+                Error::data(&snapshots.name, what).remedy("use shorter or fewer steps")
             })
         };
         let to = if directed { Some(pool(&to)?) } else { None };
         Ok(Adjacency { nodes, steps, from: pool(&from)?, to, scale })
     }
 
-    /// Neighbours of all vertices in all steps, in every direction that is kept.
+    /// Returns the number of neighbours of all vertices in all steps, summed over the stored directions.
     pub fn entries(&self) -> usize {
         self.sides().map(|n| n.len.iter().map(|&len| len as usize).sum::<usize>()).sum()
     }
 
-    /// How many of them are stored: the others are those of the step before.
+    /// Returns the number of pool entries. The difference to [`entries`](Self::entries) is shared with
+    /// previous steps.
     pub fn stored(&self) -> usize {
         self.sides().map(|n| n.col.len()).sum()
     }
@@ -87,7 +93,8 @@ impl Adjacency {
     }
 }
 
-/// Rows of one step, of neighbours and weights: row `i` is what lies from `start[i]` to `start[i + 1]`, ascending.
+/// The rows of one step: row `i` is `entries[start[i]..start[i + 1]]`, pairs of neighbour and weight,
+/// ascending by neighbour.
 #[derive(Default)]
 struct Rows {
     start: Vec<usize>,
@@ -98,7 +105,7 @@ impl Rows {
     fn row(&self, i: usize) -> &[(u32, f32)] {
         &self.entries[self.start[i]..self.start[i + 1]]
     }
-    /// Destinations of every vertex's edges, and itself, if it is there.
+    /// Collects the destinations of every vertex's edges, and the vertex itself if it is present.
     fn by_source(data: &Snapshots, step: usize) -> Self {
         let mut edges = data.edges(step);
         let (mut start, mut entries) = (vec![0], Vec::with_capacity(edges.len() + data.nodes));
@@ -109,10 +116,10 @@ impl Rows {
                 entries.push((data.dst[e], data.weight.as_ref().map_or(1.0, |w| w[e])));
                 edges.start += 1;
             }
-            // Its place among its neighbours, unless an edge is its loop already.
-            let place = entries[row..].binary_search_by_key(&(i as u32), |e: &(u32, f32)| e.0);
-            if let (true, Err(place)) = (data.has(step, i), place) {
-                entries.insert(row + place, (i as u32, 1.0));
+            // The index of the self-loop in the row is an `Err` unless the vertex has one already.
+            let loop_index = entries[row..].binary_search_by_key(&(i as u32), |e: &(u32, f32)| e.0);
+            if let (true, Err(index)) = (data.has(step, i), loop_index) {
+                entries.insert(row + index, (i as u32, 1.0));
             }
             start.push(entries.len());
         }
@@ -131,7 +138,7 @@ impl Rows {
         }
         Rows { start, entries }
     }
-    /// The neighbours of either, each once, with the greater weight.
+    /// Merges two sets of rows; a neighbour that both rows have appears once, with the greater weight.
     fn united(&self, other: &Self) -> Self {
         let (mut start, mut entries) = (vec![0], Vec::with_capacity(2 * self.entries.len()));
         for i in 0..self.start.len() - 1 {
@@ -151,7 +158,8 @@ impl Rows {
     }
 }
 
-/// All steps' rows of `nodes` vertices in one pool, those that do not change once; nothing where it gets too large.
+/// Stores the rows of all steps in one pool, without rows that equal the previous step's. `None` if the pool
+/// has 2^32 entries or more.
 fn pooled(steps: &[Rows], nodes: usize, weighted: bool) -> Option<Neighbors> {
     let changed = |s: usize, i: usize| s == 0 || steps[s].row(i) != steps[s - 1].row(i);
     let new: Vec<Vec<bool>> =
@@ -181,9 +189,9 @@ mod tests {
     use super::*;
     use crate::data::draw::Draws;
 
-    /// Drawn snapshots: about `edges` a step, of which some are loops; a step may stay as it was, or be empty. Some vertices
-    /// have no edge, and where `some_lack` others are not there.
-    fn drawn(nodes: usize, steps: usize, edges: usize, weighted: bool, some_lack: bool) -> Snapshots {
+    /// Draws random snapshots of about `edges` edges per step, including self-loops. A step may equal the
+    /// previous one or be empty. Some vertices have no edge; with `some_absent`, other vertices are absent.
+    fn drawn(nodes: usize, steps: usize, edges: usize, weighted: bool, some_absent: bool) -> Snapshots {
         let (mut draws, mut present) = (Draws::new(nodes as u64), Vec::new());
         let mut data = Snapshots {
             name: "drawn".into(),
@@ -201,32 +209,32 @@ mod tests {
             ids: None,
             notes: Vec::new(),
         };
-        let mut of_step: Vec<(u32, u32, f32)> = Vec::new();
+        let mut step_edges: Vec<(u32, u32, f32)> = Vec::new();
         for s in 0..steps {
-            let there: Vec<bool> = (0..nodes).map(|_| !some_lack || draws.chance(0.8)).collect();
-            of_step.retain(|e| there[e.0 as usize] && there[e.1 as usize]);
+            let step_present: Vec<bool> = (0..nodes).map(|_| !some_absent || draws.chance(0.8)).collect();
+            step_edges.retain(|e| step_present[e.0 as usize] && step_present[e.1 as usize]);
             let fresh = if s % 3 == 1 { 0 } else { edges };
-            of_step = if s % 5 == 4 { Vec::new() } else { of_step };
+            step_edges = if s % 5 == 4 { Vec::new() } else { step_edges };
             for _ in 0..fresh {
                 let (i, j) = (draws.below(nodes), draws.below(nodes.div_ceil(2)));
-                if there[i] && there[j] {
-                    of_step.push((i as u32, j as u32, 0.25 + draws.unit() as f32));
+                if step_present[i] && step_present[j] {
+                    step_edges.push((i as u32, j as u32, 0.25 + draws.unit() as f32));
                 }
             }
-            of_step.sort_unstable_by_key(|e| (e.0, e.1));
-            of_step.dedup_by_key(|e| (e.0, e.1));
-            data.src.extend(of_step.iter().map(|e| e.0));
-            data.dst.extend(of_step.iter().map(|e| e.1));
-            data.weight.iter_mut().for_each(|w| w.extend(of_step.iter().map(|e| e.2)));
+            step_edges.sort_unstable_by_key(|e| (e.0, e.1));
+            step_edges.dedup_by_key(|e| (e.0, e.1));
+            data.src.extend(step_edges.iter().map(|e| e.0));
+            data.dst.extend(step_edges.iter().map(|e| e.1));
+            data.weight.iter_mut().for_each(|w| w.extend(step_edges.iter().map(|e| e.2)));
             data.offsets.push(data.src.len());
-            present.extend(there);
+            present.extend(step_present);
         }
-        data.present = some_lack.then_some(present);
+        data.present = some_absent.then_some(present);
         data.validate("drawn").unwrap();
         data
     }
 
-    /// `A + I` of a step as a dense matrix, `[to, from]`, by its definition.
+    /// Computes `A + I` of a step by its definition, as a dense matrix `[to, from]`.
     fn dense(data: &Snapshots, step: usize, directed: bool) -> Vec<f64> {
         let v = data.nodes;
         let mut a = vec![0.0f64; v * v];
@@ -239,13 +247,13 @@ mod tests {
             }
         }
         for i in (0..v).filter(|&i| data.has(step, i)) {
-            let own = &mut a[i * v + i];
-            *own = if *own == 0.0 { 1.0 } else { *own };
+            let diagonal = &mut a[i * v + i];
+            *diagonal = if *diagonal == 0.0 { 1.0 } else { *diagonal };
         }
         a
     }
 
-    /// The rows of a step as a dense matrix.
+    /// Returns the rows of a step as a dense matrix.
     fn expanded(n: &Neighbors, nodes: usize, step: usize) -> Vec<f64> {
         let mut a = vec![0.0; nodes * nodes];
         for i in 0..nodes {
@@ -259,12 +267,12 @@ mod tests {
     }
 
     #[test]
-    fn every_step_is_the_dense_matrix_of_its_edges_with_loops_and_the_roots_of_its_degrees() {
+    fn every_step_matches_the_dense_matrix_of_its_edges_with_self_loops_and_inverse_root_degrees() {
         for (nodes, edges) in [(1, 0), (1, 2), (2, 3), (13, 30), (40, 25)] {
-            for (weighted, some_lack, directed) in
+            for (weighted, some_absent, directed) in
                 (0..8).map(|bits| (bits & 1 > 0, bits & 2 > 0, bits & 4 > 0))
             {
-                let data = drawn(nodes, 7, edges, weighted, some_lack);
+                let data = drawn(nodes, 7, edges, weighted, some_absent);
                 let a = Adjacency::of(&data, directed).unwrap();
                 assert_eq!((a.nodes, a.steps, a.to.is_some()), (nodes, 7, directed));
                 for s in 0..7 {
@@ -284,8 +292,8 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_stored_again_only_where_it_or_a_weight_of_it_changes() {
-        // The second step repeats the first, but for vertices 2 and 3, which part; the third has another weight there.
+    fn a_row_is_stored_again_only_if_a_neighbour_or_a_weight_changes() {
+        // The second step repeats the first without the edge (2, 3); the third changes a weight.
         let mut data = drawn(4, 3, 0, true, false);
         data.src = vec![0, 2, 0, 0];
         data.dst = vec![1, 3, 1, 1];
@@ -303,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn scaled_by_both_ends_it_is_the_normalised_adjacency_of_pytorch_geometric() {
+    fn scaled_by_both_ends_the_adjacency_is_the_normalised_one_of_pytorch_geometric() {
         let golden: serde_json::Value =
             serde_json::from_str(include_str!("../../tests/golden/gcn_norm.json")).unwrap();
         let cases = golden["cases"].as_array().unwrap();

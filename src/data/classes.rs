@@ -1,4 +1,4 @@
-//! Sets of classes that events are labelled with.
+//! Sets of classes as labels of events.
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::NONE,
@@ -6,13 +6,13 @@ use crate::{
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Most classes of a stream.
-const MOST: usize = 1 << 16;
+/// Maximum number of classes of a stream.
+const MAX_CLASSES: usize = 1 << 16;
 
 /// A set of classes for every event; it may be empty.
 ///
-/// They lie as a step reads them: a table of a row an event, classes ascending, then [`NONE`] up to the largest set. A clone
-/// shares it.
+/// The sets are stored as a training step reads them: a table with one row per event, the classes in
+/// ascending order, padded with [`NONE`] to the size of the largest set. Clones share the table.
 ///
 /// ```
 /// use tgnn::{data::Classes, runtime::NONE};
@@ -29,20 +29,21 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Takes rows of `most` ids below `count`, in any order; [`NONE`] and what is named twice do not count.
+    /// Builds the sets from a row-major `table` with rows of `most` class ids below `count`, in any order.
+    /// [`NONE`] and repeated ids are ignored.
     ///
     /// # Errors
-    /// Shape if the table is not rows of `most`, which is at least 1; data if there are no classes or more than 65,536, or an
-    /// id names none.
+    /// Shape if `most` is 0 or does not divide the length of the table; data if `count` is 0 or more than
+    /// 65,536, or if an id is `count` or more.
     pub fn new(count: usize, most: usize, mut table: Vec<u32>) -> Result<Self> {
         if most == 0 || !table.len().is_multiple_of(most) {
             return Err(Error::shape("classes", format_args!("{} ids in rows of {most}", table.len())));
         }
-        if !(1..=MOST).contains(&count) {
+        if !(1..=MAX_CLASSES).contains(&count) {
             return Err(Error::new(ErrorKind::Data, format!("{count} classes"))
-                .remedy(format!("there can be 1 to {MOST}; number them densely from 0")));
+                .remedy(format!("there can be 1 to {MAX_CLASSES}; number them densely from 0")));
         }
-        table.par_chunks_mut(most).for_each(tidy);
+        table.par_chunks_mut(most).for_each(make_set);
         match table.par_iter().position_first(|&c| c != NONE && c as usize >= count) {
             None => Ok(Classes { count, most, table: Arc::new(table) }),
             Some(at) => {
@@ -52,18 +53,21 @@ impl Classes {
         }
     }
 
-    /// Of a number an event: whole numbers from 0 name a class each; where there are but 0 and 1, 1 is the only class and 0
-    /// the empty set.
+    /// Builds the sets from one number per event. Every whole number from 0 is a class of its own. If only 0
+    /// and 1 occur, 1 is the only class and 0 the empty set.
+    ///
+    /// # Errors
+    /// Data if a label is not a whole number from 0, if all labels are 0, or if there are too many classes.
     pub(super) fn of_labels(labels: &[f32]) -> Result<Self> {
         let is_class = |l: &f32| *l >= 0.0 && l.fract() == 0.0;
         if let Some(i) = labels.par_iter().position_first(|l| !is_class(l)) {
-            let what = format!("the label of event {i} is {}, which names no class", labels[i]);
+            let what = format!("the label of event {i} is {}, which is not a class", labels[i]);
             return Err(Error::new(ErrorKind::Data, what).remedy("classes are whole numbers from 0"));
         }
         let largest = labels.iter().fold(0.0, |a: f32, &b| a.max(b));
         if largest == 0.0 {
             return Err(Error::new(ErrorKind::Data, "all labels are 0")
-                .remedy("classification wants two classes, or some labels above 0"));
+                .remedy("classification needs two classes, or some labels above 0"));
         }
         let class = |&l: &f32| match largest {
             1.0 if l == 0.0 => NONE,
@@ -74,41 +78,44 @@ impl Classes {
         Self::new(count, 1, labels.iter().map(class).collect())
     }
 
-    /// How many classes there are.
+    /// Returns the number of classes.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// How many events have a set.
+    /// Returns the number of events; every event has a set, possibly empty.
     pub fn events(&self) -> usize {
         self.table.len() / self.most
     }
 
-    /// Columns of the table: room for the largest set.
+    /// Returns the width of the table: the maximum number of classes of an event.
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// The classes of an event, ascending.
+    /// Returns the classes of an event in ascending order.
+    ///
+    /// # Panics
+    /// If `event` is not below [`events`](Self::events).
     pub fn of(&self, event: usize) -> &[u32] {
         let row = &self.table[event * self.most..][..self.most];
         &row[..row.partition_point(|&c| c != NONE)]
     }
 
-    /// The table `[events, most]`, for a store: what [`label_loss`](crate::ops::label_loss) takes rows of.
+    /// Returns the table `[events, most]`, whose rows are operands of [`label_loss`](crate::ops::label_loss).
     pub fn table(&self) -> Arc<Vec<u32>> {
         self.table.clone()
     }
 
-    /// New sets whose event `k` has those of event `order[k]`.
+    /// Returns reordered sets: event `k` has the classes of event `order[k]` of `self`.
     pub(super) fn gather(&self, order: impl Iterator<Item = usize>) -> Self {
         let rows = order.flat_map(|i| &self.table[i * self.most..][..self.most]);
         Classes { table: Arc::new(rows.copied().collect()), ..*self }
     }
 }
 
-/// Makes a set of a row: classes ascend, each once, and [`NONE`] fills the rest.
-pub(super) fn tidy(row: &mut [u32]) {
+/// Turns a row of ids into a set: sorts it, removes duplicates and pads it with [`NONE`].
+pub(super) fn make_set(row: &mut [u32]) {
     row.sort_unstable();
     let mut kept = 0;
     for i in 0..row.len() {
@@ -135,26 +142,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_class_is_refused() {
-        let said =
+    fn ids_that_are_no_classes_are_refused() {
+        let message =
             |count, most, table: &[u32]| Classes::new(count, most, table.to_vec()).unwrap_err().to_string();
-        assert!(said(2, 2, &[0, 1, 0, 2]).contains("event 1 has class 2, there are 2; "));
-        assert!(said(0, 1, &[]).contains("0 classes; there can be 1 to 65536"));
-        assert!(said(1 << 17, 1, &[0]).contains("131072 classes"));
-        assert!(said(2, 2, &[0, 1, 0]).contains("3 ids in rows of 2"));
-        assert!(said(2, 0, &[]).contains("rows of 0"));
+        assert!(message(2, 2, &[0, 1, 0, 2]).contains("event 1 has class 2, there are 2; "));
+        assert!(message(0, 1, &[]).contains("0 classes; there can be 1 to 65536"));
+        assert!(message(1 << 17, 1, &[0]).contains("131072 classes"));
+        assert!(message(2, 2, &[0, 1, 0]).contains("3 ids in rows of 2"));
+        assert!(message(2, 0, &[]).contains("rows of 0"));
     }
 
     #[test]
-    fn labels_name_a_class_each_unless_they_say_yes_or_no() {
+    fn labels_are_classes_unless_they_are_only_0_and_1() {
         let c = Classes::of_labels(&[2.0, 0.0, -0.0, 1.0]).unwrap();
         assert_eq!((c.count(), [c.of(0), c.of(1), c.of(2), c.of(3)]), (3, [&[2][..], &[0], &[0], &[1]]));
         let c = Classes::of_labels(&[0.0, 1.0]).unwrap();
         assert_eq!((c.count(), c.of(0), c.of(1)), (1, &[][..], &[0][..]));
-        let said = |labels: &[f32]| Classes::of_labels(labels).unwrap_err().to_string();
-        assert!(said(&[0.0, 0.5]).contains("the label of event 1 is 0.5, which names no class; "));
-        assert!(said(&[0.0, -1.0]).contains("is -1"));
-        assert!(said(&[0.0, 0.0]).contains("all labels are 0; "));
-        assert!(said(&[0.0, 1e9]).contains("1000000001 classes; "));
+        let message = |labels: &[f32]| Classes::of_labels(labels).unwrap_err().to_string();
+        assert!(message(&[0.0, 0.5]).contains("the label of event 1 is 0.5, which is not a class; "));
+        assert!(message(&[0.0, -1.0]).contains("is -1"));
+        assert!(message(&[0.0, 0.0]).contains("all labels are 0; "));
+        assert!(message(&[0.0, 1e9]).contains("1000000001 classes; "));
     }
 }

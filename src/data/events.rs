@@ -1,4 +1,4 @@
-//! A stream of events in time order, with everything known about it.
+//! A stream of events in time order, with its features, labels and metadata.
 use super::{Classes, Features};
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -6,10 +6,11 @@ use crate::{
 };
 use std::{borrow::Cow, path::Path};
 
-/// Events `(src, dst, time)` in time order; the position of an event is its id.
+/// Events `(src, dst, time)` in time order; the index of an event is its id.
 ///
-/// All vectors have one entry per event. The fields are public because every part of the crate reads them; whoever
-/// builds a value by hand should call [`validate`](Self::validate), on whose promises the rest relies.
+/// The vectors have one entry per event. The fields are public because the whole crate reads them. Code that
+/// builds an `Events` by hand should call [`validate`](Self::validate), because the rest of the crate relies
+/// on its checks.
 ///
 /// ```
 /// let events = tgnn::data::bundled()?;
@@ -24,32 +25,33 @@ pub struct Events {
     pub src: Vec<u32>,
     /// Destination nodes, each below [`nodes`](Self::nodes).
     pub dst: Vec<u32>,
-    /// Ticks since the first event, from 0, never decreasing.
+    /// Ticks since the first event: starts at 0 and never decreases.
     pub time: Vec<i64>,
-    /// A label per event, where the data has them.
+    /// A label per event, if the data has labels.
     pub label: Option<Vec<f32>>,
-    /// A set of classes per event, where the data has them.
+    /// A set of classes per event, if the data has classes.
     pub classes: Option<Classes>,
     /// The number of nodes.
     pub nodes: usize,
-    /// In a bipartite stream sources are `0..f` and destinations `f..nodes`; `None` if the stream is not bipartite.
+    /// The first destination `f` of a bipartite stream, whose sources are `0..f` and destinations `f..nodes`;
+    /// `None` if the stream is not bipartite.
     pub first_destination: Option<u32>,
-    /// The unit of time: 1 if a tick is a second, 1000 if it is a millisecond.
+    /// The unit of time: 1 if a tick is a second, 1000 if a tick is a millisecond.
     pub ticks_per_second: f64,
     /// The original time of the first event, in ticks.
     pub origin: i64,
-    /// The original id of every node, where it is not the node's number.
+    /// The original id of every node; `None` if the ids equal the node numbers.
     pub ids: Option<Ids>,
-    /// Edge features, a row per event.
+    /// Edge features, one row per event.
     pub edge_features: Option<Features>,
-    /// Node features, a row per node.
+    /// Node features, one row per node.
     pub node_features: Option<Features>,
-    /// What a reader changed or doubted, in words: `sorted 12 out-of-order events`.
+    /// Remarks of the reader about changes and doubts, such as `sorted 12 out-of-order events`.
     pub notes: Vec<String>,
 }
 
 impl Events {
-    /// The number of events.
+    /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.src.len()
     }
@@ -59,30 +61,30 @@ impl Events {
         self.src.is_empty()
     }
 
-    /// Seconds in a tick.
+    /// Returns the length of a tick in seconds.
     pub fn seconds_per_tick(&self) -> f32 {
         (1.0 / self.ticks_per_second) as f32
     }
 
-    /// Seconds between the first and the last event.
+    /// Returns the seconds between the first and the last event.
     pub fn span_seconds(&self) -> f64 {
         self.time.last().map_or(0.0, |&t| t as f64 / self.ticks_per_second)
     }
 
-    /// Columns of the edge features; 0 if there are none.
+    /// Returns the width of the edge features; 0 if there are none.
     pub fn edge_width(&self) -> usize {
         self.edge_features.as_ref().map_or(0, Features::cols)
     }
 
-    /// Columns of the node features; 0 if there are none.
+    /// Returns the width of the node features; 0 if there are none.
     pub fn node_width(&self) -> usize {
         self.node_features.as_ref().map_or(0, Features::cols)
     }
 
-    /// Keeps features of edges and nodes as `kept`, rounding them where they were not kept so.
+    /// Converts the edge and node features to storage type `kept`, rounding where needed.
     ///
     /// # Errors
-    /// As [`Features::kept_as`].
+    /// Those of [`Features::kept_as`].
     pub fn keep_features_as(&mut self, kept: StoredAs) -> Result<()> {
         for features in [&mut self.edge_features, &mut self.node_features].into_iter().flatten() {
             *features = features.kept_as(kept)?;
@@ -90,11 +92,12 @@ impl Events {
         Ok(())
     }
 
-    /// The sets of classes that a classifier learns: [`classes`](Self::classes), else the [`label`](Self::label)s, where whole
-    /// numbers from 0 name a class each, and 0 and 1 alone are the empty set and the only class.
+    /// Returns the sets of classes that a classifier learns: [`classes`](Self::classes) if there are any,
+    /// else sets made of the [`label`](Self::label)s. Every whole number from 0 is then a class of its own;
+    /// if only 0 and 1 occur, 1 is the only class and 0 the empty set.
     ///
     /// # Errors
-    /// Data where events have no labels, their labels name no classes, or all are 0.
+    /// Data if the events have no labels, a label is not a whole number from 0, or all labels are 0.
     pub fn class_labels(&self) -> Result<Cow<'_, Classes>> {
         match (&self.classes, &self.label) {
             (Some(classes), _) => Ok(Cow::Borrowed(classes)),
@@ -105,12 +108,12 @@ impl Events {
         }
     }
 
-    /// Checks every promise of the fields, in one pass; `place` is what errors call the stream.
+    /// Checks the invariants of all fields; errors call the stream `name`.
     ///
     /// # Errors
-    /// Data, naming the first event that breaks a promise (events count from 0).
-    pub fn validate(&self, place: impl AsRef<Path>) -> Result<()> {
-        let bad = |what: String| Err(Error::data(&place, what).remedy("import the data again"));
+    /// Data, naming the first event that breaks an invariant (events count from 0).
+    pub fn validate(&self, name: impl AsRef<Path>) -> Result<()> {
+        let bad = |what: String| Err(Error::data(&name, what).remedy("import the data again"));
         let n = self.len();
         if n == 0 || n > u32::MAX as usize || self.nodes > u32::MAX as usize {
             return bad(format!("{n} events of {} nodes; there must be 1 to 2^32 - 1 of each", self.nodes));
@@ -152,33 +155,33 @@ impl Events {
             ("classes", self.classes.as_ref().map(Classes::events), n, "events"),
             ("ids", self.ids.as_ref().map(|ids| ids.original().len()), self.nodes, "nodes"),
         ];
-        for (what, has, wants, of) in rows {
-            if let Some(has) = has.filter(|&has| has != wants) {
-                return bad(format!("{has} rows of {what} for {wants} {of}"));
+        for (what, actual, wanted, owners) in rows {
+            if let Some(actual) = actual.filter(|&actual| actual != wanted) {
+                return bad(format!("{actual} rows of {what} for {wanted} {owners}"));
             }
         }
         Ok(())
     }
 }
 
-/// The ids that nodes had in their file.
+/// The original ids of the nodes, as in the file that the events come from.
 ///
-/// In a stream whose file numbers sources and destinations apart, a source and a destination may share an id.
+/// A source and a destination may share an id if the file numbers sources and destinations separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ids(Vec<u64>);
 
 impl Ids {
-    /// Node `n` was `original[n]`.
+    /// Wraps the original ids: node `n` had the id `original[n]`.
     pub fn new(original: Vec<u64>) -> Self {
         Ids(original)
     }
 
-    /// The original ids by node.
+    /// Returns the original ids, indexed by node.
     pub fn original(&self) -> &[u64] {
         &self.0
     }
 
-    /// The first node that had this id, if any; looks at every node.
+    /// Returns the first node that had the id `original`, by a linear search.
     pub fn node(&self, original: u64) -> Option<u32> {
         self.0.iter().position(|&id| id == original).map(|n| n as u32)
     }
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_come_from_sets_or_else_from_labels_or_else_not_at_all() {
+    fn class_labels_come_from_the_sets_else_from_the_labels_else_are_an_error() {
         let mut e = events();
         assert!(e.class_labels().unwrap_err().to_string().starts_with("test has no labels; name a column "));
         e.label = Some(vec![0.5, 1.0]);
@@ -226,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn every_broken_promise_is_named() {
+    fn every_broken_invariant_is_named() {
         assert!(events().validate("x").is_ok());
-        type Harm = fn(&mut Events);
-        let broken: [(&str, Harm); 12] = [
+        type Damage = fn(&mut Events);
+        let broken: [(&str, Damage); 12] = [
             ("0 events", |e| e.src.clear()),
             ("1 values of dst for 2", |e| e.dst.truncate(1)),
             ("1 values of label", |e| e.label = Some(vec![0.])),
@@ -243,11 +246,11 @@ mod tests {
             ("1 rows of classes for 2 events", |e| e.classes = Classes::new(1, 1, vec![0]).ok()),
             ("1 rows of ids for 4 nodes", |e| e.ids = Some(Ids::new(vec![7]))),
         ];
-        for (said, harm) in broken {
+        for (expected, damage) in broken {
             let mut e = events();
-            harm(&mut e);
+            damage(&mut e);
             let text = e.validate("x").unwrap_err().to_string();
-            assert!(text.starts_with("x: ") && text.contains(said), "{text}");
+            assert!(text.starts_with("x: ") && text.contains(expected), "{text}");
         }
     }
 }

@@ -1,5 +1,8 @@
-//! Rows of numbers that go with events or nodes.
-use super::{npy, scalar::ScalarType, torch};
+//! Features: one row of numbers per event or node.
+use super::{
+    matrix::{MappedMatrix, matrix_shape},
+    npy, torch,
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::{Bytes, DType, StoredAs},
@@ -14,19 +17,20 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// A `[rows, cols]` matrix of numbers kept in f32 or in 16 bits, row-major: owned, or mapped from a `.npy` file so that rows
-/// are read from disk when they are used.
+/// A `[rows, cols]` matrix of numbers stored as f32, f16 or bfloat16, row-major. The values are owned, or
+/// mapped from a file, so that rows are read from disk on first use.
 ///
-/// A clone shares the values. All values are finite; constructors see to it, but for [`with_unknown`](Self::with_unknown).
+/// Clones share the values. The constructors check that all values are finite, except
+/// [`with_unknown`](Self::with_unknown), which allows NaN.
 #[derive(Clone)]
 pub struct Features {
     rows: usize,
     cols: usize,
-    /// First value in the store, counted in values.
+    /// Index of the first value in the store, in values.
     start: usize,
     kept: StoredAs,
     store: Store,
-    /// The values as f32 where they are kept in 16 bits, once somebody asked for them.
+    /// 16-bit values converted to f32, filled by the first call of [`values`](Features::values).
     wide: Arc<OnceLock<Vec<f32>>>,
 }
 
@@ -34,12 +38,12 @@ pub struct Features {
 enum Store {
     Owned(Arc<Vec<f32>>),
     Half(Arc<Vec<u16>>),
-    /// Aligned for its values, and in this machine's byte order.
+    /// Values aligned for their type and in this machine's byte order.
     Mapped(Arc<Mmap>),
 }
 
-// SAFETY: the values are behind an `Arc` and nobody changes them; as with every mapped file, nobody else may write the file
-// while it is mapped.
+// SAFETY: the values are behind an `Arc` and are never changed. As with every mapped file, no other process
+// may write the file while it is mapped.
 unsafe impl Bytes for Features {
     fn bytes(&self) -> &[u8] {
         Features::bytes(self)
@@ -49,14 +53,14 @@ unsafe impl Bytes for Features {
     }
 }
 
-/// Values that are converted at a time.
-const PIECE: usize = 1 << 14;
+/// Number of values that a thread converts at a time.
+const CHUNK: usize = 1 << 14;
 
 impl Features {
-    /// Takes row-major `values`.
+    /// Builds features from row-major `values`.
     ///
     /// # Errors
-    /// Shape if `values` does not hold `rows * cols` values or there are no columns; data if one is not finite.
+    /// Shape if `values` does not hold `rows * cols` values or `cols` is 0; data if a value is not finite.
     pub fn from_vec(rows: usize, cols: usize, values: Vec<f32>) -> Result<Self> {
         if cols == 0 || rows.checked_mul(cols) != Some(values.len()) {
             return Err(Error::shape(
@@ -69,10 +73,10 @@ impl Features {
         Ok(features)
     }
 
-    /// As [`from_vec`](Self::from_vec), of values of which some are not known: NaN.
+    /// Builds features from row-major `values`, in which NaN marks unknown values.
     ///
     /// # Errors
-    /// Those of [`from_vec`](Self::from_vec), but for NaN.
+    /// Those of [`from_vec`](Self::from_vec), except that NaN is allowed.
     pub fn with_unknown(rows: usize, cols: usize, values: Vec<f32>) -> Result<Self> {
         let known = values.iter().map(|v| if v.is_nan() { 0.0 } else { *v }).collect();
         Self::from_vec(rows, cols, known).map(|_| Self::owned(rows, cols, values))
@@ -86,38 +90,40 @@ impl Features {
         Features { rows, cols, start, kept, store, wide: Arc::default() }
     }
 
-    /// Reads a `.npy` file, or a `.pt` file that holds one tensor: of shape `[rows, cols]`, or `[rows]` for one column, of
-    /// any number type and order.
+    /// Reads a `.npy` file, or a `.pt` file with one contiguous tensor, of shape `[rows, cols]`, or `[rows]`
+    /// for one column. Arrays may have any number type and be in C or Fortran order.
     ///
-    /// Little-endian `f32`, `f16` and bfloat16 (NumPy's `V2`) in C order is mapped and kept as it is, everything else converted
-    /// to f32. Every value is looked at once. While the features live, nobody may shorten or rewrite a mapped file in place.
+    /// Little-endian f32, f16 and bfloat16 (NumPy's `V2`) in C order are mapped and keep their type;
+    /// everything else is converted to f32. The check for finite values reads every value once. While the
+    /// features are alive, no process may shorten or rewrite a mapped file in place.
     ///
     /// # Errors
-    /// Io if the file cannot be read; data if it is no such array, has no columns, or a value is not finite in `f32`.
+    /// Io if the file cannot be read; data if the file does not hold such an array, the array has no columns,
+    /// or a value is not finite in f32.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let features = if torch::is_tensor(path)? { torch::read(path)? } else { Self::read_npy(path)? };
+        let features =
+            if torch::is_tensor(path)? { Self::from_map(torch::read(path)?) } else { Self::read_npy(path)? };
         features.check_finite(path)?;
         Ok(features)
     }
 
     fn read_npy(path: &Path) -> Result<Self> {
         let array = npy::Array::open(path)?;
-        let (rows, cols) = shape(path, array.shape())?;
+        let (rows, cols) = matrix_shape(path, array.shape())?;
         Ok(match array.mapped_features() {
-            Some((map, start, values)) => Self::of_map(map, start, values, (rows, cols)),
+            Some((map, start, values)) => Self::from_map(MappedMatrix { map, start, values, rows, cols }),
             None => Self::owned(rows, cols, array.to_f32()),
         })
     }
 
-    /// The matrix of `shape` that starts at byte `start` of `map`, its values of type `values`, row after row; it must
-    /// lie in the map, and the values are not looked at.
-    pub(super) fn of_map(
-        map: Arc<Mmap>,
-        start: usize,
-        values: ScalarType,
-        (rows, cols): (usize, usize),
-    ) -> Self {
+    /// Takes the values of a mapped matrix: in place if their type and alignment allow, else converted to
+    /// f32. The values are not checked.
+    ///
+    /// # Panics
+    /// If a matrix that must be converted is not within its map.
+    fn from_map(matrix: MappedMatrix) -> Self {
+        let MappedMatrix { map, start, values, rows, cols } = matrix;
         if let Some(kept) = values.stored().filter(|_| start.is_multiple_of(values.size)) {
             return Self::stored((rows, cols), start / values.size, kept, Store::Mapped(map));
         }
@@ -126,14 +132,15 @@ impl Features {
         Self::owned(rows, cols, owned)
     }
 
-    /// Seeded noise of mean 0 and variance 1, close to normal: each value is a sum of four uniform numbers.
+    /// Generates seeded noise of mean 0 and variance 1, close to normal: each value is a sum of four uniform
+    /// numbers.
     ///
-    /// Value `i` depends on `seed` and `i` alone, so that it is the same on every machine and for any number of
-    /// threads, and a matrix with more rows starts with the same rows.
+    /// Value `i` depends on `seed` and `i` alone. The values are therefore the same on every machine and for
+    /// any number of threads, and a matrix with more rows begins with the rows of a smaller one.
     pub fn random(rows: usize, cols: usize, seed: u64) -> Self {
         let mut values = vec![0f32; rows * cols];
-        values.par_chunks_mut(PIECE).enumerate().for_each(|(chunk, out)| {
-            let first = (chunk * PIECE) as u64;
+        values.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, out)| {
+            let first = (chunk * CHUNK) as u64;
             for (i, value) in out.iter_mut().enumerate() {
                 *value = noise(hash(seed, first + i as u64));
             }
@@ -141,22 +148,22 @@ impl Features {
         Self::owned(rows, cols, values)
     }
 
-    /// The number of rows: events or nodes.
+    /// Returns the number of rows, one per event or node.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The number of columns: the width of a feature.
+    /// Returns the number of columns: the width of a feature row.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// What the values are kept in.
+    /// Returns the storage type of the values.
     pub fn kept(&self) -> StoredAs {
         self.kept
     }
 
-    /// The values as they are kept, row after row.
+    /// Returns the bytes of the values in their storage type, row-major.
     pub fn bytes(&self) -> &[u8] {
         let all: &[u8] = match &self.store {
             Store::Owned(values) => bytemuck::cast_slice(values),
@@ -167,8 +174,8 @@ impl Features {
         &all[self.start * size..(self.start + self.rows * self.cols) * size]
     }
 
-    /// All values, `rows * cols`, row after row. Those in 16 bits are converted at the first call, which takes twice their
-    /// room.
+    /// Returns all `rows * cols` values as f32, row-major. The first call converts 16-bit values into a copy,
+    /// which takes twice their memory.
     pub fn values(&self) -> &[f32] {
         match self.kept {
             StoredAs::F32 => bytemuck::cast_slice(self.bytes()),
@@ -176,19 +183,20 @@ impl Features {
         }
     }
 
-    /// Values in 16 bits as f32.
+    /// Converts 16-bit values to f32.
     fn widened(&self) -> Vec<f32> {
         let bits: &[u16] = bytemuck::cast_slice(self.bytes());
         let mut values = vec![0f32; bits.len()];
-        let pieces = values.par_chunks_mut(PIECE).zip(bits.par_chunks(PIECE));
-        pieces.for_each(|(to, bits)| self.kept.widen(bits, to));
+        let chunks = values.par_chunks_mut(CHUNK).zip(bits.par_chunks(CHUNK));
+        chunks.for_each(|(to, bits)| self.kept.widen(bits, to));
         values
     }
 
-    /// The same features, kept as `kept`: each value the nearest there is. Shared where they are already.
+    /// Returns the same features with storage type `kept`, each value rounded to the nearest. Features that
+    /// have this type already are shared, not copied.
     ///
     /// # Errors
-    /// Data where a value is beyond the range of f16.
+    /// Data if a value is outside the range of `kept`.
     pub fn kept_as(&self, kept: StoredAs) -> Result<Self> {
         if kept == self.kept {
             return Ok(self.clone());
@@ -197,28 +205,28 @@ impl Features {
             return Ok(Self::owned(self.rows, self.cols, self.widened()));
         }
         let mut bits = vec![0u16; self.rows * self.cols];
-        let size = PIECE * self.kept.size();
-        bits.par_chunks_mut(PIECE).zip(self.bytes().par_chunks(size)).for_each(|(to, from)| {
+        let size = CHUNK * self.kept.size();
+        bits.par_chunks_mut(CHUNK).zip(self.bytes().par_chunks(size)).for_each(|(to, from)| {
             if self.kept == StoredAs::F32 {
                 kept.round(bytemuck::cast_slice(from), to);
             } else {
-                let mut values = [0f32; PIECE];
+                let mut values = [0f32; CHUNK];
                 self.kept.widen(bytemuck::cast_slice(from), &mut values[..to.len()]);
                 kept.round(&values[..to.len()], to);
             }
         });
-        let made = Self::stored((self.rows, self.cols), 0, kept, Store::Half(Arc::new(bits)));
-        match made.first_infinite() {
-            None => Ok(made),
+        let rounded = Self::stored((self.rows, self.cols), 0, kept, Store::Half(Arc::new(bits)));
+        match rounded.first_not_finite() {
+            None => Ok(rounded),
             Some(i) => {
                 let (row, col, value) = (i / self.cols, i % self.cols, self.value(i));
                 let what = format!("the feature in row {row}, column {col} is {value}, too large for {kept}");
-                Err(Error::new(ErrorKind::Data, what).remedy("keep features as bf16, or as f32"))
+                Err(Error::new(ErrorKind::Data, what).remedy("store features as bf16 or f32"))
             }
         }
     }
 
-    /// Value `i`, row after row.
+    /// Returns value `i` in row-major order.
     fn value(&self, i: usize) -> f32 {
         let bytes = &self.bytes()[i * self.kept.size()..][..self.kept.size()];
         match self.kept {
@@ -231,7 +239,7 @@ impl Features {
         }
     }
 
-    /// Row `i`, `cols` values.
+    /// Returns the `cols` values of row `i` as f32.
     ///
     /// # Panics
     /// If `i` is not below [`rows`](Self::rows).
@@ -239,12 +247,12 @@ impl Features {
         &self.values()[i * self.cols..][..self.cols]
     }
 
-    /// Whether the values lie in a mapped file rather than in memory of their own.
+    /// Whether the values are in a mapped file rather than in owned memory.
     pub fn is_mapped(&self) -> bool {
         matches!(self.store, Store::Mapped(_))
     }
 
-    /// The same features without row 0.
+    /// Returns the same features without row 0.
     pub(super) fn skip_first(mut self) -> Self {
         if self.rows > 0 {
             self.rows -= 1;
@@ -254,9 +262,9 @@ impl Features {
         self
     }
 
-    /// New features whose row `k` is row `order[k]` of these.
+    /// Returns new features whose row `k` is row `order[k]` of `self`.
     pub(super) fn gather(&self, order: impl ExactSizeIterator<Item = usize>) -> Self {
-        fn rows<T: Pod>(
+        fn gather_rows<T: Pod>(
             from: &[u8],
             cols: usize,
             order: impl ExactSizeIterator<Item = usize>,
@@ -268,14 +276,14 @@ impl Features {
         }
         let (shape, from) = ((order.len(), self.cols), self.bytes());
         let store = match self.kept {
-            StoredAs::F32 => Store::Owned(rows(from, self.cols, order)),
-            StoredAs::Bf16 | StoredAs::F16 => Store::Half(rows(from, self.cols, order)),
+            StoredAs::F32 => Store::Owned(gather_rows(from, self.cols, order)),
+            StoredAs::Bf16 | StoredAs::F16 => Store::Half(gather_rows(from, self.cols, order)),
         };
         Self::stored(shape, 0, self.kept, store)
     }
 
-    /// The first value that is no number.
-    fn first_infinite(&self) -> Option<usize> {
+    /// Returns the index of the first value that is infinite or NaN.
+    fn first_not_finite(&self) -> Option<usize> {
         let bits = || bytemuck::cast_slice::<u8, u16>(self.bytes()).par_iter();
         match self.kept {
             StoredAs::F32 => self.values().par_iter().position_first(|v| !v.is_finite()),
@@ -285,7 +293,7 @@ impl Features {
     }
 
     fn check_finite(&self, path: &Path) -> Result<()> {
-        match self.first_infinite() {
+        match self.first_not_finite() {
             None => Ok(()),
             Some(i) => {
                 let (row, col, value) = (i / self.cols, i % self.cols, self.value(i));
@@ -296,22 +304,10 @@ impl Features {
     }
 }
 
-/// Rows and columns of an array's `shape`.
-pub(super) fn shape(path: &Path, shape: &[usize]) -> Result<(usize, usize)> {
-    match *shape {
-        [rows] => Ok((rows, 1)),
-        [rows, cols] if cols > 0 => Ok((rows, cols)),
-        _ => {
-            Err(Error::data(path, format!("features of shape {shape:?}"))
-                .remedy("features are [rows, columns]"))
-        }
-    }
-}
-
 impl fmt::Debug for Features {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = if self.is_mapped() { "mapped" } else { "owned" };
-        write!(f, "Features[{}, {}] {} {place}", self.rows, self.cols, self.kept)
+        let storage = if self.is_mapped() { "mapped" } else { "owned" };
+        write!(f, "Features[{}, {}] {} {storage}", self.rows, self.cols, self.kept)
     }
 }
 
@@ -322,7 +318,8 @@ impl PartialEq for Features {
     }
 }
 
-/// Draw `counter` of the stream `seed`: splitmix64, which is a bijection of the counter and passes BigCrush.
+/// Returns 64 random bits for `counter` in the sequence of `seed`, by splitmix64, which is a bijection of the
+/// counter and passes BigCrush.
 pub(super) fn hash(seed: u64, counter: u64) -> u64 {
     let mut z = seed
         .wrapping_mul(0xd134_2543_de82_ef95)
@@ -332,7 +329,7 @@ pub(super) fn hash(seed: u64, counter: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// 64 random bits as a number of mean 0 and variance 1: four uniform 16-bit numbers, summed and scaled.
+/// Maps 64 random bits to a number of mean 0 and variance 1: the scaled sum of four uniform 16-bit numbers.
 pub(super) fn noise(bits: u64) -> f32 {
     let sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
     // Mean 4 * 65535 / 2; variance 4 * (65536^2 - 1) / 12.
@@ -361,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn random_features_are_seeded_standard_and_grow_by_rows() {
+    fn random_features_are_seeded_standardised_and_grow_by_rows() {
         let f = Features::random(5000, 20, 7);
         assert_eq!(f, Features::random(5000, 20, 7));
         assert_ne!(f, Features::random(5000, 20, 8));

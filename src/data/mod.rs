@@ -1,4 +1,4 @@
-//! Event streams: read, made up, described, stored.
+//! Event streams: readers, synthetic streams, statistics and storage.
 //!
 //! ```no_run
 //! use tgnn::data::{self, ReadOptions};
@@ -10,15 +10,17 @@
 //! # Ok::<(), tgnn::error::Error>(())
 //! ```
 //!
-//! [`load`] takes the layouts listed in [`format`](mod@format) and returns [`Events`]: in time order, nodes numbered
-//! densely from 0, time in exact integer ticks. [`GivenNegatives`] are those that come with some data sets. What a file needed to get there is said in [`Events::notes`].
-//! [`synth`](fn@synth) makes streams of any size with a signal that can be learned; [`Stats`] describes a stream in numbers.
+//! [`load`] reads the layouts listed in [`format`](mod@format) and returns [`Events`]: in time order, with
+//! nodes numbered densely from 0 and time in exact integer ticks. [`Events::notes`] lists what the reader had
+//! to change. [`GivenNegatives`] are the negatives that come with some data sets. [`synth`](fn@synth) makes
+//! streams of any size with a signal that can be learned; [`Stats`] computes the statistics of a stream.
 mod adjacency;
 mod classes;
 mod draw;
 mod events;
 mod features;
 pub mod format;
+mod matrix;
 mod native;
 mod negatives;
 mod node_names;
@@ -56,16 +58,17 @@ pub use tcsr::Tcsr;
 use crate::error::{Error, Result};
 use std::{io, path::Path};
 
-/// Names that [`load`] takes without a file.
+/// The names of the bundled data sets, which [`load`] accepts in place of a path.
 pub const BUNDLED: [&str; 1] = ["wikipedia"];
 
-/// Reads a bundled data set by name (see [`BUNDLED`]), a folder of `.npy`, or an event file in any known layout.
+/// Reads an event file in any known layout, a folder of `.npy` files, or a bundled data set by name (see
+/// [`BUNDLED`]).
 ///
-/// A file of that name, where there is one, comes before a bundled data set.
+/// An existing file or folder takes precedence over a bundled data set of the same name.
 ///
 /// # Errors
-/// Io if there is no such file or it cannot be read; data, with line and column, if it cannot be understood; usage if
-/// the options contradict the input.
+/// Io if the file does not exist or cannot be read; data, with line and column, if its content is not
+/// understood; usage if the options contradict the input.
 pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
     let path = Path::new(path_or_name);
     match path.metadata() {
@@ -76,8 +79,8 @@ pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
         }
         Err(e) => {
             let error = Error::io(path, "cannot open", e);
-            let close = BUNDLED.iter().find(|name| text::distance(name, &path_or_name.to_lowercase()) <= 3);
-            Err(match close {
+            let similar = BUNDLED.iter().find(|name| text::distance(name, &path_or_name.to_lowercase()) <= 3);
+            Err(match similar {
                 Some(name) => error.remedy(format!("did you mean the bundled `{name}`?")),
                 None => error.remedy("give an event file, a folder of .npy, or the bundled `wikipedia`"),
             })
@@ -85,10 +88,11 @@ pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
     }
 }
 
-/// The bundled data set: one month of edits of Wikipedia pages by users (Kumar et al., KDD 2019).
+/// Returns the bundled data set: one month of edits of Wikipedia pages by users (Kumar et al., KDD 2019).
 ///
-/// 157,474 events, 8,227 users (sources), 1,000 pages (destinations), seconds; label 1 marks the 217 edits after which
-/// the user was banned. The 172 text features of the original are not part of it.
+/// It has 157,474 events between 8,227 users (sources) and 1,000 pages (destinations); a tick is a second.
+/// Label 1 marks the 217 edits after which the user was banned. The 172 text features of the original are not
+/// included.
 ///
 /// # Errors
 /// None in practice: the file is part of the binary.
@@ -106,7 +110,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn the_bundled_set_is_what_its_authors_published() {
+    fn the_bundled_set_has_the_published_counts() {
         let e = bundled().unwrap();
         assert_eq!((e.len(), e.nodes, e.first_destination), (157_474, 9_227, Some(8_227)));
         assert_eq!(

@@ -1,8 +1,9 @@
-//! Negatives that come with a data set, so that everyone is measured against the same ones.
+//! Negatives that come with a data set, so that all models are evaluated against the same ones.
 //!
-//! TGB gives some for every event of its validation and test parts; a folder of `.npy` may hold some too:
-//! `val_negatives.npy` and `test_negatives.npy`, `[events of the part, m]` integers, row after row in time order, -1 where
-//! an event has fewer than `m`. Nodes have the numbers there that they have in `src.npy` and `dst.npy`.
+//! TGB has negatives for every event of its validation and test parts. A folder of `.npy` files may have
+//! `val_negatives.npy` and `test_negatives.npy`: `[events of the part, m]` integers, one row per event in
+//! time order, padded with -1 if an event has fewer than `m`. The nodes have the same ids as in `src.npy` and
+//! `dst.npy`.
 use super::{
     Events, Split,
     format::tgb,
@@ -21,20 +22,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What fetches the right file.
-const REMEDY: &str = "fetch or write the negatives of these very events";
+/// The remedy for negatives that do not fit the events.
+const REMEDY: &str = "fetch or write the negatives that belong to these events";
 
 /// A part of a stream that has negatives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Events to choose by.
+    /// The validation events, used to choose a model.
     Val,
-    /// Events to report.
+    /// The test events, used to report a score.
     Test,
 }
 
 impl Part {
-    /// Its name in files.
+    /// Returns the name of the part as used in file names.
     pub const fn name(self) -> &'static str {
         match self {
             Part::Val => "val",
@@ -42,13 +43,13 @@ impl Part {
         }
     }
 
-    /// The file of its negatives in a folder of `.npy`.
+    /// Returns the name of the part's file of negatives in a folder of `.npy` files.
     pub(super) fn file(self) -> String {
         format!("{}_negatives.npy", self.name())
     }
 }
 
-/// The negatives of consecutive events, as many as each has.
+/// The negatives of consecutive events; their number may differ from event to event.
 ///
 /// ```no_run
 /// use tgnn::data::{GivenNegatives, Part, ReadOptions, Split, load};
@@ -64,36 +65,37 @@ impl Part {
 pub struct GivenNegatives {
     /// The first event that has negatives.
     pub first: usize,
-    /// Those of event `first + i` are `nodes[offsets[i]..offsets[i + 1]]`; one entry more than there are events.
+    /// `[events + 1]`: the negatives of event `first + i` are `nodes[offsets[i]..offsets[i + 1]]`.
     pub offsets: Vec<usize>,
-    /// Nodes, in our numbers.
+    /// The negatives, as node numbers of the stream.
     pub nodes: Vec<u32>,
 }
 
 impl GivenNegatives {
-    /// Reads the negatives for the events `range` of `events`, which [`load`](super::load) read from `data`; none where
-    /// `data` has none for this part.
+    /// Reads the negatives of `part`, the events `range` of the `events` that [`load`](super::load) read from
+    /// `data`. Returns `None` if `data` has no negatives for this part.
     ///
     /// # Errors
-    /// Io if a file cannot be read; data, naming file and event, if it is damaged, has no negatives for an event, or
-    /// names a node that the events do not have.
+    /// Io if a file cannot be read; data, naming the file and event, if a file is damaged, lacks the
+    /// negatives of an event, or has a node that the events do not have.
     pub fn beside(data: &str, part: Part, events: &Events, range: Range<usize>) -> Result<Option<Self>> {
         let data = Path::new(data);
         if let Some(file) = tgb::negatives(data, part) {
             return from_tgb(&file, events, range).map(Some);
         }
-        match array(data, part) {
+        match array_file(data, part) {
             Some(file) => from_array(&file, &names(data, events), range).map(Some),
             None => Ok(None),
         }
     }
 
-    /// The negatives of both parts as `data` itself cuts them: TGB by time, a folder of `.npy` by the rows of its files.
+    /// Reads the negatives of both parts, split as `data` defines the parts: by time for TGB, by the number
+    /// of rows of the files for a folder of `.npy` files.
     ///
     /// # Errors
-    /// As [`beside`](Self::beside); data if a folder has negatives for more events than there are.
+    /// Those of [`beside`](Self::beside); data if a folder has negatives for more events than the stream has.
     pub fn all_beside(data: &str, events: &Events) -> Result<[Option<Self>; 2]> {
-        let (val, test) = match [Part::Val, Part::Test].map(|part| array(Path::new(data), part)) {
+        let (val, test) = match [Part::Val, Part::Test].map(|part| array_file(Path::new(data), part)) {
             [None, None] if tgb::edge_list(Path::new(data)).is_none() => return Ok([None, None]),
             [None, None] => {
                 let split = Split::by_time(events, 0.70, 0.15)?;
@@ -101,73 +103,76 @@ impl GivenNegatives {
             }
             files => {
                 let mut end = events.len();
-                let mut last = |file: &Option<PathBuf>| -> Result<Range<usize>> {
+                // The parts end the stream, so the ranges are cut from the end.
+                let mut cut_range = |file: &Option<PathBuf>| -> Result<Range<usize>> {
                     let Some(file) = file else { return Ok(end..end) };
                     let rows = Array::open(file)?.shape().first().copied().unwrap_or(0);
                     let start = end.checked_sub(rows).ok_or_else(|| {
-                        let what = format!("{} rows, more than there are events", grouped(rows as u64));
+                        let what = format!("{} rows, more than the stream has events", grouped(rows as u64));
                         Error::data(file, what).remedy(REMEDY)
                     })?;
                     Ok(start..std::mem::replace(&mut end, start))
                 };
-                let test = last(&files[1])?;
-                (last(&files[0])?, test)
+                let test = cut_range(&files[1])?;
+                (cut_range(&files[0])?, test)
             }
         };
         Ok([Self::beside(data, Part::Val, events, val)?, Self::beside(data, Part::Test, events, test)?])
     }
 
-    /// The number of events that have negatives.
+    /// Returns the number of events that have negatives.
     pub fn events(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// The negatives of event `event`.
+    /// Returns the negatives of `event`.
     ///
     /// # Panics
-    /// If it is none of those that have negatives.
+    /// If `event` is outside the events that have negatives.
     pub fn of(&self, event: usize) -> &[u32] {
         let i = event - self.first;
         &self.nodes[self.offsets[i]..self.offsets[i + 1]]
     }
 
-    /// The most negatives that an event has.
+    /// Returns the maximum number of negatives of an event.
     pub fn most(&self) -> usize {
         self.offsets.windows(2).map(|o| o[1] - o[0]).max().unwrap_or(0)
     }
 
+    /// Starts an empty set for the events `range`.
     fn new(range: &Range<usize>) -> Self {
         GivenNegatives { first: range.start, offsets: vec![0], nodes: Vec::new() }
     }
 
-    /// Appends a node for the event in the making.
+    /// Appends a negative to the event that is being read.
     fn push(&mut self, file: &Path, names: &Names, node: Scalar) -> Result<()> {
         let known = node.whole().and_then(|n| names.node(u64::try_from(n).ok()?));
         self.nodes.push(known.ok_or_else(|| {
             let event = grouped((self.first + self.events()) as u64);
             let what =
-                format!("event {event} has the negative {}, which is no node of the events", node.text());
+                format!("event {event} has the negative {}, which is not a node of the events", node.text());
             Error::data(file, what).remedy(REMEDY)
         })?);
         Ok(())
     }
 }
 
-/// The file of negatives in a folder of `.npy`.
-fn array(data: &Path, part: Part) -> Option<PathBuf> {
+/// Returns the file of a part's negatives in a folder of `.npy` files, if it exists.
+fn array_file(data: &Path, part: Part) -> Option<PathBuf> {
     let file = data.join(part.file());
     (native::is_native(data) && file.is_file()).then_some(file)
 }
 
-/// From the numbers that a file has for nodes to ours.
+/// A map from the node ids of a file to node numbers.
 enum Names {
-    /// They are the same, below this.
+    /// The ids are the node numbers, below this bound.
     Same(usize),
+    /// The node numbers by id.
     Known(HashMap<u64, u32>),
 }
 
 impl Names {
-    /// As the file had them; where a source and a destination share an id, the destination.
+    /// Maps the original ids. If a source and a destination share an id, the id means the destination.
     fn of(events: &Events) -> Self {
         match &events.ids {
             None => Names::Same(events.nodes),
@@ -175,6 +180,7 @@ impl Names {
         }
     }
 
+    /// Returns the node number of an id.
     fn node(&self, name: u64) -> Option<u32> {
         match self {
             Names::Same(nodes) => u32::try_from(name).ok().filter(|&n| (n as usize) < *nodes),
@@ -183,19 +189,17 @@ impl Names {
     }
 }
 
-/// The names in the arrays of a folder: in one that `data import` wrote, nodes have our numbers already.
+/// Returns the map for the arrays of a folder. Arrays that `data import` wrote hold node numbers already.
 fn names(data: &Path, events: &Events) -> Names {
     if native::is_imported(data) { Names::Same(events.nodes) } else { Names::of(events) }
 }
 
+/// Reads the negatives of the events `range` from an array with one row per event.
 fn from_array(file: &Path, names: &Names, range: Range<usize>) -> Result<GivenNegatives> {
     let array = Array::open(file)?;
     let bad = |what: String| Error::data(file, what).remedy(REMEDY);
     let &[rows, cols] = array.shape() else {
-        return Err(bad(format!(
-            "an array of shape {:?}, where [events, negatives] is wanted",
-            array.shape()
-        )));
+        return Err(bad(format!("an array of shape {:?} instead of [events, negatives]", array.shape())));
     };
     if rows != range.len() {
         let (rows, events) = (grouped(rows as u64), grouped(range.len() as u64));
@@ -214,16 +218,18 @@ fn from_array(file: &Path, names: &Names, range: Range<usize>) -> Result<GivenNe
     Ok(given)
 }
 
-/// TGB's pickle: `{(source, destination, time): array of destinations}`.
+/// Reads the negatives of the events `range` from TGB's pickle, a dictionary
+/// `{(source, destination, time): array of destinations}`.
 fn from_tgb(file: &Path, events: &Events, range: Range<usize>) -> Result<GivenNegatives> {
     let handle = File::open(file).map_err(|e| Error::io(file, "cannot open", e))?;
-    // SAFETY: the map is read-only, and nothing of it is kept. That nobody shortens or rewrites the file meanwhile is
-    // part of the contract of reading one.
+    // SAFETY: the map is read-only and is dropped before this function returns. The contract of reading a
+    // file forbids that any process shortens or rewrites it meanwhile.
     let map = unsafe { Mmap::map(&handle) }.map_err(|e| Error::io(file, "cannot map", e))?;
     let pickle = Pickle::read(file, &map, 0)?;
     let bad = |what: String| Error::data(file, what).remedy(REMEDY);
-    let entries =
-        pickle.entries(pickle.root).ok_or_else(|| bad("this is no dictionary of negatives".into()))?;
+    let entries = pickle
+        .entries(pickle.root)
+        .ok_or_else(|| bad("the pickle is not a dictionary of negatives".into()))?;
     let mut lists: HashMap<(i64, i64, i64), Value<'_>> = HashMap::with_capacity(entries.len());
     for &(key, list) in entries {
         let numbers = match pickle.members(key) {
@@ -234,12 +240,16 @@ fn from_tgb(file: &Path, events: &Events, range: Range<usize>) -> Result<GivenNe
             numbers.ok_or_else(|| bad("a key is not (source, destination, time)".into()))?;
         lists.insert((source, destination, time), list);
     }
-    let name =
+    let original_id =
         |node: u32| events.ids.as_ref().map_or(node.into(), |ids| ids.original()[node as usize]) as i64;
     let names = Names::of(events);
     let mut given = GivenNegatives::new(&range);
     for i in range {
-        let key = (name(events.src[i]), name(events.dst[i]), events.origin.wrapping_add(events.time[i]));
+        let key = (
+            original_id(events.src[i]),
+            original_id(events.dst[i]),
+            events.origin.wrapping_add(events.time[i]),
+        );
         let list = lists.get(&key).ok_or_else(|| {
             let (source, destination, time) = key;
             let event = grouped(i as u64);

@@ -1,7 +1,7 @@
-//! NumPy's `.npy`: one array, a header in Python's notation, then the values.
+//! NumPy's `.npy` files: one array, as a header in Python's notation followed by the values.
 //!
-//! Written here rather than taken from a crate because hostile headers must end in an error, and because values must
-//! be usable in place from a mapped file. Data starts at a multiple of 64 bytes in what is written.
+//! The crate has its own reader because malformed headers must result in an error, and because values must be
+//! usable in place from a mapped file. In written files the values start at a multiple of 64 bytes.
 use super::{
     scalar::{Scalar, ScalarType},
     text::counted,
@@ -19,10 +19,11 @@ use std::{
 };
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Where data may start, so that mapped values are aligned for any vector unit.
+/// Alignment in bytes of the first value in a written file, enough for any vector unit once the file is
+/// mapped.
 const ALIGN: usize = 64;
 
-/// A mapped `.npy` file of numbers.
+/// A mapped `.npy` file with numbers.
 pub(crate) struct Array {
     path: PathBuf,
     map: Arc<Mmap>,
@@ -38,8 +39,9 @@ impl Array {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let bad = |what: String| Error::data(path, what).remedy("write the array with numpy.save");
         let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
-        // SAFETY: the map is read-only. That nobody shortens or rewrites the file meanwhile is part of the contract
-        // of `Features::read`; the other arrays are copied out and dropped before `open`'s caller returns.
+        // SAFETY: the map is read-only. The contract of `Features::read` forbids that any process shortens or
+        // rewrites the file meanwhile; the other arrays are copied and dropped before the caller of `open`
+        // returns.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, "cannot map", e))?;
         let header_at = match map.get(..8) {
             Some([magic @ .., major, _]) if magic == MAGIC => {
@@ -66,7 +68,7 @@ impl Array {
         let shape = value("shape")?;
         let dims = shape.trim_matches(['(', ')']).split(',').map(str::trim).filter(|d| !d.is_empty());
         let shape: Option<Vec<usize>> = dims.map(|d| d.trim_end_matches('L').parse().ok()).collect();
-        let shape = shape.ok_or_else(|| bad("the shape in the header is no tuple of sizes".into()))?;
+        let shape = shape.ok_or_else(|| bad("the shape in the header is not a tuple of sizes".into()))?;
         let len = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         let available = (map.len() - start) / values.size;
         match len {
@@ -80,34 +82,37 @@ impl Array {
         }
     }
 
-    /// The sizes of the axes.
+    /// Returns the sizes of the axes.
     pub(crate) fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Value `i` in the order of the file; `i` is below the product of the shape.
+    /// Returns value `i` in the order of the file; `i` is below the product of the shape.
     fn scalar(&self, i: usize) -> Scalar {
         self.values.read(&self.map[self.start + i * self.values.size..][..self.values.size])
     }
 
-    /// The values of a vector, or an error that names its shape.
+    /// Returns the values of a vector, of shape `[n]` or `[n, 1]`.
+    ///
+    /// # Errors
+    /// Data, naming the shape, if the array is not a vector.
     pub(crate) fn vector(&self) -> Result<impl ExactSizeIterator<Item = Scalar>> {
         match self.shape[..] {
             [_] | [_, 1] => Ok((0..self.len).map(|i| self.scalar(i))),
             _ => Err(Error::data(
                 &self.path,
-                format!("an array of shape {:?}, where a vector is wanted", self.shape),
+                format!("an array of shape {:?} instead of a vector", self.shape),
             )
             .remedy("save one value per event")),
         }
     }
 
-    /// Whether times of this type lose whole seconds.
+    /// Whether timestamps of this type lose whole seconds.
     pub(crate) fn is_short_float(&self) -> bool {
         self.values.is_short_float()
     }
 
-    /// All values in C order.
+    /// Returns all values in C order.
     pub(crate) fn scalars(&self) -> impl ExactSizeIterator<Item = Scalar> {
         let (rows, cols) = match self.shape[..] {
             [rows, cols] if self.fortran => (rows, cols),
@@ -116,7 +121,7 @@ impl Array {
         (0..self.len).map(move |i| self.scalar(i % cols * rows + i / cols))
     }
 
-    /// All values as `f32` in C order; what is outside `f32` becomes infinite.
+    /// Returns all values as f32 in C order; values outside the range of f32 become infinite.
     pub(crate) fn to_f32(&self) -> Vec<f32> {
         self.scalars().map(Scalar::to_f32).collect()
     }
@@ -125,23 +130,24 @@ impl Array {
         !self.fortran || self.shape.len() < 2
     }
 
-    /// Whether the values lie in the file as a `[T]` lies in memory.
+    /// Whether the values have the same layout in the file as a `[T]` in memory.
     fn is_plain<T: Element>(&self) -> bool {
         self.values.is_native(T::NAME) && self.is_c_order() && self.start.is_multiple_of(self.values.size)
     }
 
-    /// The values of a vector, if they can be used as they lie.
+    /// Returns the values of a vector, if they can be used in place.
     pub(crate) fn as_slice<T: Element>(&self) -> Option<&[T]> {
         matches!(self.shape[..], [_] | [_, 1]).then(|| self.plain()).flatten()
     }
 
-    /// All values in C order, if they can be used as they lie.
+    /// Returns all values in C order, if they can be used in place.
     pub(crate) fn plain<T: Element>(&self) -> Option<&[T]> {
         self.is_plain::<T>()
             .then(|| bytemuck::cast_slice(&self.map[self.start..][..self.len * self.values.size]))
     }
 
-    /// The map and the byte of the first value in it, if features can be used as they lie.
+    /// Returns the map, the byte of the first value in it and the type of the values, if features can use
+    /// them in place.
     pub(crate) fn mapped_features(&self) -> Option<(Arc<Mmap>, usize, ScalarType)> {
         let in_place = self.values.stored().is_some() && self.is_c_order() && self.len > 0;
         (in_place && self.start.is_multiple_of(self.values.size))
@@ -149,7 +155,7 @@ impl Array {
     }
 }
 
-/// The text of a header's value: what follows `'key':`, up to the comma or bracket that ends it.
+/// Returns the value of `key` in a header: the text after `'key':`, up to the comma or bracket that ends it.
 fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let at = header.find(&format!("'{key}'"))? + key.len() + 2;
     let rest = header[at..].trim_start().strip_prefix(':')?.trim_start();
@@ -161,7 +167,7 @@ fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     Some(rest[..end].trim())
 }
 
-/// A type that is written as it lies in memory.
+/// A type whose values are written with their layout in memory.
 pub(crate) trait Element: Pod {
     /// NumPy's name without the byte order.
     const NAME: &'static str;
@@ -188,7 +194,7 @@ impl Element for f16 {
     const NAME: &'static str = "f2";
 }
 
-/// Writes an array whose shape is known before its values are.
+/// Writes an array in chunks; its shape is known in advance.
 pub(crate) struct Writer<T> {
     path: PathBuf,
     file: BufWriter<File>,
@@ -216,17 +222,25 @@ impl<T: Element> Writer<T> {
             path,
             element: PhantomData,
         };
-        writer.bytes(&[MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat())?;
+        writer.write_bytes(
+            &[MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat(),
+        )?;
         Ok(writer)
     }
 
     /// Appends values.
+    ///
+    /// # Errors
+    /// Shape if there are more values than the shape has; io if the disk reports an error.
     pub(crate) fn extend(&mut self, values: &[T]) -> Result<()> {
         self.missing = self.missing.checked_sub(values.len()).ok_or_else(|| self.miscounted("too many"))?;
-        self.bytes(bytemuck::cast_slice(values))
+        self.write_bytes(bytemuck::cast_slice(values))
     }
 
-    /// Brings everything to the disk; an error if values are missing.
+    /// Flushes everything to the disk.
+    ///
+    /// # Errors
+    /// Shape if values are missing; io if the disk reports an error.
     pub(crate) fn finish(mut self) -> Result<()> {
         if self.missing > 0 {
             return Err(self.miscounted("too few"));
@@ -237,7 +251,7 @@ impl<T: Element> Writer<T> {
             .map_err(|e| Error::io(&self.path, "cannot write", e))
     }
 
-    fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(|e| Error::io(&self.path, "cannot write", e))
     }
 
@@ -260,7 +274,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
     use tempfile::tempdir;
 
-    /// A `.npy` file as `numpy.save` writes it.
+    /// Returns the content of a `.npy` file as `numpy.save` writes it.
     pub(crate) fn bytes(descr: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
         let order = if fortran { "True" } else { "False" };
         let mut text = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}");
@@ -279,7 +293,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_mapped_and_aligned() {
+    fn a_written_array_reads_back_mapped_and_aligned() {
         let dir = tempdir().unwrap();
         let path = dir.path().join("x.npy");
         write(path.clone(), &[2, 3], &[1f32, 2., 3., 4., 5., 6.]).unwrap();
@@ -312,7 +326,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn numbers_of_16_bits_stay_as_they_lie_in_the_file() {
+    fn numbers_of_16_bits_are_mapped_unchanged() {
         let f16s = [f16::ONE, f16::from_f32(-0.5)].map(f16::to_le_bytes).concat();
         let bf16s = [bf16::ONE, bf16::from_f32(-0.5)].map(bf16::to_le_bytes).concat();
         for (descr, data, kept) in [
@@ -338,15 +352,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn damaged_arrays_are_errors_that_say_what_is_wrong() {
+    fn damaged_arrays_are_errors_that_name_the_damage() {
         let whole = bytes("<f4", false, "(2, 2)", &[0; 16]);
-        for (content, said) in [
+        for (content, expected) in [
             (&b"hello"[..], "not a .npy file"),
             (&whole[..40], "cut short"),
             (&whole[..whole.len() - 1], "shape [2, 2], but 3 values"),
             (&bytes("<U4", false, "(2, 2)", &[0; 64]), "`<U4`".trim_matches('`')),
             (&bytes("<f4", false, "(4294967296, 4294967296, 2)", &[0; 64]), "cut short"),
-            (&bytes("<f4", false, "(-1, 2)", &[0; 64]), "no tuple of sizes"),
+            (&bytes("<f4", false, "(-1, 2)", &[0; 64]), "not a tuple of sizes"),
             (&bytes("<f4", false, "(2, 2, 1)", &[0; 16]), "features of shape [2, 2, 1]"),
             (
                 &bytes("<f8", false, "(1, 2)", &[[0; 8], f64::MAX.to_le_bytes()].concat()),
@@ -358,7 +372,7 @@ pub(crate) mod tests {
             ),
         ] {
             let e = read(content).unwrap_err().to_string();
-            assert!(e.contains(said), "{e}");
+            assert!(e.contains(expected), "{e}");
         }
     }
 

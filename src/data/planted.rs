@@ -1,28 +1,30 @@
-//! Planted classes of streams that are made up: what determines the labels of their events.
+//! Planted classes of synthetic streams: the rule that determines the labels of their events.
 use super::{
     Features,
-    classes::tidy,
+    classes::make_set,
     draw::Draws,
     features::{hash, noise},
 };
 use crate::error::Result;
 use rayon::prelude::*;
 
-/// Hidden types of nodes.
+/// Number of hidden types of nodes.
 pub(super) const TYPES: usize = 8;
-/// Size of the noise on a feature, beside a code of ±1.
+/// Standard deviation of the noise on a feature, whose code is ±1.
 const NOISE: f32 = 0.5;
-/// Streams of the generator apart from each other's, and from those that make the events.
+/// Seeds of independent random sequences; they differ from those that generate the events.
 const TYPE_STREAM: u64 = 0x7e9e;
 const CODE_STREAM: u64 = 0x7c0de;
 const NOISE_STREAM: u64 = 0x70f1e;
 const CLASS_STREAM: u64 = 0xc1a55;
 
-/// The rule: types `(a, b)` of source and destination have the classes from `(a TYPES + b) classes / TYPES^2` on.
+/// The rule: an event between types `(a, b)` of source and destination has consecutive classes from
+/// `(a * TYPES + b) * classes / TYPES^2` on, modulo `classes`.
 pub(super) struct Planted {
     pub seed: u64,
+    /// Number of classes.
     pub classes: usize,
-    /// Labels an event.
+    /// Labels per event.
     pub labels: usize,
     /// Probability that a label follows the rule.
     pub signal: f64,
@@ -33,13 +35,13 @@ impl Planted {
         type_of(self.seed, node)
     }
 
-    /// The `j`-th class that the rule gives to an event of these nodes.
+    /// Returns the `j`-th class that the rule gives to an event between `src` and `dst`.
     fn class(&self, src: u32, dst: u32, j: usize) -> usize {
         let pair = self.type_of(src) * TYPES + self.type_of(dst);
         (pair * self.classes / (TYPES * TYPES) + j) % self.classes
     }
 
-    /// Appends the set of an event, as a row of `labels`.
+    /// Appends the set of classes of an event to `sets`, as a row of `labels` ids.
     pub(super) fn push(&self, sets: &mut Vec<u32>, event: u64, src: u32, dst: u32) {
         let first = sets.len();
         let mut draws = Draws::new(hash(self.seed ^ CLASS_STREAM, event));
@@ -48,16 +50,16 @@ impl Planted {
             let class = if planted { self.class(src, dst, j) } else { draws.below(self.classes) };
             sets.push(class as u32);
         }
-        tidy(&mut sets[first..]);
+        make_set(&mut sets[first..]);
     }
 }
 
-/// The hidden type of a node.
+/// Returns the hidden type of a node.
 pub(super) fn type_of(seed: u64, node: u32) -> usize {
     (hash(seed ^ TYPE_STREAM, node.into()) % TYPES as u64) as usize
 }
 
-/// Features of `nodes` nodes: the code of each one's type, and noise of half the size.
+/// Generates node features, `[nodes, width]`: the code of each node's type, plus noise of half the size.
 pub(super) fn node_features(seed: u64, nodes: usize, width: usize) -> Result<Features> {
     let planted = Planted { seed, classes: 1, labels: 0, signal: 0.0 };
     let mut values = vec![0f32; nodes * width];
@@ -76,8 +78,9 @@ mod tests {
     use super::*;
     use crate::data::{SynthOptions, synth};
 
-    /// Share of the events' labels that the rule tells, and the share of events of the least and of the most frequent class.
-    fn told(signal: f64) -> (f64, f64, f64) {
+    /// Returns the fraction of labels that follow the rule, and the fractions of events that have the least
+    /// and the most frequent class.
+    fn measure(signal: f64) -> (f64, f64, f64) {
         let options = SynthOptions {
             events: 20_000,
             sources: 400,
@@ -103,17 +106,17 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_the_types_knows_the_labels_up_to_the_noise_and_nothing_where_there_is_no_signal() {
-        let (hits, least, most) = told(0.9);
+    fn the_types_predict_the_labels_up_to_the_noise_and_not_at_all_without_signal() {
+        let (hits, least, most) = measure(0.9);
         assert!((hits - (0.9 + 0.1 * 3.0 / 32.0)).abs() < 0.01, "{hits}");
         assert!(least > 0.02 && most < 0.4, "{least} {most}");
-        let (hits, least, most) = told(0.0);
+        let (hits, least, most) = measure(0.0);
         assert!((hits - 3.0 / 32.0).abs() < 0.01, "{hits}");
         assert!(least > 0.08 && most < 0.1, "{least} {most}");
     }
 
     #[test]
-    fn features_of_nodes_of_one_type_are_close_and_of_two_types_are_not() {
+    fn features_of_nodes_of_the_same_type_are_close_and_of_different_types_are_not() {
         let f = node_features(7, 60, 64).unwrap();
         let planted = Planted { seed: 7, classes: 1, labels: 0, signal: 0.0 };
         for (a, b) in

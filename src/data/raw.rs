@@ -1,4 +1,4 @@
-//! From what a reader found to an [`Events`] that holds its promises: sorted, renumbered, checked.
+//! Conversion of the raw events of a file to valid [`Events`]: sorting, renumbering and checks.
 use super::{
     Classes, Events, Features, Ids,
     text::{counted, grouped},
@@ -6,33 +6,34 @@ use super::{
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// Events as a file has them: original ids, absolute times, in the order of the file.
+/// Events as in a file: with original ids and absolute times, in the order of the file.
 pub(super) struct Raw {
-    /// What errors call the input.
+    /// The name of the input in errors.
     pub file: PathBuf,
     pub name: String,
     pub src: Vec<u64>,
     pub dst: Vec<u64>,
-    /// Ticks since the epoch of the file.
+    /// Ticks since the file's epoch.
     pub time: Vec<i64>,
     pub ticks_per_second: f64,
     pub label: Option<Vec<f32>>,
     pub classes: Option<Classes>,
-    /// A row per event, in the order of the file.
+    /// One row per event, in the order of the file.
     pub edge_features: Option<Features>,
-    /// With the file they came from.
+    /// Node features and the file that they come from.
     pub node_features: Option<(Features, PathBuf)>,
-    /// Whether sources and destinations are numbered apart, so that equal ids are different nodes.
+    /// Whether sources and destinations are numbered separately, so that equal ids are different nodes.
     pub separate: bool,
-    /// Whether every id from the first destination to the last is a node, met or not, unless they are far apart.
+    /// Whether every id from the smallest to the largest destination is a node, even without events, unless
+    /// the range is too sparse.
     pub dense_destinations: bool,
-    /// Whether event numbers, where there are any, run on without a gap.
+    /// Whether event numbers, if the file has them, are consecutive.
     pub numbered: bool,
     pub notes: Vec<String>,
 }
 
 impl Raw {
-    /// No events yet.
+    /// Starts without events.
     pub(super) fn new(file: &Path) -> Self {
         Raw {
             file: file.to_owned(),
@@ -52,7 +53,12 @@ impl Raw {
         }
     }
 
-    /// Sorts by time, numbers nodes densely, counts time from the first event, and checks the result.
+    /// Sorts by time, numbers nodes densely, subtracts the first event's time from all times, and checks the
+    /// result. `bipartite` overrides the detection of bipartite streams.
+    ///
+    /// # Errors
+    /// Data if there are no events, too many events or nodes, the times span more than 2^63 ticks, the rows
+    /// of the node features do not fit the nodes, or the result is not valid ([`Events::validate`]).
     pub(super) fn build(mut self, bipartite: Option<bool>) -> Result<Events> {
         if self.src.is_empty() {
             return Err(Error::data(&self.file, "there are no events").remedy("write at least one"));
@@ -69,10 +75,10 @@ impl Raw {
             None => None,
         };
         let origin = self.time[0];
-        // Sorted, so the last difference is the largest.
+        // The times are sorted, so the last difference is the largest.
         if self.time.last().is_none_or(|last| last.checked_sub(origin).is_none()) {
             return Err(
-                Error::data(&self.file, "the times span more than 2^63 ticks").remedy("mend the times")
+                Error::data(&self.file, "the times span more than 2^63 ticks").remedy("correct the times")
             );
         }
         self.time.iter_mut().for_each(|t| *t -= origin);
@@ -97,7 +103,7 @@ impl Raw {
         Ok(events)
     }
 
-    /// Stable, so that events of one time keep the order of the file.
+    /// Sorts by time. The sort is stable: events with equal times keep the order of the file.
     fn sort(&mut self) {
         let mut latest = i64::MIN;
         let is_late = |t: &&i64| {
@@ -120,17 +126,17 @@ impl Raw {
         if let Some(label) = &mut self.label {
             permute(label, &order);
         }
-        let places = || order.iter().map(|&i| i as usize);
+        let rows = || order.iter().map(|&i| i as usize);
         if let Some(classes) = &mut self.classes {
-            *classes = classes.gather(places());
+            *classes = classes.gather(rows());
         }
         if let Some(features) = &mut self.edge_features {
-            *features = features.gather(places());
+            *features = features.gather(rows());
         }
     }
 }
 
-/// Node and event numbers are 32 bits wide.
+/// Checks that `n` fits the 32 bits of node and event numbers.
 fn check_count(file: &Path, n: usize, what: &str) -> Result<()> {
     if n > u32::MAX as usize {
         return Err(Error::data(
@@ -142,21 +148,21 @@ fn check_count(file: &Path, n: usize, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Original ids by node: node `n` was `ids[n]`.
+/// Original ids by node: node `n` has the id `ids[n]`.
 struct Numbering {
     ids: Vec<u64>,
-    /// Where destinations start, if sources and destinations are different kinds of nodes.
+    /// The first destination, if sources and destinations are different kinds of nodes.
     split: Option<usize>,
 }
 
 impl Numbering {
-    /// Ascending in the original id; sources before destinations in a bipartite stream. Ids that already are so keep
-    /// their number.
+    /// Numbers nodes in ascending order of their original ids, with sources before destinations in a
+    /// bipartite stream. Ids that are dense and in this order already keep their numbers.
     fn new(raw: &Raw, bipartite: Option<bool>) -> Self {
         let (mut sources, mut destinations) = (unique(&raw.src), unique(&raw.dst));
         if let (true, Some(&first), Some(&last)) =
             (raw.dense_destinations, destinations.first(), destinations.last())
-            && dense(last - first, raw.dst.len()).is_some()
+            && table_size(last - first, raw.dst.len()).is_some()
         {
             destinations = (first..=last).collect();
         }
@@ -175,6 +181,7 @@ impl Numbering {
         self.ids.iter().enumerate().any(|(n, &id)| n as u64 != id)
     }
 
+    /// Describes the renumbering for [`Events::notes`].
     fn note(&self) -> String {
         let largest = self.ids.iter().max().copied().unwrap_or(0);
         match self.split {
@@ -191,22 +198,25 @@ impl Numbering {
         }
     }
 
-    /// The node numbers of sources and destinations.
+    /// Returns the node numbers of sources and destinations.
     fn apply(&self, src: &[u64], dst: &[u64]) -> (Vec<u32>, Vec<u32>) {
         if !self.moved() {
-            let plain = |ids: &[u64]| ids.iter().map(|&id| id as u32).collect();
-            return (plain(src), plain(dst));
+            let narrow = |ids: &[u64]| ids.iter().map(|&id| id as u32).collect();
+            return (narrow(src), narrow(dst));
         }
         let (sources, destinations) = self.ids.split_at(self.split.unwrap_or(0));
         let sources = if self.split.is_some() { sources } else { destinations };
-        (rank(src, sources, 0), rank(dst, destinations, self.split.unwrap_or(0) as u32))
+        (ranks(src, sources, 0), ranks(dst, destinations, self.split.unwrap_or(0) as u32))
     }
 
-    /// A row per node, from a file with a row per original id or a row per node.
+    /// Returns one row per node, from a file with one row per node or one row per original id.
+    ///
+    /// # Errors
+    /// Data if the file has neither.
     fn node_features(&self, features: Features, file: &Path) -> Result<Features> {
         let (rows, nodes) = (features.rows(), self.ids.len());
         let largest = self.ids.iter().max().copied().unwrap_or(0);
-        // Where sources and destinations are numbered apart, an id alone names no row.
+        // If a source and a destination share an id, the id does not determine a row.
         let unique = self.split.is_none_or(|f| disjoint(&self.ids[..f], &self.ids[f..]));
         match () {
             _ if rows == nodes => Ok(features),
@@ -222,16 +232,17 @@ impl Numbering {
     }
 }
 
-/// Room for a table by id: ids in use are seldom sparser than this, and the memory stays that of the events.
-fn dense(largest: u64, n: usize) -> Option<usize> {
+/// Returns the size of a table indexed by id, or `None` if the ids up to `largest` are too sparse for one.
+/// The bound keeps the table's memory in proportion to the `n` events; real ids are seldom sparser.
+fn table_size(largest: u64, n: usize) -> Option<usize> {
     (largest < 4 * n as u64 + (1 << 20)).then(|| largest as usize + 1)
 }
 
-/// The different ids, ascending.
+/// Returns the unique ids in ascending order.
 fn unique(ids: &[u64]) -> Vec<u64> {
     let largest = ids.iter().max().copied().unwrap_or(0);
-    if let Some(room) = dense(largest, ids.len()) {
-        let mut seen = vec![false; room];
+    if let Some(size) = table_size(largest, ids.len()) {
+        let mut seen = vec![false; size];
         ids.iter().for_each(|&id| seen[id as usize] = true);
         return (0..=largest).filter(|&id| seen[id as usize]).collect();
     }
@@ -241,17 +252,17 @@ fn unique(ids: &[u64]) -> Vec<u64> {
     ids
 }
 
-/// The place of every id among the `known`, which ascend and hold them all, counted from `first`.
-fn rank(ids: &[u64], known: &[u64], first: u32) -> Vec<u32> {
-    if let Some(room) = known.last().and_then(|&largest| dense(largest, ids.len())) {
-        let mut place = vec![0; room];
-        known.iter().zip(first..).for_each(|(&id, n)| place[id as usize] = n);
-        return ids.iter().map(|&id| place[id as usize]).collect();
+/// Returns the index of every id in `known`, plus `first`. `known` ascends and contains all ids.
+fn ranks(ids: &[u64], known: &[u64], first: u32) -> Vec<u32> {
+    if let Some(size) = known.last().and_then(|&largest| table_size(largest, ids.len())) {
+        let mut rank_of_id = vec![0; size];
+        known.iter().zip(first..).for_each(|(&id, n)| rank_of_id[id as usize] = n);
+        return ids.iter().map(|&id| rank_of_id[id as usize]).collect();
     }
     ids.iter().map(|id| first + known.partition_point(|k| k < id) as u32).collect()
 }
 
-/// Whether two ascending lists have nothing in common.
+/// Whether two ascending lists have no id in common.
 fn disjoint(a: &[u64], b: &[u64]) -> bool {
     let (mut i, mut j) = (0, 0);
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
@@ -310,19 +321,19 @@ mod tests {
     }
 
     #[test]
-    fn numbering_apart_shifts_destinations_and_can_be_asked_for() {
+    fn separate_numbering_shifts_destinations_and_can_be_forced() {
         let both = [(0, 0, 0), (1, 0, 0), (0, 1, 0)];
         let e = raw(&both).build(Some(true)).unwrap();
         assert_eq!((e.src, e.dst, e.first_destination), (vec![0, 1, 0], vec![2, 2, 3], Some(2)));
         assert_eq!(raw(&both).build(None).unwrap().first_destination, None);
         assert_eq!(raw(&[(0, 1, 0)]).build(Some(false)).unwrap().first_destination, None);
-        let mut apart = raw(&both);
-        apart.separate = true;
-        assert_eq!(apart.build(None).unwrap().nodes, 4);
+        let mut separate = raw(&both);
+        separate.separate = true;
+        assert_eq!(separate.build(None).unwrap().nodes, 4);
     }
 
     #[test]
-    fn sorting_is_stable_and_takes_labels_and_features_along() {
+    fn sorting_is_stable_and_moves_labels_and_features_too() {
         let mut raw = raw(&[(0, 1, 9), (1, 0, 3), (0, 2, 9), (2, 0, 3)]);
         raw.label = Some(vec![0., 1., 2., 3.]);
         raw.classes = Some(Classes::new(4, 1, vec![0, 1, 2, 3]).unwrap());

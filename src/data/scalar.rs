@@ -1,4 +1,4 @@
-//! Numbers as arrays hold them: a kind, a width, a byte order.
+//! Number types of arrays: a kind, a size and a byte order.
 use crate::runtime::StoredAs;
 use half::{bf16, f16};
 
@@ -11,7 +11,7 @@ pub(crate) enum Scalar {
 }
 
 impl Scalar {
-    /// The shortest decimal that names the value.
+    /// Returns the shortest decimal that identifies the value.
     pub(crate) fn text(self) -> String {
         match self {
             Scalar::Int(v) => v.to_string(),
@@ -20,7 +20,7 @@ impl Scalar {
         }
     }
 
-    /// The nearest `f32`; infinite outside its range.
+    /// Returns the nearest f32; infinite outside its range.
     pub(crate) fn to_f32(self) -> f32 {
         match self {
             Scalar::Int(v) => v as f32,
@@ -29,7 +29,8 @@ impl Scalar {
         }
     }
 
-    /// The integer that this is, if it is one: beyond 2^53 a float no longer tells one integer from the next.
+    /// Returns the value as an integer, or `None` if it is not one. Floats beyond 2^53 do not count, because
+    /// they no longer distinguish neighbouring integers.
     pub(crate) fn whole(self) -> Option<i128> {
         match self {
             Scalar::Int(v) => Some(v.into()),
@@ -40,33 +41,33 @@ impl Scalar {
     }
 }
 
-/// What the bytes of a number mean.
+/// The kind of a number type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScalarKind {
     Bool,
     Int,
     Uint,
     Float,
-    /// The upper half of an `f32`.
+    /// bfloat16: the upper half of an f32.
     Brain,
 }
 
-/// How an array holds its numbers.
+/// The number type of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScalarType {
     kind: ScalarKind,
-    /// Bytes of a number, at most 8.
+    /// Size of a number in bytes, at most 8.
     pub size: usize,
     pub big_endian: bool,
 }
 
 impl ScalarType {
-    /// Little-endian; `size` is one that numbers of this kind have.
+    /// Returns a little-endian type; `size` must be valid for `kind`.
     pub(crate) const fn new(kind: ScalarKind, size: usize) -> Self {
         ScalarType { kind, size, big_endian: false }
     }
 
-    /// NumPy's name of a type, such as `<f4`.
+    /// Parses NumPy's name of a type, such as `<f4`; `None` if it is not a supported number type.
     pub(crate) fn parse(descr: &str) -> Option<Self> {
         let big_endian = descr.starts_with('>') || (descr.starts_with('=') && cfg!(target_endian = "big"));
         let (kind, size) = match descr.trim_start_matches(['<', '>', '=', '|']) {
@@ -82,14 +83,14 @@ impl ScalarType {
             "f2" => (ScalarKind::Float, 2),
             "f4" => (ScalarKind::Float, 4),
             "f8" => (ScalarKind::Float, 8),
-            // NumPy has no bfloat16; what `ml_dtypes` saves is two bytes without a meaning.
+            // NumPy has no bfloat16; `ml_dtypes` saves it as two untyped bytes.
             "V2" => (ScalarKind::Brain, 2),
             _ => return None,
         };
         Some(ScalarType { kind, size, big_endian })
     }
 
-    /// The number that `bytes`, exactly [`size`](Self::size) of them, hold.
+    /// Decodes a number from exactly [`size`](Self::size) `bytes`.
     pub(crate) fn read(self, bytes: &[u8]) -> Scalar {
         let mut word = [0u8; 8];
         word[..self.size].copy_from_slice(bytes);
@@ -110,19 +111,19 @@ impl ScalarType {
         }
     }
 
-    /// Whether this is the type that NumPy calls `name`, in this machine's byte order.
+    /// Whether this is NumPy's type `name` in this machine's byte order.
     pub(crate) fn is_native(self, name: &str) -> bool {
         let native = if cfg!(target_endian = "big") { '>' } else { '<' };
         ScalarType::parse(&format!("{native}{name}")) == Some(self)
     }
 
-    /// What a store would keep these numbers in, if it can take them as they lie.
+    /// Returns the storage type with the same layout, if there is one.
     pub(crate) fn stored(self) -> Option<StoredAs> {
         let names = [("f4", StoredAs::F32), ("V2", StoredAs::Bf16), ("f2", StoredAs::F16)];
         names.into_iter().find(|(name, _)| self.is_native(name)).map(|(_, kept)| kept)
     }
 
-    /// Whether times of this type lose whole seconds.
+    /// Whether timestamps of this type lose whole seconds.
     pub(crate) fn is_short_float(self) -> bool {
         matches!(self.kind, ScalarKind::Float | ScalarKind::Brain) && self.size <= 4
     }

@@ -1,53 +1,56 @@
-//! Training, validation and test parts of a stream.
+//! Split of a stream into training, validation and test parts.
 use super::Events;
 use crate::error::{Error, Result};
 use std::ops::Range;
 
-/// Gaps that are looked at, about.
-const MOST_GAPS: usize = 1 << 20;
+/// Approximate maximum number of gaps that [`Split::longest_gap`] examines.
+const MAX_GAPS: usize = 1 << 20;
 
-/// Consecutive parts of a stream: the first events train, the next validate, the last test.
+/// Consecutive parts of a stream: training events, then validation events, then test events.
 ///
-/// All events of a part count, also those of nodes that training never saw; nothing is held out of training.
+/// A part has all events of its range, including those of nodes without a training event; no node is held out
+/// of training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Split {
-    /// Events to learn from.
+    /// The training events.
     pub train: Range<usize>,
-    /// Events to choose by.
+    /// The validation events, used to choose a model.
     pub val: Range<usize>,
-    /// Events to report.
+    /// The test events, used to report a score.
     pub test: Range<usize>,
-    /// For every event: whether one of its nodes has no training event (the inductive ones).
+    /// For every event, whether one of its nodes has no training event (an inductive event).
     pub unseen: Vec<bool>,
 }
 
 impl Split {
-    /// By time, as DyGLib and TGB do: events up to the quantile `train` of all times train, later ones up to the quantile
-    /// `train + val` validate, the rest tests. Events of one time are never parted, and at least one trains.
+    /// Splits by time, as DyGLib and TGB do. Events up to the quantile `train` of all times are training
+    /// events, later ones up to the quantile `train + val` are validation events, the rest are test events.
+    /// Events with equal times are in the same part, and there is at least one training event.
     ///
-    /// The quantiles are NumPy's (`numpy.quantile`, linear), to the bit.
+    /// The quantiles are bitwise equal to NumPy's (`numpy.quantile`, linear).
     ///
     /// # Errors
-    /// Usage when the shares do not leave room for one another; Data where the events break a promise
-    /// ([`Events::validate`]).
+    /// Usage if `train` is not positive, `val` is negative, or their sum exceeds 1; data if the events are
+    /// not valid ([`Events::validate`]).
     pub fn by_time(events: &Events, train: f64, val: f64) -> Result<Self> {
         if !(train > 0.0 && val >= 0.0 && train + val <= 1.0) {
             return Err(Error::usage(format!("split {train}/{val} of the events"))
-                .remedy("shares are positive and sum to at most 1"));
+                .remedy("give positive fractions whose sum is at most 1"));
         }
         events.validate(&events.name)?;
         if events.is_empty() {
             return Ok(Self::at(events, 0, 0));
         }
-        let until = |share: f64| {
-            let latest = quantile(events, share);
+        let events_until = |q: f64| {
+            let latest = quantile(events, q);
             events.time.partition_point(|&t| events.origin.wrapping_add(t) as f64 <= latest)
         };
-        let first = until(train);
-        Ok(Self::at(events, first, until(train + val).max(first)))
+        let first = events_until(train);
+        Ok(Self::at(events, first, events_until(train + val).max(first)))
     }
 
-    /// Events before `first` train, those before `second` validate, the rest tests.
+    /// Splits by index: events before `first` are training events, those from `first` to before `second` are
+    /// validation events, the rest are test events.
     ///
     /// # Panics
     /// Unless `first <= second <= events.len()`.
@@ -63,12 +66,12 @@ impl Split {
         Split { train: 0..first, val: first..second, test: second..events.len(), unseen }
     }
 
-    /// Ticks that a share `quantile` of the gaps between successive training events of a node do not exceed;
-    /// `i64::MAX` where nothing is to be cut: `quantile` is 1, or no node has two training events.
+    /// Returns the `quantile` of the gaps between successive training events of a node, in ticks; `i64::MAX`
+    /// if `quantile` is 1 or no node has two training events.
     ///
-    /// Exact up to a million gaps, else of every n-th.
+    /// Exact for up to a million training events; beyond, only the gaps of every n-th event count.
     pub fn longest_gap(&self, events: &Events, quantile: f64) -> i64 {
-        let every = 1 + self.train.len() / MOST_GAPS;
+        let every = 1 + self.train.len() / MAX_GAPS;
         let mut last = vec![None; events.nodes];
         let mut gaps = Vec::new();
         for i in self.train.clone() {
@@ -81,21 +84,21 @@ impl Split {
         if quantile >= 1.0 || gaps.is_empty() {
             return i64::MAX;
         }
-        let at = (quantile * gaps.len() as f64) as usize;
-        *gaps.select_nth_unstable(at).1
+        let rank = (quantile * gaps.len() as f64) as usize;
+        *gaps.select_nth_unstable(rank).1
     }
 }
 
-/// The original time, in ticks, that a share `q` of the events do not exceed: interpolated between two events, in the very
-/// steps in which NumPy does it.
+/// Returns the quantile `q` of the original times of the events, in ticks: interpolated between two events
+/// with the same floating-point operations as NumPy.
 fn quantile(events: &Events, q: f64) -> f64 {
     let last = events.len() - 1;
     let time = |i: usize| events.origin.wrapping_add(events.time[i.min(last)]);
-    let place = last as f64 * q;
-    let part = place - place.floor();
-    let (a, b) = (time(place as usize), time(place as usize + 1));
+    let position = last as f64 * q;
+    let fraction = position - position.floor();
+    let (a, b) = (time(position as usize), time(position as usize + 1));
     let step = b.wrapping_sub(a) as f64;
-    if part < 0.5 { a as f64 + step * part } else { b as f64 - step * (1.0 - part) }
+    if fraction < 0.5 { a as f64 + step * fraction } else { b as f64 - step * (1.0 - fraction) }
 }
 
 #[cfg(test)]
@@ -104,7 +107,7 @@ mod tests {
     use crate::data;
 
     #[test]
-    fn a_split_by_time_is_numpys_on_every_golden_stream_and_on_wikipedia() {
+    fn a_split_by_time_matches_numpy_on_every_golden_stream_and_on_wikipedia() {
         let text = std::fs::read_to_string("tests/golden/time_split.json").unwrap();
         let golden: serde_json::Value = serde_json::from_str(&text).unwrap();
         let mut e = data::bundled().unwrap();
@@ -124,10 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_gap_is_of_one_node_and_of_training_events_only() {
+    fn gaps_are_between_training_events_of_the_same_node_only() {
         let mut e = data::bundled().unwrap();
         (e.nodes, e.first_destination) = (20, None);
-        // Node 0 meets another node every second, itself in the end; then nothing happens for long.
+        // Node 0 has an event with another node every second, then a self-loop, then no event for a long
+        // time.
         e.src = vec![0; 12];
         e.dst = (1..11).chain([0, 1]).collect();
         e.time = vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 20, 1000];

@@ -1,76 +1,78 @@
-//! A stream in numbers.
+//! Statistics of a stream.
 use super::{Classes, Events};
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// What a stream is like; plain data, ready to be printed or written as JSON.
+/// The statistics of a stream, as plain data to be printed or written as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stats {
     /// The data set's name.
     pub name: String,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Nodes, with or without events.
+    /// Number of nodes, with or without events.
     pub nodes: u64,
-    /// Nodes that are a source at least once.
+    /// Number of nodes that are a source at least once.
     pub sources: u64,
-    /// Nodes that are a destination at least once.
+    /// Number of nodes that are a destination at least once.
     pub destinations: u64,
     /// Whether sources and destinations are different kinds of nodes.
     pub bipartite: bool,
     /// Seconds between the first and the last event.
     pub span_seconds: f64,
-    /// Unit of time.
+    /// Unit of time: ticks per second.
     pub ticks_per_second: f64,
     /// Original time of the first event, in ticks.
     pub origin: i64,
-    /// Different times.
+    /// Number of unique times.
     pub unique_times: u64,
-    /// Different ordered pairs of source and destination.
+    /// Number of unique ordered pairs of source and destination.
     pub unique_pairs: u64,
-    /// Share of events whose pair occurred before, from 0 to 1.
+    /// Fraction of events whose pair occurred before, from 0 to 1.
     pub repeat_share: f64,
-    /// Events from a node to itself.
+    /// Number of events from a node to itself.
     pub self_loops: u64,
-    /// Different labels; `None` if events have no labels.
+    /// Number of unique labels; `None` if events have no labels.
     pub label_values: Option<u64>,
-    /// Events with a label above 0; `None` if events have no labels.
+    /// Number of events with a label above 0; `None` if events have no labels.
     pub positive_labels: Option<u64>,
-    /// Sets of classes; `None` if events have none.
+    /// Statistics of the sets of classes; `None` if events have none.
     pub classes: Option<ClassStats>,
-    /// Columns of the edge features, 0 if there are none.
+    /// Width of the edge features; 0 if there are none.
     pub edge_feature_width: usize,
-    /// Columns of the node features, 0 if there are none.
+    /// Width of the node features; 0 if there are none.
     pub node_feature_width: usize,
-    /// Mean events per node, counting both ends.
+    /// Mean number of events per node; an event counts for both of its nodes.
     pub mean_degree: f64,
-    /// Most events of one node.
+    /// Maximum number of events of a node.
     pub max_degree: u64,
-    /// Nodes by their number of events, in powers of two, from the first bucket that is not empty to the last.
+    /// Nodes by their number of events, in powers of two, from the first bucket that is not empty to the
+    /// last.
     pub degrees: Vec<Bucket>,
-    /// Events by the time since the source's previous event (as a source); first events are not counted.
+    /// Events by the time since the source's previous event as a source; a source's first event does not
+    /// count.
     pub gaps: Vec<Bucket>,
-    /// What the reader changed or doubted.
+    /// Remarks of the reader about changes and doubts.
     pub notes: Vec<String>,
 }
 
-/// What sets of classes are like.
+/// Statistics of sets of classes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ClassStats {
-    /// Classes, with or without events.
+    /// Number of classes, with or without events.
     pub classes: u64,
-    /// Mean labels per event.
+    /// Mean number of classes per event.
     pub labels_per_event: f64,
-    /// Most labels of one event.
+    /// Maximum number of classes of an event.
     pub most_labels: u64,
-    /// The class of most events.
+    /// The class with the most events; the lowest such class.
     pub most_frequent: u32,
-    /// Share of events that have it, from 0 to 1.
+    /// Fraction of events that have this class, from 0 to 1.
     pub most_frequent_share: f64,
 }
 
 impl ClassStats {
-    /// Looks at every set.
+    /// Computes the statistics in one pass over the sets.
     pub fn of(classes: &Classes) -> Self {
         let mut events = vec![0u64; classes.count()];
         let mut most_labels = 0;
@@ -79,7 +81,7 @@ impl ClassStats {
             most_labels = most_labels.max(set.len() as u64);
         }
         let n = classes.events().max(1) as f64;
-        // The first of those that tie.
+        // `max_by_key` returns the last maximum, so the reversed order makes the lowest class win ties.
         let (class, most) = events.iter().enumerate().rev().max_by_key(|(_, n)| **n).unwrap_or((0, &0));
         ClassStats {
             classes: classes.count() as u64,
@@ -91,16 +93,16 @@ impl ClassStats {
     }
 }
 
-/// A bar of a histogram.
+/// One bar of a histogram.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bucket {
-    /// The values counted here, in words.
+    /// Description of the values in this bucket.
     pub label: String,
-    /// How many there are.
+    /// Number of values.
     pub count: u64,
 }
 
-/// Upper ends of the buckets of gaps, in seconds, and their names.
+/// Upper bounds of the buckets of gaps, in seconds and inclusive, and their labels.
 const GAPS: [(f64, &str); 11] = [
     (0.0, "same time"),
     (1.0, "to 1 s"),
@@ -116,7 +118,7 @@ const GAPS: [(f64, &str); 11] = [
 ];
 
 impl Stats {
-    /// Looks at every event; time and memory are those of sorting one 64-bit number per event.
+    /// Computes the statistics of a stream. Sorting one 64-bit number per event dominates time and memory.
     pub fn of(events: &Events) -> Self {
         let n = events.len() as u64;
         let mut degree = vec![0u64; events.nodes];
@@ -131,7 +133,7 @@ impl Stats {
             is_source[s] = true;
             is_destination[d] = true;
             self_loops += u64::from(s == d);
-            // Times count from 0, so the least value means "none yet".
+            // Times start at 0, so `i64::MIN` marks a source without an event.
             if previous[s] != i64::MIN {
                 let seconds = (t - previous[s]) as f64 / events.ticks_per_second;
                 gaps[GAPS.iter().position(|g| seconds <= g.0).unwrap_or(GAPS.len() - 1)] += 1;
@@ -178,12 +180,12 @@ impl Stats {
     }
 }
 
-/// Different values of a sorted list.
+/// Returns the number of unique values of a sorted list.
 fn unique<T: PartialEq>(sorted: &[T]) -> u64 {
     sorted.chunk_by(|a, b| a == b).count() as u64
 }
 
-/// 0, 1, 2-3, 4-7, and so on.
+/// Counts degrees in the buckets 0, 1, 2-3, 4-7, and so on.
 fn degree_buckets(degree: &[u64]) -> Vec<Bucket> {
     let mut counts = [0u64; 65];
     degree.iter().for_each(|d| counts[64 - d.leading_zeros() as usize] += 1);
@@ -238,8 +240,9 @@ mod tests {
             most_frequent_share: 0.6,
         };
         assert_eq!(s.classes, Some(sets));
-        let bars =
-            |b: &[Bucket]| b.iter().map(|b| format!("{}:{}", b.label, b.count)).collect::<Vec<_>>().join(" ");
+        let bars = |buckets: &[Bucket]| {
+            buckets.iter().map(|b| format!("{}:{}", b.label, b.count)).collect::<Vec<_>>().join(" ")
+        };
         // Node 0 has four events, node 1 five (its self-loop counts twice), node 2 one.
         assert_eq!(bars(&s.degrees), "1:1 2-3:0 4-7:2");
         assert_eq!((s.max_degree, s.gaps.iter().map(|b| b.count).sum()), (5, 3u64));

@@ -1,4 +1,4 @@
-//! Streams made up, of any size, with a planted signal; what is planted is told at [`synth`](fn@synth).
+//! Synthetic streams of any size with a planted signal, which [`synth`](fn@synth) describes.
 use super::{
     Classes, Events, Features,
     draw::{Draws, PowerLaw, Scatter},
@@ -11,54 +11,55 @@ use crate::runtime::check_room;
 use rayon::prelude::*;
 use std::path::Path;
 
-/// New partners that a source remembers.
+/// Number of new partners that a source remembers.
 const PARTNERS: usize = 4;
-/// Size of the noise on a feature, beside a code of ±1.
+/// Standard deviation of the noise on a feature, whose code is ±1.
 const NOISE: f32 = 0.5;
-/// Probability of heading for another group after a new partner.
+/// Probability of drawing the group to head for anew after a new partner.
 const MOVE: f64 = 0.5;
-/// Streams of the generator apart from the one that makes the choices.
+/// Seeds of random sequences that are independent of the sequence that makes the choices.
 const CODE_STREAM: u64 = 0xc0de;
 const NOISE_STREAM: u64 = 0x0f1e;
 /// Events generated between two writes of [`synth_to`].
 const CHUNK: usize = 1 << 14;
 
-/// What to make up; see [`synth`].
+/// Options of a synthetic stream; see [`synth`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SynthOptions {
     /// The data set's name.
     pub name: String,
-    /// Events.
+    /// Number of events.
     pub events: usize,
-    /// Source nodes.
+    /// Number of source nodes.
     pub sources: usize,
-    /// Destination nodes; 0 for a stream among the sources, which is then not bipartite and has no self-loops.
+    /// Number of destination nodes; 0 for events among the sources. The stream is then not bipartite and has
+    /// no self-loops.
     pub destinations: usize,
-    /// Columns of the edge features; 0 for none.
+    /// Width of the edge features; 0 for none.
     pub edge_features: usize,
-    /// Hidden groups of destinations; at most as many as there are destinations.
+    /// Number of hidden groups of destinations, limited to the number of destinations.
     pub groups: usize,
     /// Probability, from 0 to 1, of meeting a known partner again.
     pub repeat: f64,
     /// Exponent of the power law of popularity, at least 0: 0 is uniform, 1 is Zipf's law.
     pub exponent: f64,
-    /// Probability, from 0 to 1, that a choice follows the planted rule; 0 leaves nothing to learn but popularity
-    /// and recency.
+    /// Probability, from 0 to 1, that a choice follows the planted rule; with 0 only popularity and recency
+    /// can be learned.
     pub signal: f64,
-    /// Classes that events are labelled with sets of; 0 for none, else at least 2.
+    /// Number of classes of the events' label sets; 0 for no sets, else at least 2.
     pub classes: usize,
-    /// Labels an event, where there are classes; at most as many as these.
+    /// Labels per event if there are classes, from 1 to the number of classes.
     pub labels: usize,
-    /// Columns of the node features; 0 for none.
+    /// Width of the node features; 0 for none.
     pub node_features: usize,
-    /// Mean seconds between two events.
+    /// Mean time between two events, in seconds.
     pub mean_gap: f64,
-    /// Different seeds give independent streams.
+    /// Seed of the generator; different seeds give independent streams.
     pub seed: u64,
 }
 
 impl Default for SynthOptions {
-    /// A stream of the size of the bundled one.
+    /// Returns the options of a stream of the bundled data set's size.
     fn default() -> Self {
         SynthOptions {
             name: "synth".into(),
@@ -80,68 +81,75 @@ impl Default for SynthOptions {
 }
 
 impl SynthOptions {
-    /// Room for an event's set of classes.
-    fn set(&self) -> usize {
+    /// Returns the maximum number of classes of an event.
+    fn labels_per_event(&self) -> usize {
         if self.classes == 0 { 0 } else { self.labels }
     }
+    /// Generates the node features, unless their width is 0.
     fn node_features(&self, nodes: usize) -> Result<Option<Features>> {
         let width = self.node_features;
         (width > 0).then(|| planted::node_features(self.seed, nodes, width)).transpose()
     }
 }
 
-/// Makes a stream in memory, with a signal that a temporal model can learn and a static one cannot.
+/// Generates a stream in memory, with a signal that a temporal model can learn and a static one cannot.
 ///
-/// **Who acts.** The source of every event is drawn from a power law over sources: rank `r` has weight
-/// `r^-exponent`. Ranks are scattered over the ids, so that an id says nothing about popularity.
+/// **Sources.** The source of every event is drawn from a power law over the sources: rank `r` has weight
+/// `r^-exponent`. Ranks are scattered over the ids, so that an id does not reveal the popularity of a node.
 ///
-/// **Whom they meet.** Destinations are divided into hidden groups. Each source remembers its last four new partners.
-/// - With probability `repeat` it meets one of them again: with probability `signal` the next in turn (so that the
-///   partner of this event follows from the order of the ones before), else any of the four.
-/// - Otherwise it meets someone new: with probability `signal` a member of the group it is *heading for*, else any
-///   destination; in both cases by a power law of popularity. It then chooses where to head for next: on with the
-///   same group or, half of the time, to another.
+/// **Destinations.** Destinations are divided into hidden groups. Each source remembers its last four new
+/// partners.
+/// - With probability `repeat` the source meets one of these partners again: with probability `signal` the
+///   next one in cyclic order (so that this partner follows from the order of the previous ones), else any of
+///   the four.
+/// - Otherwise the source meets a new partner: with probability `signal` a member of the group that the
+///   source is *heading for*, else any destination; in both cases by a power law of popularity. The source
+///   then keeps heading for the same group or, with probability 1/2, draws the group anew.
 ///
-/// **What gives it away.** The features of an event carry the code of the group its source heads for *after* it: one
-/// random sign a column and group, plus noise of half the size, with a wrong group's code with probability
-/// `1 - signal`. So the group of a source's next new partner can be read off the features of its last event, and which
-/// destinations belong to a group off the features that came before their events. Without features the turn of the
-/// four partners remains. Labels are 1 where a new partner comes from another group than the one before.
+/// **Features and labels.** The features of an event contain the code of the group that its source heads for
+/// *after* the event: one random sign per column and group, plus noise of half the size. With probability
+/// `1 - signal` the code is that of a random group. The features of a source's last event therefore reveal
+/// the group of its next new partner, and the features that precede a destination's events reveal the
+/// destination's group. Without features, the cyclic order of the four partners remains to be learned. The
+/// label is 1 if the partner is new and from another group than the source's previous new partner.
 ///
-/// **Classes.** Every node has one of eight hidden types, drawn uniformly. Where there are classes, the types of its two nodes
-/// give an event `labels` classes in a row: the source's type an eighth of the classes, the destination's the first one in
-/// it. Each label follows that rule with probability `signal`, else it is any class. So whoever knows both types names
-/// `signal + (1 - signal) labels / classes` of the labels with as many guesses, who knows neither `labels / classes` (but
-/// for what active nodes make frequent). Node features are the code of the node's type, as above; without them a model must
-/// learn the nodes one by one.
+/// **Classes.** Every node has one of eight hidden types, drawn uniformly. If there are classes, the types of
+/// an event's two nodes determine `labels` consecutive classes: the source's type selects an eighth of the
+/// classes, and the destination's type the first class within this eighth. Each label follows this rule with
+/// probability `signal`, else it is any class. With `labels` guesses per event, a model that knows both types
+/// therefore predicts a fraction `signal + (1 - signal) * labels / classes` of the labels; a model that knows
+/// neither predicts `labels / classes`, or more because active nodes make some classes frequent. Node
+/// features are the code of the node's type plus noise, as above; without them a model must learn the type of
+/// every node separately.
 ///
-/// **When.** Gaps between events are exponential; a tick is a second.
+/// **Times.** Gaps between events are exponentially distributed; a tick is a second.
 ///
-/// The same options give the same stream, and the first events of a longer stream are those of a shorter one. The
-/// power law and the gaps use the platform's `exp`, `ln` and `pow`, whose last bit may differ between platforms.
+/// The same options give the same stream, and a longer stream begins with the events of a shorter one. The
+/// power law and the gaps use the platform's `exp`, `ln` and `pow`, whose last bit may differ between
+/// platforms.
 ///
 /// # Errors
-/// Usage if an option is out of range.
+/// Usage if an option is out of range; out of memory if the events do not fit.
 pub fn synth(options: &SynthOptions) -> Result<Events> {
-    let mut maker = Maker::new(options)?;
+    let mut generator = Generator::new(options)?;
     let n = options.events;
     let width = options.edge_features;
     let mut block = Block::default();
     check_room(
         "the events",
-        n * (4 * (width + options.set()) + 24),
-        "write them to a folder, or take fewer",
+        n * (4 * (width + options.labels_per_event()) + 24),
+        "write them to a folder, or generate fewer",
     )?;
     let mut values = vec![0f32; n * width];
     for first in (0..n).step_by(CHUNK) {
         let last = (first + CHUNK).min(n);
-        maker.fill(last - first, &mut block, &mut values[first * width..last * width]);
+        generator.fill(last - first, &mut block, &mut values[first * width..last * width]);
     }
     let edge_features = if width > 0 { Some(Features::from_vec(n, width, values)?) } else { None };
-    let Info { name, nodes, first_destination, ticks_per_second, origin, notes, .. } = maker.info();
+    let Info { name, nodes, first_destination, ticks_per_second, origin, notes, .. } = generator.info();
     let Block { src, dst, time, label, sets } = block;
     let label = Some(label);
-    let classes = match options.set() {
+    let classes = match options.labels_per_event() {
         0 => None,
         most => Some(Classes::new(options.classes, most, sets)?),
     };
@@ -166,16 +174,18 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
     Ok(events)
 }
 
-/// Makes the stream of [`synth`] straight into the folder `dir`: memory grows with the nodes, not with the events.
+/// Generates the stream of [`synth`] directly into the folder `dir`; the memory depends on the number of
+/// nodes, not of events.
 ///
 /// # Errors
-/// Usage if an option is out of range, or `dir` is taken (see [`save`](super::save)); io if the disk refuses.
+/// Usage if an option is out of range, or if `dir` exists and is not empty (with `force`: and is not a data
+/// set; see [`save`](super::save)); io if writing fails.
 pub fn synth_to(options: &SynthOptions, dir: impl AsRef<Path>, force: bool) -> Result<()> {
-    let mut maker = Maker::new(options)?;
+    let mut generator = Generator::new(options)?;
     let shape = Shape {
         events: options.events,
         labelled: true,
-        labels: options.set(),
+        labels: options.labels_per_event(),
         edge_width: options.edge_features,
     };
     let mut folder = FolderWriter::create(dir.as_ref(), force, &shape)?;
@@ -185,7 +195,7 @@ pub fn synth_to(options: &SynthOptions, dir: impl AsRef<Path>, force: bool) -> R
         let n = CHUNK.min(options.events - first);
         let values = &mut values[..n * options.edge_features];
         block.clear();
-        maker.fill(n, &mut block, values);
+        generator.fill(n, &mut block, values);
         folder.src.extend(&block.src)?;
         folder.dst.extend(&block.dst)?;
         folder.time.extend(&block.time)?;
@@ -199,11 +209,50 @@ pub fn synth_to(options: &SynthOptions, dir: impl AsRef<Path>, force: bool) -> R
             file.extend(values)?;
         }
     }
-    let info = maker.info();
+    let info = generator.info();
     if let Some(features) = options.node_features(info.nodes)? {
         folder.features("node_features.npy", &features)?;
     }
     folder.finish(info)
+}
+
+/// Checks the ranges of all options.
+///
+/// # Errors
+/// Usage, naming the first option that is out of range.
+fn check_options(o: &SynthOptions) -> Result<()> {
+    let min_sources = if o.destinations == 0 { 2 } else { 1 };
+    let is_probability = |v: f64| (0.0..=1.0).contains(&v);
+    let limit = u32::MAX as usize;
+    let fault = match () {
+        _ if o.events == 0 || o.events > limit => Some("events must be from 1 to 2^32 - 1".to_owned()),
+        _ if o.sources < min_sources => Some(format!("sources must be at least {min_sources}")),
+        _ if o.sources.saturating_add(o.destinations) > limit => {
+            Some("there can be at most 2^32 - 1 nodes".into())
+        }
+        _ if o.groups == 0 || o.groups > 1 << 16 => Some("groups must be from 1 to 65536".into()),
+        _ if o.edge_features > 1 << 16 => Some("edge features can have at most 65536 columns".into()),
+        _ if !is_probability(o.repeat) => {
+            Some(format!("repeat must be a probability from 0 to 1, not {}", o.repeat))
+        }
+        _ if !is_probability(o.signal) => {
+            Some(format!("signal must be a probability from 0 to 1, not {}", o.signal))
+        }
+        _ if o.node_features > 1 << 16 => Some("node features can have at most 65536 columns".into()),
+        _ if o.classes == 1 || o.classes > 1 << 16 => {
+            Some("classes must be from 2 to 65536, or 0 for none".into())
+        }
+        _ if o.classes > 0 && !(1..=o.classes).contains(&o.labels) => {
+            Some(format!("labels per event must be from 1 to the {} classes", o.classes))
+        }
+        _ if !(0.0..=10.0).contains(&o.exponent) => Some("exponent must be from 0 to 10".into()),
+        _ if !(0.0..=1e9).contains(&o.mean_gap) => Some("the mean gap must be from 0 to 1e9 seconds".into()),
+        _ => None,
+    };
+    match fault {
+        Some(fault) => Err(Error::usage(format!("synth: {fault}"))),
+        None => Ok(()),
+    }
 }
 
 /// Events without their features.
@@ -213,7 +262,7 @@ struct Block {
     dst: Vec<u32>,
     time: Vec<i64>,
     label: Vec<f32>,
-    /// Rows of as many ids as an event has labels.
+    /// Sets of classes, `[events, labels]`.
     sets: Vec<u32>,
 }
 
@@ -227,77 +276,54 @@ impl Block {
     }
 }
 
-/// What a source remembers.
+/// The state of a source.
 #[derive(Clone, Copy, Default)]
 struct Source {
+    /// The last new partners, as a ring.
     partners: [u32; PARTNERS],
-    /// New partners so far.
+    /// Number of new partners so far.
     met: u32,
-    /// Whose turn it is among the partners.
+    /// Index of the next partner in cyclic order.
     turn: u8,
-    /// The group of the last new partner, and the one of the next.
+    /// Group of the last new partner.
     group: u16,
+    /// Group that the source heads for.
     heading: u16,
 }
 
-/// The state of the generator between two events.
-struct Maker<'a> {
+/// The generator of a stream, with its state between two events.
+struct Generator<'a> {
     options: &'a SynthOptions,
     draws: Draws,
+    /// Distribution of the sources.
     activity: PowerLaw,
+    /// Distribution of the destinations.
     popularity: PowerLaw,
-    /// Groups differ in size by one at most: the first `larger` groups have one member more.
+    /// Distributions of the members of a smaller and of a larger group.
     within: [PowerLaw; 2],
+    /// The sizes of groups differ by at most one: the first `larger` groups have one more member.
     larger: usize,
     groups: usize,
     source_ids: Scatter,
     destination_ids: Scatter,
     sources: Vec<Source>,
-    /// Code of a group: a row of ±1.
+    /// `[groups, edge_features]`: the code of each group, of ±1.
     codes: Vec<f32>,
     clock: f64,
     event: u64,
 }
 
-impl<'a> Maker<'a> {
+impl<'a> Generator<'a> {
     fn new(options: &'a SynthOptions) -> Result<Self> {
         let o = options;
-        let least = if o.destinations == 0 { 2 } else { 1 };
-        let share = |v: f64| (0.0..=1.0).contains(&v);
-        let limit = u32::MAX as usize;
-        let fault = match () {
-            _ if o.events == 0 || o.events > limit => Some("events must be from 1 to 2^32 - 1".to_owned()),
-            _ if o.sources < least => Some(format!("sources must be at least {least}")),
-            _ if o.sources.saturating_add(o.destinations) > limit => {
-                Some("there can be 2^32 - 1 nodes".into())
-            }
-            _ if o.groups == 0 || o.groups > 1 << 16 => Some("groups must be from 1 to 65536".into()),
-            _ if o.edge_features > 1 << 16 => Some("edge features can have 65536 columns".into()),
-            _ if !share(o.repeat) => Some(format!("repeat is a probability, {} is not", o.repeat)),
-            _ if !share(o.signal) => Some(format!("signal is a probability, {} is not", o.signal)),
-            _ if o.node_features > 1 << 16 => Some("node features can have 65536 columns".into()),
-            _ if o.classes == 1 || o.classes > 1 << 16 => {
-                Some("classes must be from 2 to 65536, or 0 for none".into())
-            }
-            _ if o.classes > 0 && !(1..=o.classes).contains(&o.labels) => {
-                Some(format!("labels an event must be from 1 to the {} classes", o.classes))
-            }
-            _ if !(0.0..=10.0).contains(&o.exponent) => Some("exponent must be from 0 to 10".into()),
-            _ if !(0.0..=1e9).contains(&o.mean_gap) => {
-                Some("the mean gap must be from 0 to 1e9 seconds".into())
-            }
-            _ => None,
-        };
-        if let Some(fault) = fault {
-            return Err(Error::usage(format!("synth: {fault}")));
-        }
+        check_options(o)?;
         let targets = if o.destinations == 0 { o.sources } else { o.destinations };
         let groups = o.groups.min(targets);
         let law = |n| PowerLaw::new(n, o.exponent);
         let sign = |i: usize| if hash(o.seed ^ CODE_STREAM, i as u64) & 1 == 0 { -1.0 } else { 1.0 };
         let mut draws = Draws::new(o.seed);
         let heading = |_| Source { heading: draws.below(groups) as u16, ..Source::default() };
-        Ok(Maker {
+        Ok(Generator {
             sources: (0..o.sources).map(heading).collect(),
             options,
             draws,
@@ -319,8 +345,9 @@ impl<'a> Maker<'a> {
         let width = self.options.edge_features;
         let first = self.event;
         let o = self.options;
-        let planted = Planted { seed: o.seed, classes: o.classes, labels: o.set(), signal: o.signal };
-        let mut announced = Vec::with_capacity(n);
+        let planted =
+            Planted { seed: o.seed, classes: o.classes, labels: o.labels_per_event(), signal: o.signal };
+        let mut announced_groups = Vec::with_capacity(n);
         for _ in 0..n {
             let src = self.source_ids.id(self.activity.rank(self.draws.unit()));
             let (target, label) = self.meet(src);
@@ -334,35 +361,41 @@ impl<'a> Maker<'a> {
             planted.push(&mut block.sets, self.event, src as u32, dst);
             block.time.push(self.clock as i64);
             block.label.push(f32::from(u8::from(label)));
-            announced.push(self.announced(src));
+            announced_groups.push(self.announce(src));
             self.event += 1;
         }
-        // Noise is most of the work, and depends on the place alone.
+        // The noise dominates the time and depends only on the value's index, so rows are filled in parallel.
         let (seed, codes) = (self.options.seed ^ NOISE_STREAM, &self.codes);
-        rows.par_chunks_mut(width.max(1)).zip(&announced).enumerate().for_each(|(i, (row, &group))| {
-            let code = &codes[group * width..][..width];
-            for ((value, code), place) in row.iter_mut().zip(code).zip((first + i as u64) * width as u64..) {
-                *value = code + NOISE * noise(hash(seed, place));
-            }
-        });
+        rows.par_chunks_mut(width.max(1)).zip(&announced_groups).enumerate().for_each(
+            |(i, (row, &group))| {
+                let code = &codes[group * width..][..width];
+                for ((value, code), index) in
+                    row.iter_mut().zip(code).zip((first + i as u64) * width as u64..)
+                {
+                    *value = code + NOISE * noise(hash(seed, index));
+                }
+            },
+        );
     }
 
-    /// The partner of `src` in this event, and whether it comes from another group than the one before.
+    /// Draws the partner of `src` for this event. Also returns the label: whether the partner is new and from
+    /// another group than the previous new one.
     fn meet(&mut self, src: usize) -> (u32, bool) {
-        let keeps = self.draws.chance(self.options.signal);
+        let follows_rule = self.draws.chance(self.options.signal);
         let known = self.sources[src].met as usize;
         if known > 0 && self.draws.chance(self.options.repeat) {
             let filled = known.min(PARTNERS);
             let source = &mut self.sources[src];
-            let turn = if keeps { usize::from(source.turn) % filled } else { self.draws.below(filled) };
+            let turn =
+                if follows_rule { usize::from(source.turn) % filled } else { self.draws.below(filled) };
             source.turn = ((turn + 1) % filled) as u8;
             return (source.partners[turn], false);
         }
         let (heading, before) =
             (usize::from(self.sources[src].heading), usize::from(self.sources[src].group));
         let unit = self.draws.unit();
-        // Members of a group are every `groups`-th destination by popularity, so that each has popular ones.
-        let rank = if keeps {
+        // A group has every `groups`-th destination by popularity, so that each group has popular members.
+        let rank = if follows_rule {
             self.within[usize::from(heading < self.larger)].rank(unit) * self.groups + heading
         } else {
             self.popularity.rank(unit)
@@ -380,22 +413,23 @@ impl<'a> Maker<'a> {
         (target as u32, known > 0 && heading != before)
     }
 
-    /// The group whose code the event's features carry: the one that `src` heads for, or a wrong one.
-    fn announced(&mut self, src: usize) -> usize {
+    /// Draws the group whose code the event's features contain: the one that `src` heads for, or any group.
+    fn announce(&mut self, src: usize) -> usize {
         let honest = self.draws.chance(self.options.signal);
         if honest { usize::from(self.sources[src].heading) } else { self.draws.below(self.groups) }
     }
 
+    /// Returns the metadata of the stream.
     fn info(&self) -> Info {
         let o = self.options;
         let nodes = o.sources + o.destinations;
-        let classes = (o.set() > 0).then_some(o.classes);
+        let classes = (o.labels_per_event() > 0).then_some(o.classes);
         let mut notes = vec![format!(
-            "made up: seed {}, repeat {}, exponent {}, signal {}, {} groups",
+            "synthetic: seed {}, repeat {}, exponent {}, signal {}, {} groups",
             o.seed, o.repeat, o.exponent, o.signal, self.groups
         )];
         notes.extend(
-            classes.map(|c| format!("{c} classes by {TYPES} types of nodes, {} labels an event", o.labels)),
+            classes.map(|c| format!("{c} classes by {TYPES} types of nodes, {} labels per event", o.labels)),
         );
         Info {
             name: o.name.clone(),
@@ -460,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_has_the_shape_that_was_asked_for() {
+    fn the_stream_has_the_requested_properties() {
         let s = Stats::of(&synth(&small()).unwrap());
         assert!(s.bipartite && (0.75..1.0).contains(&s.repeat_share), "{}", s.repeat_share);
         let mean = s.span_seconds / s.events as f64;
@@ -472,15 +506,16 @@ mod tests {
         assert!(flat.max_degree * 4 < steep.max_degree);
     }
 
-    /// The oracle of the doc comment: reads the group off the last features, the turn off the history.
-    fn predicted(signal: f64) -> (f64, f64) {
+    /// Predicts as the doc comment of `synth` describes: the group of new partners from the last features,
+    /// known partners from their cyclic order. Returns the two fractions of correct predictions.
+    fn predict(signal: f64) -> (f64, f64) {
         let options = SynthOptions { signal, ..small() };
-        let maker = Maker::new(&options).unwrap();
+        let generator = Generator::new(&options).unwrap();
         let e = synth(&options).unwrap();
         let features = e.edge_features.as_ref().unwrap();
         let group_of = |node: u32| {
             let target = (node - 300) as usize;
-            (0..100).find(|&r| maker.destination_ids.id(r) == target).unwrap() % maker.groups
+            (0..100).find(|&r| generator.destination_ids.id(r) == target).unwrap() % generator.groups
         };
         let mut last: HashMap<u32, (usize, Vec<u32>)> = HashMap::new();
         let (mut fresh, mut hits, mut again, mut turns) = (0, 0, 0, 0);
@@ -488,14 +523,14 @@ mod tests {
             let (row, seen) = last.entry(e.src[i]).or_default();
             if seen[seen.len().saturating_sub(40)..].contains(&e.dst[i]) {
                 again += 1;
-                // In a round of four without interruption the next partner is the fourth last.
+                // In an uninterrupted cycle of four partners the next partner is the fourth last.
                 turns += usize::from(seen.iter().nth_back(3) == Some(&e.dst[i]));
             } else if !seen.is_empty() {
                 let score = |g: usize| {
-                    let code = &maker.codes[g * 16..][..16];
+                    let code = &generator.codes[g * 16..][..16];
                     code.iter().zip(features.row(*row)).map(|(a, b)| a * b).sum::<f32>()
                 };
-                let best = (0..maker.groups).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap();
+                let best = (0..generator.groups).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap();
                 fresh += 1;
                 hits += usize::from(best == group_of(e.dst[i]));
             }
@@ -506,10 +541,10 @@ mod tests {
     }
 
     #[test]
-    fn the_planted_signal_can_be_read_off_the_past_and_is_gone_without_it() {
-        let (groups, turns) = predicted(1.0);
+    fn the_planted_signal_can_be_predicted_from_the_past_unless_it_is_0() {
+        let (groups, turns) = predict(1.0);
         assert!(groups > 0.9 && turns > 0.4, "{groups} {turns}");
-        let (groups, _) = predicted(0.0);
+        let (groups, _) = predict(0.0);
         assert!(groups < 0.2, "{groups}");
     }
 

@@ -1,4 +1,4 @@
-//! Temporal adjacency: each node's events in order.
+//! Temporal adjacency: the events of each node in time order.
 use super::Events;
 use crate::{
     error::Result,
@@ -6,33 +6,29 @@ use crate::{
     runtime::{NONE, check_room},
 };
 
-/// T-CSR: the events of every node, in order of time, one after another.
+/// T-CSR: the lists of every node's events, each in time order, concatenated.
 ///
-/// An event stands in the list of its source and in that of its destination; a self-loop stands once. Built in two
-/// linear passes; 16 bytes an entry.
+/// An event is in the list of its source and in the list of its destination; a self-loop is in its node's
+/// list once. The lists are built in two linear passes and take 16 bytes per entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tcsr {
-    /// `[nodes + 1]`: where each node's list begins.
+    /// `[nodes + 1]`: the index of each list's first entry.
     pub offsets: Vec<i64>,
-    /// The lists: events ascend within one, and times do not descend.
+    /// The lists; within a list event ids ascend and times never decrease.
     pub entries: Vec<Entry>,
-    /// `[events, 2]`: rank of the event in the lists of its source and of its destination.
+    /// `[events, 2]`: the rank of each event in the lists of its source and of its destination.
     pub position: Vec<u32>,
 }
 
 impl Tcsr {
-    /// The adjacency of all events of a stream.
+    /// Builds the adjacency of all events of a stream.
     ///
     /// # Errors
-    /// Data where the events break a promise ([`Events::validate`]).
+    /// Data if the events are not valid ([`Events::validate`]); out of memory if the lists do not fit.
     pub fn of(events: &Events) -> Result<Self> {
         events.validate(&events.name)?;
         let bytes = size_of::<i64>() * (events.nodes + 1) + (2 * size_of::<Entry>() + 8) * events.len();
-        check_room(
-            "lists of the nodes' events",
-            bytes,
-            "take fewer events, or number the nodes without gaps",
-        )?;
+        check_room("lists of the nodes' events", bytes, "use fewer events, or number the nodes densely")?;
         let mut offsets = vec![0i64; events.nodes + 1];
         let ends = || events.src.iter().zip(&events.dst);
         for (&s, &d) in ends() {
@@ -50,8 +46,8 @@ impl Tcsr {
         for (i, (&s, &d)) in ends().enumerate() {
             let mut append = |v: u32, other: u32| {
                 let rank = filled[v as usize];
-                let at = offsets[v as usize] as usize + rank as usize;
-                entries[at] = Entry { time: events.time[i], node: other, event: i as u32 };
+                let index = offsets[v as usize] as usize + rank as usize;
+                entries[index] = Entry { time: events.time[i], node: other, event: i as u32 };
                 filled[v as usize] += 1;
                 rank
             };
@@ -61,26 +57,27 @@ impl Tcsr {
         Ok(Tcsr { offsets, entries, position })
     }
 
-    /// The latest `slots` events of every node among the first `events` of a stream: lists of `slots` entries each, ascending,
-    /// the event of an empty slot being [`NONE`], and behind it all empty.
+    /// Returns the latest `slots` events of every node among the first `events` of a stream, as entries of
+    /// shape `[nodes, slots]`. Within a row events ascend; empty slots follow, with [`NONE`] as their event.
     pub fn latest(stream: &Events, events: usize, slots: usize) -> Vec<Entry> {
         let mut lists = vec![Entry { event: NONE, ..Entry::default() }; stream.nodes * slots];
         let mut filled = vec![0; stream.nodes];
         for i in (0..events).rev() {
             let (s, d) = (stream.src[i], stream.dst[i]);
-            let mut put = |v: u32, other: u32| {
+            let mut prepend = |v: u32, other: u32| {
                 let filled = &mut filled[v as usize];
                 if *filled < slots {
                     *filled += 1;
-                    let at = (v as usize + 1) * slots - *filled;
-                    lists[at] = Entry { time: stream.time[i], node: other, event: i as u32 };
+                    let index = (v as usize + 1) * slots - *filled;
+                    lists[index] = Entry { time: stream.time[i], node: other, event: i as u32 };
                 }
             };
-            put(s, d);
+            prepend(s, d);
             if s != d {
-                put(d, s);
+                prepend(d, s);
             }
         }
+        // The rows were filled from the end; moves the events before the empty slots.
         for (list, filled) in lists.chunks_exact_mut(slots.max(1)).zip(filled) {
             list.rotate_left(slots - filled);
         }

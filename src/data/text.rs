@@ -1,6 +1,6 @@
-//! Small helpers for the words of notes, errors and reports.
+//! Formatting of numbers, spans and input fields in notes, errors and reports.
 
-/// `1234567` as `1,234,567`.
+/// Formats a number with thousands separators: `1,234,567`.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -13,12 +13,12 @@ pub(crate) fn grouped(n: u64) -> String {
     out
 }
 
-/// `n` with its noun: `1 event`, `1,200 events`.
+/// Formats a number with its noun: `1 event`, `1,200 events`.
 pub(crate) fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
-/// Seconds in the unit that a person would use.
+/// Formats a span of time in the largest unit of which it has at least two: `31.0 days`.
 pub(crate) fn span(seconds: f64) -> String {
     const UNITS: [(f64, &str); 5] = [
         (365.25 * 86_400.0, "years"),
@@ -31,7 +31,8 @@ pub(crate) fn span(seconds: f64) -> String {
     format!("{:.1} {name}", seconds / size)
 }
 
-/// A field of an input as an error shows it: in back quotes, printable, at most 40 characters.
+/// Formats a field of an input for an error: in back quotes, with control characters replaced, at most 40
+/// characters.
 pub(crate) fn shown(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(&field[..field.len().min(160)]);
     let mut out: String = text.chars().take(40).map(|c| if c.is_control() { '·' } else { c }).collect();
@@ -41,7 +42,7 @@ pub(crate) fn shown(field: &[u8]) -> String {
     format!("`{out}`")
 }
 
-/// The number of single-character edits between two words; used to guess what a mistyped name meant.
+/// Returns the number of single-character edits between two words, to suggest a name for a mistyped one.
 pub(crate) fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_told_in_the_unit_a_person_would_use() {
+    fn spans_are_shown_in_the_largest_unit_that_fits_twice() {
         assert_eq!(
             [0.0, 90.0, 7200.0, 2_678_373.0, 1e8].map(span).join(", "),
             "0.0 seconds, 90.0 seconds, 2.0 hours, 31.0 days, 3.2 years"

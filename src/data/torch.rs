@@ -1,9 +1,10 @@
-//! PyTorch's `.pt` files that hold one tensor: TGL's `edge_features.pt` and `node_features.pt`.
+//! PyTorch's `.pt` files with a single tensor, such as TGL's `edge_features.pt` and `node_features.pt`.
 //!
-//! Since PyTorch 1.6 such a file is a zip archive: `NAME/data.pkl` says what the tensor is, `NAME/data/0` is its values,
-//! as they lie in memory. Before, it was five pickles in a row and then the values. Only contiguous tensors are read.
+//! Since PyTorch 1.6 such a file is a zip archive: `NAME/data.pkl` describes the tensor, and `NAME/data/0`
+//! holds its values in the layout that they have in memory. Older files hold five pickles, followed by the
+//! values. Only contiguous tensors are read.
 use super::{
-    features::{Features, shape},
+    matrix::{MappedMatrix, matrix_shape},
     pickle::{Pickle, Value},
     scalar::{ScalarKind, ScalarType},
 };
@@ -19,12 +20,12 @@ use std::{
 use zip::{CompressionMethod, ZipArchive};
 
 const ZIP: &[u8] = b"PK\x03\x04";
-/// The first pickle of the old layout is `0x1950a86a20f9469cfc6c`.
+/// The value of the first pickle of the old layout, `0x1950a86a20f9469cfc6c`, in little-endian order.
 const MAGIC: &[u8] = &[0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 const REMEDY: &str =
     "save one tensor with torch.save(tensor.contiguous(), file), or an array with numpy.save";
 
-/// Whether a file starts as `torch.save` starts it, in its layout of today or of old.
+/// Whether a file begins like one that `torch.save` wrote, in the current or the old layout.
 pub(super) fn is_tensor(path: &Path) -> Result<bool> {
     let mut head = Vec::new();
     let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
@@ -32,15 +33,18 @@ pub(super) fn is_tensor(path: &Path) -> Result<bool> {
     Ok(head == ZIP || head.starts_with(&[0x80, 0x02]))
 }
 
-/// Reads a file for which [`is_tensor`] holds; the values are not looked at.
-pub(super) fn read(path: &Path) -> Result<Features> {
+/// Reads a file for which [`is_tensor`] holds; the values are not checked.
+///
+/// # Errors
+/// Io if the file cannot be read; data if it does not hold one contiguous tensor with one or two axes.
+pub(super) fn read(path: &Path) -> Result<MappedMatrix> {
     let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
-    // SAFETY: the map is read-only. That nobody shortens or rewrites the file meanwhile is part of the contract of
-    // `Features::read`.
+    // SAFETY: the map is read-only. The contract of `Features::read` forbids that any process shortens or
+    // rewrites the file meanwhile.
     let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, "cannot map", e))?;
-    let (tensor, stored) = if map.starts_with(ZIP) { zipped(path, &map)? } else { old(path, &map)? };
+    let (tensor, stored) = if map.starts_with(ZIP) { read_zip(path, &map)? } else { read_old(path, &map)? };
     let bad = |what: String| Error::data(path, what).remedy(REMEDY);
-    let (rows, cols) = shape(path, &tensor.shape)?;
+    let (rows, cols) = matrix_shape(path, &tensor.shape)?;
     let contiguous = [vec![1], vec![cols, 1]].contains(&tensor.strides) || rows < 2;
     if !contiguous {
         return Err(bad(format!("the tensor is not contiguous: its strides are {:?}", tensor.strides)));
@@ -51,7 +55,7 @@ pub(super) fn read(path: &Path) -> Result<Features> {
     let end = start.and_then(|start| start.checked_add(length?));
     match (start, end) {
         (Some(start), Some(end)) if end <= stored.end => {
-            Ok(Features::of_map(Arc::new(map), start, tensor.values, (rows, cols)))
+            Ok(MappedMatrix { map: Arc::new(map), start, values: tensor.values, rows, cols })
         }
         _ => Err(bad(format!(
             "the file is cut short: a tensor of shape {:?}, but {} bytes",
@@ -61,26 +65,26 @@ pub(super) fn read(path: &Path) -> Result<Features> {
     }
 }
 
-/// What a pickle says of a tensor.
+/// The description of a tensor in a pickle.
 struct Tensor {
     values: ScalarType,
-    /// The name of the storage that holds the values.
+    /// Name of the storage that holds the values.
     storage: String,
-    /// Where in it they start, counted in values.
+    /// Index of the first value in the storage, in values.
     offset: usize,
     shape: Vec<usize>,
     strides: Vec<usize>,
 }
 
-/// The tensor of an archive, and where its values lie.
-fn zipped(path: &Path, map: &Mmap) -> Result<(Tensor, Range<usize>)> {
+/// Returns the tensor of a zip archive and the bytes of its storage.
+fn read_zip(path: &Path, map: &Mmap) -> Result<(Tensor, Range<usize>)> {
     let bad = |what: &str| Error::data(path, what).remedy(REMEDY);
     let damaged = |e: zip::result::ZipError| bad("the zip archive is damaged or cut short").caused_by(e);
     let mut archive = ZipArchive::new(Cursor::new(&map[..])).map_err(damaged)?;
     let names = archive.file_names().filter_map(|name| name.ok());
     let root = names.into_iter().find_map(|name| name.strip_suffix("data.pkl").map(str::to_owned));
-    let root = root.ok_or_else(|| bad("the zip archive holds no data.pkl"))?;
-    let mut place = |name: &str| -> Result<Range<usize>> {
+    let root = root.ok_or_else(|| bad("the zip archive has no data.pkl"))?;
+    let mut entry_range = |name: &str| -> Result<Range<usize>> {
         let entry = archive.by_name(&format!("{root}{name}")).map_err(damaged)?;
         let start = entry.data_start().and_then(|at| usize::try_from(at).ok());
         let range =
@@ -92,18 +96,18 @@ fn zipped(path: &Path, map: &Mmap) -> Result<(Tensor, Range<usize>)> {
             _ => Err(bad(&format!("{name} in the zip archive is compressed or cut short"))),
         }
     };
-    let pickle = place("data.pkl")?;
+    let pickle = entry_range("data.pkl")?;
     let tensor = tensor(path, &Pickle::read(path, &map[pickle], 0)?)?;
-    let stored = place(&format!("data/{}", tensor.storage))?;
+    let stored = entry_range(&format!("data/{}", tensor.storage))?;
     Ok((tensor, stored))
 }
 
-/// The tensor of a file in the layout of old, and where its values lie.
-fn old(path: &Path, map: &Mmap) -> Result<(Tensor, Range<usize>)> {
+/// Returns the tensor of a file in the old layout and the bytes of its storage.
+fn read_old(path: &Path, map: &Mmap) -> Result<(Tensor, Range<usize>)> {
     let bad = |what: &str| Error::data(path, what).remedy(REMEDY);
     let magic = Pickle::read(path, map, 0)?;
     if magic.root != Value::Long(MAGIC) {
-        return Err(bad("this is not a file of torch.save"));
+        return Err(bad("this file was not written by torch.save"));
     }
     let version = Pickle::read(path, map, magic.end)?;
     let machine = Pickle::read(path, map, version.end)?;
@@ -111,28 +115,29 @@ fn old(path: &Path, map: &Mmap) -> Result<(Tensor, Range<usize>)> {
     let tensor = tensor(path, &pickle)?;
     let storages = Pickle::read(path, map, pickle.end)?;
     if storages.members(storages.root).map(<[_]>::len) != Some(1) {
-        return Err(bad("the file holds something else than one tensor"));
+        return Err(bad("the file holds something other than one tensor"));
     }
-    // The number of values goes before them.
+    // The values follow their number, eight bytes.
     Ok((tensor, storages.end.saturating_add(8)..map.len()))
 }
 
+/// Returns the tensor that is the root of `pickle`.
 fn tensor(path: &Path, pickle: &Pickle<'_>) -> Result<Tensor> {
     let bad = |what: &str| Error::data(path, what).remedy(REMEDY);
     let Some((call, &[stored, Value::Int(offset), shape, strides, ..])) =
         pickle.call(pickle.root).filter(|(c, _)| c.function == ("torch._utils", "_rebuild_tensor_v2"))
     else {
-        return Err(bad("the file holds something else than one tensor"));
+        return Err(bad("the file holds something other than one tensor"));
     };
     let sizes = |value| -> Option<Vec<usize>> {
         pickle.members(value)?.iter().map(|&n| usize::try_from(pickle.whole(n)?).ok()).collect()
     };
     let (Some(shape), Some(strides), Ok(offset)) = (sizes(shape), sizes(strides), usize::try_from(offset))
     else {
-        return Err(pickle.error(pickle.root, &format!("{} with sizes that are none", call.function.1)));
+        return Err(pickle.error(pickle.root, &format!("{} has invalid sizes", call.function.1)));
     };
     let Some(&[Value::Text("storage"), kind, Value::Text(storage), ..]) = pickle.members(stored) else {
-        return Err(pickle.error(pickle.root, "a tensor without a storage"));
+        return Err(pickle.error(pickle.root, "the tensor has no storage"));
     };
     let (_, kind) = pickle.global(kind).unwrap_or_default();
     let values = match kind {
@@ -146,7 +151,7 @@ fn tensor(path: &Path, pickle: &Pickle<'_>) -> Result<Tensor> {
         "CharStorage" => ScalarType::new(ScalarKind::Int, 1),
         "ByteStorage" => ScalarType::new(ScalarKind::Uint, 1),
         "BoolStorage" => ScalarType::new(ScalarKind::Bool, 1),
-        other => return Err(bad(&format!("values of a `{other}` are not numbers that are read"))),
+        other => return Err(bad(&format!("values of a `{other}` are not supported"))),
     };
     Ok(Tensor { values, storage: storage.to_owned(), offset, shape, strides })
 }
@@ -154,6 +159,7 @@ fn tensor(path: &Path, pickle: &Pickle<'_>) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Features;
     use proptest::prelude::*;
     use std::fs;
 
@@ -163,7 +169,7 @@ mod tests {
         format!("tests/golden/foreign/{name}.pt")
     }
 
-    fn damaged(bytes: &[u8]) -> Result<Features> {
+    fn read_bytes(bytes: &[u8]) -> Result<Features> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.pt");
         fs::write(&file, bytes).unwrap();
@@ -181,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_contiguous_tensor_is_refused() {
-        for (name, said) in [
+    fn files_without_one_contiguous_tensor_are_refused() {
+        for (name, expected) in [
             ("transposed", "the tensor is not contiguous: its strides are [1, 2]; save one tensor"),
-            ("dictionary", "the file holds something else than one tensor; save"),
+            ("dictionary", "the file holds something other than one tensor; save"),
         ] {
             let e = Features::read(path(name)).unwrap_err().to_string();
-            assert!(e.starts_with(&format!("{}: {said}", path(name))), "{e}");
+            assert!(e.starts_with(&format!("{}: {expected}", path(name))), "{e}");
         }
     }
 
@@ -196,7 +202,7 @@ mod tests {
         for name in ["f32", "old"] {
             let bytes = fs::read(path(name)).unwrap();
             for n in 4..bytes.len() {
-                let e = damaged(&bytes[..n]).unwrap_err();
+                let e = read_bytes(&bytes[..n]).unwrap_err();
                 assert!(!e.to_string().contains('\n'), "{e}");
             }
         }
@@ -206,14 +212,14 @@ mod tests {
         #[test]
         fn no_damage_panics(
             name in prop::sample::select(vec!["f32", "f64", "old"]),
-            spots in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {
             let mut bytes = fs::read(path(name)).unwrap();
-            for (at, with) in spots {
+            for (at, with) in changes {
                 let at = at.index(bytes.len());
                 bytes[at] = with;
             }
-            let _ = damaged(&bytes);
+            let _ = read_bytes(&bytes);
         }
     }
 }

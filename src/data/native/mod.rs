@@ -1,21 +1,21 @@
-//! The native layout: a folder of `.npy` arrays that NumPy reads and writes too.
+//! The native layout: a folder of `.npy` arrays, which NumPy can read and write too.
 //!
-//! | file | shape and type as written | read from |
+//! | file | shape and type as written | types that are read |
 //! | --- | --- | --- |
 //! | `src.npy`, `dst.npy` | `[events]` u32 | any integers, or floats that are whole |
 //! | `time.npy` | `[events]` i64, ticks since the first event | integers, or floats as seconds |
 //! | `label.npy` | `[events]` f32, optional | any numbers |
-//! | `classes.npy` | `[events, most]` u32, a set of classes a row, the rest 2^32 - 1; optional | any integers, -1 for none |
-//! | `edge_features.npy` | `[events, width]` f32, f16 or bfloat16, optional | any numbers; these are mapped |
-//! | `node_features.npy` | `[nodes, width]`, likewise, optional | any numbers; these are mapped |
-//! | `ids.npy`, `ids.csv` | `[nodes]` u64, the original ids, if they differ | `ids.npy` |
-//! | `val_negatives.npy`, `test_negatives.npy` | `[events of the part, m]` i32, -1 where there are fewer, optional | any integers |
-//! | `info.json` | the [`Info`] | absent in folders made by hand |
+//! | `classes.npy` | `[events, most]` u32, optional: one set of classes per row, padded with 2^32 - 1 | any integers, padded with -1 |
+//! | `edge_features.npy` | `[events, width]` f32, f16 or bfloat16, optional | any numbers; the types as written are mapped |
+//! | `node_features.npy` | `[nodes, width]` f32, f16 or bfloat16, optional | any numbers; the types as written are mapped |
+//! | `ids.npy`, `ids.csv` | `[nodes]` u64, the original ids, if they differ from the node numbers | only `ids.npy` is read |
+//! | `val_negatives.npy`, `test_negatives.npy` | `[events of the part, m]` i32, padded with -1, optional | any integers |
+//! | `info.json` | the [`Info`] | absent in hand-made folders |
 //!
-//! NumPy has no bfloat16: such an array has the type `V2`, two bytes without a meaning, as `ml_dtypes` saves it and takes it
-//! back (`numpy.load(file).view(ml_dtypes.bfloat16)`).
+//! NumPy has no bfloat16. Such an array has the type `V2`, two untyped bytes, as `ml_dtypes` saves it;
+//! `numpy.load(file).view(ml_dtypes.bfloat16)` reads it.
 //!
-//! A folder without `info.json` is treated like any other file: sorted, renumbered, times in seconds.
+//! A folder without `info.json` is treated like any other input: sorted, renumbered, with times in seconds.
 mod read;
 mod write;
 
@@ -25,23 +25,23 @@ pub use write::{save, save_with_negatives};
 
 use serde::{Deserialize, Serialize};
 
-/// The version of the layout; a reader refuses any other.
+/// The version of the layout. Other versions are not read.
 const SCHEMA: u32 = 1;
 
-/// What `info.json` says beyond the arrays.
+/// The content of `info.json`: the fields of a stream that are not arrays.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Info {
-    /// Version of the layout; set when the folder is finished, as is the next.
+    /// Version of the layout; set by [`FolderWriter::finish`].
     pub schema: u32,
-    /// What wrote the folder.
+    /// Program and version that wrote the folder; set by [`FolderWriter::finish`].
     #[serde(default)]
     pub written_by: String,
     pub name: String,
     pub events: usize,
     pub nodes: usize,
-    /// Where destinations start in a bipartite stream.
+    /// The first destination of a bipartite stream.
     pub first_destination: Option<u32>,
-    /// Classes that events can be labelled with, where there are sets of them.
+    /// Number of classes, if events have sets of classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<usize>,
     pub ticks_per_second: f64,

@@ -1,4 +1,4 @@
-//! Reading a folder of `.npy`.
+//! Reader of a folder of `.npy` files.
 use super::{Info, SCHEMA};
 use crate::{
     data::{
@@ -15,17 +15,21 @@ use std::path::{Path, PathBuf};
 
 const REQUIRED: [&str; 3] = ["src.npy", "dst.npy", "time.npy"];
 
-/// Whether a folder holds the three arrays that make a stream.
+/// Whether a folder has the three required arrays of a stream.
 pub(in crate::data) fn is_native(dir: &Path) -> bool {
     REQUIRED.iter().all(|f| dir.join(f).is_file())
 }
 
-/// Whether [`save`](super::save) wrote a folder, so that its nodes have our numbers.
+/// Whether [`save`](super::save) wrote a folder, so that its arrays hold node numbers.
 pub(in crate::data) fn is_imported(dir: &Path) -> bool {
     dir.join("info.json").exists()
 }
 
-/// Reads a folder for which [`is_native`] holds; `name` is for folders that do not say theirs.
+/// Reads a folder for which [`is_native`] holds; `name` is the stream's name if there is no `info.json`.
+///
+/// # Errors
+/// Usage if the options contradict the folder; io if a file cannot be read; data, naming the file, if it is
+/// damaged.
 pub(in crate::data) fn read(dir: &Path, name: String, options: &ReadOptions) -> Result<Events> {
     if options.columns.is_some() {
         return Err(Error::usage("a folder of arrays has no columns to name").remedy("leave out --columns"));
@@ -34,7 +38,7 @@ pub(in crate::data) fn read(dir: &Path, name: String, options: &ReadOptions) -> 
     if is_imported(dir) { read_imported(dir, &path, options) } else { read_plain(dir, name, options) }
 }
 
-/// A folder that [`save`](super::save) wrote: the arrays are final, and only checked.
+/// Reads a folder that [`save`](super::save) wrote: its arrays are final and only need checks.
 fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Events> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
     let info: Info = serde_json::from_str(&text).map_err(|e| {
@@ -43,7 +47,7 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
     if info.schema != SCHEMA {
         return Err(Error::data(
             path,
-            format!("schema {} is not {SCHEMA}, the one this version reads", info.schema),
+            format!("schema {} is not supported by this version, which reads {SCHEMA}", info.schema),
         )
         .remedy("import the data again with this version"));
     }
@@ -51,27 +55,27 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         return Err(Error::usage("whether this data set is bipartite was settled when it was imported")
             .remedy("import the original file again with --bipartite"));
     }
-    let narrow = |v: u64, i: usize, file: &Path| {
+    let node_number = |v: u64, i: usize, file: &Path| {
         u32::try_from(v).map_err(|_| {
-            Error::data(file, format!("value {i} is {v}, more than a node's number can be"))
+            Error::data(file, format!("value {i} is {v}, too large for a node number"))
                 .remedy("import the data again")
         })
     };
     let nodes = |file: &str| -> Result<Vec<u32>> {
         let file = dir.join(file);
-        if let Some(plain) = Array::open(&file)?.as_slice::<u32>() {
-            return Ok(plain.to_vec());
+        if let Some(numbers) = Array::open(&file)?.as_slice::<u32>() {
+            return Ok(numbers.to_vec());
         }
-        ids(&file)?.iter().enumerate().map(|(i, &v)| narrow(v, i, &file)).collect()
+        ids(&file)?.iter().enumerate().map(|(i, &v)| node_number(v, i, &file)).collect()
     };
     let (src, dst) = (nodes("src.npy")?, nodes("dst.npy")?);
     if src.len() != info.events {
         let what = format!("{} events in src.npy, {} expected", src.len(), info.events);
         return Err(Error::data(path, what).remedy("import the data again"));
     }
-    let file = |given: &Option<PathBuf>, name| given.clone().or_else(|| optional(dir, name));
-    let edge_features = file(&options.edge_features, "edge_features.npy");
-    let node_features = file(&options.node_features, "node_features.npy");
+    let given_or_own = |given: &Option<PathBuf>, name| given.clone().or_else(|| optional(dir, name));
+    let edge_features = given_or_own(&options.edge_features, "edge_features.npy");
+    let node_features = given_or_own(&options.node_features, "node_features.npy");
     let events = Events {
         name: info.name,
         src,
@@ -92,7 +96,7 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
     Ok(events)
 }
 
-/// A folder that someone's script wrote.
+/// Reads a folder without `info.json`, such as one that a script wrote.
 fn read_plain(dir: &Path, name: String, options: &ReadOptions) -> Result<Events> {
     let mut raw = Raw::new(dir);
     raw.name = name;
@@ -132,10 +136,12 @@ fn read_plain(dir: &Path, name: String, options: &ReadOptions) -> Result<Events>
     raw.build(options.bipartite)
 }
 
+/// Returns the path of `file` in `dir`, if it exists.
 fn optional(dir: &Path, file: &str) -> Option<PathBuf> {
     Some(dir.join(file)).filter(|p| p.is_file())
 }
 
+/// Reads the labels, if there are any.
 fn labels(dir: &Path) -> Result<Option<Vec<f32>>> {
     match optional(dir, "label.npy") {
         Some(file) => Ok(Some(Features::read(file)?.values().to_vec())),
@@ -143,7 +149,8 @@ fn labels(dir: &Path) -> Result<Option<Vec<f32>>> {
     }
 }
 
-/// Sets of classes, `count` of them or as many as are named.
+/// Reads the sets of classes, if there are any. There are `count` classes, by default one more than the
+/// largest id.
 fn classes(dir: &Path, count: Option<usize>) -> Result<Option<Classes>> {
     let Some(file) = optional(dir, "classes.npy") else { return Ok(None) };
     let array = Array::open(&file)?;
@@ -152,25 +159,29 @@ fn classes(dir: &Path, count: Option<usize>) -> Result<Option<Classes>> {
         [_, most] if most > 0 => most,
         _ => {
             return Err(Error::data(&file, format!("sets of classes of shape {:?}", array.shape()))
-                .remedy("write [events, most], -1 where a set has fewer"));
+                .remedy("write [events, most], padded with -1"));
         }
     };
     let class = |(i, value)| match value {
         Scalar::Int(-1) => Ok(NONE),
         Scalar::Int(v) if u32::try_from(v).is_ok() => Ok(v as u32),
         Scalar::Uint(v) if u32::try_from(v).is_ok() => Ok(v as u32),
-        other => Err(Error::data(&file, format!("row {}: {} is no class", i / most, other.text()))
-            .remedy("classes are integers from 0, -1 where a set has fewer")),
+        other => Err(Error::data(&file, format!("row {}: {} is not a class", i / most, other.text()))
+            .remedy("classes are integers from 0; pad with -1")),
     };
     let table = match array.plain::<u32>() {
         Some(plain) => plain.to_vec(),
         None => array.scalars().enumerate().map(class).collect::<Result<_>>()?,
     };
-    let named = || table.iter().filter(|&&c| c != NONE).max().map_or(1, |&c| c as usize + 1);
-    let count = count.unwrap_or_else(named);
+    let largest = || table.iter().filter(|&&c| c != NONE).max();
+    let count = count.unwrap_or_else(|| largest().map_or(1, |&c| c as usize + 1));
     Classes::new(count, most, table).map(Some).map_err(|e| e.in_file(file))
 }
 
+/// Reads a vector of ids.
+///
+/// # Errors
+/// Data if a value is not an integer from 0.
 fn ids(file: &Path) -> Result<Vec<u64>> {
     let whole = |(i, value): (usize, Scalar)| {
         value.whole().and_then(|v| u64::try_from(v).ok()).ok_or_else(|| {
@@ -185,6 +196,10 @@ fn ids(file: &Path) -> Result<Vec<u64>> {
     }
 }
 
+/// Reads a vector of times in ticks.
+///
+/// # Errors
+/// Data if a value is not a signed integer.
 fn ticks(file: &Path) -> Result<Vec<i64>> {
     let whole = |(i, value)| match value {
         Scalar::Int(v) => Ok(v),

@@ -1,4 +1,4 @@
-//! Writing a folder of `.npy`: all of it, or nothing.
+//! Atomic writer of a folder of `.npy` files: it writes the whole folder or nothing.
 use super::{Info, SCHEMA, is_native};
 use crate::{
     data::{Classes, Events, Features, GivenNegatives, Part, npy},
@@ -12,22 +12,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Writes `events` to the folder `dir`, which [`load`](crate::data::load) reads back equal.
+/// Writes `events` to the folder `dir`, from which [`load`](crate::data::load) reads equal events.
 ///
-/// Everything is written to a folder beside `dir` and moved in place when complete, so that `dir` is never half
-/// written, whatever fails. With `force`, a data set in `dir` is replaced; anything else is left alone.
+/// The files are written to a temporary folder beside `dir`, which is moved in place when complete. `dir` is
+/// therefore never partially written, even after a failure. With `force`, a data set in `dir` is replaced;
+/// other folders are never replaced.
 ///
 /// # Errors
-/// Usage if `dir` exists and is not empty (with `force`: and is no data set); data if `events` break a promise;
-/// io if the disk refuses.
+/// Usage if `dir` exists and is not empty (with `force`: and is not a data set); data if `events` are not
+/// valid ([`Events::validate`]); io if writing fails.
 pub fn save(events: &Events, dir: impl AsRef<Path>, force: bool) -> Result<()> {
     save_with_negatives(events, &[None, None], dir, force)
 }
 
-/// As [`save`], with the negatives of the validation and of the test part, where there are any.
+/// Writes `events` as [`save`] does, and the given negatives of the validation and test parts.
 ///
 /// # Errors
-/// Those of [`save`].
+/// Those of [`save`]; data if a negative's node number is 2^31 or more.
 pub fn save_with_negatives(
     events: &Events,
     negatives: &[Option<GivenNegatives>; 2],
@@ -79,17 +80,19 @@ pub fn save_with_negatives(
     })
 }
 
-/// What must be known before the first event is written.
+/// The shapes of the arrays, which must be known before the first event is written.
 pub(in crate::data) struct Shape {
+    /// Number of events.
     pub events: usize,
+    /// Whether events have labels.
     pub labelled: bool,
-    /// Room for the largest set of classes; 0 for no sets.
+    /// Maximum number of classes of an event; 0 for no sets of classes.
     pub labels: usize,
-    /// Of edge features that are written piece by piece; 0 for none.
+    /// Width of edge features that are written in chunks; 0 for none.
     pub edge_width: usize,
 }
 
-/// A folder in the making, whose arrays are written piece by piece.
+/// An incomplete folder whose arrays are written in chunks.
 pub(in crate::data) struct FolderWriter {
     staging: Staging,
     pub src: npy::Writer<u32>,
@@ -101,26 +104,27 @@ pub(in crate::data) struct FolderWriter {
 }
 
 impl FolderWriter {
+    /// Creates the temporary folder and its arrays; `dir` and `force` are those of [`save`].
     pub(in crate::data) fn create(dir: &Path, force: bool, shape: &Shape) -> Result<Self> {
         let staging = Staging::create(dir, force, is_native)?;
-        let at = |file: &str| staging.temporary.join(file);
+        let path = |file: &str| staging.temporary.join(file);
         let n = shape.events;
         Ok(FolderWriter {
-            src: npy::Writer::create(at("src.npy"), &[n])?,
-            dst: npy::Writer::create(at("dst.npy"), &[n])?,
-            time: npy::Writer::create(at("time.npy"), &[n])?,
-            label: shape.labelled.then(|| npy::Writer::create(at("label.npy"), &[n])).transpose()?,
+            src: npy::Writer::create(path("src.npy"), &[n])?,
+            dst: npy::Writer::create(path("dst.npy"), &[n])?,
+            time: npy::Writer::create(path("time.npy"), &[n])?,
+            label: shape.labelled.then(|| npy::Writer::create(path("label.npy"), &[n])).transpose()?,
             classes: (shape.labels > 0)
-                .then(|| npy::Writer::create(at("classes.npy"), &[n, shape.labels]))
+                .then(|| npy::Writer::create(path("classes.npy"), &[n, shape.labels]))
                 .transpose()?,
             edge_features: (shape.edge_width > 0)
-                .then(|| npy::Writer::create(at("edge_features.npy"), &[n, shape.edge_width]))
+                .then(|| npy::Writer::create(path("edge_features.npy"), &[n, shape.edge_width]))
                 .transpose()?,
             staging,
         })
     }
 
-    /// Features as they are kept.
+    /// Writes features in their storage type.
     pub(in crate::data) fn features(&self, file: &str, features: &Features) -> Result<()> {
         let (path, shape) = (self.staging.temporary.join(file), [features.rows(), features.cols()]);
         match features.kept() {
@@ -130,19 +134,20 @@ impl FolderWriter {
         }
     }
 
+    /// Writes the original ids, as an array and as text.
     fn ids(&self, ids: &[u64]) -> Result<()> {
         npy::write(self.staging.temporary.join("ids.npy"), &[ids.len()], ids)?;
         let path = self.staging.temporary.join("ids.csv");
-        let text = || {
+        let write_text = || {
             let mut file = BufWriter::new(fs::File::create_new(&path)?);
             writeln!(file, "node,id")?;
             ids.iter().enumerate().try_for_each(|(node, id)| writeln!(file, "{node},{id}"))?;
             file.flush()
         };
-        text().map_err(|e| Error::io(&path, "cannot write", e))
+        write_text().map_err(|e| Error::io(&path, "cannot write", e))
     }
 
-    /// A row per event, filled up with -1.
+    /// Writes the negatives of a part, one row per event, padded with -1.
     fn negatives(&self, part: Part, given: &GivenNegatives) -> Result<()> {
         let path = self.staging.temporary.join(part.file());
         let width = given.most();
@@ -150,7 +155,8 @@ impl FolderWriter {
         for event in given.first..given.first + given.events() {
             let nodes = given.of(event).iter().map(|&node| i32::try_from(node));
             let mut row = nodes.collect::<Result<Vec<_>, _>>().map_err(|_| {
-                Error::data(&path, "a negative has a number of 2^31 or more").remedy("import fewer nodes")
+                Error::data(&path, "a negative has a node number of 2^31 or more")
+                    .remedy("import fewer nodes")
             })?;
             row.resize(width, -1);
             file.extend(&row)?;
@@ -158,7 +164,10 @@ impl FolderWriter {
         file.finish()
     }
 
-    /// Closes the arrays, writes `info.json` and moves the folder in place.
+    /// Completes the arrays, writes `info.json` and moves the folder in place.
+    ///
+    /// # Errors
+    /// Shape if an array lacks values; io if writing fails.
     pub(in crate::data) fn finish(self, mut info: Info) -> Result<()> {
         self.src.finish()?;
         self.dst.finish()?;
@@ -177,22 +186,26 @@ impl FolderWriter {
     }
 }
 
-/// A temporary folder beside its target; removed unless it is committed.
+/// A temporary folder beside its target; it is removed on drop unless it was committed.
 pub(in crate::data) struct Staging {
-    /// Where files are written.
+    /// The temporary folder, to which files are written.
     pub temporary: PathBuf,
     target: PathBuf,
 }
 
 impl Staging {
-    /// Fails where there is something in `target` already, unless `force`, and it is what `is_data_set` says.
+    /// Creates the temporary folder.
+    ///
+    /// # Errors
+    /// Usage if `target` exists and is not empty, unless `force` is set and `is_data_set` holds for it; io if
+    /// the folder cannot be created.
     pub(in crate::data) fn create(
         target: &Path,
         force: bool,
         is_data_set: impl Fn(&Path) -> bool,
     ) -> Result<Self> {
         let name = target.file_name().ok_or_else(|| {
-            Error::usage(format!("`{}` is no name for a folder", target.display()))
+            Error::usage(format!("`{}` is not a valid name for a folder", target.display()))
                 .remedy("name a new folder")
         })?;
         let taken = match fs::read_dir(target) {
@@ -205,17 +218,17 @@ impl Staging {
                 .remedy("name another folder, or replace it with --force"));
         }
         if taken && !is_data_set(target) {
-            // A mistyped path must not cost a user more than a data set.
-            return Err(Error::usage(format!("{} holds something else than a data set", target.display()))
+            // A mistyped path must not delete anything but a data set.
+            return Err(Error::usage(format!("{} is not a data set", target.display()))
                 .remedy("name another folder; --force replaces data sets only"));
         }
-        let beside = |what: &str| {
+        let hidden_sibling = |suffix: &str| {
             let mut hidden = std::ffi::OsString::from(".");
             hidden.push(name);
-            hidden.push(format!(".{what}-{}", std::process::id()));
+            hidden.push(format!(".{suffix}-{}", std::process::id()));
             target.with_file_name(hidden)
         };
-        let temporary = beside("partial");
+        let temporary = hidden_sibling("partial");
         fs::create_dir_all(target.parent().unwrap_or(Path::new("")))
             .and_then(|()| fs::create_dir(&temporary))
             .map_err(|e| Error::io(&temporary, "cannot create", e))?;
@@ -225,8 +238,8 @@ impl Staging {
     /// Moves the folder in place.
     pub(in crate::data) fn commit(self) -> Result<()> {
         let old = self.temporary.with_extension("old");
-        let moved = || {
-            // An existing target steps aside first: a folder cannot be moved over another.
+        let move_in_place = || {
+            // A folder cannot be moved over another, so an existing target is renamed first.
             let replaced = self.target.exists();
             if replaced {
                 fs::rename(&self.target, &old)?;
@@ -239,13 +252,13 @@ impl Staging {
             }
             if replaced { fs::remove_dir_all(&old) } else { Ok(()) }
         };
-        moved().map_err(|e| Error::io(&self.target, "cannot move the finished folder in place", e))
+        move_in_place().map_err(|e| Error::io(&self.target, "cannot move the finished folder in place", e))
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // After a commit there is nothing left to remove, and a failure here has no one to tell.
+        // After a commit the folder no longer exists; and an error cannot be reported from `drop`.
         let _ = fs::remove_dir_all(&self.temporary);
     }
 }

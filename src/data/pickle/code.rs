@@ -1,8 +1,8 @@
-//! The opcodes of a pickle, one after another, each with its argument.
+//! Decoding of a pickle into opcodes with their arguments.
 use crate::error::{Error, Result};
 use std::path::Path;
 
-/// Opcodes that plain data, NumPy arrays and PyTorch tensors are written with, by their names in Python's `pickle`.
+/// The opcodes of plain data, NumPy arrays and PyTorch tensors, with their names in Python's `pickle`.
 #[rustfmt::skip]
 mod opcodes {
     pub const MARK: u8 = b'(';             pub const STOP: u8 = b'.';
@@ -32,22 +32,24 @@ mod opcodes {
 }
 pub(super) use opcodes::*;
 
-/// A place in the bytes of a pickle.
+/// A position in the bytes of a pickle.
 #[derive(Clone)]
 pub(super) struct Code<'a> {
+    /// The name of the file in errors.
     pub file: &'a Path,
     pub bytes: &'a [u8],
-    /// The next byte to read.
+    /// Index of the next byte to read.
     pub at: usize,
 }
 
 impl<'a> Code<'a> {
-    /// An error at byte `at`.
+    /// Returns an error at byte `at`.
     #[cold]
     pub(super) fn error(&self, at: usize, what: &str) -> Error {
         Error::data(self.file, format!("byte {at}: {what}")).remedy("fetch or write the file again")
     }
 
+    /// Returns the next `n` bytes and moves past them.
     fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         let end = self.at.checked_add(n).filter(|&end| end <= self.bytes.len());
         let end = end.ok_or_else(|| self.error(self.bytes.len(), "the pickle is cut short"))?;
@@ -56,14 +58,14 @@ impl<'a> Code<'a> {
         Ok(taken)
     }
 
-    /// A length of `width` bytes and as many bytes as it says.
-    fn counted(&mut self, width: usize) -> Result<&'a [u8]> {
+    /// Reads a length of `width` bytes, and returns the bytes of this length that follow.
+    fn take_counted(&mut self, width: usize) -> Result<&'a [u8]> {
         let n = unsigned(self.take(width)?);
         self.take(usize::try_from(n).unwrap_or(usize::MAX))
     }
 
-    /// Two lines, without the end of the second.
-    fn lines(&mut self) -> Result<&'a [u8]> {
+    /// Returns the next two lines, without the newline of the second.
+    fn take_two_lines(&mut self) -> Result<&'a [u8]> {
         let rest = &self.bytes[self.at..];
         let ends = rest.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i);
         let end = ends.take(2).nth(1).unwrap_or(rest.len());
@@ -72,7 +74,10 @@ impl<'a> Code<'a> {
         Ok(lines)
     }
 
-    /// The next opcode and the bytes of its argument; moves past both.
+    /// Returns the next opcode and the bytes of its argument, and moves past both.
+    ///
+    /// # Errors
+    /// Data if the opcode is not supported or the pickle is cut short.
     pub(super) fn next(&mut self) -> Result<(u8, &'a [u8])> {
         let at = self.at;
         let code = self.take(1)?[0];
@@ -81,20 +86,20 @@ impl<'a> Code<'a> {
             BININT2 => self.take(2)?,
             BININT | LONG_BINPUT | LONG_BINGET => self.take(4)?,
             BINFLOAT | FRAME => self.take(8)?,
-            SHORT_BINBYTES | SHORT_BINUNICODE | SHORT_BINSTRING | LONG1 => self.counted(1)?,
-            BINBYTES | BINUNICODE | BINSTRING | LONG4 => self.counted(4)?,
-            BINBYTES8 | BINUNICODE8 | BYTEARRAY8 => self.counted(8)?,
-            GLOBAL => self.lines()?,
+            SHORT_BINBYTES | SHORT_BINUNICODE | SHORT_BINSTRING | LONG1 => self.take_counted(1)?,
+            BINBYTES | BINUNICODE | BINSTRING | LONG4 => self.take_counted(4)?,
+            BINBYTES8 | BINUNICODE8 | BYTEARRAY8 => self.take_counted(8)?,
+            GLOBAL => self.take_two_lines()?,
             MARK | STOP | POP | POP_MARK | NONE | NEWTRUE | NEWFALSE | EMPTY_LIST | LIST | APPEND
             | APPENDS | EMPTY_TUPLE | TUPLE | TUPLE1 | TUPLE2 | TUPLE3 | EMPTY_DICT | DICT | SETITEM
             | SETITEMS | STACK_GLOBAL | REDUCE | BUILD | BINPERSID | MEMOIZE => &[],
-            _ => return Err(self.error(at, &format!("0x{code:02x} is no opcode of plain data"))),
+            _ => return Err(self.error(at, &format!("opcode 0x{code:02x} is not supported"))),
         };
         Ok((code, argument))
     }
 }
 
-/// At most eight bytes as a little-endian number.
+/// Decodes at most eight bytes as a little-endian number.
 pub(super) fn unsigned(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
 }

@@ -1,14 +1,14 @@
 //! NumPy's numbers and arrays in a pickle.
 //!
-//! | what | protocol | how it is written |
+//! | value | protocol | representation |
 //! | --- | --- | --- |
 //! | a type | all | `numpy.dtype('i8', False, True)` with the state `(3, '<', …)` |
 //! | a number | all | `numpy.core.multiarray.scalar(type, bytes)` |
 //! | an array | 2 to 4 | `numpy.core.multiarray._reconstruct(…)` with the state `(1, shape, type, fortran, bytes)` |
 //! | an array | 5 | `numpy.core.numeric._frombuffer(bytes, type, shape, order)` |
-//! | bytes | 2 | `_codecs.encode(text, 'latin1')`, none as `bytes()` |
+//! | bytes | 2 | `_codecs.encode(text, 'latin1')`, or `bytes()` if empty |
 //!
-//! `numpy.core` is `numpy._core` since NumPy 2.
+//! NumPy 2 renamed `numpy.core` to `numpy._core`; both names are understood.
 use super::{Pickle, Value};
 use crate::{
     data::scalar::{Scalar, ScalarKind, ScalarType},
@@ -16,7 +16,7 @@ use crate::{
 };
 use std::borrow::Cow;
 
-/// The numbers of an array of one axis.
+/// The numbers of a one-dimensional array or a list.
 #[derive(Debug)]
 pub(in crate::data) struct Numbers<'a> {
     values: ScalarType,
@@ -24,16 +24,17 @@ pub(in crate::data) struct Numbers<'a> {
 }
 
 impl Numbers<'_> {
-    /// All of them, in order.
+    /// Iterates over all numbers in order.
     pub(in crate::data) fn iter(&self) -> impl ExactSizeIterator<Item = Scalar> {
         self.bytes.chunks_exact(self.values.size).map(|bytes| self.values.read(bytes))
     }
 }
 
 impl<'a> Pickle<'a> {
-    /// The number that `function`, called with `arguments`, would make; `None` where it makes something else.
+    /// Returns the number that the call of `function` with `arguments` results in; `None` if it is not a
+    /// NumPy scalar.
     pub(super) fn scalar(&self, function: (&str, &str), arguments: Value<'a>) -> Option<Value<'a>> {
-        if !is(function, "multiarray", "scalar") {
+        if !is_numpy(function, "multiarray", "scalar") {
             return None;
         }
         let &[values, bytes] = self.members(arguments)? else { return None };
@@ -48,23 +49,22 @@ impl<'a> Pickle<'a> {
         })
     }
 
-    /// The numbers of an array of one axis, or of a list.
+    /// Returns the numbers of a one-dimensional array, or of a list of integers.
     ///
     /// # Errors
-    /// Data if `value` is something else, or its bytes are not those of its shape.
+    /// Data if `value` is neither, or if the bytes of the array do not fit its shape.
     pub(in crate::data) fn numbers(&self, value: Value<'a>) -> Result<Numbers<'a>> {
         if let Some(members) = self.members(value) {
             let bytes = members.iter().map(|&v| Some(self.whole(v)?.to_le_bytes()));
             let bytes = bytes.collect::<Option<Vec<_>>>();
-            let bytes =
-                bytes.ok_or_else(|| self.error(value, "a list holds something else than integers"))?;
+            let bytes = bytes.ok_or_else(|| self.error(value, "a list holds values other than integers"))?;
             let values = ScalarType::new(ScalarKind::Int, 8);
             return Ok(Numbers { values, bytes: Cow::Owned(bytes.concat()) });
         }
         let (shape, numbers) =
-            self.array(value).ok_or_else(|| self.error(value, "this is no array of numbers"))?;
+            self.array(value).ok_or_else(|| self.error(value, "this is not an array of numbers"))?;
         let Some(&[Value::Int(n)]) = self.members(shape) else {
-            return Err(self.error(value, "an array has not one axis"));
+            return Err(self.error(value, "the array does not have exactly one axis"));
         };
         let size = numbers.values.size;
         if usize::try_from(n).ok().and_then(|n| n.checked_mul(size)) != Some(numbers.bytes.len()) {
@@ -74,7 +74,7 @@ impl<'a> Pickle<'a> {
         Ok(numbers)
     }
 
-    /// The integer that `value` is, if it is one.
+    /// Returns `value` as an integer, if it is one.
     pub(in crate::data) fn whole(&self, value: Value<'a>) -> Option<i64> {
         match value {
             Value::Int(v) => Some(v),
@@ -83,13 +83,13 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// The shape of an array, a tuple, and its numbers.
+    /// Returns the shape of an array, as a tuple, and its numbers.
     fn array(&self, value: Value<'a>) -> Option<(Value<'a>, Numbers<'a>)> {
         let (call, arguments) = self.call(value)?;
-        let (shape, values, bytes) = if is(call.function, "numeric", "_frombuffer") {
+        let (shape, values, bytes) = if is_numpy(call.function, "numeric", "_frombuffer") {
             let &[bytes, values, shape, ..] = arguments else { return None };
             (shape, values, bytes)
-        } else if is(call.function, "multiarray", "_reconstruct") {
+        } else if is_numpy(call.function, "multiarray", "_reconstruct") {
             let &[_, shape, values, _, bytes] = self.members(call.state?)? else { return None };
             (shape, values, bytes)
         } else {
@@ -98,6 +98,7 @@ impl<'a> Pickle<'a> {
         Some((shape, Numbers { values: self.scalar_type(values)?, bytes: self.bytes(bytes)? }))
     }
 
+    /// Returns the number type that a `numpy.dtype` describes.
     fn scalar_type(&self, value: Value<'a>) -> Option<ScalarType> {
         let (call, arguments) = self.call(value)?;
         let (("numpy", "dtype"), Some(&Value::Text(name))) = (call.function, arguments.first()) else {
@@ -110,6 +111,7 @@ impl<'a> Pickle<'a> {
         ScalarType::parse(&format!("{order}{name}"))
     }
 
+    /// Returns bytes in the representation of any protocol.
     fn bytes(&self, value: Value<'a>) -> Option<Cow<'a, [u8]>> {
         if let Value::Bytes(bytes) = value {
             return Some(Cow::Borrowed(bytes));
@@ -125,8 +127,8 @@ impl<'a> Pickle<'a> {
     }
 }
 
-/// Whether this is NumPy's `function` of `module`, under its old name or its new one.
-fn is((module, name): (&str, &str), wanted: &str, function: &str) -> bool {
-    let inner = module.strip_prefix("numpy.core.").or_else(|| module.strip_prefix("numpy._core."));
-    inner == Some(wanted) && name == function
+/// Whether a global is `function` of NumPy's inner `module`, under its old or its new name.
+fn is_numpy((full_module, name): (&str, &str), module: &str, function: &str) -> bool {
+    let inner = full_module.strip_prefix("numpy.core.").or_else(|| full_module.strip_prefix("numpy._core."));
+    inner == Some(module) && name == function
 }

@@ -1,10 +1,10 @@
-//! Pickles that Python wrote, damaged in every way, and a few that nobody should write.
+//! Tests with pickles that Python wrote, with damaged ones, and with hand-written ones.
 use super::*;
 use crate::data::scalar::Scalar;
 use proptest::prelude::*;
 use std::fs;
 
-/// A pickle of TGB's in protocol 2, 4 and 5.
+/// Pickles of TGB in protocols 2, 4 and 5.
 const WRITTEN: [&str; 3] = [
     "tests/golden/foreign/tgbl_uci/tgbl-uci_val_ns.pkl",
     "tests/golden/foreign/tgbl_coin/tgbl-coin_val_ns_v2.pkl",
@@ -15,7 +15,7 @@ fn read(bytes: &[u8]) -> Result<Pickle<'_>> {
     Pickle::read(Path::new("x.pkl"), bytes, 0)
 }
 
-/// Walks through all that can be asked of a pickle of TGB's; whether it holds what it should.
+/// Reads all keys and lists of a pickle of TGB, and returns the total length of the lists.
 fn walk(pickle: &Pickle<'_>) -> Result<usize> {
     let entries = pickle.entries(pickle.root).unwrap_or_default();
     let lists = entries.iter().map(|&(key, list)| {
@@ -44,8 +44,8 @@ fn plain_values_of_every_kind_are_read() {
 }
 
 #[test]
-fn what_is_remembered_is_recalled_whatever_its_number() {
-    // (t, t) where t = (7, 8), by BINPUT and BINGET; and by MEMOIZE.
+fn values_of_binput_and_memoize_are_recalled() {
+    // (t, t) where t = (7, 8), first with BINPUT, then with MEMOIZE.
     for bytes in [&b"\x80\x02(K\x07K\x08\x86q\x05h\x05t."[..], b"\x80\x04(K\x07K\x08\x86\x94h\0t."] {
         let pickle = read(bytes).unwrap();
         let &[a, b] = pickle.members(pickle.root).unwrap() else { panic!("{pickle:?}") };
@@ -54,13 +54,13 @@ fn what_is_remembered_is_recalled_whatever_its_number() {
 }
 
 #[test]
-fn a_call_is_kept_and_never_made() {
+fn a_call_is_stored_and_never_made() {
     let bytes = b"\x80\x02cos\nsystem\nX\x02\0\0\0ls\x85R.";
     let pickle = read(bytes).unwrap();
     let (call, arguments) = pickle.call(pickle.root).unwrap();
     assert_eq!((call.function, arguments), (("os", "system"), &[Value::Text("ls")][..]));
     let e = pickle.numbers(pickle.root).unwrap_err().to_string();
-    assert!(e.starts_with("x.pkl: byte 21: this is no array of numbers; "), "{e}");
+    assert!(e.starts_with("x.pkl: byte 21: this is not an array of numbers; "), "{e}");
 }
 
 #[test]
@@ -78,11 +78,11 @@ fn numpys_old_module_names_are_known() {
 fn an_array_must_fill_its_shape_and_hold_numbers() {
     let bytes = fs::read(WRITTEN[2]).unwrap();
     let at = bytes.windows(2).position(|w| w == b"f8").unwrap();
-    for (with, said) in [(b"f4", "values has"), (b"O8", "no array of numbers")] {
+    for (with, expected) in [(b"f4", "values has"), (b"O8", "not an array of numbers")] {
         let mut damaged = bytes.clone();
         damaged[at..at + 2].copy_from_slice(with);
         let e = walk(&read(&damaged).unwrap()).unwrap_err().to_string();
-        assert!(e.starts_with("x.pkl: byte ") && e.contains(said), "{e}");
+        assert!(e.starts_with("x.pkl: byte ") && e.contains(expected), "{e}");
     }
     let pickle = read(b"\x80\x02](K\x07J\xff\xff\xff\xffe.").unwrap();
     let numbers: Vec<Scalar> = pickle.numbers(pickle.root).unwrap().iter().collect();
@@ -102,41 +102,41 @@ fn a_pickle_cut_short_anywhere_is_an_error_that_names_the_byte() {
 }
 
 #[test]
-fn what_is_no_plain_data_is_an_error_that_names_the_byte() {
-    for (bytes, said) in [
-        (&b"world"[..], "byte 0: 0x77 is no opcode of plain data"),
-        (b"\x80\x06N.", "byte 0: protocol 6 is not read"),
-        (b"\x80\x02I7\n.", "byte 2: 0x49 is no opcode of plain data"),
-        (b"\x80\x02.", "byte 2: a value is taken where there is none"),
-        (b"\x80\x02K\x01\x86.", "byte 4: a value is taken"),
+fn invalid_or_unsupported_opcodes_are_errors_that_name_the_byte() {
+    for (bytes, expected) in [
+        (&b"world"[..], "byte 0: opcode 0x77 is not supported"),
+        (b"\x80\x06N.", "byte 0: protocol 6 is not supported"),
+        (b"\x80\x02I7\n.", "byte 2: opcode 0x49 is not supported"),
+        (b"\x80\x02.", "byte 2: the stack has no value for this opcode"),
+        (b"\x80\x02K\x01\x86.", "byte 4: the stack has no value"),
         (b"\x80\x02t.", "byte 2: there is no mark"),
-        (b"\x80\x02K\x01(0.", "byte 5: a value is taken"),
-        (b"\x80\x02h\x00.", "byte 2: a value is recalled before it is remembered"),
+        (b"\x80\x02K\x01(0.", "byte 5: the stack has no value"),
+        (b"\x80\x02h\x00.", "byte 2: a memo key is read before it is written"),
         (b"\x80\x02K\x01K\x02a.", "byte 6: there is no list to append to"),
         (b"\x80\x02K\x01K\x02K\x03s.", "byte 8: there is no dictionary to add to"),
         (b"\x80\x02}(K\x01u.", "byte 6: a key has no value"),
-        (b"\x80\x02K\x01)R.", "byte 5: a call has no name"),
+        (b"\x80\x02K\x01)R.", "byte 5: a call lacks its function"),
         (b"\x80\x02K\x01Nb.", "byte 5: there is no object to give a state"),
-        (b"\x80\x02K\x01Q.", "byte 4: what stands for data outside is no tuple"),
-        (b"\x80\x04K\x01K\x02\x93.", "byte 6: a name is no text"),
-        (b"\x80\x02X\x01\0\0\0\xff.", "byte 2: a text is no UTF-8"),
-        (b"\x80\x04\x94.", "byte 2: there is nothing to remember"),
-        // Lengths that no file has.
+        (b"\x80\x02K\x01Q.", "byte 4: a persistent id is not a tuple"),
+        (b"\x80\x04K\x01K\x02\x93.", "byte 6: the module or name of a global is not a string"),
+        (b"\x80\x02X\x01\0\0\0\xff.", "byte 2: a string is not valid UTF-8"),
+        (b"\x80\x04\x94.", "byte 2: there is no value to memoize"),
+        // Lengths beyond the end of the file.
         (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xff.", "byte 12: the pickle is cut short"),
         (b"\x80\x04B\xff\xff\xff\xff.", "byte 8: the pickle is cut short"),
     ] {
         let e = read(bytes).map(|p| p.root).unwrap_err().to_string();
-        assert!(e.starts_with(&format!("x.pkl: {said}")), "{e}");
+        assert!(e.starts_with(&format!("x.pkl: {expected}")), "{e}");
     }
 }
 
 proptest! {
     #[test]
     fn no_damage_panics(
-        file in 0usize..3, spots in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        file in 0usize..3, changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
         let mut bytes = fs::read(WRITTEN[file]).unwrap();
-        for (at, with) in spots {
+        for (at, with) in changes {
             let at = at.index(bytes.len());
             bytes[at] = with;
         }

@@ -344,7 +344,7 @@ mod tests {
         assert!(e.contains("exists and is not empty"), "{e}");
         let again = small().make_in(&path, true).unwrap();
         assert_eq!((read(&path).src, read(&path).width()), (again.src, 0));
-        assert!(small().make_in(dir.path(), true).unwrap_err().to_string().contains("something else"));
+        assert!(small().make_in(dir.path(), true).unwrap_err().to_string().contains("is not a data set"));
     }
 
     #[test]

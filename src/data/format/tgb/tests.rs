@@ -205,5 +205,5 @@ fn negatives_of_other_events_and_of_unknown_nodes_are_refused() {
     fewer.nodes = 2;
     let line = GivenNegatives::beside(&path, Part::Test, &fewer, split.test).unwrap_err().to_string();
     assert!(line.contains(&format!(": event {} has the negative ", split.val.end)), "{line}");
-    assert!(line.contains(", which is no node of the events; "), "{line}");
+    assert!(line.contains(", which is not a node of the events; "), "{line}");
 }
