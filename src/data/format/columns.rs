@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 /// Columns of a table of events, counted from 1.
 ///
-/// As text: `src=2,dst=3,time=1`, optionally followed by `label=4`, and by `features=5-` (to the end of the row),
-/// `features=5-8` or `features=5`.
+/// As text: `src=2,dst=3,time=1`, optionally followed by `label=4`, and by `features=5-` (to the end of the
+/// row), `features=5-8` or `features=5`.
 ///
 /// ```
 /// # use tgnn::data::Columns;
@@ -23,7 +23,8 @@ pub struct Columns {
     pub time: usize,
     /// Label of the event.
     pub label: Option<usize>,
-    /// First and last feature column, both inclusive; if the last is `None`, features extend to the end of the row.
+    /// First and last feature column, both inclusive; if the last is `None`, features extend to the end of
+    /// the row.
     pub features: Option<(usize, Option<usize>)>,
 }
 

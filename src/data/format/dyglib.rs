@@ -1,8 +1,8 @@
 //! DyGLib and TGN: `ml_NAME.csv` with an unnamed index, then `u,i,ts,label,idx`.
 //!
-//! Sources and destinations share one id space that starts at 1. `idx` counts events from 1 and is the row of the
-//! event in `ml_NAME.npy` (or `ml_NAME_edge_features.npy`), whose row 0 is padding. `ml_NAME_node.npy` (or
-//! `ml_NAME_node_features.npy`) has one row per id; row 0 is padding, too.
+//! Sources and destinations share one id space that starts at 1. `idx` counts events from 1 and is the row of
+//! the event in `ml_NAME.npy` (or `ml_NAME_edge_features.npy`), whose row 0 is padding. `ml_NAME_node.npy`
+//! (or `ml_NAME_node_features.npy`) has one row per id; row 0 is padding, too.
 use super::{
     columns::{Columns, columns},
     names,

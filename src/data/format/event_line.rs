@@ -25,7 +25,8 @@ pub(crate) struct EventLine {
     pub text: String,
 }
 
-/// Parser of lines that continue the event stream of a data set, in its time units; the first line may be a header.
+/// Parser of lines that continue the event stream of a data set, in its time units; the first line may be a
+/// header.
 pub(crate) struct EventLines {
     file: PathBuf,
     width: usize,
@@ -51,7 +52,8 @@ impl EventLines {
         }
     }
 
-    /// Parses the next line, given without its line end. Returns `None` if it is blank, a comment or the header.
+    /// Parses the next line, given without its line end. Returns `None` if it is blank, a comment or the
+    /// header.
     ///
     /// # Errors
     /// Data, with line and column, if the line is not an event of the data set.
@@ -109,8 +111,8 @@ impl EventLines {
 
     /// Converts a time to ticks since the first event of the data set.
     ///
-    /// Returns `None` if ticks are a decimal fraction of a second and the time is not a whole number of ticks, or if
-    /// the result is too large. Ticks of any other length are rounded to the nearest.
+    /// Returns `None` if ticks are a decimal fraction of a second and the time is not a whole number of
+    /// ticks, or if the result is too large. Ticks of any other length are rounded to the nearest.
     fn ticks(&self, time: Decimal) -> Option<i64> {
         // Half the range of i64, so that a difference of two times never overflows.
         let in_range = |t: &i64| t.unsigned_abs() < 1 << 62;

@@ -6,12 +6,12 @@ use crate::{
 };
 use std::path::{Path, PathBuf};
 
-/// Adds features to `raw` from the files named in `options`, or else from the (edge, node) feature files `beside`
-/// that were found next to the events.
+/// Adds features to `raw` from the files named in `options`, or else from the (edge, node) feature files
+/// `beside` that were found next to the events.
 ///
 /// # Errors
-/// Data if the number of feature rows does not match the events, or if the event numbers have gaps, so that rows
-/// of edge features cannot be matched to events by position; otherwise the errors of reading the files.
+/// Data if the number of feature rows does not match the events, or if the event numbers have gaps, so that
+/// rows of edge features cannot be matched to events by position; otherwise the errors of reading the files.
 pub(in crate::data) fn attach(
     raw: &mut Raw,
     options: &ReadOptions,

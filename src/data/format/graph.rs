@@ -22,8 +22,8 @@ pub(in crate::data) struct EdgeList {
     pub weighted: Option<bool>,
 }
 
-/// Reads a text file of edges, optionally gzipped, with or without a header. `weights` says whether to read a third
-/// column.
+/// Reads a text file of edges, optionally gzipped, with or without a header. `weights` says whether to read a
+/// third column.
 pub(in crate::data) fn edge_list(path: &Path, weights: bool) -> Result<EdgeList> {
     let mut list = EdgeList::default();
     let mut rows = open(path)?;

@@ -1,7 +1,7 @@
 //! JODIE CSV: `user_id,item_id,timestamp,state_label,comma_separated_list_of_features`.
 //!
-//! The header has one name for all features; a row is `user,item,time,label,f1,f2,…`. Users and items are numbered
-//! separately, both from 0. Source: Kumar et al., KDD 2019 (Wikipedia, Reddit, MOOC, LastFM).
+//! The header has one name for all features; a row is `user,item,time,label,f1,f2,…`. Users and items are
+//! numbered separately, both from 0. Source: Kumar et al., KDD 2019 (Wikipedia, Reddit, MOOC, LastFM).
 use super::{
     columns::{Columns, columns},
     sample::Sample,

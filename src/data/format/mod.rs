@@ -14,8 +14,8 @@
 //!
 //! With the cargo feature `parquet`, a table may also be a Parquet file.
 //!
-//! Text files may be gzipped, delimited by commas, semicolons, tabs or blanks, and contain comments that start
-//! with `#` or `%`. A label is a number; [`Events::class_labels`] returns the numbers that are classes.
+//! Text files may be gzipped, delimited by commas, semicolons, tabs or blanks, and contain comments that
+//! start with `#` or `%`. A label is a number; [`Events::class_labels`] returns the numbers that are classes.
 mod columns;
 mod dyglib;
 mod event_line;
@@ -111,8 +111,8 @@ fn table_inside(path: &Path, name: &str) -> Option<PathBuf> {
     candidates.iter().map(|file| path.join(file)).find(|p| p.is_file())
 }
 
-/// Recognises the layout of a text table and reads it. `name` becomes the data set's name, except that `edges` is
-/// replaced by the folder's name and a prefix `ml_` is removed.
+/// Recognises the layout of a text table and reads it. `name` becomes the data set's name, except that
+/// `edges` is replaced by the folder's name and a prefix `ml_` is removed.
 fn read(input: Input, name: String, options: &ReadOptions) -> Result<Events> {
     if let Some(format @ (Format::Native | Format::Tkg)) = options.format {
         return Err(Error::usage(format!(

@@ -1,7 +1,8 @@
 //! Exact parsing of numbers in text, without allocation.
 use super::super::{scalar::Scalar, text::shown};
 
-/// Maximum number of digits after the decimal point of a time. With nanoseconds, a Unix time still fits an `i64`.
+/// Maximum number of digits after the decimal point of a time. With nanoseconds, a Unix time still fits an
+/// `i64`.
 pub(crate) const MAX_DIGITS: u32 = 9;
 
 /// Reason why a field is not a valid number.
@@ -53,8 +54,8 @@ impl Decimal {
         Decimal { mantissa, digits, rounded: false }
     }
 
-    /// Converts a number of an array. A float becomes the shortest decimal that rounds to it, which is most likely
-    /// the number that was written.
+    /// Converts a number of an array. A float becomes the shortest decimal that rounds to it, which is most
+    /// likely the number that was written.
     pub(crate) fn of(value: Scalar) -> Result<Self, Fault> {
         match value {
             Scalar::Int(v) => Ok(Decimal::new(v, 0)),
@@ -87,8 +88,8 @@ pub(crate) fn parse_id(field: &[u8]) -> Result<u64, Fault> {
 
 /// Parses numbers such as `-12`, `1082008561.0`, `0.25` or `1.28e9`, never through floating point.
 ///
-/// The result is exact unless there are more than [`MAX_DIGITS`] significant digits after the decimal point: then it
-/// is rounded, halves away from zero, and [`Decimal::rounded`] is set.
+/// The result is exact unless there are more than [`MAX_DIGITS`] significant digits after the decimal point:
+/// then it is rounded, halves away from zero, and [`Decimal::rounded`] is set.
 pub(crate) fn parse_decimal(field: &[u8]) -> Result<Decimal, Fault> {
     let (negative, body) = match field {
         [] => return Err(Fault::Empty),

@@ -83,8 +83,8 @@ pub struct ReadOptions {
     pub columns: Option<Columns>,
     /// Whether to refuse events that are out of time order instead of sorting them.
     pub strict: bool,
-    /// Whether sources and destinations are different kinds of nodes. If `None`, they are when no node is both
-    /// a source and a destination, or when the layout numbers sources and destinations separately.
+    /// Whether sources and destinations are different kinds of nodes. If `None`, they are when no node is
+    /// both a source and a destination, or when the layout numbers sources and destinations separately.
     pub bipartite: Option<bool>,
     /// `.npy` or `.pt` file of edge features: one row per event in the order of the event file, optionally
     /// preceded by a padding row 0.

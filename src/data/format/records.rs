@@ -1,7 +1,8 @@
 //! Lines and their fields.
 //!
-//! One splitter serves every text layout. It records the exact line and column of every field for error messages,
-//! skips comments of two kinds, treats runs of blanks as one delimiter, and allocates no `String` per field.
+//! One splitter serves every text layout. It records the exact line and column of every field for error
+//! messages, skips comments of two kinds, treats runs of blanks as one delimiter, and allocates no `String`
+//! per field.
 use super::input::{Failure, Input};
 use crate::error::{Error, Result};
 use std::io::{BufRead, BufReader, Read};
@@ -55,8 +56,8 @@ pub(super) fn split(line: &[u8], delimiter: Delimiter, fields: &mut Vec<Span>) {
     }
 }
 
-/// Returns the position of the quote that closes a field, or the line's length if there is none. A doubled quote
-/// does not close a field.
+/// Returns the position of the quote that closes a field, or the line's length if there is none. A doubled
+/// quote does not close a field.
 fn closing_quote(line: &[u8], mut at: usize) -> usize {
     while let Some(p) = line[at..].iter().position(|&b| b == b'"').map(|p| at + p) {
         if line.get(p + 1) != Some(&b'"') {

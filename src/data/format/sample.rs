@@ -79,8 +79,8 @@ impl Sample {
         self.header.as_ref()?.iter().position(|n| n.eq_ignore_ascii_case(wanted))
     }
 
-    /// Returns the numbers in column `i` (from 0) of the sampled rows. The last of several rows is left out because
-    /// the end of the sample may cut it off.
+    /// Returns the numbers in column `i` (from 0) of the sampled rows. The last of several rows is left out
+    /// because the end of the sample may cut it off.
     pub(super) fn numbers(&self, i: usize) -> impl Iterator<Item = f64> {
         let number = move |row: &Vec<Vec<u8>>| std::str::from_utf8(row.get(i)?).ok()?.parse().ok();
         let whole = self.rows.len().saturating_sub(1).max(1).min(self.rows.len());
@@ -96,8 +96,8 @@ fn fields(line: &[u8], delimiter: Delimiter, spans: &mut Vec<Span>) -> Vec<Vec<u
 
 /// Guesses the delimiter from the first line: comma before semicolon before tab before blanks.
 ///
-/// A tab delimits fields on its own only if the line has letters: then it is a header, and fields may be empty or
-/// contain blanks. Between numbers, any run of blanks is one delimiter.
+/// A tab delimits fields on its own only if the line has letters: then it is a header, and fields may be
+/// empty or contain blanks. Between numbers, any run of blanks is one delimiter.
 pub(super) fn delimiter(line: &[u8]) -> Delimiter {
     let text = line.iter().any(|b| b.is_ascii_alphabetic());
     match () {

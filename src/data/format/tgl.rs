@@ -1,8 +1,8 @@
 //! TGL: `edges.csv` with an unnamed index, then `src,dst,time,ext_roll`.
 //!
-//! Sources and destinations share one id space that starts at 0. `ext_roll` marks training, validation and test
-//! events as 0, 1 and 2. This crate makes its own splits; a note reports how many events `ext_roll` assigns to
-//! each part. Features are in `edge_features.pt` and `node_features.pt` next to the events.
+//! Sources and destinations share one id space that starts at 0. `ext_roll` marks training, validation and
+//! test events as 0, 1 and 2. This crate makes its own splits; a note reports how many events `ext_roll`
+//! assigns to each part. Features are in `edge_features.pt` and `node_features.pt` next to the events.
 use super::{
     columns::{Columns, columns},
     sample::Sample,

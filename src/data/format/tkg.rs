@@ -1,10 +1,10 @@
 //! Temporal knowledge graphs: a folder of `train.txt`, `valid.txt` and `test.txt` with rows of
 //! `subject relation object time`.
 //!
-//! Subjects and objects share one id space; a fifth column is not read. Rows that differ only in their relation
-//! form one event, which is labelled with the set of relations. Times are hours if all of them are multiples of 24
-//! (ICEWS), minutes if all are multiples of 15 (GDELT), and days otherwise. Source: RE-Net (Jin et al., EMNLP 2020)
-//! and data sets published in its layout.
+//! Subjects and objects share one id space; a fifth column is not read. Rows that differ only in their
+//! relation form one event, which is labelled with the set of relations. Times are hours if all of them are
+//! multiples of 24 (ICEWS), minutes if all are multiples of 15 (GDELT), and days otherwise. Source: RE-Net
+//! (Jin et al., EMNLP 2020) and data sets published in its layout.
 use super::{
     feature_files::attach,
     input::Input,

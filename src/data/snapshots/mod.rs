@@ -24,9 +24,10 @@ use crate::error::{Error, Result};
 
 /// Snapshots in time order. All of them have the vertices `0..nodes`, some of which may be absent in a step.
 ///
-/// Step `s` has the edges from `offsets[s]` to `offsets[s + 1]`, in ascending order of source, then destination, each
-/// pair once. The fields are public because the whole crate reads them. Code that fills them by hand should call
-/// [`validate`](Self::validate), because other code relies on the invariants that it checks.
+/// Step `s` has the edges from `offsets[s]` to `offsets[s + 1]`, in ascending order of source, then
+/// destination, each pair once. The fields are public because the whole crate reads them. Code that fills
+/// them by hand should call [`validate`](Self::validate), because other code relies on the invariants that it
+/// checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshots {
     /// The data set's name, for reports and results.
@@ -43,17 +44,19 @@ pub struct Snapshots {
     pub weight: Option<Vec<f32>>,
     /// Name of each step, such as its first day.
     pub labels: Vec<String>,
-    /// Whether vertex `v` is present in step `s`, at index `s * nodes + v`; if `None`, all vertices are always present.
-    /// Both ends of an edge are present in its step.
+    /// Whether vertex `v` is present in step `s`, at index `s * nodes + v`; if `None`, all vertices are
+    /// always present. Both ends of an edge are present in its step.
     pub present: Option<Vec<bool>>,
     /// Vertex features: one row per vertex, or one row per step and vertex, at row `s * nodes + v`.
     pub features: Option<Features>,
-    /// Values to predict for the vertices of each step from the steps before it, one row per step and vertex: for
-    /// example, the values of a series at that step and the following ones. Unknown values are NaN.
+    /// Values to predict for the vertices of each step from the steps before it, one row per step and vertex:
+    /// for example, the values of a series at that step and the following ones. Unknown values are NaN.
     pub targets: Option<Features>,
-    /// Size of one unit of the targets in units of the data: 1, or the standard deviation if targets were normalised.
+    /// Size of one unit of the targets in units of the data: 1, or the standard deviation if targets were
+    /// normalised.
     pub target_unit: f64,
-    /// Class of each vertex in each step, one entry per step and vertex; [`NONE`](crate::runtime::NONE) if unknown.
+    /// Class of each vertex in each step, one entry per step and vertex; [`NONE`](crate::runtime::NONE) if
+    /// unknown.
     pub classes: Option<Vec<u32>>,
     /// Original id of every vertex; if `None`, the id is the vertex index.
     pub ids: Option<Ids>,
@@ -101,7 +104,8 @@ impl Snapshots {
         let (steps, v, e) = (self.len(), self.nodes, self.src.len());
         if steps == 0 || v == 0 || v >= u32::MAX as usize || e > u32::MAX as usize {
             return bad(format!(
-                "{steps} steps, {v} vertices, {e} edges; there must be at least one step and one vertex, and fewer than 2^32 vertices and edges"
+                "{steps} steps, {v} vertices, {e} edges; there must be at least one step and one vertex, and fewer \
+                 than 2^32 vertices and edges"
             ));
         }
         if self.offsets[0] != 0 || self.offsets[steps] != e || self.offsets.windows(2).any(|w| w[0] > w[1]) {
@@ -125,30 +129,31 @@ impl Snapshots {
         }
         for s in 0..steps {
             for i in self.edges(s) {
-                let pair = (self.src[i], self.dst[i]);
-                if pair.0 as usize >= v || pair.1 as usize >= v {
-                    return bad(format!(
-                        "edge {} of step {s} is {pair:?}, but there are only {v} vertices",
-                        i - self.offsets[s]
-                    ));
-                }
-                if i > self.offsets[s] && (self.src[i - 1], self.dst[i - 1]) >= pair {
-                    return bad(format!(
-                        "edge {} of step {s} is not in ascending order after the one before it",
-                        i - self.offsets[s]
-                    ));
-                }
-                if !self.has(s, pair.0 as usize) || !self.has(s, pair.1 as usize) {
-                    return bad(format!("an end of edge {} of step {s} is absent in that step", i - self.offsets[s]));
-                }
-                if self.weight.as_ref().is_some_and(|w| !(w[i] > 0.0 && w[i].is_finite())) {
-                    return bad(format!(
-                        "the weight of edge {} of step {s} is not positive and finite",
-                        i - self.offsets[s]
-                    ));
+                if let Some(fault) = self.edge_fault(s, i) {
+                    return bad(fault);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Describes the invariant that edge `i` of step `s` violates, if any.
+    fn edge_fault(&self, s: usize, i: usize) -> Option<String> {
+        let (v, first, pair) = (self.nodes, self.offsets[s], (self.src[i], self.dst[i]));
+        if pair.0 as usize >= v || pair.1 as usize >= v {
+            let edge = i - first;
+            return Some(format!("edge {edge} of step {s} is {pair:?}, but there are only {v} vertices"));
+        }
+        if i > first && (self.src[i - 1], self.dst[i - 1]) >= pair {
+            let edge = i - first;
+            return Some(format!("edge {edge} of step {s} is not in ascending order after the one before it"));
+        }
+        if !self.has(s, pair.0 as usize) || !self.has(s, pair.1 as usize) {
+            return Some(format!("an end of edge {} of step {s} is absent in that step", i - first));
+        }
+        if self.weight.as_ref().is_some_and(|w| !(w[i] > 0.0 && w[i].is_finite())) {
+            return Some(format!("the weight of edge {} of step {s} is not positive and finite", i - first));
+        }
+        None
     }
 }

@@ -1,9 +1,9 @@
 //! Apache Parquet: a table with typed columns, as written by pandas, Polars, Spark and DuckDB.
 //!
-//! Columns are found by the same names as in a text table, or counted from 1 with `--columns`. Times are integers or
-//! floats in seconds, dates, or timestamps of any unit. Features are all further columns of floats or of lists of
-//! numbers, and further columns of numbers with the name of a feature; all lists of a column must have the same
-//! length. Needs the cargo feature `parquet`.
+//! Columns are found by the same names as in a text table, or counted from 1 with `--columns`. Times are
+//! integers or floats in seconds, dates, or timestamps of any unit. Features are all further columns of
+//! floats or of lists of numbers, and further columns of numbers with the name of a feature; all lists of a
+//! column must have the same length. Needs the cargo feature `parquet`.
 use super::{
     columns::{Role, from_header, role},
     number::{Clock, Decimal, Fault},
@@ -99,8 +99,8 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Raw> {
 // Set while this thread is inside the Parquet library.
 thread_local!(static IN_LIBRARY: Cell<bool> = const { Cell::new(false) });
 
-/// Whether this thread is inside the Parquet library. The library panics on unexpected damage, and [`library`] turns
-/// the panic into an error, so a panic hook need not print it.
+/// Whether this thread is inside the Parquet library. The library panics on unexpected damage, and
+/// [`library`] turns the panic into an error, so a panic hook need not print it.
 pub(crate) fn in_library() -> bool {
     IN_LIBRARY.get()
 }
@@ -128,7 +128,8 @@ fn damaged(path: &Path, cause: impl Into<Box<dyn std::error::Error + Send + Sync
 /// Column of the table.
 struct Column {
     name: String,
-    /// Index of the leaf column in the file; `None` if the column does not contain numbers or lists of numbers.
+    /// Index of the leaf column in the file; `None` if the column does not contain numbers or lists of
+    /// numbers.
     leaf: Option<usize>,
     /// Definition level at which a value is present.
     present: i16,
@@ -242,8 +243,8 @@ impl<'a> Chosen<'a> {
                 notes.push(format!("columns not read: {}", names.join(", ")));
             }
         }
-        // Rows of separate feature files are joined by position. Event numbers are not checked for gaps, so a table
-        // with event numbers is never joined.
+        // Rows of separate feature files are joined by position. Event numbers are not checked for gaps, so a
+        // table with event numbers is never joined.
         let numbered = index.is_none();
         Ok(Chosen { src, dst, time, label, features, numbered, notes })
     }
@@ -292,8 +293,8 @@ impl Table<'_> {
         self.each(column, take)
     }
 
-    /// Returns one row of features per event, the values of `columns` side by side, with lists expanded. `None` if
-    /// there are no features.
+    /// Returns one row of features per event, the values of `columns` side by side, with lists expanded.
+    /// `None` if there are no features.
     fn features(&self, columns: &[&Column], events: usize) -> Result<Option<Features>> {
         let mut parts = Vec::new();
         for column in columns {

@@ -1,8 +1,9 @@
-//! Link prediction data sets of the Temporal Graph Benchmark (TGB), in the folders that its package `py-tgb` creates.
+//! Link prediction data sets of the Temporal Graph Benchmark (TGB), in the folders that its package `py-tgb`
+//! creates.
 //!
-//! A folder `tgbl_wiki` contains `tgbl-wiki_edgelist_v2.csv` (without `_v…` in version 1), and the negatives of the
-//! validation and test parts in `tgbl-wiki_val_ns_v2.pkl` and `tgbl-wiki_test_ns_v2.pkl`. There are four layouts,
-//! chosen by the name of the set:
+//! A folder `tgbl_wiki` contains `tgbl-wiki_edgelist_v2.csv` (without `_v…` in version 1), and the negatives
+//! of the validation and test parts in `tgbl-wiki_val_ns_v2.pkl` and `tgbl-wiki_test_ns_v2.pkl`. There are
+//! four layouts, chosen by the name of the set:
 //!
 //! | sets | columns | node numbering | edge features |
 //! | --- | --- | --- | --- |
@@ -11,9 +12,10 @@
 //! | comment | `ts,src,dst,num_words,score` | by first appearance | words / 5000 (twice), score |
 //! | flight | `ts,src,dst,callsign,typecode` | by first appearance | one number for each of 16 characters |
 //!
-//! Node numbers, features and times equal those of `py-tgb` 2.3: [`Ids`](crate::data::Ids) hold TGB's number of every
-//! node, and times are whole seconds. The only difference is the event number in the last column of uci and enron:
-//! the package reads it as a feature, this reader ignores it. Source: Huang et al., NeurIPS 2023.
+//! Node numbers, features and times equal those of `py-tgb` 2.3: [`Ids`](crate::data::Ids) hold TGB's number
+//! of every node, and times are whole seconds. The only difference is the event number in the last column of
+//! uci and enron: the package reads it as a feature, this reader ignores it. Source: Huang et al., NeurIPS
+//! 2023.
 use super::{
     input::Input,
     number::{Clock, Decimal, Fault, parse_decimal, parse_f32, parse_id},
@@ -56,7 +58,8 @@ const MOST_WORDS: f64 = 5000.0;
 /// Number of characters to which call signs and type codes of flights are padded.
 const CODE: usize = 8;
 
-/// Splits an edge list's file name into the set and the version (`_v2` or empty); `None` for other file names.
+/// Splits an edge list's file name into the set and the version (`_v2` or empty); `None` for other file
+/// names.
 fn named(file: &Path) -> Option<(&str, &str)> {
     let name = file.file_name()?.to_str()?;
     let name = name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".csv")?;
@@ -113,8 +116,8 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     };
     let mut columns = None;
     while let Some(row) = records.next()? {
-        // In the JODIE layout all further columns are features, so every row must have the same width. The other
-        // layouts ignore further columns.
+        // In the JODIE layout all further columns are features, so every row must have the same width. The
+        // other layouts ignore further columns.
         let wanted =
             if kind == SetKind::Jodie { *columns.get_or_insert(row.len().max(width)) } else { width };
         if row.len() < wanted || (kind == SetKind::Jodie && row.len() > wanted) {
@@ -157,8 +160,9 @@ struct Reader {
 }
 
 impl Reader {
-    /// Returns the minimum number of columns of a row, and the columns that [`row`](Self::row) treats specially: the
-    /// columns from which features are computed, or in the JODIE layout the column of event numbers, if any.
+    /// Returns the minimum number of columns of a row, and the columns that [`row`](Self::row) treats
+    /// specially: the columns from which features are computed, or in the JODIE layout the column of event
+    /// numbers, if any.
     fn features(&self, header: &Record<'_>) -> Result<(usize, Vec<usize>)> {
         let position = |name: &str| (0..header.len()).find(|&i| header.field(i) == name.as_bytes());
         Ok(match self.kind {
