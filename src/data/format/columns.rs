@@ -169,7 +169,9 @@ pub(super) fn from_header(names: &[String]) -> Result<Header, String> {
     let ignored = names
         .iter()
         .enumerate()
-        .filter(|(i, n)| !n.is_empty() && !is_read(*i) && (roles[*i] == Role::Other || is_feature(&roles[*i])))
+        .filter(|(i, n)| {
+            !n.is_empty() && !is_read(*i) && (roles[*i] == Role::Other || is_feature(&roles[*i]))
+        })
         .map(|(_, n)| n.clone())
         .collect();
     let columns = Columns { src, dst, time, label: at_most_one(Role::Label, "label")?, features };

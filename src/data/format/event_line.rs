@@ -111,8 +111,9 @@ impl EventLines {
 
     /// Converts a time to ticks since the first event of the data set.
     ///
-    /// Returns `None` if ticks are a decimal fraction of a second and the time is not a whole number of
-    /// ticks, or if the result is too large. Ticks of any other length are rounded to the nearest.
+    /// If there are 1, 10, 100, .. ticks per second, the conversion is exact, and the result is `None` if the
+    /// time is not a whole number of ticks. With any other number of ticks per second, the time is rounded to
+    /// the nearest tick. The result is also `None` if it is too large.
     fn ticks(&self, time: Decimal) -> Option<i64> {
         // Half the range of i64, so that a difference of two times never overflows.
         let in_range = |t: &i64| t.unsigned_abs() < 1 << 62;

@@ -32,7 +32,9 @@ pub(in crate::data) fn edge_list(path: &Path, weights: bool) -> Result<EdgeList>
         if width == 0 {
             width = row.len();
             if !(2..=3).contains(&width) {
-                return Err(row.error(None, format!("a row of {width} columns is not an edge")).remedy(SHAPE));
+                return Err(row
+                    .error(None, format!("a row of {width} columns is not an edge"))
+                    .remedy(SHAPE));
             }
             let header = (0..2).all(|i| !is_number(row.field(i)));
             if header {
@@ -88,7 +90,9 @@ pub(in crate::data) fn matrix(path: &Path, header: bool, least: f32) -> Result<M
         }
     }
     if matrix.values.is_empty() {
-        return Err(Error::data(path, "there is no row of numbers").remedy("write one row of numbers per line"));
+        return Err(
+            Error::data(path, "there is no row of numbers").remedy("write one row of numbers per line")
+        );
     }
     Ok(matrix)
 }

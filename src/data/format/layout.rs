@@ -113,6 +113,8 @@ fn unknown(path: &Path, sample: &Sample) -> Error {
         Delimiter::Byte(_) => "tabs",
         Delimiter::Blanks => "blanks",
     };
-    let what = format!("no known layout has {} columns, separated by {separator}, without a header", sample.width());
-    Error::data(path, what).remedy("name the layout with --format, or the columns with --columns src=1,dst=2,time=3")
+    let what =
+        format!("no known layout has {} columns, separated by {separator}, without a header", sample.width());
+    Error::data(path, what)
+        .remedy("name the layout with --format, or the columns with --columns src=1,dst=2,time=3")
 }

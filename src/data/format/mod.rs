@@ -8,8 +8,8 @@
 //! | `snap` | `src dst time`, no header | SNAP, SocioPatterns |
 //! | `signed` | `source,target,rating,time` | SNAP signed, KONECT |
 //! | `table` | any header that names source, destination and time | everywhere |
-//! | `tkg` | a folder of `train.txt`, `valid.txt`, `test.txt`: `subject relation object time` | temporal knowledge graphs: ICEWS, GDELT |
 //! | `tgb` | a folder with `tgbl-NAME_edgelist.csv` | `py-tgb` |
+//! | `tkg` | a folder of `train.txt`, `valid.txt`, `test.txt`: `subject relation object time` | temporal knowledge graphs: ICEWS, GDELT |
 //! | `native` | a folder with `src.npy`, `dst.npy`, `time.npy` | `tgnn-bench data import`, `numpy.save` |
 //!
 //! With the cargo feature `parquet`, a table may also be a Parquet file.

@@ -39,7 +39,9 @@ impl Sample {
             }
             [b'P', b'K', 3, 4, ..] => Some("is a zip archive; unpack it first"),
             [b'P', b'A', b'R', b'1', ..] => Some(PARQUET),
-            [b'{' | b'[', ..] => Some("is JSON, not a list of events; write one event per line: src,dst,time"),
+            [b'{' | b'[', ..] => {
+                Some("is JSON, not a list of events; write one event per line: src,dst,time")
+            }
             _ if head.contains(&0) => {
                 Some("is a binary file; write the events as text, or as a folder of .npy")
             }
@@ -50,9 +52,8 @@ impl Sample {
         }
         let mut lines = head.split(|&b| b == b'\n').filter(|l| !is_skipped(l));
         let Some(first) = lines.next() else {
-            return Err(
-                Error::data(&input.path, "the file is empty").remedy("write one event per line: src,dst,time")
-            );
+            return Err(Error::data(&input.path, "the file is empty")
+                .remedy("write one event per line: src,dst,time"));
         };
         let delimiter = delimiter(first);
         let mut spans = Vec::new();

@@ -10,7 +10,7 @@ use super::{
 /// Columns if no header says otherwise.
 pub(super) const COLUMNS: Columns = columns(1, 2, 4, None, Some((3, Some(3))));
 
-/// Separates ratings, which are small, from Unix times, which are all larger.
+/// Maximum absolute value of a rating; Unix times are larger.
 const LARGEST_RATING: f64 = 1000.0;
 
 /// Whether there are four columns, of which the header names one as a rating and none as a label. Without a

@@ -28,8 +28,9 @@ impl Snapshots {
         steps.par_iter_mut().for_each(merge);
         let edges: usize = steps.iter().map(Vec::len).sum();
         if edges > u32::MAX as usize {
-            return Err(Error::data(&name, "there are more than 2^32 edges in all steps")
-                .remedy("use fewer steps"));
+            return Err(
+                Error::data(&name, "there are more than 2^32 edges in all steps").remedy("use fewer steps")
+            );
         }
         let mut offsets = vec![0];
         let (mut src, mut dst) = (Vec::with_capacity(edges), Vec::with_capacity(edges));
@@ -112,8 +113,8 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Returns the degree features `[steps * nodes, 2]`: `ln(1 + incoming edges)` and `ln(1 + outgoing
-    /// edges)`.
+    /// Returns the degree features `[steps * nodes, 2]`: `ln(1 + incoming edges)` and
+    /// `ln(1 + outgoing edges)` of each vertex in each step.
     fn degrees(&self) -> Result<Features> {
         let v = self.nodes;
         check_room(
@@ -213,7 +214,10 @@ mod tests {
             (&[0.0, ln2][..], &[0.0, 0.0][..], &[ln2, ln2][..])
         );
         assert_eq!(chosen(VertexFeatures::Random).unwrap().unwrap(), Features::random(4, 3, 7));
-        assert_eq!((chosen(VertexFeatures::Auto).unwrap(), chosen(VertexFeatures::Learned).unwrap()), (None, None));
+        assert_eq!(
+            (chosen(VertexFeatures::Auto).unwrap(), chosen(VertexFeatures::Learned).unwrap()),
+            (None, None)
+        );
         let said = chosen(VertexFeatures::Given).unwrap_err().to_string();
         assert_eq!(said, "snapshots.features is given, but made has none; give degree, learned or random");
     }

@@ -157,7 +157,9 @@ impl Every {
             Every::Events(_) | Every::Step => return None,
             _ if events.origin != 0 => return None,
             _ => {
-                return Some(format!("times begin at 0, so each {self} is a calendar {self} counted from 1970"));
+                return Some(format!(
+                    "times begin at 0, so each {self} is a calendar {self} counted from 1970"
+                ));
             }
         };
         let over = (steps as f64 * size as f64) - events.span_seconds();

@@ -1,9 +1,9 @@
 //! A folder of edge lists, one file per step: the layout of AS-733 (Leskovec et al. 2005).
 //!
-//! Files are in natural order of their names: `step2` before `step10`. A line is `src dst` or `src dst
-//! weight`. Ids may have gaps; vertices are numbered densely over all files. `features.npy` has one row per
-//! vertex, or one row per step and vertex. If its number of rows fits neither and all ids are below it, ids
-//! are used as vertices directly, and ids without an edge are vertices, too.
+//! Files are in natural order of their names: `step2` before `step10`. A line is `src dst` or
+//! `src dst weight`. Ids may have gaps; vertices are numbered densely over all files. `features.npy` has one
+//! row per vertex, or one row per step and vertex. If its number of rows fits neither and all ids are below
+//! that number, ids are used as vertices directly, and ids without an edge are vertices, too.
 use super::{
     SnapshotOptions, Snapshots,
     build::{Edges, weighs},
@@ -51,7 +51,7 @@ pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
     let ids = ids(&lists);
     let last_id = ids.last().copied();
     let covers_ids = |rows: usize| last_id.is_none_or(|id| id < rows as u64);
-    // If there are rows for ids that no edge names, ids are used as vertices directly.
+    // If there are rows for ids without edges, ids are used as vertices directly.
     let dense = ids.len();
     let direct = features
         .as_ref()
@@ -212,8 +212,14 @@ mod tests {
             npy::write(dir.path().join(FEATURES), &[rows, 1], &vec![1f32; rows]).unwrap();
             read_with(&dir, &SnapshotOptions::default())
         };
-        assert_eq!(with_rows(3).map(|s| (s.nodes, s.features_change(), s.ids.is_some())).unwrap(), (3, false, true));
-        assert_eq!(with_rows(6).map(|s| (s.nodes, s.features_change(), s.ids.is_some())).unwrap(), (3, true, true));
+        assert_eq!(
+            with_rows(3).map(|s| (s.nodes, s.features_change(), s.ids.is_some())).unwrap(),
+            (3, false, true)
+        );
+        assert_eq!(
+            with_rows(6).map(|s| (s.nodes, s.features_change(), s.ids.is_some())).unwrap(),
+            (3, true, true)
+        );
         assert_eq!(
             with_rows(5).map(|s| (s.nodes, s.features_change(), s.ids.is_some())).unwrap(),
             (5, false, false)

@@ -182,8 +182,7 @@ impl Reader<'_> {
         if !targets.is_empty() {
             let (targets, unit) = self.targets(&targets, nodes)?;
             (s.targets, s.target_unit) = (Some(targets), unit);
-            s.notes
-                .push("targets are ln(1 + y), as in the loader of PyTorch Geometric Temporal".into());
+            s.notes.push("targets are ln(1 + y), as in the loader of PyTorch Geometric Temporal".into());
         }
         if s.targets.is_none() && s.features.is_none() {
             s.mark_present(options.presence)?;
@@ -246,19 +245,22 @@ impl Reader<'_> {
         place: &str,
     ) -> Result<Edges> {
         if let Some(weights) = weights.as_ref().filter(|w| w.len() != edges.len()) {
-            return Err((self.bad)(format!("{place} has {} weights for {} edges", weights.len(), edges.len())));
+            return Err((self.bad)(format!(
+                "{place} has {} weights for {} edges",
+                weights.len(),
+                edges.len()
+            )));
         }
         let weight = |i: usize| weights.as_ref().filter(|_| weighted).map_or(1.0, |w| w[i]);
         let edge = |(i, (src, dst)): (usize, (u32, u32))| {
             if src.max(dst) as usize >= nodes {
-                let what = format!("edge {i} of {place} is ({src}, {dst}), but there are only {nodes} vertices");
+                let what =
+                    format!("edge {i} of {place} is ({src}, {dst}), but there are only {nodes} vertices");
                 return Err((self.bad)(what));
             }
             match weight(i) {
                 w if w > 0.0 => Ok((src, dst, w)),
-                w => {
-                    Err((self.bad)(format!("edge {i} of {place} has the weight {w}, which is not above 0")))
-                }
+                w => Err((self.bad)(format!("edge {i} of {place} has the weight {w}, which is not above 0"))),
             }
         };
         edges.into_iter().enumerate().map(edge).collect()
@@ -349,7 +351,10 @@ mod tests {
         assert!(
             said("[4]", "[0]").starts_with(": edge 0 of step 1 has the weight 0, which is not above 0; ")
         );
-        assert!(said("[[1, 0]", "[[1, 2]").starts_with(": edge 0 of step 0 is (1, 2), but there are only 2 vertices; "));
+        assert!(
+            said("[[1, 0]", "[[1, 2]")
+                .starts_with(": edge 0 of step 0 is (1, 2), but there are only 2 vertices; ")
+        );
         assert!(said("[0, 3]", "[0, -3]").starts_with(": y of vertex 1 in step 0 is -3; "));
         assert!(
             said("[1, 0], \"X\"", "[1], \"X\"").starts_with(": row 1 has 1 targets, the first one has 2; ")

@@ -108,7 +108,9 @@ mod tests {
             &SnapshotOptions::default(),
             1,
         );
-        assert!(e.unwrap_err().to_string().contains("the adjacency matrix is [2, 2], but there are 1 vertices; "));
+        assert!(
+            e.unwrap_err().to_string().contains("the adjacency matrix is [2, 2], but there are 1 vertices; ")
+        );
         fs::remove_file(dir.path().join("los_adj.csv")).unwrap();
         at("los_speed.csv", "0,1\n");
         at("train.txt", "0 1\n");

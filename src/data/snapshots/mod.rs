@@ -146,7 +146,9 @@ impl Snapshots {
         }
         if i > first && (self.src[i - 1], self.dst[i - 1]) >= pair {
             let edge = i - first;
-            return Some(format!("edge {edge} of step {s} is not in ascending order after the one before it"));
+            return Some(format!(
+                "edge {edge} of step {s} is not in ascending order after the one before it"
+            ));
         }
         if !self.has(s, pair.0 as usize) || !self.has(s, pair.1 as usize) {
             return Some(format!("an end of edge {} of step {s} is absent in that step", i - first));

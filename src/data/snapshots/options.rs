@@ -31,8 +31,9 @@ impl FromStr for EdgeWeights {
             ("none", _) => Ok(EdgeWeights::None),
             ("count", _) => Ok(EdgeWeights::Count),
             (_, Some(Some(k))) => Ok(EdgeWeights::Feature(k)),
-            _ => Err(Error::usage(format!("there is no snapshots.weights `{s}`"))
-                .remedy("give auto, none, count, or feature:K, where K is a column of the edge features, from 1")),
+            _ => Err(Error::usage(format!("there is no snapshots.weights `{s}`")).remedy(
+                "give auto, none, count, or feature:K, where K is a column of the edge features, from 1",
+            )),
         }
     }
 }

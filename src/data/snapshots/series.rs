@@ -1,9 +1,9 @@
 //! Time series on a static graph: one value per step and vertex, used as features and as targets.
 //!
 //! A model that predicts step `S` reads the steps before it. The targets of step `S` are the values of the
-//! series at `S, S + 1, .., S + horizon - 1`. The features of step `t` are the values at `t - lags + 1, ..,
-//! t`, so the last value read to predict step `S` is that of step `S - 1`. PyTorch Geometric Temporal's
-//! loaders with `lags` pair the same values.
+//! series at `S, S + 1, .., S + horizon - 1`. The features of step `t` are the values at
+//! `t - lags + 1, .., t - 1, t`, so the last value read to predict step `S` is that of step `S - 1`. PyTorch
+//! Geometric Temporal's loaders with `lags` pair the same values.
 use super::{SnapshotOptions, Snapshots, build::Edges};
 use crate::{
     data::{

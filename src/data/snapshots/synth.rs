@@ -91,7 +91,8 @@ pub struct SynthSnapshots {
     pub edges: usize,
     /// Exponent of the power law of vertex popularity, from 0 to 10.
     pub exponent: f64,
-    /// Probability, from 0 to 1, that an edge joins vertices of the same hidden type.
+    /// Probability, from 0 to 1, that an edge is made to join vertices of the same hidden type; other edges
+    /// do so only by chance.
     pub signal: f64,
     /// Number of steps.
     pub steps: usize,
@@ -229,10 +230,10 @@ impl SynthSnapshots {
             Trend::As733 => Ok(per_step(&|progress| AS733.powf(1.0 - progress))),
             Trend::Counts(counts) => match counts.iter().find(|n| **n > edges) {
                 None => Ok(counts.clone()),
-                Some(n) => {
-                    Err(Error::usage(format!("synth-snapshots: a step of {n} edges, but the graph has only {edges}"))
-                        .remedy("give smaller counts, or more edges"))
-                }
+                Some(n) => Err(Error::usage(format!(
+                    "synth-snapshots: a step of {n} edges, but the graph has only {edges}"
+                ))
+                .remedy("give smaller counts, or more edges")),
             },
         }
     }
@@ -275,7 +276,8 @@ fn read_graph(path: &Path) -> Result<(Vec<(u32, u32)>, usize)> {
     ids.sort_unstable();
     ids.dedup();
     if ids.is_empty() {
-        return Err(Error::data(path, "there are no edges, or only loops").remedy("write one edge `src dst` per line"));
+        return Err(Error::data(path, "there are no edges, or only loops")
+            .remedy("write one edge `src dst` per line"));
     }
     let vertex = |id: u64| ids.partition_point(|&i| i < id) as u32;
     let mut graph: Vec<(u32, u32)> = edges.iter().map(|e| (vertex(e.0), vertex(e.1))).collect();
@@ -306,7 +308,9 @@ mod tests {
         assert_eq!((grown[0], grown[10]), (808, 2000));
         assert!(grown.windows(2).all(|w| w[0] < w[1]));
         for text in ["", "linear:2", "linear", "1,x", "as-733"] {
-            assert!(text.parse::<Trend>().unwrap_err().to_string().contains("give constant, linear:FRACTION"));
+            assert!(
+                text.parse::<Trend>().unwrap_err().to_string().contains("give constant, linear:FRACTION")
+            );
         }
         assert_eq!("1,2".parse::<Trend>().unwrap().to_string(), "1,2");
     }
@@ -378,7 +382,8 @@ mod tests {
                 .contains(" of 1000 edges were found; ")
         );
         assert!(
-            said(SynthSnapshots { persist: 1.5, ..small() }).contains("persist must be from 0 to 1, but is 1.5")
+            said(SynthSnapshots { persist: 1.5, ..small() })
+                .contains("persist must be from 0 to 1, but is 1.5")
         );
         assert!(
             said(SynthSnapshots { trend: Trend::Counts(vec![3_000]), ..small() })

@@ -59,8 +59,10 @@ fn weights(events: &Events, weights: EdgeWeights) -> Result<impl Fn(usize) -> f3
             let (values, cols) = (features.values(), features.cols());
             let bad = (0..events.len()).into_par_iter().find_first(|i| values[i * cols + k - 1] <= 0.0);
             if let Some(i) = bad {
-                let what =
-                    format!("feature {k} of event {i} is {}, which is not a weight", values[i * cols + k - 1]);
+                let what = format!(
+                    "feature {k} of event {i} is {}, which is not a weight",
+                    values[i * cols + k - 1]
+                );
                 return Err(Error::data(&events.name, what)
                     .remedy("weights must be above 0: give another column, or count"));
             }
@@ -176,8 +178,9 @@ mod tests {
                 .starts_with("test: feature 1 of event 1 is -1, which is not a weight; ")
         );
         assert!(
-            said(EdgeWeights::Feature(3))
-                .starts_with("snapshots.weights is feature:3, but the number of edge features of test is 2; ")
+            said(EdgeWeights::Feature(3)).starts_with(
+                "snapshots.weights is feature:3, but the number of edge features of test is 2; "
+            )
         );
     }
 
@@ -190,7 +193,12 @@ mod tests {
             (e.label, e.classes) =
                 (None, Classes::new(9, 2, vec![8, NONE, NONE, NONE, 7, NONE, 6, NONE, 0, 1]).ok());
         };
-        assert!(cut(set, options()).unwrap_err().to_string().starts_with("test: event 4 has 2 classes, but a vertex can have only one; "));
+        assert!(
+            cut(set, options())
+                .unwrap_err()
+                .to_string()
+                .starts_with("test: event 4 has 2 classes, but a vertex can have only one; ")
+        );
         let half = |e: &mut Events| e.label = Some(vec![0., 0.5, 0., 0., 0.]);
         assert!(
             cut(half, options())

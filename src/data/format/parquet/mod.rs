@@ -284,7 +284,7 @@ impl Table<'_> {
         Err(self.error(column, row, &what).remedy("write a finite number"))
     }
 
-    /// Calls `take` as [`each`](Self::each) does; an error if the column contains lists.
+    /// Calls `take` for every value, as [`each`](Self::each) does; fails if the column contains lists.
     fn single(&self, column: &Column, take: impl FnMut(usize, Scalar) -> Result<()>) -> Result<()> {
         if column.repeated > 0 {
             let what = format!("column `{}` contains lists, but one number per row is required", column.name);

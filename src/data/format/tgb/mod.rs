@@ -101,8 +101,10 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     };
     let kind = set.strip_prefix("tgbl-").and_then(|name| SETS.iter().find(|(known, _)| *known == name));
     let Some(&(_, kind)) = kind else {
-        return Err(Error::data(file, format!("{set} is not a supported TGB data set"))
-            .remedy(format!("supported are tgbl- followed by one of {}", SETS.map(|(name, _)| name).join(", "))));
+        return Err(Error::data(file, format!("{set} is not a supported TGB data set")).remedy(format!(
+            "supported are tgbl- followed by one of {}",
+            SETS.map(|(name, _)| name).join(", ")
+        )));
     };
     let mut raw = Raw::new(file);
     raw.name = set.to_owned();
