@@ -1,11 +1,11 @@
-//! Which column holds what: said by the user, read from a header, or fixed by a layout.
+//! Meaning of columns: given by the user, read from a header, or fixed by a layout.
 use crate::error::{Error, Result};
 use std::str::FromStr;
 
-/// The columns of a table of events, counted from 1.
+/// Columns of a table of events, counted from 1.
 ///
-/// Written `src=2,dst=3,time=1`, optionally with `label=4` and `features=5-` (to the end of the row), `features=5-8`
-/// or `features=5`.
+/// As text: `src=2,dst=3,time=1`, optionally followed by `label=4`, and by `features=5-` (to the end of the
+/// row), `features=5-8` or `features=5`.
 ///
 /// ```
 /// # use tgnn::data::Columns;
@@ -23,7 +23,8 @@ pub struct Columns {
     pub time: usize,
     /// Label of the event.
     pub label: Option<usize>,
-    /// First and last feature column, both included; no last: to the end of the row.
+    /// First and last feature column, both inclusive; if the last is `None`, features extend to the end of
+    /// the row.
     pub features: Option<(usize, Option<usize>)>,
 }
 
@@ -33,7 +34,7 @@ impl FromStr for Columns {
     fn from_str(text: &str) -> Result<Self> {
         let bad = |what: String| {
             Error::usage(format!("columns `{text}`: {what}"))
-                .remedy("write src=1,dst=2,time=3 and, where there are any, label=4,features=5-")
+                .remedy("write src=1,dst=2,time=3, optionally followed by label=4,features=5-")
         };
         let number = |s: &str| match s.trim().parse::<usize>() {
             Ok(n) if n > 0 => Ok(n),
@@ -42,7 +43,7 @@ impl FromStr for Columns {
         let (mut single, mut features) = ([None; 4], None);
         for part in text.split(',') {
             let (name, value) = part.split_once('=').ok_or_else(|| bad(format!("`{part}` has no `=`")))?;
-            let slot = match name.trim() {
+            let index = match name.trim() {
                 "src" => 0,
                 "dst" => 1,
                 "time" => 2,
@@ -61,7 +62,7 @@ impl FromStr for Columns {
                 }
                 other => return Err(bad(format!("there is no `{other}`"))),
             };
-            single[slot] = Some(number(value)?);
+            single[index] = Some(number(value)?);
         }
         match single {
             [Some(src), Some(dst), Some(time), label] => Ok(Columns { src, dst, time, label, features }),
@@ -70,7 +71,7 @@ impl FromStr for Columns {
     }
 }
 
-/// A shorthand for the fixed layouts.
+/// Constructs [`Columns`]; a shorthand for the fixed layouts.
 pub(super) const fn columns(
     src: usize,
     dst: usize,
@@ -81,22 +82,22 @@ pub(super) const fn columns(
     Columns { src, dst, time, label, features }
 }
 
-/// What a column of a header is for.
+/// Role of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Src,
     Dst,
     Time,
     Label,
-    /// The event's number, which is also its row in a separate feature file.
+    /// Event number, which is also the event's row in a separate feature file.
     Index,
     Feature,
-    /// A feature, and so is everything after it.
+    /// First feature column; all columns after it are features, too.
     Features,
     Other,
 }
 
-/// The role that a column's name suggests.
+/// Returns the role that a column's name suggests.
 pub(super) fn role(name: &str) -> Role {
     let name = name.trim().to_ascii_lowercase().replace([' ', '-', '.'], "_");
     match name.as_str() {
@@ -122,53 +123,62 @@ pub(super) fn role(name: &str) -> Role {
     }
 }
 
-/// A header whose columns are understood.
+/// Columns named by a header.
 #[derive(Clone, Debug)]
 pub(super) struct Header {
     pub columns: Columns,
-    /// The event's number, from 1.
+    /// Column of event numbers, from 1.
     pub index: Option<usize>,
-    /// Names of columns that are not read.
+    /// Names of the columns that are not read.
     pub ignored: Vec<String>,
 }
 
-/// Finds source, destination, time and the rest by name, in any order; or says in words what is missing.
+/// Finds source, destination, time and the optional columns by name, in any order.
+///
+/// # Errors
+/// A description of the column that is missing or ambiguous.
 pub(super) fn from_header(names: &[String]) -> Result<Header, String> {
     let mut roles: Vec<Role> = names.iter().map(|n| role(n)).collect();
-    // `i` is the item of `u,i` but the first of the pair `i,j`.
+    // `i` is the destination in `u,i` but the source in `i,j`.
     if let (Some(i), Some(j)) = (position(names, "i"), position(names, "j"))
         && !roles.contains(&Role::Src)
     {
         (roles[i], roles[j]) = (Role::Src, Role::Dst);
     }
-    let one = |wanted: Role, what: &str| {
+    let at_most_one = |wanted: Role, what: &str| {
         let mut found = roles.iter().enumerate().filter(|(_, r)| **r == wanted).map(|(i, _)| i);
         match (found.next(), found.next()) {
             (Some(a), Some(b)) => Err(format!("`{}` and `{}` both look like the {what}", names[a], names[b])),
             (first, _) => Ok(first.map(|i| i + 1)),
         }
     };
-    let need =
-        |wanted, what: &str| one(wanted, what)?.ok_or_else(|| format!("no column is named like a {what}"));
-    let (src, dst, time) =
-        (need(Role::Src, "source")?, need(Role::Dst, "destination")?, need(Role::Time, "time")?);
+    let required = |wanted, what: &str| {
+        at_most_one(wanted, what)?.ok_or_else(|| format!("no column is named like a {what}"))
+    };
+    let src = required(Role::Src, "source")?;
+    let dst = required(Role::Dst, "destination")?;
+    let time = required(Role::Time, "time")?;
     let is_feature = |r: &Role| matches!(r, Role::Feature | Role::Features);
     let features = roles.iter().position(is_feature).map(|first| {
         let run = roles[first..].iter().take_while(|r| **r == Role::Feature).count();
         let open = roles.get(first + run) == Some(&Role::Features);
         (first + 1, if open { None } else { Some(first + run) })
     });
-    let read = |i: usize| features.is_some_and(|(a, b)| i + 1 >= a && b.is_none_or(|b| i < b));
+    let is_read =
+        |i: usize| features.is_some_and(|(first, last)| i + 1 >= first && last.is_none_or(|last| i < last));
     let ignored = names
         .iter()
         .enumerate()
-        .filter(|(i, n)| !n.is_empty() && !read(*i) && (roles[*i] == Role::Other || is_feature(&roles[*i])))
+        .filter(|(i, n)| {
+            !n.is_empty() && !is_read(*i) && (roles[*i] == Role::Other || is_feature(&roles[*i]))
+        })
         .map(|(_, n)| n.clone())
         .collect();
-    let columns = Columns { src, dst, time, label: one(Role::Label, "label")?, features };
-    Ok(Header { columns, index: one(Role::Index, "event number")?, ignored })
+    let columns = Columns { src, dst, time, label: at_most_one(Role::Label, "label")?, features };
+    Ok(Header { columns, index: at_most_one(Role::Index, "event number")?, ignored })
 }
 
+/// Returns the index of the column called `wanted`, from 0.
 fn position(names: &[String], wanted: &str) -> Option<usize> {
     names.iter().position(|n| n.eq_ignore_ascii_case(wanted))
 }

@@ -1,29 +1,32 @@
-//! Events as lines of text that come one at a time: `src,dst,time` and the edge features.
+//! Events read one line of text at a time: `src,dst,time` and the edge features.
 use super::{
-    Events,
     number::{Decimal, Fault, is_number, parse_decimal, parse_f32, parse_id},
     records::{Delimiter, Span, is_skipped, split},
 };
 use crate::{
-    data::text::{counted, shown},
+    data::{
+        Events,
+        text::{counted, shown},
+    },
     error::{Error, Result},
 };
 use std::path::{Path, PathBuf};
 
-/// An event as its line has it.
+/// Event parsed from a line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EventLine {
     /// Original ids of source and destination.
     pub ends: [u64; 2],
     /// Ticks since the first event of the data set.
     pub time: i64,
-    /// Edge features.
+    /// Edge features, as many as the data set's edge feature width.
     pub features: Vec<f32>,
-    /// `src,dst,time` as they were written.
+    /// `src,dst,time` as written in the line, joined by commas.
     pub text: String,
 }
 
-/// Reads lines of a stream that goes on from a data set, in its units; the first line may be a header.
+/// Parser of lines that continue the event stream of a data set, in its time units; the first line may be a
+/// header.
 pub(crate) struct EventLines {
     file: PathBuf,
     width: usize,
@@ -31,12 +34,12 @@ pub(crate) struct EventLines {
     ticks_per_second: f64,
     delimiter: Option<Delimiter>,
     fields: Vec<Span>,
-    /// The line that was read last, from 1.
+    /// Number of the line parsed last, from 1.
     number: u64,
 }
 
 impl EventLines {
-    /// Reads lines of `file`, events that go on from `events`.
+    /// Creates a parser for the lines of `file`, which continue `events`.
     pub(crate) fn new(file: &Path, events: &Events) -> Self {
         EventLines {
             file: file.to_owned(),
@@ -48,10 +51,12 @@ impl EventLines {
             number: 0,
         }
     }
-    /// The event of the next line, given without its end; none where it is blank, a comment or the header.
+
+    /// Parses the next line, given without its line end. Returns `None` if it is blank, a comment or the
+    /// header.
     ///
     /// # Errors
-    /// Data, with line and column.
+    /// Data, with line and column, if the line is not an event of the data set.
     pub(crate) fn parse(&mut self, line: &[u8]) -> Result<Option<EventLine>> {
         self.number += 1;
         let line = if self.number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
@@ -59,8 +64,8 @@ impl EventLines {
             return Ok(None);
         }
         let first = self.delimiter.is_none();
-        let has = |b: &u8| line.contains(b);
-        let byte = [b',', b';', b'\t'].into_iter().find(has).map(Delimiter::Byte);
+        let contained = |b: &u8| line.contains(b);
+        let byte = [b',', b';', b'\t'].into_iter().find(contained).map(Delimiter::Byte);
         let delimiter = *self.delimiter.get_or_insert(byte.unwrap_or(Delimiter::Blanks));
         split(line, delimiter, &mut self.fields);
         let field = |i: usize| self.fields.get(i).map_or(&[][..], |&(start, end)| &line[start..end]);
@@ -69,12 +74,12 @@ impl EventLines {
         }
         if self.fields.len() != 3 + self.width {
             let found = counted(self.fields.len() as u64, "field");
-            let features = if self.width == 0 {
+            let expected = if self.width == 0 {
                 "src,dst,time".to_owned()
             } else {
                 format!("src,dst,time and {}", counted(self.width as u64, "edge feature"))
             };
-            return Err(self.error(None, found).remedy(format!("give {features}")));
+            return Err(self.error(None, found).remedy(format!("give {expected}")));
         }
         let this = &*self;
         let wrong = |i: usize, what: &'static str| {
@@ -87,7 +92,7 @@ impl EventLines {
         let features = (3..3 + self.width).map(feature).collect::<Result<_>>()?;
         let Some(time) = self.ticks(time) else {
             let what = format!(
-                "{} is no time of the data set, whose ticks are {} a second",
+                "{} is not a valid time of the data set (ticks per second: {})",
                 shown(field(2)),
                 self.ticks_per_second
             );
@@ -96,25 +101,31 @@ impl EventLines {
         let text = [0, 1, 2].map(|i| String::from_utf8_lossy(field(i))).join(",");
         Ok(Some(EventLine { ends, time, features, text }))
     }
-    /// An error at the last line, at field `i` where it is given.
+
+    /// Returns a data error at the line parsed last, and at the column of field `i` if given.
     #[cold]
     pub(crate) fn error(&self, i: Option<usize>, what: impl Into<String>) -> Error {
         let column = i.and_then(|i| self.fields.get(i)).map_or(0, |f| f.0 as u64 + 1);
         Error::data(&self.file, what).at(self.number, column)
     }
-    /// Ticks since the first event; none where that is no whole number, or too large.
+
+    /// Converts a time to ticks since the first event of the data set.
+    ///
+    /// If there are 1, 10, 100, .. ticks per second, the conversion is exact, and the result is `None` if the
+    /// time is not a whole number of ticks. With any other number of ticks per second, the time is rounded to
+    /// the nearest tick. The result is also `None` if it is too large.
     fn ticks(&self, time: Decimal) -> Option<i64> {
-        // Half the range, so that a difference of two times never leaves it.
-        let held = |t: &i64| t.unsigned_abs() < 1 << 62;
+        // Half the range of i64, so that a difference of two times never overflows.
+        let in_range = |t: &i64| t.unsigned_abs() < 1 << 62;
         let digits = (0..=9u32).find(|&d| 10f64.powi(d as i32) == self.ticks_per_second);
         let ticks = match digits {
             Some(digits) => 10i64.checked_pow(digits.checked_sub(time.digits)?)?.checked_mul(time.mantissa),
             None => {
                 let seconds = time.mantissa as f64 / 10f64.powi(time.digits as i32);
-                Some((seconds * self.ticks_per_second).round() as i64).filter(held)
+                Some((seconds * self.ticks_per_second).round() as i64).filter(in_range)
             }
         };
-        ticks?.checked_sub(self.origin).filter(held)
+        ticks?.checked_sub(self.origin).filter(in_range)
     }
 }
 
@@ -131,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_comments_and_blank_lines_hold_no_event_and_any_delimiter_parts_fields() {
+    fn headers_comments_and_blank_lines_are_skipped_and_any_delimiter_is_taken() {
         for text in ["u,i,t\n# x\n\n3,4,10", "3;4;10", "3\t4\t10", " 3  4 10 "] {
             let mut lines = lines(0, 1.0, 4);
             let found: Vec<EventLine> =
@@ -149,15 +160,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_line_and_column() {
+    fn errors_name_line_and_column() {
         for (text, place, said) in [
             ("1,2,3\n1,2", (2, 0), "2 fields; give src,dst,time"),
             ("1,2,3,4", (1, 0), "4 fields"),
             ("1,2,3\n\n1,x,4", (3, 3), "`x` is not a node"),
             ("1,2,3\n-1,2,4", (2, 1), "`-1` is negative"),
             ("1,2,3\n1,2,soon", (2, 5), "`soon` is not a time"),
-            ("1,2,0.5", (1, 5), "`0.5` is no time of the data set, whose ticks are 1 a second"),
-            ("1,2,9223372036854775807", (1, 5), "is no time"),
+            ("1,2,0.5", (1, 5), "`0.5` is not a valid time of the data set (ticks per second: 1)"),
+            ("1,2,9223372036854775807", (1, 5), "is not a valid time"),
         ] {
             let mut lines = lines(0, 1.0, 0);
             let e = text.split('\n').find_map(|l| lines.parse(l.as_bytes()).err()).unwrap();

@@ -1,4 +1,4 @@
-//! Files of one graph: lists of edges, matrices.
+//! Files of a single graph: edge lists and matrices.
 use super::{
     input::Input,
     number::{is_number, parse_f32, parse_id},
@@ -10,19 +10,20 @@ use crate::error::{Error, Result};
 use std::{io::Read, path::Path};
 
 const IDS: &str = "ids are integers from 0";
-const SHAPE: &str = "write `src dst`, or `src dst weight`, a line";
-const WEIGHTS: &str = "weights are finite and above 0, or not read: snapshots.weights = \"none\"";
+const SHAPE: &str = "write `src dst` or `src dst weight` on each line";
+const WEIGHTS: &str = "weights must be finite and above 0; to ignore them, set snapshots.weights = \"none\"";
 
-/// Edges as a file has them.
+/// Edges of a file, in its order.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::data) struct EdgeList {
-    /// Source, destination, weight; 1 where the file has none, or they are not read.
+    /// Source, destination and weight; the weight is 1 if the file has none or if weights are not read.
     pub edges: Vec<(u64, u64, f32)>,
-    /// Whether there is a third column; not known where there is no edge.
+    /// Whether there is a third column; `None` if there is no edge.
     pub weighted: Option<bool>,
 }
 
-/// Reads a text file of edges, perhaps gzipped, with or without a header; `weights`: whether a third column is read.
+/// Reads a text file of edges, optionally gzipped, with or without a header. `weights` says whether to read a
+/// third column.
 pub(in crate::data) fn edge_list(path: &Path, weights: bool) -> Result<EdgeList> {
     let mut list = EdgeList::default();
     let mut rows = open(path)?;
@@ -31,7 +32,9 @@ pub(in crate::data) fn edge_list(path: &Path, weights: bool) -> Result<EdgeList>
         if width == 0 {
             width = row.len();
             if !(2..=3).contains(&width) {
-                return Err(row.error(None, format!("a row of {width} columns is no edge")).remedy(SHAPE));
+                return Err(row
+                    .error(None, format!("a row of {width} columns is not an edge"))
+                    .remedy(SHAPE));
             }
             let header = (0..2).all(|i| !is_number(row.field(i)));
             if header {
@@ -53,17 +56,17 @@ pub(in crate::data) fn edge_list(path: &Path, weights: bool) -> Result<EdgeList>
     Ok(list)
 }
 
-/// Rows of numbers.
+/// Matrix of numbers.
 #[derive(Debug, PartialEq)]
 pub(in crate::data) struct Matrix {
-    /// The fields of the header.
+    /// Fields of the header; empty if there is none.
     pub names: Vec<String>,
     pub cols: usize,
-    /// Row after row.
+    /// Values in row-major order.
     pub values: Vec<f32>,
 }
 
-/// Reads a table of numbers, each at least `least`, perhaps below a `header`.
+/// Reads a table of numbers, each at least `least`; `header` says whether the first line is a header.
 pub(in crate::data) fn matrix(path: &Path, header: bool, least: f32) -> Result<Matrix> {
     let mut matrix = Matrix { names: Vec::new(), cols: 0, values: Vec::new() };
     let mut rows = open(path)?;
@@ -81,18 +84,20 @@ pub(in crate::data) fn matrix(path: &Path, header: bool, least: f32) -> Result<M
             let value = take(&row, i, parse_f32, "a value", VALUES)?;
             if value < least {
                 let what = format!("{value} is below {least}");
-                return Err(row.error(Some(i), what).remedy("mend the value"));
+                return Err(row.error(Some(i), what).remedy("fix the value"));
             }
             matrix.values.push(value);
         }
     }
     if matrix.values.is_empty() {
-        return Err(Error::data(path, "there is no row of numbers").remedy("write a row a line"));
+        return Err(
+            Error::data(path, "there is no row of numbers").remedy("write one row of numbers per line")
+        );
     }
     Ok(matrix)
 }
 
-/// All bytes of a file, unpacked.
+/// Reads all bytes of a file, decompressed if it is gzipped.
 pub(in crate::data) fn bytes(path: &Path) -> Result<Vec<u8>> {
     let (mut reader, failure) = Input::open(path)?.into_reader();
     let mut bytes = Vec::new();
@@ -100,6 +105,7 @@ pub(in crate::data) fn bytes(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Opens a text file and guesses its delimiter from the first line.
 fn open(path: &Path) -> Result<Records<impl Read>> {
     let input = Input::open(path)?;
     let first = input.head().split(|&b| b == b'\n').find(|l| !is_skipped(l));
@@ -107,12 +113,13 @@ fn open(path: &Path) -> Result<Records<impl Read>> {
     Ok(records(input, delimiter))
 }
 
+/// Returns a data error unless `row` has `width` columns.
 fn same_width(row: &Record<'_>, width: usize) -> Result<()> {
     if row.len() == width {
         return Ok(());
     }
     let what = format!("this row has {} columns, the first one has {width}", row.len());
-    Err(row.error(Some(row.len().min(width)), what).remedy("mend or remove the row"))
+    Err(row.error(Some(row.len().min(width)), what).remedy("fix or remove the row"))
 }
 
 #[cfg(test)]
@@ -141,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_edge_is_told_with_its_place() {
+    fn errors_in_edge_lists_name_line_and_column() {
         for (text, said) in [
             ("1 2\n1 x\n", "g.txt:2:3: `x` is not a vertex id; ids are integers from 0"),
             ("1 2\n1 2 3\n", "g.txt:2:5: this row has 3 columns, the first one has 2; "),
-            ("1 2 0\n", "g.txt:1:5: the weight of an edge is 0; weights are finite and above 0, "),
-            ("1\n", "g.txt:1: a row of 1 columns is no edge; write `src dst`"),
-            ("1 2 3 4\n", "a row of 4 columns is no edge"),
+            ("1 2 0\n", "g.txt:1:5: the weight of an edge is 0; weights must be finite and above 0; "),
+            ("1\n", "g.txt:1: a row of 1 columns is not an edge; write `src dst`"),
+            ("1 2 3 4\n", "a row of 4 columns is not an edge"),
         ] {
             let (_dir, path) = file(text);
             let e = edge_list(&path, true).unwrap_err().to_string();
@@ -156,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_is_rows_of_as_many_numbers() {
+    fn a_matrix_has_rows_of_equal_length() {
         let (_dir, path) = file("a,b\n1,2\n3,4\n");
         let names = ["a", "b"].map(str::to_owned).to_vec();
         assert_eq!(

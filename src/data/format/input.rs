@@ -1,4 +1,4 @@
-//! An input file as a stream of plain bytes, whatever it is packed in.
+//! Input files as streams of uncompressed bytes.
 use crate::error::{Error, Result};
 use flate2::bufread::MultiGzDecoder;
 use std::{
@@ -7,13 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes looked at to recognise a layout: thousands of rows, or one very wide one.
+/// Number of bytes examined to recognise a layout: enough for thousands of rows, or for one very wide row.
 const HEAD: usize = 256 << 10;
+/// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// A file opened for reading once, with its first bytes at hand.
+/// File opened for reading once; its first bytes can be examined before.
 pub(super) struct Input {
-    /// What errors call it.
+    /// Path that error messages name.
     pub path: PathBuf,
     head: Vec<u8>,
     rest: Box<dyn Read>,
@@ -21,13 +22,13 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Opens a file; gzip is recognised by its content, not its name.
+    /// Opens a file. Gzip is recognised by content, not by name.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
         Self::new(path, file)
     }
 
-    /// Reads from memory under the name `path`.
+    /// Opens `bytes` in memory; error messages name `path`.
     pub(super) fn from_bytes(path: &str, bytes: &'static [u8]) -> Result<Self> {
         Self::new(Path::new(path), bytes)
     }
@@ -47,12 +48,12 @@ impl Input {
         Ok(input)
     }
 
-    /// The first bytes, unpacked; all of them when the file is smaller than a quarter of a megabyte.
+    /// Returns the first 256 KiB, decompressed; all bytes if there are fewer.
     pub(super) fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// All bytes from the first on, and what turns a failure to read them into an error.
+    /// Returns a reader of all bytes from the first on, and the converter of its I/O errors.
     pub(super) fn into_reader(self) -> (impl Read, Failure) {
         let failure = Failure { path: self.path, gzip: self.gzip };
         (Cursor::new(self.head).chain(self.rest), failure)
@@ -63,14 +64,15 @@ impl Input {
     }
 }
 
-/// Knows whether bytes that cannot be read are the disk's fault or the archive's.
+/// Converts I/O errors, distinguishing damaged archives from read errors.
 pub(super) struct Failure {
-    /// What errors call the file.
+    /// Path that error messages name.
     pub path: PathBuf,
     gzip: bool,
 }
 
 impl Failure {
+    /// Returns a data error if a gzip stream is damaged, otherwise an I/O error.
     pub(super) fn error(&self, e: io::Error) -> Error {
         use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         if self.gzip && matches!(e.kind(), InvalidData | InvalidInput | UnexpectedEof) {

@@ -1,8 +1,8 @@
-//! Which layout a file has.
+//! Recognition of a file's layout.
 use super::{
-    Format, ReadOptions,
     columns::{Columns, from_header},
     dyglib, jodie,
+    options::{Format, ReadOptions},
     records::Delimiter,
     sample::Sample,
     signed, snap, tgl,
@@ -10,28 +10,31 @@ use super::{
 use crate::error::{Error, Result};
 use std::path::Path;
 
-/// All that is needed to read a table.
+/// Description of a table, complete enough to read it. Columns count from 1.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub format: Format,
     pub delimiter: Delimiter,
     pub columns: Columns,
-    /// The event's number, which feature files are joined by.
+    /// Column of event numbers, by which feature files are joined.
     pub index: Option<usize>,
-    /// Which part of the split an event belongs to.
+    /// Column that says to which part of the split an event belongs.
     pub roll: Option<usize>,
-    /// Whether the first line holds names.
+    /// Whether the first line holds column names.
     pub header: bool,
-    /// Whether sources and destinations are numbered apart.
+    /// Whether sources and destinations are numbered separately, so that equal ids are different nodes.
     pub separate: bool,
-    /// What the user should know about the guess.
+    /// Notes to the user about columns that are not read and about doubtful guesses.
     pub notes: Vec<String>,
 }
 
-/// Recognises the layout, or takes it from the options.
+/// Returns the layout given in the options, or else recognises it from the sample.
+///
+/// # Errors
+/// Data if there is a header but no event, or if the layout or the columns cannot be recognised.
 pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> Result<Layout> {
     if sample.rows.is_empty() {
-        return Err(Error::data(path, "there is a header but no event").remedy("add one event a line"));
+        return Err(Error::data(path, "there is a header but no event").remedy("write one event per line"));
     }
     let mut layout = Layout {
         format: options.format.unwrap_or(Format::Table),
@@ -69,7 +72,7 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
                 layout.notes.push(format!("columns not read: {}", ignored.join(", ")));
             }
         }
-        // A user who names a format vouches for its order of columns.
+        // The order of columns is that of the format that the user named.
         Some(Err(_)) if options.format.is_some_and(|f| f != Format::Table) => {}
         Some(Err(what)) => {
             return Err(Error::data(path, what)
@@ -80,7 +83,8 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
         None => {}
     }
     if layout.format == Format::Jodie {
-        jodie::complete(&mut layout, sample);
+        layout.separate = true;
+        layout.columns.features = jodie::features(layout.columns.features, sample);
     }
     if options.format.is_none() && layout.format == Format::Snap {
         layout.notes.extend(snap::doubt(sample));
@@ -88,7 +92,7 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
     Ok(layout)
 }
 
-/// From the most telling header to the least.
+/// Guesses the format, testing the most specific headers first.
 fn guess(sample: &Sample) -> Option<Format> {
     match () {
         _ if dyglib::recognises(sample) => Some(Format::Dyglib),
@@ -101,13 +105,16 @@ fn guess(sample: &Sample) -> Option<Format> {
     }
 }
 
+/// Returns the error for a table without a header that fits no layout.
 fn unknown(path: &Path, sample: &Sample) -> Error {
-    let by = match sample.delimiter {
+    let separator = match sample.delimiter {
         Delimiter::Byte(b',') => "commas",
         Delimiter::Byte(b';') => "semicolons",
         Delimiter::Byte(_) => "tabs",
         Delimiter::Blanks => "blanks",
     };
-    let what = format!("no known layout has {} columns, separated by {by}, without a header", sample.width());
-    Error::data(path, what).remedy("name it with --format, or the columns with --columns src=1,dst=2,time=3")
+    let what =
+        format!("no known layout has {} columns, separated by {separator}, without a header", sample.width());
+    Error::data(path, what)
+        .remedy("name the layout with --format, or the columns with --columns src=1,dst=2,time=3")
 }

@@ -1,26 +1,27 @@
-//! Numbers in text, read exactly and without allocation.
+//! Exact parsing of numbers in text, without allocation.
 use super::super::{scalar::Scalar, text::shown};
 
-/// Digits after the decimal point that a time keeps: nanoseconds, so that a Unix time still fits in an `i64`.
+/// Maximum number of digits after the decimal point of a time. With nanoseconds, a Unix time still fits an
+/// `i64`.
 pub(crate) const MAX_DIGITS: u32 = 9;
 
-/// Why a field is not the number it should be.
+/// Reason why a field is not a valid number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing between two delimiters.
+    /// Empty field.
     Empty,
     /// Not a number at all.
     Text,
-    /// A number below zero where none may be.
+    /// Negative number where only non-negative ones are valid.
     Negative,
-    /// More than the type can hold.
+    /// Number out of the type's range.
     TooLarge,
-    /// `nan`, `inf`, or a value outside `f32`.
+    /// `nan`, `inf`, or a value outside the range of `f32`.
     NotFinite,
 }
 
 impl Fault {
-    /// What is wrong with `field`, which should have been a `what` ("a time").
+    /// Describes the fault of `field`, which should have been `what`, for example "a time".
     pub(crate) fn describe(self, field: &[u8], what: &str) -> String {
         match self {
             Fault::Empty => format!("an empty field is not {what}"),
@@ -32,10 +33,10 @@ impl Fault {
     }
 }
 
-/// The number `mantissa / 10^digits`, with the fewest digits that say it exactly.
+/// The number `mantissa / 10^digits`, with the smallest `digits` that represents it exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decimal {
-    /// All significant digits as one integer.
+    /// All significant digits, as one integer.
     pub mantissa: i64,
     /// Significant digits after the point, at most [`MAX_DIGITS`].
     pub digits: u32,
@@ -44,7 +45,7 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// The number `mantissa / 10^digits`; `digits` is at most [`MAX_DIGITS`].
+    /// Returns `mantissa / 10^digits`, normalised; `digits` is at most [`MAX_DIGITS`].
     pub(crate) fn new(mut mantissa: i64, mut digits: u32) -> Self {
         while digits > 0 && mantissa % 10 == 0 {
             mantissa /= 10;
@@ -53,7 +54,8 @@ impl Decimal {
         Decimal { mantissa, digits, rounded: false }
     }
 
-    /// A number of an array; of a float, the shortest decimal that names it, which is the one that its writer meant.
+    /// Converts a number of an array. A float becomes the shortest decimal that rounds to it, which is most
+    /// likely the number that was written.
     pub(crate) fn of(value: Scalar) -> Result<Self, Fault> {
         match value {
             Scalar::Int(v) => Ok(Decimal::new(v, 0)),
@@ -62,7 +64,7 @@ impl Decimal {
     }
 }
 
-/// Reads a non-negative integer; `7.0`, as spreadsheets and data frames write it, is 7.
+/// Parses a non-negative integer. `7.0`, as spreadsheets and data frames write integers, is 7.
 pub(crate) fn parse_id(field: &[u8]) -> Result<u64, Fault> {
     let end = field.iter().position(|&b| b == b'.').unwrap_or(field.len());
     if field[end..].iter().skip(1).any(|&b| b != b'0') {
@@ -84,7 +86,10 @@ pub(crate) fn parse_id(field: &[u8]) -> Result<u64, Fault> {
     }
 }
 
-/// Reads `-12`, `1082008561.0`, `0.25` or `1.28e9` exactly; never through floating point.
+/// Parses numbers such as `-12`, `1082008561.0`, `0.25` or `1.28e9`, never through floating point.
+///
+/// The result is exact unless there are more than [`MAX_DIGITS`] significant digits after the decimal point:
+/// then it is rounded, halves away from zero, and [`Decimal::rounded`] is set.
 pub(crate) fn parse_decimal(field: &[u8]) -> Result<Decimal, Fault> {
     let (negative, body) = match field {
         [] => return Err(Fault::Empty),
@@ -92,7 +97,7 @@ pub(crate) fn parse_decimal(field: &[u8]) -> Result<Decimal, Fault> {
         [b'+', rest @ ..] => (false, rest),
         _ => (false, field),
     };
-    // Nearly every time is a plain integer.
+    // Fast path: nearly every time is a plain integer.
     if (1..=18).contains(&body.len()) && body.iter().all(u8::is_ascii_digit) {
         let value = body.iter().fold(0i64, |v, &b| v * 10 + i64::from(b - b'0'));
         return Ok(Decimal { mantissa: if negative { -value } else { value }, digits: 0, rounded: false });
@@ -134,7 +139,7 @@ pub(crate) fn parse_decimal(field: &[u8]) -> Result<Decimal, Fault> {
         mantissa = mantissa.checked_mul(10).ok_or(Fault::TooLarge)?;
         exponent -= 1;
     }
-    // Rounding 0.9999999999 up leaves zeros again.
+    // Rounding up can leave trailing zeros, as with 0.9999999999.
     while exponent < 0 && mantissa % 10 == 0 {
         mantissa /= 10;
         exponent += 1;
@@ -142,7 +147,7 @@ pub(crate) fn parse_decimal(field: &[u8]) -> Result<Decimal, Fault> {
     Ok(Decimal { mantissa: if negative { -mantissa } else { mantissa }, digits: (-exponent) as u32, rounded })
 }
 
-/// The exponent after `e`; beyond four digits it is held at ±9999, which no time survives.
+/// Parses the exponent after `e`, clamped to ±9999; no valid time has an exponent of that size.
 fn parse_exponent(text: &[u8]) -> Result<i64, Fault> {
     let (sign, digits) = match text {
         [b'-', rest @ ..] => (-1, rest),
@@ -155,7 +160,7 @@ fn parse_exponent(text: &[u8]) -> Result<i64, Fault> {
     Ok(sign * digits.iter().fold(0i64, |v, &b| (v * 10 + i64::from(b - b'0')).min(9999)))
 }
 
-/// Reads a finite `f32`.
+/// Parses a finite `f32`.
 pub(crate) fn parse_f32(field: &[u8]) -> Result<f32, Fault> {
     if field.is_empty() {
         return Err(Fault::Empty);
@@ -164,29 +169,32 @@ pub(crate) fn parse_f32(field: &[u8]) -> Result<f32, Fault> {
     if value.is_finite() { Ok(value) } else { Err(Fault::NotFinite) }
 }
 
-/// Whether a field reads as any number, finite or not: tells a header from data.
+/// Whether a field parses as any number, finite or not; used to distinguish headers from data.
 pub(crate) fn is_number(field: &[u8]) -> bool {
     std::str::from_utf8(field).is_ok_and(|s| s.parse::<f64>().is_ok())
 }
 
-/// Times read one by one, all held in the finest unit met so far.
+/// Collector of times that stores all of them in the finest unit seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// Every time so far, in ticks of `10^-digits` seconds.
+    /// All times so far, in ticks of `10^-digits` seconds.
     pub ticks: Vec<i64>,
-    /// Significant digits after the decimal point.
+    /// Maximum number of significant digits after the decimal point.
     pub digits: u32,
-    /// Whether a time had more digits than are kept.
+    /// Whether a time was rounded to [`MAX_DIGITS`] digits after the decimal point.
     pub rounded: bool,
     latest: i64,
 }
 
 impl Clock {
-    /// Appends a time; says whether it is earlier than one before it.
+    /// Appends a time; returns whether it is earlier than a previous one.
+    ///
+    /// # Errors
+    /// [`Fault::TooLarge`] if the times do not fit an `i64` in their common unit.
     pub(crate) fn push(&mut self, time: Decimal) -> Result<bool, Fault> {
         self.rounded |= time.rounded;
         if time.digits > self.digits {
-            // At most nine times per file, so the whole history may be scaled again.
+            // The unit changes at most nine times per file, so rescaling the whole history is cheap.
             let factor = 10i64.pow(time.digits - self.digits);
             for tick in self.ticks.iter_mut().chain([&mut self.latest]) {
                 *tick = tick.checked_mul(factor).ok_or(Fault::TooLarge)?;
@@ -201,7 +209,7 @@ impl Clock {
         Ok(late)
     }
 
-    /// Ticks in a second.
+    /// Returns the number of ticks per second.
     pub(crate) fn ticks_per_second(&self) -> f64 {
         10f64.powi(self.digits as i32)
     }
@@ -232,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_beyond_nanoseconds_are_rounded_and_said() {
+    fn digits_beyond_nanoseconds_are_rounded_and_reported() {
         let d = parse_decimal(b"0.30000000000000004").unwrap();
         assert_eq!((d.mantissa, d.digits, d.rounded), (3, 1, true));
         assert_eq!(decimal("0.9999999999"), (1, 0));
@@ -241,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_time_is_refused() {
+    fn invalid_times_are_refused() {
         for text in ["x", "12x", "1.2.3", "1e", "--1", ".", "-", "nan", "inf", "1 2", "0x10"] {
             assert_eq!(parse_decimal(text.as_bytes()), Err(Fault::Text), "{text}");
         }
@@ -274,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_rescales_what_it_holds_when_finer_times_come() {
+    fn a_clock_rescales_its_times_when_a_finer_one_comes() {
         let mut clock = Clock::default();
         let late: Vec<bool> =
             ["3", "2.5", "4.25"].map(|t| clock.push(parse_decimal(t.as_bytes()).unwrap()).unwrap()).to_vec();

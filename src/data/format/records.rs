@@ -1,24 +1,25 @@
 //! Lines and their fields.
 //!
-//! One splitter serves every text layout: it must tell the exact line and column of a fault, skip comments of two
-//! kinds, take runs of blanks for one delimiter, and never build a `String` per field.
+//! One splitter serves every text layout. It records the exact line and column of every field for error
+//! messages, skips comments of two kinds, treats runs of blanks as one delimiter, and allocates no `String`
+//! per field.
 use super::input::{Failure, Input};
 use crate::error::{Error, Result};
 use std::io::{BufRead, BufReader, Read};
 
-/// What separates two fields.
+/// Separator of two fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delimiter {
-    /// Exactly one byte; blanks around a field do not count, and `"…"` may hold the byte itself.
+    /// A single byte. Blanks around a field are trimmed, and a field in double quotes may contain the byte.
     Byte(u8),
     /// Any run of spaces and tabs.
     Blanks,
 }
 
-/// Start and end of a field in its line.
+/// Start and end of a field in its line, in bytes.
 pub(super) type Span = (usize, usize);
 
-/// Replaces `fields` by those of `line`.
+/// Replaces the contents of `fields` by the spans of the fields of `line`.
 pub(super) fn split(line: &[u8], delimiter: Delimiter, fields: &mut Vec<Span>) {
     fields.clear();
     let mut at = 0;
@@ -55,7 +56,8 @@ pub(super) fn split(line: &[u8], delimiter: Delimiter, fields: &mut Vec<Span>) {
     }
 }
 
-/// Position of the quote that closes a field; a doubled quote does not.
+/// Returns the position of the quote that closes a field, or the line's length if there is none. A doubled
+/// quote does not close a field.
 fn closing_quote(line: &[u8], mut at: usize) -> usize {
     while let Some(p) = line[at..].iter().position(|&b| b == b'"').map(|p| at + p) {
         if line.get(p + 1) != Some(&b'"') {
@@ -70,12 +72,12 @@ fn is_blank(b: u8) -> bool {
     b == b' ' || b == b'\t' || b == b'\r'
 }
 
-/// Whether a line holds no record: blank, or a comment of `#` or `%`.
+/// Whether a line holds no record: it is blank, or a comment that starts with `#` or `%`.
 pub(super) fn is_skipped(line: &[u8]) -> bool {
     line.iter().find(|b| !is_blank(**b) && **b != b'\n').is_none_or(|&b| b == b'#' || b == b'%')
 }
 
-/// The records of a file in order, one at a time, in one buffer.
+/// Iterator over the records of a file, which share one line buffer.
 pub(super) struct Records<R: Read> {
     reader: BufReader<R>,
     failure: Failure,
@@ -85,7 +87,7 @@ pub(super) struct Records<R: Read> {
     number: u64,
 }
 
-/// Starts at the first line of `input`.
+/// Returns the records of `input`, from the first line on.
 pub(super) fn records(input: Input, delimiter: Delimiter) -> Records<impl Read> {
     let (reader, failure) = input.into_reader();
     let reader = BufReader::with_capacity(256 << 10, reader);
@@ -93,7 +95,7 @@ pub(super) fn records(input: Input, delimiter: Delimiter) -> Records<impl Read> 
 }
 
 impl<R: Read> Records<R> {
-    /// The next line that is neither blank nor a comment.
+    /// Reads the next line that is neither blank nor a comment; `None` at the end of the file.
     pub(super) fn next(&mut self) -> Result<Option<Record<'_>>> {
         loop {
             self.line.clear();
@@ -119,26 +121,28 @@ impl<R: Read> Records<R> {
     }
 }
 
-/// The fields of a line.
+/// Fields of a line.
 pub(super) struct Record<'a> {
     line: &'a [u8],
     fields: &'a [Span],
-    /// The line, from 1.
+    /// Line number, from 1.
     number: u64,
     failure: &'a Failure,
 }
 
 impl<'a> Record<'a> {
-    /// The number of fields.
+    /// Returns the number of fields.
     pub(super) fn len(&self) -> usize {
         self.fields.len()
     }
-    /// Field `i`, which must exist.
+
+    /// Returns field `i`, which must exist.
     pub(super) fn field(&self, i: usize) -> &'a [u8] {
         let (start, end) = self.fields[i];
         &self.line[start..end]
     }
-    /// An error at this line; at field `i` where there is one.
+
+    /// Returns a data error at this line, and at the column of field `i` if there is such a field.
     #[cold]
     pub(super) fn error(&self, i: Option<usize>, what: impl Into<String>) -> Error {
         let column = i.and_then(|i| self.fields.get(i)).map_or(0, |f| f.0 as u64 + 1);
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delimiter_splits_and_blanks_around_fields_do_not_count() {
+    fn blanks_around_delimited_fields_are_trimmed() {
         assert_eq!(fields("1, 2 ,3\r", Delimiter::Byte(b',')), ["1", "2", "3"]);
         assert_eq!(fields(",u,,", Delimiter::Byte(b',')), ["", "u", "", ""]);
         assert_eq!(fields("\t1\t\t2", Delimiter::Byte(b'\t')), ["", "1", "", "2"]);

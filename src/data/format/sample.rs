@@ -1,4 +1,4 @@
-//! A first look at a file: its delimiter, its header, its first rows.
+//! Delimiter, header and first rows of a file.
 use super::{
     columns::{Role, role},
     input::Input,
@@ -7,49 +7,53 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// Rows looked at.
+/// Maximum number of rows in a sample.
 const ROWS: usize = 100;
 
-/// What to do about a Parquet file that got here: it is packed, or this build does not read it.
+/// Error about a Parquet file that is read as text: it is compressed, or this build cannot read Parquet.
 const PARQUET: &str = if cfg!(feature = "parquet") {
-    "is a packed Parquet file; unpack it first"
+    "is a compressed Parquet file; decompress it first"
 } else {
     "is a Parquet file; build with the cargo feature `parquet`, or write it as CSV first"
 };
 
-/// What the first lines of a file show.
+/// Delimiter, header and first rows of a file.
 pub(super) struct Sample {
     pub delimiter: Delimiter,
-    /// The names of the columns, where the first line is a header; an unnamed column is empty.
+    /// Column names if the first line is a header; an unnamed column has an empty name.
     pub header: Option<Vec<String>>,
-    /// The first rows of data, at most 100; none if the file has only a header.
+    /// Fields of the first rows of data, at most 100 rows; empty if the file has only a header.
     pub rows: Vec<Vec<Vec<u8>>>,
 }
 
 impl Sample {
-    /// Looks at the first lines; an error if the file is empty, or is no text.
+    /// Reads the first lines of `input`.
+    ///
+    /// # Errors
+    /// Data if the file is empty or is not text.
     pub(super) fn of(input: &Input) -> Result<Self> {
         let head = input.head();
-        let what = match head {
+        let problem = match head {
             [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => {
                 Some("is one NumPy array; give the folder that holds src.npy")
             }
             [b'P', b'K', 3, 4, ..] => Some("is a zip archive; unpack it first"),
             [b'P', b'A', b'R', b'1', ..] => Some(PARQUET),
-            [b'{' | b'[', ..] => Some("is JSON, not a list of events; write one event a line: src,dst,time"),
+            [b'{' | b'[', ..] => {
+                Some("is JSON, not a list of events; write one event per line: src,dst,time")
+            }
             _ if head.contains(&0) => {
                 Some("is a binary file; write the events as text, or as a folder of .npy")
             }
             _ => None,
         };
-        if let Some((what, remedy)) = what.and_then(|w| w.split_once("; ")) {
+        if let Some((what, remedy)) = problem.and_then(|p| p.split_once("; ")) {
             return Err(Error::data(&input.path, what).remedy(remedy));
         }
         let mut lines = head.split(|&b| b == b'\n').filter(|l| !is_skipped(l));
         let Some(first) = lines.next() else {
-            return Err(
-                Error::data(&input.path, "the file is empty").remedy("write one event a line: src,dst,time")
-            );
+            return Err(Error::data(&input.path, "the file is empty")
+                .remedy("write one event per line: src,dst,time"));
         };
         let delimiter = delimiter(first);
         let mut spans = Vec::new();
@@ -61,22 +65,23 @@ impl Sample {
         Ok(Sample { delimiter, rows: rows.collect(), header })
     }
 
-    /// Fields in the first row of data; 0 if there is none.
+    /// Returns the number of fields in the first row of data; 0 if there is none.
     pub(super) fn width(&self) -> usize {
         self.rows.first().map_or(0, Vec::len)
     }
 
-    /// Whether the header has a column of this name.
+    /// Whether the header has a column of this name, in any case of letters.
     pub(super) fn names(&self, wanted: &str) -> bool {
         self.position(wanted).is_some()
     }
 
-    /// The place of the column of this name, from 0.
+    /// Returns the index of the column of this name, from 0.
     pub(super) fn position(&self, wanted: &str) -> Option<usize> {
         self.header.as_ref()?.iter().position(|n| n.eq_ignore_ascii_case(wanted))
     }
 
-    /// The numbers in column `i` (from 0) of the rows seen; a row cut off by the end of the sample is left out.
+    /// Returns the numbers in column `i` (from 0) of the sampled rows. The last of several rows is left out
+    /// because the end of the sample may cut it off.
     pub(super) fn numbers(&self, i: usize) -> impl Iterator<Item = f64> {
         let number = move |row: &Vec<Vec<u8>>| std::str::from_utf8(row.get(i)?).ok()?.parse().ok();
         let whole = self.rows.len().saturating_sub(1).max(1).min(self.rows.len());
@@ -84,13 +89,16 @@ impl Sample {
     }
 }
 
+/// Copies the fields of a line; `spans` is scratch space.
 fn fields(line: &[u8], delimiter: Delimiter, spans: &mut Vec<Span>) -> Vec<Vec<u8>> {
     split(line, delimiter, spans);
     spans.iter().map(|&(a, b)| line[a..b].to_vec()).collect()
 }
 
-/// A comma beats a semicolon beats a tab beats blanks. Tabs are kept apart only where a field may be empty or hold a
-/// blank, which is where there are names; between numbers any run of blanks will do.
+/// Guesses the delimiter from the first line: comma before semicolon before tab before blanks.
+///
+/// A tab delimits fields on its own only if the line has letters: then it is a header, and fields may be
+/// empty or contain blanks. Between numbers, any run of blanks is one delimiter.
 pub(super) fn delimiter(line: &[u8]) -> Delimiter {
     let text = line.iter().any(|b| b.is_ascii_alphabetic());
     match () {
@@ -101,7 +109,7 @@ pub(super) fn delimiter(line: &[u8]) -> Delimiter {
     }
 }
 
-/// A header has a name that we know, or no number at all.
+/// Whether a line is a header: it has a known column name, or no number at all.
 fn is_header(fields: &[Vec<u8>]) -> bool {
     let known = |f: &Vec<u8>| {
         let name = String::from_utf8_lossy(f);

@@ -1,19 +1,20 @@
-//! SNAP signed networks: `source,target,rating,time`, with a header or without one.
+//! SNAP signed networks: `source,target,rating,time`, with or without a header.
 //!
-//! The rating becomes an edge feature of width 1. Sources: Bitcoin OTC and Alpha (Kumar et al., ICDM 2016); KONECT's
-//! `src dst weight time` has the same order.
+//! The rating becomes an edge feature of width 1. Sources: Bitcoin OTC and Alpha (Kumar et al., ICDM 2016);
+//! KONECT's `src dst weight time` has the same order.
 use super::{
     columns::{Columns, columns},
     sample::Sample,
 };
 
-/// Where the columns are if no header says otherwise.
+/// Columns if no header says otherwise.
 pub(super) const COLUMNS: Columns = columns(1, 2, 4, None, Some((3, Some(3))));
 
-/// Ratings are small; no Unix time is.
+/// Maximum absolute value of a rating; Unix times are larger.
 const LARGEST_RATING: f64 = 1000.0;
 
-/// A rating by name; or four columns of which the third is small everywhere and the fourth is large.
+/// Whether there are four columns, of which the header names one as a rating and none as a label. Without a
+/// header: whether the third of four columns is always small and the fourth always large.
 pub(super) fn recognises(sample: &Sample) -> bool {
     if sample.header.is_some() {
         return ["rating", "feature", "weight", "sign"].iter().any(|n| sample.names(n))

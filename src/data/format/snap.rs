@@ -1,20 +1,21 @@
-//! SNAP temporal networks and SocioPatterns: `src dst time`, no header, blanks or any other delimiter.
+//! SNAP temporal networks and SocioPatterns: `src dst time`, no header, separated by blanks or any other
+//! delimiter.
 use super::{
     columns::{Columns, columns},
     sample::Sample,
 };
 
-/// Where the columns are.
+/// Columns of the layout.
 pub(super) const COLUMNS: Columns = columns(1, 2, 3, None, None);
 
-/// Three columns and no names.
+/// Whether there are three columns and no header.
 pub(super) fn recognises(sample: &Sample) -> bool {
     sample.header.is_none() && sample.width() == 3
 }
 
-/// A doubt worth telling: in some copies the time comes first.
+/// Returns a warning if the first column looks like the time, as it is in some copies.
 pub(super) fn doubt(sample: &Sample) -> Option<String> {
-    let sorted = |i| sample.numbers(i).zip(sample.numbers(i).skip(1)).all(|(a, b)| a <= b);
+    let sorted = |column| sample.numbers(column).zip(sample.numbers(column).skip(1)).all(|(a, b)| a <= b);
     let varies = sample.numbers(0).next() != sample.numbers(0).last();
     (sample.rows.len() > 10 && varies && sorted(0) && !sorted(2)).then(|| {
         "read as src dst time, but the first column never decreases and the third does; \

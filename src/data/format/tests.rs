@@ -1,4 +1,4 @@
-//! Every layout, and every way in which a file can be wrong, through [`load`].
+//! Tests of every layout and every kind of fault, through [`load`].
 use super::*;
 use crate::{
     data::{Events, load, npy},
@@ -43,7 +43,7 @@ fn npy_beside(path: &str, name: &str, rows: usize, cols: usize) -> PathBuf {
     file
 }
 
-/// The error of `content` without the folder it lay in.
+/// Returns the error text of `content` without the path of the temporary folder.
 fn fault(content: impl AsRef<[u8]>, options: &ReadOptions) -> String {
     let e = read_with(content, options).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Data);
@@ -108,7 +108,7 @@ fn rows_of_features_that_do_not_match_the_events_are_refused() {
 }
 
 #[test]
-fn features_named_by_the_user_go_with_any_layout_and_follow_the_sort() {
+fn feature_files_given_by_the_user_work_with_any_layout_and_are_sorted_with_the_events() {
     let (_dir, path) = write("x.txt", "0 1 9\n1 2 3\n");
     let options = ReadOptions {
         edge_features: Some(npy_beside(&path, "edges.npy", 2, 1)),
@@ -121,7 +121,7 @@ fn features_named_by_the_user_go_with_any_layout_and_follow_the_sort() {
 }
 
 #[test]
-fn tgl_is_named_after_its_folder_and_found_in_it() {
+fn tgl_data_is_named_after_its_folder_and_found_in_it() {
     let (dir, path) = write("WIKI/edges.csv", ",src,dst,time,ext_roll\n0,0,1,0.0,0\n1,1,2,9.5,2\n");
     for path in [path.as_str(), dir.path().join("WIKI").to_str().unwrap()] {
         let e = load(path, &ReadOptions::default()).unwrap();
@@ -185,7 +185,7 @@ fn a_header_may_name_the_columns_in_any_order() {
 }
 
 #[test]
-fn columns_said_by_the_user_win() {
+fn columns_given_by_the_user_take_precedence() {
     let e =
         read_with("5 7 0 1 2 3\n6 8 1 2 4 5\n", &columns("src=3,dst=4,time=1,label=2,features=5-")).unwrap();
     assert_eq!((e.src, e.dst, e.origin, e.label.unwrap()), (vec![0, 1], vec![1, 2], 5, vec![7., 8.]));
@@ -195,7 +195,7 @@ fn columns_said_by_the_user_win() {
 }
 
 #[test]
-fn a_format_said_by_the_user_wins() {
+fn a_format_given_by_the_user_takes_precedence() {
     let jodie = ReadOptions { format: Some(Format::Jodie), ..ReadOptions::default() };
     let e = read_with("0,0,5,1,0.5\n", &jodie).unwrap();
     assert_eq!((e.first_destination, e.edge_width(), e.label), (Some(1), 1, Some(vec![1.])));
@@ -244,13 +244,13 @@ fn a_byte_order_mark_is_not_data() {
 }
 
 #[test]
-fn a_time_first_file_without_a_header_is_read_but_doubted() {
+fn a_time_first_file_without_a_header_is_read_with_a_warning() {
     let text: String = (0..30).map(|i| format!("{} {} {}\n", 100 + i, i % 5, (i * 7) % 6)).collect();
     assert!(read(text).unwrap().notes.iter().any(|n| n.contains("--columns src=2,dst=3,time=1")));
 }
 
 #[test]
-fn every_fault_has_its_place_and_a_remedy() {
+fn every_error_names_line_and_column_and_a_remedy() {
     let plain = ReadOptions::default();
     for (content, wanted) in [
         ("0 1 5\n1 x 6\n", "events.csv:2:3: `x` is not a node id; ids are integers from 0"),
@@ -259,8 +259,8 @@ fn every_fault_has_its_place_and_a_remedy() {
         ("0,1,5\n1,,6\n", "events.csv:2:3: an empty field is not a node id; "),
         ("0 99999999999999999999 5\n", "events.csv:1:3: `99999999999999999999` is too large for a node id; "),
         ("0 1 1e30\n", "events.csv:1:5: `1e30` is too large for a time; "),
-        ("0 1 5\n1 2 6 7\n", "events.csv:2:7: this row has 4 columns, the first one has 3; mend"),
-        ("0 1 5\n1 2\n", "events.csv:2: this row has 2 columns, the first one has 3; mend"),
+        ("0 1 5\n1 2 6 7\n", "events.csv:2:7: this row has 4 columns, the first one has 3; fix"),
+        ("0 1 5\n1 2\n", "events.csv:2: this row has 2 columns, the first one has 3; fix"),
         (
             "u,i,ts,label,f0\n0,1,2,0,1\n0,1,2,0,nan\n",
             "events.csv:3:9: `nan` is not a finite number, so it is not a feature; ",
@@ -275,7 +275,7 @@ fn every_fault_has_its_place_and_a_remedy() {
         ("a,b,c\n0,1,2\n", "events.csv:1: no column is named like a source; "),
         (
             "0 1 2 3 4\n",
-            "events.csv: no known layout has 5 columns, separated by blanks, without a header; name it",
+            "events.csv: no known layout has 5 columns, separated by blanks, without a header; name the layout",
         ),
         ("0,1,2,3\n", "events.csv: no known layout has 4 columns, separated by commas"),
         ("", "events.csv: the file is empty; "),

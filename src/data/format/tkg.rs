@@ -1,17 +1,24 @@
-//! Temporal knowledge graphs: a folder of `train.txt`, `valid.txt` and `test.txt` with `subject relation object time` a row.
+//! Temporal knowledge graphs: a folder of `train.txt`, `valid.txt` and `test.txt` with rows of
+//! `subject relation object time`.
 //!
-//! Subjects and objects share ids; a fifth column is not read. Rows that differ in their relation alone are one event, which
-//! is labelled with the set of relations. Times are hours where all of them are multiples of 24 (ICEWS), minutes where they
-//! are of 15 (GDELT), else days. Source: RE-Net (Jin et al., EMNLP 2020) and what is published in its layout.
+//! Subjects and objects share one id space; a fifth column is not read. Rows that differ only in their
+//! relation form one event, which is labelled with the set of relations. Times are hours if all of them are
+//! multiples of 24 (ICEWS), minutes if all are multiples of 15 (GDELT), and days otherwise. Source: RE-Net
+//! (Jin et al., EMNLP 2020) and data sets published in its layout.
 use super::{
-    ReadOptions, attach,
+    feature_files::attach,
     input::Input,
     number::{Fault, parse_id},
+    options::ReadOptions,
     records::{Delimiter, records},
     table::{fault, take},
 };
 use crate::{
-    data::{Classes, Events, raw::Raw, text::counted, text::grouped},
+    data::{
+        Classes, Events,
+        raw::Raw,
+        text::{counted, grouped},
+    },
     error::{Error, Result},
     runtime::NONE,
 };
@@ -21,14 +28,14 @@ use std::{
 };
 
 const FILES: [&str; 3] = ["train.txt", "valid.txt", "test.txt"];
-const IDS: &str = "write `subject relation object time`, integers from 0, a row";
+const IDS: &str = "write rows of `subject relation object time`, all integers from 0";
 
-/// Whether a folder holds the three files.
+/// Whether a folder contains the three files.
 pub(super) fn is_here(dir: &Path) -> bool {
     FILES.iter().all(|f| dir.join(f).is_file())
 }
 
-/// Reads a folder for which [`is_here`] holds.
+/// Reads a folder for which [`is_here`] returns true. The stream is bipartite only if the options say so.
 pub(super) fn read(dir: &Path, name: String, options: &ReadOptions) -> Result<Events> {
     if options.columns.is_some() {
         return Err(Error::usage("the columns of a temporal knowledge graph are fixed")
@@ -45,12 +52,14 @@ pub(super) fn read(dir: &Path, name: String, options: &ReadOptions) -> Result<Ev
     raw.build(Some(options.bipartite.unwrap_or(false)))
 }
 
-/// Events in the order in which they first occur, and their relations.
+/// Events in order of first occurrence, and their relations.
 struct Facts {
     raw: Raw,
+    /// Index of each (subject, object, time) among the events.
     event: HashMap<(u64, u64, u64), u32>,
-    /// Event and relation of every row.
+    /// Event index and relation of every row.
     relations: Vec<(u32, u32)>,
+    /// Latest time so far.
     latest: u64,
 }
 
@@ -59,7 +68,7 @@ impl Facts {
         Facts { raw: Raw::new(dir), event: HashMap::new(), relations: Vec::new(), latest: 0 }
     }
 
-    /// Reads one of the files; how many events are new in it.
+    /// Reads one of the files and returns the number of new events in it.
     fn read(&mut self, path: &Path, strict: bool) -> Result<u64> {
         let before = self.raw.src.len();
         let mut records = records(Input::open(path)?, Delimiter::Blanks);
@@ -83,7 +92,7 @@ impl Facts {
             let event = match self.event.entry((src, dst, time)) {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(new) => {
-                    // Seconds of any unit fit: a day has fewer than 2^17.
+                    // Below 2^46, times in any unit fit an i64 in seconds: a day has fewer than 2^17 seconds.
                     let ticks = i64::try_from(time).ok().filter(|t| *t < 1 << 46);
                     let ticks = ticks.ok_or_else(|| fault(&row, 3, Fault::TooLarge, "a time", IDS))?;
                     self.raw.src.push(src);
@@ -97,7 +106,7 @@ impl Facts {
         Ok((self.raw.src.len() - before) as u64)
     }
 
-    /// The events with their sets of relations, and seconds for ticks.
+    /// Returns the events with their sets of relations, and with times converted to seconds.
     fn labelled(mut self) -> Result<Raw> {
         let (rows, events) = (self.relations.len(), self.raw.src.len());
         if rows > 0 {
@@ -108,7 +117,7 @@ impl Facts {
             let mut table = vec![NONE; events * most];
             for set in sets() {
                 let row = &mut table[set[0].0 as usize * most..][..most];
-                row.iter_mut().zip(set).for_each(|(class, of)| *class = of.1);
+                row.iter_mut().zip(set).for_each(|(class, &(_, relation))| *class = relation);
             }
             let count = self.relations.iter().map(|r| r.1 as usize + 1).max().unwrap_or(1);
             let classes = Classes::new(count, most, table).map_err(|e| e.in_file(&self.raw.file))?;
@@ -116,17 +125,17 @@ impl Facts {
         }
         let mut raw = self.raw;
         raw.notes.push(format!(
-            "{} rows are {}: rows that differ in their relation alone are one, with a set of relations",
+            "{} rows are {}: rows that differ only in their relation are one event with a set of relations",
             grouped(rows as u64),
             counted(events as u64, "event"),
         ));
-        let all = |step| raw.time.iter().all(|t| t % step == 0);
+        let all_multiples_of = |step| raw.time.iter().all(|t| t % step == 0);
         let (seconds, unit) = match () {
-            _ if all(24) => (3_600, "hours: all are multiples of 24"),
-            _ if all(15) => (60, "minutes: all are multiples of 15"),
+            _ if all_multiples_of(24) => (3_600, "hours: all are multiples of 24"),
+            _ if all_multiples_of(15) => (60, "minutes: all are multiples of 15"),
             _ => (86_400, "days"),
         };
-        raw.notes.push(format!("times are taken for {unit}"));
+        raw.notes.push(format!("times are read as {unit}"));
         raw.time.iter_mut().for_each(|t| *t *= seconds);
         Ok(raw)
     }
@@ -152,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_differ_in_their_relation_alone_are_one_event_with_a_set() {
+    fn rows_that_differ_only_in_their_relation_are_one_event_with_a_set() {
         let e = read([
             "7\t3\t9\t0\t-1\n9\t0\t7\t0\t-1\n7\t1\t9\t0\t-1\n",
             "7\t3\t9\t24\t-1\n",
@@ -196,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_row_is_said_with_its_place() {
+    fn errors_in_a_row_name_line_and_column() {
         let fault = |train: &str| {
             let e = read([train, "", ""]).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Data);
@@ -217,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_that_of_a_folder_and_has_no_columns_to_name() {
+    fn the_format_needs_a_folder_and_refuses_columns() {
         let files = ["0 1 2 3\n", "", ""];
         let named =
             |text: &str| ReadOptions { columns: Some(text.parse().unwrap()), ..ReadOptions::default() };

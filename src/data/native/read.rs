@@ -2,8 +2,12 @@
 use super::{Info, SCHEMA};
 use crate::{
     data::{
-        Classes, Events, Features, Ids, ReadOptions,
-        format::{attach, edge_rows, number},
+        Classes, Events, Features, Ids,
+        format::{
+            feature_files::{attach, edge_rows},
+            number,
+            options::ReadOptions,
+        },
         npy::Array,
         raw::Raw,
         scalar::Scalar,

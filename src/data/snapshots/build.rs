@@ -1,4 +1,5 @@
-//! What all ways to make snapshots share: edges merged, vertices there or not, features chosen.
+//! Steps common to all ways of making snapshots: merging edges, marking vertices as present, choosing
+//! features.
 use super::{EdgeWeights, Presence, SnapshotOptions, Snapshots, VertexFeatures};
 use crate::{
     data::{Features, text::counted},
@@ -7,15 +8,15 @@ use crate::{
 };
 use rayon::prelude::*;
 
-/// Edges of a step in any order, with their weights, pairs any number of times.
+/// Edges of a step as (source, destination, weight), in any order; pairs may repeat.
 pub(super) type Edges = Vec<(u32, u32, f32)>;
 
 impl Snapshots {
-    /// Snapshots of these edges: sorted, repeated ones merged and their weights added, in f64. There are no weights unless
-    /// `weighted`, and none where all are 1.
+    /// Creates snapshots from the edges of each step: sorts them, merges repeated pairs and adds their
+    /// weights in f64. The snapshots have weights only if `weighted` is set and not all weights are 1.
     ///
     /// # Errors
-    /// Data where there are more edges than 32 bits can number.
+    /// Data if there are more than `u32::MAX` edges.
     pub(super) fn of_edges(
         name: String,
         nodes: usize,
@@ -27,8 +28,9 @@ impl Snapshots {
         steps.par_iter_mut().for_each(merge);
         let edges: usize = steps.iter().map(Vec::len).sum();
         if edges > u32::MAX as usize {
-            return Err(Error::data(&name, "there are more than 2^32 edges in all steps")
-                .remedy("take fewer or longer steps"));
+            return Err(
+                Error::data(&name, "there are more than 2^32 edges in all steps").remedy("use fewer steps")
+            );
         }
         let mut offsets = vec![0];
         let (mut src, mut dst) = (Vec::with_capacity(edges), Vec::with_capacity(edges));
@@ -63,7 +65,7 @@ impl Snapshots {
         })
     }
 
-    /// Says which vertices are there, by the edges.
+    /// Sets which vertices are present, according to the edges.
     pub(super) fn mark_present(&mut self, presence: Presence) -> Result<()> {
         if presence == Presence::All {
             return Ok(());
@@ -85,13 +87,16 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Takes the features that are asked for in the place of those there are.
+    /// Replaces the features by those that `options` select; `seed` determines random features.
+    ///
+    /// # Errors
+    /// Usage if features should be given but are not; out of memory if features do not fit.
     pub(super) fn choose_features(&mut self, options: &SnapshotOptions, seed: u64) -> Result<()> {
         match options.features {
             VertexFeatures::Auto => {}
             VertexFeatures::Given if self.features.is_some() => {}
             VertexFeatures::Given => {
-                let what = format!("snapshots.features is given, and {} has none", self.name);
+                let what = format!("snapshots.features is given, but {} has none", self.name);
                 return Err(Error::new(ErrorKind::Usage, what).remedy("give degree, learned or random"));
             }
             VertexFeatures::Learned => self.features = None,
@@ -108,7 +113,8 @@ impl Snapshots {
         Ok(())
     }
 
-    /// `[steps nodes, 2]`: `ln(1 + edges to a vertex)` and `ln(1 + edges from it)`.
+    /// Returns the degree features `[steps * nodes, 2]`: `ln(1 + incoming edges)` and
+    /// `ln(1 + outgoing edges)` of each vertex in each step.
     fn degrees(&self) -> Result<Features> {
         let v = self.nodes;
         check_room(
@@ -129,7 +135,7 @@ impl Snapshots {
     }
 }
 
-/// Whether edges are weighed at all.
+/// Whether snapshots have edge weights; `given` says whether the input has weights.
 pub(super) fn weighs(weights: EdgeWeights, given: bool) -> bool {
     match weights {
         EdgeWeights::Auto => given,
@@ -138,7 +144,8 @@ pub(super) fn weighs(weights: EdgeWeights, given: bool) -> bool {
     }
 }
 
-/// Sorts edges by their ends and adds the weights of those that are the same, in the order in which they came.
+/// Sorts edges by source, then destination, and merges equal pairs. Their weights are added in f64 in the
+/// original order; the sort is stable.
 fn merge(edges: &mut Edges) {
     edges.par_sort_by_key(|e| u64::from(e.0) << 32 | u64::from(e.1));
     let mut kept = 0;
@@ -180,35 +187,38 @@ mod tests {
     }
 
     #[test]
-    fn a_vertex_is_there_once_seen_or_while_active_or_always() {
-        let of = |presence| {
+    fn a_vertex_is_present_once_seen_or_while_active_or_always() {
+        let present = |presence| {
             let mut s = made(false);
             s.mark_present(presence).unwrap();
             s.validate("made").unwrap();
             s.present.map(|p| p.iter().map(|p| u8::from(*p)).collect::<Vec<_>>())
         };
-        assert_eq!(of(Presence::Seen).unwrap(), [1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0]);
-        assert_eq!(of(Presence::Active).unwrap(), [1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
-        assert_eq!(of(Presence::All), None);
+        assert_eq!(present(Presence::Seen).unwrap(), [1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0]);
+        assert_eq!(present(Presence::Active).unwrap(), [1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(present(Presence::All), None);
     }
 
     #[test]
-    fn features_are_degrees_or_noise_or_what_is_given_or_left_to_the_model() {
-        let of = |features| {
+    fn features_are_degrees_or_random_or_given_or_learned_by_the_model() {
+        let chosen = |features| {
             let mut s = made(false);
             let options = SnapshotOptions { features, width: 3, ..SnapshotOptions::default() };
             s.choose_features(&options, 7).map(|()| s.features)
         };
-        let degrees = of(VertexFeatures::Degree).unwrap().unwrap();
+        let degrees = chosen(VertexFeatures::Degree).unwrap().unwrap();
         let ln2 = 2f32.ln();
         assert_eq!((degrees.rows(), degrees.row(0)), (12, &[ln2, ln2][..]));
         assert_eq!(
             (degrees.row(2), degrees.row(5), degrees.row(9)),
             (&[0.0, ln2][..], &[0.0, 0.0][..], &[ln2, ln2][..])
         );
-        assert_eq!(of(VertexFeatures::Random).unwrap().unwrap(), Features::random(4, 3, 7));
-        assert_eq!((of(VertexFeatures::Auto).unwrap(), of(VertexFeatures::Learned).unwrap()), (None, None));
-        let said = of(VertexFeatures::Given).unwrap_err().to_string();
-        assert_eq!(said, "snapshots.features is given, and made has none; give degree, learned or random");
+        assert_eq!(chosen(VertexFeatures::Random).unwrap().unwrap(), Features::random(4, 3, 7));
+        assert_eq!(
+            (chosen(VertexFeatures::Auto).unwrap(), chosen(VertexFeatures::Learned).unwrap()),
+            (None, None)
+        );
+        let said = chosen(VertexFeatures::Given).unwrap_err().to_string();
+        assert_eq!(said, "snapshots.features is given, but made has none; give degree, learned or random");
     }
 }

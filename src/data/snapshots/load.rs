@@ -1,4 +1,4 @@
-//! Snapshots of whatever a path holds.
+//! Loading snapshots from any supported path.
 use super::{SnapshotOptions, Snapshots, folder, json, series};
 use crate::{
     data::{self, ReadOptions, format},
@@ -7,20 +7,20 @@ use crate::{
 use std::path::Path;
 
 impl Snapshots {
-    /// Reads snapshots, or events that are cut into some:
+    /// Reads snapshots, or events that are then cut into snapshots:
     ///
-    /// | path | becomes |
+    /// | path | result |
     /// | --- | --- |
-    /// | a `.json` file | what PyTorch Geometric Temporal's loaders make of it: a series, or a step an object |
-    /// | a folder with `NAME_adj.csv` and another `NAME_*.csv` | a series: a graph as a matrix, and a row of values a step |
-    /// | a folder of `.txt`, `.csv`, `.tsv`, `.edges`, `.edgelist` or `.el`, perhaps `.gz` | a step a file |
-    /// | what [`load`](data::load) takes | its events, [cut](Self::of_events) |
+    /// | a `.json` file | the result of PyTorch Geometric Temporal's loaders: a series, or one step per object |
+    /// | a folder with `NAME_adj.csv` and another `NAME_*.csv` | a series: a graph as a matrix, and one row of values per step |
+    /// | a folder of `.txt`, `.csv`, `.tsv`, `.edges`, `.edgelist` or `.el`, optionally with `.gz` | one step per file |
+    /// | any path or name that [`load`](data::load) accepts | its events, [cut](Self::of_events) into snapshots |
     ///
-    /// `seed` is that of random features.
+    /// `seed` determines random features.
     ///
     /// # Errors
-    /// Io if there is no such file or it cannot be read; data, with line and column, if it cannot be understood; usage if the
-    /// options contradict the input.
+    /// Io if there is no such file or it cannot be read; data, with line and column, if it cannot be parsed;
+    /// usage if the options contradict the input.
     pub fn load(
         path_or_name: &str,
         read: &ReadOptions,
@@ -29,8 +29,9 @@ impl Snapshots {
     ) -> Result<Self> {
         options.validate()?;
         let path = Path::new(path_or_name);
-        let features = read.edge_features.is_some() || read.node_features.is_some();
-        let events = read.format.is_some() || read.columns.is_some() || features;
+        let feature_files = read.edge_features.is_some() || read.node_features.is_some();
+        // These options apply to events only, so the path must hold events if one of them is given.
+        let events = read.format.is_some() || read.columns.is_some() || feature_files;
         let mut s = if path.is_file() && json::is_named(path) && !events {
             json::read(path, options)?
         } else if path.is_dir() && !events && !format::is_folder_of_events(path) {
@@ -43,7 +44,7 @@ impl Snapshots {
             return s.validate(path_or_name).map(|()| s);
         };
         if options.classes {
-            let what = format!("snapshots.classes is set, and {path_or_name} has no labels");
+            let what = format!("snapshots.classes is set, but {path_or_name} has no labels");
             return Err(Error::usage(what).remedy("leave it out, or give events that have labels"));
         }
         s.choose_features(options, seed)?;
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundled_name_is_cut_and_gets_the_features_that_are_asked_for() {
+    fn a_bundled_name_is_cut_and_gets_the_requested_features() {
         let options = SnapshotOptions { features: VertexFeatures::Degree, ..SnapshotOptions::default() };
         let s = Snapshots::load("wikipedia", &ReadOptions::default(), &options, 1).unwrap();
         assert_eq!((s.len(), s.width(), s.features_change()), (5, 2, true));
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_with_a_column_of_steps_is_a_step_a_number() {
+    fn a_table_with_a_column_of_steps_has_one_step_per_number() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("steps.csv");
         fs::write(&path, "src,dst,step,weight\n0,1,0,2\n1,2,0,1\n0,1,2,0.5\n").unwrap();
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_told_apart_by_what_they_hold() {
+    fn folders_are_recognised_by_their_contents() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
         at("los_adj.csv", "1,0.5\n0.5,1\n");
@@ -107,7 +108,9 @@ mod tests {
             &SnapshotOptions::default(),
             1,
         );
-        assert!(e.unwrap_err().to_string().contains("the adjacency is [2, 2], of 1 vertices; "));
+        assert!(
+            e.unwrap_err().to_string().contains("the adjacency matrix is [2, 2], but there are 1 vertices; ")
+        );
         fs::remove_file(dir.path().join("los_adj.csv")).unwrap();
         at("los_speed.csv", "0,1\n");
         at("train.txt", "0 1\n");

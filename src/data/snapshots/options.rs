@@ -1,24 +1,24 @@
-//! How snapshots are made: the `[snapshots]` section of a run's configuration.
+//! Options for making snapshots: the `[snapshots]` section of a run's configuration.
 use super::Every;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// Most lags, values ahead, and columns of features.
+/// Maximum of `lags`, `horizon` and `width`.
 const MOST: usize = 1 << 16;
 
-/// What the edges of a snapshot weigh; as text `auto`, `none`, `count` or `feature:K`.
+/// Edge weights of snapshots; as text `auto`, `none`, `count` or `feature:K`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum EdgeWeights {
-    /// The weights that come with the snapshots of a file; none where snapshots are cut from events.
+    /// Weights that a file of snapshots contains; no weights if snapshots are cut from events.
     Auto,
-    /// All edges are alike.
+    /// No weights: all edges are equal.
     None,
-    /// How often an edge occurs in its step.
+    /// Number of occurrences of an edge in its step.
     Count,
-    /// The sum of a column, from 1, of the features of the events, which must be above 0; a file of snapshots has but one, the
-    /// weights.
+    /// Sum over the events of an edge of one of their features, which must be above 0; given by its column,
+    /// from 1. A file of snapshots has only column 1, the weights.
     Feature(usize),
 }
 
@@ -31,8 +31,9 @@ impl FromStr for EdgeWeights {
             ("none", _) => Ok(EdgeWeights::None),
             ("count", _) => Ok(EdgeWeights::Count),
             (_, Some(Some(k))) => Ok(EdgeWeights::Feature(k)),
-            _ => Err(Error::usage(format!("there are no snapshots.weights `{s}`"))
-                .remedy("give auto, none, count, or feature:K, the column K of the features, from 1")),
+            _ => Err(Error::usage(format!("there is no snapshots.weights `{s}`")).remedy(
+                "give auto, none, count, or feature:K, where K is a column of the edge features, from 1",
+            )),
         }
     }
 }
@@ -55,15 +56,15 @@ impl From<EdgeWeights> for String {
     }
 }
 
-/// When a vertex is there.
+/// Steps in which a vertex is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Presence {
-    /// From the first step in which it has an edge.
+    /// All steps from the first one in which the vertex has an edge.
     Seen,
-    /// In the steps in which it has an edge.
+    /// The steps in which the vertex has an edge.
     Active,
-    /// Always.
+    /// All steps.
     All,
 }
 
@@ -80,47 +81,50 @@ impl FromStr for Presence {
     }
 }
 
-/// What vertices are known by.
+/// Source of vertex features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VertexFeatures {
-    /// Those of the data where it has any, else learned rows.
+    /// Features of the data if there are any, otherwise learned ones.
     Auto,
-    /// Those of the data.
+    /// Features of the data; an error if there are none.
     Given,
-    /// `ln(1 + edges to the vertex)` and `ln(1 + edges from it)`, in each step.
+    /// `ln(1 + incoming edges)` and `ln(1 + outgoing edges)` of the vertex in each step.
     Degree,
-    /// A row a vertex that a model learns.
+    /// One row per vertex, learned by the model.
     Learned,
-    /// Seeded noise, a row a vertex.
+    /// One row of seeded random values per vertex.
     Random,
 }
 
-/// How snapshots are made of a data set.
+/// Options for making snapshots from a data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SnapshotOptions {
-    /// Where a stream of events is cut; files of snapshots are cut already.
+    /// Length of a step when an event stream is cut; ignored for files of snapshots.
     pub every: Every,
-    /// What edges weigh.
+    /// Edge weights.
     pub weights: EdgeWeights,
-    /// When a vertex is there; vertices of a series always are.
+    /// Steps in which a vertex is present; vertices of a series always are.
     pub presence: Presence,
-    /// Whether an edge is read in its direction alone; see [`Adjacency`](crate::data::Adjacency).
+    /// Whether edges are directed; see [`Adjacency`](crate::data::Adjacency).
     pub directed: bool,
-    /// Whether the labels of events become classes of vertices: that of a vertex's last event as a source in a step.
+    /// Whether event labels become vertex classes: a vertex has the class of its last event as a source in a
+    /// step.
     pub classes: bool,
-    /// What vertices are known by.
+    /// Source of vertex features.
     pub features: VertexFeatures,
-    /// Columns of features that are random or learned.
+    /// Width of random or learned features.
     pub width: usize,
-    /// Values of a series that a step's features hold: its own, and those of the steps before it.
+    /// Number of values of a series in a step's features: the step's own value and those of the steps before.
     pub lags: usize,
-    /// Values of a series that are predicted: a step's own, and those that follow.
+    /// Number of values of a series to predict: a step's own value and those that follow.
     pub horizon: usize,
-    /// Whether series, and features that change, are shifted and scaled by mean and deviation over the steps that train.
+    /// Whether series, and features that change over time, are normalised by their mean and standard
+    /// deviation over the training steps.
     pub normalise: bool,
-    /// Share of the steps that train, for [`normalise`](Self::normalise): a run's `data.train`, so no key of its own.
+    /// Fraction of the steps used for training, needed by [`normalise`](Self::normalise). It is a run's
+    /// `data.train`, so it has no key of its own.
     #[serde(skip)]
     pub train: f64,
 }
@@ -144,10 +148,10 @@ impl Default for SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// Checks every value that can be wrong.
+    /// Checks the ranges of all numbers.
     ///
     /// # Errors
-    /// Usage, naming the key and what it may be.
+    /// Usage, naming the key and its range.
     pub fn validate(&self) -> Result<()> {
         for (key, value) in [("width", self.width), ("lags", self.lags), ("horizon", self.horizon)] {
             if !(1..=MOST).contains(&value) {
@@ -159,13 +163,16 @@ impl SnapshotOptions {
         Ok(())
     }
 
-    /// The column of the only weight that a file of snapshots has; none if it is not to be read.
+    /// Whether to read the weights of a file of snapshots.
+    ///
+    /// # Errors
+    /// Usage if the options select a column other than 1, the only weight in such a file.
     pub(super) fn reads_weights(&self, file: &std::path::Path) -> Result<bool> {
         match self.weights {
             EdgeWeights::Auto | EdgeWeights::Feature(1) => Ok(true),
             EdgeWeights::None | EdgeWeights::Count => Ok(false),
             EdgeWeights::Feature(k) => Err(Error::usage(format!(
-                "snapshots.weights is feature:{k}; {} has one weight an edge",
+                "snapshots.weights is feature:{k}, but {} has only one weight per edge",
                 file.display()
             ))
             .remedy("give feature:1, auto, none or count")),
@@ -195,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_option_is_refused_with_the_choices() {
+    fn invalid_options_are_refused_and_the_error_names_the_choices() {
         let said = |text: &str| toml::from_str::<SnapshotOptions>(text).unwrap_err().to_string();
         assert!(said("every = \"often\"").contains("snapshots.every `often`"));
         assert!(said("weights = \"feature:0\"").contains("give auto, none, count, or feature:K"));

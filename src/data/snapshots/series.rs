@@ -1,8 +1,9 @@
-//! Series: values of the vertices of a graph, step by step, that are read and predicted.
+//! Time series on a static graph: one value per step and vertex, used as features and as targets.
 //!
-//! A model that predicts step `S` reads the steps before it. So the targets of step `S` are the values of the signal at
-//! `S, S + 1, ..` up to the horizon, and the features of step `t` those at `t` and before, up to the lags: the last value
-//! that predicts `S` is that at `S - 1`. PyTorch Geometric Temporal's loaders with `lags` pair the same values.
+//! A model that predicts step `S` reads the steps before it. The targets of step `S` are the values of the
+//! series at `S, S + 1, .., S + horizon - 1`. The features of step `t` are the values at
+//! `t - lags + 1, .., t - 1, t`, so the last value read to predict step `S` is that of step `S - 1`. PyTorch
+//! Geometric Temporal's loaders with `lags` pair the same values.
 use super::{SnapshotOptions, Snapshots, build::Edges};
 use crate::{
     data::{
@@ -14,11 +15,13 @@ use crate::{
 };
 use std::path::{Path, PathBuf};
 
+/// Remedy if features and targets do not fit memory.
 const ROOM: &str = "take fewer snapshots.lags, or a smaller snapshots.horizon";
 
 impl Snapshots {
-    /// Snapshots of a graph that does not change, with a signal of a value per step and vertex, step after step; a vertex's
-    /// features before the first step are its first value.
+    /// Creates snapshots of a static `graph` with a signal, `[steps, nodes]` in row-major order. `weighted`
+    /// says whether the weights of the edges count. Lagged features from before the first step repeat a
+    /// vertex's first value; targets after the last step are NaN.
     pub(super) fn of_series(
         name: String,
         (graph, weighted): (Edges, bool),
@@ -38,13 +41,13 @@ impl Snapshots {
             s.target_unit = normalise(&mut signal, nodes, options.trains(steps));
         }
         let (lags, horizon) = (options.lags, options.horizon);
-        check_room("lags and values ahead of a series", 4 * signal.len() * (lags + horizon), ROOM)?;
-        let at = |step: usize, v: usize| signal[step * nodes + v];
+        check_room("lags and horizon of a series", 4 * signal.len() * (lags + horizon), ROOM)?;
+        let value = |step: usize, v: usize| signal[step * nodes + v];
         let rows = || (0..steps).flat_map(|t| (0..nodes).map(move |v| (t, v)));
         let features = rows().flat_map(|(t, v)| (0..lags).map(move |k| (t, v, k)));
-        let features = features.map(|(t, v, k)| at((t + k + 1).saturating_sub(lags), v)).collect();
+        let features = features.map(|(t, v, k)| value((t + k + 1).saturating_sub(lags), v)).collect();
         let targets = rows().flat_map(|(t, v)| (0..horizon).map(move |k| (t + k, v)));
-        let targets = targets.map(|(t, v)| if t < steps { at(t, v) } else { f32::NAN }).collect();
+        let targets = targets.map(|(t, v)| if t < steps { value(t, v) } else { f32::NAN }).collect();
         s.features = Some(Features::from_vec(signal.len(), lags, features)?);
         s.targets = Some(Features::with_unknown(signal.len(), horizon, targets)?);
         Ok(s)
@@ -52,14 +55,16 @@ impl Snapshots {
 }
 
 impl SnapshotOptions {
-    /// How many of the steps train, as [`SnapshotSplit`](crate::task::SnapshotSplit) has it.
+    /// Returns the number of training steps, as [`SnapshotSplit`](crate::task::SnapshotSplit) computes it.
     pub(super) fn trains(&self, steps: usize) -> usize {
         ((steps as f64 * self.train) as usize).clamp(2.min(steps), steps)
     }
 }
 
-/// Shifts and scales values to mean 0 and deviation 1 over the first `train` rows of `width`; tells the deviation that 1 is now.
-/// Values that are all alike are only shifted. What is NaN stays, and does not count.
+/// Shifts and scales all values so that the first `train` rows of `width` have mean 0 and standard deviation
+/// 1, computed in f64. Returns the standard deviation before scaling, which is the size of one unit
+/// afterwards. If all training values are equal, values are only shifted, and the unit is 1. NaNs do not
+/// count and stay NaN.
 pub(super) fn normalise(values: &mut [f32], width: usize, train: usize) -> f64 {
     let known = || values[..train * width].iter().filter(|v| !v.is_nan()).map(|v| f64::from(*v));
     let n = known().count().max(1) as f64;
@@ -70,7 +75,8 @@ pub(super) fn normalise(values: &mut [f32], width: usize, train: usize) -> f64 {
     unit
 }
 
-/// The tables of a folder: `NAME_adj.csv`, and the only other `NAME_*.csv`. As T-GCN's data has them (Zhao et al. 2020).
+/// Returns the two tables of a folder in the layout of T-GCN's data (Zhao et al. 2020): `NAME_adj.csv` and
+/// the only other `NAME_*.csv`. `None` if there is no such pair.
 pub(super) fn tables(dir: &Path) -> Option<[PathBuf; 2]> {
     let entries = std::fs::read_dir(dir).ok()?.flatten().map(|e| e.path());
     let mut files: Vec<PathBuf> = entries.filter(|p| p.extension().is_some_and(|e| e == "csv")).collect();
@@ -85,30 +91,30 @@ pub(super) fn tables(dir: &Path) -> Option<[PathBuf; 2]> {
     }
 }
 
-/// Reads the tables of a folder: an adjacency matrix, whose entries above 0 are weights of edges, and a signal, a row a step
-/// below a header of the vertices' ids.
+/// Reads the tables that [`tables`] returned: an adjacency matrix, whose entries above 0 are weights of
+/// edges, and a signal with one row per step below a header of vertex ids.
 pub(super) fn read_tables(
     [adjacency, signal]: &[PathBuf; 2],
     options: &SnapshotOptions,
 ) -> Result<Snapshots> {
     let weighted = options.reads_weights(adjacency)?;
-    let (a, x) = (matrix(adjacency, false, 0.0)?, matrix(signal, true, f32::NEG_INFINITY)?);
-    let (rows, v) = (a.values.len() / a.cols, x.cols);
+    let (a, values) = (matrix(adjacency, false, 0.0)?, matrix(signal, true, f32::NEG_INFINITY)?);
+    let (rows, v) = (a.values.len() / a.cols, values.cols);
     if rows != v || a.cols != v {
-        let what = format!("the adjacency is [{rows}, {}], of {v} vertices", a.cols);
+        let what = format!("the adjacency matrix is [{rows}, {}], but there are {v} vertices", a.cols);
         return Err(Error::data(adjacency, what)
             .remedy(format!("there must be a row and a column for each column of {}", signal.display())));
     }
     let edge = |(i, w): (usize, &f32)| (*w > 0.0).then_some(((i / v) as u32, (i % v) as u32, *w));
     let edges: Edges = a.values.iter().enumerate().filter_map(edge).collect();
     let name = adjacency.file_stem().map(|n| n.to_string_lossy().replace("_adj", "")).unwrap_or_default();
-    let ids = ids(&x);
-    let mut s = Snapshots::of_series(name, (edges, weighted), x.values, v, options)?;
+    let ids = ids(&values);
+    let mut s = Snapshots::of_series(name, (edges, weighted), values.values, v, options)?;
     s.ids = ids;
     Ok(s)
 }
 
-/// The names of the columns, where all of them are numbers.
+/// Returns the column names as ids; `None` unless all of them are integers.
 fn ids(signal: &Matrix) -> Option<Ids> {
     signal.names.iter().map(|n| n.parse().ok()).collect::<Option<Vec<u64>>>().map(Ids::new)
 }
@@ -126,11 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn what_predicts_a_step_ends_one_step_before_the_first_value_that_is_predicted() {
+    fn features_end_one_step_before_the_first_predicted_value() {
         let options = SnapshotOptions { lags: 3, horizon: 2, normalise: false, ..SnapshotOptions::default() };
         let s = series(&options);
         let (features, targets) = (s.features.as_ref().unwrap(), s.targets.as_ref().unwrap());
-        // Step 3 is predicted from step 2 and those before: values up to 20 for vertex 0, and 30 and 40 are wanted.
+        // Step 3 is predicted from the features of step 2: values up to 20 for vertex 0; the targets are 30
+        // and 40.
         assert_eq!((features.row(2 * 2), targets.row(3 * 2)), (&[0., 10., 20.][..], &[30., 40.][..]));
         assert_eq!((features.row(3), features.row(1)), (&[1., 1., 11.][..], &[1., 1., 1.][..]));
         let last = targets.row(4 * 2 + 1);
@@ -143,10 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn normalised_values_have_mean_0_and_deviation_1_over_the_steps_that_train_alone() {
+    fn normalised_values_have_mean_0_and_deviation_1_over_the_training_steps_only() {
         let options = SnapshotOptions { lags: 1, train: 0.6, ..SnapshotOptions::default() };
         let s = series(&options);
-        // Values that train are 0, 1, 10, 11, 20, 21: mean 10.5, variance 200 / 3 + 1 / 4.
+        // The training values are 0, 1, 10, 11, 20, 21: mean 10.5, variance 200 / 3 + 1 / 4.
         let deviation = (200.0f64 / 3.0 + 0.25).sqrt();
         assert!((s.target_unit - deviation).abs() < 1e-12);
         let wanted = |x: f64| ((x - 10.5) / deviation) as f32;

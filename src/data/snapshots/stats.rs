@@ -1,64 +1,67 @@
-//! Snapshots in numbers.
+//! Statistics of snapshots.
 use super::Snapshots;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::cmp::Ordering;
 
-/// What snapshots are like; made by [`SnapshotStats::of`].
+/// Statistics of snapshots; computed by [`SnapshotStats::of`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SnapshotStats {
     /// The data set's name.
     pub name: String,
-    /// Vertices.
+    /// Number of vertices.
     pub vertices: u64,
-    /// Edges in all steps.
+    /// Number of edges in all steps together.
     pub edges: u64,
-    /// Pairs that have an edge in any step.
+    /// Number of different (source, destination) pairs that have an edge in any step.
     pub unique_edges: u64,
     /// Whether edges have weights.
     pub weighted: bool,
-    /// Columns of the features; 0 for none.
+    /// Width of the vertex features; 0 if there are none.
     pub feature_width: usize,
-    /// Whether features have a row per step and vertex.
+    /// Whether features have one row per step and vertex.
     pub features_change: bool,
-    /// Values that are predicted of a vertex; 0 for none.
+    /// Number of values to predict per vertex; 0 if there are no targets.
     pub target_width: usize,
-    /// Classes of vertices: one more than the greatest; 0 for none.
+    /// Number of vertex classes: one more than the greatest class; 0 if there are none.
     pub classes: u64,
-    /// Every step.
+    /// Statistics of each step.
     pub steps: Vec<StepStats>,
-    /// What a reader changed or doubted.
+    /// Notes on what a reader changed or found doubtful.
     pub notes: Vec<String>,
 }
 
-/// What a step is like.
+/// Statistics of a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepStats {
-    /// What the step is called.
+    /// Name of the step.
     pub label: String,
-    /// Vertices that are there.
+    /// Number of vertices that are present.
     pub present: u64,
-    /// Vertices with an edge.
+    /// Number of vertices with an edge.
     pub active: u64,
-    /// Edges.
+    /// Number of edges.
     pub edges: u64,
-    /// Edges that the step before has, too; nothing for the first step.
+    /// Number of edges that the previous step has, too; `None` for the first step.
     pub kept: Option<u64>,
-    /// Share of the edges of the step before that are still there; nothing where it had none.
+    /// Fraction of the previous step's edges that this step has, too; `None` if the previous step has no
+    /// edges.
     pub kept_share: Option<f64>,
-    /// Edges of both steps by edges of either; nothing for the first step, and where neither has any.
+    /// Jaccard index with the previous step: edges in both steps divided by edges in either. `None` for the
+    /// first step, and if neither step has edges.
     pub jaccard: Option<f64>,
 }
 
 impl StepStats {
-    /// Edges by vertices with an edge; 0 where there are none.
+    /// Returns the number of edges divided by the number of vertices with an edge; 0 if there are none.
     pub fn edges_per_vertex(&self) -> f64 {
         self.edges as f64 / self.active.max(1) as f64
     }
 }
 
 impl SnapshotStats {
-    /// Looks at every edge; memory is that of sorting one 64-bit number per edge.
+    /// Computes the statistics of `s` in parallel. Sorts one 64-bit number per edge, which determines the
+    /// memory used.
     pub fn of(s: &Snapshots) -> Self {
         let mut pairs: Vec<u64> = s.src.par_iter().zip(&s.dst).map(|(&a, &b)| pair(a, b)).collect();
         pairs.par_sort_unstable();
@@ -79,17 +82,20 @@ impl SnapshotStats {
         }
     }
 
-    /// Mean of a figure over the steps that have it; nothing where none has.
-    pub fn mean(&self, figure: impl Fn(&StepStats) -> Option<f64>) -> Option<f64> {
-        let (sum, n) = self.steps.iter().filter_map(figure).fold((0.0, 0), |(sum, n), x| (sum + x, n + 1));
+    /// Returns the mean of a statistic over the steps that have it; `None` if no step does.
+    pub fn mean(&self, statistic: impl Fn(&StepStats) -> Option<f64>) -> Option<f64> {
+        let values = self.steps.iter().filter_map(statistic);
+        let (sum, n) = values.fold((0.0, 0), |(sum, n), value| (sum + value, n + 1));
         (n > 0).then(|| sum / f64::from(n))
     }
 }
 
+/// Packs an edge into one number that sorts by source, then destination.
 fn pair(src: u32, dst: u32) -> u64 {
     u64::from(src) << 32 | u64::from(dst)
 }
 
+/// Computes the statistics of one step.
 fn of_step(s: &Snapshots, step: usize) -> StepStats {
     let pairs = |step: usize| s.edges(step).map(|i| pair(s.src[i], s.dst[i]));
     let edges = s.edges(step).len() as u64;
@@ -98,7 +104,7 @@ fn of_step(s: &Snapshots, step: usize) -> StepStats {
     active.dedup();
     let before = step.checked_sub(1);
     let kept = before.map(|before| common(pairs(before), pairs(step)));
-    let share = |of: u64| kept.filter(|_| of > 0).map(|kept| kept as f64 / of as f64);
+    let kept_fraction = |total: u64| kept.filter(|_| total > 0).map(|kept| kept as f64 / total as f64);
     let edges_before = before.map_or(0, |before| s.edges(before).len() as u64);
     StepStats {
         label: s.labels[step].clone(),
@@ -106,12 +112,12 @@ fn of_step(s: &Snapshots, step: usize) -> StepStats {
         active: active.len() as u64,
         edges,
         kept,
-        kept_share: share(edges_before),
-        jaccard: share(edges + edges_before - kept.unwrap_or(0)),
+        kept_share: kept_fraction(edges_before),
+        jaccard: kept_fraction(edges + edges_before - kept.unwrap_or(0)),
     }
 }
 
-/// How many numbers two ascending lists share.
+/// Counts the numbers that two strictly ascending sequences have in common.
 fn common(mut a: impl Iterator<Item = u64>, mut b: impl Iterator<Item = u64>) -> u64 {
     let (mut x, mut y, mut n) = (a.next(), b.next(), 0);
     while let (Some(i), Some(j)) = (x, y) {
@@ -131,7 +137,7 @@ mod tests {
     use crate::data::snapshots::Presence;
 
     #[test]
-    fn steps_are_counted_and_compared_with_the_ones_before_them() {
+    fn steps_are_counted_and_compared_with_the_previous_ones() {
         let edges = |list: &[(u32, u32)]| list.iter().map(|&(a, b)| (a, b, 1.0)).collect();
         let steps = vec![edges(&[(0, 1), (1, 2)]), edges(&[(0, 1), (1, 0), (3, 3)]), vec![], vec![]];
         let labels = ["a", "b", "c", "d"].map(str::to_owned).to_vec();

@@ -1,6 +1,7 @@
-//! Snapshots made up: a graph of which each step has some edges.
+//! Synthetic snapshots: each step has a subset of the edges of one graph.
 //!
-//! Source: how BLAD (Fu et al. 2023, section 7.1) makes snapshots of static graphs, with edges that persist as an addition.
+//! Source: the generation of snapshots from static graphs in BLAD (Fu et al. 2023, section 7.1), extended by
+//! edges that persist from step to step.
 use super::{SnapshotOptions, Snapshots, build::Edges, write::Ours};
 use crate::{
     data::{
@@ -20,41 +21,41 @@ use std::{
     str::FromStr,
 };
 
-/// Streams of the generator apart from each other.
+/// Independent random streams of the generator.
 const GRAPH_STREAM: u64 = 0x96a9;
 const KEY_STREAM: u64 = 0x6e15;
-/// Pairs drawn for an edge before the graph counts as too dense.
+/// Number of pairs drawn for an edge before giving up because the graph is too dense.
 const TRIES: usize = 1_000;
-/// Share of its last edges that AS-733 began with.
+/// Fraction of its final edges that AS-733 began with.
 const AS733: f64 = 10_687.0 / 26_467.0;
 
-/// How many edges steps have; as text `constant`, `linear:0.4`, `as733`, or a list of counts.
+/// Numbers of edges of the steps; as text `constant`, `linear:0.4`, `as733`, or a list of counts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trend {
-    /// Half of the graph's edges, always.
+    /// Half of the graph's edges in every step.
     Constant,
-    /// From this share of the graph's edges to all of them, by as many each step.
+    /// Linear growth from this fraction of the graph's edges to all of them.
     Linear(f64),
-    /// As AS-733 grew, from 10,687 to 26,467 edges (Leskovec et al. 2005): from 40 % of the edges to all, by the same factor each
-    /// step.
+    /// Exponential growth from 40 % of the graph's edges to all of them, as AS-733 grew from 10,687 to 26,467
+    /// edges (Leskovec et al. 2005).
     As733,
-    /// So many; the number of steps is that of counts.
+    /// One count per step; the length of the list is the number of steps.
     Counts(Vec<usize>),
 }
 
 impl FromStr for Trend {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
-        let share = |s: &str| s.parse().ok().filter(|x| (0.0..=1.0).contains(x)).map(Trend::Linear);
+        let linear = |s: &str| s.parse().ok().filter(|x| (0.0..=1.0).contains(x)).map(Trend::Linear);
         let counts = || s.split(',').map(|n| n.trim().parse().ok()).collect::<Option<Vec<usize>>>();
         match s {
             "constant" => Some(Trend::Constant),
             "as733" => Some(Trend::As733),
-            _ => s.strip_prefix("linear:").and_then(share).or_else(|| counts().map(Trend::Counts)),
+            _ => s.strip_prefix("linear:").and_then(linear).or_else(|| counts().map(Trend::Counts)),
         }
         .ok_or_else(|| {
             Error::usage(format!("there is no trend `{s}`"))
-                .remedy("give constant, linear:SHARE, as733, or a list of counts such as 100,120,90")
+                .remedy("give constant, linear:FRACTION, as733, or a list of counts such as 100,120,90")
         })
     }
 }
@@ -63,7 +64,7 @@ impl fmt::Display for Trend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Trend::Constant => f.write_str("constant"),
-            Trend::Linear(share) => write!(f, "linear:{share}"),
+            Trend::Linear(fraction) => write!(f, "linear:{fraction}"),
             Trend::As733 => f.write_str("as733"),
             Trend::Counts(counts) => {
                 f.write_str(&counts.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
@@ -78,28 +79,30 @@ impl Serialize for Trend {
     }
 }
 
-/// What to make up; see [`SynthSnapshots::make`].
+/// Options of the generator; see [`SynthSnapshots::make`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SynthSnapshots {
-    /// A file of edges in the place of a graph that is made up, `src dst` a line; vertices and edges are then its own.
+    /// File of edges, one `src dst` per line, to use instead of a random graph. Its vertices and edges then
+    /// replace [`vertices`](Self::vertices) and [`edges`](Self::edges).
     pub graph: Option<PathBuf>,
-    /// Vertices.
+    /// Number of vertices.
     pub vertices: usize,
-    /// Edges of the graph, of which steps have some.
+    /// Number of edges of the graph; each step has a subset of them.
     pub edges: usize,
-    /// Exponent of the power law of popularity, from 0 to 10.
+    /// Exponent of the power law of vertex popularity, from 0 to 10.
     pub exponent: f64,
-    /// Probability, from 0 to 1, that an edge joins vertices of the same hidden type.
+    /// Probability, from 0 to 1, that an edge is made to join vertices of the same hidden type; other edges
+    /// do so only by chance.
     pub signal: f64,
-    /// Steps.
+    /// Number of steps.
     pub steps: usize,
-    /// How many edges they have.
+    /// Numbers of edges of the steps.
     pub trend: Trend,
-    /// Probability, from 0 to 1, that an edge's fate is that of the step before.
+    /// Probability, from 0 to 1, that an edge keeps its random key from one step to the next.
     pub persist: f64,
-    /// Columns of the features of vertices; 0 for none.
+    /// Width of the vertex features; 0 for none.
     pub features: usize,
-    /// Different seeds give independent snapshots.
+    /// Random seed; different seeds give independent snapshots.
     pub seed: u64,
 }
 
@@ -121,21 +124,27 @@ impl Default for SynthSnapshots {
 }
 
 impl SynthSnapshots {
-    /// Makes snapshots in memory, whose links can be learned in two ways.
+    /// Generates snapshots in memory. A model can predict their links from vertex types and from the previous
+    /// step.
     ///
-    /// **The graph.** Each vertex has one of eight hidden types. Both ends of an edge are drawn by a power law of popularity, rank
-    /// `r` with weight `r^-exponent`, until they are a pair that is no loop and not there yet, and with probability `signal` of one
-    /// type. So who knows the types knows which edges there may be, but for the eighth by chance; features,
-    /// where there are any, are the code of a vertex's type and noise, else types show in who links to whom.
+    /// **The graph.** Each vertex has one of eight hidden types. Both ends of an edge are drawn from a power
+    /// law of popularity: rank `r` has weight `r^-exponent`. They are drawn again until the pair is not a
+    /// loop and is new, and, with probability `signal`, until both ends have the same type. A model that
+    /// knows the types can therefore rule out most pairs; an eighth of all pairs match in type by chance.
+    /// Features, if any, encode the vertex's type plus noise; without features, types can only be inferred
+    /// from the edges.
     ///
-    /// **The steps.** Every edge has a random key, which it keeps from step to step with probability `persist`, else draws anew; a
-    /// step has the edges of the smallest keys, as many as the trend says. So what was there is likely to be there again; at
-    /// `persist` 0 each step deletes edges at random, as BLAD does, and at 1 a growing graph loses none.
+    /// **The steps.** Every edge has a random key. From step to step it keeps the key with probability
+    /// `persist`, and draws a new one otherwise. A step has the edges with the smallest keys; the trend gives
+    /// their number. Edges of one step are therefore likely to appear in the next. With `persist` 0, each
+    /// step deletes edges at random, as in BLAD; with `persist` 1, a growing graph loses no edges.
     ///
-    /// The same options give the same snapshots. The power law uses the platform's `pow`, whose last bit may differ.
+    /// The same options give the same snapshots, except that the power law uses the platform's `pow`, whose
+    /// last bit may differ between platforms.
     ///
     /// # Errors
-    /// Usage if an option is out of range; those of reading the graph.
+    /// Usage if an option is out of range or the graph is too dense; out of memory if the edges do not fit;
+    /// errors of reading the graph.
     pub fn make(&self) -> Result<Snapshots> {
         self.validate()?;
         let (graph, vertices) = match &self.graph {
@@ -147,8 +156,8 @@ impl SynthSnapshots {
         check_room("the edges of all steps", 32 * total, "make fewer steps, or a smaller graph")?;
         let digits = (counts.len() - 1).to_string().len();
         let labels = (0..counts.len()).map(|s| format!("{s:0digits$}")).collect();
-        let key = |edge: usize, step: u64| hash(self.seed ^ KEY_STREAM, hash(step, edge as u64));
-        let mut keys: Vec<(u64, u32)> = (0..graph.len()).map(|e| (key(e, 0), e as u32)).collect();
+        let random_key = |edge: usize, step: u64| hash(self.seed ^ KEY_STREAM, hash(step, edge as u64));
+        let mut keys: Vec<(u64, u32)> = (0..graph.len()).map(|e| (random_key(e, 0), e as u32)).collect();
         let mut steps: Vec<Edges> = Vec::with_capacity(counts.len());
         for (count, step) in counts.iter().zip(1..) {
             if *count > 0 && *count < keys.len() {
@@ -156,10 +165,10 @@ impl SynthSnapshots {
             }
             steps
                 .push(keys[..*count].iter().map(|k| graph[k.1 as usize]).map(|(a, b)| (a, b, 1.0)).collect());
-            for (old, edge) in &mut keys {
-                let mut draws = Draws::new(key(*edge as usize, step));
+            for (key, edge) in &mut keys {
+                let mut draws = Draws::new(random_key(*edge as usize, step));
                 if !draws.chance(self.persist) {
-                    *old = key(*edge as usize, step + (1 << 32));
+                    *key = random_key(*edge as usize, step + (1 << 32));
                 }
             }
         }
@@ -172,12 +181,12 @@ impl SynthSnapshots {
         Ok(s)
     }
 
-    /// Makes snapshots in the folder `dir`: a file of edges a step, `features.npy` where there are features, and `snapshots.json`,
-    /// which says how they were made.
+    /// Generates snapshots and writes them to the folder `dir`: one file of edges per step, `features.npy` if
+    /// there are features, and `snapshots.json` with the options.
     ///
     /// # Errors
-    /// Those of [`make`](Self::make); usage if `dir` is taken, and with `force` by anything but such a folder; io if the disk
-    /// refuses.
+    /// Those of [`make`](Self::make); usage if `dir` exists and is not empty, unless `force` is set and `dir`
+    /// is such a folder of snapshots; io if the folder cannot be written.
     pub fn make_in(&self, dir: impl AsRef<Path>, force: bool) -> Result<Snapshots> {
         let folder = Ours::create(dir.as_ref(), force)?;
         let s = self.make()?;
@@ -185,8 +194,9 @@ impl SynthSnapshots {
         Ok(s)
     }
 
+    /// Checks the ranges of all options.
     fn validate(&self) -> Result<()> {
-        let share = |v: f64| (0.0..=1.0).contains(&v);
+        let is_probability = |v: f64| (0.0..=1.0).contains(&v);
         let fault = match () {
             _ if self.vertices < 2 || self.vertices > 1 << 31 => {
                 Some("vertices must be from 2 to 2^31".to_owned())
@@ -194,35 +204,41 @@ impl SynthSnapshots {
             _ if self.edges == 0 || self.edges > 1 << 31 => Some("edges must be from 1 to 2^31".into()),
             _ if !(1..=1 << 20).contains(&self.steps) => Some("steps must be from 1 to 2^20".into()),
             _ if !(0.0..=10.0).contains(&self.exponent) => Some("exponent must be from 0 to 10".into()),
-            _ if !share(self.signal) => Some(format!("signal is a probability, {} is not", self.signal)),
-            _ if !share(self.persist) => Some(format!("persist is a probability, {} is not", self.persist)),
-            _ if self.trend == Trend::Counts(vec![]) => Some("there are no counts".into()),
-            _ if self.features > 1 << 16 => Some("features can have 65536 columns".into()),
+            _ if !is_probability(self.signal) => {
+                Some(format!("signal must be from 0 to 1, but is {}", self.signal))
+            }
+            _ if !is_probability(self.persist) => {
+                Some(format!("persist must be from 0 to 1, but is {}", self.persist))
+            }
+            _ if self.trend == Trend::Counts(vec![]) => Some("the list of counts is empty".into()),
+            _ if self.features > 1 << 16 => Some("the width of features must be at most 65536".into()),
             _ => None,
         };
         fault.map_or(Ok(()), |fault| Err(Error::usage(format!("synth-snapshots: {fault}"))))
     }
 
-    /// Edges of each step, of a graph of `edges`.
+    /// Returns the number of edges of each step, for a graph of `edges`.
     fn counts(&self, edges: usize) -> Result<Vec<usize>> {
-        let of = |share: f64| ((edges as f64 * share).round() as usize).clamp(1, edges);
+        let count = |fraction: f64| ((edges as f64 * fraction).round() as usize).clamp(1, edges);
         // From 0 at the first step to 1 at the last.
-        let along = |s: usize| if self.steps > 1 { s as f64 / (self.steps - 1) as f64 } else { 1.0 };
-        let each = |share: &dyn Fn(f64) -> f64| (0..self.steps).map(|s| of(share(along(s)))).collect();
+        let progress = |s: usize| if self.steps > 1 { s as f64 / (self.steps - 1) as f64 } else { 1.0 };
+        let per_step =
+            |fraction: &dyn Fn(f64) -> f64| (0..self.steps).map(|s| count(fraction(progress(s)))).collect();
         match &self.trend {
-            Trend::Constant => Ok(each(&|_| 0.5)),
-            Trend::Linear(from) => Ok(each(&|x| from + (1.0 - from) * x)),
-            Trend::As733 => Ok(each(&|x| AS733.powf(1.0 - x))),
+            Trend::Constant => Ok(per_step(&|_| 0.5)),
+            Trend::Linear(from) => Ok(per_step(&|progress| from + (1.0 - from) * progress)),
+            Trend::As733 => Ok(per_step(&|progress| AS733.powf(1.0 - progress))),
             Trend::Counts(counts) => match counts.iter().find(|n| **n > edges) {
                 None => Ok(counts.clone()),
-                Some(n) => {
-                    Err(Error::usage(format!("synth-snapshots: a step of {n} edges, of a graph of {edges}"))
-                        .remedy("give smaller counts, or more edges"))
-                }
+                Some(n) => Err(Error::usage(format!(
+                    "synth-snapshots: a step of {n} edges, but the graph has only {edges}"
+                ))
+                .remedy("give smaller counts, or more edges")),
             },
         }
     }
 
+    /// Draws the edges of a random graph, without loops or repetitions.
     fn draw_graph(&self) -> Result<Vec<(u32, u32)>> {
         let mut draws = Draws::new(self.seed ^ GRAPH_STREAM);
         let (law, ids) = (PowerLaw::new(self.vertices, self.exponent), Scatter::new(self.vertices));
@@ -232,7 +248,8 @@ impl SynthSnapshots {
         };
         let (mut graph, mut known) = (Vec::with_capacity(self.edges), HashSet::with_capacity(self.edges));
         while graph.len() < self.edges {
-            // Drawn once an edge, not once a try: popular pairs are soon taken, and the share is to be as it is said.
+            // Drawn once per edge, not once per try: otherwise the actual fraction of edges within a type
+            // would deviate from `signal`, because popular pairs are soon taken.
             let planted = draws.chance(self.signal);
             let fits = |(src, dst): (u32, u32)| {
                 src != dst && (!planted || type_of(self.seed, src) == type_of(self.seed, dst))
@@ -245,13 +262,13 @@ impl SynthSnapshots {
         if graph.len() == self.edges {
             return Ok(graph);
         }
-        let what =
-            format!("synth-snapshots: {} of {} edges are all that were found", graph.len(), self.edges);
+        let what = format!("synth-snapshots: only {} of {} edges were found", graph.len(), self.edges);
         Err(Error::usage(what).remedy("make fewer edges, more vertices, or a smaller exponent"))
     }
 }
 
-/// The edges of a file, without loops, each once, and how many vertices they join.
+/// Reads the edges of a file, without loops and repetitions, and numbers their vertices densely. Also returns
+/// the number of vertices.
 fn read_graph(path: &Path) -> Result<(Vec<(u32, u32)>, usize)> {
     let mut edges = edge_list(path, false)?.edges;
     edges.retain(|e| e.0 != e.1);
@@ -259,10 +276,11 @@ fn read_graph(path: &Path) -> Result<(Vec<(u32, u32)>, usize)> {
     ids.sort_unstable();
     ids.dedup();
     if ids.is_empty() {
-        return Err(Error::data(path, "there is no edge but loops").remedy("write `src dst`, a line an edge"));
+        return Err(Error::data(path, "there are no edges, or only loops")
+            .remedy("write one edge `src dst` per line"));
     }
-    let number = |id: u64| ids.partition_point(|&i| i < id) as u32;
-    let mut graph: Vec<(u32, u32)> = edges.iter().map(|e| (number(e.0), number(e.1))).collect();
+    let vertex = |id: u64| ids.partition_point(|&i| i < id) as u32;
+    let mut graph: Vec<(u32, u32)> = edges.iter().map(|e| (vertex(e.0), vertex(e.1))).collect();
     graph.sort_unstable();
     graph.dedup();
     Ok((graph, ids.len()))
@@ -278,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_have_as_many_edges_as_the_trend_says() {
+    fn the_trend_determines_the_number_of_edges_of_each_step() {
         let counts = |trend: &str| {
             let s = SynthSnapshots { trend: trend.parse().unwrap(), ..small() }.make().unwrap();
             (0..s.len()).map(|i| s.edges(i).len()).collect::<Vec<_>>()
@@ -290,25 +308,28 @@ mod tests {
         assert_eq!((grown[0], grown[10]), (808, 2000));
         assert!(grown.windows(2).all(|w| w[0] < w[1]));
         for text in ["", "linear:2", "linear", "1,x", "as-733"] {
-            assert!(text.parse::<Trend>().unwrap_err().to_string().contains("give constant, linear:SHARE"));
+            assert!(
+                text.parse::<Trend>().unwrap_err().to_string().contains("give constant, linear:FRACTION")
+            );
         }
         assert_eq!("1,2".parse::<Trend>().unwrap().to_string(), "1,2");
     }
 
     #[test]
-    fn edges_persist_as_much_as_they_are_told_to() {
+    fn edges_persist_with_the_given_probability() {
         let kept = |persist: f64| {
             let options = SynthSnapshots { persist, trend: Trend::Constant, ..small() };
             SnapshotStats::of(&options.make().unwrap()).mean(|s| s.kept_share).unwrap()
         };
-        // At 0 half of the edges are there by chance; at 0.9 a tenth of them draws, and half of that stays.
+        // At 0, half of the edges stay by chance. At 0.9, a tenth of them draw new keys, and half of those
+        // stay.
         assert!((kept(0.0) - 0.5).abs() < 0.03, "{}", kept(0.0));
         assert!((kept(0.9) - 0.95).abs() < 0.02, "{}", kept(0.9));
         assert_eq!(kept(1.0), 1.0);
     }
 
     #[test]
-    fn edges_join_vertices_of_a_type_as_often_as_the_signal_says_and_features_tell_the_type() {
+    fn the_signal_is_the_probability_that_an_edge_joins_one_type_and_features_encode_types() {
         let within = |signal: f64| {
             let s = SynthSnapshots { signal, features: 64, ..small() }.make().unwrap();
             let f = s.features.as_ref().unwrap();
@@ -329,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_reads_back_as_what_was_made_and_is_replaced_only_by_force() {
+    fn a_written_folder_reads_back_equal_and_is_replaced_only_by_force() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("made");
         let options = SynthSnapshots { features: 5, ..small() };
@@ -348,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn any_graph_can_be_taken_and_what_cannot_be_made_is_said() {
+    fn a_graph_can_be_read_from_a_file_and_impossible_options_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("graph.txt");
         std::fs::write(&path, "# a triangle, twice\n5 9\n9 7\n7 5\n5 9\n7 7\n").unwrap();
@@ -358,14 +379,15 @@ mod tests {
         let said = |o: SynthSnapshots| o.make().unwrap_err().to_string();
         assert!(
             said(SynthSnapshots { edges: 1_000, vertices: 20, ..small() })
-                .contains("are all that were found; ")
+                .contains(" of 1000 edges were found; ")
         );
         assert!(
-            said(SynthSnapshots { persist: 1.5, ..small() }).contains("persist is a probability, 1.5 is not")
+            said(SynthSnapshots { persist: 1.5, ..small() })
+                .contains("persist must be from 0 to 1, but is 1.5")
         );
         assert!(
             said(SynthSnapshots { trend: Trend::Counts(vec![3_000]), ..small() })
-                .contains("a graph of 2000; ")
+                .contains("the graph has only 2000; ")
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Snapshots of a stream of events.
+//! Cutting an event stream into snapshots.
 use super::{
     Cut, EdgeWeights, SnapshotOptions, Snapshots,
     build::{Edges, weighs},
@@ -13,11 +13,13 @@ use rayon::prelude::*;
 impl Snapshots {
     /// Cuts a stream into steps; the edges of a step are the pairs that have an event in it.
     ///
-    /// Features of nodes, where the stream has any, become features of vertices; `seed` is that of random ones. With
-    /// [`classes`](SnapshotOptions::classes) a vertex has, in each step in which it is a source, the class of its last event there.
+    /// Node features of the stream become vertex features; `seed` determines random ones. With
+    /// [`classes`](SnapshotOptions::classes), a vertex has the class of its last event as a source in each
+    /// step in which it is a source.
     ///
     /// # Errors
-    /// Usage if an option contradicts the stream; data, naming the event, where a weight is not above 0 or a label no class.
+    /// Usage if an option contradicts the stream; data, naming the event, if a weight is not above 0 or a
+    /// label is not a class.
     pub fn of_events(events: &Events, options: &SnapshotOptions, seed: u64) -> Result<Self> {
         options.validate()?;
         let cut = options.every.cut(events)?;
@@ -38,13 +40,16 @@ impl Snapshots {
     }
 }
 
-/// The weight of an event; all of them are looked at.
+/// Returns the weights of events as a function of the event. All weights are checked first.
+///
+/// # Errors
+/// Usage if there is no such feature; data, naming the event, if a weight is not above 0.
 fn weights(events: &Events, weights: EdgeWeights) -> Result<impl Fn(usize) -> f32 + Sync> {
     let column = match weights {
         EdgeWeights::Feature(k) => {
             let features = events.edge_features.as_ref().filter(|f| k <= f.cols()).ok_or_else(|| {
                 let what = format!(
-                    "snapshots.weights is feature:{k}; events of {} have {}",
+                    "snapshots.weights is feature:{k}, but the number of edge features of {} is {}",
                     events.name,
                     events.edge_width()
                 );
@@ -54,10 +59,12 @@ fn weights(events: &Events, weights: EdgeWeights) -> Result<impl Fn(usize) -> f3
             let (values, cols) = (features.values(), features.cols());
             let bad = (0..events.len()).into_par_iter().find_first(|i| values[i * cols + k - 1] <= 0.0);
             if let Some(i) = bad {
-                let what =
-                    format!("feature {k} of event {i} is {}, which is no weight", values[i * cols + k - 1]);
+                let what = format!(
+                    "feature {k} of event {i} is {}, which is not a weight",
+                    values[i * cols + k - 1]
+                );
                 return Err(Error::data(&events.name, what)
-                    .remedy("weights are above 0; give another column, or count"));
+                    .remedy("weights must be above 0: give another column, or count"));
             }
             Some((values, cols, k - 1))
         }
@@ -66,7 +73,7 @@ fn weights(events: &Events, weights: EdgeWeights) -> Result<impl Fn(usize) -> f3
     Ok(move |i: usize| column.map_or(1.0, |(values, cols, k)| values[i * cols + k]))
 }
 
-/// The class of each vertex in each step.
+/// Returns the class of each vertex in each step, at `step * nodes + vertex`; [`NONE`] if unknown.
 fn classes(events: &Events, cut: &Cut) -> Result<Vec<u32>> {
     let v = events.nodes;
     check_room("classes of vertices in each step", 4 * v * cut.events.len(), "take longer steps")?;
@@ -80,9 +87,15 @@ fn classes(events: &Events, cut: &Cut) -> Result<Vec<u32>> {
     Ok(classes)
 }
 
+/// Class of an event by its index.
 type ClassOf<'a> = Box<dyn Fn(usize) -> Result<u32> + 'a>;
 
-/// The class of an event: its label, which must be a whole number, else the only one of its set.
+/// Returns the function from events to classes. The class of an event is its label, which must be a whole
+/// number, or the only class of its set; [`NONE`] if its set is empty.
+///
+/// # Errors
+/// Usage if events have no labels. The returned function fails with a data error if an event has no single
+/// class.
 fn class_of(events: &Events) -> Result<ClassOf<'_>> {
     let bad = |i: usize, what: String| {
         Error::data(&events.name, format!("event {i} has {what}")).remedy("leave out snapshots.classes")
@@ -95,10 +108,10 @@ fn class_of(events: &Events) -> Result<ClassOf<'_>> {
         (None, Some(sets)) => Ok(Box::new(move |i| match sets.of(i) {
             [] => Ok(NONE),
             [class] => Ok(*class),
-            many => Err(bad(i, format!("{} classes; a vertex has one", many.len()))),
+            many => Err(bad(i, format!("{} classes, but a vertex can have only one", many.len()))),
         })),
         (None, None) => Err(Error::usage(format!(
-            "snapshots.classes is set, and events of {} have no labels",
+            "snapshots.classes is set, but events of {} have no labels",
             events.name
         ))
         .remedy("leave it out, or name a column with --columns src=1,dst=2,time=3,label=4")),
@@ -129,16 +142,17 @@ mod tests {
         }
     }
 
-    fn of(harm: impl FnOnce(&mut Events), options: SnapshotOptions) -> Result<Snapshots> {
+    /// Cuts the events into steps of 10 seconds, after `change` modified them.
+    fn cut(change: impl FnOnce(&mut Events), options: SnapshotOptions) -> Result<Snapshots> {
         let mut events = events();
-        harm(&mut events);
+        change(&mut events);
         let s = Snapshots::of_events(&events, &SnapshotOptions { every: "10s".parse()?, ..options }, 0)?;
         s.validate("test").map(|()| s)
     }
 
     #[test]
-    fn events_of_a_window_become_edges_once_each_and_a_window_without_stays() {
-        let s = of(|_| (), SnapshotOptions::default()).unwrap();
+    fn pairs_with_events_in_a_window_become_single_edges_and_empty_windows_stay() {
+        let s = cut(|_| (), SnapshotOptions::default()).unwrap();
         assert_eq!((s.len(), &s.offsets[..]), (3, &[0, 3, 3, 4][..]));
         assert_eq!((&s.src[..], &s.dst[..]), (&[0, 1, 2, 0][..], &[1, 0, 2, 1][..]));
         assert_eq!((s.weight.as_ref(), s.classes.as_ref()), (None, None));
@@ -155,50 +169,56 @@ mod tests {
 
     #[test]
     fn weights_are_counts_or_sums_of_a_feature_that_must_be_above_0() {
-        let weighed = |weights| of(|_| (), SnapshotOptions { weights, ..SnapshotOptions::default() });
+        let weighed = |weights| cut(|_| (), SnapshotOptions { weights, ..SnapshotOptions::default() });
         assert_eq!(weighed(EdgeWeights::Count).unwrap().weight.unwrap(), [2., 1., 1., 1.]);
         assert_eq!(weighed(EdgeWeights::Feature(2)).unwrap().weight.unwrap(), [4., 2., 4., 5.]);
         let said = |weights| weighed(weights).unwrap_err().to_string();
         assert!(
             said(EdgeWeights::Feature(1))
-                .starts_with("test: feature 1 of event 1 is -1, which is no weight; ")
+                .starts_with("test: feature 1 of event 1 is -1, which is not a weight; ")
         );
         assert!(
-            said(EdgeWeights::Feature(3))
-                .starts_with("snapshots.weights is feature:3; events of test have 2; ")
+            said(EdgeWeights::Feature(3)).starts_with(
+                "snapshots.weights is feature:3, but the number of edge features of test is 2; "
+            )
         );
     }
 
     #[test]
     fn a_vertex_has_the_class_of_its_last_event_as_a_source_in_the_step() {
         let options = || SnapshotOptions { classes: true, ..SnapshotOptions::default() };
-        let s = of(|_| (), options()).unwrap();
+        let s = cut(|_| (), options()).unwrap();
         assert_eq!(s.classes.unwrap(), [2, 3, 1, NONE, NONE, NONE, NONE, NONE, 5, NONE, NONE, NONE]);
         let set = |e: &mut Events| {
             (e.label, e.classes) =
                 (None, Classes::new(9, 2, vec![8, NONE, NONE, NONE, 7, NONE, 6, NONE, 0, 1]).ok());
         };
-        assert!(of(set, options()).unwrap_err().to_string().starts_with("test: event 4 has 2 classes; "));
+        assert!(
+            cut(set, options())
+                .unwrap_err()
+                .to_string()
+                .starts_with("test: event 4 has 2 classes, but a vertex can have only one; ")
+        );
         let half = |e: &mut Events| e.label = Some(vec![0., 0.5, 0., 0., 0.]);
         assert!(
-            of(half, options())
+            cut(half, options())
                 .unwrap_err()
                 .to_string()
                 .contains("event 1 has the label 0.5, which names no class")
         );
-        assert!(of(|e| e.label = None, options()).unwrap_err().to_string().contains("have no labels"));
+        assert!(cut(|e| e.label = None, options()).unwrap_err().to_string().contains("have no labels"));
     }
 
     #[test]
-    fn the_bundled_events_by_week_have_the_pairs_that_each_week_has() {
+    fn the_bundled_events_by_week_have_the_pairs_of_each_week() {
         let events = crate::data::bundled().unwrap();
         let options = SnapshotOptions { every: "7d".parse().unwrap(), ..SnapshotOptions::default() };
         let s = Snapshots::of_events(&events, &options, 0).unwrap();
         s.validate("wikipedia").unwrap();
         let pairs = |s: usize| {
             let week = |t: i64| (t / 604_800) as usize == s;
-            let of = events.src.iter().zip(&events.dst).zip(&events.time).filter(|(_, t)| week(**t));
-            of.map(|(e, _)| e).collect::<std::collections::BTreeSet<_>>().len()
+            let in_week = events.src.iter().zip(&events.dst).zip(&events.time).filter(|(_, t)| week(**t));
+            in_week.map(|(pair, _)| pair).collect::<std::collections::BTreeSet<_>>().len()
         };
         let wanted: Vec<usize> = (0..5).map(pairs).collect();
         assert_eq!((0..s.len()).map(|i| s.edges(i).len()).collect::<Vec<_>>(), wanted);

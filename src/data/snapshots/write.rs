@@ -1,4 +1,4 @@
-//! Snapshots written to a folder of edge lists: all of it, or nothing.
+//! Writing snapshots to a folder of edge lists, atomically.
 use super::{Snapshots, folder::FEATURES};
 use crate::{
     data::{native::Staging, npy},
@@ -11,19 +11,25 @@ use std::{
     path::Path,
 };
 
-/// What a folder of ours has beside the edge lists: how they were made.
+/// File with the options that made the snapshots. It marks folders that this module wrote.
 const MADE: &str = "snapshots.json";
 
-/// A folder of snapshots that is being written.
+/// Folder of snapshots that is being written; nothing is visible at its final path before
+/// [`write`](Self::write).
 pub(super) struct Ours(Staging);
 
 impl Ours {
-    /// Fails where there is something already, unless `force`, and it is such a folder.
+    /// Creates a temporary folder beside `dir`.
+    ///
+    /// # Errors
+    /// Usage if `dir` exists and is not empty; with `force`, only if `dir` is not a folder that this module
+    /// wrote.
     pub(super) fn create(dir: &Path, force: bool) -> Result<Self> {
         Staging::create(dir, force, |dir| dir.join(MADE).is_file()).map(Ours)
     }
 
-    /// Writes a file a step, called as its label, and `how` they were made; moves the folder in place.
+    /// Writes one file per step, named after its label, the features and `how` the snapshots were made; then
+    /// moves the folder to its final path.
     pub(super) fn write(self, s: &Snapshots, how: &impl Serialize) -> Result<()> {
         for step in 0..s.len() {
             let path = self.0.temporary.join(format!("{}.txt", s.labels[step]));
@@ -41,6 +47,7 @@ impl Ours {
     }
 }
 
+/// Writes the edges of a step, one `src dst` per line.
 fn edges(path: &Path, s: &Snapshots, step: usize) -> io::Result<()> {
     let mut file = BufWriter::new(fs::File::create_new(path)?);
     s.edges(step).try_for_each(|i| writeln!(file, "{} {}", s.src[i], s.dst[i]))?;

@@ -1,12 +1,13 @@
-//! Apache Parquet: a table with typed columns, as pandas, Polars, Spark and DuckDB write it.
+//! Apache Parquet: a table with typed columns, as written by pandas, Polars, Spark and DuckDB.
 //!
-//! Columns are found by the same names as those of a text table, or counted from 1 with `--columns`. Times are integers or
-//! floats in seconds, or timestamps of any unit. Features are all further columns of floats or of lists of numbers, and
-//! those whose names say so; of a list every row must have the same length. Needs the cargo feature `parquet`.
+//! Columns are found by the same names as in a text table, or counted from 1 with `--columns`. Times are
+//! integers or floats in seconds, dates, or timestamps of any unit. Features are all further columns of
+//! floats or of lists of numbers, and further columns of numbers with the name of a feature; all lists of a
+//! column must have the same length. Needs the cargo feature `parquet`.
 use super::{
-    Format, ReadOptions,
     columns::{Role, from_header, role},
     number::{Clock, Decimal, Fault},
+    options::{Format, ReadOptions},
 };
 use crate::{
     data::{Features, raw::Raw, scalar::Scalar},
@@ -28,18 +29,20 @@ use std::{
     path::Path,
 };
 
+/// First bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
-/// Rows read at a time.
+/// Maximum number of rows read at a time.
 const ROWS: usize = 1 << 16;
+/// Remedy for columns that are not found or have the wrong type.
 const COLUMNS: &str = "name the columns with --columns src=1,dst=2,time=3";
 
-/// Whether a file starts as Parquet files do.
+/// Whether a file starts like a Parquet file.
 pub(super) fn recognises(path: &Path) -> bool {
     let mut head = [0; MAGIC.len()];
     File::open(path).is_ok_and(|mut file| file.read_exact(&mut head).is_ok()) && head == *MAGIC
 }
 
-/// Reads all rows; stops at the first fault, with its column and row.
+/// Reads all rows. Stops at the first fault and reports its column and row.
 pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Raw> {
     if let Some(format) = options.format.filter(|f| *f != Format::Table) {
         return Err(Error::usage(format!("{} is a Parquet file, not {format}", path.display()))
@@ -93,50 +96,55 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Raw> {
     Ok(raw)
 }
 
+// Set while this thread is inside the Parquet library.
 thread_local!(static IN_LIBRARY: Cell<bool> = const { Cell::new(false) });
 
-/// Whether this thread reads in the Parquet library: it panics at damage that it does not expect, and the panic becomes an error,
-/// so a panic hook need not print it.
+/// Whether this thread is inside the Parquet library. The library panics on unexpected damage, and
+/// [`library`] turns the panic into an error, so a panic hook need not print it.
 pub(crate) fn in_library() -> bool {
     IN_LIBRARY.get()
 }
 
-/// What the library reads; its errors and its panics are damage.
+/// Calls the Parquet library and reports its errors and panics as a damaged file.
 fn library<T>(path: &Path, read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T> {
     IN_LIBRARY.set(true);
-    // A reader that panicked is not used again.
-    let done = panic::catch_unwind(AssertUnwindSafe(read));
+    // AssertUnwindSafe: a reader that panicked is not used again.
+    let outcome = panic::catch_unwind(AssertUnwindSafe(read));
     IN_LIBRARY.set(false);
-    match done {
-        Ok(done) => done.map_err(|e| damaged(path, e)),
+    match outcome {
+        Ok(result) => result.map_err(|e| damaged(path, e)),
         Err(_) => Err(damaged(path, "its contents contradict each other")),
     }
 }
 
+/// Returns the error for a file that the library cannot read.
 #[cold]
 fn damaged(path: &Path, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::data(path, "the Parquet file is damaged, or written in a way that is not read")
+    Error::data(path, "the Parquet file is damaged, or uses an encoding that is not supported")
         .caused_by(cause)
-        .remedy("write it again, compressed by snappy, gzip, zstd or not at all")
+        .remedy("write it again, uncompressed or compressed by snappy, gzip or zstd")
 }
 
-/// A column of the table.
+/// Column of the table.
 struct Column {
     name: String,
-    /// Its place among the columns of numbers; none if it holds something else.
+    /// Index of the leaf column in the file; `None` if the column does not contain numbers or lists of
+    /// numbers.
     leaf: Option<usize>,
-    /// Levels at which a value is present, and at which a list is gone on with.
+    /// Definition level at which a value is present.
     present: i16,
+    /// Maximum repetition level: 0 for plain values, 1 for lists.
     repeated: i16,
     floats: bool,
     unsigned: bool,
     /// Whether a time counts days, not seconds.
     days: bool,
-    /// Digits of a second that a time counts in.
+    /// Digits after the decimal point of a second in the unit of a timestamp: 3 for milliseconds, and so on.
     digits: u32,
 }
 
 impl Column {
+    /// Describes the column `name` with the leaf columns `leaves` (index and description).
     fn new(name: &str, leaves: &[(usize, &ColumnDescriptor)]) -> Self {
         let mut column = Column {
             name: name.to_owned(),
@@ -148,17 +156,17 @@ impl Column {
             days: false,
             digits: 0,
         };
-        let &[(leaf, about)] = leaves else { return column };
-        let (physical, converted) = (about.physical_type(), about.converted_type());
-        column.present = about.max_def_level();
-        column.repeated = about.max_rep_level();
+        let &[(leaf, descriptor)] = leaves else { return column };
+        let (physical, converted) = (descriptor.physical_type(), descriptor.converted_type());
+        column.present = descriptor.max_def_level();
+        column.repeated = descriptor.max_rep_level();
         column.floats = matches!(physical, Type::FLOAT | Type::DOUBLE);
-        column.unsigned = match about.logical_type_ref() {
+        column.unsigned = match descriptor.logical_type_ref() {
             Some(LogicalType::Integer(kind)) => !kind.is_signed,
             _ => matches!(converted, ConvertedType::UINT_32 | ConvertedType::UINT_64),
         };
         column.days = converted == ConvertedType::DATE;
-        column.digits = match (about.logical_type_ref(), converted, physical) {
+        column.digits = match (descriptor.logical_type_ref(), converted, physical) {
             (Some(LogicalType::Timestamp(stamp)), ..) => match stamp.unit {
                 TimeUnit::MILLIS => 3,
                 TimeUnit::MICROS => 6,
@@ -175,7 +183,7 @@ impl Column {
         column
     }
 
-    /// A value of this column as a time in seconds.
+    /// Converts a value of this column to a time in seconds.
     fn decimal(&self, value: Scalar) -> Result<Decimal, Fault> {
         match value {
             Scalar::Int(v) if self.days => {
@@ -187,18 +195,20 @@ impl Column {
     }
 }
 
-/// What the columns are for.
+/// Columns of the table by role.
 struct Chosen<'a> {
     src: &'a Column,
     dst: &'a Column,
     time: &'a Column,
     label: Option<&'a Column>,
     features: Vec<&'a Column>,
+    /// Whether rows of separate feature files can be joined by position.
     numbered: bool,
     notes: Vec<String>,
 }
 
 impl<'a> Chosen<'a> {
+    /// Chooses columns by the options, or else by their names.
     fn of(path: &Path, columns: &'a [Column], options: &ReadOptions) -> Result<Self> {
         let bad = |what: String| Error::data(path, what).remedy(COLUMNS);
         let names: Vec<String> = columns.iter().map(|c| c.name.clone()).collect();
@@ -233,33 +243,38 @@ impl<'a> Chosen<'a> {
                 notes.push(format!("columns not read: {}", names.join(", ")));
             }
         }
-        // Rows of features in files of their own are joined by position: whether numbers run on is not looked at.
+        // Rows of separate feature files are joined by position. Event numbers are not checked for gaps, so a
+        // table with event numbers is never joined.
         let numbered = index.is_none();
         Ok(Chosen { src, dst, time, label, features, numbered, notes })
     }
 }
 
+/// Open Parquet file.
 struct Table<'a> {
     path: &'a Path,
     reader: SerializedFileReader<File>,
 }
 
 impl Table<'_> {
+    /// Returns the top-level columns, in order.
     fn columns(&self) -> Vec<Column> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let leaves: Vec<_> = schema.columns().iter().map(|c| &**c).enumerate().collect();
         let fields = schema.root_schema().get_fields().iter().enumerate();
-        let of = |field: usize| {
+        let leaves_of = |field: usize| {
             leaves.iter().copied().filter(move |(i, _)| schema.get_column_root_idx(*i) == field)
         };
-        fields.map(|(i, field)| Column::new(field.name(), &of(i).collect::<Vec<_>>())).collect()
+        fields.map(|(i, field)| Column::new(field.name(), &leaves_of(i).collect::<Vec<_>>())).collect()
     }
 
+    /// Returns a data error at a column and a row, given from 0.
     #[cold]
     fn error(&self, column: &Column, row: usize, what: &str) -> Error {
         Error::data(self.path, format!("column `{}`, row {}: {what}", column.name, row + 1))
     }
 
+    /// Converts a value to `f32`, which must be finite.
     fn finite(&self, column: &Column, row: usize, value: Scalar) -> Result<f32> {
         let number = value.to_f32();
         if number.is_finite() {
@@ -269,24 +284,26 @@ impl Table<'_> {
         Err(self.error(column, row, &what).remedy("write a finite number"))
     }
 
-    /// Every value of a column that holds one a row.
+    /// Calls `take` for every value, as [`each`](Self::each) does; fails if the column contains lists.
     fn single(&self, column: &Column, take: impl FnMut(usize, Scalar) -> Result<()>) -> Result<()> {
         if column.repeated > 0 {
-            let what = format!("column `{}` holds lists where one number is wanted", column.name);
+            let what = format!("column `{}` contains lists, but one number per row is required", column.name);
             return Err(Error::data(self.path, what).remedy(COLUMNS));
         }
         self.each(column, take)
     }
 
-    /// A row of features an event: the columns side by side, lists unfolded.
+    /// Returns one row of features per event, the values of `columns` side by side, with lists expanded.
+    /// `None` if there are no features.
     fn features(&self, columns: &[&Column], events: usize) -> Result<Option<Features>> {
         let mut parts = Vec::new();
         for column in columns {
+            // `last` is the row of the latest value, and the number of values in it so far.
             let (mut values, mut width, mut last) = (Vec::new(), 0, (0, 0));
             self.each(column, |row, value| {
                 last = if row == last.0 { (row, last.1 + 1) } else { (row, 1) };
                 width = if row == 0 { last.1 } else { width };
-                // A row that is too short is seen when the next begins, or at the end.
+                // A list that is too short is detected when the next one begins, or after the last row.
                 if last.1 > width || values.len() != row * width + last.1 - 1 {
                     let what = "this list has another length than those before it";
                     return Err(self.error(column, row, what).remedy("write lists of one length"));
@@ -304,19 +321,19 @@ impl Table<'_> {
         if width == 0 || events == 0 {
             return Ok(None);
         }
-        let mut all = Vec::with_capacity(events * width);
+        let mut rows = Vec::with_capacity(events * width);
         for row in 0..events {
             for (width, values) in &parts {
-                all.extend_from_slice(&values[row * width..][..*width]);
+                rows.extend_from_slice(&values[row * width..][..*width]);
             }
         }
-        Features::from_vec(events, width, all).map(Some)
+        Features::from_vec(events, width, rows).map(Some)
     }
 
-    /// Calls `take` with the row, from 0, of every value of `column`, and the value.
+    /// Calls `take` with the row (from 0) and the value, for every value of `column` in order.
     fn each(&self, column: &Column, mut take: impl FnMut(usize, Scalar) -> Result<()>) -> Result<()> {
         let Some(leaf) = column.leaf else {
-            let what = format!("column `{}` holds something else than numbers", column.name);
+            let what = format!("column `{}` does not contain numbers", column.name);
             return Err(Error::data(self.path, what).remedy(COLUMNS));
         };
         let mut rows = Rows { table: self, column, next: 0 };
@@ -336,7 +353,7 @@ impl Table<'_> {
                 ColumnReader::Int96ColumnReader(r) => {
                     rows.read(r, |v| Scalar::Int(v.to_nanos()), &mut take)?
                 }
-                ColumnReader::FloatColumnReader(r) => rows.read(r, |&v| short(v), &mut take)?,
+                ColumnReader::FloatColumnReader(r) => rows.read(r, |&v| from_f32(v), &mut take)?,
                 ColumnReader::DoubleColumnReader(r) => rows.read(r, |&v| Scalar::Float(v), &mut take)?,
                 _ => return Err(damaged(self.path, "a column has another type than the schema says")),
             }
@@ -345,19 +362,21 @@ impl Table<'_> {
     }
 }
 
-/// The `f64` that the shortest decimal of an `f32` names: a time of 0.1 means 0.1.
-fn short(value: f32) -> Scalar {
+/// Converts an `f32` to the `f64` nearest to its shortest decimal, so that a time of 0.1f32 is 0.1.
+fn from_f32(value: f32) -> Scalar {
     Scalar::Float(value.to_string().parse().unwrap_or(f64::from(value)))
 }
 
-/// The rows of a column, group after group.
+/// Reader of the rows of a column, one row group after another.
 struct Rows<'a> {
     table: &'a Table<'a>,
     column: &'a Column,
+    /// Number of rows begun so far.
     next: usize,
 }
 
 impl Rows<'_> {
+    /// Reads one row group and passes its values to `take`, converted by `scalar`.
     fn read<T: DataType>(
         &mut self,
         mut reader: ColumnReaderImpl<T>,
@@ -384,8 +403,8 @@ impl Rows<'_> {
                 if defined.get(i).is_some_and(|&level| level < present) {
                     return Err(self.table.error(self.column, row, "there is no value").remedy("write one"));
                 }
-                let short = || damaged(self.table.path, "a value is missing");
-                take(row, scalar(found.next().ok_or_else(short)?))?;
+                let missing = || damaged(self.table.path, "a value is missing");
+                take(row, scalar(found.next().ok_or_else(missing)?))?;
             }
         }
     }

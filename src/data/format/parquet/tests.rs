@@ -1,4 +1,4 @@
-//! Tables that PyArrow wrote, good and bad; see `tests/golden/foreign.py`.
+//! Tests with valid and faulty tables written by PyArrow; see `tests/golden/foreign.py`.
 use crate::{
     data::{Events, Format, ReadOptions, load},
     error::{ErrorKind, Result},
@@ -36,7 +36,7 @@ fn every_compression_and_times_of_any_number_are_read() {
 }
 
 #[test]
-fn columns_said_by_the_user_win() {
+fn columns_given_by_the_user_take_precedence() {
     let columns = |text: &str| ReadOptions { columns: Some(text.parse().unwrap()), ..ReadOptions::default() };
     let e = load(&path("seconds"), &columns("src=2,dst=1,time=4,features=3-")).unwrap();
     assert_eq!((e.src, e.origin), (vec![1, 0, 2], 1));
@@ -51,10 +51,10 @@ fn columns_said_by_the_user_win() {
 }
 
 #[test]
-fn every_fault_has_its_column_and_row_and_a_remedy() {
+fn every_error_names_column_and_row_and_a_remedy() {
     for (name, said) in [
         ("null", ": column `ts`, row 2: there is no value; write one"),
-        ("text", ": column `src` holds something else than numbers; name the columns"),
+        ("text", ": column `src` does not contain numbers; name the columns"),
         ("negative", ": column `dst`, row 3: -3 is not a node id; ids are integers from 0"),
         ("ragged", ": column `vector`, row 2: this list has another length than those before it; write"),
         ("notime", ": no column is named like a time; name the columns"),

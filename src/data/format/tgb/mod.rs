@@ -1,22 +1,25 @@
-//! The Temporal Graph Benchmark's link prediction sets, in the folders that its package `py-tgb` fills.
+//! Link prediction data sets of the Temporal Graph Benchmark (TGB), in the folders that its package `py-tgb`
+//! creates.
 //!
-//! A folder `tgbl_wiki` holds `tgbl-wiki_edgelist_v2.csv` (no `_v…` in version 1) and, for both parts, negatives in
-//! `tgbl-wiki_val_ns_v2.pkl` and `tgbl-wiki_test_ns_v2.pkl`. Four layouts, told by the name of the set:
+//! A folder `tgbl_wiki` contains `tgbl-wiki_edgelist_v2.csv` (without `_v…` in version 1), and the negatives
+//! of the validation and test parts in `tgbl-wiki_val_ns_v2.pkl` and `tgbl-wiki_test_ns_v2.pkl`. There are
+//! four layouts, chosen by the name of the set:
 //!
-//! | sets | columns | nodes | edge features |
+//! | sets | columns | node numbering | edge features |
 //! | --- | --- | --- | --- |
-//! | wiki, subreddit, lastfm, uci, enron | `user_id,item_id,timestamp,state_label,features…` | items after users | as they are |
-//! | coin, review | `ts,src,dst,weight` | by first appearance | log2 of the weight, of 1 where it is 0 |
-//! | comment | `ts,src,dst,num_words,score` | by first appearance | words / 5000, twice, and score |
-//! | flight | `ts,src,dst,callsign,typecode` | by first appearance | a number for each of 16 characters |
+//! | wiki, subreddit, lastfm, uci, enron | `user_id,item_id,timestamp,state_label,features…` | items after users | unchanged |
+//! | coin, review | `ts,src,dst,weight` | by first appearance | log2 of the weight; 0 if the weight is 0 |
+//! | comment | `ts,src,dst,num_words,score` | by first appearance | words / 5000 (twice), score |
+//! | flight | `ts,src,dst,callsign,typecode` | by first appearance | one number for each of 16 characters |
 //!
-//! Numbers of nodes, features and times are those that `py-tgb` 2.3 makes: [`Ids`](crate::data::Ids) hold TGB's number
-//! of every node, times are whole seconds. One thing is left out: the event's number, which stands last in uci and enron
-//! and which the package takes for a feature. Source: Huang et al., NeurIPS 2023.
+//! Node numbers, features and times equal those of `py-tgb` 2.3: [`Ids`](crate::data::Ids) hold TGB's number
+//! of every node, and times are whole seconds. The only difference is the event number in the last column of
+//! uci and enron: the package reads it as a feature, this reader ignores it. Source: Huang et al., NeurIPS
+//! 2023.
 use super::{
-    ReadOptions,
     input::Input,
     number::{Clock, Decimal, Fault, parse_decimal, parse_f32, parse_id},
+    options::ReadOptions,
     records::{Delimiter, Record, records},
     table::{IDS, TIMES, VALUES, fault, take},
 };
@@ -29,7 +32,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How a set writes its events.
+/// Layout of a set's edge list.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum SetKind {
     Jodie,
@@ -50,12 +53,13 @@ const SETS: [(&str, SetKind); 9] = [
     ("flight", SetKind::Flight),
 ];
 
-/// Words of a comment that count as 1.
+/// Divisor of the number of words of a comment.
 const MOST_WORDS: f64 = 5000.0;
-/// Characters that a call sign and a type code of a flight are each filled up to.
+/// Number of characters to which call signs and type codes of flights are padded.
 const CODE: usize = 8;
 
-/// The set and the version (`_v2`, or nothing) that an edge list's name says.
+/// Splits an edge list's file name into the set and the version (`_v2` or empty); `None` for other file
+/// names.
 fn named(file: &Path) -> Option<(&str, &str)> {
     let name = file.file_name()?.to_str()?;
     let name = name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".csv")?;
@@ -66,7 +70,7 @@ fn named(file: &Path) -> Option<(&str, &str)> {
     (is_version && prefixes.iter().any(|p| set.starts_with(p))).then_some((set, version))
 }
 
-/// The edge list that `path` is, or that the folder `path` holds: the newest version.
+/// Returns `path` if it is an edge list, or the newest edge list in the folder `path`.
 pub(in crate::data) fn edge_list(path: &Path) -> Option<PathBuf> {
     if path.is_file() {
         return named(path).is_some().then(|| path.to_owned());
@@ -79,7 +83,7 @@ pub(in crate::data) fn edge_list(path: &Path) -> Option<PathBuf> {
     files.filter_map(|file| Some((version(&file)?, file))).max().map(|(_, file)| file)
 }
 
-/// The negatives of `part` that lie beside the edge list of `data`.
+/// Returns the file of negatives of `part` next to the edge list of `data`; `None` if there is none.
 pub(in crate::data) fn negatives(data: &Path, part: Part) -> Option<PathBuf> {
     let list = edge_list(data)?;
     let (set, version) = named(&list)?;
@@ -87,15 +91,20 @@ pub(in crate::data) fn negatives(data: &Path, part: Part) -> Option<PathBuf> {
 }
 
 /// Reads the edge list `file`, a path that [`edge_list`] returned.
+///
+/// # Errors
+/// Data if the set is not supported, or at the first fault of the file, with line and column.
 pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     let Some((set, _)) = named(file) else {
-        return Err(Error::data(file, "the name is not that of an edge list of TGB")
+        return Err(Error::data(file, "the file name is not that of a TGB edge list")
             .remedy("name it like tgbl-wiki_edgelist_v2.csv"));
     };
     let kind = set.strip_prefix("tgbl-").and_then(|name| SETS.iter().find(|(known, _)| *known == name));
     let Some(&(_, kind)) = kind else {
-        return Err(Error::data(file, format!("{set} is not one of TGB's sets that are read"))
-            .remedy(format!("those are tgbl- and one of {}", SETS.map(|(name, _)| name).join(", "))));
+        return Err(Error::data(file, format!("{set} is not a supported TGB data set")).remedy(format!(
+            "supported are tgbl- followed by one of {}",
+            SETS.map(|(name, _)| name).join(", ")
+        )));
     };
     let mut raw = Raw::new(file);
     raw.name = set.to_owned();
@@ -109,24 +118,25 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     };
     let mut columns = None;
     while let Some(row) = records.next()? {
-        // All further columns of the first layout are features; those of the others are not looked at.
+        // In the JODIE layout all further columns are features, so every row must have the same width. The
+        // other layouts ignore further columns.
         let wanted =
             if kind == SetKind::Jodie { *columns.get_or_insert(row.len().max(width)) } else { width };
         if row.len() < wanted || (kind == SetKind::Jodie && row.len() > wanted) {
-            let what = format!("this row has {} columns, {wanted} are wanted", row.len());
-            return Err(row.error(None, what).remedy("mend or remove the row"));
+            let what = format!("this row has {} columns, expected {wanted}", row.len());
+            return Err(row.error(None, what).remedy("fix or remove the row"));
         }
         reader.row(&row, &features, &mut raw, &mut clock, options.strict)?;
     }
     raw.ticks_per_second = clock.ticks_per_second();
     raw.time = clock.ticks;
     if reader.cut {
-        raw.notes.push("times cut to whole seconds, as TGB does".into());
+        raw.notes.push("times truncated to whole seconds, as TGB does".into());
     }
     if kind == SetKind::Jodie {
-        let apart = raw.src.iter().max().map_or(Some(0), |&most| most.checked_add(1));
-        let moved = raw.dst.iter().map(|&dst| dst.checked_add(apart?)).collect::<Option<Vec<u64>>>();
-        raw.dst = moved.ok_or_else(|| Error::data(file, "an id is 2^64 - 1").remedy(IDS))?;
+        let first_item = raw.src.iter().max().map_or(Some(0), |&last_user| last_user.checked_add(1));
+        let shifted = raw.dst.iter().map(|&dst| dst.checked_add(first_item?)).collect::<Option<Vec<u64>>>();
+        raw.dst = shifted.ok_or_else(|| Error::data(file, "an id is 2^64 - 1").remedy(IDS))?;
         raw.label = Some(reader.labels);
         raw.dense_destinations = true;
     } else {
@@ -139,24 +149,28 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     Ok(raw)
 }
 
+/// State of reading an edge list.
 struct Reader {
     kind: SetKind,
-    /// Whether a time was no whole number of seconds.
+    /// Whether a time was truncated to whole seconds.
     cut: bool,
-    /// Nodes by name, where they are numbered by first appearance.
+    /// Nodes by name, if they are numbered by first appearance.
     names: HashMap<Box<[u8]>, u64>,
+    /// Edge features, row after row.
     values: Vec<f32>,
     labels: Vec<f32>,
 }
 
 impl Reader {
-    /// How many columns a row has at least, and which features are made of.
+    /// Returns the minimum number of columns of a row, and the columns that [`row`](Self::row) treats
+    /// specially: the columns from which features are computed, or in the JODIE layout the column of event
+    /// numbers, if any.
     fn features(&self, header: &Record<'_>) -> Result<(usize, Vec<usize>)> {
         let position = |name: &str| (0..header.len()).find(|&i| header.field(i) == name.as_bytes());
         Ok(match self.kind {
             SetKind::Jodie => (4, position("idx").into_iter().collect()),
             SetKind::Weight => (4, vec![3]),
-            // Some copies hold the name of the subreddit before the two.
+            // Some copies have the name of the subreddit before these two columns.
             SetKind::Comment => {
                 let columns = vec![position("num_words").unwrap_or(3), position("score").unwrap_or(4)];
                 (1 + columns.iter().max().copied().unwrap_or(0), columns)
@@ -165,6 +179,7 @@ impl Reader {
         })
     }
 
+    /// Appends the event of a row to `raw`, `clock` and the values of `self`.
     fn row(
         &mut self,
         row: &Record<'_>,
@@ -221,7 +236,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The number of the node that field `i` names.
+    /// Returns the number of the node named by field `i`; a new name gets the next number.
     fn node(&mut self, row: &Record<'_>, i: usize) -> Result<u64> {
         let name = row.field(i);
         if name.is_empty() {
@@ -235,23 +250,24 @@ impl Reader {
     }
 }
 
-/// A time in whole seconds, and whether something was cut off to get there; towards zero, as NumPy does.
+/// Truncates a time to whole seconds, towards zero as NumPy does. Also returns whether digits were cut off.
 fn whole(time: Decimal) -> Result<(i64, bool), Fault> {
     let scale = 10i64.pow(time.digits);
     Ok((time.mantissa / scale, time.mantissa % scale != 0 || time.rounded))
 }
 
+/// Returns log2 of a weight, which must be non-negative and finite; a weight of 0 gives 0.
 fn parse_weight(field: &[u8]) -> Result<f32, Fault> {
     let weight: f64 = std::str::from_utf8(field).ok().and_then(|s| s.parse().ok()).ok_or(Fault::Text)?;
     match weight {
-        w if w < 0.0 => Err(Fault::Negative),
-        w if !w.is_finite() => Err(Fault::NotFinite),
+        weight if weight < 0.0 => Err(Fault::Negative),
+        weight if !weight.is_finite() => Err(Fault::NotFinite),
         0.0 => Ok(0.0),
-        w => Ok(w.log2() as f32),
+        weight => Ok(weight.log2() as f32),
     }
 }
 
-/// A number for each character of a flight's code, filled up with -1; none if it is too long.
+/// Returns a number for each character of a flight's code, padded with -1; `None` if the code is too long.
 fn parse_code(field: &[u8]) -> Option<[f32; CODE]> {
     let text = String::from_utf8_lossy(field);
     let mut codes = [-1.0; CODE];

@@ -1,4 +1,4 @@
-//! TGB's folders against what `py-tgb` makes of them; see `tests/golden/foreign.py`.
+//! TGB's folders compared with the results of `py-tgb`; see `tests/golden/foreign.py`.
 use crate::{
     data::{Columns, Events, Format, GivenNegatives, Part, ReadOptions, Split, load, save},
     error::{ErrorKind, Result},
@@ -18,7 +18,7 @@ fn read(path: &str) -> Result<Events> {
     load(path, &ReadOptions::default())
 }
 
-/// The number that TGB gives a node.
+/// Returns TGB's number of a node.
 fn number(events: &Events, node: u32) -> u64 {
     events.ids.as_ref().map_or(node.into(), |ids| ids.original()[node as usize])
 }
@@ -27,7 +27,7 @@ fn numbers<T: serde::de::DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// A copy of a golden folder that a test may spoil.
+/// Copies a golden folder, so that a test may modify it.
 fn copy(set: &str) -> (TempDir, String) {
     let dir = tempdir().unwrap();
     let to = dir.path().join(set);
@@ -52,7 +52,7 @@ fn every_layout_has_the_nodes_times_and_features_that_tgbs_own_package_reads() {
         assert_eq!(times, numbers::<Vec<i64>>(&wanted["time"]), "{set}");
         let rows: Vec<Vec<f64>> = numbers(&wanted["features"]);
         if set == "uci" {
-            // The package takes the event's number for a feature.
+            // The package reads the event number as a feature.
             assert!(e.edge_features.is_none() && e.notes.iter().any(|n| n.contains("whole seconds")));
             continue;
         }
@@ -62,7 +62,7 @@ fn every_layout_has_the_nodes_times_and_features_that_tgbs_own_package_reads() {
 }
 
 #[test]
-fn parts_and_negatives_are_those_of_tgb_in_every_protocol_of_pickle() {
+fn parts_and_negatives_equal_those_of_tgb_in_every_pickle_protocol() {
     for set in ["wiki", "coin", "uci"] {
         let path = format!("{GOLDEN}/tgbl_{set}");
         let (e, wanted) = (read(&path).unwrap(), golden(set));
@@ -105,7 +105,7 @@ fn an_imported_set_keeps_its_negatives() {
 }
 
 #[test]
-fn the_newest_version_is_read_by_folder_and_each_by_its_name() {
+fn a_folder_gives_the_newest_version_and_a_file_name_any_version() {
     let (_dir, path) = copy("tgbl_wiki");
     let header = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features\n";
     let first = format!("{path}/tgbl-wiki_edgelist.csv");
@@ -121,19 +121,19 @@ fn the_newest_version_is_read_by_folder_and_each_by_its_name() {
 }
 
 #[test]
-fn a_destination_that_nobody_meets_may_be_a_negative() {
+fn a_destination_without_events_may_be_a_negative() {
     let e = read(&format!("{GOLDEN}/tgbl_uci")).unwrap();
-    let met = |node: u32| e.dst.contains(&node);
+    let has_event = |node: u32| e.dst.contains(&node);
     let first = e.first_destination.unwrap();
-    assert!((first..e.nodes as u32).any(|v| !met(v)), "the ids of the golden file have no gaps");
+    assert!((first..e.nodes as u32).any(|v| !has_event(v)), "the ids of the golden file have no gaps");
     assert_eq!(number(&e, e.nodes as u32 - 1) - number(&e, first), e.nodes as u64 - 1 - u64::from(first));
 }
 
 #[test]
-fn what_is_wrong_with_a_folder_is_said_in_one_line() {
+fn errors_in_an_edge_list_name_line_and_column_in_one_line_of_text() {
     let (_dir, path) = copy("tgbl_coin");
     let list = format!("{path}/tgbl-coin_edgelist_v2.csv");
-    let said = |text: &str, options: &ReadOptions| {
+    let error_of = |text: &str, options: &ReadOptions| {
         fs::write(&list, text).unwrap();
         let e = load(&path, options).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Data);
@@ -145,7 +145,7 @@ fn what_is_wrong_with_a_folder_is_said_in_one_line() {
     for (text, wanted) in [
         ("", "tgbl-coin_edgelist_v2.csv: the file is empty"),
         ("day,src,dst,weight\n", "tgbl-coin_edgelist_v2.csv: there are no events"),
-        ("day,src,dst,weight\n5,a,b\n", "tgbl-coin_edgelist_v2.csv:2: this row has 3 columns, 4 are wanted"),
+        ("day,src,dst,weight\n5,a,b\n", "tgbl-coin_edgelist_v2.csv:2: this row has 3 columns, expected 4"),
         (
             "day,src,dst,weight\n5,a,,1\n",
             "tgbl-coin_edgelist_v2.csv:2:5: an empty field is not a node's name",
@@ -159,23 +159,27 @@ fn what_is_wrong_with_a_folder_is_said_in_one_line() {
             "tgbl-coin_edgelist_v2.csv:2:1: `2019-01-01` is not a time",
         ),
     ] {
-        let line = said(text, &plain);
+        let line = error_of(text, &plain);
         assert!(line.starts_with(wanted), "{line}");
     }
     let strict = ReadOptions { strict: true, ..ReadOptions::default() };
-    let line = said("day,src,dst,weight\n5,a,b,1\n4,a,b,1\n", &strict);
+    let line = error_of("day,src,dst,weight\n5,a,b,1\n4,a,b,1\n", &strict);
     assert!(line.starts_with("tgbl-coin_edgelist_v2.csv:3:1: this event is earlier"), "{line}");
     fs::rename(&list, format!("{path}/tgbn-trade_edgelist.csv")).unwrap();
     let line = read(&path).unwrap_err().to_string();
     assert!(
-        line.contains("tgbn-trade is not one of TGB's sets") && line.contains("wiki, subreddit"),
+        line.contains("tgbn-trade is not a supported TGB data set") && line.contains("wiki, subreddit"),
         "{line}"
     );
+}
+
+#[test]
+fn rows_of_another_width_ids_that_overflow_and_long_codes_are_refused() {
     let (_dir, path) = copy("tgbl_wiki");
     let list = format!("{path}/tgbl-wiki_edgelist_v2.csv");
     for (rows, said) in [
-        ("0,0,5,0,1\n0,0,6,0,1,2,3\n", "csv:3: this row has 7 columns, 5 are wanted"),
-        ("0,0,5\n", "csv:2: this row has 3 columns, 4 are wanted"),
+        ("0,0,5,0,1\n0,0,6,0,1,2,3\n", "csv:3: this row has 7 columns, expected 5"),
+        ("0,0,5\n", "csv:2: this row has 3 columns, expected 4"),
         ("0,18446744073709551615,5,0\n", "csv: an id is 2^64 - 1"),
     ] {
         fs::write(&list, format!("user_id,item_id,timestamp,state_label,features\n{rows}")).unwrap();
@@ -200,7 +204,7 @@ fn negatives_of_other_events_and_of_unknown_nodes_are_refused() {
     let line = GivenNegatives::beside(&path, Part::Val, &e, split.train.clone()).unwrap_err().to_string();
     let wanted = "tgbl-coin_val_ns_v2.pkl: no negatives for event 0, from 0 to 1 at time 12884832";
     assert!(line.contains(wanted) && line.contains("; fetch"), "{line}");
-    // Half of the nodes are gone.
+    // Only the first two nodes remain.
     let mut fewer = e.clone();
     fewer.nodes = 2;
     let line = GivenNegatives::beside(&path, Part::Test, &fewer, split.test).unwrap_err().to_string();

@@ -1,0 +1,94 @@
+//! Formats and reading options.
+use super::columns::Columns;
+use crate::error::{Error, Result};
+use std::{fmt, path::PathBuf, str::FromStr};
+
+/// Layout of event files; see the [module](super).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// JODIE CSV.
+    Jodie,
+    /// DyGLib and TGN CSV, with features in adjacent `.npy` files.
+    Dyglib,
+    /// TGL's `edges.csv`.
+    Tgl,
+    /// `src dst time` without a header.
+    Snap,
+    /// `source,target,rating,time`.
+    Signed,
+    /// Any table with a header.
+    Table,
+    /// A folder of `subject relation object time` files.
+    Tkg,
+    /// TGB's folders, and the edge lists in them.
+    Tgb,
+    /// A folder of `.npy` files.
+    Native,
+}
+
+impl Format {
+    /// Every format, in the order of the module's table.
+    pub const ALL: [Format; 9] = [
+        Format::Jodie,
+        Format::Dyglib,
+        Format::Tgl,
+        Format::Snap,
+        Format::Signed,
+        Format::Table,
+        Format::Tgb,
+        Format::Tkg,
+        Format::Native,
+    ];
+
+    /// Returns the name used on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Format::Jodie => "jodie",
+            Format::Dyglib => "dyglib",
+            Format::Tgl => "tgl",
+            Format::Snap => "snap",
+            Format::Signed => "signed",
+            Format::Table => "table",
+            Format::Tkg => "tkg",
+            Format::Tgb => "tgb",
+            Format::Native => "native",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Format::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| {
+            Error::usage(format!("there is no format `{name}`"))
+                .remedy(format!("choose one of {}", Format::ALL.map(Format::name).join(", ")))
+        })
+    }
+}
+
+/// How to read an event file; the default recognises everything by itself.
+#[derive(Clone, Debug, Default)]
+pub struct ReadOptions {
+    /// The layout; if `None`, it is recognised from the header, delimiter and content.
+    pub format: Option<Format>,
+    /// The columns of a text file; overrides header and layout.
+    pub columns: Option<Columns>,
+    /// Whether to refuse events that are out of time order instead of sorting them.
+    pub strict: bool,
+    /// Whether sources and destinations are different kinds of nodes. If `None`, they are when no node is
+    /// both a source and a destination, or when the layout numbers sources and destinations separately.
+    pub bipartite: Option<bool>,
+    /// `.npy` or `.pt` file of edge features: one row per event in the order of the event file, optionally
+    /// preceded by a padding row 0.
+    pub edge_features: Option<PathBuf>,
+    /// `.npy` or `.pt` file of node features: one row per original id, or one row per node.
+    pub node_features: Option<PathBuf>,
+}
