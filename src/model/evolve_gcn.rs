@@ -1,9 +1,10 @@
 //! EvolveGCN: graph convolutions whose weights are the state of a GRU along the steps of a group.
 //!
-//! `Q' = GRU(X, Q)`, layer `relu(A h Q'^T)`. O: `X = Q`, the weights alone. H: X has a row for each row of Q, the layer's inputs of
-//! the vertices with the greatest scores.
-//! Source: Pareja et al., "EvolveGCN: evolving graph convolutional networks for dynamic graphs", 2020. Their update gate is one
-//! minus ours: the same but for the sign of its weights.
+//! `Q' = GRU(X, Q)`, layer `relu(A h Q'^T)`. In EvolveGCN-O, `X = Q`: the GRU reads the weights alone. In
+//! EvolveGCN-H, X has one row for each row of Q: the layer's inputs of the vertices with the greatest scores.
+//!
+//! Source: Pareja et al., "EvolveGCN: evolving graph convolutional networks for dynamic graphs", 2020. The
+//! paper's update gate is one minus ours, which is the same model up to the sign of that gate's weights.
 use super::{
     Exchanged, LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, convolve,
     gcn::{GcnConfig, no_steps},
@@ -20,12 +21,12 @@ use crate::{
     runtime::*,
 };
 
-/// One of both EvolveGCN.
+/// EvolveGCN, O or H.
 #[derive(Clone, Debug)]
 pub struct EvolveGcn {
-    /// Its sizes and choices.
+    /// Sizes and choices.
     pub config: GcnConfig,
-    /// Whether the GRU reads a summary of the vertices, H; else it reads the weights alone, O.
+    /// H if set: the GRU reads a summary of the vertices. Else O: it reads the weights alone.
     pub summarised: bool,
 }
 
@@ -35,8 +36,8 @@ impl SnapshotModelConfig for EvolveGcn {
     }
     fn describe(&self) -> String {
         let GcnConfig { width, layers, order } = &self.config;
-        let of = if self.summarised { "weights and vertices" } else { "weights" };
-        format!("{layers} graph convolutions of {width}, evolved by a gru of {of}, order {order}")
+        let gru_inputs = if self.summarised { "weights and vertices" } else { "weights" };
+        format!("{layers} graph convolutions of {width}, evolved by a gru of {gru_inputs}, order {order}")
     }
     fn build(
         &self,
@@ -79,7 +80,7 @@ impl SnapshotModel for Evolving {
                 below = None;
                 let q = layer.evolve(t, store, data, at, read, weights[k])?;
                 weights[k] = q;
-                // What an earlier step's layer gives is read by the summary of the layer above, and by nothing else.
+                // The output of a layer in an earlier step is read only by the summary of the layer above it.
                 let last = place + 1 == group.length;
                 let summed = layer.summary.is_some() && k + 1 < self.layers.len();
                 if let (Some(input), true) = (read, last || summed) {
@@ -93,13 +94,15 @@ impl SnapshotModel for Evolving {
     }
 }
 
-/// A layer: `r, z = sig(X W_rz^T + Q U_rz^T + b_rz)`, `c = tanh(X W_c^T + (r Q) U_c^T + b_c)`, `Q' = z Q + (1 - z) c`.
+/// One layer's GRU: `r, z = sig(X W_rz^T + Q U_rz^T + b_rz)`, `c = tanh(X W_c^T + (r Q) U_c^T + b_c)`,
+/// `Q' = z Q + (1 - z) c`.
 struct Layer {
     start: BufferId,
-    /// W, U and b of r and z, then those of c.
+    /// W, U and b of the gates r and z.
     gates: [BufferId; 3],
+    /// W, U and b of the candidate c.
     candidate: [BufferId; 3],
-    /// What scores a vertex for the summary.
+    /// The vector p that scores vertices for the summary; `None` in EvolveGCN-O.
     summary: Option<BufferId>,
     /// Rows of Q.
     rows: usize,
@@ -115,8 +118,8 @@ impl Layer {
         summarised: bool,
         order: Order,
     ) -> Result<Self> {
-        let mut add = |what: &str, rows, cols| {
-            p.add(store, &format!("{name}.{what}"), rows, cols, ScaledInit::FanIn(from))
+        let mut add = |part: &str, rows, cols| {
+            p.add(store, &format!("{name}.{part}"), rows, cols, ScaledInit::FanIn(from))
         };
         let start = add("start", d, from)?;
         let gates = [add("w_rz", 2 * from, from)?, add("u_rz", 2 * from, from)?, add("b_rz", d, 2 * from)?];
@@ -124,8 +127,8 @@ impl Layer {
         let summary = summarised.then(|| add("p", 1, from)).transpose()?;
         Ok(Layer { start, gates, candidate, summary, rows: d, order })
     }
-    /// Appends the step at `place` of the group for the weights `q`, where the layer reads `input`; returns the new ones, which
-    /// are the old ones where the group has no such step.
+    /// Appends the GRU's step at `place` of the group for the weights `q` of a layer that reads `input`.
+    /// Returns the new weights; they equal `q` if the group lacks this step.
     fn evolve(
         &self,
         t: &mut Tape,
@@ -152,7 +155,7 @@ impl Layer {
         if let Some(reset) = reset {
             pre = t.linear(reset, u_c, None, Some(pre), Identity)?;
         }
-        let goes = t.step_rows(group.steps, place, self.rows, None)?;
-        t.gru_state(z, pre, Some(q), Some(goes))
+        let exists = t.step_rows(group.steps, place, self.rows, None)?;
+        t.gru_state(z, pre, Some(q), Some(exists))
     }
 }
