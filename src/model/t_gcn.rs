@@ -1,8 +1,8 @@
-//! T-GCN: a GRU along the steps of a group whose gates are graph convolutions of inputs and state.
+//! T-GCN: a GRU along the steps of a group, whose gates are graph convolutions of input and state.
 //!
-//! Source: Zhao et al., "T-GCN: a temporal graph convolutional network for traffic prediction", 2020, with the products of inputs and
-//! of state apart: `A {x | h} W = A x W + A h U`. Cells are stacked: one reads the state of the one below at the same step. A
-//! vertex that is not there in a step keeps its state.
+//! Source: Zhao et al., "T-GCN: a temporal graph convolutional network for traffic prediction", 2020, with
+//! separate products of input and state: `A {x | h} W = A x W + A h U`. Cells are stacked: each reads the
+//! state of the cell below at the same step. A vertex that is absent from a step keeps its state.
 use super::{
     Exchanged, LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables,
     gcn::{GcnConfig, no_steps},
@@ -15,7 +15,7 @@ use crate::{
     runtime::*,
 };
 
-/// A T-GCN; its layers are cells, each over the one below.
+/// A T-GCN; `layers` counts the stacked cells.
 #[derive(Clone, Debug)]
 pub struct TGcn(pub GcnConfig);
 
@@ -72,10 +72,12 @@ impl SnapshotModel for Cells {
     }
 }
 
-/// `r, z = sig(A u W_rz + A h U_rz + b_rz)`, `c = tanh(A u W_c + A (r h) U_c + b_c)`, `h' = z h + (1 - z) c`.
+/// One cell: `r, z = sig(A u W_rz + A h U_rz + b_rz)`, `c = tanh(A u W_c + A (r h) U_c + b_c)`,
+/// `h' = z h + (1 - z) c`.
 struct Cell {
-    /// W, U and b of r and z, then those of c.
+    /// W, U and b of the gates r and z.
     gates: [BufferId; 3],
+    /// W, U and b of the candidate c.
     candidate: [BufferId; 3],
     order: Order,
 }
@@ -88,16 +90,17 @@ impl Cell {
         (from, d): (usize, usize),
         order: Order,
     ) -> Result<Self> {
-        let mut add = |what: &str, rows, cols| {
-            let bias = what.starts_with("b_");
+        let mut add = |part: &str, rows, cols| {
+            let bias = part.starts_with("b_");
             let start = if bias { ScaledInit::Constant(0.0) } else { ScaledInit::FanIn(d) };
-            p.add(store, &format!("{name}.{what}"), rows, cols, start)
+            p.add(store, &format!("{name}.{part}"), rows, cols, start)
         };
         let gates = [add("w_rz", 2 * d, from)?, add("u_rz", 2 * d, d)?, add("b_rz", 1, 2 * d)?];
         let candidate = [add("w_c", d, from)?, add("u_c", d, d)?, add("b_c", 1, d)?];
         Ok(Cell { gates, candidate, order })
     }
-    /// Appends the cell for the step at `place` of the group, its products in this order; returns the new state.
+    /// Appends the cell for the step at `place` of the group, with its products in this order, for input `u`
+    /// and state `h`; returns the new state.
     #[allow(clippy::too_many_arguments)]
     fn record(
         &self,
@@ -116,26 +119,26 @@ impl Cell {
             Order::AggregateFirst => u.aggregated(t, store, data, at)?,
             Order::TransformFirst => u.plain(t, store, data, at)?,
         };
-        // What a gate is a function of, in either order.
-        let sum = |t: &mut Tape, w: Var, state: Option<(Var, Var)>, b: Var| match order {
+        // The pre-activation of a gate or of the candidate, in either order of the products.
+        let preactivation = |t: &mut Tape, w: Var, state: Option<(Var, Var)>, b: Var| match order {
             Order::AggregateFirst => match state {
-                Some((s, of_state)) => {
+                Some((s, w_state)) => {
                     let s = t.spmm(graph, s, (group.steps, place), None, Identity)?;
-                    t.linear_sum((u, w), (s, of_state), b)
+                    t.linear_sum((u, w), (s, w_state), b)
                 }
                 None => t.linear(u, w, Some(b), None, Identity),
             },
             Order::TransformFirst => {
                 let mut sum = t.linear(u, w, None, None, Identity)?;
-                if let Some((s, of_state)) = state {
-                    sum = t.linear(s, of_state, None, Some(sum), Identity)?;
+                if let Some((s, w_state)) = state {
+                    sum = t.linear(s, w_state, None, Some(sum), Identity)?;
                 }
                 t.spmm(graph, sum, (group.steps, place), Some(b), Identity)
             }
         };
-        let pre = sum(t, w, h.map(|h| (h, u_rz)), b)?;
+        let pre = preactivation(t, w, h.map(|h| (h, u_rz)), b)?;
         let (z, reset) = t.gru_gates(pre, h)?;
-        let pre = sum(t, w_c, reset.map(|s| (s, u_c)), b_c)?;
+        let pre = preactivation(t, w_c, reset.map(|s| (s, u_c)), b_c)?;
         t.gru_state(z, pre, h, Some(present))
     }
 }
