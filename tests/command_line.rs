@@ -1,10 +1,7 @@
 //! The program as its users see it: what it prints, what it writes, and how it refuses bad input.
+use crate::properties::listing;
 use serde_json::Value;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 use tempfile::TempDir;
 
 /// Result of one call of the program.
@@ -29,22 +26,6 @@ pub fn done(dir: &Path, words: &[&str]) -> Ran {
 
 pub fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {text}"))
-}
-
-/// Returns every file below `dir` with its bytes, sorted by path.
-fn listing(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut entries = Vec::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            entries.push((path.clone(), Vec::new()));
-            entries.extend(listing(&path));
-        } else {
-            entries.push((path.clone(), fs::read(&path).unwrap()));
-        }
-    }
-    entries.sort();
-    entries
 }
 
 /// Runs a call that must be refused: with this exit code, one line of error that contains all of `texts`, and
