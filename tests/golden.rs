@@ -50,7 +50,7 @@ impl Golden {
     fn ints(&self, name: &str) -> Vec<i64> {
         self.words(name).map(i64::from_le_bytes).collect()
     }
-    /// Reads ids, in which -1 means none.
+    /// Reads ids; -1 becomes [`NONE`].
     pub fn ids(&self, name: &str) -> Vec<u32> {
         self.ints(name).into_iter().map(|v| if v < 0 { NONE } else { v as u32 }).collect()
     }

@@ -105,9 +105,9 @@ fn training_with_features_and_memory_in_16_bits_finds_the_planted_signal_as_in_f
         ..SynthOptions::default()
     };
     let (stream, cpu) = (synth(&stream).unwrap(), Device::cpu(2).unwrap());
-    let all = models(2, 32);
+    let models = models(2, 32);
     for (name, least, distance) in [("tgn", 0.75, 0.03), ("apan", 0.6, 0.06)] {
-        let (_, config) = all.iter().find(|(model, _)| *model == name).unwrap();
+        let (_, config) = models.iter().find(|(model, _)| *model == name).unwrap();
         let ap = |kept| {
             let ap_of_seed = |seed| {
                 let config = Config { features_as: kept, memory_as: kept, seed, ..config.clone() };

@@ -267,7 +267,8 @@ pub fn documented(row: &str, letter: impl Fn(&str) -> usize) -> Vec<(String, [us
 fn documented_size(
     letter: &str,
     layer: Option<usize>,
-    (name, config): (&str, &Config),
+    name: &str,
+    config: &Config,
     events: &Events,
 ) -> usize {
     let (tgat, width) = (config.model == ModelName::Tgat, config.event_model().unwrap().width());
@@ -306,7 +307,7 @@ fn the_documented_weights_are_those_of_the_models() {
             let task = task_of(&config, &events, 1);
             for (weight, id) in task.parameters.iter() {
                 let layer = weight.strip_prefix("embed.").and_then(|w| w[..1].parse::<usize>().ok());
-                let letter = |l: &str| documented_size(l, layer, (name, &config), &events);
+                let letter = |l: &str| documented_size(l, layer, name, &config, &events);
                 let general = layer.map_or(weight.to_owned(), |l| weight.replacen(&l.to_string(), "L", 1));
                 let mut weights = rows.iter().flat_map(|row| documented(row, letter));
                 let size = weights.find(|(n, _)| *n == general).map(|(_, size)| size);

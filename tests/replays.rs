@@ -59,16 +59,18 @@ fn with_lists(events: &Events, dir: &Path) {
     save_with_negatives(events, &given, dir, true).unwrap();
 }
 
+/// Returns the configuration of a few short batches of a model, with a change.
+fn with(model: ModelName, change: fn(&mut Config)) -> Config {
+    let mut c = Config { batch: 30, max_batches: 3, ..models::small_config(model, 8) };
+    change(&mut c);
+    c
+}
+
 /// Returns the trainings to be replayed, which cover the models with their options, the tasks, the kinds of
 /// negatives, and batches in chunks.
 fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
     let (plain, events) = (small(400), featured());
     with_lists(&plain, dir.path());
-    let with = |model, change: fn(&mut Config)| {
-        let mut c = Config { batch: 30, max_batches: 3, ..models::small_config(model, 8) };
-        change(&mut c);
-        c
-    };
     use ModelName::*;
     let mut given = with(Tgn, |c| c.protocol = Protocol::Tgb);
     given.data.path = dir.path().to_str().unwrap().into();

@@ -78,8 +78,8 @@ impl FromStr for ModelName {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
         ModelName::ALL.into_iter().find(|m| m.name() == s).ok_or_else(|| {
-            let all = ModelName::ALL.map(ModelName::name).join(", ");
-            Error::usage(format!("there is no model `{s}`")).remedy(format!("give one of {all}"))
+            let names = ModelName::ALL.map(ModelName::name).join(", ");
+            Error::usage(format!("there is no model `{s}`")).remedy(format!("give one of {names}"))
         })
     }
 }

@@ -49,7 +49,7 @@ impl SnapshotModelConfig for EvolveGcn {
         let layer = |k: usize| {
             let from = if k == 0 { data.width } else { d };
             let order = orders.of(k, data, from, d);
-            Layer::new(p, store, &format!("evolve.{}", k + 1), (from, d), self.summarised, order)
+            Layer::new(p, store, &format!("evolve.{}", k + 1), from, d, self.summarised, order)
         };
         Ok(Box::new(Evolving { layers: (0..self.config.layers).map(layer).collect::<Result<_>>()? }))
     }
@@ -71,9 +71,9 @@ impl SnapshotModel for Evolving {
         let weights = self.layers.iter().map(|l| t.stored(store, l.start));
         let mut weights: Vec<Var> = weights.collect::<Result<_>>()?;
         let mut z = None;
-        for place in 0..group.length {
-            t.begin(Some(snapshot_section(place)));
-            let at = (group, place);
+        for index in 0..group.length {
+            t.begin(Some(snapshot_section(index)));
+            let at = (group, index);
             let mut below = Some(LayerInput::Given);
             for (k, layer) in self.layers.iter().enumerate() {
                 let read = below;
@@ -81,10 +81,10 @@ impl SnapshotModel for Evolving {
                 let q = layer.evolve(t, store, data, at, read, weights[k])?;
                 weights[k] = q;
                 // The output of a layer in an earlier step is read only by the summary of the layer above it.
-                let last = place + 1 == group.length;
+                let last = index + 1 == group.length;
                 let summed = layer.summary.is_some() && k + 1 < self.layers.len();
                 if let (Some(input), true) = (read, last || summed) {
-                    let order = exchanged.order(layer.order, place, k);
+                    let order = exchanged.order(layer.order, index, k);
                     let h = convolve(t, store, data, at, input, (q, None), order, Relu)?;
                     (z, below) = (Some(h), Some(LayerInput::Below(h)));
                 }
@@ -114,7 +114,8 @@ impl Layer {
         p: &mut Parameters,
         store: &mut Store,
         name: &str,
-        (from, d): (usize, usize),
+        from: usize,
+        d: usize,
         summarised: bool,
         order: Order,
     ) -> Result<Self> {
@@ -127,14 +128,14 @@ impl Layer {
         let summary = summarised.then(|| add("p", 1, from)).transpose()?;
         Ok(Layer { start, gates, candidate, summary, rows: d, order })
     }
-    /// Appends the GRU's step at `place` of the group for the weights `q` of a layer that reads `input`.
+    /// Appends the GRU's step at `index` of the group for the weights `q` of a layer that reads `input`.
     /// Returns the new weights; they equal `q` if the group lacks this step.
     fn evolve(
         &self,
         t: &mut Tape,
         store: &Store,
         data: &SnapshotTables,
-        (group, place): (&Group, usize),
+        (group, index): (&Group, usize),
         input: Option<LayerInput>,
         q: Var,
     ) -> Result<Var> {
@@ -142,8 +143,8 @@ impl Layer {
         let [w_c, u_c, b_c] = t.stored_all(store, self.candidate)?;
         let x = match self.summary.zip(input) {
             Some((p, input)) => {
-                let (rows, p) = (input.plain(t, store, data, (group, place))?, t.stored(store, p)?);
-                let present = data.present(t, store, group, place)?;
+                let (rows, p) = (input.plain(t, store, data, (group, index))?, t.stored(store, p)?);
+                let present = data.present(t, store, group, index)?;
                 t.top_rows(rows, p, present, self.rows)?
             }
             None => q,
@@ -155,7 +156,7 @@ impl Layer {
         if let Some(reset) = reset {
             pre = t.linear(reset, u_c, None, Some(pre), Identity)?;
         }
-        let exists = t.step_rows(group.steps, place, self.rows, None)?;
+        let exists = t.step_rows(group.steps, index, self.rows, None)?;
         t.gru_state(z, pre, Some(q), Some(exists))
     }
 }

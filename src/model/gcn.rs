@@ -154,9 +154,9 @@ pub struct Exchanged {
 }
 
 impl Exchanged {
-    /// Returns the order of a layer in the snapshot at `place` of a group; `order` is the layer's own.
-    pub fn order(&self, order: Order, place: usize, layer: usize) -> Order {
-        let layers = &self.layers[usize::from(place >= self.first)];
+    /// Returns the order of a layer in the snapshot at `index` of a group; `order` is the layer's own.
+    pub fn order(&self, order: Order, index: usize, layer: usize) -> Order {
+        let layers = &self.layers[usize::from(index >= self.first)];
         match (layers.get(layer).copied().unwrap_or(false), order) {
             (false, order) => order,
             (true, Order::AggregateFirst) => Order::TransformFirst,
@@ -246,7 +246,7 @@ impl Gcn {
         };
         Ok(Gcn { w: add("w", to, from)?, b: add("b", 1, to)?, order })
     }
-    /// Appends the layer for the step at `place` of the group, with its products in this `order`; returns
+    /// Appends the layer for the step at `index` of the group, with its products in this `order`; returns
     /// `[nodes, out]`.
     ///
     /// # Errors
@@ -257,13 +257,13 @@ impl Gcn {
         t: &mut Tape,
         store: &Store,
         data: &SnapshotTables,
-        (group, place): (&Group, usize),
+        (group, index): (&Group, usize),
         input: LayerInput,
         order: Order,
         act: Activation,
     ) -> Result<Var> {
         let [w, b] = t.stored_all(store, [self.w, self.b])?;
-        convolve(t, store, data, (group, place), input, (w, Some(b)), order, act)
+        convolve(t, store, data, (group, index), input, (w, Some(b)), order, act)
     }
 }
 
@@ -276,13 +276,13 @@ pub fn convolve(
     t: &mut Tape,
     store: &Store,
     data: &SnapshotTables,
-    (group, place): (&Group, usize),
+    (group, index): (&Group, usize),
     input: LayerInput,
     (w, b): (Var, Option<Var>),
     order: Order,
     act: Activation,
 ) -> Result<Var> {
-    let at = (group, place);
+    let at = (group, index);
     match order {
         Order::AggregateFirst => {
             let x = input.aggregated(t, store, data, at)?;
@@ -292,38 +292,38 @@ pub fn convolve(
             let x = input.plain(t, store, data, at)?;
             let x = t.linear(x, w, None, None, Activation::Identity)?;
             let graph = data.graph.vars(t, store)?;
-            t.spmm(graph, x, (group.steps, place), b, act)
+            t.spmm(graph, x, (group.steps, index), b, act)
         }
     }
 }
 
 impl LayerInput {
-    /// Returns `[nodes, f]`: X in the step at `place` of the group.
+    /// Returns `[nodes, f]`: X in the step at `index` of the group.
     pub(super) fn plain(
         self,
         t: &mut Tape,
         store: &Store,
         data: &SnapshotTables,
-        (group, place): (&Group, usize),
+        (group, index): (&Group, usize),
     ) -> Result<Var> {
         match self {
-            LayerInput::Given => data.inputs(t, store, group, place),
+            LayerInput::Given => data.inputs(t, store, group, index),
             LayerInput::Below(x) => Ok(x),
         }
     }
-    /// Returns `[nodes, f]`: A X in the step at `place` of the group.
+    /// Returns `[nodes, f]`: A X in the step at `index` of the group.
     pub(super) fn aggregated(
         self,
         t: &mut Tape,
         store: &Store,
         data: &SnapshotTables,
-        (group, place): (&Group, usize),
+        (group, index): (&Group, usize),
     ) -> Result<Var> {
         match self {
-            LayerInput::Given => data.aggregated(t, store, group, place),
+            LayerInput::Given => data.aggregated(t, store, group, index),
             LayerInput::Below(x) => {
                 let graph = data.graph.vars(t, store)?;
-                t.spmm(graph, x, (group.steps, place), None, Activation::Identity)
+                t.spmm(graph, x, (group.steps, index), None, Activation::Identity)
             }
         }
     }
@@ -335,19 +335,19 @@ pub(super) fn no_steps(model: &'static str) -> Error {
 }
 
 impl SnapshotTables {
-    /// Returns `[nodes, width]`: A X in the step at `place` of the group, gathered from a table if it was
+    /// Returns `[nodes, width]`: A X in the step at `index` of the group, gathered from a table if it was
     /// computed in advance.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn aggregated(&self, t: &mut Tape, store: &Store, group: &Group, place: usize) -> Result<Var> {
+    pub fn aggregated(&self, t: &mut Tape, store: &Store, group: &Group, index: usize) -> Result<Var> {
         if let Some(id) = self.aggregated {
-            let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, place)?);
+            let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, index)?);
             return t.gather_rows(table, rows);
         }
         let graph = self.graph.vars(t, store)?;
         let (VertexInputs::Vertices(id) | VertexInputs::Steps(id)) = self.inputs;
         let x = t.stored(store, id)?;
-        t.spmm(graph, x, (group.steps, place), None, Activation::Identity)
+        t.spmm(graph, x, (group.steps, index), None, Activation::Identity)
     }
 }

@@ -104,23 +104,23 @@ impl SnapshotTables {
         let [order, clock] = t.stored_all(store, [self.order, self.clock])?;
         t.next_group(order, clock, length)
     }
-    /// Returns `[nodes]` u32: for each vertex its row in tables of steps and vertices, in the step at `place`
+    /// Returns `[nodes]` u32: for each vertex its row in tables of steps and vertices, in the step at `index`
     /// of the group; `NONE` if the vertex is absent.
     ///
     /// # Errors
     /// `Shape` if the op refuses its inputs.
-    pub fn present(&self, t: &mut Tape, store: &Store, group: &Group, place: usize) -> Result<Var> {
+    pub fn present(&self, t: &mut Tape, store: &Store, group: &Group, index: usize) -> Result<Var> {
         let scale = t.stored(store, self.graph.scale())?;
-        t.step_rows(group.steps, place, self.nodes, Some(scale))
+        t.step_rows(group.steps, index, self.nodes, Some(scale))
     }
-    /// Returns `[nodes, width]`: the inputs of the vertices in the step at `place` of the group.
+    /// Returns `[nodes, width]`: the inputs of the vertices in the step at `index` of the group.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn inputs(&self, t: &mut Tape, store: &Store, group: &Group, place: usize) -> Result<Var> {
+    pub fn inputs(&self, t: &mut Tape, store: &Store, group: &Group, index: usize) -> Result<Var> {
         match self.inputs {
             VertexInputs::Steps(id) => {
-                let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, place)?);
+                let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, index)?);
                 t.gather_rows(table, rows)
             }
             VertexInputs::Vertices(id) => Ok(t.stored(store, id)?),

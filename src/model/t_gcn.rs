@@ -38,7 +38,7 @@ impl SnapshotModelConfig for TGcn {
         let (d, orders) = (self.0.width, self.orders()?);
         let cell = |k: usize| {
             let from = if k == 0 { data.width } else { d };
-            Cell::new(p, store, &format!("cell.{}", k + 1), (from, d), orders.of(k, data, from, d))
+            Cell::new(p, store, &format!("cell.{}", k + 1), from, d, orders.of(k, data, from, d))
         };
         Ok(Box::new(Cells { cells: (0..self.0.layers).map(cell).collect::<Result<_>>()? }))
     }
@@ -58,13 +58,13 @@ impl SnapshotModel for Cells {
         exchanged: &Exchanged,
     ) -> Result<Var> {
         let mut states = vec![None; self.cells.len()];
-        for place in 0..group.length {
-            t.begin(Some(snapshot_section(place)));
-            let present = data.present(t, store, group, place)?;
+        for index in 0..group.length {
+            t.begin(Some(snapshot_section(index)));
+            let present = data.present(t, store, group, index)?;
             let mut below = LayerInput::Given;
             for (k, (cell, state)) in self.cells.iter().zip(&mut states).enumerate() {
-                let order = exchanged.order(cell.order, place, k);
-                let h = cell.record(t, store, data, (group, place), (below, *state), present, order)?;
+                let order = exchanged.order(cell.order, index, k);
+                let h = cell.record(t, store, data, (group, index), below, *state, present, order)?;
                 (*state, below) = (Some(h), LayerInput::Below(h));
             }
         }
@@ -87,7 +87,8 @@ impl Cell {
         p: &mut Parameters,
         store: &mut Store,
         name: &str,
-        (from, d): (usize, usize),
+        from: usize,
+        d: usize,
         order: Order,
     ) -> Result<Self> {
         let mut add = |part: &str, rows, cols| {
@@ -99,7 +100,7 @@ impl Cell {
         let candidate = [add("w_c", d, from)?, add("u_c", d, d)?, add("b_c", 1, d)?];
         Ok(Cell { gates, candidate, order })
     }
-    /// Appends the cell for the step at `place` of the group, with its products in this order, for input `u`
+    /// Appends the cell for the step at `index` of the group, with its products in this order, for input `u`
     /// and state `h`; returns the new state.
     #[allow(clippy::too_many_arguments)]
     fn record(
@@ -107,14 +108,15 @@ impl Cell {
         t: &mut Tape,
         store: &Store,
         data: &SnapshotTables,
-        (group, place): (&Group, usize),
-        (u, h): (LayerInput, Option<Var>),
+        (group, index): (&Group, usize),
+        u: LayerInput,
+        h: Option<Var>,
         present: Var,
         order: Order,
     ) -> Result<Var> {
         let [w, u_rz, b] = t.stored_all(store, self.gates)?;
         let [w_c, u_c, b_c] = t.stored_all(store, self.candidate)?;
-        let (at, graph) = ((group, place), data.graph.vars(t, store)?);
+        let (at, graph) = ((group, index), data.graph.vars(t, store)?);
         let u = match order {
             Order::AggregateFirst => u.aggregated(t, store, data, at)?,
             Order::TransformFirst => u.plain(t, store, data, at)?,
@@ -123,7 +125,7 @@ impl Cell {
         let preactivation = |t: &mut Tape, w: Var, state: Option<(Var, Var)>, b: Var| match order {
             Order::AggregateFirst => match state {
                 Some((s, w_state)) => {
-                    let s = t.spmm(graph, s, (group.steps, place), None, Identity)?;
+                    let s = t.spmm(graph, s, (group.steps, index), None, Identity)?;
                     t.linear_sum((u, w), (s, w_state), b)
                 }
                 None => t.linear(u, w, Some(b), None, Identity),
@@ -133,7 +135,7 @@ impl Cell {
                 if let Some((s, w_state)) = state {
                     sum = t.linear(s, w_state, None, Some(sum), Identity)?;
                 }
-                t.spmm(graph, sum, (group.steps, place), Some(b), Identity)
+                t.spmm(graph, sum, (group.steps, index), Some(b), Identity)
             }
         };
         let pre = preactivation(t, w, h.map(|h| (h, u_rz)), b)?;

@@ -1,5 +1,6 @@
-//! TGN: node memory updated by a recurrent cell over mails, then temporal attention over sampled neighbours.
-//! With more than one layer, neighbours are embedded at the time of the query, as in the authors' code.
+//! TGN: node memory updated by a recurrent cell over mails, then temporal attention over sampled neighbours,
+//! by default the most recent ones. With more than one layer, neighbours are embedded at the time of the
+//! query, as in the authors' code.
 //!
 //! A mail holds its partner's memory as it was when the mail was sent, and a node without a mail keeps its
 //! memory. In training mode PyTorch Geometric instead reads the partner's memory when the mail is consumed,

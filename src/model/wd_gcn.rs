@@ -69,20 +69,20 @@ impl SnapshotModel for ConvolvedLstm {
         let [w_x, w_h, b_x, b_h] = t.stored_all(store, self.lstm)?;
         let b = t.add(b_x, b_h)?;
         let mut state = None;
-        for place in 0..group.length {
-            t.begin(Some(snapshot_section(place)));
+        for index in 0..group.length {
+            t.begin(Some(snapshot_section(index)));
             let mut below = LayerInput::Given;
             for (k, layer) in self.layers.iter().enumerate() {
-                let order = exchanged.order(layer.order, place, k);
+                let order = exchanged.order(layer.order, index, k);
                 below =
-                    LayerInput::Below(layer.record(t, store, data, (group, place), below, order, Relu)?);
+                    LayerInput::Below(layer.record(t, store, data, (group, index), below, order, Relu)?);
             }
             let LayerInput::Below(x) = below else { continue };
             let pre = match state {
                 Some((h, _)) => t.linear_sum((x, w_x), (h, w_h), b)?,
                 None => t.linear(x, w_x, Some(b), None, Identity)?,
             };
-            let present = data.present(t, store, group, place)?;
+            let present = data.present(t, store, group, index)?;
             state = Some(t.lstm_cell(pre, state, Some(present))?);
         }
         state.map(|s| s.0).ok_or_else(|| no_steps("wd-gcn"))
