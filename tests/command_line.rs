@@ -539,8 +539,7 @@ fn snapshots_are_generated_and_described_and_a_wrong_file_is_refused() {
         &["data", "synth-snapshots", "--out", "made", "--trend", "40,60,60", "--features", "3"],
     );
     assert_eq!(made.out, "wrote made: 3 steps, 1,000 vertices, 160 edges in all\n");
-    let stats =
-        json(&done(dir.path(), &["data", "snapshots", "made", "--json", "--presence", "active"]).out);
+    let stats = json(&done(dir.path(), &["data", "snapshots", "made", "--json", "--presence", "active"]).out);
     assert_eq!((&stats["edges"], &stats["feature_width"]), (&160.into(), &3.into()));
     assert_eq!(stats["steps"][1]["present"], stats["steps"][1]["active"]);
     let table = done(dir.path(), &["data", "snapshots", "wikipedia", "--every", "1d"]).out;

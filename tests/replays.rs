@@ -109,11 +109,7 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
             with(Tgat, |c| c.tgat.neighbor_time = "query".into()),
             plain.clone(),
         ),
-        (
-            "tgat, static memory",
-            with(Tgat, |c| c.static_memory.mode = StaticMode::Trained),
-            events.clone(),
-        ),
+        ("tgat, static memory", with(Tgat, |c| c.static_memory.mode = StaticMode::Trained), events.clone()),
         ("static, in chunks", with(Static, |c| c.chunks = 4), plain.clone()),
         (
             "tgn, static memory, in chunks, classes of nodes",

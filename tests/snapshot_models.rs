@@ -265,7 +265,7 @@ fn steps_that_a_group_lacks_change_nothing() {
     for (name, _) in MODELS {
         let config = config(name, 8, "auto");
         let found = embeddings(&data, &*config, (5, 5));
-            assert!(found.iter().flatten().any(|&x| x != 0.0), "{name} gives zeros");
+        assert!(found.iter().flatten().any(|&x| x != 0.0), "{name} gives zeros");
         assert!(found == embeddings(&data, &*config, (5, 9)), "{name}");
         assert!(found != embeddings(&data, &*config, (5, 4)), "{name} ignores a step");
     }

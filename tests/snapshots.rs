@@ -347,8 +347,7 @@ fn features_aggregated_once_give_the_same_as_features_aggregated_in_every_step()
 fn the_documented_weights_are_those_of_the_snapshot_models() {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/weights.md")).unwrap();
     let of_snapshots = |l: &str| OF_SNAPSHOTS.iter().any(|name| l.starts_with(&format!("| `{name}")));
-    let rows: Vec<&str> =
-        text.lines().filter(|l| of_snapshots(l) || l.starts_with("| `decoder.")).collect();
+    let rows: Vec<&str> = text.lines().filter(|l| of_snapshots(l) || l.starts_with("| `decoder.")).collect();
     let mut data = of_edges(7, &vec![vec![(0, 1)]; 9]);
     data.targets = Some(Features::from_vec(7 * 9, 2, vec![1.0; 7 * 9 * 2]).unwrap());
     data.classes = Some((0..7 * 9).map(|i| i % 3).collect());

@@ -109,9 +109,8 @@ fn a_folder_of_tgb_trains_the_same_as_fetched_and_as_imported() {
     let dir = dir.path();
     for name in ["tgbl_wiki", "tgbl_uci", "tgbl_coin"] {
         let data = foreign(name);
-        let test_of = |data: &str| {
-            summary(dir, &["--data", data, "--protocol", "tgb", "--batch", "4"])["test"].clone()
-        };
+        let test_of =
+            |data: &str| summary(dir, &["--data", data, "--protocol", "tgb", "--batch", "4"])["test"].clone();
         done(dir, &["data", "import", &data, "--out", name]);
         let fetched = test_of(&data);
         assert!(fetched["transductive"]["mrr"].is_f64(), "{name}: {fetched}");
