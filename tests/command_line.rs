@@ -1,13 +1,10 @@
-//! The program as a user meets it: what it prints, what it writes, and how it refuses.
+//! The program as its users see it: what it prints, what it writes, and how it refuses bad input.
+use crate::properties::listing;
 use serde_json::Value;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 use tempfile::TempDir;
 
-/// What one call left behind.
+/// Result of one call of the program.
 pub struct Ran {
     pub code: i32,
     pub out: String,
@@ -20,7 +17,7 @@ pub fn tgnn(dir: &Path, words: &[&str]) -> Ran {
     Ran { code: ran.status.code().unwrap(), out: text(ran.stdout), err: text(ran.stderr) }
 }
 
-/// A call that must go well.
+/// Runs a call that must succeed.
 pub fn done(dir: &Path, words: &[&str]) -> Ran {
     let ran = tgnn(dir, words);
     assert_eq!(ran.code, 0, "{words:?}: {}", ran.err);
@@ -31,30 +28,15 @@ pub fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {text}"))
 }
 
-/// Every file below `dir` with its bytes.
-fn listing(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            all.push((path.clone(), Vec::new()));
-            all.extend(listing(&path));
-        } else {
-            all.push((path.clone(), fs::read(&path).unwrap()));
-        }
-    }
-    all.sort();
-    all
-}
-
-/// A call that must be refused: the exit code, one line that holds all of `said`, and nothing written.
-pub fn refused(dir: &Path, words: &[&str], code: i32, said: &[&str]) {
+/// Runs a call that must be refused: with this exit code, one line of error that contains all of `texts`, and
+/// nothing written.
+pub fn refused(dir: &Path, words: &[&str], code: i32, texts: &[&str]) {
     let before = listing(dir);
     let ran = tgnn(dir, words);
     assert_eq!(ran.code, code, "{words:?}: {}", ran.err);
     assert_eq!(ran.err.matches('\n').count(), 1, "{words:?}: {}", ran.err);
     assert!(ran.err.starts_with("error: ") && ran.err.ends_with('\n'), "{words:?}: {}", ran.err);
-    for text in said {
+    for text in texts {
         assert!(ran.err.contains(text), "{words:?}: no `{text}` in {}", ran.err);
     }
     assert!(listing(dir) == before, "{words:?}: something was written");
@@ -84,7 +66,7 @@ data.path = \"made\"
 tgn = { memory = 8, time = 8, embedding = 8, neighbors = 3 }
 ";
 
-/// A folder with a made up stream and the configuration of a short training on it.
+/// Makes a folder with a synthetic stream and the configuration of a short training on it.
 pub fn made() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     done(dir.path(), SYNTH);
@@ -92,45 +74,44 @@ pub fn made() -> TempDir {
     dir
 }
 
-/// The words of that training, and others behind.
+/// Returns the words of a call for that training, followed by `more`.
 pub fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&["train", "small.toml"], more].concat()
 }
 
-#[test]
-fn training_prints_its_summary_evaluation_finds_the_same_figures_and_embeddings_are_an_array() {
-    let dir = made();
-    let dir = dir.path();
-    let summary = json(&done(dir, &small(&["--out", "run", "--json"])).out);
-    let keys = [
-        "schema",
-        "version",
-        "commit",
-        "command",
-        "device",
-        "data",
-        "model",
-        "task",
-        "plan",
-        "seed",
-        "protocol",
-        "negatives",
-        "ties",
-        "batch",
-        "precision",
-        "features_as",
-        "memory_as",
-        "epochs",
-        "best_epoch",
-        "settled",
-        "stopped_early",
-        "test",
-        "test_by_memory",
-        "edgebank",
-        "peak_memory_bytes",
-        "parameters",
-    ];
-    assert_eq!(summary.as_object().unwrap().keys().collect::<Vec<_>>(), keys);
+/// Keys of the summary that `train --json` prints, in order.
+const SUMMARY_KEYS: &[&str] = &[
+    "schema",
+    "version",
+    "commit",
+    "command",
+    "device",
+    "data",
+    "model",
+    "task",
+    "plan",
+    "seed",
+    "protocol",
+    "negatives",
+    "ties",
+    "batch",
+    "precision",
+    "features_as",
+    "memory_as",
+    "epochs",
+    "best_epoch",
+    "settled",
+    "stopped_early",
+    "test",
+    "test_by_memory",
+    "edgebank",
+    "peak_memory_bytes",
+    "parameters",
+];
+
+/// Checks the summary of the short training.
+fn check_summary(summary: &Value) {
+    assert_eq!(summary.as_object().unwrap().keys().collect::<Vec<_>>(), SUMMARY_KEYS);
     assert_eq!(summary["schema"], 1);
     assert_eq!(summary["version"], env!("CARGO_PKG_VERSION"));
     assert!(summary["command"].as_str().unwrap().starts_with("tgnn-bench train small.toml --out run"));
@@ -154,16 +135,24 @@ fn training_prints_its_summary_evaluation_finds_the_same_figures_and_embeddings_
     assert!(bank.is_f64() && summary["stopped_early"] == false, "{summary}");
     let best = summary["best_epoch"].as_u64().unwrap() as usize;
     assert!(epochs.iter().all(|e| e["val"]["ap"].as_f64() <= epochs[best - 1]["val"]["ap"].as_f64()));
+}
 
-    // The folder tells the same.
+#[test]
+fn training_prints_a_summary_that_eval_reproduces_and_embed_writes_an_array() {
+    let dir = made();
+    let dir = dir.path();
+    let summary = json(&done(dir, &small(&["--out", "run", "--json"])).out);
+    check_summary(&summary);
+
+    // The files of the run agree with the summary.
     assert_eq!(json(&fs::read_to_string(dir.join("run/summary.json")).unwrap()), summary);
     let lines = fs::read_to_string(dir.join("run/metrics.jsonl")).unwrap();
-    assert_eq!(&lines.lines().map(json).collect::<Vec<_>>(), epochs);
+    assert_eq!(lines.lines().map(json).collect::<Vec<_>>(), *summary["epochs"].as_array().unwrap());
 
     let tested = json(&done(dir, &["eval", "--checkpoint", "run", "--json"]).out);
     assert_eq!(tested["test"], summary["test"]);
     assert!(tested["test"]["transductive"]["ap"].is_f64(), "{tested}");
-    // The configuration that the run left makes the same run.
+    // The configuration that the run saved reproduces the run.
     let again = json(&done(dir, &["train", "run/config.toml", "--json"]).out);
     assert_eq!(again["test"], summary["test"]);
 
@@ -178,7 +167,7 @@ fn training_prints_its_summary_evaluation_finds_the_same_figures_and_embeddings_
     assert_ne!(npy(&dir.join("y.npy")).1, values, "another time, another embedding");
 }
 
-/// Shape as the header writes it, and values, of a `.npy` of f32.
+/// Reads a `.npy` of f32: its shape as the header writes it, and its values.
 fn npy(path: &Path) -> (String, Vec<f32>) {
     let bytes = fs::read(path).unwrap();
     assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00");
@@ -190,7 +179,7 @@ fn npy(path: &Path) -> (String, Vec<f32>) {
     (shape.to_owned(), values)
 }
 
-/// Writes a `.npy` of numbers of type `descr`.
+/// Writes a `.npy` with values of type `descr`.
 pub fn write_npy<T: bytemuck::Pod>(path: &Path, descr: &str, rows: usize, cols: usize, values: &[T]) {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
     let header = format!("{header:<117}\n");
@@ -202,7 +191,7 @@ pub fn write_npy<T: bytemuck::Pod>(path: &Path, descr: &str, rows: usize, cols: 
 }
 
 #[test]
-fn data_is_made_up_described_and_imported() {
+fn data_is_generated_described_and_imported() {
     let dir = made();
     let dir = dir.path();
     let info = |path: &str| json(&done(dir, &["data", "info", path, "--json"]).out);
@@ -213,7 +202,7 @@ fn data_is_made_up_described_and_imported() {
     );
     assert!(done(dir, &["data", "info", "made"]).out.lines().all(|l| l.chars().count() <= 80));
 
-    // Three events with ids of their own, out of order, two features.
+    // Three events with node ids of their own, out of order, with two features.
     fs::write(dir.join("e.csv"), "src,dst,time,f0,f1\n70,9,5,1,2\n9,70,3,0,0.5\n4000000000000,9,9,-1,3\n")
         .unwrap();
     done(dir, &["data", "import", "e.csv", "--out", "kept", "--name", "three"]);
@@ -243,7 +232,7 @@ fn a_folder_of_tgb_is_imported_with_its_negatives_unless_it_is_read_as_something
 }
 
 #[test]
-fn a_run_goes_on_where_it_ended_and_no_folder_is_overwritten() {
+fn a_run_resumes_where_it_ended_and_no_folder_is_overwritten() {
     let dir = made();
     let dir = dir.path();
     refused(dir, &small(&["--resume"]), 2, &["--resume", "--out"]);
@@ -253,7 +242,7 @@ fn a_run_goes_on_where_it_ended_and_no_folder_is_overwritten() {
     refused(dir, &small(&["--out", "run", "--resume", "--seed", "9"]), 9, &["another configuration"]);
     let longer = json(&done(dir, &small(&["--out", "run", "--resume", "--epochs", "3", "--json"])).out);
     assert_eq!(longer["epochs"].as_array().unwrap().len(), 3);
-    // What products multiply in belongs to the run.
+    // The precision of products belongs to the run's configuration.
     let manifest = dir.join("run/checkpoint/manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, text.replace("\"precision\": \"f32\"", "\"precision\": \"bf16\"")).unwrap();
@@ -262,7 +251,7 @@ fn a_run_goes_on_where_it_ended_and_no_folder_is_overwritten() {
     done(dir, &["eval", "--checkpoint", "run", "--precision", "f32"]);
     fs::write(&manifest, text).unwrap();
 
-    // A folder that holds anything at all, and a file where a folder should be.
+    // A folder that holds a file, and a file in place of a folder.
     fs::create_dir(dir.join("full")).unwrap();
     fs::write(dir.join("full/notes.txt"), "mine").unwrap();
     refused(dir, &small(&["--out", "full"]), 2, &["full is not empty"]);
@@ -298,37 +287,40 @@ fn a_run_goes_on_where_it_ended_and_no_folder_is_overwritten() {
     refused(dir, &["eval", "--checkpoint", "empty", "--data", "other"], 9, &["400 events"]);
 }
 
+/// Returns event files with an error: name, content, and texts that the error message contains.
+fn broken_event_files(good: &str) -> [(&'static str, String, &'static [&'static str]); 14] {
+    [
+        ("empty.csv", String::new(), &["empty.csv: ", "empty"]),
+        ("blank.csv", "\n# nothing\n".into(), &["blank.csv: ", "empty"]),
+        ("header.csv", "src,dst,time\n".into(), &["header.csv: ", "no event"]),
+        ("narrow.csv", good.replace("20,0.5", "20"), &["narrow.csv:3", "3 columns", "4"]),
+        ("wide.csv", good.replace("20,0.5", "20,0.5,7"), &["wide.csv:3:12", "5 columns"]),
+        ("text.csv", good.replace("20", "noon"), &["text.csv:3:5", "`noon`", "time"]),
+        ("node.csv", good.replace("1,2,20", "1,bob,20"), &["node.csv:3:3", "`bob`", "node"]),
+        ("nan.csv", good.replace("20,0.5", "20,NaN"), &["nan.csv:3:8", "NaN"]),
+        ("inf.csv", good.replace("20,0.5", "20,1e99"), &["inf.csv:3:8", "1e99"]),
+        ("nantime.csv", good.replace("20", "nan"), &["nantime.csv:3:5", "nan"]),
+        ("negative.csv", good.replace("1,2,20", "-1,2,20"), &["negative.csv:3:1", "-1"]),
+        (
+            "huge.csv",
+            good.replace("1,2,20", "1,99999999999999999999,20"),
+            &["huge.csv:3:3", "99999999999999999999"],
+        ),
+        ("columns.csv", "a,b,c\n0,1,2\n".into(), &["columns.csv"]),
+        ("gap.csv", good.replace("1,2,20", "1,,20"), &["gap.csv:3:3"]),
+    ]
+}
+
 #[test]
-fn a_wrong_event_file_is_refused_with_the_place_of_the_fault() {
+fn a_wrong_event_file_is_refused_with_the_position_of_the_error() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let good = "src,dst,time,f0\n0,1,10,0.5\n1,2,20,0.5\n2,0,30,0.5\n";
-    // File, content, exit code, what the line says.
-    let files: [(&str, &str, &[&str]); 14] = [
-        ("empty.csv", "", &["empty.csv: ", "empty"]),
-        ("blank.csv", "\n# nothing\n", &["blank.csv: ", "empty"]),
-        ("header.csv", "src,dst,time\n", &["header.csv: ", "no event"]),
-        ("narrow.csv", &good.replace("20,0.5", "20"), &["narrow.csv:3", "3 columns", "4"]),
-        ("wide.csv", &good.replace("20,0.5", "20,0.5,7"), &["wide.csv:3:12", "5 columns"]),
-        ("text.csv", &good.replace("20", "noon"), &["text.csv:3:5", "`noon`", "time"]),
-        ("node.csv", &good.replace("1,2,20", "1,bob,20"), &["node.csv:3:3", "`bob`", "node"]),
-        ("nan.csv", &good.replace("20,0.5", "20,NaN"), &["nan.csv:3:8", "NaN"]),
-        ("inf.csv", &good.replace("20,0.5", "20,1e99"), &["inf.csv:3:8", "1e99"]),
-        ("nantime.csv", &good.replace("20", "nan"), &["nantime.csv:3:5", "nan"]),
-        ("negative.csv", &good.replace("1,2,20", "-1,2,20"), &["negative.csv:3:1", "-1"]),
-        (
-            "huge.csv",
-            &good.replace("1,2,20", "1,99999999999999999999,20"),
-            &["huge.csv:3:3", "99999999999999999999"],
-        ),
-        ("columns.csv", "a,b,c\n0,1,2\n", &["columns.csv"]),
-        ("gap.csv", &good.replace("1,2,20", "1,,20"), &["gap.csv:3:3"]),
-    ];
-    for (file, content, said) in files {
+    for (file, content, texts) in broken_event_files(good) {
         fs::write(dir.join(file), content).unwrap();
-        refused(dir, &["train", "--data", file, "--out", "run"], 3, said);
-        refused(dir, &["data", "import", file, "--out", "kept"], 3, said);
-        refused(dir, &["data", "info", file], 3, said);
+        refused(dir, &["train", "--data", file, "--out", "run"], 3, texts);
+        refused(dir, &["data", "import", file, "--out", "kept"], 3, texts);
+        refused(dir, &["data", "info", file], 3, texts);
     }
     refused(dir, &["train", "--data", "none.csv", "--out", "run"], 10, &["none.csv: cannot open"]);
     refused(dir, &["data", "info", "wikipedai"], 10, &["did you mean", "wikipedia"]);
@@ -363,19 +355,19 @@ fn a_wrong_event_file_is_refused_with_the_place_of_the_fault() {
 }
 
 #[test]
-fn a_stream_too_short_and_a_batch_too_large_are_noted() {
+fn a_stream_that_is_too_short_and_a_batch_that_is_too_large_get_a_note() {
     let dir = made();
     fs::write(dir.path().join("one.txt"), "7 8 9\n").unwrap();
     let ran = done(dir.path(), &["train", "--data", "one.txt", "--epochs", "1"]);
-    for said in ["1 event,", "one step an epoch", "too short a stream"] {
-        assert!(ran.out.contains(said), "{said} is missing in\n{}", ran.out);
+    for note in ["1 event,", "one step an epoch", "too short a stream"] {
+        assert!(ran.out.contains(note), "{note} is missing in\n{}", ran.out);
     }
     let ran = done(dir.path(), &small(&["--batch", "8"]));
     assert!(!ran.out.contains("note "), "{}", ran.out);
 }
 
 #[test]
-fn a_wrong_flag_or_key_is_refused_with_what_it_may_be() {
+fn a_wrong_flag_or_key_is_refused_with_its_valid_values() {
     let dir = made();
     let dir = dir.path();
     refused(dir, &small(&["--epoch", "3"]), 2, &["--epoch"]);
@@ -432,7 +424,7 @@ fn a_wrong_flag_or_key_is_refused_with_what_it_may_be() {
 }
 
 #[test]
-fn a_run_starts_from_the_weights_of_a_file_or_says_what_is_wrong_with_them() {
+fn a_run_starts_from_the_weights_of_a_file_or_reports_what_is_wrong_with_them() {
     let dir = made();
     let dir = dir.path();
     done(dir, &small(&["--epochs", "1", "--out", "first"]));
@@ -452,8 +444,8 @@ fn a_run_starts_from_the_weights_of_a_file_or_says_what_is_wrong_with_them() {
     );
     let wider = ["--weights", file, "--set", "tgn.memory=33", "--out", "run"];
     refused(&wider, 9, &["`memory.w_x` is F32", "give F32 [99, "]);
-    let of_a_gru = ["--weights", file, "--set", "tgn.updater=rnn", "--out", "run"];
-    refused(&of_a_gru, 9, &["`memory.w_x` is F32", "or configure that size"]);
+    let gru_weights = ["--weights", file, "--set", "tgn.updater=rnn", "--out", "run"];
+    refused(&gru_weights, 9, &["`memory.w_x` is F32", "or configure that size"]);
     let resumed = ["--resume", "--set", "tgn.updater=rnn", "--out", "first"];
     refused(&resumed, 9, &["the checkpoint was trained with another configuration"]);
     refused(&["--weights", file, "--set", "tgn.layers=2", "--out", "run"], 9, &["`embed.1.", "is missing"]);
@@ -462,7 +454,7 @@ fn a_run_starts_from_the_weights_of_a_file_or_says_what_is_wrong_with_them() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn the_kernel_table_has_rivals_under_their_op_verified_and_timed() {
+fn the_kernel_table_lists_rivals_below_their_op_with_verification_and_times() {
     let dir = tempfile::tempdir().unwrap();
     let words = ["kernels", "--device", "emu", "--filter", "scatter_add_rows"];
     let ran = done(dir.path(), &words);
@@ -479,7 +471,7 @@ fn the_kernel_table_has_rivals_under_their_op_verified_and_timed() {
     assert!(rival["us"].as_f64().unwrap() > 0.0 && found["missing_rivals"].as_array().unwrap().is_empty());
 }
 
-/// What a profiler sees of a training with `--profile` on `device`: `begin NAME` and `end`, in order.
+/// Returns what a profiler sees of a training with `--profile` on `device`: `begin NAME` and `end`, in order.
 fn ranges(dir: &Path, device: &str, tool: &Path) -> Vec<String> {
     let seen = dir.join(format!("{device}.txt"));
     let mut words = small(&["--epochs", "1", "--max-batches", "2", "--profile", "--device", device]);
@@ -498,7 +490,7 @@ fn ranges(dir: &Path, device: &str, tool: &Path) -> Vec<String> {
 
 #[test]
 #[cfg_attr(not(all(feature = "emu", nvtx_headers)), ignore = "wants --features emu and scripts/fetch-nvcc")]
-fn a_profiler_sees_a_range_of_every_pass_and_in_it_one_of_every_op_of_each_step() {
+fn a_profiler_sees_a_range_for_every_pass_with_a_range_for_every_op_of_each_step() {
     let (Some(headers), dir) = (option_env!("TGNN_NVTX_HEADERS"), made()) else { return };
     let dir = dir.path();
     let tool = dir.join("tool.so");
@@ -508,17 +500,17 @@ fn a_profiler_sees_a_range_of_every_pass_and_in_it_one_of_every_op_of_each_step(
         compiler.args(["-std=c++17", "-shared", "-fPIC", "-I", headers]).arg(source).arg("-o").arg(&tool);
     assert!(made.status().unwrap().success(), "{made:?}");
 
-    let training = ["cpu", "emu"].map(|device| {
+    let op_ranges = ["cpu", "emu"].map(|device| {
         let seen = ranges(dir, device, &tool);
-        let (mut open, mut of_training) = (Vec::new(), Vec::new());
+        let (mut open, mut training_ops) = (Vec::new(), Vec::new());
         let mut passes = Vec::new();
         for line in &seen {
             match line.strip_prefix("begin ") {
                 Some(name) => {
                     match open.as_slice() {
                         [] => passes.push(name),
-                        ["train epoch 1"] => of_training.push(name.to_owned()),
-                        // Where ops are captured, by what they are captured for.
+                        ["train epoch 1"] => training_ops.push(name.to_owned()),
+                        // Ops while they are captured, inside the range of what they are captured for.
                         [_pass] | [_pass, "next batch" | "step"] => {}
                         _ => panic!("{name} in {open:?}"),
                     }
@@ -528,28 +520,28 @@ fn a_profiler_sees_a_range_of_every_pass_and_in_it_one_of_every_op_of_each_step(
             }
         }
         assert!(open.is_empty(), "{device}: {open:?} never ended");
-        // A run ends by settling, and by both figures of its test.
+        // A run ends by settling, and by both scores of its test.
         let ends = ["test", "settle", "val", "replay", "test"];
         assert_eq!(passes, [&["train epoch 1", "val"][..], &ends].concat(), "{device}");
-        of_training
+        training_ops
     });
-    let (first, second) = training[0].split_at(training[0].len() / 2);
-    assert!(first == second && first.contains(&"gru_memory_grad".into()), "two steps: {:?}", training[0]);
-    assert_eq!(training[0], training[1], "each device runs the same ops");
-    assert!(ranges(dir, "emu", &dir.join("none.so")).is_empty(), "a tool that is not there harms nobody");
+    let (first, second) = op_ranges[0].split_at(op_ranges[0].len() / 2);
+    assert!(first == second && first.contains(&"gru_memory_grad".into()), "two steps: {:?}", op_ranges[0]);
+    assert_eq!(op_ranges[0], op_ranges[1], "each device runs the same ops");
+    assert!(ranges(dir, "emu", &dir.join("none.so")).is_empty(), "a missing tool is harmless");
 }
 
 #[test]
-fn snapshots_are_made_up_and_described_and_what_is_none_is_refused() {
+fn snapshots_are_generated_and_described_and_a_wrong_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let made = done(
         dir.path(),
         &["data", "synth-snapshots", "--out", "made", "--trend", "40,60,60", "--features", "3"],
     );
     assert_eq!(made.out, "wrote made: 3 steps, 1,000 vertices, 160 edges in all\n");
-    let told = json(&done(dir.path(), &["data", "snapshots", "made", "--json", "--presence", "active"]).out);
-    assert_eq!((&told["edges"], &told["feature_width"]), (&160.into(), &3.into()));
-    assert_eq!(told["steps"][1]["present"], told["steps"][1]["active"]);
+    let stats = json(&done(dir.path(), &["data", "snapshots", "made", "--json", "--presence", "active"]).out);
+    assert_eq!((&stats["edges"], &stats["feature_width"]), (&160.into(), &3.into()));
+    assert_eq!(stats["steps"][1]["present"], stats["steps"][1]["active"]);
     let table = done(dir.path(), &["data", "snapshots", "wikipedia", "--every", "1d"]).out;
     assert!(table.contains("\n  steps           31  (+0d to +30d)\n"), "{table}");
     refused(dir.path(), &["data", "synth-snapshots", "--out", "made"], 2, &["not empty", "--force"]);
@@ -564,7 +556,7 @@ fn snapshots_are_made_up_and_described_and_what_is_none_is_refused() {
 }
 
 #[test]
-fn a_shell_gets_completions_and_man_a_page_for_every_subcommand() {
+fn completions_exist_for_every_shell_and_man_pages_for_every_subcommand() {
     let dir = tempfile::tempdir().unwrap();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = done(dir.path(), &["completions", shell]).out;

@@ -1,4 +1,4 @@
-//! Emulated devices, one for each test that wants one, and what they find.
+//! The devices on which tests run kernels, and tests of the emulated device itself.
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
     sync::{Condvar, Mutex, OnceLock, PoisonError},
@@ -11,21 +11,23 @@ use tgnn::{
     },
 };
 
-/// Devices of the emulated machine.
+/// Number of devices of the emulated machine.
 const EMULATED: usize = 8;
 
-/// A device for one test, as long as this value lives.
+/// A device that one test owns until this value is dropped.
 pub struct TestDevice {
     pub gpu: Gpu,
     pub emulated: bool,
 }
 
-/// Devices that no test has, by number. An emulated machine has several, so that tests run side by side.
+/// Ordinals of the devices that no test owns. The emulated machine has several, so that tests run side by
+/// side.
 static FREE: Mutex<Option<Vec<usize>>> = Mutex::new(None);
 static GIVEN_BACK: Condvar = Condvar::new();
 
-/// The device that kernels are tested on: an emulated one under the schedules of `seed` (0: everything in order), or,
-/// with `TGNN_TEST_DEVICE=cuda`, a GPU, which has its own. `None` where there is neither; what is skipped then says so.
+/// Returns the device on which kernels are tested: an emulated one with the schedule of `seed` (0: everything
+/// in order) or, with `TGNN_TEST_DEVICE=cuda`, a GPU, which has its own schedule. `None` if there is neither;
+/// the skipped test then prints why.
 pub fn device(seed: u64) -> Option<TestDevice> {
     static OPENED: [OnceLock<Gpu>; EMULATED] = [const { OnceLock::new() }; EMULATED];
     let emulated = std::env::var_os("TGNN_TEST_DEVICE").is_none_or(|d| d != "cuda");
@@ -46,9 +48,9 @@ pub fn device(seed: u64) -> Option<TestDevice> {
     };
     drop(free);
     let opened = OPENED[ordinal].get_or_init(|| Gpu::open(ordinal).expect("the device opens").values_apart());
-    let made = TestDevice { gpu: opened.clone(), emulated };
-    made.schedule(seed);
-    Some(made)
+    let device = TestDevice { gpu: opened.clone(), emulated };
+    device.schedule(seed);
+    Some(device)
 }
 
 impl Drop for TestDevice {
@@ -59,9 +61,10 @@ impl Drop for TestDevice {
     }
 }
 
-/// Which of `all` variants of a test are tried on its `case`-th case, and the seed of the schedule of each: `few`, the next
-/// ones for the next case, so that all have their turn. In a soak all of them, with seeds of its round: `TGNN_SOAK` is its
-/// number, from 1 on.
+/// Chooses variants of a test to try on its `case`-th case, out of `all`, each with the seed of its schedule.
+/// There are `few` of them, and each case continues after the variants of the previous one, so that every
+/// variant is tried. In a soak test all variants are tried, with seeds of its round: `TGNN_SOAK` is the
+/// number of the round, from 1 on.
 pub fn drawn(case: usize, few: usize, all: usize) -> Vec<(usize, u64)> {
     let round: Option<u64> =
         std::env::var("TGNN_SOAK").ok().map(|round| round.parse().expect("TGNN_SOAK is a number"));
@@ -70,51 +73,53 @@ pub fn drawn(case: usize, few: usize, all: usize) -> Vec<(usize, u64)> {
     (0..tried).map(|i| (case * tried + i) % all).map(|variant| (variant, first + variant as u64)).collect()
 }
 
-/// The emulated device, for tests of itself.
+/// Returns an emulated device, for tests of the emulator itself.
 fn emulated() -> Option<TestDevice> {
-    let made = device(0).filter(|d| d.emulated);
-    if made.is_none() {
+    let device = device(0).filter(|d| d.emulated);
+    if device.is_none() {
         println!("skipped: wants the emulated device");
     }
-    made
+    device
 }
 
-/// A function of the library that stands in for the driver.
+/// Returns a function of the library that stands in for the CUDA driver.
 fn symbol(name: &str) -> *mut c_void {
     let name = CString::new(name).unwrap();
-    // SAFETY: looks a name up among the loaded libraries.
+    // SAFETY: looks up a name among the loaded libraries.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     assert!(!found.is_null(), "the emulator has no {name:?}");
     found
 }
 
 impl TestDevice {
-    /// The same for programs, with one thread of the CPU beside it.
+    /// Returns this device as programs take it, with one thread of the CPU.
     pub fn device(&self) -> Device {
         let kind = if self.emulated { "emu" } else { "cuda" };
         Device::open(&format!("{kind}:{}", self.gpu.ordinal()), 1).unwrap()
     }
-    /// Orders of threads, blocks and streams from now on; forgets a fault. A GPU takes no orders.
+    /// Sets the schedule of threads, blocks and CUDA streams from now on, and clears a fault. Does nothing on
+    /// a GPU.
     pub fn schedule(&self, seed: u64) {
         if !self.emulated {
             return;
         }
-        // SAFETY: `void tgnn_emu_schedule(int, uint64_t)`.
+        // SAFETY: the signature is `void tgnn_emu_schedule(int, uint64_t)`.
         unsafe {
             let schedule: extern "C" fn(c_int, u64) = std::mem::transmute(symbol("tgnn_emu_schedule"));
             schedule(self.gpu.ordinal() as c_int, seed);
         }
     }
-    /// What the first fault was.
+    /// Returns the text of the first fault.
     fn fault(&self) -> String {
-        // SAFETY: `const char* tgnn_emu_fault(int)`, a text that ends with a zero byte.
+        // SAFETY: the signature is `const char* tgnn_emu_fault(int)`, and the text ends with a zero byte.
         unsafe {
             let text: extern "C" fn(c_int) -> *const c_char = std::mem::transmute(symbol("tgnn_emu_fault"));
             CStr::from_ptr(text(self.gpu.ordinal() as c_int)).to_string_lossy().into_owned()
         }
     }
-    /// Runs one of `kernels/emu/planted.cu` on `blocks` x `threads`, with `shared` bytes of dynamic shared memory a
-    /// block, its arguments given as words of eight bytes, of which a narrower one takes the lower part.
+    /// Runs a kernel of `kernels/emu/planted.cu` on `blocks` x `threads`, with `shared` bytes of dynamic
+    /// shared memory per block. Arguments are words of eight bytes; a narrower parameter takes the lower
+    /// bytes.
     fn planted(&self, name: &str, (blocks, threads, shared): (u32, u32, u32), arguments: &[u64]) {
         type Launch = extern "C" fn(
             *mut c_void,
@@ -133,7 +138,7 @@ impl TestDevice {
         let mut function = std::ptr::null_mut();
         let mut addresses: Vec<*mut c_void> =
             arguments.iter().map(|a| std::ptr::from_ref(a).cast_mut().cast()).collect();
-        // SAFETY: the driver's functions, with arguments as the driver takes them.
+        // SAFETY: these are the driver's functions, with arguments as the driver takes them.
         unsafe {
             let find: extern "C" fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int =
                 std::mem::transmute(symbol("cuModuleGetFunction"));
@@ -171,12 +176,12 @@ impl TestDevice {
     }
 }
 
-/// Schedules that tests try.
+/// Seeds of the schedules that these tests try.
 const SEEDS: std::ops::Range<u64> = 1..21;
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn a_missing_barrier_shows_under_some_schedule_and_a_right_kernel_under_none() {
+fn a_missing_barrier_shows_under_some_schedule_and_a_correct_kernel_is_right_under_all() {
     let Some(emu) = emulated() else { return };
     let x: Vec<u32> = (0..64).map(|i| (i as f32).to_bits()).collect();
     let want: Vec<u32> = (0..64).map(|i| ((i + 1) % 64) as f32).map(f32::to_bits).collect();
@@ -184,13 +189,13 @@ fn a_missing_barrier_shows_under_some_schedule_and_a_right_kernel_under_none() {
     for seed in SEEDS {
         emu.schedule(seed);
         let input = emu.words(&x);
-        for (name, shared, mistaken) in
+        for (name, shared, faulty) in
             [("passed_on", 0, false), ("passed_on_dynamic", 256, false), ("planted_missing_barrier", 0, true)]
         {
             let out = emu.words(&[0; 64]);
             emu.planted(name, (1, 64, shared), &[input.address(), out.address()]);
             let right = emu.read(&out) == want;
-            assert!(right || mistaken, "{name}, seed {seed}");
+            assert!(right || faulty, "{name}, seed {seed}");
             wrong += u32::from(!right);
         }
     }
@@ -199,7 +204,7 @@ fn a_missing_barrier_shows_under_some_schedule_and_a_right_kernel_under_none() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn a_race_shows_under_some_schedule_and_atomics_count_right_under_all() {
+fn a_race_shows_under_some_schedule_and_atomics_count_correctly_under_all() {
     let Some(emu) = emulated() else { return };
     let mut lost = 0;
     for seed in SEEDS {
@@ -215,7 +220,7 @@ fn a_race_shows_under_some_schedule_and_atomics_count_right_under_all() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn blocks_run_in_every_order() {
+fn blocks_run_in_many_orders() {
     let Some(emu) = emulated() else { return };
     let firsts: std::collections::BTreeSet<u32> = SEEDS
         .map(|seed| {
@@ -244,7 +249,7 @@ fn an_access_beyond_an_allocation_is_a_fault_that_names_kernel_and_thread() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn a_barrier_that_not_every_thread_reaches_is_a_fault_and_no_hang() {
+fn a_barrier_that_some_threads_miss_is_a_fault_and_not_a_hang() {
     let Some(emu) = emulated() else { return };
     let x = emu.words(&[0; 64]);
     emu.planted("planted_divergent_barrier", (1, 32, 0), &[x.address()]);
@@ -255,9 +260,9 @@ fn a_barrier_that_not_every_thread_reaches_is_a_fault_and_no_hang() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn blocks_run_at_the_same_time_and_in_order_one_after_another() {
+fn blocks_run_concurrently_under_a_schedule_and_one_after_another_in_order() {
     let Some(emu) = emulated() else { return };
-    // SAFETY: `unsigned tgnn_emu_blocks_at_once()`.
+    // SAFETY: the signature is `unsigned tgnn_emu_blocks_at_once()`.
     let at_once = unsafe {
         std::mem::transmute::<*mut c_void, extern "C" fn() -> u32>(symbol("tgnn_emu_blocks_at_once"))()
     };
@@ -267,18 +272,18 @@ fn blocks_run_at_the_same_time_and_in_order_one_after_another() {
             return;
         }
         emu.schedule(seed);
-        let (there, found) = (emu.words(&[0]), emu.words(&[0]));
-        emu.planted("meeting", (2, 32, 0), &[there.address(), found.address(), tries]);
-        assert_eq!(emu.read(&found), [met], "seed {seed}");
+        let (arrived, met_count) = (emu.words(&[0]), emu.words(&[0]));
+        emu.planted("meeting", (2, 32, 0), &[arrived.address(), met_count.address(), tries]);
+        assert_eq!(emu.read(&met_count), [met], "seed {seed}");
     }
 }
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn a_seed_repeats_what_a_block_does_and_which_fault_is_told() {
+fn a_seed_repeats_the_result_of_a_block_and_the_reported_fault() {
     let Some(emu) = emulated() else { return };
     for seed in SEEDS.take(3) {
-        let once = || {
+        let run_once = || {
             emu.schedule(seed);
             let x = emu.words(&(0..64).collect::<Vec<u32>>());
             let out = emu.words(&[0; 64]);
@@ -288,26 +293,27 @@ fn a_seed_repeats_what_a_block_does_and_which_fault_is_told() {
             emu.schedule(0);
             (emu.read(&out), fault.split(": ").next().map(str::to_owned))
         };
-        // Under a sanitizer shared memory is not made NaN: the first block finds what somebody else left.
-        let [_, first, again] = [once(), once(), once()];
+        // A sanitizer build does not fill shared memory with NaN, so the first run may read what an earlier
+        // block left.
+        let [_, first, again] = [run_once(), run_once(), run_once()];
         assert_eq!(first, again, "seed {seed}");
     }
 }
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn a_device_knows_nothing_of_another_ones_memory_and_fault() {
-    let (Some(lost), Some(well)) = (emulated(), emulated()) else { return };
-    let before = well.gpu.memory().unwrap();
-    let x = lost.words(&[0; 60]);
-    assert_eq!(well.gpu.memory().unwrap(), before);
-    lost.planted("planted_out_of_bounds", (1, 64, 0), &[x.address(), 60]);
-    assert!(lost.fault().contains("planted_out_of_bounds") && well.fault().is_empty());
-    assert_eq!(well.read(&well.words(&[3])), [3]);
-    lost.schedule(0);
+fn devices_share_neither_memory_nor_faults() {
+    let (Some(faulty), Some(healthy)) = (emulated(), emulated()) else { return };
+    let before = healthy.gpu.memory().unwrap();
+    let x = faulty.words(&[0; 60]);
+    assert_eq!(healthy.gpu.memory().unwrap(), before);
+    faulty.planted("planted_out_of_bounds", (1, 64, 0), &[x.address(), 60]);
+    assert!(faulty.fault().contains("planted_out_of_bounds") && healthy.fault().is_empty());
+    assert_eq!(healthy.read(&healthy.words(&[3])), [3]);
+    faulty.schedule(0);
 }
 
-/// Copies `a` to `b` in one stream and `b` to the host in another, with an event between them or without.
+/// Uploads a word in one CUDA stream and downloads it in another, with an event between them if `ordered`.
 fn handed_over(emu: &TestDevice, seed: u64, ordered: bool) -> Result<u32> {
     emu.schedule(seed);
     let (first, second) = (CudaStream::new(&emu.gpu)?, CudaStream::new(&emu.gpu)?);
@@ -325,7 +331,7 @@ fn handed_over(emu: &TestDevice, seed: u64, ordered: bool) -> Result<u32> {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn a_missing_event_between_streams_shows_as_a_wrong_result() {
+fn a_missing_event_between_cuda_streams_shows_as_a_wrong_result() {
     let Some(emu) = emulated() else { return };
     let results = |ordered| -> Vec<u32> { SEEDS.map(|s| handed_over(&emu, s, ordered).unwrap()).collect() };
     assert!(results(true).iter().all(|&x| x == 7), "an event orders them under every schedule");
@@ -334,7 +340,7 @@ fn a_missing_event_between_streams_shows_as_a_wrong_result() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn a_capture_runs_nothing_can_be_replayed_and_refuses_to_allocate() {
+fn a_capture_runs_nothing_can_be_replayed_and_refuses_allocations() {
     let Some(emu) = emulated() else { return };
     let stream = CudaStream::new(&emu.gpu).unwrap();
     let x = emu.words(&[5]);
@@ -357,7 +363,7 @@ fn a_capture_runs_nothing_can_be_replayed_and_refuses_to_allocate() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn a_device_without_room_says_what_was_asked_for() {
+fn an_allocation_beyond_device_memory_reports_its_size() {
     let Some(emu) = emulated() else { return };
     let e = DeviceBuffer::new(&emu.gpu, 1 << 50).err().expect("no device has that");
     assert_eq!(e.kind(), tgnn::error::ErrorKind::OutOfMemory);

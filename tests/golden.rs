@@ -1,6 +1,6 @@
-//! Fixtures that PyTorch computed in f64 with full mails and plain attention: `golden/make.py` writes and explains
-//! them. Our lean mails and absorbed attention must be the same numbers: memory, mailbox, loss and gradients after
-//! every batch, and the parameters after Adam.
+//! Comparison with fixtures that PyTorch computed in f64 with full mails and plain attention;
+//! `golden/make.py` writes and documents them. Lean mails and absorbed attention must give the same numbers:
+//! memory, mailbox, loss and gradients after every batch, and the parameters after Adam.
 use crate::emulated::device;
 use safetensors::SafeTensors;
 use std::{collections::HashMap, str::FromStr, sync::Arc};
@@ -23,8 +23,8 @@ use tgnn::{
     testing::{Results, allowance, error, largest},
 };
 
-/// Relative to the largest number of a tensor: what the order of summation may change in f64. Ten steps of Adam carry
-/// it on; a wrong formula is off by far more.
+/// Allowed error relative to the largest number of a tensor: the effect in f64 of another order of summation,
+/// amplified by ten steps of Adam. A wrong formula is off by far more.
 const EXACT: f64 = 1e-9;
 
 pub struct Golden {
@@ -50,7 +50,7 @@ impl Golden {
     fn ints(&self, name: &str) -> Vec<i64> {
         self.words(name).map(i64::from_le_bytes).collect()
     }
-    /// Ids, with -1 for none.
+    /// Reads ids; -1 becomes [`NONE`].
     pub fn ids(&self, name: &str) -> Vec<u32> {
         self.ints(name).into_iter().map(|v| if v < 0 { NONE } else { v as u32 }).collect()
     }
@@ -149,7 +149,7 @@ fn reals(program: &Program, v: Var, store: &Store) -> Vec<f64> {
     }
 }
 
-/// Our training, batch by batch; the parameters at the end come last.
+/// Trains batch by batch with the crate; returns the results of every batch, and last the final parameters.
 fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
     let events = g.events();
     let mut store = Store::new(precision);
@@ -163,7 +163,7 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
     let edge = tables.edge_if(&mut t, &store, true).unwrap();
     let edge = home(&t, edge);
     if precision == Precision::F64 {
-        // The tables came through f32; the fixture has all digits.
+        // The tables were loaded through f32; the fixture has all digits.
         store.write(edge, &g.real("edge_features")).unwrap();
         if let Some(nodes) = tables.node_features {
             store.write(nodes, &g.real("node_features")).unwrap();
@@ -184,7 +184,7 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
     let state: HashMap<String, BufferId> =
         net.model.state().into_iter().map(|id| (store.name(id).to_owned(), id)).collect();
     tables.seek(&mut store, 0, 0..events.len(), 0).unwrap();
-    let mut all: Vec<Results> = (0..g.batches())
+    let mut results: Vec<Results> = (0..g.batches())
         .map(|_| {
             program.run(&mut store).unwrap();
             let mut r: Results = vec![
@@ -196,11 +196,13 @@ fn train(g: &Golden, precision: Precision, backend: Backend) -> Vec<Results> {
             r
         })
         .collect();
-    all.push(parameters.iter().map(|(n, id)| (n.to_owned(), true, store.read_f64(id).unwrap())).collect());
-    all
+    let parameters = parameters.iter().map(|(n, id)| (n.to_owned(), true, store.read_f64(id).unwrap()));
+    results.push(parameters.collect());
+    results
 }
 
-/// Memory and mailbox, where there are any, each lean mail written out as the full row that it stands for.
+/// Returns memory and mailbox, if the model has them, with each lean mail expanded to the full row that it
+/// represents.
 fn mailbox(store: &Store, state: &HashMap<String, BufferId>, edge: BufferId, f: usize) -> Results {
     let Some(&memory) = state.get("memory") else { return Vec::new() };
     let nodes = store.spec(memory).rows.capacity;
@@ -210,11 +212,11 @@ fn mailbox(store: &Store, state: &HashMap<String, BufferId>, edge: BufferId, f: 
         (store.read_f64(state["mail"]).unwrap(), store.read::<u32>(state["mail event"]).unwrap());
     let own_features = state.get("mail features").map(|&id| store.read_f64(id).unwrap());
     let edge = store.read_f64(edge).unwrap();
-    // A mail beside the memory holds the partner's alone; one in a ring holds both.
+    // A mail of `NodeMemory` holds only the partner's memory; a mail of a ring (APAN) holds both.
     let (slots, width) = (event.len() / nodes, content.len() / event.len());
     let mut mail = Vec::new();
-    for (slot, &of) in event.iter().enumerate() {
-        if of == NONE {
+    for (slot, &event_id) in event.iter().enumerate() {
+        if event_id == NONE {
             mail.resize(mail.len() + 2 * d + f, 0.0);
             continue;
         }
@@ -224,7 +226,7 @@ fn mailbox(store: &Store, state: &HashMap<String, BufferId>, edge: BufferId, f: 
         mail.extend_from_slice(&content[slot * width..][..width]);
         mail.extend_from_slice(match &own_features {
             Some(features) => &features[slot * f..][..f],
-            None => &edge[of as usize * f..][..f],
+            None => &edge[event_id as usize * f..][..f],
         });
     }
     let mut results: Results = vec![("memory".into(), true, memory), ("mail".into(), true, mail)];
@@ -241,29 +243,30 @@ fn mailbox(store: &Store, state: &HashMap<String, BufferId>, edge: BufferId, f: 
     results
 }
 
-/// What the fixture holds under the names of `ours`; every one of its values must be asked for.
+/// Reads the fixture's values under the names of `ours`, and checks that every value of the fixture is among
+/// them.
 fn wanted(g: &Golden, ours: &[Results]) -> Vec<Results> {
-    let mut asked = 0;
-    let all = ours
+    let mut compared = 0;
+    let expected = ours
         .iter()
         .enumerate()
         .map(|(k, results)| {
             let prefix = if k < g.batches() { format!("batch.{k}") } else { "final".into() };
-            let one = |(name, real, _): &(String, bool, Vec<f64>)| {
-                asked += 1;
+            let read = |(name, real, _): &(String, bool, Vec<f64>)| {
+                compared += 1;
                 let full = format!("{prefix}.{name}");
                 let ints = |n: &str| g.ints(n).into_iter().map(|t| t as f64).collect();
                 (name.clone(), *real, if *real { g.real(&full) } else { ints(&full) })
             };
-            results.iter().map(one).collect()
+            results.iter().map(read).collect()
         })
         .collect();
     let results = g.file.names().into_iter().filter(|n| n.starts_with("batch.") || n.starts_with("final."));
-    assert_eq!(asked, results.count(), "values compared, values in the fixture");
-    all
+    assert_eq!(compared, results.count(), "values compared, values in the fixture");
+    expected
 }
 
-/// Panics at the first tensor that is off by more than `allowed` of its largest number; integers must be equal.
+/// Panics at the first tensor whose error exceeds `allowed` times its largest number. Integers must be equal.
 fn compare(what: &str, got: &Results, want: &Results, allowed: f64) {
     for ((name, real, want), (_, _, got)) in want.iter().zip(got) {
         let (e, allowed) = (error(got, want), if *real { allowed * largest(want) } else { 0.0 });
@@ -295,10 +298,11 @@ fn ten_batches_with_lean_mails_and_absorbed_attention_equal_full_mails_and_plain
     }
 }
 
-/// In f32 ten steps of training amplify rounding by an amount that no formula tells, but that the plain path shows:
-/// the fast path may be off by twice the plain path's worst error so far (errors carry over from batch to batch),
-/// which is the rule of `testing::allowance`. So that a plain path gone astray allows nothing, the allowance itself
-/// stays below one step of Adam, which moves an element by the learning rate: a step that is wrong is caught.
+/// In f32, ten steps of training amplify rounding by an amount that no formula gives but the plain path
+/// shows. The fast path may be off by twice the plain path's worst error so far (errors carry over from batch
+/// to batch), which is the rule of `testing::allowance`. A diverged plain path must not allow everything, so
+/// the allowance itself must stay below one step of Adam, which moves an element by the learning rate: a
+/// wrong step is caught.
 #[test]
 fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_does() {
     for (name, bytes) in TRAININGS {
@@ -312,12 +316,14 @@ fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_
                 (format!("{threads} threads"), fast)
             })
             .into();
-        if let Some(on) = device(0) {
-            runs.push(("kernels".into(), train(&g, Precision::F32, Backend::Cuda(on.gpu.clone()))));
+        if let Some(test_device) = device(0) {
+            let backend = Backend::Cuda(test_device.gpu.clone());
+            runs.push(("kernels".into(), train(&g, Precision::F32, backend)));
         }
         for (how, fast) in runs {
-            // Which of some hundred numbers is off most is chance, and more so where sums have an order of their own, as on
-            // matrix units: what cancels may be off twice as far there. What is typical may not be.
+            // The largest error among some hundred numbers depends on chance, the more so if sums have an
+            // order of their own, as on matrix units: after cancellation an error may be twice as large
+            // there. The typical error may not be larger.
             let typical = typical(&fast, &plain, &want);
             println!("{name}, {how}: typically {typical:.2} times as far from the fixture as the plain path");
             assert!(typical < 1.5, "{name}, {how}: typically {typical:.2} times as far as the plain path");
@@ -335,15 +341,15 @@ fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_
     }
 }
 
-/// How many times as far as the plain path's something real is from what is wanted: the median over everything of every batch, what
-/// is off by less than an ulp counting as off by one.
+/// Returns the error of `found` as a multiple of the plain path's error: the median over all values of all
+/// batches. Errors below one ulp count as one ulp.
 fn typical(found: &[Results], plain: &[Results], want: &[Results]) -> f64 {
     let mut ratios = Vec::new();
     for ((found, plain), want) in
         found.iter().flatten().zip(plain.iter().flatten()).zip(want.iter().flatten())
     {
         let ulp = f64::from(f32::EPSILON) * largest(&want.2);
-        let off = |of: &[f64]| error(of, &want.2).max(ulp);
+        let off = |values: &[f64]| error(values, &want.2).max(ulp);
         if want.1 && ulp > 0.0 {
             ratios.push(off(&found.2) / off(&plain.2));
         }
@@ -352,11 +358,12 @@ fn typical(found: &[Results], plain: &[Results], want: &[Results]) -> f64 {
     ratios[ratios.len() / 2]
 }
 
-/// Runs `record` in f64, in plain and in fast f32, and compares what it returns with the fixture.
+/// Runs `record` in f64, and in f32 on the plain, fast and kernel paths. Compares the values that it returns,
+/// after `cut`, with those that `expected` reads from the fixture.
 pub fn follow(
     g: &Golden,
     record: impl Fn(&mut Tape, &mut Store, &Golden) -> Vec<(String, Var)>,
-    of: impl Fn(&Golden, &str) -> Vec<f64>,
+    expected: impl Fn(&Golden, &str) -> Vec<f64>,
     cut: impl Fn(&str, Vec<f64>) -> Vec<f64>,
 ) {
     let run = |precision, backend| -> Results {
@@ -368,12 +375,12 @@ pub fn follow(
         named.into_iter().map(|(n, v)| (n.clone(), true, cut(&n, reals(&program, v, &store)))).collect()
     };
     let exact = run(Precision::F64, Backend::Definition);
-    let want: Results = exact.iter().map(|(n, real, _)| (n.clone(), *real, of(g, n))).collect();
+    let want: Results = exact.iter().map(|(n, real, _)| (n.clone(), *real, expected(g, n))).collect();
     compare("f64", &exact, &want, EXACT);
     let plain = run(Precision::F32, Backend::Definition);
     compare("fast f32", &run(Precision::F32, Backend::Cpu), &want, allowance(&plain, &want));
-    if let Some(on) = device(0) {
-        let found = run(Precision::F32, Backend::Cuda(on.gpu.clone()));
+    if let Some(test_device) = device(0) {
+        let found = run(Precision::F32, Backend::Cuda(test_device.gpu.clone()));
         compare("kernels", &found, &want, allowance(&plain, &want));
     }
 }
@@ -410,17 +417,18 @@ fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
         let dout = real(t, store, "dout", 6, 6, &g.real("dout"));
         let grads = t.backward_many(&[(out, dout)]).unwrap();
         let mut named = vec![("out".to_owned(), out), ("dh".to_owned(), grads[&h])];
-        let of =
+        let gradient =
             |(name, id): (&str, BufferId)| (format!("grad.{name}"), grads[&t.stored(store, id).unwrap()]);
-        named.extend(p.iter().map(of));
+        named.extend(p.iter().map(gradient));
         assert_eq!(named.len(), 2 + 13, "every parameter has a gradient");
         named
     };
     follow(&g, record, |g, name| g.real(name), |_, v| v);
 }
 
-/// `x` stands as the mail's own features, behind the columns of both memories, whose weights are zero here, and
-/// before a time encoding whose weight is zero. No gradient flows into memory and mails, so `dx` and `dh` are not ours.
+/// Compares a memory update with a recurrent cell. The cell's input `x` takes the place of the mail's edge
+/// features: after the columns of both memories, whose weights are zero here, and before a time encoding
+/// whose weight is zero. No gradient flows into memory and mails, so `dx` and `dh` are not compared.
 fn follow_cell<C: Cell>(bytes: &'static [u8]) {
     const ROWS: usize = 5;
     const D: usize = 4;
@@ -461,9 +469,9 @@ fn follow_cell<C: Cell>(bytes: &'static [u8]) {
         let dout = put(t, store, ROWS, &g.real("dout"));
         let grads = t.backward_many(&[(out, dout)]).unwrap();
         let CellVars { w_x, w_h, b_x, b_h, .. } = weights;
-        let of = [("dw_x", w_x), ("dw_h", w_h), ("db_x", b_x), ("db_h", b_h)];
+        let weight_grads = [("dw_x", w_x), ("dw_h", w_h), ("db_x", b_x), ("db_h", b_h)];
         let mut named = vec![("out".to_owned(), out)];
-        named.extend(of.map(|(name, w)| (name.to_owned(), grads[&w])));
+        named.extend(weight_grads.map(|(name, w)| (name.to_owned(), grads[&w])));
         named
     };
     let cut = |name: &str, values: Vec<f64>| match name {
@@ -474,11 +482,11 @@ fn follow_cell<C: Cell>(bytes: &'static [u8]) {
 }
 
 #[test]
-fn the_update_of_the_memory_and_its_gradients_equal_a_gru_cell() {
+fn the_memory_update_and_its_gradients_equal_a_gru_cell() {
     follow_cell::<Gru>(include_bytes!("golden/gru.safetensors"));
 }
 
 #[test]
-fn the_update_of_the_memory_and_its_gradients_equal_an_rnn_cell() {
+fn the_memory_update_and_its_gradients_equal_an_rnn_cell() {
     follow_cell::<Rnn>(include_bytes!("golden/rnn.safetensors"));
 }

@@ -1,4 +1,4 @@
-//! Heads of classification, on embeddings that tell what there is to learn.
+//! Heads of classification, on inputs that determine the classes.
 use crate::emulated::device;
 use tgnn::{
     autograd::{Parameters, Program},
@@ -11,10 +11,10 @@ use tgnn::{
 };
 
 const BATCH: usize = 100;
-/// Roots of an event: no negatives.
+/// Roots per event, without negatives.
 const STRIDE: usize = 2;
 
-/// A stream whose node features tell the types that its classes follow from.
+/// Generates a stream whose node features reveal the types that determine the classes.
 fn stream() -> Events {
     synth(&SynthOptions {
         events: 3_000,
@@ -43,8 +43,8 @@ impl Head {
     }
 }
 
-/// Trains a head for some epochs, node features in place of embeddings; losses of all steps, and the scores of the first and
-/// of the last epoch, each event's before its batch is learned.
+/// Trains a head for some epochs, with node features in place of embeddings. Returns the losses of all steps,
+/// and the scores of the first and the last epoch; every event is scored before its batch is learned.
 fn train(
     events: &Events,
     backend: Backend,
@@ -72,14 +72,14 @@ fn train(
     let (mut losses, mut scores) = (Vec::new(), Vec::new());
     for epoch in 0..epochs {
         tables.seek(&mut store, epoch, 0..events.len(), 0).unwrap();
-        let mut all = Vec::new();
+        let mut scored = Vec::new();
         for _ in 0..events.len().div_ceil(BATCH) {
             program.run(&mut store).unwrap();
             losses.push(program.read::<f32>(loss, &store).unwrap()[0]);
-            all.extend(program.read::<f32>(logits, &store).unwrap());
+            scored.extend(program.read::<f32>(logits, &store).unwrap());
         }
-        assert_eq!(all.len(), events.len() * sets.count());
-        let rows = all.chunks_exact(sets.count()).zip((0..events.len()).map(|i| sets.of(i)));
+        assert_eq!(scored.len(), events.len() * sets.count());
+        let rows = scored.chunks_exact(sets.count()).zip((0..events.len()).map(|i| sets.of(i)));
         scores.push(Scores::of_classes(rows));
     }
     (losses, [scores[0], scores[scores.len() - 1]])
@@ -93,7 +93,7 @@ fn edge_head(p: &mut Parameters, store: &mut Store, d: usize, classes: usize) ->
 }
 
 #[test]
-fn a_head_learns_the_classes_that_its_side_of_the_embeddings_tells() {
+fn a_head_learns_the_classes_that_its_sides_of_the_embeddings_determine() {
     let events = stream();
     for (head, name, f1, auc) in [
         (node_head as fn(&mut Parameters, &mut Store, usize, usize) -> Head, "node", 0.5, 0.95),
@@ -108,7 +108,7 @@ fn a_head_learns_the_classes_that_its_side_of_the_embeddings_tells() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn a_head_learns_the_same_on_a_device() {
+fn a_head_learns_the_same_on_a_device_as_on_the_cpu() {
     let Some(on) = device(0) else { return };
     let events = synth(&SynthOptions {
         events: 2 * BATCH + 7,
@@ -128,10 +128,10 @@ fn a_head_learns_the_same_on_a_device() {
 }
 
 #[test]
-fn a_label_that_names_no_class_and_a_loss_that_is_no_number_are_faults_with_their_row() {
-    let on = device(0);
-    let backends =
-        [Some(Backend::Definition), Some(Backend::Cpu), on.as_ref().map(|d| Backend::Cuda(d.gpu.clone()))];
+fn a_label_beyond_the_classes_and_a_loss_that_is_not_finite_are_faults_with_their_row() {
+    let test_device = device(0);
+    let cuda = test_device.as_ref().map(|d| Backend::Cuda(d.gpu.clone()));
+    let backends = [Some(Backend::Definition), Some(Backend::Cpu), cuda];
     for backend in backends.into_iter().flatten() {
         let fault = |logits: [f32; 6], labels: [u32; 2]| {
             let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
@@ -142,19 +142,19 @@ fn a_label_that_names_no_class_and_a_loss_that_is_no_number_are_faults_with_thei
             let mut program = Program::new(&t, &[loss], Precision::F32, backend.clone()).expect("room");
             program.run(&mut store).err().map(|e| (e.kind(), e.to_string()))
         };
-        let calm = [0.5, -1.0, 2.0, 0.0, 3.0, -4.0];
-        assert_eq!(fault(calm, [2, NONE]), None);
-        let (kind, text) = fault(calm, [0, 3]).unwrap();
+        let finite = [0.5, -1.0, 2.0, 0.0, 3.0, -4.0];
+        assert_eq!(fault(finite, [2, NONE]), None);
+        let (kind, text) = fault(finite, [0, 3]).unwrap();
         assert!(kind == ErrorKind::Data && text.starts_with("label_loss: row 1"), "{backend:?}: {text}");
-        let mut wild = calm;
-        wild[4] = f32::INFINITY;
-        let (kind, text) = fault(wild, [0, 2]).unwrap();
+        let mut not_finite = finite;
+        not_finite[4] = f32::INFINITY;
+        let (kind, text) = fault(not_finite, [0, 2]).unwrap();
         assert!(
             kind == ErrorKind::Diverged && text.starts_with("label_loss: row 1 is inf"),
             "{backend:?}: {text}"
         );
-        wild[2] = f32::NAN;
-        let (kind, text) = fault(wild, [NONE, 1]).unwrap();
+        not_finite[2] = f32::NAN;
+        let (kind, text) = fault(not_finite, [NONE, 1]).unwrap();
         assert!(
             kind == ErrorKind::Diverged && text.starts_with("label_loss: row 0 is NaN"),
             "{backend:?}: {text}"
@@ -163,7 +163,7 @@ fn a_label_that_names_no_class_and_a_loss_that_is_no_number_are_faults_with_thei
 }
 
 #[test]
-fn a_loss_of_rows_that_differ_or_of_no_weight_is_refused() {
+fn a_loss_with_mismatched_rows_or_a_bad_weight_is_refused() {
     let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
     let logits = store.zeros("logits", Spec::real(Rows::fixed(2), 3)).unwrap();
     let [two, three] = [2, 3].map(|n| store.zeros("labels", Spec::ids(Rows::fixed(n), 1)).unwrap());

@@ -1,25 +1,25 @@
-//! The tree shows the architecture, and stays true: a file uses only floors below its own.
+//! Checks of the source tree: a file uses only layers below its own, and the documents agree with the code.
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// From the ground up; a floor that has no file yet is only a name.
-const FLOORS: [&str; 10] =
+/// The layers from the bottom up. A layer without a file yet is only a name.
+const LAYERS: [&str; 10] =
     ["error", "runtime", "ops", "autograd", "testing", "data", "model", "plan", "task", "cli"];
-/// Above all floors: the tour and the program.
+/// Above all layers: the library's root and the program.
 const TOPS: [&str; 2] = ["lib", "main"];
-/// Longer files are cut in two.
+/// Maximum number of lines of a file; longer files are split.
 const MOST_LINES: usize = 600;
 
-/// The place of a module of the crate root; `None` for what is no module.
-fn floor(name: &str) -> Option<usize> {
-    let top = TOPS.contains(&name).then_some(FLOORS.len());
-    FLOORS.iter().position(|f| *f == name).or(top)
+/// Returns the index of the layer of a module of the crate root; `None` if the name is no module.
+fn layer(name: &str) -> Option<usize> {
+    let top = TOPS.contains(&name).then_some(LAYERS.len());
+    LAYERS.iter().position(|l| *l == name).or(top)
 }
 
-/// The names that follow each `crate::` of `text`, one for each branch of a `crate::{...}`. Comments and what comes
-/// after the first `#[cfg(test)]` do not count: a link may point upward, and so may a test.
+/// Returns the names that follow each `crate::` of `text`, one for each branch of a `crate::{...}`. Comments
+/// and everything after the first `#[cfg(test)]` do not count: links and tests may point upward.
 fn used(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     let code: String = code.lines().map(|l| l.split("//").next().unwrap_or_default()).collect();
@@ -29,37 +29,37 @@ fn used(text: &str) -> Vec<String> {
     code.split("crate::")
         .skip(1)
         .flat_map(|path| match path.strip_prefix('{') {
-            Some(branches) => outermost(branches).iter().map(|p| name(p)).collect(),
+            Some(branches) => branch_paths(branches).iter().map(|p| name(p)).collect(),
             None => vec![name(path)],
         })
         .collect()
 }
 
-/// The comma-separated parts of `text` up to the brace that closes it.
-fn outermost(text: &str) -> Vec<String> {
-    let (mut parts, mut depth) = (vec![String::new()], 0);
+/// Splits `text` at the commas outside of inner braces, up to the brace that closes it.
+fn branch_paths(text: &str) -> Vec<String> {
+    let (mut paths, mut depth) = (vec![String::new()], 0);
     for c in text.chars() {
         match c {
             '{' => depth += 1,
             '}' if depth == 0 => break,
             '}' => depth -= 1,
-            ',' if depth == 0 => parts.push(String::new()),
-            _ if depth == 0 => parts.last_mut().unwrap().push(c),
+            ',' if depth == 0 => paths.push(String::new()),
+            _ if depth == 0 => paths.last_mut().unwrap().push(c),
             _ => {}
         }
     }
-    parts
+    paths
 }
 
-/// The floors above that of `file`, a path below `src`, which its `text` uses.
+/// Returns the layers above that of `file`, a path below `src`, that its `text` uses.
 fn upward(file: &str, text: &str) -> Result<Vec<String>, String> {
     let module = file.split('/').next().unwrap_or_default().trim_end_matches(".rs");
-    let own = floor(module).ok_or_else(|| format!("{file}: `{module}` has no place among the floors"))?;
-    Ok(used(text).into_iter().filter(|name| floor(name).is_some_and(|f| f > own)).collect())
+    let own_layer = layer(module).ok_or_else(|| format!("{file}: `{module}` is not among the layers"))?;
+    Ok(used(text).into_iter().filter(|name| layer(name).is_some_and(|l| l > own_layer)).collect())
 }
 
-/// Whether the documentation of a module begins with a formula, or a sentence that says what the op makes, and has a
-/// table of its values below.
+/// Whether the documentation of a module begins with a formula, or a sentence on what the op computes,
+/// followed by a table of its values.
 fn documents_an_op(text: &str) -> bool {
     let doc: Vec<&str> = text.lines().map_while(|l| l.strip_prefix("//!")).map(str::trim).collect();
     let lead = doc.iter().position(|l| l.is_empty()).unwrap_or(doc.len());
@@ -74,7 +74,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Rust files below `dir`, with their paths from there.
+/// Returns the Rust files below `dir`: their paths from there, and their texts.
 fn sources(dir: &Path) -> Vec<(String, String)> {
     fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(dir).unwrap() {
@@ -94,17 +94,17 @@ fn sources(dir: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn no_file_uses_a_floor_above_its_own() {
+fn no_file_uses_a_layer_above_its_own() {
     let files = sources(&root().join("src"));
     assert!(files.len() > 20, "the sources are not where they were");
     for (file, text) in files {
         let found = upward(&file, &text).unwrap();
-        assert!(found.is_empty(), "{file} uses {found:?}, which stand above it");
+        assert!(found.is_empty(), "{file} uses {found:?}, which are layers above its own");
     }
 }
 
 #[test]
-fn a_use_of_a_higher_floor_is_seen_in_every_form_it_can_take() {
+fn a_use_of_a_higher_layer_is_seen_in_every_form_it_can_take() {
     let up = |text| upward("ops/add.rs", text).unwrap();
     assert_eq!(up("use crate::task::Config;"), ["task"]);
     assert_eq!(
@@ -120,7 +120,7 @@ fn a_use_of_a_higher_floor_is_seen_in_every_form_it_can_take() {
 }
 
 #[test]
-fn no_file_is_longer_than_a_reader_bears() {
+fn no_file_has_too_many_lines() {
     for dir in ["src", "tests", "benches"] {
         for (file, text) in sources(&root().join(dir)) {
             let lines = text.lines().count();
@@ -129,10 +129,51 @@ fn no_file_is_longer_than_a_reader_bears() {
     }
 }
 
+/// Returns the line numbers of the comments of `text` that are wider than `width` characters. Table rows and
+/// lines with a URL do not count, because they cannot be wrapped.
+fn wide_comments(text: &str, width: usize) -> Vec<usize> {
+    let is_wide = |line: &str| {
+        let Some(comment) = line.trim_start().strip_prefix("//") else { return false };
+        let comment = comment.strip_prefix(['/', '!']).unwrap_or(comment).trim_start();
+        line.chars().count() > width && !comment.starts_with('|') && !comment.contains("://")
+    };
+    text.lines().zip(1..).filter(|(line, _)| is_wide(line)).map(|(_, number)| number).collect()
+}
+
+/// Returns rustfmt's `max_width`. rustfmt itself does not wrap comments.
+fn max_width() -> usize {
+    let options = fs::read_to_string(root().join("rustfmt.toml")).unwrap();
+    let width = options.lines().find_map(|l| l.strip_prefix("max_width = ")).expect("a maximum width");
+    width.trim().parse().unwrap()
+}
+
 #[test]
-fn every_op_begins_with_what_it_makes_and_the_table_of_its_values() {
+fn no_comment_is_wider_than_the_code_may_be() {
+    let width = max_width();
+    let mut wide = Vec::new();
+    for dir in ["src", "tests", "benches"] {
+        for (file, text) in sources(&root().join(dir)) {
+            wide.extend(wide_comments(&text, width).into_iter().map(|line| format!("{dir}/{file}:{line}")));
+        }
+    }
+    assert!(wide.is_empty(), "comments wider than {width} characters; wrap them:\n{}", wide.join("\n"));
+}
+
+#[test]
+fn a_wide_comment_is_seen_in_every_form_it_can_take() {
+    let wide = |text: &str| wide_comments(text, 20);
+    assert_eq!(wide("// 45678901234567890\n// 456789012345678901"), [2]);
+    assert_eq!(wide("    //! 9012345678901\n    /// 90123 567 9012\n//9012345678901234567 9"), [1, 2, 3]);
+    assert!(wide("// éééééééééééééééé\n// ×××××××××××××××××").is_empty(), "characters count, not bytes");
+    assert!(wide("let text = \"1234567890\"; // comment").is_empty(), "code is rustfmt's");
+    assert!(wide("/// | value | shape | meaning |\n//! | `x` | `[n]` u32 | |\n// | a wide row |").is_empty());
+    assert!(wide("// see https://example.org/page").is_empty());
+}
+
+#[test]
+fn every_op_begins_with_a_summary_and_the_table_of_its_values() {
     for (file, text) in sources(&root().join("src/ops")) {
-        // An op is what has cases; the list of ops, the tape and the inner files of an op have none.
+        // An op has cases; the list of ops, the tape and the inner files of an op have none.
         if text.contains("const CASES:") {
             assert!(
                 documents_an_op(&text),
@@ -142,14 +183,14 @@ fn every_op_begins_with_what_it_makes_and_the_table_of_its_values() {
     }
 }
 
-/// The blocks, functions, implementations and traits of `text` that are `unsafe`.
+/// Counts the blocks, functions, implementations and traits of `text` that are `unsafe`.
 fn unsafe_in(text: &str) -> usize {
     let code = text.lines().map(|l| l.split("//").next().unwrap_or_default());
     code.map(|l| l.split_whitespace().filter(|w| w.trim_start_matches('(') == "unsafe").count()).sum()
 }
 
 #[test]
-fn unsafe_is_where_the_guide_says_and_as_often() {
+fn unsafe_is_where_the_guide_says_and_in_these_numbers() {
     let guide = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
     let mut found: Vec<(String, usize)> = Vec::new();
     for (file, text) in sources(&root().join("src")) {
@@ -165,9 +206,9 @@ fn unsafe_is_where_the_guide_says_and_as_often() {
         }
     }
     found.retain(|(_, count)| *count > 0);
-    let rows = guide.split("| module | `unsafe` |").nth(1).expect("the guide counts it");
+    let rows = guide.split("| module | `unsafe` |").nth(1).expect("the guide has a table of counts");
     let rows = rows.lines().skip(2).map_while(|row| row.strip_prefix("| `"));
-    let told: Vec<(String, usize)> = rows
+    let documented: Vec<(String, usize)> = rows
         .map(|row| {
             let mut cells = row.split('|').map(str::trim);
             let module = cells.next().unwrap().trim_end_matches('`').to_owned();
@@ -175,11 +216,11 @@ fn unsafe_is_where_the_guide_says_and_as_often() {
         })
         .collect();
     found.sort();
-    assert_eq!(told, found, "CONTRIBUTING.md against src");
+    assert_eq!(documented, found, "CONTRIBUTING.md against src");
 }
 
 #[test]
-fn the_example_in_the_guide_is_the_op_as_it_stands() {
+fn the_example_in_the_guide_is_the_op_in_the_source() {
     let guide = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
     let example = guide.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let op = fs::read_to_string(root().join("src/ops/add.rs")).unwrap();
@@ -187,7 +228,7 @@ fn the_example_in_the_guide_is_the_op_as_it_stands() {
 }
 
 #[test]
-fn the_table_of_configuration_keys_is_the_configuration_as_it_stands() {
+fn the_table_of_configuration_keys_is_that_of_the_configuration() {
     let table = fs::read_to_string(root().join("docs/config.md")).unwrap();
     let rows: Vec<&str> = table.lines().filter(|l| l.starts_with("| `")).collect();
     let mut section = String::new();

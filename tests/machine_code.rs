@@ -1,11 +1,11 @@
-//! What the compiler made of the kernels, as far as it can be seen without a GPU.
+//! Properties of the compiled kernels that can be seen without a GPU.
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-/// The compiler's report on every kernel; none where the kernels were not compiled.
+/// Returns the path of the compiler's report on every kernel; `None` if the kernels were not compiled.
 fn report() -> Option<PathBuf> {
     let path = option_env!("TGNN_PTXAS").map(PathBuf::from);
     if path.is_none() {
@@ -14,22 +14,22 @@ fn report() -> Option<PathBuf> {
     path
 }
 
-/// Kernel, architecture, and what the report says of them.
+/// Parses a report: for every kernel its name with architecture, and the text about it.
 fn kernels(text: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     for line in text.lines() {
         if let Some(name) = line.split("Compiling entry function ").nth(1) {
             found.push((name.replace('\'', ""), String::new()));
-        } else if let Some((_, said)) = found.last_mut() {
-            said.push_str(line);
-            said.push('\n');
+        } else if let Some((_, text)) = found.last_mut() {
+            text.push_str(line);
+            text.push('\n');
         }
     }
     found
 }
 
-/// Name, threads of a block, and blocks that are claimed to fit a multiprocessor, of every kernel:
-/// `__launch_bounds__(threads, blocks)`.
+/// Returns the claims of every kernel's `__launch_bounds__(threads, blocks)`: name, threads per block, and
+/// blocks that fit on a multiprocessor.
 fn claims() -> Vec<(String, usize, usize)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
     let mut found = Vec::new();
@@ -41,8 +41,8 @@ fn claims() -> Vec<(String, usize, usize)> {
         let text = fs::read_to_string(&path).unwrap();
         for kernel in text.split("extern \"C\" __global__ void").skip(1) {
             let signature = kernel.split_once('{').map_or(kernel, |(s, _)| s);
-            let parts = signature.trim().strip_prefix("__launch_bounds__(").and_then(|s| s.split_once(')'));
-            let claim = parts.and_then(|(bounds, rest)| {
+            let bounds = signature.trim().strip_prefix("__launch_bounds__(").and_then(|s| s.split_once(')'));
+            let claim = bounds.and_then(|(bounds, rest)| {
                 let (threads, blocks) = bounds.split_once(", ")?;
                 let name = rest.trim().split('(').next()?;
                 Some((name.to_owned(), threads.parse().ok()?, blocks.parse().ok()?))
@@ -53,24 +53,26 @@ fn claims() -> Vec<(String, usize, usize)> {
     found
 }
 
-/// The number before the first `unit` of a report on a kernel; 0 where there is none.
-fn number(said: &str, unit: &str) -> usize {
-    let words = said.split(unit).next().filter(|w| w.len() < said.len());
+/// Returns the number before the first `unit` in the report on a kernel; 0 if there is none.
+fn number(report: &str, unit: &str) -> usize {
+    let words = report.split(unit).next().filter(|w| w.len() < report.len());
     words.and_then(|w| w.trim_end().rsplit([' ', ',']).next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Blocks of `threads` that fit a multiprocessor with `shared` bytes of shared memory. Source: CUDA's `cuda_occupancy.h`.
+/// Returns the number of blocks of `threads` that fit on a multiprocessor with `shared` bytes of shared
+/// memory. Source: CUDA's `cuda_occupancy.h`.
 fn blocks_that_fit(threads: usize, registers: usize, block_shared: usize, shared: usize) -> usize {
-    // Each of the four parts of a multiprocessor has a quarter of the registers, and takes every fourth warp.
-    let of_warp = (32 * registers).next_multiple_of(256);
-    let by_registers = 4 * (16_384 / of_warp) / threads.div_ceil(32).next_multiple_of(4);
+    // Each of the four partitions of a multiprocessor has a quarter of the registers, and takes every fourth
+    // warp.
+    let warp_registers = (32 * registers).next_multiple_of(256);
+    let by_registers = 4 * (16_384 / warp_registers) / threads.div_ceil(32).next_multiple_of(4);
     let by_shared = shared / (block_shared.next_multiple_of(128) + 1024);
     by_registers.min(by_shared).min(2048 / threads).min(32)
 }
 
 #[test]
 #[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
-fn as_many_blocks_fit_a_multiprocessor_as_each_kernel_claims() {
+fn each_kernel_fits_the_blocks_per_multiprocessor_that_it_claims() {
     assert_eq!(blocks_that_fit(256, 64, 0, 164 << 10), 4, "registers");
     assert_eq!(blocks_that_fit(256, 16, 40 << 10, 164 << 10), 4, "shared memory");
     assert_eq!(blocks_that_fit(1024, 16, 0, 164 << 10), 2, "threads");
@@ -79,16 +81,17 @@ fn as_many_blocks_fit_a_multiprocessor_as_each_kernel_claims() {
     for (architecture, shared) in [("sm_80", 164 << 10), ("sm_90a", 228 << 10)] {
         for (name, threads, blocks) in claims() {
             let entry = format!("{name} for {architecture}");
-            let (_, said) = report.iter().find(|(n, _)| *n == entry).unwrap_or_else(|| panic!("no {entry}"));
-            let (registers, block_shared) = (number(said, " registers"), number(said, " bytes smem"));
-            assert!(registers > 0, "{entry}: {said}");
+            let (_, text) = report.iter().find(|(n, _)| *n == entry).unwrap_or_else(|| panic!("no {entry}"));
+            let (registers, block_shared) = (number(text, " registers"), number(text, " bytes smem"));
+            assert!(registers > 0, "{entry}: {text}");
             let fit = blocks_that_fit(threads, registers, block_shared, shared);
             assert!(fit >= blocks, "{entry}: {blocks} blocks are claimed, {fit} fit: {registers} registers");
         }
     }
 }
 
-/// Kernels with a cosine: for angles beyond 105,615 `cosf` and `sinf` take the digits of 1/pi from an array in memory.
+/// Kernels with a cosine: for angles beyond 105,615, `cosf` and `sinf` read the digits of 1/pi from an array
+/// in memory.
 const WITH_LARGE_ANGLES: [&str; 3] = ["temporal_attention", "temporal_attention_grad", "time_encode"];
 
 #[test]
@@ -97,13 +100,13 @@ fn no_kernel_spills_registers_or_keeps_arrays_in_memory() {
     let Some(path) = report() else { return };
     let kernels = kernels(&fs::read_to_string(path).unwrap());
     assert!(kernels.len() >= 2, "the report names no kernels");
-    for (name, said) in &kernels {
-        assert!(said.contains("Used "), "{name}: nothing is said of its registers");
+    for (name, text) in &kernels {
+        assert!(text.contains("Used "), "{name}: no registers in the report");
         let reduces = WITH_LARGE_ANGLES.iter().any(|k| name.starts_with(&format!("{k} ")));
         for what in ["stack frame", "spill stores", "spill loads"] {
-            let bytes = said.split(&format!(" bytes {what}")).next().unwrap().rsplit([' ', ',', '\n']).next();
+            let bytes = text.split(&format!(" bytes {what}")).next().unwrap().rsplit([' ', ',', '\n']).next();
             let explained = reduces && what == "stack frame" && bytes == Some("32");
-            assert!(explained || bytes == Some("0"), "{name}: {what}\n{said}");
+            assert!(explained || bytes == Some("0"), "{name}: {what}\n{text}");
         }
     }
     for architecture in ["sm_80", "sm_90a"] {
@@ -111,7 +114,7 @@ fn no_kernel_spills_registers_or_keeps_arrays_in_memory() {
     }
 }
 
-/// The machine code of a kernel for sm_90a.
+/// Returns the machine code of a kernel for sm_90a.
 fn machine_code(report: &Path, file: &str, kernel: &str) -> Option<String> {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cuda/nvidia/cu13/bin/cuobjdump");
     if !tool.exists() {
@@ -130,7 +133,7 @@ fn machine_code(report: &Path, file: &str, kernel: &str) -> Option<String> {
 
 #[test]
 #[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
-fn rows_move_sixteen_bytes_at_a_time() {
+fn kernels_that_move_rows_load_and_store_sixteen_bytes_at_a_time() {
     let Some(report) = report() else { return };
     for file in [
         "deliver_mails",
@@ -176,14 +179,15 @@ fn dense_products_run_on_the_matrix_units_in_every_precision() {
         for instruction in ["HMMA.1688.F32.TF32", "HMMA.16816.F32.BF16", "LDG.E.128"] {
             assert!(code.contains(instruction), "{kernel} has no {instruction}");
         }
-        // The sums of a depth of 8: 16 products of f32's halves, what splits 12 operands, loads, and the loop.
-        let turns = loops(&code).into_iter().filter(|turn| turn.matches("HMMA").count() == 16);
-        let longest = turns.map(|turn| turn.lines().count()).max();
+        // A loop over a depth of 8: 16 products on halves of f32, the splitting of 12 operands, loads, and
+        // loop control.
+        let product_loops = loops(&code).into_iter().filter(|body| body.matches("HMMA").count() == 16);
+        let longest = product_loops.map(|body| body.lines().count()).max();
         assert!(longest.is_some_and(|n| n <= 80), "{kernel}: {longest:?} instructions for a depth of 8");
     }
 }
 
-/// The innermost loops of a kernel, an instruction a line.
+/// Returns the innermost loops of a kernel, with one instruction per line.
 fn loops(code: &str) -> Vec<String> {
     let address = |hex: &str| u32::from_str_radix(hex, 16).ok();
     let instructions: Vec<(u32, &str)> = code
@@ -200,8 +204,8 @@ fn loops(code: &str) -> Vec<String> {
             found.push((start, end));
         }
     }
-    let holds = |a: &(u32, u32), b: &(u32, u32)| a != b && a.0 <= b.0 && b.1 <= a.1;
-    let innermost = found.iter().filter(|a| !found.iter().any(|b| holds(a, b)));
+    let contains = |a: &(u32, u32), b: &(u32, u32)| a != b && a.0 <= b.0 && b.1 <= a.1;
+    let innermost = found.iter().filter(|a| !found.iter().any(|b| contains(a, b)));
     innermost
         .map(|&(start, end)| {
             let body = instructions.iter().filter(|(at, _)| (start..=end).contains(at));
@@ -210,10 +214,11 @@ fn loops(code: &str) -> Vec<String> {
         .collect()
 }
 
-/// The emulated device runs one block after another, so it cannot tell whether a block sees what another one wrote.
+/// The emulated device runs one block after another, so it cannot show whether a block sees the writes of
+/// another block.
 #[test]
 #[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
-fn the_block_that_adds_the_parts_reads_them_behind_two_fences_and_past_the_first_cache() {
+fn the_block_that_adds_up_partial_sums_reads_them_after_two_fences_and_past_the_l1_cache() {
     let Some(report) = report() else { return };
     for (file, kernel) in [
         ("memory_update", "memory_update_weight_grad"),

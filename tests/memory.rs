@@ -1,4 +1,5 @@
-//! Memory made anew: both figures of a test, what they are of, and the epoch in which a model settles so that they are one.
+//! Replayed memory: the scores of a test with memory as trained and with memory replayed, and the settling
+//! epoch that makes them equal.
 use crate::{
     command_line::{done, json, made, small as small_words},
     properties::{config, run, small},
@@ -10,7 +11,7 @@ use tgnn::{
     task::{self, Checkpoint, Config, EventTask, Protocol, Task},
 };
 
-/// Every model with a memory, without drop-out.
+/// Returns every model with a memory, without drop-out.
 fn with_memory() -> [Config; 3] {
     let jodie = JodieConfig { memory: 8, time: 8, ..JodieConfig::default() };
     let apan =
@@ -25,7 +26,7 @@ fn with_memory() -> [Config; 3] {
 }
 
 #[test]
-fn memory_made_anew_by_weights_that_never_moved_is_the_memory_that_training_left() {
+fn memory_replayed_with_unchanged_weights_is_the_memory_that_training_left() {
     let events = small(600);
     for config in with_memory() {
         let still = Config { learning_rate: 1e-30, ..config };
@@ -38,7 +39,7 @@ fn memory_made_anew_by_weights_that_never_moved_is_the_memory_that_training_left
 }
 
 #[test]
-fn a_run_tells_both_figures_and_an_evaluation_finds_either_again() {
+fn a_run_reports_both_scores_and_an_evaluation_reproduces_each() {
     let (events, dir) = (small(900), tempfile::tempdir().unwrap());
     for (at, config) in with_memory().into_iter().enumerate() {
         let config = Config { learning_rate: 1e-2, ..config };
@@ -49,13 +50,13 @@ fn a_run_tells_both_figures_and_an_evaluation_finds_either_again() {
             let (from, cpu) = (Checkpoint::at(&out), Device::cpu(1).unwrap());
             task::evaluate(&from, config, &events, &cpu, "", replay, &mut ())
         };
-        let (left, anew) = (evaluate(&config, false).unwrap(), evaluate(&config, true).unwrap());
-        assert_eq!((left.test, anew.test), (by_memory.as_trained, by_memory.replayed));
+        let (as_trained, replayed) = (evaluate(&config, false).unwrap(), evaluate(&config, true).unwrap());
+        assert_eq!((as_trained.test, replayed.test), (by_memory.as_trained, by_memory.replayed));
         let measured = |s: &task::Summary| s.test_by_memory.map(|by| (by.as_trained, by.replayed));
-        assert_eq!(measured(&left), Some((by_memory.as_trained, None)));
-        assert_eq!(measured(&anew), Some((None, by_memory.replayed)));
+        assert_eq!(measured(&as_trained), Some((by_memory.as_trained, None)));
+        assert_eq!(measured(&replayed), Some((None, by_memory.replayed)));
 
-        // A test part that begins elsewhere needs another memory than the one that was left.
+        // A test part that begins elsewhere needs another memory than the one in the checkpoint.
         let mut longer = config.clone();
         longer.data.val = 0.2;
         assert_eq!(evaluate(&longer, false).unwrap_err().kind(), ErrorKind::Checkpoint);
@@ -64,7 +65,7 @@ fn a_run_tells_both_figures_and_an_evaluation_finds_either_again() {
 }
 
 #[test]
-fn protocol_tgl_tests_from_memory_made_anew_and_a_model_without_memory_has_one_figure() {
+fn protocol_tgl_tests_with_replayed_memory_and_a_model_without_memory_has_one_score() {
     let (events, dir) = (small(900), tempfile::tempdir().unwrap());
     let tgl = Config { protocol: Protocol::Tgl, learning_rate: 1e-2, ..config(2, 8) };
     let summary = run(&tgl, &events, Some(dir.path()), false).unwrap();
@@ -82,7 +83,7 @@ fn protocol_tgl_tests_from_memory_made_anew_and_a_model_without_memory_has_one_f
 }
 
 #[test]
-fn a_settled_model_scores_the_same_with_memory_made_anew_to_the_last_bit() {
+fn a_settled_model_scores_the_same_with_replayed_memory_to_the_last_bit() {
     let events = small(900);
     for mut config in with_memory() {
         (config.settle, config.learning_rate, config.chunks) = (true, 1e-2, 4);
@@ -93,14 +94,14 @@ fn a_settled_model_scores_the_same_with_memory_made_anew_to_the_last_bit() {
         }
         task.settle(2, &mut |_| {}).unwrap().unwrap();
         task.validate(&mut |_| {}).unwrap();
-        let left = task.test(&mut |_| {}).unwrap();
+        let as_trained = task.test(&mut |_| {}).unwrap();
         task.replay(&mut |_| {}).unwrap();
-        assert_eq!(left, task.test(&mut |_| {}).unwrap(), "{:?}", config.model);
+        assert_eq!(as_trained, task.test(&mut |_| {}).unwrap(), "{:?}", config.model);
     }
 }
 
 #[test]
-fn settling_changes_nothing_that_comes_before_and_what_it_makes_is_found_again_also_by_a_run_that_goes_on() {
+fn settling_changes_nothing_before_it_and_is_reproduced_by_evaluation_and_by_a_resumed_run() {
     let (events, dir) = (small(900), tempfile::tempdir().unwrap());
     for (at, config) in with_memory().into_iter().enumerate() {
         let config = Config { settle: true, learning_rate: 1e-2, ..config };
@@ -125,9 +126,9 @@ fn settling_changes_nothing_that_comes_before_and_what_it_makes_is_found_again_a
 }
 
 #[test]
-fn what_writes_memory_is_at_rest_at_its_average_over_the_steps_of_the_last_epochs() {
+fn settling_fixes_the_weights_that_write_memory_at_their_average_over_the_steps_of_the_last_epochs() {
     let events = small(300);
-    // One step an epoch.
+    // One step per epoch.
     let config = Config { settle: true, batch: 1000, learning_rate: 1e-2, ..config(4, 8) };
     let mut task = EventTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
     let read = |task: &EventTask| -> Vec<f32> {
@@ -148,7 +149,7 @@ fn what_writes_memory_is_at_rest_at_its_average_over_the_steps_of_the_last_epoch
 }
 
 #[test]
-fn a_person_sees_both_figures_and_eval_replay_the_second() {
+fn the_program_prints_both_scores_and_eval_replay_prints_the_second() {
     let dir = made();
     let dir = dir.path();
     let ran = done(dir, &small_words(&["--out", "run"]));

@@ -1,4 +1,4 @@
-//! What holds for every model: bits, checkpoints, embeddings, and streams at the edge of what there is.
+//! Properties of every model: determinism, checkpoints, embeddings, and degenerate streams.
 use crate::properties::{config, found, listing, run, small, stream};
 use std::collections::BTreeSet;
 use tgnn::{
@@ -9,8 +9,8 @@ use tgnn::{
     task::{self, Checkpoint, Config, EventTask, Protocol, Scores, Task, TaskName},
 };
 
-/// A narrow configuration of a model.
-pub fn of(model: ModelName, width: usize) -> Config {
+/// Returns a narrow configuration of a model.
+pub fn small_config(model: ModelName, width: usize) -> Config {
     let mut c = Config { model, ..config(2, width) };
     (c.jodie.memory, c.jodie.time) = (width, width);
     (c.apan.memory, c.apan.time, c.apan.mails, c.apan.neighbors) = (width, width, 4, 3);
@@ -19,28 +19,28 @@ pub fn of(model: ModelName, width: usize) -> Config {
     c
 }
 
-/// Every model, and those choices that make another model of it.
-pub fn all(width: usize) -> Vec<(&'static str, Config)> {
-    let of = |model, change: fn(&mut Config)| {
-        let mut c = of(model, width);
+/// Returns every model, with the choices that change its structure.
+pub fn every_model(width: usize) -> Vec<(&'static str, Config)> {
+    let with = |model, change: fn(&mut Config)| {
+        let mut c = small_config(model, width);
         change(&mut c);
         c
     };
     vec![
-        ("tgn", of(ModelName::Tgn, |_| {})),
-        ("tgn of three layers", of(ModelName::Tgn, |c| (c.tgn.layers, c.tgn.neighbors) = (3, 2))),
-        ("tgn without attention", of(ModelName::Tgn, |c| c.tgn.layers = 0)),
-        ("jodie", of(ModelName::Jodie, |_| {})),
-        ("apan", of(ModelName::Apan, |_| {})),
-        ("apan, mean mails", of(ModelName::Apan, |c| c.apan.combiner = "mean".into())),
-        ("tgat", of(ModelName::Tgat, |_| {})),
-        ("static", of(ModelName::Static, |_| {})),
-        ("jodie, static memory", of(ModelName::Jodie, |c| c.static_memory.mode = StaticMode::Trained)),
-        ("tgat, static memory", of(ModelName::Tgat, |c| c.static_memory.mode = StaticMode::Pretrained)),
+        ("tgn", with(ModelName::Tgn, |_| {})),
+        ("tgn of three layers", with(ModelName::Tgn, |c| (c.tgn.layers, c.tgn.neighbors) = (3, 2))),
+        ("tgn without attention", with(ModelName::Tgn, |c| c.tgn.layers = 0)),
+        ("jodie", with(ModelName::Jodie, |_| {})),
+        ("apan", with(ModelName::Apan, |_| {})),
+        ("apan, mean mails", with(ModelName::Apan, |c| c.apan.combiner = "mean".into())),
+        ("tgat", with(ModelName::Tgat, |_| {})),
+        ("static", with(ModelName::Static, |_| {})),
+        ("jodie, static memory", with(ModelName::Jodie, |c| c.static_memory.mode = StaticMode::Trained)),
+        ("tgat, static memory", with(ModelName::Tgat, |c| c.static_memory.mode = StaticMode::Pretrained)),
     ]
 }
 
-/// Buffers of a checkpoint, by name.
+/// Returns the buffers of a checkpoint: name and bytes.
 fn state(task: &EventTask) -> Vec<(String, Vec<u8>)> {
     let raw = |id| (task.core.store.name(id).to_owned(), task.core.store.raw(id).unwrap().to_vec());
     task.checkpoint_buffers().into_iter().map(raw).collect()
@@ -50,7 +50,7 @@ fn task_of(config: &Config, events: &Events, threads: usize) -> EventTask {
     EventTask::new(config, events, Device::cpu(threads).unwrap()).unwrap()
 }
 
-/// Bits of the losses of an epoch and of the scores after it, and the state that they leave.
+/// Trains an epoch and validates. Returns the bits of the loss, the scores, and the final state.
 fn trained(config: &Config, events: &Events, threads: usize) -> (u64, Scores, Vec<(String, Vec<u8>)>) {
     let mut task = task_of(config, events, threads);
     let loss = task.train_epoch(0, &mut |_| {}).unwrap().0;
@@ -63,7 +63,7 @@ fn trained(config: &Config, events: &Events, threads: usize) -> (u64, Scores, Ve
 fn one_and_two_threads_and_two_lanes_leave_the_same_bits_of_every_model_and_task() {
     let mut events = small(1500);
     events.node_features = Some(Features::random(events.nodes, 5, 1));
-    for (name, config) in all(40) {
+    for (name, config) in every_model(40) {
         for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
             let config = Config { task, batch: 300, ..config.clone() };
             let one = trained(&config, &events, 1);
@@ -80,21 +80,21 @@ fn one_and_two_threads_and_two_lanes_leave_the_same_bits_of_every_model_and_task
 }
 
 #[test]
-fn a_run_that_is_stopped_and_resumed_is_one_that_is_not_whatever_the_model_and_in_chunks_too() {
+fn a_resumed_run_equals_an_uninterrupted_one_with_every_model_also_in_chunks() {
     let (events, dir) = (small(700), tempfile::tempdir().unwrap());
-    for (name, config) in all(8) {
-        let of = |epochs| Config { epochs, chunks: 5, ..config.clone() };
+    for (name, config) in every_model(8) {
+        let with_epochs = |epochs| Config { epochs, chunks: 5, ..config.clone() };
         let (whole, parts) = (dir.path().join(name).join("whole"), dir.path().join(name).join("parts"));
-        let at_once = run(&of(3), &events, Some(&whole), false).unwrap();
-        run(&of(1), &events, Some(&parts), false).unwrap();
-        let resumed = run(&of(3), &events, Some(&parts), true).unwrap();
+        let at_once = run(&with_epochs(3), &events, Some(&whole), false).unwrap();
+        run(&with_epochs(1), &events, Some(&parts), false).unwrap();
+        let resumed = run(&with_epochs(3), &events, Some(&parts), true).unwrap();
         assert_eq!(found(&at_once), found(&resumed), "{name}");
         let bytes = |run: &std::path::Path| -> Vec<_> {
             listing(&run.join("checkpoint")).into_iter().map(|(_, bytes)| bytes).collect()
         };
         assert!(bytes(&whole) == bytes(&parts), "{name}: the checkpoints differ");
-        // Whole batches are another training: the chunks did something.
-        let plain = run(&Config { chunks: 1, ..of(3) }, &events, None, false).unwrap();
+        // Whole batches give another training, so the chunks had an effect.
+        let plain = run(&Config { chunks: 1, ..with_epochs(3) }, &events, None, false).unwrap();
         assert_ne!(found(&plain), found(&at_once), "{name}");
     }
 }
@@ -102,7 +102,7 @@ fn a_run_that_is_stopped_and_resumed_is_one_that_is_not_whatever_the_model_and_i
 #[test]
 fn a_checkpoint_of_one_model_is_refused_by_every_other() {
     let (events, dir) = (small(300), tempfile::tempdir().unwrap());
-    let models = all(8);
+    let models = every_model(8);
     let saved: Vec<_> = models
         .iter()
         .map(|(name, config)| {
@@ -116,7 +116,7 @@ fn a_checkpoint_of_one_model_is_refused_by_every_other() {
             let mut task = task_of(config, &events, 1);
             let (before, buffers) = (state(&task), task.checkpoint_buffers());
             let loaded = checkpoint.load(&mut task.core.store, &buffers, true);
-            assert_eq!(state(&task) != before, loaded.is_ok(), "{other} into {name}: whole, or nothing");
+            assert_eq!(state(&task) != before, loaded.is_ok(), "{other} into {name}: all, or nothing");
             let tested =
                 task::evaluate(checkpoint, config, &events, &Device::cpu(1).unwrap(), "", false, &mut ());
             if name == other {
@@ -135,19 +135,20 @@ fn an_embedding_depends_on_its_node_and_time_alone_with_every_model() {
     let end = events.time[events.len() - 1] + 1;
     // Products over other numbers of rows may sum in another order.
     let near = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-5 * (1.0 + a.abs()));
-    for (name, config) in all(8) {
+    for (name, config) in every_model(8) {
         let out = dir.path().join(name);
         run(&config, &events, Some(&out), false).unwrap();
         let z = |nodes: &[u32], times: &[i64]| -> Vec<Vec<f32>> {
             let device = Device::cpu(1).unwrap();
-            let all = task::embed(&Checkpoint::at(&out), &config, &events, &device, nodes, times).unwrap();
+            let (width, values) =
+                task::embed(&Checkpoint::at(&out), &config, &events, &device, nodes, times).unwrap();
             assert_eq!(
-                (all.0, all.1.len()),
-                (config.event_model().unwrap().width(), nodes.len() * all.0),
+                (width, values.len()),
+                (config.event_model().unwrap().width(), nodes.len() * width),
                 "{name}"
             );
-            assert!(all.1.iter().all(|x| x.is_finite()), "{name}");
-            all.1.chunks(all.0).map(<[f32]>::to_vec).collect()
+            assert!(values.iter().all(|x| x.is_finite()), "{name}");
+            values.chunks(width).map(<[f32]>::to_vec).collect()
         };
         let many = z(&[3, 70, 3, 8, 3], &[end, end, end, end, 50 * end]);
         assert_eq!(many[0], many[2], "{name}: the same query");
@@ -161,24 +162,24 @@ fn an_embedding_depends_on_its_node_and_time_alone_with_every_model() {
 }
 
 #[test]
-fn node_features_are_used_where_they_are_wanted_and_only_there() {
+fn node_features_are_used_if_and_only_if_the_configuration_wants_them() {
     let plain = small(400);
     let mut featured = plain.clone();
     featured.node_features = Some(Features::random(plain.nodes, 5, 1));
-    for (name, config) in all(8) {
+    for (name, config) in every_model(8) {
         let mut without = config.clone();
         without.tgn.node_features = false;
         (without.jodie.node_features, without.apan.node_features) = (false, false);
         without.tgat.node_features = false;
-        let [with, left, none] = [(&config, &featured), (&without, &featured), (&config, &plain)]
+        let [with, unused, none] = [(&config, &featured), (&without, &featured), (&config, &plain)]
             .map(|(config, events)| trained(config, events, 1));
-        assert!(left == none, "{name}: features that are not wanted");
-        assert_eq!(with == none, name == "static", "{name}: features that are");
+        assert!(unused == none, "{name}: features that are not wanted");
+        assert_eq!(with == none, name == "static", "{name}: features that are wanted");
     }
 }
 
 #[test]
-fn attention_without_features_has_time_alone_and_still_learns() {
+fn attention_without_features_sees_time_alone_and_still_learns() {
     let options = SynthOptions {
         edge_features: 0,
         events: 4000,
@@ -187,7 +188,7 @@ fn attention_without_features_has_time_alone_and_still_learns() {
         ..SynthOptions::default()
     };
     let events = synth(&options).unwrap();
-    let config = Config { learning_rate: 1e-2, batch: 50, ..of(ModelName::Tgat, 16) };
+    let config = Config { learning_rate: 1e-2, batch: 50, ..small_config(ModelName::Tgat, 16) };
     let widths = |task: &EventTask| -> Vec<usize> {
         ["embed.0.w_q", "embed.0.w_k", "embed.0.w_o_root", "embed.1.w_q"]
             .map(|name| task.core.parameters.iter().find(|p| p.0 == name).unwrap().1)
@@ -202,25 +203,25 @@ fn attention_without_features_has_time_alone_and_still_learns() {
     assert!(scores.ap > Some(0.57), "{scores:?}");
 }
 
-/// Streams that leave a model with next to nothing, and what they are.
+/// Returns degenerate streams, each with a description and the fraction of its events that train.
 fn bare() -> Vec<(&'static str, Events, f64)> {
     let loops: Vec<(usize, usize)> = (0..60).map(|i| (i % 7, i % 7)).collect();
-    let all: Vec<(usize, usize)> = (0..40).map(|i| (i % 5, i * 3 + 1)).collect();
+    let pairs: Vec<(usize, usize)> = (0..40).map(|i| (i % 5, i * 3 + 1)).collect();
     vec![
         ("one event", stream(2, &[(0, 1)], vec![0]), 0.7),
         ("one event of one node", stream(1, &[(0, 0)], vec![0]), 0.7),
         ("one node", stream(1, &[(0, 0); 30], (0..30).collect()), 0.7),
         ("self-loops", stream(7, &loops, (0..60).collect()), 0.7),
-        ("one time", stream(9, &all, vec![0; 40]), 0.7),
-        ("no validation, no test", stream(9, &all, (0..40).collect()), 1.0),
+        ("one time", stream(9, &pairs, vec![0; 40]), 0.7),
+        ("no validation, no test", stream(9, &pairs, (0..40).collect()), 1.0),
     ]
 }
 
 #[test]
-fn every_model_and_task_bears_streams_with_next_to_nothing_in_them() {
-    for (name, config) in all(6) {
+fn every_model_and_task_handles_degenerate_streams() {
+    for (name, config) in every_model(6) {
         for (what, mut events, train) in bare() {
-            // Labels of yes and no, the first of them yes.
+            // Labels 0 and 1, beginning with 1.
             events.label = Some((0..events.len()).map(|i| (i % 3 == 0).into()).collect());
             for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
                 let mut config = Config { task, batch: 8, protocol: Protocol::Tgl, ..config.clone() };
@@ -238,25 +239,55 @@ fn every_model_and_task_bears_streams_with_next_to_nothing_in_them() {
     }
 }
 
-/// How the names of the weights begin that only models of snapshots have.
+/// Prefixes of the names of weights that only snapshot models have.
 pub const OF_SNAPSHOTS: [&str; 7] =
     ["vertices.", "gcn.", "lstm.", "cell.", "evolve.", "class_head.", "value_head."];
 
-/// Names and sizes of the weights by a row of docs/weights.md, with letters for numbers.
+/// Returns the names and sizes of the weights in a row of docs/weights.md; `letter` gives the numbers for its
+/// letters.
 pub fn documented(row: &str, letter: impl Fn(&str) -> usize) -> Vec<(String, [usize; 2])> {
     let cell = |i: usize| -> Vec<String> {
         let cell = row.split('|').nth(i).unwrap();
         cell.split('`').skip(1).step_by(2).map(Into::into).collect()
     };
     let term = |t: &str| t.split_whitespace().map(&letter).product::<usize>();
-    let size = |s: &String| -> [usize; 2] {
+    let size = |text: &String| -> [usize; 2] {
         let mut sizes = vec![1];
-        sizes.extend(s.trim_matches(['[', ']']).split(',').map(|d| d.split('+').map(term).sum::<usize>()));
+        let dimensions = text.trim_matches(['[', ']']).split(',');
+        sizes.extend(dimensions.map(|d| d.split('+').map(term).sum::<usize>()));
         [sizes[sizes.len() - 2], sizes[sizes.len() - 1]]
     };
     let (names, sizes) = (cell(1), cell(2));
     assert!([1, names.len()].contains(&sizes.len()), "{row}");
     names.into_iter().zip(sizes.iter().cycle().map(size)).collect()
+}
+
+/// Returns the size that a letter of docs/weights.md stands for in the test below, in a weight of attention
+/// layer `layer`, if any, of the model `name`.
+fn documented_size(
+    letter: &str,
+    layer: Option<usize>,
+    name: &str,
+    config: &Config,
+    events: &Events,
+) -> usize {
+    let (tgat, width) = (config.model == ModelName::Tgat, config.event_model().unwrap().width());
+    match letter {
+        "d" if tgat => width,
+        "d" | "t" => 8,
+        "e" => width,
+        "f" => 4,
+        "g" => 5,
+        "v" => events.nodes,
+        "s" => 6,
+        "c" if config.model == ModelName::Tgn => 3,
+        "c" | "C" => 1,
+        "n" => config.classify.width,
+        "h" if layer > Some(0) || name == "tgat, static memory" => width,
+        "h" if tgat => 5,
+        "h" => 8,
+        number => number.parse().unwrap(),
+    }
 }
 
 #[test]
@@ -267,60 +298,25 @@ fn the_documented_weights_are_those_of_the_models() {
     let mut events = small(300);
     events.node_features = Some(Features::random(events.nodes, 5, 1));
     let mut named = BTreeSet::new();
-    for (name, config) in all(8) {
+    for (name, config) in every_model(8) {
         for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
             let mut config = Config { task, ..config.clone() };
             (config.tgn.embedding, config.tgat.embedding) = (12, 12);
             (config.tgn.time_encoding, config.jodie.time_encoding) = ("learned".into(), "learned".into());
             (config.apan.time_encoding, config.tgat.time_encoding) = ("learned".into(), "learned".into());
-            let tgat = config.model == ModelName::Tgat;
             let task = task_of(&config, &events, 1);
             for (weight, id) in task.core.parameters.iter() {
                 let layer = weight.strip_prefix("embed.").and_then(|w| w[..1].parse::<usize>().ok());
-                let letter = |l: &str| match l {
-                    "d" => {
-                        if tgat {
-                            config.event_model().unwrap().width()
-                        } else {
-                            8
-                        }
-                    }
-                    "t" => 8,
-                    "e" => config.event_model().unwrap().width(),
-                    "f" => 4,
-                    "g" => 5,
-                    "v" => events.nodes,
-                    "s" => 6,
-                    "c" => {
-                        if config.model == ModelName::Tgn {
-                            3
-                        } else {
-                            1
-                        }
-                    }
-                    "n" => config.classify.width,
-                    "C" => 1,
-                    "h" if layer > Some(0) || name == "tgat, static memory" => {
-                        config.event_model().unwrap().width()
-                    }
-                    "h" => {
-                        if tgat {
-                            5
-                        } else {
-                            8
-                        }
-                    }
-                    number => number.parse().unwrap(),
-                };
+                let letter = |l: &str| documented_size(l, layer, name, &config, &events);
                 let general = layer.map_or(weight.to_owned(), |l| weight.replacen(&l.to_string(), "L", 1));
-                let all = rows.iter().flat_map(|row| documented(row, letter));
-                let size = all.into_iter().find(|(n, _)| *n == general).map(|(_, size)| size);
+                let mut weights = rows.iter().flat_map(|row| documented(row, letter));
+                let size = weights.find(|(n, _)| *n == general).map(|(_, size)| size);
                 let spec = task.core.store.spec(id);
                 assert_eq!(size, Some([spec.rows.capacity, spec.cols]), "{name}: {weight}");
                 named.insert(general);
             }
         }
     }
-    let all: BTreeSet<String> = rows.iter().flat_map(|r| documented(r, |_| 1)).map(|(n, _)| n).collect();
-    assert_eq!(all, named, "what is documented, and what there is");
+    let names: BTreeSet<String> = rows.iter().flat_map(|r| documented(r, |_| 1)).map(|(n, _)| n).collect();
+    assert_eq!(names, named, "documented weights against those of the models");
 }

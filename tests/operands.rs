@@ -1,5 +1,6 @@
-//! What ops make of operands that nobody meant them to have: indices and counts of any value, and shapes and types that are
-//! almost right. Kernels read and write where such a number says, so each must be refused, be a fault, or do no harm.
+//! Ops with unintended operands: indices and counts of any value, and shapes and types that are almost right.
+//! Kernels read and write at addresses that depend on these numbers, so each operand must be refused, raise a
+//! fault, or do no harm.
 use crate::emulated::{TestDevice, device};
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,7 @@ use tgnn::{
 /// Larger cases show nothing more.
 const MOST_NUMBERS: usize = 4_000;
 
-/// A case with its backward.
+/// A case with its backward pass: the values to keep, and the stored inputs.
 struct Ready {
     c: CaseBuilder,
     keep: Vec<Var>,
@@ -51,19 +52,19 @@ fn ready(case: &Case) -> Ready {
     Ready { c, keep, inputs }
 }
 
-/// Up to `each` cases of every op that are not large.
+/// Returns up to `each` small cases of every op.
 fn small_cases(each: usize) -> Vec<Case> {
     let mut taken = BTreeMap::new();
     let small = |case: &Case| {
         let numbers: usize = ready(case).inputs.iter().map(|(spec, _)| spec.len()).sum();
         numbers <= MOST_NUMBERS
     };
-    let of_each = |case: &Case| {
+    let among_the_first = |case: &Case| {
         let n = taken.entry(case.op).or_insert(0);
         *n += 1;
         *n <= each
     };
-    cases().into_iter().filter(small).filter(of_each).collect()
+    cases().into_iter().filter(small).filter(among_the_first).collect()
 }
 
 fn backends(on: Option<&TestDevice>) -> Vec<Backend> {
@@ -71,7 +72,7 @@ fn backends(on: Option<&TestDevice>) -> Vec<Backend> {
     [Some(Backend::Definition), Some(Backend::Cpu), gpu].into_iter().flatten().collect()
 }
 
-/// What is wrong with a run of what is on the tape; nothing where it is right or a fault that is said.
+/// Runs the tape. Returns what is wrong with the run; `None` if it succeeds or ends with a proper fault.
 fn wrong(ready: &mut Ready, keep: &[Var], backend: &Backend, on: Option<&TestDevice>) -> Option<String> {
     let ran = catch_unwind(AssertUnwindSafe(|| {
         let mut program = Program::new(&ready.c.tape, keep, Precision::F32, backend.clone())?;
@@ -83,18 +84,19 @@ fn wrong(ready: &mut Ready, keep: &[Var], backend: &Backend, on: Option<&TestDev
         Ok(Err(e)) => format!("{:?}: {e}", e.kind()),
         Err(_) => "a panic".into(),
     };
-    // A device that is lost works again.
+    // Makes a lost device work again.
     on.inspect(|on| on.schedule(0));
     Some(found)
 }
 
-/// Fails with what was found, a line for each op and kind of finding.
-fn refuse(found: BTreeMap<String, String>) {
+/// Fails if anything was found, with a line for each op and kind of finding.
+fn assert_empty(found: BTreeMap<String, String>) {
     let lines: Vec<String> = found.into_iter().map(|(what, how)| format!("{what}: {how}")).collect();
     assert!(lines.is_empty(), "{}", lines.join("\n"));
 }
 
-/// Numbers that are no index of a value of these rows, or are only just, each for all elements or for the last alone.
+/// Returns numbers at or beyond the limits of an index into a value with these rows, each to be written to
+/// all elements (`true`) or to the last one alone.
 fn wild(spec: Spec) -> Vec<(i64, bool)> {
     let rows = spec.rows.capacity as i64;
     let values = match spec.dtype {
@@ -105,7 +107,7 @@ fn wild(spec: Spec) -> Vec<(i64, bool)> {
     values.into_iter().flat_map(|value| [(value, true), (value, false)]).collect()
 }
 
-/// Writes such a number.
+/// Writes such a number into a buffer.
 fn spoil(store: &mut Store, id: BufferId, (value, all): (i64, bool)) {
     let n = store.spec(id).len();
     let from = if all { 0 } else { n.saturating_sub(1) };
@@ -134,7 +136,7 @@ fn an_index_or_a_count_of_any_value_is_a_fault_or_does_no_harm() {
             }
         }
     }
-    refuse(found);
+    assert_empty(found);
 }
 
 #[test]
@@ -157,7 +159,7 @@ fn an_adjacency_that_contradicts_itself_is_refused_where_it_is_stored() {
     }
 }
 
-/// An op on operands that it did not get at first.
+/// An op that is applied again, to other operands than its own.
 #[derive(Debug)]
 struct Again(Arc<dyn DynOp>);
 
@@ -197,20 +199,21 @@ impl Op for Again {
     }
 }
 
-/// Almost `spec`; `count` is some count.
+/// Returns specs that are almost `spec`; `count` is a value that can count live rows.
 fn almost(spec: Spec, count: Var) -> Vec<Spec> {
     let Rows { capacity, live } = spec.rows;
     let types = [DType::F32, DType::U32, DType::I64, DType::Bf16].map(|dtype| Spec { dtype, ..spec });
     let widths = [0, spec.cols.saturating_sub(1), spec.cols + 1, 2 * spec.cols];
-    let rooms = [0, capacity.saturating_sub(1), capacity + 1, 2 * capacity];
+    let capacities = [0, capacity.saturating_sub(1), capacity + 1, 2 * capacity];
     let rows = Rows { capacity, live: if live.is_some() { None } else { Rows::live(capacity, count).live } };
     let widths = widths.map(|cols| Spec { cols, ..spec });
-    let rooms = rooms.map(|capacity| Spec { rows: Rows { capacity, ..spec.rows }, ..spec });
-    let specs = types.into_iter().chain(widths).chain(rooms).chain([Spec { rows, ..spec }]);
+    let capacities = capacities.map(|capacity| Spec { rows: Rows { capacity, ..spec.rows }, ..spec });
+    let specs = types.into_iter().chain(widths).chain(capacities).chain([Spec { rows, ..spec }]);
     specs.filter(|s| *s != spec).collect()
 }
 
-/// Appends node `at` once more with other operands and runs it; what is wrong then, and whether it was appended.
+/// Appends node `at` once more with other operands and runs it. Returns what is wrong, and whether the node
+/// was appended.
 fn again(
     ready: &mut Ready,
     at: usize,
@@ -225,26 +228,27 @@ fn again(
         Ok(Err(e)) => (Some(format!("{:?}: {e}", e.kind())), false),
         Ok(Ok(outs)) => {
             let found = wrong(ready, &outs, backend, on);
-            // A device may refuse to launch an op for another one.
+            // A device may refuse a launch with such operands; only an illegal access is wrong.
             let refused = |how: &String| how.starts_with("Device") && !how.contains("ILLEGAL_ADDRESS");
             (found.filter(|how| !refused(how)), true)
         }
     }
 }
 
-/// The operands of node `at` with the `nth` change of operand `i`; none where there are fewer. The first takes it away, and the
-/// last keep its shape and type and make its content wild, as what an earlier op of the step leaves may be.
+/// Returns the operands of node `at` with the `nth` change of operand `i`, and a description; `None` after
+/// the last change. The first change removes the operand. The last ones keep its shape and type and write
+/// wild numbers, as an earlier op of the step might leave.
 fn changed(ready: &mut Ready, at: usize, i: usize, nth: usize) -> Option<(Vec<Var>, String)> {
     let mut ins = ready.c.tape.nodes()[at].ins.clone();
     let count = ready.c.store.zeros("count", Spec::count()).unwrap();
     let count = ready.c.tape.stored(&ready.c.store, count).unwrap();
     if i == ins.len() {
         ins.push(count);
-        return (nth == 0).then_some((ins, "one more".into()));
+        return (nth == 0).then_some((ins, "one operand more".into()));
     }
     if nth == 0 {
         ins.remove(i);
-        return Some((ins, "one less".into()));
+        return Some((ins, "one operand less".into()));
     }
     let was = ready.c.tape.spec(ins[i]);
     let specs = almost(was, count);
@@ -283,5 +287,5 @@ fn operands_that_are_almost_right_are_refused_or_do_no_harm() {
             }
         }
     }
-    refuse(found);
+    assert_empty(found);
 }

@@ -1,4 +1,5 @@
-//! Every op, on every case: gradient against finite differences, fast path against the definition.
+//! Every op on every case: gradients against finite differences, the fast path and kernels against the
+//! definition.
 use crate::emulated::{device, drawn};
 use std::collections::BTreeSet;
 use tgnn::{
@@ -46,7 +47,7 @@ fn the_number_of_threads_changes_no_bit_of_any_op() {
 }
 
 #[test]
-fn a_gradient_is_the_same_whether_or_not_somebody_asks_for_the_others() {
+fn a_gradient_does_not_depend_on_which_other_gradients_are_computed() {
     for case in cases() {
         let all = run(&case, Precision::F32, Backend::Cpu).unwrap();
         let gradients = all.iter().filter(|(name, ..)| name.starts_with("gradient"));
@@ -67,7 +68,7 @@ fn every_op_runs_at_the_size_that_benches_give_it() {
     }
 }
 
-/// The results of a case, as bits.
+/// Returns the results of a case on a device, as bits.
 fn bits(case: &Case, gpu: Gpu) -> Vec<Vec<u64>> {
     let results = run(case, Precision::F32, Backend::Cuda(gpu)).unwrap_or_else(|e| panic!("{case}: {e}"));
     as_bits(results)
@@ -76,7 +77,7 @@ fn as_bits(results: Results) -> Vec<Vec<u64>> {
     results.into_iter().map(|(.., v)| v.iter().map(|x| x.to_bits()).collect()).collect()
 }
 
-/// Ops with dense products on the matrix units.
+/// Ops whose dense products run on the matrix units.
 const WITH_PRODUCTS: [&str; 7] =
     ["gru_memory", "head_linear", "linear", "linear_pair", "linear_sum", "link_decoder", "rnn_memory"];
 
@@ -92,12 +93,12 @@ fn the_kernels_of_every_op_agree_with_its_definition() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn products_in_less_than_f32_agree_with_the_definition_but_for_their_rounding() {
+fn products_in_less_than_f32_agree_with_the_definition_up_to_their_rounding() {
     let Some(on) = device(0) else { return };
     for precision in [MatmulPrecision::Tf32, MatmulPrecision::Bf16] {
         let backend = Backend::Cuda(on.gpu.multiplying_in(precision));
         for case in cases().into_iter().filter(|c| WITH_PRODUCTS.contains(&c.op)) {
-            // On numbers that products take as they are, no sum that a relu reads gets another sign.
+            // On inputs that the precision represents exactly, no sum that a ReLU reads changes its sign.
             for case in [case, case.with_inputs(precision)] {
                 let off = worst(&case, backend.clone()).unwrap();
                 let inputs = case.inputs;
@@ -109,9 +110,9 @@ fn products_in_less_than_f32_agree_with_the_definition_but_for_their_rounding() 
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn a_rival_does_the_work_of_its_op_or_says_why_it_is_not_there() {
+fn a_rival_computes_the_same_as_its_op_or_says_why_it_is_missing() {
     let Some(on) = device(0) else { return };
-    let (rivals, mut there, mut missing) = (Rivals::of(&on.gpu), Vec::new(), Vec::new());
+    let (rivals, mut present, mut missing) = (Rivals::of(&on.gpu), Vec::new(), Vec::new());
     for case in cases() {
         for (at, found) in rivals.on(&case).into_iter().enumerate() {
             match found {
@@ -120,15 +121,15 @@ fn a_rival_does_the_work_of_its_op_or_says_why_it_is_not_there() {
                     let (op, name) = (rival.op(), rival.name());
                     let off = worst(&case, Backend::Cuda(on.gpu.with_rival(rival))).unwrap();
                     assert!(off.within() || name.ends_with("tf32"), "{case}, {op} by {name}: {off}");
-                    there.push(format!("{op} by {name}"));
+                    present.push(format!("{op} by {name}"));
                 }
                 Err(why) => missing.push(why),
             }
         }
     }
-    assert!(there.contains(&"scatter_add_rows by atomics".into()), "{there:?}");
-    assert!(there.iter().any(|r| r.contains("cublasLt")) || missing[0].contains("cuBLASLt"), "{missing:?}");
-    // What stands in for an op's kernels is run, and seen where it is wrong.
+    assert!(present.contains(&"scatter_add_rows by atomics".into()), "{present:?}");
+    assert!(present.iter().any(|r| r.contains("cublasLt")) || missing[0].contains("cuBLASLt"), "{missing:?}");
+    // A rival really runs in place of the op's kernels, and its wrong results are seen.
     let case = cases().into_iter().find(|c| c.op == "scatter_add_rows" && c.dims[0] > 1).unwrap();
     let zeros = Rival::new("scatter_add_rows", "zeros", |k, on| {
         let (d, rows) = (on.cols(0), on.out_rows(0));
@@ -140,7 +141,7 @@ fn a_rival_does_the_work_of_its_op_or_says_why_it_is_not_there() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn a_product_is_that_of_the_nearest_numbers_of_its_precision() {
+fn a_product_equals_that_of_its_operands_rounded_to_the_precision() {
     let Some(on) = device(0) else { return };
     // `head_up` is a product and nothing else.
     for case in cases().into_iter().filter(|c| c.op == "head_linear" && c.dims[4] == 0) {
@@ -153,10 +154,10 @@ fn a_product_is_that_of_the_nearest_numbers_of_its_precision() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn a_nan_makes_its_row_of_a_product_nan_and_no_other() {
+fn a_nan_makes_its_own_row_of_a_product_nan_and_no_other() {
     let Some(on) = device(0) else { return };
     for precision in MatmulPrecision::ALL {
-        // What a program writes for one, what a device makes, and the same with a sign.
+        // NaN as a program writes it, as a device produces it, and the latter with a sign.
         for bits in [f32::NAN.to_bits(), 0x7fff_ffff, 0xffff_ffff] {
             let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
             let mut values = [1.0; 60];
@@ -178,7 +179,7 @@ fn a_nan_makes_its_row_of_a_product_nan_and_no_other() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn the_precision_of_products_changes_every_op_that_has_them_and_no_other() {
+fn the_precision_of_products_changes_every_op_with_dense_products_and_no_other() {
     let Some(on) = device(0) else { return };
     for op in cases().iter().map(|c| c.op).collect::<BTreeSet<_>>() {
         let found: BTreeSet<Vec<Vec<Vec<u64>>>> = MatmulPrecision::ALL
@@ -190,7 +191,7 @@ fn the_precision_of_products_changes_every_op_that_has_them_and_no_other() {
     }
 }
 
-/// What kernels leave on the device for the next run, such as tickets, is as they found it.
+/// Kernels leave device state that the next run uses, such as tickets, as they found it.
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn a_run_of_kernels_that_keep_no_state_does_not_depend_on_the_one_before() {
@@ -211,7 +212,7 @@ fn no_order_of_threads_and_blocks_changes_a_bit_of_any_op() {
     for precision in MatmulPrecision::ALL {
         let gpu = on.gpu.multiplying_in(precision);
         for (at, case) in cases().into_iter().enumerate() {
-            // Products take most of the time, and share their code.
+            // Ops with products take most of the time and share their code, so few schedules are tried.
             let (few, all) = match (WITH_PRODUCTS.contains(&case.op), precision) {
                 (false, MatmulPrecision::F32) => (3, 20),
                 (true, MatmulPrecision::F32) => (1, 5),

@@ -1,10 +1,11 @@
-//! Plans: which are legal, that a legal one changes nothing but when things happen, and that the stages' needs are those of the models.
+//! Plans: which ones are legal, that a legal plan changes only when work runs, and that the stages'
+//! dependencies (`NEEDS`) are those of the models.
 use crate::{
     command_line::{done, json, refused},
     emulated::{device, drawn as schedules},
-    models::{all, of},
+    models::{every_model, small_config},
     properties::small,
-    snapshots::{config as of_snapshots, turning},
+    snapshots::{config as snapshot_config, turning},
 };
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -20,12 +21,12 @@ use tgnn::{
     task::{Config, EventTask, SnapshotTask, Task, TaskName},
 };
 
-/// Whether `stage` may count on it that `of` is over, of `back` steps before.
-fn follows(stage: Stage, of: Stage, back: usize) -> bool {
+/// Whether `stage` may rely on `other`, of `back` steps before, having finished.
+fn follows(stage: Stage, other: Stage, back: usize) -> bool {
     let (mut seen, mut next) = (Vec::new(), vec![(stage, 0)]);
     while let Some(at) = next.pop() {
-        // Steps of a stage come in order.
-        if at.0 == of && (at.1 < back || at.1 == back && (back > 0 || !seen.is_empty())) {
+        // The steps of a stage run in order.
+        if at.0 == other && (at.1 < back || at.1 == back && (back > 0 || !seen.is_empty())) {
             return true;
         }
         if seen.contains(&at) || at.1 > back {
@@ -38,43 +39,44 @@ fn follows(stage: Stage, of: Stage, back: usize) -> bool {
     false
 }
 
-/// A node, and one that it must follow, of so many steps before: one of them makes or changes what the other touches.
+/// A node and another one, of `back` steps before, that it must follow: one of them writes a value that the
+/// other reads or writes.
 struct Follows {
     node: usize,
     other: usize,
     back: usize,
 }
 
-/// What must follow what within two steps.
+/// Returns the dependencies between nodes within two steps.
 fn dependencies(program: &Program) -> Vec<Follows> {
     let nodes: Vec<_> = program.stages().map(|(n, _)| n).collect();
-    let made: HashSet<Var> = nodes.iter().flat_map(|n| n.outs.iter().copied()).collect();
+    let outputs: HashSet<Var> = nodes.iter().flat_map(|n| n.outs.iter().copied()).collect();
     // Step, node, and whether it changes the value.
     type Touch = (usize, usize, bool);
     let mut touched: HashMap<(Var, usize), Vec<Touch>> = HashMap::new();
-    let mut all = Vec::new();
+    let mut found = Vec::new();
     for (step, (node, n)) in (0..2).flat_map(|step| nodes.iter().enumerate().map(move |n| (step, n))) {
         let read = n.ins.iter().enumerate().map(|(i, &v)| (v, n.writes.contains(&i)));
         for (v, changes) in read.chain(n.outs.iter().map(|&v| (v, true))) {
-            // A value of the step is another one in the next.
-            let known = touched.entry((v, if made.contains(&v) { step } else { 0 })).or_default();
+            // An output of a step is another value in the next step; a stored value is the same.
+            let known = touched.entry((v, if outputs.contains(&v) { step } else { 0 })).or_default();
             let before = known.iter().filter(|k| (k.2 || changes) && (k.0, k.1) != (step, node));
-            all.extend(before.map(|k| Follows { node, other: k.1, back: step - k.0 }));
+            found.extend(before.map(|k| Follows { node, other: k.1, back: step - k.0 }));
             known.push((step, node, changes));
         }
     }
-    all
+    found
 }
 
-/// Checks that the stage of a node needs those of what the node must follow.
+/// Checks that the stage of every node depends on the stages of the nodes that it must follow.
 fn needs_hold(program: &Program, what: &str) {
     let nodes: Vec<_> = program.stages().collect();
     for Follows { node, other, back } in dependencies(program) {
-        let [(n, stage), (before, of)] = [nodes[node], nodes[other]];
-        // Within a step, nodes of a stage come in order.
+        let [(n, stage), (before, other_stage)] = [nodes[node], nodes[other]];
+        // Within a step, the nodes of a stage run in order.
         let (op, other) = (n.op.name(), before.op.name());
-        let holds = of == stage && back == 0 || follows(stage, of, back);
-        assert!(holds, "{what}: {op} ({stage}) must follow {other} ({of}) of {back} steps before");
+        let holds = other_stage == stage && back == 0 || follows(stage, other_stage, back);
+        assert!(holds, "{what}: {op} ({stage}) must follow {other} ({other_stage}) of {back} steps before");
     }
 }
 
@@ -85,11 +87,11 @@ fn rich() -> Events {
 }
 
 #[test]
-fn the_needs_of_the_stages_are_those_of_every_model_and_task() {
+fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
     let events = rich();
     let cpu = Device::cpu(1).unwrap();
     let mut seen: BTreeMap<Stage, usize> = BTreeMap::new();
-    for (name, config) in all(8) {
+    for (name, config) in every_model(8) {
         for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
             for kept in [StoredAs::F32, StoredAs::Bf16] {
                 let c = Config { task, features_as: kept, memory_as: kept, ..config.clone() };
@@ -101,36 +103,38 @@ fn the_needs_of_the_stages_are_those_of_every_model_and_task() {
     }
     assert_eq!(seen.len(), Stage::ALL.len(), "{seen:?}");
     for model in [ModelName::WdGcn, ModelName::TGcn, ModelName::EvolveGcnO, ModelName::EvolveGcnH] {
-        let task = SnapshotTask::new(&of_snapshots(model, 8), &turning(24, 9, 3), cpu.clone()).unwrap();
+        let task = SnapshotTask::new(&snapshot_config(model, 8), &turning(24, 9, 3), cpu.clone()).unwrap();
         needs_hold(task.step(), model.name());
     }
 }
 
 #[test]
-fn every_op_of_a_tgn_has_the_stage_that_it_is_of() {
-    let c = Config { memory_as: StoredAs::Bf16, features_as: StoredAs::Bf16, ..of(ModelName::Tgn, 8) };
+fn every_op_of_a_tgn_is_in_its_stage() {
+    let half = StoredAs::Bf16;
+    let c = Config { memory_as: half, features_as: half, ..small_config(ModelName::Tgn, 8) };
     let task = EventTask::new(&c, &rich(), Device::cpu(1).unwrap()).unwrap();
     let mut by_stage: BTreeMap<Stage, Vec<&str>> = BTreeMap::new();
     for (n, stage) in task.step().stages() {
         by_stage.entry(stage).or_default().push(n.op.name());
     }
-    let of = |stage| by_stage.get(&stage).unwrap_or(&Vec::new()).join(" ");
+    let ops = |stage| by_stage.get(&stage).unwrap_or(&Vec::new()).join(" ");
     assert!(
-        of(Stage::Sample).starts_with("next_batch draw_negatives roots sample_neighbors unique"),
+        ops(Stage::Sample).starts_with("next_batch draw_negatives roots sample_neighbors unique"),
         "{by_stage:?}"
     );
-    assert_eq!(of(Stage::FetchFeatures), "gather_rows gather_rows", "{by_stage:?}");
-    assert_eq!(of(Stage::FetchMemory), "gather_rows gather_rows gather_rows gather_rows", "{by_stage:?}");
-    assert_eq!(of(Stage::UpdateMemory), "gru_memory", "{by_stage:?}");
-    assert_eq!(of(Stage::WriteMemory), "write_memory", "{by_stage:?}");
-    assert_eq!(of(Stage::Step), "adam", "{by_stage:?}");
-    assert!(of(Stage::Embed).contains("temporal_attention_grad"), "{by_stage:?}");
-    let aside = "bce_loss write_rows link_decoder_weight_grad linear_weight_grad head_weight_grad head_weight_grad \
-                 linear_pair_weight_grad linear_weight_grad gru_memory_grad";
-    assert_eq!(of(Stage::WeightGrads), aside, "{by_stage:?}");
+    assert_eq!(ops(Stage::FetchFeatures), "gather_rows gather_rows", "{by_stage:?}");
+    assert_eq!(ops(Stage::FetchMemory), "gather_rows gather_rows gather_rows gather_rows", "{by_stage:?}");
+    assert_eq!(ops(Stage::UpdateMemory), "gru_memory", "{by_stage:?}");
+    assert_eq!(ops(Stage::WriteMemory), "write_memory", "{by_stage:?}");
+    assert_eq!(ops(Stage::Step), "adam", "{by_stage:?}");
+    assert!(ops(Stage::Embed).contains("temporal_attention_grad"), "{by_stage:?}");
+    let weight_grads = "bce_loss write_rows link_decoder_weight_grad linear_weight_grad head_weight_grad \
+                        head_weight_grad linear_pair_weight_grad linear_weight_grad gru_memory_grad";
+    assert_eq!(ops(Stage::WeightGrads), weight_grads, "{by_stage:?}");
 }
 
-/// Losses of two epochs, and the state; where it is traced, also that nothing began before what it must follow had ended.
+/// Trains two epochs; returns the losses and the final state. If `traced`, also checks that no node began
+/// before the nodes that it must follow had ended.
 fn trained(c: &Config, events: &Events, device: &Device, traced: bool) -> (Vec<f64>, Vec<Vec<u8>>) {
     let mut task = EventTask::new(c, events, device.clone()).unwrap();
     if traced {
@@ -144,18 +148,19 @@ fn trained(c: &Config, events: &Events, device: &Device, traced: bool) -> (Vec<f
         return (losses, state);
     }
     let spans: HashMap<_, _> = task.timeline().spans().iter().map(|s| ((s.step, s.node), *s)).collect();
-    let (of, steps) = (dependencies(task.step()), spans.keys().map(|k| k.0 + 1).max().unwrap());
-    assert!(steps >= 4 && of.len() > 100, "{steps} steps, {} dependencies", of.len());
-    for (step, f) in
-        (0..steps).flat_map(|step| of.iter().map(move |f| (step, f))).filter(|(step, f)| f.back <= *step)
-    {
-        let (now, before) = (&spans[&(step, f.node)], &spans[&(step - f.back, f.other)]);
+    let dependencies = dependencies(task.step());
+    let steps = spans.keys().map(|k| k.0 + 1).max().unwrap();
+    assert!(steps >= 4 && dependencies.len() > 100, "{steps} steps, {} dependencies", dependencies.len());
+    let of_all_steps = (0..steps).flat_map(|step| dependencies.iter().map(move |d| (step, d)));
+    for (step, d) in of_all_steps.filter(|(step, d)| d.back <= *step) {
+        let (now, before) = (&spans[&(step, d.node)], &spans[&(step - d.back, d.other)]);
         assert!(before.end <= now.start, "{now:?} begins before the end of {before:?}, {}", c.plan);
     }
     (losses, state)
 }
 
-/// Plans that are drawn, a stage anywhere and most of them ahead of nothing, or hardly any plan would be legal.
+/// Draws random plans: each stage on either lane, most of them with prefetch depth 0, as otherwise hardly any
+/// plan would be legal.
 fn drawn() -> impl Iterator<Item = Plan> {
     (0..400).map(|seed| {
         let key = Key::new(7, 7, [seed, 0]);
@@ -169,21 +174,23 @@ fn drawn() -> impl Iterator<Item = Plan> {
     })
 }
 
-/// A plan by which values of the first lane have buffer depth 3, those of the second 2.
+/// A plan with which values of the first lane have buffer depth 3, and those of the second lane 2.
 fn uneven() -> Plan {
     let second = ["fetch_memory", "update_memory", "embed", "weight_grads", "write_memory", "step"];
     let second: String = second.iter().map(|stage| format!("[stages.{stage}]\nlane = 2\n")).collect();
-    let ahead =
+    let prefetched =
         "[stages.sample]\nlane = 2\nprefetch_depth = 1\n[stages.fetch_features]\nprefetch_depth = 2\n";
-    Plan::parse(&format!("name = \"uneven\"\n{ahead}{second}")).unwrap()
+    Plan::parse(&format!("name = \"uneven\"\n{prefetched}{second}")).unwrap()
 }
 
-/// A TGN whose steps are short, and the same by that plan, from a file in `dir`.
+/// Returns the configuration of a TGN with short steps.
 fn tgn() -> Config {
-    let mut c = of(ModelName::Tgn, 8);
+    let mut c = small_config(ModelName::Tgn, 8);
     (c.batch, c.max_batches, c.memory_as) = (40, 6, StoredAs::Bf16);
     c
 }
+
+/// Returns `c` with this plan, which is written to a file in `dir`.
 fn by_plan(plan: &Plan, c: &Config, dir: &Path) -> Config {
     let file = dir.join(format!("{}.toml", plan.name));
     std::fs::write(&file, toml::to_string(plan).unwrap()).unwrap();
@@ -191,7 +198,7 @@ fn by_plan(plan: &Plan, c: &Config, dir: &Path) -> Config {
 }
 
 #[test]
-fn legal_plans_leave_the_same_bits_and_keep_every_need_and_illegal_ones_say_which_they_break() {
+fn legal_plans_leave_the_same_bits_and_keep_every_dependency_and_illegal_ones_name_the_broken_one() {
     let (events, c) = (rich(), tgn());
     let want = trained(&c, &events, &Device::cpu(1).unwrap(), true);
     let (dir, two) = (tempfile::tempdir().unwrap(), Device::cpu(2).unwrap());
@@ -232,7 +239,7 @@ fn legal_plans_leave_the_same_bits_on_two_streams_under_every_schedule() {
     assert_eq!(plans.len(), 7);
     for (at, plan) in plans.iter().enumerate() {
         let c = by_plan(plan, &c, dir.path());
-        // Captured and replayed, and launched one by one between events.
+        // Either captured and replayed, or traced: launched one by one between events.
         for (variant, seed) in schedules(at, 1, 4) {
             on.schedule(seed + 4 * at as u64);
             let traced = variant % 2 == 1;
@@ -258,12 +265,12 @@ fn the_program_shows_checks_and_simulates_plans() {
     assert_eq!(ran(&["check", "blad"]), "plan blad is legal: every stage finds what it needs\n");
     std::fs::write(dir.path().join("bad.toml"), "name = \"x\"\n[stages.embed]\nprefetch_depth = 1\n")
         .unwrap();
-    let said = ["plan x: stages.embed.prefetch_depth is 1 on lane 1, where it comes before", "bad.toml"];
-    refused(dir.path(), &["plan", "check", "bad.toml"], 4, &said);
+    let texts = ["plan x: stages.embed.prefetch_depth is 1 on lane 1, where it comes before", "bad.toml"];
+    refused(dir.path(), &["plan", "check", "bad.toml"], 4, &texts);
     refused(dir.path(), &["plan", "show", "none.toml"], 10, &["none.toml", "cannot read"]);
     refused(dir.path(), &["plan", "show", "none"], 2, &["there is no plan `none`"]);
     refused(dir.path(), &["train", "--plan", "bad.toml"], 4, &["bad.toml"]);
-    let all = json(&ran(&[
+    let simulated = json(&ran(&[
         "simulate",
         "prefetch",
         "--max-batches",
@@ -274,24 +281,25 @@ fn the_program_shows_checks_and_simulates_plans() {
         "--timeline",
         "t.json",
     ]));
-    assert!(all["predicted"]["seconds"].as_f64().unwrap() > 0.0 && all["off"].is_number(), "{all}");
-    assert!(all["costs"]["ops"]["gru_memory"]["runs"] == 3, "{all}");
+    let predicted = simulated["predicted"]["seconds"].as_f64().unwrap();
+    assert!(predicted > 0.0 && simulated["off"].is_number(), "{simulated}");
+    assert!(simulated["costs"]["ops"]["gru_memory"]["runs"] == 3, "{simulated}");
     let trace = json(&std::fs::read_to_string(dir.path().join("t.json")).unwrap());
     assert!(trace["traceEvents"].as_array().unwrap().len() > 50);
     let table = ran(&["simulate", "sequential", "--max-batches", "2"]);
     assert!(table.contains("lane 1 busy") && table.contains("the prediction is off by"), "{table}");
 }
 
-/// What each lane does, in order.
+/// Returns the steps and nodes that each lane runs, in order.
 fn by_lane(timeline: &Timeline) -> [Vec<(usize, usize)>; 2] {
     [0, 1].map(|lane| {
-        let own = timeline.spans().iter().filter(|s| s.work.lane == lane);
-        own.map(|s| (s.step, s.node)).collect()
+        let spans = timeline.spans().iter().filter(|s| s.work.lane == lane);
+        spans.map(|s| (s.step, s.node)).collect()
     })
 }
 
 #[test]
-fn the_simulator_does_on_every_lane_what_the_executor_does_and_in_that_order() {
+fn the_simulator_runs_the_same_nodes_on_every_lane_as_the_executor_and_in_the_same_order() {
     let check = |task: &mut dyn Task, what: &str| {
         task.trace();
         for epoch in 0..2 {
@@ -308,27 +316,27 @@ fn the_simulator_does_on_every_lane_what_the_executor_does_and_in_that_order() {
     };
     let (events, cpu) = (rich(), Device::cpu(2).unwrap());
     for plan in ["sequential", "prefetch", "overlap"] {
-        let c = Config { plan: plan.into(), batch: 60, ..of(ModelName::Tgn, 8) };
+        let c = Config { plan: plan.into(), batch: 60, ..small_config(ModelName::Tgn, 8) };
         check(&mut EventTask::new(&c, &events, cpu.clone()).unwrap(), plan);
     }
     for plan in ["sequential", "prefetch", "overlap", "blad-even", "blad-nm", "blad"] {
         for (model, batch) in [(ModelName::WdGcn, 1), (ModelName::TGcn, 3), (ModelName::EvolveGcnH, 2)] {
-            let mut c = Config { plan: plan.into(), ..of_snapshots(model, 8) };
+            let mut c = Config { plan: plan.into(), ..snapshot_config(model, 8) };
             c.group.batch = batch;
             check(&mut SnapshotTask::new(&c, &turning(24, 14, 3), cpu.clone()).unwrap(), plan);
         }
     }
 }
 
-/// In every order of products a layer is the same function; sums of f32 in another order differ by roundings, of which training sees
-/// some thousand.
+/// A layer is the same function in both orders of its products. f32 sums in another order differ by rounding,
+/// and training computes some thousand of them.
 #[test]
 fn a_plan_that_may_exchange_layers_trains_as_the_sequential_one() {
     let (data, cpu) = (turning(24, 14, 3), Device::cpu(2).unwrap());
     for model in [ModelName::WdGcn, ModelName::TGcn, ModelName::EvolveGcnO, ModelName::EvolveGcnH] {
         for batch in [1, 3] {
             let run = |plan: &str| {
-                let mut c = Config { plan: plan.into(), ..of_snapshots(model, 8) };
+                let mut c = Config { plan: plan.into(), ..snapshot_config(model, 8) };
                 c.group.batch = batch;
                 let mut task = SnapshotTask::new(&c, &data, cpu.clone()).unwrap();
                 let losses: Vec<f64> = (0..4).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
@@ -348,38 +356,38 @@ fn a_plan_that_may_exchange_layers_trains_as_the_sequential_one() {
 }
 
 #[test]
-fn a_plan_says_what_is_wrong_with_it_and_where() {
+fn a_plan_is_refused_with_the_error_and_its_position() {
     let refused = |text: &str| Plan::parse(text).unwrap_err();
     let e = refused("name = \"x\"\nstage = 3\n");
     assert_eq!(e.position(), Some((2, 1)), "{e}");
     let e = refused("name = \"x\"\n[stages.fetch]\nlane = 2\n");
     assert!(e.to_string().contains("fetch_features") && !e.to_string().contains('\n'), "{e}");
-    let of = |text: &str| refused(&format!("name = \"x\"\n{text}")).to_string();
-    assert_eq!(of("[stages.sample]\nlane = 3"), "plan x: stages.sample.lane is 3; give 1 or 2");
+    let message = |text: &str| refused(&format!("name = \"x\"\n{text}")).to_string();
+    assert_eq!(message("[stages.sample]\nlane = 3"), "plan x: stages.sample.lane is 3; give 1 or 2");
     assert_eq!(
-        of("[stages.sample]\nprefetch_depth = 9"),
+        message("[stages.sample]\nprefetch_depth = 9"),
         "plan x: stages.sample.prefetch_depth is 9; give 0 to 8"
     );
     assert_eq!(
-        of("[stages.fetch_memory]\nlane = 1\nprefetch_depth = 1"),
+        message("[stages.fetch_memory]\nlane = 1\nprefetch_depth = 1"),
         "plan x: stages.fetch_memory.prefetch_depth is 1 on lane 1, where it comes before sample of the same step, which it needs; \
          lower its prefetch_depth, or put it on the other lane"
     );
     assert_eq!(
-        of("[stages.sample]\nlane = 2\nprefetch_depth = 1\n[stages.fetch_memory]\nprefetch_depth = 1"),
+        message("[stages.sample]\nlane = 2\nprefetch_depth = 1\n[stages.fetch_memory]\nprefetch_depth = 1"),
         "plan x: stages.fetch_memory.prefetch_depth is 1 on lane 1, where it comes before write_memory of the step before, which it needs; \
          lower its prefetch_depth, or put it on the other lane"
     );
     assert_eq!(
-        of("[groups]\nfirst = 0"),
+        message("[groups]\nfirst = 0"),
         "plan x: groups.first is 0; give 1 or more, or a rule: even, balanced"
     );
     assert_eq!(
-        of("[groups]\nfirst = \"even\"\nexchange = true"),
+        message("[groups]\nfirst = \"even\"\nexchange = true"),
         "plan x: groups.exchange is true, and nothing is predicted; give groups.first = \"balanced\": layers are exchanged by \
          the same predictions"
     );
-    assert!(of("[groups]\nfirst = \"evn\"").contains("a number of snapshots, \"even\" or \"balanced\""));
+    assert!(message("[groups]\nfirst = \"evn\"").contains("a number of snapshots, \"even\" or \"balanced\""));
     let e = refused("name = \"prefetch\"\n[stages.sample]\nlane = 2\n");
     assert_eq!(e.to_string(), "plan prefetch: name is that of another plan; give it a name of its own");
     for name in Plan::PRESETS {

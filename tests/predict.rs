@@ -1,4 +1,5 @@
-//! A stream that goes on after training: what is scored as it comes is what evaluation scores.
+//! Prediction on a stream that continues after training: a predictor scores arriving events as evaluation
+//! does.
 use crate::{
     emulated::device,
     properties::{config, small},
@@ -22,14 +23,14 @@ use tgnn::{
     },
 };
 
-/// A short training into `dir`.
+/// Runs a short training into `dir`.
 fn trained(config: &Config, events: &Events, dir: &Path) -> Checkpoint {
     let options = RunOptions { out: Some(dir.into()), command: "test".into(), ..RunOptions::default() };
     task::train(config, events, &Device::cpu(1).unwrap(), &options, &mut ()).unwrap();
     Checkpoint::at(dir)
 }
 
-/// Every model, in every shape that keeps its past in another way, of some width.
+/// Returns every model with the given width, and the choices that change what it keeps of the past.
 fn every_model(width: usize) -> Vec<(&'static str, Config)> {
     let base = move || {
         let mut c = Config { batch: 35, ..config(1, width) };
@@ -61,7 +62,7 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
     ]
 }
 
-/// Events with features of both kinds.
+/// Generates events with features of edges and of nodes.
 fn rich(n: usize) -> Events {
     let mut events = small(n);
     events.node_features = Some(Features::random(events.nodes, 3, 1));
@@ -77,7 +78,7 @@ fn test_part(config: &Config, events: &Events) -> Vec<usize> {
     config.split(events).unwrap().test.collect()
 }
 
-/// The logits of the test part's own events, as evaluation scores them.
+/// Returns the logits of the test part's events, as bits, as evaluation scores them.
 fn evaluated(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &Device) -> Vec<u32> {
     let mut task = EventTask::new(config, events, device.clone()).unwrap();
     let buffers = task.checkpoint_buffers();
@@ -92,20 +93,20 @@ fn opened(checkpoint: &Checkpoint, events: &Events, on: &Device, options: &Predi
     Predictor::open(checkpoint, &config, events, on, options).unwrap()
 }
 
-/// Those of a predictor that gets these events, `batch` at a time.
+/// Returns the logits, as bits, of a predictor that receives the events `which`, `batch` at a time.
 fn streamed(p: &mut Predictor, events: &Events, which: &[usize], batch: usize) -> Vec<u32> {
-    let mut all = Vec::new();
+    let mut logits = Vec::new();
     for batch in which.chunks(batch) {
         let events: Vec<NewEvent<'_>> = batch.iter().map(|&i| new_event(events, i)).collect();
-        all.extend(p.advance(&events).unwrap().iter().map(|l| l.to_bits()));
+        logits.extend(p.advance(&events).unwrap().iter().map(|l| l.to_bits()));
     }
-    all
+    logits
 }
 
-/// Batches are full, and rows so wide that no product is of 256 numbers or fewer: the CPU sums these in another order, and
-/// evaluation, which has negatives, has more rows.
+/// Batches are full, and rows are so wide that every product has more than 256 numbers: the CPU sums smaller
+/// products in another order, and evaluation has more rows because of its negatives.
 #[test]
-fn what_is_scored_as_it_comes_is_to_the_last_bit_what_evaluation_scores() {
+fn a_predictor_scores_a_stream_bit_for_bit_as_evaluation_does() {
     let (events, cpu) = (rich(700), Device::cpu(2).unwrap());
     for (name, config) in every_model(32) {
         let dir = TempDir::new().unwrap();
@@ -121,7 +122,7 @@ fn what_is_scored_as_it_comes_is_to_the_last_bit_what_evaluation_scores() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn a_device_scores_what_comes_as_it_scores_in_evaluation_and_goes_on_from_what_it_saved() {
+fn on_a_device_a_predictor_scores_as_evaluation_does_and_resumes_from_its_saved_state() {
     let Some(on) = device(0) else { return };
     let gpu = on.device();
     let events = rich(300);
@@ -141,24 +142,24 @@ fn a_device_scores_what_comes_as_it_scores_in_evaluation_and_goes_on_from_what_i
 }
 
 #[test]
-fn a_stream_that_is_saved_and_goes_on_is_one_that_never_stopped_and_ids_numbered_anew_change_nothing() {
+fn a_saved_and_resumed_stream_equals_an_uninterrupted_one_and_renumbered_ids_change_nothing() {
     let (events, cpu) = (rich(700), Device::cpu(1).unwrap());
     for (name, config) in every_model(12) {
         let dir = TempDir::new().unwrap();
         let checkpoint = trained(&config, &events, dir.path());
         let which = test_part(&config, &events);
-        let room = |events| PredictorOptions { batch: 4, events, nodes: Some(90), ..Default::default() };
-        let want = streamed(&mut opened(&checkpoint, &events, &cpu, &room(None)), &events, &which, 4);
-        // No more ids than are held at the start: soon they are numbered anew.
-        let mut p = opened(&checkpoint, &events, &cpu, &room(Some(1)));
+        let sizes = |events| PredictorOptions { batch: 4, events, nodes: Some(90), ..Default::default() };
+        let want = streamed(&mut opened(&checkpoint, &events, &cpu, &sizes(None)), &events, &which, 4);
+        // There are no more ids than are in use at the start, so ids are soon renumbered.
+        let mut p = opened(&checkpoint, &events, &cpu, &sizes(Some(1)));
         let mut found = streamed(&mut p, &events, &which[..60], 4);
         let after = dir.path().join("after");
         p.save(&after, &[]).unwrap();
         assert_eq!((p.seen(), p.nodes()), (60, 90));
-        let kept = streamed(&mut p, &events, &which[60..], 4);
-        let mut p = opened(&Checkpoint::at(&after), &events, &cpu, &room(Some(1)));
+        let uninterrupted = streamed(&mut p, &events, &which[60..], 4);
+        let mut p = opened(&Checkpoint::at(&after), &events, &cpu, &sizes(Some(1)));
         found.extend(streamed(&mut p, &events, &which[60..], 4));
-        assert!(found == want && kept == want[60..], "{name}");
+        assert!(found == want && uninterrupted == want[60..], "{name}");
         let again = TempDir::new().unwrap();
         p.save(again.path(), &[]).unwrap();
         assert_eq!(std::fs::read_dir(again.path()).unwrap().count(), 2, "{name}");
@@ -169,7 +170,7 @@ fn a_stream_that_is_saved_and_goes_on_is_one_that_never_stopped_and_ids_numbered
     }
 }
 
-/// Memory is what it was before the first event, and ids are numbered anew many times.
+/// The predictor's memory stays as it was before the first event, and ids are renumbered many times.
 #[test]
 fn memory_does_not_grow_with_the_stream() {
     let (events, cpu) = (small(400), Device::cpu(1).unwrap());
@@ -197,13 +198,13 @@ fn memory_does_not_grow_with_the_stream() {
     }
 }
 
-/// The same but for rounding, which depends on how many are computed together.
+/// Whether the values are equal up to rounding, which depends on how many of them are computed together.
 fn close(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-4 * b.abs().max(1.0))
 }
 
 #[test]
-fn looking_changes_nothing_and_sees_what_embedding_a_checkpoint_sees() {
+fn scores_and_embeddings_at_a_time_change_nothing_and_equal_those_of_a_checkpoint() {
     let (events, cpu) = (rich(700), Device::cpu(1).unwrap());
     for (name, config) in every_model(12) {
         let dir = TempDir::new().unwrap();
@@ -230,7 +231,7 @@ fn looking_changes_nothing_and_sees_what_embedding_a_checkpoint_sees() {
 }
 
 #[test]
-fn what_a_stream_cannot_have_is_refused_and_changes_nothing() {
+fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() {
     let (events, cpu) = (small(400), Device::cpu(1).unwrap());
     let dir = TempDir::new().unwrap();
     let config = Config { batch: 50, ..config(1, 4) };
@@ -241,13 +242,16 @@ fn what_a_stream_cannot_have_is_refused_and_changes_nothing() {
     };
     let mut uniform = config.clone();
     uniform.tgn.sampling = "uniform".into();
-    let said = open(&uniform, &options(None, None));
-    assert!(said.contains("tgn.sampling is `uniform`, and a stream keeps only the most recent"), "{said}");
+    let message = open(&uniform, &options(None, None));
+    assert!(
+        message.contains("tgn.sampling is `uniform`, and a stream keeps only the most recent"),
+        "{message}"
+    );
     let papers = Config { model: ModelName::Tgat, ..Config::default() };
-    let said = papers.event_model().unwrap().recent_events().unwrap_err().to_string();
-    assert!(said.contains("train with tgat.neighbor_time=query, or tgat.layers=1"), "{said}");
-    let said = open(&Config { task: TaskName::Node, ..config.clone() }, &options(None, None));
-    assert!(said.contains("the checkpoint is of task node"), "{said}");
+    let message = papers.event_model().unwrap().recent_events().unwrap_err().to_string();
+    assert!(message.contains("train with tgat.neighbor_time=query, or tgat.layers=1"), "{message}");
+    let message = open(&Config { task: TaskName::Node, ..config.clone() }, &options(None, None));
+    assert!(message.contains("the checkpoint is of task node"), "{message}");
     assert!(open(&config, &options(Some(79), None)).contains("79 nodes, and the model knows 80"));
     assert!(open(&config, &options(None, Some(4))).contains("give at least 5"));
 
@@ -256,7 +260,7 @@ fn what_a_stream_cannot_have_is_refused_and_changes_nothing() {
     let row = [0.0; 4];
     let good = NewEvent { src: 81, dst: 60, time: at, features: &row };
     let want = p.score(&[[81, 60]], at).unwrap();
-    for (events, said) in [
+    for (events, text) in [
         (vec![good; 3], "3 events, in batches of 2"),
         (vec![good, NewEvent { dst: 82, ..good }], "event 1 names node 82, and there is room for 82"),
         (vec![NewEvent { time: at - 1, ..good }], "event 0 has time"),
@@ -265,17 +269,18 @@ fn what_a_stream_cannot_have_is_refused_and_changes_nothing() {
         (vec![NewEvent { features: &[0.0, 1.0, f32::NAN, 0.0], ..good }], "or one is not finite"),
     ] {
         let e = p.advance(&events).unwrap_err().to_string();
-        assert!(e.contains(said), "{e}");
+        assert!(e.contains(text), "{e}");
     }
     assert!(p.save(dir.path(), &[]).unwrap_err().to_string().contains("holds the checkpoint of a training"));
     assert_eq!((p.seen(), p.advance(&[good]).unwrap()), (0, &want[..]));
 }
 
-/// The `k` most recent neighbours of the ends of every event, sampled batch by batch: from the whole stream's adjacency, and
-/// from lists of `slots` that every batch is appended to.
+/// Returns the events and nodes of the `k` most recent neighbours of both ends of every event, sampled batch
+/// by batch: from the adjacency of the whole stream, and from lists of `slots` to which every batch is
+/// appended.
 fn sampled(events: &Events, capacity: usize, k: usize, slots: usize) -> [Vec<u32>; 2] {
     let how = Sampling { k, strategy: Draw::Recent, gaps: Gaps::unlimited(1.0) };
-    let room = OpenEnd {
+    let sizes = OpenEnd {
         nodes: events.nodes,
         batch: capacity,
         slots,
@@ -287,7 +292,7 @@ fn sampled(events: &Events, capacity: usize, k: usize, slots: usize) -> [Vec<u32
     };
     let mut stores = [Store::new(Precision::F32), Store::new(Precision::F32)];
     let whole = EventTables::new(&mut stores[0], events).unwrap();
-    let (open, came) = EventTables::open_ended(&mut stores[1], &room).unwrap();
+    let (open, arrivals) = EventTables::open_ended(&mut stores[1], &sizes).unwrap();
     let mut programs: Vec<(Program, [Var; 2])> = [&whole, &open]
         .into_iter()
         .zip(&stores)
@@ -304,31 +309,28 @@ fn sampled(events: &Events, capacity: usize, k: usize, slots: usize) -> [Vec<u32
             (Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap(), keep)
         })
         .collect();
-    let mut all = [Vec::new(), Vec::new()];
+    let mut results = [Vec::new(), Vec::new()];
     whole.seek(&mut stores[0], 0, 0..events.len(), 0).unwrap();
     for first in (0..events.len()).step_by(capacity) {
         let which = first..events.len().min(first + capacity);
         let store = &mut stores[1];
-        store.get_mut::<u32>(came.src).unwrap()[..which.len()].copy_from_slice(&events.src[which.clone()]);
-        store.get_mut::<u32>(came.dst).unwrap()[..which.len()].copy_from_slice(&events.dst[which.clone()]);
-        store.get_mut::<i64>(came.time).unwrap()[..which.len()].copy_from_slice(&events.time[which.clone()]);
-        store
-            .get_mut::<u32>(came.event)
-            .unwrap()
-            .iter_mut()
-            .zip(first as u32..)
-            .for_each(|(to, id)| *to = id);
-        open.seek(store, 0, 0..which.len(), 0).unwrap();
-        for ((all, (program, keep)), store) in all.iter_mut().zip(&mut programs).zip(&mut stores) {
+        let n = which.len();
+        store.get_mut::<u32>(arrivals.src).unwrap()[..n].copy_from_slice(&events.src[which.clone()]);
+        store.get_mut::<u32>(arrivals.dst).unwrap()[..n].copy_from_slice(&events.dst[which.clone()]);
+        store.get_mut::<i64>(arrivals.time).unwrap()[..n].copy_from_slice(&events.time[which]);
+        let ids = store.get_mut::<u32>(arrivals.event).unwrap();
+        ids.iter_mut().zip(first as u32..).for_each(|(to, id)| *to = id);
+        open.seek(store, 0, 0..n, 0).unwrap();
+        for ((result, (program, keep)), store) in results.iter_mut().zip(&mut programs).zip(&mut stores) {
             program.run(store).unwrap();
-            keep.iter().for_each(|&v| all.extend_from_slice(program.read::<u32>(v, store).unwrap()));
+            keep.iter().for_each(|&v| result.extend_from_slice(program.read::<u32>(v, store).unwrap()));
         }
     }
-    all
+    results
 }
 
 proptest! {
-    /// Where a node has no more than `ties` events at a time, `k + ties` slots are enough.
+    /// If a node has at most `ties` events at any one time, `k + ties` slots are enough.
     #[test]
     fn lists_of_the_latest_events_give_the_same_neighbours_as_the_whole_stream(
         ends in prop::collection::vec((0u32..6, 0u32..6, 0i64..3), 1..120), capacity in 1usize..20, k in 1usize..5,

@@ -1,4 +1,4 @@
-//! `tgnn-bench predict` as a user meets it.
+//! `tgnn-bench predict` as its users see it.
 use crate::command_line::{done, made, refused, small};
 use std::{
     fs,
@@ -8,14 +8,14 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A folder with a trained model in `run`.
+/// Makes a folder with a trained model in `run`.
 fn trained() -> TempDir {
     let dir = made();
     done(dir.path(), &small(&["--out", "run"]));
     dir
 }
 
-/// `predict` on standard input.
+/// Starts `predict` on standard input.
 fn piped(dir: &Path) -> Child {
     Command::new(env!("CARGO_BIN_EXE_tgnn-bench"))
         .args(["predict", "--checkpoint", "run", "--threads", "1"])
@@ -35,7 +35,7 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
-fn a_line_in_is_a_line_out_and_a_file_gives_the_same_lines() {
+fn each_line_of_events_is_answered_at_once_and_a_file_gives_the_same_lines() {
     let dir = trained();
     let dir = dir.path();
     let mut child = piped(dir);
@@ -44,15 +44,15 @@ fn a_line_in_is_a_line_out_and_a_file_gives_the_same_lines() {
     writeln!(stdin, "u,i,t,a,b,c").unwrap();
     for line in LINES {
         writeln!(stdin, "{line}").unwrap();
-        // The input stays open: nothing but the line itself asks for its score.
+        // The input stays open: the line alone must be enough to get its score.
         stdout.read_line(&mut lines).unwrap();
     }
     drop(stdin);
     let ended = child.wait_with_output().unwrap();
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(0), "{told}");
-    for said in ["scored    3 events in 3 steps of at most 1", "events/s", "p50 ", "p99 ", "MiB at most"] {
-        assert!(told.contains(said), "no `{said}` in {told}");
+    let report = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{report}");
+    for text in ["scored    3 events in 3 steps of at most 1", "events/s", "p50 ", "p99 ", "MiB at most"] {
+        assert!(report.contains(text), "no `{text}` in {report}");
     }
     for (line, event) in lines.lines().zip(LINES) {
         let fields: Vec<&str> = line.split(',').collect();
@@ -73,7 +73,7 @@ fn a_line_in_is_a_line_out_and_a_file_gives_the_same_lines() {
 }
 
 #[test]
-fn a_stream_goes_on_from_what_was_saved_with_nodes_that_training_never_saw() {
+fn a_stream_resumes_from_a_saved_predictor_with_nodes_that_training_never_saw() {
     let dir = trained();
     let dir = dir.path();
     let new = "41,40,1000000009,0,0,0";
@@ -91,11 +91,11 @@ fn a_stream_goes_on_from_what_was_saved_with_nodes_that_training_never_saw() {
 }
 
 #[test]
-fn what_is_wrong_with_an_event_is_told_with_its_place_after_the_scores_of_those_before() {
+fn a_wrong_event_is_reported_with_its_position_after_the_scores_of_the_events_before() {
     let dir = trained();
     let dir = dir.path();
     let words = ["predict", "--checkpoint", "run", "--input", "new.csv", "--batch", "8"];
-    for (line, said) in [
+    for (line, text) in [
         ("0,31", "new.csv:2: 2 fields; give src,dst,time and 3 edge features"),
         ("0,x,1000000001,1,1,1", "new.csv:2:3: `x` is not a node"),
         (
@@ -109,7 +109,7 @@ fn what_is_wrong_with_an_event_is_told_with_its_place_after_the_scores_of_those_
         ("0,31,1000000001,1,inf,1", "new.csv:2:19: `inf` is not a finite number"),
     ] {
         fs::write(dir.join("new.csv"), format!("{}\n{line}\n{}\n", LINES[0], LINES[2])).unwrap();
-        refused(dir, &words, 3, &[said]);
+        refused(dir, &words, 3, &[text]);
         let _ = fs::remove_file(dir.join("scores.csv"));
     }
     refused(dir, &["predict", "--checkpoint", "run", "--batch", "0"], 2, &["--batch is 0"]);
@@ -119,12 +119,12 @@ fn what_is_wrong_with_an_event_is_told_with_its_place_after_the_scores_of_those_
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it_quietly() {
+fn the_program_ends_quietly_when_the_reader_of_its_output_goes_away() {
     let dir = trained();
     let mut child = piped(dir.path());
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().unwrap();
-    // Until nobody reads any more: the program has ended.
+    // Writes until the pipe breaks, which means that the program has ended.
     while writeln!(stdin, "{}", LINES[0]).is_ok() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }

@@ -1,5 +1,5 @@
-//! Promises that hold for every stream: no leakage, unique nodes that stand for their occurrences, the same bits
-//! however a run is threaded or interrupted, checkpoints that load whole or not at all.
+//! Properties of every stream: no leakage, unique nodes that represent all their occurrences, the same bits
+//! however a run is threaded or interrupted, checkpoints that load completely or not at all.
 use proptest::prelude::*;
 use std::{fs, path::Path};
 use tgnn::{
@@ -36,7 +36,7 @@ pub fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
     events
 }
 
-/// Streams among few nodes, most events at the time of the one before.
+/// Streams among few nodes, in which most events have the time of the event before.
 fn any_stream() -> impl Strategy<Value = Events> {
     let event = (0usize..64, 0usize..64, prop_oneof![3 => Just(0i64), 2 => 1i64..4]);
     (1usize..9, proptest::collection::vec(event, 1..90)).prop_map(|(nodes, events)| {
@@ -50,7 +50,7 @@ fn any_stream() -> impl Strategy<Value = Events> {
     })
 }
 
-/// One query and the slots that it got: other end, event, seconds.
+/// A query and its sampled slots: other end, event, seconds.
 struct Sampled {
     node: u32,
     time: i64,
@@ -59,7 +59,8 @@ struct Sampled {
     slots: Vec<(u32, u32, f32)>,
 }
 
-/// Samples for the roots of every batch, as roots (whose position is known) and as free queries, which search.
+/// Samples neighbours for the roots of every batch, once as roots, whose position in the adjacency is known,
+/// and once as free queries, which search for it.
 fn sample(events: &Events, capacity: usize, k: usize, draw: Draw, negatives: &[u32]) -> [Vec<Sampled>; 2] {
     let mut store = Store::new(Precision::F32);
     let tables = EventTables::new(&mut store, events).unwrap();
@@ -75,24 +76,24 @@ fn sample(events: &Events, capacity: usize, k: usize, draw: Draw, negatives: &[u
     let how = Sampling { k, strategy: draw, gaps: Gaps::unlimited(events.seconds_per_tick()) };
     let near = [3, 0]
         .map(|stride| t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), stride, how).unwrap());
-    let kept = near.iter().flat_map(|n| [n.node, n.event, n.dt, n.time, n.count]);
-    let keep: Vec<Var> = [batch.event, node, time].into_iter().chain(kept).collect();
+    let outputs = near.iter().flat_map(|n| [n.node, n.event, n.dt, n.time, n.count]);
+    let keep: Vec<Var> = [batch.event, node, time].into_iter().chain(outputs).collect();
     let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).expect("room");
     tables.seek(&mut store, 0, 0..events.len(), 0).unwrap();
-    let mut all = [Vec::new(), Vec::new()];
+    let mut results = [Vec::new(), Vec::new()];
     for first in (0..events.len()).step_by(capacity) {
         program.run(&mut store).unwrap();
         let (nodes, times) =
             (program.read::<u32>(node, &store).unwrap(), program.read::<i64>(time, &store).unwrap());
         assert_eq!(nodes.len(), 3 * capacity.min(events.len() - first));
-        for (all, near) in all.iter_mut().zip(near) {
+        for (result, near) in results.iter_mut().zip(near) {
             let Neighbors { node, event, dt, time, count } = near;
             let (node, event) =
                 (program.read::<u32>(node, &store).unwrap(), program.read::<u32>(event, &store).unwrap());
             let (dt, count) =
                 (program.read::<f32>(dt, &store).unwrap(), program.read::<u32>(count, &store).unwrap());
             let time = program.read::<i64>(time, &store).unwrap();
-            all.extend((0..nodes.len()).map(|i| {
+            result.extend((0..nodes.len()).map(|i| {
                 let used = i * k + count[i] as usize;
                 assert!(node[used..(i + 1) * k].iter().chain(&event[used..(i + 1) * k]).all(|&v| v == NONE));
                 assert!(dt[used..(i + 1) * k].iter().all(|&dt| dt == 0.0));
@@ -103,10 +104,11 @@ fn sample(events: &Events, capacity: usize, k: usize, draw: Draw, negatives: &[u
             }));
         }
     }
-    all
+    results
 }
 
-/// Every event that the query may see, latest first: of an earlier batch, and strictly earlier.
+/// Returns every event that the query may see, latest first: events of earlier batches with strictly earlier
+/// times.
 fn legal(events: &Events, s: &Sampled) -> Vec<(u32, u32, f32)> {
     let touches = |i: &usize| events.src[*i] == s.node || events.dst[*i] == s.node;
     let slot = |i: usize| {
@@ -118,7 +120,7 @@ fn legal(events: &Events, s: &Sampled) -> Vec<(u32, u32, f32)> {
 
 proptest! {
     #[test]
-    fn the_most_recent_neighbours_are_those_of_a_naive_search_and_none_is_of_its_own_batch_or_time(
+    fn the_most_recent_neighbours_equal_a_naive_search_and_none_is_of_the_same_batch_or_time(
         events in any_stream(), capacity in 1usize..30, k in 1usize..6,
         negatives in proptest::collection::vec(0u32..64, 1..20),
     ) {
@@ -133,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn a_uniform_draw_takes_only_what_is_legal_and_all_of_it_where_that_fits(
+    fn a_uniform_draw_takes_only_legal_events_and_all_of_them_if_they_fit(
         events in any_stream(), capacity in 1usize..30, k in 1usize..6, seed: u64,
         negatives in proptest::collection::vec(0u32..64, 1..20),
     ) {
@@ -151,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn every_event_comes_once_an_epoch_and_in_order_wherever_the_first_batch_ends(
+    fn every_event_comes_once_per_epoch_and_in_order_wherever_the_first_batch_ends(
         events in any_stream(), capacity in 1usize..30, chunks in 1usize..9, seed: u64, from in 0usize..90,
     ) {
         let range = from.min(events.len())..events.len();
@@ -183,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn rows_of_the_distinct_nodes_stand_for_all_occurrences_and_phi_is_the_latest_positive_root(
+    fn rows_of_the_unique_nodes_represent_all_occurrences_and_phi_is_the_latest_positive_root(
         nodes in 1usize..20, roots in proptest::collection::vec(0usize..64, 0..60),
         others in proptest::collection::vec(proptest::option::of(0usize..64), 0..80), negatives in 1usize..4,
     ) {
@@ -199,19 +201,22 @@ proptest! {
         let features = Features::random(nodes, 3, 1);
         let table = store.values("features", Spec::real(Rows::fixed(nodes), 3), features.values()).unwrap();
         let [stamped, root, other, table] = t.stored_all(&store, [stamp, root, other, table]).unwrap();
-        let d = t.unique(stamped, root, &[other], stride).unwrap();
-        let rows = t.gather_rows(table, d.node).unwrap();
-        let (through, direct) = (t.gather_rows(rows, d.psi[0]).unwrap(), t.gather_rows(table, root).unwrap());
-        let keep = [d.node, d.phi, d.positives, d.psi[0], d.psi[1], through, direct];
+        let unique = t.unique(stamped, root, &[other], stride).unwrap();
+        let rows = t.gather_rows(table, unique.node).unwrap();
+        let through = t.gather_rows(rows, unique.psi[0]).unwrap();
+        let direct = t.gather_rows(table, root).unwrap();
+        let keep =
+            [unique.node, unique.phi, unique.positives, unique.psi[0], unique.psi[1], through, direct];
         let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).expect("room");
-        // Twice: the stamps must be as they were.
+        // Two runs: the first must leave the stamps as it found them.
         for _ in 0..2 {
             program.run(&mut store).unwrap();
             let bits = |v| program.read::<f32>(v, &store).unwrap().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             prop_assert_eq!(bits(through), bits(direct));
             let read = |v| program.read::<u32>(v, &store).unwrap();
-            let (node, phi, positives) = (read(d.node), read(d.phi), read(d.positives)[0] as usize);
-            for (ids, psi) in [(roots, d.psi[0]), (&others, d.psi[1])] {
+            let (node, phi) = (read(unique.node), read(unique.phi));
+            let positives = read(unique.positives)[0] as usize;
+            for (ids, psi) in [(roots, unique.psi[0]), (&others, unique.psi[1])] {
                 for (&id, &row) in ids.iter().zip(read(psi)) {
                     prop_assert_eq!(id, if row == NONE { NONE } else { node[row as usize] });
                 }
@@ -232,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn an_epochs_record_survives_its_line_of_metrics_to_the_last_bit(
+    fn an_epochs_record_survives_serialisation_to_the_last_bit(
         epoch in 0usize..100, numbers in proptest::array::uniform4(-1e3f64..1e3), mrr in proptest::option::of(0.0f64..1.0),
     ) {
         let [train_loss, train_seconds, events_per_second, ap] = numbers;
@@ -269,7 +274,7 @@ pub fn run(
 }
 
 #[test]
-fn a_time_encoding_is_a_parameter_where_it_is_learned_and_only_there() {
+fn a_time_encoding_is_a_parameter_if_and_only_if_it_is_learned() {
     let events = small(400);
     for (name, learned) in [("fixed", false), ("learned", true), ("random", true)] {
         let mut config = config(1, 8);
@@ -309,14 +314,14 @@ fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_ma
     }
 }
 
-/// What a run found out, without how long it took.
+/// Returns the results of a run, without its times.
 pub fn found(s: &Summary) -> String {
     let epochs: Vec<_> = s.epochs.iter().map(|e| (e.epoch, e.train_loss.to_bits(), e.val)).collect();
     format!("{epochs:?} {:?} {:?} {:?} {}", s.best_epoch, s.test, s.test_by_memory, s.parameters)
 }
 
 #[test]
-fn two_epochs_resumed_to_four_are_four_epochs_in_every_figure_and_every_byte_of_the_checkpoint() {
+fn two_epochs_resumed_to_four_equal_four_epochs_in_every_result_and_every_byte_of_the_checkpoint() {
     let (events, dir) = (small(1200), tempfile::tempdir().unwrap());
     let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
     let config = |epochs, width| Config { settle: true, ..config(epochs, width) };
@@ -338,7 +343,8 @@ fn two_epochs_resumed_to_four_are_four_epochs_in_every_figure_and_every_byte_of_
         found(&run(&config(4, 16), &events, None, false).unwrap()),
         "without a folder"
     );
-    // A run that is over only tests again; one that never began, or of another configuration, is refused.
+    // A finished run is only tested again. A run that never began and one of another configuration or other
+    // data are refused.
     assert_eq!(found(&at_once), found(&run(&config(4, 16), &events, Some(&parts), true).unwrap()));
     for (config, events, out) in [
         (config(4, 16), &events, dir.path().join("none")),
@@ -351,97 +357,124 @@ fn two_epochs_resumed_to_four_are_four_epochs_in_every_figure_and_every_byte_of_
     }
 }
 
-/// Every file below `dir` with its bytes.
+/// Returns every file below `dir` with its bytes, sorted by path.
 pub fn listing(dir: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
-    let mut all = Vec::new();
+    let mut entries = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            all.push((path.clone(), Vec::new()));
-            all.extend(listing(&path));
+            entries.push((path.clone(), Vec::new()));
+            entries.extend(listing(&path));
         } else {
-            all.push((path.clone(), fs::read(&path).unwrap()));
+            entries.push((path.clone(), fs::read(&path).unwrap()));
         }
     }
-    all.sort();
-    all
+    entries.sort();
+    entries
 }
 
-#[test]
-fn a_checkpoint_that_is_damaged_or_of_another_model_is_refused_and_changes_nothing() {
-    let (events, dir) = (small(300), tempfile::tempdir().unwrap());
-    run(&config(1, 8), &events, Some(dir.path()), false).unwrap();
-    let checkpoint = Checkpoint::at(dir.path());
-    let folder = dir.path().join("checkpoint");
-    let device = Device::cpu(1).unwrap();
-    let refused = |config: &Config, what: &str| {
-        let mut task = EventTask::new(config, &events, device.clone()).unwrap();
+/// The checkpoint of a short run.
+struct Saved {
+    events: Events,
+    checkpoint: Checkpoint,
+    device: Device,
+    dir: tempfile::TempDir,
+}
+
+impl Saved {
+    fn new() -> Self {
+        let (events, dir) = (small(300), tempfile::tempdir().unwrap());
+        run(&config(1, 8), &events, Some(dir.path()), false).unwrap();
+        Saved { events, checkpoint: Checkpoint::at(dir.path()), device: Device::cpu(1).unwrap(), dir }
+    }
+    fn folder(&self) -> std::path::PathBuf {
+        self.dir.path().join("checkpoint")
+    }
+    fn evaluate(&self, config: &Config) -> tgnn::error::Result<Summary> {
+        task::evaluate(&self.checkpoint, config, &self.events, &self.device, "", false, &mut ())
+    }
+    /// Checks that a task with this configuration refuses the checkpoint, and keeps its state.
+    fn refused(&self, config: &Config, what: &str) {
+        let mut task = EventTask::new(config, &self.events, self.device.clone()).unwrap();
         let buffers = task.checkpoint_buffers();
         let state = |task: &EventTask| {
             buffers.iter().map(|&id| task.core.store.raw(id).unwrap().to_vec()).collect::<Vec<_>>()
         };
         let before = state(&task);
         for best in [false, true] {
-            let e = checkpoint.load(&mut task.core.store, &buffers, best).expect_err(what);
+            let e = self.checkpoint.load(&mut task.core.store, &buffers, best).expect_err(what);
             assert_eq!(e.kind(), ErrorKind::Checkpoint, "{what}: {e}");
-            assert!(e.to_string().contains(folder.to_str().unwrap()), "{what}: {e}");
+            assert!(e.to_string().contains(self.folder().to_str().unwrap()), "{what}: {e}");
             assert!(state(&task) == before, "{what}: something was changed");
         }
-        let e = task::evaluate(&checkpoint, config, &events, &device, "", false, &mut ()).expect_err(what);
+        let e = self.evaluate(config).expect_err(what);
         assert_eq!(e.kind(), ErrorKind::Checkpoint, "{what}: {e}");
-    };
-    let good = config(1, 8);
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_size_is_refused_and_changes_nothing() {
+    let saved = Saved::new();
     for width in [4, 16] {
-        refused(&config(1, width), "another width");
+        saved.refused(&config(1, width), "another width");
     }
     let mut two_layers = config(1, 8);
     two_layers.tgn.layers = 2;
-    refused(&two_layers, "another number of layers");
+    saved.refused(&two_layers, "another number of layers");
+    saved.evaluate(&config(1, 8)).expect("its own configuration reads it");
+}
 
-    let files = [folder.join("epoch-1.safetensors")];
-    let whole = fs::read(&files[0]).unwrap();
-    let write = |bytes: &[u8]| files.iter().for_each(|f| fs::write(f, bytes).unwrap());
+#[test]
+fn a_damaged_file_of_tensors_is_refused_and_changes_nothing() {
+    let (saved, good) = (Saved::new(), config(1, 8));
+    let file = saved.folder().join("epoch-1.safetensors");
+    let whole = fs::read(&file).unwrap();
+    let write = |bytes: &[u8]| fs::write(&file, bytes).unwrap();
     // One flipped bit: in the header's length, in the header, in the values, in the last byte.
     for at in [0, 9, 100, whole.len() / 2, whole.len() - 1] {
         for bit in [0, 7] {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << bit;
             write(&bytes);
-            refused(&good, &format!("bit {bit} of byte {at}"));
+            saved.refused(&good, &format!("bit {bit} of byte {at}"));
         }
     }
     for length in [0, 7, 200, whole.len() / 2, whole.len() - 1] {
         write(&whole[..length]);
-        refused(&good, &format!("cut to {length} bytes"));
+        saved.refused(&good, &format!("cut to {length} bytes"));
     }
     write(&[&whole[..], &[0]].concat());
-    refused(&good, "a byte too many");
-    files.iter().for_each(|f| fs::remove_file(f).unwrap());
-    refused(&good, "no file");
+    saved.refused(&good, "a byte too many");
+    fs::remove_file(&file).unwrap();
+    saved.refused(&good, "no file");
     write(&whole);
+    saved.evaluate(&good).expect("the restored file is read again");
+}
 
-    let manifest = folder.join("manifest.json");
+#[test]
+fn a_damaged_manifest_is_refused_and_changes_nothing() {
+    let (saved, good) = (Saved::new(), config(1, 8));
+    let manifest = saved.folder().join("manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
-    for (what, harmed) in [
+    for (what, damaged) in [
         ("another schema", text.replacen("\"schema\": 2", "\"schema\": 3", 1)),
         ("a manifest cut short", text[..text.len() / 2].to_owned()),
         ("an empty manifest", String::new()),
         ("other data", text.replacen("300", "301", 1)),
     ] {
-        assert_ne!(harmed, text, "{what}");
-        fs::write(&manifest, harmed).unwrap();
+        assert_ne!(damaged, text, "{what}");
+        fs::write(&manifest, damaged).unwrap();
         if what == "other data" {
-            let e = task::evaluate(&checkpoint, &good, &events, &device, "", false, &mut ()).expect_err(what);
+            let e = saved.evaluate(&good).expect_err(what);
             assert_eq!(e.kind(), ErrorKind::Checkpoint, "{what}: {e}");
         } else {
-            refused(&good, what);
+            saved.refused(&good, what);
         }
     }
     fs::remove_file(&manifest).unwrap();
-    refused(&good, "no manifest");
+    saved.refused(&good, "no manifest");
     fs::write(&manifest, text).unwrap();
-    task::evaluate(&checkpoint, &good, &events, &device, "", false, &mut ())
-        .expect("mended, it is read again");
+    saved.evaluate(&good).expect("the restored manifest is read again");
 }
 
 #[test]
@@ -457,7 +490,7 @@ fn a_batch_larger_than_the_data_trains_and_is_the_whole_data() {
 }
 
 #[test]
-fn one_event_trains_and_has_nothing_to_be_tested_on() {
+fn one_event_trains_and_leaves_nothing_to_test() {
     let one = stream(2, &[(0, 1)], vec![0]);
     let s = run(&Config { protocol: Protocol::Tgl, ..config(2, 8) }, &one, None, false).unwrap();
     assert!(s.epochs.len() == 2 && s.epochs.iter().all(|e| e.train_loss > 0.0 && e.train_loss.is_finite()));
@@ -465,7 +498,7 @@ fn one_event_trains_and_has_nothing_to_be_tested_on() {
 }
 
 #[test]
-fn a_stream_whose_events_all_have_one_time_trains_on_all_of_them_without_any_neighbour() {
+fn a_stream_whose_events_all_have_the_same_time_trains_without_any_neighbour() {
     let ends: Vec<(usize, usize)> = (0..50).map(|i| (i * 7, i * 5 + 1)).collect();
     let s = run(&Config { batch: 8, ..config(2, 8) }, &stream(9, &ends, vec![0; 50]), None, false).unwrap();
     assert!(s.epochs.iter().all(|e| e.train_loss.is_finite()) && s.test.unwrap().transductive.ap.is_none());
@@ -474,7 +507,7 @@ fn a_stream_whose_events_all_have_one_time_trains_on_all_of_them_without_any_nei
 #[test]
 fn a_checkpoint_is_tested_from_the_best_epochs_state_and_not_from_the_last_ones() {
     let (events, dir) = (small(600), tempfile::tempdir().unwrap());
-    // The first seed whose last epoch is not its best: the two states then differ.
+    // The first seed whose last epoch is not its best, so that the two states differ.
     let (config, summary, out) = (1..50)
         .map(|seed| {
             let (config, out) = (Config { seed, ..config(4, 8) }, dir.path().join(seed.to_string()));

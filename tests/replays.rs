@@ -1,9 +1,9 @@
-//! Training on a device: an epoch is replays of captured graphs.
+//! Training on a device: an epoch is a sequence of replays of captured graphs.
 use crate::{
     emulated::{device, drawn},
     models,
     properties::{config, small},
-    snapshots::{config as of_snapshots, turning},
+    snapshots::{config as snapshot_config, turning},
 };
 use std::path::Path;
 use tempfile::TempDir;
@@ -16,27 +16,27 @@ use tgnn::{
     testing::{error, largest},
 };
 
-/// What a short training leaves: losses and scores, and the state, buffer by buffer.
+/// Results of a short training: losses and scores, and the state, buffer by buffer.
 #[derive(PartialEq)]
 struct Trained {
-    figures: Vec<f64>,
+    metrics: Vec<f64>,
     state: Vec<(String, Vec<u8>)>,
 }
 
-/// Two epochs of a few batches, and the validation.
+/// Trains two epochs of a few batches, and validates.
 fn trained(config: &Config, events: &Events, device: &Device) -> Trained {
     let mut task = EventTask::new(config, events, device.clone()).unwrap();
-    let mut figures: Vec<f64> = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
+    let mut metrics: Vec<f64> = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
     let scores = task.validate(&mut |_| {}).unwrap();
-    figures.extend([scores.ap, scores.auc, scores.mrr, scores.f1].into_iter().flatten());
-    assert!(figures.len() >= 4, "{scores:?}");
+    metrics.extend([scores.ap, scores.auc, scores.mrr, scores.f1].into_iter().flatten());
+    assert!(metrics.len() >= 4, "{scores:?}");
     let buffers = task.checkpoint_buffers();
     task.core.store.fetch(&buffers).unwrap();
     let raw = |id| (task.core.store.name(id).to_owned(), task.core.store.raw(id).unwrap().to_vec());
-    Trained { figures, state: buffers.into_iter().map(raw).collect() }
+    Trained { metrics, state: buffers.into_iter().map(raw).collect() }
 }
 
-/// Events with features of nodes, and labels of some classes, few enough for every schedule.
+/// Generates events with node features and with labels of some classes, few enough to try every schedule.
 fn featured() -> Events {
     let mut events = small(400);
     events.node_features = Some(Features::random(events.nodes, 3, 1));
@@ -44,7 +44,7 @@ fn featured() -> Events {
     events
 }
 
-/// Writes the events with negatives of their own: lists of no, one, two and three nodes.
+/// Writes the events to `dir` with given negatives: lists of zero to three nodes.
 fn with_lists(events: &Events, dir: &Path) {
     let split = Split::by_time(events, 0.7, 0.15).unwrap();
     let given = [split.val, split.test].map(|range| {
@@ -59,58 +59,61 @@ fn with_lists(events: &Events, dir: &Path) {
     save_with_negatives(events, &given, dir, true).unwrap();
 }
 
-/// What trains by replays: the models, with what each may have, the tasks, the negatives, batches in chunks.
+/// Returns the configuration of a few short batches of a model, with a change.
+fn with(model: ModelName, change: fn(&mut Config)) -> Config {
+    let mut c = Config { batch: 30, max_batches: 3, ..models::small_config(model, 8) };
+    change(&mut c);
+    c
+}
+
+/// Returns the trainings to be replayed, which cover the models with their options, the tasks, the kinds of
+/// negatives, and batches in chunks.
 fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
     let (plain, events) = (small(400), featured());
     with_lists(&plain, dir.path());
-    let of = |model, change: fn(&mut Config)| {
-        let mut c = Config { batch: 30, max_batches: 3, ..models::of(model, 8) };
-        change(&mut c);
-        c
-    };
     use ModelName::*;
-    let mut given = of(Tgn, |c| c.protocol = Protocol::Tgb);
+    let mut given = with(Tgn, |c| c.protocol = Protocol::Tgb);
     given.data.path = dir.path().to_str().unwrap().into();
     vec![
-        ("tgn", of(Tgn, |_| {}), plain.clone()),
+        ("tgn", with(Tgn, |_| {}), plain.clone()),
         (
             "tgn of two layers, mean, uniform",
-            of(Tgn, |c| {
+            with(Tgn, |c| {
                 (c.tgn.layers, c.tgn.combiner, c.tgn.sampling) = (2, "mean".into(), "uniform".into());
             }),
             plain.clone(),
         ),
         (
             "tgn of three layers",
-            of(Tgn, |c| (c.tgn.layers, c.tgn.neighbors, c.batch) = (3, 2, 12)),
+            with(Tgn, |c| (c.tgn.layers, c.tgn.neighbors, c.batch) = (3, 2, 12)),
             plain.clone(),
         ),
         (
             "tgn without attention, rnn",
-            of(Tgn, |c| (c.tgn.layers, c.tgn.updater) = (0, "rnn".into())),
+            with(Tgn, |c| (c.tgn.layers, c.tgn.updater) = (0, "rnn".into())),
             plain.clone(),
         ),
-        ("jodie, pairs", of(Jodie, |c| c.negatives = NegativeKind::Historical), events.clone()),
-        ("apan", of(Apan, |_| {}), events.clone()),
+        ("jodie, pairs", with(Jodie, |c| c.negatives = NegativeKind::Historical), events.clone()),
+        ("apan", with(Apan, |_| {}), events.clone()),
         (
             "apan, mean mails, pairs",
-            of(Apan, |c| {
+            with(Apan, |c| {
                 (c.apan.combiner, c.negatives) = ("mean".into(), NegativeKind::Inductive);
             }),
             plain.clone(),
         ),
-        ("tgat, classes of edges", of(Tgat, |c| c.task = TaskName::Edge), events.clone()),
-        ("tgat without node features", of(Tgat, |_| {}), plain.clone()),
+        ("tgat, classes of edges", with(Tgat, |c| c.task = TaskName::Edge), events.clone()),
+        ("tgat without node features", with(Tgat, |_| {}), plain.clone()),
         (
             "tgat, neighbours at the time of the query",
-            of(Tgat, |c| c.tgat.neighbor_time = "query".into()),
+            with(Tgat, |c| c.tgat.neighbor_time = "query".into()),
             plain.clone(),
         ),
-        ("tgat, static memory", of(Tgat, |c| c.static_memory.mode = StaticMode::Trained), events.clone()),
-        ("static, in chunks", of(Static, |c| c.chunks = 4), plain.clone()),
+        ("tgat, static memory", with(Tgat, |c| c.static_memory.mode = StaticMode::Trained), events.clone()),
+        ("static, in chunks", with(Static, |c| c.chunks = 4), plain.clone()),
         (
             "tgn, static memory, in chunks, classes of nodes",
-            of(Tgn, |c| {
+            with(Tgn, |c| {
                 (c.static_memory.mode, c.chunks, c.task) = (StaticMode::Trained, 4, TaskName::Node);
             }),
             events.clone(),
@@ -120,12 +123,12 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
     ]
 }
 
-/// An epoch on a device is one captured graph, replayed: it leaves what the CPU does but for rounding, and the same bits under
-/// every order of threads, blocks and streams, with the next batch prepared beside this one or behind it, and with features on
-/// the device or on the host.
+/// An epoch on a device is replays of a captured graph. Its results equal the CPU's up to rounding, and are
+/// the same bits under every order of threads, blocks and CUDA streams, whether the next batch is prepared
+/// during this one or after it, and with features on the device or on the host.
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_schedule() {
+fn training_by_replays_follows_the_cpu_with_the_same_bits_under_every_schedule() {
     let Some(on) = device(0) else { return };
     let gpu = on.device();
     let dir = tempfile::tempdir().unwrap();
@@ -133,7 +136,7 @@ fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_s
         let want = trained(&config, &events, &Device::cpu(1).unwrap());
         on.schedule(0);
         let found = trained(&config, &events, &gpu);
-        for (w, f) in want.figures.iter().zip(&found.figures) {
+        for (w, f) in want.metrics.iter().zip(&found.metrics) {
             assert!((w - f).abs() < 1e-4 * w.abs(), "{what}: {w} on the CPU, {f} here");
         }
         for ((name, want), (_, found)) in want.state.iter().zip(&found.state) {
@@ -159,7 +162,8 @@ fn training_by_replays_on_a_device_follows_the_cpu_and_is_the_same_under_every_s
     }
 }
 
-/// A task with three batches of everything that a step may have: two layers, mean mails, features of nodes and edges.
+/// Returns a training of three batches whose steps have everything: two layers, mean mails, features of nodes
+/// and edges.
 fn rich() -> (Config, Events) {
     let mut events = small(600);
     events.node_features = Some(Features::random(events.nodes, 3, 1));
@@ -171,31 +175,32 @@ fn rich() -> (Config, Events) {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn what_prepares_a_batch_runs_ahead_and_nothing_that_computes_does() {
+fn the_preparation_of_a_batch_is_prefetched_and_its_computation_is_not() {
     let Some(on) = device(0) else { return };
     let gpu = on.device();
     let (mut config, events) = rich();
-    let ahead = |config: &Config| -> Vec<&str> {
+    let prefetched = |config: &Config| -> Vec<&str> {
         let task = EventTask::new(config, &events, gpu.clone()).unwrap();
         task.step().prefetched().map(|n| n.op.name()).collect()
     };
-    let both_layers = "next_batch draw_negatives roots sample_neighbors expand_targets sample_neighbors unique gather_rows \
-         group_roots group_roots group_slots group_slots";
-    assert_eq!(ahead(&config).join(" "), both_layers);
+    let both_layers = "next_batch draw_negatives roots sample_neighbors expand_targets sample_neighbors unique \
+                       gather_rows group_roots group_roots group_slots group_slots";
+    assert_eq!(prefetched(&config).join(" "), both_layers);
     config.features_on = FeaturesOn::Host;
     let with_rows = both_layers.replace("unique gather_rows", "unique unique gather_rows gather_rows");
-    assert_eq!(ahead(&config).join(" "), with_rows);
+    assert_eq!(prefetched(&config).join(" "), with_rows);
     config.plan = "sequential".into();
-    assert!(ahead(&config).is_empty());
+    assert!(prefetched(&config).is_empty());
 }
 
-/// With unit roundoff u, each product of two rounded operands is off by up to 2 u. A node's memory is behind one product an
-/// update, of three at most here, and behind the last batch's, which sent its mail: 8 u. A logit is behind seven in a row:
-/// memory, query, keys, values, two that end the layer, the decoder: 14 u; a loss moves no further than two logits, for it
-/// is a mean of softplus over positives and one over negatives.
+/// With unit roundoff u, a product of two rounded operands is off by at most 2 u. A node's memory is the
+/// result of one product per update, of at most three updates here, plus the last batch's product that sent
+/// its mail: 8 u. A logit is the result of seven products in a row: memory, query, keys, values, two at the
+/// end of the layer, the decoder: 14 u. A loss is a mean of softplus over positives plus one over negatives,
+/// so it moves no further than two logits: 28 u.
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn training_with_products_in_less_than_f32_follows_training_in_f32_and_is_another() {
+fn training_with_products_in_less_than_f32_stays_near_training_in_f32_but_differs() {
     let Some(on) = device(0) else { return };
     let gpu = on.device();
     let events = small(900);
@@ -209,7 +214,7 @@ fn training_with_products_in_less_than_f32_follows_training_in_f32_and_is_anothe
         let (found, u) = (train(precision), precision.unit_roundoff());
         let off = error(&memory(&found), &memory(&want)) / largest(&memory(&want));
         assert!(off > 0.1 * u && off < 8.0 * u, "{precision:?}: memory is off by {off}");
-        let losses = want.figures.iter().zip(&found.figures).take(2);
+        let losses = want.metrics.iter().zip(&found.metrics).take(2);
         for (want, found) in losses {
             assert!((want - found).abs() < 28.0 * u, "{precision:?}: {found}, in f32 {want}");
         }
@@ -233,7 +238,7 @@ fn a_training_that_diverges_ends_with_the_op_and_the_row_on_every_device() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn features_stay_on_the_host_where_the_device_is_small_and_a_smaller_one_is_refused_with_advice() {
+fn features_stay_on_the_host_if_the_device_is_small_and_a_too_small_device_is_refused_with_advice() {
     let Some(_on) = device(0).filter(|on| on.emulated) else { return };
     let dir = tempfile::tempdir().unwrap();
     let ran = |mib: usize, more: &[&str]| {
@@ -260,7 +265,8 @@ fn features_stay_on_the_host_where_the_device_is_small_and_a_smaller_one_is_refu
     }
 }
 
-/// Bytes of device memory that passes take which the first two did not, and that are still taken when the task is gone.
+/// Returns the bytes of device memory that later passes take in addition to the first two, and those that are
+/// still taken after the task is dropped.
 fn left_behind(gpu: &Device, task: impl FnOnce() -> Box<dyn Task>) -> [usize; 2] {
     let free = || gpu.gpu().unwrap().memory().unwrap().0;
     let before = free();
@@ -282,22 +288,27 @@ fn left_behind(gpu: &Device, task: impl FnOnce() -> Box<dyn Task>) -> [usize; 2]
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn epochs_leave_nothing_behind_on_the_device() {
+fn epochs_leave_no_device_memory_allocated() {
     let Some(on) = device(0) else { return };
     let gpu = on.device();
-    // A driver takes memory of its own when it pleases, but not for every pass.
-    let (of_passes, of_tasks) = if on.emulated { (0, 0) } else { (16 << 20, 64 << 20) };
+    // A driver allocates memory of its own now and then, but not for every pass.
+    let (allowed_by_passes, allowed_by_task) = if on.emulated { (0, 0) } else { (16 << 20, 64 << 20) };
     let events = small(300);
     for plan in ["sequential", "overlap"] {
-        let c = Config { batch: 60, max_batches: 2, plan: plan.into(), ..models::of(ModelName::Tgn, 8) };
+        let c = Config {
+            batch: 60,
+            max_batches: 2,
+            plan: plan.into(),
+            ..models::small_config(ModelName::Tgn, 8)
+        };
         let left = left_behind(&gpu, || Box::new(EventTask::new(&c, &events, gpu.clone()).unwrap()));
-        assert!(left[0] <= of_passes && left[1] <= of_tasks, "tgn, {plan}: {left:?}");
+        assert!(left[0] <= allowed_by_passes && left[1] <= allowed_by_task, "tgn, {plan}: {left:?}");
     }
     for plan in ["prefetch", "blad-nm"] {
-        let mut c = Config { plan: plan.into(), ..of_snapshots(ModelName::TGcn, 8) };
+        let mut c = Config { plan: plan.into(), ..snapshot_config(ModelName::TGcn, 8) };
         c.group.batch = 2;
         let data = turning(24, 12, 3);
         let left = left_behind(&gpu, || Box::new(SnapshotTask::new(&c, &data, gpu.clone()).unwrap()));
-        assert!(left[0] <= of_passes && left[1] <= of_tasks, "t-gcn, {plan}: {left:?}");
+        assert!(left[0] <= allowed_by_passes && left[1] <= allowed_by_task, "t-gcn, {plan}: {left:?}");
     }
 }

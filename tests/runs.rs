@@ -1,4 +1,4 @@
-//! Runs: how they end, what they start from, what they leave, and which checkpoints they refuse.
+//! Runs: how they end, what they start from, what they write, and which checkpoints they refuse.
 use crate::{
     command_line::{Ran, done, json, made, refused, small as small_words, tgnn},
     properties::{config, found, run, small},
@@ -14,7 +14,7 @@ use tgnn::{
 };
 
 #[test]
-fn training_stops_when_validation_gets_no_better_and_a_stopped_run_that_is_resumed_only_tests_again() {
+fn training_stops_without_improvement_and_a_stopped_run_that_is_resumed_is_only_tested_again() {
     let (events, dir) = (small(600), tempfile::tempdir().unwrap());
     // Steps so short that nothing is learned: no epoch is better than the first.
     let slow = |epochs, patience| Config { learning_rate: 1e-30, patience, ..config(epochs, 8) };
@@ -23,31 +23,31 @@ fn training_stops_when_validation_gets_no_better_and_a_stopped_run_that_is_resum
     let again = run(&slow(9, 3), &events, Some(dir.path()), true).unwrap();
     assert_eq!((found(&again), again.stopped_early), (found(&stopped), true));
     assert!(again.epochs.iter().zip(&stopped.epochs).all(|(a, b)| a == b), "nothing was trained again");
-    // More patience goes on; so much that training ends by itself has stopped nothing.
-    let on = run(&slow(6, 8), &events, Some(dir.path()), true).unwrap();
-    assert_eq!((on.epochs.len(), on.stopped_early), (6, false));
+    // More patience continues the run. If training ends by itself, it was not stopped early.
+    let continued = run(&slow(6, 8), &events, Some(dir.path()), true).unwrap();
+    assert_eq!((continued.epochs.len(), continued.stopped_early), (6, false));
     let whole = run(&slow(4, 3), &events, None, false).unwrap();
     assert_eq!((whole.epochs.len(), whole.stopped_early), (4, false));
     assert_eq!(found(&whole), found(&stopped));
 }
 
 #[test]
-fn the_event_file_of_a_run_that_is_resumed_is_that_of_its_records() {
+fn the_event_file_of_a_resumed_run_equals_one_written_from_all_its_records() {
     let (events, dir) = (small(400), tempfile::tempdir().unwrap());
-    let of = |epochs| Config { tensorboard: true, ..config(epochs, 8) };
+    let with_epochs = |epochs| Config { tensorboard: true, ..config(epochs, 8) };
     let file = dir.path().join(tensorboard::FILE);
-    run(&of(1), &events, Some(dir.path()), false).unwrap();
+    run(&with_epochs(1), &events, Some(dir.path()), false).unwrap();
     let first = fs::read(&file).unwrap();
-    let resumed = run(&of(3), &events, Some(dir.path()), true).unwrap();
-    let all = fs::read(&file).unwrap();
+    let resumed = run(&with_epochs(3), &events, Some(dir.path()), true).unwrap();
+    let last = fs::read(&file).unwrap();
     let count = |bytes: &[u8], tag: &str| bytes.windows(tag.len()).filter(|w| *w == tag.as_bytes()).count();
     let tags = ["train/loss", "train/events_per_second", "val/ap", "val/auc", "test/transductive/ap"];
     assert_eq!(tags.map(|tag| count(&first, tag)), [1; 5]);
-    assert_eq!(tags.map(|tag| count(&all, tag)), [3, 3, 3, 3, 1]);
+    assert_eq!(tags.map(|tag| count(&last, tag)), [3, 3, 3, 3, 1]);
     fs::remove_file(&file).unwrap();
     let test = resumed.best_epoch.zip(resumed.test);
     tensorboard::write(dir.path(), &resumed.epochs, test).unwrap();
-    assert!(fs::read(&file).unwrap() == all);
+    assert!(fs::read(&file).unwrap() == last);
     run(&config(1, 8), &events, Some(&dir.path().join("without")), false).unwrap();
     assert!(!dir.path().join("without").join(tensorboard::FILE).exists());
 }
@@ -60,7 +60,7 @@ train: [{epoch: 5, batch_size: 40, lr: 0.0001, dropout: 0.2, reorder: 4}]
 ";
 
 #[test]
-fn a_configuration_of_tgl_trains_flags_override_it_and_what_it_says_beyond_is_noted() {
+fn a_configuration_of_tgl_trains_with_flags_above_it_and_unused_keys_get_a_note() {
     let dir = made();
     let dir = dir.path();
     fs::write(dir.join("tgn.yml"), TGL).unwrap();
@@ -71,7 +71,7 @@ fn a_configuration_of_tgl_trains_flags_override_it_and_what_it_says_beyond_is_no
     for line in ["protocol = \"tgl\"", "epochs = 1", "batch = 40", "chunks = 4", "heads = 4", "memory = 8"] {
         assert!(config.contains(line), "no {line} in {config}");
     }
-    for (from, to, said) in [
+    for (from, to, text) in [
         ("strategy", "strategie", "wrong.yaml:1:41: "),
         ("dim_out: 8}]\ntrain", "dim_out: -8}]\ntrain", "wrong.yaml: invalid value"),
         ("layer: 2, att", "layer: 1, att", "wrong.yaml: sampling.layer and gnn.layer differ"),
@@ -79,16 +79,16 @@ fn a_configuration_of_tgl_trains_flags_override_it_and_what_it_says_beyond_is_no
         let wrong = TGL.replacen(from, to, 1);
         assert_ne!(wrong, TGL);
         fs::write(dir.join("wrong.yaml"), wrong).unwrap();
-        refused(dir, &["train", "wrong.yaml", "--data", "made", "--out", "no"], 2, &[said]);
+        refused(dir, &["train", "wrong.yaml", "--data", "made", "--out", "no"], 2, &[text]);
     }
 }
 
 #[test]
-fn a_person_sees_the_task_its_negatives_the_baseline_and_why_training_stopped() {
+fn the_program_prints_the_task_its_negatives_the_baseline_and_why_training_stopped() {
     let dir = made();
     let words = ["--set", "learning_rate=1e-30", "--epochs", "5", "--patience", "2", "--protocol", "disttgl"];
     let Ran { out, .. } = done(dir.path(), &small_words(&words));
-    for said in [
+    for text in [
         "training  task link, protocol disttgl, random negatives\n          batch 50, 5 epochs, patience 2, ",
         "hits@10 0.",
         "\nstopped: no better validation for 2 epochs\n\ntest (task link, ",
@@ -97,7 +97,7 @@ fn a_person_sees_the_task_its_negatives_the_baseline_and_why_training_stopped() 
         "\n  inductive     tgn ",
         "\n                EdgeBank, window      ",
     ] {
-        assert!(out.contains(said), "no `{said}` in\n{out}");
+        assert!(out.contains(text), "no `{text}` in\n{out}");
     }
     done(
         dir.path(),
@@ -105,13 +105,13 @@ fn a_person_sees_the_task_its_negatives_the_baseline_and_why_training_stopped() 
     );
     let words = ["--data", "classed", "--task", "edge", "--set", "static.mode=trained", "--chunks", "2"];
     let Ran { out, .. } = done(dir.path(), &small_words(&words));
-    for said in [
+    for text in [
         "task edge, protocol dyglib\n          batch 50 of 2 chunks, ",
         "  F1 0.",
         "  accuracy 0.",
         "static memory 100, learned with it\n",
     ] {
-        assert!(out.contains(said), "no `{said}` in\n{out}");
+        assert!(out.contains(text), "no `{text}` in\n{out}");
     }
     assert!(!out.contains("EdgeBank"));
 }
@@ -128,7 +128,7 @@ fn classed() -> Events {
     synth(&options).unwrap()
 }
 
-/// A frozen classification of nodes.
+/// Returns the configuration of a node classification on a frozen model.
 fn frozen(epochs: usize) -> Config {
     let mut config = Config { task: TaskName::Node, ..config(epochs, 8) };
     config.classify.frozen = true;
@@ -147,33 +147,33 @@ fn start(
     task::train(config, &classed(), &Device::cpu(1)?, &options, watch)
 }
 
-/// Every tensor of the best epoch of the run in `dir`, which did not settle, by name.
+/// Returns every tensor of the best epoch of the run in `dir`, which did not settle, sorted by name.
 fn tensors(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let best = Checkpoint::at(dir).manifest().unwrap().best_epoch;
     let bytes = fs::read(dir.join(format!("checkpoint/epoch-{best}.safetensors"))).unwrap();
-    let mut all: Vec<_> = SafeTensors::deserialize(&bytes)
+    let mut tensors: Vec<_> = SafeTensors::deserialize(&bytes)
         .unwrap()
         .iter()
         .map(|(name, view)| (name.to_owned(), view.data().to_vec()))
         .collect();
-    all.sort();
-    all
+    tensors.sort();
+    tensors
 }
 
 /// Ends a run before its first epoch.
 struct Cut;
 impl Watch for Cut {
     fn start(&mut self, _: &mut dyn Task) {
-        panic!("cut off, as the test wants it");
+        panic!("interrupted by the test");
     }
 }
 
 #[test]
-fn a_head_learns_on_the_frozen_model_of_another_run_which_keeps_every_bit() {
+fn a_head_learns_on_the_frozen_model_of_another_run_whose_bits_do_not_change() {
     let dir = tempfile::tempdir().unwrap();
-    let of = |name: &str| dir.path().join(name);
+    let folder = |name: &str| dir.path().join(name);
     for mode in [StaticMode::Off, StaticMode::Pretrained] {
-        let name = |part: &str| of(&format!("{part} {mode:?}"));
+        let name = |part: &str| folder(&format!("{part} {mode:?}"));
         let with_rows = |mut config: Config| {
             (config.static_memory.mode, config.static_memory.width, config.static_memory.epochs) =
                 (mode, 6, 1);
@@ -184,11 +184,11 @@ fn a_head_learns_on_the_frozen_model_of_another_run_which_keeps_every_bit() {
         let frozen = |epochs| with_rows(frozen(epochs));
         let at_once = start(&frozen(2), Some(&name("link")), Some(&name("node")), false, &mut ()).unwrap();
         let (link, node) = (tensors(&name("link")), tensors(&name("node")));
-        let of_the_model = |tensor: &str| {
+        let in_the_model = |tensor: &str| {
             ["memory.", "embed.", "static.", "node."].iter().any(|prefix| tensor.starts_with(prefix))
         };
-        let model = |all: &[(String, Vec<u8>)]| {
-            all.iter().filter(|t| of_the_model(&t.0)).cloned().collect::<Vec<_>>()
+        let model = |tensors: &[(String, Vec<u8>)]| {
+            tensors.iter().filter(|t| in_the_model(&t.0)).cloned().collect::<Vec<_>>()
         };
         assert!(model(&link).len() > 8);
         assert!(model(&link) == model(&node), "{mode:?}: the model has changed");
@@ -200,7 +200,7 @@ fn a_head_learns_on_the_frozen_model_of_another_run_which_keeps_every_bit() {
             assert!(learned != task.core.store.raw(id).unwrap(), "{tensor} has not learned");
         }
         assert_eq!(at_once.parameters, learned_numbers);
-        // Cut off before its first epoch, the run goes on from the other's model.
+        // A run that was cut off before its first epoch continues from the other run's model.
         let cut = panic::AssertUnwindSafe(|| {
             start(&frozen(2), Some(&name("link")), Some(&name("cut")), false, &mut Cut)
         });
@@ -208,35 +208,35 @@ fn a_head_learns_on_the_frozen_model_of_another_run_which_keeps_every_bit() {
         let resumed = start(&frozen(2), None, Some(&name("cut")), true, &mut ()).unwrap();
         assert_eq!(found(&resumed), found(&at_once), "{mode:?}");
     }
-    // A model that is not frozen learns on.
+    // A model that is not frozen learns further.
     let config = Config { task: TaskName::Edge, ..config(1, 8) };
-    start(&config, Some(&of("link Off")), Some(&of("edge")), false, &mut ()).unwrap();
-    let w = |run: &str| tensors(&of(run)).into_iter().find(|t| t.0 == "memory.w_x").unwrap().1;
+    start(&config, Some(&folder("link Off")), Some(&folder("edge")), false, &mut ()).unwrap();
+    let w = |run: &str| tensors(&folder(run)).into_iter().find(|t| t.0 == "memory.w_x").unwrap().1;
     assert!(w("link Off") != w("edge"));
 }
 
 #[test]
-fn static_memory_is_learned_on_links_whatever_the_task() {
+fn static_memory_is_pretrained_on_links_whatever_the_task() {
     let rows = |task, chunks| {
         let mut config = Config { task, chunks, ..config(1, 8) };
         (config.static_memory.epochs, config.static_memory.batch) = (1, 50);
         config.classify.frozen = task != TaskName::Link;
         task::pretrain(&config, &classed(), &Device::cpu(1).unwrap(), &mut ()).unwrap()
     };
-    let of_links = rows(TaskName::Link, 1);
-    assert!(of_links == rows(TaskName::Node, 60) && of_links.iter().any(|&x| x != 0.0));
+    let link_rows = rows(TaskName::Link, 1);
+    assert!(link_rows == rows(TaskName::Node, 60) && link_rows.iter().any(|&x| x != 0.0));
 }
 
 #[test]
-fn a_run_refuses_to_start_from_a_model_that_is_another_and_to_freeze_one_that_has_learned_nothing() {
+fn a_run_refuses_to_start_from_another_model_or_to_freeze_an_untrained_one() {
     let dir = tempfile::tempdir().unwrap();
     let link = dir.path().join("link");
     start(&config(1, 8), None, Some(&link), false, &mut ()).unwrap();
-    let refused = |config: &Config, from: Option<&Path>, kind, said: &[&str]| {
+    let refused = |config: &Config, from: Option<&Path>, kind, texts: &[&str]| {
         let e = start(config, from, Some(&dir.path().join("out")), false, &mut ()).unwrap_err();
         let text = e.to_string();
         assert_eq!(e.kind(), kind, "{text}");
-        said.iter().for_each(|said| assert!(text.contains(said), "no `{said}` in {text}"));
+        texts.iter().for_each(|t| assert!(text.contains(t), "no `{t}` in {text}"));
         assert!(!dir.path().join("out").exists());
     };
     refused(&frozen(1), None, ErrorKind::Usage, &["classify.frozen", "give --from"]);
@@ -271,34 +271,34 @@ fn a_run_refuses_to_start_from_a_model_that_is_another_and_to_freeze_one_that_ha
 }
 
 #[test]
-fn a_checkpoint_of_another_model_of_another_type_or_of_a_newer_build_is_told_as_such() {
+fn a_checkpoint_of_another_model_or_type_or_of_a_newer_build_is_refused_with_the_reason() {
     let (events, dir) = (small(300), tempfile::tempdir().unwrap());
     let tgn = config(1, 8);
     run(&tgn, &events, Some(dir.path()), false).unwrap();
     let (checkpoint, device) = (Checkpoint::at(dir.path()), Device::cpu(1).unwrap());
     let evaluate =
         |config: &Config| task::evaluate(&checkpoint, config, &events, &device, "", false, &mut ());
-    let said = |e: tgnn::error::Error, said: &str| {
+    let refused = |e: tgnn::error::Error, text: &str| {
         assert_eq!(e.kind(), ErrorKind::Checkpoint, "{e}");
-        assert!(e.to_string().contains(said), "no `{said}` in {e}");
+        assert!(e.to_string().contains(text), "no `{text}` in {e}");
     };
     let jodie = JodieConfig { memory: 8, time: 8, ..JodieConfig::default() };
     let jodie = Config { model: ModelName::Jodie, jodie, ..config(2, 8) };
-    said(evaluate(&jodie).unwrap_err(), "the checkpoint is of tgn, this run is of jodie");
-    said(
+    refused(evaluate(&jodie).unwrap_err(), "the checkpoint is of tgn, this run is of jodie");
+    refused(
         run(&jodie, &events, Some(dir.path()), true).unwrap_err(),
         "the checkpoint is of tgn, this run is of jodie",
     );
     let mut narrow = tgn.clone();
     narrow.tgn.time = 4;
-    said(evaluate(&narrow).unwrap_err(), "of another tgn: tgn.time is 8 there and 4 here");
+    refused(evaluate(&narrow).unwrap_err(), "of another tgn: tgn.time is 8 there and 4 here");
     let seed = Config { seed: 7, ..config(2, 8) };
-    said(
+    refused(
         run(&seed, &events, Some(dir.path()), true).unwrap_err(),
         "another configuration: seed is 1 there and 7 here",
     );
 
-    // A type of as many bytes, in a file whose checksum is right.
+    // Another type with the same number of bytes, in a file with the right checksum.
     let (file, manifest) =
         (dir.path().join("checkpoint/epoch-1.safetensors"), dir.path().join("checkpoint/manifest.json"));
     let (whole, text) = (fs::read(&file).unwrap(), fs::read_to_string(&manifest).unwrap());
@@ -309,13 +309,13 @@ fn a_checkpoint_of_another_model_of_another_type_or_of_a_newer_build_is_told_as_
     };
     let at = whole.windows(12).position(|w| w == b"\"memory.w_x\"").unwrap();
     let at = at + whole[at..].windows(5).position(|w| w == b"\"F32\"").unwrap();
-    let harmed = [&whole[..at], b"\"I32\"", &whole[at + 5..]].concat();
-    fs::write(&file, &harmed).unwrap();
-    fs::write(&manifest, text.replace(&sum(&whole), &sum(&harmed))).unwrap();
-    said(evaluate(&tgn).unwrap_err(), "`memory.w_x` is I32 [24, 28], want F32 [24, 28]");
+    let damaged = [&whole[..at], b"\"I32\"", &whole[at + 5..]].concat();
+    fs::write(&file, &damaged).unwrap();
+    fs::write(&manifest, text.replace(&sum(&whole), &sum(&damaged))).unwrap();
+    refused(evaluate(&tgn).unwrap_err(), "`memory.w_x` is I32 [24, 28], want F32 [24, 28]");
     fs::write(&file, &whole).unwrap();
 
-    for (harmed, what) in [
+    for (damaged, reason) in [
         (
             text.replacen("\"schema\": 2", "\"schema\": 3", 1),
             "schema 3 and was written by a newer build, this one reads 2",
@@ -324,12 +324,12 @@ fn a_checkpoint_of_another_model_of_another_type_or_of_a_newer_build_is_told_as_
         (text.replacen("\"seed\"", "\"sown\"", 1), "or written by a newer build (unknown field `sown`"),
         (text.replacen("{", "", 1), "the manifest is damaged ("),
     ] {
-        assert_ne!(harmed, text);
-        fs::write(&manifest, harmed).unwrap();
-        said(evaluate(&tgn).unwrap_err(), what);
+        assert_ne!(damaged, text);
+        fs::write(&manifest, damaged).unwrap();
+        refused(evaluate(&tgn).unwrap_err(), reason);
     }
     fs::write(&manifest, text).unwrap();
-    evaluate(&tgn).expect("mended, it is read again");
+    evaluate(&tgn).expect("the restored manifest is read again");
 }
 
 #[test]

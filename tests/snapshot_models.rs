@@ -1,4 +1,4 @@
-//! Models of snapshots: against PyTorch, and at the edge of what there is.
+//! Models of snapshots: comparison with PyTorch, and edge cases.
 use crate::{
     emulated::{device, drawn},
     golden::{Golden, follow},
@@ -21,7 +21,7 @@ const MODELS: [(&str, &[u8]); 4] = [
     ("evolve_gcn_h", include_bytes!("golden/evolve_gcn_h.safetensors")),
 ];
 
-/// Two layers of `width`.
+/// Returns a configuration with two layers of `width`.
 fn config(model: &str, width: usize, order: &str) -> Box<dyn SnapshotModelConfig> {
     let (layers, order) = (2, order.to_owned());
     match model {
@@ -34,7 +34,7 @@ fn config(model: &str, width: usize, order: &str) -> Box<dyn SnapshotModelConfig
     }
 }
 
-/// Snapshots of `steps` steps and `nodes` vertices; edges are (step, source, destination).
+/// Returns snapshots of `steps` steps and `nodes` vertices; edges are (step, source, destination).
 fn snapshots(
     steps: usize,
     nodes: usize,
@@ -60,19 +60,20 @@ fn snapshots(
     }
 }
 
-/// Three vertices come and go in seven steps of twelve.
+/// Returns seven snapshots of twelve vertices, of which three come and go.
 fn coming_and_going() -> Snapshots {
     let edges: Vec<_> = (0..7u32)
         .flat_map(|s| (0..9u32).map(move |i| (s as usize, i, (i * (s + 2) + 1) % 9)))
         .filter(|&(s, ..)| s != 3)
         .collect();
-    let mut all = snapshots(7, 12, &edges, Some(Features::random(7 * 12, 6, 5)));
-    all.present = Some((0..7 * 12).map(|at| at % 12 < 9 || (at / 12 + at) % 3 > 0).collect());
-    all.validate("made").unwrap();
-    all
+    let mut data = snapshots(7, 12, &edges, Some(Features::random(7 * 12, 6, 5)));
+    data.present = Some((0..7 * 12).map(|at| at % 12 < 9 || (at / 12 + at) % 3 > 0).collect());
+    data.validate("made").unwrap();
+    data
 }
 
-/// Records the embeddings after the `length` steps before `target`, and returns the parameters with them.
+/// Records the embeddings after the `length` steps before `target`; returns the parameters and the
+/// embeddings.
 fn ready(
     t: &mut Tape,
     store: &mut Store,
@@ -93,7 +94,7 @@ fn ready(
     (parameters, z)
 }
 
-/// The embeddings, a row a vertex, by the fast path.
+/// Computes the embeddings on the fast path, one row per vertex.
 fn embeddings(data: &Snapshots, config: &dyn SnapshotModelConfig, group: (u32, usize)) -> Vec<Vec<f32>> {
     let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
     let (_, z) = ready(&mut t, &mut store, data, config, group, &Exchanged::default(), |_, _, _| {});
@@ -102,22 +103,22 @@ fn embeddings(data: &Snapshots, config: &dyn SnapshotModelConfig, group: (u32, u
     program.read::<f32>(z, &store).unwrap().chunks(config.width()).map(<[f32]>::to_vec).collect()
 }
 
-/// The snapshots of a fixture.
+/// Reads the snapshots of a fixture.
 fn golden_snapshots(g: &Golden) -> Snapshots {
     let (steps, nodes) = (g.fact("steps"), g.fact("vertices"));
     let (src, dst) = (g.ids("src"), g.ids("dst"));
     let edges: Vec<_> =
         g.ids("step").iter().zip(src.iter().zip(&dst)).map(|(&s, (&u, &v))| (s as usize, u, v)).collect();
     let features = Features::from_vec(steps * nodes, g.fact("features"), g.f32("features")).unwrap();
-    let mut all = snapshots(steps, nodes, &edges, Some(features));
-    all.weight = Some(g.f32("weight"));
-    all.present = Some(g.ids("present").iter().map(|&p| p == 1).collect());
-    assert_eq!((&all.src, &all.dst), (&src, &dst), "the fixture's edges are in order");
-    all.validate("golden").unwrap();
-    all
+    let mut data = snapshots(steps, nodes, &edges, Some(features));
+    data.weight = Some(g.f32("weight"));
+    data.present = Some(g.ids("present").iter().map(|&p| p == 1).collect());
+    assert_eq!((&data.src, &data.dst), (&src, &dst), "the fixture's edges are in order");
+    data.validate("golden").unwrap();
+    data
 }
 
-/// `A X` of all steps.
+/// Computes `A X` of all steps.
 fn aggregated(g: &Golden, adjacency: &Adjacency) -> Vec<f64> {
     let (scale, x, n) = (g.real("scale"), g.real("features"), &adjacency.from);
     let f: usize = g.fact("features");
@@ -133,26 +134,27 @@ fn aggregated(g: &Golden, adjacency: &Adjacency) -> Vec<f64> {
     y
 }
 
-/// What three passes of three rounds leave, groups in variants of three kinds by turns, shared out to two lanes or not.
-fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Vec<Vec<u8>> {
+/// Trains three passes of three rounds, in which groups alternate between three variants of the step, with
+/// snapshots divided between two lanes if `divided`. Returns the final parameters.
+fn rounds(config: &dyn SnapshotModelConfig, device: &Device, divided: bool) -> Vec<Vec<u8>> {
     let (data, mut store) = (coming_and_going(), Store::new(Precision::F32));
     let mut parameters = Parameters::new(&mut store, 3, 0.01).unwrap();
     let adjacency = Adjacency::of(&data, false).unwrap();
     let tables = SnapshotTables::new(&mut store, &mut parameters, &data, &adjacency, 5).unwrap();
     let model = config.build(&mut parameters, &mut store, &tables).unwrap();
-    let (mut share, mut sums) = (None, Sums::default());
+    let (mut dz, mut sums) = (None, Sums::default());
     let kinds = [(1, [[false; 2]; 2]), (2, [[true, false], [false, true]]), (1, [[true; 2]; 2])];
     let mut tapes: Vec<(Tape, Lanes)> = Vec::new();
     for (first, layers) in kinds {
         let (mut t, exchanged) = (Tape::new(), Exchanged { first, layers: layers.map(Vec::from) });
         let group = tables.next_group(&mut t, &store, 3).unwrap();
         let z = model.embed(&mut t, &store, &tables, &group, &exchanged).unwrap();
-        let share = *share.get_or_insert_with(|| {
+        let dz = *dz.get_or_insert_with(|| {
             let values: Vec<f32> = (0..12 * t.spec(z).cols).map(|i| (i % 7) as f32 / 7.0).collect();
-            store.values("share", t.spec(z), &values).unwrap()
+            store.values("dz", t.spec(z), &values).unwrap()
         });
-        parameters.accumulate(&mut t, &mut store, z, share, &mut sums).unwrap();
-        let lanes = if shared { Lanes::Sections { first, pipelined: true } } else { Lanes::One };
+        parameters.accumulate(&mut t, &mut store, z, dz, &mut sums).unwrap();
+        let lanes = if divided { Lanes::Sections { first, pipelined: true } } else { Lanes::One };
         tapes.push((t, lanes));
     }
     let mut t = Tape::new();
@@ -168,9 +170,9 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Ve
     for pass in 0..3 {
         tables.seek(&mut store, pass, &[3, 5, 4, 6, 3, 6, 5]).unwrap();
         let variant_of_run = [0, 1, 2, 3, 2, 0, 3, 1, 1, 3];
-        let mut heard = Vec::new();
-        program.repeat_in(&mut store, &variant_of_run, &mut |done| heard.push(done.runs)).unwrap();
-        assert_eq!(heard.last(), Some(&variant_of_run.len()));
+        let mut runs = Vec::new();
+        program.repeat_in(&mut store, &variant_of_run, &mut |done| runs.push(done.runs)).unwrap();
+        assert_eq!(runs.last(), Some(&variant_of_run.len()));
     }
     store.fetch(&learned).unwrap();
     let end = raw(&store);
@@ -179,7 +181,7 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, shared: bool) -> Ve
 }
 
 #[test]
-fn groups_in_several_forms_on_two_lanes_leave_what_they_leave_one_after_the_other() {
+fn groups_in_several_variants_leave_the_same_bits_on_two_lanes_as_on_one() {
     let one = Device::cpu(1).unwrap();
     for (name, _) in MODELS {
         let config = config(name, 6, "auto");
@@ -190,7 +192,7 @@ fn groups_in_several_forms_on_two_lanes_leave_what_they_leave_one_after_the_othe
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn groups_in_several_forms_on_two_streams_leave_the_same_bits_under_every_schedule() {
+fn groups_in_several_variants_on_two_streams_leave_the_same_bits_under_every_schedule() {
     let Some(on) = device(0) else { return };
     let gpu = on.device();
     for (at, (name, _)) in MODELS.into_iter().enumerate() {
@@ -205,7 +207,7 @@ fn groups_in_several_forms_on_two_streams_leave_the_same_bits_under_every_schedu
 }
 
 #[test]
-fn embeddings_and_gradients_of_every_model_equal_the_plain_form_in_every_order() {
+fn embeddings_and_gradients_of_every_model_equal_the_plain_formulas_in_every_order() {
     for (name, bytes) in MODELS {
         let g = Golden::open(bytes);
         let (data, d) = (golden_snapshots(&g), g.fact("width"));
@@ -224,7 +226,7 @@ fn embeddings_and_gradients_of_every_model_equal_the_plain_form_in_every_order()
                 let exchanged = Exchanged { first: 2, layers: layers.map(Vec::from) };
                 let prepare = |store: &mut Store, tables: &mut SnapshotTables, adjacency: &Adjacency| {
                     if store.precision() == Precision::F64 {
-                        // The tables came through f32; the fixture has all digits.
+                        // The tables were loaded through f32; the fixture has all digits.
                         let (VertexInputs::Steps(inputs) | VertexInputs::Vertices(inputs)) = tables.inputs;
                         store.write(inputs, &g.real("features")).unwrap();
                         store.write(tables.graph.scale(), &g.real("scale")).unwrap();
@@ -246,8 +248,9 @@ fn embeddings_and_gradients_of_every_model_equal_the_plain_form_in_every_order()
                         store.values("dz", Spec::real(Rows::fixed(data.nodes), d), &g.real("dz")).unwrap();
                     let dz = t.stored(store, dz).unwrap();
                     let grads = t.backward_many(&[(z, dz)]).unwrap();
-                    let of = |(name, id)| (format!("grad.{name}"), grads[&t.stored(store, id).unwrap()]);
-                    let named: Vec<(String, Var)> = parameters.iter().map(of).collect();
+                    let gradient =
+                        |(name, id)| (format!("grad.{name}"), grads[&t.stored(store, id).unwrap()]);
+                    let named: Vec<(String, Var)> = parameters.iter().map(gradient).collect();
                     [vec![("z".to_owned(), z)], named].concat()
                 };
                 follow(&g, record, |g, name| g.real(&format!("{group}.{name}")), |_, values| values);
@@ -262,14 +265,14 @@ fn steps_that_a_group_lacks_change_nothing() {
     for (name, _) in MODELS {
         let config = config(name, 8, "auto");
         let found = embeddings(&data, &*config, (5, 5));
-        assert!(found.iter().flatten().any(|&x| x != 0.0), "{name} says nothing");
+        assert!(found.iter().flatten().any(|&x| x != 0.0), "{name} gives zeros");
         assert!(found == embeddings(&data, &*config, (5, 9)), "{name}");
-        assert!(found != embeddings(&data, &*config, (5, 4)), "{name} reads one step fewer");
+        assert!(found != embeddings(&data, &*config, (5, 4)), "{name} ignores a step");
     }
 }
 
 #[test]
-fn a_vertex_that_is_not_there_keeps_its_state() {
+fn a_vertex_that_is_absent_from_a_step_keeps_its_state() {
     let data = coming_and_going();
     for name in ["wd_gcn", "t_gcn"] {
         for order in ["aggregate", "transform"] {
@@ -278,8 +281,8 @@ fn a_vertex_that_is_not_there_keeps_its_state() {
                 let before = embeddings(&data, &*config, (step, step as usize));
                 let after = embeddings(&data, &*config, (step + 1, step as usize + 1));
                 for v in 0..data.nodes {
-                    let there = data.has(step as usize, v);
-                    assert_eq!(before[v] != after[v], there, "{name}, {order}, step {step}, vertex {v}");
+                    let present = data.has(step as usize, v);
+                    assert_eq!(before[v] != after[v], present, "{name}, {order}, step {step}, vertex {v}");
                 }
             }
         }
@@ -302,7 +305,7 @@ fn a_vertex_without_edges_is_the_same_alone_and_among_others() {
         for order in ["aggregate", "transform"] {
             let config = config(name, 8, order);
             let [alone, among] = [&alone, &among].map(|data| embeddings(data, &*config, (4, 4)));
-            // H reads what the others are.
+            // EvolveGCN-H reads the other vertices.
             let same = alone[0].iter().zip(&among[2]).all(|(a, b)| (a - b).abs() < 1e-5);
             assert_eq!(same, name != "evolve_gcn_h", "{name}, {order}");
             assert!(alone[0].iter().all(|x| x.is_finite()), "{name}");
@@ -311,7 +314,7 @@ fn a_vertex_without_edges_is_the_same_alone_and_among_others() {
 }
 
 #[test]
-fn rows_of_vertices_that_are_learned_have_a_gradient_in_every_model_and_order() {
+fn learned_rows_of_vertices_have_a_gradient_in_every_model_and_order() {
     let data = Snapshots { features: None, ..coming_and_going() };
     for (name, _) in MODELS {
         for order in ["aggregate", "transform"] {
@@ -326,13 +329,13 @@ fn rows_of_vertices_that_are_learned_have_a_gradient_in_every_model_and_order() 
                 |_, _, _| {},
             );
             let grads = t.backward_many(&[(z, z)]).unwrap();
-            let all: Vec<(&str, Var)> =
+            let gradients: Vec<(&str, Var)> =
                 parameters.iter().map(|(name, id)| (name, grads[&t.stored(&store, id).unwrap()])).collect();
-            let keep: Vec<Var> = all.iter().map(|a| a.1).collect();
+            let keep: Vec<Var> = gradients.iter().map(|g| g.1).collect();
             let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap();
             program.run(&mut store).unwrap();
-            assert_eq!(all[0].0, SnapshotTables::ROWS);
-            for (parameter, grad) in all {
+            assert_eq!(gradients[0].0, SnapshotTables::ROWS);
+            for (parameter, grad) in gradients {
                 let found = program.read::<f32>(grad, &store).unwrap();
                 assert!(found.iter().all(|x| x.is_finite()), "{name}, {order}, {parameter}");
                 assert!(found.iter().any(|&x| x != 0.0), "{name}, {order}, {parameter}: nothing learns");
@@ -342,9 +345,9 @@ fn rows_of_vertices_that_are_learned_have_a_gradient_in_every_model_and_order() 
 }
 
 #[test]
-fn only_what_is_read_is_convolved() {
+fn only_values_that_are_read_are_convolved() {
     let data = coming_and_going();
-    // Two layers over four steps. T-GCN aggregates states, too, but for the first step's, and the inputs.
+    // Two layers over four steps. T-GCN also aggregates states, except in the first step.
     for (name, order, products) in [
         ("wd_gcn", "auto", 8),
         ("t_gcn", "aggregate", 4 * 2 + 3 * 4),
@@ -368,7 +371,7 @@ fn only_what_is_read_is_convolved() {
 }
 
 #[test]
-fn an_order_that_is_none_is_refused_in_one_line() {
+fn an_invalid_order_is_refused_in_one_line() {
     for (name, section) in [("wd_gcn", "wd-gcn"), ("t_gcn", "t-gcn"), ("evolve_gcn_o", "evolve-gcn")] {
         for (order, ok) in [
             ("auto", true),
@@ -380,8 +383,8 @@ fn an_order_that_is_none_is_refused_in_one_line() {
         ] {
             let found = config(name, 8, order).validate();
             assert_eq!(found.is_ok(), ok, "{name}, `{order}`");
-            let says = found.err().map(|e| e.to_string()).unwrap_or_default();
-            assert!(ok || says.contains(&format!("{section}.order is `{order}`")), "{says}");
+            let message = found.err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(ok || message.contains(&format!("{section}.order is `{order}`")), "{message}");
         }
         assert!(config(name, 0, "auto").validate().is_err());
         assert!(config(name, 8, "transform,aggregate").validate().is_ok());

@@ -16,19 +16,19 @@ use tgnn::{
 const MODELS: [ModelName; 4] =
     [ModelName::WdGcn, ModelName::TGcn, ModelName::EvolveGcnO, ModelName::EvolveGcnH];
 
-/// Snapshots with these edges, all vertices always there, without features.
+/// Returns snapshots with these edges, in which all vertices are always present, without features.
 pub fn of_edges(nodes: usize, steps: &[Vec<(u32, u32)>]) -> Snapshots {
-    let (mut offsets, mut all) = (vec![0], Vec::new());
+    let (mut offsets, mut edges) = (vec![0], Vec::new());
     for step in steps {
         let mut step = step.clone();
         step.sort_unstable();
         step.dedup();
-        all.extend(step);
-        offsets.push(all.len());
+        edges.extend(step);
+        offsets.push(edges.len());
     }
-    let (src, dst) = all.into_iter().unzip();
+    let (src, dst) = edges.into_iter().unzip();
     let labels = (0..steps.len()).map(|s| format!("step {s}")).collect();
-    let made = Snapshots {
+    let snapshots = Snapshots {
         name: "made".into(),
         nodes,
         offsets,
@@ -44,28 +44,29 @@ pub fn of_edges(nodes: usize, steps: &[Vec<(u32, u32)>]) -> Snapshots {
         ids: None,
         notes: vec![],
     };
-    made.validate("made").unwrap();
-    made
+    snapshots.validate("made").unwrap();
+    snapshots
 }
 
 const GROUPS: usize = 6;
 
-/// Vertices of group g point at ones of group g + 1 in even steps and of g + 2 in odd ones, drawn anew each time: who knows the
-/// groups, and the step before, knows the next, and who remembers pairs knows little.
+/// Returns snapshots in which vertices of group g have edges to vertices of group g + 1 in even steps, and of
+/// group g + 2 in odd ones, drawn again in each step. The groups and the previous step determine the next
+/// step; remembered pairs predict little.
 pub fn turning(nodes: usize, steps: usize, edges: usize) -> Snapshots {
     let key = Key::new(5, 5, [0, 0]);
-    let of = |s: usize| {
+    let edges_of_step = |s: usize| {
         (0..nodes * edges).map(move |i| {
             let (u, draw) = (i / edges, key.draw((s * nodes * edges + i) as u64)[0] as usize);
             let group = (u + 1 + s % 2) % GROUPS;
             (u as u32, (draw % (nodes / GROUPS) * GROUPS + group) as u32)
         })
     };
-    let all: Vec<Vec<_>> = (0..steps).map(|s| of(s).collect()).collect();
-    let mut made = of_edges(nodes, &all);
-    let hot = (0..nodes * GROUPS).map(|i| if i / GROUPS % GROUPS == i % GROUPS { 1.0 } else { 0.0 });
-    made.features = Some(Features::from_vec(nodes, GROUPS, hot.collect()).unwrap());
-    made
+    let edges: Vec<Vec<_>> = (0..steps).map(|s| edges_of_step(s).collect()).collect();
+    let mut data = of_edges(nodes, &edges);
+    let one_hot = (0..nodes * GROUPS).map(|i| if i / GROUPS % GROUPS == i % GROUPS { 1.0 } else { 0.0 });
+    data.features = Some(Features::from_vec(nodes, GROUPS, one_hot.collect()).unwrap());
+    data
 }
 
 pub fn config(model: ModelName, width: usize) -> Config {
@@ -79,20 +80,20 @@ fn run(c: &Config, data: &Snapshots, options: &RunOptions) -> tgnn::error::Resul
     task::train_snapshots(c, data, &Device::cpu(c.threads)?, options, &mut ())
 }
 
-/// Figures of two epochs and of the validation, and the state.
+/// Trains two epochs and validates; returns the losses and scores, and the state.
 fn trained(c: &Config, data: &Snapshots, device: &Device) -> (Vec<f64>, Vec<Vec<u8>>) {
     let mut task = SnapshotTask::new(c, data, device.clone()).unwrap();
-    let mut figures: Vec<f64> = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
+    let mut metrics: Vec<f64> = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
     let s = task.validate(&mut |_| {}).unwrap();
-    figures.extend([s.ap, s.auc, s.mrr, s.accuracy, s.mae, s.rmse].into_iter().flatten());
-    assert!(figures.len() >= 4, "{s:?}");
+    metrics.extend([s.ap, s.auc, s.mrr, s.accuracy, s.mae, s.rmse].into_iter().flatten());
+    assert!(metrics.len() >= 4, "{s:?}");
     let buffers = task.checkpoint_buffers();
     task.core.store.fetch(&buffers).unwrap();
-    (figures, buffers.into_iter().map(|id| task.core.store.raw(id).unwrap().to_vec()).collect())
+    (metrics, buffers.into_iter().map(|id| task.core.store.raw(id).unwrap().to_vec()).collect())
 }
 
 #[test]
-fn every_model_learns_what_no_pair_tells() {
+fn every_model_learns_a_signal_that_no_pair_reveals() {
     let data = turning(240, 40, 3);
     for model in MODELS {
         let c = Config { epochs: 30, ..config(model, 32) };
@@ -122,7 +123,7 @@ fn one_and_two_threads_and_two_lanes_leave_the_same_bits_of_every_model() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn groups_replayed_on_a_device_follow_the_cpu_and_leave_the_same_bits_under_every_schedule_and_plan() {
+fn groups_replayed_on_a_device_follow_the_cpu_with_the_same_bits_under_every_schedule_and_plan() {
     let Some(on) = device(0) else { return };
     let gpu = on.device();
     let data = turning(24, 9, 3);
@@ -146,7 +147,7 @@ fn groups_replayed_on_a_device_follow_the_cpu_and_leave_the_same_bits_under_ever
 }
 
 #[test]
-fn a_plan_that_the_model_or_the_device_lacks_is_refused_in_one_line() {
+fn a_plan_that_the_model_does_not_support_or_that_does_not_exist_is_refused_in_one_line() {
     let events = small(300);
     let c = Config { plan: "blad-even".into(), ..Config::default() };
     let refused =
@@ -164,7 +165,7 @@ fn a_plan_that_the_model_or_the_device_lacks_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_timeline_has_every_run_of_every_op_and_no_lane_does_two_things_at_once() {
+fn a_timeline_has_every_run_of_every_op_and_no_lane_runs_two_ops_at_once() {
     let data = turning(24, 12, 3);
     for (plan, lanes) in [("sequential", 1), ("blad-even", 2)] {
         let mut c = Config { plan: plan.into(), ..config(MODELS[0], 8) };
@@ -178,14 +179,15 @@ fn a_timeline_has_every_run_of_every_op_and_no_lane_does_two_things_at_once() {
             let timeline = task.timeline();
             let products: Vec<usize> =
                 timeline.spans().iter().filter(|s| s.work.op == "pair_logits").map(|s| s.step).collect();
-            // After each round of three groups there is an update.
+            // An update follows each round of three groups.
             assert_eq!(products, [0, 1, 2, 4, 5], "{plan}");
             let updates = timeline.spans().iter().filter(|s| s.work.op == "adam").map(|s| s.step);
             assert_eq!(updates.collect::<Vec<_>>(), [3, 6], "{plan}");
             for lane in 0..2 {
-                let own: Vec<_> = timeline.spans().iter().filter(|s| s.work.lane == lane).collect();
-                assert_eq!(own.is_empty(), lane >= lanes, "{plan}");
-                assert!(own.windows(2).all(|w| w[0].start <= w[0].end && w[0].end <= w[1].start), "{plan}");
+                let spans: Vec<_> = timeline.spans().iter().filter(|s| s.work.lane == lane).collect();
+                assert_eq!(spans.is_empty(), lane >= lanes, "{plan}");
+                let in_order = spans.windows(2).all(|w| w[0].start <= w[0].end && w[0].end <= w[1].start);
+                assert!(in_order, "{plan}");
             }
             let usage = timeline.usage();
             assert!(
@@ -197,22 +199,23 @@ fn a_timeline_has_every_run_of_every_op_and_no_lane_does_two_things_at_once() {
 }
 
 #[test]
-fn the_program_writes_a_timeline_and_refuses_where_it_has_none() {
+fn the_program_writes_a_timeline_and_refuses_a_path_in_a_missing_folder() {
     let dir = tempfile::TempDir::new().unwrap();
     let run = ["train", "--max-batches", "2", "--epochs", "1", "--no-eval", "--timeline"];
     let ran = done(dir.path(), &[&run[..], &["t.json", "--set", "plan=prefetch"]].concat());
     assert!(ran.out.contains("lane 1 busy") && ran.out.contains("ui.perfetto.dev"), "{}", ran.out);
     let trace = json(&std::fs::read_to_string(dir.path().join("t.json")).unwrap());
     let events = trace["traceEvents"].as_array().unwrap();
-    let on = |lane: u64| events.iter().filter(|e| e["ph"] == "X" && e["tid"] == lane).count();
-    assert!(on(0) > 20 && on(1) > 4, "{} and {} runs", on(0), on(1));
-    let said = ["--timeline nowhere/t.json: there is no folder nowhere"];
-    refused(dir.path(), &[&run[..], &["nowhere/t.json"]].concat(), 2, &said);
+    let runs = |lane: u64| events.iter().filter(|e| e["ph"] == "X" && e["tid"] == lane).count();
+    assert!(runs(0) > 20 && runs(1) > 4, "{} and {} runs", runs(0), runs(1));
+    let texts = ["--timeline nowhere/t.json: there is no folder nowhere"];
+    refused(dir.path(), &[&run[..], &["nowhere/t.json"]].concat(), 2, &texts);
 }
 
-/// By Adam's first moment, which is a tenth of the last gradient and nine tenths of what it was, at weights that hardly move.
+/// Reads the gradients from Adam's first moment, which is a tenth of the last gradient plus nine tenths of
+/// its previous value, at weights that hardly move.
 #[test]
-fn an_update_has_the_mean_gradient_of_its_groups_and_the_last_of_an_epoch_may_have_fewer() {
+fn an_update_uses_the_mean_gradient_of_its_groups_and_the_last_of_an_epoch_may_have_fewer() {
     let data = turning(24, 12, 3);
     for model in MODELS {
         let moments = |groups: usize, batch: usize| -> Vec<f64> {
@@ -237,9 +240,9 @@ fn an_update_has_the_mean_gradient_of_its_groups_and_the_last_of_an_epoch_may_ha
         let largest = found.iter().fold(0.0f64, |most, x| most.max(x.abs()));
         assert!(largest > 1e-4, "{}: {largest}", model.name());
         for (i, found) in found.iter().enumerate() {
-            let mean = |of: std::ops::RangeInclusive<usize>| {
-                let n = of.clone().count() as f64;
-                of.map(|n| gradient(n, i)).sum::<f64>() / n
+            let mean = |groups: std::ops::RangeInclusive<usize>| {
+                let n = groups.clone().count() as f64;
+                groups.map(|n| gradient(n, i)).sum::<f64>() / n
             };
             let want = 0.09 * mean(1..=3) + 0.1 * mean(4..=5);
             assert!((found - want).abs() < 1e-4 * largest, "{}: {found}, want {want}", model.name());
@@ -248,7 +251,7 @@ fn an_update_has_the_mean_gradient_of_its_groups_and_the_last_of_an_epoch_may_ha
 }
 
 #[test]
-fn a_run_resumed_is_one_that_was_not_cut_and_its_checkpoint_gives_its_test() {
+fn a_resumed_run_equals_an_uninterrupted_one_and_its_checkpoint_gives_its_test() {
     let (data, dir) = (turning(24, 12, 3), tempfile::TempDir::new().unwrap());
     let c = config(ModelName::EvolveGcnO, 8);
     let [whole, parts] = ["whole", "parts"].map(|name| dir.path().join(name));
@@ -274,9 +277,10 @@ fn a_run_resumed_is_one_that_was_not_cut_and_its_checkpoint_gives_its_test() {
 }
 
 #[test]
-fn values_and_classes_of_vertices_are_predicted_too() {
+fn values_and_classes_of_vertices_are_predicted() {
     let mut data = of_edges(24, &vec![vec![]; 30]);
-    // A vertex's value alternates, and so does its class: the last one is always wrong, and tells the next.
+    // A vertex's value alternates, and so does its class: the last one is always wrong as a prediction, and
+    // determines the next.
     let value = |at: usize| if (at / 24 + at % 24).is_multiple_of(2) { 1.0f32 } else { -1.0 };
     let values: Vec<f32> = (0..24 * 30).map(value).collect();
     data.classes = Some(values.iter().map(|&x| u32::from(x > 0.0)).collect());
@@ -297,7 +301,7 @@ fn values_and_classes_of_vertices_are_predicted_too() {
 }
 
 #[test]
-fn empty_snapshots_one_vertex_loops_and_too_few_steps_train_or_are_refused_in_one_line() {
+fn empty_snapshots_one_vertex_loops_and_too_few_steps_are_trained_or_refused_in_one_line() {
     let cases = [
         ("no edge at all", of_edges(5, &vec![vec![]; 9])),
         (
@@ -329,24 +333,24 @@ fn empty_snapshots_one_vertex_loops_and_too_few_steps_train_or_are_refused_in_on
 }
 
 #[test]
-fn features_aggregated_once_give_what_those_aggregated_in_every_step_do() {
+fn features_aggregated_once_give_the_same_as_features_aggregated_in_every_step() {
     let data = turning(24, 9, 3);
-    let of = |order: &str| {
+    let trained_in_order = |order: &str| {
         let mut c = config(ModelName::WdGcn, 8);
         c.wd_gcn.order = order.into();
         let task = SnapshotTask::new(&c, &data, Device::cpu(1).unwrap()).unwrap();
         (task.tables.aggregated.is_some(), trained(&c, &data, &Device::cpu(1).unwrap()).0)
     };
-    let ((once, a), (never, b)) = (of("aggregate"), of("transform"));
+    let ((once, a), (never, b)) = (trained_in_order("aggregate"), trained_in_order("transform"));
     assert!(once && !never);
     assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-3), "{a:?} {b:?}");
 }
 
 #[test]
-fn the_documented_weights_are_those_of_the_models_of_snapshots() {
+fn the_documented_weights_are_those_of_the_snapshot_models() {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/weights.md")).unwrap();
-    let own = |l: &str| OF_SNAPSHOTS.iter().any(|name| l.starts_with(&format!("| `{name}")));
-    let rows: Vec<&str> = text.lines().filter(|l| own(l) || l.starts_with("| `decoder.")).collect();
+    let of_snapshots = |l: &str| OF_SNAPSHOTS.iter().any(|name| l.starts_with(&format!("| `{name}")));
+    let rows: Vec<&str> = text.lines().filter(|l| of_snapshots(l) || l.starts_with("| `decoder.")).collect();
     let mut data = of_edges(7, &vec![vec![(0, 1)]; 9]);
     data.targets = Some(Features::from_vec(7 * 9, 2, vec![1.0; 7 * 9 * 2]).unwrap());
     data.classes = Some((0..7 * 9).map(|i| i % 3).collect());
@@ -355,8 +359,8 @@ fn the_documented_weights_are_those_of_the_models_of_snapshots() {
         for task in [TaskName::Link, TaskName::Node, TaskName::Regression] {
             let mut c = Config { task, ..config(model, 8) };
             (c.snapshots.width, c.classify.width) = (5, 11);
-            let made = SnapshotTask::new(&c, &data, Device::cpu(1).unwrap()).unwrap();
-            for (weight, id) in made.core.parameters.iter() {
+            let task = SnapshotTask::new(&c, &data, Device::cpu(1).unwrap()).unwrap();
+            for (weight, id) in task.core.parameters.iter() {
                 let layer = weight.split('.').nth(1).and_then(|l| l.parse::<usize>().ok());
                 let letter = |l: &str| match l {
                     "i" if layer.is_none_or(|l| l == 1) => 5,
@@ -370,7 +374,7 @@ fn the_documented_weights_are_those_of_the_models_of_snapshots() {
                 let general = layer.map_or(weight.to_owned(), |l| weight.replacen(&l.to_string(), "K", 1));
                 let size =
                     rows.iter().flat_map(|row| documented(row, letter)).find(|(name, _)| *name == general);
-                let spec = made.core.store.spec(id);
+                let spec = task.core.store.spec(id);
                 assert_eq!(
                     size.map(|s| s.1),
                     Some([spec.rows.capacity, spec.cols]),
@@ -381,12 +385,12 @@ fn the_documented_weights_are_those_of_the_models_of_snapshots() {
             }
         }
     }
-    let all: BTreeSet<String> = rows.iter().flat_map(|r| documented(r, |_| 1)).map(|(n, _)| n).collect();
-    assert_eq!(all, named, "what is documented, and what there is");
+    let names: BTreeSet<String> = rows.iter().flat_map(|r| documented(r, |_| 1)).map(|(n, _)| n).collect();
+    assert_eq!(names, named, "documented weights against those of the models");
 }
 
 #[test]
-fn the_program_trains_tests_and_embeds_snapshots_and_refuses_what_is_not_of_them() {
+fn the_program_trains_tests_and_embeds_snapshots_and_refuses_options_of_event_models() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let trend = (0..12).map(|s| (60 + s).to_string()).collect::<Vec<_>>().join(",");
@@ -405,8 +409,8 @@ fn the_program_trains_tests_and_embeds_snapshots_and_refuses_what_is_not_of_them
         "3",
     ];
     let trained = done(dir, &[&words[..], &["--out", "run"]].concat());
-    for said in ["12 snapshots, 1,000 vertices", "groups of 3 snapshots", "edges/s", "last snapshot", "MRR"] {
-        assert!(trained.out.contains(said), "no `{said}` in {}", trained.out);
+    for text in ["12 snapshots, 1,000 vertices", "groups of 3 snapshots", "edges/s", "last snapshot", "MRR"] {
+        assert!(trained.out.contains(text), "no `{text}` in {}", trained.out);
     }
     let summary = json(&std::fs::read_to_string(dir.join("run/summary.json")).unwrap());
     assert_eq!((&summary["protocol"], &summary["data"]["snapshots"]), (&"next-snapshot".into(), &12.into()));

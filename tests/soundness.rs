@@ -1,5 +1,5 @@
-//! What safe code outside of the crate must not be able to do: each of these read or wrote memory that was not its own, or
-//! gave figures that mean nothing.
+//! Attempts of safe code outside of the crate that must be refused: each of them once read or wrote memory
+//! that was not its own, or gave meaningless results.
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -19,7 +19,7 @@ fn rows(n: usize) -> Rows {
     Rows::fixed(n)
 }
 
-/// A store with reals `x`, `[n, 1]`, and a tape with `x + x`.
+/// Returns a store with reals `x`, `[n, 1]`, a tape with `x + x`, and that sum.
 fn doubled(n: usize) -> (Store, Tape, Var) {
     let (mut store, mut t) = (Store::new(F32), Tape::new());
     let x = store.values("x", Spec::real(rows(n), 1), &vec![1.0f32; n]).unwrap();
@@ -28,10 +28,10 @@ fn doubled(n: usize) -> (Store, Tape, Var) {
     (store, t, y)
 }
 
-fn refused<T>(got: Result<T>, said: &str) {
-    let e = got.err().unwrap_or_else(|| panic!("not refused: {said}"));
+fn refused<T>(got: Result<T>, text: &str) {
+    let e = got.err().unwrap_or_else(|| panic!("not refused: {text}"));
     assert_eq!(e.kind(), ErrorKind::Shape, "{e}");
-    assert!(e.to_string().contains(said), "{e}");
+    assert!(e.to_string().contains(text), "{e}");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_program_runs_over_the_store_of_its_tape_alone() {
 }
 
 #[test]
-fn buffers_and_values_of_others_are_refused() {
+fn buffers_and_values_of_other_stores_and_tapes_are_refused() {
     let (mut store, mut t, y) = doubled(2);
     let (mut other, mut u, z) = doubled(2);
     let Home::Stored { id, .. } = t.home(t.nodes()[0].ins[0]) else { panic!("x is stored") };
@@ -72,7 +72,7 @@ fn buffers_and_values_of_others_are_refused() {
     refused(u.add(z, y), "another tape's");
     refused(t.backward(y, z, &[]), "another tape's");
     refused(Program::new(&t, &[z], F32, Backend::Cpu), "another tape's");
-    // A count of another tape must not say how many rows of this one are live.
+    // A count of another tape must not determine how many rows of this one are live.
     let count = store.values("count", Spec::count(), &[7u32]).unwrap();
     let count = t.stored(&store, count).unwrap();
     let live = other.zeros("rows", Spec::real(Rows::live(9, count), 1)).unwrap();
@@ -80,7 +80,7 @@ fn buffers_and_values_of_others_are_refused() {
 }
 
 #[test]
-fn a_store_refuses_what_does_not_fit_its_buffers() {
+fn a_store_refuses_values_and_types_that_do_not_fit_its_buffers() {
     let mut store = Store::new(F32);
     let x = store.zeros("x", Spec::real(rows(2), 1)).unwrap();
     refused(store.read::<u32>(x), "x: holds F32");
@@ -100,7 +100,7 @@ fn a_store_refuses_what_does_not_fit_its_buffers() {
 
 /// Bytes from an odd address.
 struct Odd(Vec<u8>);
-// SAFETY: nobody changes or moves them; that they are not aligned is for `Store::table` to find.
+// SAFETY: the bytes never change or move. They are misaligned on purpose; `Store::table` must notice.
 unsafe impl Bytes for Odd {
     fn bytes(&self) -> &[u8] {
         let odd = usize::from(self.0.as_ptr().addr().is_multiple_of(2));
@@ -117,7 +117,7 @@ fn a_table_that_is_not_aligned_is_refused() {
     refused(Store::new(F32).table("t", Spec::real(rows(2), 1), table), "is not aligned to 4 bytes");
 }
 
-/// An op that says of itself what it is told to.
+/// An op whose claims about itself are set by the test.
 #[derive(Debug, Default)]
 struct Liar {
     out: Option<Out>,
@@ -149,18 +149,19 @@ impl Op for Liar {
 }
 
 #[test]
-fn what_an_op_says_of_itself_is_checked_when_it_is_recorded() {
+fn the_claims_of_an_op_are_checked_when_it_is_recorded() {
     let (mut store, mut t, y) = doubled(4);
     let out = |spec: Spec| Liar { out: Some(spec.into()), ..Liar::default() };
     refused(t.push(out(Spec::real(rows(usize::MAX / 2 + 1), 2)), &[y]), "more than any memory holds");
     refused(t.push(out(Spec::real(rows(1), usize::MAX)), &[y]), "more than any memory holds");
-    // Live rows counted by no count, by another tape's, and by an output that is none.
+    // Live rows counted by a value that is no count, by another tape's value, and by an output that is no
+    // count.
     refused(t.push(out(Spec::real(Rows::live(4, y), 1)), &[y]), "are counted by F32 [4, 1]");
     let (_, _, foreign) = doubled(1);
     refused(t.push(out(Spec::real(Rows::live(4, foreign), 1)), &[y]), "another tape's");
     let counted = Liar { out: Some(Out::counted_by(Spec::real(rows(4), 1), 0)), ..Liar::default() };
     refused(t.push(counted, &[y]), "which is no count");
-    // A view that is longer than what it is of, or of another type.
+    // Views that are longer than their input, or of another type.
     let view = |spec: Spec| Liar { view: true, ..out(spec) };
     refused(t.push(view(Spec::real(rows(5), 1)), &[y]), "no view of its first input");
     refused(t.push(view(Spec::times(rows(1))), &[y]), "no view of its first input");
@@ -174,17 +175,17 @@ fn what_an_op_says_of_itself_is_checked_when_it_is_recorded() {
 }
 
 #[test]
-fn an_op_is_not_given_reals_of_another_precision_than_the_programs() {
+fn an_op_cannot_read_reals_of_another_precision_than_the_programs() {
     let (mut store, mut t, y) = doubled(3);
     let z = t.push(Liar { reads_f64: true, ..Liar::default() }, &[y]).unwrap();
     let mut program = Program::new(&t, &z, F32, Backend::Cpu).unwrap();
     let ran = catch_unwind(AssertUnwindSafe(|| program.run(&mut store)));
-    let text = *ran.expect_err("it asked for f64").downcast::<String>().expect("a text");
+    let text = *ran.expect_err("the op reads f64").downcast::<String>().expect("a text");
     assert!(text.contains("input 0 is F32 [3, 1] of F32, not f64"), "{text}");
 }
 
 #[test]
-fn what_was_not_kept_or_not_made_yet_cannot_be_read() {
+fn values_that_were_not_kept_or_not_computed_yet_cannot_be_read() {
     let (mut store, mut t, y) = doubled(2);
     let z = t.add(y, y).unwrap();
     let mut program = Program::new(&t, &[z], F32, Backend::Cpu).unwrap();
@@ -195,13 +196,13 @@ fn what_was_not_kept_or_not_made_yet_cannot_be_read() {
     refused(program.read::<u32>(z, &store), "not of u32");
     assert_eq!(program.read::<f32>(z, &store).unwrap(), [4.0, 4.0]);
     let x = t.nodes()[0].ins[0];
-    assert_eq!(program.read::<f32>(x, &store).unwrap(), [1.0, 1.0], "what is stored is there");
+    assert_eq!(program.read::<f32>(x, &store).unwrap(), [1.0, 1.0], "a stored value can be read");
     program.repeat(&mut store, 2, &mut |_| ()).unwrap();
     refused(program.read::<f32>(z, &store), "run the program once");
 }
 
 #[test]
-fn while_lanes_run_their_store_is_not_shown() {
+fn the_store_is_not_shown_while_lanes_run() {
     let (mut store, mut t) = (Store::new(F32), Tape::new());
     let order = store.values("order", Spec::ids(rows(200), 1), &[0u32; 200]).unwrap();
     let clock = store.zeros("clock", Spec::ids(rows(1), 2)).unwrap();
@@ -225,12 +226,12 @@ fn while_lanes_run_their_store_is_not_shown() {
             })
             .unwrap();
         assert_eq!((seen.len(), seen.last()), (shown, Some(&(200, 200.0))), "{lanes:?}");
-        assert!(seen.iter().all(|&(runs, sum)| sum == runs as f32), "what is shown is not being written");
+        assert!(seen.iter().all(|&(runs, sum)| sum == runs as f32), "a store that is shown is not written");
     }
 }
 
 #[test]
-fn two_parameters_of_one_name_are_refused() {
+fn two_parameters_of_the_same_name_are_refused() {
     let mut store = Store::new(F32);
     let mut p = Parameters::new(&mut store, 1, 0.1).unwrap();
     p.add(&mut store, "w", 1, 1, ScaledInit::Normal).unwrap();
@@ -242,17 +243,17 @@ fn events() -> Events {
 }
 
 #[test]
-fn events_that_break_a_promise_do_not_reach_training() {
-    type Harm = fn(&mut Events);
-    let harms: [(&str, Harm); 4] = [
+fn events_that_break_their_invariants_do_not_reach_training() {
+    type Damage = fn(&mut Events);
+    let damages: [(&str, Damage); 4] = [
         ("the source of event 7 is", |e| e.src[7] = u32::MAX - 1),
         ("the destination of event 8 is", |e| e.dst[8] = e.nodes as u32),
         ("is earlier than the one before it", |e| e.time[9] = -5),
         ("299 values of time for 300 events", |e| e.time.truncate(299)),
     ];
-    for (said, harm) in harms {
+    for (text, damage) in damages {
         let mut bad = events();
-        harm(&mut bad);
+        damage(&mut bad);
         let device = Device::cpu(1).unwrap();
         let refused = [
             EventTask::new(&Config::default(), &bad, device).map(|_| ()),
@@ -260,14 +261,15 @@ fn events_that_break_a_promise_do_not_reach_training() {
             Tcsr::of(&bad).map(|_| ()),
         ];
         for got in refused {
-            let e = got.expect_err(said);
+            let e = got.expect_err(text);
             assert_eq!(e.kind(), ErrorKind::Data);
-            assert!(e.to_string().contains(said), "{e}");
+            assert!(e.to_string().contains(text), "{e}");
         }
     }
 }
 
-/// Neighbours of one batch of `event`s, which the stream of three events may not have, with these offsets.
+/// Samples neighbours for a batch whose event is `event`, which the stream of three events may lack, with
+/// these offsets.
 fn sampled(backend: Backend, event: u32, offsets: &[i64; 3]) -> Result<Vec<u32>> {
     let (mut store, mut t) = (Store::new(F32), Tape::new());
     let entry = |time, node, event| Entry { time, node, event };
@@ -305,7 +307,7 @@ fn sampled(backend: Backend, event: u32, offsets: &[i64; 3]) -> Result<Vec<u32>>
 }
 
 #[test]
-fn a_batch_beyond_the_stream_is_sampled_as_the_definition_says_and_lists_beyond_theirs_are_refused() {
+fn a_batch_beyond_the_stream_is_sampled_as_by_the_definition_and_lists_beyond_the_entries_are_refused() {
     let device = super::emulated::device(0);
     let backends = [Some(Backend::Cpu), device.as_ref().map(|d| Backend::Cuda(d.gpu.clone()))];
     for backend in backends.into_iter().flatten() {

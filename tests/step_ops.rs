@@ -1,4 +1,4 @@
-//! What the ops of the snapshots' tasks promise beyond their definitions.
+//! Properties of the snapshot tasks' ops beyond their definitions.
 use crate::emulated::device;
 use tgnn::{
     autograd::Program,
@@ -8,11 +8,11 @@ use tgnn::{
 };
 
 fn backends() -> Vec<Backend> {
-    let on = device(0).map(|on| Backend::Cuda(on.gpu.clone()));
-    [Some(Backend::Definition), Some(Backend::Cpu), on].into_iter().flatten().collect()
+    let cuda = device(0).map(|device| Backend::Cuda(device.gpu.clone()));
+    [Some(Backend::Definition), Some(Backend::Cpu), cuda].into_iter().flatten().collect()
 }
 
-/// Numbers that look random.
+/// Returns a pseudo-random number less than `below`.
 fn draw(i: usize, below: usize) -> u32 {
     philox::Key::new(5, 1, [0, 0]).below(i as u64, below as u32)
 }
@@ -22,12 +22,12 @@ fn ids(store: &mut Store, t: &mut Tape, cols: usize, values: &[u32]) -> Var {
     t.stored(store, id).unwrap()
 }
 
-/// Candidates of the edges of the second of two steps, for the group that is `group` in epoch 3.
+/// Returns the candidates of the edges of the second of two steps, for the group numbered `group` in epoch 3.
 fn candidates(vertices: usize, edges: &[(u32, u32)], per_item: usize, group: u32) -> Vec<u32> {
     let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
-    // A first step with every edge from vertex 0: it has no say in the second.
-    let all = (0..vertices as u32).map(|v| (0, v)).chain(edges.iter().copied());
-    let (src, dst): (Vec<u32>, Vec<u32>) = all.unzip();
+    // In the first step vertex 0 has an edge to every vertex, which must have no effect on the second.
+    let both_steps = (0..vertices as u32).map(|v| (0, v)).chain(edges.iter().copied());
+    let (src, dst): (Vec<u32>, Vec<u32>) = both_steps.unzip();
     let ends = [ids(&mut store, &mut t, 1, &src), ids(&mut store, &mut t, 1, &dst)];
     let offsets = ids(&mut store, &mut t, 1, &[0, vertices as u32, src.len() as u32]);
     let [step, base] = [1, 0].map(|n| ids(&mut store, &mut t, 1, &[n]));
@@ -40,7 +40,7 @@ fn candidates(vertices: usize, edges: &[(u32, u32)], per_item: usize, group: u32
 }
 
 #[test]
-fn a_negative_of_an_edge_is_any_vertex_that_its_source_has_no_edge_to_in_the_step_each_as_often() {
+fn negatives_of_an_edge_are_drawn_evenly_from_the_vertices_without_an_edge_from_its_source_in_the_step() {
     let vertices = 30;
     let mut edges: Vec<(u32, u32)> = (0..200).map(|i| (draw(2 * i, 10), draw(2 * i + 1, vertices))).collect();
     edges.extend((1..vertices as u32).map(|v| (11, v)));
@@ -56,10 +56,10 @@ fn a_negative_of_an_edge_is_any_vertex_that_its_source_has_no_edge_to_in_the_ste
     for (u, counts) in (0..).zip(&counts) {
         let is_edge = |v: usize| edges.binary_search(&(u, v as u32)).is_ok();
         let others: Vec<usize> = (0..vertices).filter(|&v| v as u32 != u && !is_edge(v)).collect();
-        let all: usize = counts.iter().sum();
-        assert_eq!(others.iter().map(|&v| counts[v]).sum::<usize>(), all, "source {u}: {counts:?}");
-        if all > 0 {
-            let mean = all as f64 / others.len() as f64;
+        let drawn: usize = counts.iter().sum();
+        assert_eq!(others.iter().map(|&v| counts[v]).sum::<usize>(), drawn, "source {u}: {counts:?}");
+        if drawn > 0 {
+            let mean = drawn as f64 / others.len() as f64;
             let even = |&v: &usize| (counts[v] as f64 - mean).abs() < 6.0 * mean.sqrt();
             assert!(others.iter().all(even), "source {u}: {counts:?}");
         }
@@ -68,14 +68,14 @@ fn a_negative_of_an_edge_is_any_vertex_that_its_source_has_no_edge_to_in_the_ste
 }
 
 #[test]
-fn a_source_with_an_edge_to_every_vertex_gets_any_of_them() {
+fn a_source_with_edges_to_all_vertices_gets_any_of_them_as_negatives() {
     assert_eq!(candidates(1, &[(0, 0)], 2, 0), [0, 0, 0]);
     let drawn = candidates(3, &[(1, 0), (1, 2)], 30, 0);
     assert!((0..3).all(|v| drawn[1..31].contains(&v)), "{drawn:?}");
 }
 
 #[test]
-fn a_decoder_whose_products_are_made_once_a_vertex_scores_as_the_one_that_makes_them_once_a_root() {
+fn a_decoder_with_products_per_vertex_scores_as_one_with_products_per_root() {
     let (vertices, rows, m, d) = (40usize, 90usize, 3usize, 12usize);
     for backend in backends() {
         let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
@@ -101,8 +101,8 @@ fn a_decoder_whose_products_are_made_once_a_vertex_scores_as_the_one_that_makes_
         let p = t.linear(z, w_src, None, None, Identity).unwrap();
         let q = t.linear(z, w_dst, None, None, Identity).unwrap();
         let by_vertex = t.pair_logits([p, q], [b, w_out, b_out], src, others).unwrap();
-        let of_roots = t.gather_rows(z, roots).unwrap();
-        let by_root = t.link_decoder(of_roots, Rows::fixed(rows), weights).unwrap();
+        let root_rows = t.gather_rows(z, roots).unwrap();
+        let by_root = t.link_decoder(root_rows, Rows::fixed(rows), weights).unwrap();
         let inputs = [z, w_src, w_dst, b, w_out, b_out];
         let found = [by_vertex, by_root]
             .map(|logits| [vec![logits], t.backward(logits, dlogits, &inputs).unwrap()].concat());
@@ -118,7 +118,7 @@ fn a_decoder_whose_products_are_made_once_a_vertex_scores_as_the_one_that_makes_
 }
 
 #[test]
-fn a_prediction_counts_where_its_value_is_known_and_is_a_fault_there_if_it_is_no_number() {
+fn a_prediction_counts_only_if_its_value_is_known_and_is_then_a_fault_if_it_is_not_finite() {
     for backend in backends() {
         let loss = |pred: [f32; 4], want: [f32; 4]| {
             let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());

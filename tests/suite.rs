@@ -1,4 +1,4 @@
-//! The integration tests, one crate.
+//! The integration tests, in one crate.
 mod ablation;
 mod command_line;
 mod emulated;

@@ -1,9 +1,9 @@
-//! The program with every model, task and protocol: what it takes, measures and refuses.
+//! The program with every model, task and protocol: what it accepts, measures and refuses.
 use crate::command_line::{done, json, made, refused, small, tgnn, write_npy};
 use serde_json::Value;
 use std::{fs, path::Path};
 
-/// A foreign folder beside the tests.
+/// Returns the path of a foreign folder beside the tests.
 fn foreign(name: &str) -> String {
     format!("{}/tests/golden/foreign/{name}", env!("CARGO_MANIFEST_DIR"))
 }
@@ -29,13 +29,13 @@ fn every_model_trains_tests_and_embeds_by_its_name_with_widths_of_its_own() {
         assert_eq!((&tested["test"], &tested["model"]), (&found["test"], &found["model"]));
         assert!(tested["test"]["transductive"]["ap"].is_f64(), "{tested}");
         let out = format!("{model}.npy");
-        let said = done(dir, &["embed", "--checkpoint", model, "--nodes", "0,39", "--out", &out]).out;
-        assert!(said.starts_with("2 embeddings of width 6 in "), "{said}");
+        let message = done(dir, &["embed", "--checkpoint", model, "--nodes", "0,39", "--out", &out]).out;
+        assert!(message.starts_with("2 embeddings of width 6 in "), "{message}");
     }
 }
 
 #[test]
-fn every_kind_of_negatives_is_measured_and_known_pairs_are_hard_for_who_knows_pairs_alone() {
+fn every_kind_of_negatives_is_measured_and_pairs_seen_before_are_hard_for_edgebank() {
     let dir = made();
     let dir = dir.path();
     let edgebank = ["random", "historical", "inductive"].map(|kind| {
@@ -44,12 +44,12 @@ fn every_kind_of_negatives_is_measured_and_known_pairs_are_hard_for_who_knows_pa
         assert!(found["test"]["transductive"]["ap"].is_f64(), "{found}");
         found["edgebank"]["unlimited"]["transductive"]["auc"].as_f64().unwrap()
     });
-    // Who knows pairs alone is lost among pairs that had an event before.
+    // EdgeBank knows only pairs, so it fails among negatives that had an event before.
     assert!(edgebank[1] < edgebank[0] - 0.1, "{edgebank:?}");
 }
 
 #[test]
-fn classes_of_events_and_of_their_sources_are_predicted_and_without_labels_one_line_says_so() {
+fn classes_of_events_and_of_their_sources_are_predicted_and_missing_labels_are_reported_in_one_line() {
     let dir = made();
     let dir = dir.path();
     for task in ["node", "edge"] {
@@ -60,19 +60,19 @@ fn classes_of_events_and_of_their_sources_are_predicted_and_without_labels_one_l
     }
     fs::remove_file(dir.join("made/label.npy")).unwrap();
     for task in ["node", "edge"] {
-        let said = ["made has no labels", "add classes.npy to a folder of .npy"];
-        refused(dir, &small(&["--task", task, "--out", "run"]), 3, &said);
+        let texts = ["made has no labels", "add classes.npy to a folder of .npy"];
+        refused(dir, &small(&["--task", task, "--out", "run"]), 3, &texts);
     }
 }
 
 #[test]
-fn the_protocol_of_tgb_takes_the_negatives_beside_the_data_or_says_what_is_wrong_with_them() {
+fn protocol_tgb_uses_the_negatives_beside_the_data_or_reports_what_is_wrong_with_them() {
     let dir = made();
     let dir = dir.path();
     let tgb = small(&["--protocol", "tgb", "--out", "run"]);
     let none = ["made has no negatives for its val part", "val_negatives.npy and test_negatives.npy"];
     refused(dir, &tgb, 3, &none);
-    // The parts by time, from what is said when rows are missing.
+    // The sizes of the parts, read from the message about missing rows.
     let write = |part: &str, rows: usize, node: i64| {
         let values: Vec<i64> =
             (0..2 * rows as i64).map(|i| if i == 3 { node } else { 30 + i % 10 }).collect();
@@ -91,9 +91,9 @@ fn the_protocol_of_tgb_takes_the_negatives_beside_the_data_or_says_what_is_wrong
     });
     for (part, rows) in ["val", "test"].into_iter().zip(rows) {
         write(part, rows, 40);
-        let (place, said) =
+        let (position, text) =
             (format!("{part}_negatives.npy: event "), " has the negative 40, which is no node");
-        refused(dir, &tgb, 3, &[&place, said]);
+        refused(dir, &tgb, 3, &[&position, text]);
         write(part, rows, -1);
     }
     let found = json(&done(dir, &[&tgb[..], &["--json"]].concat()).out);
@@ -106,27 +106,27 @@ fn the_protocol_of_tgb_takes_the_negatives_beside_the_data_or_says_what_is_wrong
 }
 
 #[test]
-fn a_folder_of_tgb_trains_as_it_was_fetched_and_as_it_was_imported() {
+fn a_folder_of_tgb_trains_the_same_as_fetched_and_as_imported() {
     let dir = made();
     let dir = dir.path();
     for name in ["tgbl_wiki", "tgbl_uci", "tgbl_coin"] {
         let data = foreign(name);
-        let of =
+        let test_of =
             |data: &str| summary(dir, &["--data", data, "--protocol", "tgb", "--batch", "4"])["test"].clone();
         done(dir, &["data", "import", &data, "--out", name]);
-        let fetched = of(&data);
+        let fetched = test_of(&data);
         assert!(fetched["transductive"]["mrr"].is_f64(), "{name}: {fetched}");
-        assert_eq!(fetched, of(name), "{name}");
+        assert_eq!(fetched, test_of(name), "{name}");
     }
     let words = ["--data", &foreign("tgbl_flight"), "--protocol", "tgb", "--out", "run"];
     refused(dir, &small(&words), 3, &["tgbl_flight has no negatives for its val part"]);
 }
 
 #[test]
-fn what_a_model_a_task_or_a_protocol_cannot_have_is_refused_with_what_it_may() {
+fn an_option_that_does_not_fit_the_model_task_or_protocol_is_refused_with_valid_values() {
     let dir = made();
     let dir = dir.path();
-    for (words, said) in [
+    for (words, text) in [
         (&["--model=gcn"][..], "no model `gcn`; give one of tgn, jodie, apan, tgat, static"),
         (&["--task=graph"], "no task `graph`; give link, node, edge or regression"),
         (&["--negatives=easy"], "no negatives `easy`; give random, historical or inductive"),
@@ -171,6 +171,6 @@ fn what_a_model_a_task_or_a_protocol_cannot_have_is_refused_with_what_it_may() {
         ),
         (&["--model=tgat", "--set=tgat.gap_quantile=2"], "tgat.gap_quantile is 2; give more than 0"),
     ] {
-        refused(dir, &small(&[words, &["--out", "run"]].concat()), 2, &[said]);
+        refused(dir, &small(&[words, &["--out", "run"]].concat()), 2, &[text]);
     }
 }

@@ -1,9 +1,14 @@
-//! APAN: attention of a node over the mails in its mailbox; mails of an event go to its nodes and to their neighbours.
+//! APAN: a node attends to the mails in its mailbox; the mails of an event go to its two nodes and to their
+//! neighbours.
 //!
-//! Source: Wang et al., "APAN: asynchronous propagation attention network for real-time temporal graph embedding", 2021, as
-//! TGL trains it, but that empty slots take no part in the softmax, scores are divided by the root of a head's width where TGL has
-//! LeakyReLU(0.2), and of mails that come at once `mean` has the latest time where TGL averages times. What the attention makes of a node's memory and mails is
-//! its new memory, and its embedding. Keys and values are absorbed ([`temporal_attention`](crate::ops::temporal_attention)).
+//! Source: Wang et al., "APAN: asynchronous propagation attention network for real-time temporal graph
+//! embedding", 2021, trained as in TGL with three differences. Empty slots take no part in the softmax.
+//! Scores are divided by the square root of a head's width, where TGL applies LeakyReLU(0.2). If several
+//! mails arrive in one batch, `mean` keeps the latest time, where TGL averages the times.
+//!
+//! The result of the attention over a node's memory and mails is its new memory and, plus the projected node
+//! inputs, its embedding. Keys and values are absorbed
+//! ([`temporal_attention`](crate::ops::temporal_attention)).
 use super::{
     Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, TimeEncoding, config::Check,
 };
@@ -23,15 +28,15 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Sizes and choices of an APAN.
+/// Sizes and choices of an APAN model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApanConfig {
-    /// Width of the node memory, and of the embeddings.
+    /// Width of the node memory and of the embeddings.
     pub memory: usize,
-    /// Mails that a node keeps.
+    /// Mail slots per node.
     pub mails: usize,
-    /// Most recent neighbours that get a node's mails.
+    /// Number of most recent neighbours that also receive a node's mails.
     pub neighbors: usize,
     /// Width of the time encoding.
     pub time: usize,
@@ -39,15 +44,15 @@ pub struct ApanConfig {
     pub time_encoding: String,
     /// See [`ModelConfig::gap_quantile`].
     pub gap_quantile: f64,
-    /// Attention heads; they divide the memory.
+    /// Attention heads; must divide `memory`.
     pub heads: usize,
-    /// How mails of one batch are combined: `last` or `mean`.
+    /// How the mails of one batch are combined: `last` or `mean`.
     pub combiner: String,
-    /// Drop-out of attention weights and of the embeddings.
+    /// Drop-out probability of attention weights and of the embeddings.
     pub dropout: f32,
-    /// Whether edge features are used where there are any.
+    /// Whether edge features are used, if the data has any.
     pub edge_features: bool,
-    /// Whether node features are used where there are any.
+    /// Whether node features are used, if the data has any.
     pub node_features: bool,
 }
 
@@ -186,47 +191,48 @@ struct Apan {
     mail_time: BufferId,
     next: BufferId,
     features: Option<BufferId>,
-    /// Where mails are kept in 16 bits: stamps of the slots whose mails a step gathers.
+    /// Only if mails are stored in 16 bits: stamps of the slots whose mails a step gathers.
     mail_stamp: Option<BufferId>,
 }
 
-/// The mails that a step's queries look at.
+/// The mails that a step's queries attend to.
 struct Seen {
-    /// Contents.
+    /// Contents of the mails.
     mail: Var,
-    /// Row of each slot in these.
+    /// Row of each slot in `mail`, and in `features` if there are any.
     row: Var,
-    /// Features of their own.
+    /// Edge features stored with the mails, if the combiner averages them.
     features: Option<Var>,
 }
 
 impl Apan {
     fn mailbox(&self, t: &mut Tape, store: &Store) -> Result<Mailbox> {
-        let mut v = |id| t.stored(store, id);
+        let mut stored = |id| t.stored(store, id);
         Ok(Mailbox {
-            mail: v(self.mail)?,
-            event: v(self.mail_event)?,
-            time: v(self.mail_time)?,
-            next: v(self.next)?,
-            features: self.features.map(v).transpose()?,
+            mail: stored(self.mail)?,
+            event: stored(self.mail_event)?,
+            time: stored(self.mail_time)?,
+            next: stored(self.next)?,
+            features: self.features.map(stored).transpose()?,
         })
     }
-    /// The contents of the mails `row` of the mailboxes: the tables, or, of those in 16 bits, the unique mails' in f32.
-    fn seen(&self, t: &mut Tape, store: &Store, of: Mailbox, row: Var) -> Result<Seen> {
+    /// Returns the mails in the rows `row` of `mailbox`: the tables themselves if they are in f32. Of tables
+    /// in 16 bits, it gathers the unique rows into f32.
+    fn seen(&self, t: &mut Tape, store: &Store, mailbox: Mailbox, row: Var) -> Result<Seen> {
         let Some(stamp) = self.mail_stamp else {
-            return Ok(Seen { mail: of.mail, row, features: of.features });
+            return Ok(Seen { mail: mailbox.mail, row, features: mailbox.features });
         };
         let stamp = t.stored(store, stamp)?;
         let unique = t.unique(stamp, row, &[], 2)?;
-        let features = of.features.map(|features| t.gather_rows(features, unique.node)).transpose()?;
-        Ok(Seen { mail: t.gather_rows(of.mail, unique.node)?, row: unique.psi[0], features })
+        let features = mailbox.features.map(|features| t.gather_rows(features, unique.node)).transpose()?;
+        Ok(Seen { mail: t.gather_rows(mailbox.mail, unique.node)?, row: unique.psi[0], features })
     }
 }
 
 impl EventModel for Apan {
     fn state(&self) -> Vec<BufferId> {
-        let all = [self.memory, self.mail, self.mail_event, self.mail_time, self.next];
-        all.into_iter().chain(self.features).collect()
+        let fixed = [self.memory, self.mail, self.mail_event, self.mail_time, self.next];
+        fixed.into_iter().chain(self.features).collect()
     }
     fn mail_event(&self) -> Option<BufferId> {
         Some(self.mail_event)
@@ -236,7 +242,7 @@ impl EventModel for Apan {
         store.fill(self.mail_event, NONE)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let (c, u) = (&self.config, &self.update);
+        let (config, update) = (&self.config, &self.update);
         let stamp = data.stamp(t, store)?;
         let unique = t.unique(stamp, q.node, &[], q.classes())?;
         let mailbox = self.mailbox(t, store)?;
@@ -245,18 +251,19 @@ impl EventModel for Apan {
         let (edge, event) = match seen.features {
             Some(features) => (features, seen.row),
             None => {
-                let edge = data.edge_if(t, store, c.edge_features)?;
+                let edge = data.edge_if(t, store, config.edge_features)?;
                 let (edge, events) = data.edge_rows(t, store, edge, vec![mails.event])?;
                 (edge, events[0])
             }
         };
-        let mut v = |id| t.stored(store, id);
-        let (memory, w_q, b_q, w_k) = (v(self.memory)?, v(u.w_q)?, v(u.b_q)?, v(u.w_k)?);
-        let (w_v, b_v, w, b) = (v(u.w_v)?, v(u.b_v)?, v(u.w)?, v(u.b)?);
-        let (gain, bias) = (v(u.norm_gain)?, v(u.norm_bias)?);
-        let own = t.gather_rows(memory, unique.node)?;
-        let query = t.linear(own, w_q, Some(b_q), None, Activation::Identity)?;
-        let query = t.head_up(query, w_k, c.heads)?;
+        let mut stored = |id| t.stored(store, id);
+        let (memory, w_q, b_q) = (stored(self.memory)?, stored(update.w_q)?, stored(update.b_q)?);
+        let (w_k, w_v, b_v) = (stored(update.w_k)?, stored(update.w_v)?, stored(update.b_v)?);
+        let (w, b) = (stored(update.w)?, stored(update.b)?);
+        let (gain, bias) = (stored(update.norm_gain)?, stored(update.norm_bias)?);
+        let old = t.gather_rows(memory, unique.node)?;
+        let query = t.linear(old, w_q, Some(b_q), None, Activation::Identity)?;
+        let query = t.head_up(query, w_k, config.heads)?;
         let roots = t.group_roots(unique.psi[0], mails.count, t.spec(query).rows)?;
         let (time_w, time_b) = self.time.vars(t, store)?;
         let near = AttentionVars {
@@ -272,11 +279,13 @@ impl EventModel for Apan {
             time_w,
             time_b,
         };
-        let drop = |salt| q.drop_now().map(|now| (DropRate { p: c.dropout, seed: self.seed, salt }, now));
-        let (mix, sum) = t.temporal_attention(near, c.heads, c.memory / c.heads, drop(0xD0))?;
-        let values = t.head_down(mix, w_v, Some((b_v, sum)), c.heads)?;
+        let drop =
+            |salt| q.drop_now().map(|now| (DropRate { p: config.dropout, seed: self.seed, salt }, now));
+        let head_width = config.memory / config.heads;
+        let (mix, sum) = t.temporal_attention(near, config.heads, head_width, drop(0xD0))?;
+        let values = t.head_down(mix, w_v, Some((b_v, sum)), config.heads)?;
         let order = (roots.order, roots.position);
-        let y = t.ungroup_norm(values, order, own, unique.psi[0], Activation::Identity, (gain, bias))?;
+        let y = t.ungroup_norm(values, order, old, unique.psi[0], Activation::Identity, (gain, bias))?;
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
         let z = self.inputs.record(t, store, q.node, Some(out))?;
         Ok(Embedded { z, unique, memory: Some((out, None)) })

@@ -1,4 +1,4 @@
-//! What the configurations of models have in common.
+//! Model names, the trait of event-model configurations, and checks of configuration values.
 use super::{EventModel, EventTables, TimeStart, tables::strategy};
 use crate::{
     autograd::Parameters,
@@ -8,32 +8,33 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// The models by name.
+/// Names of the models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModelName {
-    /// Memory by a recurrent cell, temporal attention over neighbours.
+    /// Node memory updated by a recurrent cell, then temporal attention over neighbours.
     Tgn,
-    /// Memory by an RNN, projected in time.
+    /// Node memory updated by an RNN, projected in time.
     Jodie,
-    /// Attention over mails, which go to neighbours too.
+    /// Attention over mails, which are also delivered to neighbours.
     Apan,
-    /// Temporal attention over neighbours of neighbours, no memory.
+    /// Temporal attention over neighbours and their neighbours; no memory.
     Tgat,
-    /// A learned row a node, whatever the time: a baseline, and what pre-trains static memory.
+    /// One learned row per node, independent of time: a baseline, and the model that pre-trains static
+    /// memory.
     Static,
-    /// Of snapshots: graph convolutions, then an LSTM a vertex.
+    /// Snapshot model: graph convolutions, then one LSTM per vertex.
     WdGcn,
-    /// Of snapshots: a GRU whose gates are graph convolutions.
+    /// Snapshot model: a GRU whose gates are graph convolutions.
     TGcn,
-    /// Of snapshots: graph convolutions whose weights a GRU evolves from themselves.
+    /// Snapshot model: graph convolutions whose weights a GRU evolves from the weights alone.
     EvolveGcnO,
-    /// The same, from a summary of the vertices, too.
+    /// Snapshot model: as `EvolveGcnO`, but the GRU also reads a summary of the vertices.
     EvolveGcnH,
 }
 
 impl ModelName {
-    /// All of them: those of events, then those of snapshots.
+    /// All models: event models first, then snapshot models.
     pub const ALL: [ModelName; 9] = [
         ModelName::Tgn,
         ModelName::Jodie,
@@ -45,7 +46,7 @@ impl ModelName {
         ModelName::EvolveGcnO,
         ModelName::EvolveGcnH,
     ];
-    /// The name in files and flags.
+    /// Returns the name used in files and flags.
     pub fn name(self) -> &'static str {
         match self {
             ModelName::Tgn => "tgn",
@@ -59,14 +60,14 @@ impl ModelName {
             ModelName::EvolveGcnH => "evolve-gcn-h",
         }
     }
-    /// The name of its section in a configuration.
+    /// Returns the name of the model's section in a configuration.
     pub fn section(self) -> &'static str {
         match self {
             ModelName::EvolveGcnO | ModelName::EvolveGcnH => "evolve-gcn",
             _ => self.name(),
         }
     }
-    /// Whether it reads snapshots, not events.
+    /// Whether the model reads snapshots instead of events.
     pub fn reads_snapshots(self) -> bool {
         use ModelName::{EvolveGcnH, EvolveGcnO, TGcn, WdGcn};
         matches!(self, WdGcn | TGcn | EvolveGcnO | EvolveGcnH)
@@ -77,8 +78,8 @@ impl FromStr for ModelName {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
         ModelName::ALL.into_iter().find(|m| m.name() == s).ok_or_else(|| {
-            let all = ModelName::ALL.map(ModelName::name).join(", ");
-            Error::usage(format!("there is no model `{s}`")).remedy(format!("give one of {all}"))
+            let names = ModelName::ALL.map(ModelName::name).join(", ");
+            Error::usage(format!("there is no model `{s}`")).remedy(format!("give one of {names}"))
         })
     }
 }
@@ -88,30 +89,32 @@ pub trait ModelConfig: Sync {
     /// Checks every value that can be wrong.
     ///
     /// # Errors
-    /// Usage, naming the key and what it may be.
+    /// `Usage`, naming the key and its valid values.
     fn validate(&self) -> Result<()>;
-    /// Bytes of what the model keeps of `nodes` nodes, with edge features of `width`, memory and mails in `kept`.
+    /// Returns the bytes of state for `_nodes` nodes and edge features of width `_width`, with memory and
+    /// mails stored as `_kept`.
     fn state_bytes(&self, _nodes: usize, _width: usize, _kept: StoredAs) -> usize {
         0
     }
-    /// Longer gaps of time count as this quantile of the gaps between a node's events in training; 1: none is cut.
-    /// What training has hardly seen, an encoding cannot tell anything about.
+    /// Returns the quantile of the gaps between a node's events in training to which longer gaps are cut; 1
+    /// cuts none. A time encoding carries no information about gaps that training has hardly seen.
     fn gap_quantile(&self) -> f64;
-    /// Width of the embeddings.
+    /// Returns the width of the embeddings.
     fn width(&self) -> usize;
-    /// How many of a node's most recent events an embedding or a write reads at most: what a stream without an end keeps.
+    /// Returns the maximum number of a node's most recent events that an embedding or a write reads: the
+    /// history that an open-ended stream must keep.
     ///
     /// # Errors
-    /// Usage where any earlier event may be read.
+    /// `Usage` if the model may read any earlier event.
     fn recent_events(&self) -> Result<usize> {
         Ok(0)
     }
-    /// A line or two for people.
+    /// Describes the model for people, in a line or two.
     fn describe(&self) -> String;
-    /// The model for a stream's nodes: adds parameters and state to the store.
+    /// Builds the model for a stream's nodes: adds its parameters and state to the store.
     ///
     /// # Errors
-    /// Usage where the configuration contradicts itself.
+    /// `Usage` if the configuration contradicts itself.
     fn build(
         &self,
         p: &mut Parameters,
@@ -121,29 +124,30 @@ pub trait ModelConfig: Sync {
     ) -> Result<Box<dyn EventModel>>;
 }
 
-/// Checks of a section's values, each a usage error that names the key.
+/// Checks of the values of one configuration section, whose name it holds. Each returns a usage error that
+/// names the key.
 #[derive(Clone, Copy)]
 pub(super) struct Check(pub &'static str);
 
 impl Check {
-    pub fn bad<T>(self, key: &str, found: impl std::fmt::Display, want: &str) -> Result<T> {
-        Err(Error::usage(format!("{}.{key} is {found}", self.0)).remedy(format!("give {want}")))
+    pub fn bad<T>(self, key: &str, found: impl std::fmt::Display, valid: &str) -> Result<T> {
+        Err(Error::usage(format!("{}.{key} is {found}", self.0)).remedy(format!("give {valid}")))
     }
-    pub fn size(self, key: &str, n: usize, most: usize) -> Result<()> {
-        if (1..=most).contains(&n) { Ok(()) } else { self.bad(key, n, &format!("1 to {most}")) }
+    pub fn size(self, key: &str, n: usize, maximum: usize) -> Result<()> {
+        if (1..=maximum).contains(&n) { Ok(()) } else { self.bad(key, n, &format!("1 to {maximum}")) }
     }
-    pub fn at_most(self, key: &str, n: usize, most: usize) -> Result<()> {
-        if n <= most { Ok(()) } else { self.bad(key, n, &format!("0 to {most}")) }
+    pub fn at_most(self, key: &str, n: usize, maximum: usize) -> Result<()> {
+        if n <= maximum { Ok(()) } else { self.bad(key, n, &format!("0 to {maximum}")) }
     }
-    pub fn sizes(self, all: &[(&str, usize)]) -> Result<()> {
-        all.iter().try_for_each(|&(key, n)| self.size(key, n, 4096))
+    pub fn sizes(self, sizes: &[(&str, usize)]) -> Result<()> {
+        sizes.iter().try_for_each(|&(key, n)| self.size(key, n, 4096))
     }
-    pub fn heads(self, heads: usize, of: &str, width: usize) -> Result<()> {
+    pub fn heads(self, heads: usize, width_key: &str, width: usize) -> Result<()> {
         self.size("heads", heads, 4096)?;
         if width.is_multiple_of(heads) {
             Ok(())
         } else {
-            self.bad("heads", heads, &format!("a divisor of {of}"))
+            self.bad("heads", heads, &format!("a divisor of {width_key}"))
         }
     }
     pub fn positive(self, key: &str, x: f64) -> Result<()> {
@@ -165,7 +169,7 @@ impl Check {
         self.word("time_encoding", found, &["fixed", "learned", "random"])?;
         TimeStart::named(found).map_or_else(|| self.bad("time_encoding", found, "another"), Ok)
     }
-    /// `neighbors`, where only the most recent are sampled.
+    /// Returns `neighbors` if sampling takes only the most recent events; else a usage error.
     pub fn recent(self, sampling: &str, neighbors: usize) -> Result<usize> {
         if sampling == "recent" {
             return Ok(neighbors);

@@ -1,9 +1,10 @@
 //! EvolveGCN: graph convolutions whose weights are the state of a GRU along the steps of a group.
 //!
-//! `Q' = GRU(X, Q)`, layer `relu(A h Q'^T)`. O: `X = Q`, the weights alone. H: X has a row for each row of Q, the layer's inputs of
-//! the vertices with the greatest scores.
-//! Source: Pareja et al., "EvolveGCN: evolving graph convolutional networks for dynamic graphs", 2020. Their update gate is one
-//! minus ours: the same but for the sign of its weights.
+//! `Q' = GRU(X, Q)`, layer `relu(A h Q'^T)`. In EvolveGCN-O, `X = Q`: the GRU reads the weights alone. In
+//! EvolveGCN-H, X has one row for each row of Q: the layer's inputs of the vertices with the greatest scores.
+//!
+//! Source: Pareja et al., "EvolveGCN: evolving graph convolutional networks for dynamic graphs", 2020. The
+//! paper's update gate is one minus ours, which is the same model up to the sign of that gate's weights.
 use super::{
     Exchanged, LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, convolve,
     gcn::{GcnConfig, no_steps},
@@ -20,12 +21,12 @@ use crate::{
     runtime::*,
 };
 
-/// One of both EvolveGCN.
+/// EvolveGCN, O or H.
 #[derive(Clone, Debug)]
 pub struct EvolveGcn {
-    /// Its sizes and choices.
+    /// Sizes and choices.
     pub config: GcnConfig,
-    /// Whether the GRU reads a summary of the vertices, H; else it reads the weights alone, O.
+    /// H if set: the GRU reads a summary of the vertices. Else O: it reads the weights alone.
     pub summarised: bool,
 }
 
@@ -35,8 +36,8 @@ impl SnapshotModelConfig for EvolveGcn {
     }
     fn describe(&self) -> String {
         let GcnConfig { width, layers, order } = &self.config;
-        let of = if self.summarised { "weights and vertices" } else { "weights" };
-        format!("{layers} graph convolutions of {width}, evolved by a gru of {of}, order {order}")
+        let gru_inputs = if self.summarised { "weights and vertices" } else { "weights" };
+        format!("{layers} graph convolutions of {width}, evolved by a gru of {gru_inputs}, order {order}")
     }
     fn build(
         &self,
@@ -48,7 +49,7 @@ impl SnapshotModelConfig for EvolveGcn {
         let layer = |k: usize| {
             let from = if k == 0 { data.width } else { d };
             let order = orders.of(k, data, from, d);
-            Layer::new(p, store, &format!("evolve.{}", k + 1), (from, d), self.summarised, order)
+            Layer::new(p, store, &format!("evolve.{}", k + 1), from, d, self.summarised, order)
         };
         Ok(Box::new(Evolving { layers: (0..self.config.layers).map(layer).collect::<Result<_>>()? }))
     }
@@ -70,20 +71,20 @@ impl SnapshotModel for Evolving {
         let weights = self.layers.iter().map(|l| t.stored(store, l.start));
         let mut weights: Vec<Var> = weights.collect::<Result<_>>()?;
         let mut z = None;
-        for place in 0..group.length {
-            t.begin(Some(snapshot_section(place)));
-            let at = (group, place);
+        for index in 0..group.length {
+            t.begin(Some(snapshot_section(index)));
+            let at = (group, index);
             let mut below = Some(LayerInput::Given);
             for (k, layer) in self.layers.iter().enumerate() {
                 let read = below;
                 below = None;
                 let q = layer.evolve(t, store, data, at, read, weights[k])?;
                 weights[k] = q;
-                // What an earlier step's layer gives is read by the summary of the layer above, and by nothing else.
-                let last = place + 1 == group.length;
+                // The output of a layer in an earlier step is read only by the summary of the layer above it.
+                let last = index + 1 == group.length;
                 let summed = layer.summary.is_some() && k + 1 < self.layers.len();
                 if let (Some(input), true) = (read, last || summed) {
-                    let order = exchanged.order(layer.order, place, k);
+                    let order = exchanged.order(layer.order, index, k);
                     let h = convolve(t, store, data, at, input, (q, None), order, Relu)?;
                     (z, below) = (Some(h), Some(LayerInput::Below(h)));
                 }
@@ -93,13 +94,15 @@ impl SnapshotModel for Evolving {
     }
 }
 
-/// A layer: `r, z = sig(X W_rz^T + Q U_rz^T + b_rz)`, `c = tanh(X W_c^T + (r Q) U_c^T + b_c)`, `Q' = z Q + (1 - z) c`.
+/// One layer's GRU: `r, z = sig(X W_rz^T + Q U_rz^T + b_rz)`, `c = tanh(X W_c^T + (r Q) U_c^T + b_c)`,
+/// `Q' = z Q + (1 - z) c`.
 struct Layer {
     start: BufferId,
-    /// W, U and b of r and z, then those of c.
+    /// W, U and b of the gates r and z.
     gates: [BufferId; 3],
+    /// W, U and b of the candidate c.
     candidate: [BufferId; 3],
-    /// What scores a vertex for the summary.
+    /// The vector p that scores vertices for the summary; `None` in EvolveGCN-O.
     summary: Option<BufferId>,
     /// Rows of Q.
     rows: usize,
@@ -111,12 +114,13 @@ impl Layer {
         p: &mut Parameters,
         store: &mut Store,
         name: &str,
-        (from, d): (usize, usize),
+        from: usize,
+        d: usize,
         summarised: bool,
         order: Order,
     ) -> Result<Self> {
-        let mut add = |what: &str, rows, cols| {
-            p.add(store, &format!("{name}.{what}"), rows, cols, ScaledInit::FanIn(from))
+        let mut add = |part: &str, rows, cols| {
+            p.add(store, &format!("{name}.{part}"), rows, cols, ScaledInit::FanIn(from))
         };
         let start = add("start", d, from)?;
         let gates = [add("w_rz", 2 * from, from)?, add("u_rz", 2 * from, from)?, add("b_rz", d, 2 * from)?];
@@ -124,14 +128,14 @@ impl Layer {
         let summary = summarised.then(|| add("p", 1, from)).transpose()?;
         Ok(Layer { start, gates, candidate, summary, rows: d, order })
     }
-    /// Appends the step at `place` of the group for the weights `q`, where the layer reads `input`; returns the new ones, which
-    /// are the old ones where the group has no such step.
+    /// Appends the GRU's step at `index` of the group for the weights `q` of a layer that reads `input`.
+    /// Returns the new weights; they equal `q` if the group lacks this step.
     fn evolve(
         &self,
         t: &mut Tape,
         store: &Store,
         data: &SnapshotTables,
-        (group, place): (&Group, usize),
+        (group, index): (&Group, usize),
         input: Option<LayerInput>,
         q: Var,
     ) -> Result<Var> {
@@ -139,8 +143,8 @@ impl Layer {
         let [w_c, u_c, b_c] = t.stored_all(store, self.candidate)?;
         let x = match self.summary.zip(input) {
             Some((p, input)) => {
-                let (rows, p) = (input.plain(t, store, data, (group, place))?, t.stored(store, p)?);
-                let present = data.present(t, store, group, place)?;
+                let (rows, p) = (input.plain(t, store, data, (group, index))?, t.stored(store, p)?);
+                let present = data.present(t, store, group, index)?;
                 t.top_rows(rows, p, present, self.rows)?
             }
             None => q,
@@ -152,7 +156,7 @@ impl Layer {
         if let Some(reset) = reset {
             pre = t.linear(reset, u_c, None, Some(pre), Identity)?;
         }
-        let goes = t.step_rows(group.steps, place, self.rows, None)?;
-        t.gru_state(z, pre, Some(q), Some(goes))
+        let exists = t.step_rows(group.steps, index, self.rows, None)?;
+        t.gru_state(z, pre, Some(q), Some(exists))
     }
 }

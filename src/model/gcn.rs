@@ -1,6 +1,6 @@
-//! Graph convolution: `act(A X W + b)` of a step of snapshots, in either order.
+//! Graph convolution: `act(A X W + b)` in a step of snapshots, with either product first.
 //!
-//! Source: Kipf and Welling 2017; both orders give the same (BLAD, section 6.3).
+//! Source: Kipf and Welling 2017. Both orders give the same result up to rounding (BLAD, section 6.3).
 use super::{SnapshotTables, VertexInputs, config::Check};
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -17,7 +17,8 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 
-/// One direction of an adjacency in a store: `begin`, `len`, `col`, and the slices of its long rows.
+/// One direction of an adjacency in a store: `begin`, `len`, `col`, the slices of its long rows, and optional
+/// weights.
 struct Side {
     ids: [BufferId; 5],
     weight: Option<BufferId>,
@@ -54,9 +55,9 @@ fn contradicts<T>(what: fmt::Arguments<'_>) -> Result<T> {
     Err(Error::new(ErrorKind::Data, format!("an adjacency contradicts itself: {what}")))
 }
 
-/// Refuses neighbours that are no vertices, or no entries of the pool.
-fn check(side: &str, n: &Neighbors, of: &Adjacency) -> Result<()> {
-    let (rows, pool) = (of.scale.len(), n.col.len());
+/// Refuses tables of the wrong length, rows that end beyond the pool, and neighbours that are no vertices.
+fn check(side: &str, n: &Neighbors, adjacency: &Adjacency) -> Result<()> {
+    let (rows, pool) = (adjacency.scale.len(), n.col.len());
     if [&n.begin, &n.len].iter().any(|table| table.len() != rows) {
         return contradicts(format_args!(
             "{side} has {} and {} rows, not {rows}",
@@ -71,13 +72,13 @@ fn check(side: &str, n: &Neighbors, of: &Adjacency) -> Result<()> {
     if let Some(row) = n.begin.iter().zip(&n.len).position(beyond) {
         return contradicts(format_args!("{side} row {row} ends beyond {pool} neighbours"));
     }
-    if let Some(v) = n.col.iter().find(|&&v| v as usize >= of.nodes) {
-        return contradicts(format_args!("{side} has neighbour {v} of {} vertices", of.nodes));
+    if let Some(v) = n.col.iter().find(|&&v| v as usize >= adjacency.nodes) {
+        return contradicts(format_args!("{side} has neighbour {v} of {} vertices", adjacency.nodes));
     }
     Ok(())
 }
 
-/// The adjacency of all steps in a store.
+/// The adjacency of all steps, in a store.
 pub struct GraphTables {
     nodes: usize,
     from: Side,
@@ -89,7 +90,7 @@ impl GraphTables {
     /// Puts `adjacency` into `store`.
     ///
     /// # Errors
-    /// Data where it contradicts itself: what reads it relies on it.
+    /// `Data` if `adjacency` contradicts itself: the ops that read the tables rely on their being consistent.
     pub fn new(store: &mut Store, adjacency: &Adjacency) -> Result<Self> {
         let nodes = adjacency.nodes;
         let rows = nodes.checked_mul(adjacency.steps);
@@ -105,11 +106,11 @@ impl GraphTables {
         let scale = store.table("scale", rows, Arc::new(adjacency.scale.clone()))?;
         Ok(GraphTables { nodes, from, to, scale })
     }
-    /// `[steps nodes, 1]` f32: `degree^-1/2`, 0 for a vertex that is not there.
+    /// Returns `[steps nodes, 1]` f32: `degree^-1/2`, or 0 for an absent vertex.
     pub fn scale(&self) -> BufferId {
         self.scale
     }
-    /// All of it as values.
+    /// Returns the tables as values.
     pub fn vars(&self, t: &mut Tape, store: &Store) -> Result<GraphVars> {
         let adjacency = self.from.vars(t, store)?;
         let transpose = self.to.as_ref().map_or(Ok(adjacency), |to| to.vars(t, store))?;
@@ -117,16 +118,16 @@ impl GraphTables {
     }
 }
 
-/// What a layer reads.
+/// The input of a layer.
 #[derive(Clone, Copy, Debug)]
 pub enum LayerInput {
-    /// What the vertices of the step are known by.
+    /// The vertex inputs of the step, for the first layer.
     Given,
-    /// `[nodes, f]` of the layer below.
+    /// `[nodes, f]`: the output of the layer below.
     Below(Var),
 }
 
-/// Which product of a layer comes first.
+/// The order of a layer's two products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// `(A X) W`
@@ -136,26 +137,26 @@ pub enum Order {
 }
 
 impl Order {
-    /// The cheaper one: rows are aggregated where they are narrower.
+    /// Returns the cheaper order, which aggregates the narrower rows.
     pub fn of_widths(from: usize, to: usize) -> Self {
         if from <= to { Order::AggregateFirst } else { Order::TransformFirst }
     }
 }
 
-/// Layers that do their products in the other order than theirs, in some of a group's snapshots: exact but for rounding (BLAD, section
-/// 6.3).
+/// Layers whose products swap order in some of a group's snapshots. The result is exact up to rounding (BLAD,
+/// section 6.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Exchanged {
-    /// Snapshots of a group that are the first few.
+    /// Number of snapshots that count as the first ones of a group.
     pub first: usize,
-    /// Of the first few, and of the others: whether each layer is exchanged. None is where nothing is said.
+    /// Whether each layer is exchanged: in the first snapshots, then in the others. A missing entry means no.
     pub layers: [Vec<bool>; 2],
 }
 
 impl Exchanged {
-    /// The order of a layer in the snapshot at `place` of a group, where its own is `order`.
-    pub fn order(&self, order: Order, place: usize, layer: usize) -> Order {
-        let layers = &self.layers[usize::from(place >= self.first)];
+    /// Returns the order of a layer in the snapshot at `index` of a group; `order` is the layer's own.
+    pub fn order(&self, order: Order, index: usize, layer: usize) -> Order {
+        let layers = &self.layers[usize::from(index >= self.first)];
         match (layers.get(layer).copied().unwrap_or(false), order) {
             (false, order) => order,
             (true, Order::AggregateFirst) => Order::TransformFirst,
@@ -164,16 +165,16 @@ impl Exchanged {
     }
 }
 
-/// Sizes and choices of a model that is made of graph convolutions: a section of a run's configuration.
+/// Sizes and choices of a model made of graph convolutions: a section of a run's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GcnConfig {
-    /// Width of every layer, of its state where it has one, and of the embeddings.
+    /// Width of every layer, of the recurrent state if the model has one, and of the embeddings.
     pub width: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Which product of a graph convolution comes first: `aggregate`, `transform`, or the cheaper one, `auto`; for all layers,
-    /// or a word for each with commas between.
+    /// The first product of a graph convolution: `aggregate`, `transform`, or `auto` for the cheaper one.
+    /// Either one word for all layers, or one word per layer, separated by commas.
     pub order: String,
 }
 
@@ -183,48 +184,50 @@ impl Default for GcnConfig {
     }
 }
 
-/// What a configuration says of the order in every layer: the key `order`.
+/// The configured order of every layer, from the key `order`; `None` means the cheaper one.
 pub struct Orders(Vec<Option<Order>>);
 
 impl Orders {
-    /// Of a section: a word for all layers, or a word each, with commas between. Checks the numbers, too.
+    /// Reads `config` of `section`: one word for all layers, or one per layer, separated by commas. Also
+    /// checks the width and the number of layers.
     pub fn of_section(section: &'static str, config: &GcnConfig) -> Result<Self> {
         let (check, &GcnConfig { width, layers, order: ref words }) = (Check(section), config);
         check.sizes(&[("width", width)])?;
         check.size("layers", layers, 8)?;
-        let one = |word: &str| match word.trim() {
+        let parse = |word: &str| match word.trim() {
             "auto" => Some(None),
             "aggregate" => Some(Some(Order::AggregateFirst)),
             "transform" => Some(Some(Order::TransformFirst)),
             _ => None,
         };
-        let said: Option<Vec<Option<Order>>> = words.split(',').map(one).collect();
-        match said {
+        let parsed: Option<Vec<Option<Order>>> = words.split(',').map(parse).collect();
+        match parsed {
             Some(one) if one.len() == 1 => return Ok(Orders(vec![one[0]; layers])),
             Some(each) if each.len() == layers => return Ok(Orders(each)),
             _ => {}
         }
-        let want = format!("auto, aggregate or transform, or {layers} of these with commas between");
-        check.bad("order", format_args!("`{words}`"), &want)
+        let valid = format!("auto, aggregate or transform, or {layers} of these with commas between");
+        check.bad("order", format_args!("`{words}`"), &valid)
     }
-    /// That of a layer that makes rows of `from` numbers ones of `to`, and may transform first what it aggregates: the
-    /// cheaper one, where nothing is said.
+    /// Returns the order of a layer that maps rows of width `from` to width `to`. Without a configured order
+    /// it is the cheaper one; the first layer aggregates first if its inputs were aggregated in advance.
     pub fn of(&self, layer: usize, data: &SnapshotTables, from: usize, to: usize) -> Order {
-        let done = layer == 0 && data.aggregated.is_some();
-        let cheaper = if done { Order::AggregateFirst } else { Order::of_widths(from, to) };
+        let in_advance = layer == 0 && data.aggregated.is_some();
+        let cheaper = if in_advance { Order::AggregateFirst } else { Order::of_widths(from, to) };
         self.0.get(layer).copied().flatten().unwrap_or(cheaper)
     }
-    /// Whether the first layer reads inputs that were aggregated before, where they were.
+    /// Whether the first layer reads inputs that were aggregated in advance, if there are any.
     pub fn aggregates_once(&self) -> bool {
         self.0.first() != Some(&Some(Order::TransformFirst))
     }
 }
 
-/// A layer: `act(A X W^T + b)`, W as PyTorch's `Linear`, parameters `<name>.w` `[out, in]` and `<name>.b` `[1, out]`.
+/// A layer: `act(A X W^T + b)`, with W as in PyTorch's `Linear`. Parameters `<name>.w` `[out, in]` and
+/// `<name>.b` `[1, out]`.
 pub struct Gcn {
     w: BufferId,
     b: BufferId,
-    /// Which product comes first.
+    /// The layer's own order of its products.
     pub order: Order,
 }
 
@@ -238,47 +241,48 @@ impl Gcn {
         to: usize,
         order: Order,
     ) -> Result<Self> {
-        let mut add = |what: &str, rows, cols| {
-            p.add(store, &format!("{name}.{what}"), rows, cols, ScaledInit::FanIn(from))
+        let mut add = |part: &str, rows, cols| {
+            p.add(store, &format!("{name}.{part}"), rows, cols, ScaledInit::FanIn(from))
         };
         Ok(Gcn { w: add("w", to, from)?, b: add("b", 1, to)?, order })
     }
-    /// Appends the layer for the step at `place` of the group, in this order; returns `[nodes, out]`.
+    /// Appends the layer for the step at `index` of the group, with its products in this `order`; returns
+    /// `[nodes, out]`.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     #[allow(clippy::too_many_arguments)]
     pub fn record(
         &self,
         t: &mut Tape,
         store: &Store,
         data: &SnapshotTables,
-        (group, place): (&Group, usize),
+        (group, index): (&Group, usize),
         input: LayerInput,
         order: Order,
         act: Activation,
     ) -> Result<Var> {
         let [w, b] = t.stored_all(store, [self.w, self.b])?;
-        convolve(t, store, data, (group, place), input, (w, Some(b)), order, act)
+        convolve(t, store, data, (group, index), input, (w, Some(b)), order, act)
     }
 }
 
 /// Appends `act(A X W^T + b)` for weights that are values, such as those that a GRU evolves.
 ///
 /// # Errors
-/// `Shape`, as the ops'.
+/// `Shape` if an op refuses its inputs.
 #[allow(clippy::too_many_arguments)]
 pub fn convolve(
     t: &mut Tape,
     store: &Store,
     data: &SnapshotTables,
-    (group, place): (&Group, usize),
+    (group, index): (&Group, usize),
     input: LayerInput,
     (w, b): (Var, Option<Var>),
     order: Order,
     act: Activation,
 ) -> Result<Var> {
-    let at = (group, place);
+    let at = (group, index);
     match order {
         Order::AggregateFirst => {
             let x = input.aggregated(t, store, data, at)?;
@@ -288,61 +292,62 @@ pub fn convolve(
             let x = input.plain(t, store, data, at)?;
             let x = t.linear(x, w, None, None, Activation::Identity)?;
             let graph = data.graph.vars(t, store)?;
-            t.spmm(graph, x, (group.steps, place), b, act)
+            t.spmm(graph, x, (group.steps, index), b, act)
         }
     }
 }
 
 impl LayerInput {
-    /// `[nodes, f]`: X of the step at `place` of the group.
+    /// Returns `[nodes, f]`: X in the step at `index` of the group.
     pub(super) fn plain(
         self,
         t: &mut Tape,
         store: &Store,
         data: &SnapshotTables,
-        (group, place): (&Group, usize),
+        (group, index): (&Group, usize),
     ) -> Result<Var> {
         match self {
-            LayerInput::Given => data.inputs(t, store, group, place),
+            LayerInput::Given => data.inputs(t, store, group, index),
             LayerInput::Below(x) => Ok(x),
         }
     }
-    /// `[nodes, f]`: A X.
+    /// Returns `[nodes, f]`: A X in the step at `index` of the group.
     pub(super) fn aggregated(
         self,
         t: &mut Tape,
         store: &Store,
         data: &SnapshotTables,
-        (group, place): (&Group, usize),
+        (group, index): (&Group, usize),
     ) -> Result<Var> {
         match self {
-            LayerInput::Given => data.aggregated(t, store, group, place),
+            LayerInput::Given => data.aggregated(t, store, group, index),
             LayerInput::Below(x) => {
                 let graph = data.graph.vars(t, store)?;
-                t.spmm(graph, x, (group.steps, place), None, Activation::Identity)
+                t.spmm(graph, x, (group.steps, index), None, Activation::Identity)
             }
         }
     }
 }
 
-/// What a model says that is given a group without steps.
+/// Returns the error of a model that is given a group without steps.
 pub(super) fn no_steps(model: &'static str) -> Error {
     Error::shape(model, "a group has no step")
 }
 
 impl SnapshotTables {
-    /// `[nodes, width]`: A X of the step at `place` of the group, where that was done before a row of a table.
+    /// Returns `[nodes, width]`: A X in the step at `index` of the group, gathered from a table if it was
+    /// computed in advance.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
-    pub fn aggregated(&self, t: &mut Tape, store: &Store, group: &Group, place: usize) -> Result<Var> {
+    /// `Shape` if an op refuses its inputs.
+    pub fn aggregated(&self, t: &mut Tape, store: &Store, group: &Group, index: usize) -> Result<Var> {
         if let Some(id) = self.aggregated {
-            let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, place)?);
+            let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, index)?);
             return t.gather_rows(table, rows);
         }
         let graph = self.graph.vars(t, store)?;
         let (VertexInputs::Vertices(id) | VertexInputs::Steps(id)) = self.inputs;
         let x = t.stored(store, id)?;
-        t.spmm(graph, x, (group.steps, place), None, Activation::Identity)
+        t.spmm(graph, x, (group.steps, index), None, Activation::Identity)
     }
 }

@@ -1,7 +1,7 @@
-//! Heads of classification: logits of an event's classes, from the embeddings of its roots.
+//! Heads for classification: logits of an event's classes, from the embeddings of its roots.
 //!
-//! `z` is what a model makes of a batch's roots, `[<= stride b, d]`, a row for each side of an event: source, destination,
-//! then what else the model was asked for.
+//! `z` is the embedding of a batch's roots, `[<= stride b, d]`, one row per root of an event: source,
+//! destination, then any further roots.
 use crate::{
     autograd::{Parameters, ScaledInit::FanIn},
     error::Result,
@@ -13,18 +13,18 @@ use crate::{
     runtime::*,
 };
 
-/// The rows of `z` of one side of every event, `[<= b, d]`.
+/// Gathers the rows of `z` of one side of every event (0: source, 1: destination), `[<= b, d]`.
 fn side(t: &mut Tape, z: Var, batch: &Batch, stride: usize, side: usize) -> Result<Var> {
     let rows = t.root_rows(batch.src, stride, side)?;
     t.gather_rows(z, rows)
 }
 
-/// Classes by the source alone, such as the state of a user: `W_3 relu(W_2 relu(W_1 z_u + b_1) + b_2) + b_3`, parameters
-/// `node_head.*`.
+/// Classifies an event by its source alone, such as the state of a user:
+/// `W_3 relu(W_2 relu(W_1 z_u + b_1) + b_2) + b_3`. Parameters `node_head.*`.
 pub struct NodeHead([BufferId; 6]);
 
 impl NodeHead {
-    /// Adds the parameters: embeddings of `d`, two hidden layers of `width`.
+    /// Adds the parameters: embeddings of width `d`, two hidden layers of `width`.
     pub fn new(
         p: &mut Parameters,
         store: &mut Store,
@@ -43,10 +43,10 @@ impl NodeHead {
             add("b_out", 1, classes, width)?,
         ]))
     }
-    /// Appends the logits, `[<= b, classes]`, of the roots' embeddings `z`, `stride` rows an event.
+    /// Appends the logits, `[<= b, classes]`. `z` holds the embeddings of the roots, `stride` rows per event.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     pub fn record(&self, t: &mut Tape, store: &Store, z: Var, batch: &Batch, stride: usize) -> Result<Var> {
         let [w_1, b_1, w_2, b_2, w_out, b_out] = t.stored_all(store, self.0)?;
         let z = side(t, z, batch, stride, 0)?;
@@ -56,12 +56,12 @@ impl NodeHead {
     }
 }
 
-/// Classes by both ends, such as the relation between them: `W_out relu(W_src z_u + W_dst z_v + b) + b_out`, parameters
-/// `edge_head.*`.
+/// Classifies an event by both ends, such as the relation between them:
+/// `W_out relu(W_src z_u + W_dst z_v + b) + b_out`. Parameters `edge_head.*`.
 pub struct EdgeHead([BufferId; 5]);
 
 impl EdgeHead {
-    /// Adds the parameters: embeddings of `d`, a hidden layer of `width`.
+    /// Adds the parameters: embeddings of width `d`, one hidden layer of `width`.
     pub fn new(
         p: &mut Parameters,
         store: &mut Store,
@@ -79,15 +79,15 @@ impl EdgeHead {
             add("b_out", 1, classes, width)?,
         ]))
     }
-    /// Appends the logits, `[<= b, classes]`, of the roots' embeddings `z`, `stride` rows an event.
+    /// Appends the logits, `[<= b, classes]`. `z` holds the embeddings of the roots, `stride` rows per event.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     pub fn record(&self, t: &mut Tape, store: &Store, z: Var, batch: &Batch, stride: usize) -> Result<Var> {
         let [w_src, w_dst, b, w_out, b_out] = t.stored_all(store, self.0)?;
         let (src, dst) = (side(t, z, batch, stride, 0)?, side(t, z, batch, stride, 1)?);
-        let of_dst = t.linear(dst, w_dst, Some(b), None, Identity)?;
-        let hidden = t.linear(src, w_src, None, Some(of_dst), Relu)?;
+        let projected_dst = t.linear(dst, w_dst, Some(b), None, Identity)?;
+        let hidden = t.linear(src, w_src, None, Some(projected_dst), Relu)?;
         t.linear(hidden, w_out, Some(b_out), None, Identity)
     }
 }

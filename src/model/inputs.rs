@@ -1,4 +1,4 @@
-//! What is known of a node beside its memory: its features, and its static memory.
+//! A node's inputs beside its memory: node features and static memory.
 use super::EventTables;
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -7,7 +7,7 @@ use crate::{
     runtime::*,
 };
 
-/// `h := h + W x_v + b` for each of the node tables in use, features and static memory.
+/// Adds `W x_v + b` to `h` for each node table in use: node features, static memory.
 ///
 /// Source: node features as in TGL; static node memory as in DistTGL (Zhou et al. 2023), section 3.1.
 pub struct NodeInputs(Vec<Projection>);
@@ -19,8 +19,8 @@ struct Projection {
 }
 
 impl NodeInputs {
-    /// Adds the parameters `node.w`, `node.b` and `static.w`, `static.b`, for those tables that there are; `d` is the width
-    /// of what they are added to.
+    /// Adds the parameters `node.w`, `node.b` and `static.w`, `static.b` for the tables that exist; `d` is
+    /// the width of the rows to which the projections are added.
     pub fn new(
         p: &mut Parameters,
         store: &mut Store,
@@ -29,7 +29,7 @@ impl NodeInputs {
         features: bool,
     ) -> Result<Self> {
         let features = data.node_features.filter(|_| features).map(|rows| ("node", rows));
-        let all = features.into_iter().chain(data.static_memory.map(|rows| ("static", rows)));
+        let tables = features.into_iter().chain(data.static_memory.map(|rows| ("static", rows)));
         let projection = |(name, rows)| {
             let n = store.spec(rows).cols;
             let mut add = |part: &str, out, cols| {
@@ -37,18 +37,18 @@ impl NodeInputs {
             };
             Ok(Projection { rows, w: add("w", d, n)?, b: add("b", 1, d)? })
         };
-        Ok(NodeInputs(all.map(projection).collect::<Result<_>>()?))
+        Ok(NodeInputs(tables.map(projection).collect::<Result<_>>()?))
     }
-    /// Appends the projections of `node`, `[n]`, and their sum with `h`, `[n, d]`, where there is one.
+    /// Appends the projections of `node`, `[n]`, and adds them to `h`, `[n, d]`, if given.
     ///
     /// # Errors
-    /// `Shape`, as the ops'; where there is nothing to add up.
+    /// `Shape` if an op refuses its inputs, or if there is neither `h` nor a table.
     pub fn record(&self, t: &mut Tape, store: &Store, node: Var, h: Option<Var>) -> Result<Var> {
         let mut h = h;
         for Projection { rows, w, b } in &self.0 {
             let (rows, w, b) = (t.stored(store, *rows)?, t.stored(store, *w)?, t.stored(store, *b)?);
-            let own = t.gather_rows(rows, node)?;
-            h = Some(t.linear(own, w, Some(b), h, Activation::Identity)?);
+            let features = t.gather_rows(rows, node)?;
+            h = Some(t.linear(features, w, Some(b), h, Activation::Identity)?);
         }
         h.ok_or_else(|| Error::shape("inputs", "no node features and no static memory"))
     }

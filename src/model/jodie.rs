@@ -1,8 +1,9 @@
-//! JODIE: node memory kept by an RNN over mails, projected to the time of the query.
+//! JODIE: node memory updated by an RNN over mails, projected to the time of the query.
 //!
-//! Source: Kumar et al., "Predicting dynamic embedding trajectory in temporal interaction networks", 2019, with batched
-//! mails instead of t-batches as TGL has it. `z = LayerNorm(h (1 + w delta + b))`, `delta = (t - t_s) / (t + 1)`, t_s the
-//! time of the memory after its mail. TGL has the norm before the projection, and the time before the mail.
+//! Source: Kumar et al., "Predicting dynamic embedding trajectory in temporal interaction networks", 2019,
+//! with batched mails instead of t-batches, as in TGL. `z = LayerNorm(h (1 + w delta + b))`,
+//! `delta = (t - t_s) / (t + 1)`, where t_s is the time of the memory after its mail. TGL differs: it
+//! normalises before the projection and takes t_s before the mail.
 use super::{
     CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, TimeEncoding,
     config::Check,
@@ -15,11 +16,11 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Sizes and choices of a JODIE.
+/// Sizes and choices of a JODIE model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JodieConfig {
-    /// Width of the node memory, and of the embeddings.
+    /// Width of the node memory and of the embeddings.
     pub memory: usize,
     /// Width of the time encoding.
     pub time: usize,
@@ -27,9 +28,9 @@ pub struct JodieConfig {
     pub time_encoding: String,
     /// See [`ModelConfig::gap_quantile`].
     pub gap_quantile: f64,
-    /// Whether edge features are used where there are any.
+    /// Whether edge features are used, if the data has any.
     pub edge_features: bool,
-    /// Whether node features are used where there are any.
+    /// Whether node features are used, if the data has any.
     pub node_features: bool,
 }
 
@@ -76,8 +77,8 @@ impl ModelConfig for JodieConfig {
         let time =
             TimeEncoding::new(p, store, self.time, Check("jodie").time_encoding(&self.time_encoding)?)?;
         let d = self.memory;
-        let (kind, last) = (CellKind::Rnn, Combiner::Last);
-        let memory = NodeMemory::new(p, store, data, &time, d, kind, last, self.edge_features)?;
+        let (cell, combiner) = (CellKind::Rnn, Combiner::Last);
+        let memory = NodeMemory::new(p, store, data, &time, d, cell, combiner, self.edge_features)?;
         let inputs = NodeInputs::new(p, store, data, d, self.node_features)?;
         use ScaledInit::{Constant, Normal};
         let mut add = |name: &str, init| p.add(store, &format!("project.{name}"), 1, d, init);

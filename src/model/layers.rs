@@ -1,4 +1,4 @@
-//! Layers: parameters with the ops that use them.
+//! Layers: parameters together with the ops that use them.
 use crate::{
     autograd::{Parameters, ScaledInit},
     error::Result,
@@ -11,33 +11,35 @@ use crate::{
     runtime::*,
 };
 
-/// Phi(dt) = cos(w dt + b).
+/// The time encoding Phi(dt) = cos(w dt + b).
 pub struct TimeEncoding {
-    /// Width.
+    /// Width of the encoding.
     pub width: usize,
     /// `[1, t]` frequencies.
     pub w: BufferId,
     /// `[1, t]` phases.
     pub b: BufferId,
-    /// `[1, 1]` 0; where nothing is learned, `[1, t]` Phi(0) itself, which is all ones then.
+    /// The input of [`Self::at_zero`]: if learned, `[1, 1]` of 0; if fixed, `[1, t]` of Phi(0) itself, which
+    /// is all ones because b = 0.
     now: BufferId,
     learned: bool,
 }
 
-/// How frequencies and phases start, and whether they are learned.
+/// Initial frequencies and phases, and whether they are learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeStart {
-    /// w falls from 1 to 1e-9 in equal ratios, b = 0; not learned, as GraphMixer's (Cong et al. 2023). An optimiser's
-    /// step moves every frequency by about its step size, a thousand times a slow one, and so turns it into noise.
+    /// w falls from 1 to 1e-9 in equal ratios, b = 0; not learned, as in GraphMixer (Cong et al. 2023). An
+    /// optimiser's step would move every frequency by about its step size, a thousand times a slow frequency,
+    /// and so turn it into noise.
     Fixed,
-    /// The same start, learned: TGN, TGL.
+    /// Initialised as `Fixed` but learned, as in TGN and TGL.
     Learned,
-    /// Both start uniform in [-1, 1), learned: PyTorch Geometric.
+    /// Both initialised uniformly in [-1, 1) and learned, as in PyTorch Geometric.
     Random,
 }
 
 impl TimeStart {
-    /// `fixed`, `learned` or `random`.
+    /// Parses `fixed`, `learned` or `random`.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "fixed" => TimeStart::Fixed,
@@ -49,7 +51,7 @@ impl TimeStart {
 }
 
 impl TimeEncoding {
-    /// Adds `time.w` and `time.b`: parameters where they are learned.
+    /// Adds `time.w` and `time.b`, as parameters if they are learned.
     pub fn new(p: &mut Parameters, store: &mut Store, width: usize, start: TimeStart) -> Result<Self> {
         let init = match start {
             TimeStart::Random => ScaledInit::FanIn(1),
@@ -73,23 +75,24 @@ impl TimeEncoding {
         }
         Ok(TimeEncoding { width, w, b, now, learned })
     }
-    /// `w` and `b` as values.
+    /// Returns `w` and `b` as values.
     pub fn vars(&self, t: &mut Tape, store: &Store) -> Result<(Var, Var)> {
         Ok((t.stored(store, self.w)?, t.stored(store, self.b)?))
     }
-    /// Phi(0), `[1, t]`.
-    fn of_zero(&self, t: &mut Tape, store: &Store) -> Result<Var> {
+    /// Returns Phi(0), `[1, t]`.
+    fn at_zero(&self, t: &mut Tape, store: &Store) -> Result<Var> {
         let (w, b) = self.vars(t, store)?;
         let now = t.stored(store, self.now)?;
         if self.learned { t.time_encode(now, w, b) } else { Ok(now) }
     }
 }
 
-/// A temporal attention layer: `LayerNorm(ReLU(drop(W_o {attention | h_root} + b_o)))`, heads side by side. That is TGL's end of a layer;
-/// the papers of TGAT and TGN have an MLP with one hidden layer there.
+/// A temporal attention layer: `LayerNorm(ReLU(drop(W_o {attention | h_root} + b_o)))`, with its heads side
+/// by side. The layer ends as in TGL; the papers of TGAT and TGN end it with an MLP with one hidden layer.
 ///
-/// Queries come from `{h_root | Phi(0)}`, keys and values from `{h_j | e_j | Phi(t - t_j)}`; both projections are
-/// absorbed (see [`temporal_attention`](crate::ops::temporal_attention)), and keys have no bias, for softmax drops it.
+/// Queries come from `{h_root | Phi(0)}`, keys and values from `{h_j | e_j | Phi(t - t_j)}`. Both projections
+/// are absorbed (see [`temporal_attention`](crate::ops::temporal_attention)). Keys have no bias, because the
+/// softmax cancels it.
 pub struct Attention {
     heads: usize,
     width: usize,
@@ -107,29 +110,31 @@ pub struct Attention {
     bias: BufferId,
 }
 
-/// What an attention layer looks at.
+/// The inputs of an attention layer.
 #[derive(Clone, Copy)]
 pub struct Looked {
-    /// Embeddings below.
+    /// Embeddings of the layer below.
     pub h: Var,
-    /// Whether gradients flow into them; they do not into data.
+    /// Whether gradients flow into `h`; not if it holds data.
     pub learn_h: bool,
-    /// Embeddings of the unique roots: what depends on the root's node alone is done once for each.
+    /// Embeddings of the unique roots. Everything that depends on the root's node alone is computed once per
+    /// row.
     pub roots: Var,
-    /// The root's row of `roots`.
+    /// Each root's row of `roots`.
     pub root: Var,
-    /// The neighbours' rows of `h`.
+    /// Each neighbour's row of `h`.
     pub row: Var,
-    /// The neighbours' events and gaps.
+    /// The neighbours' events and time gaps.
     pub near: Neighbors,
-    /// Edge features; the neighbours' `event` are rows of it.
+    /// Edge features; the neighbours' `event` are row indices into them.
     pub edge: Var,
-    /// Clock of the drop-out; none when evaluating.
+    /// Clock of the drop-out; `None` when evaluating.
     pub drop_now: Option<Var>,
 }
 
 impl Attention {
-    /// Adds the parameters `embed.<layer>.*`: rows of `d_in` below, `width` above, edge features of `f`.
+    /// Adds the parameters `embed.<layer>.*`: inputs of width `d_in`, outputs of `width`, edge features of
+    /// width `f`, time encodings of width `t`.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         p: &mut Parameters,
@@ -163,18 +168,18 @@ impl Attention {
             bias: add("norm_bias", 1, width, Constant(0.0))?,
         })
     }
-    /// Appends the layer; returns `[n, width]`, a row for each root.
+    /// Appends the layer; returns `[n, width]`, one row per root.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     pub fn record(&self, t: &mut Tape, store: &Store, time: &TimeEncoding, l: Looked) -> Result<Var> {
-        let mut v = |id| t.stored(store, id);
-        let (w_q, w_q_time, b_q) = (v(self.w_q)?, v(self.w_q_time)?, v(self.b_q)?);
-        let (w_k, w_v, b_v) = (v(self.w_k)?, v(self.w_v)?, v(self.b_v)?);
-        let (w_o, w_o_root, b_o) = (v(self.w_o)?, v(self.w_o_root)?, v(self.b_o)?);
-        let (gain, bias) = (v(self.gain)?, v(self.bias)?);
-        let now = time.of_zero(t, store)?;
-        let (query, own) = t.linear_pair(l.roots, (w_q, b_q), (now, w_q_time), (w_o_root, b_o))?;
+        let mut stored = |id| t.stored(store, id);
+        let (w_q, w_q_time, b_q) = (stored(self.w_q)?, stored(self.w_q_time)?, stored(self.b_q)?);
+        let (w_k, w_v, b_v) = (stored(self.w_k)?, stored(self.w_v)?, stored(self.b_v)?);
+        let (w_o, w_o_root, b_o) = (stored(self.w_o)?, stored(self.w_o_root)?, stored(self.b_o)?);
+        let (gain, bias) = (stored(self.gain)?, stored(self.bias)?);
+        let phi_zero = time.at_zero(t, store)?;
+        let (query, skip) = t.linear_pair(l.roots, (w_q, b_q), (phi_zero, w_q_time), (w_o_root, b_o))?;
         let absorbed = t.head_up(query, w_k, self.heads)?;
         let grouped = t.group_roots(l.root, l.near.count, t.spec(absorbed).rows)?;
 
@@ -194,19 +199,19 @@ impl Attention {
         };
         let drop = |salt| l.drop_now.map(|now| (DropRate { salt: self.drop.salt + salt, ..self.drop }, now));
         let (mix, sum) = t.temporal_attention(near, self.heads, self.width / self.heads, drop(0))?;
-        let seen = t.head_down(mix, w_v, Some((b_v, sum)), self.heads)?;
-        let seen = t.linear(seen, w_o, None, None, Activation::Identity)?;
-        // relu and drop-out commute: a drop-out multiplies by numbers that are not negative.
+        let attended = t.head_down(mix, w_v, Some((b_v, sum)), self.heads)?;
+        let attended = t.linear(attended, w_o, None, None, Activation::Identity)?;
+        // ReLU and drop-out commute: a drop-out multiplies by non-negative numbers.
         let (order, relu) = ((grouped.order, grouped.position), Activation::Relu.then_drop(drop(1)));
-        t.ungroup_norm(seen, order, own, l.root, relu, (gain, bias))
+        t.ungroup_norm(attended, order, skip, l.root, relu, (gain, bias))
     }
 }
 
-/// The link decoder's parameters `decoder.*`.
+/// The link decoder; parameters `decoder.*`.
 pub struct Decoder([BufferId; 5]);
 
 impl Decoder {
-    /// Adds the parameters: embeddings of `d`, a hidden layer of `width`.
+    /// Adds the parameters: embeddings of width `d`, one hidden layer of `width`.
     pub fn new(p: &mut Parameters, store: &mut Store, d: usize, width: usize) -> Result<Self> {
         let mut add = |name: &str, rows, cols, n| {
             p.add(store, &format!("decoder.{name}"), rows, cols, ScaledInit::FanIn(n))
@@ -222,7 +227,7 @@ impl Decoder {
     /// Appends the logits, `[b, 1 + negatives]`, of the roots' embeddings `z`.
     ///
     /// # Errors
-    /// `Shape`, as the op's.
+    /// `Shape` if the op refuses its inputs.
     pub fn record(&self, t: &mut Tape, store: &Store, z: Var, events: Rows) -> Result<Var> {
         let weights = t.stored_all(store, self.0)?;
         t.link_decoder(z, events, weights)

@@ -1,4 +1,4 @@
-//! Node memory with a mailbox of one lean mail a node, updated by a recurrent cell.
+//! Node memory with a mailbox of one lean mail per node, updated by a recurrent cell.
 use super::{Embedded, EventTables, TimeEncoding};
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -24,7 +24,7 @@ pub enum CellKind {
 }
 
 impl CellKind {
-    /// `gru` or `rnn`.
+    /// Parses `gru` or `rnn`.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "gru" => Some(CellKind::Gru),
@@ -32,7 +32,7 @@ impl CellKind {
             _ => None,
         }
     }
-    /// Gates, each as many rows of the weights as the memory is wide.
+    /// Returns the number of gates. Each gate has as many rows of the weights as the memory is wide.
     fn gates(self) -> usize {
         match self {
             CellKind::Gru => Gru::GATES,
@@ -41,7 +41,7 @@ impl CellKind {
     }
 }
 
-/// The memory of TGN and JODIE: rows, mails, and the cell that turns mails into rows.
+/// The memory of TGN and JODIE: memory rows, mails, and the cell that updates the rows from the mails.
 pub struct NodeMemory {
     kind: CellKind,
     edge_features: bool,
@@ -55,7 +55,7 @@ pub struct NodeMemory {
 }
 
 impl NodeMemory {
-    /// Adds the parameters `memory.*` and the state, rows of `d`.
+    /// Adds the parameters `memory.*` and the state, with memory rows of width `d`.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         p: &mut Parameters,
@@ -92,17 +92,18 @@ impl NodeMemory {
         memory.reset(store)?;
         Ok(memory)
     }
-    /// Bytes of rows of `d` and mails for `nodes` nodes, with edge features of `width`.
+    /// Returns the bytes of memory rows of width `d` and mails for `nodes` nodes, with edge features of
+    /// `width`.
     pub fn bytes(nodes: usize, d: usize, width: usize, combiner: Combiner, kept: StoredAs) -> usize {
         let features = if combiner == Combiner::Mean { width } else { 0 };
         nodes * (kept.size() * (2 * d + features) + 2 * size_of::<i64>() + size_of::<u32>())
     }
-    /// Buffers of rows and mails.
+    /// Returns the buffers of memory rows and mails.
     pub fn state(&self) -> Vec<BufferId> {
-        let all = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
-        all.into_iter().chain(self.mail_edge).collect()
+        let fixed = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
+        fixed.into_iter().chain(self.mail_edge).collect()
     }
-    /// Which event each mail is of.
+    /// Returns the buffer of each mail's event id.
     pub fn mail_event(&self) -> BufferId {
         self.mail_event
     }
@@ -112,18 +113,18 @@ impl NodeMemory {
         store.fill(self.mail_event, NONE)
     }
     fn vars(&self, t: &mut Tape, store: &Store, edge: Var) -> Result<MemoryVars> {
-        let mut v = |id| t.stored(store, id);
+        let mut stored = |id| t.stored(store, id);
         Ok(MemoryVars {
-            memory: v(self.memory)?,
-            memory_time: v(self.memory_time)?,
-            mail: v(self.mail)?,
-            mail_event: v(self.mail_event)?,
-            mail_time: v(self.mail_time)?,
-            edge: self.mail_edge.map_or(Ok(edge), v)?,
+            memory: stored(self.memory)?,
+            memory_time: stored(self.memory_time)?,
+            mail: stored(self.mail)?,
+            mail_event: stored(self.mail_event)?,
+            mail_time: stored(self.mail_time)?,
+            edge: self.mail_edge.map_or(Ok(edge), stored)?,
             gathered: false,
         })
     }
-    /// The rows of the unique nodes `node`, in f32, where they are kept in 16 bits.
+    /// Gathers the rows of the unique nodes `node` into f32, for tables stored in 16 bits.
     fn gathered(&self, t: &mut Tape, state: MemoryVars, node: Var) -> Result<MemoryVars> {
         let edge = if self.mail_edge.is_some() { t.gather_rows(state.edge, node)? } else { state.edge };
         let (memory, mail) = (t.gather_rows(state.memory, node)?, t.gather_rows(state.mail, node)?);
@@ -132,7 +133,7 @@ impl NodeMemory {
     /// Appends the update of the unique nodes `node`; returns their memory after their mails, and its times.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     pub fn update(
         &self,
         t: &mut Tape,
@@ -154,7 +155,8 @@ impl NodeMemory {
         let row = if self.mail_edge.is_some() {
             if state.gathered { FeatureRow::Unique } else { FeatureRow::Node }
         } else if data.gathers(t, edge) {
-            // Which event a mail is of, the step before decides: these rows alone cannot be brought ahead of it.
+            // The previous step decides which event a mail belongs to, so these rows alone cannot be
+            // prefetched.
             let events = t.gather_rows(state.mail_event, node)?;
             state.edge = t.gather_rows(edge, events)?;
             FeatureRow::Unique
@@ -166,10 +168,10 @@ impl NodeMemory {
             CellKind::Rnn => t.memory_update::<Rnn>(node, state, cell, row, data.gaps),
         }
     }
-    /// Appends the writes of memory and mails of a batch.
+    /// Appends the writes of a batch's memory and mails.
     ///
     /// # Errors
-    /// `Shape`, as the op's; where `e` has no memory of the unique nodes.
+    /// `Shape` if the op refuses its inputs, or if `e` has no memory of the unique nodes.
     pub fn write(
         &self,
         t: &mut Tape,

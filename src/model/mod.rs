@@ -1,7 +1,8 @@
 //! Models: short files made of layers, recorded on a tape.
 //!
-//! An [`EventModel`] turns nodes at times into embeddings, and writes what it keeps of a batch; a [`Net`] is a model with the
-//! head that predicts from the embeddings. Every model's sizes and choices are a [`ModelConfig`], which builds it.
+//! An [`EventModel`] embeds nodes at given times and writes its state (node memory, mails) after each batch.
+//! A [`Net`] is a model with the head that predicts from the embeddings. Every model's sizes and choices are
+//! a [`ModelConfig`], which builds the model.
 #![forbid(unsafe_code)]
 mod apan;
 mod config;
@@ -49,70 +50,71 @@ use crate::{
     runtime::*,
 };
 
-/// What is to be embedded: nodes at times, with history ending before a batch.
+/// The nodes to embed, each at its own time; the history that they see ends before the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Queries {
-    /// `[n]` u32 nodes, or [`NONE`].
+    /// `[n]` u32 nodes; [`NONE`] marks an empty row.
     pub node: Var,
     /// `[n]` i64 ticks.
     pub time: Var,
-    /// `[<= b]` u32: events of the batch; history ends before the first of them.
+    /// `[<= b]` u32: events of the batch; the history ends before the first of them.
     pub event: Var,
-    /// `[1, 2]` u32: clock of random draws.
+    /// `[1, 2]` u32: clock of the random draws.
     pub now: Var,
-    /// Roots an event, where the queries are a batch's roots; else 0.
+    /// Roots per event if the queries are a batch's roots; else 0.
     pub stride: usize,
     /// Whether drop-out is on.
     pub train: bool,
 }
 
 impl Queries {
-    /// Clock of the drop-out, where it is on.
+    /// Returns the clock of the drop-out if drop-out is on.
     fn drop_now(&self) -> Option<Var> {
         self.train.then_some(self.now)
     }
-    /// [`stride`](Self::stride) as the unique nodes take it: without a batch every query counts as a positive root, and
-    /// nothing is written then.
+    /// Returns [`stride`](Self::stride) as the `unique` op expects it. Without a batch every query counts as
+    /// a positive root, which is harmless because nothing is written then.
     fn classes(&self) -> usize {
         if self.stride == 0 { 2 } else { self.stride }
     }
 }
 
-/// A recorded forward pass: the embeddings, and what the model's writes need.
+/// A recorded forward pass: the embeddings, and the values that the model's writes need.
 #[derive(Clone, Debug)]
 pub struct Embedded {
-    /// `[n, width]`, a row for each query.
+    /// `[n, width]`: one row per query.
     pub z: Var,
     /// The unique nodes.
     pub unique: UniqueNodes,
-    /// New memory, and its times, where the model has a memory: rows are those of the unique nodes (APAN: of the queries,
-    /// without times).
+    /// New memory and its times, if the model has a memory. Rows are those of the unique nodes; for APAN they
+    /// are those of the queries, and there are no times.
     pub memory: Option<(Var, Option<Var>)>,
 }
 
-/// A model of event streams: parameters and state in a store.
+/// A model of event streams. Its parameters and its state are in a store.
 pub trait EventModel: Send + Sync {
-    /// Buffers of what it keeps of the past: node memory, mailbox.
+    /// Returns the buffers of the state: node memory and mailbox.
     fn state(&self) -> Vec<BufferId> {
         Vec::new()
     }
-    /// That of its state which holds event ids: which event each mail is of.
+    /// Returns the state buffer that holds event ids: the event of each mail.
     fn mail_event(&self) -> Option<BufferId> {
         None
     }
-    /// Empties the state: the start of an epoch.
+    /// Empties the state, as at the start of an epoch.
     fn reset(&self, _store: &mut Store) -> Result<()> {
         Ok(())
     }
-    /// Appends the embeddings of queries.
+    /// Appends the embeddings of the queries.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded>;
-    /// Appends what is written of a batch whose roots, `stride` an event, were embedded. After the backward: it changes the
-    /// state that the forward pass read.
+    /// Appends the writes of a batch whose roots, `stride` per event, were embedded in `_e`. To be recorded
+    /// after the backward pass, because it changes the state that the forward pass read.
     ///
     /// # Errors
+    /// `Shape` if an op refuses its inputs.
     /// `Shape`, as the ops'.
     fn write(
         &self,

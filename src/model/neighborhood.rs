@@ -1,4 +1,4 @@
-//! Attention over sampled neighbours, and over neighbours of neighbours.
+//! Attention over sampled neighbours and their neighbours.
 use super::{
     EventTables, Queries,
     layers::{Attention, Looked, TimeEncoding},
@@ -16,8 +16,8 @@ use crate::{
     runtime::*,
 };
 
-/// Attention layers, the first of them over rows of unique nodes, and how their neighbours are sampled. Without a layer the
-/// embeddings are these rows, and nothing is sampled.
+/// Attention layers, the first over rows of the unique nodes, and the sampling of their neighbours. Without
+/// layers the embeddings are those rows, and nothing is sampled.
 pub struct AttentionStack {
     layers: Vec<Attention>,
     learn_below: bool,
@@ -29,11 +29,11 @@ pub struct AttentionStack {
 /// Widths and choices of an [`AttentionStack`].
 #[derive(Clone, Copy, Debug)]
 pub struct StackConfig {
-    /// Layers; 0: the embeddings are the rows themselves.
+    /// Number of layers. With 0, the embeddings are the rows themselves.
     pub layers: usize,
-    /// Width of the rows below the first.
+    /// Width of the rows below the first layer.
     pub below: usize,
-    /// Whether gradients flow into these; they do not into data.
+    /// Whether gradients flow into the rows below the first layer; not if they are data.
     pub learn_below: bool,
     /// Width of the embeddings.
     pub width: usize,
@@ -41,22 +41,24 @@ pub struct StackConfig {
     pub edge: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Drop-out of weights and outputs.
+    /// Drop-out probability of attention weights and of the layers' outputs.
     pub dropout: f32,
-    /// Neighbours of a root, and of each neighbour.
+    /// Neighbours sampled per root, and per neighbour.
     pub neighbors: usize,
-    /// Which.
+    /// Sampling strategy.
     pub strategy: Strategy,
-    /// Whether a layer embeds neighbours for the layer above at the times of their events; else at the query's.
+    /// Whether a layer embeds neighbours for the layer above at the times of their events; else at the time
+    /// of the query.
     pub at_events: bool,
     /// Seed of the drop-out.
     pub seed: u64,
 }
 
-/// Queries, their neighbours, the neighbours' neighbours: a level for each layer, the last layer's first.
+/// The sampled neighbours, one level per layer: those of the queries for the last layer, then neighbours of
+/// neighbours for the layers below.
 pub struct Neighborhood {
     near: Vec<Neighbors>,
-    /// What the second level and those behind it embed.
+    /// What each level after the first embeds: the targets of the level above and their neighbours.
     targets: Vec<Targets>,
     /// Edge features of the neighbours' events.
     seen: Var,
@@ -75,10 +77,11 @@ impl AttentionStack {
         let StackConfig { learn_below, neighbors, strategy, at_events, .. } = *c;
         Ok(AttentionStack { layers, learn_below, neighbors, strategy, at_events })
     }
-    /// Appends the sampling of every level, and the unique nodes of all; `edge` are the features by event.
+    /// Appends the sampling of every level, and the unique nodes of all levels; `edge` holds the edge
+    /// features by event.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     pub fn sample(
         &self,
         t: &mut Tape,
@@ -99,25 +102,25 @@ impl AttentionStack {
         let (mut node, mut time) = (q.node, q.time);
         while near.len() < self.layers.len() {
             let above = near[near.len() - 1];
-            let own = self.at_events.then_some(above.time);
-            let below = t.expand_targets((node, time), above.node, own)?;
+            let event_time = self.at_events.then_some(above.time);
+            let below = t.expand_targets((node, time), above.node, event_time)?;
             (node, time) = (below.node, below.time);
             near.push(t.sample_neighbors(tcsr, (node, time), batch, 0, how)?);
             targets.push(below);
         }
-        // Targets hold all nodes of the levels above them.
+        // The last targets include all nodes of the levels above them.
         let others: Vec<Var> =
             targets.last().map(|l| l.node).into_iter().chain([near[near.len() - 1].node]).collect();
         let unique = t.unique(stamp, q.node, &others, q.classes())?;
-        let slots = near.iter().map(|n| n.event).collect();
-        let (seen, events) = data.edge_rows(t, store, edge, slots)?;
+        let neighbor_events = near.iter().map(|n| n.event).collect();
+        let (seen, events) = data.edge_rows(t, store, edge, neighbor_events)?;
         near.iter_mut().zip(events).for_each(|(near, event)| near.event = event);
         Ok((Neighborhood { near, targets, seen }, unique))
     }
     /// Appends the layers over rows `h` of the unique nodes; returns the embeddings of the queries.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     #[allow(clippy::too_many_arguments)]
     pub fn record(
         &self,
@@ -146,7 +149,7 @@ impl AttentionStack {
                 edge: n.seen,
                 drop_now,
             };
-            // The targets that this layer embeds, and those that the one below has embedded.
+            // The targets that the layer below has embedded.
             let below = (l > 0).then(|| n.targets[levels - 1 - l]);
             let looked = match below {
                 None if levels == 1 => {

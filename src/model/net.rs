@@ -7,43 +7,44 @@ use crate::{
     runtime::*,
 };
 
-/// Where the negatives of a batch come from.
+/// The source of a batch's negatives.
 #[derive(Clone, Copy, Debug)]
 pub enum Negatives {
     /// Drawn uniformly from a pool.
     Drawn {
         /// `[p]` u32 candidates.
         pool: BufferId,
-        /// Negatives an event.
+        /// Negatives per event.
         per_event: usize,
-        /// Keeps training, validation and test apart.
+        /// Separates the random draws of training, validation and test.
         salt: u32,
     },
-    /// Given: rows of a `[events of the pass, m]` u32 table; [`NONE`] is no candidate, and what it scores means nothing.
+    /// Given: rows of a `[events of the pass, m]` u32 table. [`NONE`] is no candidate, and its score is
+    /// meaningless.
     Given(BufferId),
-    /// A pair an event, its source included: rows of a `[events of the pass, 2]` u32 table.
+    /// One negative pair per event, with its own source: rows of a `[events of the pass, 2]` u32 table.
     Pairs(BufferId),
-    /// None.
+    /// No negatives.
     None,
 }
 
-/// What a head predicts.
+/// The prediction of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
-    /// Which candidate an event is of: one logit for each.
+    /// Links: one logit for each candidate of an event.
     Links,
     /// Classes of an event's source.
     Nodes {
         /// Width of the hidden layers.
         width: usize,
-        /// How many there are.
+        /// Number of classes.
         classes: usize,
     },
     /// Classes of an event.
     Edges {
         /// Width of the hidden layer.
         width: usize,
-        /// How many there are.
+        /// Number of classes.
         classes: usize,
     },
 }
@@ -54,15 +55,15 @@ enum Head {
     Edges(EdgeHead),
 }
 
-/// A recorded forward pass: what the loss and the writes need.
+/// A recorded forward pass: the values that the loss and the writes need.
 pub struct Forward {
     /// The batch.
     pub batch: Batch,
-    /// `[b, 1 + m]` logits, the event itself in column 0; of classes, `[b, classes]`.
+    /// Logits: `[b, 1 + m]` of links, with the event itself in column 0; `[b, classes]` of classes.
     pub logits: Var,
-    /// The roots, embedded.
+    /// The embedded roots.
     pub embedded: Embedded,
-    /// Roots an event.
+    /// Roots per event.
     pub stride: usize,
 }
 
@@ -75,13 +76,13 @@ pub struct Net {
 }
 
 impl Net {
-    /// How the names of the heads' parameters begin.
+    /// Prefixes of the names of the heads' parameters.
     pub const HEADS: &[&str] = &["decoder.", "node_head.", "edge_head."];
 
-    /// Adds parameters and state of a model, and of a head, for a stream's nodes.
+    /// Adds the parameters and state of a model, and the parameters of a head, for a stream's nodes.
     ///
     /// # Errors
-    /// Usage where the configuration contradicts itself.
+    /// `Usage` if the configuration contradicts itself.
     pub fn new(
         p: &mut Parameters,
         store: &mut Store,
@@ -102,7 +103,7 @@ impl Net {
     /// Appends a batch of at most `capacity` events up to its logits; `train` switches drop-out on.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     pub fn forward(
         &self,
         t: &mut Tape,
@@ -113,7 +114,7 @@ impl Net {
         train: bool,
     ) -> Result<Forward> {
         let batch = data.next_batch(t, store, capacity)?;
-        let table = |t: &mut Tape, id| {
+        let batch_rows = |t: &mut Tape, id| {
             let table = t.stored(store, id)?;
             t.gather_rows(table, batch.rank)
         };
@@ -122,7 +123,7 @@ impl Net {
                 let pool = t.stored(store, pool)?;
                 Some(t.draw_negatives(pool, batch.now, batch.src, per_event, self.seed, salt)?)
             }
-            Negatives::Given(id) | Negatives::Pairs(id) => Some(table(t, id)?),
+            Negatives::Given(id) | Negatives::Pairs(id) => Some(batch_rows(t, id)?),
             Negatives::None => None,
         };
         let stride = 2 + others.map_or(0, |others| t.spec(others).cols);
@@ -132,7 +133,7 @@ impl Net {
         let z = embedded.z;
         let logits = match (&self.head, negatives) {
             (Head::Links(decoder), Negatives::Pairs(_)) => {
-                // Both pairs of an event are events of their own, without negatives.
+                // The two pairs of an event are decoded as two events without negatives.
                 let logits = decoder.record(t, store, z, batch.rows.times(2))?;
                 t.fold_rows(logits, 2)?
             }
@@ -142,11 +143,11 @@ impl Net {
         };
         Ok(Forward { batch, logits, embedded, stride })
     }
-    /// Appends a batch of at most `capacity` events of which only the memory learns: its embeddings as far as they are written, and
-    /// the writes.
+    /// Appends a batch of at most `capacity` events that only updates the state: the embeddings of the
+    /// positive roots, and the writes.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     pub fn remember(&self, t: &mut Tape, store: &Store, data: &EventTables, capacity: usize) -> Result<()> {
         let batch = data.next_batch(t, store, capacity)?;
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
@@ -154,10 +155,10 @@ impl Net {
         let embedded = self.model.embed(t, store, data, &q)?;
         self.model.write(t, store, data, &batch, q.stride, &embedded)
     }
-    /// Appends what the model writes of the batch; after the backward.
+    /// Appends the model's writes of the batch; to be recorded after the backward pass.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     pub fn write(&self, t: &mut Tape, store: &Store, data: &EventTables, f: &Forward) -> Result<()> {
         self.model.write(t, store, data, &f.batch, f.stride, &f.embedded)
     }

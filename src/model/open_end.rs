@@ -1,4 +1,5 @@
-//! A stream without an end: its tables hold what is still needed of the past, and the events that have just come.
+//! Open-ended streams, whose events arrive batch by batch. The tables hold the history that is still needed
+//! and the events of the latest batch.
 use super::EventTables;
 use crate::{
     data::Features,
@@ -8,49 +9,50 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// What a stream without an end has room for.
+/// Sizes of the tables of an open-ended stream.
 #[derive(Clone)]
 pub struct OpenEnd {
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Events of a batch.
+    /// Maximum number of events in a batch.
     pub batch: usize,
-    /// Most recent events that are kept of a node.
+    /// Number of most recent events kept per node.
     pub slots: usize,
-    /// Event ids, from 0; and so rows of the edge features, where these have a width.
+    /// Number of event ids, which count from 0; also the number of rows of the edge features, if these have a
+    /// width.
     pub events: usize,
     /// Width of the edge features.
     pub edge_width: usize,
-    /// Features of nodes; those beyond its rows have zeros.
+    /// Features of nodes; nodes beyond their rows get zeros.
     pub node_features: Option<Features>,
-    /// Makes seconds of ticks.
+    /// Conversion of ticks to seconds.
     pub gaps: Gaps,
-    /// What node memory and mails are kept in.
+    /// Storage type of node memory and mails.
     pub memory_as: StoredAs,
 }
 
-/// The buffers of such a stream that change as it goes on.
+/// The buffers of an open-ended stream that change as events arrive.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrivals {
-    /// `[batch]` u32: ends of the events that came.
+    /// `[batch]` u32: sources of the batch's events.
     pub src: BufferId,
-    /// `[batch]` u32.
+    /// `[batch]` u32: destinations.
     pub dst: BufferId,
-    /// `[batch]` i64 ticks.
+    /// `[batch]` i64: times in ticks.
     pub time: BufferId,
-    /// `[batch]` u32: their ids.
+    /// `[batch]` u32: event ids.
     pub event: BufferId,
-    /// `[batch, width]`: their features.
+    /// `[batch, width]`: edge features.
     pub features: BufferId,
-    /// `[nodes slots, 2]` i64: the most recent events of every node, see [`Entry`]; an empty slot has event [`NONE`], and is
-    /// behind all others.
+    /// `[nodes slots, 2]` i64: the most recent events of every node, see [`Entry`]. An empty slot has event
+    /// [`NONE`], and comes after all full ones.
     pub entries: BufferId,
-    /// `[events, width]`: features by event id.
+    /// `[events, width]`: edge features by event id.
     pub edge: BufferId,
 }
 
 impl EventTables {
-    /// Tables of a stream whose events come batch by batch; no history yet.
+    /// Adds the tables of a stream whose events arrive batch by batch, without history yet.
     pub fn open_ended(store: &mut Store, room: &OpenEnd) -> Result<(Self, Arrivals)> {
         let (b, v, f) = (Rows::fixed(room.batch), Rows::fixed(room.nodes), room.edge_width);
         let offsets: Vec<i64> = (0..=room.nodes).map(|v| (v * room.slots) as i64).collect();
@@ -101,11 +103,12 @@ impl EventTables {
         };
         Ok((tables, came))
     }
-    /// Appends what a batch of a stream without an end adds to its history: its features, and its events as the latest of
-    /// their nodes. `to` are the unique nodes of its roots, `stride` an event. After everything that reads history.
+    /// Appends the batch's additions to the history of an open-ended stream: its edge features, and its
+    /// events as the latest of their nodes. `to` are the unique nodes of the batch's roots, `stride` roots
+    /// per event. To be recorded after everything that reads history.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     pub fn append(
         &self,
         t: &mut Tape,
@@ -122,8 +125,9 @@ impl EventTables {
         let lists = (t.stored(store, self.offsets)?, t.stored(store, came.entries)?);
         t.append_history(lists, batch, to, roots, stride)
     }
-    /// The batch that came: its events have ids of their own, and their features a place in the table. As these ids are
-    /// those of no event in history, nothing that reads history sees them.
+    /// Completes a batch that arrived on an open-ended stream: its events have ids of their own, and their
+    /// features have rows in the feature table. No event of the history has any of these ids, so no reader of
+    /// history sees these features.
     pub(super) fn arrived(&self, t: &mut Tape, store: &Store, mut batch: Batch) -> Result<Batch> {
         let Some(came) = self.arrivals else { return Ok(batch) };
         let event = t.stored(store, came.event)?;

@@ -1,4 +1,4 @@
-//! Models of snapshots: what they read, and what they are.
+//! Models of snapshots: the tables that they read, and their traits.
 use super::gcn::{Exchanged, GcnConfig, GraphTables, Orders};
 use crate::{
     autograd::Parameters,
@@ -9,49 +9,50 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// What the vertices of a step are known by.
+/// The inputs of the vertices in a step.
 #[derive(Clone, Copy, Debug)]
 pub enum VertexInputs {
-    /// `[nodes, f]`: rows that do not change, learned or given.
+    /// `[nodes, f]`: rows that are the same in every step, learned or given.
     Vertices(BufferId),
-    /// `[steps nodes, f]`: a row per step and vertex.
+    /// `[steps nodes, f]`: one row per step and vertex.
     Steps(BufferId),
 }
 
-/// The section of the step that holds the snapshot at `index` of a group.
+/// Returns the section of a step that holds the snapshot at `index` of a group.
 pub(super) fn snapshot_section(index: usize) -> Section {
     Section { index, name: "snapshot" }
 }
 
-/// Snapshots in a store: what every model reads, and the cursor.
+/// Snapshots in a store: the tables that every model reads, and the cursor.
 pub struct SnapshotTables {
-    /// Vertices.
+    /// Number of vertices.
     pub nodes: usize,
-    /// Steps.
+    /// Number of steps.
     pub steps: usize,
     /// The adjacency of all steps, and its transpose.
     pub graph: GraphTables,
-    /// What vertices are known by.
+    /// Inputs of the vertices.
     pub inputs: VertexInputs,
-    /// Its width.
+    /// Width of the inputs.
     pub width: usize,
-    /// `[steps nodes, f]`: the inputs, aggregated in each step, where that was done before: they are no parameters.
+    /// `[steps nodes, f]`: the inputs aggregated in each step, if this was computed in advance; only for
+    /// inputs that are no parameters.
     pub aggregated: Option<BufferId>,
-    /// `[g]` u32: the targets of the pass, then `NONE`.
+    /// `[g]` u32: the targets of the pass, followed by `NONE`.
     pub order: BufferId,
-    /// `[1, 2]` u32: epoch, and groups done in the pass.
+    /// `[1, 2]` u32: epoch, and number of groups done in the pass.
     pub clock: BufferId,
 }
 
 impl SnapshotTables {
-    /// Name of the rows of vertices that are learned.
+    /// Name of the learned rows of the vertices.
     pub const ROWS: &'static str = "vertices.rows";
 
-    /// Puts the adjacency and the features into `store`. Where there are no features, rows of `learned` numbers become
+    /// Puts the adjacency and the features into `store`. Without features, rows of width `learned` become
     /// parameters of the model.
     ///
     /// # Errors
-    /// Data where there are more vertices in all steps than 32 bits can number.
+    /// `Data` if all steps together have more vertices than 32 bits can number.
     pub fn new(
         store: &mut Store,
         p: &mut Parameters,
@@ -67,7 +68,7 @@ impl SnapshotTables {
         let graph = GraphTables::new(store, adjacency)?;
         let (inputs, width) = match &data.features {
             Some(f) => {
-                // Few rows serve all steps: they are not worth 16 bits.
+                // The few rows that serve all steps are not worth storing in 16 bits.
                 let f = if data.features_change() { f.clone() } else { f.kept_as(StoredAs::F32)? };
                 let (width, rows) = (f.cols(), Rows::fixed(f.rows()));
                 let spec = Spec { dtype: f.kept().dtype(), rows, cols: width };
@@ -88,38 +89,38 @@ impl SnapshotTables {
     /// Sets the cursor before the first of `targets`, in `epoch`.
     ///
     /// # Panics
-    /// When there are more targets than steps.
+    /// Panics if there are more targets than steps.
     pub fn seek(&self, store: &mut Store, epoch: u32, targets: &[u32]) -> Result<()> {
         let mut order = vec![NONE; self.steps];
         order[..targets.len()].copy_from_slice(targets);
         store.write(self.order, &order)?;
         store.write(self.clock, &[epoch, 0])
     }
-    /// Appends the next group, of `length` steps.
+    /// Appends the next group of `length` steps.
     ///
     /// # Errors
-    /// `Shape`, as the op's.
+    /// `Shape` if the op refuses its inputs.
     pub fn next_group(&self, t: &mut Tape, store: &Store, length: usize) -> Result<Group> {
         let [order, clock] = t.stored_all(store, [self.order, self.clock])?;
         t.next_group(order, clock, length)
     }
-    /// `[nodes]` u32: rows of the vertices that are there in the step at `place` of the group, of tables of steps and
-    /// vertices, or `NONE`.
+    /// Returns `[nodes]` u32: for each vertex its row in tables of steps and vertices, in the step at `index`
+    /// of the group; `NONE` if the vertex is absent.
     ///
     /// # Errors
-    /// `Shape`, as the op's.
-    pub fn present(&self, t: &mut Tape, store: &Store, group: &Group, place: usize) -> Result<Var> {
+    /// `Shape` if the op refuses its inputs.
+    pub fn present(&self, t: &mut Tape, store: &Store, group: &Group, index: usize) -> Result<Var> {
         let scale = t.stored(store, self.graph.scale())?;
-        t.step_rows(group.steps, place, self.nodes, Some(scale))
+        t.step_rows(group.steps, index, self.nodes, Some(scale))
     }
-    /// `[nodes, width]`: what vertices are known by in the step at `place` of the group.
+    /// Returns `[nodes, width]`: the inputs of the vertices in the step at `index` of the group.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
-    pub fn inputs(&self, t: &mut Tape, store: &Store, group: &Group, place: usize) -> Result<Var> {
+    /// `Shape` if an op refuses its inputs.
+    pub fn inputs(&self, t: &mut Tape, store: &Store, group: &Group, index: usize) -> Result<Var> {
         match self.inputs {
             VertexInputs::Steps(id) => {
-                let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, place)?);
+                let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, index)?);
                 t.gather_rows(table, rows)
             }
             VertexInputs::Vertices(id) => Ok(t.stored(store, id)?),
@@ -127,14 +128,14 @@ impl SnapshotTables {
     }
 }
 
-/// A model of snapshots: parameters in a store. It keeps nothing from group to group.
+/// A model of snapshots, with its parameters in a store. It keeps no state from group to group.
 pub trait SnapshotModel: Send + Sync {
-    /// Appends the embeddings of all vertices after the last step of a group, `[nodes, width]`. Steps that the group lacks
-    /// change nothing: a vertex's state, where there is one, goes on as it was, and so it does where the vertex is not there.
-    /// `exchanged` says where products come in another order than the model's.
+    /// Appends the embeddings of all vertices after the last step of a group, `[nodes, width]`. A vertex
+    /// keeps its recurrent state, if the model has one, in steps that the group lacks and in steps from which
+    /// the vertex is absent. `exchanged` selects the products whose order differs from the model's.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     fn embed(
         &self,
         t: &mut Tape,
@@ -145,16 +146,16 @@ pub trait SnapshotModel: Send + Sync {
     ) -> Result<Var>;
 }
 
-/// A model of snapshots that may be built.
+/// The configuration of a snapshot model, which builds the model.
 pub trait SnapshotModelConfig: Sync {
-    /// Its section of a run's configuration, and what stands there.
+    /// Returns the name of the model's section in a run's configuration, and its contents.
     fn section(&self) -> (&'static str, &GcnConfig);
-    /// A line or two for people.
+    /// Describes the model for people, in a line or two.
     fn describe(&self) -> String;
-    /// The model for these snapshots: adds parameters to the store.
+    /// Builds the model for these snapshots: adds its parameters to the store.
     ///
     /// # Errors
-    /// Usage where the configuration contradicts itself.
+    /// `Usage` if the configuration contradicts itself.
     fn build(
         &self,
         p: &mut Parameters,
@@ -164,19 +165,19 @@ pub trait SnapshotModelConfig: Sync {
     /// Checks every value that can be wrong.
     ///
     /// # Errors
-    /// Usage, naming the key and what it may be.
+    /// `Usage`, naming the key and its valid values.
     fn validate(&self) -> Result<()> {
         self.orders().map(drop)
     }
-    /// Width of the embeddings.
+    /// Returns the width of the embeddings.
     fn width(&self) -> usize {
         self.section().1.width
     }
-    /// Whether a layer reads inputs that were aggregated once for all epochs, where they are no parameters.
+    /// Whether a layer can read inputs aggregated once for all epochs, provided the inputs are no parameters.
     fn aggregates_once(&self) -> bool {
         self.orders().is_ok_and(|o| o.aggregates_once())
     }
-    /// Which product comes first in each layer.
+    /// Returns the configured order of the products of each layer.
     ///
     /// # Errors
     /// As [`validate`](Self::validate).

@@ -1,8 +1,10 @@
-//! Static node memory: a learned row a node, which no event changes.
+//! Static node memory: one learned row per node, which no event changes.
 //!
-//! As a model of its own it embeds a node as its row, whatever the time: link prediction on the training events then is the
-//! static task that DistTGL trains such rows by. Another model adds them, projected, to its rows
-//! ([`NodeInputs`](super::NodeInputs)), as they are or learned together with it.
+//! As a model of its own it embeds a node as its row, independent of time. Trained on link prediction over
+//! the training events, this is the static task on which DistTGL pre-trains such rows. Other models add the
+//! projected rows to their own ([`NodeInputs`](super::NodeInputs)), either fixed or learned together with the
+//! model.
+//!
 //! Source: DistTGL (Zhou et al. 2023), section 3.1.
 use super::{Embedded, EventModel, EventTables, ModelConfig, Queries, config::Check};
 use crate::{
@@ -13,31 +15,31 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Whether a model has static memory, and how the rows are learned.
+/// Whether a model has static memory, and how its rows are learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StaticMode {
-    /// There is none.
+    /// No static memory.
     Off,
-    /// Learned before, on the static task, and kept.
+    /// Learned in advance on the static task, then fixed.
     Pretrained,
-    /// Learned with the model.
+    /// Learned together with the model.
     Trained,
 }
 
-/// Static memory, and the model that is nothing else.
+/// Static memory for other models, and the model that consists of it alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StaticConfig {
-    /// Whether other models have it.
+    /// Use of static memory by other models.
     pub mode: StaticMode,
     /// Width of the rows.
     pub width: usize,
-    /// Passes over the training events before the model's own.
+    /// Epochs of pre-training over the training events.
     pub epochs: usize,
-    /// Events a step of these.
+    /// Events per step of pre-training.
     pub batch: usize,
-    /// Step size of Adam in these.
+    /// Adam's step size in pre-training.
     pub learning_rate: f64,
 }
 
@@ -48,10 +50,10 @@ impl Default for StaticConfig {
 }
 
 impl StaticConfig {
-    /// Name of the rows.
+    /// Name of the rows in the store.
     pub const ROWS: &'static str = "static.rows";
 
-    /// Adds the rows to the parameters.
+    /// Adds the rows as parameters.
     fn learned(
         &self,
         p: &mut Parameters,
@@ -61,7 +63,8 @@ impl StaticConfig {
     ) -> Result<BufferId> {
         p.add(store, Self::ROWS, nodes, self.width, start)
     }
-    /// The rows that another model has: zeros, to be learned with it or to be filled with what was learned before.
+    /// Adds the rows for another model: zeros, to be learned with the model or to be overwritten with
+    /// pre-trained rows. `None` if static memory is off.
     pub fn add(&self, p: &mut Parameters, store: &mut Store, nodes: usize) -> Result<Option<BufferId>> {
         Ok(match self.mode {
             StaticMode::Off => None,

@@ -1,8 +1,8 @@
-//! T-GCN: a GRU along the steps of a group whose gates are graph convolutions of inputs and state.
+//! T-GCN: a GRU along the steps of a group, whose gates are graph convolutions of input and state.
 //!
-//! Source: Zhao et al., "T-GCN: a temporal graph convolutional network for traffic prediction", 2020, with the products of inputs and
-//! of state apart: `A {x | h} W = A x W + A h U`. Cells are stacked: one reads the state of the one below at the same step. A
-//! vertex that is not there in a step keeps its state.
+//! Source: Zhao et al., "T-GCN: a temporal graph convolutional network for traffic prediction", 2020, with
+//! separate products of input and state: `A {x | h} W = A x W + A h U`. Cells are stacked: each reads the
+//! state of the cell below at the same step. A vertex that is absent from a step keeps its state.
 use super::{
     Exchanged, LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables,
     gcn::{GcnConfig, no_steps},
@@ -15,7 +15,7 @@ use crate::{
     runtime::*,
 };
 
-/// A T-GCN; its layers are cells, each over the one below.
+/// A T-GCN; `layers` counts the stacked cells.
 #[derive(Clone, Debug)]
 pub struct TGcn(pub GcnConfig);
 
@@ -38,7 +38,7 @@ impl SnapshotModelConfig for TGcn {
         let (d, orders) = (self.0.width, self.orders()?);
         let cell = |k: usize| {
             let from = if k == 0 { data.width } else { d };
-            Cell::new(p, store, &format!("cell.{}", k + 1), (from, d), orders.of(k, data, from, d))
+            Cell::new(p, store, &format!("cell.{}", k + 1), from, d, orders.of(k, data, from, d))
         };
         Ok(Box::new(Cells { cells: (0..self.0.layers).map(cell).collect::<Result<_>>()? }))
     }
@@ -58,13 +58,13 @@ impl SnapshotModel for Cells {
         exchanged: &Exchanged,
     ) -> Result<Var> {
         let mut states = vec![None; self.cells.len()];
-        for place in 0..group.length {
-            t.begin(Some(snapshot_section(place)));
-            let present = data.present(t, store, group, place)?;
+        for index in 0..group.length {
+            t.begin(Some(snapshot_section(index)));
+            let present = data.present(t, store, group, index)?;
             let mut below = LayerInput::Given;
             for (k, (cell, state)) in self.cells.iter().zip(&mut states).enumerate() {
-                let order = exchanged.order(cell.order, place, k);
-                let h = cell.record(t, store, data, (group, place), (below, *state), present, order)?;
+                let order = exchanged.order(cell.order, index, k);
+                let h = cell.record(t, store, data, (group, index), below, *state, present, order)?;
                 (*state, below) = (Some(h), LayerInput::Below(h));
             }
         }
@@ -72,10 +72,12 @@ impl SnapshotModel for Cells {
     }
 }
 
-/// `r, z = sig(A u W_rz + A h U_rz + b_rz)`, `c = tanh(A u W_c + A (r h) U_c + b_c)`, `h' = z h + (1 - z) c`.
+/// One cell: `r, z = sig(A u W_rz + A h U_rz + b_rz)`, `c = tanh(A u W_c + A (r h) U_c + b_c)`,
+/// `h' = z h + (1 - z) c`.
 struct Cell {
-    /// W, U and b of r and z, then those of c.
+    /// W, U and b of the gates r and z.
     gates: [BufferId; 3],
+    /// W, U and b of the candidate c.
     candidate: [BufferId; 3],
     order: Order,
 }
@@ -85,57 +87,60 @@ impl Cell {
         p: &mut Parameters,
         store: &mut Store,
         name: &str,
-        (from, d): (usize, usize),
+        from: usize,
+        d: usize,
         order: Order,
     ) -> Result<Self> {
-        let mut add = |what: &str, rows, cols| {
-            let bias = what.starts_with("b_");
+        let mut add = |part: &str, rows, cols| {
+            let bias = part.starts_with("b_");
             let start = if bias { ScaledInit::Constant(0.0) } else { ScaledInit::FanIn(d) };
-            p.add(store, &format!("{name}.{what}"), rows, cols, start)
+            p.add(store, &format!("{name}.{part}"), rows, cols, start)
         };
         let gates = [add("w_rz", 2 * d, from)?, add("u_rz", 2 * d, d)?, add("b_rz", 1, 2 * d)?];
         let candidate = [add("w_c", d, from)?, add("u_c", d, d)?, add("b_c", 1, d)?];
         Ok(Cell { gates, candidate, order })
     }
-    /// Appends the cell for the step at `place` of the group, its products in this order; returns the new state.
+    /// Appends the cell for the step at `index` of the group, with its products in this order, for input `u`
+    /// and state `h`; returns the new state.
     #[allow(clippy::too_many_arguments)]
     fn record(
         &self,
         t: &mut Tape,
         store: &Store,
         data: &SnapshotTables,
-        (group, place): (&Group, usize),
-        (u, h): (LayerInput, Option<Var>),
+        (group, index): (&Group, usize),
+        u: LayerInput,
+        h: Option<Var>,
         present: Var,
         order: Order,
     ) -> Result<Var> {
         let [w, u_rz, b] = t.stored_all(store, self.gates)?;
         let [w_c, u_c, b_c] = t.stored_all(store, self.candidate)?;
-        let (at, graph) = ((group, place), data.graph.vars(t, store)?);
+        let (at, graph) = ((group, index), data.graph.vars(t, store)?);
         let u = match order {
             Order::AggregateFirst => u.aggregated(t, store, data, at)?,
             Order::TransformFirst => u.plain(t, store, data, at)?,
         };
-        // What a gate is a function of, in either order.
-        let sum = |t: &mut Tape, w: Var, state: Option<(Var, Var)>, b: Var| match order {
+        // The pre-activation of a gate or of the candidate, in either order of the products.
+        let preactivation = |t: &mut Tape, w: Var, state: Option<(Var, Var)>, b: Var| match order {
             Order::AggregateFirst => match state {
-                Some((s, of_state)) => {
-                    let s = t.spmm(graph, s, (group.steps, place), None, Identity)?;
-                    t.linear_sum((u, w), (s, of_state), b)
+                Some((s, w_state)) => {
+                    let s = t.spmm(graph, s, (group.steps, index), None, Identity)?;
+                    t.linear_sum((u, w), (s, w_state), b)
                 }
                 None => t.linear(u, w, Some(b), None, Identity),
             },
             Order::TransformFirst => {
                 let mut sum = t.linear(u, w, None, None, Identity)?;
-                if let Some((s, of_state)) = state {
-                    sum = t.linear(s, of_state, None, Some(sum), Identity)?;
+                if let Some((s, w_state)) = state {
+                    sum = t.linear(s, w_state, None, Some(sum), Identity)?;
                 }
-                t.spmm(graph, sum, (group.steps, place), Some(b), Identity)
+                t.spmm(graph, sum, (group.steps, index), Some(b), Identity)
             }
         };
-        let pre = sum(t, w, h.map(|h| (h, u_rz)), b)?;
+        let pre = preactivation(t, w, h.map(|h| (h, u_rz)), b)?;
         let (z, reset) = t.gru_gates(pre, h)?;
-        let pre = sum(t, w_c, reset.map(|s| (s, u_c)), b_c)?;
+        let pre = preactivation(t, w_c, reset.map(|s| (s, u_c)), b_c)?;
         t.gru_state(z, pre, h, Some(present))
     }
 }

@@ -1,4 +1,4 @@
-//! An event stream in a store: what every model reads, and the cursor.
+//! An event stream in a store: the tables that every model reads, and the cursor.
 use super::open_end::Arrivals;
 use crate::{
     data::{Events, Features, Tcsr},
@@ -14,25 +14,26 @@ use std::sync::Arc;
 
 /// The tables of an event stream, and the cursor that walks it.
 pub struct EventTables {
-    /// Nodes of the stream.
+    /// Number of nodes of the stream.
     pub nodes: usize,
-    /// Events of the stream.
+    /// Number of events of the stream.
     pub events: usize,
     /// Width of the edge features.
     pub edge_width: usize,
     /// Width of the node features.
     pub node_width: usize,
-    /// Makes seconds of ticks; unlimited unless somebody sets it.
+    /// Conversion of ticks to seconds; without a longest gap unless the caller sets one.
     pub gaps: Gaps,
-    /// `[nodes, width]`: features of nodes, where there are any.
+    /// `[nodes, width]`: node features, if there are any.
     pub node_features: Option<BufferId>,
-    /// `[nodes, c]`: static memory, where somebody put it there before the model was built.
+    /// `[nodes, c]`: static memory, if the caller sets it before the model is built.
     pub static_memory: Option<BufferId>,
-    /// What models keep node memory and mails in; f32 unless somebody sets it before the model is built.
+    /// Storage type of node memory and mails; f32 unless the caller changes it before the model is built.
     pub memory_as: StoredAs,
-    /// `[1, 2]` u32: epoch, and batches done in the pass.
+    /// `[1, 2]` u32: epoch, and number of batches done in the pass.
     pub clock: BufferId,
-    /// `[1, 3]` u32: first event of the pass, one past its last, and by how many events its first batch is shorter.
+    /// `[1, 3]` u32: first event of the pass, one past its last event, and the number of events by which the
+    /// first batch is shorter than the others.
     pub range: BufferId,
     pub(super) src: BufferId,
     pub(super) dst: BufferId,
@@ -43,28 +44,29 @@ pub struct EventTables {
     pub(super) edge: BufferId,
     pub(super) no_edge: BufferId,
     pub(super) stamp: BufferId,
-    /// `[events]` u32, where edge features stay on the host or are kept in 16 bits: stamps of the events whose rows a step
-    /// gathers.
+    /// `[events]` u32: stamps of the events whose edge features a step gathers. `None` unless the edge
+    /// features stay on the host or are stored in 16 bits.
     pub(super) event_stamp: Option<BufferId>,
     pub(super) on_host: bool,
-    /// What changes as a stream without an end goes on.
+    /// Buffers that change as events arrive, for an open-ended stream.
     pub(super) arrivals: Option<Arrivals>,
 }
 
 impl EventTables {
-    /// Puts `events` and its adjacency into `store`. Feature tables are shared, not copied, and stay in what they are kept in.
+    /// Puts `events` and their adjacency into `store`. Feature tables are shared, not copied, and keep their
+    /// storage type.
     pub fn new(store: &mut Store, events: &Events) -> Result<Self> {
         Self::with(store, events, [events.edge_features.clone(), events.node_features.clone()])
     }
-    /// [`new`](Self::new) with the features kept as `kept`, converted where they are not yet.
+    /// As [`new`](Self::new), with the features converted to the storage type `kept` if necessary.
     ///
     /// # Errors
-    /// Data, as [`Features::kept_as`].
+    /// `Data`, as [`Features::kept_as`].
     pub fn keeping(store: &mut Store, events: &Events, kept: StoredAs) -> Result<Self> {
         let as_kept = |f: &Option<Features>| f.as_ref().map(|f| f.kept_as(kept)).transpose();
         Self::with(store, events, [as_kept(&events.edge_features)?, as_kept(&events.node_features)?])
     }
-    /// With features of edges and of nodes.
+    /// As [`new`](Self::new), with features of edges and of nodes in place of those of `events`.
     fn with(store: &mut Store, events: &Events, features: [Option<Features>; 2]) -> Result<Self> {
         let [edge_features, node_features] = features;
         let tcsr = Tcsr::of(events)?;
@@ -119,11 +121,11 @@ impl EventTables {
         }
         Ok(())
     }
-    /// The feature tables.
+    /// Returns the feature tables.
     pub fn features(&self) -> impl Iterator<Item = BufferId> {
         std::iter::once(self.edge).chain(self.node_features)
     }
-    /// Keeps the feature tables out of device memory; to be called before programs are recorded.
+    /// Keeps the feature tables out of device memory. To be called before programs are recorded.
     pub fn keep_features_on_host(&mut self, store: &mut Store) -> Result<()> {
         self.features().try_for_each(|id| store.keep_on_host(id))?;
         self.on_host = true;
@@ -133,16 +135,17 @@ impl EventTables {
     pub fn features_on_host(&self) -> bool {
         self.on_host
     }
-    /// Whether a step gathers the rows of the edge features `edge` that it reads, all in f32: because the table stays on the
-    /// host, or is kept in 16 bits.
+    /// Whether a step gathers into f32 the rows of the edge features `edge` that it reads: true if the table
+    /// stays on the host or is stored in 16 bits.
     pub fn gathers(&self, t: &Tape, edge: Var) -> bool {
         self.on_host || t.spec(edge).dtype.is_half()
     }
-    /// The features of the batch's events `event`, in f32, and their rows in them, for what is written of a batch. A device
-    /// reads a table on the host where it lies.
+    /// Returns the features of the batch's events `event`, and the events' rows in them, for the writes of a
+    /// batch. Rows of a table in 16 bits are gathered into f32; of a table in f32, devices read the rows in
+    /// place, even on the host.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     pub fn batch_edge_rows(&self, t: &mut Tape, store: &Store, edge: Var, event: Var) -> Result<(Var, Var)> {
         if !t.spec(edge).dtype.is_half() {
             return Ok((edge, event));
@@ -150,12 +153,12 @@ impl EventTables {
         let (edge, rows) = self.edge_rows(t, store, edge, vec![event])?;
         Ok((edge, rows[0]))
     }
-    /// The rows of `edge` that slots of `events` name, and for each of these lists the slots' rows in them. Where the table
-    /// stays on the host or is kept in 16 bits that is a table of a step: each row is read once, ahead of its use. Else it is
-    /// `edge` itself.
+    /// Returns a table with the rows of `edge` that the lists `events` refer to, and for each list its row
+    /// indices into that table. If `edge` stays on the host or is stored in 16 bits, the table is built in
+    /// the step: each row is read once, ahead of its use. Otherwise it is `edge` itself.
     ///
     /// # Errors
-    /// `Shape`, as the ops'.
+    /// `Shape` if an op refuses its inputs.
     pub fn edge_rows(
         &self,
         t: &mut Tape,
@@ -170,15 +173,15 @@ impl EventTables {
         let unique = t.unique(stamp, events[0], &events[1..], 2)?;
         Ok((t.gather_rows(edge, unique.node)?, unique.psi))
     }
-    /// Shape and type of `[rows, cols]` of node memory or mails.
+    /// Returns the spec of a `[rows, cols]` table of node memory or mails.
     pub(super) fn memory_spec(&self, rows: Rows, cols: usize) -> Spec {
         Spec { dtype: self.memory_as.dtype(), rows, cols }
     }
-    /// Sets the cursor before the first event of `range`, in `epoch`. The first batch has `short` events less than the others:
-    /// 0, but where chunks are scheduled at random (`task::first_batch`).
+    /// Sets the cursor before the first event of `range`, in `epoch`. The first batch has `short` fewer
+    /// events than the others: 0 unless chunks are scheduled at random (`task::first_batch`).
     ///
     /// # Errors
-    /// `Shape` where the stream has no such events.
+    /// `Shape` if the stream has no such events.
     pub fn seek(
         &self,
         store: &mut Store,
@@ -194,34 +197,34 @@ impl EventTables {
     /// Appends the next batch of at most `capacity` events.
     ///
     /// # Errors
-    /// `Shape`, as the op's.
+    /// `Shape` if an op refuses its inputs.
     pub fn next_batch(&self, t: &mut Tape, store: &Store, capacity: usize) -> Result<Batch> {
         let [src, dst, time, range, clock] =
             t.stored_all(store, [self.src, self.dst, self.time, self.range, self.clock])?;
         let batch = t.next_batch([src, dst, time], range, clock, capacity)?;
         self.arrived(t, store, batch)
     }
-    /// The adjacency as values.
+    /// Returns the adjacency as values.
     pub fn tcsr(&self, t: &mut Tape, store: &Store) -> Result<TcsrVars> {
         let [offsets, entries, position] =
             t.stored_all(store, [self.offsets, self.entries, self.position])?;
         Ok(TcsrVars { offsets, entries, position })
     }
-    /// Edge features by event, of no width where they are not `used`.
+    /// Returns the edge features by event, or a table of width 0 if they are not `used`.
     pub fn edge_if(&self, t: &mut Tape, store: &Store, used: bool) -> Result<Var> {
         t.stored(store, if used { self.edge } else { self.no_edge })
     }
-    /// Their width.
+    /// Returns the width of [`edge_if`](Self::edge_if).
     pub fn edge_width_if(&self, used: bool) -> usize {
         if used { self.edge_width } else { 0 }
     }
-    /// Stamps of the unique nodes.
+    /// Returns the stamps of the unique nodes.
     pub fn stamp(&self, t: &mut Tape, store: &Store) -> Result<Var> {
         t.stored(store, self.stamp)
     }
 }
 
-/// `recent` or `uniform`.
+/// Parses `recent` or `uniform`; `seed` is for uniform draws.
 pub(super) fn strategy(name: &str, seed: u64) -> Option<Strategy> {
     match name {
         "recent" => Some(Strategy::Recent),

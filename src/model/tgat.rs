@@ -1,9 +1,10 @@
 //! TGAT: temporal attention over neighbours and their neighbours, without memory.
 //!
-//! Source: Xu et al., "Inductive representation learning on temporal graphs", 2020: a neighbour is embedded at the time of its event,
-//! unless `neighbor_time` is `query`; but a layer ends as [`Attention`](super::Attention) says. Rows below the first layer are the node
-//! features as they are, or, where there is static memory, the sum of the projections of both. Where there is neither they
-//! have no width: the layers then see times and edge features alone.
+//! Source: Xu et al., "Inductive representation learning on temporal graphs", 2020. As there, a neighbour is
+//! embedded at the time of its event, unless `neighbor_time` is `query`. Unlike there, a layer ends as
+//! described at [`Attention`](super::Attention). The rows below the first layer are the node features as they
+//! are or, with static memory, the sum of both projections. Without either, the rows have width 0: the layers
+//! then see times and edge features alone.
 use super::{
     Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, TimeEncoding,
     config::Check,
@@ -18,7 +19,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Sizes and choices of a TGAT.
+/// Sizes and choices of a TGAT model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TgatConfig {
@@ -30,21 +31,22 @@ pub struct TgatConfig {
     pub embedding: usize,
     /// See [`ModelConfig::gap_quantile`].
     pub gap_quantile: f64,
-    /// Attention heads; they divide the embedding.
+    /// Attention heads; must divide `embedding`.
     pub heads: usize,
     /// Attention layers, 1 to 4.
     pub layers: usize,
-    /// Neighbours of a root, and of each neighbour.
+    /// Neighbours sampled per root, and per neighbour.
     pub neighbors: usize,
-    /// `recent` or `uniform`.
+    /// Sampling strategy: `recent` or `uniform`.
     pub sampling: String,
-    /// When layers below the last embed a neighbour: at the time of its `event`, as in the paper, or of the `query`.
+    /// Time at which layers below the last embed a neighbour: that of its `event`, as in the paper, or of the
+    /// `query`.
     pub neighbor_time: String,
-    /// Drop-out of attention weights and of the layers' outputs.
+    /// Drop-out probability of attention weights and of the layers' outputs.
     pub dropout: f32,
-    /// Whether edge features are used where there are any.
+    /// Whether edge features are used, if the data has any.
     pub edge_features: bool,
-    /// Whether node features are used where there are any.
+    /// Whether node features are used, if the data has any.
     pub node_features: bool,
 }
 
@@ -160,7 +162,7 @@ impl ModelConfig for TgatConfig {
     }
 }
 
-/// The rows below the first layer.
+/// The rows below the first layer: features as they are, or projected node inputs.
 enum Below {
     Features(BufferId),
     Projected(NodeInputs),

@@ -1,12 +1,15 @@
-//! TGN: node memory kept by a recurrent cell over mails, temporal attention over neighbours, of which the last layer's are
-//! the most recent. With more layers than one, neighbours are embedded at the time of the query, as in the authors' code.
+//! TGN: node memory updated by a recurrent cell over mails, then temporal attention over sampled neighbours,
+//! by default the most recent ones. With more than one layer, neighbours are embedded at the time of the
+//! query, as in the authors' code.
 //!
-//! A mail holds its partner's memory as it was when the mail was sent, and a node without a mail keeps its memory; in training mode
-//! PyTorch Geometric reads the partner's memory when the mail is consumed, and takes a GRU step on zeros where there is no mail. Of
-//! several mails, `mean` averages the contents and encodes the latest time; PyTorch Geometric averages the encodings.
+//! A mail holds its partner's memory as it was when the mail was sent, and a node without a mail keeps its
+//! memory. In training mode PyTorch Geometric instead reads the partner's memory when the mail is consumed,
+//! and takes a GRU step on zeros if there is no mail. With several mails per node, `mean` averages their
+//! contents and encodes the latest time; PyTorch Geometric averages the encodings.
 //!
-//! Source: Rossi et al., "Temporal graph networks for deep learning on dynamic graphs", 2020. One step: negatives and
-//! neighbours; the unique nodes; their memory after their mails; attention layers; then the writes.
+//! Source: Rossi et al., "Temporal graph networks for deep learning on dynamic graphs", 2020. One step:
+//! negatives and neighbours; the unique nodes; their memory after their mails; the attention layers; the
+//! writes.
 use super::{
     CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, TimeEncoding,
     config::Check,
@@ -21,7 +24,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Sizes and choices of a TGN.
+/// Sizes and choices of a TGN model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TgnConfig {
@@ -31,27 +34,28 @@ pub struct TgnConfig {
     pub updater: String,
     /// Width of the time encoding.
     pub time: usize,
-    /// Frequencies of the time encoding: `fixed`, `learned`, or `random` (as PyTorch Geometric, learned).
+    /// Frequencies of the time encoding: `fixed`, `learned`, or `random` (learned, initialised as in PyTorch
+    /// Geometric).
     pub time_encoding: String,
     /// Width of the embeddings.
     pub embedding: usize,
     /// See [`ModelConfig::gap_quantile`].
     pub gap_quantile: f64,
-    /// Attention heads; they divide the embedding.
+    /// Attention heads; must divide `embedding`.
     pub heads: usize,
-    /// Attention layers, 0 to 4; 0: the embedding of a node is its memory, the paper's module `id`.
+    /// Attention layers, 0 to 4. With 0, the embedding of a node is its memory: the paper's module `id`.
     pub layers: usize,
-    /// Neighbours of a root.
+    /// Neighbours sampled per root.
     pub neighbors: usize,
-    /// `recent` or `uniform`.
+    /// Sampling strategy: `recent` or `uniform`.
     pub sampling: String,
-    /// How mails of one batch are combined: `last`, or the `mean` of their contents, with the latest time.
+    /// How the mails of one batch are combined: `last`, or `mean` of their contents with the latest time.
     pub combiner: String,
-    /// Drop-out of attention weights and of the layer's output.
+    /// Drop-out probability of attention weights and of the layers' outputs.
     pub dropout: f32,
-    /// Whether edge features are used where there are any.
+    /// Whether edge features are used, if the data has any.
     pub edge_features: bool,
-    /// Whether node features are used where there are any.
+    /// Whether node features are used, if the data has any.
     pub node_features: bool,
 }
 

@@ -1,7 +1,7 @@
-//! WD-GCN: graph convolutions of every step, an LSTM along the steps of a group.
+//! WD-GCN: graph convolutions in every step, then an LSTM along the steps of a group.
 //!
-//! Source: Manessi et al., "Dynamic graph convolutional networks", 2020. The same weights serve all vertices and all steps; a
-//! vertex that is not there in a step keeps its state.
+//! Source: Manessi et al., "Dynamic graph convolutional networks", 2020. The same weights serve all vertices
+//! and all steps. A vertex that is absent from a step keeps its state.
 use super::{
     Exchanged, Gcn, LayerInput, SnapshotModel, SnapshotModelConfig, SnapshotTables,
     gcn::{GcnConfig, no_steps},
@@ -18,7 +18,7 @@ use crate::{
     runtime::*,
 };
 
-/// A WD-GCN; its layers are the graph convolutions below the LSTM.
+/// A WD-GCN; `layers` counts the graph convolutions below the LSTM.
 #[derive(Clone, Debug)]
 pub struct WdGcn(pub GcnConfig);
 
@@ -39,11 +39,11 @@ impl SnapshotModelConfig for WdGcn {
         data: &SnapshotTables,
     ) -> Result<Box<dyn SnapshotModel>> {
         let (d, orders) = (self.0.width, self.orders()?);
-        let layer = |k: usize| {
+        let convolution = |k: usize| {
             let from = if k == 0 { data.width } else { d };
             Gcn::new(p, store, &format!("gcn.{}", k + 1), from, d, orders.of(k, data, from, d))
         };
-        let layers = (0..self.0.layers).map(layer).collect::<Result<_>>()?;
+        let layers = (0..self.0.layers).map(convolution).collect::<Result<_>>()?;
         let mut add =
             |name: &str, rows, cols| p.add(store, &format!("lstm.{name}"), rows, cols, ScaledInit::FanIn(d));
         let lstm =
@@ -69,20 +69,20 @@ impl SnapshotModel for ConvolvedLstm {
         let [w_x, w_h, b_x, b_h] = t.stored_all(store, self.lstm)?;
         let b = t.add(b_x, b_h)?;
         let mut state = None;
-        for place in 0..group.length {
-            t.begin(Some(snapshot_section(place)));
+        for index in 0..group.length {
+            t.begin(Some(snapshot_section(index)));
             let mut below = LayerInput::Given;
             for (k, layer) in self.layers.iter().enumerate() {
-                let order = exchanged.order(layer.order, place, k);
+                let order = exchanged.order(layer.order, index, k);
                 below =
-                    LayerInput::Below(layer.record(t, store, data, (group, place), below, order, Relu)?);
+                    LayerInput::Below(layer.record(t, store, data, (group, index), below, order, Relu)?);
             }
             let LayerInput::Below(x) = below else { continue };
             let pre = match state {
                 Some((h, _)) => t.linear_sum((x, w_x), (h, w_h), b)?,
                 None => t.linear(x, w_x, Some(b), None, Identity)?,
             };
-            let present = data.present(t, store, group, place)?;
+            let present = data.present(t, store, group, index)?;
             state = Some(t.lstm_cell(pre, state, Some(present))?);
         }
         state.map(|s| s.0).ok_or_else(|| no_steps("wd-gcn"))

@@ -1,11 +1,11 @@
-"""What the scripts of the golden files share: files, parameters, the stream, the link task and the training loop.
+"""Common parts of the scripts that write the golden files: files, parameters, the stream, the link task, training.
 
 A model is an object with
-- `facts`: what the file's metadata say of it, in order; `node_features` is among them;
-- `parameters()`, by name, and `state()`, what batches leave to the next: both made after the stream;
-- `forward(p, stream, state, batch)`: logits `[b, 2]`, and whatever `write` needs;
-- `naive(p, stream, state, batch)`: the logits once more, one node, head and slot at a time;
-- `write(stream, state, fresh, batch)`: changes the state by the values of the forward pass.
+- `facts`: the entries of the file's metadata, in order; `node_features` is among them;
+- `parameters()`, by name, and `state()`, which batches carry over; both are created after the stream;
+- `forward(p, stream, state, batch)`: logits `[b, 2]`, and the values that `write` needs;
+- `naive(p, stream, state, batch)`: the logits again, computed for one node, head and slot at a time;
+- `write(stream, state, fresh, batch)`: updates the state with the values of the forward pass.
 """
 
 import hashlib
@@ -15,13 +15,14 @@ import math
 import torch
 from torch.nn import functional
 
-SEED = 8  # of every file whose metadata say nothing else
+SEED = 8  # of every file whose metadata have no other seed
 NODES, EVENTS, BATCH = 12, 66, 7
-WIDTH, TIME_WIDTH, EDGE_WIDTH, NODE_WIDTH = 6, 4, 5, 2  # of memory and embedding, of the others
+WIDTH, TIME_WIDTH, EDGE_WIDTH, NODE_WIDTH = 6, 4, 5, 2  # memory and embedding; time encoding; features
 HEADS = 2
 LEARNING_RATE = 1e-2
-# Seconds between two events are fewer. A gap of 400 gives phases w * dt that float32 cannot follow for more than
-# about four batches, since Adam moves even the slowest w by 1e-2; a gap of 4 lets it follow all ten.
+# Gaps between events are less than this many seconds. A gap of 400 gives phases w * dt that float32 cannot
+# follow for more than about four batches, because Adam moves even the slowest w by 1e-2; with gaps below 4 it
+# follows all ten.
 GAP = 4
 
 
@@ -29,7 +30,7 @@ GAP = 4
 
 
 def write(path, tensors, **facts):
-    """Writes a safetensors file byte for byte the same on every run (the library's metadata has no order)."""
+    """Writes a safetensors file with the same bytes on every run (the library's metadata has no fixed order)."""
     header, data = {}, b""
     for name, tensor in tensors.items():
         rows = tensor.detach().contiguous().numpy().tobytes()
@@ -83,7 +84,7 @@ def decoder_parameters():
     }
 
 
-# Pieces of networks. Shapes at the margin: n roots, k slots, h heads, p head width.
+# Parts of networks. Shapes in the comments: n roots, k slots, h heads, p head width.
 
 
 def time_encoding(p, dt):
@@ -96,7 +97,7 @@ def layer_norm(p, prefix, x):
 
 
 def mix(query, key, value, valid):
-    """Heads side by side, [n, h*p]: values weighed by the softmax over the slots that are valid, zeros without any."""
+    """Heads side by side, [n, h*p]: values weighted by the softmax over the valid slots, zeros if none is valid."""
     n, k = valid.shape
     query = query.view(n, 1, HEADS, -1)  # (n,1,h,p)
     key = key.view(n, k, HEADS, -1)  # (n,k,h,p)
@@ -108,7 +109,7 @@ def mix(query, key, value, valid):
 
 
 def naive_mix(query, z, w_k, w_v, b_v):
-    """`mix` for one root, a head after the other, over the inputs `z` of its keys and values."""
+    """`mix` for one root, one head after another, over the inputs `z` of its keys and values."""
     if not z:
         return torch.zeros(WIDTH)
     heads = []
@@ -138,14 +139,14 @@ def loss_of(logits):
 
 
 def make_stream(node_features):
-    """Random events with ties in time, some across a batch boundary, and nodes of every kind."""
+    """Random events with equal times, some across a batch boundary, and nodes of every kind."""
     gap = torch.randint(GAP, (EVENTS,)) * (torch.rand(EVENTS) < 0.75)
     gap[[0, 7, 20, 21]] = 0
-    src = torch.randint(10, (EVENTS,)) * (torch.rand(EVENTS) < 0.6)  # node 0 is hot
+    src = torch.randint(10, (EVENTS,)) * (torch.rand(EVENTS) < 0.6)  # node 0 has many events
     dst = torch.randint(10, (EVENTS,))
-    src[7], dst[21] = src[6], dst[20]  # both sides of a tied boundary share a node
+    src[7], dst[21] = src[6], dst[20]  # the events on both sides of a boundary with equal times share a node
     dst[17] = src[17]  # a self-loop
-    dst[40] = 10  # a node that comes late; node 11 never does
+    dst[40] = 10  # the first event of node 10; node 11 has none
     neg = torch.randint(NODES, (EVENTS,))
     neg[[3, 50]] = 11
     stream = {"src": src, "dst": dst, "time": gap.cumsum(0), "neg": neg}
@@ -158,13 +159,13 @@ def make_stream(node_features):
 
 
 def roots(stream, batch):
-    """Nodes `[3 b]`, sources first, and their times."""
+    """Nodes `[3 b]`, sources first, then destinations and negatives, and their times."""
     return torch.cat([stream[name][batch] for name in ("src", "dst", "neg")]), stream["time"][batch].repeat(3)
 
 
 def recent(stream, first, node, time, k):
-    """Neighbours and events `[n, k]`, most recent first, and which are valid: the latest events of each node that
-    are before `first` and strictly before its time."""
+    """Neighbours and events `[n, k]`, most recent first, and a mask of the valid slots: the latest events of each
+    node that are before `first` and strictly before the node's time."""
     event = torch.arange(EVENTS)
     ends = (stream["src"] == node[:, None]) | (stream["dst"] == node[:, None])
     seen = ends & (stream["time"] < time[:, None]) & (event < first)  # (n,events)
@@ -175,7 +176,7 @@ def recent(stream, first, node, time, k):
 
 
 def naive_recent(stream, first, node, time, k):
-    """The same for one node: a list of (neighbour, event), most recent last."""
+    """`recent` for one node: a list of (neighbour, event), most recent last."""
     src, dst, times = (stream[name].tolist() for name in ("src", "dst", "time"))
     seen = [i for i in range(first) if node in (src[i], dst[i]) and times[i] < time]
     return [(src[i] + dst[i] - node, i) for i in seen[-k:]]
@@ -185,7 +186,7 @@ def naive_recent(stream, first, node, time, k):
 
 
 def facts(neighbours=None, heads=None, layers=None, combiner=None, node_features=False, memory=True, **others):
-    """Sizes and choices of a file, in order; those that a model has none of are left out."""
+    """Sizes and choices of a file, in order, without those that the model does not have."""
     every = {
         **others,
         "nodes": NODES,
@@ -234,7 +235,7 @@ def train(model):
 
 
 def naive_logits(stream, batch, p, embed):
-    """Logits of a batch, `embed` making the embedding of a node at the time of an event."""
+    """Logits of a batch; `embed` computes the embedding of a node at the time of an event."""
     rows = []
     for event in batch.tolist():
         z = [embed(stream[name][event].item(), event) for name in ("src", "dst", "neg")]

@@ -1,8 +1,8 @@
-"""Writes `foreign/`, small files as other programs leave them, which the tests of `src/data/` read.
+"""Writes `foreign/`, small files as other programs write them, which the tests of `src/data/` read.
 
     python tests/golden/foreign.py tests/golden/foreign
 
-| what | made by | holds |
+| file | made by | contents |
 | --- | --- | --- |
 | `tgbl_NAME/` | pandas, NumPy, pickle | a folder of TGB with 20 events; its negatives for wiki, coin and uci |
 | `tgb.json` | `py-tgb` | what `py-tgb` reads from those folders: nodes, times, edge features, masks |
@@ -10,7 +10,7 @@
 | `NAME.parquet` | PyArrow | three events, good and bad |
 
 Keys and values of negatives have the types that TGB's generator gives them: NumPy scalars, and arrays that are floats
-where historical negatives were concatenated with random ones.
+if historical negatives were concatenated with random ones.
 """
 
 import json
@@ -40,7 +40,8 @@ def edges(random, kind):
         for s, d, t, f in zip(src, dst, time - time[0], random.normal(size=(EVENTS, 2)).round(3)):
             yield f"{s},{d},{float(t)},0,{f[0]},{f[1]}"
     if kind == "uci":
-        # Ids from 1, in one space, not all of them met; times with a fraction; and the event's number last.
+        # Ids start at 1 and share one space, and not all of them occur; times have a fraction; the event's
+        # number comes last.
         yield "u,i,ts,label,idx"
         for i, (s, d, t) in enumerate(zip(src * 2 + 1, dst * 3 + 1, time - time[0])):
             yield f"{s},{d},{t + 0.25 * (i % 4)},0.0,{i + 1}"
@@ -60,7 +61,7 @@ def edges(random, kind):
 
 
 def seen_by_tgb(kind, file):
-    """What `py-tgb`'s data set class makes of the file (tgb/linkproppred/dataset.py, `pre_process`)."""
+    """The arrays that `py-tgb`'s data set class makes of the file (tgb/linkproppred/dataset.py, `pre_process`)."""
     reader = {
         "wiki": pre_process.load_edgelist_wiki, "uci": pre_process.load_edgelist_wiki,
         "coin": pre_process.csv_to_pd_data_sc, "comment": pre_process.csv_to_pd_data_rc,
@@ -79,7 +80,7 @@ def seen_by_tgb(kind, file):
 
 
 def negatives(random, src, dst, time, mask):
-    """As `generate_negative_samples_hist_rnd` builds its dictionary."""
+    """A dictionary of negatives, built as in `generate_negative_samples_hist_rnd`."""
     given = {}
     pool = numpy.arange(dst.min(), dst.max() + 1)
     for s, d, t in zip(src[mask], dst[mask], time[mask]):

@@ -2,8 +2,8 @@
 
     python tests/golden/gcn_norm.py tests/golden/gcn_norm.json
 
-A case holds edges `[from, to, weight]`, some of them loops, and what is not 0 of the matrix, `[to, from, value]`. PyTorch
-Geometric gets an undirected graph's edges in both directions.
+A case holds edges `[from, to, weight]`, some of them loops, and the non-zero entries of the matrix,
+`[to, from, value]`. PyTorch Geometric gets the edges of an undirected graph in both directions.
 """
 
 import json
@@ -14,7 +14,7 @@ import torch
 import torch_geometric
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-# Whether edges have a direction, vertices, edges.
+# Whether edges have a direction; number of vertices; edges.
 CASES = [
     (True, 4, [[0, 1, 1.0], [0, 2, 1.0], [1, 2, 1.0], [2, 0, 1.0]]),
     (True, 5, [[0, 0, 2.5], [0, 3, 0.5], [1, 3, 4.0], [3, 1, 0.125], [3, 3, 0.25]]),

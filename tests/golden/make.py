@@ -2,11 +2,11 @@
 
     python tests/golden/make.py tests/golden
 
-Plain float64 implementations of the models, autograd and Adam by PyTorch. Everything is written out: mails are full
-rows `{s_self | s_partner | e}`, attention forms its keys and values. Each batch of a network is also computed by a
-second, naive formulation (`naive*`); the script fails if the two differ.
+The models are plain float64 implementations; autograd and Adam are PyTorch's. Nothing is optimised: mails are full
+rows `{s_self | s_partner | e}`, and attention computes its keys and values. A second, naive formulation (`naive*`)
+also computes each batch of a network; the script fails if the two differ.
 
-| file | holds |
+| file | contents |
 | --- | --- |
 | `gru.safetensors` | `torch.nn.GRUCell`: inputs, output and gradients; gates in the order r, z, n |
 | `rnn.safetensors` | `torch.nn.RNNCell`, tanh: inputs, output and gradients |
@@ -17,19 +17,20 @@ second, naive formulation (`naive*`); the script fails if the two differ.
 | `tgat.safetensors` | ten batches of TGAT: two layers, node features, neighbours at the times of their events |
 | `tgat_query_time.safetensors` | the same with neighbours at the time of the query |
 | `jodie.safetensors` | ten batches of JODIE: last combiner, node features |
-| `apan.safetensors` | ten batches of APAN: boxes of three mails, two neighbours get them, last combiner |
+| `apan.safetensors` | ten batches of APAN: three mail slots, two neighbours receive a mail, last combiner |
 | `apan_mean.safetensors` | the same with the mean combiner and node features |
 | `wd_gcn.safetensors`, `t_gcn.safetensors`, `evolve_gcn_o.safetensors`, `evolve_gcn_h.safetensors` | two groups of snapshots each |
 
 A training file holds the stream (`src`, `dst`, `time`, `neg`, `edge_features`, `node_features`), the parameters
-before (`init.NAME`) and after (`final.NAME`), and for each batch k, as `batch.k.*`: loss, logits (column 0 the
-event, column 1 its negative) and `grad.NAME` with the parameters before the step; after the write, where the model
-has them, memory `[v, d]`, memory_time, mail, mail_time and has_mail, a row for each node. APAN's have a row for each
-slot, `[v, k, ...]`, zeros where it is empty, and `next`, the slot that a node's next mail takes.
+before (`init.NAME`) and after (`final.NAME`) training, and for each batch k, as `batch.k.*`:
+- the loss, the logits (column 0 the event, column 1 its negative), and `grad.NAME` at the parameters before the step;
+- the state after the write, if the model has one: memory `[v, d]`, memory_time, mail, mail_time and has_mail, one row
+  per node. APAN's mails have one row per slot, `[v, k, ...]`, zeros if it is empty, and `next` is the slot that a
+  node's next mail takes.
 
-A file of snapshots holds edges (`step`, `src`, `dst`, `weight`), `present` `[t, v]`, `features` `[t v, f]`, `scale` `[t v]`, the
-parameters (`init.NAME`), `dz`, and for the groups `whole` and `short`: the embeddings `z` `[v, d]` after the last step, and
-`grad.NAME` of `sum(z dz)`.
+A file of snapshots holds edges (`step`, `src`, `dst`, `weight`), `present` `[t, v]`, `features` `[t v, f]`, `scale`
+`[t v]`, the parameters (`init.NAME`), `dz`, and for the groups `whole` and `short`: the embeddings `z` `[v, d]` after
+the last step, and `grad.NAME` of `sum(z dz)`.
 """
 
 import sys
@@ -82,8 +83,8 @@ def main():
     for name, kind in [("gru", torch.nn.GRUCell), ("rnn", torch.nn.RNNCell)]:
         write(out / f"{name}.safetensors", cell_case(kind), rows=5, inputs=7, width=4)
     write(out / "attention.safetensors", attention_case(), heads=HEADS)
-    # Layers over layers and Adam amplify rounding. From most seeds ten steps take float32 too far from float64 for a
-    # test to see a mistake; from these they do not.
+    # Stacked layers and Adam amplify rounding. From most seeds, ten steps take float32 so far from float64
+    # that a test could not see a mistake; from these seeds they do not.
     for name, model in {
         "tgn": Tgn(1, "last"),
         "tgn_two_layers_mean": Tgn(2, "mean", node_features=True),

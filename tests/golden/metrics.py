@@ -1,13 +1,13 @@
-"""Writes `metrics.json`, the figures that the tests of `src/task/metrics.rs` and `classify.rs` compare with.
+"""Writes `metrics.json`, the scores that the tests of `src/task/metrics.rs` and `classify.rs` compare with.
 
     python tests/golden/metrics.py tests/golden/metrics.json
 
-Tables of scores, the event in column 0 and its negatives after it; many scores are tied. AP and AUC are
-scikit-learn's over all events and negatives at once. The rank of an event is SciPy's average rank, which is the
-mean of its optimistic and its pessimistic one.
+`cases` are tables of scores, with the event in column 0 and its negatives after it; many scores are tied. AP and AUC
+are scikit-learn's over all events and negatives together. The rank of an event is SciPy's average rank, which is the
+mean of its optimistic and its pessimistic rank.
 
-`labels` are tables of logits, a column a class, and the set of classes of every row: AP, AUC and F1 are scikit-learn's with
-`average="micro"`. Accuracy is the mean over all ways to break ties of the greatest logit.
+`labels` are tables of logits, one column per class, with the set of classes of every row. AP, AUC and F1 are
+scikit-learn's with `average="micro"`. Accuracy is the mean over all ways to break ties of the greatest logit.
 """
 
 import json
@@ -21,7 +21,7 @@ from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 SEED = 8
-# Events, negatives an event, number of unique scores (0: as many as float32 has).
+# Events, negatives per event, number of unique scores (0: any float32).
 SIZES = [
     (1, 1, 0), (1, 1, 1), (5, 1, 2), (9, 1, 0), (20, 1, 5), (20, 1, 0), (30, 1, 1),
     (4, 2, 3), (10, 3, 0), (12, 5, 4), (6, 10, 0), (3, 49, 20), (2, 49, 0),
@@ -32,7 +32,7 @@ def table(random, events, negatives, unique):
     shape = (events, 1 + negatives)
     if unique:
         return random.integers(unique, size=shape).astype(numpy.float32) / 4 - 1
-    # The event scores a little higher than its negatives, as with a model that has learned something.
+    # The event scores a little higher than its negatives, as with a trained model.
     return random.normal(size=shape).astype(numpy.float32) + numpy.eye(1, shape[1], dtype=numpy.float32)
 
 
@@ -49,7 +49,8 @@ def case(scores):
     }
 
 
-# Events, classes, labels an event at most (0: exactly one), number of unique logits (0: as many as float32 has).
+# Events, classes, maximum number of labels per event (0: exactly one), number of unique logits (0: any
+# float32).
 LABEL_SIZES = [
     (1, 1, 1, 0), (12, 1, 1, 3), (40, 1, 1, 0), (1, 4, 0, 0), (9, 5, 0, 3), (30, 7, 0, 0), (6, 3, 0, 1), (8, 6, 3, 4),
     (25, 10, 4, 0), (20, 4, 4, 5), (3, 2, 2, 0), (50, 30, 2, 0),
@@ -80,7 +81,8 @@ def label_case(random, events, classes, most, unique):
 
 
 def micro_f1(truth, said):
-    # scikit-learn averages a single column over both answers, which is accuracy: "binary" is its figure for the one class.
+    # For a single column scikit-learn averages over both answers, which gives the accuracy; "binary" gives
+    # the F1 of the one class.
     if truth.shape[1] == 1:
         return float(f1_score(truth.ravel(), said.ravel(), average="binary", zero_division=0))
     return float(f1_score(truth, said, average="micro", zero_division=0))

@@ -30,7 +30,7 @@ from common import (
 from tgn import memory_parameters, memory_state, naive_memory, update_memory, write_memory
 from torch.nn import functional
 
-MAILS, RECEIVERS = 3, 2  # slots of APAN's mailboxes; neighbours that a mail goes to
+MAILS, RECEIVERS = 3, 2  # slots of APAN's mailboxes; neighbours that receive a mail
 
 
 class Jodie:
@@ -62,7 +62,7 @@ class Jodie:
 
         def embed(node, event):
             h = add_node_features(p, stream, naive_memory(p, state, node), node)
-            # The mail of a node is of its latest event; before the first one time is 0.
+            # The mail of a node is of its latest event. Before the first one, its time is 0.
             earlier = [times[i] for i in range(batch[0]) if node in (src[i], dst[i])]
             delta = (times[event] - (earlier or [0])[-1]) / (times[event] + 1)
             y = torch.stack([x * (1 + w * delta + b) for x, w, b in zip(h, p["project.w"], p["project.b"])])
@@ -75,14 +75,15 @@ class Jodie:
 
 
 class Apan:
-    """Mailboxes: a memory is what attention over a node's latest mails makes of it."""
+    """Mailboxes: a node's memory is the result of attention over its latest mails."""
 
     def __init__(self, combiner, node_features=False):
         self.combiner = combiner
         self.facts = facts(RECEIVERS, HEADS, None, combiner, node_features, model="apan", mails=MAILS)
-        # Of the naive form: memory, and all mails that a node ever got as (content and features, time).
+        # State of the naive formulation: memory, and all mails that a node ever received, as (content and
+        # features, time).
         self.naive_memory, self.boxes = torch.zeros(NODES, WIDTH), [[] for _ in range(NODES)]
-        self.naive_out = {}  # of the batch, by node and event
+        self.naive_out = {}  # outputs of the batch, by node and event
 
     def parameters(self):
         mail = 2 * WIDTH + EDGE_WIDTH + TIME_WIDTH
@@ -140,7 +141,7 @@ class Apan:
         return naive_logits(stream, batch, p, embed)
 
     def write(self, stream, state, out, batch):
-        """All deliveries at once, by their positions `(2 i + side)(1 + receivers) + j`."""
+        """Makes all deliveries at once, in the order of their positions `(2 i + side)(1 + receivers) + j`."""
         ends = torch.stack([stream["src"][batch], stream["dst"][batch]], 1).flatten()  # (2b), event by event
         event = batch.repeat_interleave(2)
         near, _, valid = recent(stream, batch[0], ends, stream["time"][event], RECEIVERS)
@@ -188,7 +189,7 @@ class Apan:
         assert max(map(len, deliveries.values())) > 2, "a node gets several mails in every batch"
 
     def compare(self, state):
-        """The rings against the naive boxes: mail number i of a node lies in slot i modulo their number."""
+        """Compares the rings with the naive boxes: mail number i of a node is in slot i modulo the number of slots."""
         torch.testing.assert_close(state["memory"], self.naive_memory, rtol=1e-10, atol=1e-11)
         for node, box in enumerate(self.boxes):
             assert state["next"][node] == len(box) % MAILS

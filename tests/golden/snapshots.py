@@ -1,17 +1,18 @@
-"""The models of snapshots, on whole groups and on one that lacks its first steps.
+"""The models of snapshots, on whole groups and on a group that lacks its first steps.
 
 A model is an object with
-- `facts`: what the file's metadata say of it;
+- `facts`: the entries of the file's metadata;
 - `parameters()`, by name;
-- `embed(p, data, steps)`: embeddings `[v, d]` after the steps of a group, matrices at once;
-- `naive(p, data, steps)`: the same once more, one vertex and gate at a time, transformed first and aggregated then.
+- `embed(p, data, steps)`: embeddings `[v, d]` after the steps of a group, computed on whole matrices;
+- `naive(p, data, steps)`: the same again, for one vertex and gate at a time, transformed first and then aggregated.
 """
 
 import torch
 from common import bias, matrix, named
 
 STEPS, VERTICES, FEATURES, WIDTH, LENGTH = 6, 7, 5, 4, 5
-# Steps that a group reads: all of five, and two after three that it lacks. Each predicts the step after its last.
+# Steps that a group reads: all five, or two of them with the first three missing. Each group predicts the
+# step after its last.
 GROUPS = {"whole": range(1, 6), "short": range(2)}
 
 
@@ -19,8 +20,8 @@ GROUPS = {"whole": range(1, 6), "short": range(2)}
 
 
 def make_snapshots():
-    """Vertices come and go, edges have weights, pairs both directions, vertices loops; nobody is there in step 2,
-    nobody has an edge in step 3, where there are fewer vertices than a summary has rows."""
+    """Vertices come and go, edges have weights, some pairs have both directions, some vertices have loops. In step 2
+    no vertex is present. In step 3 no vertex has an edge, and fewer are present than a summary has rows."""
     present = torch.rand(STEPS, VERTICES) < 0.8
     present[2] = False
     present[3] = torch.arange(VERTICES) % 3 == 1
@@ -44,7 +45,7 @@ def make_snapshots():
 
 
 def add_adjacency(data):
-    """`[t, v, v]`: S (A + I) S, of two weights of a pair the greater, a loop where there is none; and S, `[t v]`."""
+    """`[t, v, v]`: S (A + I) S, with the greater weight of a pair, and a loop where A has none; and S, `[t v]`."""
     a = torch.zeros(STEPS, VERTICES, VERTICES)
     for step, u, v, w in zip(*(data[name].tolist() for name in ("step", "src", "dst", "weight"))):
         a[step, u, v] = a[step, v, u] = max(a[step, u, v].item(), w)
@@ -65,7 +66,7 @@ def convolve(a, x, w, b):
 
 
 def own(p, prefix):
-    """The parameters whose names begin so, by the rest of their names."""
+    """The parameters whose names begin with `prefix`, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in p.items() if name.startswith(prefix)}
 
 
@@ -74,14 +75,14 @@ def keep(present, new, old):
 
 
 class Snapshots:
-    """What the models have in common."""
+    """The common part of the models."""
 
     def __init__(self, model, seed):
         self.facts = {"model": model, "steps": STEPS, "vertices": VERTICES, "features": FEATURES, "width": WIDTH}
         self.facts |= {"length": LENGTH, "seed": seed}
 
     def widths(self):
-        return [(1, FEATURES), (2, WIDTH)]  # of layers and cells, and of what they read
+        return [(1, FEATURES), (2, WIDTH)]  # number of a layer or cell, and width of its inputs
 
 
 class WdGcn(Snapshots):
@@ -178,7 +179,7 @@ class EvolveGcn(Snapshots):
         return p
 
     def summary(self, p, rows, present):
-        """`[d, in]`: the rows with the greatest scores, the last one again where there are too few."""
+        """`[d, in]`: the rows with the greatest scores; if there are too few, the last one is repeated."""
         y = rows @ p / p.norm()
         there = present.nonzero()[:, 0]
         if len(there) == 0:
@@ -201,7 +202,7 @@ class EvolveGcn(Snapshots):
         return h
 
     def naive(self, p, data, steps):
-        """As the authors have it: weights `[in, out]`, gates made of columns, an update gate that is one minus ours."""
+        """As the authors write it: weights `[in, out]`, gates from columns, an update gate that is one minus ours."""
         q = {k: p[f"evolve.{k}.start"].T for k, _ in self.widths()}
         for step in steps:
             h = data["x"][step]
@@ -225,7 +226,8 @@ class EvolveGcn(Snapshots):
         return h
 
 
-# From most seeds relus leave embeddings next to nothing to tell vertices apart by; from these they do not.
+# From most seeds the ReLUs leave embeddings that hardly differ between vertices; from these seeds they do
+# not.
 MODELS = {
     "wd_gcn": WdGcn("wd_gcn", 22),
     "t_gcn": TGcn("t_gcn", 15),
@@ -235,7 +237,7 @@ MODELS = {
 
 
 def group_case(model):
-    """The tensors of a file: the snapshots, the parameters, and of each group embeddings and the gradients of
+    """The tensors of a file: the snapshots, the parameters, and for each group the embeddings and the gradients of
     `sum(z * dz)`."""
     torch.manual_seed(model.facts["seed"])
     tensors, a = add_adjacency(make_snapshots())

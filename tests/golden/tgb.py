@@ -1,10 +1,11 @@
-"""Writes `tgb.json`, lists of candidates and the ranks that TGB's own evaluator gives the events in them.
+"""Writes `tgb.json`, lists of candidates and the ranks that TGB's own evaluator gives to their events.
 
     pip install py-tgb
-    python -P tests/golden/tgb.py tests/golden/tgb.json    # -P: or this file would be taken for the package
+    python -P tests/golden/tgb.py tests/golden/tgb.json    # without -P this file would be imported as the package
 
-A list is the event's score and then its negatives'; lists of a case have any lengths, as TGB's lists of negatives have.
-Each is evaluated alone, as TGB's examples do, so MRR and hits@10 are given list by list; TGB computes both in float32.
+A list holds the event's score and then its negatives' scores. The lists of a case differ in length, as TGB's lists of
+negatives do. Each list is evaluated alone, as in TGB's examples, so MRR and hits@10 are given list by list; TGB
+computes both in float32.
 """
 
 import importlib.metadata
@@ -16,7 +17,7 @@ import numpy
 from tgb.linkproppred.evaluate import Evaluator
 
 SEED = 11
-# Lists, fewest and most negatives, number of unique scores (0: as many as float32 has).
+# Lists, minimum and maximum number of negatives, number of unique scores (0: any float32).
 SIZES = [
     (4, 1, 1, 0), (6, 1, 1, 1), (6, 1, 1, 2), (8, 0, 5, 3), (8, 1, 30, 1), (8, 1, 30, 4),
     (10, 5, 40, 0), (6, 20, 60, 6), (3, 100, 100, 0),
@@ -26,7 +27,7 @@ SIZES = [
 def scores(random, count, unique):
     if unique:
         return random.integers(unique, size=count).astype(numpy.float32) / 4 - 1
-    # Six digits, so that the file is short.
+    # Six digits keep the file short.
     return numpy.array([float(f"{x:.6g}") for x in random.normal(size=count)], dtype=numpy.float32)
 
 

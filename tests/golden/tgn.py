@@ -1,4 +1,4 @@
-"""TGN, of any number of layers, and TGAT, which is its attention without the memory."""
+"""TGN with any number of layers, and TGAT, which is TGN's attention without the memory."""
 
 from collections import defaultdict
 
@@ -33,7 +33,7 @@ from torch.nn import functional
 NEIGHBOURS = 3
 
 
-# Attention. Shapes at the margin: v nodes, n roots, k slots.
+# Attention. Shapes in the comments: v nodes, n roots, k slots.
 
 
 def attention_parameters(prefix, inputs, outputs, edge_width, time_width):
@@ -59,7 +59,7 @@ def layer_parameters(layers, inputs):
 
 
 def attend(p, prefix, h_root, h_near, edge, dt, valid):
-    """One layer for n roots over k slots, of which `valid` ones hold a neighbour."""
+    """One layer for n roots over k slots; `valid` marks the slots that hold a neighbour."""
     root_time = time_encoding(p, torch.zeros(len(valid)))
     query = h_root @ p[prefix + "w_q"].T + root_time @ p[prefix + "w_q_time"].T + p[prefix + "b_q"]
     z = torch.cat([h_near, edge, time_encoding(p, dt)], -1)  # (n,k,d+f+t)
@@ -72,7 +72,7 @@ def attend(p, prefix, h_root, h_near, edge, dt, valid):
 def embed(p, stream, h, layers, first, node, time, at_events=False):
     """Embeddings [n, d] of nodes, each at its time; `h` are the rows below the first layer.
 
-    Neighbours are embedded at the query's time, as TGN does, or at those of their events, as TGAT does.
+    Neighbours are embedded at the query's time, as in TGN, or at the times of their events, as in TGAT.
     """
     if layers == 0:
         return h[node]
@@ -86,7 +86,7 @@ def embed(p, stream, h, layers, first, node, time, at_events=False):
 
 
 def naive_embed(p, stream, bottom, layers, first, node, time, at_events=False):
-    """The same for one node; `bottom` makes its row below the first layer."""
+    """`embed` for one node; `bottom` computes its row below the first layer."""
     if layers == 0:
         return bottom(node)
     layer = {name.split(".")[2]: p[name] for name in p if name.startswith(f"embed.{layers - 1}.")}
@@ -114,7 +114,7 @@ def naive_layers(p, stream, bottom, layers, batch, at_events=False):
     return naive_logits(stream, batch, p, at)
 
 
-# Memory and mails, full rows `{s_self | s_partner | e}`
+# Memory and mails, with full rows `{s_self | s_partner | e}`
 
 
 def memory_parameters(gates):
@@ -137,7 +137,7 @@ def memory_state():
 
 
 def update_memory(p, state, cell):
-    """s' of every node: a node without a mail keeps s."""
+    """s' of every node; a node without a mail keeps s."""
     age = state["mail_time"] - state["memory_time"]
     message = torch.cat([state["mail"], time_encoding(p, age)], -1)  # (v,2d+f+t)
     weights = [p["memory." + name] for name in ("w_x", "w_h", "b_x", "b_h")]
@@ -146,8 +146,8 @@ def update_memory(p, state, cell):
 
 
 def write_memory(stream, state, updated, batch, combiner):
-    """Positive roots keep s' and the time of the mail it consumed, then take the mail of this batch."""
-    ends = defaultdict(list)  # node -> (partner, event) in order of position; a self-loop stands twice
+    """Positive roots keep s' and the time of the consumed mail, then take the mail of this batch."""
+    ends = defaultdict(list)  # node -> (partner, event) in order of position; a self-loop appears twice
     for event in batch.tolist():
         src, dst = stream["src"][event].item(), stream["dst"][event].item()
         ends[src].append((dst, event))

@@ -2,8 +2,8 @@
 
     python tests/golden/time_split.py tests/golden/time_split.json
 
-TGB's split: the quantiles 1 - 0.15 - 0.15 and 1 - 0.15 of all times, by NumPy; events up to the first train, later ones
-up to the second validate. A case holds the times and how many events each part has.
+TGB's split: the quantiles 1 - 0.15 - 0.15 and 1 - 0.15 of all times, by NumPy. Events up to the first quantile train,
+later ones up to the second validate, the rest test. A case holds the times and the number of events in each part.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy
 
 SEED = 8
-# Events, largest step between two of them, time of the first. Steps of 0 or 1 leave many events at one time.
+# Events, largest step between two of them, time of the first. Steps of 0 or 1 give many events the same time.
 SIZES = [
     (1, 1, 0), (2, 9, 0), (3, 9, 5), (7, 1, 0), (10, 1, 1_648_811_421), (20, 3, -40), (21, 0, 17), (33, 1, 0),
     (40, 5, 1_288_483_200), (61, 2, 1_288_483_200), (100, 1, 0), (101, 90_000, 1_288_483_200),
