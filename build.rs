@@ -99,11 +99,17 @@ fn kernels(path: &Path, text: &str) -> Vec<Kernel> {
         let invalid = || panic!("{}: cannot parse the signature `{:.80}`", path.display(), declaration);
         let mut rest = declaration.trim_start().strip_prefix("void").unwrap_or_else(invalid).trim_start();
         if let Some(bounds) = rest.strip_prefix("__launch_bounds__(") {
-            rest =
-                bounds.split_once(')').unwrap_or_else(|| panic!("{}: `__launch_bounds__(` is not closed", path.display())).1.trim_start();
+            let bounds = bounds.split_once(')');
+            let (_, after) = bounds
+                .unwrap_or_else(|| panic!("{}: `__launch_bounds__(` is not closed", path.display()));
+            rest = after.trim_start();
         }
-        let (name, rest) = rest.split_once('(').unwrap_or_else(|| panic!("{}: a kernel has no list of arguments", path.display()));
-        let (list, _) = rest.split_once(')').unwrap_or_else(|| panic!("{}: a list of arguments is not closed", path.display()));
+        let (name, rest) = rest
+            .split_once('(')
+            .unwrap_or_else(|| panic!("{}: a kernel has no list of arguments", path.display()));
+        let (list, _) = rest
+            .split_once(')')
+            .unwrap_or_else(|| panic!("{}: a list of arguments is not closed", path.display()));
         let arguments: Vec<(String, String)> = list
             .split(',')
             .map(|argument| {
@@ -178,8 +184,7 @@ fn wrappers(sources: &[Source], images: &[PathBuf]) -> String {
              other code may use\n    /// the memory until the stream has run the kernel. The grid must be as the file states.\n    \
              #[allow(clippy::too_many_arguments)]\n    \
              pub unsafe fn {}(&self, on: &Launch<'_>, grid: Grid, {}) -> Result<()> {{\n        \
-             // SAFETY: guaranteed by the caller.\n        unsafe {{ self.launch({at}, on, grid, &mut [{}])
-             // }}\n    }}",
+             // SAFETY: guaranteed by the caller.\n        unsafe {{ self.launch({at}, on, grid, &mut [{}]) }}\n    }}",
             source.stem(),
             kernel.name,
             list.join(", "),
