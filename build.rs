@@ -100,8 +100,8 @@ fn kernels(path: &Path, text: &str) -> Vec<Kernel> {
         let mut rest = declaration.trim_start().strip_prefix("void").unwrap_or_else(invalid).trim_start();
         if let Some(bounds) = rest.strip_prefix("__launch_bounds__(") {
             let bounds = bounds.split_once(')');
-            let (_, after) = bounds
-                .unwrap_or_else(|| panic!("{}: `__launch_bounds__(` is not closed", path.display()));
+            let (_, after) =
+                bounds.unwrap_or_else(|| panic!("{}: `__launch_bounds__(` is not closed", path.display()));
             rest = after.trim_start();
         }
         let (name, rest) = rest
@@ -374,6 +374,10 @@ fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
     link("libkernels.so", &kernel_objects, &[]);
     // A program loads the driver by the name `libcuda.so`.
     let kernels_folder = format!("-L{}", out.display());
-    link("libcuda.so", &driver_objects, &["-Wl,-z,now", "-Wl,-rpath,$ORIGIN", &kernels_folder, "-lkernels", "-pthread"]);
+    link(
+        "libcuda.so",
+        &driver_objects,
+        &["-Wl,-z,now", "-Wl,-rpath,$ORIGIN", &kernels_folder, "-lkernels", "-pthread"],
+    );
     println!("cargo:rustc-env=TGNN_EMULATOR={}", out.join("libcuda.so").display());
 }

@@ -30,9 +30,10 @@ impl Options {
                 "--json" => options.json = Some(value()?.into()),
                 "--threads" => options.threads = value()?.parse()?,
                 flag if flag.starts_with('-') => {
-                    return Err(
-                        format!("unknown option `{flag}`; usage: [{positional}] [--json FILE] [--threads N]").into()
-                    );
+                    return Err(format!(
+                        "unknown option `{flag}`; usage: [{positional}] [--json FILE] [--threads N]"
+                    )
+                    .into());
                 }
                 _ => options.positional.push(arg),
             }

@@ -54,7 +54,10 @@ fn passes(store: &mut Store, tables: &EventTables, strategy: Strategy) -> Result
             program.run(store)?;
         }
         let times = program.op_times();
-        let op = times.iter().find(|t| t.op == "sample_neighbors").ok_or("the program has no op `sample_neighbors`")?;
+        let op = times
+            .iter()
+            .find(|t| t.op == "sample_neighbors")
+            .ok_or("the program has no op `sample_neighbors`")?;
         Ok(op.seconds)
     };
     pass()?; // touches the tables for the first time

@@ -129,7 +129,11 @@ impl<'a> Io<'a> {
     /// Marks a writable operand as handed out; panics the second time.
     fn take(&self, bit: usize) {
         let mask = 1u64 << (bit % 64);
-        assert_eq!(self.taken[bit / 64].fetch_or(mask, Relaxed) & mask, 0, "a writable operand may be taken once per run");
+        assert_eq!(
+            self.taken[bit / 64].fetch_or(mask, Relaxed) & mask,
+            0,
+            "a writable operand may be taken once per run"
+        );
     }
     /// Returns the number of inputs.
     pub fn inputs(&self) -> usize {

@@ -40,7 +40,8 @@ impl Rivals {
     pub fn on(&self, case: &Case) -> Vec<Found> {
         match (case.op, case.dims) {
             ("scatter_add_rows", _) => vec![Ok(atomic())],
-            ("linear", &[n, k, m, activation, bias_and_residual, 0]) if n * k * m > 0 => match &self.cublaslt {
+            ("linear", &[n, k, m, activation, bias_and_residual, 0]) if n * k * m > 0 => match &self.cublaslt
+            {
                 Ok(library) => products(library, [n, k, m], activation, bias_and_residual == 1),
                 Err(why) => vec![Err(why.clone())],
             },
@@ -125,13 +126,7 @@ fn wanted_products([n, k, m]: [usize; 3], activation: usize, bias_and_residual: 
             op: "linear_input_grad",
             shape: shape(n, k, m, (false, false)),
             beside: Beside::Nothing,
-            find: |on| Addresses {
-                a: on.input(0),
-                b: on.input(1),
-                c: null(),
-                d: on.out(0),
-                beside: null(),
-            },
+            find: |on| Addresses { a: on.input(0), b: on.input(1), c: null(), d: on.out(0), beside: null() },
         },
         Wanted {
             op: "linear_weight_grad",
