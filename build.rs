@@ -1,9 +1,10 @@
-//! Builds the kernels: `kernels/*.cu` to GPU code with nvcc where there is one, and, for feature `emu`, to a library
-//! that stands in for the CUDA driver and runs them on the host. Generates a typed wrapper of every kernel from its
-//! signature, so that a changed argument is a Rust type error.
+//! Builds the kernels `kernels/*.cu`: with nvcc, if installed, to GPU code; for the feature `emu`, to a
+//! library that replaces the CUDA driver and runs the kernels on the host. Generates a typed wrapper for
+//! every kernel from its signature, so that a changed argument is a type error in Rust.
 //!
-//! Without nvcc the crate builds, warns once, and CUDA devices say what is missing; `TGNN_REQUIRE_CUDA=1` makes that an
-//! error. It never asks a driver or a GPU anything.
+//! Without nvcc the crate still builds, with one warning; opening a CUDA device then fails with a message
+//! that says what is missing. `TGNN_REQUIRE_CUDA=1` makes a missing nvcc a build error. The build never uses
+//! a driver or a GPU.
 use std::{
     env,
     fmt::Write as _,
@@ -12,17 +13,20 @@ use std::{
     process::{Child, Command},
 };
 
-/// Machine code for A100 and H100/H200, and PTX that later chips compile for themselves.
+/// Machine code for A100 and for H100/H200, and PTX, which the driver compiles for later GPUs.
 const ARCHITECTURES: &str = "80,90a,90+ptx";
 
+/// A kernel, as declared in its file.
 #[derive(Clone)]
 struct Kernel {
     name: String,
-    /// Type and name, as written.
+    /// C type and name of each argument.
     arguments: Vec<(String, String)>,
+    /// The declaration in C, without qualifiers.
     signature: String,
 }
 
+/// A kernel file.
 #[derive(Clone)]
 struct Source {
     path: PathBuf,
@@ -44,12 +48,13 @@ fn main() {
     }
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    // A path that is not there would make every build start anew; `scripts/fetch-nvcc` touches this file instead.
+    // Cargo would run this script in every build if a watched path were missing. `scripts/fetch-nvcc`
+    // therefore touches `build.rs` when it creates the stamp.
     let fetched = root.join(".cuda/.stamp");
     if fetched.exists() {
         println!("cargo:rerun-if-changed={}", fetched.display());
     }
-    // What is compiled is kept beside the OUT_DIRs of all sets of features, which have it in common.
+    // Compiled kernels are stored beside the OUT_DIRs, so that builds with other features use the same ones.
     let kept = out.ancestors().nth(2).expect("OUT_DIR lies deep").join("tgnn-kernels");
     fs::create_dir_all(&kept).expect("the target folder is writable");
     let sources = [sources_in(&root.join("kernels")), sources_in(&root.join("kernels/lab"))].concat();
@@ -63,7 +68,7 @@ fn main() {
 
 // ---- signatures ----
 
-/// Kernel files of a folder.
+/// Returns the kernel files of a folder, sorted by path.
 fn sources_in(folder: &Path) -> Vec<Source> {
     let mut paths: Vec<PathBuf> = fs::read_dir(folder)
         .expect("kernels/ is there")
@@ -82,25 +87,38 @@ fn sources_in(folder: &Path) -> Vec<Source> {
         .collect()
 }
 
+/// Parses the signatures of the kernels in a file.
+///
+/// # Panics
+/// If a signature cannot be parsed.
 fn kernels(path: &Path, text: &str) -> Vec<Kernel> {
-    let code: String =
-        text.lines().map(|l| l.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join(" ");
+    let without_comment = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
+    let code = text.lines().map(without_comment).collect::<Vec<_>>().join(" ");
     let mut found = Vec::new();
-    for part in code.split("extern \"C\" __global__").skip(1) {
-        let wrong = || panic!("{}: cannot read the signature `{:.80}`", path.display(), part);
-        let mut rest = part.trim_start().strip_prefix("void").unwrap_or_else(wrong).trim_start();
+    for declaration in code.split("extern \"C\" __global__").skip(1) {
+        let invalid = || panic!("{}: cannot parse the signature `{:.80}`", path.display(), declaration);
+        let mut rest = declaration.trim_start().strip_prefix("void").unwrap_or_else(invalid).trim_start();
         if let Some(bounds) = rest.strip_prefix("__launch_bounds__(") {
-            rest =
-                bounds.split_once(')').unwrap_or_else(|| panic!("{}: bounds", path.display())).1.trim_start();
+            let bounds = bounds.split_once(')');
+            let (_, after) =
+                bounds.unwrap_or_else(|| panic!("{}: `__launch_bounds__(` is not closed", path.display()));
+            rest = after.trim_start();
         }
-        let (name, rest) = rest.split_once('(').unwrap_or_else(|| panic!("{}: no arguments", path.display()));
-        let (list, _) = rest.split_once(')').unwrap_or_else(|| panic!("{}: open arguments", path.display()));
+        let (name, rest) = rest
+            .split_once('(')
+            .unwrap_or_else(|| panic!("{}: a kernel has no list of arguments", path.display()));
+        let (list, _) = rest
+            .split_once(')')
+            .unwrap_or_else(|| panic!("{}: a list of arguments is not closed", path.display()));
         let arguments: Vec<(String, String)> = list
             .split(',')
-            .map(|a| {
-                let a = a.split_whitespace().filter(|w| *w != "__restrict__").collect::<Vec<_>>().join(" ");
-                let at = a.rfind([' ', '*']).unwrap_or_else(|| panic!("{}: argument `{a}`", path.display()));
-                (a[..=at].trim().to_owned(), a[at + 1..].to_owned())
+            .map(|argument| {
+                let words = argument.split_whitespace().filter(|word| *word != "__restrict__");
+                let argument = words.collect::<Vec<_>>().join(" ");
+                let end_of_type = argument.rfind([' ', '*']);
+                let end_of_type = end_of_type
+                    .unwrap_or_else(|| panic!("{}: argument `{argument}` has no type", path.display()));
+                (argument[..=end_of_type].trim().to_owned(), argument[end_of_type + 1..].to_owned())
             })
             .collect();
         let signature =
@@ -110,9 +128,13 @@ fn kernels(path: &Path, text: &str) -> Vec<Kernel> {
     found
 }
 
-/// The closed set of argument types. A capitalised name is a struct of `runtime::cuda::abi`.
+/// Returns the Rust type of a kernel argument of C type `c`. A capitalised name is a struct of
+/// `runtime::cuda::abi`.
+///
+/// # Panics
+/// If `c` is not one of the supported types.
 fn rust_type(c: &str) -> String {
-    let plain = |t: &str| match t {
+    let scalar = |t: &str| match t {
         "float" => "f32".into(),
         "double" => "f64".into(),
         "uint32_t" => "u32".into(),
@@ -121,24 +143,26 @@ fn rust_type(c: &str) -> String {
         "int64_t" => "i64".into(),
         "int32_t" => "i32".into(),
         t if t.starts_with(char::is_uppercase) => format!("abi::{t}"),
-        t => panic!("`{t}` is no type of a kernel argument"),
+        t => panic!("`{t}` is not supported as the type of a kernel argument"),
     };
     match c.strip_suffix('*').map(str::trim) {
         Some(to) => match to.strip_prefix("const ") {
-            Some(to) => format!("*const {}", plain(to.trim())),
-            None => format!("*mut {}", plain(to)),
+            Some(to) => format!("*const {}", scalar(to.trim())),
+            None => format!("*mut {}", scalar(to)),
         },
-        None => plain(c),
+        None => scalar(c),
     }
 }
 
+/// Returns the Rust code of `kernels.rs`: the images, the names of the kernels, and a typed wrapper for each
+/// kernel.
 fn wrappers(sources: &[Source], images: &[PathBuf]) -> String {
     let mut text =
-        String::from("/// Machine code of every kernel file.\npub static IMAGES: &[(&str, &[u8])] = &[\n");
+        String::from("/// Machine code of each kernel file.\npub static IMAGES: &[(&str, &[u8])] = &[\n");
     for (source, image) in sources.iter().zip(images) {
         let _ = writeln!(text, "    ({:?}, include_bytes!({:?})),", source.stem(), image);
     }
-    text += "];\n/// Kernels, and the file that each is in.\npub static NAMES: &[(&str, usize)] = &[\n";
+    text += "];\n/// Names of the kernels, each with the index of its file in `IMAGES`.\npub static NAMES: &[(&str, usize)] = &[\n";
     for (at, source) in sources.iter().enumerate() {
         for kernel in &source.kernels {
             let _ = writeln!(text, "    ({:?}, {at}),", kernel.name);
@@ -154,12 +178,13 @@ fn wrappers(sources: &[Source], images: &[PathBuf]) -> String {
             kernel.arguments.iter().map(|(_, name)| format!("(&raw mut {name}).cast()")).collect();
         let _ = writeln!(
             text,
-            "    /// `kernels/{}.cu`\n    ///\n    /// # Errors\n    /// Device, when the driver refuses the launch.\n    ///\n    \
-             /// # Safety\n    /// Addresses are of device memory of the sizes that the kernel's file names, and stay its own until \
-             the\n    /// stream has run; the grid is as the file says.\n    \
+            "    /// Launches a kernel of `kernels/{}.cu`.\n    ///\n    /// # Errors\n    \
+             /// `Device` if the driver refuses the launch.\n    ///\n    \
+             /// # Safety\n    /// The addresses must be of device memory of the sizes that the kernel's file states, and no \
+             other code may use\n    /// the memory until the stream has run the kernel. The grid must be as the file states.\n    \
              #[allow(clippy::too_many_arguments)]\n    \
              pub unsafe fn {}(&self, on: &Launch<'_>, grid: Grid, {}) -> Result<()> {{\n        \
-             // SAFETY: the caller's.\n        unsafe {{ self.launch({at}, on, grid, &mut [{}]) }}\n    }}",
+             // SAFETY: guaranteed by the caller.\n        unsafe {{ self.launch({at}, on, grid, &mut [{}]) }}\n    }}",
             source.stem(),
             kernel.name,
             list.join(", "),
@@ -171,7 +196,8 @@ fn wrappers(sources: &[Source], images: &[PathBuf]) -> String {
 
 // ---- GPU code ----
 
-/// nvcc: `NVCC`, what `scripts/fetch-nvcc` fetched, `CUDA_HOME`, `PATH`, the usual place.
+/// Returns the path of nvcc, from the first of: `NVCC`, the download of `scripts/fetch-nvcc`, `CUDA_HOME`,
+/// `PATH`, and the default place of installation.
 fn nvcc(root: &Path) -> Option<PathBuf> {
     let mut places: Vec<PathBuf> = env::var_os("NVCC").map(PathBuf::from).into_iter().collect();
     places.push(root.join(".cuda/nvidia/cu13/bin/nvcc"));
@@ -181,7 +207,8 @@ fn nvcc(root: &Path) -> Option<PathBuf> {
     places.into_iter().find(|p| p.is_file())
 }
 
-/// One image a source. Without nvcc each is a text that says so, which no driver takes for code.
+/// Compiles each source to an image of GPU code, and returns the images' paths. Without nvcc each image is a
+/// text that says so, which no driver accepts as code.
 fn images(root: &Path, out: &Path, kept: &Path, sources: &[Source]) -> Vec<PathBuf> {
     let paths = |folder: &Path| -> Vec<PathBuf> {
         sources.iter().map(|s| folder.join(s.stem()).with_extension("fatbin")).collect()
@@ -215,14 +242,15 @@ fn images(root: &Path, out: &Path, kept: &Path, sources: &[Source]) -> Vec<PathB
         Job { command, sources: vec![source.path.clone(), nvcc.clone()], made: image.clone() }
     });
     run_all(jobs.collect(), &headers(&root.join("kernels")));
-    // Registers, shared memory and spills of every kernel, for the tests.
+    // The tests read registers, shared memory and spills of every kernel from this report.
     let mut report = String::new();
     for path in &paths {
         report += &fs::read_to_string(beside(path, "log")).unwrap_or_default();
     }
     fs::write(kept.join("ptxas.txt"), report).expect("the target folder is writable");
     println!("cargo:rustc-cfg=kernels_compiled");
-    // Beside nvcc's bin/, where the toolkit has them: a test plays the profiler's part with them.
+    // The toolkit may have the NVTX headers, in a folder beside nvcc's bin/. A test that imitates a profiler
+    // needs them.
     let headers = nvcc.ancestors().nth(2).map(|toolkit| toolkit.join("include"));
     if let Some(headers) = headers.filter(|h| h.join("nvtx3/nvToolsExt.h").is_file()) {
         println!("cargo:rustc-cfg=nvtx_headers");
@@ -232,19 +260,21 @@ fn images(root: &Path, out: &Path, kept: &Path, sources: &[Source]) -> Vec<PathB
     paths
 }
 
-/// A command that makes a file. What it prints goes to a file `.log` beside that.
+/// A command that makes a file from sources. Its output goes to a file beside that one, with `.log` appended
+/// to the name.
 struct Job {
     command: Command,
     sources: Vec<PathBuf>,
     made: PathBuf,
 }
 
-fn beside(made: &Path, what: &str) -> PathBuf {
+/// Returns the path of `made` with `.extension` appended to its name.
+fn beside(made: &Path, extension: &str) -> PathBuf {
     let name = made.file_name().expect("a file").to_string_lossy();
-    made.with_file_name(format!("{name}.{what}"))
+    made.with_file_name(format!("{name}.{extension}"))
 }
 
-/// Headers, any of which may be in any kernel.
+/// Returns the headers. Every kernel counts as depending on all of them.
 fn headers(kernels: &Path) -> Vec<PathBuf> {
     let files = |folder: PathBuf| fs::read_dir(folder).expect("kernels/ is there");
     files(kernels.into())
@@ -254,27 +284,31 @@ fn headers(kernels: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Runs the commands that have not made what they make of these sources, as many at a time as cargo allows.
+/// Runs the commands whose files are missing, were made by another command, or are older than their sources
+/// or a header. Runs as many at a time as cargo allows.
+///
+/// # Panics
+/// If a command fails.
 fn run_all(jobs: Vec<Job>, headers: &[PathBuf]) {
     let changed = |p: &PathBuf| fs::metadata(p).and_then(|m| m.modified()).ok();
     let newest_header = headers.iter().map(changed).max().flatten();
-    let most = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1usize).max(1);
+    let max_running = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1usize).max(1);
     let mut running: Vec<(Child, String, PathBuf)> = Vec::new();
-    let finish = |(mut child, what, made): (Child, String, PathBuf)| {
+    let finish = |(mut child, command_line, made): (Child, String, PathBuf)| {
         let status = child.wait().expect("a started command can be waited for");
         let log = fs::read_to_string(beside(&made, "log")).unwrap_or_default();
-        assert!(status.success(), "{what}\n{log}");
-        fs::write(beside(&made, "made-by"), what).expect("the target folder is writable");
+        assert!(status.success(), "{command_line}\n{log}");
+        fs::write(beside(&made, "made-by"), command_line).expect("the target folder is writable");
     };
     for Job { mut command, sources, made } in jobs {
-        let (what, marker) = (format!("{command:?}"), beside(&made, "made-by"));
+        let (command_line, marker) = (format!("{command:?}"), beside(&made, "made-by"));
         let newest = sources.iter().map(changed).max().flatten().max(newest_header);
         if changed(&made).min(changed(&marker)) > newest
-            && fs::read_to_string(&marker).is_ok_and(|by| by == what)
+            && fs::read_to_string(&marker).is_ok_and(|made_by| made_by == command_line)
         {
             continue;
         }
-        if running.len() == most {
+        if running.len() == max_running {
             finish(running.remove(0));
         }
         let _ = fs::remove_file(&marker);
@@ -283,23 +317,24 @@ fn run_all(jobs: Vec<Job>, headers: &[PathBuf]) {
             .stdout(file.try_clone().expect("a file can be shared"))
             .stderr(file)
             .spawn()
-            .unwrap_or_else(|e| panic!("cannot start {what}: {e}"));
-        running.push((child, what, made));
+            .unwrap_or_else(|e| panic!("cannot start {command_line}: {e}"));
+        running.push((child, command_line, made));
     }
     running.into_iter().for_each(finish);
 }
 
 // ---- the emulated driver ----
 
-/// `libcuda.so`: the driver's names and the scheduler of blocks, for the host; beside it `libkernels.so`, whose thread-local
-/// storage is the shared memory of blocks and nothing else.
+/// Builds the emulated driver: `libcuda.so` has the driver's functions and the scheduler of blocks, for the
+/// host; beside it, `libkernels.so` has the kernels. The thread-local storage of `libkernels.so` is the
+/// shared memory of blocks and nothing else.
 fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
     fs::create_dir_all(out).expect("OUT_DIR is writable");
     let mut table = String::from("#include \"common.cuh\"\n");
-    let all = || sources.iter().flat_map(|s| &s.kernels);
-    all().for_each(|k| table += &format!("extern \"C\" {};\n", k.signature));
+    let all_kernels = || sources.iter().flat_map(|s| &s.kernels);
+    all_kernels().for_each(|k| table += &format!("extern \"C\" {};\n", k.signature));
     table += "namespace emu {\nconst Kernel kernels[] = {\n";
-    all().for_each(|k| table += &format!("  Entry<&{0}>::as(\"{0}\"),\n", k.name));
+    all_kernels().for_each(|k| table += &format!("  Entry<&{0}>::as(\"{0}\"),\n", k.name));
     table += "  {nullptr, nullptr, 0, nullptr},\n};\n}\n";
     let table_path = out.join("table.cpp");
     fs::write(&table_path, table).expect("OUT_DIR is writable");
@@ -310,7 +345,8 @@ fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
         let folder = if path.starts_with(kernels) { kept } else { out };
         let object = folder.join(path.file_stem().expect("a file")).with_extension("o");
         let mut command = Command::new(compiler.path());
-        // As on a device: no contraction that the source does not ask for, and no assumption about aliases.
+        // As on a device: no contraction of floating-point operations that the source does not request, and
+        // no assumptions about aliases.
         command
             .args(["-std=c++17", "-O2", "-g1", "-fPIC", "-w", "-fno-strict-aliasing", "-ffp-contract=off"])
             .args(["-fno-semantic-interposition", "-DTGNN_HOST", "-x", "c++", "-I"])
@@ -322,9 +358,9 @@ fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
         jobs.push(Job { command, sources: vec![path.into()], made: object.clone() });
         object
     };
-    let of_kernels: Vec<PathBuf> =
+    let kernel_objects: Vec<PathBuf> =
         sources.iter().map(|s| &s.path).chain([&table_path]).map(|p| compile(p)).collect();
-    let own = ["block", "grid", "device", "driver"]
+    let driver_objects = ["block", "grid", "device", "driver"]
         .map(|f| compile(&kernels.join("emu").join(f).with_extension("cpp")));
     run_all(jobs, &headers(kernels));
     let link = |name: &str, objects: &[PathBuf], arguments: &[&str]| {
@@ -335,9 +371,13 @@ fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
             .args(arguments);
         run_all(vec![Job { command: link, sources: objects.to_vec(), made: out.join(name) }], &[]);
     };
-    link("libkernels.so", &of_kernels, &[]);
-    // The name under which a program asks for the driver.
-    let beside = format!("-L{}", out.display());
-    link("libcuda.so", &own, &["-Wl,-z,now", "-Wl,-rpath,$ORIGIN", &beside, "-lkernels", "-pthread"]);
+    link("libkernels.so", &kernel_objects, &[]);
+    // A program loads the driver by the name `libcuda.so`.
+    let kernels_folder = format!("-L{}", out.display());
+    link(
+        "libcuda.so",
+        &driver_objects,
+        &["-Wl,-z,now", "-Wl,-rpath,$ORIGIN", &kernels_folder, "-lkernels", "-pthread"],
+    );
     println!("cargo:rustc-env=TGNN_EMULATOR={}", out.join("libcuda.so").display());
 }

@@ -1,13 +1,14 @@
-"""Every model under every protocol on several data sets, three seeds: trains, tests, records, prints the tables.
+"""Trains and tests every model under every protocol on several data sets, with three seeds; records, prints tables.
 
     cargo build --release
     python benches/models.py --out benches/results/NAME.json wikipedia path/to/CollegeMsg.txt ...
     python benches/models.py --tables benches/results/NAME.json
 
-A model is trained and chosen under `dyglib` with random negatives; the best epoch is then tested under the other protocols
-and negatives as well, from the memory that its validation left (under `tgl` settled, from memory made anew). EdgeBank stands beside each, against the same negatives.
-A data set `NAME:FOLDER` has TGB's lists of negatives beside it (`benches/tgb_negatives.py`) and is trained and tested under
-`tgb` too. Needs Python's own library alone.
+Models are trained and selected under `dyglib` with random negatives. The best epoch is then also tested under the other
+protocols and negatives, starting from the node memory at the end of validation (under `tgl`: settled, with node memory
+made anew). EdgeBank is tested beside each model, against the same negatives. A data set `NAME:FOLDER` comes with TGB's
+lists of negatives (`benches/tgb_negatives.py`) and is trained and tested under `tgb` instead. Needs only the standard
+library.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from pathlib import Path
 from record import ROOT, head
 
 MODELS = ["tgn", "jodie", "apan", "tgat", "static"]
-# Name of the protocol, flags of `eval`, and the figures that count.
+# Name of the protocol, flags of `eval`, and the metrics to report.
 PROTOCOLS = [
     ("dyglib, random", ["--protocol", "dyglib"], ["ap", "auc"]),
     ("dyglib, historical", ["--protocol", "dyglib", "--negatives", "historical"], ["ap", "auc"]),
@@ -40,7 +41,7 @@ def run(command):
 
 
 def measure(args, name, data, protocols, first):
-    """Rows of one data set: a model, a seed and a protocol each."""
+    """Returns the rows of one data set, one for each model, seed and protocol."""
     rows = []
     for model in args.models:
         for seed in args.seeds:
@@ -67,7 +68,8 @@ def measure(args, name, data, protocols, first):
 
 
 def tables(record):
-    """A table a data set: rows are models and EdgeBank, columns protocols; mean of the seeds, ± their deviation."""
+    """Prints a table for each data set, with a row for each model and EdgeBank and a column for each protocol and
+    metric: the mean over the seeds ± the standard deviation."""
     rows = record["rows"]
     for data in dict.fromkeys(row["data"] for row in rows):
         mine = [row for row in rows if row["data"] == data]

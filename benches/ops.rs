@@ -1,16 +1,18 @@
-//! Every op at the sizes of one training step, forward and backward, against this machine's measured peak.
+//! Times every op at the sizes of one training step, forward and backward, and compares it with this
+//! machine's measured peak.
 //!
 //! ```sh
-//! cargo bench --bench ops                               # all of them, about a minute
+//! cargo bench --bench ops                               # all ops, about a minute
 //! cargo bench --bench ops -- attention --threads 1      # ops whose name contains a word
 //! cargo bench --bench ops -- --json result.json
 //! ```
 //!
-//! Criterion takes the statistics of each case's whole program and compares them with the last run's. From the same
-//! runs come the medians of the single ops in the table at the end. `peak` is the share of the time that the op's
-//! compulsory operations or bytes, whichever take longer, would need at the rates that a large matrix product and a
-//! large copy reached in this process, before or after. Inputs lie in cache from the run before where they fit: an op
-//! may then move its bytes faster than the copy, and have a share above 100 %.
+//! Criterion takes the statistics of each case's whole program and compares them with the previous run. The
+//! medians of the single ops, in the table at the end, come from the same runs. `peak` is the percentage of
+//! the op's time that its compulsory operations or bytes, whichever take longer, would need at the rates of a
+//! large matrix product and a large copy in this process; the rates are the better of a measurement before
+//! and one after the ops. Inputs that fit in cache are there from the run before: such an op may move its
+//! bytes faster than the copy, and exceed 100 %.
 mod peak;
 mod report;
 
@@ -33,7 +35,7 @@ use tgnn::{
     testing,
 };
 
-/// Operations and bytes a second, in units of 10^9.
+/// Operations and bytes per second, in units of 10^9.
 #[derive(Clone, Copy)]
 struct Peak {
     gflops: f64,
@@ -41,6 +43,7 @@ struct Peak {
 }
 
 impl Peak {
+    /// Measures the rates of a large matrix product and a large copy.
     fn measure() -> Self {
         const N: usize = 2048;
         let (a, b, mut out) = (numbers(N * N), numbers(N * N), vec![0.0f32; N * N]);
@@ -50,17 +53,19 @@ impl Peak {
         });
         Peak { gflops: 2.0 * (N * N * N) as f64 / product / 1e9, gbs: copy_rate() / 1e9 }
     }
+    /// Returns the higher one of each rate.
     fn or_better(self, other: Peak) -> Self {
         Peak { gflops: self.gflops.max(other.gflops), gbs: self.gbs.max(other.gbs) }
     }
 }
 
-/// One line of the table: an op within a case.
+/// One line of the table: an op in a case.
 struct Line {
     op: &'static str,
     case: String,
     /// Quartiles of the time of one run, in seconds.
     quartiles: [f64; 3],
+    /// Compulsory bytes and operations of one run.
     cost: Cost,
 }
 
@@ -71,8 +76,8 @@ impl Line {
     fn gbs(&self) -> f64 {
         self.cost.bytes as f64 / self.quartiles[1] / 1e9
     }
-    /// The share of the peak, and what bounds the op.
-    fn share(&self, peak: Peak) -> (f64, &'static str) {
+    /// Returns the fraction of the peak, and the resource that bounds the op.
+    fn of_peak(&self, peak: Peak) -> (f64, &'static str) {
         let (arithmetic, memory) = (self.gflops() / peak.gflops, self.gbs() / peak.gbs);
         if arithmetic > memory { (arithmetic, "arithmetic") } else { (memory, "memory") }
     }
@@ -83,7 +88,7 @@ fn bench(
     criterion: &mut Criterion,
     device: &Device,
     case: Case,
-    all: &[Case],
+    all_cases: &[Case],
 ) -> Result<Vec<Line>, Box<dyn Error>> {
     let (mut program, mut store, states) = testing::program(&case, Backend::Cpu)?;
     let start: Vec<Vec<u8>> = states.iter().map(|&id| store.raw(id).unwrap().to_vec()).collect();
@@ -93,7 +98,7 @@ fn bench(
             device.keep_awake(|| {
                 let mut total = Duration::ZERO;
                 for _ in 0..runs {
-                    // Every run starts from the same state: a cursor that moved on would leave less to do.
+                    // Every run starts from the same state: a cursor that has advanced would leave less work.
                     states
                         .iter()
                         .zip(&start)
@@ -112,8 +117,8 @@ fn bench(
             })
         });
     });
-    // What a case needs of other ops has cases of its own.
-    samples.retain(|op, _| *op == case.op || all.iter().all(|c| c.op != *op));
+    // Other ops in the program of a case have their own cases.
+    samples.retain(|op, _| *op == case.op || all_cases.iter().all(|c| c.op != *op));
     let mut lines: Vec<Line> = samples
         .into_iter()
         .map(|(op, (mut times, cost))| {
@@ -122,11 +127,12 @@ fn bench(
             Line { op, case: case.to_string(), quartiles, cost }
         })
         .collect();
-    // The op itself, then its backward.
+    // The op itself comes first, then its backward ops.
     lines.sort_by_key(|l| l.op != case.op);
     Ok(lines)
 }
 
+/// Prints the table.
 fn print(lines: &[Line], peak: Peak, device: &Device) {
     println!(
         "\n{}, {} threads: {:.0} GFLOP/s, copy {:.1} GB/s\n",
@@ -138,11 +144,11 @@ fn print(lines: &[Line], peak: Peak, device: &Device) {
     println!("{:<25}{:>10}{:>16}{:>10}{:>9}{:>8}  case", "op", "us", "quartiles", "GFLOP/s", "GB/s", "peak");
     for l in lines {
         let [low, median, high] = l.quartiles.map(|s| 1e6 * s);
-        let (share, _) = l.share(peak);
+        let (fraction, _) = l.of_peak(peak);
         let spread = format!("{low:.1}-{high:.1}");
-        let share = format!("{:.0} %", 100.0 * share);
+        let percentage = format!("{:.0} %", 100.0 * fraction);
         println!(
-            "{:<25}{median:>10.1}{spread:>16}{:>10.1}{:>9.1}{share:>8}  {}",
+            "{:<25}{median:>10.1}{spread:>16}{:>10.1}{:>9.1}{percentage:>8}  {}",
             l.op,
             l.gflops(),
             l.gbs(),
@@ -151,15 +157,16 @@ fn print(lines: &[Line], peak: Peak, device: &Device) {
     }
 }
 
+/// Returns the result as JSON.
 fn report(lines: &[Line], peak: Peak, head: Head) -> serde_json::Value {
     let ops: Vec<_> = lines
         .iter()
         .map(|l| {
-            let ([low, median, high], (share, bound)) = (l.quartiles.map(|s| 1e6 * s), l.share(peak));
+            let ([low, median, high], (fraction, bound)) = (l.quartiles.map(|s| 1e6 * s), l.of_peak(peak));
             json!({
                 "op": l.op, "case": l.case, "us": median, "us_quartiles": [low, high],
                 "flops": l.cost.flops, "bytes": l.cost.bytes, "gflops": l.gflops(), "gb_per_s": l.gbs(),
-                "share_of_peak": share, "bound": bound,
+                "share_of_peak": fraction, "bound": bound,
             })
         })
         .collect();
@@ -179,13 +186,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .sample_size(20)
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_millis(800));
-    let all = bench_cases();
+    let all_cases = bench_cases();
     let mut lines = Vec::new();
-    for case in all.iter().filter(|c| c.op.contains(name)) {
-        lines.extend(bench(&mut criterion, &device, *case, &all)?);
+    for case in all_cases.iter().filter(|c| c.op.contains(name)) {
+        lines.extend(bench(&mut criterion, &device, *case, &all_cases)?);
     }
     if lines.is_empty() {
-        return Err(format!("no op's name contains `{name}`").into());
+        return Err(format!("no op has a name that contains `{name}`").into());
     }
     let peak = before.or_better(device.install(Peak::measure));
     print(&lines, peak, &device);

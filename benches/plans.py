@@ -1,14 +1,15 @@
-"""Runs plans in turn on the same data, records what each did and what was predicted of it, prints a table.
+"""Runs plans alternately on the same data, records the measured and predicted times of each, prints a table.
 
     cargo build --release
-    python benches/plans.py --out benches/results/NAME.json "name: flags of plan simulate" "another name: other flags" ...
+    python benches/plans.py --out benches/results/NAME.json "name: flags of plan simulate" "another: flags" ...
     python benches/plans.py --tables benches/results/NAME.json
     python benches/plans.py --out benches/results/NAME.json --against OTHER/tgnn-bench "name: flags of train" ...
 
-Every run is `tgnn-bench plan simulate PLAN`: an epoch to warm up, in which plans that go by predictions find them, an epoch whose ops
-are timed, an epoch that is predicted and run. Plans take turns, several rounds; tables have the median round of each. With `--against`
-two builds take turns instead, the one that begins too: seconds of the epochs of plan sequential, without the first. Needs
-Python's own library alone.
+Every run is `tgnn-bench plan simulate PLAN`, with three epochs: a warm-up, in which plans that need predictions measure
+them; an epoch whose ops are timed; and an epoch that is predicted and run. The plans alternate for several rounds; the
+table has the median round of each. With `--against`, two builds alternate instead, and so does the build that runs
+first; the measurement is the seconds of the epochs of plan `sequential`, without the first epoch. Needs only the
+standard library.
 """
 
 import argparse
@@ -37,8 +38,9 @@ def run(tgnn, plan, flags):
 
 
 def tables(record):
-    """A row for each data set and model: seconds of the median round and of all; then, by plan, against the first one, how far off the
-    median prediction was, and of the median round overlap and sync."""
+    """Prints a row for each data set and model. For the first plan: seconds of the median round (and the range over all
+    rounds), and the median error of the prediction. For each other plan: the change of the time against the first plan,
+    overlap and sync of the median round, and the median error of the prediction."""
     percent = lambda x: f"{100 * x:.0f} %"
     for plans in (SNAPSHOTS, EVENTS):
         names = list(dict.fromkeys(row["name"] for row in record["rows"] if row["plan"] == plans[-1]))
@@ -65,7 +67,7 @@ def tables(record):
 
 
 def against(args, record):
-    """Epochs of two builds in turn, and the ratio of their medians, round by round."""
+    """Runs epochs of two builds alternately, and prints the ratio of their medians in each round."""
     for named in args.runs:
         name, _, flags = named.partition(": ")
         for i in range(args.rounds):

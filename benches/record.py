@@ -1,4 +1,4 @@
-"""What every recorded measurement says of itself. Needs Python's own library alone."""
+"""The head of every recorded measurement. Needs only the standard library."""
 
 import datetime
 import platform
@@ -11,13 +11,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def cpu():
+    """Returns the model name of the processor."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.exists() else []
     return next((l.split(":", 1)[1].strip() for l in lines if l.startswith("model name")), platform.processor())
 
 
 def head():
-    """Date, commit of the checkout, machine, and the command that runs."""
+    """Returns date, commit of the checkout, machine, and the running command."""
     said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     return {
         "date": datetime.date.today().isoformat(),

@@ -1,40 +1,49 @@
-//! What the benches share: their command line, and results with all that is needed to judge them and to make them again.
+//! Common code of the benches: the command line, and results with everything needed to judge and to repeat
+//! them.
 use serde_json::{Value, json};
 use std::{error::Error, path::PathBuf, process::Command};
 use tgnn::runtime::Device;
 
-/// What a bench's command line asks for.
+/// The command line of a bench.
 #[derive(Default)]
 pub struct Options {
-    /// What is no option.
+    /// Arguments that are not options.
     pub positional: Vec<String>,
-    /// 0: every core.
+    /// Number of threads; 0 means every core.
     pub threads: usize,
+    /// File to write the result to.
     json: Option<PathBuf>,
 }
 
 impl Options {
-    /// Reads the command line; `positional` is what else it may hold.
+    /// Parses the command line. `positional` names the positional argument in the usage message.
+    ///
+    /// # Errors
+    /// If an option is unknown or has no valid value.
     pub fn parse(positional: &str) -> Result<Self, Box<dyn Error>> {
         let mut options = Options::default();
         let mut args = std::env::args().skip(1);
         while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
+            let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
             match arg.as_str() {
-                "--bench" => {} // cargo says so
+                "--bench" => {} // added by cargo
                 "--json" => options.json = Some(value()?.into()),
                 "--threads" => options.threads = value()?.parse()?,
                 flag if flag.starts_with('-') => {
-                    return Err(
-                        format!("no option `{flag}`: [{positional}] [--json FILE] [--threads N]").into()
-                    );
+                    return Err(format!(
+                        "unknown option `{flag}`; usage: [{positional}] [--json FILE] [--threads N]"
+                    )
+                    .into());
                 }
                 _ => options.positional.push(arg),
             }
         }
         Ok(options)
     }
-    /// Writes the result where one was asked for.
+    /// Writes the result to the file of `--json`, if given.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
     pub fn write(&self, result: Value) -> Result<(), Box<dyn Error>> {
         match &self.json {
             Some(path) => Ok(std::fs::write(path, serde_json::to_string_pretty(&result)? + "\n")?),
@@ -43,14 +52,15 @@ impl Options {
     }
 }
 
-/// Where and of what a result is; made before the work, because it tells how busy the machine was.
+/// The origin of a result: bench, version, command, machine. Created before the work, because it records the
+/// load of the machine at that time.
 pub struct Head(Value);
 
 impl Head {
-    /// The head of `bench`, now.
+    /// Returns the head of a result of `bench`, with the present load.
     pub fn new(bench: &str, device: &Device) -> Self {
         let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-        // Mean number of busy processes over the last minute, where the system tells.
+        // Mean number of busy processes over the last minute, if the system provides it.
         let load = std::fs::read_to_string("/proc/loadavg").ok();
         let load = load.and_then(|l| l.split(' ').next()?.parse::<f64>().ok());
         Head(json!({
@@ -63,7 +73,7 @@ impl Head {
             "hardware": { "cpu": device.name(), "threads_used": device.threads(), "load_before": load },
         }))
     }
-    /// Head and result in one object.
+    /// Returns head and result in one object.
     pub fn with(mut self, result: Value) -> Value {
         if let (Value::Object(head), Value::Object(result)) = (&mut self.0, result) {
             head.extend(result);
@@ -72,7 +82,7 @@ impl Head {
     }
 }
 
-/// What a program prints, if it is there and succeeds.
+/// Returns the output of a program, or `None` if it is missing or fails.
 fn output(program: &str, args: &[&str]) -> Option<String> {
     let done = Command::new(program).args(args).output().ok().filter(|o| o.status.success())?;
     Some(String::from_utf8_lossy(&done.stdout).trim().to_owned())

@@ -1,14 +1,16 @@
-//! Temporal neighbour sampling alone, in streams of growing length: the cost of an event should not grow with them.
+//! Times temporal neighbour sampling alone, on streams of growing length: the cost of an event should not
+//! grow with the length.
 //!
 //! ```sh
 //! cargo bench --bench sampling                          # 10^5, 10^6 and 10^7 events
 //! cargo bench --bench sampling -- 100000000             # 7 GB of memory
 //! ```
 //!
-//! Made-up streams with as many events a node as Wikipedia has. A program of batches of 600 events walks the last
-//! million events, or all: a root is source, destination or negative of an event, and asks for its ten most recent
-//! neighbours, or for ten uniform ones. The time is that of the op, the median of five walks. Walks go through the stream
-//! in order, so what lies in cache is what does in training.
+//! The streams are synthetic, with as many events per node as Wikipedia. A program processes the last million
+//! events, or all if there are fewer, in batches of 600. The roots are the source, destination and negative
+//! of each event; each samples its ten most recent neighbours, or ten uniform ones. The time is that of the
+//! op, the median of five passes. Passes visit the events in order, so the cache holds the same data as in
+//! training.
 mod report;
 
 use report::{Head, Options};
@@ -27,11 +29,12 @@ use tgnn::{
 
 const BATCH: usize = 600;
 const NEIGHBORS: usize = 10;
-const WALKED: usize = 1_000_000;
-const WALKS: usize = 5;
+/// Maximum number of events of a pass.
+const MOST_VISITED: usize = 1_000_000;
+const PASSES: usize = 5;
 
-/// Seconds of each walk over the end of the stream.
-fn walks(store: &mut Store, tables: &EventTables, strategy: Strategy) -> Result<Vec<f64>, Box<dyn Error>> {
+/// Returns the seconds of each pass over the end of the stream.
+fn passes(store: &mut Store, tables: &EventTables, strategy: Strategy) -> Result<Vec<f64>, Box<dyn Error>> {
     let mut t = Tape::new();
     let batch = tables.next_batch(&mut t, store, BATCH)?;
     let pool: Vec<u32> = (0..tables.nodes as u32).collect();
@@ -43,19 +46,22 @@ fn walks(store: &mut Store, tables: &EventTables, strategy: Strategy) -> Result<
     let tcsr = tables.tcsr(&mut t, store)?;
     let near = t.sample_neighbors(tcsr, query, (batch.event, batch.now), 3, how)?;
     let mut program = Program::new(&t, &[near.count], Precision::F32, Backend::Cpu)?;
-    let range = tables.events.saturating_sub(WALKED)..tables.events;
-    let mut walk = || -> Result<f64, Box<dyn Error>> {
+    let range = tables.events.saturating_sub(MOST_VISITED)..tables.events;
+    let mut pass = || -> Result<f64, Box<dyn Error>> {
         tables.seek(store, 0, range.clone(), 0)?;
         program.profile();
         for _ in 0..range.len().div_ceil(BATCH) {
             program.run(store)?;
         }
         let times = program.op_times();
-        let op = times.iter().find(|t| t.op == "sample_neighbors").ok_or("the program samples")?;
+        let op = times
+            .iter()
+            .find(|t| t.op == "sample_neighbors")
+            .ok_or("the program has no op `sample_neighbors`")?;
         Ok(op.seconds)
     };
-    walk()?; // first touch of the tables
-    (0..WALKS).map(|_| walk()).collect()
+    pass()?; // touches the tables for the first time
+    (0..PASSES).map(|_| pass()).collect()
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -65,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = Device::cpu(options.threads)?;
     let head = Head::new("sampling", &device);
     println!(
-        "{}, {} threads; million events a second, three roots of {NEIGHBORS} each\n",
+        "{}, {} threads; million events per second, each with three roots of {NEIGHBORS} neighbours\n",
         device.name(),
         device.threads()
     );
@@ -77,19 +83,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         let stream = data::synth(&made)?;
         let mut store = Store::new(Precision::F32);
         let tables = EventTables::new(&mut store, &stream)?;
-        let (nodes, walked) = (stream.nodes, events.min(WALKED));
+        let (nodes, visited) = (stream.nodes, events.min(MOST_VISITED));
         drop(stream);
         let mut rates = [0.0; 2];
         for (rate, (name, strategy)) in
             rates.iter_mut().zip([("recent", Strategy::Recent), ("uniform", Strategy::Uniform(1))])
         {
             let mut seconds = device.install(|| {
-                device.keep_awake(|| walks(&mut store, &tables, strategy)).map_err(|e| e.to_string())
+                device.keep_awake(|| passes(&mut store, &tables, strategy)).map_err(|e| e.to_string())
             })?;
             seconds.sort_unstable_by(f64::total_cmp);
-            *rate = walked as f64 / seconds[WALKS / 2];
+            *rate = visited as f64 / seconds[PASSES / 2];
             rows.push(json!({
-                "events": events, "nodes": nodes, "walked": walked, "batch": BATCH, "neighbors": NEIGHBORS, "sampling": name,
+                "events": events, "nodes": nodes, "walked": visited, "batch": BATCH, "neighbors": NEIGHBORS, "sampling": name,
                 "events_per_second": *rate, "seconds": seconds,
             }));
         }

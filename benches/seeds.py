@@ -1,11 +1,11 @@
-"""Trains the same configurations with several seeds, records every summary's figures, prints a table of means.
+"""Trains each configuration with several seeds, records the metrics of every summary, prints a table of means.
 
     cargo build --release
     python benches/seeds.py --out benches/results/NAME.json "name: flags of train" "another name: other flags" ...
     python benches/seeds.py --out benches/results/NAME.json "a peer: benches/peers/temporal_regression.py its flags"
     python benches/seeds.py --tables benches/results/NAME.json
 
-Needs Python's own library alone, and peers what they need.
+Needs only the standard library; peers have their own requirements.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from record import ROOT, head
 
 
 def train(tgnn, flags, seed):
+    """Returns the metrics of one training: of tgnn, or of a peer if `flags` begin with a script."""
     flags = shlex.split(flags)
     program = [sys.executable] if flags[0].endswith(".py") else [tgnn, "train"]
     command = [*program, *flags, "--seed", str(seed), "--json"]
@@ -30,6 +31,7 @@ def train(tgnn, flags, seed):
 
 
 def tables(record):
+    """Prints a row for each configuration and its baselines: mean ± standard deviation over the seeds."""
     figures = ("ap", "auc", "mrr", "hits_at_10", "f1", "accuracy", "mae", "rmse")
     rows = record["rows"]
     shown = [f for f in figures if any(r["test"]["transductive"].get(f) is not None for r in rows)]

@@ -1,17 +1,19 @@
-//! Sparse products alone: graphs of several shapes, rows of several widths, against the rate of a copy and against PyTorch.
+//! Times sparse products alone, on graphs of several shapes and rows of several widths, and compares them
+//! with the rate of a copy and with PyTorch.
 //!
 //! ```sh
 //! cargo bench --bench spmm                                          # ours
-//! cargo bench --bench spmm -- python3 --threads 2 --json FILE       # beside PyTorch's, where this Python has it
+//! cargo bench --bench spmm -- python3 --threads 2 --json FILE       # and PyTorch's, if this Python has it
 //! ```
 //!
-//! `y = A x` of one step, undirected, with loops and normalisation. The graphs have about as many edges: ends drawn uniformly; from
-//! a power law; and a vertex that is joined to all others. `of copy` is the share of the time that the compulsory bytes (every
-//! row of x and y once, neighbours, places) need at the rate that a large copy reached in this process: rows that are read
-//! again come from a cache, or not, which is what the share tells. Ours and PyTorch's take the same matrix and as many
-//! threads; the median of the runs of half a second counts, after two that do not.
+//! The product is `y = A x` of one step, undirected, with loops and normalisation. Graphs of one size have
+//! about the same number of edges: with ends drawn uniformly, with ends drawn from a power law, and with a
+//! hub that is joined to all other vertices. `of copy` is the percentage of the time that the compulsory
+//! bytes (every row of x and y once, the neighbours, the offsets) need at the rate of a large copy in this
+//! process; it shows whether rows that are read again come from a cache. Our product and PyTorch's use the
+//! same matrix and number of threads. The median of the runs in half a second counts, without the first two.
 //!
-//! First of all the adjacency of twenty steps is made, which is what precedes training.
+//! The bench first times the construction of the adjacency of twenty steps, which precedes training.
 mod peak;
 mod report;
 
@@ -35,6 +37,7 @@ use tgnn::{
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
 const WIDTHS: [usize; 6] = [16, 32, 64, 128, 256, 512];
+/// Shape, vertices and edges of each graph.
 const GRAPHS: [(&str, usize, usize); 6] = [
     ("uniform", 10_000, 100_000),
     ("power law", 10_000, 100_000),
@@ -43,28 +46,28 @@ const GRAPHS: [(&str, usize, usize); 6] = [
     ("power law", 200_000, 2_000_000),
     ("one hub", 200_000, 2_000_000),
 ];
-/// Widest x and y that are made, in numbers.
-const MOST: usize = 1 << 26;
+/// Maximum length of x and of y, in numbers.
+const MOST_NUMBERS: usize = 1 << 26;
 
-/// Steps of a graph; an edge joins two vertices that `shape` says how to draw.
+/// Returns `steps` snapshots with `edges` drawn edges each; `shape` selects how their ends are drawn.
 fn graph(shape: &str, nodes: usize, edges: usize, steps: usize) -> Snapshots {
     let (mut offsets, mut src, mut dst) = (vec![0], Vec::new(), Vec::new());
     for step in 0..steps {
         let key = Key::new(1, step as u32, [0, 0]);
-        let mut all: Vec<(u32, u32)> = (0..edges as u64)
+        let mut drawn: Vec<(u32, u32)> = (0..edges as u64)
             .map(|i| {
                 let [u, w, ..] = key.draw(i).map(|x| f64::from(x) / 2f64.powi(32));
                 let power = if shape == "power law" { 4 } else { 1 };
-                // Half of the edges are the hub's, each other vertex at most once.
+                // The hub is an end of half of the edges. Duplicates are removed below.
                 let hub = shape == "one hub" && i % 2 == 0;
                 let from = if hub { 0.0 } else { u.powi(power) };
                 ((from * nodes as f64) as u32, (w * nodes as f64) as u32)
             })
             .collect();
-        all.sort_unstable();
-        all.dedup();
-        src.extend(all.iter().map(|e| e.0));
-        dst.extend(all.iter().map(|e| e.1));
+        drawn.sort_unstable();
+        drawn.dedup();
+        src.extend(drawn.iter().map(|edge| edge.0));
+        dst.extend(drawn.iter().map(|edge| edge.1));
         offsets.push(src.len());
     }
     Snapshots {
@@ -85,7 +88,7 @@ fn graph(shape: &str, nodes: usize, edges: usize, steps: usize) -> Snapshots {
     }
 }
 
-/// Quartiles of the seconds of a run, and the bytes that it cannot do without.
+/// Returns the quartiles of the seconds of a run, and its compulsory bytes.
 fn ours(device: &Device, a: &Adjacency, width: usize) -> Fallible<([f64; 3], usize)> {
     let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
     let tables = GraphTables::new(&mut store, a)?;
@@ -102,7 +105,7 @@ fn ours(device: &Device, a: &Adjacency, width: usize) -> Fallible<([f64; 3], usi
                 program.profile();
                 program.run(&mut store).map_err(|e| e.to_string())?;
                 let times = program.op_times();
-                let op = times.iter().find(|t| t.op == "spmm").ok_or("the program multiplies")?;
+                let op = times.iter().find(|t| t.op == "spmm").ok_or("the program has no op `spmm`")?;
                 seconds.push(op.seconds);
                 bytes = op.cost.bytes;
             }
@@ -113,12 +116,13 @@ fn ours(device: &Device, a: &Adjacency, width: usize) -> Fallible<([f64; 3], usi
     })
 }
 
-/// What PyTorch takes for the same matrix: an object of seconds by name, for each width.
+/// Returns PyTorch's times for the same matrix: for each width, an object of seconds by product.
 fn torch(python: &str, device: &Device, a: &Adjacency, widths: &[usize]) -> Fallible<Vec<Value>> {
     let folder = tempfile::tempdir()?;
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes);
     let rows = &a.from;
-    let starts: Vec<i64> = rows.begin.iter().map(|&b| b.into()).chain([rows.col.len() as i64]).collect();
+    let end = [rows.col.len() as i64];
+    let starts: Vec<i64> = rows.begin.iter().map(|&begin| begin.into()).chain(end).collect();
     let mut values = Vec::with_capacity(rows.col.len());
     for (i, (&begin, &len)) in rows.begin.iter().zip(&rows.len).enumerate() {
         let neighbors = &rows.col[begin as usize..][..len as usize];
@@ -145,16 +149,16 @@ fn main() -> Fallible<()> {
     let copy = device.install(peak::copy_rate);
     println!("{}, {} threads, copy {:.1} GB/s\n", device.name(), device.threads(), copy / 1e9);
     let steps = graph("uniform", 10_000, 100_000, 20);
-    let made = peak::fastest(|| _ = std::hint::black_box(Adjacency::of(&steps, false)));
-    println!("adjacency of 20 steps of 100,000 edges: {:.1} ms\n", 1e3 * made);
+    let adjacency_seconds = peak::fastest(|| _ = std::hint::black_box(Adjacency::of(&steps, false)));
+    println!("adjacency of 20 steps of 100,000 edges: {:.1} ms\n", 1e3 * adjacency_seconds);
     println!(
-        "{:<11}{:>9}{:>10}{:>7}{:>10}{:>9}{:>9}  times as long by PyTorch",
+        "{:<11}{:>9}{:>10}{:>7}{:>10}{:>9}{:>9}  PyTorch's time / ours",
         "graph", "vertices", "entries", "width", "us", "GB/s", "of copy"
     );
     let mut lines = Vec::new();
     for (shape, nodes, edges) in GRAPHS {
         let a = Adjacency::of(&graph(shape, nodes, edges, 1), false)?;
-        let widths: Vec<usize> = WIDTHS.into_iter().filter(|w| nodes * w <= MOST).collect();
+        let widths: Vec<usize> = WIDTHS.into_iter().filter(|w| nodes * w <= MOST_NUMBERS).collect();
         let peers = match options.positional.first() {
             Some(python) => torch(python, &device, &a, &widths)?,
             None => vec![json!({}); widths.len()],
@@ -166,7 +170,7 @@ fn main() -> Fallible<()> {
                 .as_object()
                 .into_iter()
                 .flatten()
-                .map(|(name, s)| format!("{name} {:.1}", s.as_f64().unwrap_or(f64::NAN) / median))
+                .map(|(name, seconds)| format!("{name} {:.1}", seconds.as_f64().unwrap_or(f64::NAN) / median))
                 .collect();
             println!(
                 "{shape:<11}{nodes:>9}{:>10}{width:>7}{:>10.0}{:>9.1}{:>7.0} %  {}",
@@ -184,6 +188,6 @@ fn main() -> Fallible<()> {
         }
     }
     options.write(head.with(json!({
-        "copy_gb_per_s": copy / 1e9, "adjacency_of_20_steps_ms": 1e3 * made, "products": lines,
+        "copy_gb_per_s": copy / 1e9, "adjacency_of_20_steps_ms": 1e3 * adjacency_seconds, "products": lines,
     })))
 }

@@ -1,9 +1,9 @@
-"""Writes the tables of README.md, docs/results.md and docs/evaluation.md from the records in benches/results. Needs Python's own library alone.
+"""Writes the tables of README.md, docs/results.md and docs/evaluation.md from the records in benches/results.
 
-    python benches/tables.py            # rewrites what stands between <!-- table: NAME --> and <!-- end -->
-    python benches/tables.py --check    # changes nothing; status 1 where a table is not that of its records
+    python benches/tables.py            # rewrites the text between <!-- table: NAME --> and <!-- end -->
+    python benches/tables.py --check    # changes nothing; exit status 1 if a table differs from its records
 
-A table takes the newest record of each of its names; under it stands where it comes from.
+A table uses the newest record of each name; the line below it links to the records. Needs only the standard library.
 """
 
 import json
@@ -21,7 +21,7 @@ LEARNED = "tgnn, learned time encoding"
 
 
 class Record(dict):
-    """The newest record of a name on a machine, or on any (`*`): for scores, which do not depend on it."""
+    """The newest record with a name on a machine, or on any machine (`*`) for scores, which do not depend on it."""
 
     def __init__(self, machine, name):
         dated = re.compile(rf"\d{{4}}-\d\d-\d\d-{re.escape(name)}\.json")
@@ -37,13 +37,13 @@ def newest(name):
 
 
 def number(x, digits=3):
-    """`x` with so many digits that count, and no power of ten."""
+    """Returns `x` with `digits` significant digits (as decimals if |x| < 1), without an exponent."""
     before = len(str(int(abs(x)))) if abs(x) >= 1 else 0
     return f"{x:.{max(0, digits - before)}f}"
 
 
 def spread(values, digits):
-    """Mean and deviation."""
+    """Returns mean ± standard deviation, or the value if there is only one."""
     if len(values) < 2:
         return f"{values[0]:.{digits}f}"
     return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
@@ -54,12 +54,12 @@ def mib(record_row, *systems):
 
 
 def flag(model):
-    """As `--model` calls it."""
+    """Returns the name of the model in `--model`."""
     return model.lower().replace("evolvegcn", "evolve-gcn")
 
 
 def scores(record, metric, part="transductive", **which):
-    """The metric in every row of the record that is so, in their order."""
+    """Returns the metric of every row of the record whose columns have the values `which`, in their order."""
     rows = [r for r in record["rows"] if all(r[k] == v for k, v in which.items())]
     return [r["test"][part][metric] for r in rows]
 
@@ -103,7 +103,7 @@ def ops():
              "link_decoder", "adam", "sample_neighbors")
     rows = []
     for op in shown:
-        # Of an op with several cases the largest, but for sampling, of which it is the most recent neighbours'.
+        # The largest case of an op; for sampling the first one, which samples the most recent neighbours.
         cases = [o for o in record["ops"] if o["op"] == op]
         o = cases[0] if op == "sample_neighbors" else max(cases, key=lambda o: o["bytes"])
         time = f"{number(o['us'])} us" if o["us"] < 1000 else f"{number(o['us'] / 1000)} ms"
@@ -169,7 +169,7 @@ def every_model():
 
 
 def models_of(data, columns, of="models"):
-    """A row a model and EdgeBank, a column a protocol and figure, on one data set."""
+    """Returns a table of one data set: a row for each model and EdgeBank, a column for each protocol and metric."""
     def table():
         record = newest(of)
         mine = [r for r in record["rows"] if r["data"] == data]
@@ -177,7 +177,7 @@ def models_of(data, columns, of="models"):
         rows = [[model, *cells([r for r in mine if r["model"] == model], lambda values: spread(values, 3))]
                 for model in dict.fromkeys(r["model"] for r in mine)]
         for kind in mine[0]["edgebank"]:
-            # It learns nothing: only the draw of negatives differs from run to run.
+            # No deviation: EdgeBank learns nothing, so only the drawn negatives differ between runs.
             runs = [{**r, "test": r["edgebank"][kind]} for r in mine]
             rows.append([f"EdgeBank, {kind}", *cells(runs, lambda values: f"{statistics.mean(values):.3f}")])
         head = [f"{protocol}: {figure.upper().replace('_AT_', '@')}" for protocol, figure in columns]
@@ -198,7 +198,7 @@ def memory_anew():
 
 
 def runs_of(record, wanted):
-    """Cells of runs that `benches/seeds.py` made: name, figure and digits of each, nothing where there is none."""
+    """Returns the cells of runs by `benches/seeds.py`, each given by name, metric and digits; empty for `None`."""
     return [spread(scores(record, w[1], name=w[0]), w[2]) if w else "" for w in wanted]
 
 
@@ -257,7 +257,7 @@ def weekly():
     whole, newer = Record("epyc-2-cores", "weekly"), Record("xeon-2-cores", "weekly-t-gcn")
     between = Record("xeon-2-cores", "t-gcn-again")
     of = {}
-    for record in (whole, between, newer):  # later ones replace what they measured again
+    for record in (whole, between, newer):  # later records replace earlier measurements
         for name in {r["name"] for r in record["rows"]}:
             of[name] = [r for r in record["rows"] if r["name"] == name]
     sets, rows = ("CollegeMsg", "Bitcoin OTC"), []
@@ -281,7 +281,7 @@ TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hi
 
 
 def drawn(name, page):
-    """The table, and the records that it comes from, as linked from the folder of `page`."""
+    """Returns the table and a line with its records, with links relative to the folder of `page`."""
     head, rows, records = TABLES[name]()
     line = lambda cells: "| " + " | ".join(map(str, cells)) + " |"
     links = {}

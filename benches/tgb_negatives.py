@@ -1,13 +1,13 @@
-"""Lists of negatives by TGB's rule, for a folder of .npy that has none.
+"""Draws lists of negatives by TGB's rule for a folder of .npy files without such lists.
 
     tgnn-bench data import wikipedia --out wiki
     python benches/tgb_negatives.py wiki --negatives 100
     tgnn-bench train --data wiki --protocol tgb
 
-For every event of the validation and test parts (cut by time as TGB cuts) up to half of the negatives are destinations that
-its source met in training, the rest are drawn from all destinations; none is a destination of that source at that very
-time, and none comes twice. TGB's own lists (`py-tgb`, strategy `hist_rnd`) are of the same make, from other draws: figures on
-these lists are not those of its leaderboard. Needs NumPy.
+For every event of the validation and test parts (split by time as in TGB), up to half of the negatives are destinations
+of the source's training events; the others are drawn from all destinations. No negative is a destination of the source
+at the time of the event, and no negative occurs twice. TGB's own lists (`py-tgb`, strategy `hist_rnd`) follow the same
+rule with other draws, so scores on these lists are not comparable with TGB's leaderboard. Needs NumPy.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-// For a GPU: runs the mistake that the named tool of compute-sanitizer must find, so that its silence elsewhere means something.
+// Runs, on a GPU, the planted mistake that the given tool of compute-sanitizer must find. A tool that finds it can be
+// trusted when it reports nothing elsewhere.
 #include <cstdio>
 #include <cstring>
 

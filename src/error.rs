@@ -1,27 +1,28 @@
-//! The one error of the crate.
+//! The error type of the crate.
 //!
-//! An [`Error`] has a [`kind`](Error::kind) (what the user can do about it), says what was found and what was
-//! wanted, where (file, line, column), and how to mend it. It prints as **one line**:
+//! An [`Error`] has a [`kind`](Error::kind), and says what was found and what was expected, where (file,
+//! line, column), and how to fix it. It prints as **one line**:
 //!
 //! ```text
 //! data/events.csv:17:9: `12x` is not a time; write seconds, as an integer or a decimal number
 //! ```
 //!
-//! There is one type, not one a module, because a caller acts on the kind, never on the module. The library never
-//! prints and never exits; the binary prints the line and exits with [`ErrorKind::exit_code`].
+//! There is one type for all modules, because a caller acts on the kind of an error, not on the module it
+//! comes from. The library never prints and never exits; the binary prints the line and exits with
+//! [`ErrorKind::exit_code`].
 use std::{
     fmt,
     path::{Path, PathBuf},
 };
 
-/// The crate's result.
+/// The result type of the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What the user can do about an error: one kind an exit code.
+/// Kind of an error, by what the user can do about it. Each kind has an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A flag, a configuration key or a call's argument is wrong.
+    /// A flag, a configuration key or an argument of a call is wrong.
     Usage,
     /// Input data is malformed or contradicts itself.
     Data,
@@ -31,20 +32,20 @@ pub enum ErrorKind {
     Device,
     /// The work does not fit in memory.
     OutOfMemory,
-    /// Training left the finite numbers.
+    /// Training produced infinite numbers or NaN.
     Diverged,
-    /// A rank is lost or the ranks disagree.
+    /// A rank is lost, or the ranks disagree.
     Comm,
     /// A checkpoint is damaged, or belongs to another model.
     Checkpoint,
     /// The operating system refused to read or write.
     Io,
-    /// Values given to an op do not fit together: a mistake in the calling program.
+    /// The operands of an op do not fit together: a mistake in the calling program.
     Shape,
 }
 
 impl ErrorKind {
-    /// The exit code of `tgnn-bench` for this kind.
+    /// Returns the exit code of `tgnn-bench` for this kind.
     pub const fn exit_code(self) -> u8 {
         match self {
             ErrorKind::Usage => 2,
@@ -61,7 +62,7 @@ impl ErrorKind {
     }
 }
 
-/// Where in an input an error lies. Lines and columns count from 1; 0 means "not known".
+/// Position of an error in an input. Lines and columns count from 1; 0 means unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     file: PathBuf,
@@ -69,7 +70,7 @@ struct Place {
     column: u64,
 }
 
-/// Why something failed; see the [module](self).
+/// The reason of a failure; see the [module](self).
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
 
@@ -83,35 +84,36 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of `kind`: `what` was found and what was wanted, in a few words, no full stop.
+    /// Returns an error of `kind`. `what` says what was found and what was expected, in a few words, without
+    /// a full stop.
     #[cold]
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Error(Box::new(Inner { kind, what: what.into(), place: None, remedy: None, source: None }))
     }
-    /// [`ErrorKind::Usage`].
+    /// Returns an error of [`ErrorKind::Usage`].
     #[cold]
     pub fn usage(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, what)
     }
-    /// [`ErrorKind::Usage`]: what a TOML `text` has wrong, with line and column.
+    /// Returns the [`ErrorKind::Usage`] error for a mistake in the TOML `text`, with line and column.
     #[cold]
     pub fn of_toml(e: &toml::de::Error, text: &str) -> Self {
         let before = &text[..e.span().map_or(0, |s| s.start)];
         let line = before.matches('\n').count() as u64 + 1;
-        let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) as u64 + 1;
+        let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) as u64 + 1;
         Self::usage(e.message().trim().replace('\n', " ")).at(line, column)
     }
-    /// [`ErrorKind::Data`] in `file`.
+    /// Returns an error of [`ErrorKind::Data`] in `file`.
     #[cold]
     pub fn data(file: impl AsRef<Path>, what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Data, what).in_file(file)
     }
-    /// [`ErrorKind::Shape`]; `op` names who refuses.
+    /// Returns an error of [`ErrorKind::Shape`]; `op` is the name of the op that rejects its operands.
     #[cold]
     pub fn shape(op: &str, what: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Shape, format!("{op}: {what}"))
     }
-    /// [`ErrorKind::Io`] on `file`, caused by `source`.
+    /// Returns an error of [`ErrorKind::Io`] on `file`, caused by `source`.
     #[cold]
     pub fn io(file: impl AsRef<Path>, what: impl Into<String>, source: std::io::Error) -> Self {
         Self::new(ErrorKind::Io, what).in_file(file).caused_by(source)
@@ -123,30 +125,31 @@ impl Error {
         self.0.place = Some(Place { file: file.as_ref().to_owned(), line, column });
         self
     }
-    /// Adds line and column, both from 1; 0 where unknown.
+    /// Adds line and column. Both count from 1; 0 means unknown.
     #[must_use]
     pub fn at(mut self, line: u64, column: u64) -> Self {
         let file = self.0.place.take().map(|p| p.file).unwrap_or_default();
         self.0.place = Some(Place { file, line, column });
         self
     }
-    /// Adds what to do about it: a clause after a semicolon, no full stop.
+    /// Adds the remedy: a clause that is printed after a semicolon, without a full stop.
     #[must_use]
     pub fn remedy(mut self, what_to_do: impl Into<String>) -> Self {
         self.0.remedy = Some(what_to_do.into());
         self
     }
-    /// Adds the cause, which is printed in brackets.
+    /// Adds the cause, which is printed in parentheses.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
-    /// What the user can do about it.
+    /// Returns the kind.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
-    /// Line and column of the fault, where known; both count from 1, 0 is unknown.
+    /// Returns line and column of the error, or `None` if it has no position. Both count from 1; 0 means
+    /// unknown.
     pub fn position(&self) -> Option<(u64, u64)> {
         self.0.place.as_ref().map(|p| (p.line, p.column))
     }
@@ -154,28 +157,25 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(p) = &self.0.place {
-            write!(f, "{}", p.file.display())?;
-            if p.line > 0 {
-                write!(f, ":{}", p.line)?;
-                if p.column > 0 {
-                    write!(f, ":{}", p.column)?;
+        if let Some(place) = &self.0.place {
+            write!(f, "{}", place.file.display())?;
+            if place.line > 0 {
+                write!(f, ":{}", place.line)?;
+                if place.column > 0 {
+                    write!(f, ":{}", place.column)?;
                 }
             }
             f.write_str(": ")?;
         }
         f.write_str(&self.0.what)?;
-        if let Some(s) = &self.0.source {
-            // A cause of several lines (a parser's drawing) would break the promise of one line.
-            let s = s.to_string();
-            write!(
-                f,
-                " ({})",
-                s.lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join(" ")
-            )?;
+        if let Some(cause) = &self.0.source {
+            // A cause of several lines, such as a parser's excerpt, would break the promise of one line.
+            let cause = cause.to_string();
+            let lines: Vec<&str> = cause.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            write!(f, " ({})", lines.join(" "))?;
         }
-        if let Some(r) = &self.0.remedy {
-            write!(f, "; {r}")?;
+        if let Some(remedy) = &self.0.remedy {
+            write!(f, "; {remedy}")?;
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Returns a [`ErrorKind::Shape`] error from the enclosing function unless the condition holds.
+/// Returns an [`ErrorKind::Shape`] error from the enclosing function if the condition is false.
 macro_rules! ensure {
     ($op:expr, $ok:expr, $($msg:tt)*) => {
         if !$ok { return Err($crate::error::Error::shape($op, format_args!($($msg)*)))? }

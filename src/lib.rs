@@ -1,4 +1,5 @@
-//! Training temporal graph neural networks fast: ops written by hand, a tape that is data, one training loop.
+//! Fast training of temporal graph neural networks: hand-written ops, a tape that is data, and one training
+//! loop.
 #![deny(missing_docs)]
 pub mod autograd;
 pub mod cli;

@@ -1,4 +1,4 @@
-//! `tgnn-bench`: trains, evaluates and measures temporal graph networks. All of it is in [`tgnn::cli`].
+//! `tgnn-bench` trains, evaluates and measures temporal graph networks. Its code is in [`tgnn::cli`].
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -181,7 +181,7 @@ fn an_op_cannot_read_reals_of_another_precision_than_the_programs() {
     let mut program = Program::new(&t, &z, F32, Backend::Cpu).unwrap();
     let ran = catch_unwind(AssertUnwindSafe(|| program.run(&mut store)));
     let text = *ran.expect_err("the op reads f64").downcast::<String>().expect("a text");
-    assert!(text.contains("input 0 is F32 [3, 1] of F32, not f64"), "{text}");
+    assert!(text.contains("input 0 is F32 [3, 1] in a program of F32, not f64"), "{text}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""Runs tgnn and a peer in turn on the same machine, and records both.
+"""Runs tgnn and a peer alternately on the same machine, and records both.
 
     cargo build --release
     python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json speed
@@ -6,14 +6,17 @@
     python benches/peers/compare.py --data FOLDER --out benches/results/NAME.json speed --model wd-gcn
     python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json quality
 
-Without `--model` the peer is PyTorch Geometric's TGN (`pyg_tgn.py`); with it, the same model as ours in plain PyTorch:
-TGAT and TGN of two layers (`torch_models.py`), models of snapshots with each of three products (`snapshots.py`), whose
-data is a folder of edge lists such as `tgnn-bench data synth-snapshots` writes.
-`speed`: seconds of a training epoch (no evaluation), ours and the peers in turn, several rounds; the median over rounds
-of the later epochs. Events: 172 seeded random edge features, width 100, 10 neighbours, at batch 600 and 200; ours with its
-time encoding fixed, then learned. Snapshots: two layers of width 64, groups of 8 steps.
-`quality`: test AP and AUC of the epoch with the best validation AP, the same epochs, batch and step size, three seeds;
-for models of snapshots one negative an edge, and with `--same-start` both from the weights that the peer drew.
+Without `--model` the peer is PyTorch Geometric's TGN (`pyg_tgn.py`). With `--model` it is the same model as ours in
+plain PyTorch: a model of events, where TGAT and TGN have two layers (`torch_models.py`), or a model of snapshots with
+each of three sparse products (`snapshots.py`), whose data is a folder of edge lists, as `tgnn-bench data
+synth-snapshots` writes.
+`speed`: seconds of a training epoch without evaluation. tgnn and the peers alternate for several rounds; the result is
+the median over all epochs but the first of each round. Events: 172 seeded random edge features, width 100, 10
+neighbours, batch 600 and 200; tgnn with a fixed and with a learned time encoding. Snapshots: two layers of width 64,
+groups of 8 steps.
+`quality`: test AP and AUC of the epoch with the best validation AP, with the same epochs, batch and learning rate,
+three seeds. Models of snapshots are scored with one negative per edge, and with `--same-start` both systems start from
+the weights that the peer drew.
 """
 
 import argparse
@@ -31,7 +34,7 @@ from record import ROOT, head  # noqa: E402
 
 
 def run(command):
-    """The summary that `command` prints."""
+    """Returns the summary that `command` prints."""
     print("  $", shlex.join(command), file=sys.stderr, flush=True)
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
     return json.loads(done.stdout)
@@ -41,7 +44,7 @@ SNAPSHOTS = {"wd-gcn": "wdgcn", "t-gcn": "tgcn", "evolve-gcn-o": "evolvegcn"}
 
 
 class Systems:
-    """How ours and its peers are called, by name. No model: TGN, with PyTorch Geometric's as its peer."""
+    """The commands of tgnn and its peers, by name. Without a model: TGN, with PyTorch Geometric's TGN as the peer."""
 
     def __init__(self, data, device, tgnn, model=None):
         both = ["--data", data, "--device", device, "--threads", "2", "--json"]
@@ -68,12 +71,13 @@ def flags_of(settings):
 
 
 def seconds(summary):
-    """Seconds of the epochs after the first, which warms up."""
+    """Returns the seconds of all epochs but the first, which is a warm-up."""
     epochs = summary["epochs"]
     return [e["train_seconds"] for e in (epochs[1:] or epochs)]
 
 
 def speed(systems, rounds, epochs):
+    """Returns a row of times and peak memory for each setting."""
     rows = []
     for settings in systems.settings:
         called = systems.ours | systems.peers
@@ -95,9 +99,10 @@ def speed(systems, rounds, epochs):
 
 
 def quality(systems, epochs, settings, rate, seeds, start=None):
+    """Returns a row of scores for each seed and system."""
     rows = []
     peer = next(iter(systems.peers))
-    # The peer comes first, and leaves the weights that it starts from in the file `start`.
+    # The peer runs first and saves its initial weights in the file `start`.
     starts = {peer: ["--save-start", start], "tgnn": ["--weights", start]} if start else {}
     for seed in range(1, seeds + 1):
         for name, command in ((peer, systems.peers[peer]), ("tgnn", systems.ours["tgnn"])):

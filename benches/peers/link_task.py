@@ -1,17 +1,18 @@
-"""Link prediction on one stream of events: what the peers in the benchmarks share.
+"""Link prediction on one stream of events: common code of the peers in the benchmarks.
 
-Training and evaluation visit the events in batches; a model's state is reset before each epoch, validation continues
-from the training state and test from validation's. The best epoch is tested once more from a state made anew: reset, and
-led over the events that train and validate with that epoch's weights (`test_by_memory`, as in tgnn's summary).
+Training and evaluation visit the events in batches. The model's state is reset before each epoch; validation continues
+from the state after training, and the test from the state after validation. The best epoch is tested once more with a
+state made anew: the state is reset and updated with the training and validation events by that epoch's weights
+(`test_by_memory`, as in tgnn's summary).
 
-Protocol `dyglib`: split 70/15/15 by time, at NumPy's quantiles; one negative per event, drawn uniformly from the unique
-destinations of the stream, the same in every epoch of an evaluation, in training from those of training events; AP, AUC and
-MRR over a whole split.
-Transductive: every event of the split. Inductive: those with a node that no training event has. MRR ranks an
-event against its one negative, a tie counting one half.
+Protocol `dyglib`: the stream is split 70/15/15 by time, at NumPy's quantiles. Each event has one negative, drawn
+uniformly from the unique destinations of the stream, in training from those of training events. An evaluation draws the
+same negatives in every epoch. AP, AUC and MRR are computed over a whole split. Transductive: all events of the split.
+Inductive: events with a node that has no training event. MRR ranks an event against its one negative; a tie counts one
+half.
 
-A model is a module with `events`, `reset_state()`, `forward(batch, negatives)`, which returns the logits of the events
-in `batch`, a slice, and of their negatives, and `observe(batch)`, which makes these events part of its state.
+A model is a module with `events`; `reset_state()`; `forward(batch, negatives)`, which returns the logits of the events
+in the slice `batch` and of their negatives; and `observe(batch)`, which updates the state with these events.
 """
 
 import argparse
@@ -50,9 +51,9 @@ def parser(description):
 
 
 class Events:
-    """A stream in time order, its node ids made dense, times in whole seconds from its first event.
+    """A stream in time order, with dense node ids and times in whole seconds since the first event.
 
-    Of a file only source, destination and time are read; sources and destinations share one space of ids.
+    Only source, destination and time are read from the file. Sources and destinations share one space of ids.
     """
 
     def __init__(self, path, edge_width, seed, device):
@@ -78,7 +79,7 @@ class Events:
         in_training[self.src[:first]] = True
         in_training[self.dst[:first]] = True
         self.inductive = ~(in_training[self.src] & in_training[self.dst])
-        # All of it fits: whoever has a device keeps the tables there.
+        # All tables fit in the memory of the device.
         for name in ("src", "dst", "time", "feature", "node_feature", "destinations", "training_destinations"):
             setattr(self, name, getattr(self, name).to(device))
 
@@ -98,7 +99,7 @@ def loss_of(positive, negative):
 
 
 def train(model, optimizer, work, generator):
-    """One epoch from empty state; the mean loss of an event and the seconds it took."""
+    """Trains one epoch from empty state; returns the mean loss per event and the seconds."""
     model.train()
     model.reset_state()
     total = count = 0
@@ -118,7 +119,7 @@ def train(model, optimizer, work, generator):
 
 @torch.no_grad()
 def score(model, work, seed):
-    """Logits of a split's events and of their negatives; the state moves on to the end of the split."""
+    """Returns the logits [2, n] of a split's events and negatives; the state advances to the end of the split."""
     model.eval()
     generator = torch.Generator(model.events.src.device).manual_seed(seed)
     logits = []
@@ -129,7 +130,7 @@ def score(model, work, seed):
 
 
 def metrics(logits):
-    """AP, AUC and MRR of positive and negative logits [2, n]; none for an empty set."""
+    """Returns AP, AUC and MRR of positive and negative logits [2, n]; None for an empty set."""
     positive, negative = logits
     if len(positive) == 0:
         return None
@@ -148,7 +149,7 @@ def processor():
 
 
 def run(args, name, plan, version, build):
-    """Trains, evaluates and prints the summary of the model that `build(events)` makes."""
+    """Trains and evaluates the model that `build(events)` returns, and prints the summary."""
     if args.data is None:
         sys.exit("which events? give --data FILE")
     torch.set_num_threads(args.threads)

@@ -1,13 +1,15 @@
-"""Checks what tgnn computes against code that others wrote, run as it is.
+"""Checks the results of tgnn against code by other authors, run unchanged.
 
     cargo build --release
     python benches/peers/outside.py --out benches/results/NAME.json
-    python benches/peers/outside.py --tgl PATH --dyglib PATH jodie tgat    # checkouts of amazon-science/tgl, yule-BUAA/DyGLib
+    # With checkouts of amazon-science/tgl and yule-BUAA/DyGLib:
+    python benches/peers/outside.py --tgl PATH --dyglib PATH jodie tgat
 
-A check lets the program train a small model, reads weights and state from its checkpoint, has the others' code compute from
-these what the program tells, and prints the largest difference and what is allowed. Where the others do something else, a row
-says what and how much it makes: nothing is allowed or forbidden there, and another row is without it. Ends with 1 where a
-difference is beyond what is allowed. What runs TGL's code is left out without `--tgl`, what runs DyGLib's without `--dyglib`.
+A check trains a small model with tgnn, reads weights and state from its checkpoint, computes the program's results from
+them with the other code, and prints the largest difference and the allowed difference. Where the other code computes
+something else, one row names the deviation and its size, without a limit, and another row compares without the
+deviation. The exit status is 1 if a difference exceeds its limit. Checks that need TGL's code are skipped without
+`--tgl`, those that need DyGLib's without `--dyglib`.
 """
 
 import argparse
@@ -46,7 +48,7 @@ def main():
     unknown = set(o.checks) - set(CHECKS)
     if unknown:
         parser.error(f"no check {', '.join(unknown)}; there are {', '.join(CHECKS)}")
-    torch.set_num_threads(1)  # TGL's "last" mail of a node is that of the last write
+    torch.set_num_threads(1)  # with more threads, the "last" mail that TGL writes to a node is undefined
     torch.manual_seed(SEED)
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Checks of models of events: see `outside.py`."""
+"""Checks of models of events; see `outside.py`."""
 
 import sys
 import types
@@ -20,10 +20,10 @@ HEADS = 2
 
 
 def stream(folder, events=2_000, users=30, pages=20, ties=True, width=4):
-    """Made-up events in a folder that the program reads: arrays by name."""
+    """Writes synthetic events to a folder that the program can read, and returns the arrays by name."""
     random = np.random.default_rng(SEED)
     arrays = {
-        "src": (users * random.random(events) ** 6).astype(np.int64),  # some have many events, some hardly any
+        "src": (users * random.random(events) ** 6).astype(np.int64),  # a few users have most of the events
         "dst": users + random.integers(pages, size=events),
         "time": np.cumsum(random.integers(0 if ties else 1, 6, size=events)),
         "edge_features": random.normal(size=(events, width)).astype(np.float32),
@@ -36,7 +36,7 @@ def stream(folder, events=2_000, users=30, pages=20, ties=True, width=4):
 
 
 class Sent(torch.nn.Module):
-    """A message whose memory of the partner is the one that was sent with it: the columns `where` of the raw message."""
+    """A message that contains the partner's memory at the time of sending: the columns `where` of the raw message."""
 
     def __init__(self, features, where, out_channels):
         super().__init__()
@@ -47,7 +47,7 @@ class Sent(torch.nn.Module):
 
 
 class Kept(TGNMemory):
-    """PyTorch Geometric's memory, but that a node without a message keeps its own."""
+    """PyTorch Geometric's memory, except that a node without a message keeps its memory."""
 
     def _get_updated_memory(self, n_id):
         new, last_update = super()._get_updated_memory(n_id)
@@ -55,7 +55,8 @@ class Kept(TGNMemory):
 
 
 def tgn_memory(trained, s, aggregator, as_it_is):
-    """PyTorch Geometric's memory after the stream, in training mode."""
+    """Returns PyTorch Geometric's memory after the stream, in training mode. With `as_it_is` the library's code is
+    unchanged; otherwise its two deviations from our TGN are removed."""
     d, t, f = trained["memory"].shape[1], trained["time.w"].shape[1], s["edge_features"].shape[1]
     raw = f if as_it_is else f + 2 * d
     kind = TGNMemory if as_it_is else Kept
@@ -75,7 +76,7 @@ def tgn_memory(trained, s, aggregator, as_it_is):
         for batch in torch.arange(len(s["src"])).split(50):
             src, dst, message = s["src"][batch], s["dst"][batch], s["edge_features"][batch].double()
             if not as_it_is:
-                new = memory(torch.arange(s["nodes"]))[0]  # it wants each node once
+                new = memory(torch.arange(s["nodes"]))[0]  # it needs unique nodes
                 message = torch.cat([message, new[src], new[dst]], 1)
             memory.update_state(src, dst, s["time"][batch], message)
             if not as_it_is:
@@ -84,7 +85,7 @@ def tgn_memory(trained, s, aggregator, as_it_is):
 
 
 def tgn(o):
-    """PyTorch Geometric's `TGNMemory` over a stream in training mode, against the memory of our checkpoint."""
+    """Compares PyTorch Geometric's `TGNMemory` after a stream, in training mode, with the memory in our checkpoint."""
     data = o.folder / "events-tgn"
     s = stream(data, ties=False)
     peer = f"torch_geometric {version('torch_geometric')}, TGNMemory"
@@ -109,7 +110,7 @@ def imports_from(path):
 
 
 def tgl_modules(path):
-    """TGL's `memorys` and `layers`. They import DGL and torch_scatter, of which these classes need one function."""
+    """Imports TGL's `memorys` and `layers`, which import DGL and torch_scatter but need one function of them."""
     sys.modules.setdefault("dgl", types.ModuleType("dgl"))
     torch_scatter = types.ModuleType("torch_scatter")
     torch_scatter.scatter = scatter
@@ -121,7 +122,7 @@ def tgl_modules(path):
 
 
 class Block:
-    """What TGL's modules read of a block of DGL's."""
+    """The attributes of a DGL block that TGL's modules read."""
 
     def __init__(self, **values):
         self.srcdata = values
@@ -131,7 +132,7 @@ class Block:
 
 
 def jodie(o):
-    """TGL's mailbox, RNN and projection in time over a stream, against memory, mails and embeddings of ours."""
+    """Compares TGL's mailbox, RNN and projection in time after a stream with our memory, mails and embeddings."""
     memorys, layers = tgl_modules(o.tgl)
     data = o.folder / "events-jodie"
     s = stream(data)
@@ -150,9 +151,10 @@ def jodie(o):
         load(project.time_emb, trained["project.w"], trained["project.b"])
 
     def updated(box, node, now=None):
-        """Memory after mails, and its time. `now` is TGL's: the query's time; without it a mail's, and no step without a mail."""
+        """Returns the memory after its mails, and its time. With `now`, the time of the query, as TGL does; without it,
+        at the time of the mail, and with no update without a mail."""
         mailed = (box.mailbox[node, 0] != 0).any(1)
-        # As TGL's `prep_input_mails`, which wants a GPU.
+        # As in TGL's `prep_input_mails`, which needs a GPU.
         block = Block(ID=node, mem=box.node_memory[node], mem_ts=box.node_memory_ts[node].double())
         at = box.mailbox_ts[node, 0] if now is None else now
         block.srcdata |= {"ts": at.double(), "mem_input": box.mailbox[node].flatten(1)}
@@ -170,7 +172,8 @@ def jodie(o):
             roots, now = torch.cat([s["src"][batch], s["dst"][batch]]), s["time"][batch].repeat(2)
             memory, at = updated(box, roots, now if as_it_is else None)
             with_negatives = np.concatenate([roots, roots[: len(batch)]])
-            # An event's two mails lie side by side in TGL's list of mails, and their times do not: mails get those of other events.
+            # In TGL's list of mails the two mails of an event are adjacent, but in its list of times they are not, so
+            # mails get the times of other events.
             times = now if as_it_is else s["time"][batch].repeat_interleave(2)
             box.update_mailbox(None, memory, with_negatives, times.float().numpy(), s["edge_features"][batch].double(), None)
             box.update_memory(roots, memory, with_negatives, at.float())
@@ -199,7 +202,7 @@ def jodie(o):
 
 
 class Scores(torch.nn.Module):
-    """In the place of TGL's activation of scores: their scale; and, where there is a mask, no empty slot in the softmax."""
+    """Replaces TGL's activation of attention scores: scales them, and masks empty slots if a mask is set."""
 
     def __init__(self, scale):
         super().__init__()
@@ -211,7 +214,7 @@ class Scores(torch.nn.Module):
 
 
 class Weights(torch.nn.Module):
-    """In the place of TGL's drop-out of weights: none of them for an empty slot, also where all are empty."""
+    """Replaces TGL's drop-out of attention weights: empty slots get weight zero, even if all slots are empty."""
 
     def __init__(self, scores):
         super().__init__()
@@ -222,7 +225,8 @@ class Weights(torch.nn.Module):
 
 
 def recent(s, batch, side, k):
-    """By NumPy's sorting: of each event the row of `batch`, and the k latest neighbours of its end before the batch and its time."""
+    """Yields, for each event of `batch`, its position there and each of the k latest neighbours of its end `side`, from
+    events before both the batch and the time of the event; found by sorting with NumPy."""
     history = np.arange(batch[0])
     for place, event in enumerate(batch.tolist()):
         node = s[side][event]
@@ -232,7 +236,7 @@ def recent(s, batch, side, k):
 
 
 def apan(o):
-    """TGL's attention over mails and its deliveries over a stream, against memory, mails and embeddings of ours."""
+    """Compares TGL's attention over mails and its deliveries after a stream with our memory, mails and embeddings."""
     memorys, _ = tgl_modules(o.tgl)
     data = o.folder / "events-apan"
     s = stream(data, events=600, users=80)
@@ -275,7 +279,7 @@ def apan(o):
         node, row_of = block.dstdata["ID"].unique(return_inverse=True)
         slot = box.next_mail_pos[node]
         box.update_mailbox(None, new, np.concatenate([roots, negatives]), times.float().numpy(), s["edge_features"][batch].double(), block)
-        # TGL averages the times of mails that come at once, too; ours have the latest.
+        # TGL also averages the times of mails that arrive together; ours take the latest time.
         box.mailbox_ts[node, slot] = scatter(torch.cat([times, times[of]]), row_of, reduce="max").float()
         box.update_memory(roots, new, np.concatenate([roots, negatives]), times.float())
 
@@ -298,7 +302,8 @@ def apan(o):
 
 
 def attend(trained, layer, root, near, features, dt, there):
-    """A layer of a TGAT by PyTorch's attention: rows `root` [n, h] over `near` [n, k, h], of which some are `there`."""
+    """Computes a TGAT layer with PyTorch's attention, of rows `root` [n, h] over `near` [n, k, h]; `there` masks the
+    slots in use."""
     w = {name.rsplit(".", 1)[1]: trained[name] for name in trained.values if name.startswith(f"embed.{layer}.")}
     heads = lambda rows: rows.unflatten(-1, (HEADS, -1)).transpose(1, 2)  # [n, heads, k, d]
     phi = lambda gap: torch.cos(gap[..., None] * trained["time.w"][0] + trained["time.b"][0])
@@ -307,13 +312,13 @@ def attend(trained, layer, root, near, features, dt, there):
     key, value = heads(x @ w["w_k"].T), heads(x @ w["w_v"].T + w["b_v"])
     some = there.any(1, keepdim=True)
     seen = scaled_dot_product_attention(heads(query[:, None]), key, value, (there | ~some)[:, None, None])
-    seen = seen.transpose(1, 2).flatten(1) * some  # zeros where nobody is there
+    seen = seen.transpose(1, 2).flatten(1) * some  # zeros for a root without neighbours
     out = (seen @ w["w_o"].T + root @ w["w_o_root"].T + w["b_o"]).relu()
     return layer_norm(out, out.shape[1:], w["norm_gain"][0], w["norm_bias"][0])
 
 
 def dyglib_sampler(o, s, strategy):
-    """DyGLib's sampler of a stream; its node 0 and event 0 are padding."""
+    """Returns DyGLib's sampler of a stream; its node 0 and event 0 are padding."""
     with imports_from(o.dyglib):
         from utils.DataLoader import Data
         from utils.utils import get_neighbor_sampler
@@ -323,7 +328,8 @@ def dyglib_sampler(o, s, strategy):
 
 
 def tgat(o):
-    """Two layers of a TGAT over DyGLib's samples, of neighbours at the times of their events and at the query's."""
+    """Compares a TGAT of two layers over DyGLib's samples, with neighbours at the times of their events and at the time
+    of the query."""
     data = o.folder / "events-tgat"
     s = stream(data)
     k, sampler = 3, dyglib_sampler(o, s, "recent")
@@ -350,14 +356,14 @@ def tgat(o):
 
 
 def sampling(o):
-    """Uniform draws of neighbours, told by the embeddings of a TGAT that draws them, against those of the definition."""
+    """Compares uniform draws of neighbours, recovered from embeddings of a TGAT, with their distribution."""
     data = o.folder / "events-sampling"
     s = stream(data)
     k, draws = 3, 20_000
     model = {"embedding": 8, "time": 6, "heads": HEADS, "layers": 1, "neighbors": k, "sampling": "uniform"}
     model |= {"time_encoding": "learned", "gap_quantile": 1, "dropout": 0}
     trained = Trained(o.tgnn, o.folder, data, "--model", "tgat", *AS_DRAWN, *keys("tgat", **model))
-    # A node at the time of an event of its own, which is no neighbour yet, as others of that time are not.
+    # A node at the time of one of its own events: that event, and others at that time, are not sampled yet.
     mine = lambda node: ((s["src"] == node) | (s["dst"] == node)).nonzero()[:, 0]
     earlier = lambda node, now: [i for i in mine(node).tolist() if s["time"][i] < now]
     rare = (node for node in range(s["nodes"]) if len(mine(node)) > 8)
@@ -395,11 +401,12 @@ HALVES = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 def half(o):
-    """Tables in 16 bits: the bits that are written, trainings on them, and the memory that is kept in them."""
+    """Checks tables in 16 bits: the bits written, trainings on such tables, and node memory stored in 16 bits."""
     random = np.random.default_rng(SEED)
     s = stream(o.folder / "events-half", events=400, width=8)
     for name, kind in HALVES.items():
-        # Numbers of every size, halfway between two of the 16-bit ones and one bit beside that, and those next to nothing.
+        # Numbers of every magnitude, including subnormal ones: 16-bit numbers, midpoints between two of them, and the
+        # float32 neighbours of both.
         bits = random.integers(0, 1 << 16, size=16_000).astype(np.uint16)
         some = torch.from_numpy(bits.view(np.int16)).view(kind)
         some = some[some.isfinite() & (some.abs() < 0.99 * torch.finfo(kind).max)].float().numpy()

@@ -1,4 +1,4 @@
-"""What the checks of `outside.py` share: the program, what it has trained, and rows of results."""
+"""Common code of the checks of `outside.py`: running the program, trained models, and rows of results."""
 
 import json
 import shlex
@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 SEED = 8
-ROUNDING = 1e-5  # what float32 may be off by, of numbers of about 1 behind a few products in a row
+ROUNDING = 1e-5  # allowed error in float32, for numbers of about 1 after a few consecutive products
 
 
 def tell(*command):
-    """What a command prints."""
+    """Returns the output of a command."""
     command = [*map(str, command)]
     print("  $", shlex.join(command), file=sys.stderr, flush=True)
     done = subprocess.run(command, capture_output=True, text=True)
@@ -26,7 +26,7 @@ def tell(*command):
 
 
 class Trained:
-    """A model that the program has trained: its checkpoint, and what the program tells of it."""
+    """A model trained by the program: its checkpoint, summary and embeddings."""
 
     def __init__(self, tgnn, folder, data, *flags):
         self.tgnn = tgnn
@@ -37,12 +37,12 @@ class Trained:
         self.values = load_file(self.run / f"checkpoint/epoch-{best}.safetensors")
 
     def __getitem__(self, name):
-        """A weight or a state, in float64; integers as they are."""
+        """Returns a weight or a state; real numbers in float64, integers as they are."""
         value = self.values[name]
         return value.double() if value.is_floating_point() else value
 
     def embed(self, nodes, times=None):
-        """What `tgnn-bench embed` tells, float32."""
+        """Returns the embeddings by `tgnn-bench embed`: float32 values, as float64."""
         lists = {"nodes": nodes} | ({} if times is None else {"times": times})
         words = [self.tgnn, "embed", "--checkpoint", self.run, "--out", self.run / "z.npy"]
         for name, values in lists.items():
@@ -54,19 +54,21 @@ class Trained:
 
 
 def keys(section, **values):
-    """Flags that set keys of a section."""
+    """Returns the flags that set keys of a section."""
     return [word for key, value in values.items() for word in ("--set", f"{section}.{key}={value}")]
 
 
-# A learning rate that no float32 weight notices: the state that a pass leaves is that of weights which are known.
+# The learning rate is too small to change a float32 weight, so the state after a pass is that of known weights.
 AS_DRAWN = ["--epochs", "1", "--batch", "50", "--learning-rate", "1e-30", *keys("data", train=1, val=0)]
 
 
 def row(what, against, difference, allowed):
+    """Returns the row of one comparison; without a limit if `allowed` is None."""
     return {"what": what, "against": against, "difference": float(difference), "allowed": allowed}
 
 
 def largest(a, b):
+    """Returns the largest difference."""
     return (a - b).abs().max().item()
 
 

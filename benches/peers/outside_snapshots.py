@@ -1,4 +1,4 @@
-"""Checks of models of snapshots: see `outside.py`."""
+"""Checks of models of snapshots; see `outside.py`."""
 
 from importlib.metadata import version
 
@@ -14,7 +14,7 @@ STEPS, VERTICES, FEATURES, WIDTH, LENGTH = 20, 300, 5, 8, 4
 
 
 def graphs(folder):
-    """Made-up snapshots in a folder of edge lists: weights, loops, and vertices that come and go."""
+    """Writes synthetic snapshots as edge lists, with weights, loops, and vertices that appear and disappear."""
     random, snapshots = np.random.default_rng(SEED), []
     kind = random.integers(4, size=VERTICES)
     features = (np.eye(4)[kind] @ random.normal(size=(4, FEATURES)) + random.normal(size=(STEPS, VERTICES, FEATURES))).astype(np.float32)
@@ -32,7 +32,7 @@ def graphs(folder):
 
 
 class WdGcn:
-    """PyTorch Geometric's `GCNConv` on the vertices that are there, then PyTorch's `LSTM` over the steps of each vertex."""
+    """PyTorch Geometric's `GCNConv` on the vertices present in each step, then PyTorch's `LSTM` over the steps."""
 
     def __init__(self, trained):
         with torch.no_grad():
@@ -47,13 +47,13 @@ class WdGcn:
 
     @torch.no_grad()
     def __call__(self, group):
-        """Embeddings after a group of (edges, weights, features, present); zeros of a vertex that is in none of it."""
+        """Returns the embeddings after a group of (edges, weights, features, present); zeros if never present."""
         vertices = len(group[0][2])
         rows = [[] for _ in range(vertices)]
         for edges, weight, x, present in group:
             there = present.nonzero()[:, 0]
             both, weights = torch.cat([edges, edges.flip(0)], 1), torch.cat([weight, weight])
-            both, weights = coalesce(both, weights, vertices, reduce="max")  # a loop once
+            both, weights = coalesce(both, weights, vertices, reduce="max")  # merges the two copies of a loop
             both, weights = subgraph(there, both, weights, relabel_nodes=True, num_nodes=vertices)
             h = x[there]
             for layer in self.layers:
@@ -69,7 +69,7 @@ class WdGcn:
 
 
 def test_steps(steps):
-    """The last 15 %, as `SnapshotSplit` rounds; the steps that a group reads."""
+    """Returns the last 15 % of the steps, rounded as `SnapshotSplit` does, each with the steps that its group reads."""
     return [(step, range(max(0, step - LENGTH), step)) for step in range(round(0.85 * steps), steps)]
 
 
@@ -85,7 +85,7 @@ def active(edges):
 
 
 def wd_gcn(o):
-    """Embeddings and links of a WD-GCN on graphs with weights, whose vertices come and go."""
+    """Checks embeddings and link scores of a WD-GCN on weighted graphs whose vertices appear and disappear."""
     data = o.folder / "graphs"
     snapshots, features = graphs(data)
     negatives = 20
@@ -129,7 +129,7 @@ def wd_gcn(o):
 
 
 def classes(o):
-    """Figures of classes of vertices, of a WD-GCN on events cut into steps."""
+    """Checks the metrics of vertex classification by a WD-GCN, on events divided into steps."""
     data, random, events, kinds = o.folder / "labelled", np.random.default_rng(SEED), 3_000, 3
     kind = random.integers(kinds, size=VERTICES)
     features = (np.eye(kinds)[kind] @ random.normal(size=(kinds, FEATURES)) + random.normal(size=(VERTICES, FEATURES))).astype(np.float32)

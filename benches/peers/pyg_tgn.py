@@ -2,9 +2,9 @@
 
     python pyg_tgn.py --data wikipedia.csv --batch 600 --random-edge-features 172 --no-eval --json
 
-The model and the training step follow PyTorch Geometric's own TGN example: identity messages, last aggregator,
-one layer of `TransformerConv` with two heads over the most recent neighbours. Protocol: `link_task.py`. Neighbours
-come from earlier batches, as the library samples them: unlike ours they may share the time of the event.
+Model and training step follow PyTorch Geometric's own TGN example: identity messages, last aggregator, one layer of
+`TransformerConv` with two heads over the most recent neighbours. The protocol is that of `link_task.py`. Neighbours
+come from earlier batches, as the library samples them; unlike in tgnn, their events may be at the time of the query.
 """
 
 import torch
@@ -16,7 +16,7 @@ from torch_geometric.nn.models.tgn import IdentityMessage, LastAggregator, LastN
 
 
 class Embedding(torch.nn.Module):
-    """Attention of a node over its neighbours; an edge carries {time encoding | feature}."""
+    """Attention of a node over its neighbours; the edge attribute is {time encoding | feature}."""
 
     def __init__(self, width, edge_width, time_encoder):
         super().__init__()
@@ -30,7 +30,7 @@ class Embedding(torch.nn.Module):
 
 
 class Decoder(torch.nn.Module):
-    """The score of a link between two embeddings."""
+    """Scores a link between two embeddings."""
 
     def __init__(self, width):
         super().__init__()
@@ -50,7 +50,7 @@ class Tgn(torch.nn.Module):
         self.embedding = Embedding(width, edge_width, self.memory.time_enc)
         self.decoder = Decoder(width)
         self.neighbours = LastNeighborLoader(events.nodes, size=neighbours, device=events.src.device)
-        # Of a node among those of the batch.
+        # Row of each node among the nodes of the batch.
         self.row = torch.empty(events.nodes, dtype=torch.long, device=events.src.device)
 
     def reset_state(self):

@@ -1,16 +1,17 @@
-"""WD-GCN, T-GCN and EvolveGCN-O on snapshots in PyTorch, to predict the edges of the next one: peers in the benchmarks.
+"""Trains WD-GCN, T-GCN and EvolveGCN-O in PyTorch to predict the edges of the next snapshot: peers in the benchmarks.
 
-    python snapshots.py --model wdgcn --data FOLDER --epochs 5 --json        # edge lists, one file a step
+    python snapshots.py --model wdgcn --data FOLDER --epochs 5 --json        # edge lists, one file per step
     python snapshots.py --model tgcn --random 20 10000 100000 64 --no-eval   # steps, vertices, edges, features
     python snapshots.py --check                                              # against dense formulas, in float64
 
-The same models, loss and protocol as ours. A step's adjacency with itself (A + I, of both directions, scaled by
-degree^-1/2 on either side) is made once, before training, and multiplied in one of three ways (`--product`): `csr`, a
-sparse CSR product; `coo`, rows gathered, weighted and scattered; `pyg`, PyTorch Geometric's `GCNConv.propagate`.
+Models, loss and protocol are those of tgnn. The adjacency of a step with loops (A + I, in both directions, scaled by
+degree^-1/2 on both sides) is computed once, before training, and multiplied in one of three ways (`--product`): `csr`,
+a sparse CSR product; `coo`, rows gathered, weighted and scattered; `pyg`, PyTorch Geometric's `GCNConv.propagate`.
 
-Steps are cut 70/15/15 by the step that is predicted, from the `--length` ones before it. Training visits them in random
-order, with one negative an edge. AP and AUC are those of the edges of a part and of one negative each, MRR is that
-among all `--negatives`. A negative of an edge is no edge of its source in that step, nor the source itself.
+A step is predicted from the `--length` steps before it. Steps are split 70/15/15 by the predicted step. Training visits
+them in random order, with one negative per edge. AP and AUC compare the edges of a part with one negative each; MRR
+ranks each edge among all its `--negatives`. A negative of an edge is a vertex other than the source to which the source
+has no edge in that step.
 """
 
 import argparse
@@ -37,12 +38,12 @@ from torch.nn.functional import linear
 class Snapshots(NamedTuple):
     name: str
     nodes: int
-    edges: list  # of each step: [2, e], sorted by source, then destination, each once
-    weights: list  # of each step: [e]
+    edges: list  # one [2, e] per step, sorted by source, then destination, without duplicates
+    weights: list  # one [e] per step
     features: torch.Tensor | None  # [v, f] or [steps v, f]
 
     def present(self, step):
-        """Whether vertices are there: from the first step on in which they have an edge."""
+        """Returns which vertices are present: those with an edge in this or an earlier step."""
         seen = torch.zeros(self.nodes, dtype=torch.bool)
         for edges in self.edges[: step + 1]:
             seen[edges.flatten()] = True
@@ -50,7 +51,7 @@ class Snapshots(NamedTuple):
 
 
 def unique(src, dst, weight, nodes):
-    """Edges sorted, each once: the last weight counts."""
+    """Returns sorted edges without duplicates, each with its last weight."""
     key = src * nodes + dst
     order = np.argsort(key, kind="stable")
     key = key[order]
@@ -60,6 +61,7 @@ def unique(src, dst, weight, nodes):
 
 
 def read_lines(path):
+    """Returns ends [e, 2] and weights [e] of an edge list; weights default to 1."""
     opened = gzip.open(path, "rt") if path.suffix == ".gz" else open(path)
     with opened as lines:
         rows = [line.replace(",", " ").split() for line in lines if line.strip() and line[0] not in "#%"]
@@ -83,7 +85,7 @@ def read(folder):
 
 
 def random_snapshots(steps, nodes, edges, width, seed):
-    """Edges whose ends have few neighbours or many (a power law); nine of ten stay for the next step."""
+    """Returns synthetic snapshots: degrees follow a power law, and 90 % of the edges persist to the next step."""
     draw = np.random.default_rng(seed)
     ends = lambda count: (nodes * draw.random((2, count)) ** 2).astype(np.int64)
     now, pairs = ends(edges), []
@@ -105,11 +107,11 @@ class SparseProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dy):
-        return None, ctx.matrix @ dy  # it is symmetric
+        return None, ctx.matrix @ dy  # the matrix is symmetric
 
 
 class Adjacency:
-    """A step's A + I, normalised. `self @ x` multiplies it with the rows of its vertices."""
+    """The normalised A + I of a step. `self @ x` multiplies it with the rows `x` of the vertices."""
 
     def __init__(self, edges, weight, present, product, device, dtype):
         v = len(present)
@@ -119,7 +121,7 @@ class Adjacency:
         weight = weight.to(dtype).repeat(2)
         weight = torch.zeros(len(key), dtype=dtype).scatter_reduce(0, index, weight, "amax")
         without = present.clone()
-        without[edges[0][edges[0] == edges[1]]] = False  # a vertex with an edge to itself keeps its weight
+        without[edges[0][edges[0] == edges[1]]] = False  # a vertex with an edge to itself keeps that edge's weight
         row = torch.cat([key // v, loops[without]])
         col = torch.cat([key % v, loops[without]])
         weight = torch.cat([weight, weight.new_ones(int(without.sum()))])
@@ -144,7 +146,7 @@ class Adjacency:
         return torch.zeros_like(x).index_add(0, self.row, x[self.col] * self.weight[:, None])
 
 
-# Models. Each maps the adjacencies and inputs of a group's steps to embeddings of the vertices.
+# Models. Each maps adjacencies and inputs of the steps of a group to embeddings of the vertices.
 
 
 def matrix(rows, columns):
@@ -157,7 +159,7 @@ def zeros(width):
 
 
 class Convolution(torch.nn.Module):
-    """A x W^T, multiplied with A where it is narrower; `ready`: x is A times the inputs already."""
+    """A x W^T; A multiplies the narrower one of x and x W^T. With `ready`, x is already A times the inputs."""
 
     def __init__(self, out, inputs, bias=True):
         super().__init__()
@@ -171,7 +173,7 @@ class Convolution(torch.nn.Module):
 
 
 class WdGcn(torch.nn.Module):
-    """Graph convolutions of every step, then an LSTM for each vertex (Manessi et al. 2020)."""
+    """Graph convolutions of every step, then an LSTM over the steps of each vertex (Manessi et al. 2020)."""
 
     def __init__(self, inputs, width, layers):
         super().__init__()
@@ -208,7 +210,7 @@ class TGcnCell(torch.nn.Module):
 
 
 class TGcn(torch.nn.Module):
-    """Gated cells whose products are graph convolutions (Zhao et al. 2020)."""
+    """Gated recurrent cells whose products are graph convolutions (Zhao et al. 2020)."""
 
     def __init__(self, inputs, width, layers):
         super().__init__()
@@ -224,7 +226,7 @@ class TGcn(torch.nn.Module):
 
 
 class Evolution(torch.nn.Module):
-    """A layer's weights, and the cell that makes those of the next step."""
+    """The weights of a layer, and the cell that computes the weights of the next step."""
 
     def __init__(self, out, inputs):
         super().__init__()
@@ -242,7 +244,7 @@ class Evolution(torch.nn.Module):
 
 
 class EvolveGcnO(torch.nn.Module):
-    """Graph convolutions of the last step, by weights that evolve over all of them (Pareja et al. 2020, version O)."""
+    """Graph convolutions of the last step, with weights that evolve over all steps (Pareja et al. 2020, version O)."""
 
     def __init__(self, inputs, width, layers):
         super().__init__()
@@ -269,7 +271,7 @@ class Decoder(torch.nn.Module):
         self.w_out, self.b_out = Parameter(matrix(1, width)[0].detach()), zeros(1)
 
     def forward(self, z, src, candidates):
-        """Logits [n, m] of the candidates [n, m] of each source."""
+        """Returns the logits [n, m] of the candidates [n, m] of each source."""
         p, q = linear(z, self.w_src, self.b), linear(z, self.w_dst)
         return (p[src][:, None] + q[candidates]).relu() @ self.w_out + self.b_out
 
@@ -278,7 +280,7 @@ MODELS = {"wdgcn": WdGcn, "tgcn": TGcn, "evolvegcn": EvolveGcnO}
 
 
 class LinkModel(torch.nn.Module):
-    """A model of snapshots with the inputs of its vertices, given or learned, and a decoder."""
+    """A model of snapshots with the inputs of its vertices, given features or learned rows, and a decoder."""
 
     def __init__(self, model, snapshots, steps, width, layers, length):
         super().__init__()
@@ -291,10 +293,10 @@ class LinkModel(torch.nn.Module):
         if features is not None:
             of_step = features.split(snapshots.nodes)
             given = [of_step[min(s, len(of_step) - 1)].to(a.weight) for s, a in enumerate(steps)]
-            self.inputs = [a @ x for a, x in zip(steps, given)]  # once for all epochs: they are data
+            self.inputs = [a @ x for a, x in zip(steps, given)]  # computed once: features are data
 
     def group(self, target):
-        """Adjacency and inputs of the steps that `target` is predicted from."""
+        """Returns adjacency and inputs of the steps from which `target` is predicted."""
         steps = range(max(target - self.length, 0), target)
         return [(self.steps[s], self.inputs[s] if self.ready else self.rows, self.ready) for s in steps]
 
@@ -307,7 +309,7 @@ class LinkModel(torch.nn.Module):
 
 
 def named_weights(model, name):
-    """The weights by the names that ours have (docs/weights.md)."""
+    """Returns the weights by their names in tgnn (docs/weights.md)."""
     found, parts = {}, model.model
     if name == "wdgcn":
         for k, layer in enumerate(parts.gcn, 1):
@@ -336,7 +338,7 @@ def named_weights(model, name):
 
 
 def negatives(edges, nodes, count, generator):
-    """`count` vertices for each edge that its source has no edge to."""
+    """Draws `count` vertices for each edge, other than its source, to which the source has no edge."""
     src, dst = edges
     if len(src) == 0:
         return src.new_zeros(0, count)
@@ -352,16 +354,19 @@ def negatives(edges, nodes, count, generator):
 
 
 def candidates(edges, nodes, count, generator):
+    """Returns the destination and `count` negatives of each edge, [e, 1 + count]."""
     return torch.cat([edges[1][:, None], negatives(edges, nodes, count, generator)], 1)
 
 
 def split(steps):
+    """Returns the steps that are predicted in training, validation and test."""
     first = min(max(int(steps * 0.7), 2), steps)
     second = min(max(round(steps * 0.85), first), steps)
     return {"train": range(1, first), "val": range(first, second), "test": range(second, steps)}
 
 
 def train(model, optimizer, edges, targets, generator):
+    """Trains one epoch; returns the mean loss per step and the seconds."""
     model.train()
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(generator.initial_seed()))
     total, began = 0, time.perf_counter()
@@ -377,7 +382,7 @@ def train(model, optimizer, edges, targets, generator):
 
 @torch.no_grad()
 def score(model, edges, targets, count, seed):
-    """AP, AUC and MRR of a part."""
+    """Returns AP, AUC and MRR of a part."""
     model.eval()
     generator = torch.Generator(edges[0].device).manual_seed(seed)
     logits = []
@@ -458,7 +463,7 @@ def run(args, snapshots):
 
 
 def dense_adjacency(snapshots, step):
-    """A + I of a step, scaled, from its definition; and which vertices are there."""
+    """Returns the scaled A + I of a step by its definition, and which vertices are present."""
     v, present = snapshots.nodes, snapshots.present(step)
     a = torch.zeros(v, v)
     for u, w, weight in zip(*snapshots.edges[step].tolist(), snapshots.weights[step].tolist()):
@@ -471,7 +476,7 @@ def dense_adjacency(snapshots, step):
 
 
 def dense_embeddings(model, name, snapshots, target, width, layers):
-    """What a model is, written out vertex by vertex and gate by gate."""
+    """Computes the embeddings of a model by dense formulas, vertex by vertex and gate by gate."""
     p, v, sig = dict(model.model.named_parameters()), snapshots.nodes, torch.sigmoid
     steps = range(max(target - model.length, 0), target)
     graph = {s: dense_adjacency(snapshots, s) for s in steps}
@@ -514,7 +519,7 @@ def dense_embeddings(model, name, snapshots, target, width, layers):
 
 
 def check():
-    """How far losses and gradients of every model and product are from those of the dense formulas."""
+    """Returns the largest difference of losses and gradients from the dense formulas, for every model and product."""
     torch.set_default_dtype(torch.float64)
     worst, width, layers = {}, 5, 2
     products = ["csr", "coo"]

@@ -1,14 +1,14 @@
-"""PyTorch Geometric Temporal's models on values of vertices: peers in the benchmarks of regression on snapshots.
+"""Trains PyTorch Geometric Temporal's models on values of vertices: peers in the benchmarks of regression.
 
     python temporal_regression.py --data chickenpox.json --model gconvgru --epochs 50 --json
     python temporal_regression.py --data twitter_tennis_rg17.json --model evolvegcno
     python temporal_regression.py --data LOS --model dcrnn     # a folder with *_speed.csv and *_adj.csv
 
-The library's layers as they are, trained by our protocol: the value of step S is predicted from the `--length` steps
-before it, whose features are the last `--lags` values of the series (or, for tennis, what the library makes of a file's
-X); steps are cut 70/15/15 by S; training visits them in random order, a step of Adam each, and its loss is the mean
-squared error. A series is normalised by the mean and deviation of the training part. Errors are those of the test part
-in the units of the data, at the epoch with the least RMSE of validation.
+The library's layers are unchanged and trained by our protocol. The value at step S is predicted from the `--length`
+steps before S, whose features are the last `--lags` values of the series (for tennis: the library's encoding of the
+file's X). Steps are split 70/15/15 by S. Training visits them in random order, with one Adam step on the
+mean squared error of each. A series is normalised by the mean and standard deviation of the training part. The reported
+errors are those on the test part, in the units of the data, at the epoch with the lowest validation RMSE.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from snapshots import split
 try:
     import torch_sparse  # noqa: F401
 except ImportError:
-    # The library names its matrix in the type of a field, and uses nothing of it here.
+    # The library only names this type in an annotation of a field.
     sys.modules["torch_sparse"] = types.SimpleNamespace(SparseTensor=type("SparseTensor", (), {}))
 import torch_geometric_temporal
 from torch_geometric_temporal.dataset.twitter_tennis import encode_features
@@ -41,20 +41,20 @@ from torch_geometric_temporal.nn.recurrent import DCRNN, TGCN, EvolveGCNO, GConv
 class Series(NamedTuple):
     name: str
     features: torch.Tensor  # [steps, v, f]
-    targets: torch.Tensor  # [steps, v], NaN where not known
+    targets: torch.Tensor  # [steps, v], NaN where unknown
     edges: list  # of each step: [2, e]
     weights: list  # of each step: [e]
-    unit: float  # what a difference of targets by 1 is in the units of the data
+    unit: float  # size of a target difference of 1, in the units of the data
 
 
 def of_signal(name, signal, edges, weights, lags, normalise):
-    """A series [steps, v] on one graph."""
+    """Returns the data set of a signal [steps, v] on one graph."""
     steps, unit = len(signal), 1.0
     if normalise:
         known = signal[: split(steps)["train"].stop]
         unit = float(np.nanstd(known))
         signal = (signal - np.nanmean(known)) / unit
-    # Zeros, the mean, before the first value.
+    # Before its first value the signal is padded with zeros, its mean.
     padded = np.concatenate([np.zeros((lags - 1, signal.shape[1])), np.nan_to_num(signal)])
     features = np.stack([padded[t : t + lags].T for t in range(steps)])
     real = lambda x: torch.tensor(x, dtype=torch.float32)
@@ -107,7 +107,7 @@ class Model(torch.nn.Module):
 
 
 def errors(model, series, targets, length):
-    """MAE and RMSE in the units of the data."""
+    """Returns MAE and RMSE in the units of the data."""
     off = []
     with torch.no_grad():
         model.eval()

@@ -1,11 +1,12 @@
-"""JODIE, APAN, TGAT and TGN in PyTorch, as fast as it goes without kernels of one's own: peers in the benchmarks.
+"""JODIE, APAN, TGAT and TGN in PyTorch, optimised as far as possible without custom kernels: peers in the benchmarks.
 
     python torch_models.py --model apan --data wikipedia.csv --batch 600 --random-edge-features 172 --no-eval --json
     python torch_models.py --check    # ten batches of each against tests/golden, in float64
 
-The same models as ours, parameter for parameter (`tests/golden`), with the protocol of `link_task.py`. State is in
-tables that are read and written by index; nodes, and targets of deeper layers, are computed once however often a
-batch has them (`unique`), and so is what keys and values owe to a node or an event; mails keep their event's id.
+The models are the same as in tgnn, parameter for parameter (`tests/golden`), with the protocol of `link_task.py`. State
+is stored in tables that are read and written by index. Nodes, and targets of deeper layers, are computed once even if
+they occur several times in a batch (`unique`); so are the terms of keys and values that depend only on a node or an
+event. Mails store the id of their event instead of its features.
 """
 
 import json
@@ -24,14 +25,14 @@ DROPOUT = 0.1
 
 
 class History:
-    """The events of each node in time order, all nodes behind one another."""
+    """The events of each node in time order, as one list sorted by node."""
 
     def __init__(self, events):
         count = len(events.src)
         event = torch.arange(count, device=events.src.device)
         again = events.src != events.dst  # a self-loop is one event of its node
         node = torch.cat([events.src, events.dst[again]])
-        # Events are in time order, and so are these keys among those of a node.
+        # Events are numbered in time order, so the keys of a node are in time order, too.
         self.key, order = (node * count + torch.cat([event, event[again]])).sort()
         self.other = torch.cat([events.dst, events.src[again]])[order]
         self.event = self.key % count
@@ -40,11 +41,13 @@ class History:
         self.count = count
 
     def ends(self, event, first):
-        """What history ends before at the times of events: what is as late, and the batch that begins with `first`."""
+        """Returns the end of the history of each event: the first event at the same time, but at most `first`, where
+        the batch begins."""
         return self.tied[event].clamp(max=first)
 
     def recent(self, node, end, k):
-        """Neighbours [n, k], their events and which are there, most recent first. An empty slot holds the node."""
+        """Returns the k latest neighbours [n, k], latest first, their events, and which slots are used. An unused slot
+        holds the node itself."""
         last = torch.searchsorted(self.key, node * self.count + end)
         place = last[:, None] - 1 - torch.arange(k, device=node.device)
         there = place >= self.begin[node, None]
@@ -53,12 +56,12 @@ class History:
 
 
 def last_positions(rows, count):
-    """The greatest position of each row in `rows`, -1 where it has none."""
+    """Returns the last position of each row number below `count` in `rows`, or -1 if it does not occur."""
     position = torch.arange(len(rows), device=rows.device)
     return rows.new_full((count,), -1).scatter_reduce(0, rows, position, "amax")
 
 
-# Layers. Shapes at the margin: n roots, k slots, h heads, p head width.
+# Layers. Dimensions in comments: n roots, k slots, h heads, p head width.
 
 
 def matrix(rows, columns):
@@ -115,14 +118,14 @@ class Decoder(torch.nn.Module):
         self.w_out, self.b_out = Parameter(matrix(1, width)[0].detach()), zeros(1)
 
     def forward(self, z):
-        """Logits of events and negatives from embeddings of sources, destinations and negatives."""
+        """Returns the logits of events and negatives from embeddings of sources, destinations and negatives."""
         src, dst, neg = z.chunk(3)
         src = linear(src, self.w_src, self.b)
         return tuple((src + linear(x, self.w_dst)).relu() @ self.w_out + self.b_out for x in (dst, neg))
 
 
 class KeysAndValues(Norm):
-    """Attention whose keys and values are linear in {row of each of some tables | time encoding}."""
+    """Attention whose keys and values are linear in {a row of each table | time encoding}."""
 
     def __init__(self, width, tables, time_width):
         super().__init__(width)
@@ -130,8 +133,9 @@ class KeysAndValues(Norm):
         self.w_k, self.w_v, self.b_v = matrix(width, sum(self.columns)), matrix(width, sum(self.columns)), zeros(width)
 
     def attend(self, query, tables, phi, there):
-        """Heads side by side [n, h*p]; zeros for a root without slots. Tables: rows, and which each slot has;
-        or rows for all slots, and which each root has."""
+        """Returns the concatenated heads [n, h*p]; zeros for a root without used slots. `tables` are pairs of rows and
+        an index: either one row per index entry and an index of each slot, or k rows per entry and an index of each
+        root."""
         *weights, of_time = torch.cat([self.w_k, self.w_v]).split(self.columns, 1)
         both = linear(phi, of_time, torch.cat([torch.zeros_like(self.b_v), self.b_v]))  # (n,k,2hp)
         for (rows, index), w in zip(tables, weights):
@@ -141,7 +145,7 @@ class KeysAndValues(Norm):
         key, value = both.view(n, k, 2, HEADS, -1).permute(2, 0, 3, 1, 4).reshape(2, n * HEADS, k, -1)
         query = query.reshape(n * HEADS, -1, 1) / math.sqrt(key.shape[-1])
         score = torch.bmm(key, query).view(n, HEADS, k)
-        # A finite mask and the product keep a root without slots at zero, and its gradient free of NaN.
+        # Thanks to the finite mask and the product with it, a root without used slots gets zeros, and no NaN gradient.
         weight = score.masked_fill(~there[:, None], -1e30).softmax(-1) * there[:, None]
         weight = dropout(weight, DROPOUT, self.training).view(n * HEADS, 1, k)
         return torch.bmm(weight, value).view(n, -1)
@@ -154,7 +158,7 @@ class Attention(KeysAndValues):
         self.w_o, self.w_o_root, self.b_o = matrix(width, width), matrix(width, inputs), zeros(width)
 
     def forward(self, h, now, near):
-        """Embeddings of the roots from those below; `now` is the encoding of no time."""
+        """Returns the embeddings of the roots from those below; `now` is the encoding of a time gap of zero."""
         root = h[near.root]
         query = linear(root, self.w_q, linear(now, self.w_q_time, self.b_q))
         seen = self.attend(query, [(h, near.row), (near.edge, near.edge_row)], near.phi, near.there)
@@ -163,13 +167,13 @@ class Attention(KeysAndValues):
 
 
 class Near(NamedTuple):
-    """What one layer looks at."""
+    """The inputs of one layer."""
 
-    root: torch.Tensor  # [n] rows of the roots among the embeddings below
-    row: torch.Tensor  # [n, k] and of their slots
+    root: torch.Tensor  # [n] rows of the roots in the embeddings below
+    row: torch.Tensor  # [n, k] rows of the slots in the embeddings below
     edge: torch.Tensor  # [m, f] features of the unique events
-    edge_row: torch.Tensor  # [n, k] rows of the slots among them
-    phi: torch.Tensor  # [n, k, t]
+    edge_row: torch.Tensor  # [n, k] rows of the slots in `edge`
+    phi: torch.Tensor  # [n, k, t] time encodings
     there: torch.Tensor  # [n, k] whether a slot holds a neighbour
 
 
@@ -177,7 +181,7 @@ class Near(NamedTuple):
 
 
 class Model(torch.nn.Module):
-    """What all models share. Roots: sources, destinations, negatives of a batch, one behind the other."""
+    """Base class of the models. Roots are the sources, then the destinations, then the negatives of a batch."""
 
     def __init__(self, events, width, time_width, maps_nodes=True):
         super().__init__()
@@ -187,7 +191,7 @@ class Model(torch.nn.Module):
         self.node = NodeMap(width, inputs) if maps_nodes and inputs else None
 
     def table(self, name, *shape, fill=0, dtype=None):
-        """A table of the state, a row for each node; its empty value is `fill`."""
+        """Registers a state table with a row for each node; `fill` is its value when empty."""
         dtype = dtype or self.events.feature.dtype
         self.register_buffer(name, torch.full((self.events.nodes, *shape), fill, dtype=dtype))
         self.empty[name] = fill
@@ -210,12 +214,12 @@ class Model(torch.nn.Module):
 
 
 def event_by_event(rows, size):
-    """Of the roots' rows those of sources and destinations, [2 b]: source and destination of each event in turn."""
+    """Returns the rows of sources and destinations [2 b], with source and destination of each event adjacent."""
     return rows[: 2 * size].view(2, size, *rows.shape[1:]).transpose(0, 1).flatten(0, 1)
 
 
 class Memory(Model):
-    """A memory updated by a recurrent cell from the node's last mail: partner's memory and event."""
+    """Node memory that a recurrent cell updates from the node's last mail: the partner's memory and the event."""
 
     def __init__(self, events, width, time_width, cell, gates):
         super().__init__(events, width, time_width)
@@ -228,7 +232,7 @@ class Memory(Model):
         self.table("mail_time", dtype=torch.int64)
 
     def updated(self, nodes):
-        """s' of unique nodes."""
+        """Returns the updated memory s' of unique nodes."""
         s = self.s[nodes]
         mailed = (self.mail_event[nodes] >= 0).nonzero()[:, 0]
         own = nodes[mailed]
@@ -237,7 +241,8 @@ class Memory(Model):
         return s.index_copy(0, mailed, self.memory(message, s[mailed]))
 
     def bottom(self, nodes, root_rows):
-        """Embeddings below the first layer, of unique nodes; `root_rows` are the roots' rows."""
+        """Returns embeddings below the first layer, of unique nodes; `root_rows` are the rows of the roots in
+        `nodes`."""
         s = self.updated(nodes)
         self.fresh = nodes, root_rows, s.detach()
         return self.add_node_features(s, nodes)
@@ -250,13 +255,13 @@ class Memory(Model):
         last, own = last[rows], nodes[rows]
         event = batch.start + last // 2
         self.s[own] = s[rows]
-        self.s_time[own] = self.mail_time[own]  # both are 0 before the first mail
+        self.s_time[own] = self.mail_time[own]  # before the first mail both times are 0
         self.mail[own] = s[ends[last ^ 1]]
         self.mail_event[own] = event
         self.mail_time[own] = self.events.time[event]
 
     def state(self):
-        """As tests/golden has it, mails written out."""
+        """Returns the state as in tests/golden, with complete mails."""
         has = self.mail_event >= 0
         mail = torch.cat([self.s, self.mail, self.events.feature[self.mail_event.clamp(min=0)]], 1)
         return {
@@ -283,12 +288,13 @@ class Jodie(Memory):
 
 
 def looks(model, roots, batch, layers, at_events=False):
-    """Per layer, the first one first, what it looks at; then the unique nodes below, and the roots' rows of them.
+    """Returns the inputs of each layer, lowest layer first, the unique nodes below, and the rows of the roots in them.
 
-    Neighbours are embedded at the query's time, as TGN does, or at those of their events, as TGAT does.
+    Neighbours are embedded at the time of the query, as in TGN, or with `at_events` at the time of their event, as in
+    TGAT.
     """
     events, history, k = model.events, model.history, model.neighbours
-    # A target: a node at the time of an event.
+    # A target is a node at the time of an event.
     node, at = roots, torch.arange(batch.start, batch.stop, device=roots.device).repeat(3)
     found = []
     for layer in reversed(range(layers)):
@@ -312,7 +318,7 @@ def looks(model, roots, batch, layers, at_events=False):
 
 
 class Layers(torch.nn.ModuleList):
-    """Attention layers over one another."""
+    """A stack of attention layers."""
 
     def __init__(self, layers, inputs, width, edge_width, time_width):
         super().__init__(
@@ -351,14 +357,14 @@ class Tgat(Model):
 
 
 class Update(KeysAndValues):
-    """APAN's: a new memory from attention over a node's mails."""
+    """APAN's update: computes new memory by attention over the mails of a node."""
 
     def __init__(self, width, edge_width, time_width):
         super().__init__(width, [2 * width + edge_width], time_width)
         self.w_q, self.b_q, self.w, self.b = matrix(width, width), zeros(width), matrix(width, width), zeros(width)
 
     def forward(self, s, mails, row, phi, there):
-        """For roots, rows of the unique nodes' memories `s` and `mails`."""
+        """Returns the new memory of the roots; `row` are their rows in the unique nodes' memories `s` and `mails`."""
         query = linear(s, self.w_q, self.b_q)[row]
         seen = self.attend(query, [(mails, row)], phi, there)
         out = linear(self.norm(seen + s[row]), self.w, self.b)
@@ -386,14 +392,14 @@ class Apan(Model):
         return self.add_node_features(out, roots)
 
     def observe(self, batch):
-        """Delivers the mails of a batch: one to a node, from the last of the roots that deliver to it."""
+        """Delivers the mails of a batch. A node gets one mail, from the last root that delivers to it."""
         events, size = self.events, batch.stop - batch.start
         out = event_by_event(self.out, size)  # (2b,d)
         ends = torch.stack([events.src[batch], events.dst[batch]], 1).flatten()
         near, _, _ = self.history.recent(ends, self.history.ends(batch, batch.start).repeat_interleave(2), self.neighbours)
         nodes, row = ends.unique(return_inverse=True)
         self.s[nodes] = out[last_positions(row, len(nodes))]
-        # A neighbour that is not there is the node itself, which has the mail of this position already.
+        # An unused slot holds the node itself, which is already a receiver of the same mail.
         receivers = torch.cat([ends[:, None], near], 1)
         nodes, row = receivers.unique(return_inverse=True)
         root = last_positions(row.flatten(), len(nodes)) // receivers.shape[1]
@@ -413,7 +419,7 @@ class Apan(Model):
 
 
 class GoldenEvents:
-    """The stream of a golden file; `tensors` and `facts` are the rest of it."""
+    """The stream of a golden file; its other content is in `tensors` and `facts`."""
 
     def __init__(self, path, dtype):
         content = path.read_bytes()
@@ -432,7 +438,7 @@ class GoldenEvents:
         return int(self.facts[name])
 
     def under(self, prefix):
-        """The tensors whose names begin so, by the rest of their names."""
+        """Returns the tensors whose names begin with `prefix`, by the rest of their names."""
         return {name[len(prefix) :]: value for name, value in self.tensors.items() if name.startswith(prefix)}
 
 
@@ -440,14 +446,15 @@ GOLDEN = {"tgn": "tgn", "tgn_three_layers": "tgn", "tgat": "tgat", "jodie": "jod
 
 
 def off(got, want):
-    """The worst difference, relative to the largest number of a tensor."""
+    """Returns the largest difference, relative to the largest magnitude in its tensor."""
     assert got.keys() == want.keys(), f"{sorted(got)} are not {sorted(want)}"
     far = lambda name: (got[name] - want[name]).abs().nan_to_num(nan=math.inf).max()
     return max(((far(name) / want[name].abs().max().clamp(min=1e-3)).item() for name in want), default=0.0)
 
 
 def check(file, name, dtype):
-    """Trains as a golden file did; how far losses, gradients and state of any batch are off, and the parameters."""
+    """Repeats the training of a golden file; returns the errors of each batch (losses, gradients, state) and of the
+    final parameters."""
     events = GoldenEvents(Path(__file__).resolve().parents[2] / f"tests/golden/{file}.safetensors", dtype)
     fact, work = events.fact, range(0, len(events.src), events.fact("batch"))
     sizes = {key: fact(key) for key in ("layers", "neighbours", "mails") if key in events.facts}

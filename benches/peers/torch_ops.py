@@ -1,10 +1,10 @@
-"""Times the PyTorch ops that do the work of ours, at the sizes of a training step of TGN on Wikipedia, batch 600.
+"""Times PyTorch's counterparts of tgnn's ops, at the sizes of a training step of TGN on Wikipedia, batch 600.
 
-    python benches/peers/torch_ops.py --device cuda    # prints JSON; beside it: tgnn-bench kernels --device cuda --json
+    python benches/peers/torch_ops.py --device cuda    # prints JSON; compare: tgnn-bench kernels --device cuda --json
 
-Each is run until it has taken a tenth of a second, five times; the median counts. On a GPU between two events, after a
-warm-up, so that the time of launches is hidden where the device is busy and counted where it is not, as in training. Values
-are random, never zeros. Products as PyTorch makes them by default (f32), then with TF32 allowed.
+Each op runs repeatedly for about a tenth of a second, five times; the median counts. On a GPU the time is measured
+between two CUDA events, after a warm-up: as in training, launches cost time only while the device is idle. Values are
+random, never zeros. Products run with PyTorch's default (f32), then with TF32 allowed.
 """
 
 import argparse
@@ -14,14 +14,15 @@ import time
 
 import torch
 
-# Mails of a batch, width of a message {s | s_partner | e | Phi}, memory; nodes; roots, neighbours, edge features; events.
+# Mails of a batch; widths of a message {s | s_partner | e | Phi} and of the memory; nodes; roots; neighbours; edge
+# features; events.
 MAILS, MESSAGE, WIDTH, NODES, ROOTS, NEIGHBORS, FEATURES, EVENTS = 1165, 472, 100, 9228, 1800, 10, 172, 157474
-# A snapshot: its vertices, and neighbours of each.
+# A snapshot: its vertices, and the number of neighbours of each.
 VERTICES, DEGREE = 10_000, 20
 
 
 def ops(device):
-    """Name, the op of ours that it rivals, and a call."""
+    """Yields the name of an op, the corresponding op of tgnn, and a call that runs it."""
     real = lambda *shape: torch.randn(*shape, device=device)
     ids = lambda n, below: torch.randint(below, (n,), device=device)
     gru = torch.nn.GRUCell(MESSAGE, WIDTH, device=device)
@@ -60,7 +61,7 @@ def ops(device):
 
 
 def seconds(call, device):
-    """Of one call."""
+    """Returns the seconds of one call."""
 
     def once(times):
         if device == "cpu":

@@ -1,10 +1,10 @@
-"""Times PyTorch's sparse products of a matrix that `benches/spmm.rs` has written, and prints seconds by name for each width.
+"""Times PyTorch's sparse products of a matrix written by `benches/spmm.rs`; prints seconds by product for each width.
 
-    python benches/peers/torch_spmm.py FOLDER --threads 2 --widths 16 64    # called by: cargo bench --bench spmm -- python
+    python benches/peers/torch_spmm.py FOLDER --threads 2 --widths 16 64    # called by `cargo bench --bench spmm`
 
-`csr` and `coo` are `torch.sparse` times a dense matrix; `gather` is what PyTorch Geometric's layers do by default (rows of the
-neighbours, their weights, `scatter`), or `index_add` where that is not installed. Each runs for half a second after two runs
-that do not count; the median counts.
+`csr` and `coo` are `torch.sparse` matrices times a dense matrix. `gather` is the default in PyTorch Geometric's layers:
+rows of the neighbours, times their weights, summed by `scatter`, or by `index_add` if PyTorch Geometric is not
+installed. Each product runs for half a second; the median counts, without the first two runs.
 """
 
 import argparse
@@ -25,7 +25,7 @@ except ImportError:
 
 
 def seconds(call):
-    """Of one call."""
+    """Returns the median seconds of one call."""
     times, started = [], time.perf_counter()
     while len(times) < 7 or time.perf_counter() - started < 0.5:
         begin = time.perf_counter()

@@ -1,20 +1,21 @@
-//! Gaps of time, as models see them.
+//! Time gaps, as models see them.
 
-/// How the ticks between two events become seconds: exact in i64, then saturated, then one f32 product.
+/// Conversion of the ticks between two events to seconds: the difference is exact in i64, is limited to
+/// `longest`, and is then multiplied in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gaps {
-    /// Length of a tick.
+    /// Length of a tick, in seconds.
     pub seconds_per_tick: f32,
-    /// Ticks that a longer gap counts as.
+    /// Longest gap, in ticks; longer gaps count as this one.
     pub longest: i64,
 }
 
 impl Gaps {
-    /// Every gap counts as what it is.
+    /// Returns a conversion that leaves gaps of every length as they are.
     pub fn unlimited(seconds_per_tick: f32) -> Self {
         Gaps { seconds_per_tick, longest: i64::MAX }
     }
-    /// Seconds from one tick to another.
+    /// Returns the seconds from tick `from` to tick `to`.
     pub fn seconds(self, from: i64, to: i64) -> f32 {
         to.saturating_sub(from).min(self.longest) as f32 * self.seconds_per_tick
     }
@@ -25,7 +26,7 @@ mod tests {
     use super::Gaps;
 
     #[test]
-    fn a_gap_is_exact_until_it_is_cut() {
+    fn a_gap_is_exact_up_to_the_longest() {
         let far = 1 << 60;
         assert_eq!(Gaps::unlimited(0.5).seconds(far, far + 3), 1.5);
         let gaps = Gaps { seconds_per_tick: 0.5, longest: 10 };

@@ -1,9 +1,10 @@
-//! Where values live and how work reaches a device: shapes ([`Spec`]), stored buffers ([`Store`]), what an op sees
-//! while it runs ([`Io`]), counter-based random numbers ([`philox`]), and the vector and
-//! matrix primitives of the CPU.
+//! Storage of values and execution on a device: shapes ([`Spec`]), stored buffers ([`Store`]), the operands
+//! of a running op ([`Io`]), counter-based random numbers ([`philox`]), and the vector and matrix primitives
+//! of the CPU.
 //!
-//! Two kinds of memory exist. A [`Store`] holds what outlives a step: parameters, node memory, tables. An arena holds
-//! what a step computes; it is planned from the specs before the first step, so nothing allocates while a step runs.
+//! There are two kinds of memory. A [`Store`] holds values that outlive a step: parameters, node memory,
+//! tables. An arena holds the values that a step computes; it is planned from the specs before the first
+//! step, so nothing is allocated while a step runs.
 pub mod cuda;
 mod device;
 mod gaps;

@@ -1,44 +1,45 @@
 //! Philox4x32-10, a counter-based random number generator.
 //!
-//! A draw is a pure function of a key and a counter, so every device, every number of threads and every number of
-//! ranks sees the same numbers. The key is the run's seed and the drawing op's salt; the counter is
-//! `(index, epoch, batch)`.
-//! Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+//! A draw is a pure function of a key and a counter, so every device and every number of threads or ranks
+//! gets the same numbers. The key combines the run's seed and the salt of the op that draws; the counter is
+//! `(index, epoch, batch)`. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
 const ROUNDS: usize = 10;
 const MULTIPLIERS: (u32, u32) = (0xD251_1F53, 0xCD9E_8D57);
 const WEYL: (u32, u32) = (0x9E37_79B9, 0xBB67_AE85);
 
-/// Who draws, and when: everything of a draw but its index.
+/// Everything that determines a draw except its index: the run's seed, the op's salt, the epoch and the
+/// batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// [`key_words`].
+    /// Seed and salt, as [`key_words`] combines them.
     key: [u32; 2],
     /// Epoch and batch.
     clock: [u32; 2],
 }
 
-/// Seed of the run (low word), and its high word mixed with the salt of the op.
+/// Returns the low word of the run's seed, and its high word mixed with the salt of the op.
 pub fn key_words(seed: u64, salt: u32) -> [u32; 2] {
     [seed as u32, (seed >> 32) as u32 ^ salt.wrapping_mul(0x85EB_CA6B)]
 }
 
 impl Key {
-    /// The key of the op `salt` in a run with `seed`, at `clock = [epoch, batch]`.
+    /// Returns the key of the op with `salt` in a run with `seed`, at `clock = [epoch, batch]`.
     pub fn new(seed: u64, salt: u32, clock: [u32; 2]) -> Self {
         Key { key: key_words(seed, salt), clock }
     }
-    /// Four uniform words for `index`.
+    /// Returns four uniform 32-bit words for `index`.
     #[inline(always)]
     pub fn draw(self, index: u64) -> [u32; 4] {
         philox([index as u32, (index >> 32) as u32, self.clock[0], self.clock[1]], self.key)
     }
-    /// A uniform number below `n` for `index`; 0 for `n = 0`. The bias is below n / 2^32.
+    /// Returns a uniform integer below `n` for `index`; 0 if `n` is 0. The bias is below n / 2^32.
     #[inline(always)]
     pub fn below(self, index: u64, n: u32) -> u32 {
         ((u64::from(self.draw(index)[0]) * u64::from(n)) >> 32) as u32
     }
-    /// Eight uniform 16-bit numbers for `index`: enough for a drop-out mask, at an eighth of a draw each.
+    /// Returns eight uniform 16-bit numbers for `index`: precise enough for a drop-out mask, at an eighth of
+    /// a draw each.
     #[inline(always)]
     pub fn draw_u16(self, index: u64) -> [u16; 8] {
         let w = self.draw(index);
@@ -61,9 +62,9 @@ fn philox(mut c: [u32; 4], mut k: [u32; 2]) -> [u32; 4] {
 mod tests {
     use super::*;
 
-    /// Known answers of the authors' Random123 distribution (kat_vectors, philox4x32 10).
+    /// Source: known answers in the authors' Random123 distribution (kat_vectors, philox4x32 10).
     #[test]
-    fn philox_gives_the_published_answers() {
+    fn philox_returns_the_published_answers() {
         assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(
             philox([u32::MAX; 4], [u32::MAX; 2]),

@@ -1,9 +1,9 @@
-//! Shapes and types of values, and the two precisions a definition runs in.
+//! Shapes and types of values, and the two precisions that an op's definition runs in.
 use crate::error::{Error, Result};
 use half::slice::HalfFloatSliceExt;
 use std::fmt;
 
-/// A value of a tape: an input, or an output of a node. Other tapes refuse it.
+/// A value of a tape: an input, or an output of a node. Other tapes reject it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Var {
     tape: u32,
@@ -11,15 +11,15 @@ pub struct Var {
 }
 
 impl Var {
-    /// Value `at` of the tape that goes by the number `tape`.
+    /// Returns value `at` of the tape with number `tape`.
     pub(crate) const fn of(tape: u32, at: usize) -> Self {
         Var { tape, at: at as u32 }
     }
-    /// Which tape it is of.
+    /// Returns the number of the value's tape.
     pub(crate) const fn tape(self) -> u32 {
         self.tape
     }
-    /// Its place among the values of its tape.
+    /// Returns the index of the value on its tape.
     pub const fn at(self) -> usize {
         self.at as usize
     }
@@ -31,43 +31,45 @@ impl fmt::Display for Var {
     }
 }
 
-/// The id that names no node and no event: the content of unused neighbour slots.
+/// The id of no node and no event; unused neighbour slots hold it.
 pub const NONE: u32 = u32::MAX;
 
 /// Type of a value's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
-    /// Real numbers: f32, or f64 where a [`Precision::F64`] reference runs.
+    /// Real numbers: f32, or f64 in a program of [`Precision::F64`].
     F32,
     /// Ids, row indices and counts.
     U32,
     /// Times in ticks, and offsets.
     I64,
-    /// bfloat16: real numbers of stored tables and state, never of a step's values; see [`StoredAs`](super::StoredAs).
+    /// bfloat16, for real numbers of stored tables and state, never for the values of a step; see
+    /// [`StoredAs`](super::StoredAs).
     Bf16,
-    /// IEEE 754's half precision: likewise.
+    /// IEEE 754 half precision, for stored tables and state as `Bf16` is.
     F16,
 }
 
 /// The precision of a program's real numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// The product.
+    /// Single precision: training, evaluation and prediction.
     F32,
-    /// The reference that tests compare with.
+    /// Double precision: the reference that tests compare with.
     F64,
 }
 
-/// The largest value: far below what an address can count, so that sums of such sizes do not wrap.
+/// Maximum size of a value, far below the range of an address, so that sums of such sizes do not overflow.
 const MOST_BYTES: usize = 1 << 48;
+/// Maximum width: kernels count columns in 32 bits.
 const MOST_COLUMNS: usize = i32::MAX as usize;
 
 impl DType {
-    /// Whether elements of type `T` are what a value of this type holds where reals have `precision`.
+    /// Returns whether a value of this type has elements of type `T` in a program of `precision`.
     pub fn holds<T: Element>(self, precision: Precision) -> bool {
         T::DTYPE == self && size_of::<T>() == self.size(precision)
     }
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub const fn size(self, precision: Precision) -> usize {
         match (self, precision) {
             (DType::U32, _) | (DType::F32, Precision::F32) => 4,
@@ -75,11 +77,11 @@ impl DType {
             (DType::Bf16 | DType::F16, _) => 2,
         }
     }
-    /// Whether it is of real numbers kept in 16 bits.
+    /// Returns whether this is a type of real numbers stored in 16 bits.
     pub const fn is_half(self) -> bool {
         matches!(self, DType::Bf16 | DType::F16)
     }
-    /// What a step sees of a table of this type: reals are widened.
+    /// Returns the type that a step reads from a table of this type: real numbers of 16 bits become f32.
     #[must_use]
     pub const fn widened(self) -> DType {
         if self.is_half() { DType::F32 } else { self }
@@ -91,32 +93,33 @@ impl DType {
 pub struct Live {
     /// A `[1]` u32 value.
     pub var: Var,
-    /// Rows for each unit of the count.
+    /// Rows per unit of the count.
     pub times: usize,
 }
 
-/// The rows of a value: room for `capacity` of them, of which a device-resident count may declare fewer live.
+/// The rows of a value: memory for `capacity` rows, of which the first `n` are live. `n` may be lower than
+/// `capacity`, and is then a count on the device.
 ///
-/// Memory and launches are made for `capacity`; an op reads and writes the live rows only. So one program serves every
-/// batch, the short last one included, and no count travels to the host.
+/// Memory and launches are sized for `capacity`; ops read and write the live rows only. One program therefore
+/// serves every batch, including the short last one, and no count is copied to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// Upper bound.
+    /// Maximum number of rows.
     pub capacity: usize,
-    /// The true count, where it can be lower.
+    /// The actual count, if it can be lower.
     pub live: Option<Live>,
 }
 
 impl Rows {
-    /// Exactly `capacity` rows.
+    /// Returns exactly `capacity` rows.
     pub const fn fixed(capacity: usize) -> Self {
         Rows { capacity, live: None }
     }
-    /// At most `capacity` rows; `value(var)[0]` of them live.
+    /// Returns at most `capacity` rows, of which `value(var)[0]` are live.
     pub const fn live(capacity: usize, var: Var) -> Self {
         Rows { capacity, live: Some(Live { var, times: 1 }) }
     }
-    /// `k` rows for each of these.
+    /// Returns `k` rows for each of these.
     #[must_use]
     pub const fn times(self, k: usize) -> Self {
         let live = match self.live {
@@ -132,45 +135,45 @@ impl Rows {
 pub struct Spec {
     /// Type of the elements.
     pub dtype: DType,
-    /// Rows, and how many of them count.
+    /// Capacity and number of live rows.
     pub rows: Rows,
     /// Width of a row.
     pub cols: usize,
 }
 
 impl Spec {
-    /// Real `[rows, cols]`.
+    /// Returns the spec of real numbers `[rows, cols]`.
     pub const fn real(rows: Rows, cols: usize) -> Self {
         Spec { dtype: DType::F32, rows, cols }
     }
-    /// u32 `[rows, cols]`.
+    /// Returns the spec of u32 `[rows, cols]`.
     pub const fn ids(rows: Rows, cols: usize) -> Self {
         Spec { dtype: DType::U32, rows, cols }
     }
-    /// i64 `[rows]`.
+    /// Returns the spec of i64 `[rows]`.
     pub const fn times(rows: Rows) -> Self {
         Spec { dtype: DType::I64, rows, cols: 1 }
     }
-    /// A u32 count on the device.
+    /// Returns the spec of a count on the device: u32 `[1]`.
     pub const fn count() -> Self {
         Spec::ids(Rows::fixed(1), 1)
     }
-    /// Elements there is room for.
+    /// Returns the number of elements at full capacity.
     pub const fn len(&self) -> usize {
         self.rows.capacity * self.cols
     }
-    /// Whether there is room for nothing.
+    /// Returns whether the capacity is zero elements.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Bytes there is room for.
+    /// Returns the number of bytes at full capacity.
     pub const fn bytes(&self, precision: Precision) -> usize {
         self.len() * self.dtype.size(precision)
     }
-    /// Refuses a size that no memory has, of `what` in errors: sums and products of sizes are safe from there on.
+    /// Rejects a size that exceeds any memory, so that later sums and products of sizes cannot overflow.
     ///
     /// # Errors
-    /// `Shape`.
+    /// `Shape`, for the op or buffer called `what`, if the value is too large.
     pub(crate) fn check_size(&self, what: &str) -> Result<()> {
         let bytes = self
             .rows
@@ -178,7 +181,7 @@ impl Spec {
             .checked_mul(self.cols)
             .and_then(|n| n.checked_mul(DType::I64.size(Precision::F64)));
         match bytes {
-            // Either may be zero, and kernels count columns in 32 bits.
+            // The product alone does not bound its factors: one of them may be zero.
             Some(bytes)
                 if bytes <= MOST_BYTES && self.rows.capacity <= MOST_BYTES && self.cols <= MOST_COLUMNS =>
             {
@@ -196,13 +199,13 @@ impl fmt::Display for Spec {
     }
 }
 
-/// A type that elements of a value can have in memory; nobody else can add one.
+/// A type of elements in memory. The trait is sealed: other crates cannot implement it.
 pub trait Element: bytemuck::Pod + Send + Sync + PartialEq + fmt::Debug + sealed::Sealed {
-    /// What a spec calls it.
+    /// The element type in a [`Spec`].
     const DTYPE: DType;
 }
 pub(super) mod sealed {
-    /// What only this crate can implement.
+    /// A trait that other crates cannot implement.
     pub trait Sealed {}
     impl Sealed for f32 {}
     impl Sealed for f64 {}
@@ -224,7 +227,8 @@ impl Element for i64 {
     const DTYPE: DType = DType::I64;
 }
 
-/// The real numbers a definition is written in: f64 for the oracle of the tests, f32 for the plain host path.
+/// The type of real numbers in an op's definition: f64 for the reference of the tests, f32 for the plain host
+/// path.
 pub trait Real:
     Element
     + std::ops::Add<Output = Self>
@@ -237,45 +241,45 @@ pub trait Real:
     + std::iter::Sum
     + PartialOrd
 {
-    /// The precision whose programs hold this type.
+    /// The precision of the programs that use this type.
     const PRECISION: Precision;
-    /// 0.
+    /// The number 0.
     const ZERO: Self;
-    /// 1.
+    /// The number 1.
     const ONE: Self;
-    /// Nearest value to `x`.
+    /// Returns the value nearest to `x`.
     fn of(x: f64) -> Self;
-    /// The value as f64.
+    /// Returns the value as f64.
     fn f64(self) -> f64;
-    /// e^self.
+    /// Returns e^self.
     fn exp(self) -> Self;
-    /// ln(1 + self), accurate near 0.
+    /// Returns ln(1 + self), accurate near 0.
     fn ln_1p(self) -> Self;
-    /// Hyperbolic tangent.
+    /// Returns the hyperbolic tangent.
     fn tanh(self) -> Self;
-    /// Cosine, accurate for large arguments.
+    /// Returns the cosine, accurate for large arguments.
     fn cos(self) -> Self;
-    /// Sine, accurate for large arguments.
+    /// Returns the sine, accurate for large arguments.
     fn sin(self) -> Self;
-    /// Square root.
+    /// Returns the square root.
     fn sqrt(self) -> Self;
-    /// The larger of two numbers.
+    /// Returns the larger of two numbers.
     fn max(self, other: Self) -> Self;
-    /// Magnitude.
+    /// Returns the magnitude.
     fn abs(self) -> Self;
-    /// The numbers `from`, of 16 bits; both are as long.
+    /// Converts the 16-bit numbers `from` exactly into `to`, a slice of the same length.
     fn widen<H>(from: &[H], to: &mut [Self])
     where
         [H]: HalfFloatSliceExt;
-    /// Rounds `from` to the nearest numbers of 16 bits; both are as long.
+    /// Rounds `from` to the nearest 16-bit numbers in `to`, a slice of the same length.
     fn round<H>(from: &[Self], to: &mut [H])
     where
         [H]: HalfFloatSliceExt;
-    /// ln(1 + e^self), without overflow.
+    /// Returns ln(1 + e^self), without overflow.
     fn softplus(self) -> Self {
         self.max(Self::ZERO) + (-self.abs()).exp().ln_1p()
     }
-    /// 1 / (1 + e^-self).
+    /// Returns 1 / (1 + e^-self).
     fn sigmoid(self) -> Self {
         Self::ONE / (Self::ONE + (-self).exp())
     }

@@ -1,5 +1,6 @@
-//! What threads share: the standard library's, or, where the crate is built with `--cfg loom`, that of the model checker, which
-//! tries all orders in which threads may see one another's writes (`scripts/soak loom`).
+//! Synchronisation primitives: those of the standard library or, in builds with `--cfg loom`, those of the
+//! loom model checker, which tries all orders in which threads may see one another's writes (`scripts/soak
+//! only loom`).
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
@@ -20,7 +21,7 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
-/// The standard library's, with loom's methods.
+/// The standard library's `UnsafeCell`, with the methods of loom's.
 #[cfg(not(loom))]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 

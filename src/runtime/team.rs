@@ -1,8 +1,10 @@
-//! Threads that work on one op together: fork and join in well under a microsecond, and every thread keeps its share.
+//! Teams of threads that work on one op together. Fork and join take well under a microsecond, and every
+//! thread keeps its own range of the tasks.
 //!
-//! A step is some hundred short parallel pieces, and what a thread wrote in one is what it reads in the next. So each
-//! thread starts with the same share of the tasks every time, and helps others only when it has finished; and nobody
-//! goes to sleep between two pieces of a pass. Results do not depend on who does what.
+//! A step consists of about a hundred short parallel jobs, and a thread often reads in one job the data that
+//! it wrote in the job before. Each thread therefore starts with the same range of the tasks every time, and
+//! helps others only when its own range is finished. No thread sleeps between two jobs of a pass. Results do
+//! not depend on which thread runs which task.
 use super::{
     simd::LANES,
     sync::{AtomicBool, AtomicUsize, Condvar, Mutex, UnsafeCell, spin_loop, yield_now},
@@ -15,75 +17,84 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Looks for work before a thread offers its core to others, some 50 us.
+/// Number of polls for work before a thread yields its core to others: about 50 us.
 const PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 2_000 };
-/// Pieces a thread's share is cut into where items are small: enough to even out threads that are held up.
+/// Number of pieces per thread for small items: enough to balance the load when a thread is delayed.
 const PIECES: usize = 8;
 
-/// The caller and its helpers.
+/// A team of threads: the caller and its helpers.
 pub(crate) struct Team {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
     partner: Option<Partner>,
 }
 
-/// Another team, whose jobs those take part in who have nothing else to do, from this share on.
+/// Another team. Idle threads of this team take part in the partner's jobs; thread `t` begins with the range
+/// `first_range + t` of the tasks.
 #[derive(Clone)]
 struct Partner {
     shared: Arc<Shared>,
-    share: usize,
+    first_range: usize,
 }
 
-/// A counter in a cache line of its own.
+/// A counter in its own cache line.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counter(AtomicUsize);
 
+/// Tasks `0..tasks`, each run once by calling `run` with its number.
 struct Job {
     run: *const (dyn Fn(usize) + Sync),
     tasks: usize,
 }
 
+/// The state that the leader of a job and the helpers share.
 struct Shared {
-    /// Whether somebody leads: one job at a time, others run theirs alone.
+    /// Whether a thread leads a job. There is one job at a time; another caller meanwhile runs its tasks
+    /// alone.
     led: AtomicBool,
-    /// Jobs so far: their numbers tell a helper whether it has seen one.
+    /// Number of jobs so far. A helper tells by the number of a job whether it has seen the job before.
     jobs: AtomicUsize,
-    /// Number of the job that is open, or 0.
+    /// Number of the open job, or 0 if no job is open.
     open: Counter,
-    /// Helpers that may be looking at the job.
+    /// Number of helpers that may be accessing the job.
     inside: Counter,
-    /// Next task of each thread's share.
+    /// Next task in each thread's range.
     next: Vec<Counter>,
     job: UnsafeCell<Job>,
+    /// The first panic of the job's tasks.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Whether helpers stay awake between jobs.
     awake: AtomicBool,
+    /// Whether helpers end.
     stop: AtomicBool,
+    /// Number of sleeping helpers.
     asleep: Mutex<usize>,
     wake: Condvar,
 }
 
-// SAFETY: `job` is written by the leader while no job is open and nobody is inside, and read by those inside only.
+// SAFETY: the leader writes `job` only while no job is open and no helper is inside; `job` is read only by
+// the leader of the open job and by helpers that are inside.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; the closure it points to is `Sync` and outlives the job.
+// SAFETY: as above; the closure that `job` points to is `Sync` and outlives the job.
 unsafe impl Send for Shared {}
 
 thread_local! {
+    /// The team that this thread forks to.
     static CURRENT: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
-    /// Whether this thread runs a task already: what it forks then, it runs alone.
+    /// Whether this thread is running a task. Jobs that it forks meanwhile run on this thread alone.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Shared {
-    /// Without a job, for work in `shares` parts.
-    fn new(shares: usize) -> Arc<Self> {
+    /// Returns the state of a team without a job, whose jobs are divided into `ranges` ranges.
+    fn new(ranges: usize) -> Arc<Self> {
         Arc::new(Shared {
             led: AtomicBool::new(false),
             jobs: AtomicUsize::new(0),
             open: Counter::default(),
             inside: Counter::default(),
-            next: (0..shares).map(|_| Counter::default()).collect(),
+            next: (0..ranges).map(|_| Counter::default()).collect(),
             job: UnsafeCell::new(Job { run: &|_| {}, tasks: 0 }),
             panic: Mutex::new(None),
             awake: AtomicBool::new(false),
@@ -92,23 +103,23 @@ impl Shared {
             wake: Condvar::new(),
         })
     }
-    /// Tasks of the share of thread `t`.
-    fn share(&self, t: usize, tasks: usize) -> (usize, usize) {
+    /// Returns the first task of the range of thread `t`, and the task after its last.
+    fn range(&self, t: usize, tasks: usize) -> (usize, usize) {
         let n = self.next.len();
         (t * tasks / n, (t + 1) * tasks / n)
     }
-    /// Runs what is left of the open job, the share of thread `t` first.
+    /// Runs the remaining tasks of the open job, beginning with the range of thread `t`.
     ///
     /// # Safety
-    /// The job must be open, or the caller inside.
+    /// The job must be open, or the caller must be inside.
     unsafe fn work(&self, t: usize) {
-        // SAFETY: nobody writes the job meanwhile, and its closure lives until all are outside.
+        // SAFETY: no thread writes the job meanwhile, and its closure lives until all helpers are outside.
         let (run, tasks) = self.job.with(|job| unsafe { (&*(*job).run, (*job).tasks) });
         let n = self.next.len();
         BUSY.set(true);
-        let done = catch_unwind(AssertUnwindSafe(|| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
             for owner in (0..n).map(|i| (t + i) % n) {
-                let (_, end) = self.share(owner, tasks);
+                let (_, end) = self.range(owner, tasks);
                 loop {
                     let task = self.next[owner].0.fetch_add(1, SeqCst);
                     if task >= end {
@@ -119,22 +130,23 @@ impl Shared {
             }
         }));
         BUSY.set(false);
-        if let Err(panic) = done {
+        if let Err(panic) = outcome {
             let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
             match &*first {
                 None => *first = Some(panic),
-                // What a panic carries may panic when it is dropped, and nothing must unwind from here.
+                // Dropping the payload of a panic may panic, and nothing may unwind from here.
                 Some(_) => std::mem::forget(panic),
             }
         }
     }
-    fn run(&self, tasks: usize, f: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: only the lifetime is changed; the job is over, and nobody is inside, before this returns.
-        let run: *const (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(f) };
-        // SAFETY: this thread leads, no job is open and nobody is inside.
+    /// Runs a job as its leader: opens it, works on it, closes it and waits until no helper is inside.
+    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        // SAFETY: only the lifetime changes; when this returns, the job is over and no helper is inside.
+        let run: *const (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(task) };
+        // SAFETY: this thread leads, no job is open and no helper is inside.
         self.job.with_mut(|job| unsafe { *job = Job { run, tasks } });
         for (t, next) in self.next.iter().enumerate() {
-            next.0.store(self.share(t, tasks).0, SeqCst);
+            next.0.store(self.range(t, tasks).0, SeqCst);
         }
         self.open.0.store(self.jobs.fetch_add(1, SeqCst) + 1, SeqCst);
         if !self.awake.load(SeqCst) && *self.asleep.lock().unwrap_or_else(PoisonError::into_inner) > 0 {
@@ -142,33 +154,36 @@ impl Shared {
         }
         // SAFETY: the job is open.
         unsafe { self.work(0) };
-        // A helper goes inside first and looks whether the job is open second. Counting none more reads the newest count: a helper that it
-        // does not tell of goes inside after it, and so sees that the job is closed.
+        // A helper first increments `inside` and then checks whether the job is open. `fetch_add(0)`, a
+        // read-modify-write, reads the latest value of `inside`: a helper whose increment it does not see
+        // increments later, and therefore sees that the job is closed.
         self.open.0.store(0, SeqCst);
-        let (mut inside, mut looks) = (self.inside.0.fetch_add(0, SeqCst), 0);
+        let (mut inside, mut polls) = (self.inside.0.fetch_add(0, SeqCst), 0);
         while inside > 0 {
-            pause(&mut looks);
+            pause(&mut polls);
             inside = self.inside.0.load(SeqCst);
         }
     }
-    /// What helper `t` does all its life.
+    /// The main loop of helper `t`.
     fn help(&self, t: usize, partner: Option<&Partner>) {
-        let (mut last, mut lent, mut looks) = (0, 0, 0);
+        let (mut last, mut last_of_partner, mut polls) = (0, 0, 0);
         while !self.stop.load(SeqCst) {
-            let other = |lent: &mut usize| partner.is_some_and(|p| p.shared.take_part(p.share + t, lent));
-            if self.take_part(t, &mut last) || other(&mut lent) {
-                looks = 0;
+            let mut help_partner =
+                || partner.is_some_and(|p| p.shared.take_part(p.first_range + t, &mut last_of_partner));
+            if self.take_part(t, &mut last) || help_partner() {
+                polls = 0;
                 continue;
             }
-            pause(&mut looks);
-            if looks >= PATIENCE && !self.awake.load(SeqCst) {
+            pause(&mut polls);
+            if polls >= PATIENCE && !self.awake.load(SeqCst) {
                 self.sleep();
-                looks = 0;
+                polls = 0;
             }
         }
     }
-    /// Does what is left of the job that is open, beginning with share `t`, unless it is number `last`, which becomes the number of
-    /// the job; false where there is none.
+    /// Runs the remaining tasks of the open job, beginning with range `t`, and sets `last` to the number of
+    /// the job. Returns `false` if no job is open or the open job is number `last`, which this thread has
+    /// already seen.
     fn take_part(&self, t: usize, last: &mut usize) -> bool {
         let open = self.open.0.load(SeqCst);
         if open == 0 || open == *last {
@@ -184,6 +199,7 @@ impl Shared {
         self.inside.0.fetch_sub(1, SeqCst);
         still_open
     }
+    /// Blocks until a job is open, helpers are to stay awake, or they are to end.
     fn sleep(&self) {
         let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
         *asleep += 1;
@@ -192,23 +208,25 @@ impl Shared {
         }
         *asleep -= 1;
     }
+    /// Wakes the sleeping helpers.
     fn rouse(&self) {
-        // The lock makes sure that nobody is between looking and waiting.
+        // The lock ensures that no helper is between its check of the flags and its wait.
         drop(self.asleep.lock().unwrap_or_else(PoisonError::into_inner));
         self.wake.notify_all();
     }
 }
 
-fn pause(looks: &mut u32) {
-    if *looks < PATIENCE {
-        *looks += 1;
+/// Spins while `polls` is below [`PATIENCE`], then yields the core.
+fn pause(polls: &mut u32) {
+    if *polls < PATIENCE {
+        *polls += 1;
         spin_loop();
     } else {
         yield_now();
     }
 }
 
-/// Sets a flag back when it goes.
+/// Clears the flag when dropped.
 struct Flag<'a>(&'a AtomicBool);
 impl Drop for Flag<'_> {
     fn drop(&mut self) {
@@ -217,27 +235,28 @@ impl Drop for Flag<'_> {
 }
 
 impl Team {
-    /// The caller and `threads - 1` helpers.
+    /// Starts a team of the caller and `threads - 1` helpers.
     ///
     /// # Errors
-    /// When the system starts no more threads.
+    /// If the system cannot start the threads.
     pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
-        Self::of(Shared::new(threads), threads, None)
+        Self::start(Shared::new(threads), threads, None)
     }
-    /// Two teams, for two callers at a time, of so many threads each. Who has nothing to do in one [takes part](Self::help_partner) in what
-    /// the other does: both cut their work for all threads.
+    /// Starts two teams with `threads` threads each, for two concurrent callers. Idle threads of one team
+    /// [take part](Self::help_partner) in the other team's jobs, so both teams divide their jobs into one
+    /// range for each thread of both teams.
     ///
     /// # Errors
-    /// When the system starts no more threads.
+    /// If the system cannot start the threads.
     pub(crate) fn pair(threads: [usize; 2]) -> std::io::Result<[Self; 2]> {
         let shared = threads.map(|_| Shared::new(threads[0] + threads[1]));
-        let team = |own: usize| {
-            let partner = Partner { shared: Arc::clone(&shared[1 - own]), share: threads[1 - own] };
-            Self::of(Arc::clone(&shared[own]), threads[own], Some(partner))
+        let team = |i: usize| {
+            let partner = Partner { shared: Arc::clone(&shared[1 - i]), first_range: threads[1 - i] };
+            Self::start(Arc::clone(&shared[i]), threads[i], Some(partner))
         };
         Ok([team(0)?, team(1)?])
     }
-    fn of(shared: Arc<Shared>, threads: usize, partner: Option<Partner>) -> std::io::Result<Self> {
+    fn start(shared: Arc<Shared>, threads: usize, partner: Option<Partner>) -> std::io::Result<Self> {
         let mut team = Team { shared, helpers: Vec::new(), partner };
         for t in 1..threads {
             let (shared, partner) = (Arc::clone(&team.shared), team.partner.clone());
@@ -246,27 +265,28 @@ impl Team {
         }
         Ok(team)
     }
-    /// For a caller that waits: does what is left of the partner's open job, unless it is number `last`, which becomes the number of the job;
-    /// false where there is none.
+    /// Lets a waiting caller run the remaining tasks of the partner's open job, and sets `last` to the number
+    /// of the job. Returns `false` if no job is open or the open job is number `last`.
     pub(super) fn help_partner(&self, last: &mut usize) -> bool {
-        self.partner.as_ref().is_some_and(|p| p.shared.take_part(p.share, last))
+        self.partner.as_ref().is_some_and(|p| p.shared.take_part(p.first_range, last))
     }
+    /// Returns the number of threads that a job is divided among, including a partner's.
     pub(super) fn threads(&self) -> usize {
         self.shared.next.len()
     }
-    /// Runs `work` on this thread with the team as its own.
+    /// Runs `work` on this thread, with this team as the thread's current one.
     pub(crate) fn install<T>(&self, work: impl FnOnce() -> T) -> T {
-        struct Back(Option<Arc<Shared>>);
-        impl Drop for Back {
+        struct Restore(Option<Arc<Shared>>);
+        impl Drop for Restore {
             fn drop(&mut self) {
                 CURRENT.set(self.0.take());
             }
         }
-        let _back = Back(CURRENT.replace(Some(Arc::clone(&self.shared))));
+        let _restore = Restore(CURRENT.replace(Some(Arc::clone(&self.shared))));
         work()
     }
-    /// [`install`](Self::install), helpers staying awake meanwhile. One that finds nothing to do for a while offers
-    /// its core to others, so this is polite on a shared machine, but not idle.
+    /// Runs `work` as [`install`](Self::install) does, and keeps the helpers awake meanwhile. A helper that
+    /// is idle for a while yields its core to other processes between polls, but keeps polling.
     pub(super) fn keep_awake<T>(&self, work: impl FnOnce() -> T) -> T {
         self.shared.awake.store(true, SeqCst);
         let _awake = Flag(&self.shared.awake);
@@ -280,12 +300,12 @@ impl Drop for Team {
         self.shared.stop.store(true, SeqCst);
         self.shared.rouse();
         for helper in self.helpers.drain(..) {
-            let _ = helper.join(); // its panics went to the leader
+            let _ = helper.join(); // panics of tasks were passed to the leader
         }
     }
 }
 
-/// Runs `work`, which is other threads', while the helpers of the current team sleep.
+/// Runs `work`, which occupies other threads, and lets the helpers of the current team sleep meanwhile.
 pub fn rest<T>(work: impl FnOnce() -> T) -> T {
     struct Rouse(Arc<Shared>);
     impl Drop for Rouse {
@@ -299,7 +319,8 @@ pub fn rest<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Threads that would share work from here: those of the current team, and 1 where there is none or within a piece of work.
+/// Returns the number of threads that would run a job forked here: those of the current team; 1 if there is
+/// no team or this thread is running a task.
 pub fn threads() -> usize {
     if BUSY.get() {
         return 1;
@@ -307,27 +328,29 @@ pub fn threads() -> usize {
     CURRENT.with_borrow(|team| team.as_ref().map_or(1, |team| team.next.len()))
 }
 
-/// Elements of one thread's share of `n`, in whole cache lines: for work that has the same bits however it is split.
+/// Returns the length of one thread's range of `n` f32 elements, in whole cache lines. For work whose results
+/// are bit-identical for every split.
 pub fn share(n: usize) -> usize {
     n.div_ceil(threads()).next_multiple_of(LANES).max(LANES)
 }
 
-/// Consecutive items of `n` that make a piece of work: `least` or more, and a few pieces for each thread.
+/// Returns how many consecutive items of `n` make up a piece of work: at least `least`, and otherwise few
+/// enough for several pieces per thread.
 pub fn piece(n: usize, least: usize) -> usize {
     n.div_ceil(PIECES * threads()).max(least).max(1)
 }
 
-/// Runs `f(0)` to `f(tasks - 1)`, side by side on the current team, and returns when all are done.
+/// Runs `task(0)` to `task(tasks - 1)` in parallel on the current team, and returns when all are done.
 ///
 /// # Panics
-/// When one of them does.
-pub fn run(tasks: usize, f: impl Fn(usize) + Sync) {
+/// If one of the tasks panics.
+pub fn run(tasks: usize, task: impl Fn(usize) + Sync) {
     let team = CURRENT
         .with_borrow(Clone::clone)
         .filter(|team| tasks > 1 && team.next.len() > 1 && !BUSY.get() && !team.led.swap(true, SeqCst));
-    let Some(team) = team else { return (0..tasks).for_each(f) };
+    let Some(team) = team else { return (0..tasks).for_each(task) };
     let led = Flag(&team.led);
-    team.run(tasks, &f);
+    team.run(tasks, &task);
     let panic = team.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
     drop(led);
     if let Some(panic) = panic {
@@ -335,23 +358,24 @@ pub fn run(tasks: usize, f: impl Fn(usize) + Sync) {
     }
 }
 
-/// Items that a team works through.
+/// Items that a team processes in parallel.
 pub trait InParallel: Iterator + Sized
 where
     Self::Item: Send,
 {
-    /// Runs `f` on every item; at least `least` consecutive ones by the same thread.
-    fn in_parallel(self, least: usize, f: impl Fn(Self::Item) + Sync) {
+    /// Runs `process` on every item. Pieces of at least `least` consecutive items run on the same thread.
+    fn in_parallel(self, least: usize, process: impl Fn(Self::Item) + Sync) {
         if threads() == 1 {
-            return self.for_each(f);
+            return self.for_each(process);
         }
-        let items: Vec<TakeCell<Self::Item>> = self.map(|x| TakeCell(UnsafeCell::new(Some(x)))).collect();
+        let items: Vec<TakeCell<Self::Item>> =
+            self.map(|item| TakeCell(UnsafeCell::new(Some(item)))).collect();
         let size = piece(items.len(), least);
         run(items.len().div_ceil(size), |piece| {
-            for slot in items.iter().skip(piece * size).take(size) {
-                // SAFETY: every piece is run once, and pieces share no slot.
-                if let Some(x) = slot.0.with_mut(|item| unsafe { (*item).take() }) {
-                    f(x);
+            for cell in items.iter().skip(piece * size).take(size) {
+                // SAFETY: every piece runs once, and no two pieces have a cell in common.
+                if let Some(item) = cell.0.with_mut(|item| unsafe { (*item).take() }) {
+                    process(item);
                 }
             }
         });
@@ -359,26 +383,28 @@ where
 }
 impl<I: Iterator> InParallel for I where I::Item: Send {}
 
-/// An item that one thread takes.
+/// An item that one thread takes out.
 struct TakeCell<T>(UnsafeCell<Option<T>>);
-// SAFETY: a slot is touched by the thread alone that runs its piece.
+// SAFETY: only the thread that runs the piece of a cell accesses the cell.
 unsafe impl<T: Send> Sync for TakeCell<T> {}
 
-/// The protocol of leader and helpers under every order of a small number of them that memory allows.
+/// Checks the protocol between the leader and a helper under every order of memory operations that the model
+/// allows.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
     use loom::{model::Builder, thread};
 
+    /// Runs `check` in every order of its threads' operations, with at most three preemptions.
     fn in_every_order(check: impl Fn() + Sync + Send + 'static) {
         let mut model = Builder::new();
         model.preemption_bound = Some(3);
         model.check(check);
     }
 
-    /// Cells that tasks write.
+    /// Cells that tasks write to.
     struct Cells([UnsafeCell<usize>; 2]);
-    // SAFETY: the model finds out whether two threads touch one of them at a time.
+    // SAFETY: loom reports two threads that access a cell at the same time.
     unsafe impl Sync for Cells {}
 
     impl Cells {
@@ -388,11 +414,12 @@ mod loom_tests {
         }
     }
 
-    /// A job of two tasks, each of which writes a cell of its own; what the leader then finds there.
+    /// Runs a job of two tasks that write to a cell each, and checks the values that the leader reads
+    /// afterwards.
     fn job(shared: &Shared, value: usize) {
         let cells = Cells([UnsafeCell::new(0), UnsafeCell::new(0)]);
         shared.run(2, &|task| cells.add(task, value));
-        // SAFETY: nobody is inside any more.
+        // SAFETY: no helper is inside any more.
         let found = [0, 1].map(|task| cells.0[task].with(|cell| unsafe { *cell }));
         assert_eq!(found, [value; 2], "every task ran once");
     }
@@ -413,7 +440,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn a_helper_that_went_to_sleep_is_woken_and_ends() {
+    fn a_sleeping_helper_wakes_for_a_job_and_ends() {
         in_every_order(|| {
             let shared = Shared::new(2);
             let helper = Arc::clone(&shared);
@@ -452,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_within_a_task_or_beside_another_leader_runs_alone() -> std::io::Result<()> {
+    fn a_fork_in_a_task_or_beside_another_leader_runs_on_the_callers_thread() -> std::io::Result<()> {
         let (team, sum) = (Team::new(3)?, AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -466,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_in_one_of_two_teams_takes_part_in_what_the_other_does() -> std::io::Result<()> {
+    fn a_waiting_caller_takes_part_in_the_jobs_of_the_partner_team() -> std::io::Result<()> {
         for threads in [[1, 1], [2, 1], [2, 3]] {
             let [one, other] = Team::pair(threads)?;
             let (over, started) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -477,7 +504,8 @@ mod tests {
                         other.help_partner(&mut last);
                     }
                 });
-                // No task ends before all have begun, or for long: there is one more than the team has threads.
+                // A task ends when all tasks have begun, or after a minute. There is one task more than the
+                // team has threads, so all can begin only if the other team's caller takes part.
                 let (tasks, begun) = (threads[0] + 1, Instant::now());
                 let met = AtomicUsize::new(0);
                 one.install(|| {

@@ -1,14 +1,14 @@
-//! Whether an input has something to read.
+//! Checks whether an input has something to read.
 use std::fs::File;
 
-/// Whether a read of `file` would return at once: bytes have come, it has ended, or it has failed. Where the system does not
-/// tell, it would.
+/// Returns whether a read of `file` would return at once: bytes have arrived, the file has ended, or it has
+/// failed. Always `true` on systems other than Unix, which do not tell.
 pub fn is_waiting(file: &File) -> bool {
     #[cfg(unix)]
     {
         use std::os::fd::AsRawFd;
         let mut one = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one `pollfd`, which lives through the call; no time-out, so it returns at once.
+        // SAFETY: one `pollfd`, which outlives the call; with a time-out of 0 the call returns at once.
         unsafe { libc::poll(&mut one, 1, 0) != 0 }
     }
     #[cfg(not(unix))]
@@ -24,7 +24,7 @@ mod tests {
     use std::{io::Write, os::fd::OwnedFd};
 
     #[test]
-    fn a_pipe_has_something_to_read_once_somebody_wrote_or_closed_it() {
+    fn a_pipe_has_something_to_read_once_it_is_written_or_closed() {
         let (read, mut write) = std::io::pipe().unwrap();
         let read = File::from(OwnedFd::from(read));
         assert!(!is_waiting(&read));

@@ -1,5 +1,5 @@
-//! The checks that every op passes, driven by its cases. Nothing here but the rivals knows any op; embedders may check
-//! their own.
+//! Checks that every op must pass, driven by the op's cases. Only [`rivals`] knows particular ops; crates
+//! that use this one may check their own ops.
 pub mod rivals;
 
 use crate::{
@@ -10,16 +10,18 @@ use crate::{
 };
 use std::ops::Range;
 
-/// A case with its backward, ready to run.
+/// A case with its backward pass, ready to run.
 struct Ready {
     built: Built,
     store: Store,
     program: Program,
-    /// Upstream gradient of each real output.
+    /// The real outputs, with the buffers of their upstream gradients.
     seeds: Vec<(Var, BufferId)>,
+    /// Gradients of the differentiated inputs that the program keeps.
     grads: Vec<Var>,
 }
 
+/// Returns the buffer of an input of a case.
 fn stored(c: &CaseBuilder, v: Var) -> BufferId {
     match c.tape.home(v) {
         Home::Stored { id, .. } => id,
@@ -27,12 +29,14 @@ fn stored(c: &CaseBuilder, v: Var) -> BufferId {
     }
 }
 
-/// `only`: which gradients are kept, so that the program need not make the others; all without.
+/// Builds `case` with its backward pass, and returns it with the buffers of its differentiated inputs,
+/// followed by those of its states. `kept_grads` is the range of gradients that the program keeps, so that it
+/// need not compute the others; `None` keeps all.
 fn ready(
     case: &Case,
     precision: Precision,
     backend: Backend,
-    only: Option<Range<usize>>,
+    kept_grads: Option<Range<usize>>,
 ) -> Result<(Ready, Vec<BufferId>)> {
     let mut c = CaseBuilder::new(precision, case.inputs);
     let built = (case.build)(&mut c, case.dims)?;
@@ -50,16 +54,17 @@ fn ready(
             pairs.push((y, dy));
         }
     }
-    let all = c.tape.backward_many(&pairs)?;
+    let all_grads = c.tape.backward_many(&pairs)?;
     let grads: Vec<Var> = built
         .wrt
         .iter()
         .map(|x| {
-            all.get(x).copied().ok_or_else(|| crate::error::Error::shape(case.op, "an input has no gradient"))
+            let grad = all_grads.get(x).copied();
+            grad.ok_or_else(|| crate::error::Error::shape(case.op, "an input has no gradient"))
         })
         .collect::<Result<_>>()?;
-    let grads = match only {
-        Some(kept) => grads[kept].to_vec(),
+    let grads = match kept_grads {
+        Some(range) => grads[range].to_vec(),
         None => grads,
     };
     let keep: Vec<Var> = built.outs.iter().chain(&grads).copied().collect();
@@ -70,6 +75,7 @@ fn ready(
     Ok((ready, [inputs, states].concat()))
 }
 
+/// Reads the live rows of a value, as f64.
 fn read(r: &Ready, v: Var, dtype: DType) -> Result<Vec<f64>> {
     let (program, store) = (&r.program, &r.store);
     Ok(match (dtype, store.precision()) {
@@ -77,30 +83,30 @@ fn read(r: &Ready, v: Var, dtype: DType) -> Result<Vec<f64>> {
         (DType::F32, Precision::F32) => program.read::<f32>(v, store)?.iter().map(|&x| x.into()).collect(),
         (DType::U32, _) => program.read::<u32>(v, store)?.iter().map(|&x| x.into()).collect(),
         (DType::I64, _) => program.read::<i64>(v, store)?.iter().map(|&x| x as f64).collect(),
-        (DType::Bf16 | DType::F16, _) => unreachable!("a step makes no reals of 16 bits"),
+        (DType::Bf16 | DType::F16, _) => unreachable!("a step computes no reals of 16 bits"),
     })
 }
 
-/// Everything a run of a case produces, each with a name and whether it is real: outputs, gradients, state. What is kept
-/// in 16 bits is not: it is the same on every path, bit for bit.
+/// Everything that a run of a case produces: outputs, gradients and state. Numbers stored in 16 bits do not
+/// count as real: they must be the same on every path, bit for bit.
 pub type Results = Vec<Outcome>;
 
-/// A name, whether it is real, and the values.
+/// The name of a result, whether its numbers are real, and the numbers.
 pub type Outcome = (String, bool, Vec<f64>);
 
-/// Runs forward and backward of `case`.
+/// Runs the forward and backward pass of `case`.
 ///
 /// # Errors
-/// As the op's.
+/// Those of the op.
 pub fn run(case: &Case, precision: Precision, backend: Backend) -> Result<Results> {
     let (r, buffers) = ready(case, precision, backend, None)?;
     results(r, &buffers)
 }
 
-/// As [`run`], after a run of the same program whose upstream gradients were zero.
+/// Does the same as [`run`], after a run of the same program with upstream gradients of zero.
 ///
 /// # Errors
-/// As the op's.
+/// Those of the op.
 pub fn run_again(case: &Case, precision: Precision, backend: Backend) -> Result<Results> {
     let (mut r, buffers) = ready(case, precision, backend, None)?;
     let mut seeds: Vec<Vec<u8>> = Vec::new();
@@ -115,6 +121,7 @@ pub fn run_again(case: &Case, precision: Precision, backend: Backend) -> Result<
     results(r, &buffers)
 }
 
+/// Runs the program and returns its results.
 fn results(mut r: Ready, buffers: &[BufferId]) -> Result<Results> {
     r.program.run(&mut r.store)?;
     let mut results = Results::new();
@@ -138,11 +145,11 @@ fn results(mut r: Ready, buffers: &[BufferId]) -> Result<Results> {
     Ok(results)
 }
 
-/// The gradient of input `k` alone, by the fast path in f32: nobody asks for the others. `None` where the case
+/// Computes only the gradient of differentiated input `k`, by the fast path in f32. `None` if the case
 /// differentiates fewer inputs.
 ///
 /// # Errors
-/// As the op's.
+/// Those of the op.
 pub fn gradient_alone(case: &Case, k: usize) -> Result<Option<Vec<f64>>> {
     let mut c = CaseBuilder::new(Precision::F32, case.inputs);
     if k >= (case.build)(&mut c, case.dims)?.wrt.len() {
@@ -153,28 +160,29 @@ pub fn gradient_alone(case: &Case, k: usize) -> Result<Option<Vec<f64>>> {
     Ok(Some(read(&r, r.grads[0], DType::F32)?))
 }
 
-/// Forward and backward of `case` as a program, the store of its inputs, and the state that a run changes: for
-/// benches, which run it many times.
+/// Returns the forward and backward pass of `case` as a program, the store of its inputs, and the state that
+/// a run changes: for benches, which run the program many times.
 ///
 /// # Errors
-/// As the op's.
+/// Those of the op.
 pub fn program(case: &Case, backend: Backend) -> Result<(Program, Store, Vec<BufferId>)> {
     let (r, buffers) = ready(case, Precision::F32, backend, None)?;
     let states = buffers[r.built.wrt.len()..].to_vec();
     Ok((r.program, r.store, states))
 }
 
-/// Largest difference between central differences of the f64 definition and the f64 run of the appended backward,
-/// over up to 40 elements of every differentiated input.
+/// Returns the largest difference between central differences of the f64 definition and the gradients of the
+/// backward pass in f64, over up to 40 elements of every differentiated input.
 ///
 /// # Errors
-/// As the op's.
+/// Those of the op.
 pub fn gradient_error(case: &Case) -> Result<f64> {
-    // The second step is for a kink (a relu) that the first one straddles; a wrong gradient fails both.
+    // The second step size is for a kink (of a relu) between the two points of the first; a wrong gradient
+    // fails with both.
     const STEPS: [f64; 2] = [1e-5, 1e-6];
     let (mut whole, _) = ready(case, Precision::F64, Backend::Definition, None)?;
     whole.program.run(&mut whole.store)?;
-    let (mut r, inputs) = ready(case, Precision::F64, Backend::Definition, Some(0..0))?; // forward alone
+    let (mut r, inputs) = ready(case, Precision::F64, Backend::Definition, Some(0..0))?; // only the forward pass
     let mut worst = 0.0f64;
     for (k, &grad) in whole.grads.iter().enumerate() {
         let got = read(&whole, grad, DType::F32)?;
@@ -184,10 +192,10 @@ pub fn gradient_error(case: &Case) -> Result<f64> {
             let mut outputs = |x: f64| -> Result<Vec<f64>> {
                 r.store.get_mut::<f64>(inputs[k])?[at] = x;
                 r.program.run(&mut r.store)?;
-                let all = r.seeds.iter().map(|&(y, _)| read(&r, y, DType::F32));
-                Ok(all.collect::<Result<Vec<_>>>()?.concat())
+                let outputs = r.seeds.iter().map(|&(y, _)| read(&r, y, DType::F32));
+                Ok(outputs.collect::<Result<Vec<_>>>()?.concat())
             };
-            // Output by output, so that those which do not depend on the input add no rounding.
+            // Each output has its own slope, so that outputs that do not depend on the input add no rounding.
             let slopes = STEPS.map(|step| -> Result<Vec<f64>> {
                 let (high, low) = (outputs(start + step)?, outputs(start - step)?);
                 Ok(high.iter().zip(&low).map(|(h, l)| (h - l) / (2.0 * step)).collect())
@@ -209,7 +217,7 @@ pub fn gradient_error(case: &Case) -> Result<f64> {
     Ok(worst)
 }
 
-/// Largest difference; a NaN is an infinite one.
+/// Returns the largest difference, or infinity if the lengths differ or a difference is NaN.
 pub fn error(got: &[f64], want: &[f64]) -> f64 {
     if got.len() != want.len() {
         return f64::INFINITY;
@@ -220,21 +228,22 @@ pub fn error(got: &[f64], want: &[f64]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Largest magnitude.
+/// Returns the largest magnitude.
 pub fn largest(values: &[f64]) -> f64 {
     values.iter().fold(0.0f64, |m, v| m.max(v.abs()))
 }
 
-/// The allowance for a fast path, relative to the largest magnitude of what is compared: twice the worst relative
-/// error of the plain f32 definition over everything the case makes, plus four ulp. Never a picked number.
+/// Returns the allowed error of a fast path, relative to the largest magnitude of a result: twice the largest
+/// relative error of the plain f32 definition over all results of the case, plus four ulp. It is never a
+/// hand-picked number.
 ///
-/// Over the whole case, because on a handful of numbers the plain path can be exact by luck.
+/// The error is taken over the whole case, because on a few numbers the plain path can be exact by chance.
 pub fn allowance(plain: &Results, exact: &Results) -> f64 {
     let reals = plain.iter().zip(exact).filter(|(p, _)| p.1);
     2.0 * reals.map(|(p, e)| relative(p, e)).fold(0.0, f64::max) + 4.0 * f64::from(f32::EPSILON)
 }
 
-/// Largest difference, relative to the largest magnitude of what is wanted.
+/// Returns the largest difference, relative to the largest magnitude in `want`.
 fn relative(got: &Outcome, want: &Outcome) -> f64 {
     match largest(&want.2) {
         0.0 => 0.0,
@@ -242,19 +251,19 @@ fn relative(got: &Outcome, want: &Outcome) -> f64 {
     }
 }
 
-/// How far a result is off, and how far it may be.
+/// The error of a result, and the allowed error.
 #[derive(Clone, Debug, Default)]
 pub struct Off {
-    /// Which result.
+    /// Name of the result.
     pub what: String,
-    /// Largest difference from the definition in f64.
+    /// Largest difference from the f64 definition.
     pub error: f64,
-    /// Largest one that is allowed: none where the result is not real.
+    /// Largest allowed difference; 0 if the result is not real.
     pub allowed: f64,
 }
 
 impl Off {
-    /// Whether it is right.
+    /// Returns whether the error is allowed.
     pub fn within(&self) -> bool {
         self.error <= self.allowed
     }
@@ -265,23 +274,26 @@ impl Off {
 
 impl std::fmt::Display for Off {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} is off by {:.1e}, {:.1e} is allowed", self.what, self.error, self.allowed)
+        write!(f, "{}: the error is {:.1e}, the allowed error {:.1e}", self.what, self.error, self.allowed)
     }
 }
 
-/// Runs `case`, forward and backward, on `backend` in f32 and by its definition in f64; returns the result that comes closest
-/// to its allowance, or is the furthest beyond. What is not real may be off by nothing, a real by its [`allowance`].
+/// Runs `case`, forward and backward, on `backend` in f32 and by its definition in f64. Returns the result
+/// with the largest ratio of its error to its allowed error. Results that are not real must be exact; real
+/// results may have an error up to their [`allowance`].
 ///
-/// Where products multiply in less than f32, with unit roundoff `u`, a result may be off by more:
+/// If products multiply in a format narrower than f32, with unit roundoff `u`, the allowed error is larger:
 ///
-/// - A product of two rounded operands is off by up to `2 u` of itself, and a case has at most two in a row, a forward and
-///   a backward one: `4 u`. Allowed is twice that; for f32 it would be the four ulp of `allowance`.
-/// - Sums that cancel are off by more of themselves, and a relu's gradient jumps where such a sum gets another sign. That
-///   is measured as the f32 path's error is: twice what the definition in f64 changes on inputs rounded to the format,
-///   result by result, for a jump in one says nothing of another. It is nothing where the inputs have that format.
+/// - The relative error of a product of two rounded operands is up to `2 u`. A case has at most two such
+///   products in a row, one in the forward and one in the backward pass: `4 u`. Twice that is allowed; for
+///   f32 the four ulp of `allowance` correspond to it.
+/// - Sums that cancel have a larger relative error, and the gradient of a relu jumps where such a sum changes
+///   its sign. This error is measured like that of the f32 path: twice the change of the f64 definition when
+///   its inputs are rounded to the format. It is taken for each result by itself, because a jump in one says
+///   nothing about another. It is zero if the inputs already have that format.
 ///
 /// # Errors
-/// As the op's.
+/// Those of the op.
 pub fn worst(case: &Case, backend: Backend) -> Result<Off> {
     let precision = backend.precision();
     let exact = run(case, Precision::F64, Backend::Definition)?;
@@ -289,13 +301,13 @@ pub fn worst(case: &Case, backend: Backend) -> Result<Off> {
     let rounded = run(&case.with_inputs(precision), Precision::F64, Backend::Definition)?;
     let found = run(case, Precision::F32, backend)?;
     let allowed = allowance(&plain, &exact);
-    let all = exact.iter().zip(&found).zip(&rounded).map(|((want, got), rounded)| {
-        let more = match precision {
+    let errors = exact.iter().zip(&found).zip(&rounded).map(|((want, got), rounded)| {
+        let by_precision = match precision {
             MatmulPrecision::F32 => 0.0,
             _ => 8.0 * precision.unit_roundoff() + 2.0 * relative(rounded, want),
         };
-        let allowed = if want.1 { (allowed + more) * largest(&want.2) } else { 0.0 };
+        let allowed = if want.1 { (allowed + by_precision) * largest(&want.2) } else { 0.0 };
         Off { what: want.0.clone(), error: error(&got.2, &want.2), allowed }
     });
-    Ok(all.max_by(|a, b| a.ratio().total_cmp(&b.ratio())).unwrap_or_default())
+    Ok(errors.max_by(|a, b| a.ratio().total_cmp(&b.ratio())).unwrap_or_default())
 }

@@ -1,4 +1,5 @@
-//! Rivals: other code for an op's work, on the same operands, against which `tgnn-bench kernels` holds the op.
+//! Rivals: other implementations of an op, on the same operands. `tgnn-bench kernels` compares the op with
+//! them.
 use crate::{
     error::ensure,
     ops::{Case, spmm},
@@ -13,35 +14,39 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// What rivals need of a device, made once.
+/// The libraries of rivals, opened once for a device.
 pub struct Rivals {
+    /// cuBLASLt, or why it cannot be used.
     cublaslt: Result<Arc<CublasLt>, String>,
+    /// cuSPARSE, or why it cannot be used.
     cusparse: Result<Arc<Cusparse>, String>,
 }
 
-/// A rival, or which one is not there and why.
+/// A rival, or the name of a missing one and the reason.
 pub type Found = Result<Rival, String>;
 
-/// Where the operands of an op's product are.
+/// Returns the addresses of the operands of an op's product.
 type Find = fn(&Launch<'_>) -> Addresses;
 
 impl Rivals {
-    /// Opens the libraries that there are.
+    /// Opens the libraries that are installed.
     pub fn of(gpu: &Gpu) -> Self {
         Rivals {
             cublaslt: CublasLt::open(gpu).map_err(|e| format!("cublasLt f32 and tf32: {e}")),
             cusparse: Cusparse::open(gpu).map_err(|e| format!("cusparse: {e}")),
         }
     }
-    /// The rivals of the ops that `case` runs, forward and backward.
+    /// Returns the rivals of the ops that `case` runs, forward and backward.
     pub fn on(&self, case: &Case) -> Vec<Found> {
         match (case.op, case.dims) {
             ("scatter_add_rows", _) => vec![Ok(atomic())],
-            ("linear", &[n, k, m, activation, both, 0]) if n * k * m > 0 => match &self.cublaslt {
-                Ok(library) => products(library, [n, k, m], activation, both == 1),
+            ("linear", &[n, k, m, activation, bias_and_residual, 0]) if n * k * m > 0 => match &self.cublaslt
+            {
+                Ok(library) => products(library, [n, k, m], activation, bias_and_residual == 1),
                 Err(why) => vec![Err(why.clone())],
             },
-            // It adds no bias, knows no activation and reads f32; the product of the transpose would be another matrix.
+            // cuSPARSE adds no bias, has no activation and reads f32 only. The backward pass has no rival,
+            // because its matrix is another one, the transpose.
             ("spmm", &[v, d, _, 0, 0, ..]) if v * d > 0 => match &self.cusparse {
                 Ok(library) => sparse_products(library, case),
                 Err(why) => vec![Err(why.clone())],
@@ -51,14 +56,14 @@ impl Rivals {
     }
 }
 
-/// Adds rows by atomics, onto zeros.
+/// Returns the rival of `scatter_add_rows` that adds rows by atomics, onto zeros.
 fn atomic() -> Rival {
     Rival::new("scatter_add_rows", "atomics", |k, on| {
         let (d, rows) = (on.cols(0), on.out_rows(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        // SAFETY: `infer` checked the shapes; the addresses are those of the operands.
         unsafe { k.scatter_add_rows_zero(on, Grid::items(on.out_cap(0) * d as usize), on.out(0), rows, d) }?;
         let grid = Grid::warps(on.capacity(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        // SAFETY: `infer` checked the shapes; the addresses are those of the operands.
         unsafe {
             k.scatter_add_rows_atomic(
                 on,
@@ -75,70 +80,111 @@ fn atomic() -> Rival {
     })
 }
 
-/// The three products of `linear` and its backward by cuBLASLt, on as many rows as are live: exact, and in TF32.
-fn products(library: &Arc<CublasLt>, [n, k, m]: [usize; 3], activation: usize, both: bool) -> Vec<Found> {
+/// Inputs of `linear` by position.
+const X: usize = 0;
+const WEIGHT: usize = 1;
+const BIAS: usize = 2;
+const RESIDUAL: usize = 3;
+
+/// One of the products of `linear` and its backward pass.
+struct Wanted {
+    op: &'static str,
+    shape: Shape,
+    beside: Beside,
+    find: Find,
+}
+
+/// Returns the rivals of `linear` and its backward pass by cuBLASLt, on the live rows, in f32 and in TF32.
+fn products(
+    library: &Arc<CublasLt>,
+    sizes: [usize; 3],
+    activation: usize,
+    bias_and_residual: bool,
+) -> Vec<Found> {
+    wanted_products(sizes, activation, bias_and_residual)
+        .into_iter()
+        .flat_map(|wanted| {
+            [("cublasLt f32", Exactness::F32), ("cublasLt tf32", Exactness::Tf32)]
+                .map(|(name, exactness)| product(library, &wanted, name, exactness))
+        })
+        .collect()
+}
+
+/// Returns the products `y = x W^T`, `dx = dz W` and `dW = dz^T x` of a case with `x [n, k]` and `W [m, k]`.
+/// The forward product is left out if cuBLASLt does not have its activation.
+fn wanted_products([n, k, m]: [usize; 3], activation: usize, bias_and_residual: bool) -> Vec<Wanted> {
     let shape = |rows, cols, depth, transposed| Shape { rows, cols, depth, transposed };
-    let (relu, sums) = (activation == 1, if both { Beside::SumsOfA } else { Beside::Nothing });
-    let forward = match (both, relu) {
+    let (relu, sums) = (activation == 1, if bias_and_residual { Beside::SumsOfA } else { Beside::Nothing });
+    let forward = match (bias_and_residual, relu) {
         (true, true) => Beside::BiasRelu,
         (true, false) => Beside::Bias,
         (false, true) => Beside::Relu,
         (false, false) => Beside::Nothing,
     };
-    let mut wanted: Vec<(&'static str, Shape, Beside, Find)> = vec![
-        ("linear_input_grad", shape(n, k, m, (false, false)), Beside::Nothing, |on| Addresses {
-            a: on.input(0),
-            b: on.input(1),
-            c: null(),
-            d: on.out(0),
-            beside: null(),
-        }),
-        ("linear_weight_grad", shape(m, k, n, (true, false)), sums, |on| Addresses {
-            a: on.input(0),
-            b: on.input(1),
-            c: null(),
-            d: on.out(0),
-            beside: on.out(1),
-        }),
+    let mut wanted = vec![
+        Wanted {
+            op: "linear_input_grad",
+            shape: shape(n, k, m, (false, false)),
+            beside: Beside::Nothing,
+            find: |on| Addresses { a: on.input(0), b: on.input(1), c: null(), d: on.out(0), beside: null() },
+        },
+        Wanted {
+            op: "linear_weight_grad",
+            shape: shape(m, k, n, (true, false)),
+            beside: sums,
+            find: |on| Addresses {
+                a: on.input(0),
+                b: on.input(1),
+                c: null(),
+                d: on.out(0),
+                beside: on.out(1),
+            },
+        },
     ];
-    // It knows no other activation.
+    // cuBLASLt has the identity and relu only.
     if activation < 2 {
-        wanted.push(("linear", shape(n, m, k, (false, true)), forward, |on| Addresses {
-            a: on.input(0),
-            b: on.input(1),
-            c: if on.inputs() > 3 { on.input(3) } else { null() },
-            d: on.out(0),
-            beside: if on.inputs() > 2 { on.input(2) } else { null() },
-        }));
+        wanted.push(Wanted {
+            op: "linear",
+            shape: shape(n, m, k, (false, true)),
+            beside: forward,
+            find: |on| Addresses {
+                a: on.input(X),
+                b: on.input(WEIGHT),
+                c: if on.inputs() > RESIDUAL { on.input(RESIDUAL) } else { null() },
+                d: on.out(0),
+                beside: if on.inputs() > BIAS { on.input(BIAS) } else { null() },
+            },
+        });
     }
-    let by = |(op, shape, beside, find): (&'static str, Shape, Beside, Find), name, exactness| {
-        let product = Product::new(library, shape, beside, exactness);
-        let product = Mutex::new(product.map_err(|e| format!("{name} for {op}: {e}"))?);
-        Ok(Rival::new(op, name, move |_, on| {
-            let Shape { rows, cols, depth, .. } = shape;
-            let fits = (on.out_cap(0), on.out_cols(0) as usize) == (rows, cols)
-                && [on.spec(0).len(), on.spec(1).len()] == [rows * depth, cols * depth];
-            ensure!(op, fits, "{name} was made for another shape");
-            let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the operands have the shape that the product was made for.
-            unsafe { product.launch(on.stream, find(on)) }
-        }))
-    };
     wanted
-        .into_iter()
-        .flat_map(|p| [by(p, "cublasLt f32", Exactness::F32), by(p, "cublasLt tf32", Exactness::Tf32)])
-        .collect()
 }
 
-/// The product of `spmm` by cuSPARSE, its matrix analysed and its buffer allocated before: in any order, and in a fixed one.
+/// Returns the rival called `name` for one product.
+fn product(library: &Arc<CublasLt>, wanted: &Wanted, name: &'static str, exactness: Exactness) -> Found {
+    let &Wanted { op, shape, beside, find } = wanted;
+    let product = Product::new(library, shape, beside, exactness);
+    let product = Mutex::new(product.map_err(|e| format!("{name} for {op}: {e}"))?);
+    Ok(Rival::new(op, name, move |_, on| {
+        let Shape { rows, cols, depth, .. } = shape;
+        let fits = (on.out_cap(0), on.out_cols(0) as usize) == (rows, cols)
+            && [on.spec(0).len(), on.spec(1).len()] == [rows * depth, cols * depth];
+        ensure!(op, fits, "{name} was made for another shape");
+        let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the operands have the shape that the product was made for.
+        unsafe { product.launch(on.stream, find(on)) }
+    }))
+}
+
+/// Returns the rivals of `spmm` by cuSPARSE, with sums in any order and in a fixed one. The matrix is
+/// analysed and the buffer allocated beforehand.
 fn sparse_products(library: &Arc<Cusparse>, case: &Case) -> Vec<Found> {
-    let fits = (case.dims[0], case.dims[1]);
-    let by = |name, algorithm| {
+    let (vertices, width) = (case.dims[0], case.dims[1]);
+    let rival = |name, algorithm| {
         let product = spmm::matrix_of(case).and_then(|(starts, cols, values)| {
             SparseProduct::new(
                 library,
                 &Csr { starts: &starts, cols: &cols, values: &values },
-                case.dims[1],
+                width,
                 algorithm,
             )
         });
@@ -146,13 +192,13 @@ fn sparse_products(library: &Arc<Cusparse>, case: &Case) -> Vec<Found> {
         Ok(Rival::new("spmm", name, move |_, on| {
             ensure!(
                 "spmm",
-                (on.out_cap(0), on.cols(0) as usize) == fits,
+                (on.out_cap(0), on.cols(0) as usize) == (vertices, width),
                 "{name} was made for another matrix"
             );
             let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: as above.
+            // SAFETY: the operands have the shape that the product was made for.
             unsafe { product.launch(on.stream, on.input(0), on.out(0)) }
         }))
     };
-    vec![by("cusparse", Algorithm::ByRows), by("cusparse deterministic", Algorithm::Deterministic)]
+    vec![rival("cusparse", Algorithm::ByRows), rival("cusparse deterministic", Algorithm::Deterministic)]
 }

@@ -1,31 +1,33 @@
-//! Sixteen floats in registers, for loops that must keep several of them there.
+//! Blocks of sixteen floats in registers, for loops that must keep several blocks in registers.
 //!
-//! The compiler makes good vector code of a long flat loop by itself, but tears small fixed ones into scalars.
+//! The compiler vectorises long flat loops well by itself, but splits small loops of fixed length into
+//! scalars.
 use super::LANES;
 
-/// Sixteen floats. Inside a `vectorised!` body, `V` is the block of the level it is compiled for.
+/// Sixteen floats. In a `vectorised!` body, `V` is the block type of the level that the body is compiled for.
 pub trait Block: Copy {
-    /// The same number in every lane.
+    /// Returns a block with `x` in every lane.
     fn splat(x: f32) -> Self;
-    /// The first sixteen of `x`.
+    /// Loads the first sixteen numbers of `x`.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If `x` is shorter.
     fn load(x: &[f32]) -> Self;
-    /// Into the first sixteen of `out`.
+    /// Stores the block in the first sixteen numbers of `out`.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If `out` is shorter.
     fn store(self, out: &mut [f32]);
-    /// Lane by lane.
+    /// Returns `self + x`, lane by lane.
     fn add(self, x: Self) -> Self;
-    /// `self * x + y`, lane by lane.
+    /// Returns `self * x + y`, fused, lane by lane.
     fn mul_add(self, x: Self, y: Self) -> Self;
-    /// Sum of all lanes as a tree: halves are added until one number is left, the same for every level.
+    /// Returns the sum of all lanes, as a tree: halves are added until one number is left. The order is the
+    /// same on every level.
     fn sum(self) -> f32;
 }
 
-/// What every machine has.
+/// A block for the baseline instruction set.
 #[derive(Clone, Copy)]
 pub struct Plain([f32; LANES]);
 
@@ -74,21 +76,22 @@ impl Block for Plain {
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2, Avx512};
 
-/// Only bodies that `vectorised!` compiled for a level, and runs where the processor has it, name that level's block:
-/// that is what makes the intrinsics below safe to call.
+/// Blocks of AVX-512 and AVX2. Only the bodies that `vectorised!` compiles for a level name that level's
+/// block, and they run only on processors that have the level; the intrinsics below are therefore safe to
+/// call.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{Block, LANES};
     use std::arch::x86_64::*;
 
-    /// One register of AVX-512.
+    /// One AVX-512 register.
     #[derive(Clone, Copy)]
     pub struct Avx512(__m512);
-    /// Two registers of AVX2.
+    /// Two AVX2 registers.
     #[derive(Clone, Copy)]
     pub struct Avx2(__m256, __m256);
 
-    /// Sum of eight lanes, halves first.
+    /// Returns the sum of eight lanes, halves first.
     #[inline(always)]
     fn sum8(x: __m256) -> f32 {
         // SAFETY: see the module.
@@ -107,12 +110,12 @@ mod x86 {
         }
         #[inline(always)]
         fn load(x: &[f32]) -> Self {
-            // SAFETY: sixteen floats are there; see the module.
+            // SAFETY: the slice has sixteen floats; see the module.
             Avx512(unsafe { _mm512_loadu_ps(x[..LANES].as_ptr()) })
         }
         #[inline(always)]
         fn store(self, out: &mut [f32]) {
-            // SAFETY: room for sixteen floats is there; see the module.
+            // SAFETY: the slice has sixteen floats; see the module.
             unsafe { _mm512_storeu_ps(out[..LANES].as_mut_ptr(), self.0) }
         }
         #[inline(always)]
@@ -143,13 +146,13 @@ mod x86 {
         #[inline(always)]
         fn load(x: &[f32]) -> Self {
             let x = &x[..LANES];
-            // SAFETY: sixteen floats are there; see the module.
+            // SAFETY: the slice has sixteen floats; see the module.
             unsafe { Avx2(_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x[LANES / 2..].as_ptr())) }
         }
         #[inline(always)]
         fn store(self, out: &mut [f32]) {
             let (low, high) = out[..LANES].split_at_mut(LANES / 2);
-            // SAFETY: room for sixteen floats is there; see the module.
+            // SAFETY: the slice has sixteen floats; see the module.
             unsafe {
                 _mm256_storeu_ps(low.as_mut_ptr(), self.0);
                 _mm256_storeu_ps(high.as_mut_ptr(), self.1);
@@ -178,7 +181,7 @@ mod tests {
     use super::{super::vectorised, *};
 
     vectorised! {
-        fn all(x: &[f32], y: &mut [f32]) -> f32 {
+        fn use_all_methods(x: &[f32], y: &mut [f32]) -> f32 {
             let x = V::load(x);
             x.mul_add(V::splat(2.0), V::splat(1.0)).add(x).store(y);
             x.sum()
@@ -189,7 +192,7 @@ mod tests {
     fn every_level_loads_stores_multiplies_and_sums_alike() {
         let x: Vec<f32> = (0..LANES).map(|i| (i as f32 - 3.0) * 1.1).collect();
         let (mut y, mut plain) = ([0.0; LANES], [0.0; LANES]);
-        let sum = all(&x, &mut y);
+        let sum = use_all_methods(&x, &mut y);
         let p = Plain::load(&x);
         p.mul_add(Plain::splat(2.0), Plain::splat(1.0)).add(p).store(&mut plain);
         assert_eq!(sum.to_bits(), p.sum().to_bits());

@@ -1,31 +1,31 @@
-//! Vector code, written once: a body over blocks of sixteen floats is compiled for AVX-512, for AVX2 and for the
-//! baseline, and the widest one the processor has is chosen at run time.
+//! Vector code that is written once: a body over blocks of sixteen floats is compiled for AVX-512, AVX2 and
+//! the baseline, and the widest version that the processor supports is chosen at run time.
 //!
-//! Sums run over sixteen partial sums, always in the same order, so results do not depend on the number of threads.
-//! They do depend on the instruction set in the last bits (a fused multiply-add rounds once).
+//! Sums have sixteen partial sums, always added in the same order, so results do not depend on the number of
+//! threads. Their last bits do depend on the instruction set (a fused multiply-add rounds once).
 
 mod block;
 #[cfg(target_arch = "x86_64")]
 pub use block::{Avx2, Avx512};
 pub use block::{Block, Plain};
 
-/// Floats in a block: one AVX-512 register, two of AVX2.
+/// Number of floats in a block: one AVX-512 register, or two AVX2 registers.
 pub const LANES: usize = 16;
-/// Bytes of a cache line.
+/// Size of a cache line, in bytes.
 const LINE: usize = 64;
 
-/// Instruction sets a body is compiled for.
+/// Instruction sets that a body is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// AVX-512 F, BW, DQ, VL.
     Avx512,
     /// AVX2 with FMA.
     Avx2,
-    /// What every machine of the architecture has.
+    /// The instructions that every processor of the architecture has.
     Baseline,
 }
 
-/// The widest level this processor has.
+/// Returns the widest level that this processor supports.
 #[inline]
 pub fn level() -> Level {
     #[cfg(target_arch = "x86_64")]
@@ -44,8 +44,8 @@ pub fn level() -> Level {
     Level::Baseline
 }
 
-/// Defines functions whose bodies are compiled for every [`Level`]. What they call must be `#[inline(always)]`. In a
-/// body, the type `V` is the level's [`Block`].
+/// Defines functions whose bodies are compiled for every [`Level`]. Functions that the bodies call must be
+/// `#[inline(always)]`. In a body, the type `V` is the level's [`Block`].
 macro_rules! vectorised {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)+) => {$(
         $(#[$meta])*
@@ -61,7 +61,7 @@ macro_rules! vectorised {
                 #[target_feature(enable = "avx2,fma")]
                 fn avx2($($arg: $ty),*) $(-> $ret)? { body::<$crate::runtime::simd::Avx2>($($arg),*) }
                 match $crate::runtime::simd::level() {
-                    // SAFETY: `level` saw the features.
+                    // SAFETY: `level` found these features on this processor.
                     $crate::runtime::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
                     $crate::runtime::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
@@ -74,7 +74,7 @@ macro_rules! vectorised {
 }
 pub(crate) use vectorised;
 
-/// `sum_i a_i b_i` over the shorter length.
+/// Returns `sum_i a_i b_i` over the shorter length.
 #[inline(always)]
 pub fn dot<V: Block>(a: &[f32], b: &[f32]) -> f32 {
     let (mut ca, mut cb) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
@@ -86,7 +86,7 @@ pub fn dot<V: Block>(a: &[f32], b: &[f32]) -> f32 {
     sum.sum() + tail
 }
 
-/// `sum_i a_i b_i c_i` of rows of the same length.
+/// Returns `sum_i a_i b_i c_i` for rows of the same length.
 #[inline(always)]
 pub fn dot3<V: Block>(a: &[f32], b: &[f32], c: &[f32]) -> f32 {
     let whole = a.len() / LANES * LANES;
@@ -98,7 +98,7 @@ pub fn dot3<V: Block>(a: &[f32], b: &[f32], c: &[f32]) -> f32 {
     sum.sum() + (whole..a.len()).map(|i| a[i] * b[i] * c[i]).sum::<f32>()
 }
 
-/// `sum_i a_i`
+/// Returns `sum_i a_i`.
 #[inline(always)]
 pub fn sum<V: Block>(a: &[f32]) -> f32 {
     let mut blocks = a.chunks_exact(LANES);
@@ -109,8 +109,9 @@ pub fn sum<V: Block>(a: &[f32]) -> f32 {
     sum.sum() + blocks.remainder().iter().sum::<f32>()
 }
 
-/// Products of each of `Q` rows with each of four rows, `[q][r] = a_q . b_r`: rows lie `stride` apart, and `width`
-/// columns from `from` count, in whole blocks.
+/// Returns the dot products of each of `Q` rows with each of four rows, `[q][r] = a_q . b_r`. Rows are
+/// `stride` numbers apart; the products cover `width` columns, a multiple of [`LANES`], that begin at column
+/// `from`.
 #[inline(always)]
 pub fn dot_tile<V: Block, const Q: usize>(
     a: &[f32],
@@ -140,7 +141,8 @@ pub fn dot_tile<V: Block, const Q: usize>(
     out
 }
 
-/// `out (+)= sum_j a[j * step] rows[j * stride + from ..]`, `n` terms, where `out` holds whole blocks.
+/// Computes `out = sum_j a[j * step] rows[j * stride + from ..]` over `n` terms, or `out += ...` if `add`.
+/// The length of `out` is a multiple of [`LANES`].
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub fn mix<V: Block>(
@@ -155,7 +157,7 @@ pub fn mix<V: Block>(
 ) {
     let mut from = from;
     let mut wide = out.chunks_exact_mut(4 * LANES);
-    // Four blocks at a time stay in registers while the terms pass by.
+    // Four blocks at a time stay in registers during the loop over the terms.
     for out in &mut wide {
         let mut sum = [V::splat(0.0); 4];
         if add {
@@ -184,7 +186,7 @@ pub fn mix<V: Block>(
     }
 }
 
-/// `y += a x` over the shorter length.
+/// Computes `y += a x` over the shorter length.
 #[inline(always)]
 pub fn axpy(y: &mut [f32], a: f32, x: &[f32]) {
     for (y, &x) in y.iter_mut().zip(x) {
@@ -192,7 +194,7 @@ pub fn axpy(y: &mut [f32], a: f32, x: &[f32]) {
     }
 }
 
-/// `y += x` over the shorter length.
+/// Computes `y += x` over the shorter length.
 #[inline(always)]
 pub fn add_assign(y: &mut [f32], x: &[f32]) {
     for (y, &x) in y.iter_mut().zip(x) {
@@ -200,10 +202,10 @@ pub fn add_assign(y: &mut [f32], x: &[f32]) {
     }
 }
 
-/// `(q, k)` with e^x = 2^k (1 + q), |x| <= 89.
+/// Returns `(q, k)` with e^x = 2^k (1 + q), for |x| <= 89.
 #[inline(always)]
 fn exp_parts(x: f32) -> (f32, i32) {
-    // x = k ln 2 + r, |r| <= ln 2 / 2; ln 2 in two parts so that k ln 2 is exact enough.
+    // x = k ln 2 + r, |r| <= ln 2 / 2; ln 2 is split into two constants so that k ln 2 is exact enough.
     const SHIFT: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to an integer held in the low bits
     let shifted = x.mul_add(std::f32::consts::LOG2_E, SHIFT);
     let k = shifted - SHIFT;
@@ -218,13 +220,13 @@ fn exp_parts(x: f32) -> (f32, i32) {
     (p.mul_add(r * r, r), shifted.to_bits() as i32 - SHIFT.to_bits() as i32)
 }
 
-/// 2^e for exponents of normal numbers.
+/// Returns 2^e, for exponents of normal numbers.
 #[inline(always)]
 fn pow2(e: i32) -> f32 {
     f32::from_bits(((e + 127) << 23) as u32)
 }
 
-/// e^x within 2 ulp; 0 below -87.3, infinity above 88.7.
+/// Returns e^x within 2 ulp; 0 below -87.3, infinity above 88.7.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let (q, k) = exp_parts(x.clamp(-88.0, 88.8));
@@ -234,10 +236,11 @@ pub fn exp(x: f32) -> f32 {
     if x < -87.3 { 0.0 } else { y }
 }
 
-/// 1 / x within 2 ulp, for |x| from 1e-37 to 8e37. A division takes as long as eight multiply-adds side by side.
+/// Returns 1 / x within 2 ulp, for |x| from 1e-37 to 8e37. A division would take as long as eight independent
+/// multiply-adds.
 #[inline(always)]
 pub fn recip(x: f32) -> f32 {
-    // The exponent's sign turned, 12 % off at worst; every step squares the error.
+    // First guess: the exponent negated, with an error of at most 12 %. Every step squares the error.
     let mut r = f32::from_bits(0x7EF3_11C7u32.wrapping_sub(x.to_bits()));
     for _ in 0..3 {
         r = (-x).mul_add(r, 1.0).mul_add(r, r);
@@ -245,10 +248,10 @@ pub fn recip(x: f32) -> f32 {
     r
 }
 
-/// sqrt(x) within 2 ulp, for 0 and x from 1e-37 on.
+/// Returns sqrt(x) within 2 ulp, for x = 0 and x >= 1e-37.
 #[inline(always)]
 pub fn sqrt(x: f32) -> f32 {
-    // Half the exponent, its sign turned: 1 / sqrt(x), 3.5 % off at worst.
+    // First guess of 1 / sqrt(x): the exponent halved and negated, with an error of at most 3.5 %.
     let mut r = f32::from_bits(0x5F37_59DFu32.wrapping_sub(x.to_bits() >> 1));
     for _ in 0..3 {
         r *= (-0.5 * x * r).mul_add(r, 1.5);
@@ -257,17 +260,18 @@ pub fn sqrt(x: f32) -> f32 {
     (0.5 * r).mul_add((-root).mul_add(root, x), root)
 }
 
-/// 1 / (1 + e^-x).
+/// Returns 1 / (1 + e^-x).
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
     let (q, k) = exp_parts(-x.clamp(-86.0, 86.0));
     recip(pow2(k).mul_add(1.0 + q, 1.0))
 }
 
-/// ln(1 + e^x) within 4 ulp, without overflow.
+/// Returns ln(1 + e^x) within 4 ulp, without overflow.
 #[inline(always)]
 pub fn softplus(x: f32) -> f32 {
-    // ln(1 + u) = 2 atanh(s), s = u / (2 + u) <= 1 / 3: its series to s^15, the next term is below 1e-9 of it.
+    // ln(1 + u) = 2 atanh(s), s = u / (2 + u) <= 1 / 3, by its series to s^15; the next term is below 1e-9 of
+    // the sum.
     let u = exp(-x.abs());
     let s = u * recip(2.0 + u);
     let s2 = s * s;
@@ -282,7 +286,7 @@ pub fn softplus(x: f32) -> f32 {
     (2.0 * s).mul_add(series, x.max(0.0))
 }
 
-/// tanh x within 3 ulp: (e^2x - 1) / (e^2x + 1), the numerator without cancellation.
+/// Returns tanh x within 3 ulp: (e^2x - 1) / (e^2x + 1), with a numerator that does not cancel.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     let (q, k) = exp_parts(2.0 * x.clamp(-10.0, 10.0));
@@ -290,13 +294,14 @@ pub fn tanh(x: f32) -> f32 {
     less_one * recip(less_one + 2.0)
 }
 
-/// [`cos`] and [`sin_cos`] take arguments below this; [`far_sin_cos`] takes the others.
+/// [`cos`] and [`sin_cos`] take arguments of smaller magnitude; [`far_sin_cos`] takes the others.
 pub const FAR: f32 = 4_194_304.0;
 
-/// `x = k pi + r`, |r| <= pi / 2 and a little: r, and for odd k the sign bit that flips sine and cosine.
+/// Splits `x = k pi + r` with |r| at most slightly above pi / 2. Returns r and, for odd k, the sign bit that
+/// flips sine and cosine.
 ///
-/// Below 2^22 radians three parts of pi and fused multiply-adds lose nothing, and k may be off by a twelfth, which the
-/// series bear.
+/// Below 2^22 radians, pi as the sum of three constants and fused multiply-adds lose no accuracy. `x / pi`
+/// may be off by a twelfth before it is rounded to k; the series tolerate the larger |r|.
 #[inline(always)]
 fn half_turns(x: f32) -> (f32, u32) {
     const SHIFT: f32 = 12_582_912.0;
@@ -306,7 +311,7 @@ fn half_turns(x: f32) -> (f32, u32) {
     (r, shifted.to_bits() << 31)
 }
 
-/// cos r for |r| <= pi / 2: its series to r^12, the next term is below 7e-9.
+/// Returns cos r for |r| <= pi / 2, by its series to r^12; the next term is below 7e-9.
 #[inline(always)]
 fn cos_series(r: f32) -> f32 {
     let r2 = r * r;
@@ -319,7 +324,7 @@ fn cos_series(r: f32) -> f32 {
         .mul_add(r2, 1.0)
 }
 
-/// sin r for |r| <= pi / 2: its series to r^13, the next term is below 7e-10.
+/// Returns sin r for |r| <= pi / 2, by its series to r^13; the next term is below 7e-10.
 #[inline(always)]
 fn sin_series(r: f32) -> f32 {
     let r2 = r * r;
@@ -332,26 +337,27 @@ fn sin_series(r: f32) -> f32 {
     s.mul_add(r2 * r, r)
 }
 
+/// Returns `x` with the bits of `sign` flipped.
 #[inline(always)]
 fn flipped(x: f32, sign: u32) -> f32 {
     f32::from_bits(x.to_bits() ^ sign)
 }
 
-/// Cosine for |x| < [`FAR`], absolute error below 2.5e-7.
+/// Returns cos x for |x| < [`FAR`], with an absolute error below 2.5e-7.
 #[inline(always)]
 pub fn cos(x: f32) -> f32 {
     let (r, flip) = half_turns(x);
     flipped(cos_series(r), flip)
 }
 
-/// Sine and cosine for |x| < [`FAR`], absolute errors below 2.5e-7.
+/// Returns sin x and cos x for |x| < [`FAR`], with absolute errors below 2.5e-7.
 #[inline(always)]
 pub fn sin_cos(x: f32) -> (f32, f32) {
     let (r, flip) = half_turns(x);
     (flipped(sin_series(r), flip), flipped(cos_series(r), flip))
 }
 
-/// [`sin_cos`] for every finite argument: its half turns are taken off in f64.
+/// Returns sin x and cos x for every finite x, as [`sin_cos`]; multiples of pi are subtracted in f64.
 #[inline(always)]
 pub fn far_sin_cos(x: f32) -> (f32, f32) {
     let wide = f64::from(x);
@@ -361,7 +367,7 @@ pub fn far_sin_cos(x: f32) -> (f32, f32) {
     (flipped(sin_series(r), flip), flipped(cos_series(r), flip))
 }
 
-/// Asks for the cache lines of a row that will be read soon.
+/// Prefetches the cache lines of a row that will be read soon.
 #[inline(always)]
 pub fn prefetch<T>(row: &[T]) {
     #[cfg(target_arch = "x86_64")]
@@ -389,12 +395,12 @@ mod tests {
                 .map(|i| (i as f32 - 100_000.0) * 1.37e-3 * 1.00017f32.powi(i / 2))
                 .chain([1e9, -3e15])
         };
-        let any = |near: fn(f32) -> f32, far: fn(f32) -> f32| {
+        let near_or_far = |near: fn(f32) -> f32, far: fn(f32) -> f32| {
             move |x: f32| if x.abs() < FAR { near(x) } else { far(x) }
         };
-        assert!(worst(any(|x| sin_cos(x).0, |x| far_sin_cos(x).0), f64::sin, xs()) < 2.5e-7);
-        assert!(worst(any(|x| sin_cos(x).1, |x| far_sin_cos(x).1), f64::cos, xs()) < 2.5e-7);
-        assert!(worst(any(cos, |x| far_sin_cos(x).1), f64::cos, xs()) < 2.5e-7);
+        assert!(worst(near_or_far(|x| sin_cos(x).0, |x| far_sin_cos(x).0), f64::sin, xs()) < 2.5e-7);
+        assert!(worst(near_or_far(|x| sin_cos(x).1, |x| far_sin_cos(x).1), f64::cos, xs()) < 2.5e-7);
+        assert!(worst(near_or_far(cos, |x| far_sin_cos(x).1), f64::cos, xs()) < 2.5e-7);
         assert!(worst(|x| far_sin_cos(x).0, f64::sin, xs()) < 2.5e-7);
     }
 
