@@ -3,6 +3,7 @@
 pub mod data;
 mod doctor;
 mod kernels;
+mod models;
 mod plan;
 mod predict;
 mod report;
@@ -52,6 +53,8 @@ enum Command {
     /// Show, check and simulate a plan: how the steps of training follow one another
     #[command(subcommand)]
     Plan(plan::PlanCommand),
+    /// List the models
+    Models(models::Models),
     /// Say what this machine has and lacks
     Doctor,
     /// Print what makes a shell complete the program's arguments: bash, elvish, fish, powershell or zsh
@@ -77,6 +80,7 @@ pub fn main() -> ExitCode {
         Command::Data(command) => data::run(command),
         Command::Kernels(args) => args.run(),
         Command::Plan(command) => plan::run(command),
+        Command::Models(args) => args.run(),
         Command::Doctor => doctor::run(),
         Command::Completions(args) => args.run(Cli::command()),
         Command::Man(args) => args.run(Cli::command()),

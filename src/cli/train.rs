@@ -11,6 +11,12 @@ use crate::{
 use clap::Args;
 use std::path::{Path, PathBuf};
 
+/// The help text of `--model`.
+fn model_help() -> String {
+    let [events, snapshots] = [false, true].map(ModelName::names);
+    format!("Model of events: {events}; of snapshots: {snapshots} [default: tgn]")
+}
+
 /// Arguments of `train`. A flag overrides the file's key; what neither names keeps its default.
 #[derive(Args)]
 pub struct Train {
@@ -19,9 +25,7 @@ pub struct Train {
     /// Events: `wikipedia`, a file, or a folder of .npy [default: wikipedia]
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Model of events: tgn, jodie, apan, tgat or static; of snapshots: wd-gcn, t-gcn, evolve-gcn-o or evolve-gcn-h
-    /// [default: tgn]
-    #[arg(long)]
+    #[arg(long, help = model_help())]
     model: Option<ModelName>,
     /// auto, cpu, cuda, cuda:N or emu [default: auto, the CPU]
     #[arg(long)]
@@ -140,7 +144,7 @@ impl Train {
                 "--every and --group are of snapshots, and {} reads events",
                 c.model.name()
             ))
-            .remedy("give --model wd-gcn, t-gcn, evolve-gcn-o or evolve-gcn-h"));
+            .remedy(format!("give --model {}", ModelName::names(true))));
         }
         c.validate()?;
         Ok((c, notes))

@@ -7,10 +7,7 @@ pub use choices::{NegativeKind, Protocol, TaskName};
 use crate::{
     data::{self, Events, Features, ReadOptions, SnapshotOptions, Snapshots, Split},
     error::{Error, Result},
-    model::{
-        ApanConfig, EvolveGcn, GcnConfig, JodieConfig, ModelConfig, ModelName, SnapshotModelConfig,
-        StaticConfig, StaticMode, TGcn, TgatConfig, TgnConfig, WdGcn,
-    },
+    model::{self, ModelConfig, ModelName, SnapshotModelConfig, StaticMode, for_each_model},
     plan::Plan,
     runtime::{Device, MatmulPrecision, StoredAs, check_room},
 };
@@ -114,166 +111,161 @@ impl DataConfig {
     }
 }
 
-/// Everything that decides a run's results, and where it runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Which model.
-    pub model: ModelName,
-    /// What is predicted.
-    pub task: TaskName,
-    /// How it is measured.
-    pub protocol: Protocol,
-    /// Negatives of validation and test.
-    pub negatives: NegativeKind,
-    /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
-    pub device: String,
-    /// How steps follow one another: a [preset](Plan::PRESETS), a file with a [`Plan`], or `auto`: `prefetch` on a CUDA device, else
-    /// `sequential`. Results are the same.
-    pub plan: String,
-    /// Where a CUDA device reads features.
-    pub features_on: FeaturesOn,
-    /// What features of edges and nodes are kept in; a step computes in f32 all the same.
-    pub features_as: StoredAs,
-    /// What node memory and mails are kept in, likewise.
-    pub memory_as: StoredAs,
-    /// Threads; 0: every core.
-    pub threads: usize,
-    /// What dense products multiply in on a CUDA device; the CPU knows f32 alone.
-    pub precision: MatmulPrecision,
-    /// Seed of parameters, negatives, drop-out and random features.
-    pub seed: u64,
-    /// Passes over the training events.
-    pub epochs: usize,
-    /// Events a step.
-    pub batch: usize,
-    /// Chunks that a batch has: an epoch's first batch has some of them, at random; 1: it is a whole one.
-    pub chunks: usize,
-    /// Whether the best epoch is followed by one in which the weights that write memory are at rest, at their averages.
-    pub settle: bool,
-    /// Epochs without a better validation after which training stops; 0: it does not.
-    pub patience: usize,
-    /// Whether a run's folder gets an event file of TensorBoard, too.
-    pub tensorboard: bool,
-    /// Steps of each pass at most; 0: all. For trying out.
-    pub max_batches: usize,
-    /// Step size of Adam.
-    pub learning_rate: f64,
-    /// Same bits on the same build and device, or refuse. Every device keeps it, for any number of threads.
-    pub deterministic: bool,
-    /// Whether to validate and test.
-    pub evaluate: bool,
-    /// Which events.
-    pub data: DataConfig,
-    /// How data become snapshots, for models of these.
-    pub snapshots: SnapshotOptions,
-    /// Snapshot groups, likewise.
-    pub group: GroupConfig,
-    /// How classes are predicted.
-    pub classify: ClassifyConfig,
-    /// Sizes of a TGN.
-    pub tgn: TgnConfig,
-    /// Sizes of a JODIE.
-    pub jodie: JodieConfig,
-    /// Sizes of an APAN.
-    pub apan: ApanConfig,
-    /// Sizes of a TGAT.
-    pub tgat: TgatConfig,
-    /// Static node memory, of every model.
-    #[serde(rename = "static")]
-    pub static_memory: StaticConfig,
-    /// Sizes of a WD-GCN.
-    #[serde(rename = "wd-gcn")]
-    pub wd_gcn: GcnConfig,
-    /// Sizes of a T-GCN.
-    #[serde(rename = "t-gcn")]
-    pub t_gcn: GcnConfig,
-    /// Sizes of an EvolveGCN, of either kind.
-    #[serde(rename = "evolve-gcn")]
-    pub evolve_gcn: GcnConfig,
+/// Declares [`Config`], with a section for each model.
+macro_rules! config {
+    ($($module:ident: $config:ident, $section:literal, $reads:ident {
+        $($name:ident $text:literal $about:literal $(=> $($build:ident)::+)?,)*
+    })*) => {
+        /// Everything that decides a run's results, and where it runs.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct Config {
+            /// Which model.
+            pub model: ModelName,
+            /// What is predicted.
+            pub task: TaskName,
+            /// How it is measured.
+            pub protocol: Protocol,
+            /// Negatives of validation and test.
+            pub negatives: NegativeKind,
+            /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
+            pub device: String,
+            /// How steps follow one another: a [preset](Plan::PRESETS), a file with a [`Plan`], or `auto`: `prefetch` on a CUDA device, else
+            /// `sequential`. Results are the same.
+            pub plan: String,
+            /// Where a CUDA device reads features.
+            pub features_on: FeaturesOn,
+            /// What features of edges and nodes are kept in; a step computes in f32 all the same.
+            pub features_as: StoredAs,
+            /// What node memory and mails are kept in, likewise.
+            pub memory_as: StoredAs,
+            /// Threads; 0: every core.
+            pub threads: usize,
+            /// What dense products multiply in on a CUDA device; the CPU knows f32 alone.
+            pub precision: MatmulPrecision,
+            /// Seed of parameters, negatives, drop-out and random features.
+            pub seed: u64,
+            /// Passes over the training events.
+            pub epochs: usize,
+            /// Events a step.
+            pub batch: usize,
+            /// Chunks that a batch has: an epoch's first batch has some of them, at random; 1: it is a whole one.
+            pub chunks: usize,
+            /// Whether the best epoch is followed by one in which the weights that write memory are at rest, at their averages.
+            pub settle: bool,
+            /// Epochs without a better validation after which training stops; 0: it does not.
+            pub patience: usize,
+            /// Whether a run's folder gets an event file of TensorBoard, too.
+            pub tensorboard: bool,
+            /// Steps of each pass at most; 0: all. For trying out.
+            pub max_batches: usize,
+            /// Step size of Adam.
+            pub learning_rate: f64,
+            /// Same bits on the same build and device, or refuse. Every device keeps it, for any number of threads.
+            pub deterministic: bool,
+            /// Whether to validate and test.
+            pub evaluate: bool,
+            /// Which events.
+            pub data: DataConfig,
+            /// How data become snapshots, for models of these.
+            pub snapshots: SnapshotOptions,
+            /// Snapshot groups, likewise.
+            pub group: GroupConfig,
+            /// How classes are predicted.
+            pub classify: ClassifyConfig,
+            $(
+                #[doc = concat!("Sizes and choices of the models of the section `", $section, "`.")]
+                #[serde(rename = $section)]
+                pub $module: model::$config,
+            )*
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Config {
+                    model: ModelName::Tgn,
+                    task: TaskName::Link,
+                    protocol: Protocol::Dyglib,
+                    negatives: NegativeKind::Random,
+                    device: "auto".into(),
+                    plan: "auto".into(),
+                    features_on: FeaturesOn::Auto,
+                    features_as: StoredAs::F32,
+                    memory_as: StoredAs::F32,
+                    threads: 0,
+                    precision: MatmulPrecision::F32,
+                    seed: 1,
+                    epochs: 10,
+                    batch: 200,
+                    chunks: 1,
+                    settle: true,
+                    patience: 0,
+                    tensorboard: false,
+                    max_batches: 0,
+                    learning_rate: 5e-4,
+                    deterministic: false,
+                    evaluate: true,
+                    data: DataConfig::default(),
+                    snapshots: SnapshotOptions::default(),
+                    group: GroupConfig::default(),
+                    classify: ClassifyConfig::default(),
+                    $($module: model::$config::default(),)*
+                }
+            }
+        }
+
+        impl Config {
+            /// Returns the configuration of the model, if it reads events.
+            ///
+            /// # Errors
+            /// `Usage` if the model reads snapshots.
+            pub fn event_model(&self) -> Result<&dyn ModelConfig> {
+                let config = match self.model {
+                    $($(ModelName::$name => event_model!($reads, &self.$module),)*)*
+                };
+                config.ok_or_else(|| self.reads_other("snapshots", "events"))
+            }
+            /// Returns the configuration of the model, if it reads snapshots.
+            ///
+            /// # Errors
+            /// `Usage` if the model reads events.
+            pub fn snapshot_model(&self) -> Result<Box<dyn SnapshotModelConfig>> {
+                let config: Option<Box<dyn SnapshotModelConfig>> = match self.model {
+                    $($(ModelName::$name => snapshot_model!($reads, self.$module $(, model::$($build)::+)?),)*)*
+                };
+                config.ok_or_else(|| self.reads_other("events", "snapshots"))
+            }
+        }
+    };
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            model: ModelName::Tgn,
-            task: TaskName::Link,
-            protocol: Protocol::Dyglib,
-            negatives: NegativeKind::Random,
-            device: "auto".into(),
-            plan: "auto".into(),
-            features_on: FeaturesOn::Auto,
-            features_as: StoredAs::F32,
-            memory_as: StoredAs::F32,
-            threads: 0,
-            precision: MatmulPrecision::F32,
-            seed: 1,
-            epochs: 10,
-            batch: 200,
-            chunks: 1,
-            settle: true,
-            patience: 0,
-            tensorboard: false,
-            max_batches: 0,
-            learning_rate: 5e-4,
-            deterministic: false,
-            evaluate: true,
-            data: DataConfig::default(),
-            snapshots: SnapshotOptions::default(),
-            group: GroupConfig::default(),
-            classify: ClassifyConfig::default(),
-            tgn: TgnConfig::default(),
-            jodie: JodieConfig::default(),
-            apan: ApanConfig::default(),
-            tgat: TgatConfig::default(),
-            static_memory: StaticConfig::default(),
-            wd_gcn: GcnConfig::default(),
-            t_gcn: GcnConfig::default(),
-            evolve_gcn: GcnConfig::default(),
-        }
-    }
+/// The configuration as that of an event model; `None` if it is of a snapshot model.
+macro_rules! event_model {
+    (events, $config:expr) => {
+        Some($config as &dyn ModelConfig)
+    };
+    (snapshots, $config:expr) => {
+        None
+    };
 }
+
+/// The configuration as that of a snapshot model; `None` if it is of an event model.
+macro_rules! snapshot_model {
+    (events, $config:expr) => {
+        None
+    };
+    (snapshots, $config:expr, $build:path) => {
+        Some(Box::new($build($config.clone())))
+    };
+}
+
+for_each_model!(config);
 
 impl Config {
-    /// Sizes and choices of the model that runs, where it reads events.
-    ///
-    /// # Errors
-    /// Usage where it reads snapshots.
-    pub fn event_model(&self) -> Result<&dyn ModelConfig> {
-        Ok(match self.model {
-            ModelName::Tgn => &self.tgn,
-            ModelName::Jodie => &self.jodie,
-            ModelName::Apan => &self.apan,
-            ModelName::Tgat => &self.tgat,
-            ModelName::Static => &self.static_memory,
-            other => {
-                return Err(Error::usage(format!(
-                    "{} is a model of snapshots, and this is for models of events",
-                    other.name()
-                ))
-                .remedy("give tgn, jodie, apan, tgat or static"));
-            }
-        })
-    }
-    /// Sizes and choices of the model that runs, where it reads snapshots.
-    ///
-    /// # Errors
-    /// Usage where it reads events.
-    pub fn snapshot_model(&self) -> Result<Box<dyn SnapshotModelConfig>> {
-        let evolve = |summarised| Box::new(EvolveGcn { config: self.evolve_gcn.clone(), summarised });
-        Ok(match self.model {
-            ModelName::WdGcn => Box::new(WdGcn(self.wd_gcn.clone())),
-            ModelName::TGcn => Box::new(TGcn(self.t_gcn.clone())),
-            ModelName::EvolveGcnO => evolve(false),
-            ModelName::EvolveGcnH => evolve(true),
-            other => {
-                return Err(Error::usage(format!(
-                    "{} is a model of events, and this is for models of snapshots",
-                    other.name()
-                ))
-                .remedy("give wd-gcn, t-gcn, evolve-gcn-o or evolve-gcn-h"));
-            }
-        })
+    fn reads_other(&self, reads: &str, wanted: &str) -> Error {
+        let name = self.model.name();
+        Error::usage(format!("{name} is a model of {reads}, and this is for models of {wanted}"))
+            .remedy(format!("give {}", ModelName::names(wanted == "snapshots")))
     }
     /// The model that runs, in a line or two for people.
     pub fn describe_model(&self) -> String {
