@@ -247,7 +247,7 @@ fn a_feature_beyond_the_range_of_f16_is_refused_with_its_position_and_bf16_accep
     };
     let e = new(StoredAs::F16).unwrap_err();
     let text = e.to_string();
-    assert!(text.contains("row 3, column 1 is 100000, too large for f16; keep"), "{text}");
+    assert!(text.contains("row 3, column 1 is 100000, too large for f16; store"), "{text}");
     assert_eq!((e.kind(), text.lines().count()), (ErrorKind::Data, 1));
     assert!(new(StoredAs::Bf16).is_ok());
 }
