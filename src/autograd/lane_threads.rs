@@ -10,7 +10,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     runtime::{
-        sync::{AtomicBool, AtomicUsize, Mutex, spin_loop, yield_now},
+        sync::{AtomicBool, AtomicUsize, Counter, Mutex, pause},
         *,
     },
 };
@@ -181,7 +181,7 @@ impl LaneSync {
         let _stop = StopOnPanic(&self.stop);
         let (other, mut last_job) = (1 - lane, 0);
         let mut wait =
-            |nodes| self.finished[other].wait_for(nodes, &self.stop, &mut || help(lane, &mut last_job));
+            |nodes| wait_for(&self.finished[other], nodes, &self.stop, &mut || help(lane, &mut last_job));
         for (index, &node) in schedule.0[lane].iter().enumerate() {
             wait(node.after);
             if self.stop.load(Relaxed) {
@@ -199,21 +199,14 @@ impl LaneSync {
     }
 }
 
-/// Number of nodes that a lane has finished, in a cache line of its own.
-#[repr(align(128))]
-#[derive(Default)]
-struct Counter(AtomicUsize);
-
-impl Counter {
-    /// Polls before a waiting lane yields its core, about 50 us.
-    const PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 2_000 };
-
-    fn wait_for(&self, nodes: usize, stop: &AtomicBool, help: &mut dyn FnMut() -> bool) {
-        let mut polls = 0;
-        while self.0.load(Acquire) < nodes && !stop.load(Relaxed) {
-            polls = if help() { 0 } else { polls + 1 };
-            if polls < Self::PATIENCE { spin_loop() } else { yield_now() }
+/// Waits until `finished` reaches `nodes` or `stop` is set; meanwhile calls `help` again and again.
+fn wait_for(finished: &Counter, nodes: usize, stop: &AtomicBool, help: &mut dyn FnMut() -> bool) {
+    let mut polls = 0;
+    while finished.0.load(Acquire) < nodes && !stop.load(Relaxed) {
+        if help() {
+            polls = 0;
         }
+        pause(&mut polls);
     }
 }
 

@@ -87,14 +87,7 @@ impl EventTask {
         let most_batches = Rows::fixed(1 + split.train.len().div_ceil(batch));
         let losses = store.zeros("losses", Spec::real(most_batches, 1))?;
         let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), columns))?;
-        let settles = config.settle && !net.model.state().is_empty();
-        let settling = match settles {
-            true => Some(Settling {
-                average: parameters.average(&mut store, AVERAGED_EPOCHS)?,
-                rates: store.zeros("settling rates", Spec::real(most_batches, 1))?,
-            }),
-            false => None,
-        };
+        let settling = settling(config, &net, &parameters, &mut store, most_batches)?;
         let plan = config.plan_on(&device)?;
         let recorder = Recorder {
             net: &net,
@@ -236,6 +229,22 @@ impl EventTask {
         })?;
         Ok((batches, total))
     }
+}
+
+/// The buffers of settling; `None` if the configuration asks for none, or the model has no memory.
+fn settling(
+    config: &Config,
+    net: &Net,
+    parameters: &Parameters,
+    store: &mut Store,
+    most_batches: Rows,
+) -> Result<Option<Settling>> {
+    if !config.settle || net.model.state().is_empty() {
+        return Ok(None);
+    }
+    let average = parameters.average(store, AVERAGED_EPOCHS)?;
+    let rates = store.zeros("settling rates", Spec::real(most_batches, 1))?;
+    Ok(Some(Settling { average, rates }))
 }
 
 /// The tables of a stream, as the configuration stores them.

@@ -7,6 +7,7 @@
 //! of equation 3 and costs no time.
 use crate::{
     autograd::{LANES, Lanes, NodeInfo, Program},
+    data::Snapshots,
     error::Result,
     model::Exchanged,
     ops::{Section, Tape},
@@ -37,6 +38,10 @@ pub(super) struct PassGroups<'a> {
 }
 
 impl Loads {
+    /// The edges of groups of `length` snapshots.
+    pub fn of(snapshots: &Snapshots, length: usize) -> Self {
+        Loads { edges_by_step: snapshots.offsets.windows(2).map(|w| w[1] - w[0]).collect(), length }
+    }
     /// Edges that nodes of `section` process in the group of `target`: those of one snapshot, or, in the section after
     /// the last snapshot, of the target itself.
     pub fn edges(&self, target: u32, section: Option<Section>) -> f64 {

@@ -9,9 +9,9 @@ use crate::{
     autograd::{Lanes, NodeInfo, Parameters, Program, Span},
     data::{Adjacency, Part, Snapshots},
     error::Result,
-    model::{Exchanged, SnapshotModel, SnapshotTables, VertexInputs},
+    model::{Exchanged, SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs},
     ops::{Backend, Tape, epilogue::Activation},
-    plan::{CostModel, First, FirstRule, GroupChoice, Timeline, predict},
+    plan::{CostModel, First, FirstRule, GroupChoice, Groups, Timeline, predict},
     runtime::*,
     task::{
         config::Config,
@@ -67,14 +67,9 @@ impl SnapshotTask {
         let split = SnapshotSplit::of(snapshots, config.data.train, config.data.val)?;
         let mut store = Store::new(Precision::F32);
         let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate)?;
-        let adjacency = Adjacency::of(snapshots, config.snapshots.directed)?;
-        let width = config.snapshots.width;
-        let mut tables = SnapshotTables::new(&mut store, &mut parameters, snapshots, &adjacency, width)?;
         let net = config.snapshot_model()?;
-        if snapshots.features.is_some() && net.aggregates_once() {
-            tables.aggregated = aggregate(&mut store, &tables, &device)?;
-        }
-        let model = net.build(&mut parameters, &mut store, &tables)?;
+        let (tables, model) =
+            tables_and_model(config, snapshots, &*net, &mut parameters, &mut store, &device)?;
         let objective = Objective::new(config, snapshots, &split, net.width(), &mut parameters, &mut store)?;
         let plan = config.plan_on(&device)?;
         let round = config.group.batch;
@@ -82,8 +77,9 @@ impl SnapshotTask {
         let parts = Parts { tables: &tables, model: &*model, objective: &objective };
         let tape = recorder.record(&mut store, &parts, &parameters, &Exchanged::default())?;
         let update = recorder.update(&store, &parameters)?;
-        let balanced = plan.groups.filter(|g| g.first == First::Rule(FirstRule::Balanced) && length > 1);
-        let group_plan = balanced.map(|groups| GroupPlan { exchange: groups.exchange, round, chosen: None });
+        let balanced = |groups: &Groups| groups.first == First::Rule(FirstRule::Balanced) && length > 1;
+        let group_plan = plan.groups.filter(balanced);
+        let group_plan = group_plan.map(|g| GroupPlan { exchange: g.exchange, round, chosen: None });
         let layers = net.section().1.layers;
         let step = match &group_plan {
             None => {
@@ -106,7 +102,6 @@ impl SnapshotTask {
         let score = Program::on_lanes(&tape, &[], Precision::F32, &device, lanes)?;
         let given = snapshots.features.is_some();
         let memory = memory_plan(&store, &tables, given, &[&step, &score], &device)?;
-        let edges_by_step = snapshots.offsets.windows(2).map(|w| w[1] - w[0]).collect();
         let core = TaskCore {
             store,
             parameters,
@@ -120,7 +115,7 @@ impl SnapshotTask {
             traced: false,
             max_batches: config.most_batches(),
         };
-        let loads = Loads { edges_by_step, length };
+        let loads = Loads::of(snapshots, length);
         Ok(SnapshotTask {
             core,
             tables,
@@ -306,6 +301,28 @@ impl Task for SnapshotTask {
         self.evaluate(Part::Test, progress)?;
         self.objective.measure(&self.core.store, self.targets(Part::Test))
     }
+}
+
+/// The tables of the snapshots, and the model over them.
+///
+/// # Errors
+/// `Data` if there are too many vertices; the errors of building the model.
+fn tables_and_model(
+    config: &Config,
+    snapshots: &Snapshots,
+    net: &dyn SnapshotModelConfig,
+    parameters: &mut Parameters,
+    store: &mut Store,
+    device: &Device,
+) -> Result<(SnapshotTables, Box<dyn SnapshotModel>)> {
+    let adjacency = Adjacency::of(snapshots, config.snapshots.directed)?;
+    let width = config.snapshots.width;
+    let mut tables = SnapshotTables::new(store, parameters, snapshots, &adjacency, width)?;
+    if snapshots.features.is_some() && net.aggregates_once() {
+        tables.aggregated = aggregate(store, &tables, device)?;
+    }
+    let model = net.build(parameters, store, &tables)?;
+    Ok((tables, model))
 }
 
 /// Memory that the programs need; `given` says that the inputs are features of the data.
