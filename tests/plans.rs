@@ -293,7 +293,7 @@ fn the_program_shows_checks_and_simulates_plans() {
 /// Returns the steps and nodes that each lane runs, in order.
 fn by_lane(timeline: &Timeline) -> [Vec<(usize, usize)>; 2] {
     [0, 1].map(|lane| {
-        let spans = timeline.spans().iter().filter(|s| s.work.lane == lane);
+        let spans = timeline.spans().iter().filter(|s| s.node_info.lane == lane);
         spans.map(|s| (s.step, s.node)).collect()
     })
 }

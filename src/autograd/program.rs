@@ -246,7 +246,7 @@ impl Program {
             (0..self.variants.len()).map(|variant| self.node_infos(variant)).collect();
         let span = |&Ran { step, variant, node, start, end }: &Ran| {
             let [start, end] = [start, end].map(|at| (at - trace.began).as_secs_f64());
-            Span { work: node_infos[variant][node], node, step, start, end }
+            Span { node_info: node_infos[variant][node], node, step, start, end }
         };
         trace.ran.iter().map(span).collect()
     }

@@ -104,9 +104,9 @@ impl CostModel {
         let (mut bytes_per_second, mut flops_per_second) = (0f64, 0f64);
         for s in spans {
             let seconds = (s.end - s.start).max(1e-9);
-            by_op.entry(s.work.op.to_owned()).or_default().push((known(&s.work, edges(s)), seconds));
-            bytes_per_second = bytes_per_second.max(s.work.cost.bytes as f64 / seconds);
-            flops_per_second = flops_per_second.max(s.work.cost.flops as f64 / seconds);
+            by_op.entry(s.node_info.op.to_owned()).or_default().push((known(&s.work, edges(s)), seconds));
+            bytes_per_second = bytes_per_second.max(s.node_info.cost.bytes as f64 / seconds);
+            flops_per_second = flops_per_second.max(s.node_info.cost.flops as f64 / seconds);
         }
         let ops = by_op.into_iter().map(|(op, runs)| (op, OpCost::fitted(&runs))).collect();
         let mut model = CostModel { ops, bytes_per_second, flops_per_second, in_company: unseen_company() };
@@ -123,7 +123,7 @@ impl CostModel {
             // A run that is in two companies tells of neither.
             let most = std::iter::once(alone).chain(beside).position(|share| share >= 0.9 * seconds);
             if let Some(company) = most {
-                let sum: &mut (f64, f64) = &mut sums[s.work.resource as usize][company];
+                let sum: &mut (f64, f64) = &mut sums[s.node_info.resource as usize][company];
                 (sum.0, sum.1) = (sum.0 + seconds, sum.1 + self.seconds(&s.work, edges(s)));
             }
         }
@@ -175,7 +175,7 @@ fn beside(spans: &[Span]) -> Vec<[f64; RESOURCES]> {
             let o = &spans[other];
             let both = (s.end.min(o.end) - s.start).max(0.0);
             seconds[at][o.work.resource as usize] += both;
-            seconds[other][s.work.resource as usize] += both;
+            seconds[other][s.node_info.resource as usize] += both;
         }
     }
     seconds

@@ -118,7 +118,7 @@ impl Timeline {
         for lane in 0..LANES {
             // Adjacent nodes with the same label form a block.
             let mut blocks: Vec<(String, usize, usize)> = Vec::new();
-            for s in spans().filter(|s| s.work.lane == lane) {
+            for s in spans().filter(|s| s.node_info.lane == lane) {
                 let (label, start, end) =
                     (format!("{} {}", label_of(&s.work), s.step + 1), at(s.start), at(s.end));
                 match blocks.last_mut().filter(|b| b.0 == label && b.2 + 1 >= start) {

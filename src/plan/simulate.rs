@@ -144,7 +144,7 @@ mod tests {
         let run = |slower, resources| {
             let timeline =
                 simulate(&schedule, (&[node_infos(resources)], &[0; 3]), &model(slower), &|_, _| 0.0);
-            let spans = timeline.spans().iter().map(|s| (s.work.lane, s.step, s.start, s.end));
+            let spans = timeline.spans().iter().map(|s| (s.node_info.lane, s.step, s.start, s.end));
             spans.collect::<Vec<_>>()
         };
         let want = [

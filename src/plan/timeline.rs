@@ -48,8 +48,8 @@ impl Timeline {
     pub fn usage(&self) -> Usage {
         let mut edges: Vec<(f64, usize, Option<bool>)> = Vec::with_capacity(2 * self.spans.len());
         for s in &self.spans {
-            edges.push((s.start, s.work.lane, Some(s.work.resource == Resource::Arithmetic)));
-            edges.push((s.end, s.work.lane, None));
+            edges.push((s.start, s.node_info.lane, Some(s.node_info.resource == Resource::Arithmetic)));
+            edges.push((s.end, s.node_info.lane, None));
         }
         // Where an op ends as the next one starts, the end comes first.
         edges.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.2.is_some().cmp(&b.2.is_some())));
@@ -98,7 +98,7 @@ impl Timeline {
         let whole = (last.end - first.start).max(f64::MIN_POSITIVE);
         let mut by_op: BTreeMap<&'static str, f64> = BTreeMap::new();
         for s in &path {
-            *by_op.entry(s.work.op).or_default() += (s.end - s.start) / whole;
+            *by_op.entry(s.node_info.op).or_default() += (s.end - s.start) / whole;
         }
         let waiting = 1.0 - by_op.values().sum::<f64>();
         let mut shares: Vec<_> = by_op.into_iter().chain([("waiting", waiting)]).collect();
@@ -110,13 +110,13 @@ impl Timeline {
         let lane = |lane: usize| json!({"ph": "M", "pid": 0, "tid": lane, "name": "thread_name", "args": {"name": format!("lane {}", lane + 1)}});
         let rank = json!({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "rank 0"}});
         let span = |s: &Span| {
-            let section = s.work.tag.section.map(|section| section.to_string());
-            let kind = format!("{:?}", s.work.kind).to_lowercase();
-            let way = if s.work.tag.backward { "backward" } else { "forward" };
+            let section = s.node_info.tag.section.map(|section| section.to_string());
+            let kind = format!("{:?}", s.node_info.kind).to_lowercase();
+            let way = if s.node_info.tag.backward { "backward" } else { "forward" };
             json!({
-                "ph": "X", "pid": 0, "tid": s.work.lane, "name": s.work.op, "cat": kind,
+                "ph": "X", "pid": 0, "tid": s.node_info.lane, "name": s.node_info.op, "cat": kind,
                 "ts": 1e6 * s.start, "dur": 1e6 * (s.end - s.start),
-                "args": {"step": s.step, "stage": s.work.stage.name(), "section": section, "way": way, "resource": s.work.resource.name(), "bytes": s.work.cost.bytes, "flops": s.work.cost.flops},
+                "args": {"step": s.step, "stage": s.node_info.stage.name(), "section": section, "way": way, "resource": s.node_info.resource.name(), "bytes": s.node_info.cost.bytes, "flops": s.node_info.cost.flops},
             })
         };
         let events = std::iter::once(rank).chain((0..LANES).map(lane)).chain(self.spans.iter().map(span));
@@ -187,7 +187,7 @@ mod tests {
             span(0, OpKind::Graph, 7.0, 8.0),
         ];
         let timeline = Timeline::new(spans);
-        let path: Vec<_> = timeline.critical_path().iter().map(|s| (s.work.lane, s.start)).collect();
+        let path: Vec<_> = timeline.critical_path().iter().map(|s| (s.node_info.lane, s.start)).collect();
         assert_eq!(path, [(0, 0.0), (1, 3.0), (0, 7.0)]);
         assert_eq!(timeline.bound_by(), [("spmm", 7.0 / 8.0), ("waiting", 1.0 / 8.0)]);
     }
