@@ -1,6 +1,7 @@
 //! Plans the places of a step's values in one block of memory.
 
-/// Alignment of values in the arena, in bytes: a cache line, which is also the width of the widest vector register.
+/// Alignment of values in the arena, in bytes: a cache line, which is also the width of the widest vector
+/// register.
 pub(super) const ALIGN: usize = 64;
 
 /// Places in an arena, by first fit among the values that are alive at the same time.
@@ -28,9 +29,9 @@ impl ArenaPlan {
     pub fn blocks(&self) -> Vec<usize> {
         if self.apart { self.sizes.clone() } else { vec![self.size] }
     }
-    /// Reserves `bytes` for a value that is alive from node `from` to node `until`, both included. Returns the
-    /// value's offset in the arena, or the index of its block if values are kept apart. Calls must come in
-    /// ascending order of `from`.
+    /// Reserves `bytes` for a value that is alive from node `from` to node `until`, both included. Returns
+    /// the value's offset in the arena, or the index of its block if values are kept apart. Calls must come
+    /// in ascending order of `from`.
     pub fn place(&mut self, bytes: usize, from: usize, until: usize) -> usize {
         if self.apart {
             self.sizes.push(bytes);

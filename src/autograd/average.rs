@@ -1,14 +1,14 @@
 //! Averaged weights, for using a model on node memory other than that which its training left behind.
 //!
-//! Weights at the end of an epoch suit the node memory of that moment: they follow it as it drifts along the event
-//! stream. Their mean over whole epochs suits all of the event stream, so that a replay can process it with fixed
-//! weights (Polyak averaging; stochastic weight averaging).
+//! Weights at the end of an epoch suit the node memory of that moment: they follow it as it drifts along the
+//! event stream. Their mean over whole epochs suits all of the event stream, so that a replay can process it
+//! with fixed weights (Polyak averaging; stochastic weight averaging).
 use crate::{error::Result, ops::Tape, runtime::*};
 
 /// The mean of parameters over the steps of an epoch, and the average of these means over the last epochs.
 ///
-/// The average is exact for the first `max_epochs` epochs; after that it is an exponential moving average with
-/// rate `1 / max_epochs`.
+/// The average is exact for the first `max_epochs` epochs; after that it is an exponential moving average
+/// with rate `1 / max_epochs`.
 pub struct Average {
     parameters: Vec<Averaged>,
     /// Number of epochs so far, `[1, 1]` u32.
@@ -28,8 +28,8 @@ struct Averaged {
 }
 
 impl Average {
-    /// Allocates sums and averages for parameters, given by name and value; averages cover the last `max_epochs`
-    /// epochs.
+    /// Allocates sums and averages for parameters, given by name and value; averages cover the last
+    /// `max_epochs` epochs.
     ///
     /// # Errors
     /// The errors of [`Store::zeros`].

@@ -1,4 +1,5 @@
-//! Turns a recorded tape into a training step: parameters with their optimiser, and programs with planned memory.
+//! Turns a recorded tape into a training step: parameters with their optimiser, and programs with planned
+//! memory.
 //!
 //! The backward pass itself is appended to the tape by [`Tape::backward`](crate::ops::Tape::backward).
 mod arena;

@@ -5,9 +5,10 @@ use crate::{
 };
 use std::collections::HashSet;
 
-/// Returns, for each node of a step, whether it can be prefetched: whether it only prepares the step and depends on
-/// nothing that a step computes. Such nodes move the cursor, draw negatives, sample neighbours, find unique nodes and
-/// gather features. They may run steps ahead of the other nodes, on separate copies of their values.
+/// Returns, for each node of a step, whether it can be prefetched: whether it only prepares the step and
+/// depends on nothing that a step computes. Such nodes move the cursor, draw negatives, sample neighbours,
+/// find unique nodes and gather features. They may run steps ahead of the other nodes, on separate copies of
+/// their values.
 ///
 /// The result follows from the declared reads and writes alone. A node cannot be prefetched if
 /// - it computes (kind `Nn` or `Comm`),

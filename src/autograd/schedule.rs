@@ -1,8 +1,9 @@
-//! The schedule of several runs of a program: the order of the nodes on each of two lanes, and the waits between the
-//! lanes.
+//! The schedule of several runs of a program: the order of the nodes on each of two lanes, and the waits
+//! between the lanes.
 //!
-//! Waits follow from the declared reads and writes alone. If one of two nodes writes what the other reads or writes,
-//! the two execute in the order of the program and of its runs, whatever their lanes are. All other nodes may overlap.
+//! Waits follow from the declared reads and writes alone. If one of two nodes writes what the other reads or
+//! writes, the two execute in the order of the program and of its runs, whatever their lanes are. All other
+//! nodes may overlap.
 use super::{
     lanes::{LANES, Placement},
     variant::{Place, PlannedNode, Variant},
@@ -65,12 +66,12 @@ impl Schedule {
         });
         Self::new(&nodes, buffer_depth, order)
     }
-    /// Returns the schedule of one run for each entry of `nodes`, in which each lane executes its (run, node) pairs in
-    /// the given order.
+    /// Returns the schedule of one run for each entry of `nodes`, in which each lane executes its (run, node)
+    /// pairs in the given order.
     ///
     /// # Errors
-    /// `Plan` if a node is on no lane, if it comes before a node of its lane that it must follow, or if the lanes would
-    /// wait for each other.
+    /// `Plan` if a node is on no lane, if it comes before a node of its lane that it must follow, or if the
+    /// lanes would wait for each other.
     pub(super) fn new(
         nodes: &[&[PlannedNode]],
         buffer_depth: [usize; LANES],
@@ -108,7 +109,8 @@ impl Schedule {
         }
         Ok(schedule)
     }
-    /// Returns an order of all nodes, as (lane, index) pairs, in which every node follows those that it waits for.
+    /// Returns an order of all nodes, as (lane, index) pairs, in which every node follows those that it waits
+    /// for.
     ///
     /// # Errors
     /// The next node of each lane, if the lanes would wait for each other for ever.
@@ -129,8 +131,8 @@ impl Schedule {
             }
         }
     }
-    /// Issues the commands that execute the schedule on two CUDA streams. Every event is recorded before a stream
-    /// waits for it.
+    /// Issues the commands that execute the schedule on two CUDA streams. Every event is recorded before a
+    /// stream waits for it.
     ///
     /// # Errors
     /// The first error of `issue`.
@@ -163,16 +165,16 @@ impl Schedule {
     }
 }
 
-/// Returns the order of a lane over `runs` runs whose items are prefetched by up to `max_depth` runs: (run, prefetch
-/// depth) pairs, period by period, the deepest first within a period.
+/// Returns the order of a lane over `runs` runs whose items are prefetched by up to `max_depth` runs: (run,
+/// prefetch depth) pairs, period by period, the deepest first within a period.
 pub fn periods(runs: usize, max_depth: usize) -> impl Iterator<Item = (usize, usize)> {
     let depths = move |period: usize| (0..=max_depth).rev().map(move |depth| (period, depth));
     let run = move |(period, depth): (usize, usize)| Some(((period + depth).checked_sub(max_depth)?, depth));
     (0..runs + max_depth).flat_map(depths).filter_map(run).filter(move |&(run, _)| run < runs)
 }
 
-/// Returns the (run, item) pairs of a lane over `runs` runs, in order. `placements` returns the placements of the items
-/// of a run.
+/// Returns the (run, item) pairs of a lane over `runs` runs, in order. `placements` returns the placements of
+/// the items of a run.
 pub fn in_order<I: Iterator<Item = Placement>>(
     runs: usize,
     lane: usize,
@@ -205,7 +207,8 @@ enum Tracked {
     },
 }
 
-/// The accesses to a tracked piece of memory so far: for each lane, the number of its nodes that must have finished.
+/// The accesses to a tracked piece of memory so far: for each lane, the number of its nodes that must have
+/// finished.
 #[derive(Clone, Copy, Default)]
 struct Accesses {
     /// Number of nodes up to the last write.
@@ -231,8 +234,8 @@ struct Hazards {
     buffer_depth: [usize; LANES],
     /// Accesses to stored buffers and to values.
     values: HashMap<Tracked, Accesses>,
-    /// Uses of each lane's buffers. The values of a run only conflict with those of the run that used the buffer
-    /// before: the writes of that run have waited for all earlier ones.
+    /// Uses of each lane's buffers. The values of a run only conflict with those of the run that used the
+    /// buffer before: the writes of that run have waited for all earlier ones.
     buffers: HashMap<Tracked, BufferUse>,
 }
 
@@ -257,8 +260,8 @@ impl Hazards {
         }
         accesses
     }
-    /// Returns, for each lane, the number of its nodes that must have finished before a node of `run` with these
-    /// accesses starts.
+    /// Returns, for each lane, the number of its nodes that must have finished before a node of `run` with
+    /// these accesses starts.
     fn must_wait_for(&mut self, accesses: &[(Tracked, bool)], run: usize) -> [usize; LANES] {
         let mut after = [0; LANES];
         let mut wait_for = |finished: &[usize; LANES]| {
@@ -280,8 +283,8 @@ impl Hazards {
         after
     }
     /// Records the accesses of the node at `index` of a lane. This is separate from
-    /// [`must_wait_for`](Self::must_wait_for), because two outputs of a node may have the same place: a value without
-    /// columns takes no memory.
+    /// [`must_wait_for`](Self::must_wait_for), because two outputs of a node may have the same place: a value
+    /// without columns takes no memory.
     fn record(&mut self, accesses: Vec<(Tracked, bool)>, lane: usize, index: usize) {
         for (tracked, writes) in accesses {
             let recorded = match tracked {
@@ -309,8 +312,8 @@ mod tests {
         ops::Tape,
     };
 
-    /// Returns a program that moves a cursor, gathers a row by it, adds the row to a sum, and writes the sum to `sum`
-    /// and to a row of `trace`; and the buffer of `trace`. The first two nodes can be prefetched.
+    /// Returns a program that moves a cursor, gathers a row by it, adds the row to a sum, and writes the sum
+    /// to `sum` and to a row of `trace`; and the buffer of `trace`. The first two nodes can be prefetched.
     fn program(store: &mut Store) -> (Program, BufferId) {
         let ids = |n| Spec::ids(Rows::fixed(n), 1);
         let order = store.values("order", ids(40), &(0..40u32).rev().collect::<Vec<_>>()).unwrap();
@@ -362,7 +365,8 @@ mod tests {
         let waits = |nodes: &[ScheduledNode]| nodes.iter().map(|node| node.after).collect::<Vec<_>>();
         // The addition needs the gathered row; the last write needs the index of its row.
         assert_eq!(waits(first)[..6], [2, 0, 1, 4, 0, 3]);
-        // The values of the third run reuse the buffer of the first, which the last node of the first lane reads.
+        // The values of the third run reuse the buffer of the first, which the last node of the first lane
+        // reads.
         assert_eq!(waits(second)[..8], [0, 0, 0, 0, 3, 3, 6, 6]);
     }
 

@@ -22,8 +22,8 @@ pub enum Stage {
     UpdateMemory,
     /// Embeddings, logits and the backward pass; for a snapshot group, its snapshots as well.
     Embed,
-    /// Results that no other op of [`Embed`](Self::Embed) waits for: gradients that only the update reads, such as
-    /// those of weights, and the loss as a number.
+    /// Results that no other op of [`Embed`](Self::Embed) waits for: gradients that only the update reads,
+    /// such as those of weights, and the loss as a number.
     WeightGrads,
     /// Writes of a batch's new node memory and mails.
     WriteMemory,
@@ -66,10 +66,10 @@ impl fmt::Display for Stage {
 
 /// Returns the stage of each node.
 ///
-/// A [`prefetchable`] node belongs to `fetch_features` if all its outputs are real numbers, otherwise to `sample`. The
-/// other nodes are told apart by whether they read or write *state*: stored values that some node reads, and that a
-/// node writes which is neither prefetchable nor arithmetic. (Arithmetic nodes write parameters and the optimiser's
-/// moments.)
+/// A [`prefetchable`] node belongs to `fetch_features` if all its outputs are real numbers, otherwise to
+/// `sample`. The other nodes are told apart by whether they read or write *state*: stored values that some
+/// node reads, and that a node writes which is neither prefetchable nor arithmetic. (Arithmetic nodes write
+/// parameters and the optimiser's moments.)
 pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
     let prefetchable = prefetchable(nodes, specs);
     let written = |n: &Node| -> Vec<Var> { n.writes.iter().map(|&w| n.ins[w]).collect() };
@@ -121,11 +121,13 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
 
 /// Moves `embed` nodes that no other `embed` node waits for to `weight_grads`:
 /// - nodes whose results only the update reads, such as gradients of weights;
-/// - sums of such results (all inputs and outputs have the same shape), and the nodes that compute their inputs;
-/// - nodes that write stored values that no other node reads, such as the loss, and the nodes that compute what is
-///   written.
+/// - sums of such results (all inputs and outputs have the same shape), and the nodes that compute their
+///   inputs;
+/// - nodes that write stored values that no other node reads, such as the loss, and the nodes that compute
+///   what is written.
 fn move_to_weight_grads(nodes: &[&Node], specs: &[Spec], stages: &mut [Stage]) {
-    // Values that later nodes read; the values among them that some node outside `step` and `weight_grads` waits for.
+    // Values that later nodes read; the values among them that some node outside `step` and `weight_grads`
+    // waits for.
     let (mut read, mut waited_for) = (HashSet::new(), HashSet::new());
     for (at, n) in nodes.iter().enumerate().rev() {
         let writes_stored = !n.writes.is_empty();

@@ -24,7 +24,8 @@ impl Resource {
         use Resource::{Arithmetic, Links, Memory, ToDevice, ToHost};
         [Memory, Arithmetic, ToDevice, ToHost, Links]
     };
-    /// Returns the resource of an op of kind `kind`, given whether it reads or changes a table in host memory.
+    /// Returns the resource of an op of kind `kind`, given whether it reads or changes a table in host
+    /// memory.
     pub(super) fn of(kind: OpKind, reads_host: bool, changes_host: bool) -> Self {
         match kind {
             OpKind::Comm => Resource::Links,
@@ -34,7 +35,8 @@ impl Resource {
             OpKind::Graph | OpKind::Copy => Resource::Memory,
         }
     }
-    /// Whether two ops at a time take as long as one after the other, because a single copy saturates its link.
+    /// Whether two ops at a time take as long as one after the other, because a single copy saturates its
+    /// link.
     pub fn is_exclusive(self) -> bool {
         matches!(self, Resource::ToDevice | Resource::ToHost | Resource::Links)
     }

@@ -1,11 +1,11 @@
 //! Balances the snapshots of each group between the two lanes, so that neither lane waits long for the other.
 //!
-//! Source: BLAD (Fu et al. 2023), equation 2, a dynamic program over groups. In period i the first lane executes the
-//! forward pass of the first `p_i` snapshots of group i and the backward pass of the first `p_(i-1)` snapshots of group
-//! i - 1, while the second lane executes both passes of the rest of group i - 1. The slower lane determines the length of
-//! the period. Two terms are not in the paper's sum: the prediction, which each group costs the second lane in addition
-//! to its snapshots, and the time after the last period, in which the first lane has only a backward pass left and must
-//! wait for the second.
+//! Source: BLAD (Fu et al. 2023), equation 2, a dynamic program over groups. In period i the first lane
+//! executes the forward pass of the first `p_i` snapshots of group i and the backward pass of the first
+//! `p_(i-1)` snapshots of group i - 1, while the second lane executes both passes of the rest of group i - 1.
+//! The slower lane determines the length of the period. Two terms are not in the paper's sum: the prediction,
+//! which each group costs the second lane in addition to its snapshots, and the time after the last period,
+//! in which the first lane has only a backward pass left and must wait for the second.
 
 /// Predicted seconds of a group.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,8 +33,8 @@ impl GroupCost {
     }
 }
 
-/// Returns the predicted seconds of successive groups, with `first[i]` snapshots of group i on the first lane.
-/// [`balance`] minimises this time.
+/// Returns the predicted seconds of successive groups, with `first[i]` snapshots of group i on the first
+/// lane. [`balance`] minimises this time.
 ///
 /// # Panics
 /// If `first` has no entry for a group, or an entry exceeds the number of snapshots of its group.
@@ -48,9 +48,9 @@ pub fn pipeline(groups: &[GroupCost], first: &[usize]) -> f64 {
     groups[0].first_forward(first[0]) + (1..groups.len()).map(period).sum::<f64>() + drain
 }
 
-/// Returns the number of snapshots of the first lane for each group, such that the [`pipeline`] takes the least time.
-/// Each lane gets at least one snapshot; if groups have a single one, the first lane gets it. All groups must have the
-/// same number of snapshots. Ties go to the smaller number. O(groups * snapshots^2).
+/// Returns the number of snapshots of the first lane for each group, such that the [`pipeline`] takes the
+/// least time. Each lane gets at least one snapshot; if groups have a single one, the first lane gets it. All
+/// groups must have the same number of snapshots. Ties go to the smaller number. O(groups * snapshots^2).
 pub fn balance(groups: &[GroupCost]) -> Vec<usize> {
     let (Some(head), Some(end)) = (groups.first(), groups.last()) else { return Vec::new() };
     let max_first = head.forward.len().saturating_sub(1).max(1).min(head.forward.len());

@@ -1,9 +1,9 @@
-//! Predicts how long ops take: for each op a linear regression on the bytes that it moves, its operations and the edges
-//! that it processes.
+//! Predicts how long ops take: for each op a linear regression on the bytes that it moves, its operations and
+//! the edges that it processes.
 //!
-//! Source: BLAD (Fu et al. 2023), section 5.2.2: linear regression of an op's time on vertices, edges and widths. Here
-//! bytes and operations, as the op's own `cost` gives them, stand for vertices and widths; edges stand for what depends
-//! on the data of a step.
+//! Source: BLAD (Fu et al. 2023), section 5.2.2: linear regression of an op's time on vertices, edges and
+//! widths. Here bytes and operations, as the op's own `cost` gives them, stand for vertices and widths; edges
+//! stand for what depends on the data of a step.
 use crate::autograd::{LANES, NodeInfo, Resource, Span};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 const REGRESSORS: usize = 4;
 /// Sweeps of coordinate descent over the coefficients; the problem is small and convex.
 const SWEEPS: usize = 400;
-/// Ridge term on the mean squares of the scaled regressors: regressors that explain the same times share them.
+/// Ridge term on the mean squares of the scaled regressors: regressors that explain the same times share
+/// them.
 const RIDGE: f64 = 1e-6;
 /// Number of resources for which ops compete.
 const RESOURCES: usize = Resource::ALL.len();
@@ -34,8 +35,8 @@ fn regressors(node: &NodeInfo, edges: f64) -> [f64; REGRESSORS] {
     [1.0, node.cost.bytes as f64, node.cost.flops as f64, edges * node.cols as f64]
 }
 
-/// The prediction for one op: its seconds are the dot product of its regressors and `seconds_per`, whose entries are
-/// never negative.
+/// The prediction for one op: its seconds are the dot product of its regressors and `seconds_per`, whose
+/// entries are never negative.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpCost {
     /// Seconds per run, per byte, per operation, and per edge and column.
@@ -82,7 +83,8 @@ impl OpCost {
     }
 }
 
-/// Predictions for the ops that were measured. Any other op is predicted to run at the highest measured rates.
+/// Predictions for the ops that were measured. Any other op is predicted to run at the highest measured
+/// rates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostModel {
     /// Predictions by the op's name.
@@ -91,10 +93,10 @@ pub struct CostModel {
     pub bytes_per_second: f64,
     /// Highest measured rate of any op, in operations per second.
     pub flops_per_second: f64,
-    /// Factors by which contention multiplies the prediction of an op. Rows: the resource for which the op competes, in
-    /// the order of [`Resource::ALL`]. Columns: the op runs alone, then beside an op of the other lane that competes for
-    /// each of these resources. A case that was not measured has factor 1, or 2 if both ops compete for the same
-    /// [exclusive](Resource::is_exclusive) resource.
+    /// Factors by which contention multiplies the prediction of an op. Rows: the resource for which the op
+    /// competes, in the order of [`Resource::ALL`]. Columns: the op runs alone, then beside an op of the
+    /// other lane that competes for each of these resources. A case that was not measured has factor 1, or 2
+    /// if both ops compete for the same [exclusive](Resource::is_exclusive) resource.
     #[serde(rename = "in_company")]
     pub contention: Contention,
 }
@@ -108,8 +110,8 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// Fits a model to runs of ops. `edges` returns the number of edges that a run processed: those of its snapshot, or
-    /// those that were predicted.
+    /// Fits a model to runs of ops. `edges` returns the number of edges that a run processed: those of its
+    /// snapshot, or those that were predicted.
     pub fn fit(spans: &[Span], edges: &dyn Fn(&Span) -> f64) -> Self {
         let mut by_op: BTreeMap<String, Vec<TimedRun>> = BTreeMap::new();
         let (mut bytes_per_second, mut flops_per_second) = (0f64, 0f64);
@@ -126,7 +128,8 @@ impl CostModel {
         model.fit_contention(spans, edges);
         model
     }
-    /// Fits the contention factors: measured seconds over the predictions of the ops, which are means over all cases.
+    /// Fits the contention factors: measured seconds over the predictions of the ops, which are means over
+    /// all cases.
     fn fit_contention(&mut self, spans: &[Span], edges: &dyn Fn(&Span) -> f64) {
         // Measured and predicted seconds.
         let mut sums = [[(0.0, 0.0); CONTENTION_CASES]; RESOURCES];

@@ -33,7 +33,8 @@ fn short(stage: Stage) -> &'static str {
     }
 }
 
-/// Returns the label of a node's block: the direction of the pass if the node belongs to a section, otherwise the stage.
+/// Returns the label of a node's block: the direction of the pass if the node belongs to a section, otherwise
+/// the stage.
 fn label_of(node: &NodeInfo) -> &'static str {
     match node.tag {
         Tag { section: None, .. } => short(node.stage),
@@ -49,8 +50,8 @@ fn block(op: &'static str, stage: Stage, tag: Tag, lane: usize) -> NodeInfo {
 }
 
 impl Plan {
-    /// Draws three steps, or three groups, of the plan: one line per lane. Lengths are illustrative, not measured. The
-    /// stages of node memory are drawn whether or not a model has node memory.
+    /// Draws three steps, or three groups, of the plan: one line per lane. Lengths are illustrative, not
+    /// measured. The stages of node memory are drawn whether or not a model has node memory.
     pub fn drawing(&self) -> String {
         let drawn = if self.groups.is_some() { Some(groups()) } else { self.steps() };
         let Some((schedule, blocks)) = drawn else { return String::new() };
@@ -64,7 +65,8 @@ impl Plan {
         let model = CostModel { ops, ..CostModel::default() };
         simulate(&schedule, &[nodes], &[0; STEPS], &model, &|_, _| 0.0).drawing(STEPS, COLUMN)
     }
-    /// Returns a schedule of three steps by stages, with its nodes and their durations; `None` if the plan is illegal.
+    /// Returns a schedule of three steps by stages, with its nodes and their durations; `None` if the plan is
+    /// illegal.
     fn steps(&self) -> Option<(Schedule, Vec<(NodeInfo, f64)>)> {
         let (placements, lanes) = (self.placements(), self.lanes(0, false));
         let schedule = stage_schedule(&placements, STEPS, Some(lanes.buffer_depth())).ok()?;
@@ -116,8 +118,8 @@ impl Timeline {
         let start = spans().map(|s| s.start).fold(f64::INFINITY, f64::min);
         (spans().map(|s| s.end).fold(start, f64::max) - start).max(0.0)
     }
-    /// Draws the first `steps` steps to scale: one line per lane, one column per `column` seconds. Blocks shorter than a
-    /// column are left out; where a line is blank, its lane waits.
+    /// Draws the first `steps` steps to scale: one line per lane, one column per `column` seconds. Blocks
+    /// shorter than a column are left out; where a line is blank, its lane waits.
     pub fn drawing(&self, steps: usize, column: f64) -> String {
         let spans = || self.spans().iter().filter(|s| s.step < steps);
         let began = spans().map(|s| s.start).fold(f64::INFINITY, f64::min);
@@ -165,7 +167,8 @@ mod tests {
             let line = prefetch.lines().find(|l| l.contains(what)).unwrap_or_default();
             line[..line.find(what).unwrap_or(0)].chars().count()
         };
-        // The third step reuses the buffer of the first, so its sampling waits until the first step has finished.
+        // The third step reuses the buffer of the first, so its sampling waits until the first step has
+        // finished.
         assert!(
             column("features 2") < column("embed 2") && column("embed 1") < column("sample 3"),
             "{prefetch}"

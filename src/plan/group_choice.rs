@@ -3,16 +3,17 @@ use crate::autograd::LANES;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The assignment of the snapshots of a run's groups to lanes, and the exchanged layers, as chosen by predictions.
+/// The assignment of the snapshots of a run's groups to lanes, and the exchanged layers, as chosen by
+/// predictions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupChoice {
     /// Number of snapshots of a group.
     pub snapshots: usize,
-    /// Number of snapshots on the first lane, if it is the same for every group; `None` if each round is balanced
-    /// separately.
+    /// Number of snapshots on the first lane, if it is the same for every group; `None` if each round is
+    /// balanced separately.
     pub first: Option<usize>,
-    /// For each lane, whether each layer aggregates and transforms in the order contrary to its default; empty if the
-    /// plan exchanges no layers.
+    /// For each lane, whether each layer aggregates and transforms in the order contrary to its default;
+    /// empty if the plan exchanges no layers.
     pub exchanged: [Vec<bool>; LANES],
     /// Mean absolute error of the predicted op times, as a fraction of the measured times.
     pub op_error: f64,

@@ -1,9 +1,9 @@
-//! Plans, which lay out the steps of training on lanes; predictions of the time that a plan takes; and timelines of what
-//! ran.
+//! Plans, which lay out the steps of training on lanes; predictions of the time that a plan takes; and
+//! timelines of what ran.
 //!
-//! A [`Plan`] is plain data: the lane and prefetch depth of each stage of a step, or the assignment of a group's snapshots
-//! to lanes. [`Program::repeat`](crate::autograd::Program::repeat) executes it; whatever the plan, it respects the reads
-//! and writes that the nodes declare.
+//! A [`Plan`] is plain data: the lane and prefetch depth of each stage of a step, or the assignment of a
+//! group's snapshots to lanes. [`Program::repeat`](crate::autograd::Program::repeat) executes it; whatever
+//! the plan, it respects the reads and writes that the nodes declare.
 #![forbid(unsafe_code)]
 mod balance;
 mod costs;
@@ -57,16 +57,16 @@ impl Default for StagePlacement {
     }
 }
 
-/// The assignment of a group's snapshots to lanes (BLAD, section 5.2): the first lane gets the first few snapshots, the
-/// second lane the others and the prediction, each with their backward pass.
+/// The assignment of a group's snapshots to lanes (BLAD, section 5.2): the first lane gets the first few
+/// snapshots, the second lane the others and the prediction, each with their backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Groups {
     /// Number of snapshots on the first lane.
     pub first: First,
-    /// Whether layers may compute their two products in the other order if more graph work then runs beside arithmetic
-    /// (BLAD, section 6). The decision depends on the measured times of the first groups, so rounding may differ from
-    /// run to run.
+    /// Whether layers may compute their two products in the other order if more graph work then runs beside
+    /// arithmetic (BLAD, section 6). The decision depends on the measured times of the first groups, so
+    /// rounding may differ from run to run.
     #[serde(default)]
     pub exchange: bool,
 }
@@ -122,8 +122,8 @@ impl Plan {
     /// Returns the preset `name`, or, if `name` ends in `.toml`, the plan in that file.
     ///
     /// # Errors
-    /// `Usage` if `name` is neither; `Io` if the file cannot be read; the errors of [`parse`](Self::parse), with the
-    /// file's name.
+    /// `Usage` if `name` is neither; `Io` if the file cannot be read; the errors of [`parse`](Self::parse),
+    /// with the file's name.
     pub fn named(name: &str) -> Result<Self> {
         if let Some(preset) = Self::preset(name) {
             return Ok(preset);
@@ -187,8 +187,8 @@ impl Plan {
                 self.stages.get(&early.stage).copied().unwrap_or_default();
             let back = if needed.step < early.step { "the step before" } else { "the same step" };
             let what = format!(
-                "stages.{}.prefetch_depth is {prefetch_depth} on lane {lane}, where it comes before {} of {back}, \
-                 which it needs",
+                "stages.{}.prefetch_depth is {prefetch_depth} on lane {lane}, \
+                 where it comes before {} of {back}, which it needs",
                 early.stage, needed.stage
             );
             return bad(what, "lower its prefetch_depth, or put it on the other lane");
@@ -203,9 +203,9 @@ impl Plan {
             Placement { lane: lane - 1, prefetch_depth }
         })
     }
-    /// Returns the lanes of a program's nodes, for groups of `length` snapshots. `pipelined` lets the first lane start
-    /// the forward pass of the next group before the backward pass of the current one; allowed if no parameter changes
-    /// in between. `balanced` groups are divided evenly: there are no predictions yet.
+    /// Returns the lanes of a program's nodes, for groups of `length` snapshots. `pipelined` lets the first
+    /// lane start the forward pass of the next group before the backward pass of the current one; allowed if
+    /// no parameter changes in between. `balanced` groups are divided evenly: there are no predictions yet.
     pub fn lanes(&self, length: usize, pipelined: bool) -> Lanes {
         match self.groups {
             Some(Groups { first, .. }) => {

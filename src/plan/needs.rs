@@ -16,9 +16,10 @@ const fn need(stage: Stage, of: Stage, back: usize) -> Need {
     Need { stage, of, back }
 }
 
-/// The dependencies that no plan may reverse; all others follow from them. A step reads node memory as the previous step
-/// left it (memory staleness 0), and parameters as well (gradient staleness 0). The backward pass, in `embed` and
-/// `weight_grads`, reads the values that the forward pass read, so node memory and parameters are written after it.
+/// The dependencies that no plan may reverse; all others follow from them. A step reads node memory as the
+/// previous step left it (memory staleness 0), and parameters as well (gradient staleness 0). The backward
+/// pass, in `embed` and `weight_grads`, reads the values that the forward pass read, so node memory and
+/// parameters are written after it.
 pub const NEEDS: [Need; 17] = {
     use Stage::{Embed, FetchFeatures, FetchMemory, Sample, Step, UpdateMemory, WeightGrads, WriteMemory};
     [
@@ -71,9 +72,9 @@ pub struct Violation {
     pub needed: At,
 }
 
-/// Returns the schedule of `steps` steps by stages: a run is a step, and a node is an index into [`Stage::ALL`]. If
-/// `buffer_depth` is given, a stage also waits until all stages of the step that used its lane's buffer before have
-/// finished.
+/// Returns the schedule of `steps` steps by stages: a run is a step, and a node is an index into
+/// [`Stage::ALL`]. If `buffer_depth` is given, a stage also waits until all stages of the step that used its
+/// lane's buffer before have finished.
 ///
 /// # Errors
 /// A dependency that the placements reverse.
@@ -122,7 +123,8 @@ pub fn stage_schedule(
 
 /// Returns a dependency that placements reverse; `None` if they are legal.
 pub fn violation(placements: &[Placement; Stage::ALL.len()]) -> Option<Violation> {
-    // The order repeats from step to step once the deepest prefetch has begun, so a few more steps show every violation.
+    // The order repeats from step to step once the deepest prefetch has begun, so a few more steps show every
+    // violation.
     let steps = 3 + placements.iter().map(|placement| placement.prefetch_depth).max().unwrap_or(0);
     stage_schedule(placements, steps, None).err()
 }

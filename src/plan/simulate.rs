@@ -5,8 +5,8 @@ use crate::{
     error::Result,
 };
 
-/// Predicts the timeline of `program` with one run for each entry of `variant_of_run`, the index of its variant.
-/// `edges(run, node)` returns the number of edges that a node processes in a run.
+/// Predicts the timeline of `program` with one run for each entry of `variant_of_run`, the index of its
+/// variant. `edges(run, node)` returns the number of edges that a node processes in a run.
 ///
 /// # Errors
 /// `Plan` if lanes would wait for each other.
@@ -51,10 +51,10 @@ struct Running {
     left: f64,
 }
 
-/// Simulates a schedule by discrete events. `variant_of_run` holds the variant of each run, and `node_infos` the nodes
-/// of each variant; `edges(run, node)` returns the number of edges that a node processes in a run. A node starts when
-/// its lane is free and the nodes that it waits for have finished. While both lanes run a node, each is slowed down by
-/// the model's contention factor.
+/// Simulates a schedule by discrete events. `variant_of_run` holds the variant of each run, and `node_infos`
+/// the nodes of each variant; `edges(run, node)` returns the number of edges that a node processes in a run.
+/// A node starts when its lane is free and the nodes that it waits for have finished. While both lanes run a
+/// node, each is slowed down by the model's contention factor.
 pub fn simulate(
     schedule: &Schedule,
     node_infos: &[Vec<NodeInfo>],
@@ -128,8 +128,8 @@ mod tests {
         [("spmm", aggregation, 1), ("linear", product, 0), ("adam", product, 0)].map(node_info).into()
     }
 
-    /// Returns a model in which the aggregation takes 2 s, the product 4 s and the update 1 s. `memory` is the factor
-    /// for memory ops beside arithmetic, `arithmetic` the factor for arithmetic beside memory ops.
+    /// Returns a model in which the aggregation takes 2 s, the product 4 s and the update 1 s. `memory` is
+    /// the factor for memory ops beside arithmetic, `arithmetic` the factor for arithmetic beside memory ops.
     fn model([memory, arithmetic]: [f64; 2]) -> CostModel {
         let op = |seconds| OpCost { seconds_per: [seconds, 0.0, 0.0, 0.0], ..OpCost::default() };
         let ops = [("spmm", op(2.0)), ("linear", op(4.0)), ("adam", op(1.0))];
@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn lanes_wait_for_what_they_need_and_are_slowed_down_by_contention() {
         let scheduled = |run, node, after| ScheduledNode { run, node, after };
-        // A product needs the aggregation of its own step. The second aggregation may run meanwhile, the third one once
-        // the first step is over.
+        // A product needs the aggregation of its own step. The second aggregation may run meanwhile, the
+        // third one once the first step is over.
         let schedule = Schedule([
             vec![scheduled(0, 1, 1), scheduled(0, 2, 0), scheduled(1, 1, 2), scheduled(1, 2, 0)],
             vec![scheduled(0, 0, 0), scheduled(1, 0, 0), scheduled(2, 0, 2)],
@@ -171,8 +171,8 @@ mod tests {
         let slower = run([2.0, 1.0], two);
         assert_eq!(slower[2], (1, 1, 2.0, 6.0));
         assert_eq!(slower.last(), Some(&(0, 1, 11.0, 12.0)));
-        // Products take twice as long beside aggregations: the first one has an aggregation beside it for 2 s and takes
-        // 5 s instead of 4.
+        // Products take twice as long beside aggregations: the first one has an aggregation beside it for 2 s
+        // and takes 5 s instead of 4.
         let both = run([1.0, 2.0], two);
         assert_eq!((both[1], both[2]), ((0, 0, 2.0, 7.0), (1, 1, 2.0, 4.0)));
         // Two copies at a time take as long as one after the other: the link is exclusive.

@@ -1,5 +1,5 @@
-//! Timelines: every run of every op with its lane, start and end. A timeline can be written as a trace for a viewer, and
-//! summarised.
+//! Timelines: every run of every op with its lane, start and end. A timeline can be written as a trace for a
+//! viewer, and summarised.
 use crate::autograd::{LANES, NodeInfo, Resource, Span};
 use serde_json::json;
 use std::{collections::BTreeMap, fmt};
@@ -10,7 +10,8 @@ pub struct Timeline {
     spans: Vec<Span>,
 }
 
-/// How busy the lanes were between the first start and the last end. All fields but `seconds` are fractions of that time.
+/// How busy the lanes were between the first start and the last end. All fields but `seconds` are fractions
+/// of that time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Seconds between the first start and the last end.
@@ -19,16 +20,16 @@ pub struct Usage {
     pub busy: [f64; LANES],
     /// Fraction in which both lanes ran an op.
     pub both: f64,
-    /// Fraction in which one lane ran an arithmetic op while the other ran an op that memory or a link bounds (a sparse
-    /// product, a gather, a copy). BLAD calls this overlap (Fu et al. 2023, equation 3).
+    /// Fraction in which one lane ran an arithmetic op while the other ran an op that memory or a link bounds
+    /// (a sparse product, a gather, a copy). BLAD calls this overlap (Fu et al. 2023, equation 3).
     pub overlap: f64,
     /// Fraction in which no lane ran an op.
     pub idle: f64,
 }
 
 impl Usage {
-    /// Returns the difference between the busy times of the two lanes, as a fraction of the longer one. BLAD calls this
-    /// synchronization time (Fu et al. 2023, section 3.3.2).
+    /// Returns the difference between the busy times of the two lanes, as a fraction of the longer one. BLAD
+    /// calls this synchronization time (Fu et al. 2023, section 3.3.2).
     pub fn sync(&self) -> f64 {
         let [least, most] = [f64::min, f64::max].map(|pick| self.busy.into_iter().fold(self.busy[0], pick));
         if most > 0.0 { (most - least) / most } else { 0.0 }
@@ -86,8 +87,8 @@ impl Timeline {
         times.for_each(|time| *time /= whole);
         usage
     }
-    /// Returns the critical path in order of time: the runs, each of which ends before the next one starts, that lead
-    /// to the last end. Any other run could be slower without delaying the last end.
+    /// Returns the critical path in order of time: the runs, each of which ends before the next one starts,
+    /// that lead to the last end. Any other run could be slower without delaying the last end.
     pub fn critical_path(&self) -> Vec<&Span> {
         let mut by_end: Vec<&Span> = self.spans.iter().collect();
         by_end.sort_by(|a, b| a.end.total_cmp(&b.end));
@@ -101,8 +102,9 @@ impl Timeline {
         path.reverse();
         path
     }
-    /// Returns the ops on the [critical path](Self::critical_path) with their fractions of its time, the largest first.
-    /// The entry `waiting` is for the gaps of the path, in which nothing ran that the next run can have waited for.
+    /// Returns the ops on the [critical path](Self::critical_path) with their fractions of its time, the
+    /// largest first. The entry `waiting` is for the gaps of the path, in which nothing ran that the next run
+    /// can have waited for.
     pub fn bound_by(&self) -> Vec<(&'static str, f64)> {
         let path = self.critical_path();
         let (Some(first), Some(last)) = (path.first(), path.last()) else { return Vec::new() };
@@ -116,8 +118,8 @@ impl Timeline {
         fractions.sort_by(|a, b| b.1.total_cmp(&a.1));
         fractions
     }
-    /// Returns a trace for Perfetto and Chrome's viewer, as JSON: one event per line, each lane as a thread of rank 0,
-    /// times in microseconds.
+    /// Returns a trace for Perfetto and Chrome's viewer, as JSON: one event per line, each lane as a thread
+    /// of rank 0, times in microseconds.
     pub fn trace(&self) -> String {
         let lane = |lane: usize| {
             let args = json!({"name": format!("lane {}", lane + 1)});
@@ -219,7 +221,10 @@ mod tests {
         assert_eq!(events.len(), 5);
         assert_eq!(events[2]["args"]["name"], "lane 2");
         assert_eq!((&events[4]["ts"], &events[4]["dur"]), (&3e6.into(), &2.5e6.into()));
-        let want = json!({"step": 3, "stage": "embed", "section": "snapshot 2", "way": "backward", "resource": "arithmetic", "bytes": 8, "flops": 4});
+        let want = json!({
+            "step": 3, "stage": "embed", "section": "snapshot 2", "way": "backward",
+            "resource": "arithmetic", "bytes": 8, "flops": 4,
+        });
         assert_eq!((&events[4]["args"], &events[4]["cat"]), (&want, &"nn".into()));
     }
 }
