@@ -20,7 +20,7 @@ struct Operand {
     live: Option<(*const u32, usize)>,
 }
 
-/// What a node accesses, with one choice of buffers.
+/// The memory that a node accesses, with one choice of buffers.
 struct Operands {
     ins: Vec<Operand>,
     outs: Vec<Operand>,
@@ -106,7 +106,7 @@ impl Operands {
         address: &mut impl FnMut(Place) -> Result<*mut u8>,
     ) -> Result<Self> {
         let mut operand = |&(place, spec): &(Place, Spec), outs: &[Var], wanted| -> Result<Operand> {
-            // A node that computes a count gets the whole capacity of what it counts.
+            // A node that computes a count gets the whole capacity of the value that the count is for.
             let live = spec.rows.live.filter(|l| !outs.contains(&l.var));
             let live = match live.and_then(|l| Some((places[l.var.at()]?, l.times))) {
                 Some((place, times)) => Some((address(place)?.cast_const().cast(), times)),

@@ -159,7 +159,7 @@ fn execute(
     sync.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// What the threads of the two lanes share.
+/// State that the threads of the two lanes share.
 #[derive(Default)]
 struct LaneSync {
     /// Number of nodes that each lane has finished.

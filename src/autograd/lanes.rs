@@ -9,7 +9,7 @@ pub const LANES: usize = 2;
 /// Maximum prefetch depth. Every step of depth takes the memory of the stage's values once more.
 pub const MAX_PREFETCH_DEPTH: usize = 8;
 
-/// Where a stage runs, and how early.
+/// The lane and the prefetch depth of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Placement {

@@ -1,4 +1,4 @@
-//! What the executors of a program have in common: progress, the times of nodes, faults.
+//! Definitions that the executors of a program share: progress, the times of nodes, faults.
 use crate::{
     error::{Error, ErrorKind},
     runtime::Store,

@@ -13,7 +13,7 @@ use crate::{
     runtime::*,
 };
 
-/// Where a value lies.
+/// The place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     /// In the arena of a lane: the lane, and an offset in bytes, or, if values are kept apart, the number of
@@ -37,7 +37,7 @@ pub(super) struct PlannedNode {
     pub tickets: usize,
     pub stage: Stage,
     pub placement: Placement,
-    /// What it competes for with nodes that run at the same time.
+    /// Resource for which the node competes with nodes that run at the same time.
     pub resource: Resource,
 }
 
