@@ -87,7 +87,8 @@ pub enum First {
 pub enum FirstRule {
     /// Half of the snapshots, rounded down.
     Even,
-    /// The number that [balances](fn@balance) the lanes (equation 2), by predictions fitted to the first groups.
+    /// The number that [balances](fn@balance) the lanes (equation 2), by predictions fitted to the first
+    /// groups.
     Balanced,
 }
 
