@@ -23,8 +23,8 @@ use std::{
     time::Instant,
 };
 
-/// Executes one run for each entry of `runs`, on two lanes. `on_progress` is called occasionally while lanes run, without the
-/// store, and at the end of every window, with the store.
+/// Executes one run for each entry of `runs`, on two lanes. `on_progress` is called occasionally while lanes
+/// run, without the store, and at the end of every window, with the store.
 ///
 /// # Errors
 /// The first error of a node, with its run.
@@ -102,8 +102,8 @@ impl LastNodes {
     fn ends(&self, window: VariantRuns<'_>, lane: usize, node: ScheduledNode) -> bool {
         Some(node.node) == self.0[lane][window.variant_of_run[node.run]]
     }
-    /// Number of runs that the second lane has finished once its nodes of the first `runs` runs are finished: runs without nodes
-    /// on the second lane need no waiting.
+    /// Returns the number of runs that the second lane has finished once its nodes of the first `runs` runs
+    /// are finished: runs without nodes on the second lane need no waiting.
     fn finished_by_second(&self, window: VariantRuns<'_>, runs: usize) -> usize {
         let following = window.variant_of_run[runs..].iter();
         runs + following.take_while(|&&variant| self.0[1][variant].is_none()).count()
@@ -137,10 +137,10 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Executes the nodes of the first lane by `first` on this thread, and those of the second lane by `second` on another thread.
-/// `begin(lane, work)` prepares a thread and calls `work`. A lane that waits, or that has finished before the other, calls
-/// `help(lane, last_job)` again and again; it returns whether it found work to help with. After an error no lane starts another
-/// node.
+/// Executes the nodes of the first lane by `first` on this thread, and those of the second lane by `second`
+/// on another thread. `begin(lane, work)` prepares a thread and calls `work`. A lane that waits, or that has
+/// finished before the other, calls `help(lane, last_job)` again and again; it returns whether it found work
+/// to help with. After an error no lane starts another node.
 ///
 /// # Errors
 /// The first error, with its run.
@@ -159,7 +159,7 @@ fn execute(
     sync.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// What the threads of the two lanes share.
+/// State that the threads of the two lanes share.
 #[derive(Default)]
 struct LaneSync {
     /// Number of nodes that each lane has finished.
@@ -169,7 +169,8 @@ struct LaneSync {
 }
 
 impl LaneSync {
-    /// Runs the nodes of a lane, each after the nodes of the other lane that it waits for. Returns when both lanes are at their end.
+    /// Runs the nodes of a lane, each after the nodes of the other lane that it waits for. Returns when both
+    /// lanes are at their end.
     fn run_lane(
         &self,
         schedule: &Schedule,
@@ -229,8 +230,8 @@ mod loom_tests {
     use loom::thread;
     use std::sync::Arc;
 
-    /// A value that one lane writes and the other reads, over two runs in one buffer: the second value is written after the
-    /// first has been read.
+    /// A value that one lane writes and the other reads, over two runs in one buffer: the second value is
+    /// written after the first has been read.
     struct Handed {
         both: LaneSync,
         value: UnsafeCell<usize>,
@@ -289,7 +290,8 @@ mod loom_tests {
 mod tests {
     use super::*;
 
-    /// Nine runs of two nodes each, one on each lane; the second lane's node waits for the first lane's.
+    /// Returns a schedule of nine runs of two nodes each, one on each lane; the second lane's node waits for
+    /// the first lane's.
     fn schedule() -> Schedule {
         let node = |node, after: fn(usize) -> usize| {
             (0..9).map(|run| ScheduledNode { run, node, after: after(run) }).collect::<Vec<_>>()

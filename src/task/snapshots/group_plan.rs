@@ -170,8 +170,8 @@ impl GroupPlan {
     fn predicted(&self, program: &Program, chosen: &Chosen, groups: PassGroups<'_>) -> Result<Usage> {
         let variant_of_run = chosen.variant_of_run(groups, self.round);
         let runs = Runs::of_groups(&variant_of_run, 0, self.round, program.variants() - 1);
-        let edges = |run: usize, work: &NodeInfo| {
-            groups.loads.edges(groups.targets[runs.group(run)], work.tag.section)
+        let edges = |run: usize, node: &NodeInfo| {
+            groups.loads.edges(groups.targets[runs.group(run)], node.tag.section)
         };
         Ok(predict(program, &runs.variant_of_run, &chosen.costs, &edges)?.usage())
     }

@@ -265,13 +265,13 @@ impl Task for SnapshotTask {
     }
     fn costs(&self) -> CostModel {
         let (targets, runs) = &self.last;
-        let edges = |s: &Span| self.loads.edges(targets[runs.group(s.step)], s.work.tag.section);
+        let edges = |s: &Span| self.loads.edges(targets[runs.group(s.step)], s.node_info.tag.section);
         CostModel::fit(&self.core.step.trace(), &edges)
     }
     fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
         let (targets, runs) = &self.last;
         let edges =
-            |run: usize, work: &NodeInfo| self.loads.edges(targets[runs.group(run)], work.tag.section);
+            |run: usize, node: &NodeInfo| self.loads.edges(targets[runs.group(run)], node.tag.section);
         predict(&self.core.step, &runs.variant_of_run, costs, &edges)
     }
     fn chosen(&self) -> Option<(&GroupChoice, &CostModel)> {
