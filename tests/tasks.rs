@@ -91,8 +91,10 @@ fn protocol_tgb_uses_the_negatives_beside_the_data_or_reports_what_is_wrong_with
     });
     for (part, rows) in ["val", "test"].into_iter().zip(rows) {
         write(part, rows, 40);
-        let (position, text) =
-            (format!("{part}_negatives.npy: event "), " has the negative 40, which is not a node of the events");
+        let (position, text) = (
+            format!("{part}_negatives.npy: event "),
+            " has the negative 40, which is not a node of the events",
+        );
         refused(dir, &tgb, 3, &[&position, text]);
         write(part, rows, -1);
     }

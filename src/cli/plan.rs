@@ -163,14 +163,14 @@ impl Simulated {
             })
         };
         json!({
-            "plan": task.plan(), "model": config.model.name(), "data": config.data.path,
+            "plan": task.plan(), "model": config.model_name(), "data": config.data.path,
             "device": task.device().name(), "threads": task.device().threads(),
             "predicted": usage(self.predicted.usage()), "ran": usage(self.measured.usage()),
             "off": self.error(), "chosen": task.chosen().map(|(choice, _)| choice), "costs": self.costs,
         })
     }
     fn print(&self, task: &dyn Task, config: &Config) {
-        let (model, plan, threads) = (config.model.name(), &task.plan().name, task.device().threads());
+        let (model, plan, threads) = (config.model_name(), &task.plan().name, task.device().threads());
         say(format_args!("{model} on {}, plan {plan}, {threads} threads", config.data.path));
         if let Some((chosen, _)) = task.chosen() {
             say(chosen);

@@ -82,7 +82,7 @@ impl Display {
         let rows = learned.map_or_else(String::new, |when| {
             format!(",\n          static memory {}, learned {when}", c.static_memory.width)
         });
-        self.line(format_args!("model     {}  {described}{rows}", c.model.name()));
+        self.line(format_args!("model     {}  {described}{rows}", c.model_name()));
         let more = |n: usize, what: String| if n > 0 { what } else { String::new() };
         let chunks = more(c.chunks - 1, format!(" of {} chunks", c.chunks));
         let patience = more(c.patience, format!(", patience {}", c.patience));

@@ -48,7 +48,7 @@ impl Target {
             TaskName::Link => Self::links(config, events, split, batch, store),
             TaskName::Node | TaskName::Edge => Self::classes(config, events, store),
             TaskName::Regression => {
-                Err(Error::usage(format!("{} predicts no values of nodes", config.model.name()))
+                Err(Error::usage(format!("{} predicts no values of nodes", config.model_name()))
                     .remedy("give task=link, node or edge, or a model of snapshots"))
             }
         }

@@ -278,7 +278,7 @@ impl Run<'_> {
                 threads: device.threads(),
             },
             data: self.data.clone(),
-            model: config.model.name().into(),
+            model: config.model_name().into(),
             plan: task.plan().name.clone(),
             chosen: task.chosen().map(|(choice, _)| choice.clone()),
             task: config.task,
