@@ -115,7 +115,7 @@ fn a_wrong_event_is_reported_with_its_position_after_the_scores_of_the_events_be
     refused(dir, &["predict", "--checkpoint", "run", "--batch", "0"], 2, &["--batch is 0"]);
     refused(dir, &["predict", "--checkpoint", "run", "--input", "none.csv"], 10, &["none.csv: cannot open"]);
     let save = ["predict", "--checkpoint", "run", "--input", "new.csv", "--save", "run"];
-    refused(dir, &save, 2, &["holds the checkpoint of a training; give another folder"]);
+    refused(dir, &save, 2, &["holds the checkpoint of a training run; give another folder"]);
 }
 
 #[test]
