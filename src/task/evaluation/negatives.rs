@@ -35,7 +35,7 @@ const INDUCTIVE: u32 = 0x696e;
 /// # Errors
 /// `Data` if the events of a batch have every possible pair.
 pub fn historical(events: &Events, part: Range<usize>, batch: usize, seed: u64) -> Result<Vec<Pair>> {
-    draw(events, part, batch, (seed, HISTORICAL), &HashSet::new())
+    draw(events, part, batch, seed, HISTORICAL, &HashSet::new())
 }
 
 /// Draws an inductive negative for each event of `part`, as [`historical`] does, but excludes the pairs with
@@ -47,7 +47,7 @@ pub fn inductive(events: &Events, part: Range<usize>, batch: usize, seed: u64) -
     let last = events.time[..part.start].last();
     let observed = last.map_or(0, |last| events.time.partition_point(|t| t <= last));
     let observed = (0..observed).map(|i| pair_of(events, i)).collect();
-    draw(events, part, batch, (seed, INDUCTIVE), &observed)
+    draw(events, part, batch, seed, INDUCTIVE, &observed)
 }
 
 /// Draws the negatives of `part`. No pair of `excluded` counts as a pair that had an event before.
@@ -55,7 +55,8 @@ fn draw(
     events: &Events,
     part: Range<usize>,
     batch: usize,
-    (seed, salt): (u64, u32),
+    seed: u64,
+    salt: u32,
     excluded: &HashSet<Pair>,
 ) -> Result<Vec<Pair>> {
     let all_pairs = AllPairs::of(events);
