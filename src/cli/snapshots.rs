@@ -114,7 +114,7 @@ pub struct MakeUp {
     /// AS-733), or counts: 100,120,90
     #[arg(long, value_name = "TREND", default_value_t = Trend::As733)]
     pub trend: Trend,
-    /// Probability that an edge stays present or absent from one step to the next
+    /// Probability that an edge is not drawn anew from one step to the next
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     pub persist: f64,
     /// Width of the vertex features
