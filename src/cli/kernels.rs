@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 /// A kernel below this fraction of both ceilings is limited by latency: it waits for its own loads, or is too
 /// small.
-const IN_SIGHT: f64 = 0.25;
+const LATENCY_BOUND: f64 = 0.25;
 
 /// How often an op is timed.
 #[derive(Clone, Copy)]
@@ -185,7 +185,7 @@ impl Ceilings {
     /// Returns what limits the speed of a line.
     fn limit(&self, l: &Line) -> &'static str {
         match self.fractions(l, l.seconds) {
-            [copy, product] if copy.max(product) < IN_SIGHT => "latency",
+            [copy, product] if copy.max(product) < LATENCY_BOUND => "latency",
             [copy, product] if copy >= product => "memory",
             _ => "arithmetic",
         }

@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Whether the events of some batch have every possible pair.
+    /// Returns whether the events of some batch have every possible pair.
     fn exhausted(events: &Events, part: Range<usize>, batch: usize) -> bool {
         let all_pairs = AllPairs::of(events);
         part.clone().step_by(batch).any(|first| {
@@ -237,8 +237,8 @@ mod tests {
         }
     }
 
-    /// A stream with each of the twelve pairs of three sources and four destinations once, followed by
-    /// `more`.
+    /// Returns a stream with each of the twelve pairs of three sources and four destinations once, followed
+    /// by `more`.
     fn grid(more: &[Pair]) -> Events {
         let twelve = (0..12).map(|i| [i / 4, 3 + i % 4]);
         let pairs: Vec<Pair> = twelve.chain(more.iter().copied()).collect();

@@ -28,7 +28,7 @@ pub(super) struct Target {
     pub head: HeadKind,
     /// Negatives of training, and of evaluation.
     pub negatives: [Negatives; 2],
-    /// `[events, most classes of an event]` u32: the classes, where classes are predicted.
+    /// `[events, most classes of an event]` u32: the classes, if the task predicts classes.
     pub labels: Option<BufferId>,
 }
 
