@@ -66,13 +66,13 @@ impl Objective {
             }
             Goal::Classes { known, .. } => vec![(
                 "last class",
-                self.from_last_item(store, targets.clone(), |row, item| {
+                self.repeat_last_item(store, targets.clone(), |row, item| {
                     row[known[item] as usize] = 1.0;
                 })?,
             )],
             Goal::Values { known, .. } => vec![(
                 "last value",
-                self.from_last_item(store, targets.clone(), |row, item| {
+                self.repeat_last_item(store, targets.clone(), |row, item| {
                     // The first column is the value of the step itself; later ones were unknown at the time.
                     row.fill(known[item * row.len()]);
                 })?,
@@ -109,7 +109,7 @@ impl Objective {
     }
     /// Predicts each item from the last item of the same vertex in an earlier step: `fill` sets a row of
     /// zeros, given that earlier item. The row stays zero if there is none.
-    fn from_last_item(
+    fn repeat_last_item(
         &self,
         store: &Store,
         targets: Range<usize>,
