@@ -262,11 +262,11 @@ fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() 
     let want = p.score(&[[81, 60]], at).unwrap();
     for (events, text) in [
         (vec![good; 3], "3 events, in batches of 2"),
-        (vec![good, NewEvent { dst: 82, ..good }], "event 1 names node 82, and there is room for 82"),
+        (vec![good, NewEvent { dst: 82, ..good }], "event 1 has node 82, and the predictor holds 82 nodes"),
         (vec![NewEvent { time: at - 1, ..good }], "event 0 has time"),
         (vec![NewEvent { time: at + 1, ..good }, good], "event 1 has time"),
         (vec![NewEvent { features: &row[..3], ..good }], "event 0 has 3 edge features"),
-        (vec![NewEvent { features: &[0.0, 1.0, f32::NAN, 0.0], ..good }], "or one is not finite"),
+        (vec![NewEvent { features: &[0.0, 1.0, f32::NAN, 0.0], ..good }], "or one that is not finite"),
     ] {
         let e = p.advance(&events).unwrap_err().to_string();
         assert!(e.contains(text), "{e}");

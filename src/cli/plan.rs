@@ -1,4 +1,4 @@
-//! `tgnn-bench plan`: a plan shown, checked, and simulated beside what it does.
+//! `tgnn-bench plan`: shows, checks and simulates plans.
 use super::{say, train::set, train_data::Data};
 use crate::{
     autograd::Stage,
@@ -12,23 +12,23 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Steps that are drawn to scale.
+/// Number of steps in the drawings.
 const DRAWN: usize = 3;
-/// Columns that they take.
+/// Width of the drawings, in characters.
 const COLUMNS: f64 = 100.0;
 
-/// `plan` and what it may do.
+/// The subcommands of `plan`.
 #[derive(Subcommand)]
 pub enum PlanCommand {
-    /// Print a plan: its file, its stages, and a small drawing of what the lanes do
+    /// Print a plan: its file, its stages, and a drawing of what the lanes do
     Show(Named),
-    /// Say whether a plan is legal, and if not, which rule it breaks (exit code 4)
+    /// Check whether a plan is legal; if not, print the rule that it breaks (exit code 4)
     Check(Named),
-    /// Time the ops of an epoch, predict the next one from them, run that, and compare
+    /// Time the ops of an epoch, predict the next epoch from the times, run it, and compare
     Simulate(Simulate),
 }
 
-/// A plan by its name.
+/// The name of a plan.
 #[derive(Args)]
 pub struct Named {
     /// sequential, prefetch, overlap, blad-even, blad-nm, blad, or a file: PLAN.toml
@@ -43,25 +43,25 @@ pub struct Simulate {
     /// Configuration file, TOML or TGL's YAML
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Events or snapshots: as `train` reads them [default: wikipedia]
+    /// Events or snapshots, as for `train` [default: wikipedia]
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// As of `train` [default: tgn]
+    /// Model, as for `train` [default: tgn]
     #[arg(long)]
     model: Option<ModelName>,
     /// Length of a snapshot [default: week]
     #[arg(long, value_name = "LENGTH")]
     every: Option<Every>,
-    /// Threads of the CPU; 0 takes every core [default: 0]
+    /// CPU threads; 0 uses every core [default: 0]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Steps of an epoch at most; 0 takes all [default: 0]
+    /// Maximum number of steps of an epoch; 0 runs all [default: 0]
     #[arg(long, value_name = "N")]
     max_batches: Option<usize>,
-    /// Any other key of a configuration: --set group.batch=4 (may be repeated)
+    /// Set any key of the configuration: --set group.batch=4 (may be repeated)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Write the predicted timeline: a trace for Perfetto or Chrome
+    /// Write the predicted timeline as a trace for Perfetto or Chrome
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
     /// Print the numbers as JSON
