@@ -229,6 +229,7 @@ fn the_block_that_adds_up_partial_sums_reads_them_after_two_fences_and_past_the_
         ("linear_pair", "linear_pair_weight_grad"),
         ("link_decoder", "link_decoder_grad"),
         ("link_decoder", "link_decoder_weight_grad"),
+        ("mean", "mean"),
         ("pair_logits", "pair_logits_source_grad"),
         ("project_time", "project_time_grad"),
         ("spmm", "spmm"),

@@ -45,8 +45,8 @@ impl Parameters {
             one: store.values("one", Spec::real(Rows::fixed(1), 1), &[1.0f64])?,
         })
     }
-    /// Adds the parameter `name`, `[rows, cols]`. The draw depends on the seed, the order of the parameters and the
-    /// position only.
+    /// Adds the parameter `name`, `[rows, cols]`. The draw depends on the seed, the order of the parameters
+    /// and the position only.
     ///
     /// # Errors
     /// `Shape` where there is a parameter of that name: checkpoints know them by it. As [`Store::zeros`].
@@ -109,8 +109,8 @@ impl Parameters {
     pub fn learning_rate(&self) -> BufferId {
         self.learning_rate
     }
-    /// Appends the backward pass of `loss` and the optimiser's update of every parameter that it depends on; returns
-    /// the gradients, by name.
+    /// Appends the backward pass of `loss` and the optimiser's update of every parameter that it depends on;
+    /// returns the gradients, by name.
     ///
     /// # Errors
     /// `Shape` where an op on the way has no derivative.
@@ -120,7 +120,8 @@ impl Parameters {
         self.update(t, store, &grads, rate)?;
         Ok(grads.into_iter().map(|(p, g)| (p.name.clone(), g)).collect())
     }
-    /// [`minimize`](Self::minimize) with the step size `rate`, `[1, 1]`, that leaves the parameters `fixed` as they are.
+    /// [`minimize`](Self::minimize) with the step size `rate`, `[1, 1]`, that leaves the parameters `fixed`
+    /// as they are.
     ///
     /// # Errors
     /// `Shape` where an op on the way has no derivative.
@@ -145,8 +146,8 @@ impl Parameters {
     fn stored_rate(&self, t: &mut Tape, store: &Store) -> Result<Var> {
         t.stored(store, self.learning_rate)
     }
-    /// Appends the backward pass of `share * loss`, whose gradients are added to `sums`, a sum for each parameter that is there or comes
-    /// into being; `share` is stored, `[1, 1]`.
+    /// Appends the backward pass of `share * loss`, whose gradients are added to `sums`, a sum for each
+    /// parameter that is there or comes into being; `share` is stored, `[1, 1]`.
     ///
     /// # Errors
     /// `Shape` where an op on the way has no derivative.
@@ -171,7 +172,8 @@ impl Parameters {
         }
         t.accumulate(&pairs)
     }
-    /// Parameters that are learned and that `loss` depends on, with their gradients for the gradient `seed` of the loss.
+    /// Parameters that are learned and that `loss` depends on, with their gradients for the gradient `seed`
+    /// of the loss.
     fn gradients(
         &self,
         t: &mut Tape,

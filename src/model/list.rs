@@ -2,9 +2,10 @@
 
 /// Passes the list of models to the macro `$with`. **A new model is its file and an entry here.**
 ///
-/// An entry is `module: configuration, "section", reads { Name "name" "description" }`. `reads` is `events`, with a
-/// configuration that implements [`ModelConfig`](super::ModelConfig), or `snapshots`, with a constructor (`=> constructor`)
-/// from the configuration to a [`SnapshotModelConfig`](super::SnapshotModelConfig). A section may have several models.
+/// An entry is `module: configuration, "section", reads { Name "name" "description" }`. `reads` is `events`,
+/// with a configuration that implements [`ModelConfig`](super::ModelConfig), or `snapshots`, with a
+/// constructor (`=> constructor`) from the configuration to a
+/// [`SnapshotModelConfig`](super::SnapshotModelConfig). A section may have several models.
 macro_rules! for_each_model {
     ($with:ident) => {
         $with! {

@@ -249,11 +249,11 @@ macro_rules! ops {
 }
 ops! {
     accumulate, adam, add, append_history, bce_loss, deliver_mails, unique, draw_negatives, draw_non_edges,
-    expand_targets, fold_rows, gather_rows, group_roots, group_slots, gru_gates, gru_memory, gru_state,
-    head_linear, label_loss, layer_norm, linear, linear_pair, linear_sum, link_decoder, lstm_cell, next_batch,
-    next_group, pair_logits, prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots,
-    sample_neighbors, scatter_add_rows, spmm, squared_loss, step_items, step_rows, temporal_attention,
-    time_encode, top_rows, ungroup_norm, write_memory, write_rows,
+    exp, expand_targets, fold_rows, gather_rows, group_roots, group_slots, gru_gates, gru_memory, gru_state,
+    head_linear, label_loss, layer_norm, linear, linear_pair, linear_sum, link_decoder, log, lstm_cell, mean,
+    mul, next_batch, next_group, pair_logits, prefix_rows, project_time, read_mails, rnn_memory, root_rows,
+    roots, sample_neighbors, scale, scatter_add_rows, spmm, squared_loss, step_items, step_rows, sub,
+    temporal_attention, time_encode, top_rows, ungroup_norm, write_memory, write_rows,
 }
 
 /// Calls a method for the storage type of a table of reals: `R` itself, `bf16` or `f16`.

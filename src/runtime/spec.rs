@@ -253,6 +253,8 @@ pub trait Real:
     fn f64(self) -> f64;
     /// Returns e^self.
     fn exp(self) -> Self;
+    /// Returns the natural logarithm.
+    fn ln(self) -> Self;
     /// Returns ln(1 + self), accurate near 0.
     fn ln_1p(self) -> Self;
     /// Returns the hyperbolic tangent.
@@ -299,6 +301,9 @@ macro_rules! real {
             }
             fn exp(self) -> Self {
                 $t::exp(self)
+            }
+            fn ln(self) -> Self {
+                $t::ln(self)
             }
             fn ln_1p(self) -> Self {
                 $t::ln_1p(self)

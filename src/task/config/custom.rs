@@ -2,11 +2,11 @@
 use crate::model::ModelConfig;
 use std::{fmt, sync::Arc};
 
-/// An event model from outside of the crate, for [`Config::custom_model`](super::Config::custom_model): protocols, training,
-/// checkpoints and the predictor then treat it as one of the crate's own.
+/// An event model from outside of the crate, for [`Config::custom_model`](super::Config::custom_model):
+/// protocols, training, checkpoints and the predictor then treat it as one of the crate's own.
 ///
-/// A checkpoint does not hold the model's configuration. Whoever opens it gives the same model again; other sizes are
-/// refused, since the buffers do not fit.
+/// A checkpoint does not hold the model's configuration. Whoever opens it gives the same model again; other
+/// sizes are refused, since the buffers do not fit.
 #[derive(Clone)]
 pub struct CustomModel {
     name: String,

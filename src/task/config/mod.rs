@@ -30,7 +30,8 @@ macro_rules! config {
         pub struct Config {
             /// The model.
             pub model: ModelName,
-            /// An event model from outside of the crate; it takes the place of `model`. Not part of a configuration file.
+            /// An event model from outside of the crate; it takes the place of `model`. Not part of a
+            /// configuration file.
             #[serde(skip)]
             pub custom_model: Option<CustomModel>,
             /// The task: what is predicted.
@@ -41,8 +42,8 @@ macro_rules! config {
             pub negatives: NegativeKind,
             /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
             pub device: String,
-            /// The schedule of training: a [preset](Plan::PRESETS), the file of a [`Plan`], or `auto`: `prefetch` on a CUDA
-            /// device, else `sequential`. Results do not depend on it.
+            /// The schedule of training: a [preset](Plan::PRESETS), the file of a [`Plan`], or `auto`:
+            /// `prefetch` on a CUDA device, else `sequential`. Results do not depend on it.
             pub plan: String,
             /// Where a CUDA device reads features.
             pub features_on: FeaturesOn,
@@ -60,11 +61,14 @@ macro_rules! config {
             pub epochs: usize,
             /// Events per step.
             pub batch: usize,
-            /// Chunks per batch: an epoch's first batch ends after a random number of them; 1: it is a whole batch.
+            /// Chunks per batch: an epoch's first batch ends after a random number of them; 1: it is a whole
+            /// batch.
             pub chunks: usize,
-            /// Whether a settling epoch follows the best one: the weights that write memory rest at their averages.
+            /// Whether a settling epoch follows the best one: the weights that write memory rest at their
+            /// averages.
             pub settle: bool,
-            /// Epochs without a better validation metric after which training stops; 0: training does not stop early.
+            /// Epochs without a better validation metric after which training stops; 0: training does not
+            /// stop early.
             pub patience: usize,
             /// Whether the run folder also gets a TensorBoard event file.
             pub tensorboard: bool,
@@ -72,7 +76,8 @@ macro_rules! config {
             pub max_batches: usize,
             /// Adam's step size.
             pub learning_rate: f64,
-            /// Require the same bits on the same build and device, for any number of threads, or refuse the run.
+            /// Require the same bits on the same build and device, for any number of threads, or refuse the
+            /// run.
             pub deterministic: bool,
             /// Whether to validate and test.
             pub evaluate: bool,
@@ -261,11 +266,12 @@ impl Config {
         }
         Ok(snapshots)
     }
-    /// Reads a file: TOML, or TGL's YAML if its name says so ([`tgl`]). Returns the keys, and notes on keys of TGL that have
-    /// no counterpart here.
+    /// Reads a file: TOML, or TGL's YAML if its name says so ([`tgl`]). Returns the keys, and notes on keys
+    /// of TGL that have no counterpart here.
     ///
     /// # Errors
-    /// `Io` if the file cannot be read; `Usage`, with line and column, for an unknown key or a value of the wrong type.
+    /// `Io` if the file cannot be read; `Usage`, with line and column, for an unknown key or a value of the
+    /// wrong type.
     pub fn read(path: impl AsRef<Path>) -> Result<(toml::Table, Vec<String>)> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;

@@ -30,8 +30,8 @@ impl Default for ClassifyConfig {
 pub struct GroupConfig {
     /// Number of steps that a model reads before the one it predicts.
     pub length: usize,
-    /// Number of pairs without an edge that each edge is ranked against in validation and test. AP and AUC use the first
-    /// of them.
+    /// Number of pairs without an edge that each edge is ranked against in validation and test. AP and AUC
+    /// use the first of them.
     pub negatives: usize,
     /// Number of groups per update: their gradients are averaged. The last update of an epoch may have fewer.
     pub batch: usize,
