@@ -61,7 +61,6 @@
 //! On one build and device, results have the same bits in every run, whatever the number of threads, the plan, and the
 //! order in which lanes and thread blocks happen to execute.
 #![deny(missing_docs)]
-#![deny(missing_docs)]
 pub mod autograd;
 pub mod cli;
 pub mod data;

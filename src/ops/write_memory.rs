@@ -202,11 +202,11 @@ impl WriteMemory {
         let (mail_event, mail_time) = (io.state::<u32>(input::MAIL_EVENT), io.state::<i64>(input::MAIL_TIME));
         let (time, event) = (io.input::<i64>(input::NEW_TIME), io.input::<u32>(input::EVENT));
         let event_time = io.input::<i64>(input::EVENT_TIME);
-        for row in 0..batch.written {
+        for (row, &time) in time.iter().enumerate().take(batch.written) {
             let Some((v, latest)) = batch.target(row) else { continue };
             let at = v * d..(v + 1) * d;
             T::keep(&batch.s[row * d..][..d], &mut memory[at.clone()]);
-            memory_time[v] = time[row];
+            memory_time[v] = time;
             if self.combiner == Combiner::Last {
                 match batch.partner(row, latest) {
                     Some(partner) => T::keep(partner, &mut mail[at]),
