@@ -3,8 +3,9 @@
 //! It is used in three ways:
 //!
 //! - **As a program**: `tgnn-bench` trains, evaluates and measures models. See the README.
-//! - **As a library**, for its models and tasks or for its kernels alone; the examples below are two of them.
-//! - **As a profiling harness**: every op is a named range for Nsight Systems, and [`cli`]'s `kernels` command times each.
+//! - **As a library**, for its models and tasks or for its kernels alone; the examples below show both.
+//! - **As a profiling harness**: every op is a named range for Nsight Systems, and `tgnn-bench kernels` times
+//!   each of them.
 //!
 //! # Layers
 //!
@@ -58,8 +59,8 @@
 //!
 //! # Determinism
 //!
-//! On one build and device, results have the same bits in every run, whatever the number of threads, the plan, and the
-//! order in which lanes and thread blocks happen to execute.
+//! On one build and device, results have the same bits in every run, whatever the number of threads, the
+//! plan, and the order in which lanes and thread blocks happen to execute.
 #![deny(missing_docs)]
 pub mod autograd;
 pub mod cli;
