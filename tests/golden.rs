@@ -8,8 +8,8 @@ use tgnn::{
     autograd::{Parameters, Program},
     data::{Events, Features},
     model::{
-        ApanConfig, Attention, EventTables, HeadKind, JodieConfig, Looked, ModelConfig, Negatives, Net,
-        TgatConfig, TgnConfig, TimeEncoding, TimeStart,
+        ApanConfig, Attention, EventTables, GraphMixerConfig, HeadKind, JodieConfig, Looked, ModelConfig,
+        Negatives, Net, TgatConfig, TgnConfig, TimeEncoding, TimeStart,
     },
     ops::{
         Backend, Home, Tape,
@@ -114,6 +114,18 @@ impl Golden {
                 neighbor_time: self.fact("neighbour_time"),
                 dropout: 0.0,
                 ..TgatConfig::default()
+            }),
+            "graph-mixer" => Box::new(GraphMixerConfig {
+                time,
+                width: self.fact("width"),
+                embedding: self.fact("embedding"),
+                gap_quantile: 1.0,
+                layers: self.fact("layers"),
+                neighbors: self.fact("neighbours"),
+                token_expansion: self.fact("token_expansion"),
+                channel_expansion: self.fact("channel_expansion"),
+                dropout: 0.0,
+                ..GraphMixerConfig::default()
             }),
             _ => Box::new(TgnConfig {
                 memory: self.fact("memory"),
@@ -274,12 +286,13 @@ fn compare(what: &str, got: &Results, want: &Results, allowed: f64) {
     }
 }
 
-const TRAININGS: [(&str, &[u8]); 8] = [
+const TRAININGS: [(&str, &[u8]); 9] = [
     ("TGN, one layer, last mail", include_bytes!("golden/tgn.safetensors")),
     ("TGN, two layers, mean mail", include_bytes!("golden/tgn_two_layers_mean.safetensors")),
     ("TGN, three layers", include_bytes!("golden/tgn_three_layers.safetensors")),
     ("TGAT", include_bytes!("golden/tgat.safetensors")),
     ("TGAT, neighbours at the query's time", include_bytes!("golden/tgat_query_time.safetensors")),
+    ("GraphMixer", include_bytes!("golden/graph_mixer.safetensors")),
     ("JODIE", include_bytes!("golden/jodie.safetensors")),
     ("APAN, last mail", include_bytes!("golden/apan.safetensors")),
     ("APAN, mean mail", include_bytes!("golden/apan_mean.safetensors")),

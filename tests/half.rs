@@ -8,7 +8,7 @@ use std::path::Path;
 use tgnn::{
     data::{Events, Features, SynthOptions, synth},
     error::{ErrorKind, Result},
-    model::{ApanConfig, JodieConfig, ModelName, TgatConfig},
+    model::{ApanConfig, GraphMixerConfig, JodieConfig, ModelName, TgatConfig},
     runtime::*,
     task::{self, Checkpoint, Config, EventTask, FeaturesOn, RunOptions, Task},
 };
@@ -23,6 +23,13 @@ fn models(epochs: usize, width: usize) -> Vec<(&'static str, Config)> {
         jodie: JodieConfig { memory: width, time: width, ..JodieConfig::default() },
         apan: ApanConfig { memory: width, time: width, ..ApanConfig::default() },
         tgat: TgatConfig { time: width, embedding: width, neighbors: 4, ..TgatConfig::default() },
+        graph_mixer: GraphMixerConfig {
+            time: width,
+            width,
+            embedding: width,
+            neighbors: 4,
+            ..GraphMixerConfig::default()
+        },
         ..c.clone()
     };
     let (mut tgn_mean, mut apan_mean) = (with_model(ModelName::Tgn), with_model(ModelName::Apan));
@@ -35,6 +42,7 @@ fn models(epochs: usize, width: usize) -> Vec<(&'static str, Config)> {
         ("apan", with_model(ModelName::Apan)),
         ("apan mean", apan_mean),
         ("tgat", with_model(ModelName::Tgat)),
+        ("graph-mixer", with_model(ModelName::GraphMixer)),
     ]
 }
 

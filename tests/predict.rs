@@ -38,6 +38,8 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
         (c.jodie.memory, c.jodie.time) = (width, width);
         (c.tgat.time, c.tgat.embedding, c.tgat.neighbors) = (width, width, 4);
         c.tgat.neighbor_time = "query".into();
+        let mixer = &mut c.graph_mixer;
+        (mixer.time, mixer.width, mixer.embedding, mixer.neighbors) = (width, width, width, 4);
         c
     };
     let with = |change: fn(&mut Config)| {
@@ -58,6 +60,11 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
         ("apan", with(|c| c.model = ModelName::Apan)),
         ("apan, mean mails", with(|c| (c.model, c.apan.combiner) = (ModelName::Apan, "mean".into()))),
         ("tgat", with(|c| c.model = ModelName::Tgat)),
+        ("graph-mixer", with(|c| c.model = ModelName::GraphMixer)),
+        (
+            "graph-mixer, static memory",
+            with(|c| (c.model, c.static_memory.mode) = (ModelName::GraphMixer, StaticMode::Trained)),
+        ),
         ("static", with(|c| c.model = ModelName::Static)),
     ]
 }

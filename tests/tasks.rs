@@ -21,6 +21,7 @@ fn every_model_trains_tests_and_embeds_by_its_name_with_widths_of_its_own() {
         ("jodie", "jodie.memory=6"),
         ("apan", "apan.memory=6"),
         ("tgat", "tgat.embedding=6"),
+        ("graph-mixer", "graph-mixer.embedding=6"),
         ("static", "static.width=6"),
     ] {
         let found = summary(dir, &["--model", model, "--set", key, "--out", model]);
@@ -129,7 +130,7 @@ fn an_option_that_does_not_fit_the_model_task_or_protocol_is_refused_with_valid_
     let dir = made();
     let dir = dir.path();
     for (words, text) in [
-        (&["--model=gcn"][..], "no model `gcn`; give one of tgn, jodie, apan, tgat, static"),
+        (&["--model=gcn"][..], "no model `gcn`; give one of tgn, jodie, apan, tgat, graph-mixer, static"),
         (&["--task=graph"], "no task `graph`; give link, node, edge or regression"),
         (&["--negatives=easy"], "no negatives `easy`; give random, historical or inductive"),
         (&["--protocol=tgbl"], "no protocol `tgbl`; give dyglib, tgl, disttgl or tgb"),
@@ -172,6 +173,14 @@ fn an_option_that_does_not_fit_the_model_task_or_protocol_is_refused_with_valid_
             "tgat.neighbor_time is `now`; give event or query",
         ),
         (&["--model=tgat", "--set=tgat.gap_quantile=2"], "tgat.gap_quantile is 2; give more than 0"),
+        (
+            &["--model=graph-mixer", "--set=graph-mixer.neighbors=0"],
+            "graph-mixer.neighbors is 0; give 1 to 1024",
+        ),
+        (
+            &["--model=graph-mixer", "--set=graph-mixer.channel_expansion=0.0"],
+            "graph-mixer.channel_expansion is 0; give more than 0, and at most 16",
+        ),
     ] {
         refused(dir, &small(&[words, &["--out", "run"]].concat()), 2, &[text]);
     }

@@ -75,6 +75,9 @@ impl Check {
     pub fn positive(self, key: &str, x: f64) -> Result<()> {
         if x > 0.0 && x.is_finite() { Ok(()) } else { self.bad(key, x, "a positive number") }
     }
+    pub fn expansion(self, key: &str, x: f64) -> Result<()> {
+        if x > 0.0 && x <= 16.0 { Ok(()) } else { self.bad(key, x, "more than 0, and at most 16") }
+    }
     pub fn dropout(self, p: f32) -> Result<()> {
         if (0.0..1.0).contains(&p) { Ok(()) } else { self.bad("dropout", p, "0 or more, and less than 1") }
     }

@@ -21,6 +21,9 @@ macro_rules! for_each_model {
             tgat: TgatConfig, "tgat", events {
                 Tgat "tgat" "temporal attention over neighbours and their neighbours; no memory",
             }
+            graph_mixer: GraphMixerConfig, "graph-mixer", events {
+                GraphMixer "graph-mixer" "MLP-Mixer blocks over a node's most recent events; no memory, no attention",
+            }
             static_memory: StaticConfig, "static", events {
                 Static "static" "one learned row per node, independent of time: a baseline, and static memory's pre-training",
             }

@@ -259,6 +259,8 @@ pub trait Real:
     fn ln_1p(self) -> Self;
     /// Returns the hyperbolic tangent.
     fn tanh(self) -> Self;
+    /// Returns the error function, `2 / sqrt(pi)` times the integral of e^-t^2 from 0 to self.
+    fn erf(self) -> Self;
     /// Returns the cosine, accurate for large arguments.
     fn cos(self) -> Self;
     /// Returns the sine, accurate for large arguments.
@@ -288,7 +290,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($t:ident, $precision:ident, $widen:ident, $round:ident) => {
+    ($t:ident, $precision:ident, $erf:ident, $widen:ident, $round:ident) => {
         impl Real for $t {
             const PRECISION: Precision = Precision::$precision;
             const ZERO: Self = 0.0;
@@ -310,6 +312,9 @@ macro_rules! real {
             }
             fn tanh(self) -> Self {
                 $t::tanh(self)
+            }
+            fn erf(self) -> Self {
+                libm::$erf(self)
             }
             fn cos(self) -> Self {
                 $t::cos(self)
@@ -341,5 +346,5 @@ macro_rules! real {
         }
     };
 }
-real!(f32, F32, convert_to_f32_slice, convert_from_f32_slice);
-real!(f64, F64, convert_to_f64_slice, convert_from_f64_slice);
+real!(f32, F32, erff, convert_to_f32_slice, convert_from_f32_slice);
+real!(f64, F64, erf, convert_to_f64_slice, convert_from_f64_slice);
