@@ -17,6 +17,7 @@ also computes each batch of a network; the script fails if the two differ.
 | `tgat.safetensors` | ten batches of TGAT: two layers, node features, neighbours at the times of their events |
 | `tgat_query_time.safetensors` | the same with neighbours at the time of the query |
 | `jodie.safetensors` | ten batches of JODIE: last combiner, node features |
+| `dyrep.safetensors` | ten batches of DyRep: last combiner, node features; the attention (`embed.*`) has no gradients |
 | `apan.safetensors` | ten batches of APAN: three mail slots, two neighbours receive a mail, last combiner |
 | `apan_mean.safetensors` | the same with the mean combiner and node features |
 | `wd_gcn.safetensors`, `t_gcn.safetensors`, `evolve_gcn_o.safetensors`, `evolve_gcn_h.safetensors` | two groups of snapshots each |
@@ -38,7 +39,7 @@ from pathlib import Path
 
 import torch
 from common import HEADS, SEED, named, time_parameters, train, write
-from models import Apan, Jodie
+from models import Apan, DyRep, Jodie
 from snapshots import MODELS, group_case
 from tgn import Tgat, Tgn, attend, attention_parameters
 
@@ -92,6 +93,7 @@ def main():
         "tgat": Tgat(2, "event", seed=39),
         "tgat_query_time": Tgat(2, "query", seed=39),
         "jodie": Jodie(),
+        "dyrep": DyRep(),
         "apan": Apan("last"),
         "apan_mean": Apan("mean", node_features=True),
     }.items():
