@@ -8,8 +8,8 @@ use tgnn::{
     autograd::{Parameters, Program},
     data::{Events, Features},
     model::{
-        ApanConfig, Attention, EventTables, GraphMixerConfig, HeadKind, JodieConfig, Looked, ModelConfig,
-        Negatives, Net, TgatConfig, TgnConfig, TimeEncoding, TimeStart,
+        ApanConfig, Attention, DyRepConfig, EventTables, GraphMixerConfig, HeadKind, JodieConfig, Looked,
+        ModelConfig, Negatives, Net, TgatConfig, TgnConfig, TimeEncoding, TimeStart,
     },
     ops::{
         Backend, Home, Tape,
@@ -90,6 +90,16 @@ impl Golden {
                 time_encoding: learned,
                 gap_quantile: 1.0,
                 ..JodieConfig::default()
+            }),
+            "dyrep" => Box::new(DyRepConfig {
+                memory: self.fact("memory"),
+                time,
+                time_encoding: learned,
+                gap_quantile: 1.0,
+                heads: self.fact("heads"),
+                neighbors: self.fact("neighbours"),
+                dropout: 0.0,
+                ..DyRepConfig::default()
             }),
             "apan" => Box::new(ApanConfig {
                 memory: self.fact("memory"),
@@ -224,7 +234,7 @@ fn mailbox(store: &Store, state: &HashMap<String, BufferId>, edge: BufferId, f: 
         (store.read_f64(state["mail"]).unwrap(), store.read::<u32>(state["mail event"]).unwrap());
     let own_features = state.get("mail features").map(|&id| store.read_f64(id).unwrap());
     let edge = store.read_f64(edge).unwrap();
-    // A mail of `NodeMemory` holds only the partner's memory; a mail of a ring (APAN) holds both.
+    // A mail of `NodeMemory` holds only the partner's row; a mail of a ring (APAN) holds both.
     let (slots, width) = (event.len() / nodes, content.len() / event.len());
     let mut mail = Vec::new();
     for (slot, &event_id) in event.iter().enumerate() {
@@ -294,6 +304,7 @@ const TRAININGS: [(&str, &[u8]); 9] = [
     ("TGAT, neighbours at the query's time", include_bytes!("golden/tgat_query_time.safetensors")),
     ("GraphMixer", include_bytes!("golden/graph_mixer.safetensors")),
     ("JODIE", include_bytes!("golden/jodie.safetensors")),
+    ("DyRep", include_bytes!("golden/dyrep.safetensors")),
     ("APAN, last mail", include_bytes!("golden/apan.safetensors")),
     ("APAN, mean mail", include_bytes!("golden/apan_mean.safetensors")),
 ];

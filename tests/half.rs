@@ -8,7 +8,7 @@ use std::path::Path;
 use tgnn::{
     data::{Events, Features, SynthOptions, synth},
     error::{ErrorKind, Result},
-    model::{ApanConfig, GraphMixerConfig, JodieConfig, ModelName, TgatConfig},
+    model::{ApanConfig, DyRepConfig, GraphMixerConfig, JodieConfig, ModelName, TgatConfig},
     runtime::*,
     task::{self, Checkpoint, Config, EventTask, FeaturesOn, RunOptions, Task},
 };
@@ -21,6 +21,7 @@ fn models(epochs: usize, width: usize) -> Vec<(&'static str, Config)> {
     let with_model = |model| Config {
         model,
         jodie: JodieConfig { memory: width, time: width, ..JodieConfig::default() },
+        dyrep: DyRepConfig { memory: width, time: width, neighbors: 4, ..DyRepConfig::default() },
         apan: ApanConfig { memory: width, time: width, ..ApanConfig::default() },
         tgat: TgatConfig { time: width, embedding: width, neighbors: 4, ..TgatConfig::default() },
         graph_mixer: GraphMixerConfig {
@@ -39,6 +40,7 @@ fn models(epochs: usize, width: usize) -> Vec<(&'static str, Config)> {
         ("tgn", c.clone()),
         ("tgn mean", tgn_mean),
         ("jodie", with_model(ModelName::Jodie)),
+        ("dyrep", with_model(ModelName::DyRep)),
         ("apan", with_model(ModelName::Apan)),
         ("apan mean", apan_mean),
         ("tgat", with_model(ModelName::Tgat)),

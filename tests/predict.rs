@@ -36,6 +36,7 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
         let mut c = Config { batch: 35, ..config(1, width) };
         (c.apan.memory, c.apan.time, c.apan.neighbors, c.apan.mails) = (width, width, 4, 3);
         (c.jodie.memory, c.jodie.time) = (width, width);
+        (c.dyrep.memory, c.dyrep.time, c.dyrep.neighbors) = (width, width, 4);
         (c.tgat.time, c.tgat.embedding, c.tgat.neighbors) = (width, width, 4);
         c.tgat.neighbor_time = "query".into();
         let mixer = &mut c.graph_mixer;
@@ -57,6 +58,7 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
             }),
         ),
         ("jodie", with(|c| c.model = ModelName::Jodie)),
+        ("dyrep", with(|c| c.model = ModelName::DyRep)),
         ("apan", with(|c| c.model = ModelName::Apan)),
         ("apan, mean mails", with(|c| (c.model, c.apan.combiner) = (ModelName::Apan, "mean".into()))),
         ("tgat", with(|c| c.model = ModelName::Tgat)),

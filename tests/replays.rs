@@ -94,6 +94,7 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
             plain.clone(),
         ),
         ("jodie, pairs", with(Jodie, |c| c.negatives = NegativeKind::Historical), events.clone()),
+        ("dyrep", with(DyRep, |_| {}), events.clone()),
         ("apan", with(Apan, |_| {}), events.clone()),
         (
             "apan, mean mails, pairs",

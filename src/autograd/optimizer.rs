@@ -88,6 +88,10 @@ impl Parameters {
             p.learned = prefixes.iter().any(|prefix| p.name.starts_with(prefix));
         }
     }
+    /// Keeps the parameters whose names begin with `prefix` as they are.
+    pub fn fix(&mut self, prefix: &str) {
+        self.list.iter_mut().filter(|p| p.name.starts_with(prefix)).for_each(|p| p.learned = false);
+    }
     /// Names and buffers.
     pub fn iter(&self) -> impl Iterator<Item = (&str, BufferId)> {
         self.list.iter().map(|p| (p.name.as_str(), p.value))

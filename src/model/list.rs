@@ -15,6 +15,9 @@ macro_rules! for_each_model {
             jodie: JodieConfig, "jodie", events {
                 Jodie "jodie" "node memory updated by an RNN, projected in time",
             }
+            dyrep: DyRepConfig, "dyrep", events {
+                DyRep "dyrep" "node memory updated by an RNN from the partner's attention over its neighbours",
+            }
             apan: ApanConfig, "apan", events {
                 Apan "apan" "attention over mails, which are also delivered to neighbours",
             }

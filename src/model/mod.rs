@@ -63,6 +63,8 @@ pub struct Queries {
     pub now: Var,
     /// Roots per event if the queries are a batch's roots; else 0.
     pub stride: usize,
+    /// The batch, if the queries are its roots.
+    pub batch: Option<Batch>,
     /// Whether drop-out is on.
     pub train: bool,
 }
@@ -89,6 +91,9 @@ pub struct Embedded {
     /// New memory and its times, if the model has a memory. Rows are those of the unique nodes; for APAN they
     /// are those of the queries, and there are no times.
     pub memory: Option<(Var, Option<Var>)>,
+    /// `[2 b, width of the memory]` rows that the batch's mails hold in place of the partner's memory, one
+    /// per positive root: source and destination of each event. `None` if mails hold the memory.
+    pub content: Option<Var>,
 }
 
 /// A model of event streams. Its parameters and its state are in a store.

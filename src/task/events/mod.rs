@@ -138,7 +138,7 @@ pub fn embed(
     let now = ids("now", Spec::ids(Rows::fixed(1), 2), &[0, 0])?;
     let time = store.values("query times", Spec::times(n), times)?;
     let time = t.stored(store, time)?;
-    let queries = Queries { node, time, event, now, stride: 0, train: false };
+    let queries = Queries { node, time, event, now, stride: 0, batch: None, train: false };
     let z = task.net.model.embed(&mut t, store, &task.tables, &queries)?.z;
     let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(&task.core.device))?;
     device.install(|| program.run(store))?;
