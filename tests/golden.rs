@@ -296,7 +296,7 @@ fn compare(what: &str, got: &Results, want: &Results, allowed: f64) {
     }
 }
 
-const TRAININGS: [(&str, &[u8]); 9] = [
+const TRAININGS: [(&str, &[u8]); 10] = [
     ("TGN, one layer, last mail", include_bytes!("golden/tgn.safetensors")),
     ("TGN, two layers, mean mail", include_bytes!("golden/tgn_two_layers_mean.safetensors")),
     ("TGN, three layers", include_bytes!("golden/tgn_three_layers.safetensors")),
