@@ -113,6 +113,9 @@ impl Op for SlotFeatures {
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.slot_features(on, grid, event, dt, edge, w, b, out, rows, events, f, t, on.status()) }
     }
+    fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None; node.ins.len()])
+    }
 }
 
 /// `[n, k, events, f, t]`; every third slot is unused.
