@@ -248,11 +248,11 @@ macro_rules! ops {
     };
 }
 ops! {
-    accumulate, adam, add, append_history, bce_loss, deliver_mails, unique, draw_negatives, draw_non_edges,
-    expand_targets, fold_rows, gather_rows, group_roots, group_slots, gru_gates, gru_memory, gru_state,
+    accumulate, adam, add, append_history, bce_loss, clip_norm, deliver_mails, unique, draw_negatives,
+    draw_non_edges, expand_targets, fold_rows, gather_rows, group_roots, group_slots, gru_gates, gru_memory, gru_state,
     head_linear, label_loss, layer_norm, linear, linear_pair, linear_sum, link_decoder, lstm_cell, next_batch,
     next_group, pair_logits, prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots,
-    sample_neighbors, scatter_add_rows, spmm, squared_loss, step_items, step_rows, temporal_attention,
+    sample_neighbors, scatter_add_rows, sgd, spmm, squared_loss, step_items, step_rows, temporal_attention,
     time_encode, top_rows, ungroup_norm, write_memory, write_rows,
 }
 
