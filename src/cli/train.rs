@@ -69,7 +69,7 @@ pub struct Train {
     /// Seed of everything random [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Step size of Adam [default: 0.0005]
+    /// Learning rate of the optimiser [default: 0.0005]
     #[arg(long, value_name = "X")]
     learning_rate: Option<f64>,
     /// Width of seeded random edge features, for data that has none [default: 0]

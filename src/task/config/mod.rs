@@ -1,8 +1,10 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
 mod choices;
+mod optimizer;
 pub mod tgl;
 
 pub use choices::{NegativeKind, Protocol, TaskName};
+pub use optimizer::{OptimizerConfig, OptimizerName};
 
 use crate::{
     data::{self, Events, Features, ReadOptions, SnapshotOptions, Snapshots, Split},
@@ -157,7 +159,7 @@ pub struct Config {
     pub tensorboard: bool,
     /// Steps of each pass at most; 0: all. For trying out.
     pub max_batches: usize,
-    /// Step size of Adam.
+    /// Full learning rate of the optimiser.
     pub learning_rate: f64,
     /// Same bits on the same build and device, or refuse. Every device keeps it, for any number of threads.
     pub deterministic: bool,
@@ -165,6 +167,8 @@ pub struct Config {
     pub evaluate: bool,
     /// Which events.
     pub data: DataConfig,
+    /// How parameters are updated.
+    pub optimizer: OptimizerConfig,
     /// How data become snapshots, for models of these.
     pub snapshots: SnapshotOptions,
     /// Snapshot groups, likewise.
@@ -219,6 +223,7 @@ impl Default for Config {
             deterministic: false,
             evaluate: true,
             data: DataConfig::default(),
+            optimizer: OptimizerConfig::default(),
             snapshots: SnapshotOptions::default(),
             group: GroupConfig::default(),
             classify: ClassifyConfig::default(),
@@ -455,6 +460,7 @@ impl Config {
         if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
             return bad(format!("learning_rate is {}", self.learning_rate), "give a positive number");
         }
+        self.optimizer.validate()?;
         if self.data.random_edge_features > 4096 {
             return bad(
                 format!("random_edge_features is {}", self.data.random_edge_features),
