@@ -294,7 +294,7 @@ fn the_program_shows_checks_and_simulates_plans() {
 /// Returns the steps and nodes that each lane runs, in order.
 fn by_lane(timeline: &Timeline) -> [Vec<(usize, usize)>; 2] {
     [0, 1].map(|lane| {
-        let spans = timeline.spans().iter().filter(|s| s.work.lane == lane);
+        let spans = timeline.spans().iter().filter(|s| s.node_info.lane == lane);
         spans.map(|s| (s.step, s.node)).collect()
     })
 }
@@ -385,12 +385,15 @@ fn a_plan_is_refused_with_the_error_and_its_position() {
     );
     assert_eq!(
         message("[groups]\nfirst = \"even\"\nexchange = true"),
-        "plan x: groups.exchange is true, and nothing is predicted; give groups.first = \"balanced\": layers are exchanged by \
-         the same predictions"
+        "plan x: groups.exchange is true, but nothing is predicted; give groups.first = \"balanced\": layers are exchanged by \
+         its predictions"
     );
     assert!(message("[groups]\nfirst = \"evn\"").contains("a number of snapshots, \"even\" or \"balanced\""));
     let e = refused("name = \"prefetch\"\n[stages.sample]\nlane = 2\n");
-    assert_eq!(e.to_string(), "plan prefetch: name is that of another plan; give it a name of its own");
+    assert_eq!(
+        e.to_string(),
+        "plan prefetch: name is that of a different preset; give the plan another name"
+    );
     for name in Plan::PRESETS {
         let plan = Plan::named(name).unwrap();
         assert_eq!(Plan::parse(&toml::to_string(&plan).unwrap()).unwrap(), plan);

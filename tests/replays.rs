@@ -107,6 +107,7 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
             plain.clone(),
         ),
         ("jodie, pairs", with(Jodie, |c| c.negatives = NegativeKind::Historical), events.clone()),
+        ("dyrep", with(DyRep, |_| {}), events.clone()),
         ("apan", with(Apan, |_| {}), events.clone()),
         (
             "apan, mean mails, pairs",
@@ -123,6 +124,12 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
             plain.clone(),
         ),
         ("tgat, static memory", with(Tgat, |c| c.static_memory.mode = StaticMode::Trained), events.clone()),
+        ("graph-mixer", with(GraphMixer, |_| {}), events.clone()),
+        (
+            "graph-mixer, static memory, classes of nodes",
+            with(GraphMixer, |c| (c.static_memory.mode, c.task) = (StaticMode::Trained, TaskName::Node)),
+            plain.clone(),
+        ),
         ("static, in chunks", with(Static, |c| c.chunks = 4), plain.clone()),
         (
             "tgn, static memory, in chunks, classes of nodes",

@@ -1,6 +1,7 @@
-//! From a recorded tape to a training step: parameters with their optimiser, and programs planned into an arena.
+//! Turns a recorded tape into a training step: parameters with their optimiser, and programs with planned
+//! memory.
 //!
-//! The backward pass itself is [`Tape::backward`](crate::ops::Tape::backward): it appends to the tape.
+//! The backward pass itself is appended to the tape by [`Tape::backward`](crate::ops::Tape::backward).
 mod arena;
 mod average;
 mod device;

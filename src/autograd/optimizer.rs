@@ -91,8 +91,8 @@ impl Parameters {
             one: store.values("one", one, &[1.0f64])?,
         })
     }
-    /// Adds the parameter `name`, `[rows, cols]`. The draw depends on the seed, the order of the parameters and the
-    /// position only.
+    /// Adds the parameter `name`, `[rows, cols]`. The draw depends on the seed, the order of the parameters
+    /// and the position only.
     ///
     /// # Errors
     /// `Shape` where there is a parameter of that name: checkpoints know them by it. As [`Store::zeros`].
@@ -138,6 +138,10 @@ impl Parameters {
             p.learned = prefixes.iter().any(|prefix| p.name.starts_with(prefix));
         }
     }
+    /// Keeps the parameters whose names begin with `prefix` as they are.
+    pub fn fix(&mut self, prefix: &str) {
+        self.list.iter_mut().filter(|p| p.name.starts_with(prefix)).for_each(|p| p.learned = false);
+    }
     /// Names and buffers.
     pub fn iter(&self) -> impl Iterator<Item = (&str, BufferId)> {
         self.list.iter().map(|p| (p.name.as_str(), p.value))
@@ -178,7 +182,8 @@ impl Parameters {
         self.update(t, store, &grads, rate)?;
         Ok(grads.into_iter().map(|(p, g)| (p.name.clone(), g)).collect())
     }
-    /// [`minimize`](Self::minimize) with the step size `rate`, `[1, 1]`, that leaves the parameters `fixed` as they are.
+    /// [`minimize`](Self::minimize) with the step size `rate`, `[1, 1]`, that leaves the parameters `fixed`
+    /// as they are.
     ///
     /// # Errors
     /// `Shape` where an op on the way has no derivative.
@@ -203,8 +208,8 @@ impl Parameters {
     fn stored_rate(&self, t: &mut Tape, store: &Store) -> Result<Var> {
         t.stored(store, self.rates.unwrap_or(self.learning_rate))
     }
-    /// Appends the backward pass of `share * loss`, whose gradients are added to `sums`, a sum for each parameter that is there or comes
-    /// into being; `share` is stored, `[1, 1]`.
+    /// Appends the backward pass of `share * loss`, whose gradients are added to `sums`, a sum for each
+    /// parameter that is there or comes into being; `share` is stored, `[1, 1]`.
     ///
     /// # Errors
     /// `Shape` where an op on the way has no derivative.
@@ -229,7 +234,8 @@ impl Parameters {
         }
         t.accumulate(&pairs)
     }
-    /// Parameters that are learned and that `loss` depends on, with their gradients for the gradient `seed` of the loss.
+    /// Parameters that are learned and that `loss` depends on, with their gradients for the gradient `seed`
+    /// of the loss.
     fn gradients(
         &self,
         t: &mut Tape,

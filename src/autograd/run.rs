@@ -1,4 +1,4 @@
-//! What the executors of a program have in common: progress, the times of nodes, faults.
+//! Definitions that the executors of a program share: progress, the times of nodes, faults.
 use crate::{
     error::{Error, ErrorKind},
     runtime::Store,
@@ -9,7 +9,8 @@ use crate::{
 pub struct RepeatProgress<'a> {
     /// Number of runs that have finished.
     pub runs: usize,
-    /// The store as these runs left it; `None` while a lane is running. On a device, buffers that were not fetched are stale.
+    /// The store as these runs left it; `None` while a lane is running. On a device, buffers that were not
+    /// fetched are stale.
     pub store: Option<&'a Store>,
 }
 
@@ -32,8 +33,8 @@ pub(super) struct NodeTime {
     pub kernels: usize,
 }
 
-/// The error of an op that reported `value` in `row`: an index outside of its table if `value` is finite, else a number that
-/// is not finite.
+/// Returns the error of an op that reported `value` in `row`: an index outside of its table if `value` is
+/// finite, else a number that is not finite.
 pub(super) fn fault(op: &str, row: u32, value: f32) -> Error {
     if value.is_finite() {
         return Error::new(ErrorKind::Data, format!("{op}: row {row} names row {value} of a smaller table"));

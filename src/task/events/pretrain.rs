@@ -11,11 +11,12 @@ use crate::{
     },
 };
 
-/// Rows of the static memory, `[nodes, static.width]`, learned by link prediction on the training events alone: the model
-/// `static`, trained for `static.epochs` passes. A node that no training event has gets zeros.
+/// Pretrains the static memory by link prediction on the training events: trains the model `static` for
+/// `static.epochs` epochs. Returns the rows, `[nodes, static.width]`; nodes without a training event get
+/// zeros.
 ///
 /// # Errors
-/// As [`train`](super::train).
+/// Those of [`train`](super::train).
 pub fn pretrain(
     config: &Config,
     events: &Events,
