@@ -233,6 +233,7 @@ fn the_block_that_adds_up_partial_sums_reads_them_after_two_fences_and_past_the_
         ("mean", "mean"),
         ("pair_logits", "pair_logits_source_grad"),
         ("project_time", "project_time_grad"),
+        ("clip_norm", "clip_norm"),
         ("spmm", "spmm"),
         ("spmm", "sum_rows"),
         ("squared_loss", "squared_loss"),

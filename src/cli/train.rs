@@ -75,7 +75,7 @@ pub struct Train {
     /// Seed of all random numbers [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Step size of Adam [default: 0.0005]
+    /// Learning rate of the optimiser [default: 0.0005]
     #[arg(long, value_name = "X")]
     learning_rate: Option<f64>,
     /// Width of random edge features, for data without edge features [default: 0]

@@ -96,9 +96,9 @@ impl Display {
             false => format!("batch {}{chunks}", c.batch),
         };
         self.line(format_args!(
-            "          {step}, {}{patience}, Adam {}, seed {}, products in {}",
+            "          {step}, {}{patience}, {}, seed {}, products in {}",
             counted(c.epochs as u64, "epoch"),
-            c.learning_rate,
+            c.optimizer.describe(c.learning_rate),
             c.seed,
             c.precision.name()
         ));

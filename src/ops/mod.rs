@@ -248,13 +248,14 @@ macro_rules! ops {
     };
 }
 ops! {
-    accumulate, adam, add, append_history, bce_loss, deliver_mails, unique, draw_negatives, draw_non_edges,
-    exp, expand_targets, fold_rows, gather_rows, gelu, group_roots, group_slots, gru_gates, gru_memory,
-    gru_state, head_linear, label_loss, layer_norm, linear, linear_pair, linear_sum, link_decoder, log,
-    lstm_cell, mean, mean_rows, mul, next_batch, next_group, pair_logits, prefix_rows, project_time,
-    read_mails, rnn_memory, root_rows, roots, sample_neighbors, scale, scatter_add_rows, slot_features,
-    spmm, squared_loss, step_items, step_rows, sub, temporal_attention, time_encode, top_rows,
-    transpose_blocks, ungroup_norm, write_memory, write_rows,
+    accumulate, adam, add, append_history, bce_loss, clip_norm, deliver_mails, draw_negatives,
+    draw_non_edges, exp, expand_targets, fold_rows, gather_rows, gelu, group_roots, group_slots,
+    gru_gates, gru_memory, gru_state, head_linear, label_loss, layer_norm, linear, linear_pair,
+    linear_sum, link_decoder, log, lstm_cell, mean, mean_rows, mul, next_batch, next_group, pair_logits,
+    prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots, sample_neighbors, scale,
+    scatter_add_rows, sgd, slot_features, spmm, squared_loss, step_items, step_rows, sub,
+    temporal_attention, time_encode, top_rows, transpose_blocks, ungroup_norm, unique, write_memory,
+    write_rows,
 }
 
 /// Calls a method for the storage type of a table of reals: `R` itself, `bf16` or `f16`.

@@ -1,12 +1,14 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
 mod choices;
 mod custom;
+mod optimizer;
 mod sections;
 pub mod tgl;
 mod validate;
 
 pub use choices::{NegativeKind, Protocol, TaskName};
 pub use custom::CustomModel;
+pub use optimizer::{OptimizerConfig, OptimizerName};
 pub use sections::{ClassifyConfig, DataConfig, FeaturesOn, GroupConfig};
 
 use crate::{
@@ -74,7 +76,7 @@ macro_rules! config {
             pub tensorboard: bool,
             /// Maximum number of steps of each pass, for trials; 0: no limit.
             pub max_batches: usize,
-            /// Adam's step size.
+            /// Full learning rate of the optimiser.
             pub learning_rate: f64,
             /// Require the same bits on the same build and device, for any number of threads, or refuse the
             /// run.
@@ -83,6 +85,8 @@ macro_rules! config {
             pub evaluate: bool,
             /// The data.
             pub data: DataConfig,
+            /// The optimiser.
+            pub optimizer: OptimizerConfig,
             /// How data become snapshots, for snapshot models.
             pub snapshots: SnapshotOptions,
             /// Snapshot groups, for snapshot models.
@@ -123,6 +127,7 @@ macro_rules! config {
                     deterministic: false,
                     evaluate: true,
                     data: DataConfig::default(),
+                    optimizer: OptimizerConfig::default(),
                     snapshots: SnapshotOptions::default(),
                     group: GroupConfig::default(),
                     classify: ClassifyConfig::default(),

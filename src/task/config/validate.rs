@@ -42,6 +42,7 @@ impl Config {
         if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
             return bad(format!("learning_rate is {}", self.learning_rate), "give a positive number");
         }
+        self.optimizer.validate()?;
         if self.data.random_edge_features > 4096 {
             let what = format!("random_edge_features is {}", self.data.random_edge_features);
             return bad(what, "give 0 to 4096");

@@ -6,7 +6,7 @@ use crate::{
     model::{ModelName, StaticConfig},
     runtime::Device,
     task::{
-        config::{ClassifyConfig, Config, NegativeKind, TaskName},
+        config::{ClassifyConfig, Config, NegativeKind, OptimizerConfig, TaskName},
         training::{Task, Watch},
     },
 };
@@ -33,6 +33,7 @@ pub fn pretrain(
         epochs: c.epochs,
         batch: c.batch,
         learning_rate: c.learning_rate,
+        optimizer: OptimizerConfig::default(),
         ..config.clone()
     };
     let mut task = EventTask::new(&config, events, device.clone())?;

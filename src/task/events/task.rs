@@ -5,7 +5,7 @@ use super::{
     recorder::{Programs, Recorder, Settling},
 };
 use crate::{
-    autograd::{Parameters, Program},
+    autograd::{LearningRates, Parameters, Program},
     data::{Events, Part, Split, text::span},
     error::Result,
     model::{EventTables, Net, StaticMode},
@@ -78,12 +78,14 @@ impl Model {
     fn new(config: &Config, events: &Events, split: &Split) -> Result<Self> {
         let mut store = Store::new(Precision::F32);
         let mut tables = tables(config, events, split, &mut store)?;
-        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate)?;
+        // A batch larger than the data is the whole data.
+        let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
+        let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch)?);
+        let mut parameters =
+            Parameters::with_optimizer(&mut store, config.seed, config.learning_rate, optimizer)?;
         if config.static_mode() != StaticMode::Off {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
         }
-        // A batch larger than the data is the whole data.
-        let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
         let target = Target::new(config, events, split, batch, &mut store)?;
         let model = config.event_model()?;
         let net = Net::new(&mut parameters, &mut store, &tables, model, target.head, config.seed)?;
@@ -293,6 +295,22 @@ fn tables(config: &Config, events: &Events, split: &Split, store: &mut Store) ->
     tables.memory_as = config.memory_as;
     tables.gaps.longest = split.longest_gap(events, model.gap_quantile());
     Ok(tables)
+}
+
+/// Steps of all epochs over `events` events; 0 if no learning rate depends on them.
+///
+/// # Errors
+/// As [`LearningRates::check_steps`].
+fn training_steps(config: &Config, events: usize, batch: usize) -> Result<usize> {
+    if !config.optimizer.depends_on_steps() {
+        return Ok(0);
+    }
+    LearningRates::check_steps(config.epochs.saturating_mul(1 + events.div_ceil(batch)))?;
+    let of_epoch = |epoch: usize| {
+        let first = first_batch(config.seed, epoch as u32, batch, config.chunks);
+        batches(events, batch, first).min(config.most_batches())
+    };
+    Ok((0..config.epochs).map(of_epoch).sum())
 }
 
 impl Task for EventTask {

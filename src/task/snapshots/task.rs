@@ -117,7 +117,11 @@ impl SnapshotTask {
         let length = config.group.length;
         let split = SnapshotSplit::of(snapshots, config.data.train, config.data.val)?;
         let mut store = Store::new(Precision::F32);
-        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate)?;
+        let round = config.group.batch;
+        let updates = split.train.len().min(config.most_batches()).div_ceil(round);
+        let optimizer = config.optimizer.optimizer(config.epochs.saturating_mul(updates));
+        let mut parameters =
+            Parameters::with_optimizer(&mut store, config.seed, config.learning_rate, optimizer)?;
         let adjacency = Adjacency::of(snapshots, config.snapshots.directed)?;
         let width = config.snapshots.width;
         let mut tables = SnapshotTables::new(&mut store, &mut parameters, snapshots, &adjacency, width)?;
@@ -128,7 +132,6 @@ impl SnapshotTask {
         let model = net.build(&mut parameters, &mut store, &tables)?;
         let objective = Objective::new(config, snapshots, &split, net.width(), &mut parameters, &mut store)?;
         let plan = config.plan_on(&device)?;
-        let round = config.group.batch;
         let mut recorder = Recorder::new(&mut store, length, split.train.len(), round > 1)?;
         let parts = Parts { tables: &tables, model: &*model, objective: &objective };
         let programs =

@@ -81,6 +81,13 @@ pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) ->
             "resume with the flags of the run (its config.toml); only epochs, patience, tensorboard, device, \
              threads, plan and features_on may differ",
         )),
+        None if config.optimizer.depends_on_steps() && manifest.config.epochs != config.epochs => Err(bad(
+            format!(
+                "learning rates fall to zero over the {} epochs of the checkpoint's run, and this one has {}",
+                manifest.config.epochs, config.epochs
+            ),
+            "resume with its epochs",
+        )),
         None => Ok(Manifest { config: config.clone(), ..manifest }),
     }
 }
