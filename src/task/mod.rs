@@ -13,8 +13,8 @@ pub mod snapshots;
 pub mod training;
 
 pub use config::{
-    ClassifyConfig, Config, CustomModel, DataConfig, FeaturesOn, GroupConfig, NegativeKind,
-    OptimizerConfig, OptimizerName, Protocol, TaskName, tgl,
+    ClassifyConfig, Config, CustomModel, DataConfig, FeaturesOn, GroupConfig, NegativeKind, OptimizerConfig,
+    OptimizerName, Protocol, TaskName, tgl,
 };
 pub use evaluation::{EdgeBank, Pair, Scores, ScoresByMemory, TestScores, edgebank, metrics, negatives};
 pub use events::{
