@@ -330,8 +330,8 @@ pub(super) fn parameters(
 /// A chunk of a parameter: values, first moments, second moments, gradients.
 type Chunk<'a> = (&'a mut [f32], &'a mut [f32], &'a mut [f32], &'a [f32]);
 
-/// `[rates, scaled, decay, sizes of the parameters...]`: the gradients have a factor if `scaled` is 1; `decay`
-/// is 0 for none, 1 for a decay of the gradients, 2 for one of the parameters.
+/// `[rates, scaled, decay, sizes of the parameters...]`: the gradients have a factor if `scaled` is 1;
+/// `decay` is 0 for none, 1 for a decay of the gradients, 2 for one of the parameters.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 0, 0, 1, 1],
     &[1, 0, 0, 0, 7],
