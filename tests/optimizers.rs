@@ -233,7 +233,10 @@ fn an_interrupted_run_with_a_schedule_goes_on_as_if_it_had_not_been_and_no_longe
         let mut other = c;
         other.optimizer.clip_norm = 2.0;
         let other = run(&other, &events, Some(&parts), true).unwrap_err();
-        assert!(other.to_string().contains("optimizer.clip_norm is 0.1 there and 2.0 here"), "{other}");
+        assert!(
+            other.to_string().contains("optimizer.clip_norm is 0.1 in the checkpoint and 2.0 in this run"),
+            "{other}"
+        );
     }
 }
 
