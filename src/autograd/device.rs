@@ -1,7 +1,7 @@
 //! A program on a CUDA device: the memory of its values, its launches on a stream for each lane, and the graphs that capture them.
 use super::{
     lanes::{LANES, cycle},
-    run::{NodeTime, OnProgress, RepeatProgress, VariantRuns, fault},
+    run::{NodeTime, OnProgress, RepeatProgress, VariantRuns},
     schedule::{Schedule, StreamCommand},
     schedule_cache::{CachedSchedule, ScheduleCache, windows},
     trace::{Ran, Trace},
@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     error::Result,
+    ops::fault,
     runtime::{
         cuda::{CudaEvent, CudaStream, DeviceBuffer, DeviceView, Gpu, Launch, abi},
         *,

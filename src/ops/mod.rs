@@ -6,7 +6,9 @@
 //! else in the crate lists the ops.
 //!
 //! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
+mod call;
 mod case;
+mod device_call;
 pub mod epilogue;
 pub mod memory_update;
 mod tape;
@@ -18,7 +20,10 @@ use crate::{
         *,
     },
 };
+pub use call::Call;
+pub(crate) use call::fault;
 pub use case::{Built, Case, CaseBuilder};
+pub use device_call::DeviceCall;
 pub use tape::{Home, Node, Section, Tag, Tape};
 
 /// The resource that bounds an op. Cost models and timelines count `Nn` as arithmetic and every other kind as
