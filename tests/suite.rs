@@ -1,5 +1,6 @@
 //! The integration tests, in one crate.
 mod ablation;
+mod calls;
 mod command_line;
 mod emulated;
 mod golden;

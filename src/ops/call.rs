@@ -107,8 +107,8 @@ enum Input<'a> {
     State(&'a mut [u8]),
 }
 
-/// One run of one op on slices of the caller: no tape, no store, no program, and no allocation if scratch is
-/// given.
+/// One run of one op on slices of the caller: no tape, no store, no program. It allocates nothing but a few
+/// pointers if [`scratch`](Self::scratch) is given and no output is [ignored](Self::ignore).
 ///
 /// Inputs are given in the order of the table at the top of the op's module, with their shape `[rows, cols]`;
 /// then outputs, whose shapes the op determines ([`outputs`](Self::outputs)). All rows of an input are live.

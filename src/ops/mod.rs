@@ -10,6 +10,7 @@ mod call;
 mod case;
 mod device_call;
 pub mod epilogue;
+pub mod functions;
 pub mod memory_update;
 mod tape;
 
