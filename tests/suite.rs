@@ -2,7 +2,9 @@
 mod ablation;
 mod calls;
 mod command_line;
+mod device_calls;
 mod emulated;
+mod functions;
 mod golden;
 mod half;
 mod heads;

@@ -3,9 +3,10 @@
 pub use super::simd::{Level, cos, exp, level, recip, sigmoid, sin_cos, softplus, sqrt, tanh};
 pub use crate::vectorised;
 
-/// Defines functions whose bodies are compiled for every instruction set ([`Level`](crate::runtime::vector::Level)),
-/// so that the compiler vectorises their loops for the processor at hand. Functions that the bodies call must
-/// be `#[inline(always)]`, such as those of [`runtime::vector`](crate::runtime::vector).
+/// Defines functions whose bodies are compiled for every
+/// [instruction set](crate::runtime::vector::Level), so that the compiler vectorises their loops for the
+/// processor at hand. Functions that the bodies call must be `#[inline(always)]`, such as those of
+/// [`runtime::vector`](crate::runtime::vector).
 ///
 /// ```
 /// tgnn::vectorised! {
