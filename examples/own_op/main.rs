@@ -33,7 +33,7 @@ fn main() -> Result<()> {
         }
     }
     // It is called like any other op.
-    let mut y = [0.0; 2];
+    let mut y = [0.0f32; 2];
     Call::new(&Silu { grad: false }).input(&[0.0f32, 30.0], [2, 1])?.output(&mut y)?.run()?;
     assert_eq!(y, [0.0, 30.0]);
     Ok(())

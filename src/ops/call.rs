@@ -253,9 +253,9 @@ impl<'a> Call<'a> {
             (None, None) => std::ptr::null_mut(), // one of the two is there
         };
         let (scratch, status) = ((scratch, checked.scratch * size_of::<f32>()), Status::default());
-        // SAFETY: every view has the elements of its spec: `fits` checked the caller's slices, and the rest was
-        // allocated for it. Slices given as mutable overlap nothing and stay borrowed until the end of the run;
-        // the inputs that the op writes are exactly the mutable ones.
+        // SAFETY: every view has the elements of its spec: `fits` checked the caller's slices, and the rest
+        // was allocated for it. Slices given as mutable overlap nothing and stay borrowed until the end of
+        // the run; the inputs that the op writes are exactly the mutable ones.
         let io = unsafe { Io::new(&in_views, &out_views, scratch, Precision::F32, &checked.writes, &status) };
         shapes.op.run(&Backend::Cpu, Precision::F32, &io);
         status.take().map_or(Ok(()), |(row, value)| Err(fault(shapes.op.name(), row, f32::from_bits(value))))

@@ -255,7 +255,8 @@ impl<'a> DLView<'a> {
             self.address.is_multiple_of(align_of::<T>() as u64),
             "the data is not aligned for {name}"
         );
-        // SAFETY: `of` demands memory of this shape that nobody changes meanwhile; every bit pattern is a `T`.
+        // SAFETY: `of` demands memory of this shape that nobody changes meanwhile; every bit pattern is a
+        // `T`.
         Ok(unsafe { std::slice::from_raw_parts(self.address as *const T, n) })
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     data::{Events, Tcsr},
     error::{Error, ErrorKind, Result},
     model::{Arrivals, EventTables, HeadKind, Negatives, Net, OpenEnd, StaticConfig, StaticMode},
-    ops::{Backend, Tape, sample_neighbors::Entry},
+    ops::{Backend, MOST_ITEMS, Tape, sample_neighbors::Entry},
     runtime::*,
     task::{
         config::{Config, TaskName},
@@ -261,7 +261,7 @@ impl Predictor {
         let (batch, edge_width) = (options.batch.max(1), events.edge_width());
         let ids = |held: usize| match (options.events, edge_width) {
             (Some(events), _) => events.max(held + batch),
-            (None, 0) => NONE as usize,
+            (None, 0) => MOST_ITEMS,
             (None, _) => FEWEST_ROWS.max(2 * (held + batch)),
         };
         let held = record.as_ref().map_or(0, |r| r.next as usize);
