@@ -22,7 +22,6 @@ from pathlib import Path
 
 from record import ROOT, head
 
-MODELS = ["tgn", "jodie", "apan", "tgat", "static"]
 # Name of the protocol, flags of `eval`, and the metrics to report.
 PROTOCOLS = [
     ("dyglib, random", ["--protocol", "dyglib"], ["ap", "auc"]),
@@ -107,7 +106,7 @@ def main():
     parser.add_argument("--out", help="JSON to write")
     parser.add_argument("--tables", help="print the tables of a JSON, and do nothing else")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench")
-    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--models", nargs="+", help="default: every model of events")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch", type=int, default=200)
@@ -115,6 +114,9 @@ def main():
     args = parser.parse_args()
     if args.tables:
         return tables(json.loads(Path(args.tables).read_text()))
+    if not args.models:
+        names = subprocess.run([args.tgnn, "models", "--names", "events"], stdout=subprocess.PIPE, check=True, text=True)
+        args.models = names.stdout.split()
     record = head() | {"batch": args.batch, "epochs": args.epochs, "rows": []}
     for data in args.data:
         name, _, folder = data.partition(":")

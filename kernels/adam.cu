@@ -1,11 +1,11 @@
 // adam: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
 //
-// shapes    lr [1, 1] f32, step [1, 1] u32; w, g, m, v of every parameter, f32
+// shapes    lr [rates, 1] f32, step [1, 1] u32, scale [1, 1] f32 or null; w, g, m, v of every parameter, f32
 // grid      one launch for all parameters: one block per 1024 elements, four elements per thread
 // memory    reads 16 bytes per element, writes 12; coalesced, 16 bytes per thread if aligned
 // limiter   memory; one thread per block computes the corrections 1 - b^t while the block's elements are being loaded
 // backward  -
-// source    Kingma and Ba 2015; as PyTorch's Adam with its defaults
+// source    Kingma and Ba 2015; Loshchilov and Hutter 2019; as PyTorch's Adam and AdamW with their defaults
 #include "common.cuh"
 
 constexpr double BETA1 = 0.9, BETA2 = 0.999;
@@ -19,16 +19,27 @@ __device__ double power(double b, uint32_t t) {
   return product;
 }
 
-__device__ void update(float& w, float g, float& m, float& v, float lr, float root) {
+// The factors of a step: of the update, of the root of the second moment, of the parameter before its update, of the
+// parameter in the gradient, and of the gradient.
+struct Factors {
+  float lr, root, keep, coupled, scale;
+};
+
+// Factors without an effect are not used, so that they change no bit.
+__device__ void update(float& w, float g, float& m, float& v, const Factors& f) {
+  if (f.scale != 1.f) g *= f.scale;
+  if (f.coupled != 0.f) g = fmaf(f.coupled, w, g);
+  if (f.keep != 1.f) w *= f.keep;
   m = fmaf(float(BETA1), m, float(1 - BETA1) * g);
   v = fmaf(float(BETA2), v, float(1 - BETA2) * g * g);
-  w -= lr * m / fmaf(sqrtf(v), root, EPS);
+  w -= f.lr * m / fmaf(sqrtf(v), f.root, EPS);
 }
 
 // `ticket` is null except in the last launch of a step, whose last block increments the step.
 extern "C" __global__ void __launch_bounds__(256, 4)
-adam(Parameters parameters, const float* rate, uint32_t* step, uint32_t* ticket) {
-  __shared__ float corrected[2];
+adam(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, const float* scale, double decay,
+     uint32_t decoupled, uint32_t* ticket) {
+  __shared__ Factors of_step;
   uint32_t at = 0;
   while (blockIdx.x >= parameters.of[at].end) at++;
   const Parameter& p = parameters.of[at];
@@ -39,17 +50,21 @@ adam(Parameters parameters, const float* rate, uint32_t* step, uint32_t* ticket)
   float4 w{}, g{}, m{}, v{};
   if (four) w = *w4, g = *reinterpret_cast<const float4*>(p.g + i), m = *m4, v = *v4;
   if (threadIdx.x == 0) {
-    corrected[0] = float(double(*rate) / (1 - power(BETA1, now)));
-    corrected[1] = float(1 / sqrt(1 - power(BETA2, now)));
+    double lr = rate[min(now, rates) - 1];
+    of_step.lr = float(lr / (1 - power(BETA1, now)));
+    of_step.root = float(1 / sqrt(1 - power(BETA2, now)));
+    of_step.keep = decoupled ? float(1 - lr * decay) : 1.f;
+    of_step.coupled = decoupled ? 0.f : float(decay);
+    of_step.scale = scale ? *scale : 1.f;
   }
   __syncthreads();
-  float lr = corrected[0], root = corrected[1];
+  Factors f = of_step;
   if (four) {
-    update(w.x, g.x, m.x, v.x, lr, root), update(w.y, g.y, m.y, v.y, lr, root);
-    update(w.z, g.z, m.z, v.z, lr, root), update(w.w, g.w, m.w, v.w, lr, root);
+    update(w.x, g.x, m.x, v.x, f), update(w.y, g.y, m.y, v.y, f);
+    update(w.z, g.z, m.z, v.z, f), update(w.w, g.w, m.w, v.w, f);
     *w4 = w, *m4 = m, *v4 = v;
   } else {
-    for (uint32_t end = min(i + EACH, p.n); i < end; i++) update(p.w[i], p.g[i], p.m[i], p.v[i], lr, root);
+    for (uint32_t end = min(i + EACH, p.n); i < end; i++) update(p.w[i], p.g[i], p.m[i], p.v[i], f);
   }
   if (ticket && comes_last(ticket, gridDim.x) && threadIdx.x == 0) *step = now;
 }

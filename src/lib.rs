@@ -1,5 +1,66 @@
-//! Fast training of temporal graph neural networks: hand-written ops, a tape that is data, and one training
-//! loop.
+//! `tgnn` trains temporal graph neural networks (TGNNs), fast, on CPUs and on CUDA devices.
+//!
+//! It is used in three ways:
+//!
+//! - **As a program**: `tgnn-bench` trains, evaluates and measures models. See the README.
+//! - **As a library**, for its models and tasks or for its kernels alone; the examples below show both.
+//! - **As a profiling harness**: every op is a named range for Nsight Systems, and `tgnn-bench kernels` times
+//!   each of them.
+//!
+//! # Layers
+//!
+//! A module uses only modules above it in this table:
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`error`] | one error type: what went wrong, where, and what to do |
+//! | [`runtime`] | devices, memory, threads, CUDA streams, vector instructions |
+//! | [`ops`] | the operations, one file each: definition, CPU path, CUDA kernel, derivative; the [`Tape`](ops::Tape) |
+//! | [`autograd`] | programs: a tape with its memory planned and its nodes on lanes; parameters and optimisers |
+//! | [`testing`] | checks of an op: gradients, agreement of backends, determinism |
+//! | [`data`] | event streams, snapshots, features; readers of the common formats |
+//! | [`model`] | TGN, JODIE, TGAT, APAN, WD-GCN, T-GCN, EvolveGCN |
+//! | [`plan`] | how the stages of training steps overlap, as data; timelines and a simulator |
+//! | [`task`] | training, evaluation, checkpoints, online prediction |
+//! | [`cli`] | the program `tgnn-bench` |
+//!
+//! # Train a model
+//!
+//! ```
+//! use tgnn::{
+//!     data::{SynthOptions, synth},
+//!     runtime::Device,
+//!     task::{Config, RunOptions, train},
+//! };
+//!
+//! let events = synth(&SynthOptions { events: 2_000, ..SynthOptions::default() })?;
+//! let config = Config { epochs: 1, ..Config::default() };
+//! let summary = train(&config, &events, &Device::cpu(1)?, &RunOptions::default(), &mut ())?;
+//! let test = summary.test.expect("the run evaluates");
+//! assert!(test.transductive.ap.is_some_and(|ap| ap > 0.5));
+//! # Ok::<(), tgnn::error::Error>(())
+//! ```
+//!
+//! # Record ops on a tape
+//!
+//! ```
+//! use tgnn::{autograd::Program, ops::{Backend, Tape}, runtime::*};
+//!
+//! let mut store = Store::new(Precision::F32);
+//! let x = store.values("x", Spec::real(Rows::fixed(2), 3), &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+//! let mut tape = Tape::new();
+//! let x = tape.stored(&store, x)?;
+//! let y = tape.add(x, x)?;
+//! let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+//! program.run(&mut store)?;
+//! assert_eq!(program.read::<f32>(y, &store)?, [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+//! # Ok::<(), tgnn::error::Error>(())
+//! ```
+//!
+//! # Determinism
+//!
+//! On one build and device, results have the same bits in every run, whatever the number of threads, the
+//! plan, and the order in which lanes and thread blocks happen to execute.
 #![deny(missing_docs)]
 pub mod autograd;
 pub mod cli;

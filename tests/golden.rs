@@ -8,8 +8,8 @@ use tgnn::{
     autograd::{Parameters, Program},
     data::{Events, Features},
     model::{
-        ApanConfig, Attention, EventTables, HeadKind, JodieConfig, Looked, ModelConfig, Negatives, Net,
-        TgatConfig, TgnConfig, TimeEncoding, TimeStart,
+        ApanConfig, Attention, DyRepConfig, EventTables, GraphMixerConfig, HeadKind, JodieConfig, Looked,
+        ModelConfig, Negatives, Net, TgatConfig, TgnConfig, TimeEncoding, TimeStart,
     },
     ops::{
         Backend, Home, Tape,
@@ -91,6 +91,16 @@ impl Golden {
                 gap_quantile: 1.0,
                 ..JodieConfig::default()
             }),
+            "dyrep" => Box::new(DyRepConfig {
+                memory: self.fact("memory"),
+                time,
+                time_encoding: learned,
+                gap_quantile: 1.0,
+                heads: self.fact("heads"),
+                neighbors: self.fact("neighbours"),
+                dropout: 0.0,
+                ..DyRepConfig::default()
+            }),
             "apan" => Box::new(ApanConfig {
                 memory: self.fact("memory"),
                 mails: self.fact("mails"),
@@ -114,6 +124,18 @@ impl Golden {
                 neighbor_time: self.fact("neighbour_time"),
                 dropout: 0.0,
                 ..TgatConfig::default()
+            }),
+            "graph-mixer" => Box::new(GraphMixerConfig {
+                time,
+                width: self.fact("width"),
+                embedding: self.fact("embedding"),
+                gap_quantile: 1.0,
+                layers: self.fact("layers"),
+                neighbors: self.fact("neighbours"),
+                token_expansion: self.fact("token_expansion"),
+                channel_expansion: self.fact("channel_expansion"),
+                dropout: 0.0,
+                ..GraphMixerConfig::default()
             }),
             _ => Box::new(TgnConfig {
                 memory: self.fact("memory"),
@@ -212,7 +234,7 @@ fn mailbox(store: &Store, state: &HashMap<String, BufferId>, edge: BufferId, f: 
         (store.read_f64(state["mail"]).unwrap(), store.read::<u32>(state["mail event"]).unwrap());
     let own_features = state.get("mail features").map(|&id| store.read_f64(id).unwrap());
     let edge = store.read_f64(edge).unwrap();
-    // A mail of `NodeMemory` holds only the partner's memory; a mail of a ring (APAN) holds both.
+    // A mail of `NodeMemory` holds only the partner's row; a mail of a ring (APAN) holds both.
     let (slots, width) = (event.len() / nodes, content.len() / event.len());
     let mut mail = Vec::new();
     for (slot, &event_id) in event.iter().enumerate() {
@@ -274,13 +296,15 @@ fn compare(what: &str, got: &Results, want: &Results, allowed: f64) {
     }
 }
 
-const TRAININGS: [(&str, &[u8]); 8] = [
+const TRAININGS: [(&str, &[u8]); 10] = [
     ("TGN, one layer, last mail", include_bytes!("golden/tgn.safetensors")),
     ("TGN, two layers, mean mail", include_bytes!("golden/tgn_two_layers_mean.safetensors")),
     ("TGN, three layers", include_bytes!("golden/tgn_three_layers.safetensors")),
     ("TGAT", include_bytes!("golden/tgat.safetensors")),
     ("TGAT, neighbours at the query's time", include_bytes!("golden/tgat_query_time.safetensors")),
+    ("GraphMixer", include_bytes!("golden/graph_mixer.safetensors")),
     ("JODIE", include_bytes!("golden/jodie.safetensors")),
+    ("DyRep", include_bytes!("golden/dyrep.safetensors")),
     ("APAN, last mail", include_bytes!("golden/apan.safetensors")),
     ("APAN, mean mail", include_bytes!("golden/apan_mean.safetensors")),
 ];

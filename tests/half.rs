@@ -8,7 +8,7 @@ use std::path::Path;
 use tgnn::{
     data::{Events, Features, SynthOptions, synth},
     error::{ErrorKind, Result},
-    model::{ApanConfig, JodieConfig, ModelName, TgatConfig},
+    model::{ApanConfig, DyRepConfig, GraphMixerConfig, JodieConfig, ModelName, TgatConfig},
     runtime::*,
     task::{self, Checkpoint, Config, EventTask, FeaturesOn, RunOptions, Task},
 };
@@ -21,8 +21,16 @@ fn models(epochs: usize, width: usize) -> Vec<(&'static str, Config)> {
     let with_model = |model| Config {
         model,
         jodie: JodieConfig { memory: width, time: width, ..JodieConfig::default() },
+        dyrep: DyRepConfig { memory: width, time: width, neighbors: 4, ..DyRepConfig::default() },
         apan: ApanConfig { memory: width, time: width, ..ApanConfig::default() },
         tgat: TgatConfig { time: width, embedding: width, neighbors: 4, ..TgatConfig::default() },
+        graph_mixer: GraphMixerConfig {
+            time: width,
+            width,
+            embedding: width,
+            neighbors: 4,
+            ..GraphMixerConfig::default()
+        },
         ..c.clone()
     };
     let (mut tgn_mean, mut apan_mean) = (with_model(ModelName::Tgn), with_model(ModelName::Apan));
@@ -32,9 +40,11 @@ fn models(epochs: usize, width: usize) -> Vec<(&'static str, Config)> {
         ("tgn", c.clone()),
         ("tgn mean", tgn_mean),
         ("jodie", with_model(ModelName::Jodie)),
+        ("dyrep", with_model(ModelName::DyRep)),
         ("apan", with_model(ModelName::Apan)),
         ("apan mean", apan_mean),
         ("tgat", with_model(ModelName::Tgat)),
+        ("graph-mixer", with_model(ModelName::GraphMixer)),
     ]
 }
 
@@ -247,7 +257,7 @@ fn a_feature_beyond_the_range_of_f16_is_refused_with_its_position_and_bf16_accep
     };
     let e = new(StoredAs::F16).unwrap_err();
     let text = e.to_string();
-    assert!(text.contains("row 3, column 1 is 100000, too large for f16; keep"), "{text}");
+    assert!(text.contains("row 3, column 1 is 100000, too large for f16; store"), "{text}");
     assert_eq!((e.kind(), text.lines().count()), (ErrorKind::Data, 1));
     assert!(new(StoredAs::Bf16).is_ok());
 }

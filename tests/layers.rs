@@ -186,7 +186,7 @@ fn every_op_begins_with_a_summary_and_the_table_of_its_values() {
 /// Counts the blocks, functions, implementations and traits of `text` that are `unsafe`.
 fn unsafe_in(text: &str) -> usize {
     let code = text.lines().map(|l| l.split("//").next().unwrap_or_default());
-    code.map(|l| l.split_whitespace().filter(|w| w.trim_start_matches('(') == "unsafe").count()).sum()
+    code.map(|l| l.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| *w == "unsafe").count()).sum()
 }
 
 #[test]

@@ -92,7 +92,8 @@ fn each_kernel_fits_the_blocks_per_multiprocessor_that_it_claims() {
 
 /// Kernels with a cosine: for angles beyond 105,615, `cosf` and `sinf` read the digits of 1/pi from an array
 /// in memory.
-const WITH_LARGE_ANGLES: [&str; 3] = ["temporal_attention", "temporal_attention_grad", "time_encode"];
+const WITH_LARGE_ANGLES: [&str; 4] =
+    ["slot_features", "temporal_attention", "temporal_attention_grad", "time_encode"];
 
 #[test]
 #[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
@@ -229,8 +230,10 @@ fn the_block_that_adds_up_partial_sums_reads_them_after_two_fences_and_past_the_
         ("linear_pair", "linear_pair_weight_grad"),
         ("link_decoder", "link_decoder_grad"),
         ("link_decoder", "link_decoder_weight_grad"),
+        ("mean", "mean"),
         ("pair_logits", "pair_logits_source_grad"),
         ("project_time", "project_time_grad"),
+        ("clip_norm", "clip_norm"),
         ("spmm", "spmm"),
         ("spmm", "sum_rows"),
         ("squared_loss", "squared_loss"),

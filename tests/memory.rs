@@ -6,14 +6,15 @@ use crate::{
 };
 use tgnn::{
     error::ErrorKind,
-    model::{ApanConfig, JodieConfig, ModelName, TgatConfig},
+    model::{ApanConfig, DyRepConfig, JodieConfig, ModelName, TgatConfig},
     runtime::Device,
     task::{self, Checkpoint, Config, EventTask, Protocol, Task},
 };
 
 /// Returns every model with a memory, without drop-out.
-fn with_memory() -> [Config; 3] {
+fn with_memory() -> [Config; 4] {
     let jodie = JodieConfig { memory: 8, time: 8, ..JodieConfig::default() };
+    let dyrep = DyRepConfig { memory: 8, time: 8, neighbors: 3, dropout: 0.0, ..DyRepConfig::default() };
     let apan =
         ApanConfig { memory: 8, time: 8, mails: 3, neighbors: 3, dropout: 0.0, ..ApanConfig::default() };
     let mut tgn = config(2, 8);
@@ -21,6 +22,7 @@ fn with_memory() -> [Config; 3] {
     [
         tgn,
         Config { model: ModelName::Jodie, jodie, ..config(2, 8) },
+        Config { model: ModelName::DyRep, dyrep, ..config(2, 8) },
         Config { model: ModelName::Apan, apan, ..config(2, 8) },
     ]
 }
@@ -87,7 +89,7 @@ fn a_settled_model_scores_the_same_with_replayed_memory_to_the_last_bit() {
     let events = small(900);
     for mut config in with_memory() {
         (config.settle, config.learning_rate, config.chunks) = (true, 1e-2, 4);
-        (config.tgn.dropout, config.apan.dropout) = (0.1, 0.1);
+        (config.tgn.dropout, config.dyrep.dropout, config.apan.dropout) = (0.1, 0.1, 0.1);
         let mut task = EventTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
         for epoch in 0..2 {
             task.train_epoch(epoch, &mut |_| {}).unwrap();

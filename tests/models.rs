@@ -13,8 +13,11 @@ use tgnn::{
 pub fn small_config(model: ModelName, width: usize) -> Config {
     let mut c = Config { model, ..config(2, width) };
     (c.jodie.memory, c.jodie.time) = (width, width);
+    (c.dyrep.memory, c.dyrep.time, c.dyrep.neighbors) = (width, width, 3);
     (c.apan.memory, c.apan.time, c.apan.mails, c.apan.neighbors) = (width, width, 4, 3);
     (c.tgat.embedding, c.tgat.time, c.tgat.neighbors) = (width, width, 3);
+    let mixer = &mut c.graph_mixer;
+    (mixer.embedding, mixer.width, mixer.time, mixer.neighbors) = (width, width, width, 5);
     (c.static_memory.width, c.static_memory.epochs, c.static_memory.batch) = (6, 2, 150);
     c
 }
@@ -31,12 +34,19 @@ pub fn every_model(width: usize) -> Vec<(&'static str, Config)> {
         ("tgn of three layers", with(ModelName::Tgn, |c| (c.tgn.layers, c.tgn.neighbors) = (3, 2))),
         ("tgn without attention", with(ModelName::Tgn, |c| c.tgn.layers = 0)),
         ("jodie", with(ModelName::Jodie, |_| {})),
+        ("dyrep", with(ModelName::DyRep, |_| {})),
         ("apan", with(ModelName::Apan, |_| {})),
         ("apan, mean mails", with(ModelName::Apan, |c| c.apan.combiner = "mean".into())),
         ("tgat", with(ModelName::Tgat, |_| {})),
+        ("graph-mixer", with(ModelName::GraphMixer, |_| {})),
         ("static", with(ModelName::Static, |_| {})),
         ("jodie, static memory", with(ModelName::Jodie, |c| c.static_memory.mode = StaticMode::Trained)),
+        ("dyrep, static memory", with(ModelName::DyRep, |c| c.static_memory.mode = StaticMode::Trained)),
         ("tgat, static memory", with(ModelName::Tgat, |c| c.static_memory.mode = StaticMode::Pretrained)),
+        (
+            "graph-mixer, static memory",
+            with(ModelName::GraphMixer, |c| c.static_memory.mode = StaticMode::Trained),
+        ),
     ]
 }
 
@@ -156,7 +166,7 @@ fn an_embedding_depends_on_its_node_and_time_alone_with_every_model() {
             assert!(near(&many[row], &z(&[node], &[end])[0]), "{name}: node {node} alone");
         }
         assert!(many[0] != many[1] && many[0] != many[3], "{name}: other nodes");
-        let timeless = ["static", "tgn without attention"].contains(&name);
+        let timeless = ["static", "tgn without attention", "dyrep", "dyrep, static memory"].contains(&name);
         assert_eq!(many[0] == many[4], timeless, "{name}: another time");
     }
 }
@@ -170,7 +180,8 @@ fn node_features_are_used_if_and_only_if_the_configuration_wants_them() {
         let mut without = config.clone();
         without.tgn.node_features = false;
         (without.jodie.node_features, without.apan.node_features) = (false, false);
-        without.tgat.node_features = false;
+        (without.tgat.node_features, without.graph_mixer.node_features) = (false, false);
+        without.dyrep.node_features = false;
         let [with, unused, none] = [(&config, &featured), (&without, &featured), (&config, &plain)]
             .map(|(config, events)| trained(config, events, 1));
         assert!(unused == none, "{name}: features that are not wanted");
@@ -273,7 +284,11 @@ fn documented_size(
 ) -> usize {
     let (tgat, width) = (config.model == ModelName::Tgat, config.event_model().unwrap().width());
     match letter {
-        "d" if tgat => width,
+        "d" if tgat || config.model == ModelName::GraphMixer => width,
+        "k" => 5,
+        "m" => config.graph_mixer.width,
+        "p" => 2,
+        "q" => 4 * config.graph_mixer.width,
         "d" | "t" => 8,
         "e" => width,
         "f" => 4,
@@ -301,8 +316,9 @@ fn the_documented_weights_are_those_of_the_models() {
     for (name, config) in every_model(8) {
         for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
             let mut config = Config { task, ..config.clone() };
-            (config.tgn.embedding, config.tgat.embedding) = (12, 12);
+            (config.tgn.embedding, config.tgat.embedding, config.graph_mixer.embedding) = (12, 12, 12);
             (config.tgn.time_encoding, config.jodie.time_encoding) = ("learned".into(), "learned".into());
+            config.dyrep.time_encoding = "learned".into();
             (config.apan.time_encoding, config.tgat.time_encoding) = ("learned".into(), "learned".into());
             let task = task_of(&config, &events, 1);
             for (weight, id) in task.core.parameters.iter() {

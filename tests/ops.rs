@@ -4,9 +4,10 @@ use crate::emulated::{device, drawn};
 use std::collections::BTreeSet;
 use tgnn::{
     autograd::Program,
+    error::Result,
     ops::{Backend, Case, Tape, bench_cases, cases, epilogue::Activation},
     runtime::{
-        Device, MatmulPrecision, Precision, Rows, Spec, Store,
+        Device, MatmulPrecision, Precision, Rows, Spec, Store, Var,
         cuda::{Gpu, Grid, Rival},
     },
     testing::{Results, gradient_alone, gradient_error, program, rivals::Rivals, run, run_again, worst},
@@ -65,6 +66,51 @@ fn every_op_runs_at_the_size_that_benches_give_it() {
     for case in bench_cases() {
         let (mut program, mut store, _) = program(&case, Backend::Cpu).unwrap();
         program.run(&mut store).unwrap_or_else(|e| panic!("{case}: {e}"));
+    }
+}
+
+/// Runs an op of one operand on `values`, forward and backward with upstream gradients of 1. Returns the
+/// output and the gradient.
+fn with_gradient(
+    backend: &Backend,
+    (rows, values): (usize, &[f32]),
+    append: impl Fn(&mut Tape, Var) -> Result<Var>,
+) -> (Vec<f32>, Vec<f32>) {
+    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let a = store.values("a", Spec::real(Rows::fixed(rows), values.len() / rows.max(1)), values).unwrap();
+    let a = t.stored(&store, a).unwrap();
+    let out = append(&mut t, a).unwrap();
+    let spec = t.spec(out);
+    let dout = store.values("dout", spec, &vec![1.0f32; spec.len()]).unwrap();
+    let dout = t.stored(&store, dout).unwrap();
+    let da = t.backward(out, dout, &[a]).unwrap()[0];
+    let mut program = Program::new(&t, &[out, da], Precision::F32, backend.clone()).unwrap();
+    program.run(&mut store).expect("no fault");
+    let read = |v| program.read::<f32>(v, &store).unwrap().to_vec();
+    (read(out), read(da))
+}
+
+#[test]
+fn logarithms_powers_and_means_that_are_not_finite_are_as_ieee_754_says_and_no_faults() {
+    const INFINITY: f32 = f32::INFINITY;
+    let on = device(0);
+    let cuda = on.as_ref().map(|on| Backend::Cuda(on.gpu.clone()));
+    for backend in [Some(Backend::Definition), Some(Backend::Cpu), cuda].iter().flatten() {
+        let (out, da) =
+            with_gradient(backend, (1, &[0.0, -0.0, -2.0, INFINITY, 1.0, f32::NAN]), |t, a| t.log(a));
+        assert!(out[..2] == [-INFINITY; 2] && out[3..5] == [INFINITY, 0.0], "{backend:?}: {out:?}");
+        assert!(out[2].is_nan() && out[5].is_nan(), "{backend:?}: {out:?}");
+        assert!(da[..5] == [INFINITY, -INFINITY, -0.5, 0.0, 1.0] && da[5].is_nan(), "{backend:?}: {da:?}");
+
+        let (out, da) =
+            with_gradient(backend, (1, &[-INFINITY, -200.0, 0.0, 200.0, f32::NAN]), |t, a| t.exp(a));
+        assert!(out[..4] == [0.0, 0.0, 1.0, INFINITY] && out[4].is_nan(), "{backend:?}: {out:?}");
+        assert!(da[..4] == out[..4] && da[4].is_nan(), "{backend:?}: {da:?}");
+
+        let (out, da) = with_gradient(backend, (2, &[1.0, INFINITY, 2.0, -3.0]), |t, a| t.mean(a));
+        assert_eq!((out, da), (vec![INFINITY], vec![0.25; 4]), "{backend:?}");
+        let (out, da) = with_gradient(backend, (0, &[]), |t, a| t.mean(a));
+        assert_eq!((out, da), (vec![0.0], vec![]), "{backend:?}");
     }
 }
 

@@ -36,8 +36,11 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
         let mut c = Config { batch: 35, ..config(1, width) };
         (c.apan.memory, c.apan.time, c.apan.neighbors, c.apan.mails) = (width, width, 4, 3);
         (c.jodie.memory, c.jodie.time) = (width, width);
+        (c.dyrep.memory, c.dyrep.time, c.dyrep.neighbors) = (width, width, 4);
         (c.tgat.time, c.tgat.embedding, c.tgat.neighbors) = (width, width, 4);
         c.tgat.neighbor_time = "query".into();
+        let mixer = &mut c.graph_mixer;
+        (mixer.time, mixer.width, mixer.embedding, mixer.neighbors) = (width, width, width, 4);
         c
     };
     let with = |change: fn(&mut Config)| {
@@ -55,9 +58,15 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
             }),
         ),
         ("jodie", with(|c| c.model = ModelName::Jodie)),
+        ("dyrep", with(|c| c.model = ModelName::DyRep)),
         ("apan", with(|c| c.model = ModelName::Apan)),
         ("apan, mean mails", with(|c| (c.model, c.apan.combiner) = (ModelName::Apan, "mean".into()))),
         ("tgat", with(|c| c.model = ModelName::Tgat)),
+        ("graph-mixer", with(|c| c.model = ModelName::GraphMixer)),
+        (
+            "graph-mixer, static memory",
+            with(|c| (c.model, c.static_memory.mode) = (ModelName::GraphMixer, StaticMode::Trained)),
+        ),
         ("static", with(|c| c.model = ModelName::Static)),
     ]
 }
@@ -262,11 +271,11 @@ fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() 
     let want = p.score(&[[81, 60]], at).unwrap();
     for (events, text) in [
         (vec![good; 3], "3 events, in batches of 2"),
-        (vec![good, NewEvent { dst: 82, ..good }], "event 1 names node 82, and there is room for 82"),
+        (vec![good, NewEvent { dst: 82, ..good }], "event 1 has node 82, and the predictor holds 82 nodes"),
         (vec![NewEvent { time: at - 1, ..good }], "event 0 has time"),
         (vec![NewEvent { time: at + 1, ..good }, good], "event 1 has time"),
         (vec![NewEvent { features: &row[..3], ..good }], "event 0 has 3 edge features"),
-        (vec![NewEvent { features: &[0.0, 1.0, f32::NAN, 0.0], ..good }], "or one is not finite"),
+        (vec![NewEvent { features: &[0.0, 1.0, f32::NAN, 0.0], ..good }], "or one that is not finite"),
     ] {
         let e = p.advance(&events).unwrap_err().to_string();
         assert!(e.contains(text), "{e}");

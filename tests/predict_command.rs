@@ -100,7 +100,7 @@ fn a_wrong_event_is_reported_with_its_position_after_the_scores_of_the_events_be
         ("0,x,1000000001,1,1,1", "new.csv:2:3: `x` is not a node"),
         (
             "0,40,1000000001,1,1,1",
-            "new.csv:2:3: there is no node 40, and room for 40 nodes in all; make room for more with --nodes",
+            "new.csv:2:3: node 40 does not fit: the predictor holds 40 nodes; allow more with --nodes",
         ),
         (
             "0,31,999999999,1,1,1",
@@ -115,7 +115,7 @@ fn a_wrong_event_is_reported_with_its_position_after_the_scores_of_the_events_be
     refused(dir, &["predict", "--checkpoint", "run", "--batch", "0"], 2, &["--batch is 0"]);
     refused(dir, &["predict", "--checkpoint", "run", "--input", "none.csv"], 10, &["none.csv: cannot open"]);
     let save = ["predict", "--checkpoint", "run", "--input", "new.csv", "--save", "run"];
-    refused(dir, &save, 2, &["holds the checkpoint of a training; give another folder"]);
+    refused(dir, &save, 2, &["holds the checkpoint of a training run; give another folder"]);
 }
 
 #[test]

@@ -8,11 +8,15 @@ use crate::{
 use std::path::Path;
 use tempfile::TempDir;
 use tgnn::{
+    autograd::RateDecay,
     data::{Events, Features, GivenNegatives, Split, save_with_negatives},
     error::ErrorKind,
     model::{ModelName, StaticMode},
     runtime::*,
-    task::{Config, EventTask, FeaturesOn, NegativeKind, Protocol, SnapshotTask, Task, TaskName},
+    task::{
+        Config, EventTask, FeaturesOn, NegativeKind, OptimizerConfig, OptimizerName, Protocol, SnapshotTask,
+        Task, TaskName,
+    },
     testing::{error, largest},
 };
 
@@ -66,8 +70,17 @@ fn with(model: ModelName, change: fn(&mut Config)) -> Config {
     c
 }
 
+/// Returns the training of a TGN by this optimiser, with everything that one may have.
+fn optimized(name: OptimizerName) -> Config {
+    let momentum = if name == OptimizerName::Sgd { 0.9 } else { 0.0 };
+    let schedule = RateDecay::Cosine;
+    let optimizer =
+        OptimizerConfig { name, weight_decay: 0.01, momentum, clip_norm: 0.2, schedule, warmup: 2 };
+    Config { optimizer, ..with(ModelName::Tgn, |_| {}) }
+}
+
 /// Returns the trainings to be replayed, which cover the models with their options, the tasks, the kinds of
-/// negatives, and batches in chunks.
+/// negatives, optimisers, and batches in chunks.
 fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
     let (plain, events) = (small(400), featured());
     with_lists(&plain, dir.path());
@@ -94,6 +107,7 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
             plain.clone(),
         ),
         ("jodie, pairs", with(Jodie, |c| c.negatives = NegativeKind::Historical), events.clone()),
+        ("dyrep", with(DyRep, |_| {}), events.clone()),
         ("apan", with(Apan, |_| {}), events.clone()),
         (
             "apan, mean mails, pairs",
@@ -110,6 +124,12 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
             plain.clone(),
         ),
         ("tgat, static memory", with(Tgat, |c| c.static_memory.mode = StaticMode::Trained), events.clone()),
+        ("graph-mixer", with(GraphMixer, |_| {}), events.clone()),
+        (
+            "graph-mixer, static memory, classes of nodes",
+            with(GraphMixer, |c| (c.static_memory.mode, c.task) = (StaticMode::Trained, TaskName::Node)),
+            plain.clone(),
+        ),
         ("static, in chunks", with(Static, |c| c.chunks = 4), plain.clone()),
         (
             "tgn, static memory, in chunks, classes of nodes",
@@ -118,6 +138,8 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
             }),
             events.clone(),
         ),
+        ("tgn, AdamW, clipped, on a cosine", optimized(OptimizerName::AdamW), plain.clone()),
+        ("tgn, SGD, clipped, on a cosine", optimized(OptimizerName::Sgd), plain.clone()),
         ("tgn against lists", given.clone(), plain.clone()),
         ("apan against lists", Config { model: Apan, ..given }, plain),
     ]

@@ -250,14 +250,19 @@ fn a_run_refuses_to_start_from_another_model_or_to_freeze_an_untrained_one() {
     );
     let mut wide = frozen(1);
     wide.tgn.memory = 12;
-    refused(&wide, Some(&link), ErrorKind::Checkpoint, &[here, "tgn.memory is 8 there and 12 here"]);
+    refused(
+        &wide,
+        Some(&link),
+        ErrorKind::Checkpoint,
+        &[here, "tgn.memory is 8 in the checkpoint and 12 in this run"],
+    );
     let mut rows = frozen(1);
     rows.static_memory.mode = StaticMode::Trained;
     refused(
         &rows,
         Some(&link),
         ErrorKind::Checkpoint,
-        &["static.mode is \"off\" there and \"trained\" here"],
+        &["static.mode is \"off\" in the checkpoint and \"trained\" in this run"],
     );
     let nowhere = dir.path().join("nowhere");
     refused(&frozen(1), Some(&nowhere), ErrorKind::Checkpoint, &["nowhere", "there is no checkpoint here"]);
@@ -291,11 +296,14 @@ fn a_checkpoint_of_another_model_or_type_or_of_a_newer_build_is_refused_with_the
     );
     let mut narrow = tgn.clone();
     narrow.tgn.time = 4;
-    refused(evaluate(&narrow).unwrap_err(), "of another tgn: tgn.time is 8 there and 4 here");
+    refused(
+        evaluate(&narrow).unwrap_err(),
+        "tgn has other settings: tgn.time is 8 in the checkpoint and 4 in this run",
+    );
     let seed = Config { seed: 7, ..config(2, 8) };
     refused(
         run(&seed, &events, Some(dir.path()), true).unwrap_err(),
-        "another configuration: seed is 1 there and 7 here",
+        "another configuration: seed is 1 in the checkpoint and 7 in this run",
     );
 
     // Another type with the same number of bytes, in a file with the right checksum.

@@ -178,13 +178,13 @@ fn a_timeline_has_every_run_of_every_op_and_no_lane_runs_two_ops_at_once() {
             task.train_epoch(epoch, &mut |_| {}).unwrap();
             let timeline = task.timeline();
             let products: Vec<usize> =
-                timeline.spans().iter().filter(|s| s.work.op == "pair_logits").map(|s| s.step).collect();
+                timeline.spans().iter().filter(|s| s.node_info.op == "pair_logits").map(|s| s.step).collect();
             // An update follows each round of three groups.
             assert_eq!(products, [0, 1, 2, 4, 5], "{plan}");
-            let updates = timeline.spans().iter().filter(|s| s.work.op == "adam").map(|s| s.step);
+            let updates = timeline.spans().iter().filter(|s| s.node_info.op == "adam").map(|s| s.step);
             assert_eq!(updates.collect::<Vec<_>>(), [3, 6], "{plan}");
             for lane in 0..2 {
-                let spans: Vec<_> = timeline.spans().iter().filter(|s| s.work.lane == lane).collect();
+                let spans: Vec<_> = timeline.spans().iter().filter(|s| s.node_info.lane == lane).collect();
                 assert_eq!(spans.is_empty(), lane >= lanes, "{plan}");
                 let in_order = spans.windows(2).all(|w| w[0].start <= w[0].end && w[0].end <= w[1].start);
                 assert!(in_order, "{plan}");

@@ -14,6 +14,7 @@ mod memory;
 mod models;
 mod operands;
 mod ops;
+mod optimizers;
 mod plans;
 mod predict;
 mod predict_command;

@@ -19,8 +19,10 @@ fn every_model_trains_tests_and_embeds_by_its_name_with_widths_of_its_own() {
     for (model, key) in [
         ("tgn", "tgn.embedding=6"),
         ("jodie", "jodie.memory=6"),
+        ("dyrep", "dyrep.memory=6"),
         ("apan", "apan.memory=6"),
         ("tgat", "tgat.embedding=6"),
+        ("graph-mixer", "graph-mixer.embedding=6"),
         ("static", "static.width=6"),
     ] {
         let found = summary(dir, &["--model", model, "--set", key, "--out", model]);
@@ -91,8 +93,10 @@ fn protocol_tgb_uses_the_negatives_beside_the_data_or_reports_what_is_wrong_with
     });
     for (part, rows) in ["val", "test"].into_iter().zip(rows) {
         write(part, rows, 40);
-        let (position, text) =
-            (format!("{part}_negatives.npy: event "), " has the negative 40, which is no node");
+        let (position, text) = (
+            format!("{part}_negatives.npy: event "),
+            " has the negative 40, which is not a node of the events",
+        );
         refused(dir, &tgb, 3, &[&position, text]);
         write(part, rows, -1);
     }
@@ -127,7 +131,10 @@ fn an_option_that_does_not_fit_the_model_task_or_protocol_is_refused_with_valid_
     let dir = made();
     let dir = dir.path();
     for (words, text) in [
-        (&["--model=gcn"][..], "no model `gcn`; give one of tgn, jodie, apan, tgat, static"),
+        (
+            &["--model=gcn"][..],
+            "no model `gcn`; give one of tgn, jodie, dyrep, apan, tgat, graph-mixer, static",
+        ),
         (&["--task=graph"], "no task `graph`; give link, node, edge or regression"),
         (&["--negatives=easy"], "no negatives `easy`; give random, historical or inductive"),
         (&["--protocol=tgbl"], "no protocol `tgbl`; give dyglib, tgl, disttgl or tgb"),
@@ -156,6 +163,7 @@ fn an_option_that_does_not_fit_the_model_task_or_protocol_is_refused_with_valid_
         (&["--set=static.batch=0"], "static.batch is 0; give 1 to 1048576"),
         (&["--set=static.learning_rate=-1"], "static.learning_rate is -1; give a positive number"),
         (&["--model=jodie", "--set=jodie.memory=0"], "jodie.memory is 0"),
+        (&["--model=dyrep", "--set=dyrep.heads=3"], "dyrep.heads is 3; give a divisor of dyrep.memory"),
         (&["--model=jodie", "--set=jodie.updater=gru"], "unknown field `updater`"),
         (&["--model=apan", "--set=apan.heads=3"], "apan.heads is 3; give a divisor of apan.memory"),
         (&["--model=apan", "--set=apan.mails=0"], "apan.mails is 0; give 1 to 1024"),
@@ -170,6 +178,14 @@ fn an_option_that_does_not_fit_the_model_task_or_protocol_is_refused_with_valid_
             "tgat.neighbor_time is `now`; give event or query",
         ),
         (&["--model=tgat", "--set=tgat.gap_quantile=2"], "tgat.gap_quantile is 2; give more than 0"),
+        (
+            &["--model=graph-mixer", "--set=graph-mixer.neighbors=0"],
+            "graph-mixer.neighbors is 0; give 1 to 1024",
+        ),
+        (
+            &["--model=graph-mixer", "--set=graph-mixer.channel_expansion=0.0"],
+            "graph-mixer.channel_expansion is 0; give more than 0, and at most 16",
+        ),
     ] {
         refused(dir, &small(&[words, &["--out", "run"]].concat()), 2, &[text]);
     }

@@ -1,48 +1,52 @@
-//! Where the values of a step lie: fixed places in one block of memory.
+//! Plans the places of a step's values in one block of memory.
 
-/// Bytes that blocks of the arena are aligned to: a cache line, a vector register.
+/// Alignment of values in the arena, in bytes: a cache line, which is also the width of the widest vector
+/// register.
 pub(super) const ALIGN: usize = 64;
 
-/// Places in an arena: first fit among what is alive at the same time.
+/// Places in an arena, by first fit among the values that are alive at the same time.
 #[derive(Default)]
 pub(super) struct ArenaPlan {
-    /// Offset, end, last use; sorted by offset.
+    /// Offset, end and last use of each value that is still alive, sorted by offset.
     blocks: Vec<(usize, usize, usize)>,
     size: usize,
-    /// Whether every value gets a block of its own: tests find an access beyond it.
+    /// Whether every value gets its own block of memory, so that tests detect accesses beyond a value's end.
     apart: bool,
+    /// Bytes of each value, if values are kept apart.
     sizes: Vec<usize>,
 }
 
 impl ArenaPlan {
-    /// An empty one; `apart` gives every value a block of its own.
+    /// Returns an empty plan. `apart` gives every value its own block of memory.
     pub fn new(apart: bool) -> Self {
         ArenaPlan { apart, ..Self::default() }
     }
-    /// Bytes of the arena.
+    /// Returns the size of the arena in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
-    /// Bytes of each block of memory that it wants: one, or one a value.
+    /// Returns the sizes in bytes of the blocks of memory to allocate: a single one, or one for each value.
     pub fn blocks(&self) -> Vec<usize> {
         if self.apart { self.sizes.clone() } else { vec![self.size] }
     }
-    /// Room for `bytes` from node `from` to node `until`, both included. Nodes come in ascending order.
+    /// Reserves `bytes` for a value that is alive from node `from` to node `until`, both included. Returns
+    /// the value's offset in the arena, or the index of its block if values are kept apart. Calls must come
+    /// in ascending order of `from`.
     pub fn place(&mut self, bytes: usize, from: usize, until: usize) -> usize {
         if self.apart {
             self.sizes.push(bytes);
             return self.sizes.len() - 1;
         }
-        self.blocks.retain(|b| b.2 >= from);
+        self.blocks.retain(|&(_, _, last_use)| last_use >= from);
         let bytes = bytes.next_multiple_of(ALIGN);
         let mut offset = 0;
         let mut index = self.blocks.len();
-        for (i, b) in self.blocks.iter().enumerate() {
-            if offset + bytes <= b.0 {
+        for (i, &(block_offset, block_end, _)) in self.blocks.iter().enumerate() {
+            if offset + bytes <= block_offset {
                 index = i;
                 break;
             }
-            offset = offset.max(b.1);
+            offset = offset.max(block_end);
         }
         self.blocks.insert(index, (offset, offset + bytes, until));
         self.size = self.size.max(offset + bytes);
@@ -55,16 +59,20 @@ mod tests {
     use super::ArenaPlan;
 
     #[test]
-    fn blocks_alive_together_never_overlap_and_dead_room_is_used_again() {
+    fn values_alive_together_never_overlap_and_freed_memory_is_reused() {
         let mut plan = ArenaPlan::default();
-        let mut all: Vec<(usize, usize, usize, usize)> = Vec::new();
+        let mut placed: Vec<(usize, usize, usize)> = Vec::new();
         for at in 0..200 {
             let (bytes, until) = ((at * 37) % 300, at + (at * 13) % 7);
             let offset = plan.place(bytes, at, until);
-            for &(o, b, _, u) in &all {
-                assert!(u < at || offset + bytes <= o || o + b <= offset, "node {at}");
+            for &(other_offset, other_bytes, other_until) in &placed {
+                let dead = other_until < at;
+                assert!(
+                    dead || offset + bytes <= other_offset || other_offset + other_bytes <= offset,
+                    "node {at}"
+                );
             }
-            all.push((offset, bytes, at, until));
+            placed.push((offset, bytes, until));
         }
         assert!(plan.size < 3000, "{}", plan.size);
     }

@@ -1,83 +1,99 @@
-//! Averaged weights: what a model is used with that does not find the memory which its training left.
+//! Averaged weights, for using a model on node memory other than that which its training left behind.
 //!
-//! Weights at the end of an epoch suit the memory of that moment: they follow it as it drifts along the stream. Their mean over whole
-//! epochs suits all of the stream, so that it can be gone over again with weights at rest (Polyak averaging; stochastic weight averaging).
+//! Weights at the end of an epoch suit the node memory of that moment: they follow it as it drifts along the
+//! event stream. Their mean over whole epochs suits all of the event stream, so that a replay can process it
+//! with fixed weights (Polyak averaging; stochastic weight averaging).
 use crate::{error::Result, ops::Tape, runtime::*};
 
-/// The mean of parameters over the steps of an epoch, and of these means over the last epochs.
+/// The mean of parameters over the steps of an epoch, and the average of these means over the last epochs.
+///
+/// The average is exact for the first `max_epochs` epochs; after that it is an exponential moving average
+/// with rate `1 / max_epochs`.
 pub struct Average {
-    /// Of each parameter: its value, the sum over an epoch's steps, and the average.
-    of: Vec<[BufferId; 3]>,
-    /// `[1, 1]` u32: epochs so far.
+    parameters: Vec<Averaged>,
+    /// Number of epochs so far, `[1, 1]` u32.
     epochs: BufferId,
-    /// Over how many of the last epochs the average goes.
-    most: u32,
+    /// Number of last epochs that the average covers.
+    max_epochs: u32,
+}
+
+/// The buffers of one parameter.
+struct Averaged {
+    /// Current value of the parameter.
+    value: BufferId,
+    /// Sum of the values over the steps of the current epoch.
+    sum: BufferId,
+    /// Average over epochs.
+    average: BufferId,
 }
 
 impl Average {
-    /// Of the parameters of these names and values, over the last `most` epochs.
+    /// Allocates sums and averages for parameters, given by name and value; averages cover the last
+    /// `max_epochs` epochs.
     ///
     /// # Errors
-    /// As [`Store::zeros`].
+    /// The errors of [`Store::zeros`].
     pub(super) fn new<'a>(
         parameters: impl Iterator<Item = (&'a str, BufferId)>,
         store: &mut Store,
-        most: usize,
+        max_epochs: usize,
     ) -> Result<Self> {
-        let of = parameters.map(|(name, value)| {
+        let parameters = parameters.map(|(name, value)| {
             let spec = store.spec(value);
             let mut add = |what: &str| store.zeros(format!("{what}.{name}"), spec);
-            Ok([value, add("sum")?, add("average")?])
+            Ok(Averaged { value, sum: add("sum")?, average: add("average")? })
         });
-        let of = of.collect::<Result<_>>()?;
-        Ok(Average { of, epochs: store.zeros("average epochs", Spec::count())?, most: most as u32 })
+        let parameters = parameters.collect::<Result<_>>()?;
+        let epochs = store.zeros("average epochs", Spec::count())?;
+        Ok(Average { parameters, epochs, max_epochs: max_epochs as u32 })
     }
-    /// Buffers that a checkpoint holds.
+    /// Returns the buffers that a checkpoint must hold.
     pub fn buffers(&self) -> impl Iterator<Item = BufferId> {
-        self.of.iter().map(|of| of[2]).chain([self.epochs])
+        self.parameters.iter().map(|p| p.average).chain([self.epochs])
     }
-    /// Appends that the weights of this step count.
+    /// Appends an op that adds the current weights to the sums of the epoch.
     ///
     /// # Errors
-    /// `Shape`, as the op's.
+    /// The errors of [`Tape::accumulate`].
     pub fn record(&self, t: &mut Tape, store: &Store) -> Result<()> {
-        let pairs =
-            self.of.iter().map(|&[value, sum, _]| Ok((t.stored(store, sum)?, t.stored(store, value)?)));
+        let pairs = self.parameters.iter().map(|p| Ok((t.stored(store, p.sum)?, t.stored(store, p.value)?)));
         let pairs: Vec<_> = pairs.collect::<Result<_>>()?;
         t.accumulate(&pairs)
     }
-    /// An epoch begins.
+    /// Clears the sums at the start of an epoch.
     ///
     /// # Errors
-    /// `Shape` where the store is another than the parameters'.
+    /// `Shape` if the parameters belong to another store.
     pub fn begin(&self, store: &mut Store) -> Result<()> {
-        self.of.iter().try_for_each(|of| store.clear(of[1]))
+        self.parameters.iter().try_for_each(|p| store.clear(p.sum))
     }
-    /// An epoch of so many steps has ended.
+    /// Updates the averages at the end of an epoch of `steps` steps.
     ///
     /// # Errors
-    /// Device, when a copy fails.
+    /// `Device` if a copy fails.
     pub fn end(&self, store: &mut Store, steps: usize) -> Result<()> {
-        let sums: Vec<BufferId> = self.of.iter().map(|of| of[1]).collect();
+        let sums: Vec<BufferId> = self.parameters.iter().map(|p| p.sum).collect();
         store.fetch(&sums)?;
         let epochs = store.read::<u32>(self.epochs)?[0] + 1;
         store.write(self.epochs, &[epochs])?;
-        let rate = 1.0 / epochs.min(self.most) as f32;
-        for &[_, sum, average] in &self.of {
-            let sums = store.read::<f32>(sum)?.to_vec();
-            let of_epochs = store.get_mut::<f32>(average)?.iter_mut().zip(sums);
-            of_epochs.for_each(|(average, sum)| *average += rate * (sum / steps as f32 - *average));
+        let rate = 1.0 / epochs.min(self.max_epochs) as f32;
+        for parameter in &self.parameters {
+            let sums = store.read::<f32>(parameter.sum)?.to_vec();
+            let averages = store.get_mut::<f32>(parameter.average)?.iter_mut();
+            for (average, sum) in averages.zip(sums) {
+                *average += rate * (sum / steps as f32 - *average);
+            }
         }
         Ok(())
     }
-    /// Gives the parameters their averages.
+    /// Sets the parameters to their averages.
     ///
     /// # Errors
-    /// `Shape` where the store is another than the parameters'.
+    /// `Shape` if the parameters belong to another store.
     pub fn adopt(&self, store: &mut Store) -> Result<()> {
-        for &[value, _, average] in &self.of {
-            let average = store.raw(average)?.to_vec();
-            store.raw_mut(value)?.copy_from_slice(&average);
+        for parameter in &self.parameters {
+            let average = store.raw(parameter.average)?.to_vec();
+            store.raw_mut(parameter.value)?.copy_from_slice(&average);
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! A program on a CUDA device: the memory of its values, its launches on a stream for each lane, and the graphs that capture them.
+//! A program on a CUDA device: the memory of its values, its launches on a stream for each lane, and the
+//! graphs that capture them.
 use super::{
     lanes::{LANES, cycle},
     run::{NodeTime, OnProgress, RepeatProgress, VariantRuns},
@@ -39,7 +40,7 @@ pub(super) struct ArenaSizes {
 }
 
 impl ArenaSizes {
-    /// Sizes that suffice for each of `variants`.
+    /// Returns sizes that suffice for each of `variants`.
     pub fn of(variants: &[Variant], buffer_depth: [usize; LANES]) -> Self {
         let blocks = std::array::from_fn(|lane| {
             let mut largest: Vec<usize> = Vec::new();
@@ -63,16 +64,16 @@ pub(super) struct OnDevice {
 }
 
 impl OnDevice {
-    /// A program that will allocate `sizes`.
+    /// Returns a program that will allocate `sizes`.
     pub fn new(gpu: &Gpu, sizes: ArenaSizes) -> Self {
         OnDevice { gpu: gpu.clone(), sizes, bound: None, kept: HashMap::new() }
     }
-    /// Bytes of device memory that the first run allocates.
+    /// Returns the bytes of device memory that the first run allocates.
     pub fn bytes(&self) -> usize {
         let lanes = self.sizes.blocks.iter().zip(self.sizes.buffer_depth);
         lanes.map(|(blocks, depth)| depth * blocks.iter().sum::<usize>()).sum()
     }
-    /// The rows and elements of a kept value.
+    /// Returns the rows and elements of a kept value.
     pub fn kept<T: Element>(&self, v: Var) -> Option<(usize, &[T])> {
         self.kept.get(&v).map(|(rows, words)| (*rows, bytemuck::cast_slice(words)))
     }
@@ -93,7 +94,8 @@ impl OnDevice {
         }
         Ok(bound)
     }
-    /// Runs every node of the first variant once and waits. Kept values and written buffers are on the host afterwards.
+    /// Runs every node of the first variant once and waits. Kept values and written buffers are on the host
+    /// afterwards.
     ///
     /// # Errors
     /// As [`bind`](Self::bind); `Diverged` or `Data` if a node reports a fault.
@@ -115,8 +117,9 @@ impl OnDevice {
     }
 }
 
-/// A program bound to device memory, with a stream for each lane. Where a node waits for the other lane, its stream waits for an
-/// event. A schedule that is used again is captured, so that one launch submits all of it.
+/// A program bound to device memory, with a stream for each lane. Where a node waits for the other lane, its
+/// stream waits for an event. A schedule that is used again is captured, so that one launch submits all of
+/// it.
 pub(super) struct BoundProgram {
     gpu: Gpu,
     streams: [CudaStream; LANES],
@@ -124,7 +127,8 @@ pub(super) struct BoundProgram {
     memory: [Vec<Vec<DeviceBuffer>>; LANES],
     /// A word for each node of each variant: its first fault.
     status: DeviceBuffer,
-    /// By variant and node; `None` if a node needs no tickets. Zero between two launches: the last block of a launch resets them.
+    /// By variant and node; `None` if a node needs no tickets. Zero between two launches: the last block of a
+    /// launch resets them.
     tickets: Vec<Vec<Option<DeviceBuffer>>>,
     /// By variant, choice of buffers, and node. Addresses of stored buffers do not change.
     operands: Vec<Vec<Vec<Operands>>>,
@@ -189,7 +193,7 @@ impl BoundProgram {
         }
         Ok(bound)
     }
-    /// The operands of a node; `nodes_before` nodes belong to earlier variants.
+    /// Returns the operands of a node; `nodes_before` nodes belong to earlier variants.
     fn operands(
         &self,
         variant: &Variant,
@@ -225,7 +229,8 @@ impl BoundProgram {
             Place::Stored(id) => store.on_device(id, &self.gpu, self.stream()),
         }
     }
-    /// The stream of the first lane. What is submitted to it before and after a schedule is ordered with all of the schedule.
+    /// Returns the CUDA stream of the first lane. What is submitted to it before and after a schedule is
+    /// ordered with all of the schedule.
     fn stream(&self) -> &CudaStream {
         &self.streams[0]
     }
@@ -250,8 +255,8 @@ impl BoundProgram {
             None => unsafe { op.launch(self.gpu.kernels(), &launch) },
         }
     }
-    /// Times `times` runs of every node on the values of the last run. The runs of a node are captured into one graph, so that
-    /// neither the host nor an event stands between them.
+    /// Times `times` runs of every node on the values of the last run. The runs of a node are captured into
+    /// one graph, so that neither the host nor an event stands between them.
     ///
     /// # Errors
     /// `Device` if the driver reports an error.
@@ -264,7 +269,8 @@ impl BoundProgram {
             let graph = stream.capture(|| (0..times).try_for_each(|_| self.launch(planned, at, 0)))?;
             let kernels = stream.launched() - launched;
             let (start, end) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
-            // SAFETY: the program owns the memory of its values, the store that of its buffers, and both are borrowed.
+            // SAFETY: the program owns the memory of its values, the store that of its buffers, and both are
+            // borrowed.
             let launch = || unsafe { graph.launch(stream) };
             launch()?;
             start.record(stream)?;
@@ -275,7 +281,8 @@ impl BoundProgram {
         }
         Ok(taken)
     }
-    /// Runs every node of each run between two events, one node after the other, and adds the times to `times`.
+    /// Runs every node of each run between two events, one node after the other, and adds the times to
+    /// `times`.
     ///
     /// # Errors
     /// As [`repeat`](Self::repeat).
@@ -322,7 +329,7 @@ impl BoundProgram {
             None => Ok(()),
         }
     }
-    /// The live rows of a value of a variant, and its elements, copied to the host.
+    /// Returns the live rows of a value of a variant, and its elements, copied to the host.
     fn fetch(&self, variant: &Variant, v: Var, store: &Store) -> Result<(usize, Vec<u64>)> {
         let spec = variant.specs[v.at()];
         let mut rows = spec.rows.capacity;
@@ -353,8 +360,8 @@ impl BoundProgram {
             None => Ok(()),
         }
     }
-    /// Submits a schedule to both streams, ordered with what the first stream was given before and is given afterwards. Returns
-    /// the events, which must live until a capture ends.
+    /// Submits a schedule to both streams, ordered with what the first stream was given before and is given
+    /// afterwards. Returns the events, which must live until a capture ends.
     fn enqueue(
         &self,
         runs: VariantRuns<'_>,
@@ -404,8 +411,8 @@ impl BoundProgram {
         }
         Ok(recorded.into_iter().flat_map(HashMap::into_values).chain(ends).collect())
     }
-    /// Captures a schedule into a graph, unless it has one or is used for the first time: it may never be used again, and kernels
-    /// that are not loaded yet cannot be captured.
+    /// Captures a schedule into a graph, unless it has one or is used for the first time: it may never be
+    /// used again, and kernels that are not loaded yet cannot be captured.
     fn capture(&self, runs: VariantRuns<'_>, cached: &mut CachedSchedule) -> Result<()> {
         if cached.uses > 1 && cached.graph.is_none() {
             let mut events = Vec::new();
@@ -417,8 +424,8 @@ impl BoundProgram {
         }
         Ok(())
     }
-    /// Executes one run for each entry of `runs`; the host does not wait in between. `on_progress` is called occasionally. Written
-    /// buffers stay on the device until they are fetched.
+    /// Executes one run for each entry of `runs`; the host does not wait in between. `on_progress` is called
+    /// occasionally. Written buffers stay on the device until they are fetched.
     ///
     /// # Errors
     /// `Diverged` or `Data` if a node reports a fault; `Device` if the driver reports an error.
@@ -493,7 +500,7 @@ impl TimeBase {
     }
 }
 
-/// The stored buffers that nodes of `variants` write.
+/// Returns the stored buffers that nodes of `variants` write.
 fn written(variants: &[Variant]) -> impl Iterator<Item = BufferId> + '_ {
     variants.iter().flat_map(|variant| &variant.nodes).flat_map(|planned| {
         planned.node.writes.iter().filter_map(|&w| match planned.ins[w].0 {

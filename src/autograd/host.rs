@@ -23,7 +23,7 @@ struct Operand {
     live: Option<(*const u32, usize)>,
 }
 
-/// What a node accesses, with one choice of buffers.
+/// The memory that a node accesses, with one choice of buffers.
 struct Operands {
     ins: Vec<Operand>,
     outs: Vec<Operand>,
@@ -64,11 +64,11 @@ impl OnHost {
         };
         Ok(OnHost { lanes: [buffers(0)?, buffers(1)?] })
     }
-    /// Bytes of all buffers.
+    /// Returns the size of all buffers in bytes.
     pub fn bytes(&self) -> usize {
         self.lanes.iter().flatten().map(|buffer| buffer.len()).sum()
     }
-    /// The address of a value at an offset in the first buffer of a lane.
+    /// Returns the address of a value at an offset in the first buffer of a lane.
     pub fn address(&self, lane: usize, offset: usize) -> *const u8 {
         self.lanes[lane][0].address().wrapping_add(offset)
     }
@@ -109,7 +109,7 @@ impl Operands {
         address: &mut impl FnMut(Place) -> Result<*mut u8>,
     ) -> Result<Self> {
         let mut operand = |&(place, spec): &(Place, Spec), outs: &[Var], wanted| -> Result<Operand> {
-            // A node that computes a count gets the whole capacity of what it counts.
+            // A node that computes a count gets the whole capacity of the value that the count is for.
             let live = spec.rows.live.filter(|l| !outs.contains(&l.var));
             let live = match live.and_then(|l| Some((places[l.var.at()]?, l.times))) {
                 Some((place, times)) => Some((address(place)?.cast_const().cast(), times)),
@@ -126,7 +126,7 @@ impl Operands {
 }
 
 impl Operand {
-    /// The view of the live rows.
+    /// Returns the view of the live rows.
     ///
     /// # Safety
     /// The count must have been computed.
@@ -147,8 +147,8 @@ impl BoundVariant<'_> {
     /// `Diverged` or `Data` if the op meets a number that is not finite, or an index outside of its table.
     ///
     /// # Safety
-    /// The operands that the node reads must have been computed, and no other thread may access what it writes, or write what it
-    /// reads, meanwhile.
+    /// The operands that the node reads must have been computed, and no other thread may access what it
+    /// writes, or write what it reads, meanwhile.
     pub unsafe fn run(&self, run: usize, at: usize, views: &mut ViewBuffers) -> Result<()> {
         let (planned, operands) = (&self.nodes[at], &self.operands[run % self.operands.len()][at]);
         let op = &planned.node.op;
@@ -161,8 +161,9 @@ impl BoundVariant<'_> {
             views.outs.extend(operands.outs.iter().map(|o| o.counted()));
         }
         let status = Status::default();
-        // SAFETY: the plan gives disjoint places to values that are alive together, and they are zeroed or written; a state is
-        // an operand of a node at most once, checked when the node was pushed; the rest is the caller's.
+        // SAFETY: the plan gives disjoint places to values that are alive together, and they are zeroed or
+        // written; a state is an operand of a node at most once, checked when the node was pushed; the rest
+        // is the caller's.
         let io = unsafe {
             Io::new(&views.ins, &views.outs, operands.scratch, self.precision, &planned.node.writes, &status)
         };
@@ -172,7 +173,8 @@ impl BoundVariant<'_> {
             None => Ok(()),
         }
     }
-    /// Runs every node in order, in the first buffers. `on_node` is called after each node, with its start and end.
+    /// Runs every node in order, in the first buffers. `on_node` is called after each node, with its start
+    /// and end.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -184,7 +186,8 @@ impl BoundVariant<'_> {
         let mut on_node = on_node;
         for at in 0..self.nodes.len() {
             let start = on_node.is_some().then(Instant::now);
-            // SAFETY: one node after the other, in the order in which they were planned; store and memory are borrowed.
+            // SAFETY: one node after the other, in the order in which they were planned; store and memory are
+            // borrowed.
             unsafe { self.run(0, at, views)? };
             if let (Some(on_node), Some(start)) = (&mut on_node, start) {
                 on_node(at, start, Instant::now());

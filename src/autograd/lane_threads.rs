@@ -10,7 +10,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     runtime::{
-        sync::{AtomicBool, AtomicUsize, Mutex, spin_loop, yield_now},
+        sync::{AtomicBool, AtomicUsize, Counter, Mutex, pause},
         *,
     },
 };
@@ -23,8 +23,8 @@ use std::{
     time::Instant,
 };
 
-/// Executes one run for each entry of `runs`, on two lanes. `on_progress` is called occasionally while lanes run, without the
-/// store, and at the end of every window, with the store.
+/// Executes one run for each entry of `runs`, on two lanes. `on_progress` is called occasionally while lanes
+/// run, without the store, and at the end of every window, with the store.
 ///
 /// # Errors
 /// The first error of a node, with its run.
@@ -102,8 +102,8 @@ impl LastNodes {
     fn ends(&self, window: VariantRuns<'_>, lane: usize, node: ScheduledNode) -> bool {
         Some(node.node) == self.0[lane][window.variant_of_run[node.run]]
     }
-    /// Number of runs that the second lane has finished once its nodes of the first `runs` runs are finished: runs without nodes
-    /// on the second lane need no waiting.
+    /// Returns the number of runs that the second lane has finished once its nodes of the first `runs` runs
+    /// are finished: runs without nodes on the second lane need no waiting.
     fn finished_by_second(&self, window: VariantRuns<'_>, runs: usize) -> usize {
         let following = window.variant_of_run[runs..].iter();
         runs + following.take_while(|&&variant| self.0[1][variant].is_none()).count()
@@ -137,10 +137,10 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Executes the nodes of the first lane by `first` on this thread, and those of the second lane by `second` on another thread.
-/// `begin(lane, work)` prepares a thread and calls `work`. A lane that waits, or that has finished before the other, calls
-/// `help(lane, last_job)` again and again; it returns whether it found work to help with. After an error no lane starts another
-/// node.
+/// Executes the nodes of the first lane by `first` on this thread, and those of the second lane by `second`
+/// on another thread. `begin(lane, work)` prepares a thread and calls `work`. A lane that waits, or that has
+/// finished before the other, calls `help(lane, last_job)` again and again; it returns whether it found work
+/// to help with. After an error no lane starts another node.
 ///
 /// # Errors
 /// The first error, with its run.
@@ -159,7 +159,7 @@ fn execute(
     sync.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// What the threads of the two lanes share.
+/// State that the threads of the two lanes share.
 #[derive(Default)]
 struct LaneSync {
     /// Number of nodes that each lane has finished.
@@ -169,7 +169,8 @@ struct LaneSync {
 }
 
 impl LaneSync {
-    /// Runs the nodes of a lane, each after the nodes of the other lane that it waits for. Returns when both lanes are at their end.
+    /// Runs the nodes of a lane, each after the nodes of the other lane that it waits for. Returns when both
+    /// lanes are at their end.
     fn run_lane(
         &self,
         schedule: &Schedule,
@@ -181,7 +182,7 @@ impl LaneSync {
         let _stop = StopOnPanic(&self.stop);
         let (other, mut last_job) = (1 - lane, 0);
         let mut wait =
-            |nodes| self.finished[other].wait_for(nodes, &self.stop, &mut || help(lane, &mut last_job));
+            |nodes| wait_for(&self.finished[other], nodes, &self.stop, &mut || help(lane, &mut last_job));
         for (index, &node) in schedule.0[lane].iter().enumerate() {
             wait(node.after);
             if self.stop.load(Relaxed) {
@@ -199,21 +200,14 @@ impl LaneSync {
     }
 }
 
-/// Number of nodes that a lane has finished, in a cache line of its own.
-#[repr(align(128))]
-#[derive(Default)]
-struct Counter(AtomicUsize);
-
-impl Counter {
-    /// Polls before a waiting lane yields its core, about 50 us.
-    const PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 2_000 };
-
-    fn wait_for(&self, nodes: usize, stop: &AtomicBool, help: &mut dyn FnMut() -> bool) {
-        let mut polls = 0;
-        while self.0.load(Acquire) < nodes && !stop.load(Relaxed) {
-            polls = if help() { 0 } else { polls + 1 };
-            if polls < Self::PATIENCE { spin_loop() } else { yield_now() }
+/// Waits until `finished` reaches `nodes` or `stop` is set; meanwhile calls `help` again and again.
+fn wait_for(finished: &Counter, nodes: usize, stop: &AtomicBool, help: &mut dyn FnMut() -> bool) {
+    let mut polls = 0;
+    while finished.0.load(Acquire) < nodes && !stop.load(Relaxed) {
+        if help() {
+            polls = 0;
         }
+        pause(&mut polls);
     }
 }
 
@@ -236,8 +230,8 @@ mod loom_tests {
     use loom::thread;
     use std::sync::Arc;
 
-    /// A value that one lane writes and the other reads, over two runs in one buffer: the second value is written after the
-    /// first has been read.
+    /// A value that one lane writes and the other reads, over two runs in one buffer: the second value is
+    /// written after the first has been read.
     struct Handed {
         both: LaneSync,
         value: UnsafeCell<usize>,
@@ -296,7 +290,8 @@ mod loom_tests {
 mod tests {
     use super::*;
 
-    /// Nine runs of two nodes each, one on each lane; the second lane's node waits for the first lane's.
+    /// Returns a schedule of nine runs of two nodes each, one on each lane; the second lane's node waits for
+    /// the first lane's.
     fn schedule() -> Schedule {
         let node = |node, after: fn(usize) -> usize| {
             (0..9).map(|run| ScheduledNode { run, node, after: after(run) }).collect::<Vec<_>>()

@@ -1,6 +1,7 @@
-//! From a recorded tape to a training step: parameters with their optimiser, and programs planned into an arena.
+//! Turns a recorded tape into a training step: parameters with their optimiser, and programs with planned
+//! memory.
 //!
-//! The backward pass itself is [`Tape::backward`](crate::ops::Tape::backward): it appends to the tape.
+//! The backward pass itself is appended to the tape by [`Tape::backward`](crate::ops::Tape::backward).
 mod arena;
 mod average;
 mod device;
@@ -8,6 +9,7 @@ mod host;
 mod lane_threads;
 mod lanes;
 mod optimizer;
+mod optimizer_config;
 mod placing;
 mod prefetchable;
 mod program;
@@ -21,6 +23,7 @@ mod variant;
 pub use average::Average;
 pub use lanes::{LANES, Lanes, MAX_PREFETCH_DEPTH, Placement};
 pub use optimizer::{Parameters, ScaledInit, Sums};
+pub use optimizer_config::{LearningRates, Optimizer, RateDecay, UpdateRule};
 pub use program::{OpTime, Program};
 pub use run::RepeatProgress;
 pub use schedule::{Schedule, ScheduledNode, in_order};

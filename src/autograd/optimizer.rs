@@ -1,8 +1,12 @@
 //! Parameters: named stored values with their start and their optimiser's state.
-use super::Average;
+use super::{Average, Optimizer, UpdateRule};
 use crate::{
     error::{Result, ensure},
-    ops::{Tape, adam::AdamSlot},
+    ops::{
+        Tape,
+        adam::{AdamSlot, UpdateVars},
+        sgd::SgdSlot,
+    },
     runtime::*,
 };
 
@@ -20,8 +24,17 @@ pub enum ScaledInit {
 struct Parameter {
     name: String,
     value: BufferId,
-    moments: [BufferId; 2],
+    state: State,
     learned: bool,
+}
+
+/// What an optimiser keeps of a parameter.
+#[derive(Clone, Copy)]
+enum State {
+    /// First and second moment.
+    Adam([BufferId; 2]),
+    /// Velocity, if there is momentum.
+    Sgd(Option<BufferId>),
 }
 
 /// The parameters of a model, in the order in which it named them.
@@ -41,25 +54,58 @@ struct Parameter {
 pub struct Parameters {
     list: Vec<Parameter>,
     seed: u64,
+    optimizer: Optimizer,
     learning_rate: BufferId,
+    /// Rates of the steps, if they are not all the same.
+    rates: Option<BufferId>,
+    /// Norm of the gradients of the last step, if they are clipped.
+    norm: Option<BufferId>,
     step: BufferId,
     /// The gradient of a loss for itself.
     one: BufferId,
 }
 
 impl Parameters {
-    /// No parameter yet; starts are drawn with `seed`.
+    /// No parameter yet; starts are drawn with `seed`. Adam updates them.
     pub fn new(store: &mut Store, seed: u64, learning_rate: f64) -> Result<Self> {
+        Self::with_optimizer(store, seed, learning_rate, Optimizer::default())
+    }
+    /// [`new`](Self::new) with another optimiser. `learning_rate` is the full rate, of which steps may have a
+    /// share.
+    ///
+    /// # Errors
+    /// As [`Store::values`] and [`LearningRates::check_steps`](super::LearningRates::check_steps).
+    pub fn with_optimizer(
+        store: &mut Store,
+        seed: u64,
+        learning_rate: f64,
+        optimizer: Optimizer,
+    ) -> Result<Self> {
+        let one = Spec::real(Rows::fixed(1), 1);
+        let kind = match optimizer.rule {
+            UpdateRule::Adam(_) => "adam",
+            UpdateRule::Sgd { .. } => "sgd",
+        };
+        let rates = match optimizer.rates.are_constant() {
+            true => None,
+            false => {
+                let table = optimizer.rates.table(learning_rate)?;
+                Some(store.values("learning rates", Spec::real(Rows::fixed(table.len()), 1), &table)?)
+            }
+        };
         Ok(Parameters {
             list: Vec::new(),
             seed,
-            learning_rate: store.values("adam.lr", Spec::real(Rows::fixed(1), 1), &[learning_rate])?,
-            step: store.zeros("adam.step", Spec::count())?,
-            one: store.values("one", Spec::real(Rows::fixed(1), 1), &[1.0f64])?,
+            optimizer,
+            learning_rate: store.values(format!("{kind}.lr"), one, &[learning_rate])?,
+            rates,
+            norm: optimizer.clip_norm.map(|_| store.zeros("gradient norm", one)).transpose()?,
+            step: store.zeros(format!("{kind}.step"), Spec::count())?,
+            one: store.values("one", one, &[1.0f64])?,
         })
     }
-    /// Adds the parameter `name`, `[rows, cols]`. The draw depends on the seed, the order of the parameters and the
-    /// position only.
+    /// Adds the parameter `name`, `[rows, cols]`. The draw depends on the seed, the order of the parameters
+    /// and the position only.
     ///
     /// # Errors
     /// `Shape` where there is a parameter of that name: checkpoints know them by it. As [`Store::zeros`].
@@ -90,9 +136,13 @@ impl Parameters {
             })
             .collect();
         let value = store.values(name, spec, &values)?;
-        let moments =
-            [store.zeros(format!("adam.m.{name}"), spec)?, store.zeros(format!("adam.v.{name}"), spec)?];
-        self.list.push(Parameter { name: name.to_owned(), value, moments, learned: true });
+        let mut zeros = |what: &str| store.zeros(format!("{what}.{name}"), spec);
+        let state = match self.optimizer.rule {
+            UpdateRule::Adam(_) => State::Adam([zeros("adam.m")?, zeros("adam.v")?]),
+            UpdateRule::Sgd { momentum: 0.0, .. } => State::Sgd(None),
+            UpdateRule::Sgd { .. } => State::Sgd(Some(zeros("sgd.v")?)),
+        };
+        self.list.push(Parameter { name: name.to_owned(), value, state, learned: true });
         Ok(value)
     }
     /// Keeps every parameter as it is but those whose names begin with one of `prefixes`.
@@ -101,13 +151,21 @@ impl Parameters {
             p.learned = prefixes.iter().any(|prefix| p.name.starts_with(prefix));
         }
     }
+    /// Keeps the parameters whose names begin with `prefix` as they are.
+    pub fn fix(&mut self, prefix: &str) {
+        self.list.iter_mut().filter(|p| p.name.starts_with(prefix)).for_each(|p| p.learned = false);
+    }
     /// Names and buffers.
     pub fn iter(&self) -> impl Iterator<Item = (&str, BufferId)> {
         self.list.iter().map(|p| (p.name.as_str(), p.value))
     }
-    /// Buffers of the optimiser: the step count and the moments.
+    /// Buffers of the optimiser: the step count, and what it keeps of each parameter.
     pub fn optimizer_buffers(&self) -> impl Iterator<Item = BufferId> {
-        std::iter::once(self.step).chain(self.list.iter().flat_map(|p| p.moments))
+        let state = self.list.iter().flat_map(|p| match p.state {
+            State::Adam([m, v]) => [Some(m), Some(v)],
+            State::Sgd(v) => [v, None],
+        });
+        std::iter::once(self.step).chain(state.flatten())
     }
     /// An average of those that are learned, over the last `epochs` epochs.
     pub fn average(&self, store: &mut Store, epochs: usize) -> Result<Average> {
@@ -118,12 +176,16 @@ impl Parameters {
     pub fn count(&self, store: &Store) -> usize {
         self.list.iter().filter(|p| p.learned).map(|p| store.spec(p.value).len()).sum()
     }
-    /// The step size, which may be changed between steps.
+    /// The full learning rate, which may be changed between steps where they all have it.
     pub fn learning_rate(&self) -> BufferId {
         self.learning_rate
     }
-    /// Appends the backward pass of `loss` and the optimiser's update of every parameter that it depends on; returns
-    /// the gradients, by name.
+    /// The norm of all gradients of the last step together, before they were clipped; `None` if they are not.
+    pub fn gradient_norm(&self) -> Option<BufferId> {
+        self.norm
+    }
+    /// Appends the backward pass of `loss` and the optimiser's update of every parameter that it depends on;
+    /// returns the gradients as they are before clipping, by name.
     ///
     /// # Errors
     /// `Shape` where an op on the way has no derivative.
@@ -133,7 +195,8 @@ impl Parameters {
         self.update(t, store, &grads, rate)?;
         Ok(grads.into_iter().map(|(p, g)| (p.name.clone(), g)).collect())
     }
-    /// [`minimize`](Self::minimize) with the step size `rate`, `[1, 1]`, that leaves the parameters `fixed` as they are.
+    /// [`minimize`](Self::minimize) with the step size `rate`, `[1, 1]`, that leaves the parameters `fixed`
+    /// as they are.
     ///
     /// # Errors
     /// `Shape` where an op on the way has no derivative.
@@ -154,12 +217,12 @@ impl Parameters {
         let mut learned = self.list.iter().filter(|p| p.learned && !fixed.contains(&p.value));
         learned.any(|p| !prefixes.iter().any(|prefix| p.name.starts_with(prefix)))
     }
-    /// The step size as it is stored.
+    /// The learning rates of the steps, of which the update takes that of its own.
     fn stored_rate(&self, t: &mut Tape, store: &Store) -> Result<Var> {
-        t.stored(store, self.learning_rate)
+        t.stored(store, self.rates.unwrap_or(self.learning_rate))
     }
-    /// Appends the backward pass of `share * loss`, whose gradients are added to `sums`, a sum for each parameter that is there or comes
-    /// into being; `share` is stored, `[1, 1]`.
+    /// Appends the backward pass of `share * loss`, whose gradients are added to `sums`, a sum for each
+    /// parameter that is there or comes into being; `share` is stored, `[1, 1]`.
     ///
     /// # Errors
     /// `Shape` where an op on the way has no derivative.
@@ -184,7 +247,8 @@ impl Parameters {
         }
         t.accumulate(&pairs)
     }
-    /// Parameters that are learned and that `loss` depends on, with their gradients for the gradient `seed` of the loss.
+    /// Parameters that are learned and that `loss` depends on, with their gradients for the gradient `seed`
+    /// of the loss.
     fn gradients(
         &self,
         t: &mut Tape,
@@ -203,14 +267,34 @@ impl Parameters {
         }
         Ok(found)
     }
-    fn update(&self, t: &mut Tape, store: &Store, grads: &[(&Parameter, Var)], rate: Var) -> Result<()> {
-        let slots = grads.iter().map(|&(p, g)| {
-            let [w, m, v] = t.stored_all(store, [p.value, p.moments[0], p.moments[1]])?;
-            Ok(AdamSlot { w, g, m, v })
-        });
-        let slots: Vec<AdamSlot> = slots.collect::<Result<_>>()?;
-        let step = t.stored(store, self.step)?;
-        t.adam(rate, step, &slots)
+    fn update(&self, t: &mut Tape, store: &Store, grads: &[(&Parameter, Var)], lr: Var) -> Result<()> {
+        let scale = match (self.norm, self.optimizer.clip_norm) {
+            (Some(norm), Some(most)) => {
+                let norm = t.stored(store, norm)?;
+                let grads: Vec<Var> = grads.iter().map(|g| g.1).collect();
+                Some(t.clip_norm(norm, &grads, most)?)
+            }
+            _ => None,
+        };
+        let vars = UpdateVars { lr, step: t.stored(store, self.step)?, scale };
+        let (mut adam, mut sgd) = (Vec::new(), Vec::new());
+        for &(p, g) in grads {
+            let w = t.stored(store, p.value)?;
+            match p.state {
+                State::Adam(moments) => {
+                    let [m, v] = t.stored_all(store, moments)?;
+                    adam.push(AdamSlot { w, g, m, v });
+                }
+                State::Sgd(v) => {
+                    let v = v.map(|v| t.stored(store, v)).transpose()?;
+                    sgd.push(SgdSlot { w, g, v });
+                }
+            }
+        }
+        match self.optimizer.rule {
+            UpdateRule::Adam(decay) => t.adam(vars, decay, &adam),
+            UpdateRule::Sgd { momentum, decay } => t.sgd(vars, momentum, decay, &sgd),
+        }
     }
 }
 

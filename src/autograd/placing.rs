@@ -17,7 +17,7 @@ pub(super) struct PlacedNode<'a> {
     pub placement: Placement,
 }
 
-/// The nodes in the order in which their memory is planned, each with its placement.
+/// Returns the nodes in the order in which their memory is planned, each with its placement.
 ///
 /// # Errors
 /// `Plan` if a placement names no lane or is too deep, or if a node would run before one that it depends on.
@@ -61,8 +61,9 @@ fn check(lanes: Lanes) -> Result<()> {
     }
 }
 
-/// The rank of each node within its lane, for steps that are placed by section. 0: starts the step. 1: needs nothing from the
-/// other lane, so it runs before the state arrives. 2: all else, and everything after the backward pass.
+/// Returns the rank of each node within its lane, for steps that are placed by section. 0: starts the step.
+/// 1: needs nothing from the other lane, so it runs before the state arrives. 2: all else, and everything
+/// after the backward pass.
 fn section_ranks(nodes: &[&Node], placements: &[Placement], specs: &[Spec]) -> Vec<usize> {
     let mut waits = vec![false; specs.len()];
     let rank = |(node, placement): (&&Node, &Placement)| {
@@ -79,7 +80,8 @@ fn section_ranks(nodes: &[&Node], placements: &[Placement], specs: &[Spec]) -> V
     ranks
 }
 
-/// For each node the nodes that it must follow: those that write what it reads or writes, and those that read what it writes.
+/// Returns, for each node, the nodes that it must follow: those that write what it reads or writes, and those
+/// that read what it writes.
 fn must_follow(nodes: &[&Node], specs: &[Spec]) -> Vec<Vec<usize>> {
     // For each value, the last node that wrote it, and the nodes that have read it since.
     let mut accesses: HashMap<Var, (Option<usize>, Vec<usize>)> = HashMap::new();
@@ -104,7 +106,8 @@ fn must_follow(nodes: &[&Node], specs: &[Spec]) -> Vec<Vec<usize>> {
     nodes.iter().enumerate().map(follows).collect()
 }
 
-/// An order of all nodes in which the nodes of each lane are sorted by rank, and every node follows those that it must follow.
+/// Returns an order of all nodes in which the nodes of each lane are sorted by rank, and every node follows
+/// those that it must follow.
 ///
 /// # Errors
 /// `Plan` if there is no such order.

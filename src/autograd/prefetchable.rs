@@ -1,15 +1,21 @@
-//! Which nodes of a step may run while the step before is still under way.
+//! Finds the nodes of a step that may run before the previous step has finished.
 use crate::{
     ops::{Node, OpKind},
     runtime::{Spec, Var},
 };
 use std::collections::HashSet;
 
-/// The nodes of a step that prepare it and depend on nothing that a step computes: the cursor, negatives, sampling, unique
-/// nodes, gathers of features. They may run one step ahead of the others, on values of their own.
+/// Returns, for each node of a step, whether it can be prefetched: whether it only prepares the step and
+/// depends on nothing that a step computes. Such nodes move the cursor, draw negatives, sample neighbours,
+/// find unique nodes and gather features. They may run steps ahead of the other nodes, on separate copies of
+/// their values.
 ///
-/// A node stays where it computes (kind `Nn`, `Comm`), reads what a staying node makes or writes, or writes what a staying
-/// node reads or writes: found from the declared reads and writes alone. All stay where nothing would be left to overlap with.
+/// The result follows from the declared reads and writes alone. A node cannot be prefetched if
+/// - it computes (kind `Nn` or `Comm`),
+/// - it reads what a node that cannot be prefetched computes or writes, or
+/// - it writes what a node that cannot be prefetched reads or writes.
+///
+/// If every node could be prefetched, none is: there would be nothing to overlap with.
 pub(super) fn prefetchable(nodes: &[&Node], specs: &[Spec]) -> Vec<bool> {
     let reads = |n: &Node| -> Vec<Var> {
         let counts = n.ins.iter().chain(&n.outs).filter_map(|v| Some(specs[v.at()].rows.live?.var));
@@ -19,22 +25,23 @@ pub(super) fn prefetchable(nodes: &[&Node], specs: &[Spec]) -> Vec<bool> {
     let mut prefetchable: Vec<bool> =
         nodes.iter().map(|n| matches!(n.op.kind(), OpKind::Graph | OpKind::Copy)).collect();
     loop {
-        let (mut changed_by_staying, mut read_by_staying) = (HashSet::new(), HashSet::new());
+        // What the nodes that cannot be prefetched change and read.
+        let (mut changed, mut read) = (HashSet::new(), HashSet::new());
         for (n, _) in nodes.iter().zip(&prefetchable).filter(|(_, p)| !**p) {
-            changed_by_staying.extend(n.outs.iter().copied().chain(writes(n)));
-            read_by_staying.extend(reads(n));
+            changed.extend(n.outs.iter().copied().chain(writes(n)));
+            read.extend(reads(n));
         }
-        let mut changed = false;
+        let mut excluded_another = false;
         for (n, prefetchable) in nodes.iter().zip(&mut prefetchable).filter(|(_, p)| **p) {
-            let bound = reads(n).iter().any(|v| changed_by_staying.contains(v))
-                || writes(n).iter().any(|v| read_by_staying.contains(v));
-            (*prefetchable, changed) = (!bound, changed || bound);
+            let excluded =
+                reads(n).iter().any(|v| changed.contains(v)) || writes(n).iter().any(|v| read.contains(v));
+            (*prefetchable, excluded_another) = (!excluded, excluded_another || excluded);
         }
-        if !changed {
+        if !excluded_another {
             break;
         }
     }
-    if prefetchable.iter().all(|&a| a) {
+    if prefetchable.iter().all(|&p| p) {
         prefetchable.fill(false);
     }
     prefetchable
@@ -49,7 +56,7 @@ mod tests {
     };
 
     #[test]
-    fn a_gather_runs_ahead_unless_the_step_changes_what_it_reads_or_made_its_index() {
+    fn a_gather_is_prefetchable_unless_the_step_changes_or_computes_what_it_reads() {
         let mut store = Store::new(Precision::F32);
         let table = |store: &mut Store, name: &str| store.zeros(name, Spec::real(Rows::fixed(4), 2)).unwrap();
         let [features, memory] = ["features", "memory"].map(|name| table(&mut store, name));
@@ -58,11 +65,11 @@ mod tests {
         let mut t = Tape::new();
         let [features, memory, index, square] =
             t.stored_all(&store, [features, memory, index, square]).unwrap();
-        let known = t.gather_rows(features, index).unwrap();
-        let state = t.gather_rows(memory, index).unwrap();
-        let made = t.linear(known, square, None, Some(state), Activation::Identity).unwrap();
-        t.gather_rows(made, index).unwrap();
-        t.write_rows(memory, index, made).unwrap();
+        let feature_rows = t.gather_rows(features, index).unwrap();
+        let memory_rows = t.gather_rows(memory, index).unwrap();
+        let computed = t.linear(feature_rows, square, None, Some(memory_rows), Activation::Identity).unwrap();
+        t.gather_rows(computed, index).unwrap();
+        t.write_rows(memory, index, computed).unwrap();
         let nodes: Vec<&Node> = t.nodes().iter().collect();
         let specs: Vec<Spec> = t.vars().map(|v| t.spec(v)).collect();
         assert_eq!(prefetchable(&nodes, &specs), [true, false, false, false, false]);

@@ -43,11 +43,12 @@ pub struct OpTime {
 
 /// A tape with its memory planned.
 ///
-/// Nodes whose results nobody reads are dropped. Every value of the step has a fixed place in an arena; the places of values
-/// that are never alive at the same time may overlap. Running allocates no tensor memory.
+/// Nodes whose results nobody reads are dropped. Every value of the step has a fixed place in an arena; the
+/// places of values that are never alive at the same time may overlap. Running allocates no tensor memory.
 ///
-/// A view of a value has the address of the value and is no longer than it. Both live until the last node that accesses either
-/// of them. Since a value never changes once it is computed, neither can observe the other.
+/// A view of a value has the address of the value and is no longer than it. Both live until the last node
+/// that accesses either of them. Since a value never changes once it is computed, neither can observe the
+/// other.
 ///
 /// ```
 /// use tgnn::{autograd::Program, ops::{Backend, Tape}, runtime::*};
@@ -87,15 +88,17 @@ pub struct Program {
 }
 
 impl Program {
-    /// Plans `tape` for reals of `precision`. The values `keep` survive a run and can then be [`read`](Self::read).
+    /// Plans `tape` for reals of `precision`. The values `keep` survive a run and can then be
+    /// [`read`](Self::read).
     ///
     /// # Errors
-    /// `OutOfMemory` if the values of a step do not fit into memory; `Shape` if a value of `keep` belongs to another tape.
+    /// `OutOfMemory` if the values of a step do not fit into memory; `Shape` if a value of `keep` belongs to
+    /// another tape.
     pub fn new(tape: &Tape, keep: &[Var], precision: Precision, backend: Backend) -> Result<Self> {
         Self::plan(&[(tape, Lanes::One)], keep, precision, backend, None)
     }
-    /// Plans a program that is [repeated](Self::repeat) on `device` with its nodes on the given lanes. The results are the same, to
-    /// the last bit, whatever the lanes.
+    /// Plans a program that is [repeated](Self::repeat) on `device` with its nodes on the given lanes. The
+    /// results are the same, to the last bit, whatever the lanes.
     ///
     /// # Errors
     /// As [`new`](Self::new); `Plan` if the lanes are illegal; `Device` if the system starts no more threads.
@@ -108,9 +111,10 @@ impl Program {
     ) -> Result<Self> {
         Self::plan(&[(tape, lanes)], keep, precision, Backend::of(device), Some(device))
     }
-    /// Plans a step in several variants, one of which each run executes ([`repeat_in`](Self::repeat_in)): other placements, other
-    /// orders of products, or work that comes between steps, such as an update. Nothing is prefetched across a variant that is on
-    /// [one lane](Lanes::One). The first variant's buffer depth applies to all.
+    /// Plans a step in several variants, one of which each run executes ([`repeat_in`](Self::repeat_in)):
+    /// other placements, other orders of products, or work that comes between steps, such as an update.
+    /// Nothing is prefetched across a variant that is on [one lane](Lanes::One). The first variant's buffer
+    /// depth applies to all.
     ///
     /// # Errors
     /// As [`on_lanes`](Self::on_lanes); `Shape` if there is no tape, or tapes are over different stores.
@@ -164,22 +168,22 @@ impl Program {
             trace: None,
         })
     }
-    /// The stored buffers that the program reads or writes.
+    /// Returns the stored buffers that the program reads or writes.
     pub fn stored(&self) -> impl Iterator<Item = BufferId> + '_ {
         self.variants.iter().flat_map(|variant| &variant.places).filter_map(|p| match p {
             Some(Place::Stored(id)) => Some(*id),
             _ => None,
         })
     }
-    /// Bytes of memory for the values of a step, those of prefetched steps included. On a device they are allocated at the first
-    /// run.
+    /// Returns the bytes of memory for the values of a step, those of prefetched steps included. On a device
+    /// they are allocated at the first run.
     pub fn arena_bytes(&self) -> usize {
         match &self.memory {
             Memory::Host(h) => h.bytes(),
             Memory::Device(d) => d.bytes(),
         }
     }
-    /// Shape and type of a value of the (first) tape.
+    /// Returns the shape and type of a value of the first tape.
     ///
     /// # Panics
     /// If the value belongs to another tape.
@@ -187,11 +191,11 @@ impl Program {
         assert_eq!(self.vars.get(v.at()), Some(&v), "value {v} is another tape's");
         self.variants[0].specs[v.at()]
     }
-    /// The nodes of the first variant with their stages, in order.
+    /// Returns the nodes of the first variant with their stages, in order.
     pub fn stages(&self) -> impl Iterator<Item = (&Node, Stage)> {
         self.variants[0].nodes.iter().map(|p| (&p.node, p.stage))
     }
-    /// Descriptions of the nodes of a variant, in order.
+    /// Returns descriptions of the nodes of a variant, in order.
     ///
     /// # Panics
     /// If there is no such variant.
@@ -205,7 +209,7 @@ impl Program {
         };
         self.variants[variant].nodes.iter().map(info).collect()
     }
-    /// Number of variants.
+    /// Returns the number of variants.
     pub fn variants(&self) -> usize {
         self.variants.len()
     }
@@ -216,7 +220,7 @@ impl Program {
     pub fn windows<'a>(&self, variant_of_run: &'a [usize]) -> Vec<&'a [usize]> {
         windows(&self.variants, variant_of_run)
     }
-    /// The schedule of one run for each entry of `variant_of_run`.
+    /// Returns the schedule of one run for each entry of `variant_of_run`.
     ///
     /// # Errors
     /// `Plan` if lanes would wait for each other.
@@ -226,11 +230,12 @@ impl Program {
     pub fn schedule(&self, variant_of_run: &[usize]) -> Result<Schedule> {
         Schedule::of(&self.variants, variant_of_run, self.lanes.buffer_depth())
     }
-    /// The nodes of the first variant, in order.
+    /// Returns the nodes of the first variant, in order.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.variants[0].nodes.iter().map(|p| &p.node)
     }
-    /// The nodes of the first variant that are prefetched on the second lane when the program is [repeated](Self::repeat).
+    /// Returns the nodes of the first variant that are prefetched on the second lane when the program is
+    /// [repeated](Self::repeat).
     pub fn prefetched(&self) -> impl Iterator<Item = &Node> {
         self.variants[0]
             .nodes
@@ -250,24 +255,24 @@ impl Program {
     pub fn is_profiled(&self) -> bool {
         self.times.is_some()
     }
-    /// Starts a new trace of when nodes run; see [`trace`](Self::trace). On a device, nodes are launched one by one while a trace is
-    /// recorded, each between two events.
+    /// Starts a new trace of when nodes run; see [`trace`](Self::trace). On a device, nodes are launched one
+    /// by one while a trace is recorded, each between two events.
     pub fn start_trace(&mut self) {
         self.trace = Some(Trace::new());
     }
-    /// All runs of nodes since [`start_trace`](Self::start_trace).
+    /// Returns all runs of nodes since [`start_trace`](Self::start_trace).
     pub fn trace(&self) -> Vec<Span> {
         let Some(trace) = &self.trace else { return Vec::new() };
         let node_infos: Vec<Vec<NodeInfo>> =
             (0..self.variants.len()).map(|variant| self.node_infos(variant)).collect();
         let span = |&Ran { step, variant, node, start, end }: &Ran| {
             let [start, end] = [start, end].map(|at| (at - trace.began).as_secs_f64());
-            Span { work: node_infos[variant][node], node, step, start, end }
+            Span { node_info: node_infos[variant][node], node, step, start, end }
         };
         trace.ran.iter().map(span).collect()
     }
-    /// Times `times` runs of every op on the values of the last [`run`](Self::run), slowest op first. On a device launch overhead
-    /// is excluded; on the host ops are timed as by [`profile`](Self::profile).
+    /// Times `times` runs of every op on the values of the last [`run`](Self::run), slowest op first. On a
+    /// device launch overhead is excluded; on the host ops are timed as by [`profile`](Self::profile).
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -281,7 +286,7 @@ impl Program {
         let taken = d.bind(&self.variants, store)?.time_nodes(&self.variants[0].nodes, times)?;
         Ok(self.by_op(&[taken]))
     }
-    /// Times by op since [`profile`](Self::profile), slowest op first.
+    /// Returns the times by op since [`profile`](Self::profile), slowest op first.
     pub fn op_times(&self) -> Vec<OpTime> {
         self.by_op(self.times.as_deref().unwrap_or_default())
     }
@@ -317,9 +322,9 @@ impl Program {
     /// Runs the program once over `store` and waits for it.
     ///
     /// # Errors
-    /// `Diverged` if an op meets a number that is not finite, `Data` if it meets an index outside its table; the message names op
-    /// and row, and what the step has written by then stays written. `Shape` if the store is not the tape's, or has another
-    /// precision than the program.
+    /// `Diverged` if an op meets a number that is not finite, `Data` if it meets an index outside its table;
+    /// the message names op and row, and what the step has written by then stays written. `Shape` if the
+    /// store is not the tape's, or has another precision than the program.
     pub fn run(&mut self, store: &mut Store) -> Result<()> {
         self.check(store)?;
         self.kept = false;
@@ -334,9 +339,9 @@ impl Program {
         self.kept = true;
         Ok(())
     }
-    /// Runs the program `times` times. `on_progress` is called after every run if one lane of a host executes, otherwise
-    /// occasionally. On a device the host does not wait between runs, and written buffers must be [fetched](Store::fetch). Kept
-    /// values cannot be read afterwards.
+    /// Runs the program `times` times. `on_progress` is called after every run if one lane of a host
+    /// executes, otherwise occasionally. On a device the host does not wait between runs, and written buffers
+    /// must be [fetched](Store::fetch). Kept values cannot be read afterwards.
     ///
     /// # Errors
     /// As [`run`](Self::run), with the number of the run if it is known.
@@ -353,7 +358,8 @@ impl Program {
         variant_of_run.resize(times, 0);
         self.repeat_in(store, &variant_of_run, on_progress)
     }
-    /// As [`repeat`](Self::repeat), with one run for each entry of `variant_of_run`, the index of its variant.
+    /// Runs the program as [`repeat`](Self::repeat) does, with one run for each entry of `variant_of_run`,
+    /// the index of the run's variant.
     ///
     /// # Errors
     /// As [`repeat`](Self::repeat); `Shape` if there is no such variant.
@@ -401,7 +407,7 @@ impl Program {
             None => Ok(()),
         }
     }
-    /// Number of live rows of a kept or stored value after the last run.
+    /// Returns the number of live rows of a kept or stored value after the last run.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -423,11 +429,12 @@ impl Program {
         };
         Ok((count as usize).saturating_mul(live.times).min(rows.capacity))
     }
-    /// The live rows of a kept or stored value after the last [`run`](Self::run).
+    /// Returns the live rows of a kept or stored value after the last [`run`](Self::run).
     ///
     /// # Errors
-    /// `Shape` if `T` is not the value's element type, if the value is neither kept nor stored, if nothing has run yet or
-    /// [`repeat`](Self::repeat) ran last (its runs may overlap), or if value or store are not the program's.
+    /// `Shape` if `T` is not the value's element type, if the value is neither kept nor stored, if nothing
+    /// has run yet or [`repeat`](Self::repeat) ran last (its runs may overlap), or if value or store are not
+    /// the program's.
     pub fn read<'a, T: Element>(&'a self, v: Var, store: &'a Store) -> Result<&'a [T]> {
         let n = self.rows(v, store)?;
         let (spec, name) = (self.spec(v), std::any::type_name::<T>());
@@ -436,8 +443,8 @@ impl Program {
         match (&self.memory, self.variants[0].places[v.at()]) {
             (_, Some(Place::Stored(id))) => Ok(&store.read(id)?[..n]),
             (Memory::Device(d), _) => Ok(d.kept(v).map_or(&[], |(_, values)| &values[..n])),
-            // SAFETY: the plan gave the value this memory, which is zeroed or written; every bit pattern is a `T`; nothing runs while
-            // the program is borrowed.
+            // SAFETY: the plan gave the value this memory, which is zeroed or written; every bit pattern is a
+            // `T`; nothing runs while the program is borrowed.
             (Memory::Host(h), Some(Place::Arena(lane, at))) => unsafe {
                 Ok(std::slice::from_raw_parts(h.address(lane, at).cast(), n))
             },
@@ -456,7 +463,7 @@ impl Program {
     }
 }
 
-/// Shapes and types of operands.
+/// Returns the shapes and types of operands.
 fn specs(operands: &[(Place, Spec)]) -> Vec<Spec> {
     operands.iter().map(|operand| operand.1).collect()
 }

@@ -1,4 +1,4 @@
-//! What the executors of a program have in common: progress and the times of nodes.
+//! Definitions that the executors of a program share: progress and the times of nodes.
 use crate::runtime::Store;
 
 /// Progress of [`Program::repeat`](super::Program::repeat).
@@ -6,7 +6,8 @@ use crate::runtime::Store;
 pub struct RepeatProgress<'a> {
     /// Number of runs that have finished.
     pub runs: usize,
-    /// The store as these runs left it; `None` while a lane is running. On a device, buffers that were not fetched are stale.
+    /// The store as these runs left it; `None` while a lane is running. On a device, buffers that were not
+    /// fetched are stale.
     pub store: Option<&'a Store>,
 }
 

@@ -1,7 +1,9 @@
-//! The schedule of several runs of a program: the order of the nodes on each of two lanes, and the waits between the lanes.
+//! The schedule of several runs of a program: the order of the nodes on each of two lanes, and the waits
+//! between the lanes.
 //!
-//! Waits follow from the declared reads and writes alone. If one of two nodes writes what the other reads or writes, the two
-//! execute in the order of the program and of its runs, whatever their lanes are. All other nodes may overlap.
+//! Waits follow from the declared reads and writes alone. If one of two nodes writes what the other reads or
+//! writes, the two execute in the order of the program and of its runs, whatever their lanes are. All other
+//! nodes may overlap.
 use super::{
     lanes::{LANES, Placement},
     variant::{Place, PlannedNode, Variant},
@@ -38,11 +40,12 @@ pub(super) enum StreamCommand {
 }
 
 impl Schedule {
-    /// The schedule of one run for each entry of `variant_of_run`. `buffer_depth` is for how many runs each lane holds values at
-    /// the same time. Nothing is prefetched across a run that has [one lane](super::Lanes::One) to itself.
+    /// Returns the schedule of one run for each entry of `variant_of_run`. Each lane holds the values of
+    /// `buffer_depth` runs at the same time. Nothing is prefetched across a run whose variant is on
+    /// [one lane](super::Lanes::One).
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub(super) fn of(
         variants: &[Variant],
         variant_of_run: &[usize],
@@ -55,18 +58,20 @@ impl Schedule {
             let overlap = |&a: &usize, &b: &usize| !variants[a].alone && !variants[b].alone;
             for group in variant_of_run.chunk_by(overlap) {
                 let placements = |run: usize| nodes[first + run].iter().map(|p| p.placement);
-                let of_group = in_order(group.len(), lane, placements);
-                order.extend(of_group.into_iter().map(|(run, node)| (first + run, node)));
+                let group_order = in_order(group.len(), lane, placements);
+                order.extend(group_order.into_iter().map(|(run, node)| (first + run, node)));
                 first += group.len();
             }
             order
         });
         Self::new(&nodes, buffer_depth, order)
     }
-    /// The schedule of one run for each entry of `nodes`, in which each lane executes its (run, node) pairs in the order given.
+    /// Returns the schedule of one run for each entry of `nodes`, in which each lane executes its (run, node)
+    /// pairs in the given order.
     ///
     /// # Errors
-    /// `Plan` if a node would execute before one of its lane that it must follow, or if the lanes would wait for each other.
+    /// `Plan` if a node is on no lane, if it comes before a node of its lane that it must follow, or if the
+    /// lanes would wait for each other.
     pub(super) fn new(
         nodes: &[&[PlannedNode]],
         buffer_depth: [usize; LANES],
@@ -92,7 +97,7 @@ impl Schedule {
                 let after = hazards.must_wait_for(&accesses, run);
                 hazards.record(accesses, lane, index);
                 if after[lane] > index {
-                    return Err(illegal(planned, run, "comes before what it waits for, on its own lane"));
+                    return Err(illegal(planned, run, "comes before a node of its lane that it must follow"));
                 }
                 schedule.0[lane][index].after = after[1 - lane];
             }
@@ -104,10 +109,11 @@ impl Schedule {
         }
         Ok(schedule)
     }
-    /// One order of all nodes, as (lane, index) pairs, in which every node follows those it waits for.
+    /// Returns an order of all nodes, as (lane, index) pairs, in which every node follows those that it waits
+    /// for.
     ///
     /// # Errors
-    /// The next nodes of the lanes that wait for each other for ever.
+    /// The next node of each lane, if the lanes would wait for each other for ever.
     pub fn linear(&self) -> Result<Vec<(usize, usize)>, Vec<ScheduledNode>> {
         let (mut finished, mut order) = ([0; LANES], Vec::with_capacity(self.0.iter().map(Vec::len).sum()));
         loop {
@@ -125,7 +131,11 @@ impl Schedule {
             }
         }
     }
-    /// Issues the commands that execute the schedule on two CUDA streams. Every event is recorded before it is waited for.
+    /// Issues the commands that execute the schedule on two CUDA streams. Every event is recorded before a
+    /// stream waits for it.
+    ///
+    /// # Errors
+    /// The first error of `issue`.
     pub(super) fn stream_commands(&self, mut issue: impl FnMut(StreamCommand) -> Result<()>) -> Result<()> {
         // For each lane, the indices after which the other lane waits, ascending.
         let mut recorded: [Vec<usize>; LANES] = Default::default();
@@ -155,36 +165,37 @@ impl Schedule {
     }
 }
 
-/// The order of a lane over `runs` runs, some items of which are prefetched by up to `most` runs: (run, prefetch depth) pairs,
-/// period by period, the deepest first within a period.
-pub fn periods(runs: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
-    let all = (0..runs + most).flat_map(move |period| (0..=most).rev().map(move |depth| (period, depth)));
-    let run = move |(period, depth): (usize, usize)| Some(((period + depth).checked_sub(most)?, depth));
-    all.filter_map(run).filter(move |&(run, _)| run < runs)
+/// Returns the order of a lane over `runs` runs whose items are prefetched by up to `max_depth` runs: (run,
+/// prefetch depth) pairs, period by period, the deepest first within a period.
+pub fn periods(runs: usize, max_depth: usize) -> impl Iterator<Item = (usize, usize)> {
+    let depths = move |period: usize| (0..=max_depth).rev().map(move |depth| (period, depth));
+    let run = move |(period, depth): (usize, usize)| Some(((period + depth).checked_sub(max_depth)?, depth));
+    (0..runs + max_depth).flat_map(depths).filter_map(run).filter(move |&(run, _)| run < runs)
 }
 
-/// The (run, item) pairs of a lane over `runs` runs, in order; `placements` returns the placements of the items of a run.
+/// Returns the (run, item) pairs of a lane over `runs` runs, in order. `placements` returns the placements of
+/// the items of a run.
 pub fn in_order<I: Iterator<Item = Placement>>(
     runs: usize,
     lane: usize,
     placements: impl Fn(usize) -> I,
 ) -> Vec<(usize, usize)> {
-    let of_lane = |run: usize| placements(run).enumerate().filter(|(_, p)| p.lane == lane);
-    let depths = (0..runs).flat_map(of_lane).map(|(_, p)| p.prefetch_depth);
-    let most = depths.max().unwrap_or(0);
+    let lane_items = |run: usize| placements(run).enumerate().filter(|(_, p)| p.lane == lane);
+    let depths = (0..runs).flat_map(lane_items).map(|(_, p)| p.prefetch_depth);
+    let max_depth = depths.max().unwrap_or(0);
     let mut order = Vec::new();
-    for (run, depth) in periods(runs, most) {
-        let items = of_lane(run).filter(|(_, p)| p.prefetch_depth == depth);
+    for (run, depth) in periods(runs, max_depth) {
+        let items = lane_items(run).filter(|(_, p)| p.prefetch_depth == depth);
         order.extend(items.map(|(item, _)| (run, item)));
     }
     order
 }
 
-/// Something that nodes of different runs may both access.
+/// Memory that nodes of different runs may access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Tracked {
     Stored(BufferId),
-    /// A value of a run, by its place: its views have the same place.
+    /// A value of a run, by its place, which it shares with its views.
     Value {
         run: usize,
         place: Place,
@@ -196,20 +207,24 @@ enum Tracked {
     },
 }
 
-/// The accesses to something so far: for each lane, the number of its nodes that must have finished.
+/// The accesses to a tracked piece of memory so far: for each lane, the number of its nodes that must have
+/// finished.
 #[derive(Clone, Copy, Default)]
 struct Accesses {
-    /// Up to the last write.
+    /// Number of nodes up to the last write.
     written: [usize; LANES],
-    /// Up to the last access of any kind.
+    /// Number of nodes up to the last access of any kind.
     accessed: [usize; LANES],
 }
 
-/// The runs that used a buffer last.
+/// The accesses to a buffer by the last two runs that used it.
 #[derive(Clone, Copy, Default)]
 struct BufferUse {
+    /// The last run that used the buffer.
     run: usize,
+    /// Accesses by the last run.
     current: Accesses,
+    /// Accesses by the run that used the buffer before.
     previous: Accesses,
 }
 
@@ -217,36 +232,40 @@ struct BufferUse {
 #[derive(Default)]
 struct Hazards {
     buffer_depth: [usize; LANES],
+    /// Accesses to stored buffers and to values.
     values: HashMap<Tracked, Accesses>,
-    /// A run's values share the buffer with those of the run before in it, and with no earlier ones.
+    /// Uses of each lane's buffers. The values of a run only conflict with those of the run that used the
+    /// buffer before: the writes of that run have waited for all earlier ones.
     buffers: HashMap<Tracked, BufferUse>,
 }
 
 impl Hazards {
-    /// What a node accesses, and whether it writes it.
+    /// Returns the memory that a node accesses, and whether it writes it.
     fn accesses(&self, planned: &PlannedNode, run: usize) -> Vec<(Tracked, bool)> {
         let buffer = |lane: usize| Tracked::Buffer { lane, index: run % self.buffer_depth[lane] };
-        let mut all = Vec::with_capacity(2 * (planned.ins.len() + planned.outs.len()));
+        let mut accesses = Vec::with_capacity(2 * (planned.ins.len() + planned.outs.len()));
         let mut access = |place: Place, writes: bool| match place {
-            Place::Stored(id) => all.push((Tracked::Stored(id), writes)),
+            Place::Stored(id) => accesses.push((Tracked::Stored(id), writes)),
             Place::Arena(lane, _) => {
-                all.push((Tracked::Value { run, place }, writes));
-                all.push((buffer(lane), writes));
+                accesses.push((Tracked::Value { run, place }, writes));
+                accesses.push((buffer(lane), writes));
             }
         };
-        planned.ins.iter().enumerate().for_each(|(i, x)| access(x.0, planned.node.writes.contains(&i)));
-        planned.outs.iter().for_each(|x| access(x.0, true));
+        let ins = planned.ins.iter().enumerate();
+        ins.for_each(|(i, operand)| access(operand.0, planned.node.writes.contains(&i)));
+        planned.outs.iter().for_each(|operand| access(operand.0, true));
         planned.counts.iter().for_each(|&place| access(place, false));
         if let (Place::Arena(lane, _), 1..) = planned.scratch {
-            all.push((buffer(lane), true));
+            accesses.push((buffer(lane), true));
         }
-        all
+        accesses
     }
-    /// For each lane, the number of its nodes that must have finished before a node of `run` with these accesses starts.
+    /// Returns, for each lane, the number of its nodes that must have finished before a node of `run` with
+    /// these accesses starts.
     fn must_wait_for(&mut self, accesses: &[(Tracked, bool)], run: usize) -> [usize; LANES] {
         let mut after = [0; LANES];
-        let mut wait = |upto: &[usize; LANES]| {
-            after.iter_mut().zip(upto).for_each(|(after, upto)| *after = (*after).max(*upto));
+        let mut wait_for = |finished: &[usize; LANES]| {
+            after.iter_mut().zip(finished).for_each(|(after, finished)| *after = (*after).max(*finished));
         };
         for (tracked, writes) in accesses {
             if let Tracked::Buffer { .. } = tracked {
@@ -255,30 +274,32 @@ impl Hazards {
                     *buffer = BufferUse { run, current: Accesses::default(), previous: buffer.current };
                 }
                 if *writes {
-                    wait(&buffer.previous.accessed);
+                    wait_for(&buffer.previous.accessed);
                 }
-            } else if let Some(known) = self.values.get(tracked) {
-                wait(if *writes { &known.accessed } else { &known.written });
+            } else if let Some(earlier) = self.values.get(tracked) {
+                wait_for(if *writes { &earlier.accessed } else { &earlier.written });
             }
         }
         after
     }
-    /// Records the accesses of the node at `index` of a lane. Separate from [`must_wait_for`](Self::must_wait_for), since two
-    /// outputs of a node may lie at the same place: a value without columns takes no memory.
+    /// Records the accesses of the node at `index` of a lane. This is separate from
+    /// [`must_wait_for`](Self::must_wait_for), because two outputs of a node may have the same place: a value
+    /// without columns takes no memory.
     fn record(&mut self, accesses: Vec<(Tracked, bool)>, lane: usize, index: usize) {
         for (tracked, writes) in accesses {
-            let known = match tracked {
+            let recorded = match tracked {
                 Tracked::Buffer { .. } => &mut self.buffers.entry(tracked).or_default().current,
                 _ => self.values.entry(tracked).or_default(),
             };
             if writes {
-                known.written[lane] = known.written[lane].max(index + 1);
+                recorded.written[lane] = recorded.written[lane].max(index + 1);
             }
-            known.accessed[lane] = known.accessed[lane].max(index + 1);
+            recorded.accessed[lane] = recorded.accessed[lane].max(index + 1);
         }
     }
 }
 
+/// Returns the error of a node that a schedule cannot execute.
 fn illegal(planned: &PlannedNode, run: usize, what: &str) -> Error {
     Error::new(ErrorKind::Plan, format!("{} of run {run} {what}", planned.node.op.name()))
 }
@@ -291,7 +312,8 @@ mod tests {
         ops::Tape,
     };
 
-    /// A cursor that is counted up, a row looked up by it, and one that is written: the first two may run ahead.
+    /// Returns a program that moves a cursor, gathers a row by it, adds the row to a sum, and writes the sum
+    /// to `sum` and to a row of `trace`; and the buffer of `trace`. The first two nodes can be prefetched.
     fn program(store: &mut Store) -> (Program, BufferId) {
         let ids = |n| Spec::ids(Rows::fixed(n), 1);
         let order = store.values("order", ids(40), &(0..40u32).rev().collect::<Vec<_>>()).unwrap();
@@ -299,71 +321,70 @@ mod tests {
         let table = store
             .values("table", Spec::real(Rows::fixed(40), 1), &(0..40).map(|i| i as f32).collect::<Vec<_>>())
             .unwrap();
-        let [sum, trace] = ["sum", "trace"].map(|name| (name, if name == "sum" { 1 } else { 40 }));
-        let [sum, trace] =
-            [sum, trace].map(|(name, n)| store.zeros(name, Spec::real(Rows::fixed(n), 1)).unwrap());
+        let [sum, trace_buffer] = [("sum", 1), ("trace", 40)]
+            .map(|(name, n)| store.zeros(name, Spec::real(Rows::fixed(n), 1)).unwrap());
         let first = store.values("first", ids(1), &[0u32]).unwrap();
         let mut t = Tape::new();
-        let traced = trace;
         let [order, clock, table, sum, trace, first] =
-            t.stored_all(store, [order, clock, table, sum, trace, first]).unwrap();
+            t.stored_all(store, [order, clock, table, sum, trace_buffer, first]).unwrap();
         let group = t.next_group(order, clock, 2).unwrap();
         let row = t.gather_rows(table, group.target).unwrap();
         let added = t.add(sum, row).unwrap();
         t.write_rows(sum, first, added).unwrap();
         t.write_rows(trace, group.index, added).unwrap();
         let device = Device::cpu(2).unwrap();
-        (Program::on_lanes(&t, &[], Precision::F32, &device, Lanes::PREFETCH).unwrap(), traced)
+        (Program::on_lanes(&t, &[], Precision::F32, &device, Lanes::PREFETCH).unwrap(), trace_buffer)
     }
 
     #[test]
-    fn two_lanes_do_what_one_does_and_the_second_waits_for_memory_that_the_first_still_reads() {
+    fn two_lanes_compute_what_one_computes_and_the_second_waits_for_memory_that_the_first_still_reads() {
         let run = |(program, trace): &mut (Program, BufferId), store: &mut Store, times| {
-            let mut heard = Vec::new();
-            program.repeat(store, times, &mut |done| heard.push(done.runs)).unwrap();
-            assert!(heard.is_sorted_by(|a, b| a < b) && heard.last() == Some(&times), "{heard:?}");
+            let mut reported = Vec::new();
+            program.repeat(store, times, &mut |progress| reported.push(progress.runs)).unwrap();
+            let ascending = reported.is_sorted_by(|a, b| a < b);
+            assert!(ascending && reported.last() == Some(&times), "{reported:?}");
             store.read::<f32>(*trace).unwrap().to_vec()
         };
-        let (mut store, mut alone) = (Store::new(Precision::F32), Store::new(Precision::F32));
-        let (mut program, mut sequential) = (program(&mut store), program(&mut alone));
+        let (mut store, mut sequential_store) = (Store::new(Precision::F32), Store::new(Precision::F32));
+        let (mut program, mut sequential) = (program(&mut store), program(&mut sequential_store));
         assert_eq!(
             program.0.prefetched().map(|n| n.op.name()).collect::<Vec<_>>(),
             ["next_group", "gather_rows"]
         );
+        // A program that is profiled executes one node at a time.
         sequential.0.profile();
-        let want = run(&mut sequential, &mut alone, 40);
+        let want = run(&mut sequential, &mut sequential_store, 40);
         assert_eq!(want[..3], [39.0, 39.0 + 38.0, 39.0 + 38.0 + 37.0]);
         assert_eq!(run(&mut program, &mut store, 40), want);
 
-        let order = |ahead| {
-            (0..6)
-                .flat_map(move |run| (if ahead { 0..2 } else { 2..5 }).map(move |node| (run, node)))
-                .collect()
+        let order = |nodes: std::ops::Range<usize>| {
+            (0..6).flat_map(|run| nodes.clone().map(move |node| (run, node))).collect()
         };
-        let schedule = Schedule::new(&[program.0.planned(); 6], [1, 2], [order(false), order(true)]).unwrap();
+        let schedule = Schedule::new(&[program.0.planned(); 6], [1, 2], [order(2..5), order(0..2)]).unwrap();
         let [first, second] = &schedule.0;
-        let waits = |steps: &[ScheduledNode]| steps.iter().map(|s| s.after).collect::<Vec<_>>();
-        // The add wants the row; the trace's row its index.
+        let waits = |nodes: &[ScheduledNode]| nodes.iter().map(|node| node.after).collect::<Vec<_>>();
+        // The addition needs the gathered row; the last write needs the index of its row.
         assert_eq!(waits(first)[..6], [2, 0, 1, 4, 0, 3]);
-        // The third run's values lie where the first's did, which the first lane reads to its last node.
+        // The values of the third run reuse the buffer of the first, which the last node of the first lane
+        // reads.
         assert_eq!(waits(second)[..8], [0, 0, 0, 0, 3, 3, 6, 6]);
     }
 
     #[test]
-    fn an_order_that_turns_round_what_must_follow_is_refused() {
+    fn an_order_that_reverses_a_dependency_is_refused() {
         let mut store = Store::new(Precision::F32);
         let (program, _) = program(&mut store);
-        let ahead = vec![(0, 0), (0, 1)];
+        let prefetched = vec![(0, 0), (0, 1)];
         let refused = |order| Schedule::new(&[program.planned()], [1, 2], order).unwrap_err();
-        let e = refused([vec![(0, 3), (0, 2), (0, 4)], ahead.clone()]);
+        let e = refused([vec![(0, 3), (0, 2), (0, 4)], prefetched.clone()]);
         assert_eq!(e.kind(), ErrorKind::Plan);
-        assert!(e.to_string().contains("write_rows of run 0 comes before what it waits for"), "{e}");
-        let e = refused([vec![(0, 2), (0, 3)], ahead]);
+        assert!(e.to_string().contains("write_rows of run 0 comes before a node of its lane"), "{e}");
+        let e = refused([vec![(0, 2), (0, 3)], prefetched]);
         assert!(e.to_string().contains("write_rows of run 0 is on no lane"), "{e}");
-        let step = |after| ScheduledNode { run: 0, node: 7, after };
+        let node = |after| ScheduledNode { run: 0, node: 7, after };
         let linear =
-            |of_first: [usize; 2]| Schedule([of_first.map(step).into(), vec![step(1), step(2)]]).linear();
+            |first_lane: [usize; 2]| Schedule([first_lane.map(node).into(), vec![node(1), node(2)]]).linear();
         assert_eq!(linear([0, 1]).unwrap(), [(0, 0), (1, 0), (0, 1), (1, 1)]);
-        assert_eq!(linear([0, 2]), Err(vec![step(2), step(2)]), "each lane waits for the other");
+        assert_eq!(linear([0, 2]), Err(vec![node(2), node(2)]), "each lane waits for the other");
     }
 }

@@ -2,13 +2,14 @@
 use super::{lanes::LANES, run::VariantRuns, schedule::Schedule, variant::Variant};
 use crate::{error::Result, runtime::cuda::CudaGraph};
 
-/// Maximum number of nodes of a window, unless a single run has more. At the end of a window lanes wait for each other, and a
-/// schedule takes memory.
+/// Maximum number of nodes of a window, unless a single run has more. At the end of a window lanes wait for
+/// each other, and a schedule takes memory.
 const MAX_NODES: usize = 1 << 12;
 /// Number of schedules that are cached.
 const CACHED: usize = 8;
 
-/// Cuts runs into windows that are scheduled together. If possible, a window ends after a run that has one lane to itself.
+/// Cuts runs into windows that are scheduled together. If possible, a window ends after a run that has one
+/// lane to itself.
 pub(super) fn windows<'a>(variants: &[Variant], variant_of_run: &'a [usize]) -> Vec<&'a [usize]> {
     let (mut windows, mut rest) = (Vec::new(), variant_of_run);
     while !rest.is_empty() {
@@ -44,11 +45,11 @@ pub(super) struct ScheduleCache {
 }
 
 impl ScheduleCache {
-    /// An empty cache; `buffer_depth` is for how many runs each lane holds values at the same time.
+    /// Returns an empty cache. Each lane holds the values of `buffer_depth` runs at the same time.
     pub fn new(buffer_depth: [usize; LANES]) -> Self {
         ScheduleCache { cached: Vec::new(), buffer_depth }
     }
-    /// The schedule of a window.
+    /// Returns the schedule of a window.
     ///
     /// # Errors
     /// As [`Schedule::of`].

@@ -1,4 +1,4 @@
-//! What a training step is made of: its stages, found from what its nodes read and write.
+//! The stages of a training step, found from what its nodes read and write.
 use super::prefetchable::prefetchable;
 use crate::{
     ops::{Node, OpKind},
@@ -7,30 +7,32 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{collections::HashSet, fmt};
 
-/// A stage of a training step, in the order in which a step does them.
+/// A stage of a training step. Stages are ordered as a step executes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// The cursor, negatives, temporal neighbours, unique nodes: what depends on the data alone.
+    /// Cursor, negatives, temporal neighbours and unique nodes: everything that depends on the data alone.
     Sample,
-    /// Rows of features of what was sampled.
+    /// Feature rows of the sampled nodes and events.
     FetchFeatures,
-    /// Rows of node memory and mails. Where one kernel reads them and updates them, that is of [`UpdateMemory`](Self::UpdateMemory).
+    /// Rows of node memory and mails. A kernel that both gathers and updates them belongs to
+    /// [`UpdateMemory`](Self::UpdateMemory).
     FetchMemory,
-    /// What mails make of node memory.
+    /// New node memory, computed from mails.
     UpdateMemory,
-    /// Embeddings, logits, and the backward pass; of a snapshot group its snapshots, too.
+    /// Embeddings, logits and the backward pass; for a snapshot group, its snapshots as well.
     Embed,
-    /// What no other op of [`Embed`](Self::Embed) waits for: gradients that only the update reads, those of weights; the loss as a number.
+    /// Results that no other op of [`Embed`](Self::Embed) waits for: gradients that only the update reads,
+    /// such as those of weights, and the loss as a number.
     WeightGrads,
-    /// New memory and mails of a batch.
+    /// Writes of a batch's new node memory and mails.
     WriteMemory,
-    /// The optimiser's update.
+    /// The optimiser's update of the parameters.
     Step,
 }
 
 impl Stage {
-    /// All, in order.
+    /// All stages, in order.
     pub const ALL: [Stage; 8] = [
         Stage::Sample,
         Stage::FetchFeatures,
@@ -41,7 +43,7 @@ impl Stage {
         Stage::WriteMemory,
         Stage::Step,
     ];
-    /// As plans and timelines call it.
+    /// Returns the name of the stage in plans and timelines.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Sample => "sample",
@@ -62,24 +64,28 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The stage of each node. What runs [`prefetchable`] is sampling or, where it makes nothing but reals, a fetch of features. *State* is what the
-/// step writes and a later one reads, but for what arithmetic writes: those are parameters.
+/// Returns the stage of each node.
+///
+/// A [`prefetchable`] node belongs to `fetch_features` if all its outputs are real numbers, otherwise to
+/// `sample`. The other nodes are told apart by whether they read or write *state*: stored values that some
+/// node reads, and that a node writes which is neither prefetchable nor arithmetic. (Arithmetic nodes write
+/// parameters and the optimiser's moments.)
 pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
-    let ahead = prefetchable(nodes, specs);
+    let prefetchable = prefetchable(nodes, specs);
     let written = |n: &Node| -> Vec<Var> { n.writes.iter().map(|&w| n.ins[w]).collect() };
     let computes = |n: &Node| matches!(n.op.kind(), OpKind::Nn | OpKind::Comm);
     let mut state: HashSet<Var> = HashSet::new();
-    for (n, _) in nodes.iter().zip(&ahead).filter(|(n, ahead)| !**ahead && !computes(n)) {
+    for (n, _) in nodes.iter().zip(&prefetchable).filter(|(n, p)| !**p && !computes(n)) {
         let read = |v: &Var| {
             nodes.iter().any(|o| o.ins.iter().enumerate().any(|(i, x)| x == v && !o.writes.contains(&i)))
         };
         state.extend(written(n).into_iter().filter(read));
     }
-    let turned = nodes.iter().rposition(|n| n.tag.backward);
-    // What holds rows of state, and what arithmetic made.
+    let last_backward = nodes.iter().rposition(|n| n.tag.backward);
+    // State and rows gathered from it, and what was computed from them.
     let (mut fetched, mut computed) = (state.clone(), HashSet::new());
-    let of = |(at, (n, ahead)): (usize, (&&Node, bool))| {
-        let stage = if ahead {
+    let stage_of = |(at, (n, prefetchable)): (usize, (&&Node, bool))| {
+        let stage = if prefetchable {
             let real = |o: &Var| specs[o.at()].dtype.widened() == DType::F32;
             let fetches = !n.outs.is_empty() && n.outs.iter().all(real);
             if fetches { Stage::FetchFeatures } else { Stage::Sample }
@@ -89,7 +95,8 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
             Stage::WriteMemory
         } else if computes(n) && !n.writes.is_empty() {
             Stage::Step
-        } else if turned.is_some_and(|turned| at > turned) && n.writes.is_empty() && !computes(n) {
+        } else if last_backward.is_some_and(|last| at > last) && n.writes.is_empty() && !computes(n) {
+            // After the backward pass, such nodes prepare the rows to be written.
             Stage::WriteMemory
         } else if n.ins.iter().any(|v| computed.contains(v)) {
             Stage::Embed
@@ -107,33 +114,38 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
         }
         stage
     };
-    let mut stages: Vec<Stage> = nodes.iter().zip(ahead).enumerate().map(of).collect();
-    set_aside(nodes, specs, &mut stages);
+    let mut stages: Vec<Stage> = nodes.iter().zip(prefetchable).enumerate().map(stage_of).collect();
+    move_to_weight_grads(nodes, specs, &mut stages);
     stages
 }
 
-/// Gives what no other op of `embed` waits for a stage of its own: what only the update reads, or a sum that only the update reads, or
-/// what only writes what nobody reads, with its result.
-fn set_aside(nodes: &[&Node], specs: &[Spec], stages: &mut [Stage]) {
-    // What is read: at all, and by what makes something of it that is waited for.
+/// Moves `embed` nodes that no other `embed` node waits for to `weight_grads`:
+/// - nodes whose results only the update reads, such as gradients of weights;
+/// - sums of such results (all inputs and outputs have the same shape), and the nodes that compute their
+///   inputs;
+/// - nodes that write stored values that no other node reads, such as the loss, and the nodes that compute
+///   what is written.
+fn move_to_weight_grads(nodes: &[&Node], specs: &[Spec], stages: &mut [Stage]) {
+    // Values that later nodes read; the values among them that some node outside `step` and `weight_grads`
+    // waits for.
     let (mut read, mut waited_for) = (HashSet::new(), HashSet::new());
     for (at, n) in nodes.iter().enumerate().rev() {
-        let records = !n.writes.is_empty();
-        let own = |v: Var| nodes.iter().filter(|o| o.ins.contains(&v)).count() == 1;
-        let aside = stages[at] == Stage::Embed
-            && if records {
-                n.writes.iter().all(|&w| own(n.ins[w]))
+        let writes_stored = !n.writes.is_empty();
+        let has_one_user = |v: Var| nodes.iter().filter(|o| o.ins.contains(&v)).count() == 1;
+        let moved = stages[at] == Stage::Embed
+            && if writes_stored {
+                n.writes.iter().all(|&w| has_one_user(n.ins[w]))
             } else {
                 n.outs.iter().any(|o| read.contains(o)) && !n.outs.iter().any(|o| waited_for.contains(o))
             };
-        if aside {
+        if moved {
             stages[at] = Stage::WeightGrads;
         }
         let counts = n.ins.iter().chain(&n.outs).filter_map(|v| Some(specs[v.at()].rows.live?.var));
         let reads: Vec<Var> = n.ins.iter().copied().chain(counts).collect();
-        let of = |v: &Var| specs[v.at()];
-        let sums = n.ins.iter().all(|v| n.outs.iter().all(|o| of(v) == of(o)));
-        if !(stages[at] == Stage::Step || aside && (records || sums)) {
+        let spec = |v: &Var| specs[v.at()];
+        let sums = n.ins.iter().all(|v| n.outs.iter().all(|o| spec(v) == spec(o)));
+        if !(stages[at] == Stage::Step || moved && (writes_stored || sums)) {
             waited_for.extend(reads.iter().copied());
         }
         read.extend(reads);

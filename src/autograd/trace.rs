@@ -1,30 +1,31 @@
-//! When nodes ran.
+//! Records of when nodes ran.
 use super::stages::Stage;
 use crate::ops::{Cost, OpKind, Tag};
 use std::time::Instant;
 
-/// What an op competes for with one that runs at the same time.
+/// The resource for which an op competes with an op that runs at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// The memory of the device: sparse products, gathers, moves within it.
+    /// Memory bandwidth of the device: sparse products, gathers, copies within the device.
     Memory,
-    /// Arithmetic.
+    /// Arithmetic units.
     Arithmetic,
-    /// The way from the host to the device: rows of a table that the host keeps.
+    /// The link from host to device, for rows of a table in host memory.
     ToDevice,
-    /// The way back.
+    /// The link from device to host.
     ToHost,
     /// Links between ranks.
     Links,
 }
 
 impl Resource {
-    /// All, in the order in which predictions list them.
+    /// All resources, in the order in which cost models list them.
     pub const ALL: [Resource; 5] = {
         use Resource::{Arithmetic, Links, Memory, ToDevice, ToHost};
         [Memory, Arithmetic, ToDevice, ToHost, Links]
     };
-    /// Of an op of this kind, which reads what the host keeps, or changes it.
+    /// Returns the resource of an op of kind `kind`, given whether it reads or changes a table in host
+    /// memory.
     pub(super) fn of(kind: OpKind, reads_host: bool, changes_host: bool) -> Self {
         match kind {
             OpKind::Comm => Resource::Links,
@@ -34,11 +35,12 @@ impl Resource {
             OpKind::Graph | OpKind::Copy => Resource::Memory,
         }
     }
-    /// Whether two ops at a time take as long as one after the other: a copy alone fills its way.
+    /// Whether two ops at a time take as long as one after the other, because a single copy saturates its
+    /// link.
     pub fn is_exclusive(self) -> bool {
         matches!(self, Resource::ToDevice | Resource::ToHost | Resource::Links)
     }
-    /// As timelines write it.
+    /// Returns the name of the resource in timelines.
     pub fn name(self) -> &'static str {
         match self {
             Resource::Memory => "memory",
@@ -50,43 +52,43 @@ impl Resource {
     }
 }
 
-/// What a node does, as timelines tell of it and predictions go by.
+/// Description of a node, for timelines and predictions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeInfo {
-    /// The op.
+    /// Name of the op.
     pub op: &'static str,
-    /// Its kind.
+    /// Kind of the op.
     pub kind: OpKind,
-    /// What it competes for.
+    /// Resource for which the op competes with ops of the other lane.
     pub resource: Resource,
-    /// Of which stage it is.
+    /// Stage of the node.
     pub stage: Stage,
-    /// What it is for.
+    /// Section of the node, and whether it belongs to the backward pass.
     pub tag: Tag,
-    /// On which lane.
+    /// Lane of the node, from 0.
     pub lane: usize,
     /// Compulsory bytes and operations, at full row counts.
     pub cost: Cost,
-    /// Columns of what it makes.
+    /// Number of columns of the first output, or of the first input if the op has no output.
     pub cols: usize,
 }
 
 /// One run of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// What it does.
-    pub work: NodeInfo,
-    /// Which of the program's nodes, in [order](super::Program::stages).
+    /// Description of the node.
+    pub node_info: NodeInfo,
+    /// Index of the node, in the [order](super::Program::stages) of its variant.
     pub node: usize,
-    /// In which step of the trace.
+    /// Step of the trace, from 0.
     pub step: usize,
-    /// Seconds since the trace began.
+    /// Start, in seconds since the trace began.
     pub start: f64,
-    /// Likewise.
+    /// End, in seconds since the trace began.
     pub end: f64,
 }
 
-/// A node's run as whoever runs it notes it down.
+/// One run of a node, as the executor records it.
 #[derive(Clone, Copy)]
 pub(super) struct Ran {
     pub step: usize,
@@ -96,10 +98,10 @@ pub(super) struct Ran {
     pub end: Instant,
 }
 
-/// Runs of nodes since a trace began.
+/// The runs of nodes since a trace began.
 pub(super) struct Trace {
     pub began: Instant,
-    /// Steps so far.
+    /// Number of steps so far.
     pub steps: usize,
     pub ran: Vec<Ran>,
 }

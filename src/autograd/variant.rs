@@ -1,4 +1,5 @@
-//! A variant of a step: a tape with its dead nodes dropped, the others placed on lanes, and memory planned for every value.
+//! A variant of a step: a tape with its dead nodes dropped, the others placed on lanes, and memory planned
+//! for every value.
 use super::{
     arena::ArenaPlan,
     lanes::{LANES, Lanes, Placement},
@@ -12,11 +13,11 @@ use crate::{
     runtime::*,
 };
 
-/// Where a value lies.
+/// The place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    /// In the arena of a lane: the lane, and an offset in bytes, or, if values are kept apart, the number of a block. A lane has
-    /// as many arenas as its buffer depth.
+    /// In the arena of a lane: the lane, and an offset in bytes, or, if values are kept apart, the number of
+    /// a block. A lane has as many arenas as its buffer depth.
     Arena(usize, usize),
     Stored(BufferId),
 }
@@ -36,7 +37,7 @@ pub(super) struct PlannedNode {
     pub tickets: usize,
     pub stage: Stage,
     pub placement: Placement,
-    /// What it competes for with nodes that run at the same time.
+    /// Resource for which the node competes with nodes that run at the same time.
     pub resource: Resource,
 }
 
@@ -56,7 +57,8 @@ impl Variant {
     /// Plans `tape` for `lanes`; the values `keep` survive a run.
     ///
     /// # Errors
-    /// `Shape` if a kept value belongs to another tape; `Plan` if the lanes would reverse the order of conflicting accesses.
+    /// `Shape` if a kept value belongs to another tape; `Plan` if the lanes would reverse the order of
+    /// conflicting accesses.
     pub fn new(
         tape: &Tape,
         keep: &[Var],
@@ -82,8 +84,8 @@ struct Planner<'a> {
     precision: Precision,
     /// Bytes of scratch of each node.
     scratch: Vec<usize>,
-    /// On the host, the place that all nodes of a lane share for their scratch: one op of a lane runs at a time, and memory that
-    /// is reused stays in the cache.
+    /// On the host, the place that all nodes of a lane share for their scratch: one op of a lane runs at a
+    /// time, and memory that is reused stays in the cache.
     shared_scratch: Option<[Place; LANES]>,
     /// For each value, the value that it is a view of, or itself.
     lies_in: Vec<Var>,
@@ -169,7 +171,8 @@ impl<'a> Planner<'a> {
     fn planned(&self, at: usize, scratch: Place) -> PlannedNode {
         let &PlacedNode { node, stage, placement } = &self.placed[at];
         let operand = |v: &Var| {
-            // A value is computed before it is used: the tape only hands out values that nodes before compute.
+            // A value is computed before it is used: the tape only hands out values that nodes before
+            // compute.
             (self.places[v.at()].unwrap_or(Place::Arena(0, 0)), self.specs[v.at()])
         };
         let (ins, outs) = (node.ins.iter().map(operand).collect(), node.outs.iter().map(operand).collect());
@@ -194,8 +197,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// For each value, the value that it is a view of, or itself. A view of a stored value is copied: the stored value may be
-/// written while the view is still read.
+/// Returns, for each value, the value that it is a view of, or itself. A view of a stored value is copied:
+/// the stored value may be written while the view is still read.
 fn lies_in(tape: &Tape, placed: &[PlacedNode<'_>]) -> Vec<Var> {
     let mut lies_in: Vec<Var> = tape.vars().collect();
     for node in placed.iter().map(|p| p.node).filter(|n| n.view && tape.home(n.ins[0]) == Home::Step) {
@@ -204,7 +207,7 @@ fn lies_in(tape: &Tape, placed: &[PlacedNode<'_>]) -> Vec<Var> {
     lies_in
 }
 
-/// For each value, whether it is read: as an input, as a count, or after the run.
+/// Returns, for each value, whether it is read: as an input, as a count, or after the run.
 fn read(placed: &[PlacedNode<'_>], keep: &[Var], specs: &[Spec]) -> Vec<bool> {
     let mut read = vec![false; specs.len()];
     for &v in keep.iter().chain(placed.iter().flat_map(|p| &p.node.ins)) {
@@ -218,14 +221,15 @@ fn read(placed: &[PlacedNode<'_>], keep: &[Var], specs: &[Spec]) -> Vec<bool> {
     read
 }
 
-/// Bytes of scratch that a node's op declares.
+/// Returns the bytes of scratch that a node's op declares.
 fn scratch_bytes(tape: &Tape, node: &Node, precision: Precision) -> Result<usize> {
     let (reals, name) = (node.op.scratch(&tape.specs(&node.ins)), node.op.name());
     Spec::real(Rows::fixed(reals), 1).check_size(name)?;
     Ok(reals * DType::F32.size(precision))
 }
 
-/// For each node, whether it is needed: because it writes state, or because a kept value or a needed node depends on it.
+/// Returns, for each node, whether it is needed: because it writes state, or because a kept value or a needed
+/// node depends on it.
 fn alive(tape: &Tape, keep: &[Var], specs: &[Spec]) -> Vec<bool> {
     let mut needed = vec![false; tape.len()];
     let need = |needed: &mut Vec<bool>, v: Var| {
@@ -245,8 +249,8 @@ fn alive(tape: &Tape, keep: &[Var], specs: &[Spec]) -> Vec<bool> {
     alive
 }
 
-/// For each value, the last node that accesses it, a view of it, or its row count. A value that one lane computes for the other
-/// lives until the end.
+/// Returns, for each value, the last node that accesses it, a view of it, or its row count. A value that one
+/// lane computes for the other lives until the end.
 fn last_uses(placed: &[PlacedNode<'_>], keep: &[Var], specs: &[Spec], lies_in: &[Var]) -> Vec<usize> {
     let (mut last, mut made_on) = (vec![0; specs.len()], vec![None; specs.len()]);
     for p in placed {

@@ -1,70 +1,33 @@
-//! `tgnn-bench data`: import, inspect and make up event streams.
+//! `tgnn-bench data`: imports, describes and generates event streams and snapshots.
 use super::{
+    read_args::ReadArgs,
     report,
     snapshots::{Describe, MakeUp},
 };
 use crate::{
-    data::{self, Columns, Format, GivenNegatives, ReadOptions, Stats, SynthOptions},
+    data::{self, Format, GivenNegatives, Stats, SynthOptions},
     error::{Error, Result},
     runtime::StoredAs,
 };
-use clap::{ArgAction, Args, Subcommand};
+use clap::{Args, Subcommand};
 use std::{
     io::{self, Write},
     path::PathBuf,
 };
 
-/// What to do with event data.
+/// The subcommands of `data`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DataCommand {
-    /// Turn an event file into a folder of .npy that loads in milliseconds
+    /// Convert an event file into a folder of .npy, which loads in milliseconds
     Import(Import),
     /// Describe a data set: size, time span, repetition, degrees, gaps
     Info(Inspect),
-    /// Describe snapshots, or events cut into some: vertices, edges and what persists, step by step
+    /// Describe snapshots, or events cut into snapshots: vertices, edges and persistence of each step
     Snapshots(Describe),
-    /// Make up a stream of any size with a signal that can be learned
+    /// Generate an event stream of any size with a signal that can be learned
     Synth(Synth),
-    /// Make up snapshots: a graph of which each step has some edges, in a folder of edge lists
+    /// Generate snapshots, as a folder of edge lists: each step has some of the edges of one graph
     SynthSnapshots(MakeUp),
-}
-
-/// How to read events; everything is recognised where no flag says otherwise.
-#[derive(Clone, Debug, Args)]
-pub struct ReadArgs {
-    /// Layout: jodie, dyglib, tgl, snap, signed, table, tgb, tkg or native
-    #[arg(long, value_name = "NAME")]
-    pub format: Option<Format>,
-    /// Columns, from 1: src=2,dst=3,time=1 and, if any, label=4,features=5-
-    #[arg(long, value_name = "LIST")]
-    pub columns: Option<Columns>,
-    /// Refuse events out of time order instead of sorting them
-    #[arg(long)]
-    pub strict: bool,
-    /// Treat sources and destinations as different kinds of nodes, or with `=false` as one
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          action = ArgAction::Set)]
-    pub bipartite: Option<bool>,
-    /// Edge features, .npy or .pt: a row per event
-    #[arg(long, value_name = "FILE")]
-    pub edge_features: Option<PathBuf>,
-    /// Node features, .npy or .pt: a row per id
-    #[arg(long, value_name = "FILE")]
-    pub node_features: Option<PathBuf>,
-}
-
-impl ReadArgs {
-    /// The same as the library takes it.
-    pub fn options(&self) -> ReadOptions {
-        ReadOptions {
-            format: self.format,
-            columns: self.columns,
-            strict: self.strict,
-            bipartite: self.bipartite,
-            edge_features: self.edge_features.clone(),
-            node_features: self.node_features.clone(),
-        }
-    }
 }
 
 /// Arguments of `data import`.
@@ -75,13 +38,13 @@ pub struct Import {
     /// Folder to write
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Name of the data set in reports; the file's if not given
+    /// Name of the data set in reports [default: the file's]
     #[arg(long)]
     pub name: Option<String>,
-    /// What features are kept in: f32, bf16 or f16; as they are if not given
+    /// Type to store features as: f32, bf16 or f16 [default: unchanged]
     #[arg(long, value_name = "TYPE")]
     pub features_as: Option<StoredAs>,
-    /// Replace a data set that is there already
+    /// Replace an existing data set
     #[arg(long)]
     pub force: bool,
     /// How to read the events
@@ -108,19 +71,19 @@ pub struct Synth {
     /// Folder to write
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Events
+    /// Number of events
     #[arg(long, value_name = "N", default_value_t = 157_474)]
     pub events: usize,
-    /// Source nodes
+    /// Number of source nodes
     #[arg(long, value_name = "S", default_value_t = 8_227)]
     pub sources: usize,
-    /// Destination nodes; 0 for a stream that is not bipartite
+    /// Number of destination nodes; 0 for a stream that is not bipartite
     #[arg(long, value_name = "D", default_value_t = 1_000)]
     pub destinations: usize,
-    /// Columns of the edge features
+    /// Width of the edge features
     #[arg(long, value_name = "W", default_value_t = 16)]
     pub edge_features: usize,
-    /// Hidden groups of destinations
+    /// Number of hidden groups of destinations
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub groups: usize,
     /// Probability of meeting a known partner again
@@ -132,25 +95,25 @@ pub struct Synth {
     /// Probability that a choice follows the planted rule
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     pub signal: f64,
-    /// Classes that events are labelled with; 0 for none
+    /// Number of classes that events are labelled with; 0 for none
     #[arg(long, value_name = "C", default_value_t = 0)]
     pub classes: usize,
-    /// Labels an event, where there are classes
+    /// Labels per event, if there are classes
     #[arg(long, value_name = "L", default_value_t = 3)]
     pub labels: usize,
-    /// Columns of the node features
+    /// Width of the node features
     #[arg(long, value_name = "W", default_value_t = 0)]
     pub node_features: usize,
     /// Mean seconds between two events
     #[arg(long, value_name = "S", default_value_t = 17.0)]
     pub mean_gap: f64,
-    /// Seed
+    /// Random seed
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Name of the data set in reports
     #[arg(long, default_value = "synth")]
     pub name: String,
-    /// Replace a data set that is there already
+    /// Replace an existing data set
     #[arg(long)]
     pub force: bool,
 }
@@ -166,12 +129,12 @@ pub fn run(command: &DataCommand) -> Result<()> {
             if let Some(name) = &args.name {
                 events.name.clone_from(name);
             }
-            if let Some(kept) = args.features_as {
-                events.keep_features_as(kept)?;
+            if let Some(stored_as) = args.features_as {
+                events.keep_features_as(stored_as)?;
             }
-            // Read in another way than its own, a data set has other numbers than its negatives.
-            let own = matches!(args.read.format, None | Some(Format::Tgb | Format::Native));
-            let negatives = if own && args.read.columns.is_none() {
+            // Given negatives refer to the node numbers of the data set's own format.
+            let own_format = matches!(args.read.format, None | Some(Format::Tgb | Format::Native));
+            let negatives = if own_format && args.read.columns.is_none() {
                 GivenNegatives::all_beside(&args.file, &events)?
             } else {
                 [None, None]
@@ -217,7 +180,7 @@ pub fn run(command: &DataCommand) -> Result<()> {
     }
 }
 
-/// Prints to standard output; a reader who has seen enough (`| head`) is no error.
+/// Prints to standard output. A closed pipe (`| head`) is not an error.
 fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -257,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_of_synth_are_those_of_the_library() {
+    fn the_defaults_of_synth_equal_those_of_the_library() {
         let Ok(DataCommand::Synth(a)) = parse("synth --out d") else { panic!("synth should parse") };
         let d = SynthOptions::default();
         assert_eq!(
@@ -272,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_flag_is_refused_with_the_choices() {
+    fn an_invalid_value_is_refused_with_the_valid_ones() {
         assert!(parse("info x --format jody").unwrap_err().to_string().contains("jodie, dyglib, tgl"));
         assert!(parse("info x --columns src=1").is_err());
     }

@@ -1,4 +1,4 @@
-//! `tgnn-bench doctor`: what this machine has and lacks.
+//! `tgnn-bench doctor`: reports what this machine has and lacks.
 use super::say;
 use crate::{
     error::Result,
@@ -38,6 +38,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
+/// Measures the rate of a dense f32 product, in GFLOP/s.
 fn product_rate(device: &Device) -> f64 {
     const N: usize = 1024;
     let a: Vec<f32> = (0..N * N).map(|i| (i % 997) as f32 / 997.0).collect();
@@ -54,7 +55,7 @@ fn product_rate(device: &Device) -> f64 {
     2.0 * (N * N * N) as f64 / best / 1e9
 }
 
-/// GiB of memory: all, and free.
+/// Returns the total and the free host memory in GiB; `None` if the system does not tell.
 fn memory() -> Option<(f64, f64)> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let gib = |key: &str| {

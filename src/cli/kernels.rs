@@ -1,4 +1,4 @@
-//! `tgnn-bench kernels`: are the kernels right on this device, and how fast are they?
+//! `tgnn-bench kernels`: verifies the kernels of every op on a device, then times them.
 use super::say;
 use crate::{
     autograd::OpTime,
@@ -14,19 +14,21 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Share of a ceiling below which a kernel does not know of it: it waits for its own loads, or there is too little of it.
-const IN_SIGHT: f64 = 0.25;
+/// A kernel below this fraction of both ceilings is limited by latency: it waits for its own loads, or is too
+/// small.
+const LATENCY_BOUND: f64 = 0.25;
 
-/// How often a kernel is timed.
+/// How often an op is timed.
 #[derive(Clone, Copy)]
 struct Effort {
-    /// Runs that one timing takes.
+    /// Number of runs per timing.
     runs: usize,
-    /// Timings, of which the median counts.
+    /// Number of timings, whose median counts.
     timings: usize,
 }
 
 impl Effort {
+    /// Returns the effort for a device; an emulated one is timed once.
     fn on(gpu: &Gpu) -> Self {
         if gpu.is_emulated() { Effort { runs: 1, timings: 1 } } else { Effort { runs: 20, timings: 7 } }
     }
@@ -35,10 +37,10 @@ impl Effort {
 /// Arguments of the command.
 #[derive(Args)]
 pub struct KernelsArgs {
-    /// CUDA device: cuda, cuda:N, or emu (its times mean nothing)
+    /// CUDA device: cuda, cuda:N, or emu (whose times are meaningless)
     #[arg(long, default_value = "cuda")]
     device: String,
-    /// What dense products multiply in: f32, tf32 or bf16
+    /// Precision of dense products: f32, tf32 or bf16
     #[arg(long, default_value = "f32")]
     precision: MatmulPrecision,
     /// Only ops whose name contains this
@@ -52,17 +54,20 @@ pub struct KernelsArgs {
     verify: bool,
 }
 
-/// One op of the table.
+/// A row of the table: an op in a case.
 struct Line {
     op: &'static str,
     case: String,
+    /// Median seconds of a run.
     seconds: f64,
+    /// Compulsory bytes of a run.
     bytes: f64,
+    /// Floating-point operations of a run.
     flops: f64,
     rivals: Vec<Timed>,
 }
 
-/// A rival: what it is off by, and how long it takes.
+/// A rival of an op: its largest error and its time.
 struct Timed {
     name: &'static str,
     off: Off,
@@ -77,8 +82,8 @@ impl KernelsArgs {
             return Err(Error::usage(format!("device `{}` has no kernels", self.device))
                 .remedy("give --device cuda or emu; `cargo bench --bench ops` measures the CPU"));
         };
-        let wanted = |c: &Case| c.op.contains(&self.filter);
-        let verified = verify(&gpu, &cases().into_iter().filter(wanted).collect::<Vec<_>>())?;
+        let selected = |c: &Case| c.op.contains(&self.filter);
+        let verified = verify(&gpu, &cases().into_iter().filter(selected).collect::<Vec<_>>())?;
         if verified == 0 {
             return Err(
                 Error::usage(format!("no op's name contains `{}`", self.filter)).remedy("see src/ops")
@@ -95,14 +100,14 @@ impl KernelsArgs {
         let effort = Effort::on(&gpu);
         let (rivals, mut lines, mut missing) = (Rivals::of(&gpu), Vec::new(), BTreeSet::new());
         let ceilings = Ceilings::of(&gpu, &rivals, effort)?;
-        let all = bench_cases();
-        for case in all.iter().filter(|c| wanted(c)) {
-            let mut of_case = time(&gpu, case, &all, effort)?;
+        let bench_cases = bench_cases();
+        for case in bench_cases.iter().filter(|c| selected(c)) {
+            let mut case_lines = time(&gpu, case, &bench_cases, effort)?;
             for found in rivals.on(case) {
-                // One that fails is missing, and the others are not.
-                missing.extend(found.and_then(|r| hold(&gpu, case, r, &mut of_case, effort)).err());
+                // A rival that fails is reported as missing; the others are still measured.
+                missing.extend(found.and_then(|r| compare(&gpu, case, r, &mut case_lines, effort)).err());
             }
-            lines.extend(of_case);
+            lines.extend(case_lines);
         }
         if self.json {
             say(json(&gpu, verified, &ceilings, &lines, &missing, effort));
@@ -111,13 +116,17 @@ impl KernelsArgs {
         }
         Ok(())
     }
+    /// Prints a line for people: to standard error if standard output is JSON.
     fn note(&self, text: impl std::fmt::Display) {
         if self.json { eprintln!("{text}") } else { say(text) }
     }
 }
 
-/// Runs every case, forward and backward, against its definition in f64, on numbers that products take as they are.
-/// Returns how many there were.
+/// Checks every case, forward and backward, against its definition in f64. Inputs are rounded to the
+/// precision of products beforehand, so that products take them unchanged. Returns the number of cases.
+///
+/// # Errors
+/// `Device` if a case differs by more than its allowance.
 fn verify(gpu: &Gpu, cases: &[Case]) -> Result<usize> {
     let backend = Backend::Cuda(gpu.values_apart());
     for case in cases {
@@ -130,21 +139,24 @@ fn verify(gpu: &Gpu, cases: &[Case]) -> Result<usize> {
     Ok(cases.len())
 }
 
-/// What the device can do, measured in the same run.
+/// The peak rates of the device, measured in the same run.
 struct Ceilings {
-    /// Bytes a second, read and written, of a large copy.
+    /// Bytes per second, read plus written, of a large copy.
     copy: f64,
-    /// Operations a second of a large product: the fastest of those below that are as exact as the table's products.
+    /// Operations per second of a large product: the fastest of `products` that is as exact as the products
+    /// of the table.
     product: f64,
-    /// By whom the large product is made, and its operations a second.
+    /// Names of the implementations of the large product, with their operations per second.
     products: Vec<(&'static str, f64)>,
 }
 
 impl Ceilings {
-    /// The large product, as `linear` has its sizes: rows, depth, columns. An emulated device has not the time for it.
+    /// Returns the sizes of the large product as `linear` takes them: rows, depth, columns, and none of its
+    /// options. An emulated device is too slow for the large sizes.
     fn sizes(gpu: &Gpu) -> &'static [usize] {
         if gpu.is_emulated() { &[64, 64, 64, 0, 0, 0] } else { &[4096, 4096, 4096, 0, 0, 0] }
     }
+    /// Measures the ceilings.
     fn of(gpu: &Gpu, rivals: &Rivals, effort: Effort) -> Result<Self> {
         let (dims, bench) = (Self::sizes(gpu), bench_cases());
         let flops = 2.0 * dims[..3].iter().map(|&n| n as f64).product::<f64>();
@@ -157,7 +169,7 @@ impl Ceilings {
                 Ok(flops / seconds)
             };
             products.push(("tgnn", rate(gpu)?));
-            // One that fails is named among the missing where it is held against an op.
+            // A rival that fails is reported as missing when it is compared with an op.
             let forward = rivals.on(&case).into_iter().flatten().filter(|r| r.op() == case.op);
             products.extend(forward.filter_map(|r| Some((r.name(), rate(&gpu.with_rival(r)).ok()?))));
         }
@@ -165,21 +177,23 @@ impl Ceilings {
         let product = products.iter().filter(|p| exact(p.0)).map(|p| p.1).fold(0.0, f64::max);
         Ok(Ceilings { copy: copy_rate(gpu, effort)?, product, products })
     }
-    /// Shares of both that a line reaches in so many seconds.
-    fn shares(&self, l: &Line, seconds: f64) -> [f64; 2] {
-        [l.bytes / self.copy, l.flops / self.product].map(|least| least / seconds)
+    /// Returns the fractions of the copy rate and of the product rate that a line reaches if it takes
+    /// `seconds`.
+    fn fractions(&self, l: &Line, seconds: f64) -> [f64; 2] {
+        [l.bytes / self.copy, l.flops / self.product].map(|minimum| minimum / seconds)
     }
-    /// What keeps a line from being faster.
+    /// Returns what limits the speed of a line.
     fn limit(&self, l: &Line) -> &'static str {
-        match self.shares(l, l.seconds) {
-            [copy, product] if copy.max(product) < IN_SIGHT => "latency",
+        match self.fractions(l, l.seconds) {
+            [copy, product] if copy.max(product) < LATENCY_BOUND => "latency",
             [copy, product] if copy >= product => "memory",
             _ => "arithmetic",
         }
     }
 }
 
-/// Bytes a second, read and written, of a large copy on the device: the most that any kernel can move.
+/// Measures the bytes per second, read plus written, of a large copy on the device: the upper bound for any
+/// kernel.
 fn copy_rate(gpu: &Gpu, effort: Effort) -> Result<f64> {
     let bytes = (gpu.memory()?.0 / 8).min(1 << 30);
     let (stream, from, to) =
@@ -197,7 +211,7 @@ fn copy_rate(gpu: &Gpu, effort: Effort) -> Result<f64> {
     Ok(median(rates))
 }
 
-/// Median seconds of a run of every op of a case, and what they cost.
+/// Returns the median seconds of a run of every op of a case, and the ops' costs.
 fn times(gpu: &Gpu, case: &Case, effort: Effort) -> Result<Vec<OpTime>> {
     let (mut program, mut store, _) = testing::program(case, Backend::Cuda(gpu.clone()))?;
     program.run(&mut store)?;
@@ -211,10 +225,11 @@ fn times(gpu: &Gpu, case: &Case, effort: Effort) -> Result<Vec<OpTime>> {
     Ok(ops)
 }
 
-/// The case's own op, and those of its ops that have no case of their own.
-fn time(gpu: &Gpu, case: &Case, all: &[Case], effort: Effort) -> Result<Vec<Line>> {
+/// Times the op of a case, and the other ops that the case runs, unless they have a case of their own in
+/// `bench_cases`.
+fn time(gpu: &Gpu, case: &Case, bench_cases: &[Case], effort: Effort) -> Result<Vec<Line>> {
     let ops = times(gpu, case, effort)?;
-    let shown = ops.iter().filter(|t| t.op == case.op || all.iter().all(|c| c.op != t.op));
+    let shown = ops.iter().filter(|t| t.op == case.op || bench_cases.iter().all(|c| c.op != t.op));
     let mut lines: Vec<Line> = shown
         .map(|t| Line {
             op: t.op,
@@ -229,27 +244,30 @@ fn time(gpu: &Gpu, case: &Case, all: &[Case], effort: Effort) -> Result<Vec<Line
     Ok(lines)
 }
 
-/// Holds `rival` against its op: what it makes of the case, then its time; or says why it cannot.
-fn hold(gpu: &Gpu, case: &Case, rival: Rival, lines: &mut [Line], effort: Effort) -> Result<(), String> {
+/// Compares `rival` with its op: verifies its results on the case, then times it. The error says why it
+/// cannot.
+fn compare(gpu: &Gpu, case: &Case, rival: Rival, lines: &mut [Line], effort: Effort) -> Result<(), String> {
     let (op, name, gpu) = (rival.op(), rival.name(), gpu.with_rival(rival));
     let failed = |e| format!("{name} for {op}: {e}");
     let off = testing::worst(case, Backend::Cuda(gpu.values_apart())).map_err(failed)?;
     let times = times(&gpu, case, effort).map_err(failed)?;
     for line in lines.iter_mut().filter(|l| l.op == op) {
-        let own = times.iter().filter(|t| t.op == op);
-        line.rivals.extend(own.map(|t| Timed { name, off: off.clone(), seconds: t.seconds }));
+        let timed = times.iter().filter(|t| t.op == op);
+        line.rivals.extend(timed.map(|t| Timed { name, off: off.clone(), seconds: t.seconds }));
     }
     Ok(())
 }
 
+/// Returns the median of a non-empty list; the upper one of an even number of values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
+/// Prints the table.
 fn table(ceilings: &Ceilings, lines: &[Line], missing: &BTreeSet<String>) {
     let row = |name: &str, seconds: f64, l: &Line, limit: &str, last: &str| {
-        let [of_copy, of_product] = ceilings.shares(l, seconds).map(|share| 100.0 * share);
+        let [of_copy, of_product] = ceilings.fractions(l, seconds).map(|fraction| 100.0 * fraction);
         say(format_args!(
             "{name:<25}{:>9.1}{:>9.0}{of_copy:>7.0} %{:>10.0}{of_product:>9.0} %  {limit:<12}{last}",
             1e6 * seconds,
@@ -274,11 +292,12 @@ fn table(ceilings: &Ceilings, lines: &[Line], missing: &BTreeSet<String>) {
         }
     }
     if !missing.is_empty() {
-        say("\nrivals that are not there");
+        say("\nrivals that are not available");
         missing.iter().for_each(|why| say(format_args!("  {why}")));
     }
 }
 
+/// Returns the table as JSON.
 fn json(
     gpu: &Gpu,
     verified: usize,
@@ -296,19 +315,21 @@ fn json(
                     "within_allowance": r.off.within(), "off_by": r.off.error, "allowed": r.off.allowed,
                 })
             });
-            let [of_copy, of_product] = ceilings.shares(l, l.seconds);
+            let [of_copy, of_product] = ceilings.fractions(l, l.seconds);
             json!({
                 "op": l.op, "case": l.case, "us": 1e6 * l.seconds, "bytes": l.bytes, "flops": l.flops,
                 "gb_per_s": l.bytes / l.seconds / 1e9, "share_of_copy": of_copy,
-                "gflops": l.flops / l.seconds / 1e9, "share_of_product": of_product, "limit": ceilings.limit(l), "rivals": rivals.collect::<Vec<_>>(),
+                "gflops": l.flops / l.seconds / 1e9, "share_of_product": of_product,
+                "limit": ceilings.limit(l), "rivals": rivals.collect::<Vec<_>>(),
             })
         })
         .collect();
     let products = ceilings.products.iter().map(|(name, rate)| json!({"by": name, "gflops": rate / 1e9}));
     json!({
-        "schema": 1, "version": env!("CARGO_PKG_VERSION"), "device": gpu.name(), "precision": gpu.precision().name(),
-        "verified_cases": verified,
-        "copy_gb_per_s": ceilings.copy / 1e9, "large_products": products.collect::<Vec<_>>(), "runs": effort.runs, "timings": effort.timings, "ops": ops,
+        "schema": 1, "version": env!("CARGO_PKG_VERSION"), "device": gpu.name(),
+        "precision": gpu.precision().name(), "verified_cases": verified,
+        "copy_gb_per_s": ceilings.copy / 1e9, "large_products": products.collect::<Vec<_>>(),
+        "runs": effort.runs, "timings": effort.timings, "ops": ops,
         "missing_rivals": missing,
     })
 }

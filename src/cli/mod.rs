@@ -1,10 +1,12 @@
-//! The subcommands of `tgnn-bench`, one file each. Printing happens here and nowhere else.
+//! The subcommands of `tgnn-bench`, one file each. No other module prints.
 #![forbid(unsafe_code)]
 pub mod data;
 mod doctor;
 mod kernels;
+mod models;
 mod plan;
 mod predict;
+mod read_args;
 mod report;
 mod shell;
 mod snapshots;
@@ -42,26 +44,28 @@ enum Command {
     Eval(train::Eval),
     /// Write embeddings of given nodes at given times to a .npy file
     Embed(train::Embed),
-    /// Score events as they come, from a file or standard input, and let the model go on with them
+    /// Score events as they arrive, from a file or standard input, and update the model's memory with them
     Predict(predict::Predict),
-    /// Import, describe and make up event data
+    /// Import, describe and generate event data
     #[command(subcommand)]
     Data(data::DataCommand),
     /// Verify the kernels of every op on a CUDA device, then time them
     Kernels(kernels::KernelsArgs),
-    /// Show, check and simulate a plan: how the steps of training follow one another
+    /// Show, check and simulate a plan: how the stages of training steps are scheduled
     #[command(subcommand)]
     Plan(plan::PlanCommand),
-    /// Say what this machine has and lacks
+    /// List the models
+    Models(models::Models),
+    /// Report what this machine has and lacks
     Doctor,
-    /// Print what makes a shell complete the program's arguments: bash, elvish, fish, powershell or zsh
+    /// Print a completion script for a shell: bash, elvish, fish, powershell or zsh
     Completions(shell::Completions),
-    /// Print the manual page, or write those of all subcommands
+    /// Print the manual page, or write the pages of all subcommands
     Man(shell::Man),
 }
 
-/// Runs the program on the command line's arguments: one line on standard error and a documented exit code where it
-/// fails.
+/// Runs the program with the arguments of the command line. If it fails, it prints one line to standard error
+/// and returns a documented exit code.
 pub fn main() -> ExitCode {
     #[cfg(feature = "parquet")]
     hide_caught_panics();
@@ -77,6 +81,7 @@ pub fn main() -> ExitCode {
         Command::Data(command) => data::run(command),
         Command::Kernels(args) => args.run(),
         Command::Plan(command) => plan::run(command),
+        Command::Models(args) => args.run(),
         Command::Doctor => doctor::run(),
         Command::Completions(args) => args.run(Cli::command()),
         Command::Man(args) => args.run(Cli::command()),
@@ -87,7 +92,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A damaged Parquet file gives one line, its error.
+/// Hides panics inside the Parquet library, which are caught, so that a damaged file prints only its one-line
+/// error.
 #[cfg(feature = "parquet")]
 fn hide_caught_panics() {
     let print = std::panic::take_hook();
@@ -98,12 +104,13 @@ fn hide_caught_panics() {
     }));
 }
 
+/// Prints an error and returns its exit code.
 fn fail(e: &Error) -> ExitCode {
     eprintln!("error: {e}");
     ExitCode::from(e.kind().exit_code())
 }
 
-/// Help as clap prints it; its errors as one line.
+/// Prints help as clap does, and clap's errors as one line. Returns the exit code.
 fn usage(e: clap::Error) -> ExitCode {
     if !e.use_stderr() || e.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = e.print();
@@ -118,13 +125,13 @@ fn usage(e: clap::Error) -> ExitCode {
     fail(&Error::usage(what).remedy(remedy))
 }
 
-/// Writes a line to standard output. A reader that went away is not an error.
+/// Writes a line to standard output. A closed pipe is not an error.
 fn say(text: impl std::fmt::Display) {
     use std::io::Write;
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// The command line as it was typed.
+/// Returns the command line, with quotes around arguments that contain white space.
 fn command_line() -> String {
     let mut args = std::env::args();
     let program = args.next().unwrap_or_default();

@@ -1,34 +1,34 @@
-//! `tgnn-bench plan`: a plan shown, checked, and simulated beside what it does.
+//! `tgnn-bench plan`: shows, checks and simulates plans.
 use super::{say, train::set, train_data::Data};
 use crate::{
     autograd::Stage,
     data::Every,
     error::{Error, Result},
     model::ModelName,
-    plan::{NEEDS, Plan, Usage},
+    plan::{CostModel, NEEDS, Plan, Timeline, Usage},
     task::{Config, EventTask, SnapshotTask, Task, write_whole},
 };
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Steps that are drawn to scale.
+/// Number of steps in the drawings.
 const DRAWN: usize = 3;
-/// Columns that they take.
+/// Width of the drawings, in characters.
 const COLUMNS: f64 = 100.0;
 
-/// `plan` and what it may do.
+/// The subcommands of `plan`.
 #[derive(Subcommand)]
 pub enum PlanCommand {
-    /// Print a plan: its file, its stages, and a small drawing of what the lanes do
+    /// Print a plan: its file, its stages, and a drawing of what the lanes do
     Show(Named),
-    /// Say whether a plan is legal, and if not, which rule it breaks (exit code 4)
+    /// Check whether a plan is legal; if not, print the rule that it breaks (exit code 4)
     Check(Named),
-    /// Time the ops of an epoch, predict the next one from them, run that, and compare
+    /// Time the ops of an epoch, predict the next epoch from the times, run it, and compare
     Simulate(Simulate),
 }
 
-/// A plan by its name.
+/// The name of a plan.
 #[derive(Args)]
 pub struct Named {
     /// sequential, prefetch, overlap, blad-even, blad-nm, blad, or a file: PLAN.toml
@@ -43,25 +43,25 @@ pub struct Simulate {
     /// Configuration file, TOML or TGL's YAML
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Events or snapshots: as `train` reads them [default: wikipedia]
+    /// Events or snapshots, as for `train` [default: wikipedia]
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// As of `train` [default: tgn]
+    /// Model, as for `train` [default: tgn]
     #[arg(long)]
     model: Option<ModelName>,
     /// Length of a snapshot [default: week]
     #[arg(long, value_name = "LENGTH")]
     every: Option<Every>,
-    /// Threads of the CPU; 0 takes every core [default: 0]
+    /// CPU threads; 0 uses every core [default: 0]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Steps of an epoch at most; 0 takes all [default: 0]
+    /// Maximum number of steps of an epoch; 0 runs all [default: 0]
     #[arg(long, value_name = "N")]
     max_batches: Option<usize>,
-    /// Any other key of a configuration: --set group.batch=4 (may be repeated)
+    /// Set any key of the configuration: --set group.batch=4 (may be repeated)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Write the predicted timeline: a trace for Perfetto or Chrome
+    /// Write the predicted timeline as a trace for Perfetto or Chrome
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
     /// Print the numbers as JSON
@@ -93,13 +93,8 @@ fn show(plan: &Plan) -> Result<()> {
             let needs: Vec<String> = needs
                 .map(|n| format!("{}{}", n.of, if n.back > 0 { " of the step before" } else { "" }))
                 .collect();
-            say(format_args!(
-                "{:<16}{:>4}{:>7}   {}",
-                stage.name(),
-                placement.lane,
-                placement.prefetch_depth,
-                needs.join(", ")
-            ));
+            let (lane, depth) = (placement.lane, placement.prefetch_depth);
+            say(format_args!("{:<16}{lane:>4}{depth:>10}   {}", stage.name(), needs.join(", ")));
         }
         say("");
     }
@@ -128,46 +123,71 @@ impl Simulate {
             Data::Events(events) => Box::new(EventTask::new(&config, &events, device.clone())?),
             Data::Snapshots(snapshots) => Box::new(SnapshotTask::new(&config, &snapshots, device.clone())?),
         };
-        // The first epoch warms up, and in it plans that go by predictions find them.
+        // The first epoch warms up; plans that go by predictions time their ops in it.
         task.train_epoch(0, &mut |_| {})?;
         task.trace();
         task.train_epoch(1, &mut |_| {})?;
         let costs = task.costs();
         task.train_epoch(2, &mut |_| {})?;
-        let predicted = task.predicted(&costs)?;
+        let simulated = Simulated { predicted: task.predicted(&costs)?, measured: task.timeline(), costs };
         if let Some(path) = &self.timeline {
-            write_whole(path, predicted.trace().as_bytes())?;
+            write_whole(path, simulated.predicted.trace().as_bytes())?;
         }
-        let timeline = task.timeline();
-        let bound_by = timeline.bound_by();
-        let drawn = [&predicted, &timeline];
-        let longest = drawn.map(|t| t.seconds_of(DRAWN)).into_iter().fold(0.0, f64::max);
-        let drawings = drawn.map(|t| t.drawing(DRAWN, longest / COLUMNS));
-        let (predicted, ran) = (predicted.usage(), timeline.usage());
-        let off = predicted.seconds / ran.seconds - 1.0;
         if self.json {
-            let of = |u: &Usage| json!({"seconds": u.seconds, "busy": u.busy, "both": u.both, "overlap": u.overlap, "sync": u.sync(), "idle": u.idle});
-            let all = json!({
-                "plan": task.plan(), "model": config.model.name(), "data": config.data.path, "device": device.name(), "threads": device.threads(),
-                "predicted": of(&predicted), "ran": of(&ran), "off": off, "chosen": task.chosen().map(|(choice, _)| choice), "costs": costs,
-            });
-            say(serde_json::to_string_pretty(&all)
-                .map_err(|e| Error::usage("cannot write the numbers").caused_by(e))?);
-            return Ok(());
+            let numbers = serde_json::to_string_pretty(&simulated.json(&*task, &config));
+            say(numbers.map_err(|e| Error::usage("cannot write the numbers").caused_by(e))?);
+        } else {
+            simulated.print(&*task, &config);
         }
-        say(format_args!(
-            "{} on {}, plan {}, {} threads",
-            config.model.name(),
-            config.data.path,
-            task.plan().name,
-            device.threads()
-        ));
+        Ok(())
+    }
+}
+
+/// An epoch as it was predicted, and as it ran.
+struct Simulated {
+    predicted: Timeline,
+    measured: Timeline,
+    costs: CostModel,
+}
+
+impl Simulated {
+    /// Relative error of the predicted time of the epoch.
+    fn error(&self) -> f64 {
+        self.predicted.usage().seconds / self.measured.usage().seconds - 1.0
+    }
+    fn json(&self, task: &dyn Task, config: &Config) -> serde_json::Value {
+        let usage = |u: Usage| {
+            json!({
+                "seconds": u.seconds, "busy": u.busy, "both": u.both, "overlap": u.overlap, "sync": u.sync(),
+                "idle": u.idle,
+            })
+        };
+        json!({
+            "plan": task.plan(), "model": config.model_name(), "data": config.data.path,
+            "device": task.device().name(), "threads": task.device().threads(),
+            "predicted": usage(self.predicted.usage()), "ran": usage(self.measured.usage()),
+            "off": self.error(), "chosen": task.chosen().map(|(choice, _)| choice), "costs": self.costs,
+        })
+    }
+    fn print(&self, task: &dyn Task, config: &Config) {
+        let (model, plan, threads) = (config.model_name(), &task.plan().name, task.device().threads());
+        say(format_args!("{model} on {}, plan {plan}, {threads} threads", config.data.path));
         if let Some((chosen, _)) = task.chosen() {
             say(chosen);
         }
+        self.print_usage();
+        self.print_drawings();
+        let share = |(op, share): &(&str, f64)| format!("{op} {:.0} %", 100.0 * share);
+        let critical: Vec<String> = self.measured.bound_by().iter().take(5).map(share).collect();
+        say(format_args!("\non the critical path: {}", critical.join(", ")));
+        let (error, of_ops) = (100.0 * self.error(), 100.0 * self.costs.error());
+        say(format_args!("the prediction is off by {error:+.1} %, its ops by {of_ops:.1} % each"));
+    }
+    fn print_usage(&self) {
+        let (predicted, measured) = (self.predicted.usage(), self.measured.usage());
         say(format_args!("\n{:<28}{:>12}{:>12}", "an epoch", "predicted", "ran"));
-        let line = |what: &str, of: &dyn Fn(&Usage) -> String| {
-            say(format_args!("{what:<28}{:>12}{:>12}", of(&predicted), of(&ran)));
+        let line = |what: &str, number: &dyn Fn(&Usage) -> String| {
+            say(format_args!("{what:<28}{:>12}{:>12}", number(&predicted), number(&measured)));
         };
         let percent = |x: f64| format!("{:.1} %", 100.0 * x);
         line("seconds", &|u| format!("{:.3}", u.seconds));
@@ -177,18 +197,14 @@ impl Simulate {
         line("graph beside arithmetic", &|u| percent(u.overlap));
         line("one behind the other", &|u| percent(u.sync()));
         line("none", &|u| percent(u.idle));
-        for (what, drawing) in ["predicted", "ran"].into_iter().zip(drawings) {
-            say(format_args!("\nthe first steps, {what}; a column is {:.2} ms", 1e3 * longest / COLUMNS));
-            say(drawing.trim_end());
+    }
+    fn print_drawings(&self) {
+        let drawn = [("predicted", &self.predicted), ("ran", &self.measured)];
+        let longest = drawn.map(|(_, t)| t.seconds_of(DRAWN)).into_iter().fold(0.0, f64::max);
+        for (what, timeline) in drawn {
+            let column = longest / COLUMNS;
+            say(format_args!("\nthe first steps, {what}; a column is {:.2} ms", 1e3 * column));
+            say(timeline.drawing(DRAWN, column).trim_end());
         }
-        let share = |(op, share): &(&str, f64)| format!("{op} {:.0} %", 100.0 * share);
-        let most: Vec<String> = bound_by.iter().take(5).map(share).collect();
-        say(format_args!("\nits end waits for {}", most.join(", ")));
-        say(format_args!(
-            "the prediction is off by {:+.1} %, its ops by {:.1} % each",
-            100.0 * off,
-            100.0 * costs.error()
-        ));
-        Ok(())
     }
 }

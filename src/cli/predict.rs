@@ -1,4 +1,4 @@
-//! `tgnn-bench predict`: scores events as they come.
+//! `tgnn-bench predict`: scores events as they arrive.
 use super::train::Trained;
 use crate::{
     data::{
@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest line that is read.
+/// Maximum length of an input line, in bytes.
 const LONGEST_LINE: usize = 1 << 24;
 
 /// Arguments of `predict`.
@@ -27,26 +27,27 @@ const LONGEST_LINE: usize = 1 << 24;
 pub struct Predict {
     #[command(flatten)]
     trained: Trained,
-    /// Events that come after those of training and validation, in order of time, a line each: `src,dst,time` and the edge
-    /// features; a file, or - for standard input
+    /// Events after those of training and validation, in time order, one per line: `src,dst,time` and the
+    /// edge features; a file, or - for standard input
     #[arg(long, value_name = "FILE", default_value = "-")]
     input: PathBuf,
-    /// Most events that are scored together; none of them knows of the others. With 1 each knows all before it
+    /// Maximum number of events scored together, none of which sees the others; with 1, each sees all earlier
+    /// ones
     #[arg(long, value_name = "N", default_value_t = 1)]
     batch: usize,
     /// Write the embeddings of source and destination instead of the score
     #[arg(long)]
     embeddings: bool,
-    /// Nodes there is room for, those that are to come included [default: those of the data set]
+    /// Maximum number of nodes, including nodes that are yet to appear [default: those of the data set]
     #[arg(long, value_name = "N")]
     nodes: Option<usize>,
-    /// Most recent events that are kept of a node [default: 4 times the neighbours that are sampled]
+    /// Number of most recent events kept per node [default: 4 times the number of sampled neighbours]
     #[arg(long, value_name = "N")]
     slots: Option<usize>,
-    /// Folder to save the state to at the end, for another `predict` to go on from
+    /// Folder to save the state to at the end, from which another `predict` can continue
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// File to write instead of standard output: `src,dst,time,logit,probability`, a line an event
+    /// File to write instead of standard output: `src,dst,time,logit,probability`, one line per event
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -77,12 +78,12 @@ impl Predict {
             latest: predictor.latest(),
             predictor,
             out: Out::open(self.out.as_deref())?,
-            figures: Figures::default(),
+            statistics: Statistics::default(),
         };
         drop(events);
         let started = Instant::now();
-        match run.all(&mut input, self.batch) {
-            // Whoever read the scores has gone away.
+        match run.score_lines(&mut input, self.batch) {
+            // The reader of the scores has closed the pipe.
             Err(Stop::BrokenPipe) => return Ok(()),
             Err(Stop::Failed(e)) => return Err(e),
             Ok(()) => {}
@@ -91,12 +92,12 @@ impl Predict {
         if let Some(dir) = &self.save {
             run.predictor.save(dir, run.names.added())?;
         }
-        run.figures.print(seconds, self.batch, self.save.as_deref());
+        run.statistics.print(seconds, self.batch, self.save.as_deref());
         Ok(())
     }
 }
 
-/// Why a stream ends before its end.
+/// Why scoring stops before the end of the input.
 enum Stop {
     BrokenPipe,
     Failed(Error),
@@ -108,31 +109,34 @@ impl From<Error> for Stop {
     }
 }
 
-/// An event whose line was read.
+/// An event that was read and is not yet scored.
 struct Pending {
     nodes: [u32; 2],
     line: EventLine,
 }
 
+/// The state of the command.
 struct Run {
     predictor: Predictor,
     names: NodeNames,
     lines: EventLines,
     pending: Vec<Pending>,
+    /// Time of the last event read.
     latest: Option<i64>,
     embeddings: bool,
     out: Out,
-    figures: Figures,
+    statistics: Statistics,
 }
 
 impl Run {
-    /// Scores every line of `input`: as soon as there are `batch` of them, or no more are waiting.
-    fn all(&mut self, input: &mut Lines, batch: usize) -> Result<(), Stop> {
+    /// Scores every line of `input`. A batch is scored when it has `batch` events, or earlier if no complete
+    /// line is waiting.
+    fn score_lines(&mut self, input: &mut Lines, batch: usize) -> Result<(), Stop> {
         loop {
             match input.next()? {
                 Next::Line(at) => {
                     if let Err(e) = self.take(&input.buffer[at]) {
-                        // What came before is told first.
+                        // The earlier events get their scores before the error is reported.
                         self.score()?;
                         self.out.flush()?;
                         return Err(e.into());
@@ -141,7 +145,7 @@ impl Run {
                         self.score()?;
                     }
                 }
-                Next::Nothing => {
+                Next::Wait => {
                     self.score()?;
                     self.out.flush()?;
                     input.read()?;
@@ -153,7 +157,7 @@ impl Run {
             }
         }
     }
-    /// Reads the event of a line.
+    /// Parses a line and adds its event to the pending ones.
     fn take(&mut self, line: &[u8]) -> Result<()> {
         let Some(line) = self.lines.parse(line)? else { return Ok(()) };
         if let Some(latest) = self.latest.filter(|&t| line.time < t) {
@@ -165,33 +169,33 @@ impl Run {
         for (side, node) in nodes.iter_mut().enumerate() {
             let id = line.ends[side];
             *node = self.names.number(id, side == 1).ok_or_else(|| {
-                let what =
-                    format!("there is no node {id}, and room for {} nodes in all", self.predictor.nodes());
-                self.lines.error(Some(side), what).remedy("make room for more with --nodes")
+                let nodes = self.predictor.nodes();
+                let what = format!("node {id} does not fit: the predictor holds {nodes} nodes");
+                self.lines.error(Some(side), what).remedy("allow more with --nodes")
             })?;
         }
         self.latest = Some(line.time);
         self.pending.push(Pending { nodes, line });
         Ok(())
     }
-    /// Scores what is pending, and writes it.
+    /// Scores the pending events and writes the results.
     fn score(&mut self) -> Result<(), Stop> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let of_lines = self.pending.iter().map(|Pending { nodes: [src, dst], line }| NewEvent {
+        let events = self.pending.iter().map(|Pending { nodes: [src, dst], line }| NewEvent {
             src: *src,
             dst: *dst,
             time: line.time,
             features: &line.features,
         });
-        let events: Vec<NewEvent<'_>> = of_lines.collect();
+        let events: Vec<NewEvent<'_>> = events.collect();
         let n = events.len();
         let started = Instant::now();
         let logits = self.predictor.advance(&events)?;
         if self.embeddings {
             let [sources, destinations] = self.predictor.embeddings(n)?;
-            self.figures.add(started.elapsed(), n);
+            self.statistics.add(started.elapsed(), n);
             let width = sources.len() / n;
             let ends = sources.chunks_exact(width).zip(destinations.chunks_exact(width));
             for (p, (u, v)) in self.pending.iter().zip(ends) {
@@ -199,7 +203,7 @@ impl Run {
                 self.out.line(format_args!("{},{}", p.line.text, numbers.join(",")))?;
             }
         } else {
-            self.figures.add(started.elapsed(), n);
+            self.statistics.add(started.elapsed(), n);
             for (p, logit) in self.pending.iter().zip(logits) {
                 self.out.line(format_args!("{},{logit},{}", p.line.text, logit.sigmoid()))?;
             }
@@ -209,7 +213,7 @@ impl Run {
     }
 }
 
-/// Where scores go.
+/// The output of the scores.
 struct Out {
     path: Option<PathBuf>,
     to: BufWriter<Box<dyn Write>>,
@@ -229,6 +233,7 @@ impl Out {
     fn flush(&mut self) -> Result<(), Stop> {
         self.to.flush().map_err(|e| self.stop(e))
     }
+    /// Converts a write error.
     fn stop(&self, e: io::Error) -> Stop {
         if e.kind() == io::ErrorKind::BrokenPipe {
             return Stop::BrokenPipe;
@@ -238,22 +243,26 @@ impl Out {
     }
 }
 
-/// The lines of an input, and whether one would have to be waited for.
+/// Reads lines from a file, and can tell without blocking whether a complete line has arrived.
 struct Lines {
     path: PathBuf,
     file: File,
     buffer: Vec<u8>,
-    /// What of it was not given yet, and how much of that holds no end of a line.
+    /// Start in `buffer` of the bytes that were not returned yet.
     start: usize,
-    looked: usize,
+    /// Number of bytes after `start` that are known to contain no end of a line.
+    searched: usize,
+    /// Whether the end of the file was reached.
     ended: bool,
 }
 
+/// The next line of an input.
 enum Next {
-    /// A line without its end, in the buffer.
+    /// Range of the buffer with a line, without its end.
     Line(Range<usize>),
-    /// None is there yet.
-    Nothing,
+    /// No complete line has arrived yet.
+    Wait,
+    /// The input has ended.
     End,
 }
 
@@ -266,38 +275,38 @@ impl Lines {
         } else {
             (path.to_owned(), File::open(path).map_err(|e| Error::io(path, "cannot open", e))?)
         };
-        Ok(Lines { path, file, buffer: Vec::new(), start: 0, looked: 0, ended: false })
+        Ok(Lines { path, file, buffer: Vec::new(), start: 0, searched: 0, ended: false })
     }
-    /// The next line, where it has come.
+    /// Returns the next line if it has arrived.
     fn next(&mut self) -> Result<Next> {
         loop {
             let rest = &self.buffer[self.start..];
-            if let Some(at) = rest[self.looked..].iter().position(|&b| b == b'\n') {
-                let line = self.start..self.start + self.looked + at;
-                (self.start, self.looked) = (line.end + 1, 0);
+            if let Some(at) = rest[self.searched..].iter().position(|&b| b == b'\n') {
+                let line = self.start..self.start + self.searched + at;
+                (self.start, self.searched) = (line.end + 1, 0);
                 return Ok(Next::Line(line));
             }
-            self.looked = rest.len();
+            self.searched = rest.len();
             match (self.ended, rest.is_empty()) {
                 (true, true) => return Ok(Next::End),
                 (true, false) => {
                     let line = self.start..self.buffer.len();
-                    (self.start, self.looked) = (line.end, 0);
+                    (self.start, self.searched) = (line.end, 0);
                     return Ok(Next::Line(line));
                 }
-                _ if !is_waiting(&self.file) => return Ok(Next::Nothing),
+                _ if !is_waiting(&self.file) => return Ok(Next::Wait),
                 _ => self.read()?,
             }
         }
     }
-    /// Waits for more.
+    /// Reads more bytes; blocks until some arrive or the file ends.
     fn read(&mut self) -> Result<()> {
         self.buffer.drain(..self.start);
         self.start = 0;
         let end = self.buffer.len();
         if end > LONGEST_LINE {
             return Err(Error::data(&self.path, format!("a line is longer than {LONGEST_LINE} bytes"))
-                .remedy("give an event a line"));
+                .remedy("give one event per line"));
         }
         self.buffer.resize(end + (1 << 16), 0);
         let read = loop {
@@ -312,7 +321,7 @@ impl Lines {
     }
 }
 
-/// Standard input without a buffer, so that it is known what has come.
+/// Opens standard input without a buffer, so that the program can tell which bytes have arrived.
 #[cfg(unix)]
 fn standard_input() -> io::Result<File> {
     use std::os::fd::AsFd;
@@ -324,69 +333,77 @@ fn standard_input() -> io::Result<File> {
     Ok(File::from(io::stdin().as_handle().try_clone_to_owned()?))
 }
 
-/// Times in classes of a few percent, so that a million take no more room than one.
+/// A histogram of times in logarithmic classes about 2 % wide, so that memory does not grow with the number
+/// of times.
 struct Latencies {
     classes: Vec<u64>,
-    most: Duration,
+    max: Duration,
 }
 
 impl Latencies {
-    /// Classes for every power of two.
-    const FINE: f64 = 32.0;
+    /// Number of classes per power of two.
+    const CLASSES_PER_OCTAVE: f64 = 32.0;
 
+    /// Returns the class of a time.
     fn class(time: Duration) -> usize {
-        ((time.as_nanos().max(1) as f64).log2() * Self::FINE) as usize
+        ((time.as_nanos().max(1) as f64).log2() * Self::CLASSES_PER_OCTAVE) as usize
     }
-    fn add(&mut self, time: Duration, times: u64) {
+    /// Adds a time, `count` times.
+    fn add(&mut self, time: Duration, count: u64) {
         let class = Self::class(time);
         self.classes.resize(self.classes.len().max(class + 1), 0);
-        self.classes[class] += times;
-        self.most = self.most.max(time);
+        self.classes[class] += count;
+        self.max = self.max.max(time);
     }
-    /// Nanoseconds that a share of all times does not exceed: the upper end of a class.
-    fn quantile(&self, share: f64) -> f64 {
-        let mut left = share * self.classes.iter().sum::<u64>() as f64;
+    /// Returns the nanoseconds that the given fraction of all times does not exceed: the upper end of a
+    /// class, but at most the largest time.
+    fn quantile(&self, fraction: f64) -> f64 {
+        let mut left = fraction * self.classes.iter().sum::<u64>() as f64;
         let class = self.classes.iter().position(|&n| {
             left -= n as f64;
             left <= 0.0
         });
-        class.map_or(0.0, |c| ((c + 1) as f64 / Self::FINE).exp2().min(self.most.as_nanos() as f64))
+        class.map_or(0.0, |c| {
+            ((c + 1) as f64 / Self::CLASSES_PER_OCTAVE).exp2().min(self.max.as_nanos() as f64)
+        })
     }
 }
 
 impl Default for Latencies {
     fn default() -> Self {
-        Latencies { classes: Vec::new(), most: Duration::ZERO }
+        Latencies { classes: Vec::new(), max: Duration::ZERO }
     }
 }
 
-/// What is told at the end.
+/// The statistics printed at the end.
 #[derive(Default)]
-struct Figures {
+struct Statistics {
     events: u64,
     batches: u64,
-    of_batches: Latencies,
-    of_events: Latencies,
+    batch_latencies: Latencies,
+    event_latencies: Latencies,
 }
 
-impl Figures {
+impl Statistics {
+    /// Adds a batch of `events` events that took `time`.
     fn add(&mut self, time: Duration, events: usize) {
         self.events += events as u64;
         self.batches += 1;
-        self.of_batches.add(time, 1);
-        self.of_events.add(time / events.max(1) as u32, events as u64);
+        self.batch_latencies.add(time, 1);
+        self.event_latencies.add(time / events.max(1) as u32, events as u64);
     }
+    /// Prints the statistics to standard error.
     fn print(&self, seconds: f64, batch: usize, saved: Option<&Path>) {
         let line = |l: &Latencies| {
-            let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|share| l.quantile(share) / 1e3);
-            let most = l.most.as_secs_f64() * 1e6;
-            format!("p50 {p50:.0} us, p90 {p90:.0} us, p99 {p99:.0} us, at most {most:.0} us")
+            let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|fraction| l.quantile(fraction) / 1e3);
+            let max = l.max.as_secs_f64() * 1e6;
+            format!("p50 {p50:.0} us, p90 {p90:.0} us, p99 {p99:.0} us, at most {max:.0} us")
         };
         let (events, steps) = (counted(self.events, "event"), counted(self.batches, "step"));
         eprintln!("scored    {events} in {steps} of at most {batch}");
         eprintln!("speed     {:.0} events/s, {seconds:.2} s", self.events as f64 / seconds);
-        eprintln!("a step    {}", line(&self.of_batches));
-        eprintln!("an event  {}", line(&self.of_events));
+        eprintln!("a step    {}", line(&self.batch_latencies));
+        eprintln!("an event  {}", line(&self.event_latencies));
         eprintln!("memory    {:.0} MiB at most", peak_memory_bytes() as f64 / f64::from(1u32 << 20));
         if let Some(dir) = saved {
             eprintln!("saved     {}", dir.display());
@@ -399,26 +416,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_the_times_but_for_a_class_and_the_greatest_is_exact() {
+    fn quantiles_are_exact_up_to_a_class_and_the_maximum_is_exact() {
         let mut l = Latencies::default();
         (1..=1000).for_each(|i| l.add(Duration::from_micros(i), 1));
-        for (share, want) in [(0.5, 500e3), (0.9, 900e3), (0.99, 990e3), (1.0, 1e6)] {
-            let found = l.quantile(share);
-            assert!((want..want * 1.05).contains(&found), "{share}: {found}");
+        for (fraction, want) in [(0.5, 500e3), (0.9, 900e3), (0.99, 990e3), (1.0, 1e6)] {
+            let found = l.quantile(fraction);
+            assert!((want..want * 1.05).contains(&found), "{fraction}: {found}");
         }
-        assert_eq!((l.most, Latencies::default().quantile(0.5)), (Duration::from_millis(1), 0.0));
+        assert_eq!((l.max, Latencies::default().quantile(0.5)), (Duration::from_millis(1), 0.0));
     }
 
     #[test]
-    fn lines_are_given_as_they_come_and_the_last_one_without_its_end() {
+    fn lines_are_returned_as_they_arrive_and_the_last_one_needs_no_newline() {
         let (read, mut write) = io::pipe().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(read));
         let (path, buffer) = (PathBuf::from("pipe"), Vec::new());
-        let mut lines = Lines { path, file, buffer, start: 0, looked: 0, ended: false };
+        let mut lines = Lines { path, file, buffer, start: 0, searched: 0, ended: false };
         fn next(lines: &mut Lines) -> Option<String> {
             match lines.next().unwrap() {
                 Next::Line(at) => Some(String::from_utf8(lines.buffer[at].to_vec()).unwrap()),
-                Next::Nothing => None,
+                Next::Wait => None,
                 Next::End => Some("end".into()),
             }
         }

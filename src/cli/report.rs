@@ -1,15 +1,16 @@
-//! What `tgnn-bench data` prints; plain text that fits in 80 columns.
+//! The reports of `tgnn-bench data`: plain text at most 80 columns wide.
 use crate::data::{
     Bucket, Events, Stats, SynthOptions,
     text::{counted, grouped, span},
 };
 use std::{fmt::Write, path::Path};
 
+/// Maximum width of a report.
 pub(super) const WIDTH: usize = 80;
-/// Room for a bar beside its label, count and share.
+/// Maximum width of a bar.
 const BAR: usize = 40;
 
-/// The report of `data info`.
+/// Returns the report of `data info`.
 pub(super) fn stats(s: &Stats) -> String {
     let mut out = format!("{}\n{}\n", s.name, "─".repeat(s.name.chars().count().clamp(1, WIDTH)));
     let mut line = |key: &str, value: String| line(&mut out, key, &value);
@@ -25,10 +26,10 @@ pub(super) fn stats(s: &Stats) -> String {
         ),
     );
     line("time span", format!("{}  ({})", span(s.span_seconds), unit(s.ticks_per_second)));
-    line("unique times", format!("{}  ({})", grouped(s.unique_times), share(s.unique_times, s.events)));
+    line("unique times", format!("{}  ({})", grouped(s.unique_times), percentage(s.unique_times, s.events)));
     line("unique pairs", grouped(s.unique_pairs));
     line("repeats", format!("{:.1} % of events repeat an earlier pair", 100.0 * s.repeat_share));
-    line("self-loops", format!("{}  ({})", grouped(s.self_loops), share(s.self_loops, s.events)));
+    line("self-loops", format!("{}  ({})", grouped(s.self_loops), percentage(s.self_loops, s.events)));
     line(
         "labels",
         match (s.label_values, s.positive_labels) {
@@ -36,7 +37,7 @@ pub(super) fn stats(s: &Stats) -> String {
                 "{}, {} positive  ({})",
                 counted(values, "value"),
                 grouped(positive),
-                share(positive, s.events)
+                percentage(positive, s.events)
             ),
             _ => "none".into(),
         },
@@ -65,7 +66,7 @@ pub(super) fn stats(s: &Stats) -> String {
     out
 }
 
-/// The report of `data import`.
+/// Returns the report of `data import`.
 pub(super) fn imported(events: &Events, dir: &Path) -> String {
     let mut out = format!(
         "wrote {}: {}, {}, {}\n",
@@ -78,7 +79,7 @@ pub(super) fn imported(events: &Events, dir: &Path) -> String {
     out
 }
 
-/// The report of `data synth`.
+/// Returns the report of `data synth`.
 pub(super) fn made(o: &SynthOptions, dir: &Path, seconds: f64) -> String {
     format!(
         "wrote {}: {}, {} in {seconds:.1} s ({:.1} M events/s)\n",
@@ -89,7 +90,7 @@ pub(super) fn made(o: &SynthOptions, dir: &Path, seconds: f64) -> String {
     )
 }
 
-/// A key and its value, folded at blanks where the line would be too long.
+/// Appends a key and its value; a line that would be too long is folded at blanks.
 pub(super) fn line(out: &mut String, key: &str, value: &str) {
     const INDENT: usize = 18;
     let _ = write!(out, "  {key:<15}");
@@ -106,6 +107,7 @@ pub(super) fn line(out: &mut String, key: &str, value: &str) {
     out.push('\n');
 }
 
+/// Appends a histogram, unless it is empty.
 fn histogram(out: &mut String, title: &str, buckets: &[Bucket]) {
     let total: u64 = buckets.iter().map(|b| b.count).sum();
     let largest = buckets.iter().map(|b| b.count).max().unwrap_or(0);
@@ -114,39 +116,42 @@ fn histogram(out: &mut String, title: &str, buckets: &[Bucket]) {
     }
     let label = buckets.iter().map(|b| b.label.chars().count()).max().unwrap_or(0);
     let count = grouped(largest).len();
-    // Two blanks of indent, four between the columns, eight for the share.
-    let room = BAR.min(WIDTH.saturating_sub(label + count + 14));
+    // Two blanks of indent, four between the columns, eight for the percentage.
+    let bar_width = BAR.min(WIDTH.saturating_sub(label + count + 14));
     let _ = writeln!(out, "\n  {title}");
     for b in buckets {
-        let bar = bar(b.count as f64 / largest as f64, room);
+        let bar = bar(b.count as f64 / largest as f64, bar_width);
         let number = grouped(b.count);
         let _ = writeln!(
             out,
-            "  {:>label$}  {bar:<room$} {number:>count$} {:>7}",
+            "  {:>label$}  {bar:<bar_width$} {number:>count$} {:>7}",
             b.label,
-            share(b.count, total)
+            percentage(b.count, total)
         );
     }
 }
 
-/// A bar of `fraction` of `room` characters, in eighths.
-pub(super) fn bar(fraction: f64, room: usize) -> String {
+/// Returns a bar of `fraction` of `width` characters, in eighths of a character.
+pub(super) fn bar(fraction: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (fraction * room as f64 * 8.0).round() as usize;
-    // What is there must be seen.
+    let eighths = (fraction * width as f64 * 8.0).round() as usize;
+    // A value above 0 must be visible.
     let eighths = if fraction > 0.0 { eighths.max(1) } else { 0 };
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-pub(super) fn share(part: u64, whole: u64) -> String {
+/// Formats `part` as a percentage of `whole`.
+pub(super) fn percentage(part: u64, whole: u64) -> String {
     let percent = 100.0 * part as f64 / whole.max(1) as f64;
     if percent > 0.0 && percent < 0.05 { "<0.1 %".into() } else { format!("{percent:.1} %") }
 }
 
+/// Describes the width of a table of features.
 pub(super) fn width(columns: usize) -> String {
     if columns == 0 { "none".into() } else { counted(columns as u64, "column") }
 }
 
+/// Describes the length of a tick.
 fn unit(ticks_per_second: f64) -> String {
     if ticks_per_second == 1.0 {
         "1 tick = 1 s".into()
@@ -160,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_of_the_bundled_set_fits_in_80_columns_and_says_what_matters() {
+    fn the_report_of_the_bundled_data_fits_in_80_columns_and_has_the_main_numbers() {
         let text = stats(&Stats::of(&crate::data::bundled().unwrap()));
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         for said in
@@ -171,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_classes_are_told_where_there_are_any() {
+    fn classes_are_reported_if_there_are_any() {
         let options = SynthOptions { events: 1000, classes: 40, labels: 2, ..SynthOptions::default() };
         let text = stats(&Stats::of(&crate::data::synth(&options).unwrap()));
         let line = text.lines().find(|l| l.starts_with("  classes")).unwrap();
@@ -180,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_told_in_one_line_and_its_notes() {
+    fn written_data_is_reported_in_one_line_with_its_notes() {
         let mut events = crate::data::bundled().unwrap();
         events.notes.push("sorted 1 out-of-order event".into());
         let text = imported(&events, Path::new("out"));
@@ -198,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_in_proportion_and_never_vanish() {
+    fn bars_are_proportional_and_never_vanish() {
         assert_eq!((bar(1.0, 4), bar(0.5, 4), bar(0.0, 4)), ("████".into(), "██".into(), String::new()));
         assert_eq!(bar(1e-9, 4), "▏");
     }

@@ -1,4 +1,5 @@
-//! `tgnn-bench completions` and `man`: what a shell and `man` know of the program, made from its arguments.
+//! `tgnn-bench completions` and `man`: completion scripts and manual pages, generated from the definitions of
+//! the arguments.
 use crate::error::{Error, Result};
 use clap::{Args, Command};
 use clap_complete::Shell;
@@ -11,7 +12,7 @@ use std::{
 /// Arguments of `completions`.
 #[derive(Args)]
 pub struct Completions {
-    /// Whose: the script goes where that shell looks for it
+    /// Shell for which to print the script; save it where that shell looks for completions
     shell: Shell,
 }
 
@@ -28,7 +29,7 @@ impl Completions {
 /// Arguments of `man`.
 #[derive(Args)]
 pub struct Man {
-    /// Write the pages of all subcommands into this folder, instead of printing the first
+    /// Write the pages of all subcommands into this folder instead of printing the program's page
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -38,8 +39,10 @@ impl Man {
     pub fn run(&self, program: Command) -> Result<()> {
         let Some(out) = &self.out else {
             let mut page = Vec::new();
-            let made = clap_mangen::Man::new(program).render(&mut page);
-            made.map_err(|e| Error::new(crate::error::ErrorKind::Io, "cannot make the page").caused_by(e))?;
+            let rendered = clap_mangen::Man::new(program).render(&mut page);
+            rendered.map_err(|e| {
+                Error::new(crate::error::ErrorKind::Io, "cannot render the manual page").caused_by(e)
+            })?;
             return print(&page);
         };
         fs::create_dir_all(out).map_err(|e| Error::io(out, "cannot create", e))?;
@@ -47,7 +50,7 @@ impl Man {
     }
 }
 
-/// To standard output. A reader that went away is not an error.
+/// Writes to standard output. A closed pipe is not an error.
 fn print(text: &[u8]) -> Result<()> {
     match std::io::stdout().write_all(text) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::io("standard output", "cannot write", e)),

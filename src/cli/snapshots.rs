@@ -1,7 +1,8 @@
-//! `tgnn-bench data snapshots` and `data synth-snapshots`: a data set as snapshots, step by step, and one that is made up.
+//! `tgnn-bench data snapshots` and `data synth-snapshots`: describes the snapshots of a data set, and
+//! generates snapshots.
 use super::{
-    data::ReadArgs,
-    report::{WIDTH, bar, line, share, width},
+    read_args::ReadArgs,
+    report::{WIDTH, bar, line, percentage, width},
 };
 use crate::{
     data::{
@@ -14,28 +15,30 @@ use crate::{
 use clap::Args;
 use std::{fmt::Write, path::PathBuf};
 
-/// Steps shown at both ends where there are more than a screen holds.
+/// Number of steps shown at either end if there are too many for a screen.
 const ENDS: usize = 12;
-/// Room for a step's name, and for its bar.
+/// Maximum width of a step's name.
 const NAME: usize = 20;
+/// Maximum width of a step's bar.
 const BAR: usize = 18;
 
-/// How a data set becomes snapshots. What no flag names is as the configuration has it.
+/// How a data set is cut into snapshots. What no flag sets keeps the value of the configuration.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SnapshotArgs {
-    /// Steps of events: day, week, month, year, step, or 2w, 7d, 36h, 90m, 600s, 1000e (events) [default: week]
+    /// Length of a step: day, week, month, year, step, or 2w, 7d, 36h, 90m, 600s, 1000e (events) [default:
+    /// week]
     #[arg(long, value_name = "STEP")]
     pub every: Option<Every>,
-    /// What edges weigh: auto, none, count, or feature:K [default: auto]
+    /// Edge weights: auto, none, count, or feature:K [default: auto]
     #[arg(long, value_name = "WHAT")]
     pub weights: Option<EdgeWeights>,
-    /// When a vertex is there: seen, active or all [default: seen]
+    /// When a vertex is present: seen, active or all [default: seen]
     #[arg(long, value_name = "WHEN")]
     pub presence: Option<Presence>,
 }
 
 impl SnapshotArgs {
-    /// Overrides what the flags name.
+    /// Overrides the options that the flags set.
     pub fn apply(&self, options: &mut SnapshotOptions) {
         options.every = self.every.unwrap_or(options.every);
         options.weights = self.weights.unwrap_or(options.weights);
@@ -46,15 +49,16 @@ impl SnapshotArgs {
 /// Arguments of `data snapshots`.
 #[derive(Clone, Debug, Args)]
 pub struct Describe {
-    /// Snapshots (JSON, a folder of edge lists, a folder of tables), or events: a file, a folder, a bundled name
+    /// Snapshots (JSON, a folder of edge lists, a folder of tables), or events (a file, a folder, a bundled
+    /// name)
     pub path: String,
-    /// Show every step, not only the first and the last
+    /// Show every step, not only the first and last ones
     #[arg(long)]
     pub all: bool,
     /// Print the numbers as JSON
     #[arg(long)]
     pub json: bool,
-    /// How to make snapshots
+    /// How to cut events into snapshots
     #[command(flatten)]
     pub snapshots: SnapshotArgs,
     /// How to read the events
@@ -63,7 +67,7 @@ pub struct Describe {
 }
 
 impl Describe {
-    /// The report, or the numbers.
+    /// Returns the report, or the statistics as JSON.
     ///
     /// # Errors
     /// Those of [`Snapshots::load`].
@@ -88,13 +92,13 @@ pub struct MakeUp {
     /// Folder to write
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Take the edges of a file, `src dst` a line, in the place of a graph that is made up
+    /// Take the edges of a file, one `src dst` per line, instead of generating a graph
     #[arg(long, value_name = "FILE", conflicts_with_all = ["vertices", "edges", "signal", "exponent"])]
     pub graph: Option<PathBuf>,
-    /// Vertices
+    /// Number of vertices
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub vertices: usize,
-    /// Edges of the graph, of which steps have some
+    /// Number of edges of the graph; each step has some of them
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub edges: usize,
     /// Exponent of the power law of popularity
@@ -103,27 +107,29 @@ pub struct MakeUp {
     /// Probability that an edge joins vertices of the same hidden type
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     pub signal: f64,
-    /// Steps
+    /// Number of steps
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub steps: usize,
-    /// Edges of the steps: constant, linear:SHARE (from there to all), as733 (as AS-733 grew), or counts: 100,120,90
+    /// Edges of the steps: constant, linear:FRACTION (grows from this fraction to all), as733 (grows like
+    /// AS-733), or counts: 100,120,90
     #[arg(long, value_name = "TREND", default_value_t = Trend::As733)]
     pub trend: Trend,
-    /// Probability that an edge's fate is that of the step before
+    /// Probability that an edge is not drawn anew from one step to the next
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     pub persist: f64,
-    /// Columns of the features of vertices
+    /// Width of the vertex features
     #[arg(long, value_name = "W", default_value_t = 0)]
     pub features: usize,
-    /// Seed
+    /// Random seed
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Replace snapshots that were made up there before
+    /// Replace snapshots that were generated there before
     #[arg(long)]
     pub force: bool,
 }
 
 impl MakeUp {
+    /// Returns the flags as the library's options.
     fn options(&self) -> SynthSnapshots {
         SynthSnapshots {
             graph: self.graph.clone(),
@@ -139,7 +145,7 @@ impl MakeUp {
         }
     }
 
-    /// Makes the folder and says what is in it.
+    /// Writes the folder and returns a line that describes it.
     ///
     /// # Errors
     /// Those of [`SynthSnapshots::make_in`].
@@ -155,7 +161,7 @@ impl MakeUp {
     }
 }
 
-/// Totals, then a row a step; plain text that fits in 80 columns.
+/// Formats the totals and one row per step as plain text at most 80 columns wide.
 fn table(s: &SnapshotStats, all: bool) -> String {
     let mut out = format!("{}\n{}\n", s.name, "─".repeat(s.name.chars().count().clamp(1, WIDTH)));
     totals(&mut out, s);
@@ -163,8 +169,8 @@ fn table(s: &SnapshotStats, all: bool) -> String {
     let name = steps.iter().map(|s| s.label.chars().count()).max().unwrap_or(0).clamp(4, NAME);
     let most = steps.iter().map(|s| s.edges).max().unwrap_or(0);
     let edges = grouped(most).len().max(7);
-    // As wide as the widest row: two blanks before it, one between columns.
-    let room = WIDTH.saturating_sub(name + edges + 42).min(BAR);
+    // The other columns, with two blanks before them and one between them, take 42 characters.
+    let bar_width = WIDTH.saturating_sub(name + edges + 42).min(BAR);
     let head = ["step", "vertices", "edges", "a vertex", "kept", "Jaccard"];
     let [step, vertices, of_edges, degree, kept, jaccard] = head;
     let _ = writeln!(
@@ -183,13 +189,14 @@ fn table(s: &SnapshotStats, all: bool) -> String {
         let _ = write!(out, "  {label:<name$} {:>10} {:>edges$}", grouped(step.active), grouped(step.edges));
         let kept = step.kept_share.map_or("–".into(), |x| format!("{:.1} %", 100.0 * x));
         let jaccard = step.jaccard.map_or("–".into(), |x| format!("{x:.3}"));
-        let bar = bar(step.edges as f64 / most.max(1) as f64, room);
+        let bar = bar(step.edges as f64 / most.max(1) as f64, bar_width);
         let row = format!(" {:>9.2} {kept:>8} {jaccard:>8} {bar}", step.edges_per_vertex());
         let _ = writeln!(out, "{}", row.trim_end());
     }
     out
 }
 
+/// Appends the totals of all steps.
 fn totals(out: &mut String, s: &SnapshotStats) {
     let steps = &s.steps;
     let ends = match (steps.first(), steps.last()) {
@@ -197,28 +204,28 @@ fn totals(out: &mut String, s: &SnapshotStats) {
         _ => "0".into(),
     };
     line(out, "steps", &ends);
-    let there = |step: Option<&StepStats>| grouped(step.map_or(0, |s| s.present));
+    let present = |step: Option<&StepStats>| grouped(step.map_or(0, |s| s.present));
     let vertices = format!(
-        "{}  ({} there at first, {} at last)",
+        "{}  ({} present in the first step, {} in the last)",
         grouped(s.vertices),
-        there(steps.first()),
-        there(steps.last())
+        present(steps.first()),
+        present(steps.last())
     );
     line(out, "vertices", &vertices);
     let unique = format!(
         "{}  ({} unique, {})",
         grouped(s.edges),
         grouped(s.unique_edges),
-        share(s.unique_edges, s.edges)
+        percentage(s.unique_edges, s.edges)
     );
     line(out, "edges", &unique);
-    let of =
+    let edges_of =
         |pick: fn(std::slice::Iter<'_, StepStats>) -> Option<u64>| grouped(pick(steps.iter()).unwrap_or(0));
     let mean = grouped((s.edges as f64 / steps.len().max(1) as f64).round() as u64);
     let spread = format!(
         "{mean} on average, {} to {}",
-        of(|s| s.map(|s| s.edges).min()),
-        of(|s| s.map(|s| s.edges).max())
+        edges_of(|s| s.map(|s| s.edges).min()),
+        edges_of(|s| s.map(|s| s.edges).max())
     );
     line(out, "edges a step", &spread);
     if let (Some(kept), Some(jaccard)) = (s.mean(|s| s.kept_share), s.mean(|s| s.jaccard)) {
@@ -250,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn few_steps_are_all_shown_and_many_without_the_middle_unless_asked_for() {
+    fn all_steps_are_shown_if_few_or_on_request_and_else_the_middle_is_left_out() {
         let rows = |text: &str| text.lines().skip_while(|l| !l.starts_with("  step ")).skip(1).count();
         assert_eq!(rows(&table(&stats("7d"), false)), 5);
         let many = stats("6h");
@@ -267,20 +274,23 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_of_synth_snapshots_are_those_of_the_library() {
+    fn the_defaults_of_synth_snapshots_equal_those_of_the_library() {
         #[derive(clap::Parser)]
         struct Cli {
             #[command(flatten)]
             args: MakeUp,
         }
-        let of = |words: &[&str]| <Cli as clap::Parser>::try_parse_from(words).map(|cli| cli.args);
-        assert_eq!(of(&["synth", "--out", "d"]).unwrap().options(), SynthSnapshots::default());
-        assert_eq!(of(&["synth", "--out", "d", "--trend", "3,4"]).unwrap().trend, Trend::Counts(vec![3, 4]));
-        assert!(of(&["synth", "--out", "d", "--graph", "g", "--vertices", "3"]).is_err());
+        let parse = |words: &[&str]| <Cli as clap::Parser>::try_parse_from(words).map(|cli| cli.args);
+        assert_eq!(parse(&["synth", "--out", "d"]).unwrap().options(), SynthSnapshots::default());
+        assert_eq!(
+            parse(&["synth", "--out", "d", "--trend", "3,4"]).unwrap().trend,
+            Trend::Counts(vec![3, 4])
+        );
+        assert!(parse(&["synth", "--out", "d", "--graph", "g", "--vertices", "3"]).is_err());
     }
 
     #[test]
-    fn the_report_fits_in_80_columns_and_says_what_matters() {
+    fn the_report_fits_in_80_columns_and_has_the_main_numbers() {
         let text = table(&stats("1d"), false);
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         for said in

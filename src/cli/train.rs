@@ -11,110 +11,116 @@ use crate::{
 use clap::Args;
 use std::path::{Path, PathBuf};
 
-/// Arguments of `train`. A flag overrides the file's key; what neither names keeps its default.
+/// Returns the help text of `--model`.
+fn model_help() -> String {
+    let [events, snapshots] = [false, true].map(ModelName::names);
+    format!("Model of events: {events}; of snapshots: {snapshots} [default: tgn]")
+}
+
+/// Arguments of `train`. A flag overrides the key of the file; what neither sets keeps its default.
 #[derive(Args)]
 pub struct Train {
-    /// Configuration file, TOML or TGL's YAML (.yml); every key of the former is optional
+    /// Configuration file: TOML, in which every key is optional, or TGL's YAML (.yml)
     config: Option<PathBuf>,
     /// Events: `wikipedia`, a file, or a folder of .npy [default: wikipedia]
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Model of events: tgn, jodie, apan, tgat or static; of snapshots: wd-gcn, t-gcn, evolve-gcn-o or evolve-gcn-h
-    /// [default: tgn]
-    #[arg(long)]
+    #[arg(long, help = model_help())]
     model: Option<ModelName>,
     /// auto, cpu, cuda, cuda:N or emu [default: auto, the CPU]
     #[arg(long)]
     device: Option<String>,
-    /// Threads of the CPU; 0 takes every core [default: 0]
+    /// CPU threads; 0 uses every core [default: 0]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// What dense products multiply in on a CUDA device: f32, tf32 or bf16 [default: f32]
+    /// Precision of dense products on a CUDA device: f32, tf32 or bf16 [default: f32]
     #[arg(long)]
     precision: Option<MatmulPrecision>,
-    /// How steps follow one another: auto, sequential, prefetch, overlap, blad-even, or a plan in a file; see `plan show` [default: auto]
+    /// How the stages of steps are scheduled: auto, sequential, prefetch, overlap, blad-even, blad-nm, blad,
+    /// or a plan in a file; see `plan show` [default: auto]
     #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
     /// Passes over the training events [default: 10]
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
-    /// Events a step [default: 200]
+    /// Events per step [default: 200]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
-    /// Chunks of a batch: an epoch's first batch has some of them, at random (TGL's random chunk scheduling) [default: 1]
+    /// Chunks of a batch; an epoch's first batch has a random number of them (TGL's random chunk scheduling)
+    /// [default: 1]
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
-    /// Stop after N epochs without a better validation; 0 does not [default: 0]
+    /// Stop after N epochs without a better validation score; 0 never stops [default: 0]
     #[arg(long, value_name = "N")]
     patience: Option<usize>,
-    /// Steps of each pass at most, for trying out; 0 takes all [default: 0]
+    /// Maximum number of steps of each pass, for quick trials; 0 runs all [default: 0]
     #[arg(long, value_name = "N")]
     max_batches: Option<usize>,
-    /// Length of a snapshot: 7d, 12h, 600s (from the first event on), 1000e (events), day, week, month, year, or step where time is
-    /// the number of a snapshot [default: week]
+    /// Length of a snapshot: 7d, 12h, 600s (from the first event on), 1000e (events), day, week, month, year,
+    /// or step if times are numbers of snapshots [default: week]
     #[arg(long, value_name = "LENGTH")]
     every: Option<Every>,
-    /// Snapshots that a model reads before the one it predicts [default: 8]
+    /// Number of snapshots that a model reads before the one it predicts [default: 8]
     #[arg(long, value_name = "N")]
     group: Option<usize>,
-    /// Task: link, node or edge, of snapshots link, node or regression: what is predicted [default: link]
+    /// Task, what is predicted: link, node or edge; for snapshots link, node or regression [default: link]
     #[arg(long)]
     task: Option<TaskName>,
-    /// dyglib, tgl, disttgl or tgb: how negatives are drawn and what is measured [default: dyglib]
+    /// dyglib, tgl, disttgl or tgb: how negatives are drawn and which metrics are computed [default: dyglib]
     #[arg(long)]
     protocol: Option<Protocol>,
     /// Negatives of validation and test: random, historical or inductive [default: random]
     #[arg(long)]
     negatives: Option<NegativeKind>,
-    /// Seed of everything random [default: 1]
+    /// Seed of all random numbers [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Step size of Adam [default: 0.0005]
+    /// Learning rate of the optimiser [default: 0.0005]
     #[arg(long, value_name = "X")]
     learning_rate: Option<f64>,
-    /// Width of seeded random edge features, for data that has none [default: 0]
+    /// Width of random edge features, for data without edge features [default: 0]
     #[arg(long, value_name = "W")]
     random_edge_features: Option<usize>,
-    /// Any other key, as in the file: --set tgn.layers=2 (may be repeated)
+    /// Set any key of the configuration: --set tgn.layers=2 (may be repeated)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Refuse events out of time order instead of sorting them
     #[arg(long)]
     strict: bool,
-    /// Same bits on the same build and device, or refuse; every device gives them so far
+    /// Give the same bits on the same build and device, or refuse; so far every device can
     #[arg(long)]
     deterministic: bool,
-    /// Train only: no validation, no test
+    /// Train only, without validation and test
     #[arg(long)]
     no_eval: bool,
     /// Folder of the run: config.toml, metrics.jsonl, summary.json, checkpoint/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write an event file of TensorBoard into the run's folder, too
+    /// Also write an event file of TensorBoard into the run folder
     #[arg(long, requires = "out")]
     tensorboard: bool,
-    /// Go on with the run in --out
+    /// Continue the run in --out
     #[arg(long)]
     resume: bool,
     /// Start from the weights in a safetensors file, such as PyTorch's; names and shapes: docs/weights.md
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     weights: Option<PathBuf>,
-    /// Start from the model of another run, in its best epoch; the head starts anew
+    /// Start from the model of another run's best epoch, with a new head
     #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "weights"])]
     from: Option<PathBuf>,
     /// Print the summary as JSON, and nothing else on standard output
     #[arg(long)]
     json: bool,
-    /// Take the time of every op, and print a table at the end
+    /// Time every op, and print a table at the end
     #[arg(long)]
     profile: bool,
-    /// Write when every op of the last epoch ran, on which lane: a trace for Perfetto or Chrome
+    /// Write a trace for Perfetto or Chrome: when and on which lane every op of the last epoch ran
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
 }
 
 impl Train {
-    /// What is to be run, and notes on what the configuration file says that has no counterpart.
+    /// Returns the configuration, and notes on settings of the configuration file that have no counterpart.
     fn config(&self) -> Result<(Config, Vec<String>)> {
         let (mut base, notes) = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default();
         for pair in &self.set {
@@ -140,7 +146,7 @@ impl Train {
                 "--every and --group are of snapshots, and {} reads events",
                 c.model.name()
             ))
-            .remedy("give --model wd-gcn, t-gcn, evolve-gcn-o or evolve-gcn-h"));
+            .remedy(format!("give --model {}", ModelName::names(true))));
         }
         c.validate()?;
         Ok((c, notes))
@@ -158,7 +164,7 @@ impl Train {
             from: self.from.clone(),
             command: command_line(),
         };
-        // Told now, not after the last epoch.
+        // Checked now rather than after the last epoch.
         let folder = self.timeline.as_ref().and_then(|path| path.parent());
         if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
             let path = self.timeline.as_deref().unwrap_or(folder).display();
@@ -176,7 +182,8 @@ impl Train {
     }
 }
 
-/// Puts `key=value` into `table`; a dot goes into a section. A value that is no TOML is a string.
+/// Sets the key of a `key=value` pair in `table`; dots separate sections from keys. A value that is not valid
+/// TOML is taken as a string.
 pub(super) fn set(table: &mut toml::Table, pair: &str) -> Result<()> {
     let wrong = || Error::usage(format!("--set {pair}")).remedy("give KEY=VALUE, as in --set tgn.layers=2");
     let (key, value) = pair.split_once('=').ok_or_else(wrong)?;
@@ -196,6 +203,7 @@ pub(super) fn set(table: &mut toml::Table, pair: &str) -> Result<()> {
     Ok(())
 }
 
+/// Prints the summary if `json`.
 fn print_summary(summary: &Summary, json: bool) -> Result<()> {
     if json {
         say(serde_json::to_string_pretty(summary)
@@ -204,27 +212,28 @@ fn print_summary(summary: &Summary, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// What `eval`, `embed` and `predict` share.
+/// The arguments that `eval`, `embed` and `predict` share.
 #[derive(Args)]
 pub(super) struct Trained {
-    /// Folder of a run, or its checkpoint/
+    /// Run folder, or its checkpoint/
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
-    /// Events, where they moved since training
+    /// Events or snapshots, if they have moved since training
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
     /// auto, cpu, cuda, cuda:N or emu [default: the run's]
     #[arg(long)]
     device: Option<String>,
-    /// Threads of the CPU; 0 takes every core
+    /// CPU threads; 0 uses every core [default: the run's]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// What dense products multiply in on a CUDA device: f32, tf32 or bf16 [default: the run's]
+    /// Precision of dense products on a CUDA device: f32, tf32 or bf16 [default: the run's]
     #[arg(long)]
     precision: Option<MatmulPrecision>,
 }
 
 impl Trained {
+    /// Opens the checkpoint. Returns it and its configuration, with the flags applied.
     pub(super) fn open(&self) -> Result<(Checkpoint, Config)> {
         let checkpoint = Checkpoint::at(&self.checkpoint);
         let mut config = checkpoint.manifest()?.config;
@@ -235,7 +244,7 @@ impl Trained {
             config.device = device.clone();
         }
         config.threads = self.threads.unwrap_or(config.threads);
-        // The file of a plan may be gone, and results are the same without it.
+        // The file of a plan may no longer exist; results do not depend on it.
         if Plan::preset(&config.plan).is_none() {
             config.plan = "auto".into();
         }
@@ -250,14 +259,15 @@ impl Trained {
 pub struct Eval {
     #[command(flatten)]
     trained: Trained,
-    /// dyglib, tgl, disttgl or tgb: how negatives are drawn and what is measured [default: the run's]
+    /// dyglib, tgl, disttgl or tgb: how negatives are drawn and which metrics are computed [default: the
+    /// run's]
     #[arg(long)]
     protocol: Option<Protocol>,
     /// Negatives: random, historical or inductive [default: the run's]
     #[arg(long)]
     negatives: Option<NegativeKind>,
-    /// Make the memory anew before the test: empty it, and go over the events that train and validate with the checkpoint's weights.
-    /// Protocol tgl always does
+    /// Replay the node memory before the test: clear it, then process the training and validation events with
+    /// the checkpoint's weights. Protocol tgl always does this
     #[arg(long)]
     replay: bool,
     /// Print the summary as JSON, and nothing else on standard output
@@ -287,14 +297,14 @@ impl Eval {
 pub struct Embed {
     #[command(flatten)]
     trained: Trained,
-    /// Nodes: 3,17,4 or a file of one a line; the data set's own numbering, from 0
+    /// Nodes: 3,17,4 or a file with one per line; numbered from 0 as in the data set
     #[arg(long, value_name = "LIST")]
     nodes: String,
-    /// Time of each, or one for all: seconds since the first event [default: the last event's]; of snapshots: none, they are
-    /// embedded after the last
+    /// Time of each node, or one for all, in seconds since the first event [default: the last event's]; not
+    /// for snapshots, which are embedded after the last one
     #[arg(long, value_name = "LIST")]
     times: Option<String>,
-    /// Array to write, [nodes, width] of f32
+    /// Array to write: [nodes, width], f32
     #[arg(long, value_name = "NPY")]
     out: PathBuf,
 }
@@ -326,7 +336,7 @@ impl Embed {
 }
 
 impl Embed {
-    /// A time for each of `n` nodes, in ticks.
+    /// Returns a time for each of `n` nodes, in ticks.
     fn times(&self, events: &Events, n: usize) -> Result<Vec<i64>> {
         let mut times: Vec<i64> = match &self.times {
             Some(text) => list::<f64>(text, "a time in seconds")?
@@ -342,10 +352,10 @@ impl Embed {
     }
 }
 
-/// Seconds as ticks.
+/// Converts seconds to ticks.
 fn ticks(seconds: f64, per_second: f64) -> Result<i64> {
     let ticks = (seconds * per_second).round();
-    // Half the range, so that a difference of two times never leaves it.
+    // Half of the range of i64, so that the difference of two times cannot overflow.
     if ticks.abs() < 2f64.powi(62) {
         return Ok(ticks as i64);
     }
@@ -353,7 +363,7 @@ fn ticks(seconds: f64, per_second: f64) -> Result<i64> {
         .remedy("give seconds since the first event"))
 }
 
-/// Values separated by commas, or one a line in a file of that name.
+/// Parses values separated by commas, or the lines of the file `text`.
 fn list<T: std::str::FromStr>(text: &str, what: &str) -> Result<Vec<T>> {
     let path = Path::new(text);
     let from_file = path.is_file();

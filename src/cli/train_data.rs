@@ -1,4 +1,4 @@
-//! What a run reads: events, or snapshots.
+//! The data of a run: events or snapshots, depending on its model.
 use crate::{
     data::{Events, Snapshots, text::counted},
     error::Result,
@@ -6,20 +6,21 @@ use crate::{
     task::{self, Checkpoint, Config, RunOptions, Summary, Watch},
 };
 
-/// The data of a run, as its model wants them.
+/// The data of a run, in the form that its model reads.
 pub(super) enum Data {
     Events(Events),
     Snapshots(Snapshots),
 }
 
 impl Data {
-    /// Reads them.
+    /// Loads the data of a configuration.
     pub fn load(c: &Config) -> Result<Self> {
         match c.model.reads_snapshots() {
             true => c.load_snapshots().map(Data::Snapshots),
             false => c.load().map(Data::Events),
         }
     }
+    /// Trains the model of a configuration.
     pub fn train(
         &self,
         c: &Config,
@@ -32,9 +33,10 @@ impl Data {
             Data::Snapshots(s) => task::train_snapshots(c, s, d, options, watch),
         }
     }
+    /// Tests a checkpoint; `replay` clears and replays the node memory first.
     pub fn evaluate(
         &self,
-        from: &Checkpoint,
+        checkpoint: &Checkpoint,
         c: &Config,
         d: &Device,
         command: &str,
@@ -42,25 +44,26 @@ impl Data {
         watch: &mut dyn Watch,
     ) -> Result<Summary> {
         match self {
-            Data::Events(e) => task::evaluate(from, c, e, d, command, replay, watch),
-            // These have no memory beyond a group: both figures are one.
-            Data::Snapshots(s) => task::evaluate_snapshots(from, c, s, d, command, watch),
+            Data::Events(e) => task::evaluate(checkpoint, c, e, d, command, replay, watch),
+            // Models of snapshots have no memory beyond a group, so `replay` makes no difference.
+            Data::Snapshots(s) => task::evaluate_snapshots(checkpoint, c, s, d, command, watch),
         }
     }
-    /// What passes over them count.
+    /// Returns what passes over the data count.
     pub fn counts(&self) -> &'static str {
         match self {
             Data::Events(_) => "events",
             Data::Snapshots(_) => "edges",
         }
     }
+    /// Returns the notes of the reader.
     pub fn notes(&self) -> &[String] {
         match self {
             Data::Events(e) => &e.notes,
             Data::Snapshots(s) => &s.notes,
         }
     }
-    /// A line for people.
+    /// Describes the data in one line.
     pub fn describe(&self, c: &Config) -> String {
         match self {
             Data::Events(e) => {

@@ -1,4 +1,4 @@
-//! What a person sees of a run: the configuration, a line or a live bar for every pass, the result.
+//! The output of a run for people: the configuration, a line or a live bar for every pass, and the results.
 use super::train_data::Data;
 use crate::{
     data::text::{counted, grouped},
@@ -18,38 +18,42 @@ use std::{
     time::Instant,
 };
 
-/// A live display on a terminal, plain lines elsewhere. With `--json` all of it goes to standard error.
+/// The display of a run: live bars on a terminal, plain lines elsewhere. With `--json` everything goes to
+/// standard error.
 pub struct Display {
     json: bool,
     profile: bool,
-    /// That of the last epoch, once it is over, where it is asked for.
+    /// The timeline of the last epoch once it has ended; `None` if it was not requested.
     timeline: Option<Timeline>,
     live: bool,
     bar: Option<(String, ProgressBar)>,
-    /// What passes count.
+    /// What passes count: events or edges.
     counts: &'static str,
+    /// When the bar was last drawn.
     drawn: Instant,
 }
 
 impl Display {
-    /// A display; `profile` prints a table of op times at the end, `timeline` keeps that of the last epoch.
+    /// Creates a display. `profile` prints a table of op times at the end; `timeline` keeps the timeline of
+    /// the last epoch.
     pub fn new(json: bool, profile: bool, timeline: bool) -> Self {
         let timeline = timeline.then(Timeline::default);
         let live = std::io::stderr().is_terminal();
         Display { json, profile, timeline, live, bar: None, counts: "events", drawn: Instant::now() }
     }
+    /// Prints a line.
     fn line(&self, text: impl std::fmt::Display) {
-        // A reader that went away is not an error.
+        // A closed pipe is not an error.
         let _ = if self.json {
             writeln!(std::io::stderr(), "{text}")
         } else {
             writeln!(std::io::stdout(), "{text}")
         };
     }
-    /// Writes the last epoch's timeline to `path`, and says what the lanes did.
+    /// Writes the timeline of the last epoch to `path`, and prints how the lanes were used.
     ///
     /// # Errors
-    /// Io.
+    /// `Io`.
     pub fn write_timeline(&self, path: &Path) -> Result<()> {
         let Some(timeline) = &self.timeline else { return Ok(()) };
         write_whole(path, timeline.trace().as_bytes())?;
@@ -57,7 +61,7 @@ impl Display {
         self.line(format_args!("          {}", timeline.usage()));
         Ok(())
     }
-    /// Echoes what is about to run, with notes on its configuration.
+    /// Prints the configuration of the run that is about to start, with notes.
     ///
     /// # Errors
     /// None in practice.
@@ -65,7 +69,7 @@ impl Display {
         self.counts = data.counts();
         let features = match c.features_as {
             StoredAs::F32 => String::new(),
-            kept => format!(", features in {kept}"),
+            stored_as => format!(", features in {stored_as}"),
         };
         self.line(format_args!("data      {}{features}", data.describe(c)));
         data.notes().iter().for_each(|n| self.line(format_args!("          note: {n}")));
@@ -82,19 +86,19 @@ impl Display {
         let rows = learned.map_or_else(String::new, |when| {
             format!(",\n          static memory {}, learned {when}", c.static_memory.width)
         });
-        self.line(format_args!("model     {}  {described}{rows}", c.model.name()));
-        let more = |n: usize, what: String| if n > 0 { what } else { String::new() };
-        let chunks = more(c.chunks - 1, format!(" of {} chunks", c.chunks));
-        let patience = more(c.patience, format!(", patience {}", c.patience));
+        self.line(format_args!("model     {}  {described}{rows}", c.model_name()));
+        let text_if = |n: usize, text: String| if n > 0 { text } else { String::new() };
+        let chunks = text_if(c.chunks - 1, format!(" of {} chunks", c.chunks));
+        let patience = text_if(c.patience, format!(", patience {}", c.patience));
         self.line(format_args!("training  {}", objective(c.task, c.protocol_name(), c.negatives)));
         let step = match c.model.reads_snapshots() {
             true => format!("groups of {}", counted(c.group.length as u64, "snapshot")),
             false => format!("batch {}{chunks}", c.batch),
         };
         self.line(format_args!(
-            "          {step}, {}{patience}, Adam {}, seed {}, products in {}",
+            "          {step}, {}{patience}, {}, seed {}, products in {}",
             counted(c.epochs as u64, "epoch"),
-            c.learning_rate,
+            c.optimizer.describe(c.learning_rate),
             c.seed,
             c.precision.name()
         ));
@@ -107,7 +111,7 @@ impl Display {
         ));
         Ok(())
     }
-    /// Prints the result.
+    /// Prints the results.
     pub fn finish(&mut self, s: &Summary, out: Option<&Path>) {
         self.clear();
         if let (true, Some(last), Some(best)) = (s.stopped_early, s.epochs.last(), s.best_epoch) {
@@ -121,13 +125,15 @@ impl Display {
             let batch =
                 if s.data.snapshots.is_some() { String::new() } else { format!(", batch {}", s.batch) };
             self.line(format_args!("test ({what}{batch}{best})"));
-            let made_anew = format!("{}, memory replayed", s.model);
+            let replayed_name = format!("{}, memory replayed", s.model);
             let mut rows = vec![(s.model.as_str(), test)];
             match s.test_by_memory {
-                Some(ScoresByMemory { as_trained: Some(left), replayed: Some(anew) }) => {
-                    rows = vec![(s.model.as_str(), left), (&made_anew, anew)];
+                Some(ScoresByMemory { as_trained: Some(as_trained), replayed: Some(replayed) }) => {
+                    rows = vec![(s.model.as_str(), as_trained), (&replayed_name, replayed)];
                 }
-                Some(ScoresByMemory { replayed: Some(anew), .. }) => rows = vec![(&made_anew, anew)],
+                Some(ScoresByMemory { replayed: Some(replayed), .. }) => {
+                    rows = vec![(&replayed_name, replayed)];
+                }
                 _ => {}
             }
             rows.extend(s.baselines.iter().map(|b| (b.name.as_str(), b.test)));
@@ -143,8 +149,8 @@ impl Display {
             for &part in parts {
                 for (i, (name, test)) in rows.iter().enumerate() {
                     let part_here = if i == 0 { part } else { "" };
-                    let of = if part == "inductive" { test.inductive } else { test.transductive };
-                    self.line(format_args!("  {part_here:<12}  {name:<width$}  {}", scores(&of)));
+                    let part_scores = if part == "inductive" { test.inductive } else { test.transductive };
+                    self.line(format_args!("  {part_here:<12}  {name:<width$}  {}", scores(&part_scores)));
                 }
             }
         }
@@ -158,7 +164,7 @@ impl Display {
             self.line(format_args!("run saved in {}", out.display()));
         }
     }
-    /// A line on a pass over the training data that is over.
+    /// Prints a line about a training pass that has ended.
     fn passed(&mut self, what: &str, r: &EpochRecord) {
         self.clear();
         let val = r.val.map_or(String::new(), |v| format!("  val {}", scores(&v)));
@@ -170,6 +176,7 @@ impl Display {
             self.counts
         ));
     }
+    /// Removes the live bar.
     fn clear(&mut self) {
         if let Some((_, bar)) = self.bar.take() {
             bar.finish_and_clear();
@@ -202,7 +209,7 @@ impl Watch for Display {
             if let Ok(style) = ProgressStyle::with_template(template) {
                 let counts = self.counts;
                 let per_sec = move |s: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
-                    // The first moments say nothing of the rate.
+                    // The rate is not reliable at the start of a pass.
                     let known = s.elapsed().as_millis() > 200;
                     let rate = if known { grouped(s.per_sec() as u64) } else { String::new() };
                     let _ = write!(w, "{rate:>11} {counts}/s");
@@ -263,7 +270,7 @@ impl Watch for Display {
         if on_device {
             let kernels =
                 |lane: usize| times.iter().filter(|t| t.lane == lane).map(|t| t.kernels).sum::<usize>();
-            // Some op, the cursor if no other, runs once a step.
+            // At least one op (the cursor) runs exactly once per step, and no op runs less often.
             let steps = times.iter().map(|t| t.runs).min().unwrap_or(1).max(1);
             self.line(format_args!(
                 "\na step has {} kernels on the first lane, and {} on the second",
@@ -274,7 +281,7 @@ impl Watch for Display {
     }
 }
 
-/// What is predicted, and what it is told from.
+/// Describes the task and its negatives.
 fn objective(task: TaskName, protocol: &str, negatives: NegativeKind) -> String {
     match (task, protocol) {
         (_, "next-snapshot") => format!("task {}, of the snapshot after each group", task.name()),
@@ -284,8 +291,9 @@ fn objective(task: TaskName, protocol: &str, negatives: NegativeKind) -> String 
     }
 }
 
+/// Formats the metrics that are defined.
 fn scores(s: &Scores) -> String {
-    let all = [
+    let metrics = [
         ("AP", s.ap),
         ("AUC", s.auc),
         ("MRR", s.mrr),
@@ -295,7 +303,7 @@ fn scores(s: &Scores) -> String {
         ("MAE", s.mae),
         ("RMSE", s.rmse),
     ];
-    let all: Vec<String> =
-        all.into_iter().filter_map(|(name, x)| x.map(|x| format!("{name} {x:.4}"))).collect();
-    if all.is_empty() { "no events".into() } else { all.join("  ") }
+    let defined: Vec<String> =
+        metrics.into_iter().filter_map(|(name, x)| x.map(|x| format!("{name} {x:.4}"))).collect();
+    if defined.is_empty() { "no events".into() } else { defined.join("  ") }
 }

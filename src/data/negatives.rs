@@ -54,9 +54,10 @@ impl Part {
 /// ```no_run
 /// use tgnn::data::{GivenNegatives, Part, ReadOptions, Split, load};
 ///
-/// let events = load("datasets/tgbl_wiki", &ReadOptions::default())?;
+/// let path = "datasets/tgbl_wiki";
+/// let events = load(path, &ReadOptions::default())?;
 /// let split = Split::by_time(&events, 0.70, 0.15)?;
-/// if let Some(given) = GivenNegatives::beside("datasets/tgbl_wiki", Part::Val, &events, split.val.clone())? {
+/// if let Some(given) = GivenNegatives::beside(path, Part::Val, &events, split.val.clone())? {
 ///     println!("event {} against {:?}", split.val.start, given.of(split.val.start));
 /// }
 /// # Ok::<(), tgnn::error::Error>(())

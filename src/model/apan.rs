@@ -288,7 +288,7 @@ impl EventModel for Apan {
         let y = t.ungroup_norm(values, order, old, unique.psi[0], Activation::Identity, (gain, bias))?;
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
         let z = self.inputs.record(t, store, q.node, Some(out))?;
-        Ok(Embedded { z, unique, memory: Some((out, None)) })
+        Ok(Embedded { z, unique, memory: Some((out, None)), content: None })
     }
     fn write(
         &self,

@@ -1,88 +1,10 @@
-//! Model names, the trait of event-model configurations, and checks of configuration values.
+//! The configuration of event models, and checks of configuration values.
 use super::{EventModel, EventTables, TimeStart, tables::strategy};
 use crate::{
     autograd::Parameters,
     error::{Error, Result},
     runtime::{Store, StoredAs},
 };
-use serde::{Deserialize, Serialize};
-use std::str::FromStr;
-
-/// Names of the models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ModelName {
-    /// Node memory updated by a recurrent cell, then temporal attention over neighbours.
-    Tgn,
-    /// Node memory updated by an RNN, projected in time.
-    Jodie,
-    /// Attention over mails, which are also delivered to neighbours.
-    Apan,
-    /// Temporal attention over neighbours and their neighbours; no memory.
-    Tgat,
-    /// One learned row per node, independent of time: a baseline, and the model that pre-trains static
-    /// memory.
-    Static,
-    /// Snapshot model: graph convolutions, then one LSTM per vertex.
-    WdGcn,
-    /// Snapshot model: a GRU whose gates are graph convolutions.
-    TGcn,
-    /// Snapshot model: graph convolutions whose weights a GRU evolves from the weights alone.
-    EvolveGcnO,
-    /// Snapshot model: as `EvolveGcnO`, but the GRU also reads a summary of the vertices.
-    EvolveGcnH,
-}
-
-impl ModelName {
-    /// All models: event models first, then snapshot models.
-    pub const ALL: [ModelName; 9] = [
-        ModelName::Tgn,
-        ModelName::Jodie,
-        ModelName::Apan,
-        ModelName::Tgat,
-        ModelName::Static,
-        ModelName::WdGcn,
-        ModelName::TGcn,
-        ModelName::EvolveGcnO,
-        ModelName::EvolveGcnH,
-    ];
-    /// Returns the name used in files and flags.
-    pub fn name(self) -> &'static str {
-        match self {
-            ModelName::Tgn => "tgn",
-            ModelName::Jodie => "jodie",
-            ModelName::Apan => "apan",
-            ModelName::Tgat => "tgat",
-            ModelName::Static => "static",
-            ModelName::WdGcn => "wd-gcn",
-            ModelName::TGcn => "t-gcn",
-            ModelName::EvolveGcnO => "evolve-gcn-o",
-            ModelName::EvolveGcnH => "evolve-gcn-h",
-        }
-    }
-    /// Returns the name of the model's section in a configuration.
-    pub fn section(self) -> &'static str {
-        match self {
-            ModelName::EvolveGcnO | ModelName::EvolveGcnH => "evolve-gcn",
-            _ => self.name(),
-        }
-    }
-    /// Whether the model reads snapshots instead of events.
-    pub fn reads_snapshots(self) -> bool {
-        use ModelName::{EvolveGcnH, EvolveGcnO, TGcn, WdGcn};
-        matches!(self, WdGcn | TGcn | EvolveGcnO | EvolveGcnH)
-    }
-}
-
-impl FromStr for ModelName {
-    type Err = Error;
-    fn from_str(s: &str) -> Result<Self> {
-        ModelName::ALL.into_iter().find(|m| m.name() == s).ok_or_else(|| {
-            let names = ModelName::ALL.map(ModelName::name).join(", ");
-            Error::usage(format!("there is no model `{s}`")).remedy(format!("give one of {names}"))
-        })
-    }
-}
 
 /// Sizes and choices of a model: a section of a run's configuration.
 pub trait ModelConfig: Sync {
@@ -152,6 +74,9 @@ impl Check {
     }
     pub fn positive(self, key: &str, x: f64) -> Result<()> {
         if x > 0.0 && x.is_finite() { Ok(()) } else { self.bad(key, x, "a positive number") }
+    }
+    pub fn expansion(self, key: &str, x: f64) -> Result<()> {
+        if x > 0.0 && x <= 16.0 { Ok(()) } else { self.bad(key, x, "more than 0, and at most 16") }
     }
     pub fn dropout(self, p: f32) -> Result<()> {
         if (0.0..1.0).contains(&p) { Ok(()) } else { self.bad("dropout", p, "0 or more, and less than 1") }

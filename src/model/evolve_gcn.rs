@@ -30,6 +30,17 @@ pub struct EvolveGcn {
     pub summarised: bool,
 }
 
+impl EvolveGcn {
+    /// EvolveGCN-O.
+    pub fn o(config: GcnConfig) -> Self {
+        EvolveGcn { config, summarised: false }
+    }
+    /// EvolveGCN-H.
+    pub fn h(config: GcnConfig) -> Self {
+        EvolveGcn { config, summarised: true }
+    }
+}
+
 impl SnapshotModelConfig for EvolveGcn {
     fn section(&self) -> (&'static str, &GcnConfig) {
         ("evolve-gcn", &self.config)

@@ -3,7 +3,7 @@ use super::EventTables;
 use crate::{
     autograd::{Parameters, ScaledInit},
     error::{Error, Result},
-    ops::{Tape, epilogue::Activation},
+    ops::{Tape, epilogue::Activation, unique::UniqueNodes},
     runtime::*,
 };
 
@@ -51,5 +51,37 @@ impl NodeInputs {
             h = Some(t.linear(features, w, Some(b), h, Activation::Identity)?);
         }
         h.ok_or_else(|| Error::shape("inputs", "no node features and no static memory"))
+    }
+    /// Whether there is no table.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// Appends the projections of each root's row plus the mean of its neighbours' rows, and adds them to
+    /// `h`, `[n, d]`. `unique` are the unique nodes of the roots and of their neighbours, `count` the
+    /// neighbours of each root.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs, or if `unique` lists no neighbours.
+    pub fn record_around(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        unique: &UniqueNodes,
+        count: Var,
+        h: Var,
+    ) -> Result<Var> {
+        let mut h = h;
+        for Projection { rows, w, b } in &self.0 {
+            let [own, near, ..] = unique.psi[..] else {
+                return Err(Error::shape("inputs", "no list of neighbours"));
+            };
+            let (rows, w, b) = (t.stored(store, *rows)?, t.stored(store, *w)?, t.stored(store, *b)?);
+            let rows = t.gather_rows(rows, unique.node)?;
+            let (own_rows, near_rows) = (t.gather_rows(rows, own)?, t.gather_rows(rows, near)?);
+            let mean = t.mean_rows(near_rows, t.spec(near).cols, Some(count))?;
+            let around = t.add(own_rows, mean)?;
+            h = t.linear(around, w, Some(b), Some(h), Activation::Identity)?;
+        }
+        Ok(h)
     }
 }

@@ -115,7 +115,7 @@ impl EventModel for Jodie {
         let [gain, bias] = t.stored_all(store, self.norm)?;
         let z = t.project_time((h, time), (unique.psi[0], q.time), (w, b), data.gaps.seconds_per_tick)?;
         let z = t.layer_norm(z, gain, bias)?;
-        Ok(Embedded { z, unique, memory: Some((memory, Some(time))) })
+        Ok(Embedded { z, unique, memory: Some((memory, Some(time))), content: None })
     }
     fn write(
         &self,

@@ -41,7 +41,7 @@ impl CellKind {
     }
 }
 
-/// The memory of TGN and JODIE: memory rows, mails, and the cell that updates the rows from the mails.
+/// The memory of TGN, JODIE and DyRep: memory rows, mails, and the cell that updates the rows from the mails.
 pub struct NodeMemory {
     kind: CellKind,
     edge_features: bool,
@@ -197,6 +197,7 @@ impl NodeMemory {
             positives: e.unique.positives,
             psi: e.unique.psi[0],
             memory,
+            content: e.content,
             time,
             event: batch.event,
             event_time: batch.time,

@@ -3,46 +3,46 @@
 //! An [`EventModel`] embeds nodes at given times and writes its state (node memory, mails) after each batch.
 //! A [`Net`] is a model with the head that predicts from the embeddings. Every model's sizes and choices are
 //! a [`ModelConfig`], which builds the model.
+//!
+//! The models are listed in `list.rs`, one file each; the other files are what models are made of.
 #![forbid(unsafe_code)]
-mod apan;
 mod config;
-mod evolve_gcn;
 mod gcn;
 mod heads;
 mod inputs;
-mod jodie;
 mod layers;
+mod list;
 mod memory;
 mod neighborhood;
 mod net;
 mod open_end;
 mod snapshot;
-mod static_memory;
-mod t_gcn;
 mod tables;
-mod tgat;
-mod tgn;
-mod wd_gcn;
 
-pub use apan::ApanConfig;
-pub use config::{ModelConfig, ModelName};
-pub use evolve_gcn::EvolveGcn;
+pub use config::ModelConfig;
 pub use gcn::{Exchanged, Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};
 pub use heads::{EdgeHead, NodeHead};
 pub use inputs::NodeInputs;
-pub use jodie::JodieConfig;
 pub use layers::{Attention, Decoder, Looked, TimeEncoding, TimeStart};
+pub use list::ModelName;
+pub(crate) use list::for_each_model;
 pub use memory::{CellKind, NodeMemory};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
 pub use net::{Forward, HeadKind, Negatives, Net};
 pub use open_end::{Arrivals, OpenEnd};
 pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
-pub use static_memory::{StaticConfig, StaticMode};
-pub use t_gcn::TGcn;
 pub use tables::EventTables;
-pub use tgat::TgatConfig;
-pub use tgn::TgnConfig;
-pub use wd_gcn::WdGcn;
+
+/// Declares the file of each model and exports what it makes public.
+macro_rules! model_files {
+    ($($module:ident: $config:ident, $section:literal, $reads:ident { $($names:tt)* })*) => {
+        $(
+            mod $module;
+            pub use $module::*;
+        )*
+    };
+}
+for_each_model!(model_files);
 
 use crate::{
     error::Result,
@@ -63,6 +63,8 @@ pub struct Queries {
     pub now: Var,
     /// Roots per event if the queries are a batch's roots; else 0.
     pub stride: usize,
+    /// The batch, if the queries are its roots.
+    pub batch: Option<Batch>,
     /// Whether drop-out is on.
     pub train: bool,
 }
@@ -89,6 +91,9 @@ pub struct Embedded {
     /// New memory and its times, if the model has a memory. Rows are those of the unique nodes; for APAN they
     /// are those of the queries, and there are no times.
     pub memory: Option<(Var, Option<Var>)>,
+    /// `[2 b, width of the memory]` rows that the batch's mails hold in place of the partner's memory, one
+    /// per positive root: source and destination of each event. `None` if mails hold the memory.
+    pub content: Option<Var>,
 }
 
 /// A model of event streams. Its parameters and its state are in a store.

@@ -128,7 +128,8 @@ impl Net {
         };
         let stride = 2 + others.map_or(0, |others| t.spec(others).cols);
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, others)?;
-        let q = Queries { node, time, event: batch.event, now: batch.now, stride, train };
+        let (event, now) = (batch.event, batch.now);
+        let q = Queries { node, time, event, now, stride, batch: Some(batch), train };
         let embedded = self.model.embed(t, store, data, &q)?;
         let z = embedded.z;
         let logits = match (&self.head, negatives) {
@@ -151,7 +152,8 @@ impl Net {
     pub fn remember(&self, t: &mut Tape, store: &Store, data: &EventTables, capacity: usize) -> Result<()> {
         let batch = data.next_batch(t, store, capacity)?;
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
-        let q = Queries { node, time, event: batch.event, now: batch.now, stride: 2, train: false };
+        let (event, now) = (batch.event, batch.now);
+        let q = Queries { node, time, event, now, stride: 2, batch: Some(batch), train: false };
         let embedded = self.model.embed(t, store, data, &q)?;
         self.model.write(t, store, data, &batch, q.stride, &embedded)
     }

@@ -114,6 +114,6 @@ impl EventModel for StaticRows {
         let unique = t.unique(stamp, q.node, &[], q.classes())?;
         let rows = t.stored(store, self.0)?;
         let z = t.gather_rows(rows, q.node)?;
-        Ok(Embedded { z, unique, memory: None })
+        Ok(Embedded { z, unique, memory: None, content: None })
     }
 }

@@ -186,7 +186,7 @@ impl EventModel for Tgn {
         let (memory, time) = self.memory.update(t, store, data, &self.time, unique.node)?;
         let h = self.inputs.record(t, store, unique.node, Some(memory))?;
         let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
-        Ok(Embedded { z, unique, memory: Some((memory, Some(time))) })
+        Ok(Embedded { z, unique, memory: Some((memory, Some(time))), content: None })
     }
     fn write(
         &self,

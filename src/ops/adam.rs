@@ -3,12 +3,15 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `lr` | `[1, 1]` f32 | learning rate; a stored value, so that it can change between steps |
+//! | `lr` | `[k, 1]` f32 | learning rate of each step; the last one holds for all later steps. A stored value, so that it can change between steps |
 //! | `step` | `[1, 1]` u32, state | t: incremented before the update |
+//! | `scale` | `[1, 1]` f32, optional | factor of all gradients, such as that of [`clip_norm`](super::clip_norm) |
 //! | `w`, `g`, `m`, `v`, for every parameter | same shape, f32; `w`, `m`, `v` state | value, gradient, moments |
 //!
-//! One op handles all parameters, with one launch for every 64 of them. Deterministic. Source: Kingma and Ba
-//! 2015; as PyTorch's Adam, with its defaults b1 0.9, b2 0.999, eps 1e-8.
+//! Weight decay either adds `decay w` to the gradient, as in PyTorch's Adam, or is decoupled from it,
+//! `w -= lr decay w` before the update, as in PyTorch's AdamW. Without decay and scale no bit depends on
+//! them. One op handles all parameters, with one launch for every 64 of them. Deterministic. Source: Kingma
+//! and Ba 2015; Loshchilov and Hutter 2019; with PyTorch's defaults b1 0.9, b2 0.999, eps 1e-8.
 use super::*;
 use crate::runtime::{
     cuda::abi,
@@ -21,12 +24,13 @@ const BETA2: f64 = 0.999;
 const EPS: f64 = 1e-8;
 
 /// Elements that one thread block updates.
-const PIECE: usize = 4 * Grid::THREADS as usize;
+pub(super) const PIECE: usize = 4 * Grid::THREADS as usize;
 
-/// Positions of the inputs: `lr`, `step`, then `w`, `g`, `m`, `v` of the first parameter, and so on.
-const LR: usize = 0;
-const STEP: usize = 1;
-const FIRST_W: usize = 2;
+/// Positions of the inputs: `lr`, `step`, `scale` if there is one, then `w`, `g`, `m`, `v` of the first
+/// parameter, and so on.
+pub(super) const LR: usize = 0;
+pub(super) const STEP: usize = 1;
+const SCALE: usize = 2;
 /// Inputs per parameter, and the offsets of three of them from the first, `w`.
 const INPUTS_EACH: usize = 4;
 const G: usize = 1;
@@ -35,7 +39,44 @@ const V: usize = 3;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub struct Adam;
+pub struct Adam {
+    decay: WeightDecay,
+    scaled: bool,
+}
+
+/// How parameters decay to zero in each step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WeightDecay {
+    /// Share of a parameter; 0: no decay.
+    pub amount: f64,
+    /// Whether the parameter itself decays, instead of its gradient having the decay as a summand.
+    pub decoupled: bool,
+}
+
+impl WeightDecay {
+    /// Returns the factor of a parameter before its update, and its factor in the gradient.
+    fn factors(self, lr: f64) -> (f64, f64) {
+        if self.decoupled { (1.0 - lr * self.amount, 0.0) } else { (1.0, self.amount) }
+    }
+}
+
+/// What an update reads besides the parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct UpdateVars {
+    /// Learning rates.
+    pub lr: Var,
+    /// Number of updates so far.
+    pub step: Var,
+    /// Factor of all gradients.
+    pub scale: Option<Var>,
+}
+
+impl UpdateVars {
+    /// Returns the first inputs of an update.
+    pub(super) fn inputs(self) -> Vec<Var> {
+        [self.lr, self.step].into_iter().chain(self.scale).collect()
+    }
+}
 
 /// A parameter with its gradient and moments, all of one shape.
 #[derive(Clone, Copy, Debug)]
@@ -55,21 +96,52 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if a gradient or moment differs from its parameter in shape, or if state is not writable.
-    pub fn adam(&mut self, lr: Var, step: Var, slots: &[AdamSlot]) -> Result<()> {
-        let mut ins = vec![lr, step];
+    pub fn adam(&mut self, vars: UpdateVars, decay: WeightDecay, slots: &[AdamSlot]) -> Result<()> {
+        let mut ins = vars.inputs();
         ins.extend(slots.iter().flat_map(|s| [s.w, s.g, s.m, s.v]));
-        self.push(Adam, &ins).map(drop)
+        self.push(Adam { decay, scaled: vars.scale.is_some() }, &ins).map(drop)
     }
 }
 
+/// Factors of a step: of the update, of the root of the second moment, of the parameter before its update, of
+/// the parameter in the gradient, and of the gradient.
+#[derive(Clone, Copy)]
+struct Factors {
+    lr: f32,
+    root: f32,
+    keep: f32,
+    coupled: f32,
+    scale: f32,
+}
+
+impl Factors {
+    /// Whether parameters and gradients are taken as they are.
+    fn plain(self) -> bool {
+        (self.keep, self.coupled, self.scale) == (1.0, 0.0, 1.0)
+    }
+}
+
+/// Updates one element.
+#[inline(always)]
+fn update_element(w: &mut f32, m: &mut f32, v: &mut f32, g: f32, f: Factors) {
+    const B1: f32 = BETA1 as f32;
+    const B2: f32 = BETA2 as f32;
+    *m = B1.mul_add(*m, (1.0 - B1) * g);
+    *v = B2.mul_add(*v, (1.0 - B2) * g * g);
+    *w -= f.lr * *m * simd::recip(simd::sqrt(*v).mul_add(f.root, EPS as f32));
+}
+
 vectorised! {
-    fn update(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], lr: f32, root: f32) {
-        const B1: f32 = BETA1 as f32;
-        const B2: f32 = BETA2 as f32;
+    fn update(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], f: Factors) {
         for (((w, m), v), &g) in w.iter_mut().zip(m).zip(v).zip(g) {
-            *m = B1.mul_add(*m, (1.0 - B1) * g);
-            *v = B2.mul_add(*v, (1.0 - B2) * g * g);
-            *w -= lr * *m * simd::recip(simd::sqrt(*v).mul_add(root, EPS as f32));
+            update_element(w, m, v, g, f);
+        }
+    }
+    fn update_with_decay(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], f: Factors) {
+        for (((w, m), v), &g) in w.iter_mut().zip(m).zip(v).zip(g) {
+            let g = f.coupled.mul_add(*w, f.scale * g);
+            *w *= f.keep;
+            update_element(w, m, v, g, f);
         }
     }
 }
@@ -78,6 +150,39 @@ vectorised! {
 fn corrected(lr: f64, t: u32) -> (f64, f64) {
     let t = f64::from(t);
     (lr / (1.0 - BETA1.powf(t)), 1.0 / (1.0 - BETA2.powf(t)).sqrt())
+}
+
+/// Returns the learning rate of step `t`, which is 1 or more.
+pub(super) fn rate_of<R: Real>(rates: &[R], t: u32) -> f64 {
+    rates[(t as usize).min(rates.len()).saturating_sub(1)].f64()
+}
+
+/// Checks the first inputs of an update, and returns the others.
+///
+/// # Errors
+/// `Shape` if the inputs are none of an update.
+pub(super) fn check_update<'a>(op: &'static str, ins: &'a [Spec], scaled: bool) -> Result<&'a [Spec]> {
+    let first = SCALE + usize::from(scaled);
+    ensure!(op, ins.len() >= first, "{} inputs, want lr, step, and those of each parameter", ins.len());
+    let rates = Spec::real(Rows::fixed(ins[LR].rows.capacity.max(1)), 1);
+    ensure!(op, ins[LR] == rates, "lr is {}, want {rates}", ins[LR]);
+    countable(op, "lr", ins[LR].len())?;
+    ensure!(op, ins[STEP] == Spec::count(), "step is {}, want {}", ins[STEP], Spec::count());
+    if scaled {
+        shaped(op, "scale", &ins[SCALE], 1, 1)?;
+        typed(op, "scale", &ins[SCALE], DType::F32)?;
+    }
+    Ok(&ins[first..])
+}
+
+/// Returns the factor of all gradients: 1 unless there is one among the inputs.
+pub(super) fn scale_of<R: Real>(io: &Io<'_>, scaled: bool) -> R {
+    if scaled { io.input::<R>(SCALE)[0] } else { R::ONE }
+}
+
+/// Returns the address of the factor of all gradients; null if there is none.
+pub(super) fn scale_on(on: &Launch<'_>, scaled: bool) -> *const f32 {
+    if scaled { on.input(SCALE) } else { std::ptr::null() }
 }
 
 /// Checks that `spec` is real with a fixed number of rows, and has no more elements than kernels can count.
@@ -90,20 +195,25 @@ pub(super) fn check_parameter(op: &'static str, what: &str, spec: &Spec) -> Resu
     countable(op, what, spec.len())
 }
 
+impl Adam {
+    /// Returns the position of the first parameter.
+    fn first(&self) -> usize {
+        SCALE + usize::from(self.scaled)
+    }
+}
+
 impl Op for Adam {
     const NAME: &'static str = "adam";
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        let of_parameters = check_update(Self::NAME, ins, self.scaled)?;
         ensure!(
             Self::NAME,
-            ins.len() % INPUTS_EACH == FIRST_W,
+            of_parameters.len().is_multiple_of(INPUTS_EACH),
             "{} inputs, want lr, step, and w, g, m, v of each parameter",
             ins.len()
         );
-        let (rate, count) = (Spec::real(Rows::fixed(1), 1), Spec::count());
-        ensure!(Self::NAME, ins[LR] == rate, "lr is {}, want {rate}", ins[LR]);
-        ensure!(Self::NAME, ins[STEP] == count, "step is {}, want {count}", ins[STEP]);
-        for (i, slot) in ins[FIRST_W..].chunks_exact(INPUTS_EACH).enumerate() {
+        for (i, slot) in of_parameters.chunks_exact(INPUTS_EACH).enumerate() {
             check_parameter(Self::NAME, "w", &slot[0])?;
             ensure!(
                 Self::NAME,
@@ -114,39 +224,48 @@ impl Op for Adam {
         Ok(vec![])
     }
     fn writes(&self, inputs: usize) -> Vec<usize> {
-        let of_parameters = (FIRST_W..inputs).filter(|i| (i - FIRST_W) % INPUTS_EACH != G);
+        let first = self.first();
+        let of_parameters = (first..inputs).filter(|i| (i - first) % INPUTS_EACH != G);
         std::iter::once(STEP).chain(of_parameters).collect()
     }
     fn tickets(&self, _: &[Spec]) -> usize {
         1
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let n: usize = ins[FIRST_W..].iter().step_by(INPUTS_EACH).map(Spec::len).sum();
+        let n: usize = ins[self.first()..].iter().step_by(INPUTS_EACH).map(Spec::len).sum();
         Cost { bytes: 28 * n, flops: 12 * n }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let step = &mut io.state::<u32>(STEP)[0];
         *step = step.saturating_add(1);
-        let (lr, root) = corrected(io.input::<R>(LR)[0].f64(), *step);
+        let rate = rate_of(io.input::<R>(LR), *step);
+        let (lr, root) = corrected(rate, *step);
+        let (keep, coupled) = self.decay.factors(rate);
+        let (keep, coupled, scale) = (R::of(keep), R::of(coupled), scale_of::<R>(io, self.scaled));
         let (b1, b2, one) = (R::of(BETA1), R::of(BETA2), R::ONE);
-        for at in (FIRST_W..io.inputs()).step_by(INPUTS_EACH) {
+        for at in (self.first()..io.inputs()).step_by(INPUTS_EACH) {
             let (w, g, m, v) =
                 (io.state::<R>(at), io.input::<R>(at + G), io.state::<R>(at + M), io.state::<R>(at + V));
             for i in 0..w.len() {
-                m[i] = b1 * m[i] + (one - b1) * g[i];
-                v[i] = b2 * v[i] + (one - b2) * g[i] * g[i];
-                w[i] = w[i] - R::of(lr) * m[i] / (v[i].sqrt() * R::of(root) + R::of(EPS));
+                let g = scale * g[i] + coupled * w[i];
+                m[i] = b1 * m[i] + (one - b1) * g;
+                v[i] = b2 * v[i] + (one - b2) * g * g;
+                w[i] = keep * w[i] - R::of(lr) * m[i] / (v[i].sqrt() * R::of(root) + R::of(EPS));
             }
         }
     }
     fn cpu(&self, io: &Io<'_>) {
         let step = &mut io.state::<u32>(STEP)[0];
         *step = step.saturating_add(1);
-        let (lr, root) = corrected(f64::from(io.input::<f32>(LR)[0]), *step);
+        let rate = rate_of(io.input::<f32>(LR), *step);
+        let (lr, root) = corrected(rate, *step);
+        let (keep, coupled) = self.decay.factors(rate);
+        let (lr, root, keep, coupled) = (lr as f32, root as f32, keep as f32, coupled as f32);
+        let factors = Factors { lr, root, keep, coupled, scale: scale_of(io, self.scaled) };
         // Each thread updates one chunk of every parameter: the same chunk in every step, and the one whose
         // gradient it summed, so that its operands are in its cache.
         let mut chunks_of_threads: Vec<Vec<Chunk<'_>>> = (0..team::threads()).map(|_| Vec::new()).collect();
-        for at in (FIRST_W..io.inputs()).step_by(INPUTS_EACH) {
+        for at in (self.first()..io.inputs()).step_by(INPUTS_EACH) {
             let (w, m, v) = (io.state::<f32>(at), io.state::<f32>(at + M), io.state::<f32>(at + V));
             let size = team::share(w.len());
             let chunks = w.chunks_mut(size).zip(m.chunks_mut(size)).zip(v.chunks_mut(size));
@@ -155,21 +274,25 @@ impl Op for Adam {
                 of_thread.push((w, m, v, g));
             }
         }
+        let update = if factors.plain() { update } else { update_with_decay };
         chunks_of_threads.into_iter().in_parallel(1, |chunks| {
-            chunks.into_iter().for_each(|(w, m, v, g)| update(w, m, v, g, lr as f32, root as f32));
+            chunks.into_iter().for_each(|(w, m, v, g)| update(w, m, v, g, factors));
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (rate, step) = (on.input(LR), on.state(STEP));
+        let (rate, rates, step) = (on.input(LR), on.spec(LR).len() as u32, on.state(STEP));
+        let scale = scale_on(on, self.scaled);
+        let WeightDecay { amount, decoupled } = self.decay;
         let parameter_at = |at: usize, end| {
             let (m, v) = (on.state(at + M), on.state(at + V));
             abi::Parameter { w: on.state(at), g: on.input(at + G), m, v, n: on.spec(at).len() as u32, end }
         };
-        let slots = (FIRST_W..on.inputs()).step_by(INPUTS_EACH);
+        let slots = (self.first()..on.inputs()).step_by(INPUTS_EACH);
         parameters(on, slots, parameter_at, |grid, parameters, last| {
             let ticket = if last { on.tickets() } else { std::ptr::null_mut() };
+            let decoupled = u32::from(decoupled);
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe { k.adam(on, grid, parameters, rate, step, ticket) }
+            unsafe { k.adam(on, grid, parameters, rate, rates, step, scale, amount, decoupled, ticket) }
         })
     }
 }
@@ -207,19 +330,47 @@ pub(super) fn parameters(
 /// A chunk of a parameter: values, first moments, second moments, gradients.
 type Chunk<'a> = (&'a mut [f32], &'a mut [f32], &'a mut [f32], &'a [f32]);
 
-/// Sizes of the parameters; the last case has more parameters than one launch takes.
-pub(super) const CASES: &[&[usize]] = &[&[1, 1], &[0, 7], &[33, 20_000], &[3; 70]];
+/// `[rates, scaled, decay, sizes of the parameters...]`: the gradients have a factor if `scaled` is 1;
+/// `decay` is 0 for none, 1 for a decay of the gradients, 2 for one of the parameters.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 0, 0, 1, 1],
+    &[1, 0, 0, 0, 7],
+    &[2, 0, 1, 5, 9],
+    &[9, 1, 2, 6, 0],
+    &[1, 0, 0, 33, 20_000],
+    &[4, 1, 1, 33, 20_000],
+    &[5, 0, 2, 1_027],
+    &MANY,
+];
+/// More parameters than one launch takes.
+const MANY: [usize; 73] = {
+    let mut dims = [3; 73];
+    (dims[0], dims[1], dims[2]) = (1, 0, 0);
+    dims
+};
 pub(super) const BENCH: &[&[usize]] =
-    &[&[141_600, 30_000, 37_200, 37_200, 10_000, 10_000, 10_000, 10_000, 10_000, 10_000]];
+    &[&[1, 0, 0, 141_600, 30_000, 37_200, 37_200, 10_000, 10_000, 10_000, 10_000, 10_000, 10_000]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let lr = c.values(Spec::real(Rows::fixed(1), 1), &[1e-2f32]);
-    let step = c.count(3);
+    let &[rates, scaled, decay, ref sizes @ ..] = dims else {
+        return Err(Error::shape("adam", "three sizes, and those of the parameters"));
+    };
+    let vars = update_vars(c, rates, scaled == 1);
     let mut slots = Vec::new();
-    for &n in dims {
+    for &n in sizes {
         let (w, g, m) = (c.real(1, n), c.real(1, n), c.real(1, n));
         slots.push(AdamSlot { w, g, m, v: c.real_in(1, n, |u| u * u + 0.1) });
     }
-    c.tape.adam(lr, step, &slots)?;
-    let states = slots.iter().flat_map(|s| [s.w, s.m, s.v]).chain([step]).collect();
+    let decay = WeightDecay { amount: if decay == 0 { 0.0 } else { 0.3 }, decoupled: decay == 2 };
+    c.tape.adam(vars, decay, &slots)?;
+    let states = slots.iter().flat_map(|s| [s.w, s.m, s.v]).chain([vars.step]).collect();
     Ok(Built { states, ..Built::default() })
+}
+
+/// Returns what an update reads at its fourth step, with so many rates.
+pub(super) fn update_vars(c: &mut CaseBuilder, rates: usize, scaled: bool) -> UpdateVars {
+    let values: Vec<f32> = (0..rates).map(|i| 1e-2 * (1 + i) as f32).collect();
+    let lr = c.values(Spec::real(Rows::fixed(rates), 1), &values);
+    let step = c.count(3);
+    let scale = scaled.then(|| c.values(Spec::real(Rows::fixed(1), 1), &[0.625f32]));
+    UpdateVars { lr, step, scale }
 }

@@ -12,7 +12,8 @@ pub struct Case {
     pub dims: &'static [usize],
     /// Function that appends the op to a tape, on inputs of these sizes.
     pub build: fn(&mut CaseBuilder, &[usize]) -> Result<Built>,
-    /// Format that the drawn real inputs are rounded to; f32 unless set by [`with_inputs`](Case::with_inputs).
+    /// Format that the drawn real inputs are rounded to; f32 unless set by
+    /// [`with_inputs`](Case::with_inputs).
     pub inputs: MatmulPrecision,
 }
 

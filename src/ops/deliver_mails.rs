@@ -106,7 +106,8 @@ struct Boxes<'a, T> {
     features: &'a mut [T],
 }
 
-/// The read-only inputs of a running op, and its sizes; those after `mean` are empty without the mean combiner.
+/// The read-only inputs of a running op, and its sizes; those after `mean` are empty without the mean
+/// combiner.
 struct Inputs<'a, R> {
     node: &'a [u32],
     phi: &'a [u32],
@@ -414,7 +415,8 @@ mod tests {
         read: (Vec<u32>, Vec<f32>),
     }
 
-    /// Fills mailboxes of two slots with three batches of the events 0 -> 1 and 2 -> 2; reads them at time 1,000.
+    /// Fills mailboxes of two slots with three batches of the events 0 -> 1 and 2 -> 2; reads them at time
+    /// 1,000.
     fn filled(mean: bool) -> Filled {
         let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
         let slots = Spec::ids(Rows::fixed(4), 2);

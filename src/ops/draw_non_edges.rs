@@ -1,4 +1,5 @@
-//! Draws candidates for a step's edges: each edge's destination, then `m` vertices with no edge from its source
+//! Draws candidates for a step's edges: each edge's destination, then `m` vertices with no edge from its
+//! source
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |

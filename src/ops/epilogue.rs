@@ -63,7 +63,8 @@ impl DropRate {
     }
 }
 
-/// An elementwise function whose derivative is a function of its value: the backward pass needs only the value.
+/// An elementwise function whose derivative is a function of its value: the backward pass needs only the
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// z

@@ -1,4 +1,5 @@
-//! Lists the targets of the layer below: each root, then its neighbours, at the root's or at their events' time
+//! Lists the targets of the layer below: each root, then its neighbours, at the root's or at their events'
+//! time
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |

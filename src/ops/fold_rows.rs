@@ -49,19 +49,8 @@ impl Op for FoldRows {
         arity(Self::NAME, ins, 1)?;
         let x = ins[0];
         typed(Self::NAME, "x", &x, DType::F32)?;
-        let in_groups = |n: usize| self.k > 0 && n.is_multiple_of(self.k);
-        let live_in_groups = x.rows.live.is_none_or(|l| in_groups(l.times));
-        ensure!(
-            Self::NAME,
-            in_groups(x.rows.capacity) && live_in_groups,
-            "the rows of {x} are not groups of {}",
-            self.k
-        );
-        let live = x.rows.live.map(|l| Live { times: l.times / self.k, ..l });
-        Ok(vec![
-            Spec::real(Rows { capacity: x.rows.capacity / self.k, live }, self.k.saturating_mul(x.cols))
-                .into(),
-        ])
+        let rows = groups(Self::NAME, &x, self.k)?;
+        Ok(vec![Spec::real(rows, self.k.saturating_mul(x.cols)).into()])
     }
     fn is_view(&self) -> bool {
         true

@@ -1,10 +1,10 @@
-//! `out[i, :] = table[index[i], :]`
+//! `out[i k + j, :] = table[index[i, j], :]`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `table` | `[v, d]` f32, u32, bf16 or f16 | one row per node, or per event |
-//! | `index` | `[n]` u32 below `v`, or [`NONE`] | row of `table` |
-//! | out | `[n, d]` as `table`; f32 if it is bf16 or f16 | zeros where the index is `NONE` |
+//! | `index` | `[n, k]` u32 below `v`, or [`NONE`] | row of `table`; mostly `k = 1` |
+//! | out | `[n k, d]` as `table`; f32 if it is bf16 or f16 | zeros where the index is `NONE` |
 //!
 //! Backward: `dtable = scatter_add_rows(dout, index)`; a table stored in 16 bits has no gradient, because no
 //! learned value is stored that way. An index outside the table is a fault.
@@ -20,7 +20,7 @@ impl Tape {
     /// Appends [`GatherRows`].
     ///
     /// # Errors
-    /// `Shape` if `index` is not u32 `[n]`, or if `table` is i64.
+    /// `Shape` if `index` is not u32, or if `table` is i64.
     pub fn gather_rows(&mut self, table: Var, index: Var) -> Result<Var> {
         self.push1(GatherRows, &[table, index])
     }
@@ -51,9 +51,10 @@ impl Op for GatherRows {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "index", &ins[1], DType::U32)?;
-        ensure!(Self::NAME, ins[1].cols == 1, "index is {}, want one column", ins[1]);
         ensure!(Self::NAME, ins[0].dtype != DType::I64, "table is {}, want F32, U32, Bf16 or F16", ins[0]);
-        Ok(vec![Spec { dtype: ins[0].dtype.widened(), rows: ins[1].rows, ..ins[0] }.into()])
+        let rows = ins[1].rows.times(ins[1].cols);
+        countable(Self::NAME, "rows", rows.capacity)?;
+        Ok(vec![Spec { dtype: ins[0].dtype.widened(), rows, ..ins[0] }.into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let read = outs[0].len() * ins[0].dtype.size(Precision::F32);
@@ -101,7 +102,7 @@ impl Op for GatherRows {
 
 /// `[v, n, d]`: one element; narrow rows; widths that no vector divides; no rows or columns. Rows repeat, and
 /// the last of several indices is `NONE`. A fourth number is the index of the table's storage type in
-/// [`StoredAs::ALL`].
+/// [`StoredAs::ALL`], a fifth one the columns of the index.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1],
     &[5, 9, 3],
@@ -116,6 +117,8 @@ pub(super) const CASES: &[&[usize]] = &[
     &[7, 33, 100, 2],
     &[5, 300, 37, 2],
     &[3, 0, 4, 2],
+    &[7, 12, 5, 0, 4],
+    &[7, 12, 5, 1, 3],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[700, 1_800, 100], &[700, 1_800, 100, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
@@ -124,7 +127,8 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         *last = NONE;
     }
     let stored_as = StoredAs::ALL[dims.get(3).copied().unwrap_or(0)];
-    let (table, index) = (c.kept(dims[0], dims[2], stored_as), c.ids(&index, 1));
+    let columns = dims.get(4).copied().unwrap_or(1);
+    let (table, index) = (c.kept(dims[0], dims[2], stored_as), c.ids(&index, columns));
     let out = c.tape.gather_rows(table, index)?;
     Ok(Built::new(&[out], if stored_as == StoredAs::F32 { std::slice::from_ref(&table) } else { &[] }))
 }

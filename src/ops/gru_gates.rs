@@ -71,7 +71,8 @@ vectorised! {
     }
 }
 
-/// Checks that `pre` is f32 and holds two gates; returns the shape of one, which the other operands have, too.
+/// Checks that `pre` is f32 and holds two gates; returns the shape of one, which the other operands have,
+/// too.
 fn gate(op: &'static str, pre: Spec) -> Result<Spec> {
     typed(op, "pre", &pre, DType::F32)?;
     ensure!(op, pre.cols.is_multiple_of(2), "pre is {pre}, want two gates");

@@ -1,4 +1,5 @@
-//! `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`: updates the memory of the unique nodes by their mails
+//! `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`: updates the memory of the unique nodes by their
+//! mails
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |

@@ -225,7 +225,8 @@ impl Op for GruStateGrad {
     }
 }
 
-/// `[n, d, state, absent rows]`: n of n + 2 rows are live; a state is given and rows are absent if these are 1.
+/// `[n, d, state, absent rows]`: n of n + 2 rows are live; a state is given and rows are absent if these are
+/// 1.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 0, 0], &[0, 3, 1, 1], &[9, 5, 1, 1], &[40, 64, 1, 1], &[33, 16, 0, 1], &[9, 4, 1, 0]];
 pub(super) const BENCH: &[&[usize]] = &[&[10_000, 64, 1, 1]];

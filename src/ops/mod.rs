@@ -254,12 +254,14 @@ macro_rules! ops {
     };
 }
 ops! {
-    accumulate, adam, add, append_history, bce_loss, deliver_mails, unique, draw_negatives, draw_non_edges,
-    expand_targets, fold_rows, gather_rows, group_roots, group_slots, gru_gates, gru_memory, gru_state,
-    head_linear, label_loss, layer_norm, linear, linear_pair, linear_sum, link_decoder, lstm_cell, next_batch,
-    next_group, pair_logits, prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots,
-    sample_neighbors, scatter_add_rows, spmm, squared_loss, step_items, step_rows, temporal_attention,
-    time_encode, top_rows, ungroup_norm, write_memory, write_rows,
+    accumulate, adam, add, append_history, bce_loss, clip_norm, deliver_mails, draw_negatives,
+    draw_non_edges, exp, expand_targets, fold_rows, gather_rows, gelu, group_roots, group_slots,
+    gru_gates, gru_memory, gru_state, head_linear, label_loss, layer_norm, linear, linear_pair,
+    linear_sum, link_decoder, log, lstm_cell, mean, mean_rows, mul, next_batch, next_group, pair_logits,
+    prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots, sample_neighbors, scale,
+    scatter_add_rows, sgd, slot_features, spmm, squared_loss, step_items, step_rows, sub,
+    temporal_attention, time_encode, top_rows, transpose_blocks, ungroup_norm, unique, write_memory,
+    write_rows,
 }
 
 /// Calls a method for the storage type of a table of reals: `R` itself, `bf16` or `f16`.
@@ -309,6 +311,16 @@ pub fn shaped(op: &'static str, what: &str, spec: &Spec, rows: usize, cols: usiz
     let want = Spec { dtype: spec.dtype, rows: Rows::fixed(rows), cols };
     ensure!(op, *spec == want, "{what} is {spec}, want {want}");
     Ok(())
+}
+
+/// Returns one row for every `k` rows of `x`. Checks that `k` divides the capacity of `x`, and its live rows
+/// per unit of their count.
+fn groups(op: &'static str, x: &Spec, k: usize) -> Result<Rows> {
+    let divides = |n: usize| k > 0 && n.is_multiple_of(k);
+    let live_divides = x.rows.live.is_none_or(|l| divides(l.times));
+    ensure!(op, divides(x.rows.capacity) && live_divides, "the rows of {x} are not groups of {k}");
+    let live = x.rows.live.map(|l| Live { times: l.times / k, ..l });
+    Ok(Rows { capacity: x.rows.capacity / k, live })
 }
 
 /// Checks the presence flags: input `at`, if there is one, must be u32 `[rows]`, one flag a row.

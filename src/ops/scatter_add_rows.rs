@@ -1,9 +1,9 @@
-//! `out[index[i], :] += src[i, :]` with `out` zero at first: the transpose of `gather_rows`.
+//! `out[index[i, j], :] += src[i k + j, :]` with `out` zero at first: the transpose of `gather_rows`.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `src` | `[n, d]` f32 | rows to add |
-//! | `index` | `[n]` u32 below `v`, or [`NONE`] (the row is dropped) | row of `out`; rows with the same index are added in ascending `i` |
+//! | `src` | `[n k, d]` f32 | rows to add |
+//! | `index` | `[n, k]` u32 below `v`, or [`NONE`] (the row is dropped) | row of `out`; rows with the same index are added in ascending order |
 //! | `out` | `[v, d]` f32 | sums |
 //!
 //! Backward: `dsrc = gather_rows(dout, index)`. Deterministic: rows are grouped by `index` and added without
@@ -48,8 +48,9 @@ impl Op for ScatterAddRows {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2 + usize::from(self.rows.live.is_some()))?;
         typed(Self::NAME, "src", &ins[0], DType::F32)?;
-        let want = Spec::ids(ins[0].rows, 1);
-        ensure!(Self::NAME, ins[1] == want, "src is {}, index is {}, want {want}", ins[0], ins[1]);
+        typed(Self::NAME, "index", &ins[1], DType::U32)?;
+        let each = ins[1].rows.times(ins[1].cols);
+        ensure!(Self::NAME, ins[0].rows == each, "src is {}, index is {}, want a row each", ins[0], ins[1]);
         if let Some(count) = ins.get(2) {
             ensure!(Self::NAME, *count == Spec::count(), "count is {count}, want {}", Spec::count());
         }

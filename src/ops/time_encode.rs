@@ -107,7 +107,7 @@ vectorised! {
             }
         }
     }
-    fn encode(out: &mut [f32], dt: f32, w: &[f32], b: &[f32]) {
+    pub(super) fn encode(out: &mut [f32], dt: f32, w: &[f32], b: &[f32]) {
         phi(dt, w, b, out, None);
     }
     /// Adds the gradients of rows `dt` to `dwb = {dw | db}`. The rows of the upstream gradient `dphi` are

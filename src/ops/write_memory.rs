@@ -10,15 +10,17 @@
 //! | `event`, `event time` | `[b]` u32, i64 | events of the batch |
 //! | `edge` | `[e, f]` f32 | edge features; read only by the mean combiner |
 //! | `edge row` | `[b]` u32 | row of `edge` for each event; only with the mean combiner |
+//! | `content` | `[2 b, d]` f32, optional | rows that mails hold in place of rows of `s'`: row `2 i + side` is that of event i's source (side 0) or destination (1) |
 //!
 //! For each unique positive root, `memory` becomes `s'` and `memory time` the time of the consumed mail. The
-//! new mail is `(s'_partner, event, time)` of the root's latest event in the batch; on equal times the later
-//! position wins. phi decides this, so there is no race. The combiner `Mean` averages partner memory and edge
-//! features over the node's events in the batch and takes the latest time. Negatives and supporting nodes
-//! write nothing. A node, root or row outside its table and a phi that belongs to a negative are reported as
-//! faults; nothing is written for them. No gradient. 16-bit tables store rounded numbers ([`StoredAs`]);
-//! means are computed before rounding.
-//! Source: TGN (Rossi et al. 2020), section 3; PyTorch Geometric's order of reading before writing.
+//! new mail is `(s'_partner, event, time)` of the root's latest event in the batch, or with `content`
+//! `(content_partner, event, time)`; on equal times the later position wins. phi decides this, so there is
+//! no race. The combiner `Mean` averages the partners' rows and edge features over the node's events in the
+//! batch and takes the latest time. Negatives and supporting nodes write nothing. A node, root or row outside
+//! its table and a phi that belongs to a negative are reported as faults; nothing is written for them. No
+//! gradient. 16-bit tables store rounded numbers ([`StoredAs`]); means are computed before rounding.
+//! Source: TGN (Rossi et al. 2020), section 3; PyTorch Geometric's order of reading before writing. Content
+//! that is an embedding: TGN's code, `use_destination_embedding_in_message`.
 use super::{memory_update::MemoryVars, *};
 use crate::runtime::simd::{self, vectorised};
 
@@ -37,6 +39,8 @@ pub struct WriteMemory {
     combiner: Combiner,
     /// Roots per event.
     stride: usize,
+    /// Whether the last input is `content`.
+    content: bool,
 }
 
 /// Positions of the inputs.
@@ -57,7 +61,7 @@ mod input {
     pub(super) const EDGE: usize = 13;
     pub(super) const MAIL_EDGE: usize = 14;
     pub(super) const EDGE_ROW: usize = 15;
-    /// Number of inputs without, and with, those of the mean combiner.
+    /// Number of inputs without, and with, those of the mean combiner; the content comes after these.
     pub(super) const COUNT: usize = 14;
     pub(super) const MEAN_COUNT: usize = 16;
 }
@@ -75,6 +79,9 @@ pub struct Written {
     pub psi: Var,
     /// Memory after the mails.
     pub memory: Var,
+    /// `[2 b, d]` rows that the mails hold in place of the partner's memory, one per positive root. `None` if
+    /// they hold the memory.
+    pub content: Option<Var>,
     /// Times of the memory after the mails.
     pub time: Var,
     /// Event ids of the batch.
@@ -119,7 +126,8 @@ impl Tape {
         if combiner == Combiner::Mean {
             ins.extend([state.edge, w.edge_row]);
         }
-        self.push(WriteMemory { combiner, stride }, &ins).map(drop)
+        ins.extend(w.content);
+        self.push(WriteMemory { combiner, stride, content: w.content.is_some() }, &ins).map(drop)
     }
 }
 
@@ -138,6 +146,8 @@ struct Batch<'a, R> {
     psi: &'a [u32],
     /// Memory after the mails, `[n, d]`.
     s: &'a [R],
+    /// Rows that the mails hold in place of the partner's memory, `[2 b, d]`.
+    content: Option<&'a [R]>,
     d: usize,
     stride: usize,
     /// Number of rows to write.
@@ -145,7 +155,7 @@ struct Batch<'a, R> {
 }
 
 impl<'a, R: Real> Batch<'a, R> {
-    fn new(io: &'a Io<'a>, stride: usize) -> Self {
+    fn new(io: &'a Io<'a>, op: &WriteMemory) -> Self {
         let positives = io.input::<u32>(input::POSITIVES)[0] as usize;
         // Each row needs a row of s', and a batch has at most two positive roots per event.
         let written = positives.min(io.rows(input::NEW_MEMORY)).min(2 * io.rows(input::EVENT));
@@ -155,8 +165,9 @@ impl<'a, R: Real> Batch<'a, R> {
             phi: io.input(input::PHI),
             psi: io.input(input::PSI),
             s: io.input(input::NEW_MEMORY),
+            content: op.content().map(|i| io.input(i)),
             d: io.cols(input::MEMORY),
-            stride,
+            stride: op.stride,
             written,
         }
     }
@@ -170,13 +181,18 @@ impl<'a, R: Real> Batch<'a, R> {
         }
         Some((v, latest))
     }
-    /// Returns the new memory of the node at the other end of the event of positive root `i`. Faults are
-    /// reported for `row`.
+    /// Returns the content, or else the new memory, of the other end of the event of positive root `i`.
+    /// Faults are reported for `row`.
     fn partner(&self, row: usize, i: usize) -> Option<&'a [R]> {
-        let other = self.psi[i - i % self.stride + (1 - i % self.stride)];
-        self.io
-            .row_of(row, other, self.io.rows(input::NEW_MEMORY))
-            .map(|other| &self.s[other * self.d..][..self.d])
+        let (event, other) = (i / self.stride, 1 - i % self.stride);
+        let (rows, at) = match self.content {
+            Some(content) => (content, 2 * event + other),
+            None => {
+                let other = self.psi[event * self.stride + other];
+                (self.s, self.io.row_of(row, other, self.io.rows(input::NEW_MEMORY))?)
+            }
+        };
+        Some(&rows[at * self.d..][..self.d])
     }
     /// Returns the positive roots whose nodes are written, each with its row.
     fn positive_roots(&self) -> impl Iterator<Item = (usize, usize)> {
@@ -186,9 +202,17 @@ impl<'a, R: Real> Batch<'a, R> {
 }
 
 impl WriteMemory {
+    /// Returns the position of the input `content`, if it is given.
+    fn content(&self) -> Option<usize> {
+        self.content.then_some(self.others())
+    }
+    /// Returns the number of the other inputs.
+    fn others(&self) -> usize {
+        if self.combiner == Combiner::Mean { input::MEAN_COUNT } else { input::COUNT }
+    }
     /// Writes all state, with `add_scaled(y, a, x)` for `y += a x`.
     fn write<R: Real, T: Stored<R>>(&self, io: &Io<'_>, add_scaled: impl Fn(&mut [R], R, &[R])) {
-        let batch = Batch::<R>::new(io, self.stride);
+        let batch = Batch::<R>::new(io, self);
         let mail = io.state::<T>(input::MAIL);
         self.write_latest(&batch, mail);
         if self.combiner == Combiner::Mean {
@@ -202,11 +226,11 @@ impl WriteMemory {
         let (mail_event, mail_time) = (io.state::<u32>(input::MAIL_EVENT), io.state::<i64>(input::MAIL_TIME));
         let (time, event) = (io.input::<i64>(input::NEW_TIME), io.input::<u32>(input::EVENT));
         let event_time = io.input::<i64>(input::EVENT_TIME);
-        for row in 0..batch.written {
+        for (row, &time) in time.iter().enumerate().take(batch.written) {
             let Some((v, latest)) = batch.target(row) else { continue };
             let at = v * d..(v + 1) * d;
             T::keep(&batch.s[row * d..][..d], &mut memory[at.clone()]);
-            memory_time[v] = time[row];
+            memory_time[v] = time;
             if self.combiner == Combiner::Last {
                 match batch.partner(row, latest) {
                     Some(partner) => T::keep(partner, &mut mail[at]),
@@ -217,7 +241,7 @@ impl WriteMemory {
             mail_time[v] = event_time[latest / self.stride];
         }
     }
-    /// Writes the means of partner memory and edge features over each node's events of the batch.
+    /// Writes the means of the partners' rows and of edge features over each node's events of the batch.
     fn write_means<R: Real, T: Stored<R>>(
         &self,
         batch: &Batch<'_, R>,
@@ -227,7 +251,7 @@ impl WriteMemory {
         let (io, written, d, f) = (batch.io, batch.written, batch.d, batch.io.cols(input::EDGE));
         let (mail_edge, edge) = (io.state::<T>(input::MAIL_EDGE), io.input::<R>(input::EDGE));
         let edge_row = io.input::<u32>(input::EDGE_ROW);
-        // For each row, its number of events, then the sums {partner memory | edge features}.
+        // For each row, its number of events, then the sums {partners' rows | edge features}.
         let (counts, sums) = io.scratch::<R>()[..written * (1 + d + f)].split_at_mut(written);
         counts.fill(R::ZERO);
         sums.fill(R::ZERO);
@@ -252,7 +276,7 @@ impl WriteMemory {
     fn grid(on: &Launch<'_>) -> Grid {
         Grid::warps(on.capacity(input::NODE).min(2 * on.capacity(input::EVENT)))
     }
-    /// Launches the kernels of the mean combiner: means of partner memory into the mails, and of edge
+    /// Launches the kernels of the mean combiner: means of the partners' rows into the mails, and of edge
     /// features into the features stored per mail.
     ///
     /// # Safety
@@ -262,10 +286,12 @@ impl WriteMemory {
         let (positives, psi) = (on.input(input::POSITIVES), on.input(input::PSI));
         let (rows, roots) = (on.rows(input::NEW_MEMORY), on.rows(input::PSI));
         let (nodes, stride, status) = (on.capacity(input::MEMORY) as u32, self.stride as u32, on.status());
+        let by_root = u32::from(self.content);
         // Table to write, source table, its row for each event (null: the row of the other end), its rows,
         // its width.
+        let partners = self.content().unwrap_or(input::NEW_MEMORY);
         let of_partners =
-            (input::MAIL, on.input(input::NEW_MEMORY), std::ptr::null(), rows, on.cols(input::MEMORY));
+            (input::MAIL, on.input(partners), std::ptr::null(), on.rows(partners), on.cols(input::MEMORY));
         let of_edges = (
             input::MAIL_EDGE,
             on.input(input::EDGE),
@@ -278,8 +304,8 @@ impl WriteMemory {
             macro_rules! launch {
                 ($kernel:ident, $($table:expr),+) => {
                     k.$kernel(
-                        on, Self::grid(on), $($table,)+ src, node, phi, positives, psi, src_row, rows, src_rows,
-                        roots, nodes, width, stride, status,
+                        on, Self::grid(on), $($table,)+ src, node, phi, positives, psi, src_row, by_root, rows,
+                        src_rows, roots, nodes, width, stride, status,
                     )
                 };
             }
@@ -302,7 +328,7 @@ impl Op for WriteMemory {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let mean = self.combiner == Combiner::Mean;
-        arity(Self::NAME, ins, if mean { input::MEAN_COUNT } else { input::COUNT })?;
+        arity(Self::NAME, ins, self.others() + usize::from(self.content))?;
         let (memory, edge, psi) = (ins[input::MEMORY], ins[input::EDGE], ins[input::PSI]);
         kept_reals(Self::NAME, "memory", &memory)?;
         let fits = (2..NONE as usize).contains(&self.stride);
@@ -327,9 +353,13 @@ impl Op for WriteMemory {
             (input::MAIL_EDGE, "mail edge", table(f)),
             (input::EDGE_ROW, "edge row", Spec::ids(b, 1)),
         ] {
-            if let Some(found) = ins.get(i) {
+            if let Some(found) = ins[..self.others()].get(i) {
                 ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
             }
+        }
+        if let Some(found) = self.content().map(|i| ins[i]) {
+            let want = Spec::real(b.times(2), d);
+            ensure!(Self::NAME, found == want, "content is {found}, want {want}");
         }
         ensure!(Self::NAME, psi.rows.capacity < NONE as usize, "psi is {psi}, want fewer than {NONE} roots");
         if mean {
@@ -337,10 +367,10 @@ impl Op for WriteMemory {
         }
         Ok(vec![])
     }
-    fn writes(&self, inputs: usize) -> Vec<usize> {
+    fn writes(&self, _: usize) -> Vec<usize> {
         let mut state =
             vec![input::MEMORY, input::MEMORY_TIME, input::MAIL, input::MAIL_EVENT, input::MAIL_TIME];
-        if inputs > input::COUNT {
+        if self.combiner == Combiner::Mean {
             state.push(input::MAIL_EDGE);
         }
         state
@@ -374,6 +404,7 @@ impl Op for WriteMemory {
         let (node, phi) = (on.input(input::NODE), on.input(input::PHI));
         let (positives, psi) = (on.input(input::POSITIVES), on.input(input::PSI));
         let (s, time) = (on.input(input::NEW_MEMORY), on.input(input::NEW_TIME));
+        let content = self.content().map_or(std::ptr::null(), |i| on.input(i));
         let (event, event_time) = (on.input(input::EVENT), on.input(input::EVENT_TIME));
         let (rows, roots) = (on.rows(input::NEW_MEMORY), on.rows(input::PSI));
         let (nodes, d) = (on.capacity(input::MEMORY) as u32, on.cols(input::MEMORY));
@@ -385,7 +416,7 @@ impl Op for WriteMemory {
                 let mail = if mean { std::ptr::null_mut() } else { $mail };
                 k.$kernel(
                     on, Self::grid(on), $($memory,)+ memory_time, mail, mail_event, mail_time, node, phi,
-                    positives, psi, s, time, event, event_time, rows, roots, nodes, d, stride, status,
+                    positives, psi, s, content, time, event, event_time, rows, roots, nodes, d, stride, status,
                 )
             }};
         }
@@ -408,7 +439,7 @@ impl Op for WriteMemory {
 }
 
 /// `[nodes, events, d, f, mean]`; an optional sixth number is the index in [`StoredAs::ALL`] of the storage
-/// type of memory and mails.
+/// type of memory and mails. An optional seventh number of 1 adds the input `content`.
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 1, 0, 0],
     &[5, 0, 3, 2, 1],
@@ -422,11 +453,19 @@ pub(super) const CASES: &[&[usize]] = &[
     &[90, 50, 20, 3, 1, 1],
     &[9, 60, 133, 72, 1, 2],
     &[5, 0, 3, 2, 1, 2],
+    &[2, 1, 1, 0, 0, 0, 1],
+    &[5, 0, 3, 2, 0, 0, 1],
+    &[6, 9, 4, 3, 0, 0, 1],
+    &[40, 60, 133, 8, 0, 0, 1],
+    &[90, 50, 20, 3, 1, 0, 1],
+    &[40, 60, 133, 8, 0, 1, 1],
+    &[9, 60, 8, 3, 0, 2, 1],
+    &[9, 60, 132, 72, 1, 1, 1],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 600, 100, 172, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, b, d, f, mean] = dims[..5] else {
-        return Err(Error::shape("write_memory", "five sizes, or six"));
+        return Err(Error::shape("write_memory", "five to seven sizes"));
     };
     let combiner = if mean == 1 { Combiner::Mean } else { Combiner::Last };
     let stored_as = StoredAs::ALL[dims.get(5).copied().unwrap_or(0)];
@@ -450,9 +489,12 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         _ => c.real(v, d),
     };
     let s = c.tape.gather_rows(new_memory, n.node)?;
+    let own = dims.get(6) == Some(&1);
+    let content = own.then(|| if half_mean { c.few_bits(2 * b, d) } else { c.real(2 * b, d) });
     let event = c.ids(&(5..5 + b as u32).collect::<Vec<_>>(), 1);
     let written = Written {
         memory: s,
+        content,
         time: c.values(Spec::times(n.rows), &(0..v.min(3 * b) as i64).collect::<Vec<_>>()),
         event,
         event_time: c.times(&(0..b as i64).map(|t| 9 + t).collect::<Vec<_>>()),

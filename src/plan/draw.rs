@@ -1,4 +1,4 @@
-//! Drawings: what the lanes do in three steps, or three groups, of a plan; and a timeline to scale.
+//! Drawings of lanes as text: three steps, or three groups, of a plan; and timelines to scale.
 use super::{CostModel, OpCost, Plan, Timeline, needs::stage_schedule, simulate};
 use crate::{
     autograd::{LANES, NodeInfo, Resource, Schedule, ScheduledNode, Stage},
@@ -11,7 +11,7 @@ const STEPS: usize = 3;
 /// Seconds per column of a plan's drawing, in which a second is the unit of [`units`].
 const COLUMN: f64 = 0.5;
 
-/// Rough relative durations of the stages, for drawings only.
+/// Returns the rough relative duration of a stage, for drawings only.
 fn units(stage: Stage) -> f64 {
     match stage {
         Stage::Sample | Stage::FetchFeatures => 5.0,
@@ -21,6 +21,7 @@ fn units(stage: Stage) -> f64 {
     }
 }
 
+/// Returns a short name of a stage.
 fn short(stage: Stage) -> &'static str {
     match stage {
         Stage::FetchFeatures => "features",
@@ -32,7 +33,8 @@ fn short(stage: Stage) -> &'static str {
     }
 }
 
-/// The label of a node's block: the pass if the step is split into sections, else the stage.
+/// Returns the label of a node's block: the direction of the pass if the node belongs to a section, otherwise
+/// the stage.
 fn label_of(node: &NodeInfo) -> &'static str {
     match node.tag {
         Tag { section: None, .. } => short(node.stage),
@@ -41,15 +43,15 @@ fn label_of(node: &NodeInfo) -> &'static str {
     }
 }
 
-/// A node to draw, of which the simulator knows a duration.
+/// Returns a node to draw. The simulator looks up its duration by `op`.
 fn block(op: &'static str, stage: Stage, tag: Tag, lane: usize) -> NodeInfo {
     let (kind, resource, cost) = (OpKind::Nn, Resource::Arithmetic, Cost::default());
     NodeInfo { op, kind, resource, stage, tag, lane, cost, cols: 1 }
 }
 
 impl Plan {
-    /// Draws three steps, or three groups, of the plan: one line per lane. Lengths are illustrative, not measured. Node memory is
-    /// drawn whether or not a model has one.
+    /// Draws three steps, or three groups, of the plan: one line per lane. Lengths are illustrative, not
+    /// measured. The stages of node memory are drawn whether or not a model has node memory.
     pub fn drawing(&self) -> String {
         let drawn = if self.groups.is_some() { Some(groups()) } else { self.steps() };
         let Some((schedule, blocks)) = drawn else { return String::new() };
@@ -61,9 +63,10 @@ impl Plan {
             })
             .unzip();
         let model = CostModel { ops, ..CostModel::default() };
-        simulate(&schedule, (&[nodes], &[0; STEPS]), &model, &|_, _| 0.0).drawing(STEPS, COLUMN)
+        simulate(&schedule, &[nodes], &[0; STEPS], &model, &|_, _| 0.0).drawing(STEPS, COLUMN)
     }
-    /// Three steps by stages; `None` if the plan is illegal.
+    /// Returns a schedule of three steps by stages, with its nodes and their durations; `None` if the plan is
+    /// illegal.
     fn steps(&self) -> Option<(Schedule, Vec<(NodeInfo, f64)>)> {
         let (placements, lanes) = (self.placements(), self.lanes(0, false));
         let schedule = stage_schedule(&placements, STEPS, Some(lanes.buffer_depth())).ok()?;
@@ -75,7 +78,7 @@ impl Plan {
     }
 }
 
-/// Three groups of one update, on two lanes.
+/// Returns a schedule of three groups of one update on two lanes, with its nodes and their durations.
 fn groups() -> (Schedule, Vec<(NodeInfo, f64)>) {
     let section = Some(Section { index: 0, name: "snapshot" });
     let [forward, backward] = [false, true].map(|backward| Tag { section, backward });
@@ -86,30 +89,37 @@ fn groups() -> (Schedule, Vec<(NodeInfo, f64)>) {
         (block("first lane's backward", Stage::Embed, backward, 0), 7.0),
         (block("step", Stage::Step, Tag::default(), 0), 4.0),
     ];
-    let node = |run, node, after| ScheduledNode { run, node, after };
+    // Indices into `blocks`.
+    const FIRST_FORWARD: usize = 0;
+    const SECOND_FORWARD: usize = 1;
+    const SECOND_BACKWARD: usize = 2;
+    const FIRST_BACKWARD: usize = 3;
+    const UPDATE: usize = 4;
+    let scheduled = |run, node, after| ScheduledNode { run, node, after };
     let (mut first, mut second) = (Vec::new(), Vec::new());
     for group in 0..=STEPS {
         if group < STEPS {
-            first.push(node(group, 0, 0));
-            second.extend([node(group, 1, first.len()), node(group, 2, 0)]);
+            first.push(scheduled(group, FIRST_FORWARD, 0));
+            let forward = scheduled(group, SECOND_FORWARD, first.len());
+            second.extend([forward, scheduled(group, SECOND_BACKWARD, 0)]);
         }
         if let Some(before) = group.checked_sub(1) {
-            first.push(node(before, 3, 2 * before + 2));
+            first.push(scheduled(before, FIRST_BACKWARD, 2 * before + 2));
         }
     }
-    first.push(node(STEPS - 1, 4, 0));
+    first.push(scheduled(STEPS - 1, UPDATE, 0));
     (Schedule([first, second]), blocks)
 }
 
 impl Timeline {
-    /// Seconds from the first start to the last end of the first `steps` steps.
+    /// Returns the seconds from the first start to the last end of the first `steps` steps.
     pub fn seconds_of(&self, steps: usize) -> f64 {
         let spans = || self.spans().iter().filter(|s| s.step < steps);
         let start = spans().map(|s| s.start).fold(f64::INFINITY, f64::min);
         (spans().map(|s| s.end).fold(start, f64::max) - start).max(0.0)
     }
-    /// Draws the first `steps` steps to scale: one line per lane, one column per `column` seconds. Blocks shorter than a column are
-    /// left out; a lane waits where its line is blank.
+    /// Draws the first `steps` steps to scale: one line per lane, one column per `column` seconds. Blocks
+    /// shorter than a column are left out; where a line is blank, its lane waits.
     pub fn drawing(&self, steps: usize, column: f64) -> String {
         let spans = || self.spans().iter().filter(|s| s.step < steps);
         let began = spans().map(|s| s.start).fold(f64::INFINITY, f64::min);
@@ -118,9 +128,9 @@ impl Timeline {
         for lane in 0..LANES {
             // Adjacent nodes with the same label form a block.
             let mut blocks: Vec<(String, usize, usize)> = Vec::new();
-            for s in spans().filter(|s| s.work.lane == lane) {
-                let (label, start, end) =
-                    (format!("{} {}", label_of(&s.work), s.step + 1), at(s.start), at(s.end));
+            for s in spans().filter(|s| s.node_info.lane == lane) {
+                let label = format!("{} {}", label_of(&s.node_info), s.step + 1);
+                let (start, end) = (at(s.start), at(s.end));
                 match blocks.last_mut().filter(|b| b.0 == label && b.2 + 1 >= start) {
                     Some(block) => block.2 = end,
                     None => blocks.push((label, start, end)),
@@ -145,13 +155,10 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        autograd::{Resource, Span},
-        ops::{Cost, OpKind, Tag},
-    };
+    use crate::autograd::Span;
 
     #[test]
-    fn prefetched_stages_are_drawn_beside_the_step_before() {
+    fn prefetched_stages_are_drawn_beside_the_previous_step() {
         let drawing = |name: &str| Plan::preset(name).map(|p| p.drawing()).unwrap_or_default();
         let sequential = drawing("sequential");
         assert_eq!(sequential.lines().count(), 1, "{sequential}");
@@ -160,17 +167,16 @@ mod tests {
             let line = prefetch.lines().find(|l| l.contains(what)).unwrap_or_default();
             line[..line.find(what).unwrap_or(0)].chars().count()
         };
-        // The third step's values lie where the first's did, which are read meanwhile.
+        // The third step reuses the buffer of the first, so its sampling waits until the first step has
+        // finished.
         assert!(
             column("features 2") < column("embed 2") && column("embed 1") < column("sample 3"),
             "{prefetch}"
         );
-        // A timeline to scale: two columns a second.
+        // A timeline to scale, two columns per second.
         let span = |lane, stage, step, start, end| {
-            let (kind, resource, cost) = (OpKind::Nn, Resource::Arithmetic, Cost::default());
-            let work =
-                NodeInfo { op: "linear", kind, resource, stage, tag: Tag::default(), lane, cost, cols: 1 };
-            Span { work, node: 0, step, start, end }
+            let node_info = block("linear", stage, Tag::default(), lane);
+            Span { node_info, node: 0, step, start, end }
         };
         let spans = vec![
             span(0, Stage::Embed, 0, 2.0, 4.0),

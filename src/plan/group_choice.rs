@@ -1,17 +1,19 @@
-//! How predictions assigned the snapshots of a run's groups to lanes.
+//! The choices that a plan leaves to predictions, as made in one run.
 use crate::autograd::LANES;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How predictions assigned the snapshots of a run's groups to lanes, and which layers they exchanged.
+/// The assignment of the snapshots of a run's groups to lanes, and the exchanged layers, as chosen by
+/// predictions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupChoice {
-    /// Snapshots of a group.
+    /// Number of snapshots of a group.
     pub snapshots: usize,
-    /// Snapshots of the first lane, if it is the same number for every group; `None` if each round is balanced by itself.
+    /// Number of snapshots on the first lane, if it is the same for every group; `None` if each round is
+    /// balanced separately.
     pub first: Option<usize>,
-    /// For each lane, whether each layer aggregates and transforms in the order contrary to its default; empty if the plan
-    /// exchanges no layers.
+    /// For each lane, whether each layer aggregates and transforms in the order contrary to its default;
+    /// empty if the plan exchanges no layers.
     pub exchanged: [Vec<bool>; LANES],
     /// Mean absolute error of the predicted op times, as a fraction of the measured times.
     pub op_error: f64,
@@ -23,7 +25,10 @@ impl fmt::Display for GroupChoice {
         let snapshots = self.snapshots;
         match self.first {
             Some(first) => write!(f, "the first lane takes {first} of {snapshots} snapshots")?,
-            None => write!(f, "the first lane takes as many of {snapshots} snapshots as balance each group")?,
+            None => write!(
+                f,
+                "the first lane takes the number of {snapshots} snapshots that balances each group"
+            )?,
         }
         let lanes = self.exchanged.iter().enumerate();
         let layers = lanes.flat_map(|(lane, layers)| layers.iter().enumerate().map(move |l| (lane, l)));
@@ -32,7 +37,7 @@ impl fmt::Display for GroupChoice {
             exchanged.map(|(lane, (layer, _))| format!("layer {} on lane {}", layer + 1, lane + 1)).collect();
         match &exchanged[..] {
             [] => write!(f, "; no layer exchanged")?,
-            some => write!(f, "; exchanged: {}", some.join(", "))?,
+            layers => write!(f, "; exchanged: {}", layers.join(", "))?,
         }
         write!(f, "; predictions of ops are off by {:.0} %", 100.0 * self.op_error)
     }

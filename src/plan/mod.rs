@@ -1,7 +1,9 @@
-//! Plans: how the steps of training follow one another, as plain data; and what came of one, as a timeline.
+//! Plans, which lay out the steps of training on lanes; predictions of the time that a plan takes; and
+//! timelines of what ran.
 //!
-//! A [`Plan`] says where the stages of a step run and how far ahead, or how the snapshots of a group are shared out. The executor is
-//! [`Program::repeat`](crate::autograd::Program::repeat), which keeps to what the nodes declare to read and write, whatever the plan.
+//! A [`Plan`] is plain data: the lane and prefetch depth of each stage of a step, or the assignment of a
+//! group's snapshots to lanes. [`Program::repeat`](crate::autograd::Program::repeat) executes it; whatever
+//! the plan, it respects the reads and writes that the nodes declare.
 #![forbid(unsafe_code)]
 mod balance;
 mod costs;
@@ -25,7 +27,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::Path};
 
-/// How training is laid out on a device.
+/// The layout of training on the lanes of a device.
 ///
 /// ```
 /// use tgnn::plan::Plan;
@@ -37,23 +39,23 @@ use std::{collections::BTreeMap, path::Path};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// What results call it.
+    /// Name of the plan, for results and messages.
     pub name: String,
-    /// Where stages run; one that is not named runs on the first lane, ahead of nothing.
+    /// Placements of stages. A stage without one runs on the first lane, with prefetch depth 0.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stages: BTreeMap<Stage, StagePlacement>,
-    /// How a group's snapshots are shared out to two lanes; else a step is not cut by snapshots.
+    /// Assignment of a group's snapshots to the two lanes; `None` if steps are not divided by snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Groups>,
 }
 
-/// Where a stage runs.
+/// The lane and prefetch depth of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StagePlacement {
-    /// 1 or 2.
+    /// Lane, 1 or 2.
     pub lane: usize,
-    /// Steps by which it is ahead of stages that are ahead by none.
+    /// Prefetch depth, in steps.
     pub prefetch_depth: usize,
 }
 
@@ -63,59 +65,62 @@ impl Default for StagePlacement {
     }
 }
 
-/// How the snapshots of a group are shared out (BLAD, section 5.2): the first few, with their backward pass, to the first lane, the
-/// others and the prediction to the second.
+/// The assignment of a group's snapshots to lanes (BLAD, section 5.2): the first lane gets the first few
+/// snapshots, the second lane the others and the prediction, each with their backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Groups {
-    /// How many are the first few.
+    /// Number of snapshots on the first lane.
     pub first: First,
-    /// Whether layers may do their products in another order where that brings more of graph work beside arithmetic (BLAD, section 6): by
-    /// what the first groups took, so rounding differs from run to run.
+    /// Whether layers may compute their two products in the other order if more graph work then runs beside
+    /// arithmetic (BLAD, section 6). The decision depends on the measured times of the first groups, so
+    /// rounding may differ from run to run.
     #[serde(default)]
     pub exchange: bool,
 }
 
-/// How many snapshots of a group the first lane has.
+/// The number of snapshots of a group on the first lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "groups.first is a number of snapshots, \"even\" or \"balanced\"")]
 pub enum First {
-    /// As many in every group.
+    /// The same number in every group.
     Count(usize),
-    /// By a rule.
+    /// A number given by a rule.
     Rule(FirstRule),
 }
 
-/// A rule for how many snapshots of a group the first lane has.
+/// A rule for the number of snapshots of a group on the first lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FirstRule {
-    /// The half.
+    /// Half of the snapshots, rounded down.
     Even,
-    /// As many as keep both lanes busy, by predictions that are fitted to the first groups: equation 2 ([`balance`]).
+    /// The number that [balances](fn@balance) the lanes (equation 2), by predictions fitted to the first
+    /// groups.
     Balanced,
 }
 
 impl Plan {
-    /// Names of the plans that need no file.
+    /// Names of the presets: the plans that need no file.
     pub const PRESETS: [&str; 6] = ["sequential", "prefetch", "overlap", "blad-even", "blad-nm", "blad"];
 
-    /// The plan of that name.
+    /// Returns the preset `name`; `None` if there is no such preset.
     pub fn preset(name: &str) -> Option<Self> {
-        let plan = |stages: &[(Stage, usize)], groups| {
-            let second = |&(stage, prefetch_depth): &(Stage, usize)| {
+        let plan = |on_second_lane: &[(Stage, usize)], groups| {
+            let placement = |&(stage, prefetch_depth): &(Stage, usize)| {
                 (stage, StagePlacement { lane: 2, prefetch_depth })
             };
-            Plan { name: name.to_owned(), stages: stages.iter().map(second).collect(), groups }
+            let stages = on_second_lane.iter().map(placement).collect();
+            Plan { name: name.to_owned(), stages, groups }
         };
-        let fetched = [(Stage::Sample, 1), (Stage::FetchFeatures, 1)];
+        let prefetched = [(Stage::Sample, 1), (Stage::FetchFeatures, 1)];
         let groups = |rule, exchange| Some(Groups { first: First::Rule(rule), exchange });
         match name {
             "sequential" => Some(plan(&[], None)),
-            "prefetch" => Some(plan(&fetched, None)),
+            "prefetch" => Some(plan(&prefetched, None)),
             "overlap" => {
-                let late = [(Stage::WeightGrads, 0), (Stage::WriteMemory, 0)];
-                Some(plan(&[fetched, late].concat(), None))
+                let overlapped = [(Stage::WeightGrads, 0), (Stage::WriteMemory, 0)];
+                Some(plan(&[prefetched, overlapped].concat(), None))
             }
             "blad-even" => Some(plan(&[], groups(FirstRule::Even, false))),
             "blad-nm" => Some(plan(&[], groups(FirstRule::Balanced, false))),
@@ -123,10 +128,11 @@ impl Plan {
             _ => None,
         }
     }
-    /// The preset of that name, or the plan in that file: TOML, its name ending in `.toml`.
+    /// Returns the preset `name`, or, if `name` ends in `.toml`, the plan in that file.
     ///
     /// # Errors
-    /// Usage where there is neither; Io; as [`parse`](Self::parse), with the file's name.
+    /// `Usage` if `name` is neither; `Io` if the file cannot be read; the errors of [`parse`](Self::parse),
+    /// with the file's name.
     pub fn named(name: &str) -> Result<Self> {
         if let Some(preset) = Self::preset(name) {
             return Ok(preset);
@@ -140,19 +146,20 @@ impl Plan {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
         Self::parse(&text).map_err(|e| e.in_file(path))
     }
-    /// Parses TOML, and checks the plan.
+    /// Parses a plan from TOML and validates it.
     ///
     /// # Errors
-    /// Usage, with line and column, for an unknown key or a value of another type; as [`validate`](Self::validate).
+    /// `Usage`, with line and column, for an unknown key or a value of the wrong type; the errors of
+    /// [`validate`](Self::validate).
     pub fn parse(text: &str) -> Result<Self> {
         let plan: Plan = toml::from_str(text).map_err(|e| Error::of_toml(&e, text))?;
         plan.validate()?;
         Ok(plan)
     }
-    /// Checks the plan by itself: every field, and that every stage finds what it needs.
+    /// Checks every field, and that every stage runs after the stages that it needs.
     ///
     /// # Errors
-    /// `Plan`, with the field and the rule.
+    /// `Plan`, with the field and the rule that it breaks.
     pub fn validate(&self) -> Result<()> {
         let bad = |what: String, remedy: &str| {
             Err(Error::new(ErrorKind::Plan, format!("plan {}: {what}", self.name)).remedy(remedy.to_owned()))
@@ -176,26 +183,28 @@ impl Plan {
                 return bad("groups.first is 0".into(), "give 1 or more, or a rule: even, balanced");
             }
             Some(Groups { first, exchange: true }) if first != First::Rule(FirstRule::Balanced) => {
-                let remedy = "give groups.first = \"balanced\": layers are exchanged by the same predictions";
-                return bad("groups.exchange is true, and nothing is predicted".into(), remedy);
+                let remedy = "give groups.first = \"balanced\": layers are exchanged by its predictions";
+                return bad("groups.exchange is true, but nothing is predicted".into(), remedy);
             }
             _ => {}
         }
         if Self::preset(&self.name).is_some_and(|preset| preset != *self) {
-            return bad("name is that of another plan".into(), "give it a name of its own");
+            return bad("name is that of a different preset".into(), "give the plan another name");
         }
         if let Some(Violation { early, needed }) = violation(&self.placements()) {
             let StagePlacement { lane, prefetch_depth } =
                 self.stages.get(&early.stage).copied().unwrap_or_default();
             let back = if needed.step < early.step { "the step before" } else { "the same step" };
             let what = format!(
-                "stages.{}.prefetch_depth is {prefetch_depth} on lane {lane}, where it comes before {} of {back}, which it needs",
+                "stages.{}.prefetch_depth is {prefetch_depth} on lane {lane}, \
+                 where it comes before {} of {back}, which it needs",
                 early.stage, needed.stage
             );
             return bad(what, "lower its prefetch_depth, or put it on the other lane");
         }
         Ok(())
     }
+    /// Returns the placement of every stage.
     fn placements(&self) -> [Placement; Stage::ALL.len()] {
         Stage::ALL.map(|stage| {
             let StagePlacement { lane, prefetch_depth } =
@@ -203,8 +212,9 @@ impl Plan {
             Placement { lane: lane - 1, prefetch_depth }
         })
     }
-    /// Where nodes run, in groups of `length` snapshots; `pipelined` where the first lane may go on to a group before it has returned to
-    /// the last one's backward pass: no parameter moves in between. Until something is predicted, balanced is even.
+    /// Returns the lanes of a program's nodes, for groups of `length` snapshots. `pipelined` lets the first
+    /// lane start the forward pass of the next group before the backward pass of the current one; allowed if
+    /// no parameter changes in between. `balanced` groups are divided evenly: there are no predictions yet.
     pub fn lanes(&self, length: usize, pipelined: bool) -> Lanes {
         match self.groups {
             Some(Groups { first, .. }) => {

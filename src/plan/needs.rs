@@ -1,14 +1,14 @@
-//! The dependencies between the stages of steps, and the schedule of stages that a plan yields.
+//! The dependencies between the stages of steps, and schedules of whole stages.
 use crate::autograd::{LANES, Placement, Schedule, ScheduledNode, Stage, in_order};
 
-/// A stage must follow another stage of the same step or of an earlier one.
+/// A dependency: a stage must follow another stage of the same step or of an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// The stage that waits.
+    /// Stage that waits.
     pub stage: Stage,
-    /// The stage it waits for.
+    /// Stage that it waits for.
     pub of: Stage,
-    /// How many steps earlier that stage is; 0: the same step.
+    /// Number of steps by which the other stage is earlier; 0 for the same step.
     pub back: usize,
 }
 
@@ -16,9 +16,10 @@ const fn need(stage: Stage, of: Stage, back: usize) -> Need {
     Need { stage, of, back }
 }
 
-/// The dependencies that no plan may reverse; all others follow from them. Memory is read as the step before left it (memory
-/// staleness 0), and so are parameters (gradient staleness 0). The backward pass, which belongs to `embed` and `weight_grads`,
-/// reads what the forward pass read, so that is written after it.
+/// The dependencies that no plan may reverse; all others follow from them. A step reads node memory as the
+/// previous step left it (memory staleness 0), and parameters as well (gradient staleness 0). The backward
+/// pass, in `embed` and `weight_grads`, reads the values that the forward pass read, so node memory and
+/// parameters are written after it.
 pub const NEEDS: [Need; 17] = {
     use Stage::{Embed, FetchFeatures, FetchMemory, Sample, Step, UpdateMemory, WeightGrads, WriteMemory};
     [
@@ -45,9 +46,9 @@ pub const NEEDS: [Need; 17] = {
 /// A stage of one of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
-    /// The stage.
+    /// Stage.
     pub stage: Stage,
-    /// Its step, from 0.
+    /// Step of the stage, from 0.
     pub step: usize,
 }
 
@@ -55,7 +56,7 @@ impl At {
     fn of(node: ScheduledNode) -> Self {
         At { stage: Stage::ALL[node.node], step: node.run }
     }
-    /// The stages that this one must follow.
+    /// Returns the stages that this one must follow.
     fn needs(self) -> impl Iterator<Item = At> {
         let needs = NEEDS.iter().filter(move |need| need.stage == self.stage);
         needs.filter_map(move |need| Some(At { stage: need.of, step: self.step.checked_sub(need.back)? }))
@@ -65,14 +66,15 @@ impl At {
 /// A dependency that a plan reverses: `early` would run before `needed`, which it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The stage that would run too early.
+    /// Stage that would run too early.
     pub early: At,
-    /// A stage that it needs.
+    /// Stage that `early` needs.
     pub needed: At,
 }
 
-/// The schedule of `steps` steps by stages: a run is a step, a node an index into [`Stage::ALL`]. If `buffer_depth` is given, a
-/// stage also waits until the values of the step that used its lane's buffer before are no longer read.
+/// Returns the schedule of `steps` steps by stages: a run is a step, and a node is an index into
+/// [`Stage::ALL`]. If `buffer_depth` is given, a stage also waits until all stages of the step that used its
+/// lane's buffer before have finished.
 ///
 /// # Errors
 /// A dependency that the placements reverse.
@@ -84,7 +86,8 @@ pub fn stage_schedule(
     let order: [Vec<(usize, usize)>; LANES] =
         std::array::from_fn(|lane| in_order(steps, lane, |_| placements.iter().copied()));
     let position = |at: At| {
-        let index = |lane: usize| order[lane].iter().position(|&o| o == (at.step, at.stage as usize));
+        let item = (at.step, at.stage as usize);
+        let index = |lane: usize| order[lane].iter().position(|&scheduled| scheduled == item);
         (0..LANES).find_map(|lane| Some((lane, index(lane)?)))
     };
     let mut schedule = Schedule(Default::default());
@@ -105,7 +108,7 @@ pub fn stage_schedule(
         }
     }
     let Err(stuck) = schedule.linear() else { return Ok(schedule) };
-    // Of two lanes that wait for each other, the one that is further ahead is at fault.
+    // If two lanes wait for each other, the one that is further ahead is at fault.
     let stuck: Vec<At> = stuck.into_iter().map(At::of).collect();
     let unfinished = |at: &At| {
         let (lane, index) = position(*at)?;
@@ -118,9 +121,10 @@ pub fn stage_schedule(
     stuck.iter().filter_map(violation).max_by_key(|v| v.early.step).map_or(Ok(schedule), Err)
 }
 
-/// The dependency that placements reverse; `None` if they are legal.
+/// Returns a dependency that placements reverse; `None` if they are legal.
 pub fn violation(placements: &[Placement; Stage::ALL.len()]) -> Option<Violation> {
-    // Nothing new happens once every stage has been prefetched past every other one.
+    // The order repeats from step to step once the deepest prefetch has begun, so a few more steps show every
+    // violation.
     let steps = 3 + placements.iter().map(|placement| placement.prefetch_depth).max().unwrap_or(0);
     stage_schedule(placements, steps, None).err()
 }

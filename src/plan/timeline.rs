@@ -1,67 +1,78 @@
-//! A timeline: every run of every op with its lane, start and end; as a trace for a viewer, and summed up.
-use crate::autograd::{LANES, Resource, Span};
+//! Timelines: every run of every op with its lane, start and end. A timeline can be written as a trace for a
+//! viewer, and summarised.
+use crate::autograd::{LANES, NodeInfo, Resource, Span};
 use serde_json::json;
 use std::{collections::BTreeMap, fmt};
 
-/// What ran when, in order of the starts.
+/// The runs of nodes, sorted by start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
     spans: Vec<Span>,
 }
 
-/// What the lanes did, as shares of the time between the first start and the last end.
+/// How busy the lanes were between the first start and the last end. All fields but `seconds` are fractions
+/// of that time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Seconds of that time.
+    /// Seconds between the first start and the last end.
     pub seconds: f64,
-    /// Of each lane: in which it ran an op.
+    /// Fraction in which each lane ran an op.
     pub busy: [f64; LANES],
-    /// In which both lanes ran one.
+    /// Fraction in which both lanes ran an op.
     pub both: f64,
-    /// In which one ran an op that memory bounds (a sparse product, a gather, a copy) and the other one that computes: what BLAD
-    /// calls overlap (Fu et al. 2023, equation 3).
+    /// Fraction in which one lane ran an arithmetic op while the other ran an op that memory or a link bounds
+    /// (a sparse product, a gather, a copy). BLAD calls this overlap (Fu et al. 2023, equation 3).
     pub overlap: f64,
-    /// In which no lane ran an op.
+    /// Fraction in which no lane ran an op.
     pub idle: f64,
 }
 
 impl Usage {
-    /// By how much the lane that does less is behind the other, as a share of what that does: what BLAD calls synchronization time (Fu et
-    /// al. 2023, section 3.3.2).
+    /// Returns the difference between the busy times of the two lanes, as a fraction of the longer one. BLAD
+    /// calls this synchronization time (Fu et al. 2023, section 3.3.2).
     pub fn sync(&self) -> f64 {
-        let [least, most] = [f64::min, f64::max].map(|of| self.busy.iter().copied().fold(self.busy[0], of));
+        let [least, most] = [f64::min, f64::max].map(|pick| self.busy.into_iter().fold(self.busy[0], pick));
         if most > 0.0 { (most - least) / most } else { 0.0 }
     }
 }
 
 impl Timeline {
-    /// Of these runs.
+    /// Returns the timeline of `spans`.
     pub fn new(mut spans: Vec<Span>) -> Self {
-        spans.sort_by(|a, b| a.start.total_cmp(&b.start).then(a.work.lane.cmp(&b.work.lane)));
+        spans.sort_by(|a, b| a.start.total_cmp(&b.start).then(a.node_info.lane.cmp(&b.node_info.lane)));
         Timeline { spans }
     }
-    /// In order of the starts.
+    /// Returns the runs of nodes, sorted by start.
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
-    /// What the lanes did. An op of one lane ends before the next one's start.
+    /// Returns how busy the lanes were. The spans of a lane must not overlap.
     pub fn usage(&self) -> Usage {
-        let mut edges: Vec<(f64, usize, Option<bool>)> = Vec::with_capacity(2 * self.spans.len());
-        for s in &self.spans {
-            edges.push((s.start, s.work.lane, Some(s.work.resource == Resource::Arithmetic)));
-            edges.push((s.end, s.work.lane, None));
+        /// A lane starts an op, which is arithmetic or not, or ends one.
+        struct Change {
+            time: f64,
+            lane: usize,
+            arithmetic: Option<bool>,
         }
-        // Where an op ends as the next one starts, the end comes first.
-        edges.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.2.is_some().cmp(&b.2.is_some())));
-        let (Some(first), Some(last)) = (edges.first(), edges.last()) else { return Usage::default() };
-        let mut usage = Usage { seconds: last.0 - first.0, ..Usage::default() };
-        let (mut now, mut before) = ([None; LANES], first.0);
-        for &(at, lane, doing) in &edges {
-            let passed = at - before;
-            for (busy, _) in usage.busy.iter_mut().zip(now).filter(|(_, now)| now.is_some()) {
+        let mut changes: Vec<Change> = Vec::with_capacity(2 * self.spans.len());
+        for s in &self.spans {
+            let (lane, arithmetic) = (s.node_info.lane, s.node_info.resource == Resource::Arithmetic);
+            changes.push(Change { time: s.start, lane, arithmetic: Some(arithmetic) });
+            changes.push(Change { time: s.end, lane, arithmetic: None });
+        }
+        // If an op ends when the next one starts, the end comes first.
+        let starts = |change: &Change| change.arithmetic.is_some();
+        changes.sort_by(|a, b| a.time.total_cmp(&b.time).then(starts(a).cmp(&starts(b))));
+        let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return Usage::default() };
+        let mut usage = Usage { seconds: last.time - first.time, ..Usage::default() };
+        // For each lane, whether the op that it runs is arithmetic; `None` if it runs no op.
+        let (mut running, mut before) = ([None; LANES], first.time);
+        for &Change { time, lane, arithmetic } in &changes {
+            let passed = time - before;
+            for (busy, _) in usage.busy.iter_mut().zip(running).filter(|(_, running)| running.is_some()) {
                 *busy += passed;
             }
-            match now {
+            match running {
                 [Some(a), Some(b)] => {
                     usage.both += passed;
                     usage.overlap += if a != b { passed } else { 0.0 };
@@ -69,20 +80,21 @@ impl Timeline {
                 [None, None] => usage.idle += passed,
                 _ => {}
             }
-            (now[lane], before) = (doing, at);
+            (running[lane], before) = (arithmetic, time);
         }
-        let share = |x: &mut f64| *x /= usage.seconds.max(f64::MIN_POSITIVE);
-        usage.busy.iter_mut().chain([&mut usage.both, &mut usage.overlap, &mut usage.idle]).for_each(share);
+        let whole = usage.seconds.max(f64::MIN_POSITIVE);
+        let times = usage.busy.iter_mut().chain([&mut usage.both, &mut usage.overlap, &mut usage.idle]);
+        times.for_each(|time| *time /= whole);
         usage
     }
-    /// The chain of runs, each beginning when another ends, that leads to the last end; in order. What is not on it could be slower and
-    /// the whole would take no longer.
+    /// Returns the critical path in order of time: the runs, each of which ends before the next one starts,
+    /// that lead to the last end. Any other run could be slower without delaying the last end.
     pub fn critical_path(&self) -> Vec<&Span> {
         let mut by_end: Vec<&Span> = self.spans.iter().collect();
         by_end.sort_by(|a, b| a.end.total_cmp(&b.end));
         let mut path: Vec<&Span> = Vec::new();
         while let Some(last) = by_end.pop() {
-            // What ended last before the one that follows began is what that waited for.
+            // The next run of the path waited for the run that was the last to end before it started.
             if path.last().is_none_or(|next| last.end <= next.start) {
                 path.push(last);
             }
@@ -90,33 +102,41 @@ impl Timeline {
         path.reverse();
         path
     }
-    /// What the [critical path](Self::critical_path) is made of: ops with their shares of it, the longest first, and `waiting`, where
-    /// between two of its runs nothing ran that the later one can have waited for.
+    /// Returns the ops on the [critical path](Self::critical_path) with their fractions of its time, the
+    /// largest first. The entry `waiting` is for the gaps of the path, in which nothing ran that the next run
+    /// can have waited for.
     pub fn bound_by(&self) -> Vec<(&'static str, f64)> {
         let path = self.critical_path();
         let (Some(first), Some(last)) = (path.first(), path.last()) else { return Vec::new() };
         let whole = (last.end - first.start).max(f64::MIN_POSITIVE);
         let mut by_op: BTreeMap<&'static str, f64> = BTreeMap::new();
         for s in &path {
-            *by_op.entry(s.work.op).or_default() += (s.end - s.start) / whole;
+            *by_op.entry(s.node_info.op).or_default() += (s.end - s.start) / whole;
         }
         let waiting = 1.0 - by_op.values().sum::<f64>();
-        let mut shares: Vec<_> = by_op.into_iter().chain([("waiting", waiting)]).collect();
-        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
-        shares
+        let mut fractions: Vec<_> = by_op.into_iter().chain([("waiting", waiting)]).collect();
+        fractions.sort_by(|a, b| b.1.total_cmp(&a.1));
+        fractions
     }
-    /// The trace that Perfetto and Chrome's viewer read, as JSON: an event a line, a lane as a thread of rank 0, times in microseconds.
+    /// Returns a trace for Perfetto and Chrome's viewer, as JSON: one event per line, each lane as a thread
+    /// of rank 0, times in microseconds.
     pub fn trace(&self) -> String {
-        let lane = |lane: usize| json!({"ph": "M", "pid": 0, "tid": lane, "name": "thread_name", "args": {"name": format!("lane {}", lane + 1)}});
+        let lane = |lane: usize| {
+            let args = json!({"name": format!("lane {}", lane + 1)});
+            json!({"ph": "M", "pid": 0, "tid": lane, "name": "thread_name", "args": args})
+        };
         let rank = json!({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "rank 0"}});
         let span = |s: &Span| {
-            let section = s.work.tag.section.map(|section| section.to_string());
-            let kind = format!("{:?}", s.work.kind).to_lowercase();
-            let way = if s.work.tag.backward { "backward" } else { "forward" };
+            let NodeInfo { op, kind, resource, stage, tag, lane, cost, .. } = s.node_info;
+            let section = tag.section.map(|section| section.to_string());
+            let way = if tag.backward { "backward" } else { "forward" };
             json!({
-                "ph": "X", "pid": 0, "tid": s.work.lane, "name": s.work.op, "cat": kind,
+                "ph": "X", "pid": 0, "tid": lane, "name": op, "cat": format!("{kind:?}").to_lowercase(),
                 "ts": 1e6 * s.start, "dur": 1e6 * (s.end - s.start),
-                "args": {"step": s.step, "stage": s.work.stage.name(), "section": section, "way": way, "resource": s.work.resource.name(), "bytes": s.work.cost.bytes, "flops": s.work.cost.flops},
+                "args": {
+                    "step": s.step, "stage": stage.name(), "section": section, "way": way,
+                    "resource": resource.name(), "bytes": cost.bytes, "flops": cost.flops,
+                },
             })
         };
         let events = std::iter::once(rank).chain((0..LANES).map(lane)).chain(self.spans.iter().map(span));
@@ -125,10 +145,10 @@ impl Timeline {
     }
 }
 
-/// A line or two for people.
+/// One line for the user.
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |x: f64| format!("{:.1} %", 100.0 * x);
+        let percent = |fraction: f64| format!("{:.1} %", 100.0 * fraction);
         let [first, second] = self.busy.map(percent);
         write!(
             f,
@@ -145,7 +165,7 @@ impl fmt::Display for Usage {
 mod tests {
     use super::*;
     use crate::{
-        autograd::{NodeInfo, Stage},
+        autograd::Stage,
         ops::{Cost, OpKind, Section, Tag},
     };
 
@@ -154,12 +174,13 @@ mod tests {
         let section = Section { index: 1, name: "snapshot" };
         let tag = Tag { section: Some(section), backward: true };
         let cost = Cost { bytes: 8, flops: 4 };
-        let work = NodeInfo { op: "spmm", kind, resource, stage: Stage::Embed, tag, lane, cost, cols: 1 };
-        Span { work, node: 0, step: 3, start, end }
+        let node_info =
+            NodeInfo { op: "spmm", kind, resource, stage: Stage::Embed, tag, lane, cost, cols: 1 };
+        Span { node_info, node: 0, step: 3, start, end }
     }
 
     #[test]
-    fn shares_of_the_time_are_those_of_the_lanes() {
+    fn usage_adds_up_the_times_of_the_lanes_as_fractions() {
         let spans = vec![
             span(1, OpKind::Nn, 3.0, 5.0),
             span(0, OpKind::Graph, 0.0, 2.0),
@@ -169,8 +190,8 @@ mod tests {
         ];
         let usage = Timeline::new(spans).usage();
         let want = Usage { seconds: 10.0, busy: [0.5, 0.25], both: 0.15, overlap: 0.1, idle: 0.4 };
-        let of = |u: Usage| [u.seconds, u.busy[0], u.busy[1], u.both, u.overlap, u.idle];
-        for (found, want) in of(usage).into_iter().zip(of(want)) {
+        let fields = |u: Usage| [u.seconds, u.busy[0], u.busy[1], u.both, u.overlap, u.idle];
+        for (found, want) in fields(usage).into_iter().zip(fields(want)) {
             assert!((found - want).abs() < 1e-12, "{usage:?}");
         }
         assert_eq!(Timeline::default().usage(), Usage::default());
@@ -178,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_critical_path_goes_back_from_the_last_end_over_what_each_run_waited_for() {
+    fn the_critical_path_leads_to_the_last_end_by_the_runs_that_were_waited_for() {
         let spans = vec![
             span(0, OpKind::Graph, 0.0, 3.0),
             span(1, OpKind::Nn, 0.0, 2.0),
@@ -187,7 +208,7 @@ mod tests {
             span(0, OpKind::Graph, 7.0, 8.0),
         ];
         let timeline = Timeline::new(spans);
-        let path: Vec<_> = timeline.critical_path().iter().map(|s| (s.work.lane, s.start)).collect();
+        let path: Vec<_> = timeline.critical_path().iter().map(|s| (s.node_info.lane, s.start)).collect();
         assert_eq!(path, [(0, 0.0), (1, 3.0), (0, 7.0)]);
         assert_eq!(timeline.bound_by(), [("spmm", 7.0 / 8.0), ("waiting", 1.0 / 8.0)]);
     }
@@ -200,7 +221,10 @@ mod tests {
         assert_eq!(events.len(), 5);
         assert_eq!(events[2]["args"]["name"], "lane 2");
         assert_eq!((&events[4]["ts"], &events[4]["dur"]), (&3e6.into(), &2.5e6.into()));
-        let want = json!({"step": 3, "stage": "embed", "section": "snapshot 2", "way": "backward", "resource": "arithmetic", "bytes": 8, "flops": 4});
+        let want = json!({
+            "step": 3, "stage": "embed", "section": "snapshot 2", "way": "backward",
+            "resource": "arithmetic", "bytes": 8, "flops": 4,
+        });
         assert_eq!((&events[4]["args"], &events[4]["cat"]), (&want, &"nn".into()));
     }
 }

@@ -253,10 +253,14 @@ pub trait Real:
     fn f64(self) -> f64;
     /// Returns e^self.
     fn exp(self) -> Self;
+    /// Returns the natural logarithm.
+    fn ln(self) -> Self;
     /// Returns ln(1 + self), accurate near 0.
     fn ln_1p(self) -> Self;
     /// Returns the hyperbolic tangent.
     fn tanh(self) -> Self;
+    /// Returns the error function, `2 / sqrt(pi)` times the integral of e^-t^2 from 0 to self.
+    fn erf(self) -> Self;
     /// Returns the cosine, accurate for large arguments.
     fn cos(self) -> Self;
     /// Returns the sine, accurate for large arguments.
@@ -286,7 +290,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($t:ident, $precision:ident, $widen:ident, $round:ident) => {
+    ($t:ident, $precision:ident, $erf:ident, $widen:ident, $round:ident) => {
         impl Real for $t {
             const PRECISION: Precision = Precision::$precision;
             const ZERO: Self = 0.0;
@@ -300,11 +304,17 @@ macro_rules! real {
             fn exp(self) -> Self {
                 $t::exp(self)
             }
+            fn ln(self) -> Self {
+                $t::ln(self)
+            }
             fn ln_1p(self) -> Self {
                 $t::ln_1p(self)
             }
             fn tanh(self) -> Self {
                 $t::tanh(self)
+            }
+            fn erf(self) -> Self {
+                libm::$erf(self)
             }
             fn cos(self) -> Self {
                 $t::cos(self)
@@ -336,5 +346,5 @@ macro_rules! real {
         }
     };
 }
-real!(f32, F32, convert_to_f32_slice, convert_from_f32_slice);
-real!(f64, F64, convert_to_f64_slice, convert_from_f64_slice);
+real!(f32, F32, erff, convert_to_f32_slice, convert_from_f32_slice);
+real!(f64, F64, erf, convert_to_f64_slice, convert_from_f64_slice);

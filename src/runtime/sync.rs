@@ -37,3 +37,21 @@ impl<T> UnsafeCell<T> {
         write(self.0.get())
     }
 }
+
+/// A counter in its own cache line.
+#[repr(align(128))]
+#[derive(Default)]
+pub(crate) struct Counter(pub AtomicUsize);
+
+/// Polls before a waiting thread yields its core, about 50 us.
+pub(crate) const PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 2_000 };
+
+/// Pauses a thread that has polled `polls` times: spins below [`PATIENCE`], then yields the core.
+pub(crate) fn pause(polls: &mut u32) {
+    if *polls < PATIENCE {
+        *polls += 1;
+        spin_loop();
+    } else {
+        yield_now();
+    }
+}

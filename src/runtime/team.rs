@@ -7,7 +7,7 @@
 //! not depend on which thread runs which task.
 use super::{
     simd::LANES,
-    sync::{AtomicBool, AtomicUsize, Condvar, Mutex, UnsafeCell, spin_loop, yield_now},
+    sync::{AtomicBool, AtomicUsize, Condvar, Counter, Mutex, PATIENCE, UnsafeCell, pause},
 };
 use std::{
     any::Any,
@@ -17,8 +17,6 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Number of polls for work before a thread yields its core to others: about 50 us.
-const PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 2_000 };
 /// Number of pieces per thread for small items: enough to balance the load when a thread is delayed.
 const PIECES: usize = 8;
 
@@ -36,11 +34,6 @@ struct Partner {
     shared: Arc<Shared>,
     first_range: usize,
 }
-
-/// A counter in its own cache line.
-#[repr(align(128))]
-#[derive(Default)]
-struct Counter(AtomicUsize);
 
 /// Tasks `0..tasks`, each run once by calling `run` with its number.
 struct Job {
@@ -213,16 +206,6 @@ impl Shared {
         // The lock ensures that no helper is between its check of the flags and its wait.
         drop(self.asleep.lock().unwrap_or_else(PoisonError::into_inner));
         self.wake.notify_all();
-    }
-}
-
-/// Spins while `polls` is below [`PATIENCE`], then yields the core.
-fn pause(polls: &mut u32) {
-    if *polls < PATIENCE {
-        *polls += 1;
-        spin_loop();
-    } else {
-        yield_now();
     }
 }
 

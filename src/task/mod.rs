@@ -1,10 +1,10 @@
-//! Tasks: what a model is trained for, the one training loop, evaluation, configuration and checkpoints.
+//! Tasks: the objectives of training, the training loop, evaluation, configuration and checkpoints.
 //!
-//! - [`config`]: every key of a run.
+//! - [`config`]: the configuration of a run.
 //! - [`evaluation`]: metrics, hard negatives, the EdgeBank baseline.
 //! - [`training`]: the training loop, run folders, checkpoints.
-//! - [`events`]: models of event streams: training, evaluation, embeddings, online prediction.
-//! - [`snapshots`]: models of snapshot sequences.
+//! - [`events`]: training, evaluation, embeddings and online prediction of models of event streams.
+//! - [`snapshots`]: training, evaluation and embeddings of models of snapshot sequences.
 #![forbid(unsafe_code)]
 pub mod config;
 pub mod evaluation;
@@ -13,7 +13,8 @@ pub mod snapshots;
 pub mod training;
 
 pub use config::{
-    ClassifyConfig, Config, DataConfig, FeaturesOn, GroupConfig, NegativeKind, Protocol, TaskName, tgl,
+    ClassifyConfig, Config, CustomModel, DataConfig, FeaturesOn, GroupConfig, NegativeKind, OptimizerConfig,
+    OptimizerName, Protocol, TaskName, tgl,
 };
 pub use evaluation::{EdgeBank, Pair, Scores, ScoresByMemory, TestScores, edgebank, metrics, negatives};
 pub use events::{

@@ -212,25 +212,26 @@ def train(model):
     stream = make_stream(model.facts["node_features"] > 0)
     p = model.parameters()
     tensors = stream | named("init", p)
-    for parameter in p.values():
+    learned = {name: value for name, value in p.items() if name not in getattr(model, "fixed", ())}
+    for parameter in learned.values():
         parameter.requires_grad_()
-    optimizer = torch.optim.Adam(p.values(), lr=LEARNING_RATE)
+    optimizer = torch.optim.Adam(learned.values(), lr=LEARNING_RATE)
     state = model.state()
     for k, batch in enumerate(torch.arange(EVENTS).split(BATCH)):
         logits, fresh = model.forward(p, stream, state, batch)
         loss = loss_of(logits)
-        grads = torch.autograd.grad(loss, p.values())
+        grads = torch.autograd.grad(loss, learned.values())
         naive_loss = loss_of(model.naive(p, stream, state, batch))
-        naive_grads = torch.autograd.grad(naive_loss, p.values(), materialize_grads=True)
+        naive_grads = torch.autograd.grad(naive_loss, learned.values(), materialize_grads=True)
         torch.testing.assert_close((naive_loss, naive_grads), (loss, grads), rtol=1e-10, atol=1e-11)
 
         with torch.no_grad():
             model.write(stream, state, fresh, batch)
-        for parameter, grad in zip(p.values(), grads):
+        for parameter, grad in zip(learned.values(), grads):
             parameter.grad = grad
         optimizer.step()
         tensors |= named(f"batch.{k}", {"loss": loss, "logits": logits} | state)
-        tensors |= named(f"batch.{k}.grad", dict(zip(p, grads)))
+        tensors |= named(f"batch.{k}.grad", dict(zip(learned, grads)))
     return tensors | named("final", p)
 
 

@@ -16,7 +16,9 @@ also computes each batch of a network; the script fails if the two differ.
 | `tgn_three_layers.safetensors` | ten batches: three layers, last combiner |
 | `tgat.safetensors` | ten batches of TGAT: two layers, node features, neighbours at the times of their events |
 | `tgat_query_time.safetensors` | the same with neighbours at the time of the query |
+| `graph_mixer.safetensors` | ten batches of GraphMixer: two blocks over four neighbours, node features |
 | `jodie.safetensors` | ten batches of JODIE: last combiner, node features |
+| `dyrep.safetensors` | ten batches of DyRep: last combiner, node features; the attention (`embed.*`) has no gradients |
 | `apan.safetensors` | ten batches of APAN: three mail slots, two neighbours receive a mail, last combiner |
 | `apan_mean.safetensors` | the same with the mean combiner and node features |
 | `wd_gcn.safetensors`, `t_gcn.safetensors`, `evolve_gcn_o.safetensors`, `evolve_gcn_h.safetensors` | two groups of snapshots each |
@@ -38,7 +40,8 @@ from pathlib import Path
 
 import torch
 from common import HEADS, SEED, named, time_parameters, train, write
-from models import Apan, Jodie
+from mixer import GraphMixer
+from models import Apan, DyRep, Jodie
 from snapshots import MODELS, group_case
 from tgn import Tgat, Tgn, attend, attention_parameters
 
@@ -91,7 +94,9 @@ def main():
         "tgn_three_layers": Tgn(3, "last", seed=68),
         "tgat": Tgat(2, "event", seed=39),
         "tgat_query_time": Tgat(2, "query", seed=39),
+        "graph_mixer": GraphMixer(2, node_features=True),
         "jodie": Jodie(),
+        "dyrep": DyRep(),
         "apan": Apan("last"),
         "apan_mean": Apan("mean", node_features=True),
     }.items():

@@ -1,4 +1,4 @@
-"""JODIE and APAN."""
+"""JODIE, DyRep and APAN."""
 
 from collections import defaultdict
 
@@ -27,7 +27,17 @@ from common import (
     time_encoding,
     time_parameters,
 )
-from tgn import memory_parameters, memory_state, naive_memory, update_memory, write_memory
+from tgn import (
+    NEIGHBOURS,
+    embed,
+    layer_parameters,
+    memory_parameters,
+    memory_state,
+    naive_embed,
+    naive_memory,
+    update_memory,
+    write_memory,
+)
 from torch.nn import functional
 
 MAILS, RECEIVERS = 3, 2  # slots of APAN's mailboxes; neighbours that receive a mail
@@ -72,6 +82,47 @@ class Jodie:
 
     def write(self, stream, state, updated, batch):
         write_memory(stream, state, updated, batch, "last")
+
+
+class DyRep:
+    """A plain recurrent cell over mails that hold the partner's embedding, which is attention over its neighbours. The
+    embeddings that predict are memory, so that no gradient reaches the attention."""
+
+    def __init__(self):
+        self.facts = facts(NEIGHBOURS, HEADS, combiner="last", node_features=True, model="dyrep")
+        self.naive_content = None  # embeddings of the batch by the naive formulation, event by event
+
+    def parameters(self):
+        attention = layer_parameters(1, WIDTH)
+        self.fixed = attention.keys()
+        parameters = time_parameters(TIME_WIDTH) | memory_parameters(1) | node_parameters(True)
+        return parameters | attention | decoder_parameters()
+
+    def state(self):
+        return memory_state()
+
+    def forward(self, p, stream, state, batch):
+        """Logits, then memory after the mails and the embeddings [2, b, d] of sources and destinations."""
+        updated = update_memory(p, state, torch.rnn_tanh_cell)
+        h = add_node_features(p, stream, updated)
+        node, time = roots(stream, batch)
+        z_src, z_dst, z_neg = h[node].chunk(3)
+        logits = torch.stack([decode(p, z_src, z_dst), decode(p, z_src, z_neg)], 1)
+        content = embed(p, stream, h, 1, batch[0], node, time)
+        return logits, (updated, torch.stack(content.chunk(3)[:2]))
+
+    def naive(self, p, stream, state, batch):
+        first, times = batch[0].item(), stream["time"].tolist()
+        bottom = lambda node: add_node_features(p, stream, naive_memory(p, state, node), node)
+        at = lambda name, event: naive_embed(p, stream, bottom, 1, first, stream[name][event].item(), times[event])
+        rows = [torch.stack([at(name, event) for event in batch.tolist()]) for name in ("src", "dst")]
+        self.naive_content = torch.stack(rows)
+        return naive_logits(stream, batch, p, lambda node, _: bottom(node))
+
+    def write(self, stream, state, fresh, batch):
+        updated, content = fresh
+        torch.testing.assert_close(content, self.naive_content, rtol=1e-10, atol=1e-11)
+        write_memory(stream, state, updated, batch, "last", content)
 
 
 class Apan:

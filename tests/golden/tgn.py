@@ -145,18 +145,22 @@ def update_memory(p, state, cell):
     return torch.where(state["has_mail"][:, None] == 1, updated, state["memory"])
 
 
-def write_memory(stream, state, updated, batch, combiner):
-    """Positive roots keep s' and the time of the consumed mail, then take the mail of this batch."""
-    ends = defaultdict(list)  # node -> (partner, event) in order of position; a self-loop appears twice
-    for event in batch.tolist():
+def write_memory(stream, state, updated, batch, combiner, content=None):
+    """Positive roots keep s' and the time of the consumed mail, then take the mail of this batch.
+
+    A mail holds its partner's s' or, if given, the partner's row of `content`, [2, b, d]: sources, destinations.
+    """
+    ends = defaultdict(list)  # node -> (partner's row, event) in order of position; a self-loop appears twice
+    for i, event in enumerate(batch.tolist()):
         src, dst = stream["src"][event].item(), stream["dst"][event].item()
-        ends[src].append((dst, event))
-        ends[dst].append((src, event))
+        of_src, of_dst = (updated[src], updated[dst]) if content is None else content[:, i]
+        ends[src].append((of_dst, event))
+        ends[dst].append((of_src, event))
     for node, events in ends.items():
         state["memory"][node] = updated[node]
         state["memory_time"][node] = state["mail_time"][node]  # both are 0 before the first mail
         taken = events if combiner == "mean" else events[-1:]
-        received = [torch.cat([updated[partner], stream["edge_features"][event]]) for partner, event in taken]
+        received = [torch.cat([row, stream["edge_features"][event]]) for row, event in taken]
         state["mail"][node] = torch.cat([updated[node], torch.stack(received).mean(0)])
         state["mail_time"][node] = stream["time"][events[-1][1]]
         state["has_mail"][node] = 1

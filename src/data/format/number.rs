@@ -1,5 +1,5 @@
 //! Exact parsing of numbers in text, without allocation.
-use super::super::{scalar::Scalar, text::shown};
+use crate::data::{scalar::Scalar, text::shown};
 
 /// Maximum number of digits after the decimal point of a time. With nanoseconds, a Unix time still fits an
 /// `i64`.

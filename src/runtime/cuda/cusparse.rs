@@ -163,10 +163,8 @@ impl SparseProduct {
         for dense in &mut made.dense {
             let address = placeholder.address() as *mut c_void;
             // SAFETY: the library writes the descriptor.
-            checked(
-                unsafe { sys::cusparseCreateDnMat(dense, n, d, d, address, F32, BY_ROWS) },
-                "cannot create x or y",
-            )?;
+            let created = unsafe { sys::cusparseCreateDnMat(dense, n, d, d, address, F32, BY_ROWS) };
+            checked(created, "cannot create x or y")?;
         }
         let mut bytes = 0usize;
         call!(cusparseSpMM_bufferSize, &made, &raw mut bytes)?;
@@ -190,10 +188,8 @@ impl SparseProduct {
         for (dense, address) in self.dense.into_iter().zip([x.cast_mut(), y]) {
             // SAFETY: the descriptor is alive; the address belongs to an operand of an op that the stream
             // runs.
-            checked(
-                unsafe { sys::cusparseDnMatSetValues(dense, address.cast()) },
-                "cannot set the address of x or y",
-            )?;
+            let set = unsafe { sys::cusparseDnMatSetValues(dense, address.cast()) };
+            checked(set, "cannot set the address of x or y")?;
         }
         call!(cusparseSpMM, &*self, self.buffer.address() as *mut c_void)
     }

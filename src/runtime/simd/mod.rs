@@ -294,6 +294,27 @@ pub fn tanh(x: f32) -> f32 {
     less_one * recip(less_one + 2.0)
 }
 
+/// Returns the error function within 5e-7: x times a quotient of polynomials in x^2, with Eigen's
+/// coefficients.
+#[inline(always)]
+pub fn erf(x: f32) -> f32 {
+    let x = x.clamp(-4.0, 4.0);
+    let s = x * x;
+    let over = (-2.726_142_3e-10f32)
+        .mul_add(s, 2.770_681_4e-8)
+        .mul_add(s, -2.101_024e-6)
+        .mul_add(s, -5.692_506_4e-5)
+        .mul_add(s, -7.349_906e-4)
+        .mul_add(s, -2.954_599_8e-3)
+        .mul_add(s, -1.609_603_3e-2);
+    let under = (-1.456_607_2e-5f32)
+        .mul_add(s, -2.133_740_6e-4)
+        .mul_add(s, -1.682_827e-3)
+        .mul_add(s, -7.373_329_3e-3)
+        .mul_add(s, -1.426_473_9e-2);
+    (x * over / under).clamp(-1.0, 1.0)
+}
+
 /// [`cos`] and [`sin_cos`] take arguments of smaller magnitude; [`far_sin_cos`] takes the others.
 pub const FAR: f32 = 4_194_304.0;
 
@@ -413,6 +434,8 @@ mod tests {
         }
         assert_eq!((exp(-200.0), exp(200.0)), (0.0, f32::INFINITY));
         assert!(worst(tanh, f64::tanh, xs()) < 2e-7);
+        assert!(worst(erf, libm::erf, xs().map(|x| x / 10.0)) < 5e-7);
+        assert!(erf(f32::INFINITY) > 1.0 - 5e-7 && erf(f32::NAN).is_nan());
         assert!(worst(sigmoid, |x| 1.0 / (1.0 + (-x).exp()), xs()) < 2e-7);
         for x in xs() {
             let want = f64::from(x).max(0.0) + (-f64::from(x).abs()).exp().ln_1p();

@@ -1,4 +1,4 @@
-//! What a run may choose by a word: what is predicted, and how it is measured.
+//! Choices of a run that have a name: the task, the protocol and the kind of negatives.
 use crate::{
     data::{Events, Split},
     error::{Error, Result},
@@ -6,27 +6,29 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// How negatives are drawn and what is measured. Figures of different protocols are never compared.
+/// How negatives are drawn and which metrics are computed. Metrics of different protocols are not comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// One negative from the destinations, in training from those of training events; AP and AUC over the whole split. After
-    /// DyGLib, but no event is held out of training.
+    /// DyGLib's protocol, but without events held out of training: one negative, drawn from the destinations
+    /// (in training, from the destinations of the training events); AP and AUC over the whole part.
     Dyglib,
-    /// One negative from all nodes; AP and AUC over the whole split (TGL averages over batches).
+    /// TGL's protocol: one negative, drawn from all nodes; AP and AUC over the whole part (TGL averages over
+    /// batches).
     Tgl,
-    /// Mean reciprocal rank against 49 negatives, from the destinations where the stream is bipartite, else from all
-    /// nodes; ties count by the mean of the optimistic and the pessimistic rank.
+    /// DistTGL's protocol: mean reciprocal rank against 49 negatives, drawn from the destinations if the
+    /// stream is bipartite, else from all nodes. The rank of a tied event is the mean of its optimistic and
+    /// pessimistic rank.
     Disttgl,
-    /// TGB's: for every event the negatives that come with the data; mean reciprocal rank, ties as in `disttgl`. Training
-    /// draws one from the destinations.
+    /// TGB's protocol: mean reciprocal rank against the negatives that come with the data for every event,
+    /// with ties as in `disttgl`. Training draws one negative from the destinations.
     Tgb,
 }
 
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Protocol; 4] = [Protocol::Dyglib, Protocol::Tgl, Protocol::Disttgl, Protocol::Tgb];
-    /// Its name in files and flags.
+    /// Returns the name in files and flags.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Dyglib => "dyglib",
@@ -35,20 +37,20 @@ impl Protocol {
             Protocol::Tgb => "tgb",
         }
     }
-    /// Negatives an event when evaluating, where they are drawn at random.
+    /// Returns the number of negatives per event in evaluation, if they are drawn at random.
     pub fn negatives(self) -> usize {
         if self == Protocol::Disttgl { 49 } else { 1 }
     }
-    /// Whether a model is tested from memory made anew, as TGL does: it resets memory, and goes over the events that train and
-    /// validate with the best epoch's weights before it tests.
+    /// Returns whether a model is tested with replayed node memory, as in TGL: before the test, the memory is
+    /// cleared and the model processes the training and validation events with the weights of the best epoch.
     pub fn replays(self) -> bool {
         self == Protocol::Tgl
     }
-    /// Nodes that a negative of training may be.
+    /// Returns the nodes that training negatives are drawn from.
     pub fn training_pool(self, events: &Events, split: &Split) -> Vec<u32> {
         if self == Protocol::Dyglib { unique(&events.dst[split.train.clone()]) } else { self.pool(events) }
     }
-    /// Nodes that a random negative of validation and test may be.
+    /// Returns the nodes that random negatives of validation and test are drawn from.
     pub fn pool(self, events: &Events) -> Vec<u32> {
         let destinations = match self {
             Protocol::Dyglib | Protocol::Tgb => true,
@@ -59,6 +61,7 @@ impl Protocol {
     }
 }
 
+/// Returns the unique values of `nodes`, sorted.
 fn unique(nodes: &[u32]) -> Vec<u32> {
     let mut nodes = nodes.to_vec();
     nodes.sort_unstable();
@@ -75,20 +78,20 @@ impl FromStr for Protocol {
     }
 }
 
-/// Which negatives validation and test have, where the protocol leaves it open.
+/// The kind of negatives in validation and test, for protocols that leave it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NegativeKind {
-    /// Drawn evenly.
+    /// Drawn uniformly.
     Random,
-    /// Pairs that had an event before, and have none in the batch.
+    /// Pairs that had an event before the batch and have none in it.
     Historical,
-    /// Such pairs, that had none before the part.
+    /// Historical negatives whose pair had no event before the part.
     Inductive,
 }
 
 impl NegativeKind {
-    /// Its name in files and flags.
+    /// Returns the name in files and flags.
     pub fn name(self) -> &'static str {
         match self {
             NegativeKind::Random => "random",
@@ -111,22 +114,22 @@ impl FromStr for NegativeKind {
     }
 }
 
-/// What is predicted.
+/// What a run predicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskName {
-    /// Which events happen.
+    /// Events: which pairs of nodes interact.
     Link,
-    /// Classes of an event's source: the state of a node, as events show it.
+    /// Classes of the source of an event: the state of that node at the time of the event.
     Node,
-    /// Classes of an event.
+    /// Classes of events.
     Edge,
     /// Values of vertices.
     Regression,
 }
 
 impl TaskName {
-    /// Its name in files and flags.
+    /// Returns the name in files and flags.
     pub fn name(self) -> &'static str {
         match self {
             TaskName::Link => "link",
@@ -159,21 +162,23 @@ mod tests {
     use crate::data;
 
     #[test]
-    fn only_dyglib_trains_against_the_destinations_of_training_alone() {
+    fn only_dyglib_restricts_training_negatives_to_the_destinations_of_training_events() {
         let events = data::bundled().unwrap();
         let split = Split::by_time(&events, 0.7, 0.15).unwrap();
-        let of_training = unique(&events.dst[split.train.clone()]);
-        assert!(of_training.len() < unique(&events.dst).len(), "some pages come later");
+        let training_destinations = unique(&events.dst[split.train.clone()]);
+        assert!(training_destinations.len() < unique(&events.dst).len(), "some pages come later");
         for protocol in Protocol::ALL {
             let pool = protocol.training_pool(&events, &split);
-            let wants =
-                if protocol == Protocol::Dyglib { of_training.clone() } else { protocol.pool(&events) };
-            assert_eq!(pool, wants, "{protocol:?}");
+            let want = match protocol {
+                Protocol::Dyglib => training_destinations.clone(),
+                _ => protocol.pool(&events),
+            };
+            assert_eq!(pool, want, "{protocol:?}");
         }
         assert_eq!(
             Protocol::Dyglib.pool(&events),
             unique(&events.dst),
-            "what is evaluated is drawn from all"
+            "evaluation draws from all destinations"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! TGL's model configuration, translated.
+//! Translates TGL's configuration files.
 //!
-//! TGL describes a run in YAML, `sampling`, `memory`, `gnn` and `train`, each a list of one (`config/*.yml` of
-//! amazon-research/tgl; Zhou et al., VLDB 2022). What it names has these counterparts:
+//! TGL describes a run in YAML (`config/*.yml` of amazon-research/tgl; Zhou et al., VLDB 2022) with the keys
+//! `sampling`, `memory`, `gnn` and `train`, each a list with one element. Its models have these counterparts:
 //!
 //! | TGL | model |
 //! | --- | --- |
@@ -34,7 +34,7 @@ struct Sampling {
     prop_time: bool,
     history: i64,
     duration: f64,
-    /// How TGL computes, not what.
+    /// Ignored: does not change results.
     #[serde(rename = "num_thread")]
     _threads: Option<i64>,
     no_sample: bool,
@@ -138,19 +138,20 @@ struct Train {
     att_dropout: Option<f64>,
     #[serde(default)]
     combine_neighs: bool,
-    /// How TGL computes, not what.
+    /// Ignored: does not change results.
     #[serde(rename = "all_on_gpu")]
     _place: Option<bool>,
 }
 
-/// The configuration that describes TGL's run, and a note on all in it that has no counterpart.
+/// Translates a configuration of TGL. Returns our configuration, and a note on every setting that has no
+/// counterpart.
 ///
-/// The table has `model`, `protocol = "tgl"`, `epochs`, `batch`, `learning_rate`, `chunks` where TGL has `reorder`, and a
-/// section named as the model; keys that the YAML leaves out are left out.
+/// The table has `model`, `protocol = "tgl"`, `epochs`, `batch`, `learning_rate`, `chunks` (TGL's `reorder`),
+/// and a section with the name of the model. Keys that are missing in the YAML are left out.
 ///
 /// # Errors
-/// Usage, with line and column, for an unknown key, a key that is missing, or a value that it may not have; usage, naming
-/// the key, for a model that has no counterpart.
+/// `Usage`, with line and column, for an unknown key, a missing key or an invalid value; `Usage`, with the
+/// name of the key, for a model without a counterpart.
 ///
 /// ```
 /// let yaml = "
@@ -166,9 +167,10 @@ struct Train {
 pub fn translate(yaml: &str) -> Result<(Table, Vec<String>)> {
     let yaml: Yaml = serde_saphyr::from_str(yaml).map_err(|e| {
         let (line, column) = e.location().map_or((0, 0), |l| (l.line(), l.column()));
-        let drawn = e.without_snippet().to_string();
-        // The place is said by the error itself, and the drawing below the first line is not.
-        let what = drawn.lines().next().and_then(|text| text.split(" at line ").next()).unwrap_or_default();
+        let message = e.without_snippet().to_string();
+        // `at` adds the position to the error, so it is cut off here; the lines after the first one are an
+        // illustration.
+        let what = message.lines().next().and_then(|text| text.split(" at line ").next()).unwrap_or_default();
         let source = yaml.lines().nth((line as usize).saturating_sub(1)).unwrap_or_default();
         Error::usage(format!("{}: {}", shown(source.trim().as_bytes()), what.trim()))
             .at(line, column)
@@ -185,18 +187,22 @@ pub fn translate(yaml: &str) -> Result<(Table, Vec<String>)> {
     .run()
 }
 
+/// Returns the only element of `list`.
 fn one<'a, T>(list: &'a [T], name: &str) -> Result<&'a T> {
     match list {
         [one] => Ok(one),
-        _ => Err(Error::usage(format!("`{name}` is a list of {}", list.len())).remedy("give a list of one")),
+        _ => Err(Error::usage(format!("`{name}` is a list of {} elements", list.len()))
+            .remedy("give a list with one element")),
     }
 }
 
+/// The parts of TGL's configuration, and the translation so far.
 struct Translation<'a> {
     sampling: &'a Sampling,
     memory: &'a Memory,
     gnn: &'a Gnn,
     train: &'a Train,
+    /// The section of the model.
     section: Table,
     notes: Vec<String>,
 }
@@ -212,10 +218,10 @@ impl Translation<'_> {
                 let updater = if self.memory.memory_update == Some(Update::Rnn) { "rnn" } else { "gru" };
                 self.put("updater", Some(updater));
                 if self.gnn.dim_time != self.memory.dim_time {
-                    self.note("gnn.dim_time differs from memory.dim_time, which is taken for both");
+                    self.note("gnn.dim_time differs from memory.dim_time, which is used for both");
                 }
             }
-            // TGL's identity has neither a width of its own nor drop-out.
+            // TGL's `identity` has neither a width nor drop-out.
             "jodie" => {
                 self.put("memory", self.memory.dim_out);
                 self.put("time", self.memory.dim_time);
@@ -243,20 +249,22 @@ impl Translation<'_> {
         Ok((config, self.notes))
     }
 
-    /// Which model TGL's parts make.
+    /// Returns the name of the model that TGL's settings describe.
     fn model(&self) -> Result<&'static str> {
-        let none = |what: String| {
+        let unsupported = |what: String| {
             Err(Error::usage(format!("{what} has no counterpart"))
                 .remedy("translate a TGN, JODIE, APAN or TGAT"))
         };
         if self.sampling.history != 1 || self.sampling.duration != 0.0 || self.gnn.combine.is_some() {
-            return none("a model of snapshots (sampling.history, sampling.duration, gnn.combine)".into());
+            return unsupported(
+                "a model of snapshots (sampling.history, sampling.duration, gnn.combine)".into(),
+            );
         }
         let (memory, to) = (self.memory, self.memory.deliver_to.unwrap_or(Deliver::Own));
         let jodie = match self.gnn.time_transform.as_deref() {
             None => false,
             Some("JODIE") => true,
-            Some(other) => return none(format!("gnn.time_transform `{other}`")),
+            Some(other) => return unsupported(format!("gnn.time_transform `{other}`")),
         };
         let model = match (memory.r#type, memory.memory_update, self.gnn.arch) {
             (MemoryKind::None, _, Arch::TransformerAttention) => "tgat",
@@ -268,20 +276,21 @@ impl Translation<'_> {
                     Error::usage("memory.memory_update is missing").remedy("give gru, rnn or transformer")
                 );
             }
-            _ => return none("this pair of memory.memory_update and gnn.arch".into()),
+            _ => return unsupported("this pair of memory.memory_update and gnn.arch".into()),
         };
         if memory.r#type == MemoryKind::Node && (to == Deliver::Neighbors) != (model == "apan") {
-            return none(format!("memory.deliver_to of this kind for {model}"));
+            return unsupported(format!("memory.deliver_to of this kind for {model}"));
         }
         if model != "apan" && memory.mailbox_size.is_some_and(|n| n > 1) {
-            return none(format!("memory.mailbox_size above 1 for {model}"));
+            return unsupported(format!("memory.mailbox_size above 1 for {model}"));
         }
         if jodie != (model == "jodie") {
-            return none(format!("gnn.time_transform for {model}"));
+            return unsupported(format!("gnn.time_transform for {model}"));
         }
         Ok(model)
     }
 
+    /// Translates the settings of the node memory.
     fn memory(&mut self) {
         self.put("memory", self.memory.dim_out);
         let combiner = self.memory.mail_combine.map(|c| match c {
@@ -291,6 +300,7 @@ impl Translation<'_> {
         self.put("combiner", combiner);
     }
 
+    /// Translates the settings of the attention layers, whose time encoding has width `time`.
     fn attention(&mut self, time: Option<i64>) -> Result<()> {
         self.put("time", time);
         self.put("embedding", self.gnn.dim_out.or(self.memory.dim_out));
@@ -308,6 +318,7 @@ impl Translation<'_> {
         Ok(())
     }
 
+    /// Translates the number of sampled neighbours.
     fn neighbors(&mut self) -> Result<()> {
         let neighbors = self.sampling.neighbor.first().copied();
         if self.sampling.neighbor.iter().any(|&n| Some(n) != neighbors) {
@@ -321,36 +332,37 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// Notes on what changes results in TGL and has no key here.
+    /// Translates the remaining settings; adds a note on those that change results in TGL and have no key
+    /// here.
     fn leftovers(&mut self, model: &str) {
         if self.train.att_dropout.is_some_and(|rate| Some(rate) != self.train.dropout) {
-            self.note("train.att_dropout differs from train.dropout, which is taken for both");
+            self.note("train.att_dropout differs from train.dropout, which is used for both");
         }
         if self.sampling.prop_time && model == "tgat" {
             self.put("neighbor_time", Some("query"));
         }
         if !self.sampling.prop_time && model == "tgn" && self.sampling.layer.is_some_and(|layers| layers > 1)
         {
-            self.note("sampling.prop_time: neighbours are embedded at the time of the query here");
+            self.note("sampling.prop_time: here, neighbours are embedded at the time of the query");
         }
         if self.sampling.no_neg && model != "apan" {
-            self.note("sampling.no_neg: negatives have neighbours here");
+            self.note("sampling.no_neg: here, negatives have neighbours");
         }
         if self.sampling.no_sample && model != "jodie" {
-            self.note("sampling.no_sample: neighbours are sampled here");
+            self.note("sampling.no_sample: here, neighbours are sampled");
         }
         if self.memory.combine_node_feature == Some(false) && model == "tgn" {
             self.put("node_features", Some(false));
         }
         if self.gnn.arch == Arch::Identity && self.gnn.dim_out.is_some_and(|d| Some(d) != self.memory.dim_out)
         {
-            self.note("gnn.dim_out differs from memory.dim_out, which is taken for both");
+            self.note("gnn.dim_out differs from memory.dim_out, which is used for both");
         }
         if model == "apan" && self.sampling.strategy == Some(Strategy::Uniform) {
-            self.note("sampling.strategy: mails go to the most recent neighbours here");
+            self.note("sampling.strategy: here, mails go to the most recent neighbours");
         }
         if model == "jodie" && self.memory.mail_combine == Some(Combine::Mean) {
-            self.note("memory.mail_combine: the last mail of a batch counts here");
+            self.note("memory.mail_combine: here, the last mail of a batch counts");
         }
         if self.train.combine_neighs {
             self.note("train.combine_neighs has no counterpart");
@@ -366,7 +378,7 @@ impl Translation<'_> {
     }
 }
 
-/// Adds a key that has a value.
+/// Adds `key` to `table` if there is a value.
 fn put(table: &mut Table, key: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         table.insert(key.into(), value.into());
@@ -377,7 +389,7 @@ fn put(table: &mut Table, key: &str, value: Option<impl Into<Value>>) {
 mod tests {
     use super::*;
 
-    // Five runs as TGL writes them: lists of one in block style, Python's booleans, comments, quotes.
+    // Five configurations in TGL's styles: block lists with one element, Python's booleans, comments, quotes.
     const TGN: &str = "\
 sampling:
   - layer: 1
@@ -450,7 +462,7 @@ train: [{epoch: 50, batch_size: 600, lr: 0.0001, dropout: 0.1, att_dropout: 0.1}
     }
 
     #[test]
-    fn what_it_makes_is_a_configuration_as_it_stands_whatever_the_model() {
+    fn every_translation_is_a_valid_configuration() {
         for yaml in [TGN, JODIE, APAN, TGAT] {
             let config = crate::task::Config::of_table(&section(yaml).0).unwrap();
             config.validate().unwrap();
@@ -459,12 +471,12 @@ train: [{epoch: 50, batch_size: 600, lr: 0.0001, dropout: 0.1, att_dropout: 0.1}
     }
 
     #[test]
-    fn what_has_no_counterpart_is_noted() {
+    fn settings_without_a_counterpart_are_noted() {
         for (yaml, said) in [
-            (JODIE.replace("last", "mean"), "memory.mail_combine: the last mail"),
+            (JODIE.replace("last", "mean"), "memory.mail_combine: here, the last mail"),
             (JODIE.replace("identity,", "identity, dim_out: 50,"), "gnn.dim_out differs"),
-            (APAN.replace("recent", "uniform"), "sampling.strategy: mails go to"),
-            (TGN.replace("layer: 1", "layer: 2"), "sampling.prop_time: neighbours are embedded at the time"),
+            (APAN.replace("recent", "uniform"), "sampling.strategy: here, mails go to"),
+            (TGN.replace("layer: 1", "layer: 2"), "sampling.prop_time: here, neighbours are embedded"),
         ] {
             let notes = section(&yaml).1;
             assert!(notes.len() == 1 && notes[0].starts_with(said), "{notes:?}");
@@ -472,7 +484,7 @@ train: [{epoch: 50, batch_size: 600, lr: 0.0001, dropout: 0.1, att_dropout: 0.1}
     }
 
     #[test]
-    fn jodie_apan_and_tgat_are_told_by_their_parts() {
+    fn jodie_apan_and_tgat_are_recognised_by_their_settings() {
         let (config, notes) = section(JODIE);
         let wanted = "memory = 100\ntime = 100";
         assert_eq!(config["jodie"], Value::Table(toml::from_str(wanted).unwrap()));
@@ -486,13 +498,13 @@ train: [{epoch: 50, batch_size: 600, lr: 0.0001, dropout: 0.1, att_dropout: 0.1}
         let wanted = "time = 100\nembedding = 100\nheads = 2\nlayers = 2\nneighbors = 10\nsampling = 'uniform'\n\
                       dropout = 0.1";
         assert_eq!(config["tgat"], Value::Table(toml::from_str(wanted).unwrap()));
-        assert_eq!(notes, ["train.att_dropout differs from train.dropout, which is taken for both"]);
+        assert_eq!(notes, ["train.att_dropout differs from train.dropout, which is used for both"]);
         let (config, _) = section(&TGAT.replace("prop_time: False", "prop_time: True"));
         assert_eq!(config["tgat"]["neighbor_time"].as_str(), Some("query"));
     }
 
     #[test]
-    fn what_cannot_be_translated_is_refused_by_its_name() {
+    fn models_without_a_counterpart_are_refused_with_the_name_of_the_key() {
         for (yaml, said) in [
             (DYSAT.to_owned(), "a model of snapshots"),
             (
@@ -508,7 +520,7 @@ train: [{epoch: 50, batch_size: 600, lr: 0.0001, dropout: 0.1, att_dropout: 0.1}
             (JODIE.replace("rnn", "gru"), "this pair of memory.memory_update and gnn.arch"),
             (JODIE.replace("JODIE}", "LSTM}"), "gnn.time_transform `LSTM`"),
             (JODIE.replace("memory_update: rnn, ", ""), "memory.memory_update is missing"),
-            (TGAT.replace("[{epoch", "[{}, {epoch"), "`train` is a list of 2"),
+            (TGAT.replace("[{epoch", "[{}, {epoch"), "`train` is a list of 2 elements"),
         ] {
             let e = translate(&yaml).unwrap_err().to_string();
             assert!(e.starts_with(said) && e.contains("; "), "{e}");
@@ -516,7 +528,7 @@ train: [{epoch: 50, batch_size: 600, lr: 0.0001, dropout: 0.1, att_dropout: 0.1}
     }
 
     #[test]
-    fn an_unknown_key_a_wrong_value_and_broken_yaml_have_their_line() {
+    fn an_unknown_key_a_wrong_value_and_broken_yaml_are_reported_with_line_and_column() {
         for (yaml, place, said) in [
             (TGN.replace("strategy", "strategie"), (5, 5), "strategie"),
             (TGN.replace("'gru'", "'lstm'"), (15, 20), "lstm"),

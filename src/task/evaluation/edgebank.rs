@@ -1,7 +1,9 @@
-//! EdgeBank: the baseline that remembers pairs and learns nothing. A pair that is remembered scores 1, any other 0.
+//! EdgeBank, a baseline that memorises pairs and learns nothing. A memorised pair scores 1, every other pair
+//! 0.
 //!
-//! Source: Poursafaei et al., "Towards better evaluation for dynamic link prediction", NeurIPS 2022, as DyGLib runs it: what is
-//! remembered at a batch are pairs of all events before it, of every part.
+//! Source: Poursafaei et al., "Towards better evaluation for dynamic link prediction", NeurIPS 2022, in
+//! DyGLib's variant: for a batch, the memory holds the pairs of all events before the batch, whichever part
+//! they belong to.
 use super::{
     Pair,
     pairs::{PairWindow, pair_of},
@@ -9,26 +11,28 @@ use super::{
 use crate::data::Events;
 use std::ops::Range;
 
-/// What is remembered.
+/// Which pairs EdgeBank remembers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EdgeBank {
-    /// Every pair there was.
+    /// Every pair with an event before the batch.
     Unlimited,
-    /// Pairs of events at or after the `1 - share` quantile of the times of all events before the batch, interpolated as NumPy
-    /// does it: about the last `share` of these events, and a length of time that changes with every batch. DyGLib's
-    /// `time_window_memory` with `fixed_proportion`, where `share` is that of the test part.
+    /// Pairs of the events at or after the `1 - share` quantile of the times of all events before the batch,
+    /// interpolated as NumPy does: about the last `share` of these events. The length of this window in time
+    /// changes with every batch. Equals DyGLib's `time_window_memory` with `fixed_proportion` if `share` is
+    /// the fraction of the test part.
     Window {
-        /// Of the events before the batch, 0 to 1.
+        /// Fraction of the events before the batch, 0 to 1.
         share: f64,
     },
 }
 
 impl EdgeBank {
-    /// Scores of every event of `part` in batches of `batch`: the table that [`Scores::of`](super::Scores::of) reads, with
-    /// `candidates` columns, the event itself in column 0 and the pairs that `negatives` gives for it after it. Columns that it
-    /// leaves are 0, those that it has too many are left out.
+    /// Scores every event of `part`, in batches of `batch` events. Returns the table that
+    /// [`Scores::of`](super::Scores::of) reads: `[events, candidates]`, with the event itself in column 0,
+    /// followed by the pairs that `negatives` returns for the event. Missing pairs score 0, surplus pairs are
+    /// ignored.
     ///
-    /// Time is near linear in events and candidates.
+    /// Takes nearly linear time in the number of events and candidates.
     pub fn scores<P: IntoIterator<Item = Pair>>(
         self,
         events: &Events,
@@ -50,7 +54,7 @@ impl EdgeBank {
         }
         table
     }
-    /// The first event that is remembered, where events before the batch have these times.
+    /// Returns the first event to remember, given the times of the events before the batch.
     fn oldest(self, time: &[i64]) -> usize {
         let (EdgeBank::Window { share }, Some(last)) = (self, time.len().checked_sub(1)) else { return 0 };
         let at = (1.0 - share).clamp(0.0, 1.0) * last as f64;
@@ -78,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pair_scores_by_whether_an_event_before_its_batch_and_in_the_window_has_it(
+        fn a_pair_scores_1_exactly_if_an_event_in_the_window_before_its_batch_has_it(
             events in any_stream(), from in 0usize..80, batch in 1usize..20, eighths in prop::option::of(0usize..9), m in 0usize..4,
         ) {
             let part = from.min(events.len())..events.len();
@@ -88,7 +92,7 @@ mod tests {
             prop_assert_eq!(table.len(), part.len() * (1 + m));
             for (event, row) in part.clone().zip(table.chunks(1 + m)) {
                 let first = event - (event - part.start) % batch;
-                // In eighths of a tick, as the quantile may lie between two of them.
+                // In eighths of a tick, because the quantile may lie between two ticks.
                 let since = eighths.filter(|_| first > 0).map_or(0, |n| {
                     let (low, between) = ((first - 1) * (8 - n) / 8, (first - 1) * (8 - n) % 8);
                     let (below, above) = (events.time[low], events.time[(low + 1).min(first - 1)]);
@@ -104,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_begins_at_the_quantile_that_numpy_finds() {
+    fn the_window_begins_at_the_same_quantile_as_in_numpy() {
         let time = vec![0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89];
         let oldest = |share| EdgeBank::Window { share }.oldest(&time);
         // numpy.quantile(time, [0.85, 0.5, 0.8, 0.1, 1, 0]) is 41.35, 6.5, 31.4, 1, 89, 0.
@@ -112,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_too_long_or_too_short_leaves_the_table_as_wide_as_it_is() {
+    fn lists_that_are_too_long_or_too_short_do_not_change_the_width_of_the_table() {
         let events = stream(3, &[[0, 1], [0, 2], [0, 1]], vec![0, 1, 2]);
         let lists = [vec![], vec![[0, 1]], vec![[0, 2], [0, 1], [0, 1]]];
         let table = EdgeBank::Unlimited.scores(&events, 0..3, 1, 3, |event| lists[event].clone());
@@ -120,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_an_event_before_is_remembered_so_historical_negatives_score_as_high_as_repeats() {
+    fn historical_negatives_score_as_high_as_repeated_events() {
         let pairs: Vec<Pair> = (0..40).map(|i| [i % 5, 5 + i % 7]).collect();
         let events = stream(12, &pairs, (0..40).collect());
         let drawn = negatives::historical(&events, 35..40, 5, 3).unwrap();
@@ -130,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_knows_what_a_model_has_drawn() {
+    fn the_host_reproduces_the_negatives_that_a_program_draws() {
         let (n, batch, m, seed, salt, epoch) = (10, 4, 3, 7 << 40, 9, 2);
         let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
         let events = stream(2, &[[0, 1]; 10], vec![0; 10]);
@@ -142,18 +146,18 @@ mod tests {
         let drawn = t.draw_negatives(on_device, b.now, b.src, m, seed, salt).unwrap();
         let mut program = crate::autograd::Program::new(&t, &[drawn], Precision::F32, Backend::Cpu).unwrap();
         tables.seek(&mut store, epoch, 0..n, 0).unwrap();
-        let mut all = Vec::new();
+        let mut drawn_by_program = Vec::new();
         for _ in 0..n.div_ceil(batch) {
             program.run(&mut store).unwrap();
-            all.extend_from_slice(program.read::<u32>(drawn, &store).unwrap());
+            drawn_by_program.extend_from_slice(program.read::<u32>(drawn, &store).unwrap());
         }
         let by_event = |event: usize| {
             let key = Key::new(seed, salt, [epoch, (event / batch) as u32]);
             (0..m).map(move |column| (key, (event % batch, column)))
         };
-        let known: Vec<u32> =
+        let drawn_on_host: Vec<u32> =
             (0..n).flat_map(by_event).map(|(key, at)| negative(&pool, key, m, at)).collect();
-        assert_eq!(all, known);
-        assert!(known.iter().collect::<HashSet<_>>().len() > 10);
+        assert_eq!(drawn_by_program, drawn_on_host);
+        assert!(drawn_on_host.iter().collect::<HashSet<_>>().len() > 10);
     }
 }

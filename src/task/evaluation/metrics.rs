@@ -1,12 +1,14 @@
-//! Metrics of link prediction, over a whole split (a mean of batch metrics is another quantity).
+//! Metrics of link prediction, computed over a whole part (a mean of metrics of batches is a different
+//! quantity).
 //!
-//! Tied scores are never broken by position. For the curves they form one threshold, as in scikit-learn; for ranks
-//! the event takes the mean of the best and the worst place among its ties. A score that is not a number ranks last,
-//! tied with minus infinity: a model that fails has chance at best, and never an error.
+//! Ties are never broken by position. For AP and AUC, tied scores form one threshold, as in scikit-learn; for
+//! ranks, the event gets the mean of the best and the worst rank among its ties. NaN ranks last, tied with
+//! minus infinity: a model that outputs NaN scores no better than chance, and causes no error.
 use crate::task::config::TaskName;
 use serde::{Deserialize, Serialize};
 
-/// What a split scored; a figure that is not defined (no events, or not part of the protocol) is `None`.
+/// The metrics of a part of the data. A metric is `None` if it is not defined: there are no events, or the
+/// protocol does not use it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scores {
@@ -16,25 +18,25 @@ pub struct Scores {
     pub auc: Option<f64>,
     /// Mean reciprocal rank of the event among its candidates.
     pub mrr: Option<f64>,
-    /// Share of the events that rank among the first ten of their candidates.
+    /// Fraction of the events that rank among the first ten of their candidates.
     pub hits_at_10: Option<f64>,
-    /// Of classes: `2 TP / (2 TP + FP + FN)` over all pairs of an event and a class, where a logit above 0 says yes; 0 where
-    /// nobody says yes and nothing is.
+    /// For classes: `2 TP / (2 TP + FP + FN)` over all pairs of an event and a class, where a logit above 0
+    /// predicts the class; 0 if no pair is positive and none is predicted.
     pub f1: Option<f64>,
-    /// Of classes: share of events whose greatest logit is that of their class, where every set is of one of several; of `k`
-    /// classes that tie, the event's counts `1 / k`.
+    /// For classes, if every event has exactly one class and there are several: fraction of the events whose
+    /// class has the highest logit. If `k` classes tie for the highest logit, the event counts `1 / k`.
     pub accuracy: Option<f64>,
-    /// Of values: mean absolute error, in the units of the data.
+    /// For values: mean absolute error, in the units of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mae: Option<f64>,
-    /// Of values: root of the mean squared error, likewise.
+    /// For values: root of the mean squared error, in the units of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rmse: Option<f64>,
 }
 
 impl Scores {
-    /// The figure that epochs are compared by, the greater the better: MRR, where there is one, else AP; for classes of nodes
-    /// AUC; for values RMSE, negated.
+    /// Returns the metric by which epochs are compared; higher is better. For links it is MRR if defined,
+    /// else AP; for classes of nodes AUC; for classes of events AP; for values the negated RMSE.
     pub fn figure(&self, task: TaskName) -> Option<f64> {
         match task {
             TaskName::Link => self.mrr.or(self.ap),
@@ -45,30 +47,32 @@ impl Scores {
     }
 }
 
-/// Ranks that are a hit.
+/// The lowest rank that counts as a hit.
 const HIT: f64 = 10.0;
 
 impl Scores {
-    /// Scores of a table with `candidates` columns, the event itself in column 0; `mask` picks events.
+    /// Computes the metrics of a table of scores `[events, candidates]`, with the event itself in column 0.
+    /// If there is a `mask`, only events for which it is true count.
     ///
-    /// With one negative an event: AP and AUC over all pairs. With more: what ranks tell too.
+    /// With one negative per event, these are AP and AUC over all pairs; with more, also MRR and hits.
     pub fn of(table: &[f32], candidates: usize, mask: Option<&[bool]>) -> Self {
         let rows = picked(table.chunks_exact(candidates.max(1)), mask);
         Self::of_rows(rows, candidates > 2)
     }
-    /// As [`of`](Self::of), of lists of candidates: event `i` has the first `counts[i]` columns, itself among them, and what the
-    /// others hold does not exist. Ranks count whatever the lengths; an event without a negative is the first. Events beyond
-    /// `counts` do not exist either, and no list is shorter than 1 or longer than the table is wide.
+    /// Computes the metrics as [`of`](Self::of) does, but each event has its own number of candidates: event
+    /// `i` has the first `counts[i]` columns, including itself; the other columns are ignored. MRR and hits
+    /// are always computed; an event without negatives has rank 1. Rows beyond the end of `counts` are
+    /// ignored, and counts are clamped to `1..=candidates`.
     ///
-    /// MRR and hits are those of TGB's `Evaluator`, but in f64.
+    /// MRR and hits equal those of TGB's `Evaluator`, but are computed in f64.
     pub fn of_lists(table: &[f32], candidates: usize, counts: &[u32], mask: Option<&[bool]>) -> Self {
         let width = candidates.max(1);
         let rows =
             table.chunks_exact(width).zip(counts).map(|(row, &n)| &row[..(n as usize).clamp(1, width)]);
         Self::of_rows(picked(rows, mask), true)
     }
-    /// As [`of`](Self::of), but AP and AUC are those of the event and its first negative alone, so that they do not depend on how
-    /// many negatives there are.
+    /// Computes the metrics as [`of`](Self::of) does, but AP and AUC use only the event and its first
+    /// negative, so that they do not depend on the number of negatives.
     pub fn of_candidates(table: &[f32], candidates: usize, mask: Option<&[bool]>) -> Self {
         let first: Vec<f32> = table
             .chunks_exact(candidates.max(1))
@@ -78,11 +82,12 @@ impl Scores {
         let ranks = Self::of(table, candidates, mask);
         Scores { mrr: ranks.mrr, hits_at_10: ranks.hits_at_10, ..Self::of(&first, candidates.min(2), mask) }
     }
-    /// Of pairs of a value found and the one wanted, NaN where that is not known; a difference of 1 is `unit` of the data's.
+    /// Computes MAE and RMSE from pairs of a predicted and a true value. Pairs whose true value is NaN
+    /// (unknown) are skipped. Errors are multiplied by `unit`, which converts them to the units of the data.
     pub fn of_values(pairs: impl Iterator<Item = (f32, f32)>, unit: f64) -> Self {
         let (mut n, mut absolute, mut squared) = (0u64, 0.0, 0.0);
-        for (found, want) in pairs.filter(|(_, want)| !want.is_nan()) {
-            let error = (f64::from(found) - f64::from(want)).abs() * unit;
+        for (predicted, truth) in pairs.filter(|(_, truth)| !truth.is_nan()) {
+            let error = (f64::from(predicted) - f64::from(truth)).abs() * unit;
             (n, absolute, squared) = (n + 1, absolute + error, squared + error * error);
         }
         let mean = |sum: f64| (n > 0).then(|| sum / n as f64);
@@ -95,20 +100,21 @@ impl Scores {
             return Scores::default();
         }
         let curves = Curves::of(&positive, &negative);
-        let mean = |f: fn(f64) -> f64| {
-            ranked.then(|| rows.clone().map(|r| f(rank(r))).sum::<f64>() / positive.len() as f64)
+        let mean_over_ranks = |value: fn(f64) -> f64| {
+            ranked.then(|| rows.clone().map(|r| value(rank(r))).sum::<f64>() / positive.len() as f64)
         };
         Scores {
             ap: Some(curves.average_precision),
             auc: Some(curves.area),
-            mrr: mean(f64::recip),
-            hits_at_10: mean(|rank| f64::from(u8::from(rank <= HIT))),
+            mrr: mean_over_ranks(f64::recip),
+            hits_at_10: mean_over_ranks(|rank| f64::from(u8::from(rank <= HIT))),
             ..Scores::default()
         }
     }
 }
 
-/// The rows that `mask` picks: all without one, none that it does not reach.
+/// Returns the rows for which `mask` is true, or all rows if there is no mask. Rows beyond the end of the
+/// mask are left out.
 fn picked<'a>(
     rows: impl Iterator<Item = &'a [f32]> + Clone,
     mask: Option<&[bool]>,
@@ -116,72 +122,81 @@ fn picked<'a>(
     rows.enumerate().filter(move |(i, _)| mask.is_none_or(|m| m.get(*i) == Some(&true))).map(|(_, row)| row)
 }
 
-/// Average precision, `sum_k (R_k - R_(k-1)) P_k` over the unique scores from high to low, with recall R and
-/// precision P of all that scores as high. NaN when there is no positive.
+/// Returns the average precision, `sum_k (R_k - R_(k-1)) P_k` over the unique scores from high to low, where
+/// `R_k` and `P_k` are the recall and the precision of all pairs that score at least as high; NaN if there is
+/// no positive.
 ///
-/// Exactly scikit-learn's `average_precision_score`. O(n log n).
+/// Equals scikit-learn's `average_precision_score`. Takes O(n log n) time.
 pub fn average_precision(positive: &[f32], negative: &[f32]) -> f64 {
     Curves::of(positive, negative).average_precision
 }
 
-/// Area under the ROC curve: the share of pairs in which the positive scores higher, a tie counting one half. NaN
-/// when there is no pair.
+/// Returns the area under the ROC curve: the fraction of pairs of a positive and a negative in which the
+/// positive scores higher, where a tie counts one half; NaN if there is no pair.
 ///
-/// Exactly scikit-learn's `roc_auc_score`. O(n log n).
+/// Equals scikit-learn's `roc_auc_score`. Takes O(n log n) time.
 pub fn roc_auc(positive: &[f32], negative: &[f32]) -> f64 {
     Curves::of(positive, negative).area
 }
 
-/// Mean of 1 / rank of column 0 over rows of `candidates` scores; among ties the rank is the mean of the optimistic
-/// and the pessimistic one. NaN when there is no row; scores after the last whole row do not count.
+/// Returns the mean of 1 / rank of column 0 over rows of `candidates` scores; NaN if there is no row. Among
+/// ties, the rank is the mean of the optimistic and the pessimistic rank. Scores after the last whole row are
+/// ignored.
 pub fn mean_reciprocal_rank(scores: &[f32], candidates: usize) -> f64 {
     let rows = scores.chunks_exact(candidates.max(1));
     let n = rows.len() as f64;
     rows.map(|row| rank(row).recip()).sum::<f64>() / n
 }
 
-/// A number that orders scores as this module ranks them, equal for ties.
+/// Returns an integer that orders scores as this module ranks them; ties have equal keys.
 fn key(score: f32) -> u32 {
-    let score = if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 }; // -0 + 0 is 0: one score, not two
+    // Adding 0 turns -0 into 0, so that the two tie.
+    let score = if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 };
     let bits = score.to_bits();
-    // Magnitudes are ordered as integers are; among negatives the other way round, and below all positives.
+    // The bits of positive floats are ordered like integers; those of negative floats are in reverse order
+    // and must come before all positive ones.
     bits ^ if bits >> 31 == 1 { u32::MAX } else { 1 << 31 }
 }
 
-/// How likely column `c` is the first of a row when ties are broken at random: 0, or one over the columns that score highest.
+/// Returns the probability that column `c` ranks first in a row if ties are broken at random: 1 over the
+/// number of columns with the highest score if `c` is one of them, else 0.
 pub(super) fn chance_of_first(row: &[f32], c: usize) -> f64 {
     let highest = row.iter().map(|&s| key(s)).max();
     match row.get(c).map(|&s| key(s)) {
-        own if own == highest => 1.0 / row.iter().filter(|&&s| Some(key(s)) == highest).count().max(1) as f64,
+        score if score == highest => {
+            1.0 / row.iter().filter(|&&s| Some(key(s)) == highest).count().max(1) as f64
+        }
         _ => 0.0,
     }
 }
 
-/// Place of column 0, the mean of the best and the worst among its ties.
+/// Returns the rank of column 0, from 1: the mean of the best and the worst rank among its ties.
 fn rank(row: &[f32]) -> f64 {
-    let own = key(row[0]);
+    let event = key(row[0]);
     let (mut above, mut tied) = (0, 0);
     for &s in &row[1..] {
-        above += usize::from(key(s) > own);
-        tied += usize::from(key(s) == own);
+        above += usize::from(key(s) > event);
+        tied += usize::from(key(s) == event);
     }
     1.0 + above as f64 + tied as f64 / 2.0
 }
 
-/// Both figures that need the scores in order.
+/// The two metrics that need sorted scores.
 pub(super) struct Curves {
     pub average_precision: f64,
+    /// Area under the ROC curve.
     pub area: f64,
 }
 
 impl Curves {
     pub(super) fn of(positive: &[f32], negative: &[f32]) -> Self {
-        // Ties, zeros and NaN are settled in the key; the label rides in the lowest bit.
+        // The key takes care of ties, zeros and NaN; the lowest bit holds the label.
         let tagged = |s: &[f32], label: u64| s.iter().map(move |&x| u64::from(key(x)) << 1 | label).collect();
         let mut all: Vec<u64> = tagged(positive, 1);
         all.extend::<Vec<u64>>(tagged(negative, 0));
         all.sort_unstable_by(|a, b| b.cmp(a));
-        // What scores at least as high; the counts are exact, and so is the sum of half pairs below 2^53.
+        // Numbers of positives and negatives that score at least as high. The counts are exact, and so is the
+        // f64 of the sum of half pairs below 2^53.
         let (mut hits, mut misses, mut half_pairs) = (0, 0, 0u128);
         let mut sum = 0.0;
         for tied in all.chunk_by(|a, b| a >> 1 == b >> 1) {
@@ -207,7 +222,7 @@ mod tests {
         cases: Vec<Case>,
     }
 
-    /// A table, and what scikit-learn and SciPy make of it.
+    /// A table of scores, and the metrics that scikit-learn and SciPy compute for it.
     #[derive(Deserialize)]
     struct Case {
         candidates: usize,
@@ -223,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_equals_the_one_of_scikit_learn_ties_included() -> Result<(), serde_json::Error> {
+    fn every_metric_equals_scikit_learn_including_ties() -> Result<(), serde_json::Error> {
         let golden: Golden = serde_json::from_str(include_str!("../../../tests/golden/metrics.json"))?;
         assert!(golden.cases.len() > 10);
         for c in golden.cases {
@@ -253,7 +268,7 @@ mod tests {
         Ok(())
     }
 
-    /// Lists of candidates of any length, in a table with NaN behind them, and what TGB makes of each.
+    /// The scores of lists of candidates of any length, and TGB's MRR and hits for each list.
     #[derive(Deserialize)]
     struct Lists {
         lists: Vec<Vec<f32>>,
@@ -262,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_lists_of_any_length_are_those_of_tgb() -> Result<(), Box<dyn std::error::Error>> {
+    fn metrics_of_lists_of_any_length_equal_those_of_tgb() -> Result<(), Box<dyn std::error::Error>> {
         #[derive(Deserialize)]
         struct Golden {
             cases: Vec<Lists>,
@@ -275,7 +290,7 @@ mod tests {
             let row = |l: &Vec<f32>| [&l[..], &vec![f32::NAN; width - l.len()]].concat();
             let table: Vec<f32> = lists.iter().flat_map(row).collect();
             let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-            let all = Scores::of_lists(&table, width, &counts, None);
+            let of_all_lists = Scores::of_lists(&table, width, &counts, None);
             for i in 0..lists.len() {
                 let only: Vec<bool> = (0..lists.len()).map(|j| i == j).collect();
                 let one = Scores::of_lists(&table, width, &counts, Some(&only));
@@ -283,22 +298,23 @@ mod tests {
                     assert_eq!(
                         (one, mrr[i], hits[i]),
                         (Scores::default(), 1.0, 1.0),
-                        "nothing to be ranked among"
+                        "no negative to rank against"
                     );
                     continue;
                 }
-                // TGB divides in f32, where a half place up to 2^23 is exact; so ours, rounded, is its own.
+                // TGB divides in f32, where half ranks are exact up to 2^23, so our f64 rounded to f32 equals
+                // its result.
                 assert_eq!((one.mrr.map(|x| x as f32), one.hits_at_10), (Some(mrr[i] as f32), Some(hits[i])));
             }
-            let off = (all.mrr.ok_or("no rank")? - mean(&mrr)).abs();
+            let off = (of_all_lists.mrr.ok_or("no rank")? - mean(&mrr)).abs();
             assert!(off <= f64::from(f32::EPSILON) / 2.0, "{off:e}");
-            assert_eq!(all.hits_at_10, Some(mean(&hits)));
+            assert_eq!(of_all_lists.hits_at_10, Some(mean(&hits)));
         }
         Ok(())
     }
 
     #[test]
-    fn lists_as_long_as_the_table_is_wide_score_as_the_table_does_and_what_is_beyond_a_list_does_not_exist() {
+    fn full_lists_score_like_the_table_and_columns_beyond_a_list_are_ignored() {
         let table = [0.9, 0.1, 0.2, 0.8, 0.9, 0.7, 0.3, 0.4, 0.5];
         assert_eq!(Scores::of_lists(&table, 3, &[3; 3], None), Scores::of(&table, 3, None));
         assert_eq!(Scores::of_lists(&table, 3, &[9; 3], None), Scores::of(&table, 3, None));
@@ -306,14 +322,14 @@ mod tests {
         let other = [0.9, 0.1, 0.2, 0.8, 0.9, f32::NAN, 0.3, 7.0, f32::NAN];
         assert_eq!(Scores::of_lists(&other, 3, &[3, 2, 1], None), cut);
         assert_eq!(cut.mrr, Some((1.0 + 0.5 + 1.0) / 3.0));
-        // Above the three negatives: 0.9 of all, 0.8 of two, 0.3 of two.
+        // Of the three negatives, 0.9 beats 2.5 (one tie), 0.8 and 0.3 beat 2 each.
         assert_eq!((cut.auc, cut.hits_at_10), (Some((2.5 + 2.0 + 2.0) / 9.0), Some(1.0)));
         assert_eq!(Scores::of_lists(&table, 3, &[3], None), Scores::of(&table[..3], 3, None));
         assert_eq!(Scores::of_lists(&table, 3, &[1; 3], None), Scores::default());
     }
 
     #[test]
-    fn a_hit_is_an_event_whose_mean_place_is_at_most_the_tenth() {
+    fn a_hit_is_an_event_whose_mean_rank_is_at_most_10() {
         let hits = |above: usize, tied: usize| {
             let row: Vec<f32> = [vec![0.0], vec![1.0; above], vec![0.0; tied], vec![-1.0; 20]].concat();
             Scores::of(&row, row.len(), None).hits_at_10
@@ -331,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_score_has_no_score() {
+    fn empty_input_has_no_scores() {
         assert_eq!(Scores::of(&[], 2, None), Scores::default());
         assert_eq!(Scores::of(&[1.0, 0.0], 2, Some(&[false])), Scores::default());
         assert_eq!(Scores::of(&[1.0], 1, None), Scores::default());
@@ -341,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_score_that_is_not_a_number_ranks_last_whatever_its_sign() {
+    fn nan_ranks_last_whatever_its_sign() {
         for nan in [f32::NAN, -f32::NAN] {
             assert_eq!(mean_reciprocal_rank(&[nan, -1e30, 0.0], 3), 1.0 / 3.0);
             assert_eq!(roc_auc(&[nan], &[f32::MIN, nan, f32::NEG_INFINITY]), 1.0 / 3.0);
@@ -351,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_picks_events_and_those_that_it_does_not_reach_do_not_count() {
+    fn a_mask_picks_events_and_events_beyond_its_end_do_not_count() {
         let table = [0.9, 0.1, 0.2, 0.8, 0.7, 0.3];
         let all = Scores::of(&[0.9, 0.1, 0.7, 0.3], 2, None);
         assert_eq!(Scores::of(&table, 2, Some(&[true, false, true])), all);
@@ -359,9 +375,10 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definitions, pair by pair and threshold by threshold; few unique scores, so many ties.
+        /// Compares with the definitions, pair by pair and threshold by threshold. There are few unique
+        /// scores, so there are many ties.
         #[test]
-        fn sorting_finds_what_counting_finds(
+        fn sorting_and_counting_give_the_same_metrics(
             p in prop::collection::vec(-3i8..4, 1..40), n in prop::collection::vec(-3i8..4, 1..40)
         ) {
             let to = |v: &[i8]| v.iter().map(|&x| f32::from(x)).collect::<Vec<_>>();
@@ -373,9 +390,9 @@ mod tests {
             let want = p.iter().map(precision).sum::<f64>() / p.len() as f64;
             prop_assert!((average_precision(&to(&p), &to(&n)) - want).abs() < 1e-12);
         }
-        /// A rank is a place: the mean over all places that ties allow is the same whatever the order of the row.
+        /// The rank does not depend on the order of the negatives in the row.
         #[test]
-        fn the_rank_of_an_event_is_the_mean_of_its_first_and_last_place(
+        fn the_rank_of_an_event_is_the_mean_of_its_best_and_worst_rank(
             row in prop::collection::vec(-3i8..4, 2..20)
         ) {
             let above = row[1..].iter().filter(|&&x| x > row[0]).count();
@@ -385,7 +402,7 @@ mod tests {
             prop_assert!((mean_reciprocal_rank(&scores, row.len()) - 1.0 / rank).abs() < 1e-15);
         }
         #[test]
-        fn a_key_orders_any_two_numbers_as_they_are(a in any::<f32>(), b in any::<f32>()) {
+        fn keys_are_ordered_like_the_numbers_themselves(a in any::<f32>(), b in any::<f32>()) {
             prop_assert_eq!(a.partial_cmp(&b), Some(key(a).cmp(&key(b))));
         }
     }

@@ -1,4 +1,4 @@
-//! Evaluation: metrics, hard negatives and the EdgeBank baseline. Nothing here knows a model.
+//! Evaluation: metrics, hard negatives and the EdgeBank baseline. This module does not depend on any model.
 mod classes;
 pub mod edgebank;
 pub mod metrics;

@@ -1,4 +1,4 @@
-//! Pairs of nodes: which of them the events of a moving range have.
+//! Pairs of nodes, and the set of pairs that the events of a moving range have.
 use crate::data::Events;
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -8,27 +8,28 @@ use std::{
 /// A source and a destination.
 pub type Pair = [u32; 2];
 
-/// Source and destination of an event.
+/// Returns the source and destination of an event.
 pub(super) fn pair_of(events: &Events, event: usize) -> Pair {
     [events.src[event], events.dst[event]]
 }
 
-/// The pairs of a range of events whose ends only move on. Every event enters once and leaves once, so a walk over a stream
-/// takes time linear in it.
+/// The pairs that the events of a range have. Both ends of the range only move forward, so every event enters
+/// once and leaves once, and a walk over a stream takes linear time.
 pub(super) struct PairWindow<'a> {
     events: &'a Events,
     range: Range<usize>,
-    /// How many events each pair has in the range; none has 0.
+    /// Number of events of each pair in the range. Pairs without events are absent.
     times: HashMap<Pair, u32>,
 }
 
 impl<'a> PairWindow<'a> {
-    /// Before the first event.
+    /// Returns an empty range before the first event.
     pub fn new(events: &'a Events) -> Self {
         PairWindow { events, range: 0..0, times: HashMap::new() }
     }
-    /// Moves on to `to`. `changed` hears of every pair that gets its first event in the range (true), then of every pair that
-    /// loses its last (false); an end that lies behind stays where it is.
+    /// Moves the range forward to `to`; an end of `to` that lies before the current one is ignored. Calls
+    /// `changed` for every pair that gets its first event in the range (with `true`), then for every pair
+    /// that loses its last (with `false`).
     pub fn advance(&mut self, to: Range<usize>, mut changed: impl FnMut(Pair, bool)) {
         for event in self.range.end..to.end {
             let pair = pair_of(self.events, event);
@@ -50,20 +51,20 @@ impl<'a> PairWindow<'a> {
         }
         self.range = self.range.start.max(to.start)..self.range.end.max(to.end);
     }
-    /// Whether an event of the range is of `pair`.
+    /// Returns whether an event of the range has `pair`.
     pub fn has(&self, pair: Pair) -> bool {
         self.times.contains_key(&pair)
     }
 }
 
-/// Streams for tests.
+/// Event streams for tests.
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::HashSet;
 
-    /// Events of these pairs at these times.
+    /// Returns a stream of events with these pairs and times.
     pub fn stream(nodes: usize, pairs: &[Pair], time: Vec<i64>) -> Events {
         let events = Events {
             name: "made".into(),
@@ -85,7 +86,7 @@ pub(super) mod tests {
         events
     }
 
-    /// Streams among few nodes, so that pairs repeat; many events at the time of the one before.
+    /// Generates streams with few nodes, so that pairs repeat, and with many events at equal times.
     pub fn any_stream() -> impl Strategy<Value = Events> {
         let event = (0u32..64, 0u32..64, prop_oneof![1 => Just(0i64), 2 => 1i64..4]);
         (1u32..9, prop::collection::vec(event, 1..80)).prop_map(|(nodes, events)| {
@@ -101,7 +102,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn a_window_has_the_pairs_of_its_events_and_tells_of_every_one_that_comes_or_goes(
+        fn a_window_has_the_pairs_of_its_events_and_reports_every_pair_that_comes_or_goes(
             events in any_stream(), mut ends in prop::collection::vec((0usize..81, 0usize..81), 1..9)
         ) {
             let n = events.len();
@@ -109,15 +110,15 @@ pub(super) mod tests {
             let (mut firsts, mut lasts): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
             firsts.sort_unstable();
             lasts.sort_unstable();
-            let (mut window, mut told) = (PairWindow::new(&events), HashSet::new());
+            let (mut window, mut reported) = (PairWindow::new(&events), HashSet::new());
             for (first, last) in firsts.into_iter().zip(lasts) {
                 window.advance(first..last, |pair, came| {
-                    assert!(if came { told.insert(pair) } else { told.remove(&pair) }, "told twice");
+                    assert!(if came { reported.insert(pair) } else { reported.remove(&pair) }, "reported twice");
                 });
                 let want: HashSet<Pair> = (first..last).map(|i| pair_of(&events, i)).collect();
-                prop_assert_eq!(&told, &want);
-                let all = (0..n).map(|i| pair_of(&events, i));
-                prop_assert!(all.into_iter().all(|pair| window.has(pair) == want.contains(&pair)));
+                prop_assert_eq!(&reported, &want);
+                let mut pairs = (0..n).map(|i| pair_of(&events, i));
+                prop_assert!(pairs.all(|pair| window.has(pair) == want.contains(&pair)));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The test part: what is told of it, and where the memory comes from that a model has when it begins.
+//! Scores of the test part, by the node memory that the model starts the part with.
 use super::Scores;
 use crate::task::config::Protocol;
 use serde::{Deserialize, Serialize};
@@ -6,23 +6,25 @@ use serde::{Deserialize, Serialize};
 /// Scores of the test part.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TestScores {
-    /// All its events.
+    /// Scores of all events.
     pub transductive: Scores,
-    /// Those with a node that no training event has.
+    /// Scores of the events with a node that no training event has.
     pub inductive: Scores,
 }
 
-/// Scores of the test part by where the memory comes from that the model has when the part begins.
+/// Scores of the test part, by the node memory that the model starts the part with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScoresByMemory {
-    /// Training left it, and validation after it: rows are written by the weights of their time. `None` where that was not measured.
+    /// With the memory that the training and validation passes left, whose rows were written by the weights
+    /// of their time; `None` if it was not measured.
     pub as_trained: Option<TestScores>,
-    /// The settled model made it anew, from the first event on. `None` where that was not measured.
+    /// With the memory that the settled model replayed from the first event on; `None` if it was not
+    /// measured.
     pub replayed: Option<TestScores>,
 }
 
 impl ScoresByMemory {
-    /// Those that the protocol asks for, else what there is.
+    /// Returns the scores that the protocol prescribes, or the others if those are missing.
     pub(in crate::task) fn asked(&self, protocol: Protocol) -> Option<TestScores> {
         if protocol.replays() { self.replayed.or(self.as_trained) } else { self.as_trained.or(self.replayed) }
     }

@@ -1,4 +1,5 @@
-//! What an event competes with when links are predicted: the negatives of the evaluated parts.
+//! The candidates of link prediction: the negatives that events of the validation and test parts are ranked
+//! against.
 use crate::{
     data::{Events, GivenNegatives, Part, Split},
     error::{Error, ErrorKind, Result},
@@ -21,24 +22,26 @@ pub(super) struct Candidates {
     kind: Source,
     seed: u64,
     batch: usize,
-    /// `[events of a part, m]` u32, where they are not drawn while a part is scored.
+    /// `[events of a part, m]` u32: the negatives, unless they are drawn while a part is scored.
     table: Option<BufferId>,
 }
 
+/// Where negatives come from.
 enum Source {
-    /// Drawn for each batch, from a pool.
+    /// Destinations drawn for each batch from a pool, which the buffer `id` holds, too.
     Drawn { pool: Vec<u32>, id: BufferId, per_event: usize },
-    /// A pair an event, of validation and test.
+    /// One pair per event, for validation and test.
     Pairs([Vec<Pair>; 2]),
-    /// Lists that came with the data.
+    /// Lists that come with the data, for validation and test.
     Given([GivenNegatives; 2]),
 }
 
 impl Candidates {
-    /// Those that the configuration asks for; `pool` holds what may be drawn.
+    /// Creates the candidates of a configuration. `pool` holds the nodes that may be drawn, and the buffer
+    /// with them.
     ///
     /// # Errors
-    /// Data, where negatives are to be given and are not, or none can be drawn.
+    /// `Data` if the data lack given negatives, or no negative can be drawn; `OutOfMemory`.
     pub fn new(
         config: &Config,
         events: &Events,
@@ -72,7 +75,7 @@ impl Candidates {
             .transpose()?;
         Ok(Candidates { kind, seed: config.seed, batch, table })
     }
-    /// Columns of the scores of an event, itself included.
+    /// Returns the number of candidates of an event, including the event itself.
     pub fn columns(&self, store: &Store) -> usize {
         match (&self.kind, self.table) {
             (Source::Given(_), Some(id)) => 1 + store.spec(id).cols,
@@ -80,7 +83,7 @@ impl Candidates {
             _ => 2,
         }
     }
-    /// Where a recorded pass takes them from.
+    /// Returns the source of the negatives for recorded programs.
     pub fn negatives(&self) -> Negatives {
         match (&self.kind, self.table) {
             (Source::Pairs(_), Some(id)) => Negatives::Pairs(id),
@@ -91,7 +94,10 @@ impl Candidates {
             _ => Negatives::None,
         }
     }
-    /// Lays those of a part ready.
+    /// Writes the negatives of a part to their table, unless they are drawn.
+    ///
+    /// # Errors
+    /// `Device` if the table cannot be accessed.
     pub fn bring(&self, store: &mut Store, part: Part) -> Result<()> {
         let Some(id) = self.table else { return Ok(()) };
         match &self.kind {
@@ -113,7 +119,8 @@ impl Candidates {
             }
         }
     }
-    /// Scores of a part's events, of which `mask` picks some.
+    /// Computes the metrics of a part from a table of scores with `columns` columns. If there is a `mask`,
+    /// only events for which it is true count.
     pub fn measure(&self, table: &[f32], columns: usize, part: Part, mask: Option<&[bool]>) -> Scores {
         match &self.kind {
             Source::Given(lists) => {
@@ -125,7 +132,8 @@ impl Candidates {
             _ => Scores::of(table, columns, mask),
         }
     }
-    /// What EdgeBank scores the same candidates of the first events of a part.
+    /// Returns EdgeBank's scores of the same candidates, `[events, columns]`, for the events of `range`,
+    /// which are the first ones of `part`.
     pub fn edgebank(
         &self,
         bank: EdgeBank,
@@ -150,16 +158,19 @@ impl Candidates {
     }
 }
 
-/// The lists of both parts, from beside the data.
+/// Reads the given negatives of both parts, which lie beside the data.
+///
+/// # Errors
+/// `Data` if there are none; the errors of reading.
 fn given(config: &Config, events: &Events, parts: [Range<usize>; 2]) -> Result<[GivenNegatives; 2]> {
     let [val, test] = parts;
-    let of = |part: Part, range| {
+    let read = |part: Part, range| {
         GivenNegatives::beside(&config.data.path, part, events, range)?.ok_or_else(|| {
             let what = format!("{} has no negatives for its {} part", config.data.path, part.name());
             Error::new(ErrorKind::Data, what).remedy(
-                "give a folder of TGB's, or one of .npy with val_negatives.npy and test_negatives.npy",
+                "give a folder of TGB, or a folder of .npy with val_negatives.npy and test_negatives.npy",
             )
         })
     };
-    Ok([of(Part::Val, val)?, of(Part::Test, test)?])
+    Ok([read(Part::Val, val)?, read(Part::Test, test)?])
 }

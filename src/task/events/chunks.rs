@@ -1,13 +1,16 @@
-//! Random chunk scheduling: batches that begin at another event in every epoch, so that a model learns across their borders.
+//! Random chunk scheduling: batches begin at different events in every epoch, so that a model also learns
+//! across the borders of batches.
 //!
-//! Source: Zhou et al., "TGL: A general framework for temporal GNN training on billion-scale graphs", VLDB 2022, algorithm 2.
+//! Source: Zhou et al., "TGL: A general framework for temporal GNN training on billion-scale graphs", VLDB
+//! 2022, algorithm 2.
 use crate::runtime::philox::Key;
 
-/// Salt of the draw.
+/// Salt of the random draw.
 const SALT: u32 = 0x6368;
 
-/// Events of an epoch's first batch: `i batch / chunks`, with `i` drawn evenly from `0..chunks`; a whole batch where that is
-/// none. All other batches are whole, but the last. A function of its arguments alone.
+/// Returns the number of events of an epoch's first batch: `i * batch / chunks` with `i` drawn uniformly from
+/// `0..chunks`, or `batch` if that is 0. All other batches are whole, except the last one. The result depends
+/// on the arguments only.
 pub fn first_batch(seed: u64, epoch: u32, batch: usize, chunks: usize) -> usize {
     let i = Key::new(seed, SALT, [epoch, 0]).below(0, chunks as u32) as usize;
     match i * batch / chunks.max(1) {
@@ -16,7 +19,8 @@ pub fn first_batch(seed: u64, epoch: u32, batch: usize, chunks: usize) -> usize 
     }
 }
 
-/// Batches of a pass over `events` events whose first has `first` of them, as far as there are so many, and every other `batch`.
+/// Returns the number of batches of a pass over `events` events if the first batch has at most `first` events
+/// and every other one at most `batch`.
 pub fn batches(events: usize, batch: usize, first: usize) -> usize {
     usize::from(events > 0) + events.saturating_sub(first).div_ceil(batch)
 }
@@ -26,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_batch_is_any_number_of_chunks_and_every_number_as_often() {
+    fn the_first_batch_has_any_number_of_chunks_with_equal_probability() {
         let mut drawn = [0; 4];
         for epoch in 0..1000 {
             let first = first_batch(7, epoch, 200, 4);
@@ -39,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_chunks_do_not_divide_still_begins_with_one_to_all_of_its_events() {
+    fn the_first_batch_is_valid_if_chunks_do_not_divide_the_batch() {
         for (batch, chunks) in [(1, 1), (1, 8), (7, 3), (7, 20), (200, 0), (200, 1), (1 << 20, 1000)] {
             for epoch in 0..50 {
                 let first = first_batch(1, epoch, batch, chunks);
@@ -50,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_batches_are_counted_as_hold_the_events() {
+    fn the_number_of_batches_covers_all_events() {
         for (events, first, want) in
             [(0, 4, 0), (1, 4, 1), (4, 4, 1), (5, 4, 2), (9, 1, 3), (8, 3, 3), (7, 3, 2), (2, 3, 1)]
         {

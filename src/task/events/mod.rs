@@ -1,4 +1,5 @@
-//! Models of event streams: training, evaluation, embeddings, and prediction on a stream that goes on.
+//! Training, evaluation and embeddings of models of event streams, and online prediction on a stream that
+//! continues.
 mod candidates;
 mod chunks;
 mod objective;
@@ -25,8 +26,8 @@ use crate::{
     runtime::*,
 };
 
-/// Trains a model on an event stream. Every epoch is validated. The best epoch is tested twice: with the memory that its
-/// validation left, and, settled, with replayed memory.
+/// Trains a model on an event stream. Every epoch is validated. The best epoch is tested twice: with the
+/// memory that its validation left, and, settled, with replayed memory.
 ///
 /// # Errors
 /// `Usage`, `Data`, `Checkpoint`, `Diverged` or `Io`. What the run folder held before stays intact.
@@ -56,18 +57,18 @@ pub fn train(
     run.train(&mut task, watch, &mut prepare, &compare)
 }
 
-/// EdgeBank's scores on the test part; `None` if the task is not link prediction.
+/// Returns EdgeBank's scores on the test part; `None` if the task is not link prediction.
 fn edgebank_scores(task: &EventTask, events: &Events) -> Option<EdgeBankScores> {
     let share = task.split.test.len() as f64 / events.len() as f64;
     let unlimited = task.edgebank(EdgeBank::Unlimited, events)?;
     Some(EdgeBankScores { unlimited, window: task.edgebank(EdgeBank::Window { share }, events)? })
 }
 
-/// Tests a checkpoint: with the memory that its validation left, or, if `replay` is set or the protocol asks for it, the
-/// settled model with replayed memory.
+/// Tests a checkpoint: with the memory that its validation left, or, if `replay` is set or the protocol asks
+/// for it, the settled model with replayed memory.
 ///
 /// # Errors
-/// `Checkpoint` if the checkpoint is damaged or of other data.
+/// `Checkpoint` if the checkpoint is damaged, or of other data or another model.
 pub fn evaluate(
     checkpoint: &Checkpoint,
     config: &Config,
@@ -100,8 +101,9 @@ pub fn evaluate(
     Ok(summary)
 }
 
-/// Embeddings `[n, width]` of nodes at times (ticks since the first event of the stream), computed by the best epoch of a
-/// checkpoint from the history and memory of the training and validation events.
+/// Computes the embeddings of nodes at times (ticks since the first event of the stream), by the best epoch
+/// of a checkpoint from the history and memory of the training and validation events. Returns their width and
+/// the array `[n, width]`.
 ///
 /// # Errors
 /// `Usage` if a node does not exist, or the numbers of nodes and times differ.
@@ -136,14 +138,14 @@ pub fn embed(
     let now = ids("now", Spec::ids(Rows::fixed(1), 2), &[0, 0])?;
     let time = store.values("query times", Spec::times(n), times)?;
     let time = t.stored(store, time)?;
-    let queries = Queries { node, time, event, now, stride: 0, train: false };
+    let queries = Queries { node, time, event, now, stride: 0, batch: None, train: false };
     let z = task.net.model.embed(&mut t, store, &task.tables, &queries)?.z;
     let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(&task.core.device))?;
     device.install(|| program.run(store))?;
     Ok((config.event_model()?.width(), program.read::<f32>(z, store)?.to_vec()))
 }
 
-/// A task with the state of a checkpoint's best epoch.
+/// Builds a task with the state of a checkpoint's best epoch.
 fn restored_task(
     checkpoint: &Checkpoint,
     config: &Config,

@@ -1,4 +1,4 @@
-//! What an event task predicts: links or classes, with the tables and the scores that belong to it.
+//! The objectives of event tasks: links or classes, with their tables and metrics.
 use super::candidates::Candidates;
 use crate::{
     data::{Classes, Events, Part, Split},
@@ -14,26 +14,26 @@ use crate::{
 /// Salt of the draws of training negatives.
 const TRAINING_NEGATIVES: u32 = 0x7261;
 
-/// What is predicted of an event.
+/// What a task predicts of an event.
 pub(super) enum Objective {
-    /// Which of the candidates the event is.
+    /// The event among its candidates.
     Links(Candidates),
     /// The classes of the event, or of its source.
     Classes(Classes),
 }
 
-/// An objective, with what the programs are recorded from.
+/// An objective, with the inputs of the recorded programs.
 pub(super) struct Target {
     pub objective: Objective,
     pub head: HeadKind,
     /// Negatives of training, and of evaluation.
     pub negatives: [Negatives; 2],
-    /// `[events, most classes of an event]` u32: the classes, where classes are predicted.
+    /// `[events, most classes of an event]` u32: the classes, if the task predicts classes.
     pub labels: Option<BufferId>,
 }
 
 impl Target {
-    /// The target of a configuration, for batches of `batch` events.
+    /// Creates the target of a configuration, for batches of `batch` events.
     ///
     /// # Errors
     /// `Data` if the data lack what the task learns from; `Usage` if the task does not fit the model.
@@ -48,7 +48,7 @@ impl Target {
             TaskName::Link => Self::links(config, events, split, batch, store),
             TaskName::Node | TaskName::Edge => Self::classes(config, events, store),
             TaskName::Regression => {
-                Err(Error::usage(format!("{} predicts no values of nodes", config.model.name()))
+                Err(Error::usage(format!("{} predicts no values of nodes", config.model_name()))
                     .remedy("give task=link, node or edge, or a model of snapshots"))
             }
         }
@@ -85,14 +85,15 @@ impl Target {
 }
 
 impl Objective {
-    /// Number of scores of an event: one per candidate, or one per class.
+    /// Returns the number of scores of an event: one per candidate, or one per class.
     pub fn columns(&self, store: &Store) -> usize {
         match self {
             Objective::Links(candidates) => candidates.columns(store),
             Objective::Classes(classes) => classes.count(),
         }
     }
-    /// Scores of a part whose first event is `first`, from the rows of `table`, of which `mask` picks some.
+    /// Computes the metrics of a part, whose first event is `first`, from a table of scores with `columns`
+    /// columns. If there is a `mask`, only events for which it is true count.
     pub fn measure(
         &self,
         table: &[f32],

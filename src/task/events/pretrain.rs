@@ -6,16 +6,17 @@ use crate::{
     model::{ModelName, StaticConfig},
     runtime::Device,
     task::{
-        config::{ClassifyConfig, Config, NegativeKind, TaskName},
+        config::{ClassifyConfig, Config, NegativeKind, OptimizerConfig, TaskName},
         training::{Task, Watch},
     },
 };
 
-/// Rows of the static memory, `[nodes, static.width]`, learned by link prediction on the training events alone: the model
-/// `static`, trained for `static.epochs` passes. A node that no training event has gets zeros.
+/// Pretrains the static memory by link prediction on the training events: trains the model `static` for
+/// `static.epochs` epochs. Returns the rows, `[nodes, static.width]`; nodes without a training event get
+/// zeros.
 ///
 /// # Errors
-/// As [`train`](super::train).
+/// Those of [`train`](super::train).
 pub fn pretrain(
     config: &Config,
     events: &Events,
@@ -32,6 +33,7 @@ pub fn pretrain(
         epochs: c.epochs,
         batch: c.batch,
         learning_rate: c.learning_rate,
+        optimizer: OptimizerConfig::default(),
         ..config.clone()
     };
     let mut task = EventTask::new(&config, events, device.clone())?;

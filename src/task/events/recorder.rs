@@ -1,4 +1,5 @@
-//! Records the programs of an event task: the training step, a scored batch, and a batch that only updates memory.
+//! Records the programs of an event task: the training step, a scored batch, and a batch that only updates
+//! memory.
 use crate::{
     autograd::{Average, Lanes, Parameters, Program},
     error::Result,
@@ -8,7 +9,7 @@ use crate::{
     task::{config::FeaturesOn, training::MemoryPlan},
 };
 
-/// What settling needs: the averages of the weights, and falling step sizes.
+/// The buffers of the settling epoch: averages of the weights, and decreasing step sizes.
 pub(super) struct Settling {
     /// Averages of the parameters over the last epochs.
     pub average: Average,
@@ -26,14 +27,14 @@ pub(super) struct Programs {
     pub remember: Option<Program>,
 }
 
-/// What the programs are recorded from.
+/// The inputs of the recorded programs.
 pub(super) struct Recorder<'a> {
     pub net: &'a Net,
     pub parameters: &'a Parameters,
     pub settling: Option<&'a Settling>,
     /// Negatives of training, and of evaluation.
     pub negatives: [Negatives; 2],
-    /// Classes by event, where they are predicted.
+    /// Classes of each event, if the task predicts classes.
     pub labels: Option<BufferId>,
     pub positive_weight: f32,
     /// Whether only the head learns.
@@ -46,8 +47,8 @@ pub(super) struct Recorder<'a> {
 }
 
 impl Recorder<'_> {
-    /// Records the programs, with the features where `features_on` says: on the device if they fit there, unless the
-    /// configuration decides.
+    /// Records and plans the programs. `features_on` decides where the features are stored; `Auto` stores
+    /// them on the device if they fit there.
     ///
     /// # Errors
     /// `OutOfMemory` if the device has too little memory; the errors of recording.
@@ -71,12 +72,13 @@ impl Recorder<'_> {
         memory.check()?;
         Ok((programs, memory))
     }
+    /// Records and plans all programs.
     fn record(&self, store: &Store, tables: &EventTables) -> Result<Programs> {
         let remember = self.remember(store, tables)?;
         let step = self.training_step(store, tables)?;
         let settling = match (self.settling, &remember) {
             (Some(settling), Some(remember)) => {
-                // The weights that rest are those that the memory-only batch reads.
+                // The weights that write memory are those that the memory-only batch reads.
                 let writers: Vec<BufferId> = remember.stored().collect();
                 Some(self.settling_step(store, tables, settling, &writers)?)
             }
@@ -90,6 +92,7 @@ impl Recorder<'_> {
     fn plan(&self, tape: &Tape) -> Result<Program> {
         Program::on_lanes(tape, &[], Precision::F32, self.device, self.lanes)
     }
+    /// Records and plans a batch that only updates the memory; `None` if the model has no memory.
     fn remember(&self, store: &Store, tables: &EventTables) -> Result<Option<Program>> {
         if self.net.model.state().is_empty() {
             return Ok(None);
@@ -113,6 +116,7 @@ impl Recorder<'_> {
         t.write_rows(table, forward.batch.index, loss)?;
         Ok((forward, loss))
     }
+    /// Records the training step.
     fn training_step(&self, store: &Store, tables: &EventTables) -> Result<Tape> {
         let mut t = Tape::new();
         let (forward, loss) = self.loss(&mut t, store, tables, !self.frozen)?;
@@ -123,7 +127,8 @@ impl Recorder<'_> {
         self.net.write(&mut t, store, tables, &forward)?;
         Ok(t)
     }
-    /// The step of the settling epoch: all parameters but `writers` learn, with the step sizes of [`Settling::rates`].
+    /// Records the step of the settling epoch: all parameters but `writers` learn, with the step sizes of
+    /// [`Settling::rates`].
     fn settling_step(
         &self,
         store: &Store,
@@ -140,6 +145,7 @@ impl Recorder<'_> {
         self.net.write(&mut t, store, tables, &forward)?;
         Ok(t)
     }
+    /// Records and plans a scored batch.
     fn score(&self, store: &Store, tables: &EventTables) -> Result<Program> {
         let mut t = Tape::new();
         let forward = self.net.forward(&mut t, store, tables, self.batch, self.negatives[1], false)?;
@@ -151,7 +157,7 @@ impl Recorder<'_> {
 }
 
 impl Programs {
-    /// Memory that the programs need; `free` bytes are free on the device.
+    /// Returns the memory that the programs need; `free` bytes are free on the device.
     fn memory(&self, store: &Store, tables: &EventTables, free: Option<usize>) -> MemoryPlan {
         let features: Vec<BufferId> = tables.features().collect();
         let programs: Vec<&Program> = [&self.step, &self.score].into_iter().chain(&self.remember).collect();

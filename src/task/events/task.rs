@@ -5,7 +5,7 @@ use super::{
     recorder::{Programs, Recorder, Settling},
 };
 use crate::{
-    autograd::{Parameters, Program},
+    autograd::{LearningRates, Parameters, Program},
     data::{Events, Part, Split, text::span},
     error::Result,
     model::{EventTables, Net, StaticMode},
@@ -27,9 +27,10 @@ const AVERAGED_EPOCHS: usize = 2;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     Train,
-    /// Trains with the weights that write memory at rest: the second variant of the step.
+    /// Trains with fixed weights for writing memory, by the second variant of the step.
     Settle,
     Score,
+    /// Updates the memory only.
     Remember,
 }
 
@@ -47,54 +48,88 @@ pub struct EventTask {
     objective: Objective,
     batch: usize,
     chunks: usize,
-    /// Columns of the scores.
+    /// Number of scores of an event.
     columns: usize,
     /// Updates the memory by a batch and does nothing else; `None` if the model has no memory.
     remember: Option<Program>,
     /// `[events of a part, columns]` f32.
     scores: BufferId,
-    /// Batches of the last epoch.
+    /// Number of batches of the last epoch.
     batches: usize,
+}
+
+/// A model with its tables, before its programs are recorded.
+struct Model {
+    store: Store,
+    tables: EventTables,
+    parameters: Parameters,
+    net: Net,
+    target: Target,
+    /// Maximum number of events of a batch.
+    batch: usize,
+}
+
+impl Model {
+    /// Builds the tables and the model.
+    ///
+    /// # Errors
+    /// `Usage` if the task does not fit the model; `Data` if the data lack what the task learns from;
+    /// `OutOfMemory`.
+    fn new(config: &Config, events: &Events, split: &Split) -> Result<Self> {
+        let mut store = Store::new(Precision::F32);
+        let mut tables = tables(config, events, split, &mut store)?;
+        // A batch larger than the data is the whole data.
+        let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
+        let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch)?);
+        let mut parameters =
+            Parameters::with_optimizer(&mut store, config.seed, config.learning_rate, optimizer)?;
+        if config.static_mode() != StaticMode::Off {
+            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
+        }
+        let target = Target::new(config, events, split, batch, &mut store)?;
+        let model = config.event_model()?;
+        let net = Net::new(&mut parameters, &mut store, &tables, model, target.head, config.seed)?;
+        if config.classify.frozen {
+            parameters.learn_only(Net::HEADS);
+        }
+        Ok(Model { store, tables, parameters, net, target, batch })
+    }
+    /// Adds the buffers of the settling epoch; `None` if the task does not settle.
+    fn settling(&mut self, config: &Config, batches: Rows) -> Result<Option<Settling>> {
+        if !config.settle || self.net.model.state().is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Settling {
+            average: self.parameters.average(&mut self.store, AVERAGED_EPOCHS)?,
+            rates: self.store.zeros("settling rates", Spec::real(batches, 1))?,
+        }))
+    }
+}
+
+/// Returns the number of events of the larger of the validation and the test part.
+fn longest_evaluated(split: &Split) -> usize {
+    split.val.len().max(split.test.len())
 }
 
 impl EventTask {
     /// Builds the model and records its programs.
     ///
     /// # Errors
-    /// `Usage` if the configuration contradicts itself or the device; `Data` if the data lack what the task learns from;
-    /// `OutOfMemory`.
+    /// `Usage` if the configuration contradicts itself or the device; `Data` if the data lack what the task
+    /// learns from; `OutOfMemory`.
     pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
         config.validate()?;
         let device = device.multiplying_in(config.precision)?;
         let split = config.split(events)?;
-        let mut store = Store::new(Precision::F32);
-        let mut tables = tables(config, events, &split, &mut store)?;
-        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate)?;
-        if config.static_mode() != StaticMode::Off {
-            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
-        }
-        // A batch larger than the data is the whole data.
-        let longest = split.val.len().max(split.test.len());
-        let batch = config.batch.min(split.train.len().max(longest));
-        let target = Target::new(config, events, &split, batch, &mut store)?;
-        let model = config.event_model()?;
-        let net = Net::new(&mut parameters, &mut store, &tables, model, target.head, config.seed)?;
-        if config.classify.frozen {
-            parameters.learn_only(Net::HEADS);
-        }
-        let columns = target.objective.columns(&store);
-        check_room("scores", 4 * longest * columns, "take fewer events")?;
-        let most_batches = Rows::fixed(1 + split.train.len().div_ceil(batch));
-        let losses = store.zeros("losses", Spec::real(most_batches, 1))?;
-        let scores = store.zeros("scores", Spec::real(Rows::fixed(longest), columns))?;
-        let settles = config.settle && !net.model.state().is_empty();
-        let settling = match settles {
-            true => Some(Settling {
-                average: parameters.average(&mut store, AVERAGED_EPOCHS)?,
-                rates: store.zeros("settling rates", Spec::real(most_batches, 1))?,
-            }),
-            false => None,
-        };
+        let mut model = Model::new(config, events, &split)?;
+        let columns = model.target.objective.columns(&model.store);
+        let scored = longest_evaluated(&split);
+        check_room("scores", 4 * scored * columns, "take fewer events")?;
+        let max_batches = Rows::fixed(1 + split.train.len().div_ceil(model.batch));
+        let losses = model.store.zeros("losses", Spec::real(max_batches, 1))?;
+        let scores = model.store.zeros("scores", Spec::real(Rows::fixed(scored), columns))?;
+        let settling = model.settling(config, max_batches)?;
+        let Model { mut store, mut tables, parameters, net, target, batch } = model;
         let plan = config.plan_on(&device)?;
         let recorder = Recorder {
             net: &net,
@@ -141,20 +176,22 @@ impl EventTask {
             batches: 0,
         })
     }
-    /// Scores of an event: of it and its candidates, or of the classes.
+    /// Returns the number of scores of an event: one per candidate, including the event itself, or one per
+    /// class.
     pub fn columns(&self) -> usize {
         self.columns
     }
-    /// Most events of a batch.
+    /// Returns the maximum number of events of a batch.
     pub fn batch(&self) -> usize {
         self.batch
     }
-    /// Rows of the static memory, where they are not a parameter.
+    /// Returns the rows of the static memory; `None` if they are a parameter or do not exist.
     fn static_rows(&self) -> Option<BufferId> {
         let rows = self.tables.static_memory?;
         (!self.core.parameters.iter().any(|p| p.1 == rows)).then_some(rows)
     }
-    /// What `bank` scores on the test events, against the same candidates; none where the task is another.
+    /// Returns the scores of `bank` on the test part, with the same candidates; `None` if the task is not
+    /// link prediction.
     pub fn edgebank(&self, bank: EdgeBank, events: &Events) -> Option<TestScores> {
         let Objective::Links(candidates) = &self.objective else { return None };
         let range = self.split.test.clone();
@@ -163,13 +200,17 @@ impl EventTask {
         let table = candidates.edgebank(bank, events, Part::Test, range, self.columns);
         Some(self.test_scores(&table, total))
     }
+    /// Computes the metrics of the first `events` events of the test part.
     fn test_scores(&self, table: &[f32], events: usize) -> TestScores {
         let unseen = &self.split.unseen[self.split.test.clone()][..events];
-        let of = |mask| self.measure(table, Part::Test, mask);
-        TestScores { transductive: of(None), inductive: of(Some(unseen)) }
+        let scores = |mask| self.measure(table, Part::Test, mask);
+        TestScores { transductive: scores(None), inductive: scores(Some(unseen)) }
     }
-    /// The scores of the first `events` of the part that was evaluated last: a row of [`columns`](Self::columns) each, the event's
-    /// own first.
+    /// Returns the scores of the first `events` events of the part that was evaluated last, `[events,
+    /// columns]` (see [`columns`](Self::columns)). In link prediction, column 0 is the event itself.
+    ///
+    /// # Errors
+    /// `Device` if the scores cannot be read.
     pub fn scored(&self, events: usize) -> Result<&[f32]> {
         Ok(&self.core.store.read::<f32>(self.scores)?[..events * self.columns])
     }
@@ -179,6 +220,7 @@ impl EventTask {
             Part::Test => self.split.test.clone(),
         }
     }
+    /// Scores a part. Returns the number of events scored.
     fn evaluate(&mut self, part: Part, progress: Report<'_>) -> Result<usize> {
         let _range = nvtx::range(part.name());
         if let Objective::Links(candidates) = &self.objective {
@@ -186,17 +228,19 @@ impl EventTask {
         }
         Ok(self.pass(Pass::Score, evaluation_clock(part), self.range(part), progress)?.1)
     }
+    /// Computes the metrics of a part from a table of scores.
     fn measure(&self, table: &[f32], part: Part, mask: Option<&[bool]>) -> Scores {
         self.objective.measure(table, self.columns, part, self.range(part).start, mask)
     }
-    /// By how many events the first batch of a pass is shorter, its batches, and its events.
+    /// Returns the extent of a pass: the number of events that its first batch has fewer than the others, the
+    /// number of batches, and the number of events.
     fn extent(&self, epoch: u32, range: &Range<usize>, train: bool) -> (usize, usize, usize) {
         let chunks = if train { self.chunks } else { 1 };
         let short = self.batch - first_batch(self.core.seed, epoch, self.batch, chunks);
         let n = batches(range.len(), self.batch, self.batch - short).min(self.core.max_batches);
         (short, n, range.len().min((n * self.batch).saturating_sub(short)))
     }
-    /// Runs a pass over a range of events. Returns its batches and events.
+    /// Runs a pass over a range of events. Returns the number of batches and the number of events.
     fn pass(
         &mut self,
         pass: Pass,
@@ -227,7 +271,8 @@ impl EventTask {
         };
         store.fetch(&[results])?;
         ran.map_err(|(at, e)| {
-            // A device reports a fault after the pass: the batch is the first one whose results are not finite.
+            // A device reports the error after the pass. The batch is the first one whose results are not
+            // finite.
             let first_bad = || {
                 let bad = store.read::<f32>(results).ok()?.iter().position(|x| !x.is_finite())?;
                 Some(bad / per_batch)
@@ -238,7 +283,7 @@ impl EventTask {
     }
 }
 
-/// The tables of a stream, as the configuration stores them.
+/// Creates the tables of a stream, with the storage types of the configuration.
 ///
 /// # Errors
 /// `OutOfMemory` if the model's memory does not fit.
@@ -250,6 +295,22 @@ fn tables(config: &Config, events: &Events, split: &Split, store: &mut Store) ->
     tables.memory_as = config.memory_as;
     tables.gaps.longest = split.longest_gap(events, model.gap_quantile());
     Ok(tables)
+}
+
+/// Steps of all epochs over `events` events; 0 if no learning rate depends on them.
+///
+/// # Errors
+/// As [`LearningRates::check_steps`].
+fn training_steps(config: &Config, events: usize, batch: usize) -> Result<usize> {
+    if !config.optimizer.depends_on_steps() {
+        return Ok(0);
+    }
+    LearningRates::check_steps(config.epochs.saturating_mul(1 + events.div_ceil(batch)))?;
+    let of_epoch = |epoch: usize| {
+        let first = first_batch(config.seed, epoch as u32, batch, config.chunks);
+        batches(events, batch, first).min(config.most_batches())
+    };
+    Ok((0..config.epochs).map(of_epoch).sum())
 }
 
 impl Task for EventTask {
@@ -266,15 +327,15 @@ impl Task for EventTask {
             let longest = span(f64::from(gaps.seconds(0, i64::MAX)));
             remarks.push((
                 "time",
-                format!("gaps of more than {longest} count as that, they are rare in training"),
+                format!("gaps longer than {longest} count as {longest}: they are rare in training"),
             ));
         }
         if self.batch >= self.split.train.len() {
-            remarks.push(("note", "one step an epoch: a batch takes in all training events".into()));
+            remarks.push(("note", "one step an epoch: a batch holds all training events".into()));
         }
         if self.split.val.is_empty() || self.split.test.is_empty() {
             let what =
-                "too short a stream to validate and to test on; give more events, or --set data.train=0.5";
+                "too short a stream to validate and test on; give more events, or --set data.train=0.5";
             remarks.push(("note", what.into()));
         }
         remarks
@@ -311,13 +372,15 @@ impl Task for EventTask {
         let _range = nvtx::range("settle");
         self.core.begin_trace();
         settling.average.adopt(&mut self.core.store)?;
-        // The step size falls to zero: the memory's readers come to rest, too. Batches end where those of a replay do.
+        // The step size decreases to zero, so that the weights that read memory settle, too. The batches are
+        // those of a replay, without random chunks.
         let range = self.split.train.clone();
         let batches = self.extent(epoch, &range, false).1;
         let rate = self.core.store.read::<f32>(self.core.parameters.learning_rate())?[0];
         let rates = self.core.store.get_mut::<f32>(settling.rates)?;
-        let falling = rates.iter_mut().take(batches).enumerate();
-        falling.for_each(|(at, r)| *r = rate * (1.0 - at as f32 / batches as f32));
+        for (at, step_size) in rates.iter_mut().take(batches).enumerate() {
+            *step_size = rate * (1.0 - at as f32 / batches as f32);
+        }
         self.net.model.reset(&mut self.core.store)?;
         let (batches, events) = self.pass(Pass::Settle, epoch, range, progress)?;
         Ok(Some((self.core.mean_loss(batches)?, events)))

@@ -1,10 +1,10 @@
-//! Assigns the snapshots of groups to two lanes where the plan leaves it to predictions: how many snapshots of each group
-//! the first lane takes, and which layers do their two products in the other order.
+//! Assigns the snapshots of groups to two lanes if the plan leaves this to predictions: how many snapshots of
+//! each group the first lane takes, and which layers do their two products in the other order.
 //!
-//! Source: BLAD (Fu et al. 2023), section 5.2.2 (predictions, equation 2) and section 6 (topology manager). BLAD's algorithm 1
-//! keeps two lists of operators and exchanges a pair if the lists then differ more. Here a layer of a lane is exchanged, the
-//! schedule of both lanes is simulated, backward pass and waiting included, and the exchange is kept if it raises the overlap
-//! of equation 3 and costs no time.
+//! Source: BLAD (Fu et al. 2023), section 5.2.2 (predictions, equation 2) and section 6 (topology manager).
+//! BLAD's algorithm 1 keeps two lists of operators and exchanges a pair if the lists then differ more. Here a
+//! layer of a lane is exchanged, the schedule of both lanes is simulated, backward pass and waiting included,
+//! and the exchange is kept if it raises the overlap of equation 3 and costs no time.
 use crate::{
     autograd::{LANES, Lanes, NodeInfo, Program},
     error::Result,
@@ -20,11 +20,11 @@ const PROFILED_GROUPS: usize = 24;
 /// Number of groups that a choice is simulated on.
 const SIMULATED_GROUPS: usize = 32;
 
-/// The number of edges that groups process.
+/// The edges that groups process.
 pub(super) struct Loads {
-    /// Edges of each step.
+    /// Number of edges of each step.
     pub edges_by_step: Vec<usize>,
-    /// Snapshots of a group.
+    /// Number of snapshots of a group.
     pub length: usize,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct PassGroups<'a> {
 }
 
 impl Loads {
-    /// Edges that nodes of `section` process in the group of `target`: those of one snapshot, or, in the section after
-    /// the last snapshot, of the target itself.
+    /// Returns the number of edges that nodes of `section` process in the group of `target`: those of one
+    /// snapshot, or, in the section after the last snapshot, of the target itself.
     pub fn edges(&self, target: u32, section: Option<Section>) -> f64 {
         let step = section.and_then(|s| (target as usize + s.index).checked_sub(self.length));
         step.and_then(|step| self.edges_by_step.get(step)).map_or(0.0, |&edges| edges as f64)
@@ -49,7 +49,7 @@ impl Loads {
 pub(super) struct GroupPlan {
     /// Whether layers may be exchanged.
     pub exchange: bool,
-    /// Groups per update.
+    /// Number of groups per update.
     pub round: usize,
     /// The decision; `None` until the first groups have been timed.
     pub chosen: Option<Chosen>,
@@ -69,17 +69,18 @@ pub(super) struct StepSource<'a> {
     pub record: &'a mut dyn FnMut(&Exchanged) -> Result<Tape>,
     /// The update that follows each round, if it is not part of the step. It becomes the last variant.
     pub update: Option<&'a Tape>,
-    /// Graph convolutions of a snapshot.
+    /// Number of graph convolutions of a snapshot.
     pub layers: usize,
 }
 
 impl GroupPlan {
-    /// Number of the `targets` groups to time first; `None` if the decision has been made.
+    /// Returns how many of the `targets` groups of a pass must be timed first; `None` if the decision has
+    /// been made.
     pub fn to_be_timed(&self, targets: usize) -> Option<usize> {
         self.chosen.is_none().then(|| PROFILED_GROUPS.next_multiple_of(self.round).min(targets))
     }
-    /// Decides for the groups of `targets` by `costs`. `step` is the step that was timed; it is replaced by the step to use from
-    /// now on.
+    /// Decides for `groups` by `costs`. `step` is the step that was timed; it is replaced by the step to use
+    /// from now on.
     ///
     /// # Errors
     /// The errors of recording and planning.
@@ -103,7 +104,8 @@ impl GroupPlan {
         self.chosen = Some(chosen);
         Ok(())
     }
-    /// Chooses the number of snapshots of the first lane that takes the least predicted time.
+    /// Chooses the number of snapshots of the first lane that minimises the predicted time. Returns the
+    /// predicted usage.
     fn choose_first(&self, step: &Program, chosen: &mut Chosen, groups: PassGroups<'_>) -> Result<Usage> {
         let mut best: Option<(Option<usize>, Usage)> = None;
         let balanced = (self.round > 1).then_some(None);
@@ -119,7 +121,8 @@ impl GroupPlan {
         chosen.choice.first = first;
         Ok(usage)
     }
-    /// Exchanges the layers whose exchange raises the predicted overlap at no cost of time; `usage` is that of `step`.
+    /// Exchanges the layers whose exchange raises the predicted overlap at no cost of time; `usage` is that
+    /// of `step`.
     fn exchange_layers(
         &self,
         step: &mut Program,
@@ -144,8 +147,8 @@ impl GroupPlan {
         }
         Ok(())
     }
-    /// The step, in one variant for each number of snapshots, from 1, that the first lane can take; the update is the last
-    /// variant.
+    /// Records and plans the step, with one variant for each number of snapshots, from 1, that the first lane
+    /// can take. The update, if any, is the last variant.
     ///
     /// # Errors
     /// The errors of recording and planning.
@@ -161,7 +164,7 @@ impl GroupPlan {
             variants.chain(from.update.map(|tape| (tape, Lanes::One))).collect();
         Program::with_variants(&variants, Precision::F32, device)
     }
-    /// Simulates the groups of `targets`.
+    /// Simulates `groups` and returns the predicted usage of the lanes.
     fn predicted(&self, program: &Program, chosen: &Chosen, groups: PassGroups<'_>) -> Result<Usage> {
         let variant_of_run = chosen.variant_of_run(groups, self.round);
         let runs = Runs::of_groups(&variant_of_run, 0, self.round, program.variants() - 1);
@@ -170,19 +173,21 @@ impl GroupPlan {
         };
         Ok(predict(program, &runs.variant_of_run, &chosen.costs, &edges)?.usage())
     }
-    /// The variant of each group of `targets`. Before the decision, both lanes take half of the snapshots.
+    /// Returns the variant of each group. Before the decision, both lanes take half of the snapshots.
     pub fn variant_of_run(&self, groups: PassGroups<'_>) -> Vec<usize> {
         let halves = || vec![groups.loads.length / 2 - 1; groups.targets.len()];
         self.chosen.as_ref().map_or_else(halves, |c| c.variant_of_run(groups, self.round))
     }
 }
 
-/// Maximum number of snapshots of a group of `length` that the first lane can take. The minimum is 1.
+/// Returns the maximum number of snapshots of a group of `length` that the first lane can take. The minimum
+/// is 1.
 fn most_of_first_lane(length: usize) -> usize {
     length - 1
 }
 
 impl Chosen {
+    /// Returns the variant of each group.
     fn variant_of_run(&self, groups: PassGroups<'_>, round: usize) -> Vec<usize> {
         let PassGroups { loads, targets } = groups;
         if let Some(first) = self.choice.first {
@@ -191,7 +196,7 @@ impl Chosen {
         let costs: Vec<GroupCost> = targets.iter().map(|&target| self.cost(loads, target)).collect();
         costs.chunks(round).flat_map(balance).map(|first| first - 1).collect()
     }
-    /// Predicted seconds of a group.
+    /// Returns the predicted seconds of the group of `target`.
     fn cost(&self, loads: &Loads, target: u32) -> GroupCost {
         let mut cost = GroupCost {
             forward: vec![0.0; loads.length],

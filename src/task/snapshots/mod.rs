@@ -1,4 +1,4 @@
-//! Models of snapshot sequences: training, evaluation, embeddings.
+//! Training, evaluation and embeddings of models of snapshot sequences.
 mod group_plan;
 mod objective;
 mod recorder;
@@ -22,10 +22,10 @@ use crate::{
     runtime::*,
 };
 
-/// Trains a model of snapshots, validates every epoch, and tests the best one.
+/// Trains a model of snapshots, validates after every epoch, and tests the best epoch.
 ///
 /// # Errors
-/// As [`train`](super::train).
+/// Those of [`train`](super::train).
 pub fn train_snapshots(
     config: &Config,
     data: &Snapshots,
@@ -42,12 +42,13 @@ pub fn train_snapshots(
     run.train(&mut task, watch, &mut |_, _| Ok(()), &compare)
 }
 
+/// Returns the scores of the baselines on the test part.
 fn baselines(task: &SnapshotTask, data: &Snapshots) -> Result<Vec<BaselineScores>> {
     let scores = task.baselines(data)?.into_iter();
     Ok(scores.map(|(name, test)| BaselineScores { name: name.into(), test }).collect())
 }
 
-/// A task with the parameters of a checkpoint's best epoch.
+/// Builds a task with the parameters of a checkpoint's best epoch.
 fn restored_task(
     checkpoint: &Checkpoint,
     config: &Config,
@@ -61,7 +62,7 @@ fn restored_task(
 /// Tests a checkpoint.
 ///
 /// # Errors
-/// Checkpoint when it does not fit the data or is damaged.
+/// `Checkpoint` if the checkpoint is damaged or does not fit the data.
 pub fn evaluate_snapshots(
     checkpoint: &Checkpoint,
     config: &Config,
@@ -81,8 +82,9 @@ pub fn evaluate_snapshots(
     Ok(summary)
 }
 
-/// Embeddings `[n, width]` of vertices after the last snapshots, computed with the parameters of a checkpoint's best epoch:
-/// the embeddings from which the next step would be predicted.
+/// Computes the embeddings of vertices after the last snapshot, with the parameters of a checkpoint's best
+/// epoch. The next step would be predicted from these embeddings. Returns their width and the array `[n,
+/// width]`.
 ///
 /// # Errors
 /// `Usage` if a vertex does not exist.

@@ -1,4 +1,5 @@
-//! What is predicted of a step: its edges, its vertices' classes, its vertices' values; the heads, the losses, the figures.
+//! The objectives of snapshot tasks: edges of a step, or classes or values of its vertices, with their heads
+//! and losses.
 use super::SnapshotSplit;
 use crate::{
     autograd::{
@@ -18,11 +19,12 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// Sets the draws of training and of evaluation apart.
+/// Salts of the random draws of training and of evaluation.
 const TRAIN: u32 = 0x7274;
 const EVALUATE: u32 = 0x7665;
 
-/// What the items of a step are, with the tables and head parameters that belong to them.
+/// The kind of items to predict, with their tables and the parameters of the head. An item is an edge or a
+/// vertex of a step.
 pub(super) enum Goal {
     /// The step's edges, each to be told apart from `negatives` other pairs with the same source.
     Links {
@@ -34,14 +36,14 @@ pub(super) enum Goal {
     },
     /// Vertices with a class.
     Classes { vertex: BufferId, class: BufferId, known: Vec<u32>, head: [BufferId; 4] },
-    /// Vertices with target values; a difference of 1 is `unit` in the units of the data.
+    /// Vertices with target values; a difference of 1 between values is `unit` in the units of the data.
     Values { vertex: BufferId, want: BufferId, known: Vec<f32>, unit: f64, head: [BufferId; 2] },
 }
 
-/// What is predicted of a step.
+/// The objective of a task: the items to predict and the table of their scores.
 pub(super) struct Objective {
     pub(super) goal: Goal,
-    /// The first item of each step.
+    /// The first item of each step; one more entry than there are steps.
     pub(super) offsets: Vec<usize>,
     offset_table: BufferId,
     /// The first item of the pass.
@@ -52,6 +54,7 @@ pub(super) struct Objective {
     pub(super) scores: BufferId,
     /// Width of a row of `scores`.
     pub(super) columns: usize,
+    /// Buffers to copy to the host after an evaluation.
     results: Vec<BufferId>,
     seed: u64,
 }
@@ -63,7 +66,7 @@ struct Items {
     columns: usize,
 }
 
-/// What goals are built from.
+/// The inputs from which goals are built.
 struct Builder<'a> {
     config: &'a Config,
     snapshots: &'a Snapshots,
@@ -74,6 +77,7 @@ struct Builder<'a> {
     store: &'a mut Store,
 }
 
+/// Returns the error for snapshots that lack `what`.
 fn lacks(snapshots: &Snapshots, what: &str, remedy: &str) -> Error {
     Error::new(ErrorKind::Data, format!("{} has no {what}", snapshots.name)).remedy(remedy.to_owned())
 }
@@ -93,7 +97,7 @@ impl Builder<'_> {
         let ends = [end("edge src", &snapshots.src)?, end("edge dst", &snapshots.dst)?];
         let candidates = self.store.zeros("candidates", Spec::ids(Rows::fixed(rows), columns))?;
         let mut add = |name: &str, rows, cols| {
-            // Biases start at zero, as in the peers that results are compared with.
+            // Biases start at zero, as in the implementations that results are compared with.
             let start = if name.starts_with('b') { Constant(0.0) } else { FanIn(width) };
             self.parameters.add(self.store, &format!("decoder.{name}"), rows, cols, start)
         };
@@ -157,14 +161,14 @@ impl Builder<'_> {
     }
 }
 
-/// Number of items of the longer of the validation and the test part.
+/// Returns the number of items of the larger of the validation and the test part.
 fn most_items(split: &SnapshotSplit, offsets: &[usize]) -> usize {
     let items = |steps: &Range<usize>| offsets[steps.end] - offsets[steps.start];
     items(&split.val).max(items(&split.test))
 }
 
-/// The vertices of each step that `known` accepts, and where each step's vertices begin. `known` takes the row
-/// `step * nodes + vertex`.
+/// Returns the vertices of each step that `known` accepts, and the position at which each step's vertices
+/// begin. `known` takes the row index `step * nodes + vertex`.
 fn vertices_where(snapshots: &Snapshots, known: impl Fn(usize) -> bool) -> (Vec<u32>, Vec<usize>) {
     let (mut vertices, mut offsets): (Vec<u32>, Vec<usize>) = (Vec::new(), vec![0]);
     for s in 0..snapshots.len() {
@@ -181,7 +185,8 @@ impl Objective {
     /// Adds the tables and the head's parameters, for embeddings of `width`.
     ///
     /// # Errors
-    /// `Data` if the snapshots lack what is to be predicted; `Usage` if snapshots have no such task; `OutOfMemory`.
+    /// `Data` if the snapshots lack what is to be predicted; `Usage` if snapshots have no such task;
+    /// `OutOfMemory`.
     pub fn new(
         config: &Config,
         snapshots: &Snapshots,
@@ -223,16 +228,16 @@ impl Objective {
             seed: config.seed,
         })
     }
-    /// What is read back after an evaluation.
+    /// Returns the buffers to copy to the host after an evaluation.
     pub fn results(&self) -> &[BufferId] {
         &self.results
     }
-    /// Says which steps a pass predicts.
+    /// Prepares a pass that predicts the steps of `targets`.
     pub fn begin(&self, store: &mut Store, targets: Range<usize>) -> Result<()> {
         store.write(self.base, &[self.offsets[targets.start.min(self.offsets.len() - 1)] as u32])
     }
-    /// Appends the prediction of a group's target from the embeddings of the vertices; when training its loss, else the scores
-    /// of its items are written down.
+    /// Appends the prediction of a group's target from the embeddings `z` of the vertices. In training,
+    /// returns the loss; else writes the scores of the items to the table of scores and returns `None`.
     pub fn record(
         &self,
         t: &mut Tape,
@@ -293,7 +298,8 @@ impl Objective {
     }
 }
 
-/// Whether an end of each edge has no edge in training, not even in the history of its steps.
+/// Returns for each edge whether one of its ends has no edge in the steps before the end of the training
+/// part.
 fn unseen(snapshots: &Snapshots, split: &SnapshotSplit) -> Vec<bool> {
     let mut seen = vec![false; snapshots.nodes];
     for i in 0..snapshots.offsets[split.train.end] {

@@ -1,4 +1,5 @@
-//! Records the programs of a snapshot task: the training step of a group, the update of a round, and a scored group.
+//! Records the programs of a snapshot task: the training step of a group, the update of a round, and a scored
+//! group.
 use super::objective::Objective;
 use crate::{
     autograd::{Parameters, Sums},
@@ -8,7 +9,7 @@ use crate::{
     runtime::*,
 };
 
-/// What the programs are recorded from.
+/// The inputs of the recorded programs.
 pub(super) struct Parts<'a> {
     pub tables: &'a SnapshotTables,
     pub model: &'a dyn SnapshotModel,
@@ -26,7 +27,8 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for groups of `length` snapshots, `groups` of them in an epoch; `sums` if an update takes several groups.
+    /// Creates a recorder for groups of `length` snapshots, with `groups` groups per epoch. `sums` says that
+    /// an update takes several groups.
     ///
     /// # Errors
     /// `OutOfMemory`.
@@ -35,7 +37,7 @@ impl Recorder {
         let share = sums.then(|| store.zeros("share", Spec::real(Rows::fixed(1), 1))).transpose()?;
         Ok(Recorder { length, losses, sums: share.map(|share| (share, Sums::default())) })
     }
-    /// The training step of a group, with layers exchanged as given.
+    /// Records the training step of a group, with the given layers exchanged.
     ///
     /// # Errors
     /// The errors of recording.
@@ -60,7 +62,7 @@ impl Recorder {
         }
         Ok(t)
     }
-    /// The update that follows a round of groups; `None` if every group has its own.
+    /// Records the update that follows a round of groups; `None` if every group has its own update.
     ///
     /// # Errors
     /// The errors of recording.
@@ -70,7 +72,7 @@ impl Recorder {
         sums.minimize(parameters, &mut t, store)?;
         Ok(Some(t))
     }
-    /// The scores of a group's target.
+    /// Records the scores of a group's target.
     ///
     /// # Errors
     /// The errors of recording.

@@ -1,4 +1,4 @@
-//! The figures of a prediction of steps, and of baselines that learn nothing.
+//! Metrics of predicted steps, and of baselines that learn nothing.
 use super::objective::{Goal, Objective};
 use crate::{
     data::Snapshots,
@@ -12,11 +12,15 @@ use std::{
 };
 
 impl Objective {
-    /// What the last evaluation scored on the items of `targets`.
+    /// Computes the metrics of the last evaluation on the items of the steps `targets`.
+    ///
+    /// # Errors
+    /// `Device` if the scores cannot be read.
     pub fn measure(&self, store: &Store, targets: Range<usize>) -> Result<TestScores> {
-        Ok(self.figures(store.read::<f32>(self.scores)?, targets))
+        Ok(self.scores_of(store.read::<f32>(self.scores)?, targets))
     }
-    fn figures(&self, table: &[f32], targets: Range<usize>) -> TestScores {
+    /// Computes the metrics of a table of scores, one row per item of `targets`.
+    fn scores_of(&self, table: &[f32], targets: Range<usize>) -> TestScores {
         let items = self.offsets[targets.start]..self.offsets[targets.end];
         let table = &table[..items.len() * self.columns];
         let rows = || table.chunks_exact(self.columns.max(1));
@@ -34,12 +38,17 @@ impl Objective {
             }
             Goal::Values { known, unit, .. } => {
                 let known = &known[items.start * self.columns..items.end * self.columns];
-                let pairs = table.iter().zip(known).map(|(&found, &want)| (found, want));
+                let pairs = table.iter().zip(known).map(|(&predicted, &truth)| (predicted, truth));
                 TestScores { transductive: Scores::of_values(pairs, *unit), inductive: Scores::default() }
             }
         }
     }
-    /// What baselines score on the items of `targets`: what the step before tells, and what all before it do.
+    /// Computes the metrics of the baselines on the items of `targets`, with the baselines' names. For edges,
+    /// the baselines predict the edges of the previous step, or of all earlier steps; for classes and values,
+    /// the vertex's last one.
+    ///
+    /// # Errors
+    /// `Device` if a table cannot be read.
     pub fn baselines(
         &self,
         store: &Store,
@@ -49,31 +58,32 @@ impl Objective {
         let tables: Vec<(&'static str, Vec<f32>)> = match &self.goal {
             Goal::Links { candidates, .. } => {
                 let candidates = store.read::<u32>(*candidates)?;
-                let last = self.remembering(data, candidates, targets.clone(), true);
+                let last = self.remembered_edges(data, candidates, targets.clone(), true);
                 vec![
                     ("last snapshot", last),
-                    ("EdgeBank", self.remembering(data, candidates, targets.clone(), false)),
+                    ("EdgeBank", self.remembered_edges(data, candidates, targets.clone(), false)),
                 ]
             }
             Goal::Classes { known, .. } => vec![(
                 "last class",
-                self.last(store, targets.clone(), |row, item| {
+                self.repeat_last_item(store, targets.clone(), |row, item| {
                     row[known[item] as usize] = 1.0;
                 })?,
             )],
             Goal::Values { known, .. } => vec![(
                 "last value",
-                self.last(store, targets.clone(), |row, item| {
-                    // The first column is the step itself; those after it lie beyond what is known.
+                self.repeat_last_item(store, targets.clone(), |row, item| {
+                    // The first column is the value of the step itself; later ones were unknown at the time.
                     row.fill(known[item * row.len()]);
                 })?,
             )],
         };
-        let figures = |(name, table): (_, Vec<f32>)| (name, self.figures(&table, targets.clone()));
-        Ok(tables.into_iter().map(figures).collect())
+        let scores = |(name, table): (_, Vec<f32>)| (name, self.scores_of(&table, targets.clone()));
+        Ok(tables.into_iter().map(scores).collect())
     }
-    /// 1 for pairs that are an edge of the step before, or of any before it, else 0.
-    fn remembering(
+    /// Scores candidates by memory: 1 for pairs that are an edge of the previous step if `last`, else of any
+    /// earlier step; 0 for other pairs.
+    fn remembered_edges(
         &self,
         data: &Snapshots,
         candidates: &[u32],
@@ -97,12 +107,13 @@ impl Objective {
         }
         scores
     }
-    /// Rows that `tell` makes of the last item of the same vertex in a step before; zeros where there is none.
-    fn last(
+    /// Predicts each item from the last item of the same vertex in an earlier step: `fill` sets a row of
+    /// zeros, given that earlier item. The row stays zero if there is none.
+    fn repeat_last_item(
         &self,
         store: &Store,
         targets: Range<usize>,
-        tell: impl Fn(&mut [f32], usize),
+        fill: impl Fn(&mut [f32], usize),
     ) -> Result<Vec<f32>> {
         let (Goal::Classes { vertex, .. } | Goal::Values { vertex, .. }) = &self.goal else {
             return Ok(Vec::new());
@@ -116,7 +127,7 @@ impl Objective {
                 for item in items.clone() {
                     let mut row = vec![0.0; self.columns];
                     if let Some(&before) = latest.get(&vertices[item]) {
-                        tell(&mut row, before);
+                        fill(&mut row, before);
                     }
                     scores.extend(row);
                 }

@@ -1,31 +1,32 @@
-//! Which steps train, validate and test.
+//! The split of the steps into training, validation and test parts.
 use crate::{
     data::Snapshots,
     error::{Error, Result},
 };
 use std::ops::Range;
 
-/// Parts of the steps, by the step that is predicted. The first step has no history and is never predicted; the history of a
+/// The steps that each part predicts. The first step has no history and is never predicted. The history of a
 /// step may reach into the part before its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotSplit {
-    /// Steps that train.
+    /// Steps of the training part.
     pub train: Range<usize>,
-    /// Steps that validate.
+    /// Steps of the validation part.
     pub val: Range<usize>,
-    /// Steps that test.
+    /// Steps of the test part.
     pub test: Range<usize>,
 }
 
 impl SnapshotSplit {
-    /// The first `train` of the steps, then `val` of them, then the rest. The first end is rounded down, the second to the nearest step.
+    /// Splits the steps in order: the fraction `train`, the fraction `val`, and the rest. The end of the
+    /// training part is rounded down, the end of the validation part to the nearest step.
     ///
     /// # Errors
-    /// Usage where the shares leave no room for one another; data where there are fewer than two steps.
+    /// `Usage` if the fractions are not valid; `Data` if there are fewer than two steps.
     pub fn of(snapshots: &Snapshots, train: f64, val: f64) -> Result<Self> {
         if !(train > 0.0 && val >= 0.0 && train + val <= 1.0) {
             return Err(Error::usage(format!("data.train is {train} and data.val is {val}"))
-                .remedy("give shares of 1, the first of them above 0"));
+                .remedy("give fractions that add up to at most 1, with data.train above 0"));
         }
         let n = snapshots.len();
         if n < 2 {
@@ -33,11 +34,11 @@ impl SnapshotSplit {
                 &snapshots.name,
                 format!("{n} snapshot has nothing to be predicted from"),
             )
-            .remedy("take shorter ones: --every"));
+            .remedy("make the snapshots shorter with --every"));
         }
-        let a = ((n as f64 * train) as usize).clamp(2, n);
-        let b = ((n as f64 * (train + val)).round() as usize).clamp(a, n);
-        Ok(SnapshotSplit { train: 1..a, val: a..b, test: b..n })
+        let train_end = ((n as f64 * train) as usize).clamp(2, n);
+        let val_end = ((n as f64 * (train + val)).round() as usize).clamp(train_end, n);
+        Ok(SnapshotSplit { train: 1..train_end, val: train_end..val_end, test: val_end..n })
     }
 }
 
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_follow_one_another_and_the_first_step_is_in_none() {
+    fn parts_are_consecutive_and_exclude_the_first_step() {
         let s = SnapshotSplit::of(&snapshots(20), 0.7, 0.15).unwrap();
         assert_eq!((s.train, s.val, s.test), (1..14, 14..17, 17..20));
         let s = SnapshotSplit::of(&snapshots(2), 0.7, 0.15).unwrap();

@@ -11,7 +11,7 @@ use crate::{
     error::Result,
     model::{Exchanged, SnapshotModel, SnapshotTables, VertexInputs},
     ops::{Backend, Tape, epilogue::Activation},
-    plan::{CostModel, First, FirstRule, GroupChoice, Timeline, predict},
+    plan::{CostModel, First, FirstRule, GroupChoice, Plan, Timeline, predict},
     runtime::*,
     task::{
         config::Config,
@@ -29,8 +29,8 @@ const ORDER: u32 = 0x6f72;
 
 /// A model on a sequence of snapshots, ready to train and to evaluate.
 pub struct SnapshotTask {
-    /// What every task has. The training step has one variant or several; if an update takes several groups, the update is
-    /// the last variant.
+    /// What every task has. The training step has one variant or several; if an update takes several groups,
+    /// the update is the last variant.
     pub core: TaskCore,
     /// The tables of the snapshots.
     pub tables: SnapshotTables,
@@ -40,10 +40,10 @@ pub struct SnapshotTask {
     pub model: Box<dyn SnapshotModel>,
     objective: Objective,
     loads: Loads,
-    /// Graph convolutions of a snapshot.
+    /// Number of graph convolutions of a snapshot.
     layers: usize,
     recorder: Recorder,
-    /// Groups per update.
+    /// Number of groups per update.
     round: usize,
     /// The update, if it takes several groups.
     update: Option<Tape>,
@@ -53,12 +53,63 @@ pub struct SnapshotTask {
     last: (Vec<u32>, Runs),
 }
 
+/// The programs of the passes.
+struct Programs {
+    /// The training step; the update is its last variant if it takes several groups.
+    step: Program,
+    score: Program,
+    update: Option<Tape>,
+    group_plan: Option<GroupPlan>,
+}
+
+impl Programs {
+    /// Records and plans the programs.
+    ///
+    /// # Errors
+    /// The errors of recording and planning.
+    fn record(
+        config: &Config,
+        plan: &Plan,
+        device: &Device,
+        store: &mut Store,
+        recorder: &mut Recorder,
+        parts: &Parts<'_>,
+        parameters: &Parameters,
+    ) -> Result<Self> {
+        let (length, round) = (config.group.length, config.group.batch);
+        let tape = recorder.record(store, parts, parameters, &Exchanged::default())?;
+        let update = recorder.update(store, parameters)?;
+        let balanced = plan.groups.filter(|g| g.first == First::Rule(FirstRule::Balanced) && length > 1);
+        let group_plan = balanced.map(|groups| GroupPlan { exchange: groups.exchange, round, chosen: None });
+        let step = match &group_plan {
+            None => {
+                let lanes = plan.lanes(length, round > 1);
+                let update = update.as_ref().map(|tape| (tape, Lanes::One));
+                let variants: Vec<(&Tape, Lanes)> = std::iter::once((&tape, lanes)).chain(update).collect();
+                Program::with_variants(&variants, Precision::F32, device)?
+            }
+            Some(group_plan) => {
+                let choice = GroupChoice { snapshots: length, ..GroupChoice::default() };
+                let layers = config.snapshot_model()?.section().1.layers;
+                let mut record = |exchanged: &Exchanged| recorder.record(store, parts, parameters, exchanged);
+                let mut source = StepSource { record: &mut record, update: update.as_ref(), layers };
+                group_plan.step(&choice, device, &mut source)?
+            }
+        };
+        // A pass without a backward pass is not split by snapshots.
+        let lanes = if plan.groups.is_some() { Lanes::One } else { plan.lanes(length, round > 1) };
+        let tape = recorder.score(store, parts)?;
+        let score = Program::on_lanes(&tape, &[], Precision::F32, device, lanes)?;
+        Ok(Programs { step, score, update, group_plan })
+    }
+}
+
 impl SnapshotTask {
     /// Builds the model and records its programs.
     ///
     /// # Errors
-    /// `Usage` if the configuration contradicts itself or the device; `Data` if the data lack what the task learns from;
-    /// `OutOfMemory`.
+    /// `Usage` if the configuration contradicts itself or the device; `Data` if the data lack what the task
+    /// learns from; `OutOfMemory`.
     pub fn new(config: &Config, snapshots: &Snapshots, device: Device) -> Result<Self> {
         config.validate()?;
         snapshots.validate(&snapshots.name)?;
@@ -66,7 +117,11 @@ impl SnapshotTask {
         let length = config.group.length;
         let split = SnapshotSplit::of(snapshots, config.data.train, config.data.val)?;
         let mut store = Store::new(Precision::F32);
-        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate)?;
+        let round = config.group.batch;
+        let updates = split.train.len().min(config.most_batches()).div_ceil(round);
+        let optimizer = config.optimizer.optimizer(config.epochs.saturating_mul(updates));
+        let mut parameters =
+            Parameters::with_optimizer(&mut store, config.seed, config.learning_rate, optimizer)?;
         let adjacency = Adjacency::of(snapshots, config.snapshots.directed)?;
         let width = config.snapshots.width;
         let mut tables = SnapshotTables::new(&mut store, &mut parameters, snapshots, &adjacency, width)?;
@@ -77,33 +132,12 @@ impl SnapshotTask {
         let model = net.build(&mut parameters, &mut store, &tables)?;
         let objective = Objective::new(config, snapshots, &split, net.width(), &mut parameters, &mut store)?;
         let plan = config.plan_on(&device)?;
-        let round = config.group.batch;
         let mut recorder = Recorder::new(&mut store, length, split.train.len(), round > 1)?;
         let parts = Parts { tables: &tables, model: &*model, objective: &objective };
-        let tape = recorder.record(&mut store, &parts, &parameters, &Exchanged::default())?;
-        let update = recorder.update(&store, &parameters)?;
-        let balanced = plan.groups.filter(|g| g.first == First::Rule(FirstRule::Balanced) && length > 1);
-        let group_plan = balanced.map(|groups| GroupPlan { exchange: groups.exchange, round, chosen: None });
+        let programs =
+            Programs::record(config, &plan, &device, &mut store, &mut recorder, &parts, &parameters)?;
+        let Programs { step, score, update, group_plan } = programs;
         let layers = net.section().1.layers;
-        let step = match &group_plan {
-            None => {
-                let lanes = plan.lanes(length, round > 1);
-                let update = update.as_ref().map(|tape| (tape, Lanes::One));
-                let variants: Vec<(&Tape, Lanes)> = std::iter::once((&tape, lanes)).chain(update).collect();
-                Program::with_variants(&variants, Precision::F32, &device)?
-            }
-            Some(group_plan) => {
-                let choice = GroupChoice { snapshots: length, ..GroupChoice::default() };
-                let mut record =
-                    |exchanged: &Exchanged| recorder.record(&mut store, &parts, &parameters, exchanged);
-                let mut source = StepSource { record: &mut record, update: update.as_ref(), layers };
-                group_plan.step(&choice, &device, &mut source)?
-            }
-        };
-        // A pass without a backward pass is not split by snapshots.
-        let lanes = if plan.groups.is_some() { Lanes::One } else { plan.lanes(length, round > 1) };
-        let tape = recorder.score(&store, &parts)?;
-        let score = Program::on_lanes(&tape, &[], Precision::F32, &device, lanes)?;
         let given = snapshots.features.is_some();
         let memory = memory_plan(&store, &tables, given, &[&step, &score], &device)?;
         let edges_by_step = snapshots.offsets.windows(2).map(|w| w[1] - w[0]).collect();
@@ -136,17 +170,20 @@ impl SnapshotTask {
             last: Default::default(),
         })
     }
-    /// Scores of the baselines on the test part, against the same candidates, with their names.
+    /// Returns the scores of the baselines on the test part, with the same candidates, and the baselines'
+    /// names.
     ///
     /// # Errors
     /// `Device` if a table cannot be copied to the host.
     pub fn baselines(&self, snapshots: &Snapshots) -> Result<Vec<(&'static str, TestScores)>> {
         self.objective.baselines(&self.core.store, snapshots, self.targets(Part::Test))
     }
+    /// Returns the steps of a part that are predicted, at most `max_batches`.
     fn targets(&self, part: Part) -> Range<usize> {
-        let all = if part == Part::Val { self.split.val.clone() } else { self.split.test.clone() };
-        all.start..all.end.min(all.start.saturating_add(self.core.max_batches))
+        let steps = if part == Part::Val { self.split.val.clone() } else { self.split.test.clone() };
+        steps.start..steps.end.min(steps.start.saturating_add(self.core.max_batches))
     }
+    /// Scores a part.
     fn evaluate(&mut self, part: Part, progress: Report<'_>) -> Result<()> {
         let _range = nvtx::range(part.name());
         let range = self.targets(part);
@@ -154,7 +191,7 @@ impl SnapshotTask {
         self.objective.begin(&mut self.core.store, range)?;
         self.pass(evaluation_clock(part), &targets, false, progress)
     }
-    /// The targets of an epoch, in an order drawn for it.
+    /// Returns the targets of an epoch, in random order.
     fn shuffled(&self, epoch: u32) -> Vec<u32> {
         let mut targets: Vec<u32> = self.split.train.clone().map(|s| s as u32).collect();
         let key = philox::Key::new(self.core.seed, ORDER, [epoch, 0]);
@@ -165,25 +202,28 @@ impl SnapshotTask {
         targets.truncate(self.core.max_batches);
         targets
     }
-    /// Edges that the group of a target reads.
+    /// Returns the number of edges that the group of `target` reads.
     fn edges_read(&self, target: u32) -> usize {
         let target = target as usize;
         self.loads.edges_by_step[target.saturating_sub(self.loads.length)..target].iter().sum()
     }
+    /// Runs a pass over the groups of `targets`. The first training pass also decides how groups are assigned
+    /// to lanes, if the plan leaves this to predictions.
     fn pass(&mut self, epoch: u32, targets: &[u32], train: bool, progress: Report<'_>) -> Result<()> {
         self.tables.seek(&mut self.core.store, epoch, targets)?;
         // While ops are profiled, one op runs at a time and lanes do not matter.
         let chooses = train && !self.core.step.is_profiled();
         let timed = self.group_plan.as_ref().filter(|_| chooses).and_then(|g| g.to_be_timed(targets.len()));
-        let all = targets.len();
-        let Some(timed) = timed else { return self.groups(epoch, targets, 0..all, train, progress) };
+        let groups = targets.len();
+        let Some(timed) = timed else { return self.groups(epoch, targets, 0..groups, train, progress) };
         self.core.step.start_trace();
         self.groups(epoch, targets, 0..timed, train, progress)?;
         self.choose(targets)?;
         self.core.begin_trace();
-        self.groups(epoch, targets, timed..all, train, progress)
+        self.groups(epoch, targets, timed..groups, train, progress)
     }
-    /// Runs the groups of `range`, of a pass over `targets`. If it trains, a last round of fewer groups runs by itself.
+    /// Runs the groups in `range` of a pass over `targets`. In training, a last round with fewer groups runs
+    /// separately.
     fn groups(
         &mut self,
         epoch: u32,
@@ -200,17 +240,19 @@ impl SnapshotTask {
             up_to: &|groups| edges_up_to[groups.min(targets.len())],
             total: edges_up_to[targets.len()],
         };
-        let own = &targets[range.clone()];
+        let range_targets = &targets[range.clone()];
         let variant_of_run = match &self.group_plan {
-            Some(plan) if train => plan.variant_of_run(PassGroups { loads: &self.loads, targets: own }),
-            _ => vec![0; own.len()],
+            Some(plan) if train => {
+                plan.variant_of_run(PassGroups { loads: &self.loads, targets: range_targets })
+            }
+            _ => vec![0; range_targets.len()],
         };
         let round = if train { self.round } else { 1 };
         let core = &mut self.core;
         let program = if train { &mut core.step } else { &mut core.score };
         let losses = train.then_some(core.losses);
-        let (whole_rounds, rest) = variant_of_run.split_at(own.len() / round * round);
-        let (mut all, mut ran) = (Runs::default(), Ok(()));
+        let (whole_rounds, rest) = variant_of_run.split_at(range_targets.len() / round * round);
+        let (mut all_runs, mut ran) = (Runs::default(), Ok(()));
         for (variants, before) in [(whole_rounds, range.start), (rest, range.start + whole_rounds.len())] {
             if variants.is_empty() || ran.is_err() {
                 continue;
@@ -223,12 +265,12 @@ impl SnapshotTask {
             ran = core
                 .device
                 .keep_awake(|| repeat_and_report(program, &runs, store, losses, &count, &mut *progress));
-            all.append(runs);
+            all_runs.append(runs);
         }
         let results: &[BufferId] = if train { &[core.losses] } else { self.objective.results() };
         core.store.fetch(results)?;
         if train {
-            self.last = (targets.to_vec(), all);
+            self.last = (targets.to_vec(), all_runs);
         }
         ran.map_err(|(at, e)| {
             let first_bad = || {
@@ -263,14 +305,14 @@ impl Task for SnapshotTask {
     fn remarks(&self) -> Vec<(&'static str, String)> {
         let mut remarks = Vec::new();
         if self.split.val.is_empty() || self.split.test.is_empty() {
-            let what = "too few snapshots to validate and to test on; take shorter ones: --every";
+            let what = "too few snapshots to validate and test on; make the snapshots shorter with --every";
             remarks.push(("note", what.into()));
         }
         remarks
     }
     fn costs(&self) -> CostModel {
         let (targets, runs) = &self.last;
-        let edges = |s: &Span| self.loads.edges(targets[runs.group(s.step)], s.work.tag.section);
+        let edges = |s: &Span| self.loads.edges(targets[runs.group(s.step)], s.node_info.tag.section);
         CostModel::fit(&self.core.step.trace(), &edges)
     }
     fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
@@ -308,7 +350,7 @@ impl Task for SnapshotTask {
     }
 }
 
-/// Memory that the programs need; `given` says that the inputs are features of the data.
+/// Returns the memory that the programs need; `given` says that the inputs are features of the data.
 ///
 /// # Errors
 /// `OutOfMemory` if the device has too little memory.
@@ -327,23 +369,28 @@ fn memory_plan(
     Ok(memory)
 }
 
-/// The aggregated inputs of every step as a table, `[steps * nodes, width]`; `None` if they do not fit into memory.
+/// Computes the aggregated inputs of every step as a table, `[steps * nodes, width]`. Returns `None` if they
+/// do not fit into memory.
 fn aggregate(store: &mut Store, tables: &SnapshotTables, device: &Device) -> Result<Option<BufferId>> {
     let (rows, width) = (tables.nodes * tables.steps, tables.width);
     if check_room("aggregated features", 4 * rows * width, "").is_err() {
         return Ok(None);
     }
-    let mut all = vec![0f32; rows * width];
+    let mut aggregated = vec![0f32; rows * width];
     let step = store.zeros("step", Spec::ids(Rows::fixed(1), 1))?;
     let mut t = Tape::new();
     let (VertexInputs::Vertices(id) | VertexInputs::Steps(id)) = tables.inputs;
     let (x, steps, graph) = (t.stored(store, id)?, t.stored(store, step)?, tables.graph.vars(&mut t, store)?);
     let y = t.spmm(graph, x, (steps, 0), None, Activation::Identity)?;
     let mut program = Program::new(&t, &[y], Precision::F32, Backend::of(device))?;
-    for (s, out) in all.chunks_exact_mut((tables.nodes * width).max(1)).enumerate() {
+    for (s, out) in aggregated.chunks_exact_mut((tables.nodes * width).max(1)).enumerate() {
         store.write(step, &[s as u32])?;
         device.install(|| program.run(store))?;
         out.copy_from_slice(program.read::<f32>(y, store)?);
     }
-    Ok(Some(store.table("aggregated features", Spec::real(Rows::fixed(rows), width), Arc::new(all))?))
+    Ok(Some(store.table(
+        "aggregated features",
+        Spec::real(Rows::fixed(rows), width),
+        Arc::new(aggregated),
+    )?))
 }

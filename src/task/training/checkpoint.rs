@@ -1,11 +1,16 @@
-//! Checkpoints: what a run needs to be evaluated, resumed or used, in one folder.
+//! Checkpoints: folders with everything that is needed to evaluate, resume or use a run.
 //!
-//! `epoch-N.safetensors` holds parameters, optimiser, node memory and mailbox after the validation of epoch N, for the
-//! last epoch and the best one; `manifest.json` says which those are, and names schema, configuration and data. The
-//! `settled-X.safetensors`, X being its checksum, holds the model that settled after the best epoch: what is used without the
-//! memory of its training. The manifest is renamed into place after the files it names are whole, and before those it no longer names go: whenever
-//! a run is cut off, the folder holds a checkpoint that is whole, or none. What a predictor saves after a stream is such a
-//! folder too: `stream-X.safetensors`, X being its checksum, holds what the stream goes on from, and the manifest tells of it.
+//! - `manifest.json` names the last and the best epoch, and records schema, configuration and data.
+//! - `epoch-N.safetensors` holds parameters, optimiser state, node memory and mailbox after the validation of
+//!   epoch N. It exists for the last and the best epoch.
+//! - `settled-X.safetensors`, where X is its checksum, holds the model that settled after the best epoch. A
+//!   test with replayed memory loads it, and so does a run that starts from this model (`--from`).
+//! - `stream-X.safetensors`, where X is its checksum, holds the state of a predictor after a stream. Such a
+//!   checkpoint has no other state; its manifest has a [`StreamRecord`].
+//!
+//! The manifest is renamed into place after the files that it names are complete, and before files that it no
+//! longer names are deleted. So, whenever a run is interrupted, the folder holds a complete checkpoint or
+//! none.
 use super::folder::write_whole;
 use crate::{
     autograd::Parameters,
@@ -20,61 +25,62 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Version of the layout, and of what the keys mean. With 1 parts were cut by event order, and a TGAT embedded neighbours at the query's
-/// time: what it had learned is another model's today.
+/// Version of the layout and of the meaning of the keys. In version 1, the data were split by event order,
+/// and TGAT embedded neighbours at the time of the query, so its weights belong to a model that is different
+/// from today's.
 const SCHEMA: u32 = 2;
 
-/// What a checkpoint says of the stream that came after training.
+/// The record of a stream that a predictor processed after training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamRecord {
-    /// Nodes that there is room for.
+    /// Number of nodes that the state has memory for.
     pub nodes: usize,
-    /// Most recent events that are kept of a node.
+    /// Maximum number of recent events kept per node.
     pub slots: usize,
-    /// Events since training.
+    /// Number of events since training.
     pub events: u64,
     /// Id of the next event.
     pub next: u32,
     /// Time of the last event, in ticks.
     pub latest: Option<i64>,
-    /// Nodes that the data set does not have, in the order of their numbers: original id, and 1 where sources and destinations
-    /// are numbered apart and it is a destination.
+    /// Nodes that the data set does not have, in the order of their numbers: the original id, and 1 for a
+    /// destination if sources and destinations are numbered separately, else 0.
     pub new_nodes: Vec<[u64; 2]>,
 }
 
-/// What a checkpoint says of itself.
+/// The contents of `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of the layout.
     pub schema: u32,
-    /// Epochs done.
+    /// Number of completed epochs.
     pub epochs: usize,
-    /// The best of them, from 1.
+    /// Number of the best epoch, from 1; 0 before the first epoch.
     pub best_epoch: usize,
-    /// Its validation score.
+    /// Validation score of the best epoch.
     pub best_score: Option<f64>,
-    /// Events, nodes and width of the edge features it was trained on.
+    /// Number of events, number of nodes and width of the edge features of the training data.
     pub data: (usize, usize, usize),
-    /// CRC-32 of the files of the last epoch and of the best.
+    /// CRC-32 of the files of the last and the best epoch.
     pub checksums: [u32; 2],
-    /// CRC-32 of the file of the settled model, once there is one.
+    /// CRC-32 of the file of the settled model; `None` before the model has settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<u32>,
-    /// How it was trained.
+    /// Configuration of the training.
     pub config: Config,
-    /// Of the stream that came after training, where a predictor saved it.
+    /// The stream after training, if a predictor saved the checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamRecord>,
 }
 
-/// A checkpoint's folder.
+/// The folder of a checkpoint.
 pub struct Checkpoint(PathBuf);
 
 fn bad(path: &Path, what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Checkpoint, what).in_file(path)
 }
 
-/// The type of a buffer's values in a file.
+/// Returns the type that the values of a buffer have in a file.
 fn dtype_of(store: &Store, id: BufferId) -> Dtype {
     match (store.spec(id).dtype, store.precision()) {
         (DType::F32, Precision::F32) => Dtype::F32,
@@ -87,16 +93,17 @@ fn dtype_of(store: &Store, id: BufferId) -> Dtype {
 }
 
 impl Checkpoint {
-    /// The checkpoint in the folder `dir`, or in its `checkpoint/` where it is a run's folder.
+    /// Returns the checkpoint in the folder `dir`, or in `dir/checkpoint` if `dir` is a run folder.
     pub fn at(dir: impl AsRef<Path>) -> Self {
         let dir = dir.as_ref();
         let inner = dir.join("checkpoint");
         Checkpoint(if dir.join("manifest.json").exists() || !inner.exists() { dir.to_owned() } else { inner })
     }
-    /// Writes the state of an epoch, the best one's too where `best`, then the manifest.
+    /// Saves the state of the last epoch, then the manifest. `best` says that this epoch is the best one so
+    /// far.
     ///
     /// # Errors
-    /// Io.
+    /// `Io`.
     pub fn save(&self, store: &Store, buffers: &[BufferId], manifest: &Manifest, best: bool) -> Result<()> {
         fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))?;
         let bytes = self.serialized(store, &whole(store, buffers))?;
@@ -106,10 +113,10 @@ impl Checkpoint {
         let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch)];
         self.write(&kept[0], &bytes, &manifest, &kept)
     }
-    /// Writes the state of the model that settled after the best epoch.
+    /// Saves the model that settled after the best epoch, then the manifest.
     ///
     /// # Errors
-    /// Io.
+    /// `Io`.
     pub fn save_settled(&self, store: &Store, buffers: &[BufferId], manifest: &Manifest) -> Result<()> {
         let bytes = self.serialized(store, &whole(store, buffers))?;
         let (checksums, sum) = (self.manifest()?.checksums, crc(&bytes));
@@ -118,10 +125,10 @@ impl Checkpoint {
         let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch), path.clone()];
         self.write(&path, &bytes, &manifest, &kept)
     }
-    /// Writes the first rows of `buffers`, as many as are given, after a stream of which the manifest tells.
+    /// Saves the state after a stream: the given number of rows of each buffer, then the manifest.
     ///
     /// # Errors
-    /// Usage where the folder holds the checkpoint of a training; Io.
+    /// `Usage` if the folder holds the checkpoint of a training run; `Io`.
     pub(in crate::task) fn save_stream(
         &self,
         store: &Store,
@@ -135,18 +142,18 @@ impl Checkpoint {
         let path = self.best_file(&manifest);
         self.write(&path, &bytes, &manifest, std::slice::from_ref(&path))
     }
-    /// Refuses to put a stream's state in the place of a training's.
+    /// Checks that saving a stream would not overwrite the checkpoint of a training run.
     ///
     /// # Errors
-    /// Usage.
+    /// `Usage` if it would.
     pub fn may_hold_stream(&self) -> Result<()> {
         if self.exists() && self.manifest()?.stream.is_none() {
-            return Err(Error::usage(format!("{} holds the checkpoint of a training", self.0.display()))
+            return Err(Error::usage(format!("{} holds the checkpoint of a training run", self.0.display()))
                 .remedy("give another folder"));
         }
         Ok(())
     }
-    /// The first rows of `buffers`, as many as are given.
+    /// Serialises the given number of rows of each buffer.
     fn serialized(&self, store: &Store, buffers: &[(BufferId, usize)]) -> Result<Vec<u8>> {
         let views: Vec<(String, TensorView<'_>)> = buffers
             .iter()
@@ -160,7 +167,7 @@ impl Checkpoint {
             .collect::<Result<_>>()?;
         safetensors::serialize(views, None).map_err(|e| self.unwritable(e))
     }
-    /// Writes a state, then the manifest, then removes the states that are not `kept`.
+    /// Writes a state, then the manifest, then deletes the states that are not in `kept`.
     fn write(&self, path: &Path, bytes: &[u8], manifest: &Manifest, kept: &[PathBuf]) -> Result<()> {
         write_whole(path, bytes)?;
         let json = serde_json::to_vec_pretty(manifest).map_err(|e| self.unwritable(e))?;
@@ -169,7 +176,7 @@ impl Checkpoint {
             let path = entry.path();
             let older = path.extension().is_some_and(|e| e == "safetensors") && !kept.contains(&path);
             if older {
-                let _ = fs::remove_file(path); // one that stays does no harm
+                let _ = fs::remove_file(path); // a file that remains is harmless
             }
         }
         Ok(())
@@ -177,29 +184,30 @@ impl Checkpoint {
     fn file(&self, epoch: usize) -> PathBuf {
         self.0.join(format!("epoch-{epoch}.safetensors"))
     }
-    /// The state that is tested and used: of the best epoch, or after a stream.
+    /// Returns the file of the best epoch, or of the state after a stream.
     fn best_file(&self, manifest: &Manifest) -> PathBuf {
         match &manifest.stream {
-            // Of one name are only files of one content: a new one never takes the place of the one that a manifest names.
+            // The checksum in the name keeps a new file from replacing the one that the manifest still names.
             Some(_) => self.0.join(format!("stream-{:08x}.safetensors", manifest.checksums[1])),
             None => self.file(manifest.best_epoch),
         }
     }
-    /// The settled state of this checksum, by which it is named for the same reason.
+    /// Returns the file of the settled model with this checksum, which is in the name for the same reason as
+    /// in [`best_file`](Self::best_file).
     fn settled_file(&self, sum: u32) -> PathBuf {
         self.0.join(format!("settled-{sum:08x}.safetensors"))
     }
-    /// Whether there is one.
+    /// Returns whether the folder holds a checkpoint.
     pub fn exists(&self) -> bool {
         self.0.join("manifest.json").exists()
     }
     fn unwritable(&self, e: impl std::error::Error + Send + Sync + 'static) -> Error {
         bad(&self.0, "cannot write the checkpoint").caused_by(e)
     }
-    /// What the checkpoint says of itself.
+    /// Reads the manifest.
     ///
     /// # Errors
-    /// Checkpoint when there is none, it is damaged, or it is of another schema.
+    /// `Checkpoint` if there is no manifest, it is damaged, or it has another schema.
     pub fn manifest(&self) -> Result<Manifest> {
         let path = self.0.join("manifest.json");
         let text = fs::read_to_string(&path).map_err(|e| {
@@ -222,14 +230,14 @@ impl Checkpoint {
             );
         }
         serde_json::from_str(&text).map_err(|e| {
-            // Keys may be added within a schema.
+            // A newer build may have added keys without a new schema.
             let newer = if e.is_data() { ", or written by a newer build" } else { "" };
             bad(&path, format!("the manifest is damaged{newer}"))
                 .caused_by(e)
                 .remedy("train again, or use a copy")
         })
     }
-    /// A manifest of this build's schema.
+    /// Returns the manifest of a run that starts: this build's schema, and no epochs yet.
     pub fn describe(config: &Config, data: (usize, usize, usize)) -> Manifest {
         let config = config.clone();
         Manifest {
@@ -244,88 +252,94 @@ impl Checkpoint {
             stream: None,
         }
     }
-    /// Reads `buffers` from the last or the best epoch's file. Nothing is changed unless all of it fits.
+    /// Loads `buffers` from the file of the best epoch if `best`, else of the last one. Changes nothing
+    /// unless all buffers fit.
     ///
     /// # Errors
-    /// Checkpoint when the file is cut short, changed, or holds another model's values.
+    /// `Checkpoint` if the file is truncated, was changed, or belongs to another model.
     pub fn load(&self, store: &mut Store, buffers: &[BufferId], best: bool) -> Result<()> {
         let manifest = self.of_training()?;
         let path = self.file(if best { manifest.best_epoch } else { manifest.epochs });
         self.read(&path, manifest.checksums[usize::from(best)], store, &whole(store, buffers))
     }
-    /// Reads `buffers` from the file of the settled model, or the best epoch's where it did not settle.
+    /// Loads `buffers` from the file of the settled model, or of the best epoch if the model has not settled.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Those of [`load`](Self::load).
     pub fn load_settled(&self, store: &mut Store, buffers: &[BufferId]) -> Result<()> {
         match self.of_training()?.settled {
             Some(sum) => self.read(&self.settled_file(sum), sum, store, &whole(store, buffers)),
             None => self.load(store, buffers, true),
         }
     }
-    /// The manifest, if it is of a training.
+    /// Reads the manifest of a training run.
+    ///
+    /// # Errors
+    /// Those of [`manifest`](Self::manifest); `Checkpoint` if a predictor saved the checkpoint.
     fn of_training(&self) -> Result<Manifest> {
         let manifest = self.manifest()?;
         if manifest.stream.is_some() {
             return Err(bad(&self.0, "the checkpoint was saved after a stream")
-                .remedy("go on with `predict`, or give the checkpoint of the training"));
+                .remedy("go on with `predict`, or give the checkpoint of the training run"));
         }
         Ok(manifest)
     }
-    /// Reads the first rows of `buffers`, of which the file has as many as are given, from the best epoch's file or the one
-    /// after a stream. Nothing is changed unless all of it fits.
+    /// Loads the first rows of each buffer from the file of the best epoch, or of the state after a stream.
+    /// The file must hold exactly the given number of rows. Changes nothing unless all buffers fit.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Those of [`load`](Self::load).
     pub(in crate::task) fn load_rows(&self, store: &mut Store, buffers: &[(BufferId, usize)]) -> Result<()> {
         let manifest = self.manifest()?;
         self.read(&self.best_file(&manifest), manifest.checksums[1], store, buffers)
     }
+    /// Loads the given number of rows of each buffer from `path`, which must have the checksum `sum`.
     fn read(&self, path: &Path, sum: u32, store: &mut Store, buffers: &[(BufferId, usize)]) -> Result<()> {
         let bytes = fs::read(path).map_err(|e| bad(path, "cannot read").caused_by(e))?;
         if crc(&bytes) != sum {
-            return Err(bad(path, "the file is not what its manifest says: cut short or changed")
+            return Err(bad(path, "the file does not match its manifest: it is truncated or was changed")
                 .remedy("train again, or use a copy"));
         }
         let file =
             SafeTensors::deserialize(&bytes).map_err(|e| bad(path, "the file is damaged").caused_by(e))?;
-        let mut all = Vec::new();
+        let mut views = Vec::new();
         for &(id, rows) in buffers {
             let name = store.name(id);
             let spec = Spec { rows: Rows::fixed(rows), ..store.spec(id) };
             let view = file.tensor(name).map_err(|_| {
-                bad(path, format!("`{name}` is missing")).remedy("this checkpoint is of another model")
+                bad(path, format!("`{name}` is missing")).remedy("the checkpoint is of another model")
             })?;
             let dtype = dtype_of(store, id);
             if view.dtype() != dtype || view.shape() != [rows, spec.cols] {
                 let found = format!("`{name}` is {:?} {:?}", view.dtype(), view.shape());
                 return Err(bad(path, format!("{found}, want {dtype:?} [{rows}, {}]", spec.cols))
-                    .remedy("this checkpoint is of other sizes or other data"));
+                    .remedy("the checkpoint is of other sizes or other data"));
             }
-            all.push((id, view));
+            views.push((id, view));
         }
-        for (id, view) in all {
+        for (id, view) in views {
             store.raw_mut(id)?[..view.data().len()].copy_from_slice(view.data());
         }
         Ok(())
     }
 }
 
-/// All rows of `buffers`.
+/// Pairs each buffer with its number of rows.
 fn whole(store: &Store, buffers: &[BufferId]) -> Vec<(BufferId, usize)> {
     buffers.iter().map(|&id| (id, store.spec(id).rows.capacity)).collect()
 }
 
-/// Reads parameters from a safetensors file by name: f32, `[rows, columns]`, or `[columns]` for one row; see
-/// docs/weights.md. What else the file holds is left alone, and nothing is changed unless every parameter fits.
+/// Loads parameters from a safetensors file by name: f32, `[rows, columns]`, or `[columns]` for one row; see
+/// docs/weights.md. Other tensors in the file are ignored. Changes nothing unless every parameter fits.
 ///
 /// # Errors
-/// Io when it cannot be read; Checkpoint, naming the parameter, when it is damaged or of another model.
+/// `Io` if the file cannot be read; `Checkpoint`, with the name of the parameter, if the file is damaged or
+/// of another model.
 pub fn import_weights(path: &Path, store: &mut Store, parameters: &Parameters) -> Result<()> {
     let bytes = fs::read(path).map_err(|e| Error::io(path, "cannot read", e))?;
     let file =
         SafeTensors::deserialize(&bytes).map_err(|e| bad(path, "not a safetensors file").caused_by(e))?;
-    let mut all = Vec::new();
+    let mut views = Vec::new();
     for (name, id) in parameters.iter() {
         let (rows, cols) = (store.spec(id).rows.capacity, store.spec(id).cols);
         let view = file.tensor(name).map_err(|_| {
@@ -336,14 +350,15 @@ pub fn import_weights(path: &Path, store: &mut Store, parameters: &Parameters) -
             let found = format!("`{name}` is {:?} {:?}", view.dtype(), view.shape());
             return Err(bad(path, found).remedy(format!("give F32 [{rows}, {cols}], or configure that size")));
         }
-        all.push((id, view));
+        views.push((id, view));
     }
-    for (id, view) in all {
+    for (id, view) in views {
         store.raw_mut(id)?.copy_from_slice(view.data());
     }
     Ok(())
 }
 
+/// Returns the CRC-32 of `bytes`.
 fn crc(bytes: &[u8]) -> u32 {
     let mut crc = flate2::Crc::new();
     crc.update(bytes);

@@ -1,4 +1,4 @@
-//! The files of a run's folder: configuration, metrics, summary. Each is written whole or not at all.
+//! The files of a run folder: configuration, metrics, summary. Each is written atomically.
 use super::EpochRecord;
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -7,7 +7,7 @@ use crate::{
 use serde::Serialize;
 use std::{fs, io::Write, path::Path};
 
-/// Writes `bytes` to `path` whole, or not at all.
+/// Writes `bytes` to `path` atomically, by renaming a temporary file.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let beside = path.with_extension("partial");
     fs::write(&beside, bytes)
@@ -15,7 +15,10 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
         .map_err(|e| Error::io(path, "cannot write", e))
 }
 
-/// The folder `out`, made, with the resolved configuration in it.
+/// Creates the folder `out` and writes the resolved configuration into it.
+///
+/// # Errors
+/// `Usage` if the folder is not empty and the run is not resumed; `Io`.
 pub(super) fn open_run(out: &Path, config: &Config, resume: bool) -> Result<()> {
     let taken = fs::read_dir(out).is_ok_and(|mut d| d.next().is_some());
     if taken && !resume {
@@ -26,12 +29,15 @@ pub(super) fn open_run(out: &Path, config: &Config, resume: bool) -> Result<()> 
     write_whole(&out.join("config.toml"), config.to_toml()?.as_bytes())
 }
 
-/// Lines of `metrics.jsonl` of the first `epochs` epochs.
+/// Reads the records of the first `epochs` epochs from a `metrics.jsonl`.
+///
+/// # Errors
+/// `Checkpoint`, with the line, if a record is damaged; `Io`.
 pub(super) fn read_metrics(path: &Path, epochs: usize) -> Result<Vec<EpochRecord>> {
     let text = fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
     let records = text.lines().take(epochs).enumerate().map(|(i, line)| {
         serde_json::from_str(line).map_err(|e| {
-            Error::new(ErrorKind::Checkpoint, "not an epoch's record")
+            Error::new(ErrorKind::Checkpoint, "the line is not the record of an epoch")
                 .in_file(path)
                 .at(i as u64 + 1, 0)
                 .caused_by(e)
@@ -40,11 +46,13 @@ pub(super) fn read_metrics(path: &Path, epochs: usize) -> Result<Vec<EpochRecord
     records.collect()
 }
 
+/// Serialises `value` as indented JSON; `what` names it in errors.
 pub(super) fn as_json(what: &str, value: &impl Serialize) -> Result<Vec<u8>> {
     let json = serde_json::to_vec_pretty(value);
     json.map_err(|e| Error::new(ErrorKind::Io, format!("cannot write {what}")).caused_by(e))
 }
 
+/// Writes `metrics.jsonl`, one line per epoch.
 pub(super) fn write_metrics(out: &Path, records: &[EpochRecord]) -> Result<()> {
     let path = out.join("metrics.jsonl");
     let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! Whether a checkpoint is of this run: of its data, its model, its configuration.
+//! Checks that a checkpoint fits a run: its data, its model and its configuration.
 use super::{DataRecord, Manifest};
 use crate::{
     data::Events,
@@ -20,13 +20,14 @@ pub(in crate::task) fn same_data(manifest: &Manifest, data: &DataRecord) -> Resu
     let ((e, v, f), (events, nodes, width)) = (manifest.data, data.identity());
     Err(bad(
         format!(
-            "the checkpoint is of {e} events, {v} nodes, {f} edge features; the data has {events}, {nodes}, {width}"
+            "the checkpoint was trained on {e} events, {v} nodes and {f} edge features; the data has {events}, \
+             {nodes} and {width}"
         ),
-        "give the data it was trained on",
+        "give the data that the checkpoint was trained on",
     ))
 }
 
-/// Refuses a checkpoint of another model.
+/// Refuses a checkpoint of another kind of model.
 fn same_kind(manifest: &Manifest, config: &Config) -> Result<()> {
     let (theirs, ours) = (manifest.config.model.name(), config.model.name());
     if theirs == ours {
@@ -35,36 +36,41 @@ fn same_kind(manifest: &Manifest, config: &Config) -> Result<()> {
     Err(bad(format!("the checkpoint is of {theirs}, this run is of {ours}"), "give the checkpoint's model"))
 }
 
-/// Refuses a checkpoint of another model, or of one of other sizes or choices.
+/// Refuses a checkpoint of another model, or of the same model with other sizes or choices.
 pub(in crate::task) fn same_model(manifest: &Manifest, config: &Config) -> Result<()> {
     same_kind(manifest, config)?;
     let section = format!("{}.", config.model.section());
     let rows = config.static_mode() != StaticMode::Off;
-    let of_the_model =
+    let belongs_to_model =
         |key: &str| key.starts_with(&section) || key == "static.mode" || (rows && key == "static.width");
-    match difference(&manifest.config, config)?.into_iter().find(|d| of_the_model(&d.key)) {
+    match difference(&manifest.config, config)?.into_iter().find(|d| belongs_to_model(&d.key)) {
         Some(d) => Err(bad(
-            format!("the checkpoint is of another {}: {d}", config.model.name()),
-            "give the checkpoint's",
+            format!("the checkpoint's {} has other settings: {d}", config.model.name()),
+            "give the checkpoint's value",
         )),
         None => Ok(()),
     }
 }
 
-/// Refuses a test part that does not begin where the checkpoint's memory ends.
+/// Refuses a test part that does not begin where the checkpoint's node memory ends.
 pub(in crate::task) fn same_test(manifest: &Manifest, config: &Config, events: &Events) -> Result<()> {
     let start = |c: &Config| Ok::<usize, Error>(c.split(events)?.test.start);
     match (start(&manifest.config)?, start(config)?) {
-        (had, wants) if had == wants => Ok(()),
-        (had, wants) => Err(bad(
-            format!("the checkpoint's memory ends before event {had}, and this test part begins at {wants}"),
-            "train with the shares of the test: data.train, data.val",
+        (trained, ours) if trained == ours => Ok(()),
+        (trained, ours) => Err(bad(
+            format!(
+                "the checkpoint's memory ends before event {trained}, and this test part begins at {ours}"
+            ),
+            "use the data.train and data.val that the checkpoint was trained with",
         )),
     }
 }
 
-/// `manifest` under this configuration, if it is of this data and of the same but for what a resumed run may change: how
-/// long it goes on, and what changes no result.
+/// Returns `manifest` with the configuration replaced by `config`, for a resumed run.
+///
+/// # Errors
+/// `Checkpoint` if the data differ, or the configuration differs in more than a resumed run may change: the
+/// number of epochs, and settings that do not change results.
 pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) -> Result<Manifest> {
     same_data(&manifest, data)?;
     same_kind(&manifest, config)?;
@@ -72,14 +78,21 @@ pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) ->
     match difference(&manifest.config, config)?.into_iter().find(|d| !FREE.contains(&d.key.as_str())) {
         Some(d) => Err(bad(
             format!("the checkpoint was trained with another configuration: {d}"),
-            "resume with the flags of the run (its config.toml); only epochs, patience, tensorboard, device, threads, plan and \
-             features_on may differ",
+            "resume with the flags of the run (its config.toml); only epochs, patience, tensorboard, device, \
+             threads, plan and features_on may differ",
+        )),
+        None if config.optimizer.depends_on_steps() && manifest.config.epochs != config.epochs => Err(bad(
+            format!(
+                "learning rates fall to zero over the {} epochs of the checkpoint's run, and this one has {}",
+                manifest.config.epochs, config.epochs
+            ),
+            "resume with its epochs",
         )),
         None => Ok(Manifest { config: config.clone(), ..manifest }),
     }
 }
 
-/// A key that two configurations set differently.
+/// A key that has different values in two configurations.
 struct Differs {
     key: String,
     theirs: String,
@@ -88,11 +101,11 @@ struct Differs {
 
 impl std::fmt::Display for Differs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} is {} there and {} here", self.key, self.theirs, self.ours)
+        write!(f, "{} is {} in the checkpoint and {} in this run", self.key, self.theirs, self.ours)
     }
 }
 
-/// Every key that differs, in the order of a configuration file.
+/// Returns every key that differs, in the order of a configuration file.
 fn difference(theirs: &Config, ours: &Config) -> Result<Vec<Differs>> {
     let table = |c: &Config| {
         Table::try_from(c).map_err(|e| Error::usage("cannot write the configuration").caused_by(e))
@@ -102,6 +115,7 @@ fn difference(theirs: &Config, ours: &Config) -> Result<Vec<Differs>> {
     Ok(found)
 }
 
+/// Appends the keys of `ours` that differ from `theirs` to `found`, with the prefix `section`.
 fn compare(section: &str, theirs: &Table, ours: &Table, found: &mut Vec<Differs>) {
     for (key, ours) in ours {
         let key_here = format!("{section}{key}");

@@ -1,4 +1,4 @@
-//! What a run holds in memory, known before it starts.
+//! The memory that a run needs, calculated before it starts.
 use crate::{
     autograd::Program,
     error::{Error, ErrorKind, Result},
@@ -6,7 +6,7 @@ use crate::{
 };
 use std::{collections::BTreeSet, fmt};
 
-/// Bytes that a run holds: of a device's memory where it runs on one.
+/// The memory that a run needs, in bytes; device memory if the run uses a CUDA device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// Parameters, optimiser, node memory, mailbox, scores.
@@ -15,16 +15,16 @@ pub struct MemoryPlan {
     pub tables: usize,
     /// Edge and node features.
     pub features: usize,
-    /// Whether a device reads the features from the host's memory: they are not in its own then.
+    /// Whether the features stay in host memory, from which the device reads them.
     pub features_on_host: bool,
-    /// Values of one step, of the next where it is prepared meanwhile, and those of scoring and of replaying.
+    /// Values of a training step (for as many steps as their buffer depth), of scoring and of replaying.
     pub step: usize,
-    /// Free bytes of the device.
+    /// Free device memory; `None` without a device.
     pub free: Option<usize>,
 }
 
 impl MemoryPlan {
-    /// Of programs over a store, where the tables `features` hold features.
+    /// Calculates the memory of programs over a store, of which the buffers `features` hold features.
     pub(in crate::task) fn of(
         store: &Store,
         (features, features_on_host): (&[BufferId], bool),
@@ -41,28 +41,28 @@ impl MemoryPlan {
         };
         let used: BTreeSet<BufferId> = programs.iter().flat_map(|p| p.stored()).collect();
         for id in used {
-            let part = match id {
+            let total = match id {
                 id if features.contains(&id) => &mut plan.features,
                 id if store.is_writable(id) => &mut plan.state,
                 _ => &mut plan.tables,
             };
-            *part += store.spec(id).bytes(store.precision());
+            *total += store.spec(id).bytes(store.precision());
         }
         plan
     }
-    /// Bytes of the device's memory.
+    /// Returns the bytes that must fit into device memory.
     pub fn needed(&self) -> usize {
         let features = if self.features_on_host { 0 } else { self.features };
         self.state + self.tables + features + self.step
     }
-    /// Whether it fits where it runs.
+    /// Returns whether the run fits into the free device memory; true without a device.
     pub fn fits(&self) -> bool {
         self.free.is_none_or(|free| self.needed() <= free)
     }
-    /// Refuses what does not fit.
+    /// Checks that the run fits into the free device memory.
     ///
     /// # Errors
-    /// `OutOfMemory`, with the parts and what to do.
+    /// `OutOfMemory`, with the memory of each kind and a remedy for the largest.
     pub fn check(&self) -> Result<()> {
         if self.fits() {
             return Ok(());
@@ -72,7 +72,7 @@ impl MemoryPlan {
             "the run needs {needed:.0} MiB of device memory, {free:.0} are free ({})",
             MemoryPlan { free: None, ..*self }
         );
-        let large = [
+        let remedies = [
             (self.step, "take a smaller batch, fewer neighbours or narrower layers"),
             (self.state, "take a narrower memory"),
             (self.tables, "take fewer events"),
@@ -81,7 +81,7 @@ impl MemoryPlan {
                 "leave features on the host: features_on=host",
             ),
         ];
-        let remedy = large.iter().max_by_key(|(bytes, _)| *bytes).map_or("", |(_, remedy)| *remedy);
+        let remedy = remedies.iter().max_by_key(|(bytes, _)| *bytes).map_or("", |(_, remedy)| *remedy);
         Err(Error::new(ErrorKind::OutOfMemory, text).remedy(remedy))
     }
 }
@@ -94,8 +94,8 @@ impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.0} MiB state, {:.0} MiB tables, ", mib(self.state), mib(self.tables))?;
         if self.features > 0 {
-            let place = if self.features_on_host { " on the host" } else { "" };
-            write!(f, "{:.0} MiB features{place}, ", mib(self.features))?;
+            let location = if self.features_on_host { " on the host" } else { "" };
+            write!(f, "{:.0} MiB features{location}, ", mib(self.features))?;
         }
         write!(f, "{:.0} MiB values of a step", mib(self.step))?;
         match self.free {

@@ -1,4 +1,4 @@
-//! A run: epochs, validation after each, the test of the best one, and the files of the run.
+//! A run: its epochs with validation, the test of the best epoch, and the files of the run folder.
 use super::{
     Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, Summary, Task,
     checkpoint::import_weights,
@@ -70,11 +70,12 @@ struct RunState {
 }
 
 impl Run<'_> {
-    /// The training loop. `prepare` runs once before the first epoch; `compare` adds baseline scores to the summary of a run
-    /// that was tested.
+    /// Runs the training loop. `prepare` runs once before the first epoch; `compare` adds baseline scores to
+    /// the summary of a run that was tested.
     ///
     /// # Errors
-    /// The errors of the task, of the checkpoint and of the file system. What the run folder held before stays intact.
+    /// The errors of the task, of the checkpoint and of the file system. What the run folder held before
+    /// stays intact.
     pub fn train<T: Task>(
         &self,
         task: &mut T,
@@ -131,13 +132,15 @@ impl Run<'_> {
             open_run(out, config, options.resume)?;
             write_metrics(out, &state.records)?;
         }
-        // Saved before the first epoch, so that a run that is interrupted earlier can be resumed from the same weights.
+        // Saved before the first epoch, so that a run that is interrupted earlier can be resumed from the
+        // same weights.
         if let (Some(checkpoint), true, false) = (&state.checkpoint, starts_trained, restored) {
             checkpoint.save(task.store(), &state.buffers, &state.manifest, true)?;
         }
         Ok(state)
     }
-    /// Restores the last epoch of the run in the run folder. Returns false if that run ended before its first epoch.
+    /// Restores the last epoch of the run in the run folder. Returns false if that run ended before its first
+    /// epoch.
     fn restore(&self, task: &mut dyn Task, state: &mut RunState) -> Result<bool> {
         let (Some(checkpoint), Some(out)) = (&state.checkpoint, &self.options.out) else {
             return Err(Error::usage("--resume has no run to go on with").remedy("give its --out"));
@@ -228,7 +231,7 @@ impl Run<'_> {
         }
         Ok((settled, scores))
     }
-    /// Trains for an epoch, then validates.
+    /// Trains for an epoch, then validates. Returns the epoch's record.
     fn epoch(&self, task: &mut dyn Task, watch: &mut dyn Watch, epoch: usize) -> Result<EpochRecord> {
         let started = Instant::now();
         let trained = task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("train", epoch, p))?;
@@ -245,7 +248,8 @@ impl Run<'_> {
         record.iter().for_each(|record| watch.settled(record));
         Ok(record)
     }
-    /// Validates, and returns the record of an epoch whose training pass began at `started` and has just ended.
+    /// Validates, and returns the record of an epoch whose training pass began at `started` and has just
+    /// ended.
     fn record(
         &self,
         task: &mut dyn Task,
@@ -264,7 +268,7 @@ impl Run<'_> {
         let wall_time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         Ok(EpochRecord { epoch, train_loss, train_seconds, events_per_second, val, wall_time })
     }
-    /// The summary of a run, without its scores.
+    /// Returns the summary of a run, without its scores.
     pub fn summary(&self, task: &dyn Task) -> Summary {
         let (config, device) = (self.config, self.device);
         Summary {
@@ -278,7 +282,7 @@ impl Run<'_> {
                 threads: device.threads(),
             },
             data: self.data.clone(),
-            model: config.model.name().into(),
+            model: config.model_name().into(),
             plan: task.plan().name.clone(),
             chosen: task.chosen().map(|(choice, _)| choice.clone()),
             task: config.task,
@@ -332,7 +336,7 @@ pub(in crate::task) fn test_replayed(
     task.test(&mut |p| watch.progress("test", epoch, p))
 }
 
-/// The task that `build` returns, with the state of the checkpoint's best epoch.
+/// Builds a task and loads the state of the checkpoint's best epoch into it.
 ///
 /// # Errors
 /// `Checkpoint` if the checkpoint is damaged, or of another model or other data.

@@ -10,71 +10,71 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// One epoch, a line of `metrics.jsonl`.
+/// The record of an epoch: a line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochRecord {
-    /// From 1.
+    /// Number of the epoch, from 1.
     pub epoch: usize,
     /// Mean of the batches' losses.
     pub train_loss: f64,
     /// Seconds of the training pass alone.
     pub train_seconds: f64,
-    /// Training events a second.
+    /// Training events per second; edges per second for snapshots.
     pub events_per_second: f64,
-    /// Validation; `None` where nothing is evaluated.
+    /// Scores of the validation part; `None` if the run does not evaluate.
     pub val: Option<Scores>,
-    /// When it ended, validation included: seconds since 1970, UTC.
+    /// Time at which the epoch ended, including validation: seconds since 1970, UTC.
     #[serde(default)]
     pub wall_time: f64,
 }
 
-/// What [`EdgeBank`] scores on the test part, against the same candidates.
+/// Scores of [`EdgeBank`](crate::task::EdgeBank) on the test part, with the same candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EdgeBankScores {
-    /// Remembering every pair.
+    /// Scores with every pair remembered.
     pub unlimited: TestScores,
-    /// Remembering a window as long as the test part.
+    /// Scores with the pairs of a window remembered that is as long as the test part.
     pub window: TestScores,
 }
 
-/// What a baseline of snapshots scores on the test part, against the same candidates.
+/// Scores of a baseline for snapshots on the test part, with the same candidates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BaselineScores {
-    /// What it knows.
+    /// Name of the baseline: what it remembers.
     pub name: String,
-    /// Its scores.
+    /// Scores of the test part.
     pub test: TestScores,
 }
 
-/// Device of a run.
+/// The device of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRecord {
     /// `cpu` or `cuda`.
     pub kind: String,
-    /// The maker's name.
+    /// The manufacturer's name of the device.
     pub name: String,
-    /// Threads.
+    /// Number of CPU threads.
     pub threads: usize,
 }
 
-/// Data of a run.
+/// The data of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataRecord {
-    /// Its name.
+    /// Name of the data set.
     pub name: String,
-    /// Events of all parts.
+    /// Number of events of all parts; of edges in all snapshots, if the data are snapshots.
     pub events: usize,
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Width of the edge features; of snapshots, of the vertices' features.
+    /// Width of the edge features; of the vertex features, if the data are snapshots.
     pub edge_features: usize,
-    /// Snapshots, where that is what the data are; `events` are edges then, of all of them.
+    /// Number of snapshots; `None` if the data are an event stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<usize>,
 }
 
 impl DataRecord {
-    /// The record of an event stream.
+    /// Returns the record of an event stream.
     pub(in crate::task) fn of_events(events: &Events) -> Self {
         DataRecord {
             name: events.name.clone(),
@@ -84,7 +84,7 @@ impl DataRecord {
             snapshots: None,
         }
     }
-    /// The record of a sequence of snapshots.
+    /// Returns the record of a sequence of snapshots.
     pub(in crate::task) fn of_snapshots(data: &Snapshots) -> Self {
         DataRecord {
             name: data.name.clone(),
@@ -94,22 +94,23 @@ impl DataRecord {
             snapshots: Some(data.len()),
         }
     }
-    /// What a checkpoint knows its data by.
+    /// Returns the numbers by which a checkpoint recognises its data: events, nodes and width of the edge
+    /// features.
     pub(super) fn identity(&self) -> (usize, usize, usize) {
         (self.events, self.nodes, self.edge_features)
     }
 }
 
-/// Most memory held, in bytes.
+/// Peak memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeakMemory {
-    /// By the process.
+    /// Host memory of the process.
     pub host: u64,
-    /// On a device of its own; 0 on the CPU.
+    /// Device memory; 0 on the CPU.
     pub device: u64,
 }
 
-/// `summary.json`, schema 1: what was run, where, and what came out.
+/// The contents of `summary.json`, schema 1: configuration, device, data and results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // documented in docs/summary.md, key by key
 pub struct Summary {

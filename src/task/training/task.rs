@@ -1,4 +1,5 @@
-//! What the training loop asks of a task: passes over its data, what a checkpoint holds, and what there is to report.
+//! The interface between the training loop and a task: passes over its data, what a checkpoint holds, and
+//! what there is to report.
 use super::MemoryPlan;
 use crate::{
     autograd::{Parameters, Program},
@@ -52,7 +53,7 @@ impl TaskCore {
             self.step.start_trace();
         }
     }
-    /// Mean of the first `n` losses of the last training pass.
+    /// Returns the mean of the first `n` losses of the last training pass.
     ///
     /// # Errors
     /// `Device` if the losses cannot be copied to the host.
@@ -60,7 +61,7 @@ impl TaskCore {
         let losses = &self.store.read::<f32>(self.losses)?[..n];
         Ok(losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / n.max(1) as f64)
     }
-    /// Buffers of the parameters whose names begin with none of `prefixes`.
+    /// Returns the buffers of the parameters whose names begin with none of `prefixes`.
     pub(in crate::task) fn parameters_except(&self, prefixes: &[&str]) -> impl Iterator<Item = BufferId> {
         let of_model = |name: &str| !prefixes.iter().any(|prefix| name.starts_with(prefix));
         self.parameters.iter().filter(move |p| of_model(p.0)).map(|p| p.1)
@@ -69,35 +70,37 @@ impl TaskCore {
 
 /// A model with its data, ready to train and to evaluate.
 pub trait Task {
-    /// The fields that every task has.
+    /// Returns the fields that every task has.
     fn core(&self) -> &TaskCore;
-    /// The same, mutable.
+    /// Returns the same, mutable.
     fn core_mut(&mut self) -> &mut TaskCore;
-    /// Remarks for the user before the run starts, each with a one-word label.
+    /// Returns remarks for the user before the run starts, each with a one-word label.
     fn remarks(&self) -> Vec<(&'static str, String)>;
-    /// Buffers of the state beyond the parameters that a checkpoint holds.
+    /// Returns the buffers that a checkpoint holds in addition to parameters and optimiser state.
     fn state(&self) -> Vec<BufferId>;
-    /// Buffers of the model without its head: what a run of another task can start from.
+    /// Returns the buffers of the model without its head, from which a run of another task can start.
     fn model_buffers(&self) -> Vec<BufferId>;
-    /// Trains for one pass over the training data. Returns the mean loss, and the number of events (or edges) processed.
+    /// Trains for one pass over the training data. Returns the mean loss, and the number of events (or edges)
+    /// processed.
     ///
     /// # Errors
     /// `Diverged`, with the step, if the loss is not finite.
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)>;
-    /// Whether scores depend on memory that a pass leaves behind.
+    /// Returns whether scores depend on memory that a pass leaves behind.
     fn has_memory(&self) -> bool {
         false
     }
-    /// Trains for one more epoch in which the weights that write memory rest at their averages over the last epochs, so
-    /// that the rest of the model learns to read the memory that a replay computes. Returns the same as
-    /// [`train_epoch`](Self::train_epoch); `None` if the task has nothing to settle.
+    /// Trains for one more epoch in which the weights that write memory rest at their averages over the last
+    /// epochs, so that the rest of the model learns to read the memory that a replay computes. Returns the
+    /// same as [`train_epoch`](Self::train_epoch); `None` if the task has nothing to settle.
     ///
     /// # Errors
     /// As [`train_epoch`](Self::train_epoch).
     fn settle(&mut self, _epoch: u32, _progress: Report<'_>) -> Result<Option<(f64, usize)>> {
         Ok(None)
     }
-    /// Computes the memory anew: clears it, then replays the training and validation events with fixed weights.
+    /// Computes the memory anew: clears it, then replays the training and validation events with fixed
+    /// weights.
     ///
     /// # Errors
     /// The errors of the ops.
@@ -116,58 +119,59 @@ pub trait Task {
     fn test(&mut self, progress: Report<'_>) -> Result<TestScores>;
     /// Fits a cost model of the ops to the trace of the last epoch.
     fn costs(&self) -> CostModel;
-    /// The timeline of the last epoch as `costs` predicts it.
+    /// Returns the timeline of the last epoch as `costs` predicts it.
     ///
     /// # Errors
     /// `Plan` if lanes would wait for each other.
     fn predicted(&self, costs: &CostModel) -> Result<Timeline>;
-    /// How predictions assigned snapshots to lanes, and the cost model they used; `None` if the plan needs no predictions or
-    /// none have been made yet.
+    /// Returns how predictions assigned snapshots to lanes, and the cost model they used; `None` if the plan
+    /// needs no predictions or none have been made yet.
     fn chosen(&self) -> Option<(&GroupChoice, &CostModel)> {
         None
     }
 
-    /// Parameters, state and tables.
+    /// Returns parameters, state and tables.
     fn store(&self) -> &Store {
         &self.core().store
     }
-    /// The same, mutable.
+    /// Returns the same, mutable.
     fn store_mut(&mut self) -> &mut Store {
         &mut self.core_mut().store
     }
-    /// Parameters and their optimiser.
+    /// Returns the parameters and their optimiser.
     fn parameters(&self) -> &Parameters {
         &self.core().parameters
     }
-    /// Where it runs.
+    /// Returns the device on which the task runs.
     fn device(&self) -> &Device {
         &self.core().device
     }
-    /// Memory needed by the run.
+    /// Returns the memory that the run needs.
     fn memory(&self) -> MemoryPlan {
         self.core().memory
     }
-    /// The plan of the training step.
+    /// Returns the plan of the training step.
     fn plan(&self) -> &Plan {
         &self.core().plan
     }
-    /// The training step.
+    /// Returns the training step.
     fn step(&self) -> &Program {
         &self.core().step
     }
-    /// The same, mutable, for example to profile it.
+    /// Returns the training step, mutable, for example to profile it.
     fn step_mut(&mut self) -> &mut Program {
         &mut self.core_mut().step
     }
-    /// Records a trace of the training step from the next epoch on; each epoch replaces the trace of the one before.
+    /// Records a trace of the training step from the next epoch on; each epoch replaces the trace of the one
+    /// before.
     fn trace(&mut self) {
         self.core_mut().traced = true;
     }
-    /// The timeline of the last [traced](Self::trace) epoch.
+    /// Returns the timeline of the last [traced](Self::trace) epoch.
     fn timeline(&self) -> Timeline {
         Timeline::new(self.step().trace())
     }
-    /// Buffers that a checkpoint holds: parameters, optimiser state, model state.
+    /// Returns the buffers that a checkpoint holds: parameters, optimiser state, model state.
     fn checkpoint_buffers(&self) -> Vec<BufferId> {
         let parameters = self.parameters().iter().map(|p| p.1);
         parameters.chain(self.parameters().optimizer_buffers()).chain(self.state()).collect()
@@ -184,12 +188,13 @@ pub(in crate::task) struct Runs {
 }
 
 impl Runs {
-    /// One run per batch, all in the same variant.
+    /// Creates one run per batch, all in the same variant.
     pub fn of_batches(variant: usize, batches: usize) -> Self {
         Runs { variant_of_run: vec![variant; batches], complete: (1..=batches).collect() }
     }
-    /// One run per snapshot group in the given variants, after `before` groups of the pass. If an update takes several groups
-    /// (`groups_per_update` > 1), a run of variant `update` follows every such round.
+    /// Creates one run per snapshot group in the given variants, after `before` groups of the pass. If an
+    /// update takes several groups (`groups_per_update` > 1), a run of variant `update` follows every such
+    /// round.
     pub fn of_groups(variants: &[usize], before: usize, groups_per_update: usize, update: usize) -> Self {
         let mut runs = Runs::default();
         for (at, &variant) in variants.iter().enumerate() {
@@ -202,7 +207,7 @@ impl Runs {
         }
         runs
     }
-    /// The batch or group that a run belongs to; the last one of its round for an update.
+    /// Returns the batch or group that a run belongs to; for an update, the last group of its round.
     pub fn group(&self, run: usize) -> usize {
         self.complete[run] - 1
     }
@@ -221,8 +226,8 @@ pub(in crate::task) struct EventCount<'a> {
     pub total: usize,
 }
 
-/// Executes `runs` of a program over its store and reports progress after each of them, with the mean of the losses that
-/// the pass has written to `losses` so far.
+/// Executes `runs` of a program over its store and reports progress after each of them, with the mean of the
+/// losses that the pass has written to `losses` so far.
 ///
 /// # Errors
 /// The program's error, with the number of the batch or group if it is known.
@@ -249,7 +254,8 @@ pub(in crate::task) fn repeat_and_report(
     ran.map_err(|(run, e)| (run.map(|run| runs.group(run)), e))
 }
 
-/// The clock epoch of an evaluation pass: the same in every epoch, so that its random draws are the same.
+/// Returns the epoch from which an evaluation pass derives its random draws. It is the same in every epoch,
+/// and so are the draws.
 pub(in crate::task) fn evaluation_clock(part: Part) -> u32 {
     part as u32
 }

@@ -1,13 +1,16 @@
-//! A run's figures as an event file of TensorBoard: a TFRecord of `Event` messages, one a figure.
+//! Writes the metrics of a run as an event file of TensorBoard: a TFRecord file with one `Event` message per
+//! value.
 //!
 //! | tag | step |
 //! | --- | --- |
 //! | `train/loss`, `train/events_per_second` | epoch |
-//! | `val/ap` and whatever else validation scores | epoch |
-//! | `test/transductive/ap`, `test/inductive/ap` and whatever else the test scores | the best epoch |
+//! | `val/ap` and the other metrics of validation | epoch |
+//! | `test/transductive/ap`, `test/inductive/ap` and the other metrics of the test | best epoch |
 //!
-//! Every figure has the wall time at which its epoch ended, the test that of the last epoch: the file is a function of the
-//! run's records, and a resumed run writes what an uninterrupted one would have.
+//! Every value has the wall time at which its epoch ended; the test's values have that of the last epoch. The
+//! file depends on the records of the run only, so a resumed run writes the same file as an uninterrupted
+//! one.
+//!
 //! Source: TensorFlow's `event.proto`, `summary.proto` and `record_writer.cc`.
 use super::{EpochRecord, folder::write_whole};
 use crate::{
@@ -17,20 +20,21 @@ use crate::{
 use serde_json::Value;
 use std::{fs, io::Write, path::Path};
 
-/// Name of the file in the run's folder.
+/// Name of the file in the run folder.
 pub const FILE: &str = "events.out.tfevents.tgnn-bench";
 
-/// Brings the event file in the folder `out` up to date. Where it begins as it should, what is missing is appended, so that
-/// a reader who has it open sees it grow; else it is written anew, whole or not at all.
+/// Updates the event file in the folder `out`. If the existing file is a prefix of the new contents, the
+/// missing bytes are appended, so that a reader with the file open sees it grow; else the file is replaced
+/// atomically. `test` holds the best epoch and its test scores.
 ///
 /// # Errors
-/// Io.
+/// `Io`.
 pub fn write(out: &Path, records: &[EpochRecord], test: Option<(usize, TestScores)>) -> Result<()> {
     let (path, bytes) = (out.join(FILE), events(records, test));
-    let there = fs::read(&path).unwrap_or_default();
-    match bytes.strip_prefix(&there[..]) {
+    let existing = fs::read(&path).unwrap_or_default();
+    match bytes.strip_prefix(&existing[..]) {
         Some([]) => Ok(()),
-        Some(missing) if !there.is_empty() => fs::OpenOptions::new()
+        Some(missing) if !existing.is_empty() => fs::OpenOptions::new()
             .append(true)
             .open(&path)
             .and_then(|mut file| file.write_all(missing))
@@ -39,7 +43,7 @@ pub fn write(out: &Path, records: &[EpochRecord], test: Option<(usize, TestScore
     }
 }
 
-/// The bytes of the file.
+/// Returns the contents of the file.
 fn events(records: &[EpochRecord], test: Option<(usize, TestScores)>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let started = records.first().map_or(0.0, |r| r.wall_time);
@@ -56,44 +60,45 @@ fn events(records: &[EpochRecord], test: Option<(usize, TestScores)>) -> Vec<u8>
     for r in records {
         put(r.wall_time, r.epoch, "train/loss", r.train_loss);
         put(r.wall_time, r.epoch, "train/events_per_second", r.events_per_second);
-        let val = r.val.as_ref().map_or_else(Vec::new, figures);
-        val.iter().for_each(|(name, x)| put(r.wall_time, r.epoch, &format!("val/{name}"), *x));
+        let val = r.val.as_ref().map_or_else(Vec::new, metrics);
+        val.iter().for_each(|(name, value)| put(r.wall_time, r.epoch, &format!("val/{name}"), *value));
     }
     if let Some((best, test)) = test {
         let ended = records.last().map_or(0.0, |r| r.wall_time);
         for (part, scores) in [("transductive", test.transductive), ("inductive", test.inductive)] {
-            for (name, x) in figures(&scores) {
-                put(ended, best, &format!("test/{part}/{name}"), x);
+            for (name, value) in metrics(&scores) {
+                put(ended, best, &format!("test/{part}/{name}"), value);
             }
         }
     }
     bytes
 }
 
-/// The figures that there are, by their names in `summary.json`.
-fn figures(scores: &Scores) -> Vec<(String, f64)> {
-    let Ok(Value::Object(all)) = serde_json::to_value(scores) else { return Vec::new() };
-    all.into_iter().filter_map(|(name, x)| Some((name, x.as_f64()?))).collect()
+/// Returns the metrics that are defined, with their names in `summary.json`.
+fn metrics(scores: &Scores) -> Vec<(String, f64)> {
+    let Ok(Value::Object(metrics)) = serde_json::to_value(scores) else { return Vec::new() };
+    metrics.into_iter().filter_map(|(name, value)| Some((name, value.as_f64()?))).collect()
 }
 
-// Numbers of the fields: of `Event`, ...
+// Field numbers of `Event`.
 const WALL_TIME: u8 = 1;
 const STEP: u8 = 2;
 const FILE_VERSION: u8 = 3;
 const SUMMARY: u8 = 5;
-// ... of `Summary`, of `Summary.Value`.
+// Field number of `Summary`.
 const VALUE: u8 = 1;
+// Field numbers of `Summary.Value`.
 const TAG: u8 = 1;
 const SIMPLE_VALUE: u8 = 2;
 
-// How a field's value is written.
+// Wire types of Protocol Buffers.
 const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
 const BYTES: u8 = 2;
 const FIXED32: u8 = 5;
 
-/// An `Event` with `content` in the field `what`.
-fn event(wall_time: f64, step: usize, what: u8, content: &[u8]) -> Vec<u8> {
+/// Encodes an `Event` with `content` in the field `number`.
+fn event(wall_time: f64, step: usize, number: u8, content: &[u8]) -> Vec<u8> {
     let mut e = Vec::new();
     key(&mut e, WALL_TIME, FIXED64);
     e.extend(wall_time.to_le_bytes());
@@ -101,29 +106,32 @@ fn event(wall_time: f64, step: usize, what: u8, content: &[u8]) -> Vec<u8> {
         key(&mut e, STEP, VARINT);
         varint(&mut e, step as u64);
     }
-    field(&mut e, what, content);
+    field(&mut e, number, content);
     e
 }
 
-fn key(to: &mut Vec<u8>, number: u8, how: u8) {
-    to.push(number << 3 | how);
+/// Appends the key of a field.
+fn key(to: &mut Vec<u8>, number: u8, wire_type: u8) {
+    to.push(number << 3 | wire_type);
 }
 
-fn varint(to: &mut Vec<u8>, mut x: u64) {
-    while x >= 0x80 {
-        to.push(x as u8 | 0x80);
-        x >>= 7;
+/// Appends a variable-length integer.
+fn varint(to: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        to.push(value as u8 | 0x80);
+        value >>= 7;
     }
-    to.push(x as u8);
+    to.push(value as u8);
 }
 
+/// Appends a field of bytes.
 fn field(to: &mut Vec<u8>, number: u8, content: &[u8]) {
     key(to, number, BYTES);
     varint(to, content.len() as u64);
     to.extend_from_slice(content);
 }
 
-/// Appends a record: its length, the length's checksum, itself, its checksum.
+/// Appends a TFRecord: its length, the checksum of the length, the content, the checksum of the content.
 fn record(to: &mut Vec<u8>, content: &[u8]) {
     let length = (content.len() as u64).to_le_bytes();
     to.extend(length);
@@ -132,7 +140,8 @@ fn record(to: &mut Vec<u8>, content: &[u8]) {
     to.extend(checksum(content).to_le_bytes());
 }
 
-/// CRC-32C, masked: a checksum over bytes that hold checksums would be weak.
+/// Returns the masked CRC-32C of TFRecord. The mask is needed because a CRC of data that contains CRCs is
+/// weak.
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -141,9 +150,10 @@ fn checksum(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// What a file holds: wall time, step and either the version or a tag and its figure. Every checksum must be right.
+    /// Decodes a file and checks every checksum. Returns for each event its wall time, its step and either
+    /// the version or a tag and its value.
     fn read(mut bytes: &[u8]) -> Vec<(f64, u64, String, Option<f32>)> {
-        let mut all = Vec::new();
+        let mut events = Vec::new();
         while !bytes.is_empty() {
             let (length, rest) = checked(bytes, 8);
             let (content, rest) = checked(rest, u64::from_le_bytes(length.try_into().unwrap()) as usize);
@@ -165,14 +175,14 @@ mod tests {
                     other => panic!("a field {other}"),
                 }
             }
-            all.push((time, step, name, value));
+            events.push((time, step, name, value));
         }
-        all
+        events
     }
     fn checked(bytes: &[u8], n: usize) -> (&[u8], &[u8]) {
         let (content, rest) = bytes.split_at(n);
         let (sum, rest) = rest.split_at(4);
-        // The definition, bit by bit.
+        // CRC-32C by its definition, bit by bit.
         let crc = !content.iter().fold(!0u32, |crc, &byte| {
             (0..8).fold(crc ^ u32::from(byte), |c, _| c >> 1 ^ if c & 1 == 1 { 0x82f6_3b78 } else { 0 })
         });
@@ -182,12 +192,12 @@ mod tests {
     }
     fn number_in(bytes: &mut &[u8]) -> u64 {
         let n = bytes.iter().position(|b| b < &0x80).unwrap() + 1;
-        let (all, rest) = bytes.split_at(n);
+        let (varint, rest) = bytes.split_at(n);
         *bytes = rest;
-        all.iter().rev().fold(0, |x, b| x << 7 | u64::from(b & 0x7f))
+        varint.iter().rev().fold(0, |value, b| value << 7 | u64::from(b & 0x7f))
     }
     fn fields(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
-        let mut all = Vec::new();
+        let mut fields = Vec::new();
         while let Some((&key, rest)) = bytes.split_first() {
             bytes = rest;
             let length = match key & 7 {
@@ -198,10 +208,10 @@ mod tests {
                 other => panic!("a wire type {other}"),
             };
             let (content, rest) = bytes.split_at(length);
-            all.push((key >> 3, content.to_vec()));
+            fields.push((key >> 3, content.to_vec()));
             bytes = rest;
         }
-        all
+        fields
     }
 
     fn epoch(epoch: usize) -> EpochRecord {
@@ -221,28 +231,28 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_is_read_back_under_its_tag_epoch_and_time_and_every_checksum_is_right() {
+    fn every_value_is_read_back_with_its_tag_epoch_and_time_and_a_valid_checksum() {
         let got = read(&events(&[epoch(1), epoch(300)], Some((300, tested()))));
-        let of = |e: &EpochRecord| {
-            let figures = [
+        let values_of = |e: &EpochRecord| {
+            let values = [
                 ("train/loss", e.train_loss),
                 ("train/events_per_second", 1000.0),
                 ("val/ap", 0.5 + e.epoch as f64),
                 ("val/f1", 0.25),
             ];
-            figures.map(|(tag, x)| (e.wall_time, e.epoch as u64, tag.to_owned(), Some(x as f32)))
+            values.map(|(tag, value)| (e.wall_time, e.epoch as u64, tag.to_owned(), Some(value as f32)))
         };
         let version = (1e9 + 1.0, 0, "brain.Event:2".to_owned(), None);
         let mut want = vec![version];
-        want.extend(of(&epoch(1)));
-        want.extend(of(&epoch(300)));
+        want.extend(values_of(&epoch(1)));
+        want.extend(values_of(&epoch(300)));
         want.push((1e9 + 300.0, 300, "test/transductive/mrr".into(), Some(0.125)));
         assert_eq!(got, want);
     }
 
     #[test]
-    fn the_bytes_are_those_that_tensorboards_own_writer_makes() {
-        // tensorboard.summary.writer.record_writer over tensorboard.compat.proto, version 2.21.
+    fn the_bytes_equal_those_of_tensorboards_writer() {
+        // Written by tensorboard.summary.writer.record_writer and tensorboard.compat.proto, version 2.21.
         let want = "1800000000000000a37f4b22090000800065cdcd411a0d627261696e2e4576656e743a328b1e5ddd200000000000\
              000029eda950090000800065cdcd4110012a130a110a0a747261696e2f6c6f7373150000803f67d9d5372d000000\
              000000003c418afb090000800065cdcd4110012a200a1e0a17747261696e2f6576656e74735f7065725f7365636f\
@@ -252,21 +262,21 @@ mod tests {
     }
 
     #[test]
-    fn a_file_grows_where_it_begins_as_it_should_and_is_written_anew_where_it_does_not() {
+    fn a_file_is_extended_if_it_is_a_prefix_and_replaced_if_it_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
-        let all = [epoch(1), epoch(2), epoch(3)];
-        write(dir.path(), &all[..1], None).unwrap();
+        let epochs = [epoch(1), epoch(2), epoch(3)];
+        write(dir.path(), &epochs[..1], None).unwrap();
         let mut open = fs::File::open(&path).unwrap();
-        // A torn record at the end is completed.
+        // A truncated record at the end is completed.
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() - 7]).unwrap();
-        write(dir.path(), &all[..2], Some((1, tested()))).unwrap();
+        write(dir.path(), &epochs[..2], Some((1, tested()))).unwrap();
         let mut seen = Vec::new();
         std::io::Read::read_to_end(&mut open, &mut seen).unwrap();
-        assert_eq!(seen, events(&all[..2], Some((1, tested()))), "whoever has it open sees it");
-        write(dir.path(), &all, None).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), events(&all, None), "the test of fewer epochs is gone");
+        assert_eq!(seen, events(&epochs[..2], Some((1, tested()))), "an open file sees the new bytes");
+        write(dir.path(), &epochs, None).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), events(&epochs, None), "the test of fewer epochs is gone");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -1,0 +1,219 @@
+//! `v = momentum v + g + decay w`, `w -= lr v`
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `lr` | `[k, 1]` f32 | learning rate of each step; the last one holds for all later steps |
+//! | `step` | `[1, 1]` u32, state | number of updates: incremented before the update |
+//! | `scale` | `[1, 1]` f32, optional | factor of all gradients, such as that of [`clip_norm`](super::clip_norm) |
+//! | `w`, `g`, `v`, for every parameter | same shape, f32; `w`, `v` state | value, gradient, velocity; without momentum there is no `v` |
+//!
+//! One op handles all parameters, with one launch for every 64 of them. Deterministic. Source: PyTorch's SGD,
+//! without its dampening.
+use super::{
+    adam::{
+        LR, STEP, UpdateVars, check_parameter, check_update, parameters, rate_of, scale_of, scale_on,
+        update_vars,
+    },
+    *,
+};
+use crate::runtime::{
+    cuda::abi,
+    simd::vectorised,
+    team::{self, InParallel},
+};
+
+/// Offsets of a parameter's inputs from the first, `w`.
+const G: usize = 1;
+const V: usize = 2;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Sgd {
+    momentum: f64,
+    decay: f64,
+    scaled: bool,
+}
+
+/// A parameter with its gradient and velocity, all of one shape.
+#[derive(Clone, Copy, Debug)]
+pub struct SgdSlot {
+    /// Parameter.
+    pub w: Var,
+    /// Gradient of the parameter.
+    pub g: Var,
+    /// Velocity; `None` without momentum.
+    pub v: Option<Var>,
+}
+
+impl Tape {
+    /// Appends [`Sgd`], with `momentum` and weight decay `decay`.
+    ///
+    /// # Errors
+    /// `Shape` if a gradient or velocity differs from its parameter in shape, if there are velocities without
+    /// momentum or momentum without them, or if state is not writable.
+    pub fn sgd(&mut self, vars: UpdateVars, momentum: f64, decay: f64, slots: &[SgdSlot]) -> Result<()> {
+        let with_velocity = slots.iter().filter(|s| s.v.is_some()).count();
+        let want = if momentum == 0.0 { 0 } else { slots.len() };
+        ensure!(Sgd::NAME, with_velocity == want, "{with_velocity} velocities, want {want}");
+        let mut ins = vars.inputs();
+        ins.extend(slots.iter().flat_map(|s| [s.w, s.g].into_iter().chain(s.v)));
+        self.push(Sgd { momentum, decay, scaled: vars.scale.is_some() }, &ins).map(drop)
+    }
+}
+
+/// Factors of a step: of the velocity, of the parameter in the gradient, of the gradient.
+#[derive(Clone, Copy)]
+struct Factors {
+    lr: f32,
+    momentum: f32,
+    decay: f32,
+    scale: f32,
+}
+
+vectorised! {
+    fn update(w: &mut [f32], g: &[f32], f: Factors) {
+        for (w, &g) in w.iter_mut().zip(g) {
+            *w -= f.lr * f.decay.mul_add(*w, f.scale * g);
+        }
+    }
+    fn update_with_momentum(w: &mut [f32], v: &mut [f32], g: &[f32], f: Factors) {
+        for ((w, v), &g) in w.iter_mut().zip(v).zip(g) {
+            *v = f.momentum.mul_add(*v, f.decay.mul_add(*w, f.scale * g));
+            *w -= f.lr * *v;
+        }
+    }
+}
+
+impl Sgd {
+    /// Returns the position of the first parameter.
+    fn first(&self) -> usize {
+        2 + usize::from(self.scaled)
+    }
+    /// Returns the number of inputs per parameter.
+    fn inputs_each(&self) -> usize {
+        if self.momentum == 0.0 { 2 } else { 3 }
+    }
+    /// Counts the step, and returns its learning rate.
+    fn begin<R: Real>(io: &Io<'_>) -> f64 {
+        let step = &mut io.state::<u32>(STEP)[0];
+        *step = step.saturating_add(1);
+        rate_of(io.input::<R>(LR), *step)
+    }
+}
+
+impl Op for Sgd {
+    const NAME: &'static str = "sgd";
+    const KIND: OpKind = OpKind::Nn;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        let of_parameters = check_update(Self::NAME, ins, self.scaled)?;
+        let each = self.inputs_each();
+        ensure!(
+            Self::NAME,
+            of_parameters.len().is_multiple_of(each),
+            "{} inputs, want lr, step, and {each} of each parameter",
+            ins.len()
+        );
+        for (i, slot) in of_parameters.chunks_exact(each).enumerate() {
+            check_parameter(Self::NAME, "w", &slot[0])?;
+            ensure!(
+                Self::NAME,
+                slot.iter().all(|s| *s == slot[0]),
+                "shapes of parameter {i} differ: {slot:?}"
+            );
+        }
+        Ok(vec![])
+    }
+    fn writes(&self, inputs: usize) -> Vec<usize> {
+        let first = self.first();
+        let of_parameters = (first..inputs).filter(|i| (i - first) % self.inputs_each() != G);
+        std::iter::once(STEP).chain(of_parameters).collect()
+    }
+    fn tickets(&self, _: &[Spec]) -> usize {
+        1
+    }
+    fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
+        let n: usize = ins[self.first()..].iter().step_by(self.inputs_each()).map(Spec::len).sum();
+        let numbers = 2 * self.inputs_each() - 1;
+        Cost { bytes: 4 * numbers * n, flops: 2 * self.inputs_each() * n }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let lr = R::of(Self::begin::<R>(io));
+        let (momentum, decay, scale) =
+            (R::of(self.momentum), R::of(self.decay), scale_of::<R>(io, self.scaled));
+        for at in (self.first()..io.inputs()).step_by(self.inputs_each()) {
+            let (w, g) = (io.state::<R>(at), io.input::<R>(at + G));
+            let mut v = (self.momentum != 0.0).then(|| io.state::<R>(at + V));
+            for i in 0..w.len() {
+                let mut step = scale * g[i] + decay * w[i];
+                if let Some(v) = &mut v {
+                    step = momentum * v[i] + step;
+                    v[i] = step;
+                }
+                w[i] = w[i] - lr * step;
+            }
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (lr, scale) = (Self::begin::<f32>(io) as f32, scale_of(io, self.scaled));
+        let factors = Factors { lr, momentum: self.momentum as f32, decay: self.decay as f32, scale };
+        for at in (self.first()..io.inputs()).step_by(self.inputs_each()) {
+            let (w, g) = (io.state::<f32>(at), io.input::<f32>(at + G));
+            let size = team::share(w.len());
+            let chunks = w.chunks_mut(size).zip(g.chunks(size));
+            if self.momentum == 0.0 {
+                chunks.in_parallel(1, |(w, g)| update(w, g, factors));
+                continue;
+            }
+            let chunks = chunks.zip(io.state::<f32>(at + V).chunks_mut(size));
+            chunks.in_parallel(1, |((w, g), v)| update_with_momentum(w, v, g, factors));
+        }
+    }
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (rate, rates, step) = (on.input(LR), on.spec(LR).len() as u32, on.state(STEP));
+        let (scale, momentum, decay) = (scale_on(on, self.scaled), self.momentum as f32, self.decay as f32);
+        let parameter_at = |at: usize, end| {
+            let v = if self.momentum == 0.0 { std::ptr::null_mut() } else { on.state(at + V) };
+            let (w, g, m) = (on.state(at), on.input(at + G), std::ptr::null_mut());
+            abi::Parameter { w, g, m, v, n: on.spec(at).len() as u32, end }
+        };
+        let slots = (self.first()..on.inputs()).step_by(self.inputs_each());
+        parameters(on, slots, parameter_at, |grid, parameters, last| {
+            let ticket = if last { on.tickets() } else { std::ptr::null_mut() };
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe { k.sgd(on, grid, parameters, rate, rates, step, scale, momentum, decay, ticket) }
+        })
+    }
+}
+
+/// `[rates, scaled, momentum, decay, sizes of the parameters...]`: the gradients have a factor if `scaled` is
+/// 1; there is momentum if that is 1, and likewise decay.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 0, 0, 0, 1, 1],
+    &[1, 0, 1, 0, 0, 7],
+    &[9, 1, 0, 1, 5, 9],
+    &[4, 0, 1, 1, 33, 20_000],
+    &[1, 1, 1, 1, 1_027],
+    &MANY,
+];
+/// More parameters than one launch takes.
+const MANY: [usize; 74] = {
+    let mut dims = [3; 74];
+    (dims[0], dims[1], dims[2], dims[3]) = (2, 0, 1, 0);
+    dims
+};
+pub(super) const BENCH: &[&[usize]] =
+    &[&[1, 0, 1, 0, 141_600, 30_000, 37_200, 37_200, 10_000, 10_000, 10_000, 10_000, 10_000, 10_000]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let &[rates, scaled, momentum, decay, ref sizes @ ..] = dims else {
+        return Err(Error::shape("sgd", "four sizes, and those of the parameters"));
+    };
+    let vars = update_vars(c, rates, scaled == 1);
+    let mut slots = Vec::new();
+    for &n in sizes {
+        let (w, g) = (c.real(1, n), c.real(1, n));
+        slots.push(SgdSlot { w, g, v: (momentum == 1).then(|| c.real(1, n)) });
+    }
+    c.tape.sgd(vars, 0.9 * momentum as f64, 0.3 * decay as f64, &slots)?;
+    let states = slots.iter().flat_map(|s| [s.w].into_iter().chain(s.v)).chain([vars.step]).collect();
+    Ok(Built { states, ..Built::default() })
+}

@@ -1,0 +1,134 @@
+//! `out[i k + j, :] = {edge[event[i, j]] | cos(w dt[i, j] + b)}`: what is known of a neighbour slot's event
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `event` | `[n, k]` u32 below `e`, or [`NONE`] | row of `edge`; any number but `NONE` if `f` is 0 |
+//! | `dt` | `[n, k]` f32 | seconds from the event to the query |
+//! | `edge` | `[e, f]` f32 | edge features |
+//! | `w`, `b` | `[1, t]` f32 | fixed frequencies and phases of the time encoding, as in [`time_encode`](super::time_encode) |
+//! | out | `[n k, f + t]` f32 | one row per slot; zeros where the event is `NONE` |
+//!
+//! No backward: everything that it reads is data. An event outside of `edge` is a fault.
+//! Source: the link encoder of GraphMixer (Cong et al. 2023).
+use super::{
+    sample_neighbors::Neighbors,
+    time_encode::{define_phi, encode},
+    *,
+};
+use crate::runtime::team::{self, InParallel};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct SlotFeatures;
+
+/// Positions of the inputs.
+mod input {
+    pub(super) const EVENT: usize = 0;
+    pub(super) const DT: usize = 1;
+    pub(super) const EDGE: usize = 2;
+    pub(super) const W: usize = 3;
+    pub(super) const B: usize = 4;
+}
+
+impl Tape {
+    /// Appends [`SlotFeatures`] of sampled neighbours; `time` holds `w` and `b`.
+    ///
+    /// # Errors
+    /// `Shape` if types, rows or widths do not match.
+    pub fn slot_features(&mut self, near: &Neighbors, edge: Var, time: (Var, Var)) -> Result<Var> {
+        self.push1(SlotFeatures, &[near.event, near.dt, edge, time.0, time.1])
+    }
+}
+
+/// Returns the row of the edge features of slot `at`, 0 if these have no columns; `None` for an unused slot.
+fn feature_row(io: &Io<'_>, at: usize, event: u32) -> Option<usize> {
+    match (event, io.cols(input::EDGE)) {
+        (NONE, _) => None,
+        (_, 0) => Some(0),
+        _ => io.row_of(at, event, io.rows(input::EDGE)),
+    }
+}
+
+impl Op for SlotFeatures {
+    const NAME: &'static str = "slot_features";
+    const KIND: OpKind = OpKind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 5)?;
+        let (event, edge, t) = (ins[input::EVENT], ins[input::EDGE], ins[input::W].cols);
+        for (i, what, want) in [
+            (input::EVENT, "event", Spec::ids(event.rows, event.cols)),
+            (input::DT, "dt", Spec::real(event.rows, event.cols)),
+            (input::EDGE, "edge", Spec::real(edge.rows, edge.cols)),
+            (input::W, "w", Spec::real(Rows::fixed(1), t)),
+            (input::B, "b", Spec::real(Rows::fixed(1), t)),
+        ] {
+            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
+        }
+        let rows = event.rows.times(event.cols);
+        countable(Self::NAME, "slots", rows.capacity)?;
+        Ok(vec![Spec::real(rows, edge.cols.saturating_add(t)).into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        let (slots, t) = (ins[input::EVENT].len(), ins[input::W].cols);
+        let read = slots * (2 + ins[input::EDGE].cols);
+        Cost { bytes: 4 * (read + outs[0].len()), flops: 20 * slots * t }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (event, dt, edge) =
+            (io.input(input::EVENT), io.input::<R>(input::DT), io.input::<R>(input::EDGE));
+        let (w, b, f, c) = (io.input(input::W), io.input(input::B), io.cols(input::EDGE), io.out_cols(0));
+        for (at, out) in io.out::<R>(0).iter_mut().enumerate() {
+            let (slot, j) = (at / c, at % c);
+            *out = match feature_row(io, slot, event[slot]) {
+                None => R::ZERO,
+                Some(row) if j < f => edge[row * f + j],
+                Some(_) => define_phi(dt[slot], w, b, j - f),
+            };
+        }
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        let (event, dt, edge) = (io.input(input::EVENT), io.input::<f32>(input::DT), io.input(input::EDGE));
+        let (w, b, f, c) = (io.input(input::W), io.input(input::B), io.cols(input::EDGE), io.out_cols(0));
+        if c == 0 {
+            return;
+        }
+        let size = team::piece(event.len(), 64);
+        io.out::<f32>(0).chunks_mut(size * c).enumerate().in_parallel(1, |(piece, out)| {
+            for (slot, out) in (piece * size..).zip(out.chunks_exact_mut(c)) {
+                let Some(row) = feature_row(io, slot, event[slot]) else {
+                    out.fill(0.0);
+                    continue;
+                };
+                let (features, phi) = out.split_at_mut(f);
+                features.copy_from_slice(&edge[row * f..][..f]);
+                encode(phi, dt[slot], w, b);
+            }
+        });
+    }
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (event, dt, edge) = (on.input(input::EVENT), on.input(input::DT), on.input(input::EDGE));
+        let (w, b, out, rows) = (on.input(input::W), on.input(input::B), on.out(0), on.out_rows(0));
+        let (events, f, t) = (on.rows(input::EDGE), on.cols(input::EDGE), on.cols(input::W));
+        let grid = Grid::warps(on.out_cap(0));
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.slot_features(on, grid, event, dt, edge, w, b, out, rows, events, f, t, on.status()) }
+    }
+    fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None; node.ins.len()])
+    }
+}
+
+/// `[n, k, events, f, t]`; every third slot is unused.
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 1, 1, 1], &[0, 3, 2, 4, 4], &[5, 3, 7, 0, 6], &[4, 2, 5, 3, 0], &[20, 5, 30, 37, 40]];
+pub(super) const BENCH: &[&[usize]] = &[&[1_800, 20, 110_232, 172, 100]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [n, k, events, f, t] = [dims[0], dims[1], dims[2], dims[3], dims[4]];
+    let slots: Vec<u32> =
+        (0..n * k).map(|i| if i % 3 == 2 { NONE } else { c.below(events) as u32 }).collect();
+    let event = c.values(Spec::ids(Rows::fixed(n), k), &slots);
+    let dt = c.real_in(n, k, |u| (10.0 * (u + 1.0)).round());
+    let (edge, w, b) = (c.real(events, f), c.real(1, t), c.real(1, t));
+    let out = c.tape.push1(SlotFeatures, &[event, dt, edge, w, b])?;
+    Ok(Built::new(&[out], &[]))
+}

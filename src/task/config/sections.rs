@@ -1,0 +1,105 @@
+//! The sections of a configuration that no model owns.
+use crate::{
+    data::{self, Events, Features, ReadOptions},
+    error::{Error, Result},
+    runtime::check_room,
+};
+use serde::{Deserialize, Serialize};
+
+/// Classification.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClassifyConfig {
+    /// Width of the head's hidden layers.
+    pub width: usize,
+    /// Weight of the classes that an event has, relative to those that it has not.
+    pub positive_weight: f32,
+    /// Whether only the head learns, on a model that stays as it is.
+    pub frozen: bool,
+}
+
+impl Default for ClassifyConfig {
+    fn default() -> Self {
+        ClassifyConfig { width: 100, positive_weight: 1.0, frozen: false }
+    }
+}
+
+/// Snapshot groups and their targets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GroupConfig {
+    /// Number of steps that a model reads before the one it predicts.
+    pub length: usize,
+    /// Number of pairs without an edge that each edge is ranked against in validation and test. AP and AUC
+    /// use the first of them.
+    pub negatives: usize,
+    /// Number of groups per update: their gradients are averaged. The last update of an epoch may have fewer.
+    pub batch: usize,
+}
+
+impl Default for GroupConfig {
+    fn default() -> Self {
+        GroupConfig { length: 8, negatives: 100, batch: 1 }
+    }
+}
+
+/// Where a CUDA device reads edge and node features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FeaturesOn {
+    /// From device memory if they fit, else from the host.
+    Auto,
+    /// From device memory; a run whose features do not fit is refused.
+    Device,
+    /// From page-locked host memory; the rows that a step uses are prefetched.
+    Host,
+}
+
+/// The data of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataConfig {
+    /// `wikipedia`, an event file, or a folder of `.npy` files.
+    pub path: String,
+    /// Refuse events out of order.
+    pub strict: bool,
+    /// Width of seeded random edge features, for data without features; 0: none.
+    pub random_edge_features: usize,
+    /// Fraction of the events that train.
+    pub train: f64,
+    /// Fraction of the events that validate; the rest tests.
+    pub val: f64,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        DataConfig {
+            path: "wikipedia".into(),
+            strict: false,
+            random_edge_features: 0,
+            train: 0.70,
+            val: 0.15,
+        }
+    }
+}
+
+impl DataConfig {
+    /// Reads the events.
+    ///
+    /// # Errors
+    /// As [`data::load`]; `Usage` if random features are requested for data that have features.
+    pub fn load(&self, seed: u64) -> Result<Events> {
+        let mut events =
+            data::load(&self.path, &ReadOptions { strict: self.strict, ..ReadOptions::default() })?;
+        if self.random_edge_features > 0 {
+            if events.edge_features.is_some() {
+                return Err(Error::usage(format!("{} has edge features of its own", self.path))
+                    .remedy("leave out random_edge_features"));
+            }
+            let bytes = 4 * events.len() * self.random_edge_features;
+            check_room("random edge features", bytes, "take a smaller random_edge_features")?;
+            events.edge_features = Some(Features::random(events.len(), self.random_edge_features, seed));
+        }
+        Ok(events)
+    }
+}
