@@ -187,7 +187,9 @@ impl std::error::Error for Error {
     }
 }
 
-/// Returns an [`ErrorKind::Shape`] error from the enclosing function if the condition is false.
+/// Returns an [`ErrorKind::Shape`](crate::error::ErrorKind::Shape) error from the enclosing function if the
+/// condition is false: `ensure!(op, condition, "text", ..)`, where `op` is the name of what refuses.
+#[macro_export]
 macro_rules! ensure {
     ($op:expr, $ok:expr, $($msg:tt)*) => {
         if !$ok { return Err($crate::error::Error::shape($op, format_args!($($msg)*)))? }

@@ -1,7 +1,10 @@
 //! The integration tests, in one crate.
 mod ablation;
+mod calls;
 mod command_line;
+mod device_calls;
 mod emulated;
+mod functions;
 mod golden;
 mod half;
 mod heads;

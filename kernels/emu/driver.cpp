@@ -10,6 +10,7 @@
 #include "device.hpp"
 #include <cstdio>
 #include <cstdlib>
+#include <dlfcn.h>
 
 using namespace emu;
 namespace {
@@ -259,10 +260,18 @@ Result cuEventElapsedTime_v2(float* ms, Handle a, Handle b) {
 Result cuEventElapsedTime(float* ms, Handle a, Handle b) { return cuEventElapsedTime_v2(ms, a, b); }
 
 // ---- kernels ----
-Result cuModuleLoadData(Handle* m, const void*) { return *m = &here(), SUCCESS; }
+// A module is a table of kernels: that of this library's own, or, for the image `emu:PATH`, that of another library.
+Result cuModuleLoadData(Handle* m, const void* image) {
+  const auto* text = static_cast<const char*>(image);
+  if (strncmp(text, "emu:", 4)) return *m = const_cast<emu::Kernel*>(emu::kernels), SUCCESS;
+  void* library = dlopen(text + 4, RTLD_NOW | RTLD_LOCAL);
+  if (!library) fprintf(stderr, "%s\n", dlerror());
+  *m = library ? dlsym(library, "tgnn_kernels") : nullptr;
+  return *m ? SUCCESS : INVALID_IMAGE;
+}
 Result cuModuleUnload(Handle) { return SUCCESS; }
-Result cuModuleGetFunction(Handle* f, Handle, const char* name) {
-  for (const emu::Kernel* k = emu::kernels; k->name; k++) {
+Result cuModuleGetFunction(Handle* f, Handle m, const char* name) {
+  for (auto* k = static_cast<const emu::Kernel*>(m); k->name; k++) {
     if (!strcmp(k->name, name)) return *f = const_cast<emu::Kernel*>(k), SUCCESS;
   }
   return NOT_FOUND;

@@ -2,7 +2,7 @@
 //! graphs that capture them.
 use super::{
     lanes::{LANES, cycle},
-    run::{NodeTime, OnProgress, RepeatProgress, VariantRuns, fault},
+    run::{NodeTime, OnProgress, RepeatProgress, VariantRuns},
     schedule::{Schedule, StreamCommand},
     schedule_cache::{CachedSchedule, ScheduleCache, windows},
     trace::{Ran, Trace},
@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     error::Result,
+    ops::fault,
     runtime::{
         cuda::{CudaEvent, CudaStream, DeviceBuffer, DeviceView, Gpu, Launch, abi},
         *,

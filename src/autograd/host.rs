@@ -1,10 +1,13 @@
 //! A program on the host: the memory of its values, and its nodes bound to addresses.
 use super::{
     lanes::{LANES, cycle},
-    run::fault,
     variant::{Place, PlannedNode, Variant},
 };
-use crate::{error::Result, ops::Backend, runtime::*};
+use crate::{
+    error::Result,
+    ops::{Backend, fault},
+    runtime::*,
+};
 use std::time::Instant;
 
 /// The memory of a program's values.

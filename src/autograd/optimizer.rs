@@ -38,6 +38,19 @@ enum State {
 }
 
 /// The parameters of a model, in the order in which it named them.
+///
+/// ```
+/// use tgnn::{autograd::*, ops::{Backend, Tape, epilogue::Activation}, runtime::*};
+/// let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+/// let mut parameters = Parameters::new(&mut store, 1, 0.1)?;
+/// let id = parameters.add(&mut store, "w", 1, 1, ScaledInit::Constant(2.0))?;
+/// let w = t.stored(&store, id)?;
+/// let loss = t.linear(w, w, None, None, Activation::Identity)?; // w times w
+/// parameters.minimize(&mut t, &store, loss)?;
+/// Program::new(&t, &[], Precision::F32, Backend::Cpu)?.run(&mut store)?;
+/// assert!(store.read::<f32>(id)?[0] < 2.0);
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub struct Parameters {
     list: Vec<Parameter>,
     seed: u64,

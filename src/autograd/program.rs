@@ -49,6 +49,22 @@ pub struct OpTime {
 /// A view of a value has the address of the value and is no longer than it. Both live until the last node
 /// that accesses either of them. Since a value never changes once it is computed, neither can observe the
 /// other.
+///
+/// ```
+/// use tgnn::{autograd::Program, ops::{Backend, Tape}, runtime::*};
+/// let mut store = Store::new(Precision::F32);
+/// let id = store.values("x", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
+/// let mut t = Tape::new();
+/// let x = t.stored(&store, id)?;
+/// let y = t.add(x, x)?;
+/// let mut program = Program::new(&t, &[y], Precision::F32, Backend::Cpu)?;
+/// program.run(&mut store)?;
+/// assert_eq!(program.read::<f32>(y, &store)?, [2.0, 4.0]);
+/// store.write(id, &[5.0f32, 6.0])?; // the next run reads what is stored then
+/// program.run(&mut store)?;
+/// assert_eq!(program.read::<f32>(y, &store)?, [10.0, 12.0]);
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub struct Program {
     /// The variants of the step.
     variants: Vec<Variant>,

@@ -1,8 +1,5 @@
-//! Definitions that the executors of a program share: progress, the times of nodes, faults.
-use crate::{
-    error::{Error, ErrorKind},
-    runtime::Store,
-};
+//! Definitions that the executors of a program share: progress and the times of nodes.
+use crate::runtime::Store;
 
 /// Progress of [`Program::repeat`](super::Program::repeat).
 #[derive(Clone, Copy)]
@@ -31,14 +28,4 @@ pub(super) struct NodeTime {
     pub seconds: f64,
     pub runs: usize,
     pub kernels: usize,
-}
-
-/// Returns the error of an op that reported `value` in `row`: an index outside of its table if `value` is
-/// finite, else a number that is not finite.
-pub(super) fn fault(op: &str, row: u32, value: f32) -> Error {
-    if value.is_finite() {
-        return Error::new(ErrorKind::Data, format!("{op}: row {row} names row {value} of a smaller table"));
-    }
-    Error::new(ErrorKind::Diverged, format!("{op}: row {row} is {value}"))
-        .remedy("lower the learning rate, or look for extreme values among the features")
 }

@@ -51,6 +51,38 @@ pub struct Events {
 }
 
 impl Events {
+    /// Makes a stream of one's own events, in time order: seconds, nodes from 0 on, no features or labels.
+    /// Everything else may be set afterwards; times count from the first event on.
+    ///
+    /// ```
+    /// let events = tgnn::data::Events::of("mine", vec![0, 1], vec![2, 0], vec![1_000, 1_060])?;
+    /// assert_eq!((events.nodes, events.origin, &events.time[..]), (3, 1_000, &[0, 60][..]));
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`validate`](Self::validate).
+    pub fn of(name: impl Into<String>, src: Vec<u32>, dst: Vec<u32>, time: Vec<i64>) -> Result<Self> {
+        let (name, origin) = (name.into(), time.first().copied().unwrap_or(0));
+        let events = Events {
+            nodes: src.iter().chain(&dst).max().map_or(0, |&v| v as usize + 1),
+            time: time.into_iter().map(|t| t.saturating_sub(origin)).collect(),
+            name,
+            src,
+            dst,
+            origin,
+            label: None,
+            classes: None,
+            first_destination: None,
+            ticks_per_second: 1.0,
+            ids: None,
+            edge_features: None,
+            node_features: None,
+            notes: Vec::new(),
+        };
+        events.validate(&events.name)?;
+        Ok(events)
+    }
     /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.src.len()

@@ -2,7 +2,7 @@
 use super::Events;
 use crate::{
     error::Result,
-    ops::sample_neighbors::Entry,
+    ops::{functions::EventLists, sample_neighbors::Entry},
     runtime::{NONE, check_room},
 };
 
@@ -29,31 +29,8 @@ impl Tcsr {
         events.validate(&events.name)?;
         let bytes = size_of::<i64>() * (events.nodes + 1) + (2 * size_of::<Entry>() + 8) * events.len();
         check_room("lists of the nodes' events", bytes, "use fewer events, or number the nodes densely")?;
-        let mut offsets = vec![0i64; events.nodes + 1];
-        let ends = || events.src.iter().zip(&events.dst);
-        for (&s, &d) in ends() {
-            offsets[s as usize + 1] += 1;
-            if s != d {
-                offsets[d as usize + 1] += 1;
-            }
-        }
-        for v in 0..events.nodes {
-            offsets[v + 1] += offsets[v];
-        }
-        let mut entries = vec![Entry::default(); offsets[events.nodes] as usize];
-        let mut position = vec![0; 2 * events.len()];
-        let mut filled = vec![0u32; events.nodes];
-        for (i, (&s, &d)) in ends().enumerate() {
-            let mut append = |v: u32, other: u32| {
-                let rank = filled[v as usize];
-                let index = offsets[v as usize] as usize + rank as usize;
-                entries[index] = Entry { time: events.time[i], node: other, event: i as u32 };
-                filled[v as usize] += 1;
-                rank
-            };
-            position[2 * i] = append(s, d);
-            position[2 * i + 1] = if s == d { position[2 * i] } else { append(d, s) };
-        }
+        let EventLists { offsets, entries, position } =
+            EventLists::of(&events.src, &events.dst, &events.time, events.nodes)?;
         Ok(Tcsr { offsets, entries, position })
     }
 

@@ -4,7 +4,7 @@ use super::EventTables;
 use crate::{
     data::Features,
     error::Result,
-    ops::{Tape, next_batch::Batch, sample_neighbors::Entry, unique::UniqueNodes},
+    ops::{MOST_ITEMS, Tape, next_batch::Batch, sample_neighbors::Entry, unique::UniqueNodes},
     runtime::*,
 };
 use std::sync::Arc;
@@ -56,7 +56,8 @@ impl EventTables {
     pub fn open_ended(store: &mut Store, room: &OpenEnd) -> Result<(Self, Arrivals)> {
         let (b, v, f) = (Rows::fixed(room.batch), Rows::fixed(room.nodes), room.edge_width);
         let offsets: Vec<i64> = (0..=room.nodes).map(|v| (v * room.slots) as i64).collect();
-        let rows = if f > 0 { room.events } else { 0 };
+        // Rows of no features take no memory, but mails still name them.
+        let rows = room.events.min(MOST_ITEMS);
         let came = Arrivals {
             src: store.zeros("src", Spec::ids(b, 1))?,
             dst: store.zeros("dst", Spec::ids(b, 1))?,

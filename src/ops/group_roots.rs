@@ -53,6 +53,10 @@ impl Tape {
 }
 
 impl GroupRoots {
+    /// Creates the op for the rows `queries`. If `counted`, roots without neighbours are left out.
+    pub fn new(queries: Rows, counted: bool) -> Self {
+        GroupRoots { queries, counted }
+    }
     /// Returns the position of the input `count`, if it is given.
     fn count(&self) -> Option<usize> {
         self.counted.then_some(1 + usize::from(self.queries.live.is_some()))

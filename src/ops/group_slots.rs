@@ -53,6 +53,10 @@ impl Tape {
 }
 
 impl GroupSlots {
+    /// Creates the op for slots of `rows` rows. If `chosen`, count and order say which slots are listed.
+    pub fn new(rows: Rows, chosen: bool) -> Self {
+        GroupSlots { rows, chosen }
+    }
     /// Returns the position of the input with the live count of the rows, if there is one.
     fn live(&self) -> usize {
         if self.chosen { 3 } else { 1 }

@@ -6,8 +6,11 @@
 //! else in the crate lists the ops.
 //!
 //! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
+mod call;
 mod case;
+mod device_call;
 pub mod epilogue;
+pub mod functions;
 pub mod memory_update;
 mod tape;
 
@@ -18,7 +21,10 @@ use crate::{
         *,
     },
 };
+pub use call::Call;
+pub(crate) use call::fault;
 pub use case::{Built, Case, CaseBuilder};
+pub use device_call::DeviceCall;
 pub use tape::{Home, Node, Section, Tag, Tape};
 
 /// The resource that bounds an op. Cost models and timelines count `Nn` as arithmetic and every other kind as
@@ -271,25 +277,37 @@ macro_rules! by_kept {
 use by_kept;
 
 /// Checks that there are `want` inputs.
-fn arity(op: &'static str, ins: &[Spec], want: usize) -> Result<()> {
+///
+/// # Errors
+/// `Shape` otherwise, as do all checks below.
+pub fn arity(op: &'static str, ins: &[Spec], want: usize) -> Result<()> {
     ensure!(op, ins.len() == want, "{} inputs, want {want}", ins.len());
     Ok(())
 }
 
 /// Checks that the element type is `want`; `what` names the value in the error.
-fn typed(op: &'static str, what: &str, spec: &Spec, want: DType) -> Result<()> {
+///
+/// # Errors
+/// `Shape` otherwise.
+pub fn typed(op: &'static str, what: &str, spec: &Spec, want: DType) -> Result<()> {
     ensure!(op, spec.dtype == want, "{what} is {spec}, want {want:?}");
     Ok(())
 }
 
 /// Checks that the elements are reals, stored in 32 or 16 bits.
-fn kept_reals(op: &'static str, what: &str, spec: &Spec) -> Result<()> {
+///
+/// # Errors
+/// `Shape` otherwise.
+pub fn kept_reals(op: &'static str, what: &str, spec: &Spec) -> Result<()> {
     ensure!(op, spec.dtype.widened() == DType::F32, "{what} is {spec}, want reals");
     Ok(())
 }
 
 /// Checks that the shape is `[rows, cols]` with a fixed row count.
-fn shaped(op: &'static str, what: &str, spec: &Spec, rows: usize, cols: usize) -> Result<()> {
+///
+/// # Errors
+/// `Shape` otherwise.
+pub fn shaped(op: &'static str, what: &str, spec: &Spec, rows: usize, cols: usize) -> Result<()> {
     let want = Spec { dtype: spec.dtype, rows: Rows::fixed(rows), cols };
     ensure!(op, *spec == want, "{what} is {spec}, want {want}");
     Ok(())
@@ -306,7 +324,10 @@ fn groups(op: &'static str, x: &Spec, k: usize) -> Result<Rows> {
 }
 
 /// Checks the presence flags: input `at`, if there is one, must be u32 `[rows]`, one flag a row.
-fn presence(op: &'static str, ins: &[Spec], at: Option<usize>, rows: Rows) -> Result<()> {
+///
+/// # Errors
+/// `Shape` otherwise.
+pub fn presence(op: &'static str, ins: &[Spec], at: Option<usize>, rows: Rows) -> Result<()> {
     let Some(at) = at else { return Ok(()) };
     ensure!(op, ins[at] == Spec::ids(rows, 1), "present is {}, want {}", ins[at], Spec::ids(rows, 1));
     Ok(())
@@ -326,10 +347,13 @@ fn split_off<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
 }
 
 /// Maximum number of items that kernels count in 32 bits: one grid stride beyond it does not wrap around.
-const MOST_ITEMS: usize = i32::MAX as usize;
+pub const MOST_ITEMS: usize = i32::MAX as usize;
 
 /// Checks that `n` is at most [`MOST_ITEMS`]; `what` names the items in the error.
-fn countable(op: &'static str, what: &str, n: usize) -> Result<()> {
+///
+/// # Errors
+/// `Shape` otherwise.
+pub fn countable(op: &'static str, what: &str, n: usize) -> Result<()> {
     ensure!(op, n <= MOST_ITEMS, "{what}: {n}, want at most {MOST_ITEMS}");
     Ok(())
 }

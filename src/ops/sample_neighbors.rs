@@ -144,8 +144,7 @@ impl Tape {
         stride: usize,
         how: Sampling,
     ) -> Result<Neighbors> {
-        let Sampling { k, strategy, gaps } = how;
-        let op = SampleNeighbors { k, strategy, stride, gaps };
+        let op = SampleNeighbors::new(how, stride);
         let TcsrVars { offsets, entries, position } = tcsr;
         let o = self.push(op, &[offsets, entries, position, query.0, query.1, batch.0, batch.1])?;
         Ok(Neighbors { node: o[0], event: o[1], dt: o[2], time: o[3], count: o[4] })
@@ -222,6 +221,11 @@ fn history(list: &[Entry], first: u32, guess: usize) -> usize {
 }
 
 impl SampleNeighbors {
+    /// Creates the op; `stride` is the number of roots per event if the queries are roots, otherwise 0.
+    pub fn new(how: Sampling, stride: usize) -> Self {
+        let Sampling { k, strategy, gaps } = how;
+        SampleNeighbors { k, strategy, stride, gaps }
+    }
     /// Returns seed and salt of the uniform draw; zeros for `Recent`, which does not draw.
     fn seed(&self) -> (u64, u32) {
         match self.strategy {

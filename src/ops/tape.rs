@@ -81,6 +81,17 @@ struct Value {
 
 /// A program as data: nodes in order, and the values that they read and compute. All stored values belong to
 /// one store.
+///
+/// ```
+/// use tgnn::{ops::Tape, runtime::*};
+/// let mut store = Store::new(Precision::F32);
+/// let x = store.values("x", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
+/// let mut t = Tape::new();
+/// let x = t.stored(&store, x)?;
+/// t.add(x, x)?;
+/// assert_eq!(t.to_string(), "%1 F32 [2, 1] = add(%0, %0)\n");
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub struct Tape {
     id: u32,
     nodes: Vec<Node>,

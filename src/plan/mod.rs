@@ -28,6 +28,14 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::Path};
 
 /// The layout of training on the lanes of a device.
+///
+/// ```
+/// use tgnn::plan::Plan;
+/// let plan = Plan::named("prefetch")?; // a preset, or a file
+/// plan.validate()?;
+/// assert!(Plan::parse("nonsense = 1").is_err());
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {

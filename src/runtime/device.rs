@@ -5,7 +5,10 @@ use super::{
     team::Team,
 };
 use crate::error::{Error, ErrorKind, Result};
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// A device that programs run on: the CPU, i.e. a team of threads that the ops of a program share; or a CUDA
 /// device plus such a team for host work.
@@ -56,6 +59,22 @@ impl Device {
             if threads == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { threads };
         let team = Team::new(threads).map_err(cannot_start_threads)?;
         Ok(Device { team: Arc::new(team), name: cpu_name(), gpu: None })
+    }
+    /// Returns the CPU with `threads` threads (0: one per core), the same in every call with this number. Its
+    /// threads are started once per process and never end; they sleep while they have no work.
+    ///
+    /// # Errors
+    /// As [`cpu`](Self::cpu).
+    pub fn shared_cpu(threads: usize) -> Result<Self> {
+        static SHARED: Mutex<Option<HashMap<usize, Device>>> = Mutex::new(None);
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = shared.get_or_insert_default();
+        if let Some(device) = known.get(&threads) {
+            return Ok(device.clone());
+        }
+        let device = Self::cpu(threads)?;
+        known.insert(threads, device.clone());
+        Ok(device)
     }
     /// Returns `cpu` or `cuda`.
     pub fn kind(&self) -> &'static str {

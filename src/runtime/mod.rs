@@ -22,6 +22,7 @@ mod store;
 mod stored;
 pub(crate) mod sync;
 pub mod team;
+pub mod vector;
 mod waiting;
 
 pub use device::Device;

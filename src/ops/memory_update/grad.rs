@@ -12,7 +12,13 @@ use std::marker::PhantomData;
 /// `b_h`. The inputs are the saved row, message, gates and dt, then `w`, `b`, `W_x`, `W_h` and the gradient
 /// of s'.
 #[derive(Debug)]
-pub struct MemoryUpdateGrad<C>(pub(super) PhantomData<C>);
+pub struct MemoryUpdateGrad<C>(PhantomData<C>);
+
+impl<C> Default for MemoryUpdateGrad<C> {
+    fn default() -> Self {
+        MemoryUpdateGrad(PhantomData)
+    }
+}
 
 /// Positions of the inputs; the cells use them, too.
 pub(in crate::ops) mod input {

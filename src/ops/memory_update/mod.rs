@@ -172,7 +172,7 @@ impl Tape {
             c.b_x,
             c.b_h,
         ];
-        let op = MemoryUpdate::<C> { features, gathered: m.gathered, gaps, cell: PhantomData };
+        let op = MemoryUpdate::<C>::new(features, m.gathered, gaps);
         let outs = self.push(op, &ins)?;
         Ok((outs[output::MEMORY], outs[output::TIME]))
     }
@@ -261,6 +261,10 @@ impl<'a, R: Real> Tables<'a, R> {
 }
 
 impl<C> MemoryUpdate<C> {
+    /// Creates the op. If `gathered`, memory and mail have one row per unique node instead of one per node.
+    pub fn new(features: FeatureRow, gathered: bool, gaps: Gaps) -> Self {
+        MemoryUpdate { features, gathered, gaps, cell: PhantomData }
+    }
     /// Writes the times of all unique nodes, and lists the rows with a mail and their gaps. Returns the
     /// length of the list and the list. A row that is not a node gets time 0 and counts as without a mail, as
     /// does a row whose mail has no row in the edge features; both are reported as faults unless they are
@@ -570,7 +574,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         let Some(dout) = douts[output::MEMORY] else { return Ok(dins) };
         let saved = [output::ROW, output::MESSAGE, output::GATES, output::DT].map(|k| node.outs[k]);
         let weights = [input::W, input::B, input::W_X, input::W_H].map(|i| node.ins[i]);
-        let grads = t.push(MemoryUpdateGrad::<C>(PhantomData), &[&saved[..], &weights, &[dout]].concat())?;
+        let grads = t.push(MemoryUpdateGrad::<C>::default(), &[&saved[..], &weights, &[dout]].concat())?;
         // The gradients are those of the last inputs, from the time encoding on.
         for (din, grad) in dins[input::W..].iter_mut().zip(grads) {
             *din = Some(grad);

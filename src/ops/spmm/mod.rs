@@ -32,7 +32,14 @@ use std::{ops::Range, ptr::null};
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Spmm {
-    graph: GraphVars,
+    /// The graph as values of the op's tape, for the backward pass.
+    graph: Option<GraphVars>,
+    /// Number of vertices.
+    vertices: usize,
+    /// Maximum counts over the steps.
+    most: Most,
+    /// Whether there are weights.
+    weighted: bool,
     /// Index of the op's step among `steps`.
     step_index: usize,
     /// Whether there is a bias.
@@ -86,7 +93,9 @@ impl Tape {
         let AdjacencyVars { begin, len, col, weight, slices: [first, slices], .. } = graph.adjacency;
         let ins = [x, steps, begin, len, col, graph.scale, first, slices];
         let ins: Vec<Var> = ins.into_iter().chain(weight).chain(bias).collect();
-        self.push1(Spmm { graph, step_index, bias: bias.is_some(), act }, &ins)
+        let AdjacencyVars { most, weight, .. } = graph.adjacency;
+        let op = Spmm::new(graph.vertices, most, weight.is_some(), step_index, bias.is_some(), act);
+        self.push1(Spmm { graph: Some(graph), ..op }, &ins)
     }
 }
 
@@ -108,16 +117,29 @@ impl Spmm {
     const FIRST: usize = 6;
     const SLICES: usize = 7;
 
+    /// Creates the op for step `step_index` of an adjacency with `vertices` rows a step and these maximum
+    /// counts ([`LongRows::most`]). Only an op that a tape makes has a backward pass; the gradient of `x` is
+    /// the same op over the transposed adjacency.
+    pub fn new(
+        vertices: usize,
+        most: Most,
+        weighted: bool,
+        step_index: usize,
+        bias: bool,
+        act: Activation,
+    ) -> Self {
+        Spmm { graph: None, vertices, most, weighted, step_index, bias, act }
+    }
     /// Returns the number of steps of tables with `rows` rows; [`NONE`] if there are no vertices.
     fn steps(&self, rows: usize) -> usize {
-        rows.checked_div(self.graph.vertices).unwrap_or(NONE as usize)
+        rows.checked_div(self.vertices).unwrap_or(NONE as usize)
     }
     fn most(&self) -> Most {
-        self.graph.adjacency.most
+        self.most
     }
     /// Returns the input index of the weights.
     fn weight(&self) -> Option<usize> {
-        self.graph.adjacency.weight.map(|_| Self::SLICES + 1)
+        self.weighted.then_some(Self::SLICES + 1)
     }
     /// Returns the input index of the bias.
     fn bias(&self) -> Option<usize> {
@@ -159,7 +181,7 @@ impl Op for Spmm {
         let (step_index, length) = (self.step_index, steps.rows.capacity);
         ensure!(Self::NAME, step_index < length, "step index is {step_index}, want less than {length}");
         self.check_tables(ins)?;
-        let (v, rows, most) = (self.graph.vertices, ins[Self::BEGIN].rows.capacity, self.most());
+        let (v, rows, most) = (self.vertices, ins[Self::BEGIN].rows.capacity, self.most());
         ensure!(
             Self::NAME,
             rows.checked_rem(v).unwrap_or(rows) == 0,
@@ -198,14 +220,14 @@ impl Op for Spmm {
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         let x = ins[Self::X];
-        let stripes = cpu::stripes_len(self.graph.vertices, x.cols, x.dtype.size(Precision::F32));
+        let stripes = cpu::stripes_len(self.vertices, x.cols, x.dtype.size(Precision::F32));
         self.most().slices * x.cols + stripes
     }
     fn tickets(&self, _: &[Spec]) -> usize {
         self.most().rows
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (v, d, n) = (self.graph.vertices, outs[0].cols, self.most().neighbors);
+        let (v, d, n) = (self.vertices, outs[0].cols, self.most().neighbors);
         let entry = 4 + 4 * usize::from(self.weight().is_some());
         let rows = v * (d * (ins[Self::X].dtype.size(Precision::F32) + 4) + 12);
         // The number of neighbours is the caller's claim and may be anything, so the sums saturate.
@@ -222,7 +244,7 @@ impl Op for Spmm {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (d, v, most) = (on.cols(Self::X), self.graph.vertices, self.most());
+        let (d, v, most) = (on.cols(Self::X), self.vertices, self.most());
         if v == 0 {
             return Ok(()); // the number of steps is unknown
         }
@@ -268,9 +290,10 @@ impl Op for Spmm {
         let mut dins = vec![None; node.ins.len()];
         let Some(dy) = douts[0] else { return Ok(dins) };
         let dz = Epilogue::from(self.act).grad(t, node.outs[0], dy)?;
-        if t.spec(node.ins[Self::X]).rows.capacity == self.graph.vertices {
+        if t.spec(node.ins[Self::X]).rows.capacity == self.vertices {
+            let graph = self.graph.ok_or_else(|| Error::shape(Self::NAME, "its transpose is unknown"))?;
             let step = (node.ins[Self::STEPS], self.step_index);
-            dins[Self::X] = Some(t.spmm(self.graph.transposed(), dz, step, None, Activation::Identity)?);
+            dins[Self::X] = Some(t.spmm(graph.transposed(), dz, step, None, Activation::Identity)?);
         }
         if let Some(b) = self.bias() {
             dins[b] = Some(t.push1(SumRows, &[dz])?);
@@ -294,7 +317,7 @@ impl Spmm {
     }
     /// Runs the definition on an `x` stored as `T`.
     fn define_stored<R: Real, T: Stored<R>>(&self, io: &Io<'_>) {
-        let (d, v, x) = (io.cols(Self::X), self.graph.vertices, io.input::<T>(Self::X));
+        let (d, v, x) = (io.cols(Self::X), self.vertices, io.input::<T>(Self::X));
         let [begin, len, col] = [Self::BEGIN, Self::LEN, Self::COL].map(|i| io.input::<u32>(i));
         let (scale, weight) = (io.input::<R>(Self::SCALE), self.weight().map(|w| io.input::<R>(w)));
         let bias = self.bias().map(|b| io.input::<R>(b));
@@ -318,7 +341,7 @@ impl Spmm {
     }
     /// Runs the fast host path on an `x` stored as `T`.
     fn multiply_stored<T: Element + cpu::StoredNumber>(&self, io: &Io<'_>) {
-        let (d, v, y) = (io.cols(Self::X), self.graph.vertices, io.out::<f32>(0));
+        let (d, v, y) = (io.cols(Self::X), self.vertices, io.out::<f32>(0));
         if y.is_empty() {
             return;
         }

@@ -10,7 +10,7 @@ use crate::runtime::{parts, simd::LANES, team::InParallel};
 /// and sum, and, if h has a gradient, the slots grouped by row of h
 /// ([`group_slots`](super::super::group_slots)).
 #[derive(Debug)]
-pub struct TemporalAttentionGrad(pub(super) TemporalAttention);
+pub struct TemporalAttentionGrad(TemporalAttention);
 
 /// Positions of the inputs behind those of the op.
 mod saved {
@@ -37,6 +37,10 @@ const BLOCKS: usize = 1024;
 const ROWS: usize = 16;
 
 impl TemporalAttentionGrad {
+    /// Creates the gradient of `of`.
+    pub fn new(of: TemporalAttention) -> Self {
+        TemporalAttentionGrad(of)
+    }
     /// Returns the lengths of the sections of the scratch on the host: partials of {dw | db}, rows of dz,
     /// flags of the leading roots, and {dw | db}. If h is data, the second and the third are empty.
     fn layout(&self, spec: impl Fn(usize) -> Spec) -> [usize; 4] {

@@ -34,7 +34,7 @@ mod rows;
 
 use super::{epilogue::DropRate, group_roots::Grouped, time_encode::define_phi, *};
 use crate::runtime::{cuda::abi, parts, philox::Key, team::InParallel};
-use grad::TemporalAttentionGrad;
+pub use grad::TemporalAttentionGrad;
 use rows::{Workspace, forward};
 use std::ops::Range;
 
@@ -114,8 +114,7 @@ impl Tape {
         drop: Option<(DropRate, Var)>,
     ) -> Result<(Var, Var)> {
         let drop = drop.filter(|(rate, _)| rate.p != 0.0);
-        let op =
-            TemporalAttention { heads, head_width, drop: drop.map(|(rate, _)| rate), learn_h: a.learn_h };
+        let op = TemporalAttention::new(heads, head_width, drop.map(|(rate, _)| rate), a.learn_h);
         let mut ins = vec![
             a.query,
             a.roots.starts,
@@ -292,6 +291,10 @@ const THREADS: u32 = 128;
 const MOST_BLOCKS: usize = 1 << 16;
 
 impl TemporalAttention {
+    /// Creates the op; `learn_h` says whether `h` has a gradient.
+    pub fn new(heads: usize, head_width: usize, drop: Option<DropRate>, learn_h: bool) -> Self {
+        TemporalAttention { heads, head_width, drop, learn_h }
+    }
     /// Returns the number of inputs.
     fn operands(&self) -> usize {
         input::NOW + usize::from(self.drop.is_some())
@@ -451,7 +454,7 @@ impl Op for TemporalAttention {
             let (starts, slots) = t.group_slots(row, count, order, t.spec(h).rows)?;
             ins.extend([starts, slots]);
         }
-        let grads = t.push(TemporalAttentionGrad(*self), &ins)?;
+        let grads = t.push(TemporalAttentionGrad::new(*self), &ins)?;
         let mut dins = vec![None; node.ins.len()];
         // The gradient of h is the last output, which is missing if h is data.
         for (grad, i) in grads.into_iter().zip([input::QUERY, input::W, input::B, input::H]) {

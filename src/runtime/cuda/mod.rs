@@ -6,14 +6,19 @@
 pub mod abi;
 pub(crate) mod cublaslt;
 pub(crate) mod cusparse;
+pub mod dlpack;
 mod error;
 mod launch;
 mod memory;
+mod module;
 mod stream;
+mod tensor;
 
 pub use launch::{DeviceView, Grid, Kernels, Launch, Rival};
 pub use memory::{DeviceBuffer, PinnedTable};
+pub use module::{CudaKernel, CudaModule};
 pub use stream::{CudaEvent, CudaGraph, CudaStream};
+pub use tensor::DeviceTensor;
 
 use crate::{
     error::{Error, ErrorKind, Result},

@@ -2,12 +2,17 @@
 use super::{Gpu, error::checked};
 use crate::error::Result;
 use cudarc::driver::{result, sys};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::{
+    ffi::c_void,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 /// An ordered queue of device work. The work of two streams may overlap unless an event orders it.
 pub struct CudaStream {
     gpu: Gpu,
     raw: sys::CUstream,
+    /// Whether the stream is another owner's, and not destroyed here.
+    borrowed: bool,
     launched: AtomicUsize,
 }
 
@@ -28,7 +33,19 @@ impl CudaStream {
             result::stream::create(result::stream::StreamKind::NonBlocking),
             "cannot create a stream",
         )?;
-        Ok(CudaStream { gpu: gpu.clone(), raw, launched: AtomicUsize::new(0) })
+        Ok(CudaStream { gpu: gpu.clone(), raw, borrowed: false, launched: AtomicUsize::new(0) })
+    }
+    /// Borrows the stream `raw` of other code: a `cudaStream_t` or `CUstream`, such as PyTorch's
+    /// `torch.cuda.current_stream().cuda_stream`; null is the default stream. It is not destroyed on drop.
+    ///
+    /// # Safety
+    /// The stream must be of the primary context of `gpu`, and live as long as this value.
+    pub unsafe fn borrowed(gpu: &Gpu, raw: *mut c_void) -> Self {
+        CudaStream { gpu: gpu.clone(), raw: raw.cast(), borrowed: true, launched: AtomicUsize::new(0) }
+    }
+    /// Returns the driver's handle, for other code that submits work to the stream.
+    pub fn handle(&self) -> *mut c_void {
+        self.raw.cast()
     }
     pub(super) fn raw(&self) -> sys::CUstream {
         self.raw
@@ -84,7 +101,7 @@ impl CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
-        if self.gpu.enter().is_ok() {
+        if !self.borrowed && self.gpu.enter().is_ok() {
             // SAFETY: created by `new`, destroyed once; the driver lets the stream's work finish.
             let _ = unsafe { result::stream::destroy(self.raw) };
         }

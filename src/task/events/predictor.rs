@@ -25,7 +25,7 @@ use crate::{
     data::{Events, Tcsr},
     error::{Error, ErrorKind, Result},
     model::{Arrivals, EventTables, HeadKind, Negatives, Net, OpenEnd, StaticConfig, StaticMode},
-    ops::{Backend, Tape, sample_neighbors::Entry},
+    ops::{Backend, MOST_ITEMS, Tape, sample_neighbors::Entry},
     runtime::*,
     task::{
         config::{Config, TaskName},
@@ -278,7 +278,7 @@ fn initial_event_ids(options: &PredictorOptions, edge_width: usize, held: usize)
     let needed = held + options.batch.max(1);
     match (options.events, edge_width) {
         (Some(events), _) => events.max(needed),
-        (None, 0) => NONE as usize,
+        (None, 0) => MOST_ITEMS,
         (None, _) => FEWEST_ROWS.max(2 * needed),
     }
 }
@@ -576,7 +576,7 @@ impl Predictor {
     }
     /// Changes the number of event ids to `events`, by building new tables and programs.
     fn resize(&mut self, events: usize) -> Result<()> {
-        let events = events.min(NONE as usize);
+        let events = events.min(MOST_ITEMS);
         if self.next as usize + self.sizes.batch > events {
             let what = format!("{} events are kept, too many to number", self.next);
             return Err(Error::new(ErrorKind::OutOfMemory, what).remedy("take fewer nodes or slots"));

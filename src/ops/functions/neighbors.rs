@@ -1,0 +1,137 @@
+//! The latest events of nodes, from the caller's own arrays.
+use crate::{
+    error::{Error, ErrorKind, Result},
+    ops::{
+        Call,
+        sample_neighbors::{Entry, SampleNeighbors, Sampling, Strategy},
+    },
+    runtime::{Gaps, NONE},
+};
+
+/// The events of each node in time order (a T-CSR): what neighbours are sampled from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventLists {
+    /// `[nodes + 1]`: the index of each list's first entry.
+    pub(crate) offsets: Vec<i64>,
+    /// The lists; within a list event ids ascend and times never decrease.
+    pub(crate) entries: Vec<Entry>,
+    /// `[events, 2]`: the rank of each event in the lists of its source and of its destination.
+    pub(crate) position: Vec<u32>,
+}
+
+impl EventLists {
+    /// Lists the events `(src, dst, time)` of nodes below `nodes`, in time order. An event is in the lists of
+    /// both ends; a self-loop is in its node's list once. Takes 16 bytes per entry.
+    ///
+    /// # Errors
+    /// `Data` if the arrays differ in length, a node is not below `nodes`, or an event is earlier than the
+    /// one before it; the message names the first such event.
+    pub fn of(src: &[u32], dst: &[u32], time: &[i64], nodes: usize) -> Result<Self> {
+        let bad = |what: String| Err(Error::new(ErrorKind::Data, format!("events: {what}")));
+        let n = src.len();
+        if dst.len() != n || time.len() != n {
+            return bad(format!("{n} sources, {} destinations and {} times", dst.len(), time.len()));
+        }
+        if n >= NONE as usize || nodes > NONE as usize {
+            return bad(format!("{n} events of {nodes} nodes, want fewer than {NONE} of each"));
+        }
+        let ends = || src.iter().zip(dst);
+        if let Some(i) = ends().position(|(&s, &d)| s.max(d) as usize >= nodes) {
+            return bad(format!("event {i} is of nodes {} and {}, of {nodes}", src[i], dst[i]));
+        }
+        if let Some(i) = time.windows(2).position(|t| t[0] > t[1]) {
+            return bad(format!("event {} is earlier than the one before it", i + 1));
+        }
+        let mut offsets = vec![0i64; nodes + 1];
+        for (&s, &d) in ends() {
+            offsets[s as usize + 1] += 1;
+            if s != d {
+                offsets[d as usize + 1] += 1;
+            }
+        }
+        for v in 0..nodes {
+            offsets[v + 1] += offsets[v];
+        }
+        let mut entries = vec![Entry::default(); offsets[nodes] as usize];
+        let mut position = vec![0; 2 * n];
+        let mut filled = vec![0u32; nodes];
+        for (i, (&s, &d)) in ends().enumerate() {
+            let mut append = |v: u32, other: u32| {
+                let rank = filled[v as usize];
+                let index = offsets[v as usize] as usize + rank as usize;
+                entries[index] = Entry { time: time[i], node: other, event: i as u32 };
+                filled[v as usize] += 1;
+                rank
+            };
+            position[2 * i] = append(s, d);
+            position[2 * i + 1] = if s == d { position[2 * i] } else { append(d, s) };
+        }
+        Ok(EventLists { offsets, entries, position })
+    }
+    /// Returns the number of events.
+    pub fn len(&self) -> usize {
+        self.position.len() / 2
+    }
+    /// Whether there are no events.
+    pub fn is_empty(&self) -> bool {
+        self.position.is_empty()
+    }
+}
+
+/// Where [`recent_neighbors`] writes: `n` rows of `k` slots, and their counts.
+#[derive(Debug)]
+pub struct RecentSlots<'a> {
+    /// `[n, k]`: the other ends of the events, latest first; [`NONE`] in unused slots.
+    pub node: &'a mut [u32],
+    /// `[n, k]`: the events, as indices in the caller's arrays; [`NONE`] in unused slots.
+    pub event: &'a mut [u32],
+    /// `[n, k]`: ticks from the event to the query, rounded to f32; 0 in unused slots.
+    pub dt: &'a mut [f32],
+    /// `[n]`: number of slots in use, which come first.
+    pub count: &'a mut [u32],
+}
+
+/// Finds the `k` latest events of every queried node that are strictly earlier than the query's time. A query
+/// for [`NONE`] has none.
+///
+/// ```
+/// use tgnn::ops::functions::{EventLists, RecentSlots, recent_neighbors};
+/// let events = EventLists::of(&[0, 0, 1], &[1, 2, 2], &[10, 20, 30], 3)?;
+/// let (mut node, mut event, mut dt, mut count) = ([0; 2], [0; 2], [0.0; 2], [0; 1]);
+/// let slots = RecentSlots { node: &mut node, event: &mut event, dt: &mut dt, count: &mut count };
+/// recent_neighbors(&events, &[0], &[25], 2, slots)?; // node 0 at time 25
+/// assert_eq!((node, event, dt, count), ([2, 1], [1, 0], [5.0, 15.0], [2]));
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
+///
+/// # Errors
+/// `Shape` if the lengths of queries and slots do not fit together; `Data` if a query is for another node
+/// than those of the lists.
+pub fn recent_neighbors(
+    events: &EventLists,
+    node: &[u32],
+    time: &[i64],
+    k: usize,
+    slots: RecentSlots<'_>,
+) -> Result<()> {
+    let n = node.len();
+    let gaps = Gaps::unlimited(1.0);
+    let op = SampleNeighbors::new(Sampling { k, strategy: Strategy::Recent, gaps }, 0);
+    // All events are history; the times of the queries alone decide. Without positions, the search for the
+    // end of the history begins at the end of a list.
+    let batch = [events.len() as u32];
+    Call::new(&op)
+        .input(&events.offsets, [events.offsets.len(), 1])?
+        .input(bytemuck::cast_slice::<Entry, i64>(&events.entries), [events.entries.len(), 2])?
+        .input::<u32>(&[], [0, 2])?
+        .input(node, [n, 1])?
+        .input(time, [n, 1])?
+        .input(&batch, [1, 1])?
+        .input(&[0u32; 2], [1, 2])?
+        .output(slots.node)?
+        .output(slots.event)?
+        .output(slots.dt)?
+        .ignore()?
+        .output(slots.count)?
+        .run()
+}

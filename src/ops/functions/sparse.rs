@@ -1,0 +1,160 @@
+//! A sparse matrix of the caller, times a dense one.
+use crate::{
+    error::{Error, ErrorKind, Result, ensure},
+    ops::{
+        Call,
+        epilogue::Activation,
+        spmm::{LongRows, Spmm},
+    },
+};
+
+/// The rows of a matrix, or of its transpose, as the op reads them.
+#[derive(Clone, Debug)]
+struct Side {
+    begin: Vec<u32>,
+    len: Vec<u32>,
+    col: Vec<u32>,
+    weight: Option<Vec<f32>>,
+    long: LongRows,
+}
+
+/// A square sparse matrix `S A S` that is ready to be multiplied from either side: A in CSR, with a diagonal
+/// matrix S of scales.
+#[derive(Clone, Debug)]
+pub struct Csr {
+    rows: Side,
+    columns: Side,
+    scale: Vec<f32>,
+}
+
+impl Csr {
+    /// Takes the matrix with `indptr.len() - 1` rows and as many columns: row `i` has the entries from
+    /// `indptr[i]` to `indptr[i + 1]`, with columns `indices` and `values` (1 if `None`). Duplicate entries
+    /// add up. Copies the matrix, and makes its transpose.
+    ///
+    /// # Errors
+    /// `Data` if the arrays contradict each other; the message names the first place.
+    pub fn from_csr(indptr: &[u32], indices: &[u32], values: Option<&[f32]>) -> Result<Self> {
+        let bad = |what: String| Err(Error::new(ErrorKind::Data, format!("csr: {what}")));
+        let m = indices.len();
+        let (Some(&first), Some(&last)) = (indptr.first(), indptr.last()) else {
+            return bad("indptr is empty, want one number more than rows".into());
+        };
+        if first != 0 || last as usize != m {
+            return bad(format!("indptr goes from {first} to {last}, want 0 to {m}, the number of indices"));
+        }
+        if let Some(row) = indptr.windows(2).position(|ends| ends[0] > ends[1]) {
+            return bad(format!("indptr falls from {} to {} in row {row}", indptr[row], indptr[row + 1]));
+        }
+        let n = indptr.len() - 1;
+        if let Some(at) = indices.iter().position(|&j| j as usize >= n) {
+            return bad(format!("index {at} is column {} of {n}", indices[at]));
+        }
+        if let Some(values) = values.filter(|values| values.len() != m) {
+            return bad(format!("{} values for {m} indices", values.len()));
+        }
+        // The entries by column: a counting sort, so that rows ascend within a column.
+        let mut starts = vec![0u32; n + 1];
+        indices.iter().for_each(|&j| starts[j as usize + 1] += 1);
+        (0..n).for_each(|j| starts[j + 1] += starts[j]);
+        let (mut next, mut row_of) = (starts.clone(), vec![0u32; m]);
+        let mut weight = values.map(|values| vec![0.0; values.len()]);
+        for i in 0..n {
+            for e in indptr[i] as usize..indptr[i + 1] as usize {
+                let to = &mut next[indices[e] as usize];
+                row_of[*to as usize] = i as u32;
+                if let (Some(weight), Some(values)) = (&mut weight, values) {
+                    weight[*to as usize] = values[e];
+                }
+                *to += 1;
+            }
+        }
+        Ok(Csr {
+            rows: Side::new(indptr, indices.to_vec(), values.map(<[f32]>::to_vec)),
+            columns: Side::new(&starts, row_of, weight),
+            scale: vec![1.0; n],
+        })
+    }
+    /// Returns the number of rows, which is that of the columns.
+    pub fn len(&self) -> usize {
+        self.scale.len()
+    }
+    /// Whether the matrix has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.scale.is_empty()
+    }
+    /// Returns the same matrix with S set to `scale`.
+    ///
+    /// # Errors
+    /// `Shape` if there is not one scale per row.
+    pub fn scaled(self, scale: Vec<f32>) -> Result<Self> {
+        ensure!("csr", scale.len() == self.len(), "{} scales for {} rows", scale.len(), self.len());
+        Ok(Csr { scale, ..self })
+    }
+    /// Returns the symmetric normalisation of a graph convolution: S is `degree^-1/2`, where the degree is
+    /// the sum of a row of A, and 0 for a degree of 0 or less. Self-loops are part of A.
+    #[must_use]
+    pub fn normalized(self) -> Self {
+        let degree = |i: usize| -> f64 {
+            let entries = self.rows.begin[i] as usize..(self.rows.begin[i] + self.rows.len[i]) as usize;
+            self.rows
+                .weight
+                .as_ref()
+                .map_or(entries.len() as f64, |w| w[entries].iter().map(|&w| f64::from(w)).sum())
+        };
+        let scale = |degree: f64| if degree > 0.0 { (1.0 / degree.sqrt()) as f32 } else { 0.0 };
+        Csr { scale: (0..self.len()).map(|i| scale(degree(i))).collect(), ..self }
+    }
+    fn multiply(&self, side: &Side, x: &[f32], d: usize, y: &mut [f32]) -> Result<()> {
+        let (n, m) = (self.len(), side.col.len());
+        let op = Spmm::new(n, side.long.most, side.weight.is_some(), 0, false, Activation::Identity);
+        let mut call = Call::new(&op)
+            .input(x, [n, d])?
+            .input(&[0u32], [1, 1])?
+            .input(&side.begin, [n, 1])?
+            .input(&side.len, [n, 1])?
+            .input(&side.col, [m, 1])?
+            .input(&self.scale, [n, 1])?
+            .input(&side.long.first, [side.long.first.len(), 1])?
+            .input(&side.long.slices, [side.long.slices.len() / 4, 4])?;
+        if let Some(weight) = &side.weight {
+            call = call.input(weight, [m, 1])?;
+        }
+        call.output(y)?.run()
+    }
+}
+
+impl Side {
+    fn new(starts: &[u32], col: Vec<u32>, weight: Option<Vec<f32>>) -> Self {
+        let n = starts.len() - 1;
+        let len: Vec<u32> = starts.windows(2).map(|ends| ends[1] - ends[0]).collect();
+        Side { long: LongRows::of(&len, n), begin: starts[..n].to_vec(), len, col, weight }
+    }
+}
+
+/// Computes `y = A x` for `x` and `y` of `d` columns. The result does not depend on the number of threads.
+///
+/// ```
+/// use tgnn::ops::functions::{Csr, spmm, spmm_grad};
+/// // [[0, 2], [3, 4]]
+/// let a = Csr::from_csr(&[0, 1, 3], &[1, 0, 1], Some(&[2.0, 3.0, 4.0]))?;
+/// let (mut y, mut dx) = ([0.0; 2], [0.0; 2]);
+/// spmm(&a, &[1.0, 10.0], 1, &mut y)?;
+/// spmm_grad(&a, &[1.0, 1.0], 1, &mut dx)?; // the gradient of the sum of y
+/// assert_eq!((y, dx), ([20.0, 43.0], [3.0, 6.0]));
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
+///
+/// # Errors
+/// `Shape` if `x` or `y` do not have `d` columns and the rows of the matrix.
+pub fn spmm(a: &Csr, x: &[f32], d: usize, y: &mut [f32]) -> Result<()> {
+    a.multiply(&a.rows, x, d, y)
+}
+
+/// Computes `dx = A^T dy`, the gradient of [`spmm`] with respect to `x`.
+///
+/// # Errors
+/// As [`spmm`].
+pub fn spmm_grad(a: &Csr, dy: &[f32], d: usize, dx: &mut [f32]) -> Result<()> {
+    a.multiply(&a.columns, dy, d, dx)
+}

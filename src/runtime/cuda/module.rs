@@ -1,0 +1,171 @@
+//! Kernels of ops outside of this crate, loaded at run time.
+use super::{Gpu, Grid, Launch, error::checked};
+use crate::error::{Error, ErrorKind, Result};
+use cudarc::driver::{result, sys};
+use std::{
+    ffi::{CString, c_void},
+    fmt,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+/// Kernels of one's own, loaded on a device as long as the process lives.
+#[derive(Clone)]
+pub struct CudaModule {
+    gpu: Gpu,
+    raw: sys::CUmodule,
+}
+
+/// A kernel of a [`CudaModule`].
+#[derive(Clone)]
+pub struct CudaKernel {
+    gpu: Gpu,
+    name: String,
+    raw: sys::CUfunction,
+}
+
+// SAFETY: modules and functions are read-only handles of a context that lives as long as the process.
+unsafe impl Send for CudaModule {}
+// SAFETY: as above.
+unsafe impl Sync for CudaModule {}
+// SAFETY: as above.
+unsafe impl Send for CudaKernel {}
+// SAFETY: as above.
+unsafe impl Sync for CudaKernel {}
+
+impl fmt::Debug for CudaKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {:?}", self.name, self.gpu)
+    }
+}
+
+/// The headers that kernels include: `common.cuh` and others.
+const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
+
+impl CudaModule {
+    /// Loads an image of compiled kernels: PTX (a text), a cubin or a fatbin. On the emulated device it is
+    /// the text `emu:` and the path of a library, as [`compile`](Self::compile) makes it.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses the image.
+    ///
+    /// # Safety
+    /// The image must be one of these.
+    pub unsafe fn load(gpu: &Gpu, image: &[u8]) -> Result<Self> {
+        gpu.enter()?;
+        let text = [image, &[0]].concat(); // a text ends with a zero byte
+        // SAFETY: the image is valid, as the caller guarantees.
+        let module = unsafe { result::module::load_data(text.as_ptr().cast()) };
+        Ok(CudaModule { gpu: gpu.clone(), raw: checked(module, "cannot load a module")? })
+    }
+    /// Compiles the kernels called `names` of the file `source` for `gpu`, and loads them. The file may
+    /// include the headers of this crate's kernels, such as `common.cuh`. The compiler is nvcc (`NVCC`, or as
+    /// found in `PATH`); for the emulated device `CXX`, or `c++`. There, kernels must not use shared memory.
+    ///
+    /// # Errors
+    /// `Device` with the compiler's message, or if there is no compiler.
+    ///
+    /// # Safety
+    /// The file must contain these kernels, as `extern "C"`. Its code becomes part of this process.
+    pub unsafe fn compile(gpu: &Gpu, source: &Path, names: &[&str]) -> Result<Self> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let stem = format!("tgnn-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+        let made = std::env::temp_dir().join(&stem);
+        let source = std::path::absolute(source).map_err(|e| Error::io(source, "no such path", e))?;
+        let compiler = |variable: &str, default: &str| {
+            let mut command = Command::new(std::env::var_os(variable).unwrap_or_else(|| default.into()));
+            command.args(["-std=c++17", "-I", HEADERS]);
+            command
+        };
+        if !gpu.is_emulated() {
+            let mut nvcc = compiler("NVCC", "nvcc");
+            nvcc.args(["-fatbin", "-O3", "-arch=native", "-o"]).arg(&made).arg(&source);
+            run(nvcc, &source)?;
+            let image = std::fs::read(&made).map_err(|e| Error::io(&made, "cannot read", e))?;
+            let _ = std::fs::remove_file(&made);
+            // SAFETY: compiled for this machine's devices.
+            return unsafe { Self::load(gpu, &image) };
+        }
+        let entries: String = names.iter().map(|n| format!("emu::Entry<&{n}>::as(\"{n}\"), ")).collect();
+        let table = format!(
+            "#include \"common.cuh\"\n#include \"{}\"\nextern \"C\" {{\nextern const emu::Kernel tgnn_kernels[];\n\
+             const emu::Kernel tgnn_kernels[] = {{{entries}{{nullptr, nullptr, 0, nullptr}}}};\n}}\n",
+            source.display()
+        );
+        let (wrapper, library) = (made.with_extension("cpp"), made.with_extension("so"));
+        std::fs::write(&wrapper, table).map_err(|e| Error::io(&wrapper, "cannot write", e))?;
+        let mut cxx = compiler("CXX", "c++");
+        cxx.args([
+            "-O2",
+            "-fPIC",
+            "-w",
+            "-fno-strict-aliasing",
+            "-ffp-contract=off",
+            "-DTGNN_HOST",
+            "-shared",
+        ]);
+        cxx.arg(&wrapper).arg("-o").arg(&library);
+        let compiled = run(cxx, &source);
+        let _ = std::fs::remove_file(&wrapper);
+        compiled?;
+        // SAFETY: a text of this form, with the library just made.
+        let loaded = unsafe { Self::load(gpu, format!("emu:{}", library.display()).as_bytes()) };
+        let _ = std::fs::remove_file(&library); // a loaded library does not need its file
+        loaded
+    }
+    /// Returns the kernel called `name`.
+    ///
+    /// # Errors
+    /// `Device` if there is none.
+    pub fn kernel(&self, name: &str) -> Result<CudaKernel> {
+        self.gpu.enter()?;
+        let missing = || Error::new(ErrorKind::Device, format!("there is no kernel `{name}`"));
+        let text = CString::new(name).map_err(|_| missing())?;
+        // SAFETY: the module is loaded, and never unloaded.
+        let raw = unsafe { result::module::get_function(self.raw, text) };
+        let raw = checked(raw, &format!("there is no kernel `{name}`"))?;
+        // The driver loads a kernel's code at its first use, which must not be in a captured launch.
+        let any = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
+        // SAFETY: the function was just found.
+        let loaded = unsafe { result::function::get_function_attribute(raw, any) };
+        checked(loaded, &format!("cannot load kernel `{name}`"))?;
+        Ok(CudaKernel { gpu: self.gpu.clone(), name: name.to_owned(), raw })
+    }
+}
+
+impl CudaKernel {
+    /// Launches the kernel for an op, on the op's stream. `arguments` are the addresses of the values of the
+    /// kernel's arguments, of which the driver takes copies.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses the launch.
+    ///
+    /// # Safety
+    /// There must be one address for each argument of the kernel, of a value of the argument's type. Device
+    /// memory that they name must be as the kernel needs it until the stream has run the kernel, and `on`
+    /// must be a launch on the device of the kernel.
+    pub unsafe fn launch(&self, on: &Launch<'_>, grid: Grid, arguments: &mut [*mut c_void]) -> Result<()> {
+        let Grid { blocks, threads, shared } = grid;
+        // SAFETY: guaranteed by the caller; the driver copies the arguments before it returns.
+        let launched =
+            unsafe { result::launch_kernel(self.raw, blocks, threads, shared, on.stream.raw(), arguments) };
+        on.stream.count_launch();
+        checked(launched, &format!("cannot launch {}", self.name))
+    }
+}
+
+/// Runs a compiler for `source`.
+fn run(mut command: Command, source: &Path) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let failed = |what: String| Error::new(ErrorKind::Device, format!("{program}: {what}")).in_file(source);
+    match command.output() {
+        Ok(done) if done.status.success() => Ok(()),
+        Ok(done) => {
+            let text = String::from_utf8_lossy(&done.stderr).into_owned();
+            let line = text.lines().find(|l| l.contains("error")).or(text.lines().next());
+            Err(failed(line.unwrap_or("it failed").to_owned()))
+        }
+        Err(e) => Err(failed(e.to_string()).remedy("install the compiler, or name it by NVCC or CXX")),
+    }
+}

@@ -1,0 +1,166 @@
+//! Calls on device memory and CUDA streams of the caller, and tensors of other frameworks.
+use crate::{
+    calls::refused,
+    emulated::{TestDevice, device},
+};
+use tgnn::{
+    ops::{Call, DeviceCall, group_slots::GroupSlots},
+    runtime::{
+        cuda::{CudaStream, DeviceBuffer, DeviceTensor, dlpack::*},
+        *,
+    },
+};
+
+/// Values in device memory.
+fn upload<T: Element>(on: &TestDevice, stream: &CudaStream, values: &[T]) -> DeviceBuffer {
+    let buffer = DeviceBuffer::new(&on.gpu, size_of_val(values)).unwrap();
+    buffer.upload(bytemuck::cast_slice(values), stream).unwrap();
+    buffer
+}
+
+fn download<T: Element>(buffer: &DeviceBuffer, stream: &CudaStream, n: usize) -> Vec<T> {
+    let mut values = vec![T::zeroed(); n];
+    buffer.download(bytemuck::cast_slice_mut(&mut values), stream).unwrap();
+    values
+}
+
+#[test]
+fn a_call_on_device_memory_and_a_borrowed_stream_agrees_with_the_host_and_reports_faults() {
+    let Some(on) = device(0) else { return };
+    let theirs = CudaStream::new(&on.gpu).unwrap();
+    // SAFETY: `theirs` lives longer.
+    let stream = unsafe { CudaStream::borrowed(&on.gpu, theirs.handle()) };
+    let (rows, k, table) = (9usize, 3usize, 7usize);
+    let ids: Vec<u32> = (0..rows * k).map(|i| (i * 5 % table) as u32).collect();
+    let op = GroupSlots::new(Rows::fixed(table), false);
+    let (mut starts, mut slots, mut listed) = (vec![0u32; table + 1], vec![0u32; rows * k], [0u32]);
+    Call::new(&op)
+        .input(&ids, [rows, k])
+        .unwrap()
+        .output(&mut starts)
+        .unwrap()
+        .output(&mut slots)
+        .unwrap()
+        .output(&mut listed)
+        .unwrap()
+        .run()
+        .unwrap();
+
+    let [of_ids, of_starts, of_slots] = [&ids, &starts, &slots].map(|x| upload(&on, &stream, x));
+    of_starts.fill(7, &stream).unwrap();
+    let tensor = |b: &DeviceBuffer, shape| DeviceTensor::of(b, DType::U32, shape).unwrap();
+    let input = tensor(&of_ids, [rows, k]);
+    let call = DeviceCall::new(&op).input(input).unwrap();
+    assert_eq!(call.outputs().unwrap()[0], Spec::ids(Rows::fixed(table + 1), 1));
+    refused(call.workspace_bytes(), "group_slots: 0 outputs, want 3");
+    let call = call.output(tensor(&of_starts, [table + 1, 1])).unwrap();
+    let call = call.output(tensor(&of_slots, [rows * k, 1])).unwrap().ignore().unwrap();
+    let bytes = call.workspace_bytes().unwrap();
+    let workspace = DeviceBuffer::new(&on.gpu, bytes).unwrap();
+    workspace.fill(0, &stream).unwrap();
+    let launch = |call: &DeviceCall<'_>, address: u64, bytes: usize| {
+        // SAFETY: all buffers live until the downloads, which wait for the stream.
+        unsafe { call.launch(&on.gpu, &stream, address, bytes) }
+    };
+    refused(launch(&call, workspace.address(), bytes - 1), "bytes of workspace, want");
+    refused(launch(&call, workspace.address() + 4, bytes), "the workspace is not aligned");
+    for _ in 0..2 {
+        launch(&call, workspace.address(), bytes).unwrap();
+        assert_eq!(download::<u32>(&of_starts, &stream, table + 1), starts);
+        assert_eq!(download::<u32>(&of_slots, &stream, rows * k), slots);
+    }
+    call.check(bytemuck::cast::<[u32; 2], u64>([download(&workspace, &stream, 2)[0], 0])).unwrap();
+
+    // Only the first four rows are live, by a count on the device; then one of them is out of the table.
+    let count = upload(&on, &stream, &[4u32]);
+    let live = DeviceCall::new(&op).input(input.counted_by(count.address(), 1)).unwrap();
+    let live = live.output(tensor(&of_starts, [table + 1, 1])).unwrap();
+    let live = live.output(tensor(&of_slots, [rows * k, 1])).unwrap().ignore().unwrap();
+    launch(&live, workspace.address(), bytes).unwrap();
+    assert_eq!(download::<u32>(&of_starts, &stream, table + 1)[table], 4 * k as u32);
+    let bad = upload(&on, &stream, &[1u32, 99, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4]);
+    let faulty = DeviceCall::new(&op).input(tensor(&bad, [4, k])).unwrap();
+    let faulty = faulty.ignore().unwrap().ignore().unwrap().ignore().unwrap();
+    let room = DeviceBuffer::new(&on.gpu, faulty.workspace_bytes().unwrap()).unwrap();
+    room.fill(0, &stream).unwrap();
+    launch(&faulty, room.address(), room.bytes()).unwrap();
+    let word = download::<u32>(&room, &stream, 2);
+    refused(faulty.check(bytemuck::cast([word[0], word[1]])), "group_slots: row 0 names row 99 of a smaller");
+
+    let wrong = DeviceTensor::new(of_starts.address(), DType::F32, [table + 1, 1]);
+    refused(
+        DeviceCall::new(&op).input(input).unwrap().output(wrong),
+        "output 0 is F32 [8, 1], want U32 [8, 1]",
+    );
+    let odd = DeviceTensor::new(of_ids.address() + 4, DType::U32, [2, 1]);
+    refused(DeviceCall::new(&op).input(odd), "want a multiple of 16");
+    refused(DeviceCall::new(&op).input(DeviceTensor::new(0, DType::U32, [2, 1])), "input 0 is 0x0");
+    refused(DeviceTensor::of(&count, DType::U32, [2, 1]), "needs 8 bytes, the buffer has 4");
+}
+
+#[test]
+fn a_borrowed_tensor_must_be_contiguous_and_of_a_type_that_ops_have() {
+    let mut data = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let (mut shape, mut strides, mut wide) = ([2i64, 3], [3i64, 1], [4i64, 1]);
+    let tensor = DLTensor {
+        data: data.as_mut_ptr().cast(),
+        device: DLDevice { device_type: DLDevice::CPU, device_id: 0 },
+        ndim: 2,
+        dtype: DLDataType { code: DLDataType::FLOAT, bits: 32, lanes: 1 },
+        shape: shape.as_mut_ptr(),
+        strides: strides.as_mut_ptr(),
+        byte_offset: 0,
+    };
+    // SAFETY: all tensors describe `data` or parts of it, or are refused before it is read.
+    let view = |t: &DLTensor| unsafe { DLView::of(&*std::ptr::from_ref(t)) };
+    let whole = view(&tensor).unwrap();
+    assert_eq!(
+        (whole.shape(), whole.dtype(), whole.values::<f32>().unwrap()),
+        ([2, 3], DType::F32, &data[..])
+    );
+    refused(whole.values::<u32>(), "elements are F32, not u32");
+    refused(whole.on_cuda(0), "want cuda:0");
+    let (mut three, on_gpu) = ([3i64], DLDevice { device_type: DLDevice::CUDA, device_id: 1 });
+    let vector = DLTensor {
+        ndim: 1,
+        shape: three.as_mut_ptr(),
+        strides: std::ptr::null_mut(),
+        byte_offset: 12,
+        ..tensor
+    };
+    assert_eq!(view(&vector).unwrap().values::<f32>().unwrap(), [4.0, 5.0, 6.0]);
+    assert_eq!(view(&vector).unwrap().shape(), [3, 1]);
+    refused(view(&DLTensor { byte_offset: 2, ..vector }).unwrap().values::<f32>(), "not aligned");
+    let there = DLTensor { device: on_gpu, ..tensor };
+    let there = view(&there).unwrap();
+    assert_eq!(there.on_cuda(1).unwrap(), DeviceTensor::new(there.address(), DType::F32, [2, 3]));
+    refused(there.on_cuda(0), "want cuda:0");
+    refused(there.values::<f32>(), "want CPU");
+    refused(view(&DLTensor { strides: wide.as_mut_ptr(), ..tensor }), "strides are [4, 1] for [2, 3]");
+    refused(view(&DLTensor { ndim: 3, ..tensor }), "3 dimensions");
+    refused(view(&DLTensor { dtype: DLDataType { bits: 64, ..tensor.dtype }, ..tensor }), "(2, 64, 1)");
+    refused(
+        view(&DLTensor { device: DLDevice { device_type: 10, device_id: 0 }, ..tensor }),
+        "want CPU or CUDA",
+    );
+    refused(view(&DLTensor { data: std::ptr::null_mut(), ..tensor }), "is null");
+    let mut negative = [-1i64, 3];
+    refused(view(&DLTensor { shape: negative.as_mut_ptr(), ..tensor }), "shape is [-1, 3]");
+    assert_eq!(view(&DLTensor { ndim: 0, ..tensor }).unwrap().shape(), [1, 1]);
+    // SAFETY: null is refused.
+    refused(unsafe { OwnedTensor::take(std::ptr::null_mut()) }, "null");
+
+    /// Counts that the tensor was given back.
+    unsafe extern "C" fn give_back(tensor: *mut DLManagedTensor) {
+        // SAFETY: `manager_ctx` is the counter below, which is alive.
+        unsafe { *(*tensor).manager_ctx.cast::<u32>() += 1 };
+    }
+    let mut given_back = 0u32;
+    let context = (&raw mut given_back).cast();
+    let mut managed = DLManagedTensor { dl_tensor: tensor, manager_ctx: context, deleter: Some(give_back) };
+    // SAFETY: `managed` and its data live longer.
+    let owned = unsafe { OwnedTensor::take(&mut managed) }.unwrap();
+    assert_eq!(view(owned.tensor()).unwrap().shape(), [2, 3]);
+    drop(owned);
+    assert_eq!(given_back, 1);
+}

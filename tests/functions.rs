@@ -1,0 +1,235 @@
+//! Plain functions over the caller's own arrays: their results, and arrays that do not fit.
+use crate::calls::refused;
+use tgnn::{ops::functions::*, runtime::*};
+
+/// Returns n numbers in [-1, 1).
+fn drawn(n: usize, salt: u32) -> Vec<f32> {
+    let key = philox::Key::new(7, salt, [0, 0]);
+    (0..n).map(|i| key.draw(i as u64)[0] as f32 / (1u64 << 31) as f32 - 1.0).collect()
+}
+
+#[test]
+fn a_sparse_matrix_of_the_caller_times_a_dense_one_is_the_sum_over_its_entries() {
+    for (n, d, weighted, normalized) in [(1, 1, false, false), (40, 5, true, false), (300, 16, true, true)] {
+        // The first row is long, the last one empty.
+        let len = |i: usize| if i == 0 { 4 * n } else { i % 5 };
+        let mut indptr = vec![0u32];
+        (0..n).for_each(|i| indptr.push(indptr[i] + if i + 1 == n && n > 1 { 0 } else { len(i) } as u32));
+        let m = indptr[n] as usize;
+        let indices: Vec<u32> = (0..m).map(|e| ((e * 7919 + 13) % n) as u32).collect();
+        let values: Vec<f32> = drawn(m, 1).iter().map(|w| w + 1.5).collect();
+        let mut a = Csr::from_csr(&indptr, &indices, weighted.then_some(&values[..])).unwrap();
+        let mut scale = vec![1.0f64; n];
+        let weight = |e: usize| if weighted { f64::from(values[e]) } else { 1.0 };
+        let entries = |i: usize| indptr[i] as usize..indptr[i + 1] as usize;
+        if normalized {
+            a = a.normalized();
+            (0..n).for_each(|i| {
+                let degree: f64 = entries(i).map(weight).sum();
+                scale[i] = if degree > 0.0 { degree.powf(-0.5) } else { 0.0 };
+            });
+        }
+        let x = drawn(n * d, 2);
+        let (mut y, mut dx) = (vec![9.0; n * d], vec![9.0; n * d]);
+        spmm(&a, &x, d, &mut y).unwrap();
+        spmm_grad(&a, &x, d, &mut dx).unwrap();
+        let (mut want, mut want_dx) = (vec![0.0f64; n * d], vec![0.0f64; n * d]);
+        for i in 0..n {
+            for e in entries(i) {
+                let j = indices[e] as usize;
+                let w = scale[i] * weight(e) * scale[j];
+                for c in 0..d {
+                    want[i * d + c] += w * f64::from(x[j * d + c]);
+                    want_dx[j * d + c] += w * f64::from(x[i * d + c]);
+                }
+            }
+        }
+        for (got, want) in [(y, want), (dx, want_dx)] {
+            let largest = want.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+            assert!(got.iter().zip(&want).all(|(&g, w)| (f64::from(g) - w).abs() < 1e-5 * largest.max(1.0)));
+        }
+    }
+}
+
+#[test]
+fn arrays_that_are_no_csr_or_no_events_are_refused_with_the_first_place() {
+    let csr =
+        |indptr: &[u32], indices: &[u32], values: Option<&[f32]>| Csr::from_csr(indptr, indices, values);
+    refused(csr(&[], &[], None), "csr: indptr is empty");
+    refused(csr(&[0, 2], &[0], None), "csr: indptr goes from 0 to 2, want 0 to 1");
+    refused(csr(&[1, 1], &[0], None), "csr: indptr goes from 1 to 1");
+    refused(csr(&[0, 2, 1, 3], &[0; 3], None), "csr: indptr falls from 2 to 1 in row 1");
+    refused(csr(&[0, 2], &[0, 1], None), "csr: index 1 is column 1 of 1");
+    refused(csr(&[0, 1], &[0], Some(&[])), "csr: 0 values for 1 indices");
+    let a = csr(&[0, 1], &[0], None).unwrap();
+    refused(a.clone().scaled(vec![]), "csr: 0 scales for 1 rows");
+    refused(spmm(&a, &[1.0; 2], 1, &mut [0.0]), "spmm: input 0 has 2 elements, want 1");
+    refused(spmm(&a, &[1.0], 1, &mut [0.0; 2]), "spmm: output 0 has 2 elements, want 1");
+    let none = csr(&[0], &[], None).unwrap();
+    assert!(none.is_empty() && spmm(&none, &[], 4, &mut []).is_ok());
+
+    refused(EventLists::of(&[0], &[], &[1], 3), "events: 1 sources, 0 destinations and 1 times");
+    refused(EventLists::of(&[0, 1], &[1, 3], &[1, 2], 3), "events: event 1 is of nodes 1 and 3, of 3");
+    refused(EventLists::of(&[0, 1], &[1, 2], &[2, 1], 3), "events: event 1 is earlier");
+    let events = EventLists::of(&[0], &[1], &[5], 2).unwrap();
+    let recent = |node: &[u32], time: &[i64], k: usize, [a, b, c, d]: [usize; 4]| {
+        let (mut node_out, mut event, mut dt, mut count) = (vec![0; a], vec![0; b], vec![0.0; c], vec![0; d]);
+        let slots = RecentSlots { node: &mut node_out, event: &mut event, dt: &mut dt, count: &mut count };
+        recent_neighbors(&events, node, time, k, slots)
+    };
+    refused(recent(&[0], &[1, 2], 1, [1; 4]), "sample_neighbors: input 4 has 2 elements, want 1");
+    refused(recent(&[0], &[1], 2, [1; 4]), "sample_neighbors: output 0 has 1 elements, want 2");
+    refused(recent(&[2], &[9], 1, [1; 4]), "sample_neighbors: row 0 names row 2 of a smaller table");
+    recent(&[NONE], &[9], 1, [1; 4]).unwrap();
+    recent(&[], &[], 3, [0; 4]).unwrap();
+}
+
+#[test]
+fn the_recent_neighbours_are_the_latest_events_before_the_query() {
+    let (nodes, n, k) = (7u32, 200usize, 4);
+    let ids = |salt| drawn(n, salt).iter().map(|u| ((u + 1.0) * 3.5) as u32 % nodes).collect::<Vec<u32>>();
+    let (src, dst, time) = (ids(1), ids(2), (0..n as i64).map(|i| i / 3 - 20).collect::<Vec<i64>>());
+    let events = EventLists::of(&src, &dst, &time, nodes as usize).unwrap();
+    assert_eq!(events.len(), n);
+    let query: Vec<u32> = (0..50).map(|i| i % nodes).collect();
+    let at: Vec<i64> = (0..50).map(|i| i64::from(i) - 21).collect();
+    let (mut node, mut event, mut dt, mut count) =
+        (vec![0; 50 * k], vec![0; 50 * k], vec![0.0; 50 * k], vec![0; 50]);
+    let slots = RecentSlots { node: &mut node, event: &mut event, dt: &mut dt, count: &mut count };
+    on_threads(2, || recent_neighbors(&events, &query, &at, k, slots)).unwrap().unwrap();
+    for i in 0..50 {
+        let of = |e: usize| (src[e] == query[i] || dst[e] == query[i]) && time[e] < at[i];
+        let want: Vec<usize> = (0..n).rev().filter(|&e| of(e)).take(k).collect();
+        assert_eq!(count[i] as usize, want.len());
+        for j in 0..k {
+            let found = (node[i * k + j], event[i * k + j], dt[i * k + j]);
+            let expected = want.get(j).map_or((NONE, NONE, 0.0), |&e| {
+                let other = if src[e] == query[i] { dst[e] } else { src[e] };
+                (other, e as u32, (at[i] - time[e]) as f32)
+            });
+            assert_eq!(found, expected, "query {i}, slot {j}");
+        }
+    }
+}
+
+/// Checks the slope of `loss` in each of `numbers` against `gradient`.
+fn check_gradient(what: &str, numbers: &[f32], gradient: &[f32], loss: impl Fn(&[f32]) -> f64) {
+    assert_eq!(numbers.len(), gradient.len());
+    for at in (0..numbers.len()).step_by(numbers.len() / 6 + 1) {
+        let moved = |by: f32| {
+            let mut x = numbers.to_vec();
+            x[at] += by;
+            loss(&x)
+        };
+        let slope = (moved(2e-2) - moved(-2e-2)) / 4e-2;
+        let off = (slope - f64::from(gradient[at])).abs();
+        assert!(off < 1e-2 * (1.0 + slope.abs()), "{what}[{at}]: {slope} against {}", gradient[at]);
+    }
+}
+
+fn weighted_sum(x: &[f32], weights: &[f32]) -> f64 {
+    x.iter().zip(weights).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum()
+}
+
+fn weights(w: &[Vec<f32>; 6]) -> GruWeights<'_> {
+    let [time_w, time_b, w_x, w_h, b_x, b_h] = w.each_ref().map(Vec::as_slice);
+    GruWeights { time_w, time_b, w_x, w_h, b_x, b_h }
+}
+
+#[test]
+fn memory_update_as_a_function_keeps_nodes_without_mail_and_has_the_gradients_of_its_weights() {
+    let (v, d, f, t, e) = (6, 3, 2, 4, 5);
+    let c = 2 * d + f + t;
+    let (memory, mail, edge) = (drawn(v * d, 1), drawn(v * d, 2), drawn(e * f, 3));
+    let tables = MemoryTables {
+        memory: &memory,
+        memory_time: &[0, 1, 2, 3, 4, 5],
+        mail: &mail,
+        mail_event: &[0, NONE, 2, 4, 1, NONE],
+        mail_time: &[3, 0, 4, 5, 5, 0],
+        edge: &edge,
+    };
+    let w = [t, t, 3 * d * c, 3 * d * d, 3 * d, 3 * d].map(|n| drawn(n, 10 + n as u32));
+    let nodes = [4u32, 1, 0, 2];
+    let updated = gru_memory(&nodes, tables, weights(&w), 0.5).unwrap();
+    assert_eq!(updated.memory[d..2 * d], memory[d..2 * d], "node 1 has no mail");
+    assert_ne!(updated.memory[..d], memory[4 * d..5 * d]);
+    assert_eq!(updated.time, [5, 1, 3, 4]);
+    let upstream = drawn(nodes.len() * d, 50);
+    let g = gru_memory_grad(&updated, weights(&w), &upstream).unwrap();
+    let grads = [g.time_w, g.time_b, g.w_x, g.w_h, g.b_x, g.b_h];
+    for (i, grad) in grads.iter().enumerate() {
+        check_gradient(&format!("weight {i}"), &w[i], grad, |x| {
+            let mut w = w.clone();
+            w[i] = x.to_vec();
+            weighted_sum(&gru_memory(&nodes, tables, weights(&w), 0.5).unwrap().memory, &upstream)
+        });
+    }
+    refused(gru_memory(&[6], tables, weights(&w), 1.0), "gru_memory: row 0 names row 6 of a smaller table");
+    let short = MemoryTables { mail: &mail[1..], ..tables };
+    refused(gru_memory(&nodes, short, weights(&w), 1.0), "gru_memory: input 3 has 17 elements, want 18");
+    let none = GruWeights { b_h: &[], ..weights(&w) };
+    refused(gru_memory(&nodes, tables, none, 1.0), "b_h has 0 numbers");
+    refused(gru_memory_grad(&updated, weights(&w), &upstream[1..]), "input 8 has 11 elements, want 12");
+}
+
+#[test]
+fn attention_as_a_function_weighs_neighbours_to_one_and_has_the_gradients_of_its_inputs() {
+    for (d, f, t) in [(3, 2, 4), (4, 0, 3), (0, 2, 2)] {
+        let (n, k, u, e, heads, c) = (5, 3, 4, 6, 2, d + f + t);
+        let (query, h, edge) = (drawn(n * heads * c, 1), drawn(u * d, 2), drawn(e * f, 3));
+        let (time_w, time_b) = (drawn(t, 4), drawn(t, 5));
+        let count = [3u32, 0, 1, 2, 3];
+        let slot = |s: usize, below: usize| {
+            if s % k < count[s / k] as usize { (s * 5 % below) as u32 } else { NONE }
+        };
+        let row: Vec<u32> = (0..n * k).map(|s| slot(s, u)).collect();
+        let event: Vec<u32> = (0..n * k).map(|s| slot(s, e)).collect();
+        let dt: Vec<f32> = drawn(n * k, 6).iter().map(|x| x + 1.0).collect();
+        let rows = AttentionRows {
+            heads,
+            head_width: 2,
+            width: d,
+            query: &query,
+            h: &h,
+            row: &row,
+            event: &event,
+            dt: &dt,
+            count: &count,
+            edge: &edge,
+            time_w: &time_w,
+            time_b: &time_b,
+        };
+        let out = temporal_attention(&rows).unwrap();
+        for i in 0..n {
+            let want = f32::from(u8::from(count[i] > 0));
+            assert!(out.sum[i * heads..][..heads].iter().all(|s| (s - want).abs() < 1e-6), "{:?}", out.sum);
+            let mixed = &out.mix[i * heads * c..][..heads * c];
+            assert!(want > 0.0 || mixed.iter().all(|&x| x == 0.0));
+        }
+        // A root with a single neighbour mixes that neighbour's row.
+        let phi = |j: usize| (time_w[j] * dt[2 * k] + time_b[j]).cos();
+        let z =
+            h[row[2 * k] as usize * d..][..d].iter().chain(&edge[event[2 * k] as usize * f..][..f]).copied();
+        let z: Vec<f32> = z.chain((0..t).map(phi)).collect();
+        assert!(out.mix[2 * heads * c..][..c].iter().zip(&z).all(|(a, b)| (a - b).abs() < 1e-6));
+        let (dmix, dsum) = (drawn(out.mix.len(), 8), drawn(out.sum.len(), 9));
+        let g = temporal_attention_grad(&rows, &out.weight, &dmix, &dsum).unwrap();
+        let loss = |rows: &AttentionRows<'_>| weighted_sum(&temporal_attention(rows).unwrap().mix, &dmix);
+        check_gradient("query", &query, &g.query, |x| loss(&AttentionRows { query: x, ..rows }));
+        check_gradient("time_w", &time_w, &g.time_w, |x| loss(&AttentionRows { time_w: x, ..rows }));
+        check_gradient("time_b", &time_b, &g.time_b, |x| loss(&AttentionRows { time_b: x, ..rows }));
+        if d > 0 {
+            check_gradient("h", &h, &g.h, |x| loss(&AttentionRows { h: x, ..rows }));
+        }
+        let count = [4u32, 0, 1, 2, 3];
+        let e = temporal_attention(&AttentionRows { count: &count, ..rows }).unwrap_err();
+        assert!(e.to_string().starts_with("temporal_attention: row 0 names row 4"), "{e}");
+        refused(temporal_attention(&AttentionRows { heads: 0, ..rows }), "0 heads");
+        refused(
+            temporal_attention(&AttentionRows { dt: &dt[1..], ..rows }),
+            "input 5 has 14 elements, want 15",
+        );
+        refused(temporal_attention(&AttentionRows { width: usize::MAX, ..rows }), "columns a head");
+    }
+}
