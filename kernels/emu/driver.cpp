@@ -260,7 +260,8 @@ Result cuEventElapsedTime_v2(float* ms, Handle a, Handle b) {
 Result cuEventElapsedTime(float* ms, Handle a, Handle b) { return cuEventElapsedTime_v2(ms, a, b); }
 
 // ---- kernels ----
-// A module is a table of kernels: that of this library's own, or, for the image `emu:PATH`, that of another library.
+// A module is a table of kernels: that of this library, which no module (null) stands for, too, or, for the image
+// `emu:PATH`, that of another library.
 Result cuModuleLoadData(Handle* m, const void* image) {
   const auto* text = static_cast<const char*>(image);
   if (strncmp(text, "emu:", 4)) return *m = const_cast<emu::Kernel*>(emu::kernels), SUCCESS;
@@ -271,7 +272,7 @@ Result cuModuleLoadData(Handle* m, const void* image) {
 }
 Result cuModuleUnload(Handle) { return SUCCESS; }
 Result cuModuleGetFunction(Handle* f, Handle m, const char* name) {
-  for (auto* k = static_cast<const emu::Kernel*>(m); k->name; k++) {
+  for (auto* k = m ? static_cast<const emu::Kernel*>(m) : emu::kernels; k->name; k++) {
     if (!strcmp(k->name, name)) return *f = const_cast<emu::Kernel*>(k), SUCCESS;
   }
   return NOT_FOUND;
