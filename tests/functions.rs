@@ -201,8 +201,8 @@ fn attention_as_a_function_weighs_neighbours_to_one_and_has_the_gradients_of_its
             time_b: &time_b,
         };
         let out = temporal_attention(&rows).unwrap();
-        for i in 0..n {
-            let want = f32::from(u8::from(count[i] > 0));
+        for (i, &found) in count.iter().enumerate() {
+            let want = f32::from(u8::from(found > 0));
             assert!(out.sum[i * heads..][..heads].iter().all(|s| (s - want).abs() < 1e-6), "{:?}", out.sum);
             let mixed = &out.mix[i * heads * c..][..heads * c];
             assert!(want > 0.0 || mixed.iter().all(|&x| x == 0.0));

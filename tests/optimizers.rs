@@ -54,7 +54,8 @@ fn off(golden: &Golden, case: &Case, precision: Precision, backend: Backend) -> 
         let want = store.zeros(format!("want{i}"), Spec::real(Rows::fixed(rows), cols)).unwrap();
         let [w, want_here] = t.stored_all(&store, [id, want]).unwrap();
         losses.push(t.squared_loss(w, want_here).unwrap());
-        (parameters.push(id), targets.push(want));
+        parameters.push(id);
+        targets.push(want);
     }
     let loss = t.add(losses[0], losses[1]).unwrap();
     p.minimize(&mut t, &store, loss).unwrap();

@@ -92,6 +92,7 @@ impl ModelConfig for GraphMixerConfig {
     fn recent_events(&self) -> Result<usize> {
         Ok(self.neighbors)
     }
+    #[allow(clippy::misnamed_getters)] // the width of the embeddings, not that of the tokens
     fn width(&self) -> usize {
         self.embedding
     }

@@ -5,7 +5,7 @@
 //! | --- | --- | --- |
 //! | `lr` | `[k, 1]` f32 | learning rate of each step; the last one holds for all later steps. A stored value, so that it can change between steps |
 //! | `step` | `[1, 1]` u32, state | t: incremented before the update |
-//! | `scale` | `[1, 1]` f32, optional | factor of all gradients, such as that of [`clip_norm`](super::clip_norm) |
+//! | `scale` | `[1, 1]` f32, optional | factor of all gradients, such as that of [`clip_norm`] |
 //! | `w`, `g`, `m`, `v`, for every parameter | same shape, f32; `w`, `m`, `v` state | value, gradient, moments |
 //!
 //! Weight decay either adds `decay w` to the gradient, as in PyTorch's Adam, or is decoupled from it,

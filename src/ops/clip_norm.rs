@@ -6,8 +6,8 @@
 //! | `g`, for every parameter | any shape, f32 | gradients |
 //! | scale | `[1, 1]` f32 | factor by which the gradients have at most the norm `most` |
 //!
-//! The update of the parameters multiplies the gradients by the factor ([`adam`](super::adam),
-//! [`sgd`](super::sgd)), so that they are not written once more. One op reads all gradients, with one launch
+//! The update of the parameters multiplies the gradients by the factor ([`adam`],
+//! [`sgd`]), so that they are not written once more. One op reads all gradients, with one launch
 //! for every 64 of them. Deterministic. Source: Pascanu et al. 2013; as PyTorch's `clip_grad_norm_`.
 use super::{
     adam::{PIECE, check_parameter, parameters},

@@ -3,12 +3,12 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `x` | `[n, d]` f32 | |
-//! | `now` | `[1, 2]` u32, only with a drop-out | clock of the drop-out ([`epilogue`](super::epilogue)) |
+//! | `now` | `[1, 2]` u32, only with a drop-out | clock of the drop-out ([`epilogue`]) |
 //! | y | `[n, d]` f32 | |
 //!
 //! Backward: `dx = dy f (P(x) + x p(x))`, where `p(x) = e^(-x^2 / 2) / sqrt(2 pi)` and `f` is the drop-out's
 //! factor. Two numbers have the same y, so the backward pass reads `x`, and this is no
-//! [`Activation`](super::epilogue::Activation) of an epilogue.
+//! [`Activation`] of an epilogue.
 //! Source: Hendrycks and Gimpel 2016, in the exact form.
 use super::{
     epilogue::{Activation, DropRate, Epilogue, case_drop},

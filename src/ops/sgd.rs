@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `lr` | `[k, 1]` f32 | learning rate of each step; the last one holds for all later steps |
 //! | `step` | `[1, 1]` u32, state | number of updates: incremented before the update |
-//! | `scale` | `[1, 1]` f32, optional | factor of all gradients, such as that of [`clip_norm`](super::clip_norm) |
+//! | `scale` | `[1, 1]` f32, optional | factor of all gradients, such as that of [`clip_norm`] |
 //! | `w`, `g`, `v`, for every parameter | same shape, f32; `w`, `v` state | value, gradient, velocity; without momentum there is no `v` |
 //!
 //! One op handles all parameters, with one launch for every 64 of them. Deterministic. Source: PyTorch's SGD,

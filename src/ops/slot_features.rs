@@ -5,7 +5,7 @@
 //! | `event` | `[n, k]` u32 below `e`, or [`NONE`] | row of `edge`; any number but `NONE` if `f` is 0 |
 //! | `dt` | `[n, k]` f32 | seconds from the event to the query |
 //! | `edge` | `[e, f]` f32 | edge features |
-//! | `w`, `b` | `[1, t]` f32 | fixed frequencies and phases of the time encoding, as in [`time_encode`](super::time_encode) |
+//! | `w`, `b` | `[1, t]` f32 | fixed frequencies and phases of the time encoding, as in [`time_encode`] |
 //! | out | `[n k, f + t]` f32 | one row per slot; zeros where the event is `NONE` |
 //!
 //! No backward: everything that it reads is data. An event outside of `edge` is a fault.

@@ -133,7 +133,7 @@ pub fn temporal_attention_grad(
 ) -> Result<AttentionGrads> {
     let (l, heads, d) = (rows.layout()?, rows.heads, rows.width);
     // The slots by row of h, so that the gradient of a row is summed in a fixed order. Empty rows have none.
-    let table = if d > 0 { rows.h.len() / d } else { 0 };
+    let table = rows.h.len().checked_div(d).unwrap_or(0);
     let (mut starts, mut slots, mut listed) = (vec![0u32; table + 1], vec![0u32; l.n * l.k], [0u32]);
     if d > 0 {
         Call::new(&GroupSlots::new(Rows::fixed(table), true))

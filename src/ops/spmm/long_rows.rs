@@ -41,7 +41,7 @@ impl LongRows {
     /// of each row.
     ///
     /// A row is long if it has more neighbours than each group would get if those of the largest step were
-    /// divided evenly among [`GROUPS`] groups. The threshold is at least 32 and at most [`SLICE`].
+    /// divided evenly among `GROUPS` groups. The threshold is at least 32 and at most `SLICE`.
     pub fn of(len: &[u32], vertices: usize) -> Self {
         let steps = || len.chunks(vertices.max(1));
         let count_neighbors = |len: &[u32]| len.iter().map(|&n| n as usize).sum::<usize>();

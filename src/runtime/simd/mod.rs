@@ -305,7 +305,7 @@ pub fn erf(x: f32) -> f32 {
         .mul_add(s, -2.101_024e-6)
         .mul_add(s, -5.692_506_4e-5)
         .mul_add(s, -7.349_906e-4)
-        .mul_add(s, -2.954_599_8e-3)
+        .mul_add(s, -2.954_6e-3)
         .mul_add(s, -1.609_603_3e-2);
     let under = (-1.456_607_2e-5f32)
         .mul_add(s, -2.133_740_6e-4)
@@ -364,14 +364,14 @@ fn flipped(x: f32, sign: u32) -> f32 {
     f32::from_bits(x.to_bits() ^ sign)
 }
 
-/// Returns cos x for |x| < [`FAR`], with an absolute error below 2.5e-7.
+/// Returns cos x for |x| < `FAR`, with an absolute error below 2.5e-7.
 #[inline(always)]
 pub fn cos(x: f32) -> f32 {
     let (r, flip) = half_turns(x);
     flipped(cos_series(r), flip)
 }
 
-/// Returns sin x and cos x for |x| < [`FAR`], with absolute errors below 2.5e-7.
+/// Returns sin x and cos x for |x| < `FAR`, with absolute errors below 2.5e-7.
 #[inline(always)]
 pub fn sin_cos(x: f32) -> (f32, f32) {
     let (r, flip) = half_turns(x);
