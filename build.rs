@@ -207,17 +207,20 @@ fn nvcc(root: &Path) -> Option<PathBuf> {
     places.into_iter().find(|p| p.is_file())
 }
 
-/// Compiles each source to an image of GPU code, and returns the images' paths. Without nvcc each image is a
-/// text that says so, which no driver accepts as code.
+/// Compiles each source to an image of GPU code, and returns the images' paths. Without nvcc, or without the
+/// feature `cuda`, each image is a text that no driver accepts as code.
 fn images(root: &Path, out: &Path, kept: &Path, sources: &[Source]) -> Vec<PathBuf> {
     let paths = |folder: &Path| -> Vec<PathBuf> {
         sources.iter().map(|s| folder.join(s.stem()).with_extension("fatbin")).collect()
     };
-    let Some(nvcc) = nvcc(root) else {
+    let wanted = env::var_os("CARGO_FEATURE_CUDA").is_some();
+    let Some(nvcc) = nvcc(root).filter(|_| wanted) else {
         let missing =
             "no nvcc: built without GPU kernels; run scripts/fetch-nvcc, or set NVCC, and build again";
-        assert!(env::var_os("TGNN_REQUIRE_CUDA").is_none(), "{missing}");
-        println!("cargo:warning={missing}");
+        if wanted {
+            assert!(env::var_os("TGNN_REQUIRE_CUDA").is_none(), "{missing}");
+            println!("cargo:warning={missing}");
+        }
         let paths = paths(out);
         paths.iter().for_each(|p| fs::write(p, "built without nvcc\0").expect("OUT_DIR is writable"));
         return paths;

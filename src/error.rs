@@ -95,14 +95,6 @@ impl Error {
     pub fn usage(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, what)
     }
-    /// Returns the [`ErrorKind::Usage`] error for a mistake in the TOML `text`, with line and column.
-    #[cold]
-    pub fn of_toml(e: &toml::de::Error, text: &str) -> Self {
-        let before = &text[..e.span().map_or(0, |s| s.start)];
-        let line = before.matches('\n').count() as u64 + 1;
-        let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) as u64 + 1;
-        Self::usage(e.message().trim().replace('\n', " ")).at(line, column)
-    }
     /// Returns an error of [`ErrorKind::Data`] in `file`.
     #[cold]
     pub fn data(file: impl AsRef<Path>, what: impl Into<String>) -> Self {

@@ -19,10 +19,27 @@
 //! | [`autograd`] | programs: a tape with its memory planned and its nodes on lanes; parameters and optimisers |
 //! | [`testing`] | checks of an op: gradients, agreement of backends, determinism |
 //! | [`data`] | event streams, snapshots, features; readers of the common formats |
-//! | [`model`] | TGN, JODIE, TGAT, APAN, WD-GCN, T-GCN, EvolveGCN |
+//! | [`model`] | TGN, JODIE, DyRep, APAN, TGAT, GraphMixer; WD-GCN, T-GCN, EvolveGCN |
 //! | [`plan`] | how the stages of training steps overlap, as data; timelines and a simulator |
 //! | [`task`] | training, evaluation, checkpoints, online prediction |
 //! | [`cli`] | the program `tgnn-bench` |
+//!
+//! # Cargo features
+//!
+//! Without any feature, the crate is its kernels: the first five modules of the table, and 36 packages in
+//! place of 105.
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `cuda` (default) | kernels for GPUs, if the build finds nvcc; devices `cuda`, `cuda:1`, ... |
+//! | `emu` | the emulated CUDA device `emu`, for tests; needs a C++ compiler |
+//! | `training` | the modules [`data`], [`model`], [`plan`] and [`task`] |
+//! | `formats` | `training`, and reading gzip, PyTorch's `.pt`, TGL's YAML, and the bundled data set |
+//! | `parquet` | `formats`, and reading Parquet |
+//! | `cli` (default) | `formats`, and the program `tgnn-bench` |
+//!
+//! An engineer who embeds the kernels writes, for example,
+//! `tgnn = { version = "0.1", default-features = false, features = ["cuda"] }`.
 //!
 //! # Train a model
 //!
@@ -63,12 +80,17 @@
 //! plan, and the order in which lanes and thread blocks happen to execute.
 #![deny(missing_docs)]
 pub mod autograd;
+#[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "training")]
 pub mod data;
 pub mod error;
+#[cfg(feature = "training")]
 pub mod model;
 pub mod ops;
+#[cfg(feature = "training")]
 pub mod plan;
 pub mod runtime;
+#[cfg(feature = "training")]
 pub mod task;
 pub mod testing;

@@ -6,7 +6,7 @@ use crate::{
     error::{Error, Result},
     model::ModelName,
     plan::{CostModel, NEEDS, Plan, Timeline, Usage},
-    task::{Config, EventTask, SnapshotTask, Task, write_whole},
+    task::{Config, EventTask, SnapshotTask, Task, training::folder::write_whole},
 };
 use clap::{Args, Subcommand};
 use serde_json::json;

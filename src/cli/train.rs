@@ -1,7 +1,7 @@
 //! `tgnn-bench train`, `eval` and `embed`.
 use super::{command_line, say, train_data::Data, watch::Display};
 use crate::{
-    data::{Events, Every, write_npy},
+    data::{Events, Every, npy},
     error::{Error, Result},
     model::ModelName,
     plan::Plan,
@@ -329,7 +329,7 @@ impl Embed {
             }
             Data::Snapshots(data) => task::embed_snapshots(&checkpoint, &config, &data, &device, &nodes)?,
         };
-        write_npy(self.out.clone(), &[nodes.len(), width], &z)?;
+        npy::write(self.out.clone(), &[nodes.len(), width], &z)?;
         say(format_args!("{} embeddings of width {width} in {}", nodes.len(), self.out.display()));
         Ok(())
     }

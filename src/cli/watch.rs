@@ -8,7 +8,7 @@ use crate::{
     runtime::{Device, StoredAs},
     task::{
         Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName, Watch,
-        write_whole,
+        training::folder::write_whole,
     },
 };
 use indicatif::{ProgressBar, ProgressStyle};

@@ -24,7 +24,7 @@ mod matrix;
 mod native;
 mod negatives;
 mod node_names;
-mod npy;
+pub(crate) mod npy;
 mod pickle;
 mod planted;
 mod raw;
@@ -45,7 +45,6 @@ pub use format::{Columns, Format, ReadOptions};
 pub use native::{save, save_with_negatives};
 pub use negatives::{GivenNegatives, Part};
 pub use node_names::NodeNames;
-pub(crate) use npy::write as write_npy;
 pub use snapshots::{
     EdgeWeights, Every, Presence, SnapshotOptions, SnapshotStats, Snapshots, StepStats, SynthSnapshots,
     Trend, VertexFeatures,
@@ -96,6 +95,7 @@ pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
 ///
 /// # Errors
 /// None in practice: the file is part of the binary.
+#[cfg(feature = "formats")]
 pub fn bundled() -> Result<Events> {
     wikipedia(&ReadOptions::default())
 }

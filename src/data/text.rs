@@ -1,4 +1,5 @@
-//! Formatting of numbers, spans and input fields in notes, errors and reports.
+//! Formatting of numbers, spans and input fields in notes, errors and reports; errors of several readers.
+use crate::error::Error;
 
 /// Formats a number with thousands separators: `1,234,567`.
 pub(crate) fn grouped(n: u64) -> String {
@@ -56,6 +57,22 @@ pub(crate) fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+/// Returns the error of kind `Usage` for a mistake in the TOML `text`, with line and column.
+#[cold]
+pub(crate) fn toml_error(e: &toml::de::Error, text: &str) -> Error {
+    let before = &text[..e.span().map_or(0, |s| s.start)];
+    let line = before.matches('\n').count() as u64 + 1;
+    let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) as u64 + 1;
+    Error::usage(e.message().trim().replace('\n', " ")).at(line, column)
+}
+
+/// Returns the error for an input that this build cannot read, because it lacks the cargo feature `formats`.
+#[cfg(not(feature = "formats"))]
+#[cold]
+pub(crate) fn needs_formats(what: &str) -> Error {
+    Error::usage(format!("this build cannot read {what}")).remedy("build with the cargo feature `formats`")
 }
 
 #[cfg(test)]

@@ -10,14 +10,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use memmap2::Mmap;
-use std::{
-    fs::File,
-    io::{Cursor, Read},
-    ops::Range,
-    path::Path,
-    sync::Arc,
-};
-use zip::{CompressionMethod, ZipArchive};
+use std::{fs::File, io::Read, ops::Range, path::Path, sync::Arc};
 
 const ZIP: &[u8] = b"PK\x03\x04";
 /// The value of the first pickle of the old layout, `0x1950a86a20f9469cfc6c`, in little-endian order.
@@ -69,6 +62,7 @@ pub(super) fn read(path: &Path) -> Result<MappedMatrix> {
 struct Tensor {
     values: ScalarType,
     /// Name of the storage that holds the values.
+    #[cfg_attr(not(feature = "formats"), expect(dead_code, reason = "only archives name their storages"))]
     storage: String,
     /// Index of the first value in the storage, in values.
     offset: usize,
@@ -77,10 +71,12 @@ struct Tensor {
 }
 
 /// Returns the tensor of a zip archive and the bytes of its storage.
+#[cfg(feature = "formats")]
 fn read_zip(path: &Path, map: &Mmap) -> Result<(Tensor, Range<usize>)> {
+    use zip::{CompressionMethod, ZipArchive};
     let bad = |what: &str| Error::data(path, what).remedy(REMEDY);
     let damaged = |e: zip::result::ZipError| bad("the zip archive is damaged or cut short").caused_by(e);
-    let mut archive = ZipArchive::new(Cursor::new(&map[..])).map_err(damaged)?;
+    let mut archive = ZipArchive::new(std::io::Cursor::new(&map[..])).map_err(damaged)?;
     let names = archive.file_names().filter_map(|name| name.ok());
     let root = names.into_iter().find_map(|name| name.strip_suffix("data.pkl").map(str::to_owned));
     let root = root.ok_or_else(|| bad("the zip archive has no data.pkl"))?;
@@ -100,6 +96,11 @@ fn read_zip(path: &Path, map: &Mmap) -> Result<(Tensor, Range<usize>)> {
     let tensor = tensor(path, &Pickle::read(path, &map[pickle], 0)?)?;
     let stored = entry_range(&format!("data/{}", tensor.storage))?;
     Ok((tensor, stored))
+}
+
+#[cfg(not(feature = "formats"))]
+fn read_zip(path: &Path, _: &Mmap) -> Result<(Tensor, Range<usize>)> {
+    Err(super::text::needs_formats("a zip archive of torch.save").in_file(path))
 }
 
 /// Returns the tensor of a file in the old layout and the bytes of its storage.

@@ -22,6 +22,7 @@ pub use timeline::{Timeline, Usage};
 
 use crate::{
     autograd::{LANES, Lanes, MAX_PREFETCH_DEPTH, Placement, Stage},
+    data::text::toml_error,
     error::{Error, ErrorKind, Result},
 };
 use serde::{Deserialize, Serialize};
@@ -152,7 +153,7 @@ impl Plan {
     /// `Usage`, with line and column, for an unknown key or a value of the wrong type; the errors of
     /// [`validate`](Self::validate).
     pub fn parse(text: &str) -> Result<Self> {
-        let plan: Plan = toml::from_str(text).map_err(|e| Error::of_toml(&e, text))?;
+        let plan: Plan = toml::from_str(text).map_err(|e| toml_error(&e, text))?;
         plan.validate()?;
         Ok(plan)
     }

@@ -12,9 +12,11 @@ pub mod events;
 pub mod snapshots;
 pub mod training;
 
+#[cfg(feature = "formats")]
+pub use config::tgl;
 pub use config::{
     ClassifyConfig, Config, CustomModel, DataConfig, FeaturesOn, GroupConfig, NegativeKind, OptimizerConfig,
-    OptimizerName, Protocol, TaskName, tgl,
+    OptimizerName, Protocol, TaskName,
 };
 pub use evaluation::{EdgeBank, Pair, Scores, ScoresByMemory, TestScores, edgebank, metrics, negatives};
 pub use events::{
@@ -22,7 +24,6 @@ pub use events::{
     pretrain, train,
 };
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
-pub(crate) use training::write_whole;
 pub use training::{
     Checkpoint, EpochRecord, Manifest, MemoryPlan, Progress, Report, RunOptions, StreamRecord, Summary, Task,
     TaskCore, Watch, tensorboard,

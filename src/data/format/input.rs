@@ -1,6 +1,5 @@
 //! Input files as streams of uncompressed bytes.
 use crate::error::{Error, Result};
-use flate2::bufread::MultiGzDecoder;
 use std::{
     fs::File,
     io::{self, BufReader, Cursor, Read},
@@ -38,8 +37,7 @@ impl Input {
         let start = io::BufRead::fill_buf(&mut source).map_err(|e| Error::io(path, "cannot read", e))?;
         let gzip = start.starts_with(&GZIP);
         let mut input = Input { path: path.to_owned(), head: Vec::new(), rest: Box::new(io::empty()), gzip };
-        let mut rest: Box<dyn Read> =
-            if gzip { Box::new(MultiGzDecoder::new(source)) } else { Box::new(source) };
+        let mut rest: Box<dyn Read> = if gzip { decompressed(path, source)? } else { Box::new(source) };
         rest.by_ref().take(HEAD as u64).read_to_end(&mut input.head).map_err(|e| input.failure(e))?;
         if input.head.starts_with(b"\xef\xbb\xbf") {
             input.head.drain(..3);
@@ -62,6 +60,17 @@ impl Input {
     fn failure(&self, e: io::Error) -> Error {
         Failure { path: self.path.clone(), gzip: self.gzip }.error(e)
     }
+}
+
+/// Returns the decompressed bytes of a gzip stream.
+#[cfg(feature = "formats")]
+fn decompressed(_: &Path, source: impl io::BufRead + 'static) -> Result<Box<dyn Read>> {
+    Ok(Box::new(flate2::bufread::MultiGzDecoder::new(source)))
+}
+
+#[cfg(not(feature = "formats"))]
+fn decompressed(path: &Path, _: impl io::BufRead + 'static) -> Result<Box<dyn Read>> {
+    Err(crate::data::text::needs_formats("gzip").in_file(path))
 }
 
 /// Converts I/O errors, distinguishing damaged archives from read errors.

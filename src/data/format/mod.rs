@@ -18,6 +18,7 @@
 //! start with `#` or `%`. A label is a number; [`Events::class_labels`] returns the numbers that are classes.
 mod columns;
 mod dyglib;
+#[cfg(feature = "cli")]
 mod event_line;
 pub(super) mod feature_files;
 pub(super) mod graph;
@@ -34,13 +35,14 @@ mod sample;
 mod signed;
 mod snap;
 mod table;
-#[cfg(test)]
+#[cfg(all(test, feature = "formats"))]
 mod tests;
 pub(super) mod tgb;
 mod tgl;
 mod tkg;
 
 pub use columns::Columns;
+#[cfg(feature = "cli")]
 pub(crate) use event_line::{EventLine, EventLines};
 pub(super) use names::{folder_name, stem};
 pub use options::{Format, ReadOptions};

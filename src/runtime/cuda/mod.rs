@@ -96,6 +96,10 @@ impl Gpu {
         }
         let device = checked(result::device::get(ordinal as i32), "cannot open the device")?;
         let name = checked(result::device::get_name(device), "cannot read the device's name")?;
+        if !cfg!(feature = "cuda") && name != EMULATED {
+            return Err(Error::new(ErrorKind::Device, "this build has no kernels for GPUs")
+                .remedy("build with the cargo feature `cuda`"));
+        }
         use sys::CUdevice_attribute::{
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
@@ -166,7 +170,7 @@ impl Gpu {
     /// Whether the driver is the one of `kernels/emu`: the vendor libraries do not work with it, and timings
     /// mean nothing.
     pub fn is_emulated(&self) -> bool {
-        self.name() == "emulated CUDA device"
+        self.name() == EMULATED
     }
     pub(crate) fn keeps_values_apart(&self) -> bool {
         self.values == Values::Apart
@@ -192,6 +196,9 @@ fn enter(context: sys::CUcontext) -> Result<()> {
     // SAFETY: the context is alive: it is never released.
     checked(unsafe { result::ctx::set_current(context) }, "cannot use the device")
 }
+
+/// The name of an emulated device.
+const EMULATED: &str = "emulated CUDA device";
 
 /// Makes [`Gpu::open`] use the emulated driver. A process cannot change its driver once one is loaded.
 ///

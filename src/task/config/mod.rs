@@ -3,6 +3,7 @@ mod choices;
 mod custom;
 mod optimizer;
 mod sections;
+#[cfg(feature = "formats")]
 pub mod tgl;
 mod validate;
 
@@ -12,7 +13,7 @@ pub use optimizer::{OptimizerConfig, OptimizerName};
 pub use sections::{ClassifyConfig, DataConfig, FeaturesOn, GroupConfig};
 
 use crate::{
-    data::{Events, ReadOptions, SnapshotOptions, Snapshots, Split},
+    data::{Events, ReadOptions, SnapshotOptions, Snapshots, Split, text::toml_error},
     error::{Error, Result},
     model::{self, ModelConfig, ModelName, SnapshotModelConfig, StaticMode, for_each_model},
     plan::Plan,
@@ -271,8 +272,8 @@ impl Config {
         }
         Ok(snapshots)
     }
-    /// Reads a file: TOML, or TGL's YAML if its name says so ([`tgl`]). Returns the keys, and notes on keys
-    /// of TGL that have no counterpart here.
+    /// Reads a file: TOML, or TGL's YAML if its name says so (`task::tgl`, in builds with the cargo feature
+    /// `formats`). Returns the keys, and notes on keys of TGL that have no counterpart here.
     ///
     /// # Errors
     /// `Io` if the file cannot be read; `Usage`, with line and column, for an unknown key or a value of the
@@ -283,7 +284,7 @@ impl Config {
         let yaml = path.extension().is_some_and(|e| e == "yml" || e == "yaml");
         let read = || -> Result<_> {
             if yaml {
-                let (table, notes) = tgl::translate(&text)?;
+                let (table, notes) = from_tgl(&text)?;
                 Self::of_table(&table)?;
                 return Ok((table, notes));
             }
@@ -305,7 +306,7 @@ impl Config {
     /// # Errors
     /// `Usage`, with line and column, for an unknown key or a value of the wrong type.
     pub fn parse(text: &str) -> Result<Self> {
-        toml::from_str(text).map_err(|e| Error::of_toml(&e, text))
+        toml::from_str(text).map_err(|e| toml_error(&e, text))
     }
     /// Returns the configuration as TOML, with every key.
     ///
@@ -321,6 +322,16 @@ impl Config {
     pub fn open_device(&self) -> Result<Device> {
         Device::open(&self.device, self.threads)?.multiplying_in(self.precision)
     }
+}
+
+#[cfg(feature = "formats")]
+fn from_tgl(yaml: &str) -> Result<(toml::Table, Vec<String>)> {
+    tgl::translate(yaml)
+}
+
+#[cfg(not(feature = "formats"))]
+fn from_tgl(_: &str) -> Result<(toml::Table, Vec<String>)> {
+    Err(crate::data::text::needs_formats("YAML"))
 }
 
 #[cfg(test)]

@@ -360,7 +360,5 @@ pub fn import_weights(path: &Path, store: &mut Store, parameters: &Parameters) -
 
 /// Returns the CRC-32 of `bytes`.
 fn crc(bytes: &[u8]) -> u32 {
-    let mut crc = flate2::Crc::new();
-    crc.update(bytes);
-    crc.sum()
+    crc32fast::hash(bytes)
 }

@@ -1,6 +1,6 @@
 //! The training loop: epochs with validation, the best epoch's test, and the folder that records the run.
 mod checkpoint;
-mod folder;
+pub(crate) mod folder;
 mod matching;
 mod memory;
 mod run;
@@ -9,7 +9,6 @@ mod task;
 pub mod tensorboard;
 
 pub use checkpoint::{Checkpoint, Manifest, StreamRecord};
-pub(crate) use folder::write_whole;
 pub(super) use matching::{same_data, same_model, same_test};
 pub use memory::MemoryPlan;
 pub(super) use run::{Run, restored, test_replayed};
