@@ -395,6 +395,7 @@ fn a_wrong_flag_or_key_is_refused_with_its_valid_values() {
         ("--set", "tgn.updater=lstm", "tgn.updater is `lstm`; give gru or rnn"),
         ("--set", "tgn.depth=2", "--set tgn.depth=2: unknown field `depth`"),
         ("--set", "seed=-1", "--set seed=-1: "),
+        ("--seed", "-1", "invalid value '-1' for '--seed <N>': give a whole number, 0 or more"),
         ("--set", "tgn", "KEY=VALUE"),
         ("--set", "data.train=0.95", "0.95"),
         ("--precision", "fp8", "give f32, tf32 or bf16"),

@@ -15,7 +15,7 @@ mod train_data;
 mod watch;
 
 use crate::error::{Error, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 const ABOUT: &str = "Train temporal graph neural networks, fast, and measure it honestly";
@@ -69,7 +69,8 @@ enum Command {
 pub fn main() -> ExitCode {
     #[cfg(feature = "parquet")]
     hide_caught_panics();
-    let cli = match Cli::try_parse() {
+    let matches = negative_numbers_as_values(Cli::command()).try_get_matches();
+    let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
         Err(e) => return usage(e),
     };
@@ -104,6 +105,11 @@ fn hide_caught_panics() {
     }));
 }
 
+/// Makes `-1` a value of every subcommand's flags, so that it is refused for what it is.
+fn negative_numbers_as_values(command: clap::Command) -> clap::Command {
+    command.allow_negative_numbers(true).mut_subcommands(negative_numbers_as_values)
+}
+
 /// Prints an error and returns its exit code.
 fn fail(e: &Error) -> ExitCode {
     eprintln!("error: {e}");
@@ -118,7 +124,9 @@ fn usage(e: clap::Error) -> ExitCode {
     }
     let text = e.to_string();
     let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Usage:"));
-    let what = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let what = lines.next().unwrap_or_default().trim_start_matches("error: ");
+    // The words of Rust's parser of whole numbers.
+    let what = what.replace("invalid digit found in string", "give a whole number, 0 or more");
     let rest: Vec<&str> = lines.filter(|l| !l.starts_with("For more")).collect();
     let remedy =
         if rest.is_empty() { "see --help".to_owned() } else { format!("{}; see --help", rest.join(" ")) };

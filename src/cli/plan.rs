@@ -1,5 +1,5 @@
 //! `tgnn-bench plan`: shows, checks and simulates plans.
-use super::{say, train::set, train_data::Data};
+use super::{say, train::set_keys, train_data::Data};
 use crate::{
     autograd::Stage,
     data::Every,
@@ -105,7 +105,7 @@ fn show(plan: &Plan) -> Result<()> {
 impl Simulate {
     fn config(&self) -> Result<Config> {
         let mut table = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default().0;
-        self.set.iter().try_for_each(|pair| set(&mut table, pair))?;
+        set_keys(&mut table, &self.set)?;
         let mut c = Config::of_table(&table)?;
         c.plan = self.named.plan.clone();
         c.data.path = self.data.clone().unwrap_or(c.data.path);

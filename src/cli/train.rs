@@ -123,10 +123,7 @@ impl Train {
     /// Returns the configuration, and notes on settings of the configuration file that have no counterpart.
     fn config(&self) -> Result<(Config, Vec<String>)> {
         let (mut base, notes) = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default();
-        for pair in &self.set {
-            set(&mut base, pair)?;
-            Config::of_table(&base).map_err(|e| Error::usage(format!("--set {pair}: {e}")))?;
-        }
+        set_keys(&mut base, &self.set)?;
         let mut c = Config::of_table(&base)?;
         macro_rules! take {
             ($($flag:ident => $key:expr),*) => {$( if let Some(v) = self.$flag.clone() { $key = v; } )*};
@@ -182,9 +179,20 @@ impl Train {
     }
 }
 
+/// Sets the keys of `pairs`, one after another.
+///
+/// # Errors
+/// `Usage`, with the pair, if it is not `key=value`, or the configuration has no such key or value.
+pub(super) fn set_keys(table: &mut toml::Table, pairs: &[String]) -> Result<()> {
+    pairs.iter().try_for_each(|pair| {
+        set(table, pair)?;
+        Config::of_table(table).map(drop).map_err(|e| Error::usage(format!("--set {pair}: {e}")))
+    })
+}
+
 /// Sets the key of a `key=value` pair in `table`; dots separate sections from keys. A value that is not valid
 /// TOML is taken as a string.
-pub(super) fn set(table: &mut toml::Table, pair: &str) -> Result<()> {
+fn set(table: &mut toml::Table, pair: &str) -> Result<()> {
     let wrong = || Error::usage(format!("--set {pair}")).remedy("give KEY=VALUE, as in --set tgn.layers=2");
     let (key, value) = pair.split_once('=').ok_or_else(wrong)?;
     let value = format!("v = {value}")

@@ -28,6 +28,7 @@ pub(crate) mod npy;
 mod pickle;
 mod planted;
 mod raw;
+mod read_negatives;
 mod scalar;
 mod snapshots;
 mod split;

@@ -1,9 +1,12 @@
-//! Heads for classification: logits of an event's classes, from the embeddings of its roots.
+//! Heads: scores of pairs, and logits of an event's classes, from the embeddings of roots.
 //!
 //! `z` is the embedding of a batch's roots, `[<= stride b, d]`, one row per root of an event: source,
 //! destination, then any further roots.
 use crate::{
-    autograd::{Parameters, ScaledInit::FanIn},
+    autograd::{
+        Parameters,
+        ScaledInit::{self, FanIn},
+    },
     error::Result,
     ops::{
         Tape,
@@ -17,6 +20,51 @@ use crate::{
 fn side(t: &mut Tape, z: Var, batch: &Batch, stride: usize, side: usize) -> Result<Var> {
     let rows = t.root_rows(batch.src, stride, side)?;
     t.gather_rows(z, rows)
+}
+
+/// Scores a pair: `w_out^T relu(W_src z_u + W_dst z_v + b) + b_out`. Parameters `decoder.*`.
+pub struct LinkHead([BufferId; 5]);
+
+impl LinkHead {
+    /// Adds the parameters: embeddings of width `d`, one hidden layer of `width`. Biases start like the
+    /// weights, as in PyTorch's `Linear`, unless `bias` says otherwise.
+    pub fn new(
+        p: &mut Parameters,
+        store: &mut Store,
+        d: usize,
+        width: usize,
+        bias: Option<ScaledInit>,
+    ) -> Result<Self> {
+        let mut add =
+            |name: &str, rows, cols, init| p.add(store, &format!("decoder.{name}"), rows, cols, init);
+        Ok(LinkHead([
+            add("w_src", width, d, FanIn(d))?,
+            add("w_dst", width, d, FanIn(d))?,
+            add("b", 1, width, bias.unwrap_or(FanIn(d)))?,
+            add("w_out", 1, width, FanIn(width))?,
+            add("b_out", 1, 1, bias.unwrap_or(FanIn(width)))?,
+        ]))
+    }
+    /// Appends the logits of each event and its negatives, `[b, 1 + negatives]`. `z` holds the embeddings of
+    /// the roots.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn record(&self, t: &mut Tape, store: &Store, z: Var, events: Rows) -> Result<Var> {
+        let weights = t.stored_all(store, self.0)?;
+        t.link_decoder(z, events, weights)
+    }
+    /// Appends the logits of the pairs of each source in `src`, `[n, 1]`, with the candidates in its row of
+    /// `dst`, `[n, c]`. `z` holds the embeddings of the vertices; `src` and `dst` are rows of it.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn record_pairs(&self, t: &mut Tape, store: &Store, z: Var, src: Var, dst: Var) -> Result<Var> {
+        let [w_src, w_dst, b, w_out, b_out] = t.stored_all(store, self.0)?;
+        let p = t.linear(z, w_src, None, None, Identity)?;
+        let q = t.linear(z, w_dst, None, None, Identity)?;
+        t.pair_logits([p, q], [b, w_out, b_out], src, dst)
+    }
 }
 
 /// Classifies an event by its source alone, such as the state of a user:

@@ -206,30 +206,3 @@ impl Attention {
         t.ungroup_norm(attended, order, skip, l.root, relu, (gain, bias))
     }
 }
-
-/// The link decoder; parameters `decoder.*`.
-pub struct Decoder([BufferId; 5]);
-
-impl Decoder {
-    /// Adds the parameters: embeddings of width `d`, one hidden layer of `width`.
-    pub fn new(p: &mut Parameters, store: &mut Store, d: usize, width: usize) -> Result<Self> {
-        let mut add = |name: &str, rows, cols, n| {
-            p.add(store, &format!("decoder.{name}"), rows, cols, ScaledInit::FanIn(n))
-        };
-        Ok(Decoder([
-            add("w_src", width, d, d)?,
-            add("w_dst", width, d, d)?,
-            add("b", 1, width, d)?,
-            add("w_out", 1, width, width)?,
-            add("b_out", 1, 1, width)?,
-        ]))
-    }
-    /// Appends the logits, `[b, 1 + negatives]`, of the roots' embeddings `z`.
-    ///
-    /// # Errors
-    /// `Shape` if the op refuses its inputs.
-    pub fn record(&self, t: &mut Tape, store: &Store, z: Var, events: Rows) -> Result<Var> {
-        let weights = t.stored_all(store, self.0)?;
-        t.link_decoder(z, events, weights)
-    }
-}

@@ -21,9 +21,9 @@ mod tables;
 
 pub use config::ModelConfig;
 pub use gcn::{Exchanged, Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};
-pub use heads::{EdgeHead, NodeHead};
+pub use heads::{EdgeHead, LinkHead, NodeHead};
 pub use inputs::NodeInputs;
-pub use layers::{Attention, Decoder, Looked, TimeEncoding, TimeStart};
+pub use layers::{Attention, Looked, TimeEncoding, TimeStart};
 pub use list::ModelName;
 pub(crate) use list::for_each_model;
 pub use memory::{CellKind, NodeMemory};

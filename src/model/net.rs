@@ -1,5 +1,5 @@
 //! A model with the head that predicts from its embeddings, recorded for the batches of a stream.
-use super::{Decoder, EdgeHead, Embedded, EventModel, EventTables, ModelConfig, NodeHead, Queries};
+use super::{EdgeHead, Embedded, EventModel, EventTables, LinkHead, ModelConfig, NodeHead, Queries};
 use crate::{
     autograd::Parameters,
     error::Result,
@@ -50,7 +50,7 @@ pub enum HeadKind {
 }
 
 enum Head {
-    Links(Decoder),
+    Links(LinkHead),
     Nodes(NodeHead),
     Edges(EdgeHead),
 }
@@ -94,7 +94,7 @@ impl Net {
         let model = config.build(p, store, data, seed)?;
         let d = config.width();
         let head = match head {
-            HeadKind::Links => Head::Links(Decoder::new(p, store, d, d)?),
+            HeadKind::Links => Head::Links(LinkHead::new(p, store, d, d, None)?),
             HeadKind::Nodes { width, classes } => Head::Nodes(NodeHead::new(p, store, d, width, classes)?),
             HeadKind::Edges { width, classes } => Head::Edges(EdgeHead::new(p, store, d, width, classes)?),
         };

@@ -198,16 +198,20 @@ impl Op for LinearSumGrad {
     fn cpu(&self, io: &Io<'_>) {
         let (dy, n, m) = (io.input::<f32>(Self::DY), io.rows(Self::DY), io.cols(Self::DY));
         let ks = Self::X.map(|x| io.cols(x));
+        if m == 0 {
+            Self::DX.into_iter().for_each(|dx| io.out::<f32>(dx).fill(0.0));
+            return;
+        }
         let learned = m * (ks[0] + ks[1] + 1);
         let size = parts::part_rows(n);
         let chunks: Vec<Range<usize>> =
             (0..n).step_by(size).map(|first| first..n.min(first + size)).collect();
         let partials = &mut io.scratch::<f32>()[..chunks.len() * learned];
         partials.fill(0.0);
-        let cached_rows = (CACHED / size_of::<f32>()).div_ceil(m.max(1));
+        let cached_rows = (CACHED / size_of::<f32>()).div_ceil(m);
         let dx1 = split_rows(io.out(Self::DX[0]), &chunks, ks[0]);
         let dx2 = split_rows(io.out(Self::DX[1]), &chunks, ks[1]);
-        let outs = dx1.into_iter().zip(dx2).zip(partials.chunks_mut(learned.max(1)));
+        let outs = dx1.into_iter().zip(dx2).zip(partials.chunks_mut(learned));
         outs.zip(&chunks).in_parallel(1, |(((dx1, dx2), partial), chunk)| {
             let mut dxs = [dx1, dx2];
             for first in chunk.clone().step_by(cached_rows) {
@@ -279,8 +283,15 @@ impl Op for LinearSumGrad {
 }
 
 /// `[n, k1, k2, m]`; `n` of `n + 2` rows are live.
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 1, 1], &[0, 5, 3, 2], &[9, 0, 3, 7], &[9, 5, 3, 70], &[40, 64, 20, 65], &[70, 7, 3, 33]];
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 1],
+    &[0, 5, 3, 2],
+    &[9, 0, 3, 7],
+    &[4, 2, 3, 0],
+    &[9, 5, 3, 70],
+    &[40, 64, 20, 65],
+    &[70, 7, 3, 33],
+];
 pub(super) const BENCH: &[&[usize]] = &[&[10_000, 64, 64, 256], &[10_000, 64, 64, 64]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, k1, k2, m] = *dims else { return Err(Error::shape("linear_sum", "four sizes")) };

@@ -166,8 +166,11 @@ fn product(library: &Arc<CublasLt>, wanted: &Wanted, name: &'static str, exactne
     let product = Mutex::new(product.map_err(|e| format!("{name} for {op}: {e}"))?);
     Ok(Rival::new(op, name, move |_, on| {
         let Shape { rows, cols, depth, .. } = shape;
-        let fits = (on.out_cap(0), on.out_cols(0) as usize) == (rows, cols)
-            && [on.spec(0).len(), on.spec(1).len()] == [rows * depth, cols * depth];
+        // Operands may have room for more rows than are live.
+        let fits = on.out_cap(0) >= rows
+            && on.out_cols(0) as usize == cols
+            && on.spec(0).len() >= rows * depth
+            && on.spec(1).len() >= cols * depth;
         ensure!(op, fits, "{name} was made for another shape");
         let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the operands have the shape that the product was made for.

@@ -16,13 +16,13 @@ use std::ops::Range;
 pub enum EdgeBank {
     /// Every pair with an event before the batch.
     Unlimited,
-    /// Pairs of the events at or after the `1 - share` quantile of the times of all events before the batch,
-    /// interpolated as NumPy does: about the last `share` of these events. The length of this window in time
-    /// changes with every batch. Equals DyGLib's `time_window_memory` with `fixed_proportion` if `share` is
-    /// the fraction of the test part.
+    /// Pairs of the events at or after the `1 - fraction` quantile of the times of all events before the
+    /// batch, interpolated as NumPy does: about the last `fraction` of these events. The length of this
+    /// window in time changes with every batch. Equals DyGLib's `time_window_memory` with `fixed_proportion`
+    /// if `fraction` is the fraction of the test part.
     Window {
         /// Fraction of the events before the batch, 0 to 1.
-        share: f64,
+        fraction: f64,
     },
 }
 
@@ -56,8 +56,8 @@ impl EdgeBank {
     }
     /// Returns the first event to remember, given the times of the events before the batch.
     fn oldest(self, time: &[i64]) -> usize {
-        let (EdgeBank::Window { share }, Some(last)) = (self, time.len().checked_sub(1)) else { return 0 };
-        let at = (1.0 - share).clamp(0.0, 1.0) * last as f64;
+        let (EdgeBank::Window { fraction }, Some(last)) = (self, time.len().checked_sub(1)) else { return 0 };
+        let at = (1.0 - fraction).clamp(0.0, 1.0) * last as f64;
         let [below, above] = [at as usize, last.min(at as usize + 1)].map(|i| time[i] as f64);
         let since = below + (above - below) * at.fract();
         time.partition_point(|&t| (t as f64) < since)
@@ -86,7 +86,7 @@ mod tests {
             events in any_stream(), from in 0usize..80, batch in 1usize..20, eighths in prop::option::of(0usize..9), m in 0usize..4,
         ) {
             let part = from.min(events.len())..events.len();
-            let bank = eighths.map_or(EdgeBank::Unlimited, |n| EdgeBank::Window { share: n as f64 / 8.0 });
+            let bank = eighths.map_or(EdgeBank::Unlimited, |n| EdgeBank::Window { fraction: n as f64 / 8.0 });
             let negatives = |event: usize| (0..m).map(move |j| [(event % 7) as u32, j as u32]);
             let table = bank.scores(&events, part.clone(), batch, 1 + m, negatives);
             prop_assert_eq!(table.len(), part.len() * (1 + m));
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn the_window_begins_at_the_same_quantile_as_in_numpy() {
         let time = vec![0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89];
-        let oldest = |share| EdgeBank::Window { share }.oldest(&time);
+        let oldest = |fraction| EdgeBank::Window { fraction }.oldest(&time);
         // numpy.quantile(time, [0.85, 0.5, 0.8, 0.1, 1, 0]) is 41.35, 6.5, 31.4, 1, 89, 0.
         assert_eq!([0.15, 0.5, 0.2, 0.9, 0.0, 1.0].map(oldest), [10, 6, 9, 1, 11, 0]);
     }

@@ -59,9 +59,9 @@ pub fn train(
 
 /// Returns EdgeBank's scores on the test part; `None` if the task is not link prediction.
 fn edgebank_scores(task: &EventTask, events: &Events) -> Option<EdgeBankScores> {
-    let share = task.split.test.len() as f64 / events.len() as f64;
+    let fraction = task.split.test.len() as f64 / events.len() as f64;
     let unlimited = task.edgebank(EdgeBank::Unlimited, events)?;
-    Some(EdgeBankScores { unlimited, window: task.edgebank(EdgeBank::Window { share }, events)? })
+    Some(EdgeBankScores { unlimited, window: task.edgebank(EdgeBank::Window { fraction }, events)? })
 }
 
 /// Tests a checkpoint: with the memory that its validation left, or, if `replay` is set or the protocol asks

@@ -8,7 +8,7 @@ use crate::{
     },
     data::Snapshots,
     error::{Error, ErrorKind, Result},
-    model::SnapshotTables,
+    model::{LinkHead, SnapshotTables},
     ops::{
         Section, Tape,
         epilogue::Activation::{Identity, Relu},
@@ -27,13 +27,7 @@ const EVALUATE: u32 = 0x7665;
 /// vertex of a step.
 pub(super) enum Goal {
     /// The step's edges, each to be told apart from `negatives` other pairs with the same source.
-    Links {
-        ends: [BufferId; 2],
-        negatives: usize,
-        unseen: Vec<bool>,
-        candidates: BufferId,
-        head: [BufferId; 5],
-    },
+    Links { ends: [BufferId; 2], negatives: usize, unseen: Vec<bool>, candidates: BufferId, head: LinkHead },
     /// Vertices with a class.
     Classes { vertex: BufferId, class: BufferId, known: Vec<u32>, head: [BufferId; 4] },
     /// Vertices with target values; a difference of 1 between values is `unit` in the units of the data.
@@ -96,18 +90,8 @@ impl Builder<'_> {
         let mut end = |name, ends: &[u32]| self.store.table(name, ids(ends.len()), Arc::new(ends.to_vec()));
         let ends = [end("edge src", &snapshots.src)?, end("edge dst", &snapshots.dst)?];
         let candidates = self.store.zeros("candidates", Spec::ids(Rows::fixed(rows), columns))?;
-        let mut add = |name: &str, rows, cols| {
-            // Biases start at zero, as in the implementations that results are compared with.
-            let start = if name.starts_with('b') { Constant(0.0) } else { FanIn(width) };
-            self.parameters.add(self.store, &format!("decoder.{name}"), rows, cols, start)
-        };
-        let head = [
-            add("w_src", width, width)?,
-            add("w_dst", width, width)?,
-            add("b", 1, width)?,
-            add("w_out", 1, width)?,
-            add("b_out", 1, 1)?,
-        ];
+        // Biases start at zero, as in the implementations that results are compared with.
+        let head = LinkHead::new(self.parameters, self.store, width, width, Some(Constant(0.0)))?;
         let unseen = unseen(snapshots, self.split);
         let goal = Goal::Links { ends, negatives, unseen, candidates, head };
         Ok(Items { goal, offsets: snapshots.offsets.clone(), columns })
@@ -256,16 +240,13 @@ impl Objective {
         };
         let (logits, loss) = match &self.goal {
             Goal::Links { ends, negatives, candidates, head, .. } => {
-                let [w_src, w_dst, b, w_out, b_out] = t.stored_all(store, *head)?;
                 let [from, to] = t.stored_all(store, *ends)?;
                 let (m, salt) = if train { (1, TRAIN) } else { (*negatives, EVALUATE) };
                 let step = (offsets, group.target);
                 let drawn =
                     t.draw_non_edges([from, to], step, items, group.now, data.nodes, m, self.seed, salt)?;
                 let src = t.gather_rows(from, items.item)?;
-                let p = t.linear(z, w_src, None, None, Identity)?;
-                let q = t.linear(z, w_dst, None, None, Identity)?;
-                let logits = t.pair_logits([p, q], [b, w_out, b_out], src, drawn)?;
+                let logits = head.record_pairs(t, store, z, src, drawn)?;
                 if !train {
                     let table = t.stored(store, *candidates)?;
                     t.write_rows(table, items.rank, drawn)?;
