@@ -183,7 +183,7 @@ fn wrappers(sources: &[Source], images: &[PathBuf]) -> String {
              /// # Safety\n    /// The addresses must be of device memory of the sizes that the kernel's file states, and no \
              other code may use\n    /// the memory until the stream has run the kernel. The grid must be as the file states.\n    \
              #[allow(clippy::too_many_arguments)]\n    \
-             pub unsafe fn {}(&self, on: &Launch<'_>, grid: Grid, {}) -> Result<()> {{\n        \
+             pub(crate) unsafe fn {}(&self, on: &Launch<'_>, grid: Grid, {}) -> Result<()> {{\n        \
              // SAFETY: guaranteed by the caller.\n        unsafe {{ self.launch({at}, on, grid, &mut [{}]) }}\n    }}",
             source.stem(),
             kernel.name,

@@ -1,19 +1,12 @@
-// scatter_add_rows with atomics: out[index[i], :] += src[i, :], with out starting at zero; an alternative that no op
-// uses
+// scatter_add_rows with atomics: out[index[i], :] += src[i, :], with out cleared before; an alternative that no op uses
 //
 // shapes    src [n, d] f32, index [n] u32 or NONE, out [v, d]
-// grid      one thread per element of out; then one warp per row of src, lanes over its words
+// grid      one warp per row of src, lanes over its words
 // memory    reads n (d + 1) words, writes v d, adds n d words in L2
 // limiter   atomics in L2; if many rows have the same index, the atomics on its cache line
 // backward  -
 // source    PyTorch's index_add; the order of the additions varies, so the bits of the result do, too
 #include "../common.cuh"
-
-extern "C" __global__ void __launch_bounds__(256, 4)
-scatter_add_rows_zero(float* out, Rows rows, uint32_t d) {
-  uint64_t n = uint64_t(rows.live()) * d;
-  for (uint64_t i = thread_item(); i < n; i += thread_items()) out[i] = 0.f;
-}
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 scatter_add_rows_atomic(const float* src, const uint32_t* index, float* out, Rows from, Rows rows, uint32_t d, Status s) {

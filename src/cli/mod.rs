@@ -1,6 +1,6 @@
 //! The subcommands of `tgnn-bench`, one file each. No other module prints.
 #![forbid(unsafe_code)]
-pub mod data;
+mod data;
 mod doctor;
 mod kernels;
 mod models;

@@ -95,8 +95,7 @@ pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
 /// included.
 ///
 /// # Errors
-/// None in practice: the file is part of the binary.
-#[cfg(feature = "formats")]
+/// Usage in a build without the cargo feature `formats`, which reads gzip. The file is part of the binary.
 pub fn bundled() -> Result<Events> {
     wikipedia(&ReadOptions::default())
 }

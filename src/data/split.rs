@@ -70,7 +70,7 @@ impl Split {
     /// if `quantile` is 1 or no node has two training events.
     ///
     /// Exact for up to a million training events; beyond, only the gaps of every n-th event count.
-    pub fn longest_gap(&self, events: &Events, quantile: f64) -> i64 {
+    pub(crate) fn longest_gap(&self, events: &Events, quantile: f64) -> i64 {
         let every = 1 + self.train.len() / MAX_GAPS;
         let mut last = vec![None; events.nodes];
         let mut gaps = Vec::new();

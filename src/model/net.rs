@@ -77,7 +77,7 @@ pub struct Net {
 
 impl Net {
     /// Prefixes of the names of the heads' parameters.
-    pub const HEADS: &[&str] = &["decoder.", "node_head.", "edge_head."];
+    pub(crate) const HEADS: &[&str] = &["decoder.", "node_head.", "edge_head."];
 
     /// Adds the parameters and state of a model, and the parameters of a head, for a stream's nodes.
     ///
@@ -149,7 +149,13 @@ impl Net {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn remember(&self, t: &mut Tape, store: &Store, data: &EventTables, capacity: usize) -> Result<()> {
+    pub(crate) fn remember(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        capacity: usize,
+    ) -> Result<()> {
         let batch = data.next_batch(t, store, capacity)?;
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let (event, now) = (batch.event, batch.now);

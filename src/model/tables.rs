@@ -62,7 +62,7 @@ impl EventTables {
     ///
     /// # Errors
     /// `Data`, as [`Features::kept_as`].
-    pub fn keeping(store: &mut Store, events: &Events, kept: StoredAs) -> Result<Self> {
+    pub(crate) fn keeping(store: &mut Store, events: &Events, kept: StoredAs) -> Result<Self> {
         let as_kept = |f: &Option<Features>| f.as_ref().map(|f| f.kept_as(kept)).transpose();
         Self::with(store, events, [as_kept(&events.edge_features)?, as_kept(&events.node_features)?])
     }
@@ -126,13 +126,13 @@ impl EventTables {
         std::iter::once(self.edge).chain(self.node_features)
     }
     /// Keeps the feature tables out of device memory. To be called before programs are recorded.
-    pub fn keep_features_on_host(&mut self, store: &mut Store) -> Result<()> {
+    pub(crate) fn keep_features_on_host(&mut self, store: &mut Store) -> Result<()> {
         self.features().try_for_each(|id| store.keep_on_host(id))?;
         self.on_host = true;
         self.stamp_events(store)
     }
     /// Whether devices read features from the host.
-    pub fn features_on_host(&self) -> bool {
+    pub(crate) fn features_on_host(&self) -> bool {
         self.on_host
     }
     /// Whether a step gathers into f32 the rows of the edge features `edge` that it reads: true if the table

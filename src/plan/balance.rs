@@ -33,23 +33,8 @@ impl GroupCost {
     }
 }
 
-/// Returns the predicted seconds of successive groups, with `first[i]` snapshots of group i on the first
-/// lane. [`balance`] minimises this time.
-///
-/// # Panics
-/// If `first` has no entry for a group, or an entry exceeds the number of snapshots of its group.
-pub fn pipeline(groups: &[GroupCost], first: &[usize]) -> f64 {
-    let Some(last) = groups.len().checked_sub(1) else { return 0.0 };
-    let period = |i: usize| {
-        let (now, before) = (&groups[i], &groups[i - 1]);
-        (now.first_forward(first[i]) + before.first_backward(first[i - 1])).max(before.rest(first[i - 1]))
-    };
-    let drain = groups[last].rest(first[last]) + groups[last].first_backward(first[last]);
-    groups[0].first_forward(first[0]) + (1..groups.len()).map(period).sum::<f64>() + drain
-}
-
-/// Returns the number of snapshots of the first lane for each group, such that the [`pipeline`] takes the
-/// least time. Each lane gets at least one snapshot; if groups have a single one, the first lane gets it. All
+/// Returns the number of snapshots of the first lane for each group, such that successive
+/// groups take the least predicted time. Each lane gets at least one snapshot; if groups have a single one, the first lane gets it. All
 /// groups must have the same number of snapshots. Ties go to the smaller number. O(groups * snapshots^2).
 pub fn balance(groups: &[GroupCost]) -> Vec<usize> {
     let (Some(head), Some(end)) = (groups.first(), groups.last()) else { return Vec::new() };
@@ -88,6 +73,18 @@ pub fn balance(groups: &[GroupCost]) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::runtime::philox::Key;
+
+    /// Returns the predicted seconds of successive groups, with `first[i]` snapshots of group i on the first
+    /// lane.
+    fn pipeline(groups: &[GroupCost], first: &[usize]) -> f64 {
+        let Some(last) = groups.len().checked_sub(1) else { return 0.0 };
+        let period = |i: usize| {
+            let (now, before) = (&groups[i], &groups[i - 1]);
+            (now.first_forward(first[i]) + before.first_backward(first[i - 1])).max(before.rest(first[i - 1]))
+        };
+        let drain = groups[last].rest(first[last]) + groups[last].first_backward(first[last]);
+        groups[0].first_forward(first[0]) + (1..groups.len()).map(period).sum::<f64>() + drain
+    }
 
     fn random_costs(groups: usize, length: usize, seed: u32) -> Vec<GroupCost> {
         let key = Key::new(3, seed, [0, 0]);

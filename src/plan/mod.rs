@@ -13,10 +13,11 @@ mod needs;
 mod simulate;
 mod timeline;
 
-pub use balance::{GroupCost, balance, pipeline};
+pub use balance::{GroupCost, balance};
 pub use costs::{CostModel, OpCost};
 pub use group_choice::GroupChoice;
-pub use needs::{At, NEEDS, Need, Violation, violation};
+pub(crate) use needs::violation;
+pub use needs::{At, NEEDS, Need, Violation};
 pub use simulate::{predict, simulate};
 pub use timeline::{Timeline, Usage};
 

@@ -122,7 +122,7 @@ pub fn stage_schedule(
 }
 
 /// Returns a dependency that placements reverse; `None` if they are legal.
-pub fn violation(placements: &[Placement; Stage::ALL.len()]) -> Option<Violation> {
+pub(crate) fn violation(placements: &[Placement; Stage::ALL.len()]) -> Option<Violation> {
     // The order repeats from step to step once the deepest prefetch has begun, so a few more steps show every
     // violation.
     let steps = 3 + placements.iter().map(|placement| placement.prefetch_depth).max().unwrap_or(0);

@@ -27,7 +27,7 @@ pub fn available_memory_bytes() -> Option<u64> {
 ///
 /// # Errors
 /// [`ErrorKind::OutOfMemory`] with the required and the available memory, and `remedy`.
-pub fn check_room(what: &str, bytes: usize, remedy: &str) -> Result<()> {
+pub(crate) fn check_room(what: &str, bytes: usize, remedy: &str) -> Result<()> {
     match available_memory_bytes() {
         Some(free) if bytes as u64 > free => {
             let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);

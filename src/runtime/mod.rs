@@ -23,6 +23,7 @@ mod stored;
 pub(crate) mod sync;
 pub mod team;
 pub mod vector;
+#[cfg(feature = "cli")]
 mod waiting;
 
 pub use device::Device;
@@ -31,10 +32,12 @@ pub(crate) use io::BufferView;
 pub use io::Io;
 pub use matmul_precision::MatmulPrecision;
 pub(crate) use memory::OwnBytes;
-pub use memory::{available_memory_bytes, check_room, peak_memory_bytes};
+pub(crate) use memory::check_room;
+pub use memory::{available_memory_bytes, peak_memory_bytes};
 pub use spec::{DType, Element, Live, NONE, Precision, Real, Rows, Spec, Var};
 pub use status::Status;
 pub(crate) use store::StoreId;
 pub use store::{BufferId, Bytes, Store};
 pub use stored::{Stored, StoredAs};
-pub use waiting::is_waiting;
+#[cfg(feature = "cli")]
+pub(crate) use waiting::is_waiting;

@@ -253,7 +253,7 @@ impl Store {
         self.buffer(id).spec
     }
     /// Whether programs may write the buffer.
-    pub fn is_writable(&self, id: BufferId) -> bool {
+    pub(crate) fn is_writable(&self, id: BufferId) -> bool {
         !matches!(self.buffer(id).data, Data::Shared(_))
     }
     /// Keeps the table `id` out of device memory: devices read it over the bus, from a page-locked copy in
@@ -273,7 +273,7 @@ impl Store {
         Ok(())
     }
     /// Whether devices read the buffer from host memory.
-    pub fn is_on_host(&self, id: BufferId) -> bool {
+    pub(crate) fn is_on_host(&self, id: BufferId) -> bool {
         matches!(self.buffer(id).copy, DeviceCopy::OnHost | DeviceCopy::Pinned(_))
     }
     /// Returns the elements of `id`.
@@ -366,10 +366,6 @@ impl Store {
     /// `Shape` if the buffer is a table or belongs to another store.
     pub fn raw_mut(&mut self, id: BufferId) -> Result<&mut [u8]> {
         self.find_mut(id)?.changed()
-    }
-    /// Whether the host has the latest values of `id`.
-    pub fn is_fresh(&self, id: BufferId) -> bool {
-        self.buffer(id).newer != Newer::Device
     }
     /// Copies the device's changes of `ids` back to the host.
     ///

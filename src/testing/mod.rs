@@ -92,7 +92,7 @@ fn read(r: &Ready, v: Var, dtype: DType) -> Result<Vec<f64>> {
 pub type Results = Vec<Outcome>;
 
 /// The name of a result, whether its numbers are real, and the numbers.
-pub type Outcome = (String, bool, Vec<f64>);
+pub(crate) type Outcome = (String, bool, Vec<f64>);
 
 /// Runs the forward and backward pass of `case`.
 ///

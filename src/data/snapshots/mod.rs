@@ -91,7 +91,7 @@ impl Snapshots {
     }
 
     /// Whether features change over time: they have one row per step and vertex instead of one per vertex.
-    pub fn features_change(&self) -> bool {
+    pub(crate) fn features_change(&self) -> bool {
         self.features.as_ref().is_some_and(|f| f.rows() != self.nodes)
     }
 

@@ -60,7 +60,7 @@ impl Key {
 /// A parameter, its gradient, and its first and second moments.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Parameter {
+pub(crate) struct Parameter {
     /// Value.
     pub w: *mut f32,
     /// Gradient.
@@ -78,7 +78,7 @@ pub struct Parameter {
 /// The parameters updated by one launch; unused entries have no elements and no blocks.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Parameters {
+pub(crate) struct Parameters {
     /// The parameters.
     pub of: [Parameter; Parameters::MOST],
 }
@@ -91,7 +91,7 @@ impl Parameters {
 /// A list of ids, and the address that receives the row index of each.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct IdList {
+pub(crate) struct IdList {
     /// The ids.
     pub ids: *const u32,
     /// Their row indices.
@@ -105,7 +105,7 @@ pub struct IdList {
 /// Lists of ids; the first has `stride` ids per event.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct IdLists {
+pub(crate) struct IdLists {
     /// The lists.
     pub of: [IdList; IdLists::MOST],
     /// Number of lists.
@@ -136,7 +136,7 @@ pub struct Drop {
 /// The epilogue of a product or a sum; see [`Epilogue`](crate::ops::epilogue::Epilogue).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Epilogue {
+pub(crate) struct Epilogue {
     /// 0 identity, 1 relu, 2 leaky relu, 3 tanh, 4 sigmoid.
     pub activation: u32,
     /// Slope of a leaky relu for negative z.
@@ -149,7 +149,7 @@ pub struct Epilogue {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // documented by the op
-pub struct Attention {
+pub(crate) struct Attention {
     pub query: *const f32,
     pub h: *const f32,
     pub dt: *const f32,
@@ -209,7 +209,7 @@ pub struct MemoryUpdate {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // documented by the op
-pub struct Spmm {
+pub(crate) struct Spmm {
     pub steps: *const u32,
     pub begin: *const u32,
     pub len: *const u32,

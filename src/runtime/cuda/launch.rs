@@ -48,7 +48,7 @@ impl Grid {
     }
     /// Returns the number of row ranges into which sums over `rows` rows are split (`kernels/product.cuh`).
     /// `rows` is a capacity, so that the number does not depend on the live rows.
-    pub fn parts_of(rows: usize) -> usize {
+    pub(crate) fn parts_of(rows: usize) -> usize {
         (rows / 128).clamp(1, 16)
     }
     /// Returns the total number of blocks.
@@ -58,7 +58,7 @@ impl Grid {
     }
     /// Returns the scratch needed for the partial sums of all blocks' tiles, in f32 numbers (`TileParts` in
     /// `kernels/product.cuh`).
-    pub fn tile_parts(self) -> usize {
+    pub(crate) fn tile_parts(self) -> usize {
         self.count() * Self::TILE * Self::TILE
     }
     /// Returns the same grid with `parts` blocks along z.
@@ -129,7 +129,7 @@ impl Launch<'_> {
     ///
     /// # Panics
     /// As `halves`, or if the input is not in `writes`.
-    pub fn halves_state(&self, i: usize) -> (*mut u16, u32) {
+    pub(crate) fn halves_state(&self, i: usize) -> (*mut u16, u32) {
         assert!(self.writes.contains(&i), "input {i} is not declared as written");
         let (address, kind) = self.halves(i);
         (address.cast_mut(), kind)
@@ -146,7 +146,7 @@ impl Launch<'_> {
     ///
     /// # Panics
     /// As `words`, or if the input is not in `writes`.
-    pub fn state_words(&self, i: usize) -> *mut u32 {
+    pub(crate) fn state_words(&self, i: usize) -> *mut u32 {
         assert!(self.writes.contains(&i), "input {i} is not declared as written");
         self.words(i).cast_mut()
     }
@@ -162,7 +162,7 @@ impl Launch<'_> {
     ///
     /// # Panics
     /// If its elements are times (8 bytes).
-    pub fn out_words(&self, k: usize) -> *mut u32 {
+    pub(crate) fn out_words(&self, k: usize) -> *mut u32 {
         assert_ne!(self.outs[k].spec.dtype, DType::I64, "output {k} is wider than a word");
         if self.outs[k].wanted { self.outs[k].address as *mut u32 } else { std::ptr::null_mut() }
     }
@@ -174,6 +174,22 @@ impl Launch<'_> {
     pub fn kept<T: Element>(&self, k: usize) -> *mut T {
         assert_eq!(T::DTYPE, self.outs[k].spec.dtype, "type of output {k}");
         self.outs[k].address as *mut T
+    }
+    /// Sets output `k` to zero, in the order of the CUDA stream, for kernels that add to it.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses.
+    pub fn clear(&self, k: usize) -> Result<()> {
+        let DeviceView { address, spec, .. } = self.outs[k];
+        let bytes = spec.bytes(Precision::F32);
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the output has this size and no other user until the op is over; its context is current.
+        checked(
+            unsafe { result::memset_d8_async(address, 0, bytes, self.stream.raw()) },
+            "cannot clear an output",
+        )
     }
     /// Whether output `k` is read.
     pub fn wanted(&self, k: usize) -> bool {

@@ -103,7 +103,7 @@ impl DeviceBuffer {
 }
 
 /// Page-locked host memory, which kernels read over the bus. Its bytes never change.
-pub struct PinnedTable {
+pub(crate) struct PinnedTable {
     gpu: Gpu,
     address: *mut c_void,
 }

@@ -15,7 +15,8 @@ mod stream;
 mod tensor;
 
 pub use launch::{DeviceView, Grid, Kernels, Launch, Rival};
-pub use memory::{DeviceBuffer, PinnedTable};
+pub use memory::DeviceBuffer;
+pub(crate) use memory::PinnedTable;
 pub use module::{CudaKernel, CudaModule};
 pub use stream::{CudaEvent, CudaGraph, CudaStream};
 pub use tensor::DeviceTensor;
