@@ -202,6 +202,14 @@ class Near(NamedTuple):
     seen: Seen
 
 
+def fast_dropout(x):
+    """Drop-out by 16 random bits for each number. PyTorch's own takes 64 and, on AMD's processors, draws them on one core.
+    That would be a quarter of GraphMixer's time; in the other models drop-out costs little."""
+    bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
+    kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= round(DROPOUT * 2**16) - 2**15
+    return x * kept.to(x.dtype).mul_(1 / (1 - DROPOUT))
+
+
 class Mixer(torch.nn.Module):
     """A block of the MLP-Mixer over k tokens of d channels: a network over the tokens, then one over the channels."""
 
@@ -222,9 +230,9 @@ class Mixer(torch.nn.Module):
 
     def network(self, name, x):
         of = lambda part: getattr(self, f"{name}_{part}")
+        drop = fast_dropout if self.training else lambda y: y
         normal = layer_norm(x, x.shape[-1:], of("norm_gain"), of("norm_bias"))
-        hidden = dropout(gelu(linear(normal, of("w_1"), of("b_1"))), DROPOUT, self.training)
-        return dropout(linear(hidden, of("w_2"), of("b_2")), DROPOUT, self.training)
+        return drop(linear(drop(gelu(linear(normal, of("w_1"), of("b_1")))), of("w_2"), of("b_2")))
 
     def forward(self, x):
         """Returns the mixed tokens [n, k, d] of the roots."""
