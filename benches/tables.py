@@ -3,7 +3,8 @@
     python benches/tables.py            # rewrites the text between <!-- table: NAME --> and <!-- end -->
     python benches/tables.py --check    # changes nothing; exit status 1 if a table differs from its records
 
-A table uses the newest record of each name; the line below it links to the records. Needs only the standard library.
+A table uses the newest record of each name; the line below it links to the records. The tables of `models` and
+`models-given` also use `models-more`, for models that these records lack. Needs only the standard library.
 """
 
 import json
