@@ -66,6 +66,7 @@ def last_positions(rows, count):
 
 
 def uniform(inputs, *shape):
+    """Returns a parameter with the initial values of PyTorch's `Linear` and cells, and of tgnn."""
     bound = 1 / math.sqrt(max(inputs, 1))
     return Parameter(torch.empty(shape).uniform_(-bound, bound))
 
@@ -113,8 +114,8 @@ class Cell(torch.nn.Module):
     def __init__(self, function, gates, width, inputs):
         super().__init__()
         self.function = function
-        self.w_x, self.w_h = matrix(gates * width, inputs), matrix(gates * width, width)
-        self.b_x, self.b_h = zeros(gates * width), zeros(gates * width)
+        self.w_x, self.w_h = uniform(width, gates * width, inputs), uniform(width, gates * width, width)
+        self.b_x, self.b_h = uniform(width, gates * width), uniform(width, gates * width)
 
     def forward(self, x, h):
         return self.function(x, h, self.w_x, self.w_h, self.b_x, self.b_h)
@@ -132,8 +133,8 @@ class Affine(torch.nn.Module):
 class Decoder(torch.nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.w_src, self.w_dst, self.b = matrix(width, width), matrix(width, width), zeros(width)
-        self.w_out, self.b_out = Parameter(matrix(1, width)[0].detach()), zeros(1)
+        self.w_src, self.w_dst, self.b = matrix(width, width), matrix(width, width), uniform(width, width)
+        self.w_out, self.b_out = uniform(width, width), uniform(width, 1)
 
     def forward(self, z):
         """Returns the logits of events and negatives from embeddings of sources, destinations and negatives."""
@@ -148,7 +149,8 @@ class KeysAndValues(Norm):
     def __init__(self, width, tables, time_width):
         super().__init__(width)
         self.columns = [*tables, time_width]
-        self.w_k, self.w_v, self.b_v = matrix(width, sum(self.columns)), matrix(width, sum(self.columns)), zeros(width)
+        inputs = sum(self.columns)
+        self.w_k, self.w_v, self.b_v = matrix(width, inputs), matrix(width, inputs), uniform(inputs, width)
 
     def attend(self, query, tables, phi, there):
         """Returns the concatenated heads [n, h*p]; zeros for a root without used slots. `tables` are pairs of rows and
@@ -172,8 +174,13 @@ class KeysAndValues(Norm):
 class Attention(KeysAndValues):
     def __init__(self, inputs, width, edge_width, time_width):
         super().__init__(width, [inputs, edge_width], time_width)
-        self.w_q, self.w_q_time, self.b_q = matrix(width, inputs), matrix(width, time_width), zeros(width)
-        self.w_o, self.w_o_root, self.b_o = matrix(width, width), matrix(width, inputs), zeros(width)
+        # The parts of one product share its number of inputs.
+        both = inputs + time_width
+        self.w_q, self.w_q_time = uniform(both, width, inputs), uniform(both, width, time_width)
+        self.b_q = uniform(both, width)
+        both = width + inputs
+        self.w_o, self.w_o_root = uniform(both, width, width), uniform(both, width, inputs)
+        self.b_o = uniform(both, width)
 
     def forward(self, h, now, near):
         """Returns the embeddings of the roots from those below; `now` is the encoding of a time gap of zero."""
@@ -495,7 +502,8 @@ class Update(KeysAndValues):
 
     def __init__(self, width, edge_width, time_width):
         super().__init__(width, [2 * width + edge_width], time_width)
-        self.w_q, self.b_q, self.w, self.b = matrix(width, width), zeros(width), matrix(width, width), zeros(width)
+        self.w_q, self.b_q = matrix(width, width), uniform(width, width)
+        self.w, self.b = matrix(width, width), uniform(width, width)
 
     def forward(self, s, mails, row, phi, there):
         """Returns the new memory of the roots; `row` are their rows in the unique nodes' memories `s` and `mails`."""
