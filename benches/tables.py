@@ -3,7 +3,8 @@
     python benches/tables.py            # rewrites the text between <!-- table: NAME --> and <!-- end -->
     python benches/tables.py --check    # changes nothing; exit status 1 if a table differs from its records
 
-A table uses the newest record of each name; the line below it links to the records. Needs only the standard library.
+A table uses the newest record of each name; the line below it links to the records. The tables of `models` and
+`models-given` also use `models-more`, for models that these records lack. Needs only the standard library.
 """
 
 import json
@@ -18,14 +19,23 @@ RESULTS = ROOT / "benches/results"
 PAGES = ("README.md", "docs/results.md", "docs/evaluation.md")
 MACHINES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
 LEARNED = "tgnn, learned time encoding"
+# Names of the models of events in records and tables, in the order of `tgnn-bench models`.
+MODELS = {"tgn": "TGN", "jodie": "JODIE", "dyrep": "DyRep", "apan": "APAN", "tgat": "TGAT", "graph-mixer": "GraphMixer",
+          "static": "static rows"}
+MISSING = "not measured yet"
+
+
+def records_of(machine, name):
+    """Returns the paths of all records with a name on a machine, the newest last."""
+    dated = re.compile(rf"\d{{4}}-\d\d-\d\d-{re.escape(name)}\.json")
+    return sorted((p for p in RESULTS.glob(f"{machine}/*.json") if dated.fullmatch(p.name)), key=lambda p: p.name)
 
 
 class Record(dict):
     """The newest record with a name on a machine, or on any machine (`*`) for scores, which do not depend on it."""
 
     def __init__(self, machine, name):
-        dated = re.compile(rf"\d{{4}}-\d\d-\d\d-{re.escape(name)}\.json")
-        found = sorted((p for p in RESULTS.glob(f"{machine}/*.json") if dated.fullmatch(p.name)), key=lambda p: p.name)
+        found = records_of(machine, name)
         if not found:
             sys.exit(f"tables.py: no record of {name} in benches/results/{machine}")
         super().__init__(json.loads(found[-1].read_text()))
@@ -34,6 +44,19 @@ class Record(dict):
 
 def newest(name):
     return Record("*", name)
+
+
+def with_more(name, sets):
+    """Returns the rows of the newest record with this name about the data sets, with those of `models-more` for the
+    models that it lacks, and the records that they are from."""
+    records = [newest(name)]
+    rows = [r for r in records[0]["rows"] if r["data"] in sets]
+    if records_of("*", "models-more"):
+        more, known = newest("models-more"), {(r["data"], r["model"]) for r in rows}
+        added = [r for r in more["rows"] if r["data"] in sets and (r["data"], r["model"]) not in known]
+        if added:
+            rows, records = rows + added, [*records, more]
+    return rows, records
 
 
 def number(x, digits=3):
@@ -58,6 +81,11 @@ def flag(model):
     return model.lower().replace("evolvegcn", "evolve-gcn")
 
 
+def unmeasured(columns):
+    """Returns the cells of a row without a record."""
+    return [MISSING, *[""] * (columns - 1)]
+
+
 def scores(record, metric, part="transductive", **which):
     """Returns the metric of every row of the record whose columns have the values `which`, in their order."""
     rows = [r for r in record["rows"] if all(r[k] == v for k, v in which.items())]
@@ -65,16 +93,22 @@ def scores(record, metric, part="transductive", **which):
 
 
 def epochs_of_events():
-    kinds = (("TGN", "speed", "pyg"), ("JODIE", "speed-jodie", "torch"), ("APAN", "speed-apan", "torch"),
-             ("TGAT, two layers", "speed-tgat", "torch"), ("TGN, two layers", "speed-tgn", "torch"))
-    records = [Record("epyc-2-cores", name) for _, name, _ in kinds]
-    rows = []
-    for (model, _, peer), record in zip(kinds, records):
+    kinds = (("TGN", "speed", "pyg"), ("JODIE", "speed-jodie", "torch"), ("DyRep", "speed-dyrep", "torch"),
+             ("APAN", "speed-apan", "torch"), ("TGAT, two layers", "speed-tgat", "torch"),
+             ("GraphMixer", "speed-graph-mixer", "torch"), ("TGN, two layers", "speed-tgn", "torch"))
+    head = ["model", "batch", "tgnn", LEARNED, "PyTorch", "ratios", "peak memory"]
+    rows, records = [], []
+    for model, name, peer in kinds:
+        if not records_of("epyc-2-cores", name):
+            rows.append([model, *unmeasured(len(head) - 1)])
+            continue
+        record = Record("epyc-2-cores", name)
         for r in record["rows"]:
-            seconds = [number(r["seconds_per_epoch"][s]) for s in ("tgnn", LEARNED, peer)]
-            ratios = ", ".join(f"{r['ratio'][s]:.1f}" for s in ("tgnn", LEARNED))
+            # GraphMixer's time encoding is always fixed.
+            seconds = [number(r["seconds_per_epoch"][s]) if s in r["ratio"] else "" for s in ("tgnn", LEARNED, peer)]
+            ratios = ", ".join(f"{r['ratio'][s]:.1f}" for s in ("tgnn", LEARNED) if s in r["ratio"])
             rows.append([model, r["batch"], *seconds, ratios, mib(r, "tgnn", peer)])
-    head = ["model", "batch", "tgnn", "tgnn, learned time encoding", "PyTorch", "ratios", "peak memory"]
+        records.append(record)
     return head, rows, records
 
 
@@ -153,35 +187,39 @@ def beside_pyg():
     return ["test AP", "tgnn", "tgnn, inductive", "PyTorch Geometric", "inductive"], rows, records
 
 
+def cells(runs, columns, cell):
+    """Returns `cell` of the scores of the runs for each protocol and metric."""
+    if not runs:
+        return unmeasured(len(columns))
+    return [cell(scores({"rows": runs}, figure, protocol=protocol)) for protocol, figure in columns]
+
+
 def every_model():
-    record = newest("models")
     sets = {"Wikipedia": "wikipedia", "CollegeMsg": "CollegeMsg", "Bitcoin OTC": "soc-sign-bitcoinotc"}
     asked = (("AP", "dyglib, random", "ap"), ("AP, historical", "dyglib, historical", "ap"), ("MRR of 50", "disttgl", "mrr"))
-    names = {"tgn": "TGN", "jodie": "JODIE", "apan": "APAN", "tgat": "TGAT", "static": "static rows"}
-    rows = [[shown, *(f"{statistics.mean(scores(record, metric, data=data, model=model, protocol=protocol)):.3f}"
-                      for data in sets.values() for _, protocol, metric in asked)] for model, shown in names.items()]
+    every, records = with_more("models", sets.values())
+    columns = [(protocol, metric) for _, protocol, metric in asked]
+    mean = lambda values: f"{statistics.mean(values):.3f}"
+    of = lambda runs: [cell for data in sets.values() for cell in cells([r for r in runs if r["data"] == data], columns, mean)]
+    rows = [[shown, *of([r for r in every if r["model"] == model])] for model, shown in MODELS.items()]
     for shown, kind in (("EdgeBank", "unlimited"), ("EdgeBank, window", "window")):
-        runs = [{**r, "test": r["edgebank"][kind]} for r in record["rows"]]
-        rows.append([shown, *(f"{statistics.mean(scores({'rows': runs}, metric, data=data, protocol=protocol)):.3f}"
-                              for data in sets.values() for _, protocol, metric in asked)])
+        rows.append([shown, *of([{**r, "test": r["edgebank"][kind]} for r in every])])
     head = [f"{data}: {what}" if i == 0 else what for data in sets for i, (what, _, _) in enumerate(asked)]
-    return ["test, transductive", *head], rows, [record]
+    return ["test, transductive", *head], rows, records
 
 
 def models_of(data, columns, of="models"):
     """Returns a table of one data set: a row for each model and EdgeBank, a column for each protocol and metric."""
     def table():
-        record = newest(of)
-        mine = [r for r in record["rows"] if r["data"] == data]
-        cells = lambda rows, cell: [cell(scores({"rows": rows}, figure, protocol=protocol)) for protocol, figure in columns]
-        rows = [[model, *cells([r for r in mine if r["model"] == model], lambda values: spread(values, 3))]
-                for model in dict.fromkeys(r["model"] for r in mine)]
+        mine, records = with_more(of, [data])
+        rows = [[model, *cells([r for r in mine if r["model"] == model], columns, lambda values: spread(values, 3))]
+                for model in MODELS]
         for kind in mine[0]["edgebank"]:
             # No deviation: EdgeBank learns nothing, so only the drawn negatives differ between runs.
             runs = [{**r, "test": r["edgebank"][kind]} for r in mine]
-            rows.append([f"EdgeBank, {kind}", *cells(runs, lambda values: f"{statistics.mean(values):.3f}")])
+            rows.append([f"EdgeBank, {kind}", *cells(runs, columns, lambda values: f"{statistics.mean(values):.3f}")])
         head = [f"{protocol}: {figure.upper().replace('_AT_', '@')}" for protocol, figure in columns]
-        return ["", *head], rows, [record]
+        return ["", *head], rows, records
     return table
 
 
@@ -283,14 +321,14 @@ TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hi
 def drawn(name, page):
     """Returns the table and a line with its records, with links relative to the folder of `page`."""
     head, rows, records = TABLES[name]()
-    line = lambda cells: "| " + " | ".join(map(str, cells)) + " |"
+    line = lambda cells: "|" + "|".join(f" {cell} " if cell != "" else " " for cell in cells) + "|"
     links = {}
     for r in records:
         link = os.path.relpath(r.path, (ROOT / page).parent)
         links.setdefault(f"{r.machine}, {r['date']}, commit {r['commit'][:7]}", []).append(f"[{r.name}]({link})")
     table = [line(head), line(["---"] * len(head)), *map(line, rows)]
     source = "; ".join(f"{made}: {', '.join(of)}" for made, of in links.items())
-    return "\n".join([*table, "", f"Records: {source}."]).replace("|  |", "| |")
+    return "\n".join([*table, "", f"Records: {source}."])
 
 
 def main():

@@ -12,8 +12,8 @@ each of three sparse products (`snapshots.py`), whose data is a folder of edge l
 synth-snapshots` writes.
 `speed`: seconds of a training epoch without evaluation. tgnn and the peers alternate for several rounds; the result is
 the median over all epochs but the first of each round. Events: 172 seeded random edge features, width 100, 10
-neighbours, batch 600 and 200; tgnn with a fixed and with a learned time encoding. Snapshots: two layers of width 64,
-groups of 8 steps.
+neighbours (GraphMixer: 20), batch 600 and 200; tgnn with a fixed and with a learned time encoding (GraphMixer: fixed,
+as in its peer). Snapshots: two layers of width 64, groups of 8 steps.
 `quality`: test AP and AUC of the epoch with the best validation AP, with the same epochs, batch and learning rate,
 three seeds. Models of snapshots are scored with one negative per edge, and with `--same-start` both systems start from
 the weights that the peer drew.
@@ -40,6 +40,7 @@ def run(command):
     return json.loads(done.stdout)
 
 
+EVENTS = ("jodie", "dyrep", "apan", "tgat", "graph-mixer", "tgn")
 SNAPSHOTS = {"wd-gcn": "wdgcn", "t-gcn": "tgcn", "evolve-gcn-o": "evolvegcn"}
 
 
@@ -59,8 +60,10 @@ class Systems:
             self.scored = {"tgnn": ["--set", "group.negatives=1"], "csr": ["--negatives", "1"]}
             return
         ours += ["--set", f"{model}.layers=2"] if model in ("tgat", "tgn") else []
-        learned = ["--set", f"{model or 'tgn'}.time_encoding=learned"]
-        self.ours = {"tgnn": ours, "tgnn, learned time encoding": [*ours, *learned]}
+        self.ours = {"tgnn": ours}
+        if model != "graph-mixer":  # its time encoding is always fixed
+            learned = ["--set", f"{model or 'tgn'}.time_encoding=learned"]
+            self.ours["tgnn, learned time encoding"] = [*ours, *learned]
         self.peers = {"torch": peer("torch_models", "--model", model)} if model else {"pyg": peer("pyg_tgn")}
         self.scored = {}
         self.settings = [{"batch": batch, "random-edge-features": 172} for batch in (600, 200)]
@@ -121,7 +124,7 @@ def quality(systems, epochs, settings, rate, seeds, start=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["speed", "quality"])
-    parser.add_argument("--model", choices=["jodie", "apan", "tgat", "tgn", *SNAPSHOTS], help="beside the same in plain PyTorch")
+    parser.add_argument("--model", choices=[*EVENTS, *SNAPSHOTS], help="beside the same in plain PyTorch")
     parser.add_argument("--data", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
