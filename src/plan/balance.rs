@@ -33,9 +33,10 @@ impl GroupCost {
     }
 }
 
-/// Returns the number of snapshots of the first lane for each group, such that successive
-/// groups take the least predicted time. Each lane gets at least one snapshot; if groups have a single one, the first lane gets it. All
-/// groups must have the same number of snapshots. Ties go to the smaller number. O(groups * snapshots^2).
+/// Returns the number of snapshots of the first lane for each group, such that successive groups take the
+/// least predicted time. Each lane gets at least one snapshot; if groups have a single one, the first lane
+/// gets it. All groups must have the same number of snapshots. Ties go to the smaller number. O(groups *
+/// snapshots^2).
 pub fn balance(groups: &[GroupCost]) -> Vec<usize> {
     let (Some(head), Some(end)) = (groups.first(), groups.last()) else { return Vec::new() };
     let max_first = head.forward.len().saturating_sub(1).max(1).min(head.forward.len());
