@@ -9,6 +9,7 @@ use crate::{error::Result, ops::Tape, runtime::*};
 ///
 /// The average is exact for the first `max_epochs` epochs; after that it is an exponential moving average
 /// with rate `1 / max_epochs`.
+#[derive(Debug)]
 pub struct Average {
     parameters: Vec<Averaged>,
     /// Number of epochs so far, `[1, 1]` u32.
@@ -18,6 +19,7 @@ pub struct Average {
 }
 
 /// The buffers of one parameter.
+#[derive(Debug)]
 struct Averaged {
     /// Current value of the parameter.
     value: BufferId,

@@ -21,6 +21,7 @@ pub enum ScaledInit {
     Constant(f64),
 }
 
+#[derive(Debug)]
 struct Parameter {
     name: String,
     value: BufferId,
@@ -29,7 +30,7 @@ struct Parameter {
 }
 
 /// What an optimiser keeps of a parameter.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum State {
     /// First and second moment.
     Adam([BufferId; 2]),
@@ -51,6 +52,7 @@ enum State {
 /// assert!(store.read::<f32>(id)?[0] < 2.0);
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
+#[derive(Debug)]
 pub struct Parameters {
     list: Vec<Parameter>,
     seed: u64,
@@ -299,7 +301,7 @@ impl Parameters {
 }
 
 /// Sums of gradients: of which parameter, and the sum.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Sums(Vec<(BufferId, BufferId)>);
 
 impl Sums {

@@ -87,6 +87,8 @@ pub struct Program {
     trace: Option<Trace>,
 }
 
+brief_debug!(Program, p => { variants: p.variants.len(), kept: p.keep, backend: p.backend, precision: p.precision });
+
 impl Program {
     /// Plans `tape` for reals of `precision`. The values `keep` survive a run and can then be
     /// [`read`](Self::read).

@@ -2,7 +2,7 @@
 use crate::runtime::Store;
 
 /// Progress of [`Program::repeat`](super::Program::repeat).
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct RepeatProgress<'a> {
     /// Number of runs that have finished.
     pub runs: usize,

@@ -3,6 +3,7 @@ use super::Events;
 use std::collections::HashMap;
 
 /// Maps original ids to node numbers, and numbers nodes that the data set does not have.
+#[derive(Debug)]
 pub struct NodeNames {
     /// Node numbers by id: of the sources and of the destinations if these share ids, else of all nodes in
     /// the first map. `None` if a node's id is its number.

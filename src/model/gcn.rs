@@ -19,6 +19,7 @@ use std::{fmt, sync::Arc};
 
 /// One direction of an adjacency in a store: `begin`, `len`, `col`, the slices of its long rows, and optional
 /// weights.
+#[derive(Debug)]
 struct Side {
     ids: [BufferId; 5],
     weight: Option<BufferId>,
@@ -79,6 +80,7 @@ fn check(side: &str, n: &Neighbors, adjacency: &Adjacency) -> Result<()> {
 }
 
 /// The adjacency of all steps, in a store.
+#[derive(Debug)]
 pub struct GraphTables {
     nodes: usize,
     from: Side,
@@ -185,6 +187,7 @@ impl Default for GcnConfig {
 }
 
 /// The configured order of every layer, from the key `order`; `None` means the cheaper one.
+#[derive(Debug)]
 pub struct Orders(Vec<Option<Order>>);
 
 impl Orders {
@@ -224,6 +227,7 @@ impl Orders {
 
 /// A layer: `act(A X W^T + b)`, with W as in PyTorch's `Linear`. Parameters `<name>.w` `[out, in]` and
 /// `<name>.b` `[1, out]`.
+#[derive(Debug)]
 pub struct Gcn {
     w: BufferId,
     b: BufferId,

@@ -23,6 +23,7 @@ fn side(t: &mut Tape, z: Var, batch: &Batch, stride: usize, side: usize) -> Resu
 }
 
 /// Scores a pair: `w_out^T relu(W_src z_u + W_dst z_v + b) + b_out`. Parameters `decoder.*`.
+#[derive(Debug)]
 pub struct LinkHead([BufferId; 5]);
 
 impl LinkHead {
@@ -69,6 +70,7 @@ impl LinkHead {
 
 /// Classifies an event by its source alone, such as the state of a user:
 /// `W_3 relu(W_2 relu(W_1 z_u + b_1) + b_2) + b_3`. Parameters `node_head.*`.
+#[derive(Debug)]
 pub struct NodeHead([BufferId; 6]);
 
 impl NodeHead {
@@ -106,6 +108,7 @@ impl NodeHead {
 
 /// Classifies an event by both ends, such as the relation between them:
 /// `W_out relu(W_src z_u + W_dst z_v + b) + b_out`. Parameters `edge_head.*`.
+#[derive(Debug)]
 pub struct EdgeHead([BufferId; 5]);
 
 impl EdgeHead {

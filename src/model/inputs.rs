@@ -10,8 +10,10 @@ use crate::{
 /// Adds `W x_v + b` to `h` for each node table in use: node features, static memory.
 ///
 /// Source: node features as in TGL; static node memory as in DistTGL (Zhou et al. 2023), section 3.1.
+#[derive(Debug)]
 pub struct NodeInputs(Vec<Projection>);
 
+#[derive(Debug)]
 struct Projection {
     rows: BufferId,
     w: BufferId,

@@ -12,6 +12,7 @@ use crate::{
 };
 
 /// The time encoding Phi(dt) = cos(w dt + b).
+#[derive(Debug)]
 pub struct TimeEncoding {
     /// Width of the encoding.
     pub width: usize,
@@ -93,6 +94,7 @@ impl TimeEncoding {
 /// Queries come from `{h_root | Phi(0)}`, keys and values from `{h_j | e_j | Phi(t - t_j)}`. Both projections
 /// are absorbed (see [`temporal_attention`](crate::ops::temporal_attention)). Keys have no bias, because the
 /// softmax cancels it.
+#[derive(Debug)]
 pub struct Attention {
     heads: usize,
     width: usize,
@@ -111,7 +113,7 @@ pub struct Attention {
 }
 
 /// The inputs of an attention layer.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Looked {
     /// Embeddings of the layer below.
     pub h: Var,

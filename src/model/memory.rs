@@ -42,6 +42,7 @@ impl CellKind {
 }
 
 /// The memory of TGN, JODIE and DyRep: memory rows, mails, and the cell that updates the rows from the mails.
+#[derive(Debug)]
 pub struct NodeMemory {
     kind: CellKind,
     edge_features: bool,

@@ -18,6 +18,7 @@ use crate::{
 
 /// Attention layers, the first over rows of the unique nodes, and the sampling of their neighbours. Without
 /// layers the embeddings are those rows, and nothing is sampled.
+#[derive(Debug)]
 pub struct AttentionStack {
     layers: Vec<Attention>,
     learn_below: bool,
@@ -56,6 +57,7 @@ pub struct StackConfig {
 
 /// The sampled neighbours, one level per layer: those of the queries for the last layer, then neighbours of
 /// neighbours for the layers below.
+#[derive(Debug)]
 pub struct Neighborhood {
     near: Vec<Neighbors>,
     /// What each level after the first embeds: the targets of the level above and their neighbours.

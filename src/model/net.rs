@@ -56,6 +56,7 @@ enum Head {
 }
 
 /// A recorded forward pass: the values that the loss and the writes need.
+#[derive(Debug)]
 pub struct Forward {
     /// The batch.
     pub batch: Batch,
@@ -74,6 +75,8 @@ pub struct Net {
     head: Head,
     seed: u64,
 }
+
+brief_debug!(Net, n => { seed: n.seed });
 
 impl Net {
     /// Prefixes of the names of the heads' parameters.

@@ -10,7 +10,7 @@ use crate::{
 use std::sync::Arc;
 
 /// Sizes of the tables of an open-ended stream.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct OpenEnd {
     /// Number of nodes.
     pub nodes: usize,

@@ -24,6 +24,7 @@ pub(super) fn snapshot_section(index: usize) -> Section {
 }
 
 /// Snapshots in a store: the tables that every model reads, and the cursor.
+#[derive(Debug)]
 pub struct SnapshotTables {
     /// Number of vertices.
     pub nodes: usize,

@@ -13,6 +13,7 @@ use crate::{
 use std::sync::Arc;
 
 /// The tables of an event stream, and the cursor that walks it.
+#[derive(Debug)]
 pub struct EventTables {
     /// Number of nodes of the stream.
     pub nodes: usize,

@@ -1,6 +1,6 @@
 //! The devices that programs run on.
 use super::{
-    MatmulPrecision,
+    MatmulPrecision, brief_debug,
     cuda::{Gpu, load_emulator},
     team::Team,
 };
@@ -18,6 +18,8 @@ pub struct Device {
     name: String,
     gpu: Option<Gpu>,
 }
+
+brief_debug!(Device, d => { name: d.name, gpu: d.gpu });
 
 impl Device {
     /// Maximum number of threads of the CPU.

@@ -25,6 +25,7 @@ pub struct BufferView {
 ///
 /// Access to a missing operand, with another element type than the operand has in the program's precision, or
 /// a second time to a writable operand panics: these are mistakes of the op's author.
+#[derive(Debug)]
 pub struct Io<'a> {
     ins: &'a [BufferView],
     outs: &'a [BufferView],

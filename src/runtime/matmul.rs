@@ -12,7 +12,7 @@ use super::{
 use std::ops::Range;
 
 /// A read-only matrix with arbitrary strides.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Mat<'a> {
     data: &'a [f32],
     rows: usize,
@@ -70,6 +70,7 @@ impl<'a> Mat<'a> {
 }
 
 /// A writable row-major matrix whose rows are `row_stride` elements apart.
+#[derive(Debug)]
 pub struct MatMut<'a> {
     data: &'a mut [f32],
     rows: usize,

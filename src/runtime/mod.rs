@@ -5,6 +5,7 @@
 //! There are two kinds of memory. A [`Store`] holds values that outlive a step: parameters, node memory,
 //! tables. An arena holds the values that a step computes; it is planned from the specs before the first
 //! step, so nothing is allocated while a step runs.
+mod brief_debug;
 pub mod cuda;
 mod device;
 mod gaps;
@@ -26,6 +27,7 @@ pub mod vector;
 #[cfg(feature = "cli")]
 mod waiting;
 
+pub(crate) use brief_debug::brief_debug;
 pub use device::Device;
 pub use gaps::Gaps;
 pub(crate) use io::BufferView;

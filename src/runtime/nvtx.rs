@@ -115,6 +115,7 @@ fn attach() -> bool {
 
 /// A range, from the call of [`range`] until this value is dropped.
 #[must_use = "the range ends when this is dropped"]
+#[derive(Debug)]
 pub struct Range {
     pushed: bool,
     /// Ranges nest within a thread: a range must end on the thread where it began, so this type is not

@@ -3,6 +3,7 @@
 //! A buffer may have a copy on a device. A change of one side makes the other stale: the host's changes are
 //! uploaded when a program runs, the device's changes are downloaded by [`Store::fetch`].
 use super::{
+    brief_debug,
     cuda::{CudaStream, DeviceBuffer, Gpu, PinnedTable},
     memory::{self, prefer_huge_pages},
     spec::{DType, Element, Precision, Real, Spec},
@@ -165,6 +166,8 @@ pub struct Store {
     /// The CUDA stream of copies from the device.
     copies: Option<CudaStream>,
 }
+
+brief_debug!(Store, s => { buffers: s.buffers.len(), precision: s.precision });
 
 impl Store {
     /// Creates an empty store whose real numbers have the given precision.

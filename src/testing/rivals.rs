@@ -3,10 +3,13 @@
 use crate::{
     error::ensure,
     ops::{Case, spmm},
-    runtime::cuda::{
-        Gpu, Grid, Launch, Rival,
-        cublaslt::{Addresses, Beside, CublasLt, Exactness, Product, Shape},
-        cusparse::{Algorithm, Csr, Cusparse, SparseProduct},
+    runtime::{
+        brief_debug,
+        cuda::{
+            Gpu, Grid, Launch, Rival,
+            cublaslt::{Addresses, Beside, CublasLt, Exactness, Product, Shape},
+            cusparse::{Algorithm, Csr, Cusparse, SparseProduct},
+        },
     },
 };
 use std::{
@@ -21,6 +24,8 @@ pub struct Rivals {
     /// cuSPARSE, or why it cannot be used.
     cusparse: Result<Arc<Cusparse>, String>,
 }
+
+brief_debug!(Rivals, r => { cublaslt: r.cublaslt.is_ok(), cusparse: r.cusparse.is_ok() });
 
 /// A rival, or the name of a missing one and the reason.
 pub type Found = Result<Rival, String>;

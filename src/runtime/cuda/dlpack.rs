@@ -104,6 +104,7 @@ pub struct DLManagedTensor {
 }
 
 /// A tensor taken over from its owner, given back when it is dropped.
+#[derive(Debug)]
 pub struct OwnedTensor(NonNull<DLManagedTensor>);
 
 impl OwnedTensor {

@@ -3,7 +3,7 @@ use super::{abi, error::checked, stream::CudaStream};
 use crate::{
     error::Result,
     runtime::{
-        MatmulPrecision,
+        MatmulPrecision, brief_debug,
         spec::{DType, Element, Precision, Rows, Spec},
     },
 };
@@ -87,6 +87,7 @@ pub struct DeviceView {
 }
 
 /// The operands of an op on the device, and the CUDA stream for its kernels. No method waits or allocates.
+#[derive(Debug)]
 pub struct Launch<'a> {
     pub(crate) ins: &'a [DeviceView],
     pub(crate) outs: &'a [DeviceView],
@@ -263,6 +264,8 @@ pub struct Rival {
     launch: Box<Launcher>,
 }
 
+brief_debug!(Rival, r => { op: r.op, name: r.name });
+
 impl Rival {
     /// Creates the alternative called `name` for the op called `op`; `launch` replaces the op's launch.
     pub fn new(
@@ -297,6 +300,7 @@ impl Rival {
 ///
 /// There is one method per kernel, generated from its signature. The methods do not check their arguments, so
 /// they are `unsafe`: an op knows its shapes.
+#[derive(Debug)]
 pub struct Kernels {
     functions: Vec<sys::CUfunction>,
     _modules: Vec<sys::CUmodule>,

@@ -5,6 +5,7 @@ use cudarc::driver::{result, sys};
 use std::ffi::c_void;
 
 /// A block of device memory, freed when it is dropped. Its address never changes.
+#[derive(Debug)]
 pub struct DeviceBuffer {
     gpu: Gpu,
     address: u64,

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Kernels of one's own, loaded on a device as long as the process lives.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct CudaModule {
     gpu: Gpu,
     raw: sys::CUmodule,

@@ -8,6 +8,7 @@ use std::{
 };
 
 /// An ordered queue of device work. The work of two streams may overlap unless an event orders it.
+#[derive(Debug)]
 pub struct CudaStream {
     gpu: Gpu,
     raw: sys::CUstream,
@@ -109,6 +110,7 @@ impl Drop for CudaStream {
 }
 
 /// A marker in a stream.
+#[derive(Debug)]
 pub struct CudaEvent {
     gpu: Gpu,
     raw: sys::CUevent,
@@ -185,6 +187,7 @@ impl Drop for CudaEvent {
 }
 
 /// Recorded work, which can be launched any number of times with one call each.
+#[derive(Debug)]
 pub struct CudaGraph {
     gpu: Gpu,
     raw: sys::CUgraphExec,

@@ -58,6 +58,8 @@ pub struct EventTask {
     batches: usize,
 }
 
+brief_debug!(EventTask, t => { split: t.split, batch: t.batch });
+
 /// A model with its tables, before its programs are recorded.
 struct Model {
     store: Store,

@@ -53,6 +53,8 @@ pub struct SnapshotTask {
     last: (Vec<u32>, Runs),
 }
 
+brief_debug!(SnapshotTask, t => { split: t.split, layers: t.layers });
+
 /// The programs of the passes.
 struct Programs {
     /// The training step; the update is its last variant if it takes several groups.

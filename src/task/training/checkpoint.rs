@@ -74,6 +74,7 @@ pub struct Manifest {
 }
 
 /// The folder of a checkpoint.
+#[derive(Debug)]
 pub struct Checkpoint(PathBuf);
 
 fn bad(path: &Path, what: impl Into<String>) -> Error {

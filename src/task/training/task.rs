@@ -6,7 +6,7 @@ use crate::{
     data::Part,
     error::{Error, ErrorKind, Result},
     plan::{CostModel, GroupChoice, Plan, Timeline},
-    runtime::{BufferId, Device, Store},
+    runtime::{BufferId, Device, Store, brief_debug},
     task::evaluation::{Scores, TestScores},
 };
 
@@ -45,6 +45,8 @@ pub struct TaskCore {
     /// Maximum number of batches or groups of a pass.
     pub(in crate::task) max_batches: usize,
 }
+
+brief_debug!(TaskCore, c => { device: c.device, plan: c.plan, parameters: c.parameters });
 
 impl TaskCore {
     /// Starts a new trace of the training step if tracing is on.
