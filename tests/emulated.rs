@@ -355,7 +355,7 @@ fn a_capture_runs_nothing_can_be_replayed_and_refuses_allocations() {
         let _refused = DeviceBuffer::new(&emu.gpu, 4);
         Ok(())
     });
-    let e = allocated.err().expect("a capture that allocates is lost");
+    let e = allocated.expect_err("a capture that allocates is lost");
     assert!(e.to_string().contains("CAPTURE"), "{e}");
     x.fill(0, &stream).unwrap();
     stream.synchronize().expect("the stream works again");
@@ -365,7 +365,7 @@ fn a_capture_runs_nothing_can_be_replayed_and_refuses_allocations() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn an_allocation_beyond_device_memory_reports_its_size() {
     let Some(emu) = emulated() else { return };
-    let e = DeviceBuffer::new(&emu.gpu, 1 << 50).err().expect("no device has that");
+    let e = DeviceBuffer::new(&emu.gpu, 1 << 50).expect_err("no device has that");
     assert_eq!(e.kind(), tgnn::error::ErrorKind::OutOfMemory);
     assert!(e.to_string().contains("cannot allocate 1125899906842624 bytes"), "{e}");
 }
