@@ -97,9 +97,9 @@ fn evaluated(checkpoint: &Checkpoint, config: &Config, events: &Events, device: 
     task.scored(n).unwrap().chunks_exact(task.columns()).map(|row| row[0].to_bits()).collect()
 }
 
-fn opened(checkpoint: &Checkpoint, events: &Events, on: &Device, options: &PredictorOptions) -> Predictor {
+fn opened(checkpoint: &Checkpoint, on: &Device, options: &PredictorOptions) -> Predictor {
     let config = checkpoint.manifest().unwrap().config;
-    Predictor::open(checkpoint, &config, events, on, options).unwrap()
+    Predictor::open(checkpoint, &config, on, options).unwrap()
 }
 
 /// Returns the logits, as bits, of a predictor that receives the events `which`, `batch` at a time.
@@ -121,7 +121,7 @@ fn a_predictor_scores_a_stream_bit_for_bit_as_evaluation_does() {
         let dir = TempDir::new().unwrap();
         let checkpoint = trained(&config, &events, dir.path());
         let options = PredictorOptions { batch: config.batch, ..PredictorOptions::default() };
-        let mut p = opened(&checkpoint, &events, &cpu, &options);
+        let mut p = opened(&checkpoint, &cpu, &options);
         let found = streamed(&mut p, &events, &test_part(&config, &events), config.batch);
         let want = evaluated(&checkpoint, &config, &events, &cpu);
         let differ = want.iter().zip(&found).filter(|(w, f)| w != f).count();
@@ -141,10 +141,10 @@ fn on_a_device_a_predictor_scores_as_evaluation_does_and_resumes_from_its_saved_
         let checkpoint = trained(&config, &events, dir.path());
         let options = PredictorOptions { batch: 20, ..PredictorOptions::default() };
         let which = test_part(&config, &events);
-        let mut p = opened(&checkpoint, &events, &gpu, &options);
+        let mut p = opened(&checkpoint, &gpu, &options);
         let mut found = streamed(&mut p, &events, &which[..20], 20);
         p.save(&dir.path().join("after"), &[]).unwrap();
-        let mut p = opened(&Checkpoint::at(dir.path().join("after")), &events, &gpu, &options);
+        let mut p = opened(&Checkpoint::at(dir.path().join("after")), &gpu, &options);
         found.extend(streamed(&mut p, &events, &which[20..], 20));
         assert!(found == evaluated(&checkpoint, &config, &events, &gpu), "{name}");
     }
@@ -158,20 +158,20 @@ fn a_saved_and_resumed_stream_equals_an_uninterrupted_one_and_renumbered_ids_cha
         let checkpoint = trained(&config, &events, dir.path());
         let which = test_part(&config, &events);
         let sizes = |events| PredictorOptions { batch: 4, events, nodes: Some(90), ..Default::default() };
-        let want = streamed(&mut opened(&checkpoint, &events, &cpu, &sizes(None)), &events, &which, 4);
+        let want = streamed(&mut opened(&checkpoint, &cpu, &sizes(None)), &events, &which, 4);
         // There are no more ids than are in use at the start, so ids are soon renumbered.
-        let mut p = opened(&checkpoint, &events, &cpu, &sizes(Some(1)));
+        let mut p = opened(&checkpoint, &cpu, &sizes(Some(1)));
         let mut found = streamed(&mut p, &events, &which[..60], 4);
         let after = dir.path().join("after");
         p.save(&after, &[]).unwrap();
         assert_eq!((p.seen(), p.nodes()), (60, 90));
         let uninterrupted = streamed(&mut p, &events, &which[60..], 4);
-        let mut p = opened(&Checkpoint::at(&after), &events, &cpu, &sizes(Some(1)));
+        let mut p = opened(&Checkpoint::at(&after), &cpu, &sizes(Some(1)));
         found.extend(streamed(&mut p, &events, &which[60..], 4));
         assert!(found == want && uninterrupted == want[60..], "{name}");
         let again = TempDir::new().unwrap();
         p.save(again.path(), &[]).unwrap();
-        assert_eq!(std::fs::read_dir(again.path()).unwrap().count(), 2, "{name}");
+        assert_eq!(std::fs::read_dir(again.path()).unwrap().count(), 3, "{name}");
         let e =
             task::evaluate(&Checkpoint::at(&after), &config, &events, &cpu, "", false, &mut ()).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Checkpoint);
@@ -190,7 +190,7 @@ fn memory_does_not_grow_with_the_stream() {
         (config.apan.memory, config.apan.time) = (4, 4);
         let checkpoint = trained(&config, &events, dir.path());
         let options = PredictorOptions { batch: 50, events: Some(2_000), ..PredictorOptions::default() };
-        let mut p = opened(&checkpoint, &events, &cpu, &options);
+        let mut p = opened(&checkpoint, &cpu, &options);
         let (bytes, mut time) = (p.bytes(), p.latest().unwrap());
         let row = [0.5; 4];
         for step in 0..1_000u32 {
@@ -220,8 +220,8 @@ fn scores_and_embeddings_at_a_time_change_nothing_and_equal_those_of_a_checkpoin
         let checkpoint = trained(&config, &events, dir.path());
         let options = PredictorOptions { batch: 5, ..PredictorOptions::default() };
         let which = test_part(&config, &events);
-        let want = streamed(&mut opened(&checkpoint, &events, &cpu, &options), &events, &which, 5);
-        let mut p = opened(&checkpoint, &events, &cpu, &options);
+        let want = streamed(&mut opened(&checkpoint, &cpu, &options), &events, &which, 5);
+        let mut p = opened(&checkpoint, &cpu, &options);
         let mut found = Vec::new();
         for (step, batch) in which.chunks(5).enumerate() {
             let pairs: Vec<[u32; 2]> = batch.iter().map(|&i| [events.src[i], events.dst[i]]).collect();
@@ -247,7 +247,7 @@ fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() 
     let checkpoint = trained(&config, &events, dir.path());
     let options = |nodes, slots| PredictorOptions { batch: 2, nodes, slots, events: None };
     let open = |config: &Config, options: &PredictorOptions| {
-        Predictor::open(&checkpoint, config, &events, &cpu, options).err().unwrap().to_string()
+        Predictor::open(&checkpoint, config, &cpu, options).err().unwrap().to_string()
     };
     let mut uniform = config.clone();
     uniform.tgn.sampling = "uniform".into();
@@ -264,7 +264,7 @@ fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() 
     assert!(open(&config, &options(Some(79), None)).contains("79 nodes, and the model knows 80"));
     assert!(open(&config, &options(None, Some(4))).contains("give at least 5"));
 
-    let mut p = opened(&checkpoint, &events, &cpu, &options(Some(82), None));
+    let mut p = opened(&checkpoint, &cpu, &options(Some(82), None));
     let at = p.latest().unwrap();
     let row = [0.0; 4];
     let good = NewEvent { src: 81, dst: 60, time: at, features: &row };
