@@ -5,7 +5,10 @@ use crate::{
     properties::{config, small},
 };
 use proptest::prelude::*;
-use std::path::Path;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 use tempfile::TempDir;
 use tgnn::{
     autograd::Program,
@@ -61,6 +64,8 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
         ("dyrep", with(|c| c.model = ModelName::DyRep)),
         ("apan", with(|c| c.model = ModelName::Apan)),
         ("apan, mean mails", with(|c| (c.model, c.apan.combiner) = (ModelName::Apan, "mean".into()))),
+        // The batches of every epoch begin elsewhere, and so the mails of the best epoch are of other events.
+        ("apan, random chunks", with(|c| (c.model, c.epochs, c.chunks) = (ModelName::Apan, 3, 5))),
         ("tgat", with(|c| c.model = ModelName::Tgat)),
         ("graph-mixer", with(|c| c.model = ModelName::GraphMixer)),
         (
@@ -116,17 +121,99 @@ fn streamed(p: &mut Predictor, events: &Events, which: &[usize], batch: usize) -
 /// products in another order, and evaluation has more rows because of its negatives.
 #[test]
 fn a_predictor_scores_a_stream_bit_for_bit_as_evaluation_does() {
-    let (events, cpu) = (rich(700), Device::cpu(2).unwrap());
-    for (name, config) in every_model(32) {
-        let dir = TempDir::new().unwrap();
-        let checkpoint = trained(&config, &events, dir.path());
-        let options = PredictorOptions { batch: config.batch, ..PredictorOptions::default() };
-        let mut p = opened(&checkpoint, &cpu, &options);
-        let found = streamed(&mut p, &events, &test_part(&config, &events), config.batch);
-        let want = evaluated(&checkpoint, &config, &events, &cpu);
-        let differ = want.iter().zip(&found).filter(|(w, f)| w != f).count();
-        assert!(found == want, "{name}: {differ} of {} differ", want.len());
+    let (mut events, cpu) = (rich(700), Device::cpu(2).unwrap());
+    for features in ["of edges and nodes", "of nodes", "rounded"] {
+        match features {
+            "of nodes" => events.edge_features = None,
+            "rounded" => events = rich(700),
+            _ => {}
+        }
+        for (name, mut config) in every_model(32) {
+            config.features_as = if features == "rounded" { StoredAs::Bf16 } else { StoredAs::F32 };
+            let dir = TempDir::new().unwrap();
+            let checkpoint = trained(&config, &events, dir.path());
+            let options = PredictorOptions { batch: config.batch, ..PredictorOptions::default() };
+            let mut p = opened(&checkpoint, &cpu, &options);
+            let found = streamed(&mut p, &events, &test_part(&config, &events), config.batch);
+            let want = evaluated(&checkpoint, &config, &events, &cpu);
+            let differ = want.iter().zip(&found).filter(|(w, f)| w != f).count();
+            assert!(found == want, "{name}, features {features}: {differ} of {} differ", want.len());
+        }
     }
+}
+
+/// Returns the only file of a checkpoint whose name begins with `start`.
+fn file(checkpoint: &Path, start: &str) -> PathBuf {
+    let paths = fs::read_dir(checkpoint).unwrap().map(|entry| entry.unwrap().path());
+    let mut found = paths.filter(|p| p.file_name().unwrap().to_str().unwrap().starts_with(start));
+    let only = found.next().unwrap();
+    assert_eq!(found.next(), None);
+    only
+}
+
+#[test]
+fn a_missing_damaged_or_foreign_extract_is_refused_and_a_resumed_run_writes_it_anew() {
+    let (events, cpu) = (rich(300), Device::cpu(1).unwrap());
+    let (dir, config) = (TempDir::new().unwrap(), config(1, 8));
+    let (checkpoint, options) = (trained(&config, &events, dir.path()), PredictorOptions::default());
+    let which = test_part(&config, &events);
+    let want = streamed(&mut opened(&checkpoint, &cpu, &options), &events, &which, 1);
+    let (folder, after) = (dir.path().join("checkpoint"), dir.path().join("after"));
+    opened(&checkpoint, &cpu, &options).save(&after, &[]).unwrap();
+
+    let refused = |dir: &Path, texts: &[&str]| {
+        let e = Predictor::open(&Checkpoint::at(dir), &config, &cpu, &options).err().unwrap();
+        assert_eq!(e.kind(), ErrorKind::Checkpoint, "{e}");
+        let e = e.to_string();
+        assert!(e.starts_with(dir.to_str().unwrap()) && !e.contains('\n'), "{e}");
+        texts.iter().for_each(|text| assert!(e.contains(text), "no `{text}` in {e}"));
+    };
+    for (dir, remedy) in [
+        (
+            &folder,
+            "; write it anew by resuming the run with its data: `train DIR/config.toml --out DIR --resume`",
+        ),
+        (&after, "; go on from the folder of the training run, or use a copy"),
+    ] {
+        let (extract, manifest) = (file(dir, "extract-"), dir.join("manifest.json"));
+        let (bytes, text) = (fs::read(&extract).unwrap(), fs::read_to_string(&manifest).unwrap());
+        fs::remove_file(&extract).unwrap();
+        refused(dir, &["extract-", "cannot read", remedy]);
+        fs::write(&extract, &bytes[..bytes.len() - 1]).unwrap();
+        refused(dir, &["extract-", "is truncated or was changed", remedy]);
+        fs::write(&extract, &bytes).unwrap();
+        let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        json["extract"]["version"] = 2.into();
+        fs::write(&manifest, json.to_string()).unwrap();
+        refused(dir, &["manifest.json", "has version 2, this build reads 1; use the build that wrote it"]);
+        json["extract"]["version"] = 1.into();
+        json["extract"]["first_destination"] = 1_000.into();
+        fs::write(&manifest, json.to_string()).unwrap();
+        refused(dir, &["extract-", "is not an extract of the data in the manifest", remedy]);
+        json.as_object_mut().unwrap().remove("extract");
+        fs::write(&manifest, json.to_string()).unwrap();
+        refused(dir, &["manifest.json: an earlier version ", "without an extract of the data", remedy]);
+    }
+    fs::remove_file(file(&folder, "extract-")).unwrap();
+    let options_of_run = RunOptions { out: Some(dir.path().into()), resume: true, ..RunOptions::default() };
+    task::train(&config, &events, &cpu, &options_of_run, &mut ()).unwrap();
+    assert_eq!(streamed(&mut opened(&checkpoint, &cpu, &options), &events, &which, 1), want);
+}
+
+/// Every state in which an interrupted training can leave its folder must be of one epoch.
+#[test]
+fn a_resumed_run_leaves_the_same_extract_as_an_uninterrupted_one_and_no_other_file() {
+    let events = rich(300);
+    let mut config = Config { model: ModelName::Apan, batch: 20, chunks: 4, ..config(3, 8) };
+    (config.apan.memory, config.apan.time, config.apan.neighbors) = (8, 8, 4);
+    let dirs = [(); 2].map(|()| TempDir::new().unwrap());
+    trained(&config, &events, dirs[0].path());
+    trained(&Config { epochs: 1, ..config.clone() }, &events, dirs[1].path());
+    let options = RunOptions { out: Some(dirs[1].path().into()), resume: true, ..RunOptions::default() };
+    task::train(&config, &events, &Device::cpu(1).unwrap(), &options, &mut ()).unwrap();
+    let [one, other] = dirs.each_ref().map(|dir| file(&dir.path().join("checkpoint"), "extract-"));
+    assert_eq!(one.file_name(), other.file_name());
+    assert_eq!(fs::read(one).unwrap(), fs::read(other).unwrap());
 }
 
 #[test]
@@ -171,7 +258,7 @@ fn a_saved_and_resumed_stream_equals_an_uninterrupted_one_and_renumbered_ids_cha
         assert!(found == want && uninterrupted == want[60..], "{name}");
         let again = TempDir::new().unwrap();
         p.save(again.path(), &[]).unwrap();
-        assert_eq!(std::fs::read_dir(again.path()).unwrap().count(), 3, "{name}");
+        assert_eq!(fs::read_dir(again.path()).unwrap().count(), 3, "{name}");
         let e =
             task::evaluate(&Checkpoint::at(&after), &config, &events, &cpu, "", false, &mut ()).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Checkpoint);

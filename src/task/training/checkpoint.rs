@@ -36,7 +36,7 @@ use std::{
 const SCHEMA: u32 = 2;
 
 /// The remedy for a damaged file.
-pub(super) const USE_A_COPY: &str = "train again, or use a copy";
+const USE_A_COPY: &str = "train again, or use a copy";
 
 /// The record of a stream that a predictor processed after training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

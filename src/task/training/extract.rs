@@ -14,7 +14,7 @@
 //! that belong to the extract are in the manifest, as an [`ExtractRecord`].
 use super::{
     Checkpoint, Manifest,
-    checkpoint::{USE_A_COPY, bad, checked},
+    checkpoint::{bad, checked},
 };
 use crate::{
     data::{Events, Features, Ids},
@@ -58,6 +58,13 @@ impl ExtractRecord {
         gaps.longest = self.longest_gap;
         gaps
     }
+    /// Whether this can be the record of data with so many nodes.
+    fn is_of(&self, nodes: usize) -> bool {
+        self.first_destination.is_none_or(|first| first as usize <= nodes)
+            && self.ticks_per_second.is_finite()
+            && self.ticks_per_second > 0.0
+            && self.longest_gap >= 0
+    }
     /// Checks that the extract has as many events of a node as a model reads.
     ///
     /// # Errors
@@ -100,7 +107,7 @@ const fn feature_type(kept: StoredAs) -> Dtype {
 fn numbers<T: Pod>(file: &SafeTensors<'_>, path: &Path, name: &str, dtype: Dtype) -> Result<Vec<T>> {
     match file.tensor(name) {
         Ok(view) if view.dtype() == dtype => Ok(bytemuck::pod_collect_to_vec(view.data())),
-        _ => Err(bad(path, format!("there is no `{name}` of type {dtype:?}")).remedy(USE_A_COPY)),
+        _ => Err(bad(path, format!("there is no `{name}` of type {dtype:?}"))),
     }
 }
 
@@ -111,9 +118,10 @@ fn features(file: &SafeTensors<'_>, path: &Path, name: &str) -> Result<Option<Fe
     let kept = kept.into_iter().find(|&kept| feature_type(kept) == view.dtype());
     match (kept, view.shape()) {
         (Some(kept), &[rows, cols]) => {
-            Features::from_bytes((rows, cols), kept, view.data()).map(Some).map_err(|e| e.in_file(path))
+            let features = Features::from_bytes((rows, cols), kept, view.data());
+            features.map(Some).map_err(|e| bad(path, format!("`{name}` is damaged")).caused_by(e))
         }
-        _ => Err(bad(path, format!("`{name}` is {:?} {:?}", view.dtype(), view.shape())).remedy(USE_A_COPY)),
+        _ => Err(bad(path, format!("`{name}` is {:?} {:?}", view.dtype(), view.shape()))),
     }
 }
 
@@ -152,8 +160,8 @@ impl Extract {
     /// # Errors
     /// `Checkpoint` if a tensor is missing or of another type.
     fn parsed(path: &Path, bytes: &[u8]) -> Result<Self> {
-        let file = SafeTensors::deserialize(bytes)
-            .map_err(|e| bad(path, "the file is damaged").caused_by(e).remedy(USE_A_COPY))?;
+        let file =
+            SafeTensors::deserialize(bytes).map_err(|e| bad(path, "the file is damaged").caused_by(e))?;
         let ids = file.tensor("ids").is_ok().then(|| numbers(&file, path, "ids", Dtype::U64)).transpose()?;
         Ok(Extract {
             event: numbers(&file, path, "event", Dtype::U32)?,
@@ -189,34 +197,32 @@ impl Checkpoint {
     /// # Errors
     /// `Checkpoint` if there is none of this version, or the file is missing, truncated or was changed.
     pub(in crate::task) fn extract(&self, manifest: &Manifest) -> Result<(ExtractRecord, Extract)> {
-        let path = self.manifest_file();
+        let (path, saved) = (self.manifest_file(), manifest.stream.is_some());
+        let anew = if saved {
+            "go on from the folder of the training run, or use a copy"
+        } else {
+            "write it anew by resuming the run with its data: `train DIR/config.toml --out DIR --resume`"
+        };
         let record = match &manifest.extract {
             Some(record) if record.version == VERSION => record.clone(),
             Some(record) if record.version > VERSION => {
-                let found =
-                    format!("the extract of the data has version {}, this build reads", record.version);
-                return Err(bad(&path, format!("{found} {VERSION}")).remedy("use the build that wrote it"));
-            }
-            _ if manifest.stream.is_some() => {
-                return Err(bad(
-                    &path,
-                    "an earlier version saved this state, without an extract of the data",
-                )
-                .remedy("go on from the folder of the training run"));
+                let what = format!("the extract of the data has version {}", record.version);
+                return Err(bad(&path, format!("{what}, this build reads {VERSION}"))
+                    .remedy("use the build that wrote it"));
             }
             _ => {
-                let what = "an earlier version made this run, and kept no extract of the data for `predict`";
-                return Err(bad(&path, what).remedy(
-                    "add it by resuming the run with its data: `train DIR/config.toml --out DIR --resume`",
-                ));
+                let made = if saved { "saved this state" } else { "made this run" };
+                let what = format!("an earlier version {made}, without an extract of the data for `predict`");
+                return Err(bad(&path, what).remedy(anew));
             }
         };
         let path = self.extract_file(record.checksum);
-        let extract = Extract::parsed(&path, &checked(&path, record.checksum)?)?;
-        if extract.is_of(manifest.data) {
+        let extract = checked(&path, record.checksum).and_then(|bytes| Extract::parsed(&path, &bytes));
+        let extract = extract.map_err(|e| e.remedy(anew))?;
+        if record.is_of(manifest.data.1) && extract.is_of(manifest.data) {
             return Ok((record, extract));
         }
-        Err(bad(&path, "the file is not an extract of the data in the manifest").remedy(USE_A_COPY))
+        Err(bad(&path, "the file is not an extract of the data in the manifest").remedy(anew))
     }
 }
 
@@ -397,6 +403,6 @@ mod tests {
         }
         let other = safetensors::serialize::<String, TensorView<'_>, _>([], None).unwrap();
         let e = Extract::parsed(Path::new("x"), &other).unwrap_err().to_string();
-        assert!(e.starts_with("x: there is no `event` of type U32; train again, or use a copy"), "{e}");
+        assert!(e.starts_with("x: there is no `event` of type U32"), "{e}");
     }
 }
