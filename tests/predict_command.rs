@@ -95,19 +95,33 @@ fn a_stream_resumes_from_a_saved_predictor_with_nodes_that_training_never_saw() 
 fn a_stream_is_scored_from_the_run_folder_alone_with_the_ids_and_times_of_the_training_data() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let line =
-        |i: u64| format!("{},{},{}.5,0.{}", 1_000 + i * 7 % 30, 5_000_000_000 + i % 10, 900 + i, i % 7);
-    let lines = |which: std::ops::Range<u64>| which.map(line).collect::<Vec<_>>().join("\n");
-    fs::write(dir.join("events.csv"), lines(0..400)).unwrap();
-    let train =
-        ["train", "--data", "events.csv", "--epochs", "1", "--batch", "50", "--threads", "1", "--out", "run"];
-    done(dir, &train);
-    fs::write(dir.join("new.csv"), lines(400..410)).unwrap();
+    let ends = |i: u64| format!("{},{},{}.5", 1_000 + i * 7 % 30, 5_000_000_000 + i % 10, 900 + i);
+    let old = (0..400).map(|i| format!("{},0,0.{}\n", ends(i), i % 7)).collect::<String>();
+    fs::write(dir.join("events.csv"), format!("user_id,item_id,timestamp,state_label,features\n{old}"))
+        .unwrap();
+    done(
+        dir,
+        &[
+            "train",
+            "--data",
+            "events.csv",
+            "--epochs",
+            "1",
+            "--batch",
+            "50",
+            "--threads",
+            "1",
+            "--out",
+            "run",
+        ],
+    );
+    let new = (400..410).map(|i| format!("{},0.{}\n", ends(i), i % 7)).collect::<String>();
+    fs::write(dir.join("new.csv"), new).unwrap();
     let words = ["predict", "--checkpoint", "run", "--input", "new.csv"];
     let want = done(dir, &words).out;
     fs::remove_file(dir.join("events.csv")).unwrap();
     assert_eq!(done(dir, &words).out, want);
-    assert!(want.starts_with(line(400).rsplit_once(',').unwrap().0), "{want}");
+    assert!(want.starts_with(&ends(400)), "{want}");
     refused(dir, &["eval", "--checkpoint", "run"], 10, &["events.csv"]);
     refused(dir, &[&words[..], &["--data", "events.csv"]].concat(), 2, &["--data"]);
 
@@ -117,11 +131,8 @@ fn a_stream_is_scored_from_the_run_folder_alone_with_the_ids_and_times_of_the_tr
     fs::write(dir.join("first.csv"), first).unwrap();
     fs::write(dir.join("then.csv"), then).unwrap();
     let run = |checkpoint, input, more: &[&'static str]| {
-        done(
-            dir,
-            &[&["predict", "--checkpoint", checkpoint, "--nodes", "42", "--input", input], more].concat(),
-        )
-        .out
+        let words = ["predict", "--checkpoint", checkpoint, "--nodes", "42", "--input", input];
+        done(dir, &[&words, more].concat()).out
     };
     let whole = run("run", "all.csv", &[]);
     let halves = [run("run", "first.csv", &["--save", "after"]), run("after", "then.csv", &[])];
