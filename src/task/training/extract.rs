@@ -9,9 +9,9 @@
 //! | `node features` | `[nodes, width]` | the features of all nodes, if the data have any |
 //! | `ids` | `[nodes]` | the original ids of the nodes, if these are not their numbers |
 //!
-//! A predictor may read the most recent events of every node, and those that mails of the best epoch refer to.
-//! The extract of a saved stream has no events, because the state of the predictor holds them. The numbers
-//! that belong to the extract are in the manifest, as an [`ExtractRecord`].
+//! A predictor may read the most recent events of every node, and those that mails of the best epoch refer
+//! to. The extract of a saved stream has no events, because the state of the predictor holds them. The
+//! numbers that belong to the extract are in the manifest, as an [`ExtractRecord`].
 use super::{
     Checkpoint, Manifest,
     checkpoint::{bad, checked},

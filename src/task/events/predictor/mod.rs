@@ -136,9 +136,9 @@ impl Predictor {
     /// earlier predictor [saved](Self::save).
     ///
     /// # Errors
-    /// `Checkpoint` if the checkpoint is damaged, of another model, or without an extract of its data; `Usage`
-    /// if its task is not link prediction, it samples neighbours other than the most recent ones, or the
-    /// capacities in the options are too small; `OutOfMemory`.
+    /// `Checkpoint` if the checkpoint is damaged, of another model, or without an extract of its data;
+    /// `Usage` if its task is not link prediction, it samples neighbours other than the most recent ones, or
+    /// the capacities in the options are too small; `OutOfMemory`.
     pub fn open(
         checkpoint: &Checkpoint,
         config: &Config,
