@@ -16,7 +16,8 @@
 //!
 //! The run folder has everything that the predictor needs, so the training data may be gone. With the weights
 //! and the node memory of the best epoch, training writes an extract of its data: the most recent events of
-//! every node with their edge features, the node features and the original ids.
+//! every node with their edge features, the node features and the original ids. A query at the end of
+//! training or later finds in it all that it reads; a query at an earlier time may find less.
 //!
 //! For every node, the [`PredictorOptions::slots`] most recent events are kept. A query reads the `k` most
 //! recent events before its time, so scores equal those of a model with the whole history, unless more than
@@ -81,6 +82,7 @@ pub struct Predictor {
     sizes: OpenEnd,
     /// Original ids of the nodes of the data set.
     ids: Option<Ids>,
+    /// The record of the extract of the training data.
     data: ExtractRecord,
     built: Built,
     /// Id of the next event.
