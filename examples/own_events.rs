@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     println!("trained; on the test events: {:?}", summary.test.map(|t| t.transductive.ap));
 
     let (checkpoint, options) = (Checkpoint::at(&folder), PredictorOptions::default());
-    let mut predictor = Predictor::open(&checkpoint, &config, &events, &device, &options)?;
+    let mut predictor = Predictor::open(&checkpoint, &config, &device, &options)?;
     let now = events.time[3_999] + 60;
     let pairs = |by: u32| (0..40).map(|p| [p, 40 + (p + by) % 10]).collect::<Vec<_>>();
     let [usual, others] = [0, 5].map(|by| predictor.score(&pairs(by), now));

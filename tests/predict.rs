@@ -5,7 +5,10 @@ use crate::{
     properties::{config, small},
 };
 use proptest::prelude::*;
-use std::path::Path;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 use tempfile::TempDir;
 use tgnn::{
     autograd::Program,
@@ -61,6 +64,8 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
         ("dyrep", with(|c| c.model = ModelName::DyRep)),
         ("apan", with(|c| c.model = ModelName::Apan)),
         ("apan, mean mails", with(|c| (c.model, c.apan.combiner) = (ModelName::Apan, "mean".into()))),
+        // The batches of every epoch begin elsewhere, and so the mails of the best epoch are of other events.
+        ("apan, random chunks", with(|c| (c.model, c.epochs, c.chunks) = (ModelName::Apan, 3, 5))),
         ("tgat", with(|c| c.model = ModelName::Tgat)),
         ("graph-mixer", with(|c| c.model = ModelName::GraphMixer)),
         (
@@ -97,9 +102,9 @@ fn evaluated(checkpoint: &Checkpoint, config: &Config, events: &Events, device: 
     task.scored(n).unwrap().chunks_exact(task.columns()).map(|row| row[0].to_bits()).collect()
 }
 
-fn opened(checkpoint: &Checkpoint, events: &Events, on: &Device, options: &PredictorOptions) -> Predictor {
+fn opened(checkpoint: &Checkpoint, on: &Device, options: &PredictorOptions) -> Predictor {
     let config = checkpoint.manifest().unwrap().config;
-    Predictor::open(checkpoint, &config, events, on, options).unwrap()
+    Predictor::open(checkpoint, &config, on, options).unwrap()
 }
 
 /// Returns the logits, as bits, of a predictor that receives the events `which`, `batch` at a time.
@@ -116,17 +121,99 @@ fn streamed(p: &mut Predictor, events: &Events, which: &[usize], batch: usize) -
 /// products in another order, and evaluation has more rows because of its negatives.
 #[test]
 fn a_predictor_scores_a_stream_bit_for_bit_as_evaluation_does() {
-    let (events, cpu) = (rich(700), Device::cpu(2).unwrap());
-    for (name, config) in every_model(32) {
-        let dir = TempDir::new().unwrap();
-        let checkpoint = trained(&config, &events, dir.path());
-        let options = PredictorOptions { batch: config.batch, ..PredictorOptions::default() };
-        let mut p = opened(&checkpoint, &events, &cpu, &options);
-        let found = streamed(&mut p, &events, &test_part(&config, &events), config.batch);
-        let want = evaluated(&checkpoint, &config, &events, &cpu);
-        let differ = want.iter().zip(&found).filter(|(w, f)| w != f).count();
-        assert!(found == want, "{name}: {differ} of {} differ", want.len());
+    let (mut events, cpu) = (rich(700), Device::cpu(2).unwrap());
+    for features in ["of edges and nodes", "of nodes", "rounded"] {
+        match features {
+            "of nodes" => events.edge_features = None,
+            "rounded" => events = rich(700),
+            _ => {}
+        }
+        for (name, mut config) in every_model(32) {
+            config.features_as = if features == "rounded" { StoredAs::Bf16 } else { StoredAs::F32 };
+            let dir = TempDir::new().unwrap();
+            let checkpoint = trained(&config, &events, dir.path());
+            let options = PredictorOptions { batch: config.batch, ..PredictorOptions::default() };
+            let mut p = opened(&checkpoint, &cpu, &options);
+            let found = streamed(&mut p, &events, &test_part(&config, &events), config.batch);
+            let want = evaluated(&checkpoint, &config, &events, &cpu);
+            let differ = want.iter().zip(&found).filter(|(w, f)| w != f).count();
+            assert!(found == want, "{name}, features {features}: {differ} of {} differ", want.len());
+        }
     }
+}
+
+/// Returns the only file of a checkpoint whose name begins with `start`.
+fn file(checkpoint: &Path, start: &str) -> PathBuf {
+    let paths = fs::read_dir(checkpoint).unwrap().map(|entry| entry.unwrap().path());
+    let mut found = paths.filter(|p| p.file_name().unwrap().to_str().unwrap().starts_with(start));
+    let only = found.next().unwrap();
+    assert_eq!(found.next(), None);
+    only
+}
+
+#[test]
+fn a_missing_damaged_or_foreign_extract_is_refused_and_a_resumed_run_writes_it_anew() {
+    let (events, cpu) = (rich(300), Device::cpu(1).unwrap());
+    let (dir, config) = (TempDir::new().unwrap(), config(1, 8));
+    let (checkpoint, options) = (trained(&config, &events, dir.path()), PredictorOptions::default());
+    let which = test_part(&config, &events);
+    let want = streamed(&mut opened(&checkpoint, &cpu, &options), &events, &which, 1);
+    let (folder, after) = (dir.path().join("checkpoint"), dir.path().join("after"));
+    opened(&checkpoint, &cpu, &options).save(&after, &[]).unwrap();
+
+    let refused = |dir: &Path, texts: &[&str]| {
+        let e = Predictor::open(&Checkpoint::at(dir), &config, &cpu, &options).err().unwrap();
+        assert_eq!(e.kind(), ErrorKind::Checkpoint, "{e}");
+        let e = e.to_string();
+        assert!(e.starts_with(dir.to_str().unwrap()) && !e.contains('\n'), "{e}");
+        texts.iter().for_each(|text| assert!(e.contains(text), "no `{text}` in {e}"));
+    };
+    for (dir, remedy) in [
+        (
+            &folder,
+            "; write it anew by resuming the run with its data: `train DIR/config.toml --out DIR --resume`",
+        ),
+        (&after, "; go on from the folder of the training run, or use a copy"),
+    ] {
+        let (extract, manifest) = (file(dir, "extract-"), dir.join("manifest.json"));
+        let (bytes, text) = (fs::read(&extract).unwrap(), fs::read_to_string(&manifest).unwrap());
+        fs::remove_file(&extract).unwrap();
+        refused(dir, &["extract-", "cannot read", remedy]);
+        fs::write(&extract, &bytes[..bytes.len() - 1]).unwrap();
+        refused(dir, &["extract-", "is truncated or was changed", remedy]);
+        fs::write(&extract, &bytes).unwrap();
+        let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        json["extract"]["version"] = 2.into();
+        fs::write(&manifest, json.to_string()).unwrap();
+        refused(dir, &["manifest.json", "has version 2, this build reads 1; use the build that wrote it"]);
+        json["extract"]["version"] = 1.into();
+        json["extract"]["first_destination"] = 1_000.into();
+        fs::write(&manifest, json.to_string()).unwrap();
+        refused(dir, &["extract-", "is not an extract of the data in the manifest", remedy]);
+        json.as_object_mut().unwrap().remove("extract");
+        fs::write(&manifest, json.to_string()).unwrap();
+        refused(dir, &["manifest.json: an earlier version ", "without an extract of the data", remedy]);
+    }
+    fs::remove_file(file(&folder, "extract-")).unwrap();
+    let options_of_run = RunOptions { out: Some(dir.path().into()), resume: true, ..RunOptions::default() };
+    task::train(&config, &events, &cpu, &options_of_run, &mut ()).unwrap();
+    assert_eq!(streamed(&mut opened(&checkpoint, &cpu, &options), &events, &which, 1), want);
+}
+
+/// Every state in which an interrupted training can leave its folder must be of one epoch.
+#[test]
+fn a_resumed_run_leaves_the_same_extract_as_an_uninterrupted_one_and_no_other_file() {
+    let events = rich(300);
+    let mut config = Config { model: ModelName::Apan, batch: 20, chunks: 4, ..config(3, 8) };
+    (config.apan.memory, config.apan.time, config.apan.neighbors) = (8, 8, 4);
+    let dirs = [(); 2].map(|()| TempDir::new().unwrap());
+    trained(&config, &events, dirs[0].path());
+    trained(&Config { epochs: 1, ..config.clone() }, &events, dirs[1].path());
+    let options = RunOptions { out: Some(dirs[1].path().into()), resume: true, ..RunOptions::default() };
+    task::train(&config, &events, &Device::cpu(1).unwrap(), &options, &mut ()).unwrap();
+    let [one, other] = dirs.each_ref().map(|dir| file(&dir.path().join("checkpoint"), "extract-"));
+    assert_eq!(one.file_name(), other.file_name());
+    assert_eq!(fs::read(one).unwrap(), fs::read(other).unwrap());
 }
 
 #[test]
@@ -141,10 +228,10 @@ fn on_a_device_a_predictor_scores_as_evaluation_does_and_resumes_from_its_saved_
         let checkpoint = trained(&config, &events, dir.path());
         let options = PredictorOptions { batch: 20, ..PredictorOptions::default() };
         let which = test_part(&config, &events);
-        let mut p = opened(&checkpoint, &events, &gpu, &options);
+        let mut p = opened(&checkpoint, &gpu, &options);
         let mut found = streamed(&mut p, &events, &which[..20], 20);
         p.save(&dir.path().join("after"), &[]).unwrap();
-        let mut p = opened(&Checkpoint::at(dir.path().join("after")), &events, &gpu, &options);
+        let mut p = opened(&Checkpoint::at(dir.path().join("after")), &gpu, &options);
         found.extend(streamed(&mut p, &events, &which[20..], 20));
         assert!(found == evaluated(&checkpoint, &config, &events, &gpu), "{name}");
     }
@@ -158,20 +245,20 @@ fn a_saved_and_resumed_stream_equals_an_uninterrupted_one_and_renumbered_ids_cha
         let checkpoint = trained(&config, &events, dir.path());
         let which = test_part(&config, &events);
         let sizes = |events| PredictorOptions { batch: 4, events, nodes: Some(90), ..Default::default() };
-        let want = streamed(&mut opened(&checkpoint, &events, &cpu, &sizes(None)), &events, &which, 4);
+        let want = streamed(&mut opened(&checkpoint, &cpu, &sizes(None)), &events, &which, 4);
         // There are no more ids than are in use at the start, so ids are soon renumbered.
-        let mut p = opened(&checkpoint, &events, &cpu, &sizes(Some(1)));
+        let mut p = opened(&checkpoint, &cpu, &sizes(Some(1)));
         let mut found = streamed(&mut p, &events, &which[..60], 4);
         let after = dir.path().join("after");
         p.save(&after, &[]).unwrap();
         assert_eq!((p.seen(), p.nodes()), (60, 90));
         let uninterrupted = streamed(&mut p, &events, &which[60..], 4);
-        let mut p = opened(&Checkpoint::at(&after), &events, &cpu, &sizes(Some(1)));
+        let mut p = opened(&Checkpoint::at(&after), &cpu, &sizes(Some(1)));
         found.extend(streamed(&mut p, &events, &which[60..], 4));
         assert!(found == want && uninterrupted == want[60..], "{name}");
         let again = TempDir::new().unwrap();
         p.save(again.path(), &[]).unwrap();
-        assert_eq!(std::fs::read_dir(again.path()).unwrap().count(), 2, "{name}");
+        assert_eq!(fs::read_dir(again.path()).unwrap().count(), 3, "{name}");
         let e =
             task::evaluate(&Checkpoint::at(&after), &config, &events, &cpu, "", false, &mut ()).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Checkpoint);
@@ -190,7 +277,7 @@ fn memory_does_not_grow_with_the_stream() {
         (config.apan.memory, config.apan.time) = (4, 4);
         let checkpoint = trained(&config, &events, dir.path());
         let options = PredictorOptions { batch: 50, events: Some(2_000), ..PredictorOptions::default() };
-        let mut p = opened(&checkpoint, &events, &cpu, &options);
+        let mut p = opened(&checkpoint, &cpu, &options);
         let (bytes, mut time) = (p.bytes(), p.latest().unwrap());
         let row = [0.5; 4];
         for step in 0..1_000u32 {
@@ -220,8 +307,8 @@ fn scores_and_embeddings_at_a_time_change_nothing_and_equal_those_of_a_checkpoin
         let checkpoint = trained(&config, &events, dir.path());
         let options = PredictorOptions { batch: 5, ..PredictorOptions::default() };
         let which = test_part(&config, &events);
-        let want = streamed(&mut opened(&checkpoint, &events, &cpu, &options), &events, &which, 5);
-        let mut p = opened(&checkpoint, &events, &cpu, &options);
+        let want = streamed(&mut opened(&checkpoint, &cpu, &options), &events, &which, 5);
+        let mut p = opened(&checkpoint, &cpu, &options);
         let mut found = Vec::new();
         for (step, batch) in which.chunks(5).enumerate() {
             let pairs: Vec<[u32; 2]> = batch.iter().map(|&i| [events.src[i], events.dst[i]]).collect();
@@ -247,7 +334,7 @@ fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() 
     let checkpoint = trained(&config, &events, dir.path());
     let options = |nodes, slots| PredictorOptions { batch: 2, nodes, slots, events: None };
     let open = |config: &Config, options: &PredictorOptions| {
-        Predictor::open(&checkpoint, config, &events, &cpu, options).err().unwrap().to_string()
+        Predictor::open(&checkpoint, config, &cpu, options).err().unwrap().to_string()
     };
     let mut uniform = config.clone();
     uniform.tgn.sampling = "uniform".into();
@@ -264,7 +351,7 @@ fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() 
     assert!(open(&config, &options(Some(79), None)).contains("79 nodes, and the model knows 80"));
     assert!(open(&config, &options(None, Some(4))).contains("give at least 5"));
 
-    let mut p = opened(&checkpoint, &events, &cpu, &options(Some(82), None));
+    let mut p = opened(&checkpoint, &cpu, &options(Some(82), None));
     let at = p.latest().unwrap();
     let row = [0.0; 4];
     let good = NewEvent { src: 81, dst: 60, time: at, features: &row };

@@ -90,6 +90,60 @@ fn a_stream_resumes_from_a_saved_predictor_with_nodes_that_training_never_saw() 
     refused(dir, &["eval", "--checkpoint", "after"], 9, &["was saved after a stream; go on with `predict`"]);
 }
 
+/// The ids of the file are not numbers of nodes, and its times are not ticks from 0.
+#[test]
+fn a_stream_is_scored_from_the_run_folder_alone_with_the_ids_and_times_of_the_training_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let ends = |i: u64| format!("{},{},{}.5", 1_000 + i * 7 % 30, 5_000_000_000 + i % 10, 900 + i);
+    let old = (0..400).map(|i| format!("{},0,0.{}\n", ends(i), i % 7)).collect::<String>();
+    fs::write(dir.join("events.csv"), format!("user_id,item_id,timestamp,state_label,features\n{old}"))
+        .unwrap();
+    done(
+        dir,
+        &[
+            "train",
+            "--data",
+            "events.csv",
+            "--epochs",
+            "1",
+            "--batch",
+            "50",
+            "--threads",
+            "1",
+            "--out",
+            "run",
+        ],
+    );
+    let new = (400..410).map(|i| format!("{},0.{}\n", ends(i), i % 7)).collect::<String>();
+    fs::write(dir.join("new.csv"), new).unwrap();
+    let words = ["predict", "--checkpoint", "run", "--input", "new.csv"];
+    let want = done(dir, &words).out;
+    fs::remove_file(dir.join("events.csv")).unwrap();
+    assert_eq!(done(dir, &words).out, want);
+    assert!(want.starts_with(&ends(400)), "{want}");
+    refused(dir, &["eval", "--checkpoint", "run"], 10, &["events.csv"]);
+    refused(dir, &[&words[..], &["--data", "events.csv"]].concat(), 2, &["--data"]);
+
+    // Ids that training never saw get numbers, and keep them when the state is saved.
+    let [first, then] = ["7,5000000001,1400.5,1", "1001,8,1401.5,1\n7,8,1402.5,1"];
+    fs::write(dir.join("all.csv"), format!("{first}\n{then}")).unwrap();
+    fs::write(dir.join("first.csv"), first).unwrap();
+    fs::write(dir.join("then.csv"), then).unwrap();
+    let run = |checkpoint, input, more: &[&'static str]| {
+        let words = ["predict", "--checkpoint", checkpoint, "--nodes", "42", "--input", input];
+        done(dir, &[&words, more].concat()).out
+    };
+    let whole = run("run", "all.csv", &[]);
+    let halves = [run("run", "first.csv", &["--save", "after"]), run("after", "then.csv", &[])];
+    assert_eq!(halves.concat(), whole);
+
+    let extract = fs::read_dir(dir.join("run/checkpoint")).unwrap().map(|entry| entry.unwrap().path());
+    let extract = extract.filter(|p| p.to_str().unwrap().contains("extract-")).collect::<Vec<_>>();
+    fs::write(&extract[0], "damaged").unwrap();
+    refused(dir, &words, 9, &["run/checkpoint/extract-", "truncated", "--resume"]);
+}
+
 #[test]
 fn a_wrong_event_is_reported_with_its_position_after_the_scores_of_the_events_before() {
     let dir = trained();

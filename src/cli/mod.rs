@@ -39,7 +39,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Train a model, validate after every epoch, test the best one
-    Train(train::Train),
+    Train(Box<train::Train>),
     /// Test a checkpoint
     Eval(train::Eval),
     /// Write embeddings of given nodes at given times to a .npy file

@@ -38,7 +38,7 @@ pub struct Predict {
     /// Write the embeddings of source and destination instead of the score
     #[arg(long)]
     embeddings: bool,
-    /// Maximum number of nodes, including nodes that are yet to appear [default: those of the data set]
+    /// Maximum number of nodes, including nodes that are yet to appear [default: those of the training data]
     #[arg(long, value_name = "N")]
     nodes: Option<usize>,
     /// Number of most recent events kept per node [default: 4 times the number of sampled neighbours]
@@ -61,18 +61,17 @@ impl Predict {
         if let Some(dir) = &self.save {
             Checkpoint::at(dir).may_hold_stream()?;
         }
-        let (checkpoint, config) = self.trained.open()?;
+        let (checkpoint, config) = self.trained.open(None)?;
         config.event_model()?;
         let mut input = Lines::open(&self.input)?;
         let device = config.open_device()?;
-        let events = config.load()?;
         let options =
             PredictorOptions { batch: self.batch, nodes: self.nodes, slots: self.slots, events: None };
-        let predictor = Predictor::open(&checkpoint, &config, &events, &device, &options)?;
-        let new = checkpoint.manifest()?.stream.map_or(Vec::new(), |s| s.new_nodes);
+        let predictor = Predictor::open(&checkpoint, &config, &device, &options)?;
+        let (width, unit) = (predictor.edge_width(), predictor.ticks_per_second());
         let mut run = Run {
-            names: NodeNames::new(&events, predictor.nodes(), &new),
-            lines: EventLines::new(&input.path, &events),
+            names: predictor.names(),
+            lines: EventLines::new(&input.path, width, unit, predictor.origin()),
             pending: Vec::new(),
             embeddings: self.embeddings,
             latest: predictor.latest(),
@@ -80,7 +79,6 @@ impl Predict {
             out: Out::open(self.out.as_deref())?,
             statistics: Statistics::default(),
         };
-        drop(events);
         let started = Instant::now();
         match run.score_lines(&mut input, self.batch) {
             // The reader of the scores has closed the pipe.

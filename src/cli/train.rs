@@ -226,9 +226,6 @@ pub(super) struct Trained {
     /// Run folder, or its checkpoint/
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
-    /// Events or snapshots, if they have moved since training
-    #[arg(long, value_name = "PATH")]
-    data: Option<String>,
     /// auto, cpu, cuda, cuda:N or emu [default: the run's]
     #[arg(long)]
     device: Option<String>,
@@ -241,11 +238,12 @@ pub(super) struct Trained {
 }
 
 impl Trained {
-    /// Opens the checkpoint. Returns it and its configuration, with the flags applied.
-    pub(super) fn open(&self) -> Result<(Checkpoint, Config)> {
+    /// Opens the checkpoint. Returns it and its configuration, with the flags and the path of the data
+    /// applied.
+    pub(super) fn open(&self, data: Option<&String>) -> Result<(Checkpoint, Config)> {
         let checkpoint = Checkpoint::at(&self.checkpoint);
         let mut config = checkpoint.manifest()?.config;
-        if let Some(path) = &self.data {
+        if let Some(path) = data {
             config.data.path = path.clone();
         }
         if let Some(device) = &self.device {
@@ -267,6 +265,9 @@ impl Trained {
 pub struct Eval {
     #[command(flatten)]
     trained: Trained,
+    /// Events or snapshots, if they have moved since training
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
     /// dyglib, tgl, disttgl or tgb: how negatives are drawn and which metrics are computed [default: the
     /// run's]
     #[arg(long)]
@@ -286,7 +287,7 @@ pub struct Eval {
 impl Eval {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
-        let (checkpoint, mut config) = self.trained.open()?;
+        let (checkpoint, mut config) = self.trained.open(self.data.as_ref())?;
         config.protocol = self.protocol.unwrap_or(config.protocol);
         config.negatives = self.negatives.unwrap_or(config.negatives);
         config.validate()?;
@@ -305,6 +306,9 @@ impl Eval {
 pub struct Embed {
     #[command(flatten)]
     trained: Trained,
+    /// Events or snapshots, if they have moved since training
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
     /// Nodes: 3,17,4 or a file with one per line; numbered from 0 as in the data set
     #[arg(long, value_name = "LIST")]
     nodes: String,
@@ -320,7 +324,7 @@ pub struct Embed {
 impl Embed {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
-        let (checkpoint, config) = self.trained.open()?;
+        let (checkpoint, config) = self.trained.open(self.data.as_ref())?;
         let device = config.open_device()?;
         let nodes: Vec<u32> = list(&self.nodes, "a node")?;
         if nodes.is_empty() {

@@ -82,6 +82,24 @@ impl Features {
         Self::from_vec(rows, cols, known).map(|_| Self::owned(rows, cols, values))
     }
 
+    /// Builds features from the bytes of their values in storage type `kept`, row-major.
+    ///
+    /// # Errors
+    /// Shape if `bytes` does not hold `rows * cols` values or `cols` is 0; data if a value is not finite.
+    pub(crate) fn from_bytes((rows, cols): (usize, usize), kept: StoredAs, bytes: &[u8]) -> Result<Self> {
+        let size = rows.checked_mul(cols).and_then(|n| n.checked_mul(kept.size()));
+        if cols == 0 || size != Some(bytes.len()) {
+            return Err(Error::shape("features", format_args!("{} bytes for [{rows}, {cols}]", bytes.len())));
+        }
+        let store = match kept {
+            StoredAs::F32 => Store::Owned(Arc::new(bytemuck::pod_collect_to_vec(bytes))),
+            StoredAs::Bf16 | StoredAs::F16 => Store::Half(Arc::new(bytemuck::pod_collect_to_vec(bytes))),
+        };
+        let features = Self::stored((rows, cols), 0, kept, store);
+        features.check_finite(Path::new("features"))?;
+        Ok(features)
+    }
+
     fn owned(rows: usize, cols: usize, values: Vec<f32>) -> Self {
         Self::stored((rows, cols), 0, StoredAs::F32, Store::Owned(Arc::new(values)))
     }
@@ -263,7 +281,7 @@ impl Features {
     }
 
     /// Returns new features whose row `k` is row `order[k]` of `self`.
-    pub(super) fn gather(&self, order: impl ExactSizeIterator<Item = usize>) -> Self {
+    pub(crate) fn gather(&self, order: impl ExactSizeIterator<Item = usize>) -> Self {
         fn gather_rows<T: Pod>(
             from: &[u8],
             cols: usize,

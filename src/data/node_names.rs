@@ -1,5 +1,5 @@
 //! Node numbers by original id, for a stream that goes on after training.
-use super::Events;
+use super::Ids;
 use std::collections::HashMap;
 
 /// Maps original ids to node numbers, and numbers nodes that the data set does not have.
@@ -19,12 +19,19 @@ pub struct NodeNames {
 }
 
 impl NodeNames {
-    /// Maps the ids in `events`, then numbers the `new` nodes, which an earlier map [`added`](Self::added).
-    /// All node numbers are below `capacity`.
-    pub fn new(events: &Events, capacity: usize, new: &[[u64; 2]]) -> Self {
-        let first = events.first_destination.map_or(events.nodes, |f| f as usize);
+    /// Maps the `ids` of the `known` nodes of a data set whose first destination is `first`, if it is
+    /// bipartite. Then numbers the `new` nodes, which an earlier map [`added`](Self::added). All node numbers
+    /// are below `capacity`.
+    pub fn new(
+        ids: Option<&Ids>,
+        first: Option<u32>,
+        known: usize,
+        capacity: usize,
+        new: &[[u64; 2]],
+    ) -> Self {
+        let first = first.map_or(known, |f| f as usize);
         let (mut separate, mut by_id) = (false, None);
-        if let Some(ids) = &events.ids {
+        if let Some(ids) = ids {
             let (sources, destinations) = ids.original().split_at(first);
             let number_by_id = |ids: &[u64], first: usize| -> HashMap<u64, u32> {
                 ids.iter().zip(first as u32..).map(|(&id, v)| (id, v)).collect()
@@ -37,7 +44,7 @@ impl NodeNames {
             }
             by_id = Some(maps);
         }
-        let mut names = NodeNames { by_id, separate, known: events.nodes, capacity, new: Vec::new() };
+        let mut names = NodeNames { by_id, separate, known, capacity, new: Vec::new() };
         for &[id, side] in new {
             names.number(id, side == 1);
         }
@@ -71,38 +78,34 @@ impl NodeNames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Ids;
 
-    fn events(ids: Option<Vec<u64>>) -> Events {
-        let mut events = crate::data::bundled().unwrap();
-        events.src = events.src.iter().map(|v| v % 2).collect();
-        events.dst = events.dst.iter().map(|v| 2 + v % 2).collect();
-        (events.nodes, events.first_destination, events.ids) = (4, Some(2), ids.map(Ids::new));
-        events
+    /// Returns the names of two sources and two destinations.
+    fn names(ids: Option<&[u64]>, capacity: usize, new: &[[u64; 2]]) -> NodeNames {
+        NodeNames::new(ids.map(|ids| Ids::new(ids.to_vec())).as_ref(), Some(2), 4, capacity, new)
     }
 
     #[test]
     fn ids_that_are_node_numbers_are_nodes_below_the_capacity() {
-        let mut names = NodeNames::new(&events(None), 6, &[]);
+        let mut names = names(None, 6, &[]);
         assert_eq!([3, 5, 6, u64::MAX].map(|id| names.number(id, false)), [Some(3), Some(5), None, None]);
         assert!(names.added().is_empty());
     }
 
     #[test]
     fn new_ids_get_the_next_numbers_up_to_the_capacity_and_are_found_again() {
-        let stream = events(Some(vec![10, 20, 30, 40]));
-        let mut names = NodeNames::new(&stream, 6, &[]);
+        let ids = Some(&[10, 20, 30, 40][..]);
+        let mut first = names(ids, 6, &[]);
         let found = [(40, true), (30, false), (7, false), (8, true), (7, true), (9, false)];
-        let found = found.map(|(id, destination)| names.number(id, destination));
+        let found = found.map(|(id, destination)| first.number(id, destination));
         assert_eq!(found, [Some(3), Some(2), Some(4), Some(5), Some(4), None]);
-        assert_eq!(names.added(), [[7, 0], [8, 0]]);
-        let mut again = NodeNames::new(&stream, 7, names.added());
+        assert_eq!(first.added(), [[7, 0], [8, 0]]);
+        let mut again = names(ids, 7, first.added());
         assert_eq!([again.number(8, false), again.number(9, false)], [Some(5), Some(6)]);
     }
 
     #[test]
     fn an_id_of_a_source_and_a_destination_is_two_nodes() {
-        let mut names = NodeNames::new(&events(Some(vec![1, 2, 1, 3])), 6, &[]);
+        let mut names = names(Some(&[1, 2, 1, 3]), 6, &[]);
         let found = [(1, false), (1, true), (3, false), (3, true)].map(|(id, d)| names.number(id, d));
         assert_eq!(found, [Some(0), Some(2), Some(4), Some(3)]);
         assert_eq!(names.added(), [[3, 0]]);

@@ -34,19 +34,20 @@ impl Tcsr {
         Ok(Tcsr { offsets, entries, position })
     }
 
-    /// Returns the latest `slots` events of every node among the first `events` of a stream, as entries of
-    /// shape `[nodes, slots]`. Within a row events ascend; empty slots follow, with [`NONE`] as their event.
-    pub fn latest(stream: &Events, events: usize, slots: usize) -> Vec<Entry> {
-        let mut lists = vec![Entry { event: NONE, ..Entry::default() }; stream.nodes * slots];
-        let mut filled = vec![0; stream.nodes];
-        for i in (0..events).rev() {
-            let (s, d) = (stream.src[i], stream.dst[i]);
+    /// Returns the latest `slots` events of every node, as entries of shape `[nodes, slots]`. The events are
+    /// in time order and have their indices as ids. Within a row events ascend; empty slots follow, with
+    /// [`NONE`] as their event.
+    pub fn latest([src, dst]: [&[u32]; 2], time: &[i64], nodes: usize, slots: usize) -> Vec<Entry> {
+        let mut lists = vec![Entry { event: NONE, ..Entry::default() }; nodes * slots];
+        let mut filled = vec![0; nodes];
+        for (i, &time) in time.iter().enumerate().rev() {
+            let (s, d) = (src[i], dst[i]);
             let mut prepend = |v: u32, other: u32| {
                 let filled = &mut filled[v as usize];
                 if *filled < slots {
                     *filled += 1;
                     let index = (v as usize + 1) * slots - *filled;
-                    lists[index] = Entry { time: stream.time[i], node: other, event: i as u32 };
+                    lists[index] = Entry { time, node: other, event: i as u32 };
                 }
             };
             prepend(s, d);

@@ -25,6 +25,6 @@ pub use events::{
 };
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
 pub use training::{
-    Checkpoint, EpochRecord, Manifest, MemoryPlan, Progress, Report, RunOptions, StreamRecord, Summary, Task,
-    TaskCore, Watch, tensorboard,
+    Checkpoint, EpochRecord, ExtractRecord, Manifest, MemoryPlan, Progress, Report, RunOptions, StreamRecord,
+    Summary, Task, TaskCore, Watch, tensorboard,
 };

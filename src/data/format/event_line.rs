@@ -4,10 +4,7 @@ use super::{
     records::{Delimiter, Span, is_skipped, split},
 };
 use crate::{
-    data::{
-        Events,
-        text::{counted, shown},
-    },
+    data::text::{counted, shown},
     error::{Error, Result},
 };
 use std::path::{Path, PathBuf};
@@ -39,13 +36,14 @@ pub(crate) struct EventLines {
 }
 
 impl EventLines {
-    /// Creates a parser for the lines of `file`, which continue `events`.
-    pub(crate) fn new(file: &Path, events: &Events) -> Self {
+    /// Creates a parser for the lines of `file`, which continue a data set with so many edge features, ticks
+    /// per second and this original time of tick 0.
+    pub(crate) fn new(file: &Path, width: usize, ticks_per_second: f64, origin: i64) -> Self {
         EventLines {
             file: file.to_owned(),
-            width: events.edge_width(),
-            origin: events.origin,
-            ticks_per_second: events.ticks_per_second,
+            width,
+            origin,
+            ticks_per_second,
             delimiter: None,
             fields: Vec::new(),
             number: 0,
@@ -132,13 +130,9 @@ impl EventLines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Features;
 
     fn lines(width: usize, ticks_per_second: f64, origin: i64) -> EventLines {
-        let mut events = crate::data::bundled().unwrap();
-        (events.ticks_per_second, events.origin) = (ticks_per_second, origin);
-        events.edge_features = (width > 0).then(|| Features::random(events.len(), width, 1));
-        EventLines::new(Path::new("events.csv"), &events)
+        EventLines::new(Path::new("events.csv"), width, ticks_per_second, origin)
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub use task::EventTask;
 
 use super::{
     Config, EdgeBank, RunOptions, ScoresByMemory, Summary, Task, Watch,
-    training::{Checkpoint, DataRecord, EdgeBankScores, Run, restored, same_test, test_replayed},
+    training::{Checkpoint, DataRecord, EdgeBankScores, Extractor, Run, restored, same_test, test_replayed},
 };
 use crate::{
     autograd::Program,
@@ -53,7 +53,10 @@ pub fn train(
         summary.edgebank = edgebank_scores(task, events);
         Ok(())
     };
-    let run = Run { config, data: DataRecord::of_events(events), device, options };
+    let first = task.split.test.start;
+    let extractor =
+        options.out.as_ref().and_then(|_| Extractor::new(config, events, first, task.tables.gaps));
+    let run = Run { config, data: DataRecord::of_events(events), device, options, extractor };
     run.train(&mut task, watch, &mut prepare, &compare)
 }
 
@@ -92,7 +95,8 @@ pub fn evaluate(
         scores.as_trained = Some(task.test(&mut |p| watch.progress("test", best, p))?);
     }
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
-    let run = Run { config, data: DataRecord::of_events(events), device, options: &options };
+    let data = DataRecord::of_events(events);
+    let run = Run { config, data, device, options: &options, extractor: None };
     let mut summary = run.summary(&task);
     summary.test = scores.asked(config.protocol);
     summary.test_by_memory = task.has_memory().then_some(scores);

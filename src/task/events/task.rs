@@ -352,6 +352,9 @@ impl Task for EventTask {
         let averages = self.settling.iter().flat_map(|s| s.average.buffers());
         self.net.model.state().into_iter().chain(self.static_rows()).chain(averages).collect()
     }
+    fn mail_events(&self) -> Option<BufferId> {
+        self.net.model.mail_event()
+    }
     fn model_buffers(&self) -> Vec<BufferId> {
         self.core.parameters_except(Net::HEADS).chain(self.static_rows()).collect()
     }

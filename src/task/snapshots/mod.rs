@@ -34,7 +34,7 @@ pub fn train_snapshots(
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
     let mut task = SnapshotTask::new(config, data, device.clone())?;
-    let run = Run { config, data: DataRecord::of_snapshots(data), device, options };
+    let run = Run { config, data: DataRecord::of_snapshots(data), device, options, extractor: None };
     let compare = |task: &SnapshotTask, summary: &mut Summary| {
         summary.baselines = baselines(task, data)?;
         Ok(())
@@ -75,7 +75,8 @@ pub fn evaluate_snapshots(
     let best = checkpoint.manifest()?.best_epoch;
     let test = task.test(&mut |p| watch.progress("test", best, p))?;
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
-    let run = Run { config, data: DataRecord::of_snapshots(data), device, options: &options };
+    let record = DataRecord::of_snapshots(data);
+    let run = Run { config, data: record, device, options: &options, extractor: None };
     let mut summary = run.summary(&task);
     (summary.test, summary.best_epoch) = (Some(test), Some(best));
     summary.baselines = baselines(&task, data)?;

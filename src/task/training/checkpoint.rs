@@ -7,11 +7,16 @@
 //!   test with replayed memory loads it, and so does a run that starts from this model (`--from`).
 //! - `stream-X.safetensors`, where X is its checksum, holds the state of a predictor after a stream. Such a
 //!   checkpoint has no other state; its manifest has a [`StreamRecord`].
+//! - `extract-X.safetensors`, where X is its checksum, holds what a predictor needs of the data: see
+//!   [`extract`](super::extract). It exists if a predictor can use the model.
 //!
 //! The manifest is renamed into place after the files that it names are complete, and before files that it no
 //! longer names are deleted. So, whenever a run is interrupted, the folder holds a complete checkpoint or
 //! none.
-use super::folder::write_whole;
+use super::{
+    extract::{Extract, ExtractRecord},
+    folder::write_whole,
+};
 use crate::{
     autograd::Parameters,
     error::{Error, ErrorKind, Result},
@@ -29,6 +34,9 @@ use std::{
 /// and TGAT embedded neighbours at the time of the query, so its weights belong to a model that is different
 /// from today's.
 const SCHEMA: u32 = 2;
+
+/// The remedy for a damaged file.
+const USE_A_COPY: &str = "train again, or use a copy";
 
 /// The record of a stream that a predictor processed after training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,13 +79,16 @@ pub struct Manifest {
     /// The stream after training, if a predictor saved the checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamRecord>,
+    /// The extract of the data; `None` if no predictor can use the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extract: Option<ExtractRecord>,
 }
 
 /// The folder of a checkpoint.
 #[derive(Debug)]
 pub struct Checkpoint(PathBuf);
 
-fn bad(path: &Path, what: impl Into<String>) -> Error {
+pub(super) fn bad(path: &Path, what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Checkpoint, what).in_file(path)
 }
 
@@ -126,7 +137,8 @@ impl Checkpoint {
         let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch), path.clone()];
         self.write(&path, &bytes, &manifest, &kept)
     }
-    /// Saves the state after a stream: the given number of rows of each buffer, then the manifest.
+    /// Saves the state after a stream: the given number of rows of each buffer and the extract of the data,
+    /// then the manifest.
     ///
     /// # Errors
     /// `Usage` if the folder holds the checkpoint of a training run; `Io`.
@@ -135,9 +147,11 @@ impl Checkpoint {
         store: &Store,
         buffers: &[(BufferId, usize)],
         mut manifest: Manifest,
+        (record, extract): (&ExtractRecord, &Extract),
     ) -> Result<()> {
         self.may_hold_stream()?;
-        fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))?;
+        let checksum = self.write_extract(&extract.serialized()?)?;
+        manifest.extract = Some(ExtractRecord { checksum, ..record.clone() });
         let bytes = self.serialized(store, buffers)?;
         manifest.checksums = [crc(&bytes); 2];
         let path = self.best_file(&manifest);
@@ -168,19 +182,47 @@ impl Checkpoint {
             .collect::<Result<_>>()?;
         safetensors::serialize(views, None).map_err(|e| self.unwritable(e))
     }
-    /// Writes a state, then the manifest, then deletes the states that are not in `kept`.
+    /// Writes a state, then the manifest, then deletes the states that are not in `kept`, and extracts that
+    /// the manifest does not name.
     fn write(&self, path: &Path, bytes: &[u8], manifest: &Manifest, kept: &[PathBuf]) -> Result<()> {
         write_whole(path, bytes)?;
-        let json = serde_json::to_vec_pretty(manifest).map_err(|e| self.unwritable(e))?;
-        write_whole(&self.0.join("manifest.json"), &json)?;
+        self.write_manifest(manifest)?;
+        let extract = manifest.extract.as_ref().map(|record| self.extract_file(record.checksum));
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             let path = entry.path();
-            let older = path.extension().is_some_and(|e| e == "safetensors") && !kept.contains(&path);
+            let named = kept.contains(&path) || extract.as_ref() == Some(&path);
+            let older = path.extension().is_some_and(|e| e == "safetensors") && !named;
             if older {
                 let _ = fs::remove_file(path); // a file that remains is harmless
             }
         }
         Ok(())
+    }
+    /// Writes the manifest. The files that it names must be complete.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn write_manifest(&self, manifest: &Manifest) -> Result<()> {
+        let json = serde_json::to_vec_pretty(manifest).map_err(|e| self.unwritable(e))?;
+        write_whole(&self.manifest_file(), &json)
+    }
+    /// Writes an extract, which no manifest names yet. Returns its checksum.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn write_extract(&self, bytes: &[u8]) -> Result<u32> {
+        fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))?;
+        let sum = crc(bytes);
+        write_whole(&self.extract_file(sum), bytes)?;
+        Ok(sum)
+    }
+    pub(super) fn manifest_file(&self) -> PathBuf {
+        self.0.join("manifest.json")
+    }
+    /// Returns the file of the extract with this checksum, which is in the name for the same reason as in
+    /// [`best_file`](Self::best_file).
+    pub(super) fn extract_file(&self, sum: u32) -> PathBuf {
+        self.0.join(format!("extract-{sum:08x}.safetensors"))
     }
     fn file(&self, epoch: usize) -> PathBuf {
         self.0.join(format!("epoch-{epoch}.safetensors"))
@@ -200,7 +242,7 @@ impl Checkpoint {
     }
     /// Returns whether the folder holds a checkpoint.
     pub fn exists(&self) -> bool {
-        self.0.join("manifest.json").exists()
+        self.manifest_file().exists()
     }
     fn unwritable(&self, e: impl std::error::Error + Send + Sync + 'static) -> Error {
         bad(&self.0, "cannot write the checkpoint").caused_by(e)
@@ -210,7 +252,7 @@ impl Checkpoint {
     /// # Errors
     /// `Checkpoint` if there is no manifest, it is damaged, or it has another schema.
     pub fn manifest(&self) -> Result<Manifest> {
-        let path = self.0.join("manifest.json");
+        let path = self.manifest_file();
         let text = fs::read_to_string(&path).map_err(|e| {
             bad(&path, "there is no checkpoint here")
                 .caused_by(e)
@@ -220,9 +262,8 @@ impl Checkpoint {
         struct Schema {
             schema: u32,
         }
-        let schema: Schema = serde_json::from_str(&text).map_err(|e| {
-            bad(&path, "the manifest is damaged").caused_by(e).remedy("train again, or use a copy")
-        })?;
+        let schema: Schema = serde_json::from_str(&text)
+            .map_err(|e| bad(&path, "the manifest is damaged").caused_by(e).remedy(USE_A_COPY))?;
         if schema.schema != SCHEMA {
             let age = if schema.schema > SCHEMA { "a newer" } else { "an older" };
             let found = format!("the checkpoint has schema {} and was written by {age} build", schema.schema);
@@ -233,9 +274,7 @@ impl Checkpoint {
         serde_json::from_str(&text).map_err(|e| {
             // A newer build may have added keys without a new schema.
             let newer = if e.is_data() { ", or written by a newer build" } else { "" };
-            bad(&path, format!("the manifest is damaged{newer}"))
-                .caused_by(e)
-                .remedy("train again, or use a copy")
+            bad(&path, format!("the manifest is damaged{newer}")).caused_by(e).remedy(USE_A_COPY)
         })
     }
     /// Returns the manifest of a run that starts: this build's schema, and no epochs yet.
@@ -251,6 +290,7 @@ impl Checkpoint {
             settled: None,
             config,
             stream: None,
+            extract: None,
         }
     }
     /// Loads `buffers` from the file of the best epoch if `best`, else of the last one. Changes nothing
@@ -296,11 +336,7 @@ impl Checkpoint {
     }
     /// Loads the given number of rows of each buffer from `path`, which must have the checksum `sum`.
     fn read(&self, path: &Path, sum: u32, store: &mut Store, buffers: &[(BufferId, usize)]) -> Result<()> {
-        let bytes = fs::read(path).map_err(|e| bad(path, "cannot read").caused_by(e))?;
-        if crc(&bytes) != sum {
-            return Err(bad(path, "the file does not match its manifest: it is truncated or was changed")
-                .remedy("train again, or use a copy"));
-        }
+        let bytes = checked(path, sum)?;
         let file =
             SafeTensors::deserialize(&bytes).map_err(|e| bad(path, "the file is damaged").caused_by(e))?;
         let mut views = Vec::new();
@@ -323,6 +359,18 @@ impl Checkpoint {
         }
         Ok(())
     }
+}
+
+/// Reads the file `path`, which must have the checksum `sum`.
+///
+/// # Errors
+/// `Checkpoint` if the file is missing, truncated or was changed.
+pub(super) fn checked(path: &Path, sum: u32) -> Result<Vec<u8>> {
+    let bytes = fs::read(path).map_err(|e| bad(path, "cannot read").caused_by(e).remedy(USE_A_COPY))?;
+    if crc(&bytes) == sum {
+        return Ok(bytes);
+    }
+    Err(bad(path, "the file does not match its manifest: it is truncated or was changed").remedy(USE_A_COPY))
 }
 
 /// Pairs each buffer with its number of rows.

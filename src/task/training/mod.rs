@@ -1,5 +1,6 @@
 //! The training loop: epochs with validation, the best epoch's test, and the folder that records the run.
 mod checkpoint;
+pub mod extract;
 pub(crate) mod folder;
 mod matching;
 mod memory;
@@ -9,7 +10,9 @@ mod task;
 pub mod tensorboard;
 
 pub use checkpoint::{Checkpoint, Manifest, StreamRecord};
-pub(super) use matching::{same_data, same_model, same_test};
+pub use extract::ExtractRecord;
+pub(super) use extract::{Extract, Extractor};
+pub(super) use matching::{same_model, same_test};
 pub use memory::MemoryPlan;
 pub(super) use run::{Run, restored, test_replayed};
 pub use run::{RunOptions, Watch};

@@ -2,6 +2,7 @@
 use super::{
     Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, Summary, Task,
     checkpoint::import_weights,
+    extract::Extractor,
     folder::{as_json, open_run, read_metrics, write_metrics, write_whole},
     matching::{resumed, same_data, same_model},
     tensorboard,
@@ -55,21 +56,41 @@ pub(in crate::task) struct Run<'a> {
     pub data: DataRecord,
     pub device: &'a Device,
     pub options: &'a RunOptions,
+    /// Writes the extract of the data; `None` if no predictor can use the run.
+    pub extractor: Option<Extractor<'a>>,
 }
 
 /// What a run has produced so far.
-struct RunState {
+struct RunState<'a> {
     /// Buffers that a checkpoint holds.
     buffers: Vec<BufferId>,
     /// Where checkpoints are written, if the run has a folder.
     checkpoint: Option<Checkpoint>,
+    extractor: Option<Extractor<'a>>,
     manifest: Manifest,
     records: Vec<EpochRecord>,
     /// Contents of `buffers` after the best epoch, if there is no checkpoint to hold them.
     best: Option<Vec<Vec<u8>>>,
 }
 
-impl Run<'_> {
+impl RunState<'_> {
+    /// Saves the last epoch to the run folder if there is one; a best epoch with the extract of the data that
+    /// belongs to its state.
+    fn save(&mut self, task: &dyn Task, is_best: bool) -> Result<()> {
+        let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
+        if let (Some(extractor), true) = (&mut self.extractor, is_best) {
+            self.manifest.extract = Some(extractor.write(checkpoint, mail_events(task)?)?);
+        }
+        checkpoint.save(task.store(), &self.buffers, &self.manifest, is_best)
+    }
+}
+
+/// Returns the ids of the events that mails refer to.
+fn mail_events(task: &dyn Task) -> Result<&[u32]> {
+    task.mail_events().map_or(Ok(&[]), |id| task.store().read::<u32>(id))
+}
+
+impl<'a> Run<'a> {
     /// Runs the training loop. `prepare` runs once before the first epoch; `compare` adds baseline scores to
     /// the summary of a run that was tested.
     ///
@@ -77,14 +98,15 @@ impl Run<'_> {
     /// The errors of the task, of the checkpoint and of the file system. What the run folder held before
     /// stays intact.
     pub fn train<T: Task>(
-        &self,
+        mut self,
         task: &mut T,
         watch: &mut dyn Watch,
         prepare: &mut dyn FnMut(&mut T, &mut dyn Watch) -> Result<()>,
         compare: &dyn Fn(&T, &mut Summary) -> Result<()>,
     ) -> Result<Summary> {
         self.load_initial_weights(task)?;
-        let mut state = self.open(task)?;
+        let extractor = self.extractor.take();
+        let mut state = self.open(task, extractor)?;
         watch.start(task);
         prepare(task, watch)?;
         self.train_epochs(task, watch, &mut state)?;
@@ -116,12 +138,13 @@ impl Run<'_> {
         Ok(())
     }
     /// Opens the run folder, and restores the last epoch of a run that is resumed.
-    fn open(&self, task: &mut dyn Task) -> Result<RunState> {
+    fn open(&self, task: &mut dyn Task, extractor: Option<Extractor<'a>>) -> Result<RunState<'a>> {
         let (config, options) = (self.config, self.options);
         let buffers = task.checkpoint_buffers();
         let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
         let manifest = Checkpoint::describe(config, self.data.identity());
-        let mut state = RunState { buffers, checkpoint, manifest, records: Vec::new(), best: None };
+        let mut state =
+            RunState { buffers, checkpoint, extractor, manifest, records: Vec::new(), best: None };
         let restored = options.resume && self.restore(task, &mut state)?;
         let starts_trained = options.from.is_some() || options.weights.is_some();
         if config.classify.frozen && !restored && !starts_trained {
@@ -134,27 +157,40 @@ impl Run<'_> {
         }
         // Saved before the first epoch, so that a run that is interrupted earlier can be resumed from the
         // same weights.
-        if let (Some(checkpoint), true, false) = (&state.checkpoint, starts_trained, restored) {
-            checkpoint.save(task.store(), &state.buffers, &state.manifest, true)?;
+        if starts_trained && !restored {
+            state.save(task, true)?;
         }
         Ok(state)
     }
     /// Restores the last epoch of the run in the run folder. Returns false if that run ended before its first
     /// epoch.
-    fn restore(&self, task: &mut dyn Task, state: &mut RunState) -> Result<bool> {
+    fn restore(&self, task: &mut dyn Task, state: &mut RunState<'_>) -> Result<bool> {
         let (Some(checkpoint), Some(out)) = (&state.checkpoint, &self.options.out) else {
             return Err(Error::usage("--resume has no run to go on with").remedy("give its --out"));
         };
         if !checkpoint.exists() && out.join("config.toml").exists() {
             return Ok(false);
         }
-        state.manifest = resumed(checkpoint.manifest()?, self.config, &self.data)?;
+        let mut manifest = checkpoint.manifest()?;
+        state.manifest = resumed(manifest.clone(), self.config, &self.data)?;
         state.records = read_metrics(&out.join("metrics.jsonl"), state.manifest.epochs)?;
+        // An earlier version wrote no extract; a damaged one is written anew.
+        if let (Some(extractor), Err(_)) = (&mut state.extractor, checkpoint.extract(&manifest)) {
+            checkpoint.load(task.store_mut(), &state.buffers, true)?;
+            state.manifest.extract = Some(extractor.write(checkpoint, mail_events(task)?)?);
+            manifest.extract.clone_from(&state.manifest.extract);
+            checkpoint.write_manifest(&manifest)?;
+        }
         checkpoint.load(task.store_mut(), &state.buffers, false)?;
         Ok(true)
     }
     /// Trains, validates and saves epoch after epoch, until all are over or validation no longer improves.
-    fn train_epochs(&self, task: &mut dyn Task, watch: &mut dyn Watch, state: &mut RunState) -> Result<()> {
+    fn train_epochs(
+        &self,
+        task: &mut dyn Task,
+        watch: &mut dyn Watch,
+        state: &mut RunState<'_>,
+    ) -> Result<()> {
         let config = self.config;
         for epoch in state.manifest.epochs + 1..=config.epochs {
             let without_gain = state.manifest.epochs - state.manifest.best_epoch;
@@ -175,22 +211,21 @@ impl Run<'_> {
         Ok(())
     }
     /// Saves the epoch that has just ended: to the run folder if there is one, else the best one in memory.
-    fn save_epoch(&self, task: &mut dyn Task, state: &mut RunState, is_best: bool) -> Result<()> {
-        let RunState { buffers, checkpoint, manifest, records, best } = state;
-        if checkpoint.is_some() || is_best {
-            task.store_mut().fetch(buffers)?;
+    fn save_epoch(&self, task: &mut dyn Task, state: &mut RunState<'_>, is_best: bool) -> Result<()> {
+        if state.checkpoint.is_some() || is_best {
+            task.store_mut().fetch(&state.buffers)?;
         }
-        match (checkpoint, &self.options.out) {
-            (Some(checkpoint), Some(out)) => {
-                write_metrics(out, records)?;
-                checkpoint.save(task.store(), buffers, manifest, is_best)?;
+        match &self.options.out {
+            Some(out) => {
+                write_metrics(out, &state.records)?;
+                state.save(task, is_best)?;
                 if self.config.tensorboard {
-                    tensorboard::write(out, records, None)?;
+                    tensorboard::write(out, &state.records, None)?;
                 }
             }
-            _ if is_best => {
-                let contents = buffers.iter().map(|&id| Ok(task.store().raw(id)?.to_vec()));
-                *best = Some(contents.collect::<Result<_>>()?);
+            None if is_best => {
+                let contents = state.buffers.iter().map(|&id| Ok(task.store().raw(id)?.to_vec()));
+                state.best = Some(contents.collect::<Result<_>>()?);
             }
             _ => {}
         }
@@ -201,7 +236,7 @@ impl Run<'_> {
         &self,
         task: &mut dyn Task,
         watch: &mut dyn Watch,
-        state: &mut RunState,
+        state: &mut RunState<'_>,
     ) -> Result<(Option<EpochRecord>, ScoresByMemory)> {
         let (mut settled, mut scores) = (None, ScoresByMemory::default());
         let RunState { buffers, checkpoint, manifest, best, .. } = state;

@@ -80,6 +80,10 @@ pub trait Task {
     fn remarks(&self) -> Vec<(&'static str, String)>;
     /// Returns the buffers that a checkpoint holds in addition to parameters and optimiser state.
     fn state(&self) -> Vec<BufferId>;
+    /// Returns the buffer of the event ids that mails refer to; `None` if there are no mails.
+    fn mail_events(&self) -> Option<BufferId> {
+        None
+    }
     /// Returns the buffers of the model without its head, from which a run of another task can start.
     fn model_buffers(&self) -> Vec<BufferId>;
     /// Trains for one pass over the training data. Returns the mean loss, and the number of events (or edges)

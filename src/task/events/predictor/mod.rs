@@ -6,32 +6,39 @@
 //!
 //! let checkpoint = Checkpoint::at("runs/first");
 //! let config = checkpoint.manifest()?.config;
-//! let events = config.load()?; // the training data
 //! let options = PredictorOptions::default();
-//! let mut predictor = Predictor::open(&checkpoint, &config, &events, &Device::cpu(0)?, &options)?;
-//! let now = events.time[events.len() - 1];
+//! let mut predictor = Predictor::open(&checkpoint, &config, &Device::cpu(0)?, &options)?;
+//! let now = predictor.latest().unwrap_or(0) + 60;
 //! let logits = predictor.advance(&[NewEvent { src: 3, dst: 8_230, time: now, features: &[] }])?;
 //! println!("{}", logits[0]);
 //! # Ok::<(), tgnn::error::Error>(())
 //! ```
+//!
+//! The run folder has everything that the predictor needs, so the training data may be gone. With the weights
+//! and the node memory of the best epoch, training writes an extract of its data: the most recent events of
+//! every node with their edge features, the node features and the original ids. A query at the end of
+//! training or later finds in it all that it reads; a query at an earlier time may find less.
 //!
 //! For every node, the [`PredictorOptions::slots`] most recent events are kept. A query reads the `k` most
 //! recent events before its time, so scores equal those of a model with the whole history, unless more than
 //! `slots - k` of a node's kept events have exactly the time of the query. Memory does not grow with the
 //! stream: when the event ids (and the rows of edge features, which they index) are used up, the events that
 //! slots and mails still refer to are renumbered from 0.
+mod built;
+
 use crate::{
-    autograd::{Parameters, Program, RepeatProgress},
-    data::{Events, Tcsr},
+    autograd::Program,
+    data::{Ids, NodeNames, Tcsr},
     error::{Error, ErrorKind, Result},
-    model::{Arrivals, EventTables, HeadKind, Negatives, Net, OpenEnd, StaticConfig, StaticMode},
+    model::OpenEnd,
     ops::{Backend, MOST_ITEMS, Tape, sample_neighbors::Entry},
     runtime::*,
     task::{
         config::{Config, TaskName},
-        training::{Checkpoint, DataRecord, Manifest, StreamRecord, same_data, same_model},
+        training::{Checkpoint, Extract, ExtractRecord, Manifest, StreamRecord, same_model},
     },
 };
+use built::{Built, record};
 use std::path::Path;
 
 /// Default number of slots per node for every event that a query reads.
@@ -73,6 +80,10 @@ pub struct Predictor {
     config: Config,
     device: Device,
     sizes: OpenEnd,
+    /// Original ids of the nodes of the data set.
+    ids: Option<Ids>,
+    /// The record of the extract of the training data.
+    data: ExtractRecord,
     built: Built,
     /// Id of the next event.
     next: u32,
@@ -80,167 +91,6 @@ pub struct Predictor {
     latest: Option<i64>,
     /// Number of events since training.
     seen: u64,
-}
-
-/// Where a batch writes its results.
-#[derive(Clone, Copy)]
-struct Outputs {
-    /// `[batch, 1]` f32.
-    logits: BufferId,
-    /// `[batch, width]` f32 each: the embeddings of sources and of destinations.
-    sides: [BufferId; 2],
-}
-
-/// A model and its programs, for tables of given sizes.
-struct Built {
-    store: Store,
-    parameters: Parameters,
-    net: Net,
-    tables: EventTables,
-    arrivals: Arrivals,
-    outputs: Outputs,
-    /// Scores a batch, then updates the state.
-    advance: Program,
-    /// Only scores a batch; recorded at its first use.
-    look: Option<Program>,
-}
-
-impl Built {
-    /// Builds the model and its programs, without a trained state.
-    ///
-    /// # Errors
-    /// `OutOfMemory`; the errors of recording.
-    fn new(config: &Config, sizes: &OpenEnd, device: &Device) -> Result<Self> {
-        let lists = size_of::<Entry>().saturating_mul(sizes.nodes).saturating_mul(sizes.slots);
-        let state = config.event_model()?.state_bytes(sizes.nodes, sizes.edge_width, config.memory_as);
-        let state = state.saturating_add(lists);
-        check_room("node memory, mailbox and history", state, "take fewer nodes or slots")?;
-        if sizes.edge_width > 0 {
-            let bytes = 4 * sizes.edge_width * sizes.events;
-            check_room("edge features of the kept events", bytes, "take fewer nodes or slots")?;
-        }
-        let mut store = Store::new(Precision::F32);
-        let (mut tables, arrivals) = EventTables::open_ended(&mut store, sizes)?;
-        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate)?;
-        if config.static_mode() != StaticMode::Off {
-            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, sizes.nodes)?;
-        }
-        let (head, seed) = (HeadKind::Links, config.seed);
-        let net = Net::new(&mut parameters, &mut store, &tables, config.event_model()?, head, seed)?;
-        // The rows of nodes that training has not seen are zeros.
-        let rows = parameters.iter().find(|p| p.0 == StaticConfig::ROWS).map(|p| p.1);
-        rows.into_iter().try_for_each(|id| store.clear(id))?;
-        let (batch, width) = (Rows::fixed(sizes.batch), config.event_model()?.width());
-        let logits = store.zeros("logits", Spec::real(batch, 1))?;
-        let mut side = |name| store.zeros(name, Spec::real(batch, width));
-        let outputs = Outputs { logits, sides: [side("sources")?, side("destinations")?] };
-        let mut t = Tape::new();
-        let advance = record(&mut t, &store, &net, &tables, outputs, sizes.batch, true)
-            .and_then(|()| Program::new(&t, &[], Precision::F32, Backend::of(device)))?;
-        Ok(Built { store, parameters, net, tables, arrivals, outputs, advance, look: None })
-    }
-    /// Returns the buffers to save: parameters, node memory, mailbox, static memory.
-    fn kept(&self) -> Vec<BufferId> {
-        let mut kept: Vec<BufferId> = self.parameters.iter().map(|p| p.1).collect();
-        let others = self.net.model.state().into_iter().chain(self.tables.static_memory);
-        for id in others {
-            if !kept.contains(&id) {
-                kept.push(id);
-            }
-        }
-        kept
-    }
-    /// Returns the buffers of [`kept`](Self::kept), each with the number of rows that it would have for
-    /// `nodes` nodes.
-    fn rows_of(&self, nodes: usize) -> Vec<(BufferId, usize)> {
-        let mut by_node = self.net.model.state();
-        by_node.extend(self.tables.static_memory);
-        by_node.extend(self.parameters.iter().filter(|p| p.0 == StaticConfig::ROWS).map(|p| p.1));
-        let rows = |id| {
-            let capacity = self.store.spec(id).rows.capacity;
-            if by_node.contains(&id) { capacity / self.tables.nodes.max(1) * nodes } else { capacity }
-        };
-        self.kept().into_iter().map(|id| (id, rows(id))).collect()
-    }
-    /// Runs a batch on the events that were written to the tables; `update` says whether they become history.
-    fn run(&mut self, device: &Device, update: bool) -> Result<()> {
-        let (store, mut ignore) = (&mut self.store, |_: RepeatProgress<'_>| {});
-        let program = match (&mut self.look, update) {
-            (Some(look), false) => look,
-            _ => &mut self.advance,
-        };
-        device.keep_awake(|| program.repeat(store, 1, &mut ignore)).map_err(|(_, e)| e)
-    }
-    /// Checks that history and mails of a checkpoint refer to the first `kept` events and to existing nodes
-    /// only.
-    ///
-    /// # Errors
-    /// `Checkpoint` if they do not.
-    fn check_events(&self, kept: u32) -> Result<()> {
-        let mails = self.net.model.mail_event();
-        let mail_events = mails.map_or(Ok(&[][..]), |id| self.store.read::<u32>(id))?;
-        let lists: &[Entry] = bytemuck::cast_slice(self.store.read::<i64>(self.arrivals.entries)?);
-        let known = |event: u32| event == NONE || event < kept;
-        let nodes = self.tables.nodes;
-        let valid = |e: &Entry| e.event == NONE || (known(e.event) && (e.node as usize) < nodes);
-        if mail_events.iter().all(|&event| known(event)) && lists.iter().all(valid) {
-            return Ok(());
-        }
-        let what =
-            format!("history or mails refer to events beyond the {kept} that are kept, or to unknown nodes");
-        Err(Error::new(ErrorKind::Checkpoint, what).remedy("save the stream again"))
-    }
-    /// Renumbers the events that history and mails refer to from 0, in order. Returns their old ids.
-    fn renumber(&mut self) -> Result<Vec<u32>> {
-        let (store, entries) = (&mut self.store, self.arrivals.entries);
-        let mails = self.net.model.mail_event();
-        store.fetch(&[entries])?;
-        store.fetch(mails.as_slice())?;
-        let mail_events = mails.map_or(Ok(&[][..]), |id| store.read::<u32>(id))?.iter().copied();
-        let lists: &[Entry] = bytemuck::cast_slice(store.read::<i64>(entries)?);
-        let list_events = lists.iter().map(|e| e.event);
-        let mut held: Vec<u32> = list_events.chain(mail_events).filter(|&e| e != NONE).collect();
-        held.sort_unstable();
-        held.dedup();
-        let renumber = |event: &mut u32| {
-            if let Ok(at) = held.binary_search(event) {
-                *event = at as u32;
-            }
-        };
-        let lists: &mut [Entry] = bytemuck::cast_slice_mut(store.get_mut::<i64>(entries)?);
-        lists.iter_mut().for_each(|e| renumber(&mut e.event));
-        if let Some(id) = mails {
-            store.get_mut::<u32>(id)?.iter_mut().for_each(renumber);
-        }
-        Ok(held)
-    }
-}
-
-/// Appends a batch of at most `capacity` events, up to its logits and embeddings, which go to `outputs`; with
-/// `update`, also the updates of memory, mails and history.
-fn record(
-    t: &mut Tape,
-    store: &Store,
-    net: &Net,
-    tables: &EventTables,
-    outputs: Outputs,
-    capacity: usize,
-    update: bool,
-) -> Result<()> {
-    let forward = net.forward(t, store, tables, capacity, Negatives::None, false)?;
-    let table = t.stored(store, outputs.logits)?;
-    t.write_rows(table, forward.batch.rank, forward.logits)?;
-    for (side, id) in outputs.sides.into_iter().enumerate() {
-        let rows = t.root_rows(forward.batch.src, forward.stride, side)?;
-        let z = t.gather_rows(forward.embedded.z, rows)?;
-        let table = t.stored(store, id)?;
-        t.write_rows(table, forward.batch.rank, z)?;
-    }
-    if update {
-        net.write(t, store, tables, &forward)?;
-        tables.append(t, store, &forward.batch, &forward.embedded.unique, forward.stride)?;
-    }
-    Ok(())
 }
 
 /// Returns the number of slots per node, for a query that reads `read` events of a node; `saved` is the
@@ -284,54 +134,50 @@ fn initial_event_ids(options: &PredictorOptions, edge_width: usize, held: usize)
 }
 
 impl Predictor {
-    /// Opens the best state of a checkpoint, after the training and validation events of `events`, or the
-    /// state that an earlier predictor [saved](Self::save). `events` is the data set that the model was
-    /// trained on; it is not needed any more afterwards.
+    /// Opens the best state of a training run, after its training and validation events, or the state that an
+    /// earlier predictor [saved](Self::save).
     ///
     /// # Errors
-    /// `Checkpoint` if the checkpoint is damaged or of other data; `Usage` if its task is not link
-    /// prediction, it samples neighbours other than the most recent ones, or the capacities in the options
-    /// are too small; `OutOfMemory`.
+    /// `Checkpoint` if the checkpoint is damaged, of another model, or without an extract of its data;
+    /// `Usage` if its task is not link prediction, it samples neighbours other than the most recent ones, or
+    /// the capacities in the options are too small; `OutOfMemory`.
     pub fn open(
         checkpoint: &Checkpoint,
         config: &Config,
-        events: &Events,
         device: &Device,
         options: &PredictorOptions,
     ) -> Result<Self> {
         let manifest = checkpoint.manifest()?;
         let read = config.event_model()?.recent_events()?;
-        same_data(&manifest, &DataRecord::of_events(events))?;
         same_model(&manifest, config)?;
         if config.task != TaskName::Link {
             return Err(Error::usage(format!("the checkpoint is of task {:?}", config.task).to_lowercase())
                 .remedy("give one of task link"));
         }
-        let record = manifest.stream.clone();
-        let slots = slots_per_node(options, record.as_ref().map(|r| r.slots), read)?;
-        let nodes = node_capacity(options, record.as_ref().map_or(events.nodes, |r| r.nodes))?;
+        let (stream, (_, known, edge_width)) = (manifest.stream.clone(), manifest.data);
+        let slots = slots_per_node(options, stream.as_ref().map(|r| r.slots), read)?;
+        let nodes = node_capacity(options, stream.as_ref().map_or(known, |r| r.nodes))?;
         let device = device.clone().multiplying_in(config.precision)?;
-        let split = config.split(events)?;
-        let mut gaps = Gaps::unlimited(events.seconds_per_tick());
-        gaps.longest = split.longest_gap(events, config.event_model()?.gap_quantile());
-        let edge_width = events.edge_width();
-        let held = record.as_ref().map_or(0, |r| r.next as usize);
+        let (data, mut extract) = checkpoint.extract(&manifest)?;
+        data.has_events(read)?;
+        let held = stream.as_ref().map_or(0, |r| r.next as usize);
         let sizes = OpenEnd {
             nodes,
             batch: options.batch.max(1),
             slots,
             events: initial_event_ids(options, edge_width, held),
             edge_width,
-            node_features: events.node_features.clone(),
-            gaps,
+            node_features: extract.node_features.take(),
+            gaps: data.gaps(),
             memory_as: config.memory_as,
         };
-        let built = Built::new(config, &sizes, &device)?;
+        let (built, ids) = (Built::new(config, &sizes, &device)?, extract.ids.take());
         let config = config.clone();
-        let mut p = Predictor { manifest, config, device, sizes, built, next: 0, latest: None, seen: 0 };
-        match record {
+        let mut p =
+            Predictor { manifest, config, device, sizes, ids, data, built, next: 0, latest: None, seen: 0 };
+        match stream {
             Some(record) => p.load_stream(checkpoint, &record)?,
-            None => p.load_training(checkpoint, events, split.test.start, options)?,
+            None => p.load_training(checkpoint, &extract, options)?,
         }
         Ok(p)
     }
@@ -345,24 +191,25 @@ impl Predictor {
         (self.next, self.latest, self.seen) = (record.next, record.latest, record.events);
         Ok(())
     }
-    /// Loads the best state of a training run, and the history of the events before `first`.
+    /// Loads the best state of a training run, and the history from the extract of its data.
     fn load_training(
         &mut self,
         checkpoint: &Checkpoint,
-        events: &Events,
-        first: usize,
+        extract: &Extract,
         options: &PredictorOptions,
     ) -> Result<()> {
-        let buffers = self.built.rows_of(events.nodes);
+        let nodes = self.manifest.data.1;
+        let buffers = self.built.rows_of(nodes);
         checkpoint.load_rows(&mut self.built.store, &buffers)?;
-        let lists = Tcsr::latest(events, first, self.sizes.slots);
+        self.built.index_mails(&extract.event)?;
+        let lists = Tcsr::latest([&extract.src, &extract.dst], &extract.time, nodes, self.sizes.slots);
         let entries = self.built.store.get_mut::<i64>(self.built.arrivals.entries)?;
         bytemuck::cast_slice_mut::<i64, Entry>(entries)[..lists.len()].copy_from_slice(&lists);
         let held = self.built.renumber()?;
-        (self.next, self.latest) = (held.len() as u32, events.time[..first].last().copied());
+        (self.next, self.latest) = (held.len() as u32, self.data.latest);
         let edge_width = self.sizes.edge_width;
         self.resize(initial_event_ids(options, edge_width, held.len()))?;
-        if let Some(features) = &events.edge_features {
+        if let Some(features) = &extract.edge_features {
             let edge = self.built.store.get_mut::<f32>(self.built.arrivals.edge)?;
             let rows = edge.chunks_exact_mut(edge_width);
             rows.zip(held).for_each(|(row, event)| row.copy_from_slice(features.row(event as usize)));
@@ -474,7 +321,24 @@ impl Predictor {
         let ids: Vec<BufferId> = buffers.iter().map(|b| b.0).collect();
         self.built.store.fetch(&ids)?;
         let manifest = Manifest { stream: Some(stream), ..self.manifest.clone() };
-        checkpoint.save_stream(&self.built.store, &buffers, manifest)
+        let (ids, node_features) = (self.ids.clone(), self.sizes.node_features.clone());
+        let extract = Extract { ids, node_features, ..Extract::default() };
+        checkpoint.save_stream(&self.built.store, &buffers, manifest, (&self.data, &extract))
+    }
+    /// Returns the node numbers of the original ids, including those of nodes that an earlier predictor
+    /// numbered and [saved](Self::save).
+    pub fn names(&self) -> NodeNames {
+        let (first, known) = (self.data.first_destination, self.manifest.data.1);
+        let new = self.manifest.stream.as_ref().map_or(&[][..], |stream| &stream.new_nodes);
+        NodeNames::new(self.ids.as_ref(), first, known, self.sizes.nodes, new)
+    }
+    /// Returns the original time of tick 0, in ticks.
+    pub fn origin(&self) -> i64 {
+        self.data.origin
+    }
+    /// Returns the number of ticks per second.
+    pub fn ticks_per_second(&self) -> f64 {
+        self.data.ticks_per_second
     }
     /// Returns the maximum number of nodes.
     pub fn nodes(&self) -> usize {

@@ -1,0 +1,185 @@
+//! The model of a predictor, with its tables and programs, for tables of given sizes.
+use crate::{
+    autograd::{Parameters, Program, RepeatProgress},
+    error::{Error, ErrorKind, Result},
+    model::{Arrivals, EventTables, HeadKind, Negatives, Net, OpenEnd, StaticConfig, StaticMode},
+    ops::{Backend, Tape, sample_neighbors::Entry},
+    runtime::*,
+    task::config::Config,
+};
+
+/// Where a batch writes its results.
+#[derive(Clone, Copy)]
+pub(super) struct Outputs {
+    /// `[batch, 1]` f32.
+    pub logits: BufferId,
+    /// `[batch, width]` f32 each: the embeddings of sources and of destinations.
+    pub sides: [BufferId; 2],
+}
+
+/// A model and its programs, for tables of given sizes.
+pub(super) struct Built {
+    pub store: Store,
+    pub parameters: Parameters,
+    pub net: Net,
+    pub tables: EventTables,
+    pub arrivals: Arrivals,
+    pub outputs: Outputs,
+    /// Scores a batch, then updates the state.
+    pub advance: Program,
+    /// Only scores a batch; recorded at its first use.
+    pub look: Option<Program>,
+}
+
+impl Built {
+    /// Builds the model and its programs, without a trained state.
+    ///
+    /// # Errors
+    /// `OutOfMemory`; the errors of recording.
+    pub fn new(config: &Config, sizes: &OpenEnd, device: &Device) -> Result<Self> {
+        let lists = size_of::<Entry>().saturating_mul(sizes.nodes).saturating_mul(sizes.slots);
+        let state = config.event_model()?.state_bytes(sizes.nodes, sizes.edge_width, config.memory_as);
+        let state = state.saturating_add(lists);
+        check_room("node memory, mailbox and history", state, "take fewer nodes or slots")?;
+        if sizes.edge_width > 0 {
+            let bytes = 4 * sizes.edge_width * sizes.events;
+            check_room("edge features of the kept events", bytes, "take fewer nodes or slots")?;
+        }
+        let mut store = Store::new(Precision::F32);
+        let (mut tables, arrivals) = EventTables::open_ended(&mut store, sizes)?;
+        let mut parameters = Parameters::new(&mut store, config.seed, config.learning_rate)?;
+        if config.static_mode() != StaticMode::Off {
+            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, sizes.nodes)?;
+        }
+        let (head, seed) = (HeadKind::Links, config.seed);
+        let net = Net::new(&mut parameters, &mut store, &tables, config.event_model()?, head, seed)?;
+        // The rows of nodes that training has not seen are zeros.
+        let rows = parameters.iter().find(|p| p.0 == StaticConfig::ROWS).map(|p| p.1);
+        rows.into_iter().try_for_each(|id| store.clear(id))?;
+        let (batch, width) = (Rows::fixed(sizes.batch), config.event_model()?.width());
+        let logits = store.zeros("logits", Spec::real(batch, 1))?;
+        let mut side = |name| store.zeros(name, Spec::real(batch, width));
+        let outputs = Outputs { logits, sides: [side("sources")?, side("destinations")?] };
+        let mut t = Tape::new();
+        let advance = record(&mut t, &store, &net, &tables, outputs, sizes.batch, true)
+            .and_then(|()| Program::new(&t, &[], Precision::F32, Backend::of(device)))?;
+        Ok(Built { store, parameters, net, tables, arrivals, outputs, advance, look: None })
+    }
+    /// Returns the buffers to save: parameters, node memory, mailbox, static memory.
+    pub fn kept(&self) -> Vec<BufferId> {
+        let mut kept: Vec<BufferId> = self.parameters.iter().map(|p| p.1).collect();
+        let others = self.net.model.state().into_iter().chain(self.tables.static_memory);
+        for id in others {
+            if !kept.contains(&id) {
+                kept.push(id);
+            }
+        }
+        kept
+    }
+    /// Returns the buffers of [`kept`](Self::kept), each with the number of rows that it would have for
+    /// `nodes` nodes.
+    pub fn rows_of(&self, nodes: usize) -> Vec<(BufferId, usize)> {
+        let mut by_node = self.net.model.state();
+        by_node.extend(self.tables.static_memory);
+        by_node.extend(self.parameters.iter().filter(|p| p.0 == StaticConfig::ROWS).map(|p| p.1));
+        let rows = |id| {
+            let capacity = self.store.spec(id).rows.capacity;
+            if by_node.contains(&id) { capacity / self.tables.nodes.max(1) * nodes } else { capacity }
+        };
+        self.kept().into_iter().map(|id| (id, rows(id))).collect()
+    }
+    /// Runs a batch on the events that were written to the tables; `update` says whether they become history.
+    pub fn run(&mut self, device: &Device, update: bool) -> Result<()> {
+        let (store, mut ignore) = (&mut self.store, |_: RepeatProgress<'_>| {});
+        let program = match (&mut self.look, update) {
+            (Some(look), false) => look,
+            _ => &mut self.advance,
+        };
+        device.keep_awake(|| program.repeat(store, 1, &mut ignore)).map_err(|(_, e)| e)
+    }
+    /// Checks that history and mails of a checkpoint refer to the first `kept` events and to existing nodes
+    /// only.
+    ///
+    /// # Errors
+    /// `Checkpoint` if they do not.
+    pub fn check_events(&self, kept: u32) -> Result<()> {
+        let mails = self.net.model.mail_event();
+        let mail_events = mails.map_or(Ok(&[][..]), |id| self.store.read::<u32>(id))?;
+        let lists: &[Entry] = bytemuck::cast_slice(self.store.read::<i64>(self.arrivals.entries)?);
+        let known = |event: u32| event == NONE || event < kept;
+        let nodes = self.tables.nodes;
+        let valid = |e: &Entry| e.event == NONE || (known(e.event) && (e.node as usize) < nodes);
+        if mail_events.iter().all(|&event| known(event)) && lists.iter().all(valid) {
+            return Ok(());
+        }
+        let what =
+            format!("history or mails refer to events beyond the {kept} that are kept, or to unknown nodes");
+        Err(Error::new(ErrorKind::Checkpoint, what).remedy("save the stream again"))
+    }
+    /// Replaces the events that mails refer to by their indices in `events`, which ascend.
+    ///
+    /// # Errors
+    /// `Checkpoint` if an event is not among `events`.
+    pub fn index_mails(&mut self, events: &[u32]) -> Result<()> {
+        let Some(id) = self.net.model.mail_event() else { return Ok(()) };
+        for event in self.store.get_mut::<u32>(id)?.iter_mut().filter(|event| **event != NONE) {
+            let at = events.binary_search(event).map_err(|_| {
+                let what = format!("a mail refers to event {event}, which the extract of the data lacks");
+                Error::new(ErrorKind::Checkpoint, what).remedy("train again, or use a copy")
+            })?;
+            *event = at as u32;
+        }
+        Ok(())
+    }
+    /// Renumbers the events that history and mails refer to from 0, in order. Returns their old ids.
+    pub fn renumber(&mut self) -> Result<Vec<u32>> {
+        let (store, entries) = (&mut self.store, self.arrivals.entries);
+        let mails = self.net.model.mail_event();
+        store.fetch(&[entries])?;
+        store.fetch(mails.as_slice())?;
+        let mail_events = mails.map_or(Ok(&[][..]), |id| store.read::<u32>(id))?.iter().copied();
+        let lists: &[Entry] = bytemuck::cast_slice(store.read::<i64>(entries)?);
+        let list_events = lists.iter().map(|e| e.event);
+        let mut held: Vec<u32> = list_events.chain(mail_events).filter(|&e| e != NONE).collect();
+        held.sort_unstable();
+        held.dedup();
+        let renumber = |event: &mut u32| {
+            if let Ok(at) = held.binary_search(event) {
+                *event = at as u32;
+            }
+        };
+        let lists: &mut [Entry] = bytemuck::cast_slice_mut(store.get_mut::<i64>(entries)?);
+        lists.iter_mut().for_each(|e| renumber(&mut e.event));
+        if let Some(id) = mails {
+            store.get_mut::<u32>(id)?.iter_mut().for_each(renumber);
+        }
+        Ok(held)
+    }
+}
+
+/// Appends a batch of at most `capacity` events, up to its logits and embeddings, which go to `outputs`; with
+/// `update`, also the updates of memory, mails and history.
+pub(super) fn record(
+    t: &mut Tape,
+    store: &Store,
+    net: &Net,
+    tables: &EventTables,
+    outputs: Outputs,
+    capacity: usize,
+    update: bool,
+) -> Result<()> {
+    let forward = net.forward(t, store, tables, capacity, Negatives::None, false)?;
+    let table = t.stored(store, outputs.logits)?;
+    t.write_rows(table, forward.batch.rank, forward.logits)?;
+    for (side, id) in outputs.sides.into_iter().enumerate() {
+        let rows = t.root_rows(forward.batch.src, forward.stride, side)?;
+        let z = t.gather_rows(forward.embedded.z, rows)?;
+        let table = t.stored(store, id)?;
+        t.write_rows(table, forward.batch.rank, z)?;
+    }
+    if update {
+        net.write(t, store, tables, &forward)?;
+        tables.append(t, store, &forward.batch, &forward.embedded.unique, forward.stride)?;
+    }
+    Ok(())
+}
