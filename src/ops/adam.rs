@@ -96,6 +96,27 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if a gradient or moment differs from its parameter in shape, or if state is not writable.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{adam::*, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let lr = store.values("lr", Spec::real(Rows::fixed(1), 1), &[0.25f32])?;
+    /// let w = store.values("w", Spec::real(Rows::fixed(1), 2), &[1.0f32, 1.0])?;
+    /// let g = store.values("g", Spec::real(Rows::fixed(1), 2), &[0.5f32, -200.0])?;
+    /// let m = store.zeros("m", Spec::real(Rows::fixed(1), 2))?;
+    /// let v = store.zeros("v", Spec::real(Rows::fixed(1), 2))?;
+    /// let step = store.zeros("step", Spec::count())?;
+    /// let [lr, w, g, m, v, step] = tape.stored_all(&store, [lr, w, g, m, v, step])?;
+    /// let vars = UpdateVars { lr, step, scale: None };
+    /// tape.adam(vars, WeightDecay::default(), &[AdamSlot { w, g, m, v }])?;
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// // The first update is about lr, whatever the size of a gradient.
+    /// let w = program.read::<f32>(w, &store)?;
+    /// assert!((w[0] - 0.75).abs() < 1e-5 && (w[1] - 1.25).abs() < 1e-5);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn adam(&mut self, vars: UpdateVars, decay: WeightDecay, slots: &[AdamSlot]) -> Result<()> {
         let mut ins = vars.inputs();
         ins.extend(slots.iter().flat_map(|s| [s.w, s.g, s.m, s.v]));

@@ -36,6 +36,24 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if the pool is empty or not u32 `[p]`, or if `now` is not u32 `[1, 2]`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let pool = store.values("pool", Spec::ids(Rows::fixed(3), 1), &[7u32, 8, 9])?;
+    /// let now = store.values("now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?;
+    /// let src = store.values("src", Spec::ids(Rows::fixed(2), 1), &[1u32, 2])?;
+    /// let [pool, now, src] = tape.stored_all(&store, [pool, now, src])?;
+    /// let drawn = tape.draw_negatives(pool, now, src, 4, 42, 0)?; // four for each of two events
+    /// let mut program = Program::new(&tape, &[drawn], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// let first = program.read::<u32>(drawn, &store)?.to_vec();
+    /// assert!(first.len() == 8 && first.iter().all(|node| (7..10).contains(node)));
+    /// program.run(&mut store)?; // the same clock draws the same nodes
+    /// assert_eq!(program.read::<u32>(drawn, &store)?, first);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn draw_negatives(
         &mut self,
         pool: Var,

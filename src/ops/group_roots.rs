@@ -39,6 +39,23 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if `query` or `count` is not u32 `[n]`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let query = store.values("query", Spec::ids(Rows::fixed(3), 1), &[1u32, 0, 1])?;
+    /// let count = store.values("count", Spec::ids(Rows::fixed(3), 1), &[2u32, 0, 5])?;
+    /// let [query, count] = tape.stored_all(&store, [query, count])?;
+    /// let grouped = tape.group_roots(query, count, Rows::fixed(2))?;
+    /// let keep = [grouped.starts, grouped.order, grouped.position];
+    /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(grouped.starts, &store)?, [0, 0, 2]);
+    /// assert_eq!(program.read::<u32>(grouped.order, &store)?, [0, 2]); // root 1 has no neighbours
+    /// assert_eq!(program.read::<u32>(grouped.position, &store)?, [0, NONE, 1]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn group_roots(
         &mut self,
         query: Var,

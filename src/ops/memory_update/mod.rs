@@ -149,6 +149,43 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{gru_memory::Gru, memory_update::*, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// // Two nodes; node 0 has a mail of event 0 at time 30. The weights are zeros.
+    /// let unique = store.values("unique", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
+    /// let memory = store.values("memory", Spec::real(Rows::fixed(2), 1), &[4.0f32, 6.0])?;
+    /// let memory_time = store.values("memory time", Spec::times(Rows::fixed(2)), &[5i64, 7])?;
+    /// let mail = store.values("mail", Spec::real(Rows::fixed(2), 1), &[9.0f32, 0.0])?;
+    /// let mail_event = store.values("mail event", Spec::ids(Rows::fixed(2), 1), &[0u32, NONE])?;
+    /// let mail_time = store.values("mail time", Spec::times(Rows::fixed(2)), &[30i64, 0])?;
+    /// # let edge = store.zeros("edge", Spec::real(Rows::fixed(1), 0))?;
+    /// # let time_w = store.zeros("time w", Spec::real(Rows::fixed(1), 1))?;
+    /// # let time_b = store.zeros("time b", Spec::real(Rows::fixed(1), 1))?;
+    /// # let w_x = store.zeros("w x", Spec::real(Rows::fixed(3), 3))?;
+    /// # let w_h = store.zeros("w h", Spec::real(Rows::fixed(3), 1))?;
+    /// # let b_x = store.zeros("b x", Spec::real(Rows::fixed(1), 3))?;
+    /// # let b_h = store.zeros("b h", Spec::real(Rows::fixed(1), 3))?;
+    /// # let ids = tape.stored_all(&store, [unique, memory, memory_time, mail, mail_event, mail_time])?;
+    /// # let [unique, memory, memory_time, mail, mail_event, mail_time] = ids;
+    /// # let ids = tape.stored_all(&store, [edge, time_w, time_b, w_x, w_h, b_x])?;
+    /// # let [edge, time_w, time_b, w_x, w_h, b_x] = ids;
+    /// # let ids = tape.stored_all(&store, [b_h])?;
+    /// # let [b_h] = ids;
+    /// # let gathered = false;
+    /// let state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered };
+    /// let weights = CellVars { time_w, time_b, w_x, w_h, b_x, b_h };
+    /// let (rule, gaps) = (FeatureRow::Event, Gaps::unlimited(1.0));
+    /// let (new, time) = tape.memory_update::<Gru>(unique, state, weights, rule, gaps)?;
+    /// let mut program = Program::new(&tape, &[new, time], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// // The gate z is a half and the candidate 0; node 1 is unchanged.
+    /// assert_eq!(program.read::<f32>(new, &store)?, [2.0, 6.0]);
+    /// assert_eq!(program.read::<i64>(time, &store)?, [30, 7]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn memory_update<C: Cell>(
         &mut self,
         unique: Var,
