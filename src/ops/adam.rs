@@ -45,6 +45,27 @@ pub struct Adam {
 }
 
 /// How parameters decay to zero in each step.
+///
+/// # Examples
+/// ```
+/// use tgnn::{autograd::Program, ops::{adam::*, *}, runtime::*};
+/// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+/// let lr = store.values("lr", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
+/// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
+/// # let g = store.zeros("g", Spec::real(Rows::fixed(1), 1))?;
+/// # let m = store.zeros("m", Spec::real(Rows::fixed(1), 1))?;
+/// # let v = store.zeros("v", Spec::real(Rows::fixed(1), 1))?;
+/// # let step = store.zeros("step", Spec::count())?;
+/// # let ids = tape.stored_all(&store, [lr, w, g, m, v, step])?;
+/// # let [lr, w, g, m, v, step] = ids;
+/// let decay = WeightDecay { amount: 0.5, decoupled: true }; // as AdamW
+/// let vars = UpdateVars { lr, step, scale: None };
+/// tape.adam(vars, decay, &[AdamSlot { w, g, m, v }])?; // the gradient is 0
+/// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+/// program.run(&mut store)?;
+/// assert_eq!(program.read::<f32>(w, &store)?, [3.0]); // 4 - 0.5 * 0.5 * 4
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WeightDecay {
     /// Share of a parameter; 0: no decay.
@@ -61,6 +82,8 @@ impl WeightDecay {
 }
 
 /// What an update reads besides the parameters.
+///
+/// Example: [`Tape::adam`].
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateVars {
     /// Learning rates.
@@ -79,6 +102,8 @@ impl UpdateVars {
 }
 
 /// A parameter with its gradient and moments, all of one shape.
+///
+/// Example: [`Tape::adam`].
 #[derive(Clone, Copy, Debug)]
 pub struct AdamSlot {
     /// Parameter.

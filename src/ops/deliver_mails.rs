@@ -60,6 +60,8 @@ pub struct DeliverMails {
 }
 
 /// The mails of a batch and their recipients.
+///
+/// Example: [`Tape::deliver_mails`].
 #[derive(Clone, Copy, Debug)]
 pub struct Deliveries<'a> {
     /// Unique nodes of the deliveries, from [`Tape::unique`] with stride 2, so that all are positives.

@@ -25,6 +25,16 @@ pub struct DrawNegatives {
 ///
 /// # Panics
 /// If the pool is empty.
+///
+/// # Examples
+/// ```
+/// use tgnn::{ops::draw_negatives::negative, runtime::philox::Key};
+/// let (pool, key) = ([7, 8, 9], Key::new(42, 0, [0, 0]));
+/// let drawn = [0, 1, 2].map(|column| negative(&pool, key, 3, (0, column)));
+/// assert!(drawn.iter().all(|node| pool.contains(node)));
+/// assert_eq!(negative(&pool, key, 3, (0, 1)), drawn[1]); // a draw is a function of its place
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub fn negative(pool: &[u32], key: Key, per_event: usize, (row, column): (usize, usize)) -> u32 {
     let at = row * per_event + column;
     pool[key.below(at as u64, pool.len() as u32) as usize]

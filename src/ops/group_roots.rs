@@ -71,6 +71,22 @@ impl Tape {
 
 impl GroupRoots {
     /// Creates the op for the rows `queries`. If `counted`, roots without neighbours are left out.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{ops::{Call, group_roots::GroupRoots}, runtime::Rows};
+    /// let op = GroupRoots::new(Rows::fixed(2), false);
+    /// let (mut starts, mut order, mut position, mut listed) = ([0; 3], [0; 3], [0; 3], [0]);
+    /// Call::new(&op)
+    ///     .input(&[1u32, 0, 1], [3, 1])?
+    ///     .output::<u32>(&mut starts)?
+    ///     .output::<u32>(&mut order)?
+    ///     .output::<u32>(&mut position)?
+    ///     .output::<u32>(&mut listed)?
+    ///     .run()?;
+    /// assert_eq!((starts, order, position, listed), ([0, 1, 3], [1, 0, 2], [1, 0, 2], [3]));
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn new(queries: Rows, counted: bool) -> Self {
         GroupRoots { queries, counted }
     }

@@ -84,6 +84,22 @@ impl Tape {
 
 impl GroupSlots {
     /// Creates the op for slots of `rows` rows. If `chosen`, count and order say which slots are listed.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{ops::{Call, group_slots::GroupSlots}, runtime::{NONE, Rows}};
+    /// let op = GroupSlots::new(Rows::fixed(2), false);
+    /// let (mut starts, mut slots, mut listed) = ([0; 3], [0; 4], [0]);
+    /// Call::new(&op)
+    ///     .input(&[1u32, 0, 1, NONE], [2, 2])?
+    ///     .output::<u32>(&mut starts)?
+    ///     .output::<u32>(&mut slots)?
+    ///     .output::<u32>(&mut listed)?
+    ///     .run()?;
+    /// assert_eq!((starts, listed), ([0, 1, 3], [3]));
+    /// assert_eq!(slots[..3], [1, 0, 2]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn new(rows: Rows, chosen: bool) -> Self {
         GroupSlots { rows, chosen }
     }

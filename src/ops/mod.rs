@@ -42,6 +42,14 @@ pub enum OpKind {
 }
 
 /// Compulsory memory traffic and arithmetic of one run with all rows live.
+///
+/// # Examples
+/// ```
+/// use tgnn::{ops::Cost, runtime::{Rows, Spec}};
+/// let x = Spec::real(Rows::fixed(10), 3);
+/// assert_eq!(Cost::streaming(&[x], &[x], 30), Cost { bytes: 2 * 10 * 3 * 4, flops: 30 });
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Bytes that must be read or written at least once; reals count as f32.
@@ -80,6 +88,35 @@ impl From<Spec> for Out {
 }
 
 /// The interface that the author of an op implements.
+///
+/// # Examples
+/// ```
+/// use tgnn::{error::Result, ops::*, runtime::*};
+/// /// `out = 2 x`
+/// #[derive(Debug)]
+/// struct Double;
+/// impl Op for Double {
+///     const NAME: &'static str = "double";
+///     const KIND: OpKind = OpKind::Nn;
+///     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+///         arity(Self::NAME, ins, 1)?;
+///         typed(Self::NAME, "x", &ins[0], DType::F32)?;
+///         Ok(vec![ins[0].into()])
+///     }
+///     fn define<R: Real>(&self, io: &Io<'_>) {
+///         for (out, &x) in io.out::<R>(0).iter_mut().zip(io.input::<R>(0)) {
+///             *out = x + x;
+///         }
+///     }
+///     fn vjp(&self, t: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+///         Ok(vec![douts[0].map(|d| t.push1(Double, &[d])).transpose()?])
+///     }
+/// }
+/// let mut out = [0.0f32; 2];
+/// Call::new(&Double).input(&[1.0f32, 2.0], [1, 2])?.output(&mut out)?.run()?;
+/// assert_eq!(out, [2.0, 4.0]);
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     /// Name of the op: in profiler ranges, benchmarks and error messages, and usually of its file and kernel.
     const NAME: &'static str;
@@ -143,6 +180,20 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
 }
 
 /// Implementation that runs the ops.
+///
+/// # Examples
+/// ```
+/// use tgnn::{autograd::Program, ops::*, runtime::*};
+/// let (mut store, mut tape) = (Store::new(Precision::F64), Tape::new());
+/// let a = store.values("a", Spec::real(Rows::fixed(1), 1), &[0.5f64])?;
+/// let a = tape.stored(&store, a)?;
+/// let y = tape.exp(a)?;
+/// let mut program = Program::new(&tape, &[y], Precision::F64, Backend::Definition)?;
+/// program.run(&mut store)?;
+/// assert!((program.read::<f64>(y, &store)?[0] - 0.5f64.exp()).abs() < 1e-15);
+/// assert!(matches!(Backend::of(&Device::cpu(1)?), Backend::Cpu)); // the fast one, in f32
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum Backend {
     /// The definitions, in the store's precision: the test reference (f64) or the plain host path (f32).

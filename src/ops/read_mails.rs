@@ -36,6 +36,8 @@ mod input {
 }
 
 /// Mailboxes: a ring of k slots per node; a new mail overwrites the oldest. All values are state.
+///
+/// Example: [`Tape::read_mails`].
 #[derive(Clone, Copy, Debug)]
 pub struct Mailbox {
     /// `[v k, c]` contents, f32 or 16 bits.

@@ -65,6 +65,8 @@ pub struct SampleNeighbors {
 
 /// An entry of a node's list: 16 bytes, so that one load fetches a neighbour. In a value, an entry is a row
 /// of two i64.
+///
+/// Example: [`Tape::sample_neighbors`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Entry {
@@ -94,6 +96,8 @@ unsafe impl Bytes for Vec<Entry> {
 }
 
 /// T-CSR tables as values.
+///
+/// Example: [`Tape::sample_neighbors`].
 #[derive(Clone, Copy, Debug)]
 pub struct TcsrVars {
     /// `[v + 1]` i64 starts of the nodes' lists.
@@ -120,6 +124,8 @@ pub struct Neighbors {
 }
 
 /// Options of neighbour sampling.
+///
+/// Example: [`Tape::sample_neighbors`].
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
     /// Slots per query.

@@ -35,6 +35,8 @@ pub struct Sgd {
 }
 
 /// A parameter with its gradient and velocity, all of one shape.
+///
+/// Example: [`Tape::sgd`].
 #[derive(Clone, Copy, Debug)]
 pub struct SgdSlot {
     /// Parameter.

@@ -67,6 +67,8 @@ mod input {
 }
 
 /// The batch whose memory is written.
+///
+/// Example: [`Tape::write_memory`].
 #[derive(Clone, Debug)]
 pub struct Written {
     /// `[<= v]` unique nodes.

@@ -108,6 +108,8 @@ impl FeatureRow {
 }
 
 /// Node memory and mailbox as values; all but `edge` are state.
+///
+/// Example: [`Tape::memory_update`].
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryVars {
     /// `[v, d]` f32 node memory.
@@ -128,6 +130,8 @@ pub struct MemoryVars {
 }
 
 /// Weights of an update with a cell of g gates: 3 for a GRU, 1 for an RNN.
+///
+/// Example: [`Tape::memory_update`].
 #[derive(Clone, Copy, Debug)]
 pub struct CellVars {
     /// `[1, t]` frequencies of the time encoding.

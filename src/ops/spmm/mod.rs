@@ -48,6 +48,8 @@ pub struct Spmm {
 }
 
 /// Values of one direction of the adjacency of all steps.
+///
+/// Example: [`Tape::spmm`].
 #[derive(Clone, Copy, Debug)]
 pub struct AdjacencyVars {
     /// Index of the first neighbour of each row in `col`, `[t v]` u32.
@@ -65,6 +67,8 @@ pub struct AdjacencyVars {
 }
 
 /// Values of the adjacency of all steps and of its transpose.
+///
+/// Example: [`Tape::spmm`].
 #[derive(Clone, Copy, Debug)]
 pub struct GraphVars {
     /// For each vertex, the neighbours whose rows it sums.

@@ -73,6 +73,8 @@ mod output {
 }
 
 /// Operands of an attention layer.
+///
+/// Example: [`Tape::temporal_attention`].
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionVars {
     /// `[q, H c]` absorbed queries.
