@@ -24,7 +24,8 @@ pub struct Accumulate {
 }
 
 impl Tape {
-    /// Appends [`Accumulate`], which adds the second value of each pair to the first, a stored sum.
+    /// Appends [`Accumulate`], which adds the second value of each pair to the first, a stored sum of the
+    /// same shape.
     ///
     /// # Errors
     /// `Shape` if the shapes of a pair differ, or a sum is not writable.

@@ -117,7 +117,8 @@ pub struct AdamSlot {
 }
 
 impl Tape {
-    /// Appends [`Adam`].
+    /// Appends [`Adam`], which updates the parameters and moments of all `slots` in place; `vars.lr` is f32
+    /// `[k, 1]`, `vars.step` u32 `[1, 1]`, and the four values of a slot have one shape.
     ///
     /// # Errors
     /// `Shape` if a gradient or moment differs from its parameter in shape, or if state is not writable.

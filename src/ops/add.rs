@@ -16,7 +16,7 @@ use crate::runtime::{
 pub struct Add;
 
 impl Tape {
-    /// Appends [`Add`].
+    /// Appends [`Add`] and returns `a + b`; all are f32 `[n, d]`.
     ///
     /// # Errors
     /// `Shape` when the shapes differ.

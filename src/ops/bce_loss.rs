@@ -25,7 +25,8 @@ pub struct BceLoss;
 pub struct BceLossGrad;
 
 impl Tape {
-    /// Appends [`BceLoss`].
+    /// Appends [`BceLoss`] and returns the binary cross entropy, `[1, 1]`, of `logits` `[b, 1 + m]`: column 0
+    /// holds those of the events, the others those of m negatives.
     ///
     /// # Errors
     /// `Shape` if there is no column of negatives.

@@ -35,7 +35,8 @@ pub struct ClipNorm {
 }
 
 impl Tape {
-    /// Appends [`ClipNorm`]; returns the factor of the gradients.
+    /// Appends [`ClipNorm`]; returns the factor, `[1, 1]`, by which the gradients have at most the norm
+    /// `most`. The norm of all gradients together is stored in `norm`, `[1, 1]`.
     ///
     /// # Errors
     /// `Shape` if a gradient is not f32 with a fixed number of rows, or if `norm` is not writable.

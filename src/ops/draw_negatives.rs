@@ -41,8 +41,9 @@ pub fn negative(pool: &[u32], key: Key, per_event: usize, (row, column): (usize,
 }
 
 impl Tape {
-    /// Appends [`DrawNegatives`]; different values of `salt` make the draws of training, validation and test
-    /// independent.
+    /// Appends [`DrawNegatives`]; returns u32 `[b, per_event]`, drawn from `pool` for each of the b rows of
+    /// `like`. Different values of `salt` make the draws of training, validation and test independent; `now`
+    /// is the clock of the draw, u32 `[1, 2]`.
     ///
     /// # Errors
     /// `Shape` if the pool is empty or not u32 `[p]`, or if `now` is not u32 `[1, 2]`.

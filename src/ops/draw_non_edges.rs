@@ -41,8 +41,9 @@ pub struct DrawNonEdges {
 
 impl Tape {
     /// Appends [`DrawNonEdges`] for the `items` of a step, `per_item` draws for each; `offsets` and `step`
-    /// are as in [`step_items`](Self::step_items). Different values of `salt` make the draws of training and
-    /// evaluation independent.
+    /// are as in [`step_items`](Self::step_items). Returns u32 `[b, 1 + per_item]`: the destination of each
+    /// item's edge, then its draws. Different values of `salt` make the draws of training and evaluation
+    /// independent.
     ///
     /// # Errors
     /// `Shape` if types do not match, or if there are edges but no vertices.

@@ -42,7 +42,8 @@ pub struct Targets {
 }
 
 impl Tape {
-    /// Appends [`ExpandTargets`].
+    /// Appends [`ExpandTargets`]: each root, `[n]`, is followed by its neighbours, `[n, k]`, so that there
+    /// are `n (1 + k)` targets. Without `neighbor_time`, neighbours get the root's time.
     ///
     /// # Errors
     /// `Shape` if the inputs are not `[n]`, `[n]`, `[n, k]` and `[n, k]` of the types in the module's table.

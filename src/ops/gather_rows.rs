@@ -17,7 +17,8 @@ use crate::runtime::team::{self, InParallel};
 pub struct GatherRows;
 
 impl Tape {
-    /// Appends [`GatherRows`].
+    /// Appends [`GatherRows`] and returns rows of `table`, `[v, d]`: row `i k + j` of the result, `[n k, d]`,
+    /// is row `index[i, j]` of the table, or zeros if that is [`NONE`].
     ///
     /// # Errors
     /// `Shape` if `index` is not u32, or if `table` is i64.

@@ -31,7 +31,8 @@ pub struct GeluGrad(Epilogue);
 const BLOCK: usize = 16 * 1024;
 
 impl Tape {
-    /// Appends [`Gelu`], followed by a drop-out if a rate and its clock are given.
+    /// Appends [`Gelu`] and returns `x P(x)`, f32 `[n, d]` as `x`, followed by a drop-out if a rate and its
+    /// clock are given. P is the normal distribution function.
     ///
     /// # Errors
     /// `Shape` if `x` is not f32, or the drop-out probability is not in [0, 1).

@@ -35,7 +35,8 @@ pub struct GruGatesGrad {
 }
 
 impl Tape {
-    /// Appends [`GruGates`]. Returns z, and y if there is a state `h`.
+    /// Appends [`GruGates`] for the arguments `pre` of the gates r and z, `[n, 2 d]`. Returns z, and `y = r
+    /// h` if there is a state `h`; all are f32 `[n, d]`.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match.

@@ -37,7 +37,8 @@ pub struct GruState {
 pub struct GruStateGrad(GruState);
 
 impl Tape {
-    /// Appends [`GruState`].
+    /// Appends [`GruState`] and returns the new state `z h + (1 - z) tanh(pre)`; all are f32 `[n, d]`. Rows
+    /// for which `present`, u32 `[n]`, is [`NONE`] keep their state.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match.

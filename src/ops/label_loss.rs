@@ -39,7 +39,9 @@ pub struct LabelLossGrad {
 }
 
 impl Tape {
-    /// Appends [`LabelLoss`] and returns the loss. A `positive_weight` of 1 weighs all elements equally.
+    /// Appends [`LabelLoss`] and returns the binary cross entropy, `[1, 1]`, of `logits`, one a class, `[b,
+    /// C]`; `labels`, u32 `[b, m]`, are the sets of classes. A `positive_weight` of 1 weighs all elements
+    /// equally.
     ///
     /// # Errors
     /// `Shape` if the types or row counts do not fit, there is no class, or the weight is not a finite

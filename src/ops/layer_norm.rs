@@ -36,7 +36,8 @@ pub struct LayerNorm;
 pub struct LayerNormGrad;
 
 impl Tape {
-    /// Appends [`LayerNorm`] and returns `y`.
+    /// Appends [`LayerNorm`] and returns `y`: every row of `x`, f32 `[n, d]`, with mean 0 and variance 1,
+    /// times `gain` plus `bias`, both `[1, d]`.
     ///
     /// # Errors
     /// `Shape` if `x` is not f32 or has no column, or if `gain` or `bias` is not f32 `[1, d]`.

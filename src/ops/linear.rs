@@ -37,7 +37,8 @@ pub struct LinearInputGrad;
 pub struct LinearWeightGrad;
 
 impl Tape {
-    /// Appends [`Linear`] and returns `y`. The epilogue may be a plain [`Activation`].
+    /// Appends [`Linear`] and returns `y = epilogue(x W^T + bias + residual)`, f32 `[n, m]`, for `x` `[n, k]`
+    /// and `W` `[m, k]`. The epilogue may be a plain [`Activation`].
     ///
     /// # Errors
     /// `Shape` if types or widths do not fit, or the dropout probability is not in [0, 1).

@@ -33,8 +33,8 @@ pub struct LinearPairInputGrad;
 pub struct LinearPairWeightGrad;
 
 impl Tape {
-    /// Appends [`LinearPair`] and returns `y1` and `y2`. `first` and `second` are `(W, b)` of the two maps;
-    /// `shared` is `(c, V)` of the first.
+    /// Appends [`LinearPair`] and returns `y1 = x W1^T + c V^T + b1` and `y2 = x W2^T + b2`. `first` and
+    /// `second` are `(W, b)` of the two maps; `shared` is `(c, V)` of the first.
     ///
     /// # Errors
     /// `Shape` if types or widths do not fit.

@@ -34,7 +34,8 @@ pub struct LinearSum;
 pub struct LinearSumGrad;
 
 impl Tape {
-    /// Appends [`LinearSum`] and returns `y`; `first` and `second` are `(x, W)` of the two maps.
+    /// Appends [`LinearSum`] and returns `y = x1 W1^T + x2 W2^T + b`; `first` and `second` are `(x, W)` of
+    /// the two maps.
     ///
     /// # Errors
     /// `Shape` if types or widths do not fit.

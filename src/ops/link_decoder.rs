@@ -46,7 +46,9 @@ pub struct LinkDecoderWeightGrad {
 }
 
 impl Tape {
-    /// Appends [`LinkDecoder`] and returns the logits; `weights` are `W_src, W_dst, b, w, b_out`.
+    /// Appends [`LinkDecoder`] and returns the logits, `[b, 1 + m]`, of each of the b `events` and its m
+    /// negatives, from the embeddings `z` of their roots, `[(2 + m) b, d]`; `weights` are `W_src, W_dst, b,
+    /// w, b_out`.
     ///
     /// # Errors
     /// `Shape` if `z` does not have the same number of rows, two or more, for every event, or types or widths

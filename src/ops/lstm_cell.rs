@@ -42,7 +42,9 @@ pub struct LstmCellGrad {
 }
 
 impl Tape {
-    /// Appends [`LstmCell`] and returns `h'` and `c'`; `state` is `(h, c)`.
+    /// Appends [`LstmCell`] and returns `h'` and `c'`, for the arguments `pre` of the gates i, f, g and o,
+    /// `[n, 4 d]`; `state` is `(h, c)`, each `[n, d]`. Rows for which `present`, u32 `[n]`, is [`NONE`] keep
+    /// their state.
     ///
     /// # Errors
     /// `Shape` if types or widths do not fit.

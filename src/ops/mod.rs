@@ -6,6 +6,25 @@
 //! else in the crate lists the ops.
 //!
 //! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
+//!
+//! # What holds for every op
+//!
+//! The table at the top of an op's module lists its operands. Unless the module says otherwise:
+//!
+//! - **Shapes** are `[rows, cols]`, row by row. `[<= n, d]` has memory for n rows, of which a count says how
+//!   many are live; an op reads and writes live rows only. Operands that are called *state* are stored values,
+//!   changed in place.
+//! - **Errors** of shapes, types and options are found when an op is recorded, which then fails with `Shape`.
+//!   Errors of numbers are found in a run: what the tables call a *fault* makes the run fail with `Data` (an
+//!   index outside of its table) or `Diverged` (a number that is not finite).
+//! - **Precision**: f32. Dense products on a CUDA device multiply in the format of the device
+//!   ([`MatmulPrecision`]) and add in f32. [`Backend::Definition`] also computes in f64.
+//! - **Determinism**: on one backend, a result has the same bits in every run, for any number of threads and
+//!   any order of thread blocks. Random draws are functions of a seed and a clock, and are the same on all
+//!   backends.
+//! - **Gradients**: there is one if the module describes a backward pass. Ids, counts and times have none,
+//!   nor has state.
+//! - **Sources** are given for what is taken from a paper or from other code.
 mod call;
 mod case;
 mod device_call;
@@ -92,6 +111,7 @@ impl From<Spec> for Out {
 /// # Examples
 /// ```
 /// use tgnn::{error::Result, ops::*, runtime::*};
+///
 /// /// `out = 2 x`
 /// #[derive(Debug)]
 /// struct Double;
@@ -112,6 +132,7 @@ impl From<Spec> for Out {
 ///         Ok(vec![douts[0].map(|d| t.push1(Double, &[d])).transpose()?])
 ///     }
 /// }
+///
 /// let mut out = [0.0f32; 2];
 /// Call::new(&Double).input(&[1.0f32, 2.0], [1, 2])?.output(&mut out)?.run()?;
 /// assert_eq!(out, [2.0, 4.0]);

@@ -42,7 +42,9 @@ pub struct Batch {
 }
 
 impl Tape {
-    /// Appends [`NextBatch`] with at most `capacity` events; `stream` is `[src, dst, time]`.
+    /// Appends [`NextBatch`] with at most `capacity` events; `stream` is `[src, dst, time]` of all events,
+    /// and `range`, u32 `[1, 3]`, says which of them the pass visits. Every run moves `clock`, u32 `[1, 2]`,
+    /// on by one batch.
     ///
     /// # Errors
     /// `Shape` if types do not fit or the clock is not writable.

@@ -34,7 +34,8 @@ pub struct Group {
 }
 
 impl Tape {
-    /// Appends [`NextGroup`] for groups of `length` steps.
+    /// Appends [`NextGroup`] for groups of `length` steps; `order`, u32 `[g]`, holds the target steps of the
+    /// pass. Every run moves `clock`, u32 `[1, 2]`, on by one group.
     ///
     /// # Errors
     /// `Shape` if types do not fit or the clock is not writable.

@@ -40,7 +40,8 @@ const COLUMNS: usize = 64;
 const AHEAD: usize = 8;
 
 impl Tape {
-    /// Appends [`PairLogits`] and returns the logits, for tables `[P, Q]` and `weights` `[b, w, b_out]`.
+    /// Appends [`PairLogits`] and returns the logits of the pairs of `src`, u32 `[n]`, and `candidates`, u32
+    /// `[n, 1 + m]`, in the shape of the latter, for tables `[P, Q]` and `weights` `[b, w, b_out]`.
     ///
     /// # Errors
     /// `Shape` if types, row counts or widths do not fit.

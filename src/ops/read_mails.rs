@@ -66,7 +66,8 @@ pub struct Mails {
 }
 
 impl Tape {
-    /// Appends [`ReadMails`] for queries `(node, time)`.
+    /// Appends [`ReadMails`] for queries `(node, time)`, u32 and i64 `[n]`: the mails of each node, latest
+    /// first.
     ///
     /// # Errors
     /// `Shape` if types or rows do not match.

@@ -20,7 +20,8 @@ pub struct Roots;
 const NEGATIVES: usize = 3;
 
 impl Tape {
-    /// Appends [`Roots`]; returns the nodes and times of the roots.
+    /// Appends [`Roots`] for b events with m negatives each, u32 `[b, m]`; returns the nodes and times of the
+    /// `(2 + m) b` roots.
     ///
     /// # Errors
     /// `Shape` if the inputs differ in their rows.

@@ -137,8 +137,8 @@ pub struct Sampling {
 }
 
 impl Tape {
-    /// Appends [`SampleNeighbors`] for queries `(node, time)`; `batch` is `(event, now)`. `stride` is the
-    /// number of roots per event if the queries are the roots of the batch, otherwise 0.
+    /// Appends [`SampleNeighbors`] for queries `(node, time)`, u32 and i64 `[n]`; `batch` is `(event, now)`.
+    /// `stride` is the number of roots per event if the queries are the roots of the batch, otherwise 0.
     ///
     /// # Errors
     /// `Shape` if types or rows do not match.

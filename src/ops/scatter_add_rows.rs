@@ -19,7 +19,8 @@ pub struct ScatterAddRows {
 }
 
 impl Tape {
-    /// Appends [`ScatterAddRows`] with `rows` rows of output.
+    /// Appends [`ScatterAddRows`] and returns sums of rows of `src`, `[n k, d]`: row `i k + j` is added to
+    /// row `index[i, j]` of the result, which has `rows` rows.
     ///
     /// # Errors
     /// `Shape` if `index` is not u32 with one entry for each row of `src`.

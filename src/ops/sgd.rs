@@ -48,7 +48,8 @@ pub struct SgdSlot {
 }
 
 impl Tape {
-    /// Appends [`Sgd`], with `momentum` and weight decay `decay`.
+    /// Appends [`Sgd`], which updates the parameters of all `slots` in place, with `momentum` and weight
+    /// decay `decay`; `vars` and shapes are as for [`adam`](Self::adam).
     ///
     /// # Errors
     /// `Shape` if a gradient or velocity differs from its parameter in shape, if there are velocities without

@@ -31,7 +31,8 @@ mod input {
 }
 
 impl Tape {
-    /// Appends [`SlotFeatures`] of sampled neighbours; `time` holds `w` and `b`.
+    /// Appends [`SlotFeatures`] of sampled neighbours: the edge features and the time encoding of every slot,
+    /// f32 `[n k, f + t]`. `time` holds `w` and `b`.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match.

@@ -29,7 +29,8 @@ pub struct SquaredLoss;
 pub struct SquaredLossGrad;
 
 impl Tape {
-    /// Appends [`SquaredLoss`]; returns the loss.
+    /// Appends [`SquaredLoss`]; returns the mean squared error, `[1, 1]`, of `pred` against `want`, both f32
+    /// `[n, h]`. Elements of `want` that are NaN do not count.
     ///
     /// # Errors
     /// `Shape` if `pred` and `want` differ in rows or widths, or are not f32.

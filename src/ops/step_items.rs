@@ -32,7 +32,7 @@ pub struct Items {
 }
 
 impl Tape {
-    /// Appends [`StepItems`] for at most `capacity` items.
+    /// Appends [`StepItems`] for at most `capacity` items: those from `offsets[step]` to `offsets[step + 1]`.
     ///
     /// # Errors
     /// `Shape` if types do not match, or if `capacity` does not fit in 32 bits.

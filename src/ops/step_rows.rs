@@ -21,7 +21,8 @@ pub struct StepRows {
 }
 
 impl Tape {
-    /// Appends [`StepRows`] for the step `steps[place]` of `rows` vertices.
+    /// Appends [`StepRows`] for the step `steps[place]` of `rows` vertices; returns their rows in a table of
+    /// all steps, u32 `[rows]`, or [`NONE`] for absent vertices, those whose `scale` is not above 0.
     ///
     /// # Errors
     /// `Shape` if types do not match, or if `place` is not below the length of `steps`.

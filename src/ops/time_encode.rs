@@ -30,7 +30,8 @@ const BLOCKS: usize = 512;
 const BLOCK_ROWS: usize = 16;
 
 impl Tape {
-    /// Appends [`TimeEncode`].
+    /// Appends [`TimeEncode`] and returns `cos(w dt + b)`, f32 `[n, t]`, for gaps `dt` in seconds, `[n, 1]`,
+    /// and t frequencies and phases, `[1, t]`.
     ///
     /// # Errors
     /// `Shape` if `w` or `b` is not `[1, t]`, or `dt` is not `[n, 1]`.

@@ -35,7 +35,8 @@ pub struct TopRowsGrad;
 const GRAD_DOUT: usize = 4;
 
 impl Tape {
-    /// Appends [`TopRows`]; returns X.
+    /// Appends [`TopRows`]; returns X, f32 `[k, d]`: the k present rows of `x` with the greatest scores `x p
+    /// / |p|`, each times tanh of its score.
     ///
     /// # Errors
     /// `Shape` if types or widths do not match, or if `k` is 0.

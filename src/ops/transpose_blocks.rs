@@ -16,7 +16,8 @@ pub struct TransposeBlocks {
 }
 
 impl Tape {
-    /// Appends [`TransposeBlocks`] for blocks of `a` rows.
+    /// Appends [`TransposeBlocks`] and returns `x`, f32 `[n a, b]`, with each block of `a` rows transposed,
+    /// `[n b, a]`.
     ///
     /// # Errors
     /// `Shape` if `x` has no column, or if `a` is 0 or does not divide the capacity of `x` or its live rows

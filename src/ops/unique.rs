@@ -61,7 +61,8 @@ pub struct UniqueNodes {
 }
 
 impl Tape {
-    /// Appends [`Unique`] for `stride` roots per event.
+    /// Appends [`Unique`] for `stride` roots per event: lists the nodes of `roots` and `others` once each,
+    /// and the row of every occurrence. `stamp`, u32 `[v]`, is zero before and after a run.
     ///
     /// # Errors
     /// `Shape` if an input is not u32, if the stamps are not one column, if `stride` is 0, or if there are

@@ -97,8 +97,8 @@ pub struct Written {
 }
 
 impl Tape {
-    /// Appends [`WriteMemory`] for `stride` roots per event. With `Mean`, `state.edge` is the table of
-    /// features stored per mail.
+    /// Appends [`WriteMemory`] for `stride` roots per event: the positive roots get new memory and new mails,
+    /// in place. With `Mean`, `state.edge` is the table of features stored per mail.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match, or if a state is read-only.

@@ -17,7 +17,8 @@ use super::*;
 pub struct WriteRows;
 
 impl Tape {
-    /// Appends [`WriteRows`].
+    /// Appends [`WriteRows`], which copies row i of `rows`, `[n, d]`, to row `index[i]` of `table`, `[v, d]`,
+    /// in place.
     ///
     /// # Errors
     /// `Shape` if types, widths or rows differ, or if the table is read-only.

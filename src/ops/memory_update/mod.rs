@@ -149,7 +149,9 @@ pub struct CellVars {
 }
 
 impl Tape {
-    /// Appends [`MemoryUpdate`]; returns s' and its times.
+    /// Appends [`MemoryUpdate`] with the cell `C`, [`Gru`](super::gru_memory::Gru) or
+    /// [`Rnn`](super::rnn_memory::Rnn), for the n nodes `unique`. Returns their new memory s', f32 `[n, d]`,
+    /// and its times in ticks, i64 `[n]`.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match.

@@ -82,7 +82,8 @@ pub struct GraphVars {
 }
 
 impl Tape {
-    /// Appends [`Spmm`] for step `step_index` of `steps`, and returns `y`.
+    /// Appends [`Spmm`] for step `step_index` of `steps`, and returns `y = act(S A S x + bias)`, f32 `[v,
+    /// d]`, with the weighted adjacency A of the step and its scales S.
     ///
     /// # Errors
     /// `Shape` if types, row counts or widths do not fit.

@@ -102,8 +102,8 @@ pub struct AttentionVars {
 }
 
 impl Tape {
-    /// Appends [`TemporalAttention`]; returns the mixed rows and the sums of the weights. `drop` is the
-    /// drop-out of the weights and its clock.
+    /// Appends [`TemporalAttention`]; returns the mixed rows, `[m, heads c]`, and the sums of the weights,
+    /// `[m, heads]`, of the m roots with neighbours. `drop` is the drop-out of the weights and its clock.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match, if `heads` or `head_width` is 0, or if p of the
