@@ -24,10 +24,26 @@ pub struct Accumulate {
 }
 
 impl Tape {
-    /// Appends [`Accumulate`], which adds the second value of each pair to the first, a stored sum.
+    /// Appends [`Accumulate`], which adds the second value of each pair to the first, a stored sum of the
+    /// same shape.
     ///
     /// # Errors
     /// `Shape` if the shapes of a pair differ, or a sum is not writable.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let sum = store.values("sum", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let x = store.values("x", Spec::real(Rows::fixed(1), 2), &[10.0f32, 20.0])?;
+    /// let [sum, x] = tape.stored_all(&store, [sum, x])?;
+    /// tape.accumulate(&[(sum, x)])?;
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// program.run(&mut store)?; // a second step
+    /// assert_eq!(program.read::<f32>(sum, &store)?, [21.0, 42.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn accumulate(&mut self, pairs: &[(Var, Var)]) -> Result<()> {
         let ins: Vec<Var> = pairs.iter().flat_map(|p| [p.0, p.1]).collect();
         self.push(Accumulate { clears: false }, &ins).map(drop)
@@ -36,6 +52,19 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if a sum is not writable.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let sum = store.values("sum", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let sum = tape.stored(&store, sum)?;
+    /// tape.clear(&[sum])?;
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(sum, &store)?, [0.0, 0.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn clear(&mut self, sums: &[Var]) -> Result<()> {
         self.push(Accumulate { clears: true }, sums).map(drop)
     }

@@ -45,6 +45,27 @@ pub struct Adam {
 }
 
 /// How parameters decay to zero in each step.
+///
+/// # Examples
+/// ```
+/// use tgnn::{autograd::Program, ops::{adam::*, *}, runtime::*};
+/// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+/// let lr = store.values("lr", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
+/// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
+/// # let g = store.zeros("g", Spec::real(Rows::fixed(1), 1))?;
+/// # let m = store.zeros("m", Spec::real(Rows::fixed(1), 1))?;
+/// # let v = store.zeros("v", Spec::real(Rows::fixed(1), 1))?;
+/// # let step = store.zeros("step", Spec::count())?;
+/// # let ids = tape.stored_all(&store, [lr, w, g, m, v, step])?;
+/// # let [lr, w, g, m, v, step] = ids;
+/// let decay = WeightDecay { amount: 0.5, decoupled: true }; // as AdamW
+/// let vars = UpdateVars { lr, step, scale: None };
+/// tape.adam(vars, decay, &[AdamSlot { w, g, m, v }])?; // the gradient is 0
+/// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+/// program.run(&mut store)?;
+/// assert_eq!(program.read::<f32>(w, &store)?, [3.0]); // 4 - 0.5 * 0.5 * 4
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WeightDecay {
     /// Share of a parameter; 0: no decay.
@@ -61,6 +82,8 @@ impl WeightDecay {
 }
 
 /// What an update reads besides the parameters.
+///
+/// Example: [`Tape::adam`].
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateVars {
     /// Learning rates.
@@ -79,6 +102,8 @@ impl UpdateVars {
 }
 
 /// A parameter with its gradient and moments, all of one shape.
+///
+/// Example: [`Tape::adam`].
 #[derive(Clone, Copy, Debug)]
 pub struct AdamSlot {
     /// Parameter.
@@ -92,10 +117,32 @@ pub struct AdamSlot {
 }
 
 impl Tape {
-    /// Appends [`Adam`].
+    /// Appends [`Adam`], which updates the parameters and moments of all `slots` in place; `vars.lr` is f32
+    /// `[k, 1]`, `vars.step` u32 `[1, 1]`, and the four values of a slot have one shape.
     ///
     /// # Errors
     /// `Shape` if a gradient or moment differs from its parameter in shape, or if state is not writable.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{adam::*, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let lr = store.values("lr", Spec::real(Rows::fixed(1), 1), &[0.25f32])?;
+    /// let w = store.values("w", Spec::real(Rows::fixed(1), 2), &[1.0f32, 1.0])?;
+    /// let g = store.values("g", Spec::real(Rows::fixed(1), 2), &[0.5f32, -200.0])?;
+    /// let m = store.zeros("m", Spec::real(Rows::fixed(1), 2))?;
+    /// let v = store.zeros("v", Spec::real(Rows::fixed(1), 2))?;
+    /// let step = store.zeros("step", Spec::count())?;
+    /// let [lr, w, g, m, v, step] = tape.stored_all(&store, [lr, w, g, m, v, step])?;
+    /// let vars = UpdateVars { lr, step, scale: None };
+    /// tape.adam(vars, WeightDecay::default(), &[AdamSlot { w, g, m, v }])?;
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// // The first update is about lr, whatever the size of a gradient.
+    /// let w = program.read::<f32>(w, &store)?;
+    /// assert!((w[0] - 0.75).abs() < 1e-5 && (w[1] - 1.25).abs() < 1e-5);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn adam(&mut self, vars: UpdateVars, decay: WeightDecay, slots: &[AdamSlot]) -> Result<()> {
         let mut ins = vars.inputs();
         ins.extend(slots.iter().flat_map(|s| [s.w, s.g, s.m, s.v]));

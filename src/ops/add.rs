@@ -16,10 +16,24 @@ use crate::runtime::{
 pub struct Add;
 
 impl Tape {
-    /// Appends [`Add`].
+    /// Appends [`Add`] and returns `a + b`; all are f32 `[n, d]`.
     ///
     /// # Errors
     /// `Shape` when the shapes differ.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let a = store.values("a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
+    /// let b = store.values("b", Spec::real(Rows::fixed(1), 2), &[1.0f32, 6.0])?;
+    /// let [a, b] = tape.stored_all(&store, [a, b])?;
+    /// let sum = tape.add(a, b)?;
+    /// let mut program = Program::new(&tape, &[sum], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(sum, &store)?, [4.0, 10.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn add(&mut self, a: Var, b: Var) -> Result<Var> {
         self.push1(Add, &[a, b])
     }

@@ -39,6 +39,37 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if types or rows do not match, or if the entries are read-only.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{sample_neighbors::Entry, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// // Two events of nodes 0 and 1; one slot for node 0, two for node 1.
+    /// let src = store.values("src", Spec::ids(Rows::fixed(2), 1), &[0u32, 0])?;
+    /// let dst = store.values("dst", Spec::ids(Rows::fixed(2), 1), &[1u32, 1])?;
+    /// let time = store.values("time", Spec::times(Rows::fixed(2)), &[10i64, 20])?;
+    /// let offsets = store.values("offsets", Spec::times(Rows::fixed(3)), &[0i64, 1, 3])?;
+    /// let empty = [Entry { event: NONE, ..Entry::default() }; 3];
+    /// let entries = store.values("entries", Entry::spec(3), bytemuck::cast_slice::<_, i64>(&empty))?;
+    /// # let range = store.values("range", Spec::ids(Rows::fixed(1), 3), &[0u32, 2, 0])?;
+    /// # let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
+    /// # let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(2), 1))?;
+    /// # let entries = tape.stored(&store, entries)?;
+    /// # let ids = tape.stored_all(&store, [src, dst, time, offsets, range, clock])?;
+    /// # let [src, dst, time, offsets, range, clock] = ids;
+    /// # let ids = tape.stored_all(&store, [stamp])?;
+    /// # let [stamp] = ids;
+    /// let batch = tape.next_batch([src, dst, time], range, clock, 2)?;
+    /// let (roots, _) = tape.roots(batch.src, batch.dst, batch.time, None)?;
+    /// let nodes = tape.unique(stamp, roots, &[], 2)?;
+    /// let of_nodes = tape.group_roots(nodes.psi[0], None, nodes.rows)?;
+    /// tape.append_history((offsets, entries), &batch, &nodes, of_nodes, 2)?;
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// let lists: &[Entry] = bytemuck::cast_slice(program.read::<i64>(entries, &store)?);
+    /// assert_eq!(lists.iter().map(|e| e.event).collect::<Vec<_>>(), [1, 0, 1]); // {1}, {0, 1}
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn append_history(
         &mut self,
         lists: (Var, Var),

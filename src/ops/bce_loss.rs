@@ -25,10 +25,25 @@ pub struct BceLoss;
 pub struct BceLossGrad;
 
 impl Tape {
-    /// Appends [`BceLoss`].
+    /// Appends [`BceLoss`] and returns the binary cross entropy, `[1, 1]`, of `logits` `[b, 1 + m]`: column 0
+    /// holds those of the events, the others those of m negatives.
     ///
     /// # Errors
     /// `Shape` if there is no column of negatives.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let logits = store.values("logits", Spec::real(Rows::fixed(1), 3), &[0.0f32, 0.0, 0.0])?;
+    /// let logits = tape.stored(&store, logits)?;
+    /// let loss = tape.bce_loss(logits)?; // one positive, two negatives
+    /// let mut program = Program::new(&tape, &[loss], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// let want = 2.0 * 2f32.ln(); // ln 2 for the positive, and ln 2 for the mean of the negatives
+    /// assert!((program.read::<f32>(loss, &store)?[0] - want).abs() < 1e-6);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn bce_loss(&mut self, logits: Var) -> Result<Var> {
         self.push1(BceLoss, &[logits])
     }

@@ -4,6 +4,19 @@ use crate::{error::Result, runtime::*};
 use half::{bf16, f16};
 
 /// One case of an op.
+///
+/// # Examples
+/// ```
+/// use tgnn::{error::Result, ops::{Built, Case, CaseBuilder}, runtime::MatmulPrecision, testing};
+/// fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+///     let a = c.real(dims[0], dims[1]);
+///     let square = c.tape.mul(a, a)?;
+///     Ok(Built::new(&[square], &[a])) // compare `square`, differentiate it by `a`
+/// }
+/// let case = Case { op: "square", dims: &[3, 2], build, inputs: MatmulPrecision::F32 };
+/// assert!(testing::gradient_error(&case)? < 1e-6);
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Case {
     /// Name of the op's file.
@@ -52,6 +65,16 @@ impl Built {
 }
 
 /// Builder of a case's inputs, which are the same numbers in every precision.
+///
+/// # Examples
+/// ```
+/// use tgnn::{ops::CaseBuilder, runtime::*};
+/// let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
+/// let (x, index) = (c.real(3, 2), c.ids(&[2, 0], 1));
+/// let rows = c.tape.gather_rows(x, index)?;
+/// assert_eq!(c.tape.spec(rows), Spec::real(Rows::fixed(2), 2));
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub struct CaseBuilder {
     /// Tape with the op under test.
     pub tape: Tape,

@@ -35,10 +35,26 @@ pub struct ClipNorm {
 }
 
 impl Tape {
-    /// Appends [`ClipNorm`]; returns the factor of the gradients.
+    /// Appends [`ClipNorm`]; returns the factor, `[1, 1]`, by which the gradients have at most the norm
+    /// `most`. The norm of all gradients together is stored in `norm`, `[1, 1]`.
     ///
     /// # Errors
     /// `Shape` if a gradient is not f32 with a fixed number of rows, or if `norm` is not writable.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let g = store.values("g", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
+    /// let norm = store.zeros("norm", Spec::real(Rows::fixed(1), 1))?;
+    /// let [g, norm] = tape.stored_all(&store, [g, norm])?;
+    /// let scale = tape.clip_norm(norm, &[g], 1.0)?;
+    /// let mut program = Program::new(&tape, &[scale], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(norm, &store)?, [5.0]);
+    /// assert!((program.read::<f32>(scale, &store)?[0] - 0.2).abs() < 1e-6);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn clip_norm(&mut self, norm: Var, gradients: &[Var], most: f64) -> Result<Var> {
         let ins: Vec<Var> = [norm].into_iter().chain(gradients.iter().copied()).collect();
         self.push1(ClipNorm { most }, &ins)

@@ -60,6 +60,8 @@ pub struct DeliverMails {
 }
 
 /// The mails of a batch and their recipients.
+///
+/// Example: [`Tape::deliver_mails`].
 #[derive(Clone, Copy, Debug)]
 pub struct Deliveries<'a> {
     /// Unique nodes of the deliveries, from [`Tape::unique`] with stride 2, so that all are positives.
@@ -84,6 +86,37 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match, or if state is read-only.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{deliver_mails::*, read_mails::Mailbox, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// // Event 7 of nodes 0 and 1 at time 30. The mailboxes have two slots each and hold zeros.
+    /// let roots = store.values("roots", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
+    /// let out = store.values("out", Spec::real(Rows::fixed(2), 1), &[5.0f32, 6.0])?;
+    /// let event = store.values("event", Spec::ids(Rows::fixed(1), 1), &[7u32])?;
+    /// let event_time = store.values("event time", Spec::times(Rows::fixed(1)), &[30i64])?;
+    /// # let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(2), 1))?;
+    /// # let mail = store.zeros("mail", Spec::real(Rows::fixed(4), 2))?;
+    /// # let mail_event = store.zeros("mail event", Spec::ids(Rows::fixed(2), 2))?;
+    /// # let mail_time = store.zeros("mail time", Spec { cols: 2, ..Spec::times(Rows::fixed(2)) })?;
+    /// # let next = store.zeros("next", Spec::ids(Rows::fixed(2), 1))?;
+    /// # let ids = tape.stored_all(&store, [roots, out, event, event_time, stamp, mail])?;
+    /// # let [roots, out, event, event_time, stamp, mail] = ids;
+    /// # let ids = tape.stored_all(&store, [mail_event, mail_time, next])?;
+    /// # let [mail_event, mail_time, next] = ids;
+    /// let nodes = tape.unique(stamp, roots, &[], 2)?;
+    /// let mailbox = Mailbox { mail, event: mail_event, time: mail_time, next, features: None };
+    /// let (to, each, edge, edge_row) = (&nodes, 1, out, event); // there are no edge features
+    /// let mails = Deliveries { to, each, out, event, event_time, edge, edge_row };
+    /// tape.deliver_mails(mailbox, mails, 2)?;
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// // Slot 0 of each node holds {its own row | the partner's row}.
+    /// assert_eq!(program.read::<f32>(mail, &store)?, [5.0, 6.0, 0.0, 0.0, 6.0, 5.0, 0.0, 0.0]);
+    /// assert_eq!(program.read::<u32>(next, &store)?, [1, 1]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn deliver_mails(&mut self, into: Mailbox, d: Deliveries<'_>, stride: usize) -> Result<()> {
         let UniqueNodes { node, phi, psi, rows, .. } = d.to;
         let mut ins =

@@ -25,6 +25,28 @@ const CALLER: u32 = u32::MAX;
 /// The op works in one block of device memory, of [`workspace_bytes`](Self::workspace_bytes) bytes, that is
 /// zero before the first launch and may be used by later launches of the same call. Its first word receives
 /// the first fault of the op: see [`check`](Self::check).
+///
+/// On the emulated device (feature `emu`); `cuda` opens a GPU:
+#[cfg_attr(feature = "emu", doc = "```")]
+#[cfg_attr(not(feature = "emu"), doc = "```no_run")]
+/// use tgnn::{ops::{DeviceCall, add::Add}, runtime::{DType, Device, cuda::*}};
+/// let device = Device::open("emu", 1)?;
+/// let gpu = device.gpu().expect("the device is not the CPU");
+/// let stream = CudaStream::new(gpu)?;
+/// let (a, sum) = (DeviceBuffer::new(gpu, 8)?, DeviceBuffer::new(gpu, 8)?);
+/// a.upload(bytemuck::cast_slice(&[1.0f32, 2.0]), &stream)?;
+/// let tensor = |buffer| DeviceTensor::of(buffer, DType::F32, [1, 2]);
+/// let (x, y) = (tensor(&a)?, tensor(&sum)?);
+/// let call = DeviceCall::new(&Add).input(x)?.input(x)?.output(y)?;
+/// let workspace = DeviceBuffer::new(gpu, call.workspace_bytes()?)?;
+/// workspace.fill(0, &stream)?;
+/// // SAFETY: all buffers live until the download below, which waits for the stream.
+/// unsafe { call.launch(gpu, &stream, workspace.address(), workspace.bytes())? };
+/// let mut found = [0.0f32; 2];
+/// sum.download(bytemuck::cast_slice_mut(&mut found), &stream)?;
+/// assert_eq!(found, [2.0, 4.0]);
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub struct DeviceCall<'a> {
     shapes: Shapes<'a>,
     ins: Vec<DeviceTensor>,

@@ -25,17 +25,46 @@ pub struct DrawNegatives {
 ///
 /// # Panics
 /// If the pool is empty.
+///
+/// # Examples
+/// ```
+/// use tgnn::{ops::draw_negatives::negative, runtime::philox::Key};
+/// let (pool, key) = ([7, 8, 9], Key::new(42, 0, [0, 0]));
+/// let drawn = [0, 1, 2].map(|column| negative(&pool, key, 3, (0, column)));
+/// assert!(drawn.iter().all(|node| pool.contains(node)));
+/// assert_eq!(negative(&pool, key, 3, (0, 1)), drawn[1]); // a draw is a function of its place
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub fn negative(pool: &[u32], key: Key, per_event: usize, (row, column): (usize, usize)) -> u32 {
     let at = row * per_event + column;
     pool[key.below(at as u64, pool.len() as u32) as usize]
 }
 
 impl Tape {
-    /// Appends [`DrawNegatives`]; different values of `salt` make the draws of training, validation and test
-    /// independent.
+    /// Appends [`DrawNegatives`]; returns u32 `[b, per_event]`, drawn from `pool` for each of the b rows of
+    /// `like`. Different values of `salt` make the draws of training, validation and test independent; `now`
+    /// is the clock of the draw, u32 `[1, 2]`.
     ///
     /// # Errors
     /// `Shape` if the pool is empty or not u32 `[p]`, or if `now` is not u32 `[1, 2]`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let pool = store.values("pool", Spec::ids(Rows::fixed(3), 1), &[7u32, 8, 9])?;
+    /// let now = store.values("now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?;
+    /// let src = store.values("src", Spec::ids(Rows::fixed(2), 1), &[1u32, 2])?;
+    /// let [pool, now, src] = tape.stored_all(&store, [pool, now, src])?;
+    /// let drawn = tape.draw_negatives(pool, now, src, 4, 42, 0)?; // four for each of two events
+    /// let mut program = Program::new(&tape, &[drawn], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// let first = program.read::<u32>(drawn, &store)?.to_vec();
+    /// assert!(first.len() == 8 && first.iter().all(|node| (7..10).contains(node)));
+    /// program.run(&mut store)?; // the same clock draws the same nodes
+    /// assert_eq!(program.read::<u32>(drawn, &store)?, first);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn draw_negatives(
         &mut self,
         pool: Var,

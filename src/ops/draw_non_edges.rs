@@ -41,11 +41,33 @@ pub struct DrawNonEdges {
 
 impl Tape {
     /// Appends [`DrawNonEdges`] for the `items` of a step, `per_item` draws for each; `offsets` and `step`
-    /// are as in [`step_items`](Self::step_items). Different values of `salt` make the draws of training and
-    /// evaluation independent.
+    /// are as in [`step_items`](Self::step_items). Returns u32 `[b, 1 + per_item]`: the destination of each
+    /// item's edge, then its draws. Different values of `salt` make the draws of training and evaluation
+    /// independent.
     ///
     /// # Errors
     /// `Shape` if types do not match, or if there are edges but no vertices.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let src = store.values("src", Spec::ids(Rows::fixed(2), 1), &[0u32, 0])?;
+    /// let dst = store.values("dst", Spec::ids(Rows::fixed(2), 1), &[1u32, 2])?;
+    /// let offsets = store.values("offsets", Spec::ids(Rows::fixed(2), 1), &[0u32, 2])?;
+    /// let now = store.values("now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?;
+    /// let step = store.zeros("step", Spec::count())?;
+    /// let base = store.zeros("base", Spec::count())?;
+    /// let ids = tape.stored_all(&store, [src, dst, offsets, now, step, base])?;
+    /// let [src, dst, offsets, now, step, base] = ids;
+    /// let items = tape.step_items(offsets, step, base, 2)?;
+    /// let drawn = tape.draw_non_edges([src, dst], (offsets, step), items, now, 4, 2, 42, 0)?;
+    /// let mut program = Program::new(&tape, &[drawn], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// // Vertex 0 has edges to 1 and 2, so of 4 vertices only 3 can be drawn.
+    /// assert_eq!(program.read::<u32>(drawn, &store)?, [1, 3, 3, 2, 3, 3]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     #[allow(clippy::too_many_arguments)]
     pub fn draw_non_edges(
         &mut self,

@@ -16,6 +16,27 @@ use super::*;
 use crate::runtime::{cuda::abi, philox::Key, simd::vectorised, team::InParallel};
 
 /// Probability and key of a drop-out.
+///
+/// # Examples
+/// ```
+/// use tgnn::{autograd::Program, ops::{epilogue::*, *}, runtime::*};
+/// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+/// let x = store.values("x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 1.0, 1.0])?;
+/// let w = store.values("w", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 1.0, 1.0])?;
+/// let now = store.values("now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?;
+/// let [x, w, now] = tape.stored_all(&store, [x, w, now])?;
+/// let rate = DropRate { p: 0.5, seed: 42, salt: 0 };
+/// let drop = Activation::Identity.then_drop(Some((rate, now)));
+/// let y = tape.linear(x, w, None, None, drop)?;
+/// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+/// program.run(&mut store)?;
+/// let first = program.read::<f32>(y, &store)?.to_vec();
+/// assert!(first.contains(&0.0) && first.contains(&2.0)); // dropped, or times 1 / (1 - p)
+/// assert!(first.iter().all(|y| [0.0, 2.0].contains(y)));
+/// program.run(&mut store)?; // the same clock drops the same elements
+/// assert_eq!(program.read::<f32>(y, &store)?, first);
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DropRate {
     /// Probability of being dropped, in [0, 1).
@@ -65,6 +86,20 @@ impl DropRate {
 
 /// An elementwise function whose derivative is a function of its value: the backward pass needs only the
 /// value.
+///
+/// # Examples
+/// ```
+/// use tgnn::{autograd::Program, ops::{epilogue::Activation, *}, runtime::*};
+/// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+/// let x = store.values("x", Spec::real(Rows::fixed(2), 1), &[-2.0f32, 2.0])?;
+/// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
+/// let [x, w] = tape.stored_all(&store, [x, w])?;
+/// let y = tape.linear(x, w, None, None, Activation::LeakyRelu(0.25))?;
+/// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+/// program.run(&mut store)?;
+/// assert_eq!(program.read::<f32>(y, &store)?, [-0.5, 2.0]);
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// z
@@ -126,6 +161,19 @@ impl Activation {
 
 /// See the [module](self). An [`Activation`] converts to an epilogue without drop-out;
 /// [`Activation::then_drop`] returns one with drop-out.
+///
+/// # Examples
+/// ```
+/// use tgnn::{ops::{epilogue::*, Tape}, runtime::*};
+/// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+/// let now = store.zeros("now", Spec::ids(Rows::fixed(1), 2))?;
+/// let now = tape.stored(&store, now)?;
+/// let plain: Epilogue = Activation::Relu.into();
+/// let rate = |p| DropRate { p, seed: 42, salt: 0 };
+/// assert_eq!(Activation::Relu.then_drop(Some((rate(0.0), now))), plain); // nothing is dropped
+/// assert_ne!(Activation::Relu.then_drop(Some((rate(0.1), now))), plain);
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Epilogue {
     pub(super) act: Activation,

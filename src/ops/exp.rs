@@ -19,7 +19,7 @@ use crate::runtime::{
 pub struct Exp;
 
 impl Tape {
-    /// Appends [`Exp`].
+    /// Appends [`Exp`] and returns `e^a`, element by element; both are f32 `[n, d]`.
     ///
     /// # Errors
     /// `Shape` if `a` is not f32.

@@ -42,10 +42,30 @@ pub struct Targets {
 }
 
 impl Tape {
-    /// Appends [`ExpandTargets`].
+    /// Appends [`ExpandTargets`]: each root, `[n]`, is followed by its neighbours, `[n, k]`, so that there
+    /// are `n (1 + k)` targets. Without `neighbor_time`, neighbours get the root's time.
     ///
     /// # Errors
     /// `Shape` if the inputs are not `[n]`, `[n]`, `[n, k]` and `[n, k]` of the types in the module's table.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let node = store.values("node", Spec::ids(Rows::fixed(1), 1), &[5u32])?;
+    /// let time = store.values("time", Spec::times(Rows::fixed(1)), &[10i64])?;
+    /// let neighbor = store.values("neighbor", Spec::ids(Rows::fixed(1), 2), &[7u32, NONE])?;
+    /// let [node, time, neighbor] = tape.stored_all(&store, [node, time, neighbor])?;
+    /// let targets = tape.expand_targets((node, time), neighbor, None)?;
+    /// let keep = [targets.node, targets.time, targets.neighbor_row, targets.root_row];
+    /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(targets.node, &store)?, [5, 7, NONE]);
+    /// assert_eq!(program.read::<i64>(targets.time, &store)?, [10, 10, 10]);
+    /// assert_eq!(program.read::<u32>(targets.neighbor_row, &store)?, [1, NONE]);
+    /// assert_eq!(program.read::<u32>(targets.root_row, &store)?, [0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn expand_targets(
         &mut self,
         (node, time): (Var, Var),

@@ -25,6 +25,20 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if `k` is 0, or does not divide the capacity of `x` or its live rows per unit of their count.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 2.0, 3.0, 4.0])?;
+    /// let x = tape.stored(&store, x)?;
+    /// let pairs = tape.fold_rows(x, 2)?;
+    /// assert_eq!(tape.spec(pairs), Spec::real(Rows::fixed(2), 2));
+    /// let mut program = Program::new(&tape, &[pairs], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(pairs, &store)?, [1.0, 2.0, 3.0, 4.0]); // the same elements
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn fold_rows(&mut self, x: Var, k: usize) -> Result<Var> {
         self.push1(FoldRows { k }, &[x])
     }
@@ -32,6 +46,20 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if `k` is 0 or does not divide the width of `x`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(2), 2), &[1.0f32, 2.0, 3.0, 4.0])?;
+    /// let x = tape.stored(&store, x)?;
+    /// let single = tape.unfold_rows(x, 2)?;
+    /// assert_eq!(tape.spec(single), Spec::real(Rows::fixed(4), 1));
+    /// let mut program = Program::new(&tape, &[single], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(single, &store)?, [1.0, 2.0, 3.0, 4.0]); // the same elements
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn unfold_rows(&mut self, x: Var, k: usize) -> Result<Var> {
         self.push1(UnfoldRows { k }, &[x])
     }

@@ -17,10 +17,25 @@ use crate::runtime::team::{self, InParallel};
 pub struct GatherRows;
 
 impl Tape {
-    /// Appends [`GatherRows`].
+    /// Appends [`GatherRows`] and returns rows of `table`, `[v, d]`: row `i k + j` of the result, `[n k, d]`,
+    /// is row `index[i, j]` of the table, or zeros if that is [`NONE`].
     ///
     /// # Errors
     /// `Shape` if `index` is not u32, or if `table` is i64.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let table = store.values("table", Spec::real(Rows::fixed(3), 1), &[10.0f32, 11.0, 12.0])?;
+    /// let index = store.values("index", Spec::ids(Rows::fixed(3), 1), &[2u32, 0, NONE])?;
+    /// let [table, index] = tape.stored_all(&store, [table, index])?;
+    /// let rows = tape.gather_rows(table, index)?;
+    /// let mut program = Program::new(&tape, &[rows], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(rows, &store)?, [12.0, 10.0, 0.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn gather_rows(&mut self, table: Var, index: Var) -> Result<Var> {
         self.push1(GatherRows, &[table, index])
     }

@@ -31,10 +31,25 @@ pub struct GeluGrad(Epilogue);
 const BLOCK: usize = 16 * 1024;
 
 impl Tape {
-    /// Appends [`Gelu`], followed by a drop-out if a rate and its clock are given.
+    /// Appends [`Gelu`] and returns `x P(x)`, f32 `[n, d]` as `x`, followed by a drop-out if a rate and its
+    /// clock are given. P is the normal distribution function.
     ///
     /// # Errors
     /// `Shape` if `x` is not f32, or the drop-out probability is not in [0, 1).
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(1), 3), &[-10.0f32, 0.0, 1.0])?;
+    /// let x = tape.stored(&store, x)?;
+    /// let y = tape.gelu(x, None)?;
+    /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// let y = program.read::<f32>(y, &store)?;
+    /// assert!(y[0].abs() < 1e-6 && y[1] == 0.0 && (y[2] - 0.841345).abs() < 1e-6); // P(1) = 0.841345
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn gelu(&mut self, x: Var, drop: Option<(DropRate, Var)>) -> Result<Var> {
         let drop = Activation::Identity.then_drop(drop);
         let ins: Vec<Var> = std::iter::once(x).chain(drop.clock()).collect();

@@ -39,6 +39,23 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if `query` or `count` is not u32 `[n]`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let query = store.values("query", Spec::ids(Rows::fixed(3), 1), &[1u32, 0, 1])?;
+    /// let count = store.values("count", Spec::ids(Rows::fixed(3), 1), &[2u32, 0, 5])?;
+    /// let [query, count] = tape.stored_all(&store, [query, count])?;
+    /// let grouped = tape.group_roots(query, count, Rows::fixed(2))?;
+    /// let keep = [grouped.starts, grouped.order, grouped.position];
+    /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(grouped.starts, &store)?, [0, 0, 2]);
+    /// assert_eq!(program.read::<u32>(grouped.order, &store)?, [0, 2]); // root 1 has no neighbours
+    /// assert_eq!(program.read::<u32>(grouped.position, &store)?, [0, NONE, 1]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn group_roots(
         &mut self,
         query: Var,
@@ -54,6 +71,22 @@ impl Tape {
 
 impl GroupRoots {
     /// Creates the op for the rows `queries`. If `counted`, roots without neighbours are left out.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{ops::{Call, group_roots::GroupRoots}, runtime::Rows};
+    /// let op = GroupRoots::new(Rows::fixed(2), false);
+    /// let (mut starts, mut order, mut position, mut listed) = ([0; 3], [0; 3], [0; 3], [0]);
+    /// Call::new(&op)
+    ///     .input(&[1u32, 0, 1], [3, 1])?
+    ///     .output::<u32>(&mut starts)?
+    ///     .output::<u32>(&mut order)?
+    ///     .output::<u32>(&mut position)?
+    ///     .output::<u32>(&mut listed)?
+    ///     .run()?;
+    /// assert_eq!((starts, order, position, listed), ([0, 1, 3], [1, 0, 2], [1, 0, 2], [3]));
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn new(queries: Rows, counted: bool) -> Self {
         GroupRoots { queries, counted }
     }

@@ -36,6 +36,22 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if `row` is not u32 `[n, k]`, `count` not u32 `[n]` or `order` not u32 `[m]`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let row = store.values("row", Spec::ids(Rows::fixed(2), 2), &[0u32, 1, 1, NONE])?;
+    /// let count = store.values("count", Spec::ids(Rows::fixed(2), 1), &[2u32, 1])?;
+    /// let order = store.values("order", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
+    /// let [row, count, order] = tape.stored_all(&store, [row, count, order])?;
+    /// let (starts, slots) = tape.group_slots(row, count, order, Rows::fixed(2))?;
+    /// let mut program = Program::new(&tape, &[starts, slots], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(starts, &store)?, [0, 1, 3]);
+    /// assert_eq!(program.read::<u32>(slots, &store)?, [0, 1, 2]); // of row 0; of row 1
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn group_slots(&mut self, row: Var, count: Var, order: Var, rows: Rows) -> Result<(Var, Var)> {
         let ins: Vec<Var> = [row, count, order].into_iter().chain(rows.live.map(|l| l.var)).collect();
         let o = self.push(GroupSlots { rows, chosen: true }, &ins)?;
@@ -45,6 +61,20 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if `row` is not u32.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let row = store.values("row", Spec::ids(Rows::fixed(2), 2), &[1u32, 0, 1, NONE])?;
+    /// let row = tape.stored(&store, row)?;
+    /// let (starts, slots) = tape.group_all_slots(row, Rows::fixed(2))?;
+    /// let mut program = Program::new(&tape, &[starts, slots], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(starts, &store)?, [0, 1, 3]);
+    /// assert_eq!(program.read::<u32>(slots, &store)?, [1, 0, 2]); // of row 0; of row 1
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn group_all_slots(&mut self, row: Var, rows: Rows) -> Result<(Var, Var)> {
         let ins: Vec<Var> = [row].into_iter().chain(rows.live.map(|l| l.var)).collect();
         let o = self.push(GroupSlots { rows, chosen: false }, &ins)?;
@@ -54,6 +84,22 @@ impl Tape {
 
 impl GroupSlots {
     /// Creates the op for slots of `rows` rows. If `chosen`, count and order say which slots are listed.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{ops::{Call, group_slots::GroupSlots}, runtime::{NONE, Rows}};
+    /// let op = GroupSlots::new(Rows::fixed(2), false);
+    /// let (mut starts, mut slots, mut listed) = ([0; 3], [0; 4], [0]);
+    /// Call::new(&op)
+    ///     .input(&[1u32, 0, 1, NONE], [2, 2])?
+    ///     .output::<u32>(&mut starts)?
+    ///     .output::<u32>(&mut slots)?
+    ///     .output::<u32>(&mut listed)?
+    ///     .run()?;
+    /// assert_eq!((starts, listed), ([0, 1, 3], [3]));
+    /// assert_eq!(slots[..3], [1, 0, 2]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn new(rows: Rows, chosen: bool) -> Self {
         GroupSlots { rows, chosen }
     }

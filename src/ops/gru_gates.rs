@@ -35,10 +35,27 @@ pub struct GruGatesGrad {
 }
 
 impl Tape {
-    /// Appends [`GruGates`]. Returns z, and y if there is a state `h`.
+    /// Appends [`GruGates`] for the arguments `pre` of the gates r and z, `[n, 2 d]`. Returns z, and `y = r
+    /// h` if there is a state `h`; all are f32 `[n, d]`.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let pre = store.values("pre", Spec::real(Rows::fixed(1), 2), &[0.0f32, 20.0])?;
+    /// let h = store.values("h", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
+    /// let [pre, h] = tape.stored_all(&store, [pre, h])?;
+    /// let (z, y) = tape.gru_gates(pre, Some(h))?;
+    /// let y = y.expect("there is a state");
+    /// let mut program = Program::new(&tape, &[z, y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert!((program.read::<f32>(z, &store)?[0] - 1.0).abs() < 1e-6); // sigmoid(20)
+    /// assert_eq!(program.read::<f32>(y, &store)?, [2.0]); // sigmoid(0) 4
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn gru_gates(&mut self, pre: Var, h: Option<Var>) -> Result<(Var, Option<Var>)> {
         let ins: Vec<Var> = std::iter::once(pre).chain(h).collect();
         let o = self.push(GruGates, &ins)?;

@@ -37,10 +37,27 @@ pub struct GruState {
 pub struct GruStateGrad(GruState);
 
 impl Tape {
-    /// Appends [`GruState`].
+    /// Appends [`GruState`] and returns the new state `z h + (1 - z) tanh(pre)`; all are f32 `[n, d]`. Rows
+    /// for which `present`, u32 `[n]`, is [`NONE`] keep their state.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let z = store.values("z", Spec::real(Rows::fixed(2), 1), &[0.5f32, 0.5])?;
+    /// let pre = store.values("pre", Spec::real(Rows::fixed(2), 1), &[0.0f32, 0.0])?;
+    /// let h = store.values("h", Spec::real(Rows::fixed(2), 1), &[4.0f32, 6.0])?;
+    /// let present = store.values("present", Spec::ids(Rows::fixed(2), 1), &[0u32, NONE])?;
+    /// let [z, pre, h, present] = tape.stored_all(&store, [z, pre, h, present])?;
+    /// let state = tape.gru_state(z, pre, Some(h), Some(present))?;
+    /// let mut program = Program::new(&tape, &[state], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(state, &store)?, [2.0, 6.0]); // row 1 is absent
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn gru_state(&mut self, z: Var, pre: Var, h: Option<Var>, present: Option<Var>) -> Result<Var> {
         let ins: Vec<Var> = [Some(z), Some(pre), h, present].into_iter().flatten().collect();
         self.push1(GruState { state: h.is_some(), present: present.is_some() }, &ins)

@@ -49,6 +49,20 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if types or widths do not match.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(1), 2), &[2.0f32, 3.0])?;
+    /// let w = store.values("w", Spec::real(Rows::fixed(2), 2), &[1.0f32, 10.0, 100.0, 1000.0])?;
+    /// let [x, w] = tape.stored_all(&store, [x, w])?;
+    /// let y = tape.head_up(x, w, 2)?; // head 0 has the first row of w, head 1 the second
+    /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(y, &store)?, [2.0, 20.0, 300.0, 3000.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn head_up(&mut self, x: Var, w: Var, heads: usize) -> Result<Var> {
         self.push1(HeadLinear { heads, down: false }, &[x, w])
     }
@@ -56,6 +70,22 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(1), 4), &[1.0f32, 2.0, 3.0, 4.0])?;
+    /// let w = store.values("w", Spec::real(Rows::fixed(2), 2), &[1.0f32, 10.0, 100.0, 1000.0])?;
+    /// let b = store.values("b", Spec::real(Rows::fixed(1), 2), &[5.0f32, 7.0])?;
+    /// let s = store.values("s", Spec::real(Rows::fixed(1), 2), &[1.0f32, 0.0])?;
+    /// let [x, w, b, s] = tape.stored_all(&store, [x, w, b, s])?;
+    /// let y = tape.head_down(x, w, Some((b, s)), 2)?;
+    /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(y, &store)?, [26.0, 4300.0]); // 1 + 20 + 5, 300 + 4000 + 0
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn head_down(&mut self, x: Var, w: Var, bias: Option<(Var, Var)>, heads: usize) -> Result<Var> {
         let op = HeadLinear { heads, down: true };
         match bias {

@@ -39,11 +39,28 @@ pub struct LabelLossGrad {
 }
 
 impl Tape {
-    /// Appends [`LabelLoss`] and returns the loss. A `positive_weight` of 1 weighs all elements equally.
+    /// Appends [`LabelLoss`] and returns the binary cross entropy, `[1, 1]`, of `logits`, one a class, `[b,
+    /// C]`; `labels`, u32 `[b, m]`, are the sets of classes. A `positive_weight` of 1 weighs all elements
+    /// equally.
     ///
     /// # Errors
     /// `Shape` if the types or row counts do not fit, there is no class, or the weight is not a finite
     /// positive number.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let logits = store.values("logits", Spec::real(Rows::fixed(1), 2), &[0.0f32, 0.0])?;
+    /// let labels = store.values("labels", Spec::ids(Rows::fixed(1), 2), &[1u32, NONE])?;
+    /// let [logits, labels] = tape.stored_all(&store, [logits, labels])?;
+    /// let loss = tape.label_loss(logits, labels, 3.0)?; // the event is of class 1 alone
+    /// let mut program = Program::new(&tape, &[loss], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// let want = (1.0 + 3.0) * 2f32.ln() / 2.0; // class 1 counts three times
+    /// assert!((program.read::<f32>(loss, &store)?[0] - want).abs() < 1e-6);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn label_loss(&mut self, logits: Var, labels: Var, positive_weight: f32) -> Result<Var> {
         self.push1(LabelLoss { positive_weight }, &[logits, labels])
     }

@@ -36,10 +36,28 @@ pub struct LayerNorm;
 pub struct LayerNormGrad;
 
 impl Tape {
-    /// Appends [`LayerNorm`] and returns `y`.
+    /// Appends [`LayerNorm`] and returns `y`: every row of `x`, f32 `[n, d]`, with mean 0 and variance 1,
+    /// times `gain` plus `bias`, both `[1, d]`.
     ///
     /// # Errors
     /// `Shape` if `x` is not f32 or has no column, or if `gain` or `bias` is not f32 `[1, d]`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 3.0])?;
+    /// let gain = store.values("gain", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let bias = store.values("bias", Spec::real(Rows::fixed(1), 2), &[0.0f32, 10.0])?;
+    /// let [x, gain, bias] = tape.stored_all(&store, [x, gain, bias])?;
+    /// let y = tape.layer_norm(x, gain, bias)?;
+    /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// // The mean is 2 and the variance 1, so the normalised row is -1, 1.
+    /// let y = program.read::<f32>(y, &store)?;
+    /// assert!((y[0] + 1.0).abs() < 1e-4 && (y[1] - 12.0).abs() < 1e-4);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn layer_norm(&mut self, x: Var, gain: Var, bias: Var) -> Result<Var> {
         Ok(self.push(LayerNorm, &[x, gain, bias])?[0])
     }

@@ -37,10 +37,26 @@ pub struct LinearInputGrad;
 pub struct LinearWeightGrad;
 
 impl Tape {
-    /// Appends [`Linear`] and returns `y`. The epilogue may be a plain [`Activation`].
+    /// Appends [`Linear`] and returns `y = epilogue(x W^T + bias + residual)`, f32 `[n, m]`, for `x` `[n, k]`
+    /// and `W` `[m, k]`. The epilogue may be a plain [`Activation`].
     ///
     /// # Errors
     /// `Shape` if types or widths do not fit, or the dropout probability is not in [0, 1).
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{epilogue::Activation, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let w = store.values("w", Spec::real(Rows::fixed(2), 2), &[3.0f32, 4.0, 5.0, -6.0])?;
+    /// let b = store.values("b", Spec::real(Rows::fixed(1), 2), &[10.0f32, 0.0])?;
+    /// let [x, w, b] = tape.stored_all(&store, [x, w, b])?;
+    /// let y = tape.linear(x, w, Some(b), None, Activation::Relu)?;
+    /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(y, &store)?, [21.0, 0.0]); // relu(11 + 10), relu(-7)
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn linear(
         &mut self,
         x: Var,

@@ -33,11 +33,31 @@ pub struct LinearPairInputGrad;
 pub struct LinearPairWeightGrad;
 
 impl Tape {
-    /// Appends [`LinearPair`] and returns `y1` and `y2`. `first` and `second` are `(W, b)` of the two maps;
-    /// `shared` is `(c, V)` of the first.
+    /// Appends [`LinearPair`] and returns `y1 = x W1^T + c V^T + b1` and `y2 = x W2^T + b2`. `first` and
+    /// `second` are `(W, b)` of the two maps; `shared` is `(c, V)` of the first.
     ///
     /// # Errors
     /// `Shape` if types or widths do not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
+    /// let w1 = store.values("w1", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;
+    /// let b1 = store.values("b1", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
+    /// let c = store.values("c", Spec::real(Rows::fixed(1), 1), &[5.0f32])?;
+    /// let v = store.values("v", Spec::real(Rows::fixed(1), 1), &[100.0f32])?;
+    /// let w2 = store.values("w2", Spec::real(Rows::fixed(1), 1), &[-1.0f32])?;
+    /// let b2 = store.values("b2", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
+    /// let [x, w1, b1, c, v, w2, b2] = tape.stored_all(&store, [x, w1, b1, c, v, w2, b2])?;
+    /// let (y1, y2) = tape.linear_pair(x, (w1, b1), (c, v), (w2, b2))?;
+    /// let mut program = Program::new(&tape, &[y1, y2], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(y1, &store)?, [511.0, 521.0]); // 10 x + 500 + 1
+    /// assert_eq!(program.read::<f32>(y2, &store)?, [-0.5, -1.5]); // -x + 0.5
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn linear_pair(
         &mut self,
         x: Var,

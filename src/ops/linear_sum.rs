@@ -34,10 +34,28 @@ pub struct LinearSum;
 pub struct LinearSumGrad;
 
 impl Tape {
-    /// Appends [`LinearSum`] and returns `y`; `first` and `second` are `(x, W)` of the two maps.
+    /// Appends [`LinearSum`] and returns `y = x1 W1^T + x2 W2^T + b`; `first` and `second` are `(x, W)` of
+    /// the two maps.
     ///
     /// # Errors
     /// `Shape` if types or widths do not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x1 = store.values("x1", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let w1 = store.values("w1", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
+    /// let x2 = store.values("x2", Spec::real(Rows::fixed(1), 1), &[5.0f32])?;
+    /// let w2 = store.values("w2", Spec::real(Rows::fixed(1), 1), &[6.0f32])?;
+    /// let b = store.values("b", Spec::real(Rows::fixed(1), 1), &[7.0f32])?;
+    /// let [x1, w1, x2, w2, b] = tape.stored_all(&store, [x1, w1, x2, w2, b])?;
+    /// let y = tape.linear_sum((x1, w1), (x2, w2), b)?;
+    /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(y, &store)?, [48.0]); // 11 + 30 + 7
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn linear_sum(&mut self, first: (Var, Var), second: (Var, Var), bias: Var) -> Result<Var> {
         self.push1(LinearSum, &[first.0, first.1, second.0, second.1, bias])
     }

@@ -46,11 +46,32 @@ pub struct LinkDecoderWeightGrad {
 }
 
 impl Tape {
-    /// Appends [`LinkDecoder`] and returns the logits; `weights` are `W_src, W_dst, b, w, b_out`.
+    /// Appends [`LinkDecoder`] and returns the logits, `[b, 1 + m]`, of each of the b `events` and its m
+    /// negatives, from the embeddings `z` of their roots, `[(2 + m) b, d]`; `weights` are `W_src, W_dst, b,
+    /// w, b_out`.
     ///
     /// # Errors
     /// `Shape` if `z` does not have the same number of rows, two or more, for every event, or types or widths
     /// do not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let z = store.values("z", Spec::real(Rows::fixed(3), 1), &[1.0f32, 2.0, -3.0])?;
+    /// let w_src = store.values("w src", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
+    /// let w_dst = store.values("w dst", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;
+    /// let b = store.values("b", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
+    /// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
+    /// let b_out = store.values("b out", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
+    /// let [z, w_src, w_dst, b, w, b_out] = tape.stored_all(&store, [z, w_src, w_dst, b, w, b_out])?;
+    /// // One event: source 1, destination 2, and the negative -3.
+    /// let logits = tape.link_decoder(z, Rows::fixed(1), [w_src, w_dst, b, w, b_out])?;
+    /// let mut program = Program::new(&tape, &[logits], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(logits, &store)?, [42.5, 0.5]); // 2 relu(1 + 20), 2 relu(1 - 30)
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn link_decoder(&mut self, z: Var, events: Rows, weights: [Var; 5]) -> Result<Var> {
         let [w_src, w_dst, b, w, b_out] = weights;
         Ok(self.push(LinkDecoder { events }, &[z, w_src, w_dst, b, w, b_out])?[0])

@@ -22,7 +22,7 @@ pub struct Log;
 pub struct LogGrad;
 
 impl Tape {
-    /// Appends [`Log`].
+    /// Appends [`Log`] and returns `ln a`, element by element; both are f32 `[n, d]`.
     ///
     /// # Errors
     /// `Shape` if `a` is not f32.

@@ -42,10 +42,29 @@ pub struct LstmCellGrad {
 }
 
 impl Tape {
-    /// Appends [`LstmCell`] and returns `h'` and `c'`; `state` is `(h, c)`.
+    /// Appends [`LstmCell`] and returns `h'` and `c'`, for the arguments `pre` of the gates i, f, g and o,
+    /// `[n, 4 d]`; `state` is `(h, c)`, each `[n, d]`. Rows for which `present`, u32 `[n]`, is [`NONE`] keep
+    /// their state.
     ///
     /// # Errors
     /// `Shape` if types or widths do not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let pre = store.values("pre", Spec::real(Rows::fixed(1), 4), &[0.0f32, 0.0, 0.0, 0.0])?;
+    /// let h = store.values("h", Spec::real(Rows::fixed(1), 1), &[9.0f32])?;
+    /// let c = store.values("c", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
+    /// let [pre, h, c] = tape.stored_all(&store, [pre, h, c])?;
+    /// let (new_h, new_c) = tape.lstm_cell(pre, Some((h, c)), None)?;
+    /// let mut program = Program::new(&tape, &[new_h, new_c], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// // The gates i, f and o are a half, and g is 0.
+    /// assert_eq!(program.read::<f32>(new_c, &store)?, [2.0]);
+    /// assert!((program.read::<f32>(new_h, &store)?[0] - 0.5 * 2f32.tanh()).abs() < 1e-6);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn lstm_cell(
         &mut self,
         pre: Var,

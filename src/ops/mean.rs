@@ -30,7 +30,7 @@ pub struct MeanGrad {
 }
 
 impl Tape {
-    /// Appends [`Mean`].
+    /// Appends [`Mean`] and returns the mean of all elements of `a`, `[1, 1]`.
     ///
     /// # Errors
     /// `Shape` if `a` is not f32.

@@ -32,6 +32,20 @@ impl Tape {
     /// # Errors
     /// `Shape` if `k` is 0 or does not divide the capacity of `x` or its live rows per unit of their count,
     /// or if `count` is not u32 with one number for every `k` rows.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 3.0, 5.0, 7.0])?;
+    /// let count = store.values("count", Spec::ids(Rows::fixed(2), 1), &[2u32, 1])?;
+    /// let [x, count] = tape.stored_all(&store, [x, count])?;
+    /// let mean = tape.mean_rows(x, 2, Some(count))?;
+    /// let mut program = Program::new(&tape, &[mean], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(mean, &store)?, [2.0, 5.0]); // of both rows; of the first
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn mean_rows(&mut self, x: Var, k: usize, count: Option<Var>) -> Result<Var> {
         let ins: Vec<Var> = std::iter::once(x).chain(count).collect();
         self.push1(MeanRows { k }, &ins)

@@ -6,6 +6,25 @@
 //! else in the crate lists the ops.
 //!
 //! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
+//!
+//! # What holds for every op
+//!
+//! The table at the top of an op's module lists its operands. Unless the module says otherwise:
+//!
+//! - **Shapes** are `[rows, cols]`, row by row. `[<= n, d]` has memory for n rows, of which a count says how
+//!   many are live; an op reads and writes live rows only. Operands that are called *state* are stored values,
+//!   changed in place.
+//! - **Errors** of shapes, types and options are found when an op is recorded, which then fails with `Shape`.
+//!   Errors of numbers are found in a run: what the tables call a *fault* makes the run fail with `Data` (an
+//!   index outside of its table) or `Diverged` (a number that is not finite).
+//! - **Precision**: f32. Dense products on a CUDA device multiply in the format of the device
+//!   ([`MatmulPrecision`]) and add in f32. [`Backend::Definition`] also computes in f64.
+//! - **Determinism**: on one backend, a result has the same bits in every run, for any number of threads and
+//!   any order of thread blocks. Random draws are functions of a seed and a clock, and are the same on all
+//!   backends.
+//! - **Gradients**: there is one if the module describes a backward pass. Ids, counts and times have none,
+//!   nor has state.
+//! - **Sources** are given for what is taken from a paper or from other code.
 mod call;
 mod case;
 mod device_call;
@@ -42,6 +61,14 @@ pub enum OpKind {
 }
 
 /// Compulsory memory traffic and arithmetic of one run with all rows live.
+///
+/// # Examples
+/// ```
+/// use tgnn::{ops::Cost, runtime::{Rows, Spec}};
+/// let x = Spec::real(Rows::fixed(10), 3);
+/// assert_eq!(Cost::streaming(&[x], &[x], 30), Cost { bytes: 2 * 10 * 3 * 4, flops: 30 });
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Bytes that must be read or written at least once; reals count as f32.
@@ -80,6 +107,37 @@ impl From<Spec> for Out {
 }
 
 /// The interface that the author of an op implements.
+///
+/// # Examples
+/// ```
+/// use tgnn::{error::Result, ops::*, runtime::*};
+///
+/// /// `out = 2 x`
+/// #[derive(Debug)]
+/// struct Double;
+/// impl Op for Double {
+///     const NAME: &'static str = "double";
+///     const KIND: OpKind = OpKind::Nn;
+///     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+///         arity(Self::NAME, ins, 1)?;
+///         typed(Self::NAME, "x", &ins[0], DType::F32)?;
+///         Ok(vec![ins[0].into()])
+///     }
+///     fn define<R: Real>(&self, io: &Io<'_>) {
+///         for (out, &x) in io.out::<R>(0).iter_mut().zip(io.input::<R>(0)) {
+///             *out = x + x;
+///         }
+///     }
+///     fn vjp(&self, t: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+///         Ok(vec![douts[0].map(|d| t.push1(Double, &[d])).transpose()?])
+///     }
+/// }
+///
+/// let mut out = [0.0f32; 2];
+/// Call::new(&Double).input(&[1.0f32, 2.0], [1, 2])?.output(&mut out)?.run()?;
+/// assert_eq!(out, [2.0, 4.0]);
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     /// Name of the op: in profiler ranges, benchmarks and error messages, and usually of its file and kernel.
     const NAME: &'static str;
@@ -143,6 +201,20 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
 }
 
 /// Implementation that runs the ops.
+///
+/// # Examples
+/// ```
+/// use tgnn::{autograd::Program, ops::*, runtime::*};
+/// let (mut store, mut tape) = (Store::new(Precision::F64), Tape::new());
+/// let a = store.values("a", Spec::real(Rows::fixed(1), 1), &[0.5f64])?;
+/// let a = tape.stored(&store, a)?;
+/// let y = tape.exp(a)?;
+/// let mut program = Program::new(&tape, &[y], Precision::F64, Backend::Definition)?;
+/// program.run(&mut store)?;
+/// assert!((program.read::<f64>(y, &store)?[0] - 0.5f64.exp()).abs() < 1e-15);
+/// assert!(matches!(Backend::of(&Device::cpu(1)?), Backend::Cpu)); // the fast one, in f32
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum Backend {
     /// The definitions, in the store's precision: the test reference (f64) or the plain host path (f32).

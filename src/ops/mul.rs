@@ -16,7 +16,7 @@ use crate::runtime::{
 pub struct Mul;
 
 impl Tape {
-    /// Appends [`Mul`].
+    /// Appends [`Mul`] and returns `a * b`, element by element; all are f32 `[n, d]`.
     ///
     /// # Errors
     /// `Shape` when the shapes differ.

@@ -42,10 +42,32 @@ pub struct Batch {
 }
 
 impl Tape {
-    /// Appends [`NextBatch`] with at most `capacity` events; `stream` is `[src, dst, time]`.
+    /// Appends [`NextBatch`] with at most `capacity` events; `stream` is `[src, dst, time]` of all events,
+    /// and `range`, u32 `[1, 3]`, says which of them the pass visits. Every run moves `clock`, u32 `[1, 2]`,
+    /// on by one batch.
     ///
     /// # Errors
     /// `Shape` if types do not fit or the clock is not writable.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let src = store.values("src", Spec::ids(Rows::fixed(3), 1), &[0u32, 1, 2])?;
+    /// let dst = store.values("dst", Spec::ids(Rows::fixed(3), 1), &[3u32, 4, 5])?;
+    /// let time = store.values("time", Spec::times(Rows::fixed(3)), &[10i64, 20, 30])?;
+    /// let range = store.values("range", Spec::ids(Rows::fixed(1), 3), &[0u32, 3, 0])?;
+    /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
+    /// let [src, dst, time, range, clock] = tape.stored_all(&store, [src, dst, time, range, clock])?;
+    /// let batch = tape.next_batch([src, dst, time], range, clock, 2)?;
+    /// let mut program = Program::new(&tape, &[batch.src, batch.time], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(batch.src, &store)?, [0, 1]);
+    /// program.run(&mut store)?; // the last batch is shorter
+    /// assert_eq!(program.read::<u32>(batch.src, &store)?, [2]);
+    /// assert_eq!(program.read::<i64>(batch.time, &store)?, [30]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn next_batch(&mut self, stream: [Var; 3], range: Var, clock: Var, capacity: usize) -> Result<Batch> {
         let [src, dst, time] = stream;
         let outs = self.push(NextBatch { capacity }, &[src, dst, time, range, clock])?;

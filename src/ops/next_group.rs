@@ -34,10 +34,27 @@ pub struct Group {
 }
 
 impl Tape {
-    /// Appends [`NextGroup`] for groups of `length` steps.
+    /// Appends [`NextGroup`] for groups of `length` steps; `order`, u32 `[g]`, holds the target steps of the
+    /// pass. Every run moves `clock`, u32 `[1, 2]`, on by one group.
     ///
     /// # Errors
     /// `Shape` if types do not fit or the clock is not writable.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let order = store.values("order", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
+    /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
+    /// let [order, clock] = tape.stored_all(&store, [order, clock])?;
+    /// let group = tape.next_group(order, clock, 3)?;
+    /// let keep = [group.steps, group.target];
+    /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(group.steps, &store)?, [NONE, 0, 1]); // two before it
+    /// assert_eq!(program.read::<u32>(group.target, &store)?, [2]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn next_group(&mut self, order: Var, clock: Var, length: usize) -> Result<Group> {
         let outs = self.push(NextGroup { length }, &[order, clock])?;
         let [steps, target, index, now] = [STEPS, TARGET, INDEX, NOW].map(|out| outs[out]);

@@ -40,10 +40,30 @@ const COLUMNS: usize = 64;
 const AHEAD: usize = 8;
 
 impl Tape {
-    /// Appends [`PairLogits`] and returns the logits, for tables `[P, Q]` and `weights` `[b, w, b_out]`.
+    /// Appends [`PairLogits`] and returns the logits of the pairs of `src`, u32 `[n]`, and `candidates`, u32
+    /// `[n, 1 + m]`, in the shape of the latter, for tables `[P, Q]` and `weights` `[b, w, b_out]`.
     ///
     /// # Errors
     /// `Shape` if types, row counts or widths do not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let p = store.values("p", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
+    /// let q = store.values("q", Spec::real(Rows::fixed(2), 1), &[10.0f32, -20.0])?;
+    /// let b = store.values("b", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
+    /// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[3.0f32])?;
+    /// let b_out = store.values("b out", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
+    /// let src = store.values("src", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
+    /// let x = store.values("x", Spec::ids(Rows::fixed(1), 2), &[0u32, 1])?;
+    /// let [p, q, b, w, b_out, src, x] = tape.stored_all(&store, [p, q, b, w, b_out, src, x])?;
+    /// let logits = tape.pair_logits([p, q], [b, w, b_out], src, x)?;
+    /// let mut program = Program::new(&tape, &[logits], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(logits, &store)?, [36.5, 0.5]); // 3 relu(2 + 10), 3 relu(2 - 20)
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn pair_logits(
         &mut self,
         [p, q]: [Var; 2],

@@ -27,6 +27,19 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if `x` is not f32 or has fewer rows.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 2.0, 3.0])?;
+    /// let x = tape.stored(&store, x)?;
+    /// let first = tape.prefix_rows(x, Rows::fixed(2))?;
+    /// let mut program = Program::new(&tape, &[first], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(first, &store)?, [1.0, 2.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn prefix_rows(&mut self, x: Var, rows: Rows) -> Result<Var> {
         match rows.live {
             Some(l) => self.push1(PrefixRows { rows }, &[x, l.var]),

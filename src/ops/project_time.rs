@@ -44,6 +44,25 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if types, row counts or widths do not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let h = store.values("h", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
+    /// let row = store.values("row", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
+    /// let updated = store.values("updated", Spec::times(Rows::fixed(1)), &[4i64])?;
+    /// let time = store.values("time", Spec::times(Rows::fixed(1)), &[9i64])?;
+    /// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[3.0f32])?;
+    /// let b = store.values("b", Spec::real(Rows::fixed(1), 1), &[0.25f32])?;
+    /// let [h, row, updated, time, w, b] = tape.stored_all(&store, [h, row, updated, time, w, b])?;
+    /// let y = tape.project_time((h, updated), (row, time), (w, b), 1.0)?;
+    /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// // delta = (9 - 4) / (9 + 1) = 0.5
+    /// assert_eq!(program.read::<f32>(y, &store)?, [5.5]); // 2 (1 + 3 * 0.5 + 0.25)
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn project_time(
         &mut self,
         (h, node_time): (Var, Var),

@@ -36,6 +36,8 @@ mod input {
 }
 
 /// Mailboxes: a ring of k slots per node; a new mail overwrites the oldest. All values are state.
+///
+/// Example: [`Tape::read_mails`].
 #[derive(Clone, Copy, Debug)]
 pub struct Mailbox {
     /// `[v k, c]` contents, f32 or 16 bits.
@@ -64,10 +66,36 @@ pub struct Mails {
 }
 
 impl Tape {
-    /// Appends [`ReadMails`] for queries `(node, time)`.
+    /// Appends [`ReadMails`] for queries `(node, time)`, u32 and i64 `[n]`: the mails of each node, latest
+    /// first.
     ///
     /// # Errors
     /// `Shape` if types or rows do not match.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{read_mails::Mailbox, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let times = Spec { cols: 3, ..Spec::times(Rows::fixed(1)) };
+    /// let sent = store.values("sent", times, &[10i64, 20, 0])?;
+    /// let event = store.values("event", Spec::ids(Rows::fixed(1), 3), &[7u32, 8, NONE])?;
+    /// let next = store.values("next", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
+    /// let node = store.values("node", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
+    /// let time = store.values("time", Spec::times(Rows::fixed(1)), &[25i64])?;
+    /// # let mail = store.zeros("mail", Spec::real(Rows::fixed(3), 2))?;
+    /// # let sent = tape.stored(&store, sent)?;
+    /// # let ids = tape.stored_all(&store, [event, next, node, time, mail])?;
+    /// # let [event, next, node, time, mail] = ids;
+    /// let mailbox = Mailbox { mail, event, time: sent, next, features: None };
+    /// let mails = tape.read_mails(mailbox, (node, time), Gaps::unlimited(1.0))?;
+    /// let keep = [mails.row, mails.event, mails.dt];
+    /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(mails.event, &store)?, [8, 7, NONE]); // latest first
+    /// assert_eq!(program.read::<u32>(mails.row, &store)?, [1, 0, NONE]);
+    /// assert_eq!(program.read::<f32>(mails.dt, &store)?, [5.0, 15.0, 0.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn read_mails(&mut self, mailbox: Mailbox, query: (Var, Var), gaps: Gaps) -> Result<Mails> {
         let ins = [query.0, query.1, mailbox.event, mailbox.time, mailbox.next];
         let o = self.push(ReadMails { gaps }, &ins)?;

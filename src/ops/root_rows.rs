@@ -20,6 +20,19 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if `side` is not below `stride`, or if the rows do not fit in 32 bits.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let event = store.values("event", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
+    /// let event = tape.stored(&store, event)?;
+    /// let rows = tape.root_rows(event, 3, 1)?; // the destinations, among three roots an event
+    /// let mut program = Program::new(&tape, &[rows], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(rows, &store)?, [1, 4]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn root_rows(&mut self, events: Var, stride: usize, side: usize) -> Result<Var> {
         self.push1(RootRows { stride, side }, &[events])
     }

@@ -20,10 +20,28 @@ pub struct Roots;
 const NEGATIVES: usize = 3;
 
 impl Tape {
-    /// Appends [`Roots`]; returns the nodes and times of the roots.
+    /// Appends [`Roots`] for b events with m negatives each, u32 `[b, m]`; returns the nodes and times of the
+    /// `(2 + m) b` roots.
     ///
     /// # Errors
     /// `Shape` if the inputs differ in their rows.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let src = store.values("src", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
+    /// let dst = store.values("dst", Spec::ids(Rows::fixed(2), 1), &[2u32, 3])?;
+    /// let time = store.values("time", Spec::times(Rows::fixed(2)), &[10i64, 20])?;
+    /// let negatives = store.values("negatives", Spec::ids(Rows::fixed(2), 1), &[8u32, 9])?;
+    /// let [src, dst, time, negatives] = tape.stored_all(&store, [src, dst, time, negatives])?;
+    /// let (node, times) = tape.roots(src, dst, time, negatives)?;
+    /// let mut program = Program::new(&tape, &[node, times], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(node, &store)?, [0, 2, 8, 1, 3, 9]);
+    /// assert_eq!(program.read::<i64>(times, &store)?, [10, 10, 10, 20, 20, 20]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn roots(
         &mut self,
         src: Var,

@@ -65,6 +65,8 @@ pub struct SampleNeighbors {
 
 /// An entry of a node's list: 16 bytes, so that one load fetches a neighbour. In a value, an entry is a row
 /// of two i64.
+///
+/// Example: [`Tape::sample_neighbors`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Entry {
@@ -94,6 +96,8 @@ unsafe impl Bytes for Vec<Entry> {
 }
 
 /// T-CSR tables as values.
+///
+/// Example: [`Tape::sample_neighbors`].
 #[derive(Clone, Copy, Debug)]
 pub struct TcsrVars {
     /// `[v + 1]` i64 starts of the nodes' lists.
@@ -120,6 +124,8 @@ pub struct Neighbors {
 }
 
 /// Options of neighbour sampling.
+///
+/// Example: [`Tape::sample_neighbors`].
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
     /// Slots per query.
@@ -131,11 +137,39 @@ pub struct Sampling {
 }
 
 impl Tape {
-    /// Appends [`SampleNeighbors`] for queries `(node, time)`; `batch` is `(event, now)`. `stride` is the
-    /// number of roots per event if the queries are the roots of the batch, otherwise 0.
+    /// Appends [`SampleNeighbors`] for queries `(node, time)`, u32 and i64 `[n]`; `batch` is `(event, now)`.
+    /// `stride` is the number of roots per event if the queries are the roots of the batch, otherwise 0.
     ///
     /// # Errors
     /// `Shape` if types or rows do not match.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{sample_neighbors::*, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// // Node 0 has event 0 with node 1 at time 10, and event 1 with node 2 at time 20.
+    /// let lists = [(10, 1, 0), (20, 2, 1), (10, 0, 0), (20, 0, 1)];
+    /// let lists = lists.map(|(time, node, event)| Entry { time, node, event });
+    /// let entries = store.values("entries", Entry::spec(4), bytemuck::cast_slice::<_, i64>(&lists))?;
+    /// let offsets = store.values("offsets", Spec::times(Rows::fixed(4)), &[0i64, 2, 3, 4])?;
+    /// // A query for node 0 at time 25, in a batch that begins with event 2.
+    /// let node = store.values("node", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
+    /// let time = store.values("time", Spec::times(Rows::fixed(1)), &[25i64])?;
+    /// let event = store.values("event", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
+    /// # let now = store.zeros("now", Spec::ids(Rows::fixed(1), 2))?;
+    /// # let position = store.zeros("position", Spec::ids(Rows::fixed(0), 2))?;
+    /// # let entries = tape.stored(&store, entries)?;
+    /// # let ids = tape.stored_all(&store, [offsets, node, time, event, now, position])?;
+    /// # let [offsets, node, time, event, now, position] = ids;
+    /// let (tcsr, gaps) = (TcsrVars { offsets, entries, position }, Gaps::unlimited(1.0));
+    /// let how = Sampling { k: 3, strategy: Strategy::Recent, gaps };
+    /// let near = tape.sample_neighbors(tcsr, (node, time), (event, now), 0, how)?;
+    /// let mut program = Program::new(&tape, &[near.node, near.dt], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(near.node, &store)?, [2, 1, NONE]); // latest first
+    /// assert_eq!(program.read::<f32>(near.dt, &store)?, [5.0, 15.0, 0.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn sample_neighbors(
         &mut self,
         tcsr: TcsrVars,

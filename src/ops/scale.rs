@@ -18,7 +18,7 @@ pub struct Scale {
 }
 
 impl Tape {
-    /// Appends [`Scale`] with the constant `s`.
+    /// Appends [`Scale`] and returns `s a` for the constant `s`; both are f32 `[n, d]`.
     ///
     /// # Errors
     /// `Shape` if `a` is not f32.

@@ -19,10 +19,25 @@ pub struct ScatterAddRows {
 }
 
 impl Tape {
-    /// Appends [`ScatterAddRows`] with `rows` rows of output.
+    /// Appends [`ScatterAddRows`] and returns sums of rows of `src`, `[n k, d]`: row `i k + j` is added to
+    /// row `index[i, j]` of the result, which has `rows` rows.
     ///
     /// # Errors
     /// `Shape` if `index` is not u32 with one entry for each row of `src`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let src = store.values("src", Spec::real(Rows::fixed(4), 1), &[1.0f32, 2.0, 3.0, 4.0])?;
+    /// let index = store.values("index", Spec::ids(Rows::fixed(4), 1), &[1u32, 0, 1, NONE])?;
+    /// let [src, index] = tape.stored_all(&store, [src, index])?;
+    /// let sums = tape.scatter_add_rows(src, index, Rows::fixed(2))?;
+    /// let mut program = Program::new(&tape, &[sums], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(sums, &store)?, [2.0, 4.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn scatter_add_rows(&mut self, src: Var, index: Var, rows: Rows) -> Result<Var> {
         match rows.live {
             // The live count is an operand, so that the op runs after the count is computed.

@@ -35,6 +35,8 @@ pub struct Sgd {
 }
 
 /// A parameter with its gradient and velocity, all of one shape.
+///
+/// Example: [`Tape::sgd`].
 #[derive(Clone, Copy, Debug)]
 pub struct SgdSlot {
     /// Parameter.
@@ -46,11 +48,32 @@ pub struct SgdSlot {
 }
 
 impl Tape {
-    /// Appends [`Sgd`], with `momentum` and weight decay `decay`.
+    /// Appends [`Sgd`], which updates the parameters of all `slots` in place, with `momentum` and weight
+    /// decay `decay`; `vars` and shapes are as for [`adam`](Self::adam).
     ///
     /// # Errors
     /// `Shape` if a gradient or velocity differs from its parameter in shape, if there are velocities without
     /// momentum or momentum without them, or if state is not writable.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{adam::UpdateVars, sgd::SgdSlot, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let lr = store.values("lr", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
+    /// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
+    /// let g = store.values("g", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
+    /// let v = store.zeros("v", Spec::real(Rows::fixed(1), 1))?;
+    /// let step = store.zeros("step", Spec::count())?;
+    /// let [lr, w, g, v, step] = tape.stored_all(&store, [lr, w, g, v, step])?;
+    /// let vars = UpdateVars { lr, step, scale: None };
+    /// tape.sgd(vars, 0.5, 0.0, &[SgdSlot { w, g, v: Some(v) }])?; // momentum 0.5, no decay
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(w, &store)?, [0.0]); // v = 2, w = 1 - 0.5 * 2
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(w, &store)?, [-1.5]); // v = 0.5 * 2 + 2, w = 0 - 0.5 * 3
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn sgd(&mut self, vars: UpdateVars, momentum: f64, decay: f64, slots: &[SgdSlot]) -> Result<()> {
         let with_velocity = slots.iter().filter(|s| s.v.is_some()).count();
         let want = if momentum == 0.0 { 0 } else { slots.len() };

@@ -31,10 +31,35 @@ mod input {
 }
 
 impl Tape {
-    /// Appends [`SlotFeatures`] of sampled neighbours; `time` holds `w` and `b`.
+    /// Appends [`SlotFeatures`] of sampled neighbours: the edge features and the time encoding of every slot,
+    /// f32 `[n k, f + t]`. `time` holds `w` and `b`.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{sample_neighbors::Neighbors, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let event = store.values("event", Spec::ids(Rows::fixed(1), 2), &[1u32, NONE])?;
+    /// let dt = store.values("dt", Spec::real(Rows::fixed(1), 2), &[0.0f32, 0.0])?;
+    /// let edge = store.values("edge", Spec::real(Rows::fixed(2), 1), &[4.0f32, 5.0])?;
+    /// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
+    /// let b = store.values("b", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
+    /// # let node = store.values("node", Spec::ids(Rows::fixed(1), 2), &[0u32, NONE])?;
+    /// # let time = store.values("time", Spec::times(Rows::fixed(2)), &[0i64, 0])?;
+    /// # let count = store.values("count", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
+    /// let ids = tape.stored_all(&store, [event, dt, edge, w, b, node])?;
+    /// let [event, dt, edge, w, b, node] = ids;
+    /// let ids = tape.stored_all(&store, [time, count])?;
+    /// let [time, count] = ids;
+    /// let near = Neighbors { node, event, dt, time, count }; // from `sample_neighbors`
+    /// let features = tape.slot_features(&near, edge, (w, b))?;
+    /// let mut program = Program::new(&tape, &[features], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(features, &store)?, [5.0, 1.0, 0.0, 0.0]); // cos(2 * 0 + 0) = 1
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn slot_features(&mut self, near: &Neighbors, edge: Var, time: (Var, Var)) -> Result<Var> {
         self.push1(SlotFeatures, &[near.event, near.dt, edge, time.0, time.1])
     }

@@ -29,10 +29,25 @@ pub struct SquaredLoss;
 pub struct SquaredLossGrad;
 
 impl Tape {
-    /// Appends [`SquaredLoss`]; returns the loss.
+    /// Appends [`SquaredLoss`]; returns the mean squared error, `[1, 1]`, of `pred` against `want`, both f32
+    /// `[n, h]`. Elements of `want` that are NaN do not count.
     ///
     /// # Errors
     /// `Shape` if `pred` and `want` differ in rows or widths, or are not f32.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let pred = store.values("pred", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let want = store.values("want", Spec::real(Rows::fixed(1), 2), &[3.0f32, f32::NAN])?;
+    /// let [pred, want] = tape.stored_all(&store, [pred, want])?;
+    /// let loss = tape.squared_loss(pred, want)?;
+    /// let mut program = Program::new(&tape, &[loss], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(loss, &store)?, [4.0]); // the unknown element does not count
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn squared_loss(&mut self, pred: Var, want: Var) -> Result<Var> {
         Ok(self.push(SquaredLoss, &[pred, want])?[0])
     }

@@ -32,10 +32,26 @@ pub struct Items {
 }
 
 impl Tape {
-    /// Appends [`StepItems`] for at most `capacity` items.
+    /// Appends [`StepItems`] for at most `capacity` items: those from `offsets[step]` to `offsets[step + 1]`.
     ///
     /// # Errors
     /// `Shape` if types do not match, or if `capacity` does not fit in 32 bits.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let offsets = store.values("offsets", Spec::ids(Rows::fixed(3), 1), &[0u32, 2, 5])?;
+    /// let step = store.values("step", Spec::count(), &[1u32])?;
+    /// let base = store.values("base", Spec::count(), &[2u32])?;
+    /// let [offsets, step, base] = tape.stored_all(&store, [offsets, step, base])?;
+    /// let items = tape.step_items(offsets, step, base, 4)?;
+    /// let mut program = Program::new(&tape, &[items.item, items.rank], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(items.item, &store)?, [2, 3, 4]);
+    /// assert_eq!(program.read::<u32>(items.rank, &store)?, [0, 1, 2]); // the pass begins with item 2
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn step_items(&mut self, offsets: Var, step: Var, base: Var, capacity: usize) -> Result<Items> {
         let o = self.push(StepItems { capacity }, &[offsets, step, base])?;
         Ok(Items { item: o[1], rank: o[2], rows: Rows::live(capacity, o[0]) })

@@ -21,10 +21,25 @@ pub struct StepRows {
 }
 
 impl Tape {
-    /// Appends [`StepRows`] for the step `steps[place]` of `rows` vertices.
+    /// Appends [`StepRows`] for the step `steps[place]` of `rows` vertices; returns their rows in a table of
+    /// all steps, u32 `[rows]`, or [`NONE`] for absent vertices, those whose `scale` is not above 0.
     ///
     /// # Errors
     /// `Shape` if types do not match, or if `place` is not below the length of `steps`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let steps = store.values("steps", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
+    /// let scale = store.values("scale", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 0.0, 1.0])?;
+    /// let [steps, scale] = tape.stored_all(&store, [steps, scale])?;
+    /// let rows = tape.step_rows(steps, 0, 2, Some(scale))?; // two vertices a step
+    /// let mut program = Program::new(&tape, &[rows], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(rows, &store)?, [NONE, 3]); // vertex 0 is absent from step 1
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn step_rows(&mut self, steps: Var, place: usize, rows: usize, scale: Option<Var>) -> Result<Var> {
         let ins: Vec<Var> = std::iter::once(steps).chain(scale).collect();
         self.push1(StepRows { place, rows }, &ins)

@@ -16,7 +16,7 @@ use crate::runtime::{
 pub struct Sub;
 
 impl Tape {
-    /// Appends [`Sub`].
+    /// Appends [`Sub`] and returns `a - b`; all are f32 `[n, d]`.
     ///
     /// # Errors
     /// `Shape` when the shapes differ.

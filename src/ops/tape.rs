@@ -122,6 +122,23 @@ impl Tape {
         Self::default()
     }
     /// Tags the nodes pushed from now on; their backward nodes inherit the tag. `None` ends the section.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{ops::{Section, Tape}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
+    /// let x = tape.stored(&store, x)?;
+    /// let second = Section { index: 1, name: "snapshot" };
+    /// tape.begin(Some(second));
+    /// tape.add(x, x)?;
+    /// tape.begin(None);
+    /// tape.add(x, x)?;
+    /// let sections: Vec<_> = tape.nodes().iter().map(|n| n.tag.section).collect();
+    /// assert_eq!(sections, [Some(second), None]);
+    /// assert_eq!(second.to_string(), "snapshot 2");
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn begin(&mut self, section: Option<Section>) {
         self.tag = Tag { section, backward: false };
     }
@@ -130,6 +147,19 @@ impl Tape {
     /// # Errors
     /// `Shape` if the buffer is not in `store`, if the tape has values of another store, or if the live count
     /// of the buffer's rows is not a `[1]` u32 value of this tape.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{ops::Tape, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let id = store.values("x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let x = tape.stored(&store, id)?;
+    /// assert_eq!(tape.stored(&store, id)?, x);
+    /// assert_eq!(tape.spec(x), Spec::real(Rows::fixed(1), 2));
+    /// let other = Store::new(Precision::F32);
+    /// assert!(tape.stored(&other, id).unwrap_err().to_string().contains("another store"));
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn stored(&mut self, store: &Store, id: BufferId) -> Result<Var> {
         ensure!("stored", id.store() == store.id(), "the buffer is another store's");
         ensure!(
@@ -153,6 +183,17 @@ impl Tape {
     ///
     /// # Errors
     /// As `stored`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{ops::Tape, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.zeros("x", Spec::real(Rows::fixed(1), 2))?;
+    /// let index = store.zeros("index", Spec::ids(Rows::fixed(3), 1))?;
+    /// let [x, index] = tape.stored_all(&store, [x, index])?;
+    /// assert_eq!([x, index].map(|v| tape.spec(v).to_string()), ["F32 [1, 2]", "U32 [3, 1]"]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn stored_all<const N: usize>(&mut self, store: &Store, ids: [BufferId; N]) -> Result<[Var; N]> {
         let mut vars = [Var::of(self.id, 0); N];
         for (v, id) in vars.iter_mut().zip(ids) {
@@ -222,6 +263,23 @@ impl Tape {
     ///   another input;
     /// - an output is too large, its live count is not a `[1]` u32 value, or it is declared as a view of the
     ///   first input but cannot be one.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let a = store.values("a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
+    /// let a = tape.stored(&store, a)?;
+    /// let outs = tape.push(add::Add, &[a, a])?;
+    /// let mut program = Program::new(&tape, &[outs[0]], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(outs[0], &store)?, [6.0, 8.0]);
+    /// // The op checks its inputs, and the tape is as before.
+    /// let refused = tape.push(add::Add, &[a]).unwrap_err();
+    /// assert_eq!(refused.to_string(), "add: 1 inputs, want 2");
+    /// assert_eq!(tape.nodes().len(), 1);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn push(&mut self, op: impl Op, ins: &[Var]) -> Result<Vec<Var>> {
         let op: Arc<dyn DynOp> = Arc::new(op);
         ensure!(op.name(), ins.len() <= Io::MOST_INPUTS, "{} inputs, at most {}", ins.len(), Io::MOST_INPUTS);
@@ -295,6 +353,21 @@ impl Tape {
     /// # Errors
     /// `Shape` if an op between `xs` and `y` has no derivative, if `y` does not depend on one of `xs`, or if
     /// a value belongs to another tape.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let a = store.values("a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
+    /// let ones = store.values("ones", Spec::real(Rows::fixed(1), 2), &[1.0f32, 1.0])?;
+    /// let [a, ones] = tape.stored_all(&store, [a, ones])?;
+    /// let square = tape.mul(a, a)?;
+    /// let da = tape.backward(square, ones, &[a])?[0];
+    /// let mut program = Program::new(&tape, &[da], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(da, &store)?, [6.0, 8.0]); // 2 a
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn backward(&mut self, y: Var, dy: Var, xs: &[Var]) -> Result<Vec<Var>> {
         let grads = self.backward_many(&[(y, dy)])?;
         xs.iter()
@@ -311,6 +384,22 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if an op on the way has no derivative, or if a value belongs to another tape.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let a = store.values("a", Spec::real(Rows::fixed(1), 1), &[3.0f32])?;
+    /// let one = store.values("one", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
+    /// let ten = store.values("ten", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;
+    /// let [a, one, ten] = tape.stored_all(&store, [a, one, ten])?;
+    /// let (square, double) = (tape.mul(a, a)?, tape.add(a, a)?);
+    /// let grads = tape.backward_many(&[(square, one), (double, ten)])?;
+    /// let mut program = Program::new(&tape, &[grads[&a]], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(grads[&a], &store)?, [26.0]); // 1 * 2 a + 10 * 2
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn backward_many(&mut self, seeds: &[(Var, Var)]) -> Result<HashMap<Var, Var>> {
         let mut grads: HashMap<Var, Var> = HashMap::new();
         let before = self.tag;
@@ -385,6 +474,17 @@ impl Tape {
         Ok(())
     }
     /// Returns the compulsory bytes and operations of the whole program.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{ops::{Cost, Tape}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let a = store.values("a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
+    /// let a = tape.stored(&store, a)?;
+    /// tape.add(a, a)?;
+    /// assert_eq!(tape.cost(), Cost { bytes: 3 * 2 * 4, flops: 2 }); // two operands and a result
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn cost(&self) -> Cost {
         self.nodes.iter().map(|n| self.node_cost(n)).fold(Cost::default(), |sum, cost| Cost {
             bytes: sum.bytes + cost.bytes,

@@ -30,10 +30,27 @@ const BLOCKS: usize = 512;
 const BLOCK_ROWS: usize = 16;
 
 impl Tape {
-    /// Appends [`TimeEncode`].
+    /// Appends [`TimeEncode`] and returns `cos(w dt + b)`, f32 `[n, t]`, for gaps `dt` in seconds, `[n, 1]`,
+    /// and t frequencies and phases, `[1, t]`.
     ///
     /// # Errors
     /// `Shape` if `w` or `b` is not `[1, t]`, or `dt` is not `[n, 1]`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let dt = store.values("dt", Spec::real(Rows::fixed(2), 1), &[0.0f32, 2.0])?;
+    /// let w = store.values("w", Spec::real(Rows::fixed(1), 2), &[1.0f32, 0.5])?;
+    /// let b = store.values("b", Spec::real(Rows::fixed(1), 2), &[0.0f32, 1.0])?;
+    /// let [dt, w, b] = tape.stored_all(&store, [dt, w, b])?;
+    /// let y = tape.time_encode(dt, w, b)?;
+    /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// let want = [0f32, 1.0, 2.0, 2.0].map(f32::cos); // 0 + 0, 0 + 1; 2 + 0, 1 + 1
+    /// assert!(program.read::<f32>(y, &store)?.iter().zip(want).all(|(y, w)| (y - w).abs() < 1e-6));
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn time_encode(&mut self, dt: Var, w: Var, b: Var) -> Result<Var> {
         self.push1(TimeEncode, &[dt, w, b])
     }

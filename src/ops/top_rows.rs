@@ -35,10 +35,27 @@ pub struct TopRowsGrad;
 const GRAD_DOUT: usize = 4;
 
 impl Tape {
-    /// Appends [`TopRows`]; returns X.
+    /// Appends [`TopRows`]; returns X, f32 `[k, d]`: the k present rows of `x` with the greatest scores `x p
+    /// / |p|`, each times tanh of its score.
     ///
     /// # Errors
     /// `Shape` if types or widths do not match, or if `k` is 0.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = store.values("x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 3.0, 2.0])?;
+    /// let p = store.values("p", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
+    /// let present = store.values("present", Spec::ids(Rows::fixed(3), 1), &[0u32, NONE, 2])?;
+    /// let [x, p, present] = tape.stored_all(&store, [x, p, present])?;
+    /// let top = tape.top_rows(x, p, present, 1)?;
+    /// let mut program = Program::new(&tape, &[top], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// // The scores are x p / |p| = 1, 3 and 2, but row 1 is absent.
+    /// assert!((program.read::<f32>(top, &store)?[0] - 2.0 * 2f32.tanh()).abs() < 1e-6);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn top_rows(&mut self, x: Var, p: Var, present: Var, k: usize) -> Result<Var> {
         Ok(self.push(TopRows { k }, &[x, p, present])?[0])
     }

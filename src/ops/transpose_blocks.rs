@@ -16,11 +16,26 @@ pub struct TransposeBlocks {
 }
 
 impl Tape {
-    /// Appends [`TransposeBlocks`] for blocks of `a` rows.
+    /// Appends [`TransposeBlocks`] and returns `x`, f32 `[n a, b]`, with each block of `a` rows transposed,
+    /// `[n b, a]`.
     ///
     /// # Errors
     /// `Shape` if `x` has no column, or if `a` is 0 or does not divide the capacity of `x` or its live rows
     /// per unit of their count.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let values: Vec<f32> = (1..=8).map(|i| i as f32).collect();
+    /// let x = store.values("x", Spec::real(Rows::fixed(4), 2), &values)?;
+    /// let x = tape.stored(&store, x)?;
+    /// let y = tape.transpose_blocks(x, 2)?; // blocks [[1, 2], [3, 4]] and [[5, 6], [7, 8]]
+    /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(y, &store)?, [1.0, 3.0, 2.0, 4.0, 5.0, 7.0, 6.0, 8.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn transpose_blocks(&mut self, x: Var, a: usize) -> Result<Var> {
         self.push1(TransposeBlocks { a }, &[x])
     }

@@ -61,11 +61,31 @@ pub struct UniqueNodes {
 }
 
 impl Tape {
-    /// Appends [`Unique`] for `stride` roots per event.
+    /// Appends [`Unique`] for `stride` roots per event: lists the nodes of `roots` and `others` once each,
+    /// and the row of every occurrence. `stamp`, u32 `[v]`, is zero before and after a run.
     ///
     /// # Errors
     /// `Shape` if an input is not u32, if the stamps are not one column, if `stride` is 0, or if there are
     /// too many ids.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let roots = store.values("roots", Spec::ids(Rows::fixed(4), 1), &[4u32, 7, 4, 9])?;
+    /// let neighbors = store.values("neighbors", Spec::ids(Rows::fixed(1), 2), &[7u32, 3])?;
+    /// let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(10), 1))?;
+    /// let [roots, neighbors, stamp] = tape.stored_all(&store, [roots, neighbors, stamp])?;
+    /// let nodes = tape.unique(stamp, roots, &[neighbors], 2)?; // the events (4, 7) and (4, 9)
+    /// let keep = [nodes.node, nodes.phi, nodes.psi[0], nodes.psi[1]];
+    /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(nodes.node, &store)?, [4, 7, 9, 3]);
+    /// assert_eq!(program.read::<u32>(nodes.phi, &store)?, [2, 1, 3, NONE]); // latest roots
+    /// assert_eq!(program.read::<u32>(nodes.psi[0], &store)?, [0, 1, 0, 2]); // rows of the roots
+    /// assert_eq!(program.read::<u32>(nodes.psi[1], &store)?, [1, 3]); // rows of the neighbours
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn unique(&mut self, stamp: Var, roots: Var, others: &[Var], stride: usize) -> Result<UniqueNodes> {
         self.check(Unique::NAME, stamp)?;
         let nodes = self.spec(stamp).rows.capacity;

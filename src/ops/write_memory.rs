@@ -67,6 +67,8 @@ mod input {
 }
 
 /// The batch whose memory is written.
+///
+/// Example: [`Tape::write_memory`].
 #[derive(Clone, Debug)]
 pub struct Written {
     /// `[<= v]` unique nodes.
@@ -95,11 +97,52 @@ pub struct Written {
 }
 
 impl Tape {
-    /// Appends [`WriteMemory`] for `stride` roots per event. With `Mean`, `state.edge` is the table of
-    /// features stored per mail.
+    /// Appends [`WriteMemory`] for `stride` roots per event: the positive roots get new memory and new mails,
+    /// in place. With `Mean`, `state.edge` is the table of features stored per mail.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match, or if a state is read-only.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{memory_update::MemoryVars, write_memory::*, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// // Event 7 of nodes 0 and 1 at time 30. Memory and mails are zeros.
+    /// let roots = store.values("roots", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
+    /// let event = store.values("event", Spec::ids(Rows::fixed(1), 1), &[7u32])?;
+    /// let event_time = store.values("event time", Spec::times(Rows::fixed(1)), &[30i64])?;
+    /// # let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(2), 1))?;
+    /// # let memory = store.zeros("memory", Spec::real(Rows::fixed(2), 1))?;
+    /// # let memory_time = store.zeros("memory time", Spec::times(Rows::fixed(2)))?;
+    /// # let mail = store.zeros("mail", Spec::real(Rows::fixed(2), 1))?;
+    /// # let mail_event = store.zeros("mail event", Spec::ids(Rows::fixed(2), 1))?;
+    /// # let mail_time = store.zeros("mail time", Spec::times(Rows::fixed(2)))?;
+    /// # let edge = store.zeros("edge", Spec::real(Rows::fixed(1), 0))?;
+    /// # let ids = tape.stored_all(&store, [roots, event, event_time, stamp, memory, memory_time])?;
+    /// # let [roots, event, event_time, stamp, memory, memory_time] = ids;
+    /// # let ids = tape.stored_all(&store, [mail, mail_event, mail_time, edge])?;
+    /// # let [mail, mail_event, mail_time, edge] = ids;
+    /// # let gathered = false;
+    /// let unique::UniqueNodes { node, rows, phi, positives, psi, .. } =
+    ///     tape.unique(stamp, roots, &[], 2)?;
+    /// // The memory of the two nodes after their mails, and the times of these mails.
+    /// let new = store.values("new", Spec::real(rows, 1), &[5.0f32, 6.0])?;
+    /// let time = store.values("time", Spec::times(rows), &[10i64, 20])?;
+    /// # let [new, time] = tape.stored_all(&store, [new, time])?;
+    /// let state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered };
+    /// let (psi, edge_row, content) = (psi[0], event, None);
+    /// let batch = Written {
+    ///     node, phi, positives, psi, memory: new, content, time, event, event_time, edge, edge_row,
+    /// };
+    /// tape.write_memory(state, &batch, Combiner::Last, 2)?;
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(memory, &store)?, [5.0, 6.0]);
+    /// assert_eq!(program.read::<i64>(memory_time, &store)?, [10, 20]);
+    /// assert_eq!(program.read::<f32>(mail, &store)?, [6.0, 5.0]); // the partner's memory
+    /// assert_eq!(program.read::<i64>(mail_time, &store)?, [30, 30]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn write_memory(
         &mut self,
         state: MemoryVars,

@@ -17,10 +17,26 @@ use super::*;
 pub struct WriteRows;
 
 impl Tape {
-    /// Appends [`WriteRows`].
+    /// Appends [`WriteRows`], which copies row i of `rows`, `[n, d]`, to row `index[i]` of `table`, `[v, d]`,
+    /// in place.
     ///
     /// # Errors
     /// `Shape` if types, widths or rows differ, or if the table is read-only.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let index = store.values("index", Spec::ids(Rows::fixed(2), 1), &[2u32, 0])?;
+    /// let rows = store.values("rows", Spec::real(Rows::fixed(2), 1), &[5.0f32, 6.0])?;
+    /// let table = store.zeros("table", Spec::real(Rows::fixed(3), 1))?;
+    /// let [index, rows, table] = tape.stored_all(&store, [index, rows, table])?;
+    /// tape.write_rows(table, index, rows)?;
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(table, &store)?, [6.0, 0.0, 5.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn write_rows(&mut self, table: Var, index: Var, rows: Var) -> Result<()> {
         self.push(WriteRows, &[table, index, rows]).map(drop)
     }
@@ -30,6 +46,22 @@ impl Tape {
     ///
     /// # Errors
     /// `Shape` if widths or rows differ, or if the table is read-only.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let node = store.values("node", Spec::ids(Rows::fixed(2), 1), &[1u32, 0])?;
+    /// let phi = store.values("phi", Spec::ids(Rows::fixed(2), 1), &[2u32, NONE])?;
+    /// let rows = store.values("rows", Spec::real(Rows::fixed(3), 1), &[5.0f32, 6.0, 7.0])?;
+    /// let table = store.zeros("table", Spec::real(Rows::fixed(2), 1))?;
+    /// let [node, phi, rows, table] = tape.stored_all(&store, [node, phi, rows, table])?;
+    /// tape.write_latest(table, (node, phi), rows)?; // root 2 is the latest of node 1
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(table, &store)?, [0.0, 7.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn write_latest(&mut self, table: Var, (node, phi): (Var, Var), rows: Var) -> Result<()> {
         self.push(WriteRows, &[table, node, rows, phi]).map(drop)
     }

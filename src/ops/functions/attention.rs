@@ -108,6 +108,22 @@ impl AttentionRows<'_> {
 /// # Errors
 /// `Shape` if the lengths do not fit together; `Data` if a row or an event of a slot in use is outside of its
 /// table, or a count is above k.
+///
+/// # Examples
+/// ```
+/// use tgnn::ops::functions::{AttentionRows, temporal_attention, temporal_attention_grad};
+/// // One root with two neighbours, whose rows are {h | cos 0} = {1 | 1} and {3 | 1}.
+/// let (h, dt, time) = ([1.0, 3.0], [0.0; 2], [0.0]);
+/// let rows = AttentionRows {
+///     heads: 1, head_width: 1, width: 1, query: &[0.0, 0.0], h: &h, row: &[0, 1], event: &[0, 0],
+///     dt: &dt, count: &[2], edge: &[], time_w: &time, time_b: &time,
+/// };
+/// let out = temporal_attention(&rows)?;
+/// assert_eq!((out.mix, out.sum), (vec![2.0, 1.0], vec![1.0])); // the scores are equal
+/// let grads = temporal_attention_grad(&rows, &out.weight, &[1.0, 0.0], &[0.0])?;
+/// assert_eq!(grads.h, [0.5, 0.5]);
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub fn temporal_attention(rows: &AttentionRows<'_>) -> Result<AttentionOutput> {
     let (l, heads) = (rows.layout()?, rows.heads);
     let mut out = AttentionOutput {

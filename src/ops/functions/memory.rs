@@ -87,6 +87,25 @@ impl GruWeights<'_> {
 ///
 /// # Errors
 /// `Shape` if the lengths do not fit together; `Data` if a node or an event is outside of its table.
+///
+/// # Examples
+/// ```
+/// use tgnn::{ops::functions::*, runtime::NONE};
+/// // Two nodes with memory of width 1; node 0 has a mail at time 30. No edge features.
+/// let tables = MemoryTables {
+///     memory: &[4.0, 6.0], memory_time: &[5, 7], mail: &[9.0, 0.0], mail_event: &[0, NONE],
+///     mail_time: &[30, 0], edge: &[],
+/// };
+/// let (w_x, zeros) = ([0.0; 9], [0.0; 3]);
+/// let (time_w, time_b) = (&[0.0], &[0.0]);
+/// let weights = GruWeights { time_w, time_b, w_x: &w_x, w_h: &zeros, b_x: &zeros, b_h: &zeros };
+/// let updated = gru_memory(&[0, 1], tables, weights, 1.0)?;
+/// // The gate z is a half and the candidate 0; node 1 is unchanged.
+/// assert_eq!((&updated.memory[..], &updated.time[..]), (&[2.0, 6.0][..], &[30, 7][..]));
+/// let grads = gru_memory_grad(&updated, weights, &[1.0, 1.0])?;
+/// assert_eq!(grads.b_x, [0.0, 1.0, 0.5]); // of the gates r, z and n
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub fn gru_memory(
     nodes: &[u32],
     tables: MemoryTables<'_>,

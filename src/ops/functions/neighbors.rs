@@ -9,6 +9,16 @@ use crate::{
 };
 
 /// The events of each node in time order (a T-CSR): what neighbours are sampled from.
+///
+/// # Examples
+/// ```
+/// use tgnn::ops::functions::EventLists;
+/// let events = EventLists::of(&[0, 0, 1], &[1, 2, 2], &[10, 20, 30], 3)?;
+/// assert_eq!(events.len(), 3);
+/// let refused = EventLists::of(&[0, 0], &[1, 2], &[20, 10], 3).unwrap_err();
+/// assert_eq!(refused.to_string(), "events: event 1 is earlier than the one before it");
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventLists {
     /// `[nodes + 1]`: the index of each list's first entry.

@@ -87,12 +87,34 @@ impl Csr {
     ///
     /// # Errors
     /// `Shape` if there is not one scale per row.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::ops::functions::{Csr, spmm};
+    /// // S A S with A = [[0, 1], [1, 0]] and S = diag(2, 3)
+    /// let a = Csr::from_csr(&[0, 1, 2], &[1, 0], None)?.scaled(vec![2.0, 3.0])?;
+    /// let mut y = [0.0; 2];
+    /// spmm(&a, &[1.0, 10.0], 1, &mut y)?;
+    /// assert_eq!(y, [60.0, 6.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn scaled(self, scale: Vec<f32>) -> Result<Self> {
         ensure!("csr", scale.len() == self.len(), "{} scales for {} rows", scale.len(), self.len());
         Ok(Csr { scale, ..self })
     }
     /// Returns the symmetric normalisation of a graph convolution: S is `degree^-1/2`, where the degree is
     /// the sum of a row of A, and 0 for a degree of 0 or less. Self-loops are part of A.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::ops::functions::{Csr, spmm};
+    /// // Two vertices with an edge and self-loops, so both have degree 2.
+    /// let a = Csr::from_csr(&[0, 2, 4], &[0, 1, 0, 1], None)?.normalized();
+    /// let mut y = [0.0; 2];
+    /// spmm(&a, &[1.0, 3.0], 1, &mut y)?;
+    /// assert!(y.iter().all(|y| (y - 2.0).abs() < 1e-6)); // (1 + 3) / 2
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     #[must_use]
     pub fn normalized(self) -> Self {
         let degree = |i: usize| -> f64 {

@@ -29,6 +29,7 @@
 mod case;
 mod cell;
 mod grad;
+mod vars;
 
 use super::{
     time_encode::{define_phi, phi},
@@ -45,6 +46,7 @@ pub use cell::Cell;
 pub use grad::MemoryUpdateGrad;
 pub(super) use grad::input as grad_input;
 use std::{marker::PhantomData, ops::Range};
+pub use vars::{CellVars, FeatureRow, MemoryVars};
 
 /// Positions of the inputs.
 mod input {
@@ -85,70 +87,50 @@ pub struct MemoryUpdate<C> {
     cell: PhantomData<C>,
 }
 
-/// Row of the edge features that belongs to a mail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FeatureRow {
-    /// The row of the mail's event: the features of known edges are stored once.
-    Event,
-    /// The row of the mail's node: features are stored per mail, such as a mean.
-    Node,
-    /// The row of the mail's node among the unique nodes: features were gathered for this step.
-    Unique,
-}
-
-impl FeatureRow {
-    /// Returns the kernels' code of the rule.
-    fn code(self) -> u32 {
-        match self {
-            FeatureRow::Event => 0,
-            FeatureRow::Node => 1,
-            FeatureRow::Unique => 2,
-        }
-    }
-}
-
-/// Node memory and mailbox as values; all but `edge` are state.
-#[derive(Clone, Copy, Debug)]
-pub struct MemoryVars {
-    /// `[v, d]` f32 node memory.
-    pub memory: Var,
-    /// `[v]` i64 times of the last updates, in ticks.
-    pub memory_time: Var,
-    /// `[v, d]` f32 memory of the partners.
-    pub mail: Var,
-    /// `[v]` u32 events of the mails, or `NONE`.
-    pub mail_event: Var,
-    /// `[v]` i64 times of the mails, in ticks.
-    pub mail_time: Var,
-    /// `[e, f]`, `[v, f]` or `[n, f]` f32 edge features, see [`FeatureRow`].
-    pub edge: Var,
-    /// Whether `memory` and `mail` are `[n, d]` rows of the unique nodes, gathered for this step, as is done
-    /// for 16-bit tables. State that is written is never gathered.
-    pub gathered: bool,
-}
-
-/// Weights of an update with a cell of g gates: 3 for a GRU, 1 for an RNN.
-#[derive(Clone, Copy, Debug)]
-pub struct CellVars {
-    /// `[1, t]` frequencies of the time encoding.
-    pub time_w: Var,
-    /// `[1, t]` phases of the time encoding.
-    pub time_b: Var,
-    /// `[g d, 2 d + f + t]` weights of the message.
-    pub w_x: Var,
-    /// `[g d, d]` weights of the state.
-    pub w_h: Var,
-    /// `[1, g d]` biases of the message.
-    pub b_x: Var,
-    /// `[1, g d]` biases of the state.
-    pub b_h: Var,
-}
-
 impl Tape {
-    /// Appends [`MemoryUpdate`]; returns s' and its times.
+    /// Appends [`MemoryUpdate`] with the cell `C`, [`Gru`](super::gru_memory::Gru) or
+    /// [`Rnn`](super::rnn_memory::Rnn), for the n nodes `unique`. Returns their new memory s', f32 `[n, d]`,
+    /// and its times in ticks, i64 `[n]`.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{gru_memory::Gru, memory_update::*, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// // Two nodes; node 0 has a mail of event 0 at time 30. The weights are zeros.
+    /// let unique = store.values("unique", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
+    /// let memory = store.values("memory", Spec::real(Rows::fixed(2), 1), &[4.0f32, 6.0])?;
+    /// let memory_time = store.values("memory time", Spec::times(Rows::fixed(2)), &[5i64, 7])?;
+    /// let mail = store.values("mail", Spec::real(Rows::fixed(2), 1), &[9.0f32, 0.0])?;
+    /// let mail_event = store.values("mail event", Spec::ids(Rows::fixed(2), 1), &[0u32, NONE])?;
+    /// let mail_time = store.values("mail time", Spec::times(Rows::fixed(2)), &[30i64, 0])?;
+    /// # let edge = store.zeros("edge", Spec::real(Rows::fixed(1), 0))?;
+    /// # let time_w = store.zeros("time w", Spec::real(Rows::fixed(1), 1))?;
+    /// # let time_b = store.zeros("time b", Spec::real(Rows::fixed(1), 1))?;
+    /// # let w_x = store.zeros("w x", Spec::real(Rows::fixed(3), 3))?;
+    /// # let w_h = store.zeros("w h", Spec::real(Rows::fixed(3), 1))?;
+    /// # let b_x = store.zeros("b x", Spec::real(Rows::fixed(1), 3))?;
+    /// # let b_h = store.zeros("b h", Spec::real(Rows::fixed(1), 3))?;
+    /// # let ids = tape.stored_all(&store, [unique, memory, memory_time, mail, mail_event, mail_time])?;
+    /// # let [unique, memory, memory_time, mail, mail_event, mail_time] = ids;
+    /// # let ids = tape.stored_all(&store, [edge, time_w, time_b, w_x, w_h, b_x])?;
+    /// # let [edge, time_w, time_b, w_x, w_h, b_x] = ids;
+    /// # let ids = tape.stored_all(&store, [b_h])?;
+    /// # let [b_h] = ids;
+    /// # let gathered = false;
+    /// let state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered };
+    /// let weights = CellVars { time_w, time_b, w_x, w_h, b_x, b_h };
+    /// let (rule, gaps) = (FeatureRow::Event, Gaps::unlimited(1.0));
+    /// let (new, time) = tape.memory_update::<Gru>(unique, state, weights, rule, gaps)?;
+    /// let mut program = Program::new(&tape, &[new, time], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// // The gate z is a half and the candidate 0; node 1 is unchanged.
+    /// assert_eq!(program.read::<f32>(new, &store)?, [2.0, 6.0]);
+    /// assert_eq!(program.read::<i64>(time, &store)?, [30, 7]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn memory_update<C: Cell>(
         &mut self,
         unique: Var,

@@ -42,6 +42,17 @@ impl LongRows {
     ///
     /// A row is long if it has more neighbours than each group would get if those of the largest step were
     /// divided evenly among `GROUPS` groups. The threshold is at least 32 and at most `SLICE`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::ops::spmm::LongRows;
+    /// // One step of three vertices. A row with more than 32 neighbours is long; a slice has 1024.
+    /// let plan = LongRows::of(&[32, 2048, 0], 3);
+    /// assert_eq!((plan.most.short, plan.most.rows, plan.most.slices), (32, 1, 2));
+    /// assert_eq!(plan.first, [0, 2]);
+    /// assert_eq!(plan.slices, [1, 0, 2, 0, 1, 1, 2, 0]); // slices 0 and 1 of 2 of vertex 1
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn of(len: &[u32], vertices: usize) -> Self {
         let steps = || len.chunks(vertices.max(1));
         let count_neighbors = |len: &[u32]| len.iter().map(|&n| n as usize).sum::<usize>();

@@ -48,6 +48,8 @@ pub struct Spmm {
 }
 
 /// Values of one direction of the adjacency of all steps.
+///
+/// Example: [`Tape::spmm`].
 #[derive(Clone, Copy, Debug)]
 pub struct AdjacencyVars {
     /// Index of the first neighbour of each row in `col`, `[t v]` u32.
@@ -65,6 +67,8 @@ pub struct AdjacencyVars {
 }
 
 /// Values of the adjacency of all steps and of its transpose.
+///
+/// Example: [`Tape::spmm`].
 #[derive(Clone, Copy, Debug)]
 pub struct GraphVars {
     /// For each vertex, the neighbours whose rows it sums.
@@ -78,10 +82,37 @@ pub struct GraphVars {
 }
 
 impl Tape {
-    /// Appends [`Spmm`] for step `step_index` of `steps`, and returns `y`.
+    /// Appends [`Spmm`] for step `step_index` of `steps`, and returns `y = act(S A S x + bias)`, f32 `[v,
+    /// d]`, with the weighted adjacency A of the step and its scales S.
     ///
     /// # Errors
     /// `Shape` if types, row counts or widths do not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{epilogue::Activation, spmm::*, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// // The path 0 - 1 - 2 with self-loops, without normalisation.
+    /// let x = store.values("x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 10.0, 100.0])?;
+    /// let begin = store.values("begin", Spec::ids(Rows::fixed(3), 1), &[0u32, 2, 5])?;
+    /// let len = store.values("len", Spec::ids(Rows::fixed(3), 1), &[2u32, 3, 2])?;
+    /// let col = store.values("col", Spec::ids(Rows::fixed(7), 1), &[0u32, 1, 0, 1, 2, 1, 2])?;
+    /// let scale = store.values("scale", Spec::real(Rows::fixed(3), 1), &[1.0f32, 1.0, 1.0])?;
+    /// let LongRows { first, slices, most } = LongRows::of(&[2, 3, 2], 3); // no row is long
+    /// # let first = store.values("first", Spec::ids(Rows::fixed(2), 1), &first)?;
+    /// # let slices = store.values("slices", Spec::ids(Rows::fixed(0), 4), &slices)?;
+    /// # let [first, slices] = tape.stored_all(&store, [first, slices])?;
+    /// # let steps = store.zeros("steps", Spec::ids(Rows::fixed(1), 1))?;
+    /// # let ids = tape.stored_all(&store, [x, begin, len, col, scale, steps])?;
+    /// # let [x, begin, len, col, scale, steps] = ids;
+    /// let adjacency = AdjacencyVars { begin, len, col, weight: None, slices: [first, slices], most };
+    /// let graph = GraphVars { adjacency, transpose: adjacency, scale, vertices: 3 }; // symmetric
+    /// let y = tape.spmm(graph, x, (steps, 0), None, Activation::Identity)?; // of step 0, the only one
+    /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(y, &store)?, [11.0, 111.0, 110.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn spmm(
         &mut self,
         graph: GraphVars,

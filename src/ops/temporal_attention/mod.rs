@@ -73,6 +73,8 @@ mod output {
 }
 
 /// Operands of an attention layer.
+///
+/// Example: [`Tape::temporal_attention`].
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionVars {
     /// `[q, H c]` absorbed queries.
@@ -100,12 +102,45 @@ pub struct AttentionVars {
 }
 
 impl Tape {
-    /// Appends [`TemporalAttention`]; returns the mixed rows and the sums of the weights. `drop` is the
-    /// drop-out of the weights and its clock.
+    /// Appends [`TemporalAttention`]; returns the mixed rows, `[m, heads c]`, and the sums of the weights,
+    /// `[m, heads]`, of the m roots with neighbours. `drop` is the drop-out of the weights and its clock.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match, if `heads` or `head_width` is 0, or if p of the
     /// drop-out is not in [0, 1).
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{temporal_attention::*, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// // One root with two neighbours, whose rows are {h | cos 0} = {1 | 1} and {3 | 1}.
+    /// let query = store.values("query", Spec::real(Rows::fixed(1), 2), &[1.0f32, 0.0])?;
+    /// let h = store.values("h", Spec::real(Rows::fixed(2), 1), &[1.0f32, 3.0])?;
+    /// let row = store.values("row", Spec::ids(Rows::fixed(1), 2), &[0u32, 1])?;
+    /// let count = store.values("count", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
+    /// # let event = store.zeros("event", Spec::ids(Rows::fixed(1), 2))?;
+    /// # let dt = store.zeros("dt", Spec::real(Rows::fixed(1), 2))?;
+    /// # let own = store.zeros("own", Spec::ids(Rows::fixed(1), 1))?;
+    /// # let edge = store.zeros("edge", Spec::real(Rows::fixed(1), 0))?;
+    /// # let time_w = store.zeros("time w", Spec::real(Rows::fixed(1), 1))?;
+    /// # let time_b = store.zeros("time b", Spec::real(Rows::fixed(1), 1))?;
+    /// # let ids = tape.stored_all(&store, [query, h, row, count, event, dt])?;
+    /// # let [query, h, row, count, event, dt] = ids;
+    /// # let ids = tape.stored_all(&store, [own, edge, time_w, time_b])?;
+    /// # let [own, edge, time_w, time_b] = ids;
+    /// # let learn_h = true;
+    /// let roots = tape.group_roots(own, count, Rows::fixed(1))?; // `own` is the row of the query, 0
+    /// let layer = AttentionVars { query, roots, h, learn_h, row, event, dt, count, edge, time_w, time_b };
+    /// let (mix, sum) = tape.temporal_attention(layer, 1, 1, None)?; // one head of width 1
+    /// let mut program = Program::new(&tape, &[mix, sum], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// // The scores are 1 and 3.
+    /// let (mix, sum) = (program.read::<f32>(mix, &store)?, program.read::<f32>(sum, &store)?);
+    /// let weight = 1.0 / (1.0 + 2f32.exp()); // of the first neighbour
+    /// assert!((mix[0] - (weight + 3.0 * (1.0 - weight))).abs() < 1e-5);
+    /// assert!((mix[1] - 1.0).abs() < 1e-5 && (sum[0] - 1.0).abs() < 1e-5);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
     pub fn temporal_attention(
         &mut self,
         a: AttentionVars,
