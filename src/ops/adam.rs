@@ -173,8 +173,11 @@ impl Factors {
 fn update_element(w: &mut f32, m: &mut f32, v: &mut f32, g: f32, f: Factors) {
     const B1: f32 = BETA1 as f32;
     const B2: f32 = BETA2 as f32;
-    *m = B1.mul_add(*m, (1.0 - B1) * g);
-    *v = B2.mul_add(*v, (1.0 - B2) * g * g);
+    // The differences are rounded once: in f32, 1 - 0.999 is off by a relative 1e-5.
+    const NEW1: f32 = (1.0 - BETA1) as f32;
+    const NEW2: f32 = (1.0 - BETA2) as f32;
+    *m = B1.mul_add(*m, NEW1 * g);
+    *v = B2.mul_add(*v, NEW2 * g * g);
     *w -= f.lr * *m * simd::recip(simd::sqrt(*v).mul_add(f.root, EPS as f32));
 }
 
@@ -289,14 +292,14 @@ impl Op for Adam {
         let (lr, root) = corrected(rate, *step);
         let (keep, coupled) = self.decay.factors(rate);
         let (keep, coupled, scale) = (R::of(keep), R::of(coupled), scale_of::<R>(io, self.scaled));
-        let (b1, b2, one) = (R::of(BETA1), R::of(BETA2), R::ONE);
+        let (b1, b2, new1, new2) = (R::of(BETA1), R::of(BETA2), R::of(1.0 - BETA1), R::of(1.0 - BETA2));
         for at in (self.first()..io.inputs()).step_by(INPUTS_EACH) {
             let (w, g, m, v) =
                 (io.state::<R>(at), io.input::<R>(at + G), io.state::<R>(at + M), io.state::<R>(at + V));
             for i in 0..w.len() {
                 let g = scale * g[i] + coupled * w[i];
-                m[i] = b1 * m[i] + (one - b1) * g;
-                v[i] = b2 * v[i] + (one - b2) * g * g;
+                m[i] = b1 * m[i] + new1 * g;
+                v[i] = b2 * v[i] + new2 * g * g;
                 w[i] = keep * w[i] - R::of(lr) * m[i] / (v[i].sqrt() * R::of(root) + R::of(EPS));
             }
         }

@@ -135,6 +135,8 @@ pub struct Call<'a> {
     scratch: Option<&'a mut [f32]>,
 }
 
+brief_debug!(Call<'_>, c => { op: c.shapes.op.name(), ins: c.shapes.ins });
+
 impl<'a> Call<'a> {
     /// Creates a call of `op` without operands.
     pub fn new(op: &'a dyn DynOp) -> Self {

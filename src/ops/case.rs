@@ -17,7 +17,7 @@ use half::{bf16, f16};
 /// assert!(testing::gradient_error(&case)? < 1e-6);
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Name of the op's file.
     pub op: &'static str,
@@ -47,7 +47,7 @@ impl std::fmt::Display for Case {
 }
 
 /// Values of a built case that the checks compare.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Built {
     /// Outputs, compared between backends; the real ones that depend on `wrt` are differentiated.
     pub outs: Vec<Var>,
@@ -75,6 +75,7 @@ impl Built {
 /// assert_eq!(c.tape.spec(rows), Spec::real(Rows::fixed(2), 2));
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
+#[derive(Debug)]
 pub struct CaseBuilder {
     /// Tape with the op under test.
     pub tape: Tape,

@@ -56,6 +56,8 @@ pub struct DeviceCall<'a> {
     counts: Vec<u64>,
 }
 
+brief_debug!(DeviceCall<'_>, c => { op: c.shapes.op.name(), ins: c.ins });
+
 /// Offsets of the parts of a workspace, in bytes.
 struct Workspace {
     tickets: usize,

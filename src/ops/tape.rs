@@ -101,6 +101,8 @@ pub struct Tape {
     tag: Tag,
 }
 
+brief_debug!(Tape, t => { nodes: t.nodes.len(), values: t.values.len() });
+
 impl Default for Tape {
     fn default() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -2,8 +2,8 @@
 
 /// Implements `Debug` for a type whose fields would fill pages: prints the given values only.
 macro_rules! brief_debug {
-    ($type:ident, $this:ident => { $($name:ident: $value:expr),* $(,)? }) => {
-        impl std::fmt::Debug for $type {
+    ($type:ident $(<$life:lifetime>)?, $this:ident => { $($name:ident: $value:expr),* $(,)? }) => {
+        impl std::fmt::Debug for $type $(<$life>)? {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 let $this = self;
                 f.debug_struct(stringify!($type))$(.field(stringify!($name), &$value))*.finish_non_exhaustive()

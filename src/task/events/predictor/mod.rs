@@ -93,6 +93,8 @@ pub struct Predictor {
     seen: u64,
 }
 
+brief_debug!(Predictor, p => { nodes: p.sizes.nodes, latest: p.latest, seen: p.seen });
+
 /// Returns the number of slots per node, for a query that reads `read` events of a node; `saved` is the
 /// number of slots in the checkpoint of a stream.
 ///
