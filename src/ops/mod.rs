@@ -12,8 +12,8 @@
 //! The table at the top of an op's module lists its operands. Unless the module says otherwise:
 //!
 //! - **Shapes** are `[rows, cols]`, row by row. `[<= n, d]` has memory for n rows, of which a count says how
-//!   many are live; an op reads and writes live rows only. Operands that are called *state* are stored values,
-//!   changed in place.
+//!   many are live; an op reads and writes live rows only. Operands that are called *state* are stored
+//!   values, changed in place.
 //! - **Errors** of shapes, types and options are found when an op is recorded, which then fails with `Shape`.
 //!   Errors of numbers are found in a run: what the tables call a *fault* makes the run fail with `Data` (an
 //!   index outside of its table) or `Diverged` (a number that is not finite).
