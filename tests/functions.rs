@@ -1,11 +1,32 @@
 //! Plain functions over the caller's own arrays: their results, and arrays that do not fit.
 use crate::calls::refused;
-use tgnn::{ops::functions::*, runtime::*};
+use tgnn::{
+    autograd::Program,
+    ops::{
+        Backend, Tape,
+        epilogue::Activation,
+        functions::*,
+        sample_neighbors::{Sampling, Strategy},
+    },
+    runtime::*,
+};
 
 /// Returns n numbers in [-1, 1).
 fn drawn(n: usize, salt: u32) -> Vec<f32> {
     let key = philox::Key::new(7, salt, [0, 0]);
     (0..n).map(|i| key.draw(i as u64)[0] as f32 / (1u64 << 31) as f32 - 1.0).collect()
+}
+
+/// Returns `A x` and `A^T x`, computed by a tape.
+fn on_tape(a: &Csr, x: &[f32], d: usize) -> [Vec<f32>; 2] {
+    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let a = a.stored(&mut t, &mut store).unwrap();
+    let x = t.input(&mut store, "x", Spec::real(Rows::fixed(x.len() / d), d), x).unwrap();
+    let y = t.spmm_csr(a, x, None, Activation::Identity).unwrap();
+    let dx = t.backward(y, x, &[x]).unwrap()[0];
+    let mut program = Program::new(&t, &[y, dx], Precision::F32, Backend::Cpu).unwrap();
+    program.run(&mut store).unwrap();
+    [y, dx].map(|v| program.read::<f32>(v, &store).unwrap().to_vec())
 }
 
 #[test]
@@ -33,6 +54,7 @@ fn a_sparse_matrix_of_the_caller_times_a_dense_one_is_the_sum_over_its_entries()
         let (mut y, mut dx) = (vec![9.0; n * d], vec![9.0; n * d]);
         spmm(&a, &x, d, &mut y).unwrap();
         spmm_grad(&a, &x, d, &mut dx).unwrap();
+        assert_eq!(on_tape(&a, &x, d), [y.clone(), dx.clone()]);
         let (mut want, mut want_dx) = (vec![0.0f64; n * d], vec![0.0f64; n * d]);
         for i in 0..n {
             for e in entries(i) {
@@ -97,6 +119,23 @@ fn the_recent_neighbours_are_the_latest_events_before_the_query() {
         (vec![0; 50 * k], vec![0; 50 * k], vec![0.0; 50 * k], vec![0; 50]);
     let slots = RecentSlots { node: &mut node, event: &mut event, dt: &mut dt, count: &mut count };
     on_threads(2, || recent_neighbors(&events, &query, &at, k, slots)).unwrap().unwrap();
+    // The same on a tape, with all events before the batch.
+    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let tcsr = events.stored(&mut t, &mut store).unwrap();
+    let mut ids = |name: &str, rows: usize, width: usize, values: &[u32]| {
+        t.input(&mut store, name, Spec::ids(Rows::fixed(rows), width), values).unwrap()
+    };
+    let (queries, batch, now) =
+        (ids("node", 50, 1, &query), ids("batch", 1, 1, &[n as u32]), ids("now", 1, 2, &[0, 0]));
+    let times = t.input(&mut store, "time", Spec::times(Rows::fixed(50)), &at).unwrap();
+    let how = Sampling { k, strategy: Strategy::Recent, gaps: Gaps::unlimited(1.0) };
+    let near = t.sample_neighbors(tcsr, (queries, times), (batch, now), 0, how).unwrap();
+    let keep = [near.node, near.event, near.count];
+    let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap();
+    program.run(&mut store).unwrap();
+    for (var, want) in keep.into_iter().zip([&node, &event, &count]) {
+        assert_eq!(program.read::<u32>(var, &store).unwrap(), want);
+    }
     for i in 0..50 {
         let of = |e: usize| (src[e] == query[i] || dst[e] == query[i]) && time[e] < at[i];
         let want: Vec<usize> = (0..n).rev().filter(|&e| of(e)).take(k).collect();

@@ -34,9 +34,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let sum = store.values("sum", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
-    /// let x = store.values("x", Spec::real(Rows::fixed(1), 2), &[10.0f32, 20.0])?;
-    /// let [sum, x] = tape.stored_all(&store, [sum, x])?;
+    /// let sum = tape.input(&mut store, "sum", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[10.0f32, 20.0])?;
     /// tape.accumulate(&[(sum, x)])?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -57,8 +56,7 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let sum = store.values("sum", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
-    /// let sum = tape.stored(&store, sum)?;
+    /// let sum = tape.input(&mut store, "sum", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
     /// tape.clear(&[sum])?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -25,9 +25,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let a = store.values("a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
-    /// let b = store.values("b", Spec::real(Rows::fixed(1), 2), &[1.0f32, 6.0])?;
-    /// let [a, b] = tape.stored_all(&store, [a, b])?;
+    /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
+    /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 2), &[1.0f32, 6.0])?;
     /// let sum = tape.add(a, b)?;
     /// let mut program = Program::new(&tape, &[sum], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

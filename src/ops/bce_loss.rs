@@ -35,8 +35,7 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let logits = store.values("logits", Spec::real(Rows::fixed(1), 3), &[0.0f32, 0.0, 0.0])?;
-    /// let logits = tape.stored(&store, logits)?;
+    /// let logits = tape.input(&mut store, "logits", Spec::real(Rows::fixed(1), 3), &[0.0f32, 0.0, 0.0])?;
     /// let loss = tape.bce_loss(logits)?; // one positive, two negatives
     /// let mut program = Program::new(&tape, &[loss], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -45,9 +45,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let g = store.values("g", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
+    /// let g = tape.input(&mut store, "g", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
     /// let norm = store.zeros("norm", Spec::real(Rows::fixed(1), 1))?;
-    /// let [g, norm] = tape.stored_all(&store, [g, norm])?;
+    /// let norm = tape.stored(&store, norm)?;
     /// let scale = tape.clip_norm(norm, &[g], 1.0)?;
     /// let mut program = Program::new(&tape, &[scale], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -52,10 +52,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let pool = store.values("pool", Spec::ids(Rows::fixed(3), 1), &[7u32, 8, 9])?;
-    /// let now = store.values("now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?;
-    /// let src = store.values("src", Spec::ids(Rows::fixed(2), 1), &[1u32, 2])?;
-    /// let [pool, now, src] = tape.stored_all(&store, [pool, now, src])?;
+    /// let pool = tape.input(&mut store, "pool", Spec::ids(Rows::fixed(3), 1), &[7u32, 8, 9])?;
+    /// let now = tape.input(&mut store, "now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?;
+    /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(2), 1), &[1u32, 2])?;
     /// let drawn = tape.draw_negatives(pool, now, src, 4, 42, 0)?; // four for each of two events
     /// let mut program = Program::new(&tape, &[drawn], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -21,10 +21,9 @@ use crate::runtime::{cuda::abi, philox::Key, simd::vectorised, team::InParallel}
 /// ```
 /// use tgnn::{autograd::Program, ops::{epilogue::*, *}, runtime::*};
 /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-/// let x = store.values("x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 1.0, 1.0])?;
-/// let w = store.values("w", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 1.0, 1.0])?;
-/// let now = store.values("now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?;
-/// let [x, w, now] = tape.stored_all(&store, [x, w, now])?;
+/// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 1.0, 1.0])?;
+/// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 1.0, 1.0])?;
+/// let now = tape.input(&mut store, "now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?;
 /// let rate = DropRate { p: 0.5, seed: 42, salt: 0 };
 /// let drop = Activation::Identity.then_drop(Some((rate, now)));
 /// let y = tape.linear(x, w, None, None, drop)?;
@@ -91,9 +90,8 @@ impl DropRate {
 /// ```
 /// use tgnn::{autograd::Program, ops::{epilogue::Activation, *}, runtime::*};
 /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-/// let x = store.values("x", Spec::real(Rows::fixed(2), 1), &[-2.0f32, 2.0])?;
-/// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
-/// let [x, w] = tape.stored_all(&store, [x, w])?;
+/// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(2), 1), &[-2.0f32, 2.0])?;
+/// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
 /// let y = tape.linear(x, w, None, None, Activation::LeakyRelu(0.25))?;
 /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
 /// program.run(&mut store)?;

@@ -28,8 +28,7 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let a = store.values("a", Spec::real(Rows::fixed(1), 2), &[0.0f32, -200.0])?;
-    /// let a = tape.stored(&store, a)?;
+    /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 2), &[0.0f32, -200.0])?;
     /// let power = tape.exp(a)?;
     /// let mut program = Program::new(&tape, &[power], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

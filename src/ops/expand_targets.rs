@@ -52,10 +52,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let node = store.values("node", Spec::ids(Rows::fixed(1), 1), &[5u32])?;
-    /// let time = store.values("time", Spec::times(Rows::fixed(1)), &[10i64])?;
-    /// let neighbor = store.values("neighbor", Spec::ids(Rows::fixed(1), 2), &[7u32, NONE])?;
-    /// let [node, time, neighbor] = tape.stored_all(&store, [node, time, neighbor])?;
+    /// let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(1), 1), &[5u32])?;
+    /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(1)), &[10i64])?;
+    /// let neighbor = tape.input(&mut store, "neighbor", Spec::ids(Rows::fixed(1), 2), &[7u32, NONE])?;
     /// let targets = tape.expand_targets((node, time), neighbor, None)?;
     /// let keep = [targets.node, targets.time, targets.neighbor_row, targets.root_row];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;

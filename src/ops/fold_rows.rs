@@ -30,8 +30,7 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 2.0, 3.0, 4.0])?;
-    /// let x = tape.stored(&store, x)?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 2.0, 3.0, 4.0])?;
     /// let pairs = tape.fold_rows(x, 2)?;
     /// assert_eq!(tape.spec(pairs), Spec::real(Rows::fixed(2), 2));
     /// let mut program = Program::new(&tape, &[pairs], Precision::F32, Backend::Cpu)?;
@@ -51,8 +50,7 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(2), 2), &[1.0f32, 2.0, 3.0, 4.0])?;
-    /// let x = tape.stored(&store, x)?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(2), 2), &[1.0f32, 2.0, 3.0, 4.0])?;
     /// let single = tape.unfold_rows(x, 2)?;
     /// assert_eq!(tape.spec(single), Spec::real(Rows::fixed(4), 1));
     /// let mut program = Program::new(&tape, &[single], Precision::F32, Backend::Cpu)?;

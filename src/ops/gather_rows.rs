@@ -27,9 +27,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let table = store.values("table", Spec::real(Rows::fixed(3), 1), &[10.0f32, 11.0, 12.0])?;
-    /// let index = store.values("index", Spec::ids(Rows::fixed(3), 1), &[2u32, 0, NONE])?;
-    /// let [table, index] = tape.stored_all(&store, [table, index])?;
+    /// let table = tape.input(&mut store, "table", Spec::real(Rows::fixed(3), 1), &[10.0f32, 11.0, 12.0])?;
+    /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(3), 1), &[2u32, 0, NONE])?;
     /// let rows = tape.gather_rows(table, index)?;
     /// let mut program = Program::new(&tape, &[rows], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -44,9 +44,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let query = store.values("query", Spec::ids(Rows::fixed(3), 1), &[1u32, 0, 1])?;
-    /// let count = store.values("count", Spec::ids(Rows::fixed(3), 1), &[2u32, 0, 5])?;
-    /// let [query, count] = tape.stored_all(&store, [query, count])?;
+    /// let query = tape.input(&mut store, "query", Spec::ids(Rows::fixed(3), 1), &[1u32, 0, 1])?;
+    /// let count = tape.input(&mut store, "count", Spec::ids(Rows::fixed(3), 1), &[2u32, 0, 5])?;
     /// let grouped = tape.group_roots(query, count, Rows::fixed(2))?;
     /// let keep = [grouped.starts, grouped.order, grouped.position];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;

@@ -41,10 +41,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let row = store.values("row", Spec::ids(Rows::fixed(2), 2), &[0u32, 1, 1, NONE])?;
-    /// let count = store.values("count", Spec::ids(Rows::fixed(2), 1), &[2u32, 1])?;
-    /// let order = store.values("order", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
-    /// let [row, count, order] = tape.stored_all(&store, [row, count, order])?;
+    /// let row = tape.input(&mut store, "row", Spec::ids(Rows::fixed(2), 2), &[0u32, 1, 1, NONE])?;
+    /// let count = tape.input(&mut store, "count", Spec::ids(Rows::fixed(2), 1), &[2u32, 1])?;
+    /// let order = tape.input(&mut store, "order", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
     /// let (starts, slots) = tape.group_slots(row, count, order, Rows::fixed(2))?;
     /// let mut program = Program::new(&tape, &[starts, slots], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -66,8 +65,7 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let row = store.values("row", Spec::ids(Rows::fixed(2), 2), &[1u32, 0, 1, NONE])?;
-    /// let row = tape.stored(&store, row)?;
+    /// let row = tape.input(&mut store, "row", Spec::ids(Rows::fixed(2), 2), &[1u32, 0, 1, NONE])?;
     /// let (starts, slots) = tape.group_all_slots(row, Rows::fixed(2))?;
     /// let mut program = Program::new(&tape, &[starts, slots], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

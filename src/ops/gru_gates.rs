@@ -45,9 +45,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let pre = store.values("pre", Spec::real(Rows::fixed(1), 2), &[0.0f32, 20.0])?;
-    /// let h = store.values("h", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
-    /// let [pre, h] = tape.stored_all(&store, [pre, h])?;
+    /// let pre = tape.input(&mut store, "pre", Spec::real(Rows::fixed(1), 2), &[0.0f32, 20.0])?;
+    /// let h = tape.input(&mut store, "h", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
     /// let (z, y) = tape.gru_gates(pre, Some(h))?;
     /// let y = y.expect("there is a state");
     /// let mut program = Program::new(&tape, &[z, y], Precision::F32, Backend::Cpu)?;

@@ -47,11 +47,10 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let z = store.values("z", Spec::real(Rows::fixed(2), 1), &[0.5f32, 0.5])?;
-    /// let pre = store.values("pre", Spec::real(Rows::fixed(2), 1), &[0.0f32, 0.0])?;
-    /// let h = store.values("h", Spec::real(Rows::fixed(2), 1), &[4.0f32, 6.0])?;
-    /// let present = store.values("present", Spec::ids(Rows::fixed(2), 1), &[0u32, NONE])?;
-    /// let [z, pre, h, present] = tape.stored_all(&store, [z, pre, h, present])?;
+    /// let z = tape.input(&mut store, "z", Spec::real(Rows::fixed(2), 1), &[0.5f32, 0.5])?;
+    /// let pre = tape.input(&mut store, "pre", Spec::real(Rows::fixed(2), 1), &[0.0f32, 0.0])?;
+    /// let h = tape.input(&mut store, "h", Spec::real(Rows::fixed(2), 1), &[4.0f32, 6.0])?;
+    /// let present = tape.input(&mut store, "present", Spec::ids(Rows::fixed(2), 1), &[0u32, NONE])?;
     /// let state = tape.gru_state(z, pre, Some(h), Some(present))?;
     /// let mut program = Program::new(&tape, &[state], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

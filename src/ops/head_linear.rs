@@ -54,9 +54,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(1), 2), &[2.0f32, 3.0])?;
-    /// let w = store.values("w", Spec::real(Rows::fixed(2), 2), &[1.0f32, 10.0, 100.0, 1000.0])?;
-    /// let [x, w] = tape.stored_all(&store, [x, w])?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[2.0f32, 3.0])?;
+    /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(2), 2), &[1.0f32, 10.0, 100.0, 1000.0])?;
     /// let y = tape.head_up(x, w, 2)?; // head 0 has the first row of w, head 1 the second
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -75,11 +74,10 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(1), 4), &[1.0f32, 2.0, 3.0, 4.0])?;
-    /// let w = store.values("w", Spec::real(Rows::fixed(2), 2), &[1.0f32, 10.0, 100.0, 1000.0])?;
-    /// let b = store.values("b", Spec::real(Rows::fixed(1), 2), &[5.0f32, 7.0])?;
-    /// let s = store.values("s", Spec::real(Rows::fixed(1), 2), &[1.0f32, 0.0])?;
-    /// let [x, w, b, s] = tape.stored_all(&store, [x, w, b, s])?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 4), &[1.0f32, 2.0, 3.0, 4.0])?;
+    /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(2), 2), &[1.0f32, 10.0, 100.0, 1000.0])?;
+    /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 2), &[5.0f32, 7.0])?;
+    /// let s = tape.input(&mut store, "s", Spec::real(Rows::fixed(1), 2), &[1.0f32, 0.0])?;
     /// let y = tape.head_down(x, w, Some((b, s)), 2)?;
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

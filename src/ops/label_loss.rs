@@ -51,9 +51,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let logits = store.values("logits", Spec::real(Rows::fixed(1), 2), &[0.0f32, 0.0])?;
-    /// let labels = store.values("labels", Spec::ids(Rows::fixed(1), 2), &[1u32, NONE])?;
-    /// let [logits, labels] = tape.stored_all(&store, [logits, labels])?;
+    /// let logits = tape.input(&mut store, "logits", Spec::real(Rows::fixed(1), 2), &[0.0f32, 0.0])?;
+    /// let labels = tape.input(&mut store, "labels", Spec::ids(Rows::fixed(1), 2), &[1u32, NONE])?;
     /// let loss = tape.label_loss(logits, labels, 3.0)?; // the event is of class 1 alone
     /// let mut program = Program::new(&tape, &[loss], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -46,10 +46,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 3.0])?;
-    /// let gain = store.values("gain", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
-    /// let bias = store.values("bias", Spec::real(Rows::fixed(1), 2), &[0.0f32, 10.0])?;
-    /// let [x, gain, bias] = tape.stored_all(&store, [x, gain, bias])?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 3.0])?;
+    /// let gain = tape.input(&mut store, "gain", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let bias = tape.input(&mut store, "bias", Spec::real(Rows::fixed(1), 2), &[0.0f32, 10.0])?;
     /// let y = tape.layer_norm(x, gain, bias)?;
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

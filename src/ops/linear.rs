@@ -47,10 +47,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::{epilogue::Activation, *}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
-    /// let w = store.values("w", Spec::real(Rows::fixed(2), 2), &[3.0f32, 4.0, 5.0, -6.0])?;
-    /// let b = store.values("b", Spec::real(Rows::fixed(1), 2), &[10.0f32, 0.0])?;
-    /// let [x, w, b] = tape.stored_all(&store, [x, w, b])?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(2), 2), &[3.0f32, 4.0, 5.0, -6.0])?;
+    /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 2), &[10.0f32, 0.0])?;
     /// let y = tape.linear(x, w, Some(b), None, Activation::Relu)?;
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -43,14 +43,13 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
-    /// let w1 = store.values("w1", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;
-    /// let b1 = store.values("b1", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
-    /// let c = store.values("c", Spec::real(Rows::fixed(1), 1), &[5.0f32])?;
-    /// let v = store.values("v", Spec::real(Rows::fixed(1), 1), &[100.0f32])?;
-    /// let w2 = store.values("w2", Spec::real(Rows::fixed(1), 1), &[-1.0f32])?;
-    /// let b2 = store.values("b2", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
-    /// let [x, w1, b1, c, v, w2, b2] = tape.stored_all(&store, [x, w1, b1, c, v, w2, b2])?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
+    /// let w1 = tape.input(&mut store, "w1", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;
+    /// let b1 = tape.input(&mut store, "b1", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
+    /// let c = tape.input(&mut store, "c", Spec::real(Rows::fixed(1), 1), &[5.0f32])?;
+    /// let v = tape.input(&mut store, "v", Spec::real(Rows::fixed(1), 1), &[100.0f32])?;
+    /// let w2 = tape.input(&mut store, "w2", Spec::real(Rows::fixed(1), 1), &[-1.0f32])?;
+    /// let b2 = tape.input(&mut store, "b2", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
     /// let (y1, y2) = tape.linear_pair(x, (w1, b1), (c, v), (w2, b2))?;
     /// let mut program = Program::new(&tape, &[y1, y2], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -44,12 +44,11 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x1 = store.values("x1", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
-    /// let w1 = store.values("w1", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
-    /// let x2 = store.values("x2", Spec::real(Rows::fixed(1), 1), &[5.0f32])?;
-    /// let w2 = store.values("w2", Spec::real(Rows::fixed(1), 1), &[6.0f32])?;
-    /// let b = store.values("b", Spec::real(Rows::fixed(1), 1), &[7.0f32])?;
-    /// let [x1, w1, x2, w2, b] = tape.stored_all(&store, [x1, w1, x2, w2, b])?;
+    /// let x1 = tape.input(&mut store, "x1", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let w1 = tape.input(&mut store, "w1", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
+    /// let x2 = tape.input(&mut store, "x2", Spec::real(Rows::fixed(1), 1), &[5.0f32])?;
+    /// let w2 = tape.input(&mut store, "w2", Spec::real(Rows::fixed(1), 1), &[6.0f32])?;
+    /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 1), &[7.0f32])?;
     /// let y = tape.linear_sum((x1, w1), (x2, w2), b)?;
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -58,13 +58,12 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let z = store.values("z", Spec::real(Rows::fixed(3), 1), &[1.0f32, 2.0, -3.0])?;
-    /// let w_src = store.values("w src", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
-    /// let w_dst = store.values("w dst", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;
-    /// let b = store.values("b", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
-    /// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
-    /// let b_out = store.values("b out", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
-    /// let [z, w_src, w_dst, b, w, b_out] = tape.stored_all(&store, [z, w_src, w_dst, b, w, b_out])?;
+    /// let z = tape.input(&mut store, "z", Spec::real(Rows::fixed(3), 1), &[1.0f32, 2.0, -3.0])?;
+    /// let w_src = tape.input(&mut store, "w src", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
+    /// let w_dst = tape.input(&mut store, "w dst", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;
+    /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
+    /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
+    /// let b_out = tape.input(&mut store, "b out", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
     /// // One event: source 1, destination 2, and the negative -3.
     /// let logits = tape.link_decoder(z, Rows::fixed(1), [w_src, w_dst, b, w, b_out])?;
     /// let mut program = Program::new(&tape, &[logits], Precision::F32, Backend::Cpu)?;

@@ -53,10 +53,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let pre = store.values("pre", Spec::real(Rows::fixed(1), 4), &[0.0f32, 0.0, 0.0, 0.0])?;
-    /// let h = store.values("h", Spec::real(Rows::fixed(1), 1), &[9.0f32])?;
-    /// let c = store.values("c", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
-    /// let [pre, h, c] = tape.stored_all(&store, [pre, h, c])?;
+    /// let pre = tape.input(&mut store, "pre", Spec::real(Rows::fixed(1), 4), &[0.0f32, 0.0, 0.0, 0.0])?;
+    /// let h = tape.input(&mut store, "h", Spec::real(Rows::fixed(1), 1), &[9.0f32])?;
+    /// let c = tape.input(&mut store, "c", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
     /// let (new_h, new_c) = tape.lstm_cell(pre, Some((h, c)), None)?;
     /// let mut program = Program::new(&tape, &[new_h, new_c], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -39,8 +39,7 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let a = store.values("a", Spec::real(Rows::fixed(2), 2), &[1.0f32, 2.0, 3.0, 4.0])?;
-    /// let a = tape.stored(&store, a)?;
+    /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(2), 2), &[1.0f32, 2.0, 3.0, 4.0])?;
     /// let mean = tape.mean(a)?;
     /// let mut program = Program::new(&tape, &[mean], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -37,9 +37,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 3.0, 5.0, 7.0])?;
-    /// let count = store.values("count", Spec::ids(Rows::fixed(2), 1), &[2u32, 1])?;
-    /// let [x, count] = tape.stored_all(&store, [x, count])?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 3.0, 5.0, 7.0])?;
+    /// let count = tape.input(&mut store, "count", Spec::ids(Rows::fixed(2), 1), &[2u32, 1])?;
     /// let mean = tape.mean_rows(x, 2, Some(count))?;
     /// let mut program = Program::new(&tape, &[mean], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

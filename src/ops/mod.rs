@@ -206,8 +206,7 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
 /// ```
 /// use tgnn::{autograd::Program, ops::*, runtime::*};
 /// let (mut store, mut tape) = (Store::new(Precision::F64), Tape::new());
-/// let a = store.values("a", Spec::real(Rows::fixed(1), 1), &[0.5f64])?;
-/// let a = tape.stored(&store, a)?;
+/// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 1), &[0.5f64])?;
 /// let y = tape.exp(a)?;
 /// let mut program = Program::new(&tape, &[y], Precision::F64, Backend::Definition)?;
 /// program.run(&mut store)?;

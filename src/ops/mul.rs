@@ -25,8 +25,7 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let a = store.values("a", Spec::real(Rows::fixed(1), 2), &[3.0f32, -2.0])?;
-    /// let a = tape.stored(&store, a)?;
+    /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 2), &[3.0f32, -2.0])?;
     /// let square = tape.mul(a, a)?;
     /// let mut program = Program::new(&tape, &[square], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -53,12 +53,12 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let src = store.values("src", Spec::ids(Rows::fixed(3), 1), &[0u32, 1, 2])?;
-    /// let dst = store.values("dst", Spec::ids(Rows::fixed(3), 1), &[3u32, 4, 5])?;
-    /// let time = store.values("time", Spec::times(Rows::fixed(3)), &[10i64, 20, 30])?;
-    /// let range = store.values("range", Spec::ids(Rows::fixed(1), 3), &[0u32, 3, 0])?;
+    /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(3), 1), &[0u32, 1, 2])?;
+    /// let dst = tape.input(&mut store, "dst", Spec::ids(Rows::fixed(3), 1), &[3u32, 4, 5])?;
+    /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(3)), &[10i64, 20, 30])?;
+    /// let range = tape.input(&mut store, "range", Spec::ids(Rows::fixed(1), 3), &[0u32, 3, 0])?;
     /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
-    /// let [src, dst, time, range, clock] = tape.stored_all(&store, [src, dst, time, range, clock])?;
+    /// let clock = tape.stored(&store, clock)?;
     /// let batch = tape.next_batch([src, dst, time], range, clock, 2)?;
     /// let mut program = Program::new(&tape, &[batch.src, batch.time], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

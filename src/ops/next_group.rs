@@ -44,9 +44,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let order = store.values("order", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
+    /// let order = tape.input(&mut store, "order", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
     /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
-    /// let [order, clock] = tape.stored_all(&store, [order, clock])?;
+    /// let clock = tape.stored(&store, clock)?;
     /// let group = tape.next_group(order, clock, 3)?;
     /// let keep = [group.steps, group.target];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;

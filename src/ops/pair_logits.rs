@@ -50,14 +50,13 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let p = store.values("p", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
-    /// let q = store.values("q", Spec::real(Rows::fixed(2), 1), &[10.0f32, -20.0])?;
-    /// let b = store.values("b", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
-    /// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[3.0f32])?;
-    /// let b_out = store.values("b out", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
-    /// let src = store.values("src", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
-    /// let x = store.values("x", Spec::ids(Rows::fixed(1), 2), &[0u32, 1])?;
-    /// let [p, q, b, w, b_out, src, x] = tape.stored_all(&store, [p, q, b, w, b_out, src, x])?;
+    /// let p = tape.input(&mut store, "p", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
+    /// let q = tape.input(&mut store, "q", Spec::real(Rows::fixed(2), 1), &[10.0f32, -20.0])?;
+    /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
+    /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 1), &[3.0f32])?;
+    /// let b_out = tape.input(&mut store, "b out", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
+    /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
+    /// let x = tape.input(&mut store, "x", Spec::ids(Rows::fixed(1), 2), &[0u32, 1])?;
     /// let logits = tape.pair_logits([p, q], [b, w, b_out], src, x)?;
     /// let mut program = Program::new(&tape, &[logits], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

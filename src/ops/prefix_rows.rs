@@ -32,8 +32,7 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 2.0, 3.0])?;
-    /// let x = tape.stored(&store, x)?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 2.0, 3.0])?;
     /// let first = tape.prefix_rows(x, Rows::fixed(2))?;
     /// let mut program = Program::new(&tape, &[first], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -49,13 +49,12 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let h = store.values("h", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
-    /// let row = store.values("row", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
-    /// let updated = store.values("updated", Spec::times(Rows::fixed(1)), &[4i64])?;
-    /// let time = store.values("time", Spec::times(Rows::fixed(1)), &[9i64])?;
-    /// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[3.0f32])?;
-    /// let b = store.values("b", Spec::real(Rows::fixed(1), 1), &[0.25f32])?;
-    /// let [h, row, updated, time, w, b] = tape.stored_all(&store, [h, row, updated, time, w, b])?;
+    /// let h = tape.input(&mut store, "h", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
+    /// let row = tape.input(&mut store, "row", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
+    /// let updated = tape.input(&mut store, "updated", Spec::times(Rows::fixed(1)), &[4i64])?;
+    /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(1)), &[9i64])?;
+    /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 1), &[3.0f32])?;
+    /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 1), &[0.25f32])?;
     /// let y = tape.project_time((h, updated), (row, time), (w, b), 1.0)?;
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -30,11 +30,10 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let src = store.values("src", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
-    /// let dst = store.values("dst", Spec::ids(Rows::fixed(2), 1), &[2u32, 3])?;
-    /// let time = store.values("time", Spec::times(Rows::fixed(2)), &[10i64, 20])?;
-    /// let negatives = store.values("negatives", Spec::ids(Rows::fixed(2), 1), &[8u32, 9])?;
-    /// let [src, dst, time, negatives] = tape.stored_all(&store, [src, dst, time, negatives])?;
+    /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
+    /// let dst = tape.input(&mut store, "dst", Spec::ids(Rows::fixed(2), 1), &[2u32, 3])?;
+    /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(2)), &[10i64, 20])?;
+    /// let negatives = tape.input(&mut store, "negatives", Spec::ids(Rows::fixed(2), 1), &[8u32, 9])?;
     /// let (node, times) = tape.roots(src, dst, time, negatives)?;
     /// let mut program = Program::new(&tape, &[node, times], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -145,24 +145,17 @@ impl Tape {
     ///
     /// # Examples
     /// ```
-    /// use tgnn::{autograd::Program, ops::{sample_neighbors::*, *}, runtime::*};
+    /// use tgnn::{autograd::Program, ops::{functions::EventLists, sample_neighbors::*, *}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// // Node 0 has event 0 with node 1 at time 10, and event 1 with node 2 at time 20.
-    /// let lists = [(10, 1, 0), (20, 2, 1), (10, 0, 0), (20, 0, 1)];
-    /// let lists = lists.map(|(time, node, event)| Entry { time, node, event });
-    /// let entries = store.values("entries", Entry::spec(4), bytemuck::cast_slice::<_, i64>(&lists))?;
-    /// let offsets = store.values("offsets", Spec::times(Rows::fixed(4)), &[0i64, 2, 3, 4])?;
+    /// // Node 0 has event 0 with node 1 at time 10, and event 1 with node 2 at time 20; event 2 is later.
+    /// let lists = EventLists::of(&[0, 0, 1], &[1, 2, 2], &[10, 20, 30], 3)?;
+    /// let tcsr = lists.stored(&mut tape, &mut store)?;
     /// // A query for node 0 at time 25, in a batch that begins with event 2.
-    /// let node = store.values("node", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
-    /// let time = store.values("time", Spec::times(Rows::fixed(1)), &[25i64])?;
-    /// let event = store.values("event", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
-    /// # let now = store.zeros("now", Spec::ids(Rows::fixed(1), 2))?;
-    /// # let position = store.zeros("position", Spec::ids(Rows::fixed(0), 2))?;
-    /// # let entries = tape.stored(&store, entries)?;
-    /// # let ids = tape.stored_all(&store, [offsets, node, time, event, now, position])?;
-    /// # let [offsets, node, time, event, now, position] = ids;
-    /// let (tcsr, gaps) = (TcsrVars { offsets, entries, position }, Gaps::unlimited(1.0));
-    /// let how = Sampling { k: 3, strategy: Strategy::Recent, gaps };
+    /// let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
+    /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(1)), &[25i64])?;
+    /// let event = tape.input(&mut store, "event", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
+    /// let now = tape.input(&mut store, "now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?; // of random draws
+    /// let how = Sampling { k: 3, strategy: Strategy::Recent, gaps: Gaps::unlimited(1.0) };
     /// let near = tape.sample_neighbors(tcsr, (node, time), (event, now), 0, how)?;
     /// let mut program = Program::new(&tape, &[near.node, near.dt], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -29,9 +29,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let src = store.values("src", Spec::real(Rows::fixed(4), 1), &[1.0f32, 2.0, 3.0, 4.0])?;
-    /// let index = store.values("index", Spec::ids(Rows::fixed(4), 1), &[1u32, 0, 1, NONE])?;
-    /// let [src, index] = tape.stored_all(&store, [src, index])?;
+    /// let src = tape.input(&mut store, "src", Spec::real(Rows::fixed(4), 1), &[1.0f32, 2.0, 3.0, 4.0])?;
+    /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(4), 1), &[1u32, 0, 1, NONE])?;
     /// let sums = tape.scatter_add_rows(src, index, Rows::fixed(2))?;
     /// let mut program = Program::new(&tape, &[sums], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -59,12 +59,12 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::{adam::UpdateVars, sgd::SgdSlot, *}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let lr = store.values("lr", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
-    /// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
-    /// let g = store.values("g", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
+    /// let lr = tape.input(&mut store, "lr", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
+    /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
+    /// let g = tape.input(&mut store, "g", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
     /// let v = store.zeros("v", Spec::real(Rows::fixed(1), 1))?;
     /// let step = store.zeros("step", Spec::count())?;
-    /// let [lr, w, g, v, step] = tape.stored_all(&store, [lr, w, g, v, step])?;
+    /// let [v, step] = tape.stored_all(&store, [v, step])?;
     /// let vars = UpdateVars { lr, step, scale: None };
     /// tape.sgd(vars, 0.5, 0.0, &[SgdSlot { w, g, v: Some(v) }])?; // momentum 0.5, no decay
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;

@@ -41,18 +41,14 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::{sample_neighbors::Neighbors, *}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let event = store.values("event", Spec::ids(Rows::fixed(1), 2), &[1u32, NONE])?;
-    /// let dt = store.values("dt", Spec::real(Rows::fixed(1), 2), &[0.0f32, 0.0])?;
-    /// let edge = store.values("edge", Spec::real(Rows::fixed(2), 1), &[4.0f32, 5.0])?;
-    /// let w = store.values("w", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
-    /// let b = store.values("b", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
-    /// # let node = store.values("node", Spec::ids(Rows::fixed(1), 2), &[0u32, NONE])?;
-    /// # let time = store.values("time", Spec::times(Rows::fixed(2)), &[0i64, 0])?;
-    /// # let count = store.values("count", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
-    /// let ids = tape.stored_all(&store, [event, dt, edge, w, b, node])?;
-    /// let [event, dt, edge, w, b, node] = ids;
-    /// let ids = tape.stored_all(&store, [time, count])?;
-    /// let [time, count] = ids;
+    /// let event = tape.input(&mut store, "event", Spec::ids(Rows::fixed(1), 2), &[1u32, NONE])?;
+    /// let dt = tape.input(&mut store, "dt", Spec::real(Rows::fixed(1), 2), &[0.0f32, 0.0])?;
+    /// let edge = tape.input(&mut store, "edge", Spec::real(Rows::fixed(2), 1), &[4.0f32, 5.0])?;
+    /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
+    /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
+    /// # let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(1), 2), &[0u32, NONE])?;
+    /// # let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(2)), &[0i64, 0])?;
+    /// # let count = tape.input(&mut store, "count", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
     /// let near = Neighbors { node, event, dt, time, count }; // from `sample_neighbors`
     /// let features = tape.slot_features(&near, edge, (w, b))?;
     /// let mut program = Program::new(&tape, &[features], Precision::F32, Backend::Cpu)?;

@@ -39,9 +39,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let pred = store.values("pred", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
-    /// let want = store.values("want", Spec::real(Rows::fixed(1), 2), &[3.0f32, f32::NAN])?;
-    /// let [pred, want] = tape.stored_all(&store, [pred, want])?;
+    /// let pred = tape.input(&mut store, "pred", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let want = tape.input(&mut store, "want", Spec::real(Rows::fixed(1), 2), &[3.0f32, f32::NAN])?;
     /// let loss = tape.squared_loss(pred, want)?;
     /// let mut program = Program::new(&tape, &[loss], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

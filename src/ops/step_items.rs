@@ -41,10 +41,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let offsets = store.values("offsets", Spec::ids(Rows::fixed(3), 1), &[0u32, 2, 5])?;
-    /// let step = store.values("step", Spec::count(), &[1u32])?;
-    /// let base = store.values("base", Spec::count(), &[2u32])?;
-    /// let [offsets, step, base] = tape.stored_all(&store, [offsets, step, base])?;
+    /// let offsets = tape.input(&mut store, "offsets", Spec::ids(Rows::fixed(3), 1), &[0u32, 2, 5])?;
+    /// let step = tape.input(&mut store, "step", Spec::count(), &[1u32])?;
+    /// let base = tape.input(&mut store, "base", Spec::count(), &[2u32])?;
     /// let items = tape.step_items(offsets, step, base, 4)?;
     /// let mut program = Program::new(&tape, &[items.item, items.rank], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

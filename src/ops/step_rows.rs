@@ -31,9 +31,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let steps = store.values("steps", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
-    /// let scale = store.values("scale", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 0.0, 1.0])?;
-    /// let [steps, scale] = tape.stored_all(&store, [steps, scale])?;
+    /// let steps = tape.input(&mut store, "steps", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
+    /// let scale = tape.input(&mut store, "scale", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 0.0, 1.0])?;
     /// let rows = tape.step_rows(steps, 0, 2, Some(scale))?; // two vertices a step
     /// let mut program = Program::new(&tape, &[rows], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -129,8 +129,7 @@ impl Tape {
     /// ```
     /// use tgnn::{ops::{Section, Tape}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
-    /// let x = tape.stored(&store, x)?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
     /// let second = Section { index: 1, name: "snapshot" };
     /// tape.begin(Some(second));
     /// tape.add(x, x)?;
@@ -203,6 +202,29 @@ impl Tape {
         }
         Ok(vars)
     }
+    /// Adds a writable buffer with the contents `values` to `store`, and returns it as a value.
+    ///
+    /// # Errors
+    /// As [`Store::values`] and [`stored`](Self::stored).
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{ops::Tape, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// assert_eq!(tape.spec(x).to_string(), "F32 [1, 2]");
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn input<T: Element>(
+        &mut self,
+        store: &mut Store,
+        name: impl Into<String>,
+        spec: Spec,
+        values: &[T],
+    ) -> Result<Var> {
+        let id = store.values(name, spec, values)?;
+        self.stored(store, id)
+    }
     /// Returns the store whose buffers are on the tape; `None` if the tape has no stored values.
     pub(crate) fn store(&self) -> Option<StoreId> {
         self.store
@@ -270,8 +292,7 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let a = store.values("a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
-    /// let a = tape.stored(&store, a)?;
+    /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
     /// let outs = tape.push(add::Add, &[a, a])?;
     /// let mut program = Program::new(&tape, &[outs[0]], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -360,9 +381,8 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let a = store.values("a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
-    /// let ones = store.values("ones", Spec::real(Rows::fixed(1), 2), &[1.0f32, 1.0])?;
-    /// let [a, ones] = tape.stored_all(&store, [a, ones])?;
+    /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
+    /// let ones = tape.input(&mut store, "ones", Spec::real(Rows::fixed(1), 2), &[1.0f32, 1.0])?;
     /// let square = tape.mul(a, a)?;
     /// let da = tape.backward(square, ones, &[a])?[0];
     /// let mut program = Program::new(&tape, &[da], Precision::F32, Backend::Cpu)?;
@@ -391,10 +411,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let a = store.values("a", Spec::real(Rows::fixed(1), 1), &[3.0f32])?;
-    /// let one = store.values("one", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
-    /// let ten = store.values("ten", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;
-    /// let [a, one, ten] = tape.stored_all(&store, [a, one, ten])?;
+    /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 1), &[3.0f32])?;
+    /// let one = tape.input(&mut store, "one", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
+    /// let ten = tape.input(&mut store, "ten", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;
     /// let (square, double) = (tape.mul(a, a)?, tape.add(a, a)?);
     /// let grads = tape.backward_many(&[(square, one), (double, ten)])?;
     /// let mut program = Program::new(&tape, &[grads[&a]], Precision::F32, Backend::Cpu)?;
@@ -481,8 +500,7 @@ impl Tape {
     /// ```
     /// use tgnn::{ops::{Cost, Tape}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let a = store.values("a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
-    /// let a = tape.stored(&store, a)?;
+    /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
     /// tape.add(a, a)?;
     /// assert_eq!(tape.cost(), Cost { bytes: 3 * 2 * 4, flops: 2 }); // two operands and a result
     /// # Ok::<(), tgnn::error::Error>(())

@@ -40,10 +40,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let dt = store.values("dt", Spec::real(Rows::fixed(2), 1), &[0.0f32, 2.0])?;
-    /// let w = store.values("w", Spec::real(Rows::fixed(1), 2), &[1.0f32, 0.5])?;
-    /// let b = store.values("b", Spec::real(Rows::fixed(1), 2), &[0.0f32, 1.0])?;
-    /// let [dt, w, b] = tape.stored_all(&store, [dt, w, b])?;
+    /// let dt = tape.input(&mut store, "dt", Spec::real(Rows::fixed(2), 1), &[0.0f32, 2.0])?;
+    /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 2), &[1.0f32, 0.5])?;
+    /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 2), &[0.0f32, 1.0])?;
     /// let y = tape.time_encode(dt, w, b)?;
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -45,10 +45,9 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 3.0, 2.0])?;
-    /// let p = store.values("p", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
-    /// let present = store.values("present", Spec::ids(Rows::fixed(3), 1), &[0u32, NONE, 2])?;
-    /// let [x, p, present] = tape.stored_all(&store, [x, p, present])?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 3.0, 2.0])?;
+    /// let p = tape.input(&mut store, "p", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
+    /// let present = tape.input(&mut store, "present", Spec::ids(Rows::fixed(3), 1), &[0u32, NONE, 2])?;
     /// let top = tape.top_rows(x, p, present, 1)?;
     /// let mut program = Program::new(&tape, &[top], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

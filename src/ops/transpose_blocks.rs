@@ -28,8 +28,7 @@ impl Tape {
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
     /// let values: Vec<f32> = (1..=8).map(|i| i as f32).collect();
-    /// let x = store.values("x", Spec::real(Rows::fixed(4), 2), &values)?;
-    /// let x = tape.stored(&store, x)?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(4), 2), &values)?;
     /// let y = tape.transpose_blocks(x, 2)?; // blocks [[1, 2], [3, 4]] and [[5, 6], [7, 8]]
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

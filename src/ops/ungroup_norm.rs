@@ -69,17 +69,13 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::{epilogue::Activation, *}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let x = store.values("x", Spec::real(Rows::fixed(1), 2), &[4.0f32, 0.0])?;
-    /// let order = store.values("order", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
-    /// let position = store.values("position", Spec::ids(Rows::fixed(2), 1), &[NONE, 0])?;
-    /// let own = store.values("own", Spec::real(Rows::fixed(1), 2), &[1.0f32, 3.0])?;
-    /// let root = store.values("root", Spec::ids(Rows::fixed(2), 1), &[0u32, 0])?;
-    /// let gain = store.values("gain", Spec::real(Rows::fixed(1), 2), &[1.0f32, 1.0])?;
-    /// let bias = store.values("bias", Spec::real(Rows::fixed(1), 2), &[0.0f32, 0.0])?;
-    /// let ids = tape.stored_all(&store, [x, order, position, own, root, gain])?;
-    /// let [x, order, position, own, root, gain] = ids;
-    /// let ids = tape.stored_all(&store, [bias])?;
-    /// let [bias] = ids;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[4.0f32, 0.0])?;
+    /// let order = tape.input(&mut store, "order", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
+    /// let position = tape.input(&mut store, "position", Spec::ids(Rows::fixed(2), 1), &[NONE, 0])?;
+    /// let own = tape.input(&mut store, "own", Spec::real(Rows::fixed(1), 2), &[1.0f32, 3.0])?;
+    /// let root = tape.input(&mut store, "root", Spec::ids(Rows::fixed(2), 1), &[0u32, 0])?;
+    /// let gain = tape.input(&mut store, "gain", Spec::real(Rows::fixed(1), 2), &[1.0f32, 1.0])?;
+    /// let bias = tape.input(&mut store, "bias", Spec::real(Rows::fixed(1), 2), &[0.0f32, 0.0])?;
     /// let (rows, weights, act) = ((order, position), (gain, bias), Activation::Identity);
     /// let y = tape.ungroup_norm(x, rows, own, root, act, weights)?;
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;

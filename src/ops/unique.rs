@@ -72,10 +72,10 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let roots = store.values("roots", Spec::ids(Rows::fixed(4), 1), &[4u32, 7, 4, 9])?;
-    /// let neighbors = store.values("neighbors", Spec::ids(Rows::fixed(1), 2), &[7u32, 3])?;
+    /// let roots = tape.input(&mut store, "roots", Spec::ids(Rows::fixed(4), 1), &[4u32, 7, 4, 9])?;
+    /// let neighbors = tape.input(&mut store, "neighbors", Spec::ids(Rows::fixed(1), 2), &[7u32, 3])?;
     /// let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(10), 1))?;
-    /// let [roots, neighbors, stamp] = tape.stored_all(&store, [roots, neighbors, stamp])?;
+    /// let stamp = tape.stored(&store, stamp)?;
     /// let nodes = tape.unique(stamp, roots, &[neighbors], 2)?; // the events (4, 7) and (4, 9)
     /// let keep = [nodes.node, nodes.phi, nodes.psi[0], nodes.psi[1]];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;

@@ -108,9 +108,9 @@ impl Tape {
     /// use tgnn::{autograd::Program, ops::{memory_update::MemoryVars, write_memory::*, *}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
     /// // Event 7 of nodes 0 and 1 at time 30. Memory and mails are zeros.
-    /// let roots = store.values("roots", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
-    /// let event = store.values("event", Spec::ids(Rows::fixed(1), 1), &[7u32])?;
-    /// let event_time = store.values("event time", Spec::times(Rows::fixed(1)), &[30i64])?;
+    /// let roots = tape.input(&mut store, "roots", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
+    /// let event = tape.input(&mut store, "event", Spec::ids(Rows::fixed(1), 1), &[7u32])?;
+    /// let event_time = tape.input(&mut store, "event time", Spec::times(Rows::fixed(1)), &[30i64])?;
     /// # let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(2), 1))?;
     /// # let memory = store.zeros("memory", Spec::real(Rows::fixed(2), 1))?;
     /// # let memory_time = store.zeros("memory time", Spec::times(Rows::fixed(2)))?;
@@ -118,17 +118,15 @@ impl Tape {
     /// # let mail_event = store.zeros("mail event", Spec::ids(Rows::fixed(2), 1))?;
     /// # let mail_time = store.zeros("mail time", Spec::times(Rows::fixed(2)))?;
     /// # let edge = store.zeros("edge", Spec::real(Rows::fixed(1), 0))?;
-    /// # let ids = tape.stored_all(&store, [roots, event, event_time, stamp, memory, memory_time])?;
-    /// # let [roots, event, event_time, stamp, memory, memory_time] = ids;
+    /// # let [stamp, memory, memory_time] = tape.stored_all(&store, [stamp, memory, memory_time])?;
     /// # let ids = tape.stored_all(&store, [mail, mail_event, mail_time, edge])?;
     /// # let [mail, mail_event, mail_time, edge] = ids;
     /// # let gathered = false;
     /// let unique::UniqueNodes { node, rows, phi, positives, psi, .. } =
     ///     tape.unique(stamp, roots, &[], 2)?;
     /// // The memory of the two nodes after their mails, and the times of these mails.
-    /// let new = store.values("new", Spec::real(rows, 1), &[5.0f32, 6.0])?;
-    /// let time = store.values("time", Spec::times(rows), &[10i64, 20])?;
-    /// # let [new, time] = tape.stored_all(&store, [new, time])?;
+    /// let new = tape.input(&mut store, "new", Spec::real(rows, 1), &[5.0f32, 6.0])?;
+    /// let time = tape.input(&mut store, "time", Spec::times(rows), &[10i64, 20])?;
     /// let state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered };
     /// let (psi, edge_row, content) = (psi[0], event, None);
     /// let batch = Written {

@@ -27,10 +27,10 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let index = store.values("index", Spec::ids(Rows::fixed(2), 1), &[2u32, 0])?;
-    /// let rows = store.values("rows", Spec::real(Rows::fixed(2), 1), &[5.0f32, 6.0])?;
+    /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(2), 1), &[2u32, 0])?;
+    /// let rows = tape.input(&mut store, "rows", Spec::real(Rows::fixed(2), 1), &[5.0f32, 6.0])?;
     /// let table = store.zeros("table", Spec::real(Rows::fixed(3), 1))?;
-    /// let [index, rows, table] = tape.stored_all(&store, [index, rows, table])?;
+    /// let table = tape.stored(&store, table)?;
     /// tape.write_rows(table, index, rows)?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -51,11 +51,11 @@ impl Tape {
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
-    /// let node = store.values("node", Spec::ids(Rows::fixed(2), 1), &[1u32, 0])?;
-    /// let phi = store.values("phi", Spec::ids(Rows::fixed(2), 1), &[2u32, NONE])?;
-    /// let rows = store.values("rows", Spec::real(Rows::fixed(3), 1), &[5.0f32, 6.0, 7.0])?;
+    /// let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(2), 1), &[1u32, 0])?;
+    /// let phi = tape.input(&mut store, "phi", Spec::ids(Rows::fixed(2), 1), &[2u32, NONE])?;
+    /// let rows = tape.input(&mut store, "rows", Spec::real(Rows::fixed(3), 1), &[5.0f32, 6.0, 7.0])?;
     /// let table = store.zeros("table", Spec::real(Rows::fixed(2), 1))?;
-    /// let [node, phi, rows, table] = tape.stored_all(&store, [node, phi, rows, table])?;
+    /// let table = tape.stored(&store, table)?;
     /// tape.write_latest(table, (node, phi), rows)?; // root 2 is the latest of node 1
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -2,10 +2,10 @@
 use crate::{
     error::{Error, ErrorKind, Result},
     ops::{
-        Call,
-        sample_neighbors::{Entry, SampleNeighbors, Sampling, Strategy},
+        Call, Tape,
+        sample_neighbors::{Entry, SampleNeighbors, Sampling, Strategy, TcsrVars},
     },
-    runtime::{Gaps, NONE},
+    runtime::{Gaps, NONE, Rows, Spec, Store},
 };
 
 /// The events of each node in time order (a T-CSR): what neighbours are sampled from.
@@ -77,6 +77,19 @@ impl EventLists {
             position[2 * i + 1] = if s == d { position[2 * i] } else { append(d, s) };
         }
         Ok(EventLists { offsets, entries, position })
+    }
+    /// Adds the lists to `store`, for sampling on `tape` by [`Tape::sample_neighbors`].
+    ///
+    /// # Errors
+    /// As [`Tape::input`].
+    pub fn stored(&self, tape: &mut Tape, store: &mut Store) -> Result<TcsrVars> {
+        let (offsets, events) = (Spec::times(Rows::fixed(self.offsets.len())), Rows::fixed(self.len()));
+        let (spec, entries) = (Entry::spec(self.entries.len()), bytemuck::cast_slice(&self.entries));
+        Ok(TcsrVars {
+            offsets: tape.input(store, "event list offsets", offsets, &self.offsets)?,
+            entries: tape.input::<i64>(store, "event list entries", spec, entries)?,
+            position: tape.input(store, "event list positions", Spec::ids(events, 2), &self.position)?,
+        })
     }
     /// Returns the number of events.
     pub fn len(&self) -> usize {

@@ -2,10 +2,11 @@
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
     ops::{
-        Call,
+        Call, Tape,
         epilogue::Activation,
-        spmm::{LongRows, Spmm},
+        spmm::{AdjacencyVars, GraphVars, LongRows, Spmm},
     },
+    runtime::{Rows, Spec, Store, Var},
 };
 
 /// The rows of a matrix, or of its transpose, as the op reads them.
@@ -146,7 +147,78 @@ impl Csr {
     }
 }
 
+/// A [`Csr`] as values of a tape: see [`Csr::stored`].
+#[derive(Clone, Copy, Debug)]
+pub struct CsrVars {
+    /// The matrix and its transpose, a graph of one step.
+    pub graph: GraphVars,
+    /// `[1]` u32: that step, 0.
+    pub step: Var,
+}
+
+impl Csr {
+    /// Adds the matrix to `store`, for products on `tape` by [`Tape::spmm_csr`].
+    ///
+    /// # Errors
+    /// As [`Tape::input`].
+    pub fn stored(&self, tape: &mut Tape, store: &mut Store) -> Result<CsrVars> {
+        let n = self.len();
+        let adjacency = self.rows.stored(tape, store)?;
+        let transpose = self.columns.stored(tape, store)?;
+        let scale = tape.input(store, "csr scale", Spec::real(Rows::fixed(n), 1), &self.scale)?;
+        let step = tape.input(store, "csr step", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
+        Ok(CsrVars { graph: GraphVars { adjacency, transpose, scale, vertices: n }, step })
+    }
+}
+
+impl Tape {
+    /// Appends the product of a sparse matrix of one's own and `x`, and returns `y = act(S A S x + bias)`,
+    /// f32 `[n, d]` like `x`. Its gradient uses the transpose.
+    ///
+    /// # Errors
+    /// As [`spmm`](Self::spmm).
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::{epilogue::Activation, functions::Csr, *}, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// // [[0, 2], [3, 4]]
+    /// let a = Csr::from_csr(&[0, 1, 3], &[1, 0, 1], Some(&[2.0, 3.0, 4.0]))?;
+    /// let a = a.stored(&mut tape, &mut store)?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(2), 1), &[1.0f32, 10.0])?;
+    /// let y = tape.spmm_csr(a, x, None, Activation::Identity)?;
+    /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(y, &store)?, [20.0, 43.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn spmm_csr(&mut self, a: CsrVars, x: Var, bias: Option<Var>, act: Activation) -> Result<Var> {
+        self.spmm(a.graph, x, (a.step, 0), bias, act)
+    }
+}
+
 impl Side {
+    fn stored(&self, tape: &mut Tape, store: &mut Store) -> Result<AdjacencyVars> {
+        fn ids(tape: &mut Tape, store: &mut Store, name: &str, values: &[u32], width: usize) -> Result<Var> {
+            let rows = Rows::fixed(values.len() / width);
+            tape.input(store, format!("csr {name}"), Spec::ids(rows, width), values)
+        }
+        let weight = self
+            .weight
+            .as_ref()
+            .map(|weight| tape.input(store, "csr weights", Spec::real(Rows::fixed(weight.len()), 1), weight));
+        Ok(AdjacencyVars {
+            begin: ids(tape, store, "starts", &self.begin, 1)?,
+            len: ids(tape, store, "lengths", &self.len, 1)?,
+            col: ids(tape, store, "columns", &self.col, 1)?,
+            weight: weight.transpose()?,
+            slices: [
+                ids(tape, store, "first slices", &self.long.first, 1)?,
+                ids(tape, store, "slices", &self.long.slices, 4)?,
+            ],
+            most: self.long.most,
+        })
+    }
     fn new(starts: &[u32], col: Vec<u32>, weight: Option<Vec<f32>>) -> Self {
         let n = starts.len() - 1;
         let len: Vec<u32> = starts.windows(2).map(|ends| ends[1] - ends[0]).collect();

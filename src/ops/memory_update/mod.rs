@@ -100,12 +100,12 @@ impl Tape {
     /// use tgnn::{autograd::Program, ops::{gru_memory::Gru, memory_update::*, *}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
     /// // Two nodes; node 0 has a mail of event 0 at time 30. The weights are zeros.
-    /// let unique = store.values("unique", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
-    /// let memory = store.values("memory", Spec::real(Rows::fixed(2), 1), &[4.0f32, 6.0])?;
-    /// let memory_time = store.values("memory time", Spec::times(Rows::fixed(2)), &[5i64, 7])?;
-    /// let mail = store.values("mail", Spec::real(Rows::fixed(2), 1), &[9.0f32, 0.0])?;
-    /// let mail_event = store.values("mail event", Spec::ids(Rows::fixed(2), 1), &[0u32, NONE])?;
-    /// let mail_time = store.values("mail time", Spec::times(Rows::fixed(2)), &[30i64, 0])?;
+    /// let unique = tape.input(&mut store, "unique", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
+    /// let memory = tape.input(&mut store, "memory", Spec::real(Rows::fixed(2), 1), &[4.0f32, 6.0])?;
+    /// let memory_time = tape.input(&mut store, "memory time", Spec::times(Rows::fixed(2)), &[5i64, 7])?;
+    /// let mail = tape.input(&mut store, "mail", Spec::real(Rows::fixed(2), 1), &[9.0f32, 0.0])?;
+    /// let mail_event = tape.input(&mut store, "mail event", Spec::ids(Rows::fixed(2), 1), &[0u32, NONE])?;
+    /// let mail_time = tape.input(&mut store, "mail time", Spec::times(Rows::fixed(2)), &[30i64, 0])?;
     /// # let edge = store.zeros("edge", Spec::real(Rows::fixed(1), 0))?;
     /// # let time_w = store.zeros("time w", Spec::real(Rows::fixed(1), 1))?;
     /// # let time_b = store.zeros("time b", Spec::real(Rows::fixed(1), 1))?;
@@ -113,12 +113,9 @@ impl Tape {
     /// # let w_h = store.zeros("w h", Spec::real(Rows::fixed(3), 1))?;
     /// # let b_x = store.zeros("b x", Spec::real(Rows::fixed(1), 3))?;
     /// # let b_h = store.zeros("b h", Spec::real(Rows::fixed(1), 3))?;
-    /// # let ids = tape.stored_all(&store, [unique, memory, memory_time, mail, mail_event, mail_time])?;
-    /// # let [unique, memory, memory_time, mail, mail_event, mail_time] = ids;
     /// # let ids = tape.stored_all(&store, [edge, time_w, time_b, w_x, w_h, b_x])?;
     /// # let [edge, time_w, time_b, w_x, w_h, b_x] = ids;
-    /// # let ids = tape.stored_all(&store, [b_h])?;
-    /// # let [b_h] = ids;
+    /// # let b_h = tape.stored(&store, b_h)?;
     /// # let gathered = false;
     /// let state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered };
     /// let weights = CellVars { time_w, time_b, w_x, w_h, b_x, b_h };

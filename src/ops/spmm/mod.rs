@@ -93,18 +93,16 @@ impl Tape {
     /// use tgnn::{autograd::Program, ops::{epilogue::Activation, spmm::*, *}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
     /// // The path 0 - 1 - 2 with self-loops, without normalisation.
-    /// let x = store.values("x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 10.0, 100.0])?;
-    /// let begin = store.values("begin", Spec::ids(Rows::fixed(3), 1), &[0u32, 2, 5])?;
-    /// let len = store.values("len", Spec::ids(Rows::fixed(3), 1), &[2u32, 3, 2])?;
-    /// let col = store.values("col", Spec::ids(Rows::fixed(7), 1), &[0u32, 1, 0, 1, 2, 1, 2])?;
-    /// let scale = store.values("scale", Spec::real(Rows::fixed(3), 1), &[1.0f32, 1.0, 1.0])?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 10.0, 100.0])?;
+    /// let begin = tape.input(&mut store, "begin", Spec::ids(Rows::fixed(3), 1), &[0u32, 2, 5])?;
+    /// let len = tape.input(&mut store, "len", Spec::ids(Rows::fixed(3), 1), &[2u32, 3, 2])?;
+    /// let col = tape.input(&mut store, "col", Spec::ids(Rows::fixed(7), 1), &[0u32, 1, 0, 1, 2, 1, 2])?;
+    /// let scale = tape.input(&mut store, "scale", Spec::real(Rows::fixed(3), 1), &[1.0f32, 1.0, 1.0])?;
     /// let LongRows { first, slices, most } = LongRows::of(&[2, 3, 2], 3); // no row is long
-    /// # let first = store.values("first", Spec::ids(Rows::fixed(2), 1), &first)?;
-    /// # let slices = store.values("slices", Spec::ids(Rows::fixed(0), 4), &slices)?;
-    /// # let [first, slices] = tape.stored_all(&store, [first, slices])?;
+    /// # let first = tape.input(&mut store, "first", Spec::ids(Rows::fixed(2), 1), &first)?;
+    /// # let slices = tape.input(&mut store, "slices", Spec::ids(Rows::fixed(0), 4), &slices)?;
     /// # let steps = store.zeros("steps", Spec::ids(Rows::fixed(1), 1))?;
-    /// # let ids = tape.stored_all(&store, [x, begin, len, col, scale, steps])?;
-    /// # let [x, begin, len, col, scale, steps] = ids;
+    /// # let steps = tape.stored(&store, steps)?;
     /// let adjacency = AdjacencyVars { begin, len, col, weight: None, slices: [first, slices], most };
     /// let graph = GraphVars { adjacency, transpose: adjacency, scale, vertices: 3 }; // symmetric
     /// let y = tape.spmm(graph, x, (steps, 0), None, Activation::Identity)?; // of step 0, the only one

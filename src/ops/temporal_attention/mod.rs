@@ -114,20 +114,18 @@ impl Tape {
     /// use tgnn::{autograd::Program, ops::{temporal_attention::*, *}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
     /// // One root with two neighbours, whose rows are {h | cos 0} = {1 | 1} and {3 | 1}.
-    /// let query = store.values("query", Spec::real(Rows::fixed(1), 2), &[1.0f32, 0.0])?;
-    /// let h = store.values("h", Spec::real(Rows::fixed(2), 1), &[1.0f32, 3.0])?;
-    /// let row = store.values("row", Spec::ids(Rows::fixed(1), 2), &[0u32, 1])?;
-    /// let count = store.values("count", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
+    /// let query = tape.input(&mut store, "query", Spec::real(Rows::fixed(1), 2), &[1.0f32, 0.0])?;
+    /// let h = tape.input(&mut store, "h", Spec::real(Rows::fixed(2), 1), &[1.0f32, 3.0])?;
+    /// let row = tape.input(&mut store, "row", Spec::ids(Rows::fixed(1), 2), &[0u32, 1])?;
+    /// let count = tape.input(&mut store, "count", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
     /// # let event = store.zeros("event", Spec::ids(Rows::fixed(1), 2))?;
     /// # let dt = store.zeros("dt", Spec::real(Rows::fixed(1), 2))?;
     /// # let own = store.zeros("own", Spec::ids(Rows::fixed(1), 1))?;
     /// # let edge = store.zeros("edge", Spec::real(Rows::fixed(1), 0))?;
     /// # let time_w = store.zeros("time w", Spec::real(Rows::fixed(1), 1))?;
     /// # let time_b = store.zeros("time b", Spec::real(Rows::fixed(1), 1))?;
-    /// # let ids = tape.stored_all(&store, [query, h, row, count, event, dt])?;
-    /// # let [query, h, row, count, event, dt] = ids;
-    /// # let ids = tape.stored_all(&store, [own, edge, time_w, time_b])?;
-    /// # let [own, edge, time_w, time_b] = ids;
+    /// # let [event, dt] = tape.stored_all(&store, [event, dt])?;
+    /// # let [own, edge, time_w, time_b] = tape.stored_all(&store, [own, edge, time_w, time_b])?;
     /// # let learn_h = true;
     /// let roots = tape.group_roots(own, count, Rows::fixed(1))?; // `own` is the row of the query, 0
     /// let layer = AttentionVars { query, roots, h, learn_h, row, event, dt, count, edge, time_w, time_b };
