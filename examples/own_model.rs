@@ -7,22 +7,22 @@ use tgnn::{
 };
 
 fn main() -> Result<()> {
-    let mut store = Store::new(Precision::F32);
-    let x = store.values("x", Spec::real(Rows::fixed(4), 2), &[0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0])?;
-    let minus_y = store.values("-y", Spec::real(Rows::fixed(1), 4), &[0.0f32, -1.0, -1.0, 0.0])?;
+    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let inputs = [0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0];
+    let x = t.input(&mut store, "x", Spec::real(Rows::fixed(4), 2), &inputs)?;
+    let y = t.input(&mut store, "y", Spec::real(Rows::fixed(4), 1), &[0.0f32, 1.0, 1.0, 0.0])?;
     let mut parameters = Parameters::new(&mut store, 3, 0.05)?;
     let mut weights = |name, rows, cols| parameters.add(&mut store, name, rows, cols, ScaledInit::FanIn(2));
     let ids = [weights("w", 8, 2)?, weights("b", 1, 8)?, weights("out", 1, 8)?];
 
     // The model: a tape is a program as data. `linear(x, w, ..)` is x W^T.
-    let mut t = Tape::new();
-    let [x, minus_y] = t.stored_all(&store, [x, minus_y])?;
     let [w, b, w_out] = t.stored_all(&store, ids)?;
     let hidden = t.linear(x, w, Some(b), None, Tanh)?;
-    let out = t.linear(w_out, hidden, None, None, Identity)?; // a row: one number for each of the four inputs
-    // The loss: the sum of squared differences, as the product of a row with itself.
-    let off = t.add(out, minus_y)?;
-    let loss = t.linear(off, off, None, None, Identity)?;
+    let out = t.linear(hidden, w_out, None, None, Identity)?;
+    // The loss: the mean of the squared differences.
+    let off = t.sub(out, y)?;
+    let squares = t.mul(off, off)?;
+    let loss = t.mean(squares)?;
     // Its backward pass and the optimiser's update are more nodes of the same tape.
     parameters.minimize(&mut t, &store, loss)?;
     print!("{t}");
