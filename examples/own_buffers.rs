@@ -18,8 +18,8 @@ fn main() -> Result<()> {
     let stream = unsafe { CudaStream::borrowed(gpu, theirs.handle()) };
     let [a, b, sum] = [(); 3].map(|()| DeviceBuffer::new(gpu, 6 * 4));
     let (a, b, sum) = (a?, b?, sum?);
-    a.upload(bytemuck::cast_slice(&[1.0f32; 6]), &stream)?;
-    b.upload(bytemuck::cast_slice(&[2.0f32; 6]), &stream)?;
+    a.upload(&[1.0f32; 6], &stream)?;
+    b.upload(&[2.0f32; 6], &stream)?;
     let tensor = |buffer| DeviceTensor::of(buffer, DType::F32, [2, 3]);
     let call = DeviceCall::new(&Add).input(tensor(&a)?)?.input(tensor(&b)?)?.output(tensor(&sum)?)?;
 
@@ -29,8 +29,8 @@ fn main() -> Result<()> {
     // SAFETY: all buffers are alive until the download below, which waits for the stream.
     unsafe { call.launch(gpu, &stream, workspace.address(), workspace.bytes())? };
     let (mut found, mut status) = ([0.0f32; 6], [0u64]);
-    sum.download(bytemuck::cast_slice_mut(&mut found), &stream)?;
-    workspace.download(bytemuck::cast_slice_mut(&mut status), &stream)?;
+    sum.download(&mut found, &stream)?;
+    workspace.download(&mut status, &stream)?;
     call.check(status[0])?; // an index outside of a table would be reported here
     println!("{found:?}, with {} bytes of workspace", workspace.bytes());
     assert_eq!(found, [3.0; 6]);

@@ -71,10 +71,8 @@ struct Place {
 }
 
 /// The reason of a failure; see the [module](self).
-#[derive(Debug)]
 pub struct Error(Box<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     kind: ErrorKind,
     what: String,
@@ -170,6 +168,13 @@ impl fmt::Display for Error {
             write!(f, "; {remedy}")?;
         }
         Ok(())
+    }
+}
+
+/// The kind and the line of `Display`, so that a `main` that returns the error prints something readable.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
     }
 }
 

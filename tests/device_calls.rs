@@ -6,7 +6,7 @@ use crate::{
 use tgnn::{
     ops::{Call, DeviceCall, group_slots::GroupSlots},
     runtime::{
-        cuda::{CudaStream, DeviceBuffer, DeviceTensor, dlpack::*},
+        cuda::{CudaModule, CudaStream, DeviceBuffer, DeviceTensor, dlpack::*},
         *,
     },
 };
@@ -14,13 +14,13 @@ use tgnn::{
 /// Values in device memory.
 fn upload<T: Element>(on: &TestDevice, stream: &CudaStream, values: &[T]) -> DeviceBuffer {
     let buffer = DeviceBuffer::new(&on.gpu, size_of_val(values)).unwrap();
-    buffer.upload(bytemuck::cast_slice(values), stream).unwrap();
+    buffer.upload(values, stream).unwrap();
     buffer
 }
 
 fn download<T: Element>(buffer: &DeviceBuffer, stream: &CudaStream, n: usize) -> Vec<T> {
     let mut values = vec![T::zeroed(); n];
-    buffer.download(bytemuck::cast_slice_mut(&mut values), stream).unwrap();
+    buffer.download(&mut values, stream).unwrap();
     values
 }
 
@@ -163,4 +163,27 @@ fn a_borrowed_tensor_must_be_contiguous_and_of_a_type_that_ops_have() {
     assert_eq!(view(owned.tensor()).unwrap().shape(), [2, 3]);
     drop(owned);
     assert_eq!(given_back, 1);
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn a_kernel_file_that_does_not_compile_or_wants_shared_memory_is_refused_with_its_name() {
+    let Some(on) = device(0) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let compiled = |text: &str| {
+        let file = folder.path().join("k.cu");
+        std::fs::write(&file, text).unwrap();
+        // SAFETY: a file that compiles has the kernel.
+        unsafe { CudaModule::compile(&on.gpu, &file, &["k"]) }.map(|_| ())
+    };
+    let head = "extern \"C\" __global__ void k(float* x, Rows rows)";
+    let wrong = compiled(&format!("{head} {{ x[0] = y; }}")).unwrap_err().to_string();
+    assert!(wrong.contains("k.cu") && wrong.contains("y"), "{wrong}");
+    if on.gpu.is_emulated() {
+        refused(
+            compiled(&format!("{head} {{ __shared__ float s[2]; }}")),
+            "no shared memory for kernels of other",
+        );
+    }
+    compiled(&format!("{head} {{ if (thread_item() < rows.live()) x[thread_item()] = 1.f; }}")).unwrap();
 }

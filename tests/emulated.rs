@@ -166,12 +166,12 @@ impl TestDevice {
     }
     fn words(&self, values: &[u32]) -> DeviceBuffer {
         let buffer = DeviceBuffer::new(&self.gpu, 4 * values.len()).unwrap();
-        buffer.upload(bytemuck::cast_slice(values), &CudaStream::new(&self.gpu).unwrap()).unwrap();
+        buffer.upload(values, &CudaStream::new(&self.gpu).unwrap()).unwrap();
         buffer
     }
     fn read(&self, buffer: &DeviceBuffer) -> Vec<u32> {
         let mut words = vec![0u32; buffer.bytes() / 4];
-        buffer.download(bytemuck::cast_slice_mut(&mut words), &CudaStream::new(&self.gpu).unwrap()).unwrap();
+        buffer.download(&mut words, &CudaStream::new(&self.gpu).unwrap()).unwrap();
         words
     }
 }
@@ -318,13 +318,13 @@ fn handed_over(emu: &TestDevice, seed: u64, ordered: bool) -> Result<u32> {
     emu.schedule(seed);
     let (first, second) = (CudaStream::new(&emu.gpu)?, CudaStream::new(&emu.gpu)?);
     let (buffer, done) = (emu.words(&[0]), CudaEvent::new(&emu.gpu)?);
-    buffer.upload(bytemuck::bytes_of(&7u32), &first)?;
+    buffer.upload(&[7u32], &first)?;
     done.record(&first)?;
     if ordered {
         second.wait(&done)?;
     }
     let mut got = 0u32;
-    buffer.download(bytemuck::bytes_of_mut(&mut got), &second)?;
+    buffer.download(std::slice::from_mut(&mut got), &second)?;
     first.synchronize()?;
     Ok(got)
 }

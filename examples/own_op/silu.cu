@@ -1,5 +1,4 @@
 // silu: y = x s with s = 1 / (1 + e^-x); given dy, the gradient dy (s + y (1 - s))
-#include "common.cuh"
 
 extern "C" __global__ void silu(const float* x, const float* dy, float* out, Rows rows, uint32_t d) {
   uint64_t n = uint64_t(rows.live()) * d;

@@ -320,7 +320,7 @@ impl BoundProgram {
     fn check(&self, variants: &[Variant]) -> Result<()> {
         let nodes = || variants.iter().flat_map(|variant| &variant.nodes);
         let mut words = vec![0u64; nodes().count()];
-        self.status.download(bytemuck::cast_slice_mut(&mut words), self.stream())?;
+        self.status.download(&mut words, self.stream())?;
         match nodes().zip(words).find(|(_, word)| *word != 0) {
             Some((planned, word)) => {
                 let (row, value) = Status::read(word);

@@ -52,11 +52,11 @@ pub struct Adam {
 /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
 /// let lr = tape.input(&mut store, "lr", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
 /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
-/// # let g = store.zeros("g", Spec::real(Rows::fixed(1), 1))?;
-/// # let m = store.zeros("m", Spec::real(Rows::fixed(1), 1))?;
-/// # let v = store.zeros("v", Spec::real(Rows::fixed(1), 1))?;
-/// # let step = store.zeros("step", Spec::count())?;
-/// # let [g, m, v, step] = tape.stored_all(&store, [g, m, v, step])?;
+/// let g = store.zeros("g", Spec::real(Rows::fixed(1), 1))?;
+/// let m = store.zeros("m", Spec::real(Rows::fixed(1), 1))?;
+/// let v = store.zeros("v", Spec::real(Rows::fixed(1), 1))?;
+/// let step = store.zeros("step", Spec::count())?;
+/// let [g, m, v, step] = tape.stored_all(&store, [g, m, v, step])?;
 /// let decay = WeightDecay { amount: 0.5, decoupled: true }; // as AdamW
 /// let vars = UpdateVars { lr, step, scale: None };
 /// tape.adam(vars, decay, &[AdamSlot { w, g, m, v }])?; // the gradient is 0

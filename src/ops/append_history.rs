@@ -52,11 +52,11 @@ impl Tape {
     /// let empty = [Entry { event: NONE, ..Entry::default() }; 3];
     /// let empty: &[i64] = bytemuck::cast_slice(&empty);
     /// let entries = tape.input(&mut store, "entries", Entry::spec(3), empty)?;
-    /// # let range = tape.input(&mut store, "range", Spec::ids(Rows::fixed(1), 3), &[0u32, 2, 0])?;
-    /// # let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
-    /// # let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(2), 1))?;
-    /// # let clock = tape.stored(&store, clock)?;
-    /// # let stamp = tape.stored(&store, stamp)?;
+    /// let range = tape.input(&mut store, "range", Spec::ids(Rows::fixed(1), 3), &[0u32, 2, 0])?;
+    /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
+    /// let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(2), 1))?;
+    /// let clock = tape.stored(&store, clock)?;
+    /// let stamp = tape.stored(&store, stamp)?;
     /// let batch = tape.next_batch([src, dst, time], range, clock, 2)?;
     /// let (roots, _) = tape.roots(batch.src, batch.dst, batch.time, None)?;
     /// let nodes = tape.unique(stamp, roots, &[], 2)?;

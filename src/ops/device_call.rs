@@ -34,7 +34,7 @@ const CALLER: u32 = u32::MAX;
 /// let gpu = device.gpu().expect("the device is not the CPU");
 /// let stream = CudaStream::new(gpu)?;
 /// let (a, sum) = (DeviceBuffer::new(gpu, 8)?, DeviceBuffer::new(gpu, 8)?);
-/// a.upload(bytemuck::cast_slice(&[1.0f32, 2.0]), &stream)?;
+/// a.upload(&[1.0f32, 2.0], &stream)?;
 /// let tensor = |buffer| DeviceTensor::of(buffer, DType::F32, [1, 2]);
 /// let (x, y) = (tensor(&a)?, tensor(&sum)?);
 /// let call = DeviceCall::new(&Add).input(x)?.input(x)?.output(y)?;
@@ -43,7 +43,7 @@ const CALLER: u32 = u32::MAX;
 /// // SAFETY: all buffers live until the download below, which waits for the stream.
 /// unsafe { call.launch(gpu, &stream, workspace.address(), workspace.bytes())? };
 /// let mut found = [0.0f32; 2];
-/// sum.download(bytemuck::cast_slice_mut(&mut found), &stream)?;
+/// sum.download(&mut found, &stream)?;
 /// assert_eq!(found, [2.0, 4.0]);
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```

@@ -82,8 +82,8 @@ impl Tape {
     /// let next = tape.input(&mut store, "next", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
     /// let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
     /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(1)), &[25i64])?;
-    /// # let mail = store.zeros("mail", Spec::real(Rows::fixed(3), 2))?;
-    /// # let mail = tape.stored(&store, mail)?;
+    /// let mail = store.zeros("mail", Spec::real(Rows::fixed(3), 2))?;
+    /// let mail = tape.stored(&store, mail)?;
     /// let mailbox = Mailbox { mail, event, time: sent, next, features: None };
     /// let mails = tape.read_mails(mailbox, (node, time), Gaps::unlimited(1.0))?;
     /// let keep = [mails.row, mails.event, mails.dt];

@@ -46,9 +46,9 @@ impl Tape {
     /// let edge = tape.input(&mut store, "edge", Spec::real(Rows::fixed(2), 1), &[4.0f32, 5.0])?;
     /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
     /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
-    /// # let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(1), 2), &[0u32, NONE])?;
-    /// # let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(2)), &[0i64, 0])?;
-    /// # let count = tape.input(&mut store, "count", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
+    /// let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(1), 2), &[0u32, NONE])?;
+    /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(2)), &[0i64, 0])?;
+    /// let count = tape.input(&mut store, "count", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
     /// let near = Neighbors { node, event, dt, time, count }; // from `sample_neighbors`
     /// let features = tape.slot_features(&near, edge, (w, b))?;
     /// let mut program = Program::new(&tape, &[features], Precision::F32, Backend::Cpu)?;

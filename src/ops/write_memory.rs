@@ -111,17 +111,17 @@ impl Tape {
     /// let roots = tape.input(&mut store, "roots", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
     /// let event = tape.input(&mut store, "event", Spec::ids(Rows::fixed(1), 1), &[7u32])?;
     /// let event_time = tape.input(&mut store, "event time", Spec::times(Rows::fixed(1)), &[30i64])?;
-    /// # let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(2), 1))?;
-    /// # let memory = store.zeros("memory", Spec::real(Rows::fixed(2), 1))?;
-    /// # let memory_time = store.zeros("memory time", Spec::times(Rows::fixed(2)))?;
-    /// # let mail = store.zeros("mail", Spec::real(Rows::fixed(2), 1))?;
-    /// # let mail_event = store.zeros("mail event", Spec::ids(Rows::fixed(2), 1))?;
-    /// # let mail_time = store.zeros("mail time", Spec::times(Rows::fixed(2)))?;
-    /// # let edge = store.zeros("edge", Spec::real(Rows::fixed(1), 0))?;
-    /// # let [stamp, memory, memory_time] = tape.stored_all(&store, [stamp, memory, memory_time])?;
-    /// # let ids = tape.stored_all(&store, [mail, mail_event, mail_time, edge])?;
-    /// # let [mail, mail_event, mail_time, edge] = ids;
-    /// # let gathered = false;
+    /// let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(2), 1))?;
+    /// let memory = store.zeros("memory", Spec::real(Rows::fixed(2), 1))?;
+    /// let memory_time = store.zeros("memory time", Spec::times(Rows::fixed(2)))?;
+    /// let mail = store.zeros("mail", Spec::real(Rows::fixed(2), 1))?;
+    /// let mail_event = store.zeros("mail event", Spec::ids(Rows::fixed(2), 1))?;
+    /// let mail_time = store.zeros("mail time", Spec::times(Rows::fixed(2)))?;
+    /// let edge = store.zeros("edge", Spec::real(Rows::fixed(1), 0))?;
+    /// let [stamp, memory, memory_time] = tape.stored_all(&store, [stamp, memory, memory_time])?;
+    /// let ids = tape.stored_all(&store, [mail, mail_event, mail_time, edge])?;
+    /// let [mail, mail_event, mail_time, edge] = ids;
+    /// let gathered = false;
     /// let unique::UniqueNodes { node, rows, phi, positives, psi, .. } =
     ///     tape.unique(stamp, roots, &[], 2)?;
     /// // The memory of the two nodes after their mails, and the times of these mails.

@@ -99,10 +99,10 @@ impl Tape {
     /// let col = tape.input(&mut store, "col", Spec::ids(Rows::fixed(7), 1), &[0u32, 1, 0, 1, 2, 1, 2])?;
     /// let scale = tape.input(&mut store, "scale", Spec::real(Rows::fixed(3), 1), &[1.0f32, 1.0, 1.0])?;
     /// let LongRows { first, slices, most } = LongRows::of(&[2, 3, 2], 3); // no row is long
-    /// # let first = tape.input(&mut store, "first", Spec::ids(Rows::fixed(2), 1), &first)?;
-    /// # let slices = tape.input(&mut store, "slices", Spec::ids(Rows::fixed(0), 4), &slices)?;
-    /// # let steps = store.zeros("steps", Spec::ids(Rows::fixed(1), 1))?;
-    /// # let steps = tape.stored(&store, steps)?;
+    /// let first = tape.input(&mut store, "first", Spec::ids(Rows::fixed(2), 1), &first)?;
+    /// let slices = tape.input(&mut store, "slices", Spec::ids(Rows::fixed(0), 4), &slices)?;
+    /// let steps = store.zeros("steps", Spec::ids(Rows::fixed(1), 1))?;
+    /// let steps = tape.stored(&store, steps)?;
     /// let adjacency = AdjacencyVars { begin, len, col, weight: None, slices: [first, slices], most };
     /// let graph = GraphVars { adjacency, transpose: adjacency, scale, vertices: 3 }; // symmetric
     /// let y = tape.spmm(graph, x, (steps, 0), None, Activation::Identity)?; // of step 0, the only one

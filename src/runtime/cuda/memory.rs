@@ -1,6 +1,7 @@
 //! Device memory, and host memory that a device reads.
 use super::{Gpu, error::checked, stream::CudaStream};
 use crate::error::{Result, ensure};
+use bytemuck::Pod;
 use cudarc::driver::{result, sys};
 use std::ffi::c_void;
 
@@ -37,12 +38,13 @@ impl DeviceBuffer {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
-    /// Copies `from` to the start of the block, in the order of `stream`. `from` may be changed as soon as
-    /// this returns.
+    /// Copies `from`, numbers of any type, to the start of the block, in the order of `stream`. `from` may be
+    /// changed as soon as this returns.
     ///
     /// # Errors
     /// `Device` if the driver refuses; `Shape` if `from` is longer than the block.
-    pub fn upload(&self, from: &[u8], stream: &CudaStream) -> Result<()> {
+    pub fn upload<T: Pod>(&self, from: &[T], stream: &CudaStream) -> Result<()> {
+        let from: &[u8] = bytemuck::cast_slice(from);
         ensure!("upload", from.len() <= self.bytes, "{} bytes into {}", from.len(), self.bytes);
         if from.is_empty() {
             return Ok(());
@@ -52,19 +54,20 @@ impl DeviceBuffer {
         let copied = unsafe { result::memcpy_htod_async(self.address, from, stream.raw()) };
         checked(copied, "cannot copy to the device")
     }
-    /// Copies the start of the block to `to`, after all previous work of `stream`. Blocks until the copy is
+    /// Copies the start of the block to `to`, numbers of any type, after all previous work of `stream`. Blocks until the copy is
     /// complete.
     ///
     /// # Errors
     /// `Device` if the copy or earlier work of the stream failed; `Shape` if `to` is longer than the block.
-    pub fn download(&self, to: &mut [u8], stream: &CudaStream) -> Result<()> {
+    pub fn download<T: Pod>(&self, to: &mut [T], stream: &CudaStream) -> Result<()> {
         self.download_at(0, to, stream)
     }
     /// Like [`download`](Self::download), from byte `at` on.
     ///
     /// # Errors
     /// As `download`; `Shape` if the range extends past the end of the block.
-    pub fn download_at(&self, at: usize, to: &mut [u8], stream: &CudaStream) -> Result<()> {
+    pub fn download_at<T: Pod>(&self, at: usize, to: &mut [T], stream: &CudaStream) -> Result<()> {
+        let to: &mut [u8] = bytemuck::cast_slice_mut(to);
         let end = at.checked_add(to.len()).filter(|&end| end <= self.bytes);
         ensure!("download", end.is_some(), "{} bytes from {at} of {}", to.len(), self.bytes);
         if to.is_empty() {

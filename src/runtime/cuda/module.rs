@@ -59,12 +59,24 @@ impl CudaModule {
         let module = unsafe { result::module::load_data(text.as_ptr().cast()) };
         Ok(CudaModule { gpu: gpu.clone(), raw: checked(module, "cannot load a module")? })
     }
-    /// Compiles the kernels called `names` of the file `source` for `gpu`, and loads them. The file may
-    /// include the headers of this crate's kernels, such as `common.cuh`. The compiler is nvcc (`NVCC`, or as
-    /// found in `PATH`); for the emulated device `CXX`, or `c++`. There, kernels must not use shared memory.
+    /// Compiles the kernels called `names` of the file `source` for `gpu`, and loads them. The compiler is nvcc
+    /// (`NVCC`, or as found in `PATH`); for the emulated device `CXX`, or `c++`.
+    ///
+    /// `common.cuh` of this crate's kernels is included before the file, and the file may include the other
+    /// headers of `kernels/`. `common.cuh` has the number types, `Rows` (`rows.live()` is the number of live
+    /// rows), `thread_item()` and `thread_items()` (the first item of a thread, and the stride to its next
+    /// one), `warp_sum` and `warp_max`. This file squares every element of `x`:
+    ///
+    /// ```cuda
+    /// extern "C" __global__ void square(const float* x, float* y, Rows rows, uint32_t d) {
+    ///   uint64_t n = uint64_t(rows.live()) * d;
+    ///   for (uint64_t i = thread_item(); i < n; i += thread_items()) y[i] = x[i] * x[i];
+    /// }
+    /// ```
     ///
     /// # Errors
-    /// `Device` with the compiler's message, or if there is no compiler.
+    /// `Device` with the compiler's message, or if there is no compiler; also for `__shared__` memory on the
+    /// emulated device, which has none for kernels of other crates.
     ///
     /// # Safety
     /// The file must contain these kernels, as `extern "C"`. Its code becomes part of this process.
@@ -80,12 +92,19 @@ impl CudaModule {
         };
         if !gpu.is_emulated() {
             let mut nvcc = compiler("NVCC", "nvcc");
-            nvcc.args(["-fatbin", "-O3", "-arch=native", "-o"]).arg(&made).arg(&source);
+            nvcc.args(["-fatbin", "-O3", "-arch=native", "-include", "common.cuh", "-o"])
+                .arg(&made)
+                .arg(&source);
             run(nvcc, &source)?;
             let image = std::fs::read(&made).map_err(|e| Error::io(&made, "cannot read", e))?;
             let _ = std::fs::remove_file(&made);
             // SAFETY: compiled for this machine's devices.
             return unsafe { Self::load(gpu, &image) };
+        }
+        let text = std::fs::read_to_string(&source).map_err(|e| Error::io(&source, "cannot read", e))?;
+        if text.contains("__shared__") {
+            let what = "the emulated device has no shared memory for kernels of other crates";
+            return Err(Error::new(ErrorKind::Device, what).in_file(&source));
         }
         let entries: String = names.iter().map(|n| format!("emu::Entry<&{n}>::as(\"{n}\"), ")).collect();
         let table = format!(

@@ -38,7 +38,7 @@ impl Watch for () {}
 /// Where a run writes its files, and what it starts from.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// Folder of the run; `None` writes nothing.
+    /// Folder of the run; `None` writes nothing. It must be missing or empty, unless the run resumes.
     pub out: Option<PathBuf>,
     /// Continue the run in `out` after its last epoch.
     pub resume: bool,
