@@ -2,7 +2,8 @@
 //!
 //! It is used in three ways:
 //!
-//! - **As a program**: `tgnn-bench` trains, evaluates and measures models. See the README.
+//! - **As a program**: `tgnn-bench` trains, evaluates and measures models. See the README in the
+//!   [repository](https://github.com/tgnn/tgnn), which also has the files `docs/*.md` that these pages name.
 //! - **As a library**, for its models and tasks or for its kernels alone; the examples below show both.
 //! - **As a profiling harness**: every op is a named range for Nsight Systems, and `tgnn-bench kernels` times
 //!   each of them.
@@ -24,6 +25,16 @@
 //! | [`task`] | training, evaluation, checkpoints, online prediction |
 //! | [`cli`] | the program `tgnn-bench` |
 //!
+//! # Where to start
+//!
+//! | you want to | see |
+//! | --- | --- |
+//! | train a model on your own events, then score new ones | [`data::Events::of`], [`task::train`], [`task::Predictor`] |
+//! | write a model | [`model::EventModel`], [`task::Config::custom_model`] |
+//! | call kernels on your arrays, or on device memory | [`ops`], [`ops::functions`], [`ops::DeviceCall`] |
+//! | record ops with gradients, and train your own parameters | [`ops::Tape`], [`autograd::Parameters`] |
+//! | write an op with its own CUDA kernel | [`ops::Op`], [`runtime::cuda::CudaModule`], [`testing`] |
+//!
 //! # Cargo features
 //!
 //! Without any feature, the crate is its kernels: the first five modules of the table, and 36 packages in
@@ -32,7 +43,7 @@
 //! | feature | adds |
 //! | --- | --- |
 //! | `cuda` (default) | kernels for GPUs, if the build finds nvcc; devices `cuda`, `cuda:1`, ... |
-//! | `emu` | the emulated CUDA device `emu`, for tests; needs a C++ compiler |
+//! | `emu` | the emulated CUDA device `emu`, for tests; needs a C++ compiler, and not `cuda` |
 //! | `training` | the modules [`data`], [`model`], [`plan`] and [`task`] |
 //! | `formats` | `training`, and reading gzip, PyTorch's `.pt`, TGL's YAML, and the bundled data set |
 //! | `parquet` | `formats`, and reading Parquet |

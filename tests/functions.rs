@@ -81,7 +81,7 @@ fn arrays_that_are_no_csr_or_no_events_are_refused_with_the_first_place() {
     refused(csr(&[0, 2], &[0], None), "csr: indptr goes from 0 to 2, want 0 to 1");
     refused(csr(&[1, 1], &[0], None), "csr: indptr goes from 1 to 1");
     refused(csr(&[0, 2, 1, 3], &[0; 3], None), "csr: indptr falls from 2 to 1 in row 1");
-    refused(csr(&[0, 2], &[0, 1], None), "csr: index 1 is column 1 of 1");
+    refused(csr(&[0, 2], &[0, 1], None), "csr: index 1 names column 1, of 1 columns");
     refused(csr(&[0, 1], &[0], Some(&[])), "csr: 0 values for 1 indices");
     let a = csr(&[0, 1], &[0], None).unwrap();
     refused(a.clone().scaled(vec![]), "csr: 0 scales for 1 rows");
@@ -204,6 +204,7 @@ fn memory_update_as_a_function_keeps_nodes_without_mail_and_has_the_gradients_of
             weighted_sum(&gru_memory(&nodes, tables, weights(&w), 0.5).unwrap().memory, &upstream)
         });
     }
+    refused(gru_memory(&[2, 1, 2], tables, weights(&w), 1.0), "gru_memory: node 2 is listed twice");
     refused(gru_memory(&[6], tables, weights(&w), 1.0), "gru_memory: row 0 names row 6 of a smaller table");
     let short = MemoryTables { mail: &mail[1..], ..tables };
     refused(gru_memory(&nodes, short, weights(&w), 1.0), "gru_memory: input 3 has 17 elements, want 18");

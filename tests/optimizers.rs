@@ -295,3 +295,19 @@ fn an_optimiser_that_makes_no_sense_is_refused_with_the_key_and_valid_values() {
     let e = EventTask::new(&c, &small(300), Device::cpu(1).unwrap()).err().unwrap();
     assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("take fewer epochs"), "{e}");
 }
+
+#[test]
+fn a_loss_of_several_numbers_or_without_parameters_and_a_gradient_of_fewer_rows_are_refused() {
+    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut p = Parameters::new(&mut store, 1, 0.1).unwrap();
+    let w = p.add(&mut store, "w", 2, 1, ScaledInit::Constant(1.0)).unwrap();
+    let w = t.stored(&store, w).unwrap();
+    let one = t.input(&mut store, "one", Spec::real(Rows::fixed(1), 1), &[1.0f32]).unwrap();
+    let refused = |e: tgnn::error::Error, text: &str| assert!(e.to_string().contains(text), "{e}");
+    refused(p.minimize(&mut t, &store, w).unwrap_err(), "minimize: the loss is F32 [2, 1], want one number");
+    let unlearned = t.mean(one).unwrap();
+    refused(p.minimize(&mut t, &store, unlearned).unwrap_err(), "the loss depends on no parameter");
+    refused(t.backward(w, one, &[]).unwrap_err(), "backward: y is F32 [2, 1], its gradient is F32 [1, 1]");
+    let loss = t.mean(w).unwrap();
+    p.minimize(&mut t, &store, loss).unwrap();
+}

@@ -72,8 +72,8 @@ impl Parameters {
     pub fn new(store: &mut Store, seed: u64, learning_rate: f64) -> Result<Self> {
         Self::with_optimizer(store, seed, learning_rate, Optimizer::default())
     }
-    /// [`new`](Self::new) with another optimiser. `learning_rate` is the full rate, of which steps may have a
-    /// share.
+    /// [`new`](Self::new) with another optimiser. `learning_rate` is the rate after warm-up and before decay:
+    /// see [`LearningRates`](super::LearningRates).
     ///
     /// # Errors
     /// As [`Store::values`] and [`LearningRates::check_steps`](super::LearningRates::check_steps).
@@ -186,13 +186,18 @@ impl Parameters {
     pub fn gradient_norm(&self) -> Option<BufferId> {
         self.norm
     }
-    /// Appends the backward pass of `loss` and the optimiser's update of every parameter that it depends on;
-    /// returns the gradients as they are before clipping, by name.
+    /// Appends the backward pass of `loss`, `[1, 1]`, and the optimiser's update of every parameter that it
+    /// depends on; returns the gradients as they are before clipping, by name.
     ///
     /// # Errors
-    /// `Shape` where an op on the way has no derivative.
+    /// `Shape` if the loss is more than one number or depends on no parameter that is learned, or if an op on
+    /// the way has no derivative.
     pub fn minimize(&self, t: &mut Tape, store: &Store, loss: Var) -> Result<Vec<(String, Var)>> {
+        let spec = t.spec(loss);
+        let number = (spec.rows.capacity, spec.cols) == (1, 1);
+        ensure!("minimize", number, "the loss is {spec}, want one number; take its mean");
         let grads = self.gradients(t, store, loss, self.one)?;
+        ensure!("minimize", !grads.is_empty(), "the loss depends on no parameter that is learned");
         let rate = self.stored_rate(t, store)?;
         self.update(t, store, &grads, rate)?;
         Ok(grads.into_iter().map(|(p, g)| (p.name.clone(), g)).collect())

@@ -21,6 +21,13 @@ pub enum UpdateRule {
     },
 }
 
+impl UpdateRule {
+    /// Returns AdamW, which takes `lr * decay` of every parameter in every step.
+    pub const fn adamw(decay: f64) -> Self {
+        UpdateRule::Adam(WeightDecay { amount: decay, decoupled: true })
+    }
+}
+
 impl Default for UpdateRule {
     fn default() -> Self {
         UpdateRule::Adam(WeightDecay::default())

@@ -54,6 +54,11 @@ impl Events {
     /// Makes a stream of one's own events, in time order: seconds, nodes from 0 on, no features or labels.
     /// Everything else may be set afterwards; times count from the first event on.
     ///
+    /// Features are what tells nodes apart: without them, models such as TGN see only when and how often
+    /// nodes had events. If you have none, give every node a learned row (`static.mode` in the
+    /// configuration) or random features. `first_destination` says that the stream is bipartite, which
+    /// only the protocol `disttgl` uses: it then draws negatives from the destinations.
+    ///
     /// ```
     /// let events = tgnn::data::Events::of("mine", vec![0, 1], vec![2, 0], vec![1_000, 1_060])?;
     /// assert_eq!((events.nodes, events.origin, &events.time[..]), (3, 1_000, &[0, 60][..]));

@@ -1,9 +1,20 @@
 //! The operations, one file each, and the [`Op`] trait that they implement.
 //!
-//! **Adding an op takes two files and one word**: `src/ops/<op>.rs` with a type that implements [`Op`], its
-//! test and benchmark cases, and a method on [`Tape`] that appends it; `kernels/<op>.cu` with its kernels;
-//! and its name in the `ops!` list below. Checks, gradient checks and benchmarks loop over [`cases`]; nothing
-//! else in the crate lists the ops.
+//! There are four ways to use them:
+//!
+//! | you have | use |
+//! | --- | --- |
+//! | arrays, and one of the main kernels in mind | [`functions`] |
+//! | arrays, and any op | [`Call`] |
+//! | device memory and a CUDA stream, raw or by DLPack | [`DeviceCall`], [`runtime::cuda`](crate::runtime::cuda) |
+//! | several ops, and gradients | a [`Tape`], run by a [`Program`](crate::autograd::Program) |
+//!
+//! **An op of your own** is a type that implements [`Op`], which has an example. Its kernels are compiled and
+//! loaded by a [`CudaModule`](crate::runtime::cuda::CudaModule), whose documentation has a kernel. The module
+//! [`testing`](crate::testing) checks its gradient, and its fast paths against its definition.
+//!
+//! An op of this crate is `src/ops/<op>.rs`, `kernels/<op>.cu`, and a word in the `ops!` list of this module;
+//! CONTRIBUTING.md walks through one.
 //!
 //! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
 //!

@@ -426,6 +426,9 @@ impl Tape {
         let before = self.tag;
         for &(y, dy) in seeds {
             [y, dy].into_iter().try_for_each(|v| self.check("backward", v))?;
+            let (value, grad) = (self.spec(y), self.spec(dy));
+            let same = (value.rows.capacity, value.cols) == (grad.rows.capacity, grad.cols);
+            ensure!("backward", same, "y is {value}, its gradient is {grad}");
             self.add_gradient(&mut grads, y, dy)?;
         }
         for at in (0..self.nodes.len()).rev() {

@@ -11,7 +11,8 @@ use crate::{
 };
 
 /// n roots with up to k neighbours each. The raw row of a neighbour is `z = {h | e | Phi(dt)}`, of width
-/// `c = d + f + t`.
+/// `c = d + f + t`. Widths follow from lengths: n from `count`, k from `row`, t from `time_w`, and f from
+/// `query`.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionRows<'a> {
     /// Number H of heads.
@@ -24,11 +25,11 @@ pub struct AttentionRows<'a> {
     pub query: &'a [f32],
     /// `[u, d]`: embeddings of the neighbours.
     pub h: &'a [f32],
-    /// `[n, k]`: row of each neighbour in `h`.
+    /// `[n, k]`: row of each neighbour in `h`, such as its position in a list of the unique neighbours.
     pub row: &'a [u32],
     /// `[n, k]`: row of each neighbour's event in `edge`.
     pub event: &'a [u32],
-    /// `[n, k]`: time from the neighbour's event to the root.
+    /// `[n, k]`: time from the neighbour's event to the root, in the unit of `time_w`: seconds by convention.
     pub dt: &'a [f32],
     /// `[n]`: slots in use, which come first.
     pub count: &'a [u32],

@@ -1,7 +1,7 @@
 //! TGN's memory update with a GRU, on tables of the caller.
 use super::table_rows;
 use crate::{
-    error::{Result, ensure},
+    error::{Error, ErrorKind, Result, ensure},
     ops::{
         Call,
         gru_memory::Gru,
@@ -9,6 +9,7 @@ use crate::{
     },
     runtime::Gaps,
 };
+use std::collections::HashSet;
 
 /// Node memory and mails of v nodes.
 #[derive(Clone, Copy, Debug)]
@@ -83,10 +84,12 @@ impl GruWeights<'_> {
 }
 
 /// Updates the memory of `nodes` from their mails: `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`.
-/// Each node is to be listed once. `seconds_per_tick` converts gaps for the time encoding.
+/// Widths follow from lengths: d from `b_h`, t from `time_w`, c from `w_x`. `seconds_per_tick` converts gaps
+/// for the time encoding.
 ///
 /// # Errors
-/// `Shape` if the lengths do not fit together; `Data` if a node or an event is outside of its table.
+/// `Shape` if the lengths do not fit together; `Data` if a node is listed twice, or a node or an event is
+/// outside of its table.
 ///
 /// # Examples
 /// ```
@@ -114,6 +117,10 @@ pub fn gru_memory(
 ) -> Result<UpdatedMemory> {
     let ([d, t, c], n, v) = (weights.widths()?, nodes.len(), tables.memory_time.len());
     let f = c - 2 * d - t;
+    let mut listed = HashSet::with_capacity(n);
+    if let Some(twice) = nodes.iter().find(|&&node| !listed.insert(node)) {
+        return Err(Error::new(ErrorKind::Data, format!("gru_memory: node {twice} is listed twice")));
+    }
     let op = MemoryUpdate::<Gru>::new(FeatureRow::Event, false, Gaps::unlimited(seconds_per_tick));
     let (mut memory, mut time, mut count) = (vec![0.0; n * d], vec![0i64; n], [0u32]);
     let (mut rows, mut dt) = (vec![0u32; n], vec![0.0; n]);

@@ -49,7 +49,7 @@ impl Csr {
         }
         let n = indptr.len() - 1;
         if let Some(at) = indices.iter().position(|&j| j as usize >= n) {
-            return bad(format!("index {at} is column {} of {n}", indices[at]));
+            return bad(format!("index {at} names column {}, of {n} columns from 0 on", indices[at]));
         }
         if let Some(values) = values.filter(|values| values.len() != m) {
             return bad(format!("{} values for {m} indices", values.len()));

@@ -5,8 +5,8 @@
 //! | --- | --- | --- |
 //! | `x` | `[v, d]` f32, or `[t v, d]` f32, bf16 or f16 | one row a vertex; or one row for each vertex of all `t` steps, of which the op reads those of its step |
 //! | `steps` | `[l]` u32 below t, or [`NONE`]: y is `act(b)` | steps of a snapshot group, of which the op reads one |
-//! | `begin`, `len` | `[t v]` u32 | index in the pool of the first neighbour of a step's vertex, and number of its neighbours, itself included |
-//! | `col` | `[m]` u32 below v | the pool: neighbours j |
+//! | `begin`, `len` | `[t v]` u32 | index in the pool of the first neighbour of a step's vertex, and number of its neighbours, itself included; what lies beyond the pool is cut off |
+//! | `col` | `[m]` u32 below v | the pool: neighbours j; others are skipped |
 //! | `weight` | `[m, 1]` f32, optional | w; 1 if absent |
 //! | `scale` | `[t v, 1]` f32 | s: `degree^-1/2`, 0 for an absent vertex |
 //! | `first`, `slices` | `[t + 1]`, `[n, 4]` u32 | the slices of long rows: see [`LongRows`] |

@@ -54,8 +54,8 @@ impl DeviceBuffer {
         let copied = unsafe { result::memcpy_htod_async(self.address, from, stream.raw()) };
         checked(copied, "cannot copy to the device")
     }
-    /// Copies the start of the block to `to`, numbers of any type, after all previous work of `stream`. Blocks until the copy is
-    /// complete.
+    /// Copies the start of the block to `to`, numbers of any type, after all previous work of `stream`.
+    /// Blocks until the copy is complete.
     ///
     /// # Errors
     /// `Device` if the copy or earlier work of the stream failed; `Shape` if `to` is longer than the block.

@@ -59,8 +59,8 @@ impl CudaModule {
         let module = unsafe { result::module::load_data(text.as_ptr().cast()) };
         Ok(CudaModule { gpu: gpu.clone(), raw: checked(module, "cannot load a module")? })
     }
-    /// Compiles the kernels called `names` of the file `source` for `gpu`, and loads them. The compiler is nvcc
-    /// (`NVCC`, or as found in `PATH`); for the emulated device `CXX`, or `c++`.
+    /// Compiles the kernels called `names` of the file `source` for `gpu`, and loads them. The compiler is
+    /// nvcc (`NVCC`, or as found in `PATH`); for the emulated device `CXX`, or `c++`.
     ///
     /// `common.cuh` of this crate's kernels is included before the file, and the file may include the other
     /// headers of `kernels/`. `common.cuh` has the number types, `Rows` (`rows.live()` is the number of live

@@ -27,7 +27,8 @@ use crate::{
 };
 
 /// Trains a model on an event stream. Every epoch is validated. The best epoch is tested twice: with the
-/// memory that its validation left, and, settled, with replayed memory.
+/// memory that its validation left, and, settled, with replayed memory. The run is on `device`;
+/// [`Config::device`] is for those who open it by [`Config::open_device`].
 ///
 /// # Errors
 /// `Usage`, `Data`, `Checkpoint`, `Diverged` or `Io`. What the run folder held before stays intact.

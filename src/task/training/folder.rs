@@ -23,7 +23,7 @@ pub(super) fn open_run(out: &Path, config: &Config, resume: bool) -> Result<()> 
     let taken = fs::read_dir(out).is_ok_and(|mut d| d.next().is_some());
     if taken && !resume {
         return Err(Error::usage(format!("{} is not empty", out.display()))
-            .remedy("give another --out, or --resume to go on with the run in it"));
+            .remedy("give another folder (--out), or go on with the run in it (--resume)"));
     }
     fs::create_dir_all(out).map_err(|e| Error::io(out, "cannot create", e))?;
     write_whole(&out.join("config.toml"), config.to_toml()?.as_bytes())

@@ -68,7 +68,8 @@ pub struct NewEvent<'a> {
     pub src: u32,
     /// Destination.
     pub dst: u32,
-    /// Time in ticks since the first event of the data set.
+    /// Time in ticks since the first event of the data set: the original time less
+    /// [`Predictor::origin`].
     pub time: i64,
     /// Edge features, as wide as those of the data set.
     pub features: &'a [f32],
