@@ -1,7 +1,7 @@
 //! Drawings of lanes as text: three steps, or three groups, of a plan; and timelines to scale.
 use super::{CostModel, OpCost, Plan, Timeline, needs::stage_schedule, simulate};
 use crate::{
-    autograd::{LANES, NodeInfo, Resource, Schedule, ScheduledNode, Stage},
+    autograd::{MAX_LANES, NodeInfo, Resource, Schedule, ScheduledNode, Stage},
     ops::{Cost, OpKind, Section, Tag},
 };
 use std::fmt::Write;
@@ -95,20 +95,27 @@ fn groups() -> (Schedule, Vec<(NodeInfo, f64)>) {
     const SECOND_BACKWARD: usize = 2;
     const FIRST_BACKWARD: usize = 3;
     const UPDATE: usize = 4;
-    let scheduled = |run, node, after| ScheduledNode { run, node, after };
+    // Returns a node that waits for this many nodes of each lane.
+    let scheduled = |run, node, nodes: [usize; 2]| {
+        let mut after = [0; MAX_LANES];
+        [after[0], after[1]] = nodes;
+        ScheduledNode { run, node, after }
+    };
     let (mut first, mut second) = (Vec::new(), Vec::new());
     for group in 0..=STEPS {
         if group < STEPS {
-            first.push(scheduled(group, FIRST_FORWARD, 0));
-            let forward = scheduled(group, SECOND_FORWARD, first.len());
-            second.extend([forward, scheduled(group, SECOND_BACKWARD, 0)]);
+            first.push(scheduled(group, FIRST_FORWARD, [0, 0]));
+            let forward = scheduled(group, SECOND_FORWARD, [first.len(), 0]);
+            second.extend([forward, scheduled(group, SECOND_BACKWARD, [0, 0])]);
         }
         if let Some(before) = group.checked_sub(1) {
-            first.push(scheduled(before, FIRST_BACKWARD, 2 * before + 2));
+            first.push(scheduled(before, FIRST_BACKWARD, [0, 2 * before + 2]));
         }
     }
-    first.push(scheduled(STEPS - 1, UPDATE, 0));
-    (Schedule([first, second]), blocks)
+    first.push(scheduled(STEPS - 1, UPDATE, [0, 0]));
+    let mut schedule = Schedule::default();
+    [schedule.0[0], schedule.0[1]] = [first, second];
+    (schedule, blocks)
 }
 
 impl Timeline {
@@ -125,7 +132,7 @@ impl Timeline {
         let began = spans().map(|s| s.start).fold(f64::INFINITY, f64::min);
         let at = |seconds: f64| ((seconds - began) / column).round() as usize;
         let mut text = String::new();
-        for lane in 0..LANES {
+        for lane in 0..MAX_LANES {
             // Adjacent nodes with the same label form a block.
             let mut blocks: Vec<(String, usize, usize)> = Vec::new();
             for s in spans().filter(|s| s.node_info.lane == lane) {
