@@ -75,7 +75,7 @@ pub(super) fn repeat(
             },
             others.iter().zip(&mut other_workers).map(|(&lane, worker)| {
                 let (last_nodes, finished) = (&last_nodes, &finished[lane]);
-                let run = move |node: ScheduledNode| {
+                let run = move |node: ScheduledNode| -> Result<()> {
                     worker.run(node)?;
                     if last_nodes.ends(window, lane, node) {
                         finished.store(node.run + 1, Release);

@@ -144,7 +144,7 @@ impl<'a> Planner<'a> {
         let scratch = placed.iter().map(|p| scratch_bytes(tape, p.node, precision));
         let scratch: Vec<usize> = scratch.collect::<Result<_>>()?;
         let apart = backend.keeps_values_apart();
-        let mut arenas = std::array::from_fn(|_| ArenaPlan::new(apart));
+        let mut arenas: [ArenaPlan; MAX_LANES] = std::array::from_fn(|_| ArenaPlan::new(apart));
         let on_host = !matches!(backend, Backend::Cuda(_));
         let shared_scratch = on_host.then(|| {
             std::array::from_fn(|lane| {

@@ -498,8 +498,10 @@ mod tests {
 
     #[test]
     fn a_waiting_caller_takes_part_in_the_jobs_of_partner_teams() -> std::io::Result<()> {
-        let [four, three] = [&[1, 1, 0, 2][..], &[1, 2, 1]];
-        for (threads, led) in [(&[1, 1][..], 0), (&[2, 1], 0), (&[2, 3], 0), (three, 1), (four, 3)] {
+        // The threads of each team, and the team that leads a job.
+        let cases: [(&[usize], usize); 5] =
+            [(&[1, 1], 0), (&[2, 1], 0), (&[2, 3], 0), (&[1, 2, 1], 1), (&[1, 1, 0, 2], 3)];
+        for (threads, led) in cases {
             let teams = Team::partners(threads)?;
             let (over, started) = (AtomicBool::new(false), AtomicUsize::new(0));
             thread::scope(|scope| {
