@@ -374,8 +374,8 @@ impl BoundProgram {
             None => Ok(()),
         }
     }
-    /// Submits a schedule to the streams of its lanes, ordered with what the first stream was given before and
-    /// is given afterwards. Returns the events, which must live until a capture ends.
+    /// Submits a schedule to the streams of its lanes, ordered with what the first stream was given before
+    /// and is given afterwards. Returns the events, which must live until a capture ends.
     fn enqueue(
         &self,
         runs: VariantRuns<'_>,

@@ -183,8 +183,8 @@ struct LaneSync {
 }
 
 impl LaneSync {
-    /// Runs the nodes of a lane, each after the nodes of other lanes that it waits for. Returns when all lanes
-    /// are at their end.
+    /// Runs the nodes of a lane, each after the nodes of other lanes that it waits for. Returns when all
+    /// lanes are at their end.
     fn run_lane(
         &self,
         schedule: &Schedule,

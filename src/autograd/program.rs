@@ -142,8 +142,11 @@ impl Program {
         let variant = |&(tape, lanes): &(&Tape, Lanes)| Variant::new(tape, keep, precision, &backend, lanes);
         let variants = tapes.iter().map(variant).collect::<Result<Vec<Variant>>>()?;
         let in_use = lanes_in_use(&variants);
-        let buffer_depth: [usize; MAX_LANES] =
-            std::array::from_fn(|lane| in_use.get(&lane).map_or(0, |_| lanes.buffer_depth()[lane]));
+        let least = std::array::from_fn(|lane| in_use.get(&lane).map_or(0, |_| lanes.buffer_depth()[lane]));
+        let buffer_depth = match lanes {
+            Lanes::Stages(_) => Schedule::buffer_depth(&variants, least),
+            _ => least,
+        };
         let devices = match on.filter(|device| device.gpu().is_none() && in_use.len() > 1) {
             Some(device) => {
                 let (in_use, work): (Vec<usize>, Vec<LaneWork>) = in_use.into_iter().unzip();

@@ -86,6 +86,16 @@ impl Schedule {
         });
         Self::new(&nodes, buffer_depth, order)
     }
+    /// Returns buffer depths with which the first variant can be repeated: the `least`, or as much deeper ones
+    /// as are needed so that no lane waits for memory that another lane reads only later. A lane needs more
+    /// buffers if a stage that reads its values is prefetched on another lane.
+    pub(super) fn buffer_depth(variants: &[Variant], least: [usize; MAX_LANES]) -> [usize; MAX_LANES] {
+        // Enough runs for every lane to be as far ahead of the others as it ever is.
+        let runs = vec![0; 3 + 2 * least.iter().sum::<usize>()];
+        let deeper = |more: usize| least.map(|depth| if depth > 0 { depth + more } else { 0 });
+        let suffices = |depth: &[usize; MAX_LANES]| Self::of(variants, &runs, *depth).is_ok();
+        (0..runs.len()).map(deeper).find(suffices).unwrap_or(least)
+    }
     /// Returns the schedule of one run for each entry of `nodes`, in which each lane executes its (run, node)
     /// pairs in the given order.
     ///

@@ -166,8 +166,8 @@ impl CostModel {
             }
         }
     }
-    /// Returns the factor by which contention multiplies the prediction of an op that competes for `own` while
-    /// other lanes run ops that compete for `others`. What each of several others adds is added up.
+    /// Returns the factor by which contention multiplies the prediction of an op that competes for `own`
+    /// while other lanes run ops that compete for `others`. What each of several others adds is added up.
     pub fn contention_of(&self, own: Resource, others: impl Iterator<Item = Resource>) -> f64 {
         let factors = &self.contention[own as usize];
         let beside = others.map(|other| factors[1 + other as usize]);

@@ -68,8 +68,13 @@ impl Plan {
     /// Returns a schedule of three steps by stages, with its nodes and their durations; `None` if the plan is
     /// illegal.
     fn steps(&self) -> Option<(Schedule, Vec<(NodeInfo, f64)>)> {
-        let (placements, lanes) = (self.placements(), self.lanes(0, false));
-        let schedule = stage_schedule(&placements, STEPS, Some(lanes.buffer_depth())).ok()?;
+        let (placements, least) = (self.placements(), self.lanes(0, false).buffer_depth());
+        // The least buffer depths with which no lane waits for ever.
+        let schedule = |more: usize| {
+            let schedule = stage_schedule(&placements, STEPS, Some(least.map(|depth| depth + more))).ok()?;
+            schedule.linear().is_ok().then_some(schedule)
+        };
+        let schedule = (0..STEPS).find_map(schedule)?;
         let node = |stage: Stage| {
             let lane = placements[stage as usize].lane;
             (block(stage.name(), stage, Tag::default(), lane), units(stage))

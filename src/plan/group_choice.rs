@@ -11,8 +11,8 @@ pub struct GroupChoice {
     /// Number of snapshots on the first lane, if it is the same for every group; `None` if each round is
     /// balanced separately.
     pub first: Option<usize>,
-    /// For each of the two lanes, whether each layer aggregates and transforms in the order contrary to its default;
-    /// empty if the plan exchanges no layers.
+    /// For each of the two lanes, whether each layer aggregates and transforms in the order contrary to its
+    /// default; empty if the plan exchanges no layers.
     pub exchanged: [Vec<bool>; 2],
     /// Mean absolute error of the predicted op times, as a fraction of the measured times.
     pub op_error: f64,

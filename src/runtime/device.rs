@@ -95,8 +95,8 @@ impl Device {
         self.team.threads()
     }
     /// Splits the CPU into lanes with this many threads. Threads of an idle lane can
-    /// [help](Self::help_partners) the other lanes. A lane without a share of the threads is its caller alone;
-    /// it neither helps nor is helped.
+    /// [help](Self::help_partners) the other lanes. A lane without a share of the threads is its caller
+    /// alone; it neither helps nor is helped.
     ///
     /// # Errors
     /// [`ErrorKind::Device`] if the threads cannot be started.

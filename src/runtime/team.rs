@@ -238,9 +238,9 @@ impl Team {
         Self::start(Shared::new(threads), threads, Vec::new())
     }
     /// Starts a team for each of several concurrent callers, with `threads` threads each. Idle threads of one
-    /// team [take part](Self::help_partners) in the jobs of the others, so each team divides its jobs into one
-    /// range for each thread of all teams. A team of no threads is its caller alone; it neither helps nor is
-    /// helped.
+    /// team [take part](Self::help_partners) in the jobs of the others, so each team divides its jobs into
+    /// one range for each thread of all teams. A team of no threads is its caller alone; it neither helps nor
+    /// is helped.
     ///
     /// # Errors
     /// If the system cannot start the threads.
@@ -514,8 +514,9 @@ mod tests {
                         }
                     });
                 }
-                // A task ends when all tasks have begun, or after a minute. There is a task for each thread of
-                // the team and for each other caller with a share, so all can begin only if they take part.
+                // A task ends when all tasks have begun, or after a minute. There is a task for each thread
+                // of the team and for each other caller with a share, so all can begin only if they take
+                // part.
                 let others = threads.iter().enumerate().filter(|&(at, &n)| at != led && n > 0).count();
                 let (tasks, begun) = (threads[led] + others, Instant::now());
                 let met = AtomicUsize::new(0);
