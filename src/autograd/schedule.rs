@@ -86,9 +86,9 @@ impl Schedule {
         });
         Self::new(&nodes, buffer_depth, order)
     }
-    /// Returns buffer depths with which the first variant can be repeated: the `least`, or as much deeper ones
-    /// as are needed so that no lane waits for memory that another lane reads only later. A lane needs more
-    /// buffers if a stage that reads its values is prefetched on another lane.
+    /// Returns buffer depths with which the first variant can be repeated: the `least`, or as much deeper
+    /// ones as are needed so that no lane waits for memory that another lane reads only later. A lane needs
+    /// more buffers if a stage that reads its values is prefetched on another lane.
     pub(super) fn buffer_depth(variants: &[Variant], least: [usize; MAX_LANES]) -> [usize; MAX_LANES] {
         // Enough runs for every lane to be as far ahead of the others as it ever is.
         let runs = vec![0; 3 + 2 * least.iter().sum::<usize>()];
