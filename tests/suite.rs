@@ -19,6 +19,7 @@ mod plans;
 mod predict;
 mod predict_command;
 mod properties;
+mod ranks;
 mod replays;
 mod runs;
 mod snapshot_models;

@@ -47,6 +47,7 @@ impl Lanes {
     pub const PREFETCH: Lanes = {
         let mut placements = [Placement { lane: 0, prefetch_depth: 0 }; Stage::ALL.len()];
         placements[Stage::Sample as usize] = Placement { lane: 1, prefetch_depth: 1 };
+        placements[Stage::Route as usize] = Placement { lane: 1, prefetch_depth: 1 };
         placements[Stage::FetchFeatures as usize] = Placement { lane: 1, prefetch_depth: 1 };
         Lanes::Stages(placements)
     };
@@ -65,7 +66,7 @@ impl Lanes {
     /// Returns the number of the `threads` that the second lane gets: one if it only prefetches, else half.
     pub(super) fn second_threads(self, threads: usize) -> usize {
         let prefetches = |(stage, placement): (&Stage, &Placement)| {
-            placement.lane == 0 || matches!(stage, Stage::Sample | Stage::FetchFeatures)
+            placement.lane == 0 || matches!(stage, Stage::Sample | Stage::Route | Stage::FetchFeatures)
         };
         match self {
             Lanes::Stages(placements) if Stage::ALL.iter().zip(&placements).all(prefetches) => 1,

@@ -6,6 +6,7 @@ mod kernels;
 mod models;
 mod plan;
 mod predict;
+mod ranks;
 mod read_args;
 mod report;
 mod shell;

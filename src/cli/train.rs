@@ -1,5 +1,5 @@
 //! `tgnn-bench train`, `eval` and `embed`.
-use super::{command_line, say, train_data::Data, watch::Display};
+use super::{command_line, ranks::RankArgs, say, train_data::Data, watch::Display};
 use crate::{
     data::{Events, Every, npy},
     error::{Error, Result},
@@ -33,6 +33,8 @@ pub struct Train {
     /// CPU threads; 0 uses every core [default: 0]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    #[command(flatten)]
+    ranks: RankArgs,
     /// Precision of dense products on a CUDA device: f32, tf32 or bf16 [default: f32]
     #[arg(long)]
     precision: Option<MatmulPrecision>,
@@ -152,7 +154,6 @@ impl Train {
     pub fn run(&self) -> Result<()> {
         let (config, mut notes) = self.config()?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
-        let device = config.open_device()?;
         let data = Data::load(&config)?;
         let options = RunOptions {
             out: self.out.clone(),
@@ -168,14 +169,19 @@ impl Train {
             let what = format!("--timeline {path}: there is no folder {}", folder.display());
             return Err(Error::usage(what).remedy("make it first"));
         }
-        let mut display = Display::new(self.json, self.profile, self.timeline.is_some());
-        display.configuration(&config, &data, &device, &notes)?;
-        let summary = data.train(&config, &device, &options, &mut display)?;
-        display.finish(&summary, self.out.as_deref());
-        if let Some(path) = &self.timeline {
-            display.write_timeline(path)?;
-        }
-        print_summary(&summary, self.json)
+        self.ranks.run(&config, |device| {
+            if !device.is_first() {
+                return data.train(&config, &device, &options, &mut ()).map(drop);
+            }
+            let mut display = Display::new(self.json, self.profile, self.timeline.is_some());
+            display.configuration(&config, &data, &device, &notes)?;
+            let summary = data.train(&config, &device, &options, &mut display)?;
+            display.finish(&summary, self.out.as_deref());
+            if let Some(path) = &self.timeline {
+                display.write_timeline(path)?;
+            }
+            print_summary(&summary, self.json)
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{
     autograd::{Parameters, Program},
     data::Part,
     error::{Error, ErrorKind, Result},
+    model::RankTables,
     plan::{CostModel, GroupChoice, Plan, Timeline},
     runtime::{BufferId, Device, Store, brief_debug},
     task::evaluation::{Scores, TestScores},
@@ -83,6 +84,14 @@ pub trait Task {
     /// Returns the buffer of the event ids that mails refer to; `None` if there are no mails.
     fn mail_events(&self) -> Option<BufferId> {
         None
+    }
+    /// Returns the tables of the ranks that train together; `None` for a single rank.
+    fn rank_tables(&self) -> Option<&RankTables> {
+        None
+    }
+    /// Returns the buffers with rows of nodes that ranks may spread among them: the model's state.
+    fn state_of_nodes(&self) -> Vec<BufferId> {
+        Vec::new()
     }
     /// Returns the buffers of the model without its head, from which a run of another task can start.
     fn model_buffers(&self) -> Vec<BufferId>;
