@@ -1,5 +1,5 @@
-//! Times the communication of a training step: the sum of 400 KB of gradients over all ranks, and the exchange
-//! of 51 KB of rows, of which each rank sends as much to every rank.
+//! Times the communication of a training step: the sum of 400 KB of gradients over all ranks, and the
+//! exchange of 51 KB of rows, of which each rank sends as much to every rank.
 //!
 //! ```sh
 //! cargo bench --bench comm                                    # ranks are threads of this process

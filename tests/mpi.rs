@@ -1,5 +1,5 @@
-//! Ranks connected by MPI. A test starts this test binary several times by `mpirun`, of Open MPI and of MPICH;
-//! each process then does the work of one rank in [`one_rank_of_another_test`].
+//! Ranks connected by MPI. A test starts this test binary several times by `mpirun`, of Open MPI and of
+//! MPICH; each process then does the work of one rank in [`one_rank_of_another_test`].
 use std::{
     env,
     fs::{self, File},

@@ -16,8 +16,8 @@ pub enum Launcher {
 }
 
 impl Launcher {
-    /// All launchers. One that may run below another one comes first: under Slurm, `mpirun` starts its helpers
-    /// by `srun`, and what the ranks then see of Slurm is about the helpers.
+    /// All launchers. One that may run below another one comes first: under Slurm, `mpirun` starts its
+    /// helpers by `srun`, and what the ranks then see of Slurm is about the helpers.
     pub const ALL: [Launcher; 4] = [Launcher::OpenMpi, Launcher::Mpich, Launcher::Slurm, Launcher::Torchrun];
     /// Returns the environment variables that hold the number of ranks, the rank, and the rank among those on
     /// the same computer.

@@ -167,7 +167,8 @@ impl Ranks {
             }
         }
     }
-    /// Checks that all ranks have the same `value` of `what`, such as the hash of a configuration. Collective.
+    /// Checks that all ranks have the same `value` of `what`, such as the hash of a configuration.
+    /// Collective.
     ///
     /// # Errors
     /// `Comm`, with the first rank that differs from this one and both values.

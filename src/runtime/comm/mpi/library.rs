@@ -119,8 +119,8 @@ pub(super) struct Request(Handle);
 pub(super) struct Status(RawStatus);
 
 impl Library {
-    /// Loads the library that the environment names, or the first one that is found. That of the launcher that
-    /// has started this process is tried first.
+    /// Loads the library that the environment names, or the first one that is found. That of the launcher
+    /// that has started this process is tried first.
     pub(super) fn load() -> Result<Self> {
         if let Some(path) = std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty()) {
             let text = path.to_string_lossy().into_owned();

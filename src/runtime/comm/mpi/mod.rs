@@ -35,8 +35,8 @@ const MOST_TURNS: usize = 20;
 /// Time after which a rank that fails ends by itself, if MPI does not end it.
 const LAST: Duration = Duration::from_secs(2);
 
-/// A call that communicates: its name in messages, and its share of the tag of its messages. Ranks that make
-/// different calls wait for one another in vain, and never take the bytes of another call for those of theirs.
+/// A call that communicates: its name in errors, and its share of the tag of its messages. Ranks that make
+/// different calls wait for one another in vain, and never take the bytes of another call for their own.
 #[derive(Clone, Copy)]
 struct Call(&'static str, usize);
 
@@ -57,8 +57,9 @@ type Part = (usize, Range<usize>);
 
 /// A connection to the other ranks by MPI; see [`mpi`].
 ///
-/// When several ranks meet an error at the same time, the one with the lowest number returns it first, and the
-/// others return it 0.1 s apart: the first one to [fail](Comm::fail) ends them all, so that one rank reports.
+/// When several ranks meet an error at the same time, the one with the lowest number returns it first, and
+/// the others return it 0.1 s apart: the first one to [fail](Comm::fail) ends them all, so that one rank
+/// reports. The launcher may need longer than that on a busy computer, or over several ones.
 /// `fail` ends this process, too, with the exit code of [`ErrorKind::Comm`], unless it is the only rank.
 pub struct Mpi {
     /// Number of this connection, the same on all ranks.
