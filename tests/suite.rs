@@ -12,6 +12,7 @@ mod layers;
 mod machine_code;
 mod memory;
 mod models;
+mod mpi;
 mod operands;
 mod ops;
 mod optimizers;

@@ -111,8 +111,12 @@ fn negative_numbers_as_values(command: clap::Command) -> clap::Command {
     command.allow_negative_numbers(true).mut_subcommands(negative_numbers_as_values)
 }
 
-/// Prints an error and returns its exit code.
+/// Prints an error and returns its exit code. Of several processes that meet the same error, the first one
+/// prints it first, and its launcher then ends the others.
 fn fail(e: &Error) -> ExitCode {
+    if let Ok(Some(launched)) = crate::runtime::comm::launched() {
+        std::thread::sleep(std::time::Duration::from_millis(200 * launched.rank.min(20) as u64));
+    }
     eprintln!("error: {e}");
     ExitCode::from(e.kind().exit_code())
 }

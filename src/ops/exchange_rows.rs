@@ -11,8 +11,8 @@
 //! | out | `[<= r c e, d]` as `table`, f32 if it is bf16 or f16; one for each table | received rows, those from rank 0 first |
 //!
 //! Without indices, all rows of the tables are sent, in order, and the gradients of the received rows travel
-//! back. No gradient flows into rows that are looked up by an index: they are state. Rows of all tables travel
-//! in one message; those stored in 16 bits travel so.
+//! back. No gradient flows into rows that are looked up by an index: they are state. Rows of all tables
+//! travel in one message; those stored in 16 bits travel so.
 //! The counts are known on both sides, from [`exchange_ids`], so no rank waits to learn them. Rows for the
 //! rank itself are copied. An index outside its table is a fault; zeros are sent for it.
 //! Source: Sven, section 3.1: dispatch and aggregation.

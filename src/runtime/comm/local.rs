@@ -204,7 +204,7 @@ impl Local {
 }
 
 /// Returns the range of each rank's part.
-fn ranges(counts: &[usize]) -> Vec<std::ops::Range<usize>> {
+pub(super) fn ranges(counts: &[usize]) -> Vec<std::ops::Range<usize>> {
     let ends = counts.iter().scan(0, |end, count| {
         *end += count;
         Some(*end)

@@ -7,10 +7,14 @@
 //!
 //! No rank waits for ever: after the deadline a call returns an error of kind
 //! [`Comm`](crate::error::ErrorKind::Comm) that names the missing rank.
+mod launch;
 mod local;
+mod mpi;
 mod traffic;
 
+pub use launch::{Launched, Launcher, launched};
 pub use local::{Local, local};
+pub use mpi::{Mpi, mpi, mpi_library};
 pub use traffic::{Traffic, TrafficKind};
 
 use super::Real;
