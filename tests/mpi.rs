@@ -98,7 +98,9 @@ impl Ran {
     }
     /// Returns the errors that ranks have printed.
     fn errors(&self) -> Vec<&str> {
-        self.err.lines().filter_map(|line| line.strip_prefix("error: ")).collect()
+        // Open MPI's launcher ends what it says with a zero.
+        let lines = self.err.lines().map(|line| line.trim_start_matches('\0'));
+        lines.filter_map(|line| line.strip_prefix("error: ")).collect()
     }
     /// Checks that all ranks have finished their work.
     fn succeeded(&self) -> &Self {

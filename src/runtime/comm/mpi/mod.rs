@@ -29,9 +29,12 @@ const NAP: Duration = Duration::from_micros(50);
 /// Maximum number of bytes of a message: MPI counts in C ints.
 const MOST_BYTES: usize = 1 << 30;
 /// Pause of an error for each lower rank, see [`Mpi::in_turn`].
-const TURN: Duration = Duration::from_millis(100);
+const TURN: Duration = Duration::from_millis(200);
 /// Maximum number of turns that an error waits.
 const MOST_TURNS: usize = 20;
+/// Time that a rank that fails leaves to the launcher: MPICH's loses what it has not yet read of the rank's
+/// standard error when MPI ends the ranks. Shorter than a turn.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 /// Time after which a rank that fails ends by itself, if MPI does not end it.
 const LAST: Duration = Duration::from_secs(2);
 
@@ -58,7 +61,7 @@ type Part = (usize, Range<usize>);
 /// A connection to the other ranks by MPI; see [`mpi`].
 ///
 /// When several ranks meet an error at the same time, the one with the lowest number returns it first, and
-/// the others return it 0.1 s apart: the first one to [fail](Comm::fail) ends them all, so that one rank
+/// the others return it 0.2 s apart: the first one to [fail](Comm::fail) ends them all, so that one rank
 /// reports. The launcher may need longer than that on a busy computer, or over several ones.
 /// `fail` ends this process, too, with the exit code of [`ErrorKind::Comm`], unless it is the only rank.
 pub struct Mpi {
@@ -386,6 +389,7 @@ impl Comm for Mpi {
             }
         });
         drop(last);
+        thread::sleep(LAST_WORDS);
         if let Some(library) = &*self.world.library() {
             // SAFETY: the lock is held, and MPI runs.
             unsafe { library.abort(ErrorKind::Comm.exit_code().into()) };
