@@ -21,21 +21,21 @@ const SHORT: Duration = Duration::from_secs(3);
 /// The deadline of ranks that should all come.
 const LONG: Duration = Duration::from_secs(60);
 /// Time after which a test gives up.
-const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(120);
 /// Time for which a rank stays away: for good.
 const AWAY: Duration = Duration::from_secs(600);
 /// Ranks that end sooner have had a machine without much else to do.
 const QUICK: Duration = Duration::from_secs(6);
 
 /// An installation of MPI in `.mpi/`.
-struct Installed {
+pub struct Installed {
     home: PathBuf,
     library: &'static str,
     options: &'static [&'static str],
 }
 
 /// Returns Open MPI and MPICH; nothing, and prints why, if they are not there.
-fn installed() -> Vec<Installed> {
+pub fn installed() -> Vec<Installed> {
     let home = |name| Path::new(env!("CARGO_MANIFEST_DIR")).join(".mpi").join(name);
     let both = [
         Installed {
@@ -64,7 +64,7 @@ impl Installed {
         command
     }
     /// Returns the command that starts `ranks` processes of `binary`; 0 means one without a launcher.
-    fn start(&self, ranks: usize, binary: &Path) -> Command {
+    pub fn start(&self, ranks: usize, binary: &Path) -> Command {
         let mut command = match ranks {
             0 => Command::new(binary),
             _ => Command::new(self.home.join("bin/mpirun")),
@@ -81,11 +81,11 @@ impl Installed {
 
 /// What ranks have left behind.
 #[derive(Debug)]
-struct Ran {
+pub struct Ran {
     /// Exit code of the launcher.
-    code: Option<i32>,
-    out: String,
-    err: String,
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
     took: Duration,
 }
 
@@ -97,7 +97,7 @@ impl Ran {
         said
     }
     /// Returns the errors that ranks have printed.
-    fn errors(&self) -> Vec<&str> {
+    pub fn errors(&self) -> Vec<&str> {
         // Open MPI's launcher ends what it says with a zero.
         let lines = self.err.lines().map(|line| line.trim_start_matches('\0'));
         lines.filter_map(|line| line.strip_prefix("error: ")).collect()
@@ -122,7 +122,7 @@ impl Ran {
 }
 
 /// Runs a command until it ends, and waits until the ranks that it has started have ended, too.
-fn run(mut command: Command) -> Ran {
+pub fn run(mut command: Command) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let file = |name| folder.path().join(name);
     let text = |name| String::from_utf8_lossy(&fs::read(file(name)).unwrap()).into_owned();
@@ -157,7 +157,7 @@ fn run(mut command: Command) -> Ran {
 }
 
 /// Whether a process exists and has not ended.
-fn is_alive(id: i32) -> bool {
+pub fn is_alive(id: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{id}/stat"));
     status.is_ok_and(|text| text.rsplit(')').next().is_some_and(|rest| !rest.trim().starts_with('Z')))
 }
@@ -513,74 +513,5 @@ fn the_environment_of_a_launcher_must_be_numbers() {
         let ran = run(command);
         assert_eq!(ran.code, Some(2));
         assert_eq!(ran.errors(), ["the environment variable PMI_SIZE is `two`; want a number from 0"]);
-    }
-}
-
-/// Trains by the program over ranks of MPI, or of one process. Returns the summary and the tensors of the
-/// last epoch.
-fn trained(mut command: Command, plan: &str, flags: &[&str]) -> (serde_json::Value, Vec<u8>) {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("run");
-    command.args([
-        "train",
-        "--epochs",
-        "1",
-        "--max-batches",
-        "6",
-        "--batch",
-        "100",
-        "--json",
-        "--threads",
-        "1",
-    ]);
-    command.args([
-        "--set",
-        "tgn.memory=16",
-        "--set",
-        "tgn.time=8",
-        "--set",
-        "tgn.embedding=16",
-        "--plan",
-        plan,
-    ]);
-    command.args(flags).arg("--out").arg(&out);
-    let ran = run(command);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    let tensors = fs::read(out.join("checkpoint/epoch-1.safetensors")).unwrap();
-    (serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran:?}")), tensors)
-}
-
-#[test]
-fn a_training_over_processes_gives_the_bits_of_one_over_threads() {
-    let program = Path::new(env!("CARGO_BIN_EXE_tgnn-bench"));
-    for (mpi, plan) in installed().iter().zip(["sven", "depcache"]) {
-        for ranks in [2, 4] {
-            let (by_mpi, weights) = trained(mpi.start(ranks, program), plan, &[]);
-            let (local, local_weights) =
-                trained(mpi.start(0, program), plan, &["--ranks", &ranks.to_string()]);
-            assert_eq!(by_mpi["epochs"][0]["train_loss"], local["epochs"][0]["train_loss"]);
-            assert_eq!(
-                (&by_mpi["test"], &by_mpi["ranks"]["traffic"]),
-                (&local["test"], &local["ranks"]["traffic"])
-            );
-            assert!(by_mpi["ranks"]["by"].as_str().unwrap().starts_with("mpi ("), "{}", by_mpi["ranks"]);
-            assert!(weights == local_weights, "{ranks} ranks, {plan}");
-        }
-    }
-}
-
-#[test]
-fn a_mistake_of_the_command_line_is_told_once() {
-    let program = Path::new(env!("CARGO_BIN_EXE_tgnn-bench"));
-    for mpi in installed() {
-        let mut command = mpi.start(2, program);
-        command.args(["train", "--ranks", "3"]);
-        let ran = run(command);
-        assert!(ran.code == Some(2) && ran.err.contains("leave out --ranks"), "{ran:?}");
-        let mut command = mpi.start(2, program);
-        command.args(["train", "--model", "apan", "--set", "apan.combiner=mean", "--max-batches", "1"]);
-        let ran = run(command);
-        assert!(ran.code == Some(8) && ran.errors().len() == 1, "{ran:?}");
-        assert!(ran.errors()[0].contains("means of mails are not computed over ranks"), "{ran:?}");
     }
 }

@@ -226,3 +226,28 @@ fn a_rank_that_fails_ends_the_others_and_its_error_is_told() {
         ErrorKind::Usage
     );
 }
+
+#[test]
+fn ranks_that_disagree_are_told_what_differs() {
+    let (events, others) = (small(300), small(301));
+    let start = |config: &(dyn Fn(usize) -> Config + Sync), events: &(dyn Fn(usize) -> Events + Sync)| {
+        let work = |device: Device| {
+            let rank = device.ranks().unwrap().rank();
+            EventTask::new(&config(rank), &events(rank), device).map(drop)
+        };
+        on_local_ranks(2, DEADLINE, |_| Device::cpu(1), work).unwrap_err().to_string()
+    };
+    let same = |_: usize| events.clone();
+    let seeds = start(&|rank| Config { seed: rank as u64, ..config(1, 8) }, &same);
+    assert!(seeds.contains("the ranks disagree on configuration: rank"), "{seeds}");
+    assert!(seeds.contains("`seed = 0`") && seeds.contains("`seed = 1`"), "{seeds}");
+    let data = start(&|_| config(1, 8), &|rank| if rank == 0 { events.clone() } else { others.clone() });
+    assert!(data.contains("disagree on data") && data.contains("300 events"), "{data}");
+    // Devices and threads may differ.
+    let devices = |rank| Config { threads: 1 + rank, ..config(1, 8) };
+    let work = |device: Device| {
+        let rank = device.ranks().unwrap().rank();
+        EventTask::new(&devices(rank), &events, device).map(drop)
+    };
+    on_local_ranks(2, DEADLINE, |rank| Device::cpu(1 + rank), work).unwrap();
+}

@@ -13,6 +13,7 @@ mod machine_code;
 mod memory;
 mod models;
 mod mpi;
+mod mpi_training;
 mod operands;
 mod ops;
 mod optimizers;

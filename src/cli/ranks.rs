@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 /// How many ranks run a command, and how long they wait for one another.
 #[derive(Args)]
 pub(super) struct RankArgs {
-    /// Train over N ranks on this computer: N slices of each batch, with the threads shared out among them.
+    /// Run N ranks on this computer: N slices of each batch, with the threads shared out among them.
     /// Started by mpirun or srun, each process is a rank
     #[arg(long, value_name = "N", default_value_t = 1)]
     ranks: usize,

@@ -6,7 +6,7 @@ use crate::{
     model::ModelName,
     plan::Plan,
     runtime::MatmulPrecision,
-    task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName},
+    task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch},
 };
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -285,6 +285,8 @@ pub struct Eval {
     /// the checkpoint's weights. Protocol tgl always does this
     #[arg(long)]
     replay: bool,
+    #[command(flatten)]
+    ranks: RankArgs,
     /// Print the summary as JSON, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -297,13 +299,19 @@ impl Eval {
         config.protocol = self.protocol.unwrap_or(config.protocol);
         config.negatives = self.negatives.unwrap_or(config.negatives);
         config.validate()?;
-        let device = config.open_device()?;
         let data = Data::load(&config)?;
-        let mut display = Display::new(self.json, false, false);
-        let summary =
-            data.evaluate(&checkpoint, &config, &device, &command_line(), self.replay, &mut display)?;
-        display.finish(&summary, None);
-        print_summary(&summary, self.json)
+        self.ranks.run(&config, |device| {
+            let evaluate = |watch: &mut dyn Watch| {
+                data.evaluate(&checkpoint, &config, &device, &command_line(), self.replay, watch)
+            };
+            if !device.is_first() {
+                return evaluate(&mut ()).map(drop);
+            }
+            let mut display = Display::new(self.json, false, false);
+            let summary = evaluate(&mut display)?;
+            display.finish(&summary, None);
+            print_summary(&summary, self.json)
+        })
     }
 }
 

@@ -183,7 +183,7 @@ impl Ranks {
     /// Collective.
     ///
     /// # Errors
-    /// `Comm`, with the first rank that differs from this one and both values.
+    /// `Comm`, with the first rank that differs from this one, and the first lines that differ.
     pub fn agree(&self, what: &str, value: &str) -> Result<()> {
         let (control, size) = (self.channel(Channel::Control), self.size());
         let own = value.len() as u64;
@@ -199,9 +199,12 @@ impl Ranks {
             rest = later;
             if other != value.as_bytes() {
                 let other = String::from_utf8_lossy(other);
+                // Of long values, the first lines that differ.
+                let lines = value.lines().zip(other.lines()).find(|(a, b)| a != b);
+                let (own, other) = lines.unwrap_or((value, &other));
+                let this = self.rank();
                 let found = format!(
-                    "the ranks disagree on {what}: rank {} has {value}, rank {rank} has {other}",
-                    self.rank()
+                    "the ranks disagree on {what}: rank {this} has `{own}`, rank {rank} has `{other}`"
                 );
                 return Err(
                     Error::new(ErrorKind::Comm, found).remedy(format!("give all ranks the same {what}"))

@@ -15,7 +15,7 @@ use crate::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            EventCount, Progress, Report, Runs, Task, TaskCore, add_up, evaluation_clock, located,
+            EventCount, Progress, Report, Runs, Task, TaskCore, add_up, agree, evaluation_clock, located,
             repeat_and_report,
         },
     },
@@ -136,6 +136,9 @@ impl EventTask {
         if device.gpu().is_some() && device.ranks().is_some_and(|ranks| ranks.size() > 1) {
             return Err(Error::usage("ranks on CUDA devices do not communicate yet")
                 .remedy("train over ranks with --device cpu"));
+        }
+        if let Some(ranks) = device.ranks() {
+            agree(ranks, config, &identity(events))?;
         }
         let plan = config.plan_on(&device)?;
         let mut model = Model::new(config, events, &split, device.ranks().map(|ranks| (ranks, &plan)))?;
@@ -309,6 +312,14 @@ impl EventTask {
         }
         Ok((batches, total))
     }
+}
+
+/// Returns numbers by which ranks recognise that they have the same events.
+fn identity(events: &Events) -> String {
+    let Events { nodes, src, dst, time, .. } = events;
+    let ids = [src, dst].map(|ids| crc32fast::hash(bytemuck::cast_slice(ids)));
+    let times = crc32fast::hash(bytemuck::cast_slice(time));
+    format!("{} events, {nodes} nodes, checksums {:08x} {:08x} {times:08x}", events.len(), ids[0], ids[1])
 }
 
 /// Creates the tables of a stream, with the storage types of the configuration.

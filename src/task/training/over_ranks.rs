@@ -8,6 +8,7 @@ use crate::{
         comm::{Channel, Ranks},
         *,
     },
+    task::config::Config,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::borrow::Cow;
@@ -149,6 +150,20 @@ pub(in crate::task) fn load(
         }
     }
     Ok(())
+}
+
+/// Checks that all ranks run the same build with the same configuration on the same data, given numbers that
+/// tell the data apart. Devices, threads and the path of the data may differ. Collective.
+///
+/// # Errors
+/// `Comm`, with what differs.
+pub(in crate::task) fn agree(ranks: &Ranks, config: &Config, data: &str) -> Result<()> {
+    let build = format!("{} {}", env!("CARGO_PKG_VERSION"), option_env!("TGNN_COMMIT").unwrap_or(""));
+    ranks.agree("build", build.trim())?;
+    let mut anywhere = Config { device: String::new(), threads: 0, ..config.clone() };
+    anywhere.data.path.clear();
+    ranks.agree("configuration", &anywhere.to_toml()?)?;
+    ranks.agree("data", data)
 }
 
 /// Adds up the first `n` numbers of a buffer over all ranks: the losses or scores of a pass, of which each

@@ -275,11 +275,13 @@ pub(in crate::task) fn evaluation_clock(part: Part) -> u32 {
     part as u32
 }
 
-/// Adds epoch and batch to an error that says that training diverged.
+/// Adds epoch and batch to an error that says that training diverged, or that a rank was lost.
 pub(in crate::task) fn located(e: Error, epoch: u32, batch: Option<usize>) -> Error {
-    if e.kind() != ErrorKind::Diverged {
-        return e;
-    }
+    let what = match e.kind() {
+        ErrorKind::Diverged => "training diverged",
+        ErrorKind::Comm => "the ranks lost one another",
+        _ => return e,
+    };
     let batch = batch.map_or(String::new(), |b| format!(", batch {}", b + 1));
-    Error::new(ErrorKind::Diverged, format!("training diverged in epoch {}{batch}", epoch + 1)).caused_by(e)
+    Error::new(e.kind(), format!("{what} in epoch {}{batch}", epoch + 1)).caused_by(e)
 }
