@@ -9,11 +9,14 @@
 //! The values are packed into one message. Numbers are added in the order of the ranks. No gradient.
 use super::*;
 use crate::runtime::comm::{Channel, Ranks, TrafficKind, all_reduce};
+use std::sync::{Mutex, PoisonError};
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct AllReduce {
     link: Link,
+    /// The packed values and what arrives, reused from run to run.
+    buffers: Mutex<[Vec<f32>; 2]>,
 }
 
 /// Position of the first value; input 0 is the sequence number.
@@ -43,20 +46,20 @@ impl Tape {
         let mut sums = Vec::with_capacity(values.len());
         for values in values.chunks(Io::MOST_OUTPUTS) {
             let ins: Vec<Var> = std::iter::once(sequence).chain(values.iter().copied()).collect();
-            sums.extend(self.push(AllReduce { link: link.clone() }, &ins)?);
+            sums.extend(self.push(AllReduce { link: link.clone(), buffers: Mutex::default() }, &ins)?);
         }
         Ok(sums)
     }
 }
 
 impl AllReduce {
-    fn run<R: Real>(&self, io: &Io<'_>) {
-        let mut packed: Vec<R> = Vec::with_capacity((FIRST..io.inputs()).map(|i| io.spec(i).len()).sum());
+    fn run<R: Real>(&self, io: &Io<'_>, [packed, arriving]: &mut [Vec<R>; 2]) {
+        packed.clear();
         (FIRST..io.inputs()).for_each(|i| packed.extend_from_slice(io.input::<R>(i)));
         self.link.step(io, Self::NAME, |comm| {
             let sent = 2 * size_of_val(packed.as_slice()) * (comm.size() - 1) / comm.size();
             self.link.ranks().traffic().add(TrafficKind::Gradients, io.inputs() - FIRST, sent);
-            all_reduce(comm, &mut packed, &mut Vec::new())
+            all_reduce(comm, packed, arriving)
         });
         let mut rest = packed.as_slice();
         for k in 0..io.inputs() - FIRST {
@@ -87,7 +90,10 @@ impl Op for AllReduce {
         Some(self.link.channel())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        self.run::<R>(io);
+        self.run::<R>(io, &mut Default::default());
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        self.run(io, &mut self.buffers.lock().unwrap_or_else(PoisonError::into_inner));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         self.link.is_alone(Self::NAME)?;

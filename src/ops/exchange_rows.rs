@@ -23,6 +23,7 @@ use crate::runtime::{
     comm::{Channel, Comm, Ranks, TrafficKind},
     cuda::abi,
 };
+use std::sync::{Mutex, PoisonError};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct ExchangeRows {
     to_each: bool,
     /// For each table that has an index, the rows of an item.
     each: Vec<usize>,
+    /// What is sent and what arrives, reused from run to run.
+    buffers: Mutex<[Vec<u8>; 2]>,
 }
 
 /// The rows of a table that are sent.
@@ -144,7 +147,13 @@ impl Tape {
 
 impl ExchangeRows {
     fn new(link: &Link, kind: TrafficKind, parts: Parts, each: Vec<usize>) -> Self {
-        ExchangeRows { link: link.clone(), kind, to_each: parts.send_counts.is_some(), each }
+        ExchangeRows {
+            link: link.clone(),
+            kind,
+            to_each: parts.send_counts.is_some(),
+            each,
+            buffers: Mutex::default(),
+        }
     }
     /// Returns the position of the first table.
     fn first_table(&self) -> usize {
@@ -180,9 +189,8 @@ impl ExchangeRows {
         io.row_bytes(&io.spec(table)) * self.rows_of_item(table) * index.map_or(1, |index| io.cols(index))
     }
     /// Packs the rows to send: part by part, and in a part table by table.
-    fn pack(&self, io: &Io<'_>, parts: &[usize]) -> Vec<u8> {
-        let width: usize = self.row_bytes(io);
-        let mut packed = Vec::with_capacity(width * parts.iter().sum::<usize>());
+    fn pack(&self, io: &Io<'_>, parts: &[usize], packed: &mut Vec<u8>) {
+        packed.clear();
         let mut begin = 0;
         for &rows in parts {
             for (at, index) in self.tables(io.inputs()) {
@@ -202,7 +210,6 @@ impl ExchangeRows {
             }
             begin += rows;
         }
-        packed
     }
     /// Unpacks what each rank has sent into the outputs.
     fn unpack<R: Real>(&self, io: &Io<'_>, received: &[u8], parts: &[usize]) {
@@ -241,21 +248,24 @@ impl ExchangeRows {
             let what = format!("{sum} rows to send and {arriving} to receive do not fit the lists of rows");
             return Err(Error::new(ErrorKind::Comm, what));
         }
-        let packed = self.pack(io, &sent);
-        let mut unpacked = vec![0; arriving * width];
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let [packed, unpacked] = &mut *buffers;
+        self.pack(io, &sent, packed);
+        unpacked.resize(unpacked.len().max(arriving * width), 0);
+        let unpacked = &mut unpacked[..arriving * width];
         let bytes = |rows: &[usize]| rows.iter().map(|&rows| rows * width).collect::<Vec<_>>();
         let others = match self.to_each {
             true => {
-                comm.all_to_all(&packed, &bytes(&sent), &mut unpacked, &bytes(&received))?;
+                comm.all_to_all(packed, &bytes(&sent), unpacked, &bytes(&received))?;
                 sum - sent[rank]
             }
             false => {
-                comm.all_gather(&packed, &mut unpacked, &bytes(&received))?;
+                comm.all_gather(packed, unpacked, &bytes(&received))?;
                 sum * (comm.size() - 1)
             }
         };
         self.link.ranks().traffic().add(self.kind, others, others * width);
-        self.unpack::<R>(io, &unpacked, &received);
+        self.unpack::<R>(io, unpacked, &received);
         Ok(())
     }
 }

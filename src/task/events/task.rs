@@ -7,7 +7,7 @@ use super::{
 use crate::{
     autograd::{LearningRates, Parameters, Program},
     data::{Events, Part, Split, text::span},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     model::{EventTables, Net, RankTables, StaticMode},
     plan::{CostModel, Plan, Timeline, predict},
     runtime::{comm::Ranks, *},
@@ -304,7 +304,10 @@ impl EventTask {
                 let bad = store.read::<f32>(results).ok()?.iter().position(|x| !x.is_finite())?;
                 Some(bad / per_batch)
             };
-            located(e, epoch, at.or_else(first_bad))
+            match (train, e.kind()) {
+                (false, ErrorKind::Comm) => e,
+                _ => located(e, epoch, at.or_else(first_bad)),
+            }
         })?;
         let numbers = if train { batches } else { total * self.columns };
         if pass != Pass::Remember {

@@ -10,7 +10,7 @@ use super::{
     tensorboard,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     runtime::{cuda::Gpu, *},
     task::{
         config::Config,
@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
             if is_best {
                 (manifest.best_epoch, manifest.best_score) = (epoch, score);
             }
-            self.save_epoch(task, state, is_best)?;
+            self.save_epoch(task, state, is_best).map_err(|e| lost(e, &format!("saving epoch {epoch}")))?;
         }
         Ok(())
     }
@@ -316,7 +316,8 @@ impl<'a> Run<'a> {
     ) -> Result<EpochRecord> {
         let train_seconds = started.elapsed().as_secs_f64();
         let val = if self.config.evaluate {
-            Some(task.validate(&mut |p| watch.progress("val", epoch, p))?)
+            let validated = task.validate(&mut |p| watch.progress("val", epoch, p));
+            Some(validated.map_err(|e| lost(e, &format!("validating epoch {epoch}")))?)
         } else {
             None
         };
@@ -380,6 +381,16 @@ impl<'a> Run<'a> {
             tensorboard::write(out, &summary.epochs, summary.test.map(|test| (best_epoch, test)))?;
         }
         Ok(())
+    }
+}
+
+/// Adds to an error that says that a rank was lost what the ranks were doing.
+fn lost(e: Error, doing: &str) -> Error {
+    match e.kind() {
+        ErrorKind::Comm => {
+            Error::new(ErrorKind::Comm, format!("the ranks lost one another {doing}")).caused_by(e)
+        }
+        _ => e,
     }
 }
 
