@@ -15,6 +15,7 @@ mod models;
 mod operands;
 mod ops;
 mod optimizers;
+mod partition;
 mod plans;
 mod predict;
 mod predict_command;
