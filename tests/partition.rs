@@ -183,12 +183,12 @@ fn on_small_graphs_re_flex_bicut_mostly_finds_the_best_of_all_partitions() {
         equal += usize::from(found == best);
         worst = worst.max(found as f64 / best.max(1) as f64);
     }
-    assert!(worst <= 1.25 && equal * 10 >= cases * 9, "{equal} of {cases} equal, at worst {worst:.3}");
+    assert!(worst < 1.0 && equal * 10 >= cases * 9, "{equal} of {cases} equal, at worst {worst:.3}");
 }
 
 #[test]
-fn a_stream_without_events_or_ranks_beyond_the_nodes_are_no_problem() {
-    let events = Events { nodes: 3, ..Events::of("none", vec![], vec![], vec![]).unwrap() };
+fn a_part_without_events_and_ranks_beyond_the_nodes_are_no_problem() {
+    let events = Events::of("one", vec![0], vec![2], vec![5]).unwrap();
     for (ranks, by) in [1, 2, 8].into_iter().flat_map(|n| Partitioner::ALL.iter().map(move |by| (n, by))) {
         let demand = Demand::of(&events, 0..0, &DemandOptions { ranks, ..Default::default() }).unwrap();
         assert_eq!(demand.batches(), 0);

@@ -135,7 +135,7 @@ fn heat_maps(out: &mut String, found: &Found) {
     let ranks = found.options.ranks;
     let height = if ranks <= LARGE { 2 } else { 1 };
     let width = 2 * height * ranks;
-    let column = width.max(15) + 5;
+    let column = (width + 2).max(15) + 2;
     let side_by_side = |out: &mut String, text: &dyn Fn(&Tried) -> String| {
         let texts: String = found.tried.iter().map(|t| format!("{:<column$}", text(t))).collect();
         let _ = writeln!(out, "  {}", texts.trim_end());

@@ -194,8 +194,8 @@ impl Demand {
     pub fn total(&self, node: usize) -> u64 {
         self.of_node(node).iter().map(|entry| u64::from(entry.rows)).sum()
     }
-    /// Returns a cost below which no partition is: if the rank that uses a node most owned it, the fewest rows
-    /// would travel, and each of them costs two ranks one row; the maximum over ranks is at least the mean.
+    /// Returns a cost below which no partition is. If the rank that uses a node most owned it, the fewest rows
+    /// would travel. Each of them costs two ranks one row, and the maximum over ranks is at least the mean.
     pub fn lower_bound(&self) -> u64 {
         let most = |node| self.of_node(node).iter().map(|entry| u64::from(entry.rows)).max().unwrap_or(0);
         let travel: u64 = (0..self.nodes()).map(|node| self.total(node) - most(node)).sum();
@@ -305,7 +305,8 @@ impl Sampler<'_> {
         pairs.extend(written.into_iter().map(|node| pair(node, seen.written[node as usize].1 as usize)));
         pairs
     }
-    /// Returns the `k` latest events of a node before the event and before the batch, which starts at `first`.
+    /// Returns the `k` latest events of a node before the event and before the batch, which starts at
+    /// `first`.
     fn recent(&self, node: u32, event: usize, first: usize, k: usize) -> impl Iterator<Item = &Entry> {
         let list = self.tcsr.as_ref().filter(|_| k > 0).map_or(&[][..], |tcsr| {
             let (start, end) = (tcsr.offsets[node as usize], tcsr.offsets[node as usize + 1]);

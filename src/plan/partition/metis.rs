@@ -42,8 +42,8 @@ fn shed(rank_of: &mut [u32], demand: &Demand, capacity: usize) {
 /// Returns the owners that METIS finds; [`NONE`] for the nodes that no rank uses.
 ///
 /// The graph is the demand, with the ranks as its first vertices. Two constraints balance the parts: each has
-/// one rank, and each has the same number of nodes. METIS does not always keep the first one; ranks that share
-/// a part get the parts without a rank.
+/// one rank, and each has the same number of nodes. METIS does not always keep the first one. Ranks that
+/// share a part get the parts without a rank.
 fn cut(demand: &Demand, slack: f64) -> Result<Vec<u32>> {
     let ranks = demand.ranks();
     let used: Vec<usize> = (0..demand.nodes()).filter(|&node| !demand.of_node(node).is_empty()).collect();

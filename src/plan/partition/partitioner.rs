@@ -45,8 +45,8 @@ impl Partitioner {
     }
     /// Partitions the nodes of a demand over its ranks.
     ///
-    /// No rank owns more than (1 + `slack`) times the mean number of nodes, rounded down, plus one. Every rank
-    /// owns a node if there are enough nodes. The result is the same on every machine, METIS's excepted.
+    /// No rank owns more than (1 + `slack`) times the mean number of nodes, rounded down, plus one. Every
+    /// rank owns a node if there are enough nodes. The result is the same on every machine, METIS's excepted.
     ///
     /// # Errors
     /// `Usage` if `slack` is negative or not a number, or if METIS refuses the demand.

@@ -3,20 +3,22 @@
 //! With rank j as the source of a cut and the other ranks as its sink, a node with w(j) rows of rank j and W
 //! rows in total adds W - w(j) to the cut on the source's side, and w(j) on the sink's side. The graph has no
 //! edges between nodes, so nodes do not depend on each other: the least cut gives rank j exactly the nodes
-//! with w(j) > W / 2, and no flow has to be computed. The N cuts overlap or leave nodes over. The balance cost
-//! of rank j is therefore a constant, its own demand, plus the sum of W - 2 w(j) over the nodes that it owns.
-//! To minimise the maximum of these sums is to schedule jobs on unrelated machines, which is NP-hard.
+//! with w(j) > W / 2, and no flow has to be computed. The N cuts leave nodes over. The balance cost of rank j
+//! is therefore a constant, its own demand, plus the sum of W - 2 w(j) over the nodes that it owns. To
+//! minimise the maximum of these sums is to schedule jobs on unrelated machines, which is NP-hard.
 //!
 //! The paper's algorithm calls an approximate bisection for every rank, in O(N^2 log^3 N). Here:
 //!
-//! 1. *Cut*: each node goes to the rank that uses it most, which minimises the sum of all cuts. Ties, and
-//!    nodes for which this rank has no room, go to the rank with the least cost.
+//! 1. *Cut*: each node goes to the rank that uses it most, if that has room. This minimises the sum of all
+//!    cuts.
 //! 2. *Reassign*: passes over all nodes, the heaviest first, move a node if that lowers the sum of the ranks'
 //!    costs to the power q. From pass to pass, q doubles: at first the total counts, in the end the maximum.
+//!    The first step is the pass with q = 1.
 //! 3. *Settle*: while it helps, the busiest rank gives a node away or exchanges one.
 //!
-//! Range, interval and round robin by weight are settled, too, and the best result is taken. So it never costs
-//! more than range or interval. A pass takes time linear in the demand's entries, plus nodes times ranks.
+//! The third step begins with range, interval and round robin by weight, too, and the best result is taken,
+//! so it never costs more than range or interval. A pass takes time linear in the demand's entries, plus
+//! nodes times ranks.
 use super::{
     Demand,
     partitioner::{capacity, fill, interval, range},
@@ -28,6 +30,9 @@ use std::cmp::Reverse;
 const PASSES: u32 = 10;
 /// Number of nodes that the third step may visit: about a second.
 const VISITS: usize = 30_000_000;
+/// Above this number of nodes, the third step begins only with the start that costs least: the others would
+/// run out of visits.
+const MANY: usize = 100_000;
 /// Number of nodes on either side that are tried for an exchange between two ranks.
 const EXCHANGED: usize = 32;
 /// Up to this number of nodes, random starts are tried, too: where single nodes decide, a search by single
@@ -48,11 +53,12 @@ pub(super) fn search(demand: &Demand, slack: f64) -> Vec<u32> {
     if search.nodes.len() <= FEW {
         starts.extend((0..RANDOM_STARTS).filter_map(|seed| search.random(seed)));
     }
-    let settled = starts.into_iter().map(|mut start| {
-        search.settle(&mut start);
-        start
-    });
-    let best = settled.min_by_key(|owners| (owners.most(), owners.cost.iter().sum::<i64>()));
+    starts.sort_by_key(Owners::worth);
+    if search.nodes.len() > MANY {
+        starts.truncate(1);
+    }
+    starts.iter_mut().for_each(|start| search.settle(start));
+    let best = starts.into_iter().min_by_key(Owners::worth);
     best.map_or_else(Vec::new, |best| search.of_all_nodes(&best))
 }
 
@@ -81,6 +87,10 @@ struct Owners {
 impl Owners {
     fn most(&self) -> i64 {
         self.cost.iter().copied().max().unwrap_or(0)
+    }
+    /// Returns what makes an assignment better than another: its cost, then the rows that travel in total.
+    fn worth(&self) -> (i64, i64) {
+        (self.most(), self.cost.iter().sum())
     }
     fn members(&self, rank: usize) -> impl Iterator<Item = usize> {
         self.rank_of.iter().enumerate().filter(move |&(_, &r)| r as usize == rank).map(|(i, _)| i)
