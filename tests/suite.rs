@@ -17,6 +17,7 @@ mod mpi_training;
 mod operands;
 mod ops;
 mod optimizers;
+mod partition;
 mod plans;
 mod predict;
 mod predict_command;

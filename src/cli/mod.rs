@@ -4,6 +4,8 @@ mod data;
 mod doctor;
 mod kernels;
 mod models;
+mod partition;
+mod partition_report;
 mod plan;
 mod predict;
 mod ranks;
@@ -55,6 +57,8 @@ enum Command {
     /// Show, check and simulate a plan: how the stages of training steps are scheduled
     #[command(subcommand)]
     Plan(plan::PlanCommand),
+    /// Assign the rows of node memory to ranks, and show what then travels between the ranks
+    Partition(Box<partition::PartitionArgs>),
     /// List the models
     Models(models::Models),
     /// Report what this machine has and lacks
@@ -83,6 +87,7 @@ pub fn main() -> ExitCode {
         Command::Data(command) => data::run(command),
         Command::Kernels(args) => args.run(),
         Command::Plan(command) => plan::run(command),
+        Command::Partition(args) => args.run(),
         Command::Models(args) => args.run(),
         Command::Doctor => doctor::run(),
         Command::Completions(args) => args.run(Cli::command()),

@@ -10,6 +10,7 @@ mod costs;
 mod draw;
 mod group_choice;
 mod needs;
+pub mod partition;
 mod simulate;
 mod timeline;
 
