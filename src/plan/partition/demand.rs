@@ -194,8 +194,9 @@ impl Demand {
     pub fn total(&self, node: usize) -> u64 {
         self.of_node(node).iter().map(|entry| u64::from(entry.rows)).sum()
     }
-    /// Returns a cost below which no partition is. If the rank that uses a node most owned it, the fewest rows
-    /// would travel. Each of them costs two ranks one row, and the maximum over ranks is at least the mean.
+    /// Returns a cost below which no partition is. If the rank that uses a node most owned it, the fewest
+    /// rows would travel. Each of them costs two ranks one row, and the maximum over ranks is at least the
+    /// mean.
     pub fn lower_bound(&self) -> u64 {
         let most = |node| self.of_node(node).iter().map(|entry| u64::from(entry.rows)).max().unwrap_or(0);
         let travel: u64 = (0..self.nodes()).map(|node| self.total(node) - most(node)).sum();
