@@ -183,7 +183,7 @@ fn on_small_graphs_re_flex_bicut_mostly_finds_the_best_of_all_partitions() {
         equal += usize::from(found == best);
         worst = worst.max(found as f64 / best.max(1) as f64);
     }
-    assert!(worst <= 1.1 && equal * 10 >= cases * 9, "{equal} of {cases} equal, at worst {worst:.3}");
+    assert!(worst <= 1.05 && equal * 20 >= cases * 19, "{equal} of {cases} equal, at worst {worst:.3}");
 }
 
 #[test]
