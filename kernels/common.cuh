@@ -262,10 +262,16 @@ struct Drop {
   Key key;
   uint32_t threshold;   // elements whose 16-bit number is below it are dropped
   float scale;
+  uint32_t per_event;   // elements of each event; 0 if the clock does not count the events of other ranks
   // The eight 16-bit numbers of elements `8 group` to `8 group + 7`.
   __device__ __forceinline__ uint4 draw(uint64_t group) const { return key.draw(group, now[0], now[1]); }
+  // The index of the draw of this rank's element: those of the events before its own come first.
+  __device__ __forceinline__ uint64_t place(uint64_t element) const {
+    return per_event ? element + uint64_t(now[2]) * per_event : element;
+  }
   __device__ __forceinline__ float factor(uint64_t element) const {
     if (!now) return 1.f;
+    element = place(element);
     uint32_t i = uint32_t(element % 8);
     uint4 of = draw(element / 8);
     uint32_t low = i & 2 ? of.y : of.x, high = i & 2 ? of.w : of.z;
@@ -277,6 +283,7 @@ struct Drop {
   // draw, or from two if they straddle a group of eight.
   __device__ __forceinline__ uint32_t kept(uint64_t first) const {
     if (!now) return 15;  // keep all four
+    first = place(first);
     uint32_t skip = uint32_t(first % 8);
     uint4 of = draw(first / 8);
     uint64_t low = of.x | uint64_t(of.y) << 32, high = of.z | uint64_t(of.w) << 32;

@@ -33,13 +33,16 @@ __device__ uint32_t history(const Entry* list, uint32_t n, uint32_t guess, uint3
 }
 
 // Without positions (e = 0) every query searches from the end of its list. `stride`: roots per event, the first two of
-// which are its ends; 0 if the queries are not roots.
+// which are its ends; 0 if the queries are not roots. `clocks`: words of the clock. `per_event`: slots of an event.
 extern "C" __global__ void __launch_bounds__(256, 8)
 sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t* position, const uint32_t* query,
                  const int64_t* time, const uint32_t* batch, const uint32_t* clock, uint32_t* node, uint32_t* event,
                  float* dt, int64_t* when, uint32_t* count, Rows queries, Rows events, uint32_t v, uint32_t e,
-                 uint64_t listed, uint32_t k, uint32_t stride, uint32_t uniform, Gaps gaps, Key key, Status s) {
-  uint32_t n = queries.live(), first = events.live() ? batch[0] : 0;  // without a batch there is no history
+                 uint64_t listed, uint32_t k, uint32_t stride, uint32_t clocks, uint32_t per_event, uint32_t uniform, Gaps gaps,
+                 Key key, Status s) {
+  uint32_t before = clocks > 2 ? clock[2] : 0;  // events of the batch that other ranks have
+  uint32_t n = queries.live(), first = events.live() ? batch[0] - min(batch[0], before) : 0;  // no batch, no history
+  uint64_t drawn = uint64_t(before) * per_event;
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t of = s.row_of(i, query[i], v);
     int64_t now = time[i], start = of == NONE ? 0 : offsets[of], stop = of == NONE ? 0 : offsets[of + 1];
@@ -62,7 +65,7 @@ sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t*
       int64_t at = 0;
       if (j < known) {
         bool draw = uniform && known > k;
-        Entry taken = list[draw ? key.below(slot, known, clock[0], clock[1]) : known - 1 - j];
+        Entry taken = list[draw ? key.below(drawn + slot, known, clock[0], clock[1]) : known - 1 - j];
         end = taken.end, gap = gaps.seconds(taken.time, now), at = taken.time;
       }
       if (node) node[slot] = end.x;

@@ -21,7 +21,7 @@
 //! | [`testing`] | checks of an op: gradients, agreement of backends, determinism |
 //! | [`data`] | event streams, snapshots, features; readers of the common formats |
 //! | [`model`] | TGN, JODIE, DyRep, APAN, TGAT, GraphMixer; WD-GCN, T-GCN, EvolveGCN |
-//! | [`plan`] | how the stages of training steps overlap, as data; timelines and a simulator |
+//! | [`plan`] | how the stages of training steps overlap, as data; timelines and a simulator; partitions of node memory |
 //! | [`task`] | training, evaluation, checkpoints, online prediction |
 //! | [`cli`] | the program `tgnn-bench` |
 //!
@@ -47,6 +47,7 @@
 //! | `training` | the modules [`data`], [`model`], [`plan`] and [`task`] |
 //! | `formats` | `training`, and reading gzip, PyTorch's `.pt`, TGL's YAML, and the bundled data set |
 //! | `parquet` | `formats`, and reading Parquet |
+//! | `metis` | `training`, and partitions of node memory by METIS; needs a C compiler |
 //! | `cli` (default) | `formats`, and the program `tgnn-bench` |
 //!
 //! An engineer who embeds the kernels writes, for example,

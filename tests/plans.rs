@@ -17,7 +17,7 @@ use tgnn::{
     error::ErrorKind,
     model::ModelName,
     plan::{NEEDS, Plan, StagePlacement, Timeline},
-    runtime::{philox::Key, *},
+    runtime::{comm::Ranks, philox::Key, *},
     task::{Config, EventTask, SnapshotTask, Task, TaskName},
 };
 
@@ -96,9 +96,18 @@ fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
             for kept in [StoredAs::F32, StoredAs::Bf16] {
                 let mut c = Config { task, features_as: kept, memory_as: kept, ..config.clone() };
                 c.optimizer.clip_norm = if kept == StoredAs::F32 { 0.0 } else { 1.0 };
-                let task = EventTask::new(&c, &events, cpu.clone()).unwrap();
-                needs_hold(task.step(), name);
-                task.step().stages().for_each(|(_, stage)| *seen.entry(stage).or_default() += 1);
+                // One rank of one: its ops that communicate are those of several.
+                let alone = cpu.clone().over(Ranks::alone());
+                for (device, plan) in [(&cpu, "auto"), (&alone, "depcache"), (&alone, "sven")] {
+                    let c = Config { plan: plan.into(), ..c.clone() };
+                    let mean = c.tgn.combiner == "mean" || c.apan.combiner == "mean";
+                    if mean && plan != "auto" {
+                        continue; // not over ranks
+                    }
+                    let task = EventTask::new(&c, &events, device.clone()).unwrap();
+                    needs_hold(task.step(), name);
+                    task.step().stages().for_each(|(_, stage)| *seen.entry(stage).or_default() += 1);
+                }
             }
         }
     }
@@ -171,7 +180,7 @@ fn drawn() -> impl Iterator<Item = Plan> {
             (stage, StagePlacement { lane: 1 + draw[0] as usize % (1 + seed as usize % 4), prefetch_depth })
         };
         let stages = Stage::ALL.into_iter().enumerate().map(placement).collect();
-        Plan { name: format!("drawn {seed}"), stages, groups: None }
+        Plan { name: format!("drawn {seed}"), stages, groups: None, ranks: None }
     })
 }
 

@@ -157,11 +157,12 @@ fn a_plan_that_the_model_does_not_support_or_that_does_not_exist_is_refused_in_o
         refused(&c),
         "plan blad-even shares out snapshots, and tgn reads none; give --plan prefetch, or a model of snapshots"
     );
-    let c = Config { plan: "sven".into(), ..config(MODELS[0], 8) };
+    let c = Config { plan: "pipetgl".into(), ..config(MODELS[0], 8) };
     let e = SnapshotTask::new(&c, &turning(24, 9, 3), Device::cpu(1).unwrap()).err().unwrap();
     assert_eq!(
         e.to_string(),
-        "there is no plan `sven`; give auto, sequential, prefetch, overlap, blad-even, blad-nm, blad, or a file: PLAN.toml"
+        "there is no plan `pipetgl`; give auto, sequential, prefetch, overlap, blad-even, blad-nm, blad, depcache, sven, \
+         or a file: PLAN.toml"
     );
 }
 

@@ -173,9 +173,10 @@ impl BoundVariant<'_> {
             Io::new(&views.ins, &views.outs, operands.scratch, self.precision, &planned.node.writes, &status)
         };
         op.run(self.backend, self.precision, &io);
-        match status.take() {
-            Some((row, value)) => Err(fault(op.name(), row, f32::from_bits(value))),
-            None => Ok(()),
+        match (status.failure(), status.take()) {
+            (Some(e), _) => Err(e),
+            (None, Some((row, value))) => Err(fault(op.name(), row, f32::from_bits(value))),
+            (None, None) => Ok(()),
         }
     }
     /// Runs every node in order, in the first buffers. `on_node` is called after each node, with its start

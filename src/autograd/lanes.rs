@@ -47,6 +47,7 @@ impl Lanes {
     pub const PREFETCH: Lanes = {
         let mut placements = [Placement { lane: 0, prefetch_depth: 0 }; Stage::ALL.len()];
         placements[Stage::Sample as usize] = Placement { lane: 1, prefetch_depth: 1 };
+        placements[Stage::Route as usize] = Placement { lane: 1, prefetch_depth: 1 };
         placements[Stage::FetchFeatures as usize] = Placement { lane: 1, prefetch_depth: 1 };
         Lanes::Stages(placements)
     };

@@ -3,11 +3,14 @@ use super::{Average, Optimizer, UpdateRule};
 use crate::{
     error::{Result, ensure},
     ops::{
-        Tape,
+        Link, Tape,
         adam::{AdamSlot, UpdateVars},
         sgd::SgdSlot,
     },
-    runtime::*,
+    runtime::{
+        comm::{Channel, Ranks},
+        *,
+    },
 };
 
 /// How a parameter starts.
@@ -65,6 +68,8 @@ pub struct Parameters {
     step: BufferId,
     /// The gradient of a loss for itself.
     one: BufferId,
+    /// By which gradients are added up, if several ranks train.
+    reduce: Option<Link>,
 }
 
 impl Parameters {
@@ -104,6 +109,7 @@ impl Parameters {
             norm: optimizer.clip_norm.map(|_| store.zeros("gradient norm", one)).transpose()?,
             step: store.zeros(format!("{kind}.step"), Spec::count())?,
             one: store.values("one", one, &[1.0f64])?,
+            reduce: None,
         })
     }
     /// Adds the parameter `name`, `[rows, cols]`. The draw depends on the seed, the order of the parameters
@@ -146,6 +152,15 @@ impl Parameters {
         };
         self.list.push(Parameter { name: name.to_owned(), value, state, learned: true });
         Ok(value)
+    }
+    /// Adds up the gradients of all ranks before every update, so that all ranks keep the same parameters.
+    /// The losses of the ranks should add up to the loss of the whole batch.
+    ///
+    /// # Errors
+    /// As [`Link::new`].
+    pub fn over(&mut self, store: &mut Store, ranks: &Ranks) -> Result<()> {
+        self.reduce = Some(Link::new(store, ranks, Channel::Gradients)?);
+        Ok(())
     }
     /// Keeps every parameter as it is but those whose names begin with one of `prefixes`.
     pub fn learn_only(&mut self, prefixes: &[&str]) {
@@ -196,7 +211,8 @@ impl Parameters {
         let spec = t.spec(loss);
         let number = (spec.rows.capacity, spec.cols) == (1, 1);
         ensure!("minimize", number, "the loss is {spec}, want one number; take its mean");
-        let grads = self.gradients(t, store, loss, self.one)?;
+        let mut grads = self.gradients(t, store, loss, self.one)?;
+        self.reduced(t, store, &mut grads)?;
         ensure!("minimize", !grads.is_empty(), "the loss depends on no parameter that is learned");
         let rate = self.stored_rate(t, store)?;
         self.update(t, store, &grads, rate)?;
@@ -217,6 +233,7 @@ impl Parameters {
     ) -> Result<()> {
         let mut grads = self.gradients(t, store, loss, self.one)?;
         grads.retain(|(p, _)| !fixed.contains(&p.value));
+        self.reduced(t, store, &mut grads)?;
         self.update(t, store, &grads, rate)
     }
     /// Whether a parameter is learned whose name begins with none of `prefixes`, and that is none of `fixed`.
@@ -273,6 +290,14 @@ impl Parameters {
             }
         }
         Ok(found)
+    }
+    /// Appends the sums of the gradients over all ranks.
+    fn reduced(&self, t: &mut Tape, store: &Store, grads: &mut [(&Parameter, Var)]) -> Result<()> {
+        let Some(link) = &self.reduce else { return Ok(()) };
+        let own: Vec<Var> = grads.iter().map(|g| g.1).collect();
+        let sums = t.all_reduce(store, link, &own)?;
+        grads.iter_mut().zip(sums).for_each(|(grad, sum)| grad.1 = sum);
+        Ok(())
     }
     fn update(&self, t: &mut Tape, store: &Store, grads: &[(&Parameter, Var)], lr: Var) -> Result<()> {
         let scale = match (self.norm, self.optimizer.clip_norm) {

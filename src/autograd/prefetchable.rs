@@ -11,7 +11,7 @@ use std::collections::HashSet;
 /// their values.
 ///
 /// The result follows from the declared reads and writes alone. A node cannot be prefetched if
-/// - it computes (kind `Nn` or `Comm`),
+/// - it computes (kind `Nn`),
 /// - it reads what a node that cannot be prefetched computes or writes, or
 /// - it writes what a node that cannot be prefetched reads or writes.
 ///
@@ -22,8 +22,7 @@ pub(super) fn prefetchable(nodes: &[&Node], specs: &[Spec]) -> Vec<bool> {
         n.ins.iter().copied().chain(counts.filter(|c| !n.outs.contains(c))).collect()
     };
     let writes = |n: &Node| -> Vec<Var> { n.writes.iter().map(|&w| n.ins[w]).collect() };
-    let mut prefetchable: Vec<bool> =
-        nodes.iter().map(|n| matches!(n.op.kind(), OpKind::Graph | OpKind::Copy)).collect();
+    let mut prefetchable: Vec<bool> = nodes.iter().map(|n| n.op.kind() != OpKind::Nn).collect();
     loop {
         // What the nodes that cannot be prefetched change and read.
         let (mut changed, mut read) = (HashSet::new(), HashSet::new());

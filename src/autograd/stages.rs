@@ -2,7 +2,7 @@
 use super::prefetchable::prefetchable;
 use crate::{
     ops::{Node, OpKind},
-    runtime::{DType, Spec, Var},
+    runtime::{DType, Spec, Var, comm::Channel},
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::HashSet, fmt};
@@ -13,10 +13,12 @@ use std::{collections::HashSet, fmt};
 pub enum Stage {
     /// Cursor, negatives, temporal neighbours and unique nodes: everything that depends on the data alone.
     Sample,
+    /// Lists by which ranks agree on the rows that they will exchange. They depend on the data alone.
+    Route,
     /// Feature rows of the sampled nodes and events.
     FetchFeatures,
-    /// Rows of node memory and mails. A kernel that both gathers and updates them belongs to
-    /// [`UpdateMemory`](Self::UpdateMemory).
+    /// Rows of node memory and mails; over ranks, their dispatch. A kernel that both gathers and updates them
+    /// belongs to [`UpdateMemory`](Self::UpdateMemory).
     FetchMemory,
     /// New node memory, computed from mails.
     UpdateMemory,
@@ -25,34 +27,40 @@ pub enum Stage {
     /// Results that no other op of [`Embed`](Self::Embed) waits for: gradients that only the update reads,
     /// such as those of weights, and the loss as a number.
     WeightGrads,
-    /// Writes of a batch's new node memory and mails.
+    /// Writes of a batch's new node memory and mails; over ranks, their aggregation.
     WriteMemory,
+    /// Sums of the gradients over ranks.
+    ReduceGradients,
     /// The optimiser's update of the parameters.
     Step,
 }
 
 impl Stage {
     /// All stages, in order.
-    pub const ALL: [Stage; 8] = [
+    pub const ALL: [Stage; 10] = [
         Stage::Sample,
+        Stage::Route,
         Stage::FetchFeatures,
         Stage::FetchMemory,
         Stage::UpdateMemory,
         Stage::Embed,
         Stage::WeightGrads,
         Stage::WriteMemory,
+        Stage::ReduceGradients,
         Stage::Step,
     ];
     /// Returns the name of the stage in plans and timelines.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Sample => "sample",
+            Stage::Route => "route",
             Stage::FetchFeatures => "fetch_features",
             Stage::FetchMemory => "fetch_memory",
             Stage::UpdateMemory => "update_memory",
             Stage::Embed => "embed",
             Stage::WeightGrads => "weight_grads",
             Stage::WriteMemory => "write_memory",
+            Stage::ReduceGradients => "reduce_gradients",
             Stage::Step => "step",
         }
     }
@@ -66,14 +74,15 @@ impl fmt::Display for Stage {
 
 /// Returns the stage of each node.
 ///
-/// A [`prefetchable`] node belongs to `fetch_features` if all its outputs are real numbers, otherwise to
-/// `sample`. The other nodes are told apart by whether they read or write *state*: stored values that some
-/// node reads, and that a node writes which is neither prefetchable nor arithmetic. (Arithmetic nodes write
-/// parameters and the optimiser's moments.)
+/// A [`prefetchable`] node belongs to `fetch_features` if all its outputs are real numbers; to `route` if it
+/// communicates, or reads what nodes of `route` compute; otherwise to `sample`. The other nodes are told
+/// apart by whether they read or write *state*: stored values that some node reads, and that a node writes
+/// which is neither prefetchable nor arithmetic. (Arithmetic nodes write parameters and the optimiser's
+/// moments.)
 pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
     let prefetchable = prefetchable(nodes, specs);
     let written = |n: &Node| -> Vec<Var> { n.writes.iter().map(|&w| n.ins[w]).collect() };
-    let computes = |n: &Node| matches!(n.op.kind(), OpKind::Nn | OpKind::Comm);
+    let computes = |n: &Node| n.op.kind() == OpKind::Nn;
     let mut state: HashSet<Var> = HashSet::new();
     for (n, _) in nodes.iter().zip(&prefetchable).filter(|(n, p)| !**p && !computes(n)) {
         let read = |v: &Var| {
@@ -81,34 +90,49 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
         };
         state.extend(written(n).into_iter().filter(read));
     }
+    // An op that communicates writes its sequence number, which is no result.
+    let writes_stored = |n: &Node| !n.writes.is_empty() && n.op.channel().is_none();
     let last_backward = nodes.iter().rposition(|n| n.tag.backward);
     // State and rows gathered from it, and what was computed from them.
     let (mut fetched, mut computed) = (state.clone(), HashSet::new());
+    // What nodes of `route` compute, and rows of state that other ranks have dispatched.
+    let (mut routed, mut dispatched) = (HashSet::new(), HashSet::new());
     let stage_of = |(at, (n, prefetchable)): (usize, (&&Node, bool))| {
         let stage = if prefetchable {
             let real = |o: &Var| specs[o.at()].dtype.widened() == DType::F32;
             let fetches = !n.outs.is_empty() && n.outs.iter().all(real);
-            if fetches { Stage::FetchFeatures } else { Stage::Sample }
+            let routes = n.op.channel().is_some() || n.ins.iter().any(|v| routed.contains(v));
+            match (fetches, routes) {
+                (true, _) => Stage::FetchFeatures,
+                (false, true) => Stage::Route,
+                (false, false) => Stage::Sample,
+            }
+        } else if n.op.channel() == Some(Channel::Gradients) {
+            Stage::ReduceGradients
         } else if n.tag.backward {
             Stage::Embed
         } else if written(n).iter().any(|v| state.contains(v)) {
             Stage::WriteMemory
         } else if computes(n) && !n.writes.is_empty() {
             Stage::Step
-        } else if last_backward.is_some_and(|last| at > last) && n.writes.is_empty() && !computes(n) {
+        } else if last_backward.is_some_and(|last| at > last) && !computes(n) && !writes_stored(n) {
             // After the backward pass, such nodes prepare the rows to be written.
             Stage::WriteMemory
         } else if n.ins.iter().any(|v| computed.contains(v)) {
             Stage::Embed
-        } else if computes(n) && n.ins.iter().any(|v| state.contains(v)) {
+        } else if computes(n) && n.ins.iter().any(|v| state.contains(v) || dispatched.contains(v)) {
             Stage::UpdateMemory
         } else if !computes(n) && n.ins.iter().any(|v| fetched.contains(v)) {
             Stage::FetchMemory
         } else {
             Stage::Embed
         };
+        let outs = n.outs.iter().copied();
         if stage == Stage::FetchMemory {
-            fetched.extend(n.outs.iter().copied());
+            fetched.extend(outs.clone());
+            dispatched.extend(outs.filter(|_| n.op.channel().is_some()));
+        } else if stage == Stage::Route {
+            routed.extend(outs);
         } else if !matches!(stage, Stage::Sample | Stage::FetchFeatures) {
             computed.extend(n.outs.iter().copied());
         }
@@ -130,7 +154,7 @@ fn move_to_weight_grads(nodes: &[&Node], specs: &[Spec], stages: &mut [Stage]) {
     // waits for.
     let (mut read, mut waited_for) = (HashSet::new(), HashSet::new());
     for (at, n) in nodes.iter().enumerate().rev() {
-        let writes_stored = !n.writes.is_empty();
+        let writes_stored = !n.writes.is_empty() && n.op.channel().is_none();
         let has_one_user = |v: Var| nodes.iter().filter(|o| o.ins.contains(&v)).count() == 1;
         let moved = stages[at] == Stage::Embed
             && if writes_stored {
@@ -145,7 +169,8 @@ fn move_to_weight_grads(nodes: &[&Node], specs: &[Spec], stages: &mut [Stage]) {
         let reads: Vec<Var> = n.ins.iter().copied().chain(counts).collect();
         let spec = |v: &Var| specs[v.at()];
         let sums = n.ins.iter().all(|v| n.outs.iter().all(|o| spec(v) == spec(o)));
-        if !(stages[at] == Stage::Step || moved && (writes_stored || sums)) {
+        let ends = matches!(stages[at], Stage::Step | Stage::ReduceGradients);
+        if !(ends || moved && (writes_stored || sums)) {
             waited_for.extend(reads.iter().copied());
         }
         read.extend(reads);

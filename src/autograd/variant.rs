@@ -59,7 +59,7 @@ impl PlannedNode {
     fn work(&self) -> LaneWork {
         match (self.node.op.kind(), self.stage) {
             (OpKind::Comm, _) => LaneWork::Communicates,
-            (_, Stage::Sample | Stage::FetchFeatures) => LaneWork::Prefetches,
+            (_, Stage::Sample | Stage::Route | Stage::FetchFeatures) => LaneWork::Prefetches,
             _ => LaneWork::Computes,
         }
     }

@@ -4,6 +4,7 @@ use crate::{
     error::Result,
     runtime::{
         Device,
+        comm::{launched, mpi_library},
         cuda::Gpu,
         matmul::{Mat, MatMut, matmul},
         simd,
@@ -34,6 +35,15 @@ pub fn run() -> Result<()> {
             say(format_args!("cuda      {}, {:.1} GiB free of {:.1}", gpu.name(), gib(free), gib(total)));
         }
         Err(e) => say(format_args!("cuda      {e}")),
+    }
+    match mpi_library() {
+        Ok(library) => say(format_args!("mpi       {library}")),
+        Err(e) => say(format_args!("mpi       {e}")),
+    }
+    match launched() {
+        Ok(None) => say(format_args!("launcher  none, this is the only rank")),
+        Ok(Some(l)) => say(format_args!("launcher  {}, this is rank {} of {}", l.launcher, l.rank, l.size)),
+        Err(e) => say(format_args!("launcher  {e}")),
     }
     Ok(())
 }

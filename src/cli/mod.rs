@@ -4,8 +4,11 @@ mod data;
 mod doctor;
 mod kernels;
 mod models;
+mod partition;
+mod partition_report;
 mod plan;
 mod predict;
+mod ranks;
 mod read_args;
 mod report;
 mod shell;
@@ -54,6 +57,8 @@ enum Command {
     /// Show, check and simulate a plan: how the stages of training steps are scheduled
     #[command(subcommand)]
     Plan(plan::PlanCommand),
+    /// Assign the rows of node memory to ranks, and show what then travels between the ranks
+    Partition(Box<partition::PartitionArgs>),
     /// List the models
     Models(models::Models),
     /// Report what this machine has and lacks
@@ -82,6 +87,7 @@ pub fn main() -> ExitCode {
         Command::Data(command) => data::run(command),
         Command::Kernels(args) => args.run(),
         Command::Plan(command) => plan::run(command),
+        Command::Partition(args) => args.run(),
         Command::Models(args) => args.run(),
         Command::Doctor => doctor::run(),
         Command::Completions(args) => args.run(Cli::command()),
@@ -110,8 +116,12 @@ fn negative_numbers_as_values(command: clap::Command) -> clap::Command {
     command.allow_negative_numbers(true).mut_subcommands(negative_numbers_as_values)
 }
 
-/// Prints an error and returns its exit code.
+/// Prints an error and returns its exit code. Of several processes that meet the same error, the first one
+/// prints it first, and its launcher then ends the others.
 fn fail(e: &Error) -> ExitCode {
+    if let Ok(Some(launched)) = crate::runtime::comm::launched() {
+        std::thread::sleep(std::time::Duration::from_millis(200 * launched.rank.min(20) as u64));
+    }
     eprintln!("error: {e}");
     ExitCode::from(e.kind().exit_code())
 }

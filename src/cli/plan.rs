@@ -88,7 +88,7 @@ fn show(plan: &Plan) -> Result<()> {
     if plan.groups.is_none() {
         say(format_args!("{:<16}{:>4}{:>10}   {}", "stage", "lane", "prefetch", "comes after"));
         for stage in Stage::ALL {
-            let placement = plan.stages.get(&stage).copied().unwrap_or_default();
+            let placement = plan.placement(stage);
             let needs = NEEDS.iter().filter(|n| n.stage == stage);
             let needs: Vec<String> = needs
                 .map(|n| format!("{}{}", n.of, if n.back > 0 { " of the step before" } else { "" }))

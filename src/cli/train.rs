@@ -1,12 +1,12 @@
 //! `tgnn-bench train`, `eval` and `embed`.
-use super::{command_line, say, train_data::Data, watch::Display};
+use super::{command_line, ranks::RankArgs, say, train_data::Data, watch::Display};
 use crate::{
     data::{Events, Every, npy},
     error::{Error, Result},
     model::ModelName,
     plan::Plan,
     runtime::MatmulPrecision,
-    task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName},
+    task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch},
 };
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -33,6 +33,8 @@ pub struct Train {
     /// CPU threads; 0 uses every core [default: 0]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    #[command(flatten)]
+    ranks: RankArgs,
     /// Precision of dense products on a CUDA device: f32, tf32 or bf16 [default: f32]
     #[arg(long)]
     precision: Option<MatmulPrecision>,
@@ -152,7 +154,6 @@ impl Train {
     pub fn run(&self) -> Result<()> {
         let (config, mut notes) = self.config()?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
-        let device = config.open_device()?;
         let data = Data::load(&config)?;
         let options = RunOptions {
             out: self.out.clone(),
@@ -168,14 +169,19 @@ impl Train {
             let what = format!("--timeline {path}: there is no folder {}", folder.display());
             return Err(Error::usage(what).remedy("make it first"));
         }
-        let mut display = Display::new(self.json, self.profile, self.timeline.is_some());
-        display.configuration(&config, &data, &device, &notes)?;
-        let summary = data.train(&config, &device, &options, &mut display)?;
-        display.finish(&summary, self.out.as_deref());
-        if let Some(path) = &self.timeline {
-            display.write_timeline(path)?;
-        }
-        print_summary(&summary, self.json)
+        self.ranks.run(&config, |device| {
+            if !device.is_first() {
+                return data.train(&config, &device, &options, &mut ()).map(drop);
+            }
+            let mut display = Display::new(self.json, self.profile, self.timeline.is_some());
+            display.configuration(&config, &data, &device, &notes)?;
+            let summary = data.train(&config, &device, &options, &mut display)?;
+            display.finish(&summary, self.out.as_deref());
+            if let Some(path) = &self.timeline {
+                display.write_timeline(path)?;
+            }
+            print_summary(&summary, self.json)
+        })
     }
 }
 
@@ -279,6 +285,8 @@ pub struct Eval {
     /// the checkpoint's weights. Protocol tgl always does this
     #[arg(long)]
     replay: bool,
+    #[command(flatten)]
+    ranks: RankArgs,
     /// Print the summary as JSON, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -291,13 +299,19 @@ impl Eval {
         config.protocol = self.protocol.unwrap_or(config.protocol);
         config.negatives = self.negatives.unwrap_or(config.negatives);
         config.validate()?;
-        let device = config.open_device()?;
         let data = Data::load(&config)?;
-        let mut display = Display::new(self.json, false, false);
-        let summary =
-            data.evaluate(&checkpoint, &config, &device, &command_line(), self.replay, &mut display)?;
-        display.finish(&summary, None);
-        print_summary(&summary, self.json)
+        self.ranks.run(&config, |device| {
+            let evaluate = |watch: &mut dyn Watch| {
+                data.evaluate(&checkpoint, &config, &device, &command_line(), self.replay, watch)
+            };
+            if !device.is_first() {
+                return evaluate(&mut ()).map(drop);
+            }
+            let mut display = Display::new(self.json, false, false);
+            let summary = evaluate(&mut display)?;
+            display.finish(&summary, None);
+            print_summary(&summary, self.json)
+        })
     }
 }
 

@@ -4,8 +4,8 @@ use crate::{
     data::text::{counted, grouped},
     error::Result,
     model::StaticMode,
-    plan::Timeline,
-    runtime::{Device, StoredAs},
+    plan::{MemoryOver, Timeline},
+    runtime::{Device, StoredAs, comm::Channel},
     task::{
         Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName, Watch,
         training::folder::write_whole,
@@ -110,6 +110,14 @@ impl Display {
             d.name(),
             counted(d.threads() as u64, "thread")
         ));
+        if let Some(ranks) = d.ranks() {
+            let kind = ranks.channel(Channel::Control).describe();
+            let memory = match c.plan_on(d)?.ranks.unwrap_or_default().memory {
+                MemoryOver::Replicated => "replicated",
+                MemoryOver::Partitioned => "partitioned",
+            };
+            self.line(format_args!("ranks     {}, {kind}, node memory {memory}", ranks.size()));
+        }
         Ok(())
     }
     /// Prints the results.
@@ -118,6 +126,10 @@ impl Display {
         if let (true, Some(last), Some(best)) = (s.stopped_early, s.epochs.last(), s.best_epoch) {
             let epochs = counted((last.epoch - best) as u64, "epoch");
             self.line(format_args!("stopped: no better validation for {epochs}"));
+        }
+        if let Some(ranks) = &s.ranks {
+            let sent = ranks.traffic.iter().map(|t| format!("{} {}", megabytes(t.bytes), t.kind));
+            self.line(format_args!("sent      {}", sent.collect::<Vec<_>>().join(", ")));
         }
         if let Some(test) = s.test {
             self.line("");
@@ -277,6 +289,14 @@ impl Watch for Display {
             let lanes = kernels.into_iter().map(|(lane, n)| format!("{} on lane {}", n / steps, lane + 1));
             self.line(format_args!("\nkernels of a step: {}", lanes.collect::<Vec<_>>().join(", ")));
         }
+    }
+}
+
+/// Formats a number of bytes.
+fn megabytes(bytes: u64) -> String {
+    match bytes as f64 / 1e6 {
+        few if few < 10.0 => format!("{few:.2} MB"),
+        many => format!("{} MB", grouped(many as u64)),
     }
 }
 

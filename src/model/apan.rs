@@ -10,7 +10,8 @@
 //! inputs, its embedding. Keys and values are absorbed
 //! ([`temporal_attention`](crate::ops::temporal_attention)).
 use super::{
-    Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, TimeEncoding, config::Check,
+    Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, TimeEncoding,
+    config::Check,
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -23,6 +24,7 @@ use crate::{
         read_mails::Mailbox,
         sample_neighbors::{Sampling, Strategy},
         temporal_attention::AttentionVars,
+        unique::UniqueNodes,
     },
     runtime::*,
 };
@@ -122,6 +124,7 @@ impl ModelConfig for ApanConfig {
         seed: u64,
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
+        RankTables::refuse_mean(data.over.as_ref(), self.combiner == "mean", "apan.combiner")?;
         let time = TimeEncoding::new(p, store, self.time, Check("apan").time_encoding(&self.time_encoding)?)?;
         let (d, f) = (self.memory, data.edge_width_if(self.edge_features));
         let c = 2 * d + f + self.time;
@@ -140,7 +143,7 @@ impl ModelConfig for ApanConfig {
             b: add("b", 1, d, FanIn(d))?,
         };
         let inputs = NodeInputs::new(p, store, data, d, self.node_features)?;
-        let (v, k) = (data.nodes, self.mails);
+        let (v, k) = (data.state_rows(), self.mails);
         let slots = Rows::fixed(v * k);
         let v = Rows::fixed(v);
         let apan = Apan {
@@ -205,7 +208,69 @@ struct Seen {
     features: Option<Var>,
 }
 
+/// The state of a step's unique nodes: the tables, or over ranks the rows that owners have dispatched.
+struct KeptState {
+    memory: Var,
+    /// Row of each unique node in `memory`.
+    node: Var,
+    mailbox: Mailbox,
+    /// Mailbox of each query.
+    query: Var,
+    dispatched: bool,
+}
+
 impl Apan {
+    /// Returns the state of the unique nodes of the queries `query`.
+    fn kept(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        query: Var,
+        unique: &UniqueNodes,
+    ) -> Result<KeptState> {
+        let (memory, mailbox) = (t.stored(store, self.memory)?, self.mailbox(t, store)?);
+        let Some(over) = data.over.as_ref().filter(|over| over.is_partitioned()) else {
+            return Ok(KeptState { memory, node: unique.node, mailbox, query, dispatched: false });
+        };
+        let Mailbox { mail, event, time, next, .. } = mailbox;
+        let tables = [(memory, 1), (mail, self.config.mails), (event, 1), (time, 1), (next, 1)];
+        let (node, rows) = over.dispatch(t, store, unique.node, &tables)?;
+        let [memory, mail, event, time, next] = rows[..] else {
+            return Err(Error::shape("dispatch", "a table is missing"));
+        };
+        let mailbox = Mailbox { mail, event, time, next, features: None };
+        let query = t.gather_rows(node, unique.psi[0])?;
+        Ok(KeptState { memory, node, mailbox, query, dispatched: true })
+    }
+    /// Appends the writes over several ranks: each new row and each mail goes to the ranks that keep it. `to`
+    /// are the recipients of the batch's mails.
+    #[allow(clippy::too_many_arguments)]
+    fn aggregate(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        over: &RankTables,
+        batch: &Batch,
+        stride: usize,
+        unique: &UniqueNodes,
+        to: &UniqueNodes,
+        out: Var,
+    ) -> Result<()> {
+        let memory = t.stored(store, self.memory)?;
+        let new = over.offer(t, store, unique.node, Some(unique.positives))?;
+        let latest = t.gather_rows(unique.phi, new.sent)?;
+        let rows = over.aggregate(t, store, &new, &[(out, latest)])?;
+        t.write_rows(memory, new.place, rows[0])?;
+        let mails = over.offer(t, store, to.node, None)?;
+        let each = 1 + self.config.neighbors;
+        let from = t.mail_sources(mails.sent, to.phi, unique.psi[0], stride, Some(each))?;
+        let tables = [(out, from.pair), (batch.event, from.event), (batch.time, from.event)];
+        let rows = over.aggregate(t, store, &mails, &tables)?;
+        let content = t.fold_rows(rows[0], 2)?;
+        let mailbox = self.mailbox(t, store)?;
+        t.append_mails(mailbox, mails.place, content, (rows[1], rows[2]))
+    }
     fn mailbox(&self, t: &mut Tape, store: &Store) -> Result<Mailbox> {
         let mut stored = |id| t.stored(store, id);
         Ok(Mailbox {
@@ -245,9 +310,12 @@ impl EventModel for Apan {
         let (config, update) = (&self.config, &self.update);
         let stamp = data.stamp(t, store)?;
         let unique = t.unique(stamp, q.node, &[], q.classes())?;
-        let mailbox = self.mailbox(t, store)?;
-        let mails = t.read_mails(mailbox, (q.node, q.time), data.gaps)?;
-        let seen = self.seen(t, store, mailbox, mails.row)?;
+        let kept = self.kept(t, store, data, q.node, &unique)?;
+        let mails = t.read_mails(kept.mailbox, (kept.query, q.time), data.gaps)?;
+        let seen = match kept.dispatched {
+            true => Seen { mail: kept.mailbox.mail, row: mails.row, features: None },
+            false => self.seen(t, store, kept.mailbox, mails.row)?,
+        };
         let (edge, event) = match seen.features {
             Some(features) => (features, seen.row),
             None => {
@@ -257,11 +325,11 @@ impl EventModel for Apan {
             }
         };
         let mut stored = |id| t.stored(store, id);
-        let (memory, w_q, b_q) = (stored(self.memory)?, stored(update.w_q)?, stored(update.b_q)?);
+        let (w_q, b_q) = (stored(update.w_q)?, stored(update.b_q)?);
         let (w_k, w_v, b_v) = (stored(update.w_k)?, stored(update.w_v)?, stored(update.b_v)?);
         let (w, b) = (stored(update.w)?, stored(update.b)?);
         let (gain, bias) = (stored(update.norm_gain)?, stored(update.norm_bias)?);
-        let old = t.gather_rows(memory, unique.node)?;
+        let old = t.gather_rows(kept.memory, kept.node)?;
         let query = t.linear(old, w_q, Some(b_q), None, Activation::Identity)?;
         let query = t.head_up(query, w_k, config.heads)?;
         let roots = t.group_roots(unique.psi[0], mails.count, t.spec(query).rows)?;
@@ -303,7 +371,9 @@ impl EventModel for Apan {
             return Err(Error::shape("deliver_mails", "there is no new memory"));
         };
         let memory = t.stored(store, self.memory)?;
-        t.write_latest(memory, (e.unique.node, e.unique.phi), out)?;
+        if data.over.is_none() {
+            t.write_latest(memory, (e.unique.node, e.unique.phi), out)?;
+        }
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let how = Sampling { k: self.config.neighbors, strategy: Strategy::Recent, gaps: data.gaps };
         let tcsr = data.tcsr(t, store)?;
@@ -311,6 +381,9 @@ impl EventModel for Apan {
         let recipients = t.expand_targets((node, time), near.node, None)?.node;
         let stamp = data.stamp(t, store)?;
         let to = t.unique(stamp, recipients, &[], 2)?;
+        if let Some(over) = &data.over {
+            return self.aggregate(t, store, over, batch, stride, &e.unique, &to, out);
+        }
         let edge = data.edge_if(t, store, self.config.edge_features)?;
         let (edge, edge_row) = match self.features {
             Some(_) => data.batch_edge_rows(t, store, edge, batch.event)?,

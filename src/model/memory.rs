@@ -1,5 +1,5 @@
 //! Node memory with a mailbox of one lean mail per node, updated by a recurrent cell.
-use super::{Embedded, EventTables, TimeEncoding};
+use super::{Embedded, EventTables, RankTables, TimeEncoding};
 use crate::{
     autograd::{Parameters, ScaledInit},
     error::{Error, Result},
@@ -9,6 +9,7 @@ use crate::{
         memory_update::{Cell, CellVars, FeatureRow, MemoryVars},
         next_batch::Batch,
         rnn_memory::Rnn,
+        unique::UniqueNodes,
         write_memory::{Combiner, Written},
     },
     runtime::*,
@@ -68,7 +69,8 @@ impl NodeMemory {
         combiner: Combiner,
         edge_features: bool,
     ) -> Result<Self> {
-        let (v, g) = (Rows::fixed(data.nodes), kind.gates());
+        RankTables::refuse_mean(data.over.as_ref(), combiner == Combiner::Mean, "combiner")?;
+        let (v, g) = (Rows::fixed(data.state_rows()), kind.gates());
         let f = data.edge_width_if(edge_features);
         let mut add = |name: &str, rows, cols| p.add(store, name, rows, cols, ScaledInit::FanIn(d));
         let cell = [
@@ -145,6 +147,18 @@ impl NodeMemory {
     ) -> Result<(Var, Var)> {
         let edge = data.edge_if(t, store, self.edge_features)?;
         let mut state = self.vars(t, store, edge)?;
+        let mut node = node;
+        if let Some(over) = data.over.as_ref().filter(|over| over.is_partitioned()) {
+            let MemoryVars { memory, memory_time, mail, mail_event, mail_time, .. } = state;
+            let tables = [memory, memory_time, mail, mail_event, mail_time].map(|table| (table, 1));
+            let (row, rows) = over.dispatch(t, store, node, &tables)?;
+            let [memory, memory_time, mail, mail_event, mail_time] = rows[..] else {
+                return Err(Error::shape("dispatch", "a table is missing"));
+            };
+            state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, ..state };
+            // The received rows take the place of the tables.
+            node = row;
+        }
         if t.spec(state.memory).dtype.is_half() {
             state = self.gathered(t, state, node)?;
         }
@@ -185,6 +199,9 @@ impl NodeMemory {
         let Some((memory, Some(time))) = e.memory else {
             return Err(Error::shape("write_memory", "there is no new memory"));
         };
+        if let Some(over) = &data.over {
+            return self.aggregate(t, store, over, batch, stride, e, (memory, time));
+        }
         let combiner = if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last };
         let edge = data.edge_if(t, store, self.edge_features)?;
         let state = self.vars(t, store, edge)?;
@@ -206,5 +223,31 @@ impl NodeMemory {
             edge_row,
         };
         t.write_memory(state, &written, combiner, stride)
+    }
+    /// Appends the writes over several ranks: each new row goes to the ranks that keep it.
+    #[allow(clippy::too_many_arguments)]
+    fn aggregate(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        over: &RankTables,
+        batch: &Batch,
+        stride: usize,
+        e: &Embedded,
+        (memory, time): (Var, Var),
+    ) -> Result<()> {
+        let UniqueNodes { node, phi, positives, psi, .. } = &e.unique;
+        let new = over.offer(t, store, *node, Some(*positives))?;
+        let from = t.mail_sources(new.sent, *phi, psi[0], stride, None)?;
+        let mail = e.content.map_or((memory, from.partner_row), |content| (content, from.end));
+        let (event, event_time) = ((batch.event, from.event), (batch.time, from.event));
+        let tables = [(memory, new.sent), (time, new.sent), mail, event, event_time];
+        let rows = over.aggregate(t, store, &new, &tables)?;
+        let state = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
+        for (id, rows) in state.into_iter().zip(rows) {
+            let table = t.stored(store, id)?;
+            t.write_rows(table, new.place, rows)?;
+        }
+        Ok(())
     }
 }

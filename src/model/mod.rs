@@ -16,6 +16,7 @@ mod memory;
 mod neighborhood;
 mod net;
 mod open_end;
+mod rank_tables;
 mod snapshot;
 mod tables;
 
@@ -30,6 +31,7 @@ pub use memory::{CellKind, NodeMemory};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
 pub use net::{Forward, HeadKind, Negatives, Net};
 pub use open_end::{Arrivals, OpenEnd};
+pub use rank_tables::{NewRows, RankTables};
 pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
 pub use tables::EventTables;
 

@@ -100,6 +100,7 @@ impl EventTables {
             event_stamp: None,
             on_host: false,
             memory_as: room.memory_as,
+            over: None,
             arrivals: Some(came),
         };
         Ok((tables, came))

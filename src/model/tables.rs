@@ -1,5 +1,5 @@
 //! An event stream in a store: the tables that every model reads, and the cursor.
-use super::open_end::Arrivals;
+use super::{open_end::Arrivals, rank_tables::RankTables};
 use crate::{
     data::{Events, Features, Tcsr},
     error::{Result, ensure},
@@ -49,6 +49,8 @@ pub struct EventTables {
     /// features stay on the host or are stored in 16 bits.
     pub(super) event_stamp: Option<BufferId>,
     pub(super) on_host: bool,
+    /// The ranks over which the model trains, if the caller sets them before the model is built.
+    pub over: Option<RankTables>,
     /// Buffers that change as events arrive, for an open-ended stream.
     pub(super) arrivals: Option<Arrivals>,
 }
@@ -107,6 +109,7 @@ impl EventTables {
             no_edge: store.table("no features", Spec::real(n, 0), Arc::new(Vec::<f32>::new()))?,
             stamp: store.zeros("stamp", Spec::ids(v, 1))?,
             event_stamp: None,
+            over: None,
             arrivals: None,
             on_host: false,
         };
@@ -174,6 +177,10 @@ impl EventTables {
         let unique = t.unique(stamp, events[0], &events[1..], 2)?;
         Ok((t.gather_rows(edge, unique.node)?, unique.psi))
     }
+    /// Returns the number of nodes whose state this rank keeps: all, unless the state is partitioned.
+    pub fn state_rows(&self) -> usize {
+        self.over.as_ref().map_or(self.nodes, |over| over.own().len())
+    }
     /// Returns the spec of a `[rows, cols]` table of node memory or mails.
     pub(super) fn memory_spec(&self, rows: Rows, cols: usize) -> Spec {
         Spec { dtype: self.memory_as.dtype(), rows, cols }
@@ -195,14 +202,15 @@ impl EventTables {
         store.write(self.range, &[range.start as u32, range.end as u32, short as u32])?;
         store.write(self.clock, &[epoch, 0])
     }
-    /// Appends the next batch of at most `capacity` events.
+    /// Appends the next batch of at most `capacity` events; over several ranks, this rank's slice of it.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
     pub fn next_batch(&self, t: &mut Tape, store: &Store, capacity: usize) -> Result<Batch> {
         let [src, dst, time, range, clock] =
             t.stored_all(store, [self.src, self.dst, self.time, self.range, self.clock])?;
-        let batch = t.next_batch([src, dst, time], range, clock, capacity)?;
+        let of = self.over.as_ref().map_or((0, 1), |over| (over.ranks().rank(), over.ranks().size()));
+        let batch = t.next_slice([src, dst, time], range, clock, capacity, of)?;
         self.arrived(t, store, batch)
     }
     /// Returns the adjacency as values.

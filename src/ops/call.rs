@@ -260,6 +260,9 @@ impl<'a> Call<'a> {
         // the run; the inputs that the op writes are exactly the mutable ones.
         let io = unsafe { Io::new(&in_views, &out_views, scratch, Precision::F32, &checked.writes, &status) };
         shapes.op.run(&Backend::Cpu, Precision::F32, &io);
+        if let Some(e) = status.failure() {
+            return Err(e);
+        }
         status.take().map_or(Ok(()), |(row, value)| Err(fault(shapes.op.name(), row, f32::from_bits(value))))
     }
     /// Runs the op as [`run`](Self::run) does, with `threads` threads (0: one per core). The threads are

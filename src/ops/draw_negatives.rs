@@ -3,7 +3,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `pool` | `[p]` u32 | nodes to draw from: the destinations, or all nodes |
-//! | `now` | `[1, 2]` u32 | epoch and batch: the clock of the draw |
+//! | `now` | `[1, 2]` or `[1, 3]` u32 | epoch and batch: the clock of the draw; events of the batch before the first row |
 //! | `like` | `[<= b]` | a value with one row per event, which gives the result its rows |
 //! | out | `[<= b, m]` u32 | negatives |
 //!
@@ -43,10 +43,10 @@ pub fn negative(pool: &[u32], key: Key, per_event: usize, (row, column): (usize,
 impl Tape {
     /// Appends [`DrawNegatives`]; returns u32 `[b, per_event]`, drawn from `pool` for each of the b rows of
     /// `like`. Different values of `salt` make the draws of training, validation and test independent; `now`
-    /// is the clock of the draw, u32 `[1, 2]`.
+    /// is the clock of the draw, u32 `[1, 2]`, or `[1, 3]` with the number of events before the first row.
     ///
     /// # Errors
-    /// `Shape` if the pool is empty or not u32 `[p]`, or if `now` is not u32 `[1, 2]`.
+    /// `Shape` if the pool is empty or not u32 `[p]`, or if `now` is not a clock.
     ///
     /// # Examples
     /// ```
@@ -82,10 +82,10 @@ impl Op for DrawNegatives {
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
-        let (pool, now) = (Spec::ids(Rows::fixed(ins[0].rows.capacity), 1), Spec::ids(Rows::fixed(1), 2));
+        let pool = Spec::ids(Rows::fixed(ins[0].rows.capacity), 1);
         ensure!(Self::NAME, ins[0] == pool, "the pool is {}, want {pool}", ins[0]);
         ensure!(Self::NAME, !pool.is_empty(), "the pool is empty");
-        ensure!(Self::NAME, ins[1] == now, "now is {}, want {now}", ins[1]);
+        clock(Self::NAME, &ins[1])?;
         countable(Self::NAME, "nodes of the pool", pool.len())?;
         countable(Self::NAME, "negatives per event", self.per_event)?;
         Ok(vec![Spec::ids(ins[2].rows, self.per_event).into()])
@@ -95,7 +95,7 @@ impl Op for DrawNegatives {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (pool, now, m) = (io.input::<u32>(0), io.input::<u32>(1), self.per_event);
-        let key = Key::new(self.seed, self.salt, [now[0], now[1]]);
+        let key = Key::at(self.seed, self.salt, now, m);
         for (i, out) in io.out::<u32>(0).iter_mut().enumerate() {
             *out = negative(pool, key, m, (i / m, i % m));
         }
@@ -103,18 +103,24 @@ impl Op for DrawNegatives {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (pool, now, out, m) = (on.input(0), on.input(1), on.out(0), on.out_cols(0));
         let grid = Grid::items(on.out_cap(0) * self.per_event);
-        let key = abi::Key::new(self.seed, self.salt);
+        let (key, per_event) =
+            (abi::Key::new(self.seed, self.salt), events_before(on.spec(1), self.per_event));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.draw_negatives(on, grid, pool, now, out, on.rows(0), on.out_rows(0), m, key) }
+        unsafe { k.draw_negatives(on, grid, pool, now, out, on.rows(0), on.out_rows(0), m, per_event, key) }
     }
 }
 
-/// `[b, negatives per event, pool]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[0, 1, 5], &[5, 0, 9], &[30, 1, 9], &[7, 49, 1000]];
+/// `[b, negatives per event, pool]`, and optionally the number of events before
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 1], &[5, 3, 50, 7], &[1, 1, 9, 600], &[0, 1, 5], &[5, 0, 9], &[30, 1, 9], &[7, 49, 1000]];
 pub(super) const BENCH: &[&[usize]] = &[&[600, 1, 1_000]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let pool = c.ids(&(0..dims[2] as u32).map(|i| 100 + i).collect::<Vec<_>>(), 1);
-    let (now, like) = (c.ids(&[1, 4], 2), c.ids(&vec![0; dims[0]], 1));
+    let like = c.ids(&vec![0; dims[0]], 1);
+    let now = match dims.get(3) {
+        Some(&before) => c.ids(&[1, 4, before as u32], 3),
+        None => c.ids(&[1, 4], 2),
+    };
     let out = c.tape.draw_negatives(pool, now, like, dims[1], 7, 3)?;
     Ok(Built::new(&[out], &[]))
 }

@@ -55,30 +55,37 @@ impl DropRate {
     fn scale(&self) -> f64 {
         65536.0 / f64::from(65536 - self.threshold())
     }
-    /// Returns the Philox key at `now`, epoch and batch.
-    pub(super) fn key(&self, now: &[u32]) -> Key {
-        Key::new(self.seed, self.salt, [now[0], now[1]])
+    /// Returns the Philox key at the clock `now`, for `per_event` elements of each event.
+    pub(super) fn key(&self, now: &[u32], per_event: usize) -> Key {
+        Key::at(self.seed, self.salt, now, per_event)
     }
-    /// Returns the argument for kernels; `now` is a device address, or null if nothing is dropped.
-    pub(super) fn on_device(&self, now: *const u32) -> abi::Drop {
-        let key = abi::Key::new(self.seed, self.salt);
-        abi::Drop { now, key, threshold: self.threshold(), scale: self.scale() as f32 }
+    /// Returns the argument for kernels, which drop nothing without a `rate`; input `now` is the clock, and
+    /// each event has `per_event` elements.
+    pub(super) fn on_device(rate: Option<Self>, on: &Launch<'_>, now: usize, per_event: usize) -> abi::Drop {
+        let none = DropRate { p: 0.0, seed: 0, salt: 0 };
+        let (rate, now, per_event) = match rate {
+            Some(rate) => (rate, on.input(now), events_before(on.spec(now), per_event)),
+            None => (none, std::ptr::null(), 0),
+        };
+        let key = abi::Key::new(rate.seed, rate.salt);
+        abi::Drop { now, key, threshold: rate.threshold(), scale: rate.scale() as f32, per_event }
     }
     /// Writes the [`factor`](Self::factor) of the elements from `first` on; each draw is computed once.
     pub(super) fn factors(&self, key: Key, first: usize, out: &mut [f32]) {
         let (threshold, scale) = (self.threshold(), self.scale() as f32);
         let (mut draw, mut words) = (u64::MAX, [0; 8]);
-        for (i, out) in (first..).zip(out) {
-            if i as u64 / 8 != draw {
-                draw = i as u64 / 8;
+        for (i, out) in (key.first() + first as u64..).zip(out) {
+            if i / 8 != draw {
+                draw = i / 8;
                 words = key.draw_u16(draw);
             }
-            *out = if u32::from(words[i % 8]) >= threshold { scale } else { 0.0 };
+            *out = if u32::from(words[(i % 8) as usize]) >= threshold { scale } else { 0.0 };
         }
     }
     /// Returns the factor of element `i`: 0 if it is dropped, otherwise the scale.
     pub(super) fn factor(&self, key: Key, i: usize) -> f64 {
-        let kept = u32::from(key.draw_u16(i as u64 / 8)[i % 8]) >= self.threshold();
+        let i = key.first() + i as u64;
+        let kept = u32::from(key.draw_u16(i / 8)[(i % 8) as usize]) >= self.threshold();
         if kept { self.scale() } else { 0.0 }
     }
 }
@@ -123,7 +130,7 @@ impl Activation {
     /// given. A drop-out with `p = 0` counts as none.
     #[must_use]
     pub fn then_drop(self, drop: Option<(DropRate, Var)>) -> Epilogue {
-        Epilogue { act: self, drop: drop.filter(|(rate, _)| rate.p != 0.0) }
+        Epilogue { act: self, drop: drop.filter(|(rate, _)| rate.p != 0.0), per_event: 0 }
     }
     /// Returns the value at `z`.
     pub(super) fn of<R: Real>(self, z: R) -> R {
@@ -176,6 +183,8 @@ impl Activation {
 pub struct Epilogue {
     pub(super) act: Activation,
     drop: Option<(DropRate, Var)>,
+    /// Number of elements of each event, if the rows are those of events.
+    per_event: usize,
 }
 
 impl From<Activation> for Epilogue {
@@ -185,6 +194,10 @@ impl From<Activation> for Epilogue {
 }
 
 impl Epilogue {
+    /// Returns the epilogue of an op with `rows` rows of `cols` columns.
+    pub(super) fn over(self, rows: Rows, cols: usize) -> Self {
+        Epilogue { per_event: per_event(rows, cols), ..self }
+    }
     /// Returns the clock of the drop-out, which an op with this epilogue takes as its last input.
     pub(super) fn clock(&self) -> Option<Var> {
         self.drop.map(|(_, now)| now)
@@ -192,12 +205,11 @@ impl Epilogue {
     /// Checks the probability and the clock of the drop-out, if there is one, in the inputs `ins` of `op`.
     ///
     /// # Errors
-    /// `Shape` if the probability is not in [0, 1), or the clock is not `[1, 2]` u32.
+    /// `Shape` if the probability is not in [0, 1), or the clock is not `[1, 2]` or `[1, 3]` u32.
     pub(super) fn check(&self, op: &'static str, ins: &[Spec]) -> Result<()> {
         let (Some((rate, _)), Some(now)) = (self.drop, ins.last()) else { return Ok(()) };
         ensure!(op, (0.0..1.0).contains(&rate.p), "p is {}, want 0 <= p < 1", rate.p);
-        typed(op, "now", now, DType::U32)?;
-        shaped(op, "now", now, 1, 2)
+        clock(op, now)
     }
     /// Returns the factor of the elements that are not dropped.
     fn scale(&self) -> f64 {
@@ -205,8 +217,11 @@ impl Epilogue {
     }
     /// Returns the drop-out's factor of element `i` for an op that runs on `io`; 1 without drop-out.
     fn factor<R: Real>(&self, io: &Io<'_>, i: usize) -> R {
-        let factor_at_rate = |(rate, _): (DropRate, Var)| rate.factor(rate.key(io.input(io.inputs() - 1)), i);
-        R::of(self.drop.map_or(1.0, factor_at_rate))
+        R::of(self.drop.map_or(1.0, |(rate, _)| rate.factor(self.key(io, rate), i)))
+    }
+    /// Returns the key of the drop-out for an op that runs on `io`.
+    fn key(&self, io: &Io<'_>, rate: DropRate) -> Key {
+        rate.key(io.input(io.inputs() - 1), self.per_event)
     }
     /// Returns y of `z`, element `i`, by the definition.
     pub(super) fn of<R: Real>(&self, io: &Io<'_>, z: R, i: usize) -> R {
@@ -216,7 +231,7 @@ impl Epilogue {
     /// are in cache.
     pub(super) fn drop(&self, io: &Io<'_>, first: usize, y: &mut [f32]) {
         if let Some((rate, _)) = self.drop {
-            drop_out(y, first, rate.key(io.input(io.inputs() - 1)), rate.threshold(), rate.scale() as f32);
+            drop_out(y, first, self.key(io, rate), rate.threshold(), rate.scale() as f32);
         }
     }
     /// Returns dz of `y` and `dy`, element `i`, by the definition.
@@ -236,17 +251,14 @@ impl Epilogue {
     }
     /// Returns the argument for kernels.
     pub(super) fn on_device(&self, on: &Launch<'_>) -> abi::Epilogue {
-        let none = DropRate { p: 0.0, seed: 0, salt: 0 };
-        let drop = match self.drop {
-            Some((rate, _)) => rate.on_device(on.input(on.inputs() - 1)),
-            None => none.on_device(std::ptr::null()),
-        };
+        let rate = self.drop.map(|(rate, _)| rate);
+        let drop = DropRate::on_device(rate, on, on.inputs() - 1, self.per_event);
         let (activation, slope) = self.act.code();
         abi::Epilogue { activation, slope, drop }
     }
     /// Appends the backward pass and returns dz; an identity without drop-out returns `dy`.
     pub(super) fn grad(self, t: &mut Tape, y: Var, dy: Var) -> Result<Var> {
-        if self == Activation::Identity.into() {
+        if self.act == Activation::Identity && self.drop.is_none() {
             return Ok(dy);
         }
         let ins: Vec<Var> = [Some(y), Some(dy), self.clock()].into_iter().flatten().collect();
@@ -262,7 +274,8 @@ vectorised! {
     /// `y *= factor` for elements from `first` on.
     fn drop_out(y: &mut [f32], first: usize, key: Key, threshold: u32, scale: f32) {
         const GROUP: usize = 16;
-        let (mut rest, mut draw, mut skip) = (y, (first / 8) as u64, first % 8);
+        let first = key.first() + first as u64;
+        let (mut rest, mut draw, mut skip) = (y, first / 8, (first % 8) as usize);
         while !rest.is_empty() {
             // Computing sixteen draws side by side lets the compiler vectorise Philox's rounds.
             let mut numbers = [[0u16; 8]; GROUP];
@@ -342,7 +355,7 @@ mod tests {
             let (&percent, sizes) = case.dims.split_last().unwrap();
             let plain = Case { dims: [sizes, &[0]].concat().leak(), ..case };
             let [found, plain] = [case, plain].map(|c| run(&c, Precision::F32, Backend::Cpu).unwrap());
-            let (rate, key) = (case_rate(percent), case_rate(percent).key(&CASE_CLOCK));
+            let (rate, key) = (case_rate(percent), case_rate(percent).key(&CASE_CLOCK, 0));
             let check_output = |at: usize| {
                 let (what, _, plain) = &plain[at];
                 for (i, (&found, &x)) in found[at].2.iter().zip(plain).enumerate() {
@@ -361,7 +374,7 @@ mod tests {
     #[test]
     fn an_invalid_drop_rate_or_clock_is_refused() {
         let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
-        let (x, now, wide) = (c.real(2, 3), c.ids(&CASE_CLOCK, 2), c.ids(&[1, 2, 3], 3));
+        let (x, now, wide) = (c.real(2, 3), c.ids(&CASE_CLOCK, 2), c.ids(&[1, 2, 3, 4], 4));
         for (percent, now, expected) in [(100, now, "p is 1"), (10, wide, "now is"), (10, x, "now is")] {
             let epilogue = Activation::Tanh.then_drop(Some((case_rate(percent), now)));
             let e = c.tape.linear(x, x, None, None, epilogue).unwrap_err().to_string();
@@ -373,7 +386,7 @@ mod tests {
     fn the_fraction_dropped_is_p_and_batches_drop_different_elements() {
         let rate = DropRate { p: 0.2, seed: 1, salt: 1 };
         let mask =
-            |batch| -> Vec<f64> { (0..20_000).map(|i| rate.factor(rate.key(&[0, batch]), i)).collect() };
+            |batch| -> Vec<f64> { (0..20_000).map(|i| rate.factor(rate.key(&[0, batch], 0), i)).collect() };
         let (a, b) = (mask(0), mask(1));
         let dropped = a.iter().filter(|&&f| f == 0.0).count() as f64 / 20_000.0;
         assert!((dropped - 0.2).abs() < 0.01, "{dropped}");

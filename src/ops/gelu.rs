@@ -3,7 +3,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `x` | `[n, d]` f32 | |
-//! | `now` | `[1, 2]` u32, only with a drop-out | clock of the drop-out ([`epilogue`]) |
+//! | `now` | `[1, 2]` or `[1, 3]` u32, only with a drop-out | clock of the drop-out ([`epilogue`]) |
 //! | y | `[n, d]` f32 | |
 //!
 //! Backward: `dx = dy f (P(x) + x p(x))`, where `p(x) = e^(-x^2 / 2) / sqrt(2 pi)` and `f` is the drop-out's
@@ -50,7 +50,9 @@ impl Tape {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn gelu(&mut self, x: Var, drop: Option<(DropRate, Var)>) -> Result<Var> {
-        let drop = Activation::Identity.then_drop(drop);
+        self.check(Gelu::NAME, x)?;
+        let Spec { rows, cols, .. } = self.spec(x);
+        let drop = Activation::Identity.then_drop(drop).over(rows, cols);
         let ins: Vec<Var> = std::iter::once(x).chain(drop.clock()).collect();
         self.push1(Gelu(drop), &ins)
     }

@@ -6,7 +6,7 @@
 //! | `W` | `[m, k]` f32 | weights, as PyTorch's `Linear` |
 //! | `b` | `[1, m]` f32, optional | bias |
 //! | `r` | `[n, m]` f32, optional | residual; a second product can be accumulated this way without a copy |
-//! | `now` | `[1, 2]` u32, with dropout only | clock of the dropout ([`Epilogue`]) |
+//! | `now` | `[1, 2]` or `[1, 3]` u32, with dropout only | clock of the dropout ([`Epilogue`]) |
 //! | y | `[n, m]` f32 | |
 //!
 //! Backward: `dz` is computed from `dy` by the [`epilogue`]; `dx = dz W`, `dW = dz^T x`, `db = sum_n dz`,
@@ -64,7 +64,9 @@ impl Tape {
         residual: Option<Var>,
         epilogue: impl Into<Epilogue>,
     ) -> Result<Var> {
-        let epilogue = epilogue.into();
+        self.check(Linear::NAME, x)?;
+        self.check(Linear::NAME, w)?;
+        let epilogue = epilogue.into().over(self.spec(x).rows, self.spec(w).rows.capacity);
         let ins: Vec<Var> =
             [Some(x), Some(w), bias, residual, epilogue.clock()].into_iter().flatten().collect();
         self.push1(Linear { epilogue, bias: bias.is_some(), residual: residual.is_some() }, &ins)

@@ -41,12 +41,14 @@ mod case;
 mod device_call;
 pub mod epilogue;
 pub mod functions;
+mod link;
 pub mod memory_update;
 mod tape;
 
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
     runtime::{
+        comm::Channel,
         cuda::{Gpu, Grid, Kernels, Launch},
         *,
     },
@@ -55,6 +57,7 @@ pub use call::Call;
 pub(crate) use call::fault;
 pub use case::{Built, Case, CaseBuilder};
 pub use device_call::DeviceCall;
+pub use link::Link;
 pub use tape::{Home, Node, Section, Tag, Tape};
 
 /// The resource that bounds an op. Cost models and timelines count `Nn` as arithmetic and every other kind as
@@ -163,6 +166,10 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     fn writes(&self, _inputs: usize) -> Vec<usize> {
         Vec::new()
     }
+    /// Returns the channel by which the op communicates with other ranks; `None` if it does not.
+    fn channel(&self) -> Option<Channel> {
+        None
+    }
     /// Whether the op's only output consists of the first elements of its first input in the same order: the
     /// first rows, or the whole input in another shape. A program then lets the two share memory and runs
     /// nothing.
@@ -260,6 +267,7 @@ pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn kind(&self) -> OpKind;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>>;
     fn writes(&self, inputs: usize) -> Vec<usize>;
+    fn channel(&self) -> Option<Channel>;
     fn is_view(&self) -> bool;
     fn scratch(&self, ins: &[Spec]) -> usize;
     fn tickets(&self, ins: &[Spec]) -> usize;
@@ -283,6 +291,9 @@ impl<T: Op> DynOp for T {
     }
     fn writes(&self, inputs: usize) -> Vec<usize> {
         Op::writes(self, inputs)
+    }
+    fn channel(&self) -> Option<Channel> {
+        Op::channel(self)
     }
     fn is_view(&self) -> bool {
         Op::is_view(self)
@@ -336,11 +347,11 @@ macro_rules! ops {
     };
 }
 ops! {
-    accumulate, adam, add, append_history, bce_loss, clip_norm, deliver_mails, draw_negatives,
-    draw_non_edges, exp, expand_targets, fold_rows, gather_rows, gelu, group_roots, group_slots,
-    gru_gates, gru_memory, gru_state, head_linear, label_loss, layer_norm, linear, linear_pair,
-    linear_sum, link_decoder, log, lstm_cell, mean, mean_rows, mul, next_batch, next_group, pair_logits,
-    prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots, sample_neighbors, scale,
+    accumulate, adam, add, all_reduce, append_history, append_mails, bce_loss, clip_norm, deliver_mails, draw_negatives,
+    draw_non_edges, exchange_ids, exchange_rows, exp, expand_targets, fold_rows, gather_rows, gelu, group_roots, group_slots,
+    gru_gates, gru_memory, gru_state, head_linear, keep_marked, label_loss, latest, layer_norm, linear, linear_pair,
+    linear_sum, link_decoder, log, lstm_cell, mail_sources, mean, mean_rows, mul, next_batch, next_group, pair_logits,
+    prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots, route, sample_neighbors, scale,
     scatter_add_rows, sgd, slot_features, spmm, squared_loss, step_items, step_rows, sub,
     temporal_attention, time_encode, top_rows, transpose_blocks, ungroup_norm, unique, write_memory,
     write_rows,
@@ -403,6 +414,27 @@ fn groups(op: &'static str, x: &Spec, k: usize) -> Result<Rows> {
     ensure!(op, divides(x.rows.capacity) && live_divides, "the rows of {x} are not groups of {k}");
     let live = x.rows.live.map(|l| Live { times: l.times / k, ..l });
     Ok(Rows { capacity: x.rows.capacity / k, live })
+}
+
+/// Checks a clock of random draws: epoch, batch, and optionally the number of events of the batch that come
+/// before those of this rank, u32 `[1, 2]` or `[1, 3]`.
+///
+/// # Errors
+/// `Shape` otherwise.
+pub fn clock(op: &'static str, now: &Spec) -> Result<()> {
+    typed(op, "now", now, DType::U32)?;
+    shaped(op, "now", now, 1, now.cols.clamp(2, 3))
+}
+
+/// Returns the number of elements of each event, in rows that are counted in events: by these, a rank's draws
+/// come after those of the events before its own. 0 if the rows are not counted.
+fn per_event(rows: Rows, cols: usize) -> usize {
+    rows.live.map_or(0, |live| live.times.saturating_mul(cols))
+}
+
+/// Returns `per_event` for kernels: 0 if the clock does not say how many events come before.
+fn events_before(now: Spec, per_event: usize) -> u32 {
+    if now.cols > 2 { per_event as u32 } else { 0 }
 }
 
 /// Checks the presence flags: input `at`, if there is one, must be u32 `[rows]`, one flag a row.

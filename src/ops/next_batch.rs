@@ -1,4 +1,5 @@
-//! Returns the next `b` events of a range, in order; the cursor lives in device memory.
+//! Returns the next `b` events of a range, in order, or a rank's slice of them; the cursor lives in device
+//! memory.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -6,18 +7,24 @@
 //! | `time` | `[e]` i64 | ticks |
 //! | `range` | `[1, 3]` u32 | first event of the pass; one past its last, clipped to `e`; by how many events the first batch is shorter than `b` |
 //! | `clock` | `[1, 2]` u32, state | epoch, and number of batches done in this pass, which the op increments |
-//! | count | `[1, 1]` u32 | live events: `b`; fewer in a shortened first batch and in the last; 0 past the end |
+//! | count | `[1, 1]` u32 | live events n: `b`; fewer in a shortened first batch and in the last; 0 past the end |
 //! | src, dst, event | `[<= b]` u32 | endpoints and ids |
 //! | time | `[<= b]` i64 | |
 //! | rank | `[<= b]` u32 | index of each event within the range |
 //! | index | `[1]` u32 | index of the batch within the pass |
-//! | now | `[1, 2]` u32 | epoch and batch index of this step: the clock of its random draws |
+//! | now | `[1, 3]` u32 | epoch and batch index of this step, and number of events of the batch before the rank's: the clock of its random draws |
+//! | share | `[1]` f32 | the rank's live events, divided by those of the batch; 0 if the batch is empty |
+//!
+//! Of N ranks, rank r gets the events from n r / N up to n (r + 1) / N of the batch, rounded down.
 use super::*;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct NextBatch {
+    /// Maximum number of events of a batch, those of all ranks.
     capacity: usize,
+    rank: usize,
+    ranks: usize,
 }
 
 /// A batch of events.
@@ -35,9 +42,11 @@ pub struct Batch {
     pub rank: Var,
     /// Index of the batch within the pass, `[1]` u32.
     pub index: Var,
-    /// Epoch and batch index, `[1, 2]` u32: the clock of random draws.
+    /// Epoch, batch index, and number of events before the rank's, `[1, 3]` u32: the clock of random draws.
     pub now: Var,
-    /// Row count: the capacity of a batch, and its live events.
+    /// The rank's part of the batch's events, `[1]` f32: 1 for a single rank.
+    pub share: Var,
+    /// Row count: the capacity of a rank's slice, and its live events.
     pub rows: Rows,
 }
 
@@ -69,11 +78,57 @@ impl Tape {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn next_batch(&mut self, stream: [Var; 3], range: Var, clock: Var, capacity: usize) -> Result<Batch> {
-        let [src, dst, time] = stream;
-        let outs = self.push(NextBatch { capacity }, &[src, dst, time, range, clock])?;
-        let [count, src, dst, event, time, rank, index, now] =
-            [COUNT, SRC_OUT, DST_OUT, EVENT, TIME_OUT, RANK, INDEX, NOW].map(|out| outs[out]);
-        Ok(Batch { src, dst, event, time, rank, index, now, rows: Rows::live(capacity, count) })
+        self.next_slice(stream, range, clock, capacity, (0, 1))
+    }
+    /// Appends [`NextBatch`] for a rank's slice of the batch; `of` is the rank, from 0, and the number of
+    /// ranks. The slice has at most `capacity` / ranks events, rounded up. Otherwise as
+    /// [`next_batch`](Self::next_batch).
+    ///
+    /// # Errors
+    /// `Shape` if types do not fit, the clock is not writable, or there is no such rank.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(3), 1), &[0u32, 1, 2])?;
+    /// let dst = tape.input(&mut store, "dst", Spec::ids(Rows::fixed(3), 1), &[3u32, 4, 5])?;
+    /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(3)), &[10i64, 20, 30])?;
+    /// let range = tape.input(&mut store, "range", Spec::ids(Rows::fixed(1), 3), &[0u32, 3, 0])?;
+    /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
+    /// let clock = tape.stored(&store, clock)?;
+    /// let slice = tape.next_slice([src, dst, time], range, clock, 3, (1, 2))?; // the second of two ranks
+    /// let keep = [slice.src, slice.now, slice.share];
+    /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(slice.src, &store)?, [1, 2]);
+    /// assert_eq!(program.read::<u32>(slice.now, &store)?, [0, 0, 1]); // one event is the first rank's
+    /// assert_eq!(program.read::<f32>(slice.share, &store)?, [2.0 / 3.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn next_slice(
+        &mut self,
+        stream: [Var; 3],
+        range: Var,
+        clock: Var,
+        capacity: usize,
+        of: (usize, usize),
+    ) -> Result<Batch> {
+        let ([src, dst, time], (rank, ranks)) = (stream, of);
+        let op = NextBatch { capacity, rank, ranks };
+        ensure!(NextBatch::NAME, rank < ranks, "rank {rank} of {ranks}");
+        let slice = op.slice();
+        let outs = self.push(op, &[src, dst, time, range, clock])?;
+        let [count, src, dst, event, time, rank, index, now, share] =
+            [COUNT, SRC_OUT, DST_OUT, EVENT, TIME_OUT, RANK, INDEX, NOW, SHARE].map(|out| outs[out]);
+        Ok(Batch { src, dst, event, time, rank, index, now, share, rows: Rows::live(slice, count) })
+    }
+}
+
+impl NextBatch {
+    /// Returns the maximum number of events of a rank.
+    fn slice(&self) -> usize {
+        self.capacity.div_ceil(self.ranks)
     }
 }
 
@@ -93,6 +148,7 @@ const TIME_OUT: usize = 4;
 const RANK: usize = 5;
 const INDEX: usize = 6;
 const NOW: usize = 7;
+const SHARE: usize = 8;
 
 impl Op for NextBatch {
     const NAME: &'static str = "next_batch";
@@ -117,17 +173,18 @@ impl Op for NextBatch {
             self.capacity,
             u32::MAX
         );
-        let rows = Rows::fixed(self.capacity);
+        let rows = Rows::fixed(self.slice());
         let ids = Out::counted_by(Spec::ids(rows, 1), COUNT);
-        let now = one_row(2);
         let time = Out::counted_by(Spec::times(rows), COUNT);
-        Ok(vec![Spec::count().into(), ids, ids, ids, time, ids, Spec::count().into(), now.into()])
+        let (count, now, share) =
+            (Spec::count().into(), one_row(3).into(), Spec::real(Rows::fixed(1), 1).into());
+        Ok(vec![count, ids, ids, ids, time, ids, count, now, share])
     }
     fn writes(&self, _: usize) -> Vec<usize> {
         vec![CLOCK]
     }
     fn cost(&self, _: &[Spec], _: &[Spec]) -> Cost {
-        Cost { bytes: 36 * self.capacity, flops: 0 }
+        Cost { bytes: 36 * self.slice(), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (range, clock) = (io.input::<u32>(RANGE), io.state::<u32>(CLOCK));
@@ -138,9 +195,13 @@ impl Op for NextBatch {
         let batch = begin + clock[1] as usize * self.capacity;
         let first = batch.saturating_sub(missing).max(begin);
         let n = (batch + self.capacity).saturating_sub(missing).min(end).saturating_sub(first);
+        let [before, past] = [self.rank, self.rank + 1].map(|rank| n * rank / self.ranks);
+        let share = if n == 0 { 0.0 } else { (past - before) as f64 / n as f64 };
+        let (first, n) = (first + before, past - before);
+        io.out::<R>(SHARE)[0] = R::of(share);
         io.out::<u32>(COUNT)[0] = n as u32;
         io.out::<u32>(INDEX)[0] = clock[1];
-        io.out::<u32>(NOW).copy_from_slice(clock);
+        io.out::<u32>(NOW).copy_from_slice(&[clock[0], clock[1], before as u32]);
         clock[1] = clock[1].wrapping_add(1);
         if n > 0 {
             io.out::<u32>(SRC_OUT)[..n].copy_from_slice(&io.input(SRC)[first..first + n]);
@@ -171,16 +232,23 @@ impl Op for NextBatch {
                 on.out(RANK),
                 on.out(INDEX),
                 on.out(NOW),
+                on.out(SHARE),
                 on.rows(SRC),
                 self.capacity as u32,
+                self.rank as u32,
+                self.ranks as u32,
             )
         }
+    }
+    /// The share is data: a loss times it has a gradient, but none for the batch.
+    fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None; node.ins.len()])
     }
 }
 
 /// `[events, batch, batches done, how much shorter the first batch is]`, and optionally by how many events
-/// the range exceeds the stream. A full batch, a short last one, one past the end, one of many rows; a
-/// shortened first batch, the batches after it, an empty one.
+/// the range exceeds the stream, and rank and number of ranks. A full batch, a short last one, one past the
+/// end, one of many rows; a shortened first batch, the batches after it, an empty one.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 0],
     &[10, 4, 1, 0],
@@ -197,6 +265,11 @@ pub(super) const CASES: &[&[usize]] = &[
     &[5_000, 3_000, 0, 700],
     &[10, 4, 2, 0, 90],
     &[10, 4, 7, 0, 90],
+    &[10, 4, 0, 0, 0, 1, 3],
+    &[10, 4, 2, 0, 0, 2, 3],
+    &[10, 4, 2, 0, 0, 0, 3],
+    &[10, 4, 4, 0, 0, 1, 2],
+    &[5_000, 3_000, 1, 700, 0, 3, 4],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[110_232, 600, 100, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
@@ -205,9 +278,25 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let time = c.times(&(0..n as i64).map(|t| 3 * t).collect::<Vec<_>>());
     let end = n + dims.get(4).unwrap_or(&0);
     let (range, clock) = (c.ids(&[0, end as u32, dims[3] as u32], 3), c.ids(&[2, dims[2] as u32], 2));
-    let batch = c.tape.next_batch([src, dst, time], range, clock, dims[1])?;
+    let of = if let [.., rank, ranks] = dims
+        && dims.len() > 5
+    {
+        (*rank, *ranks)
+    } else {
+        (0, 1)
+    };
+    let batch = c.tape.next_slice([src, dst, time], range, clock, dims[1], of)?;
     Ok(Built {
-        outs: vec![batch.src, batch.dst, batch.event, batch.time, batch.rank, batch.index, batch.now],
+        outs: vec![
+            batch.src,
+            batch.dst,
+            batch.event,
+            batch.time,
+            batch.rank,
+            batch.index,
+            batch.now,
+            batch.share,
+        ],
         states: vec![clock],
         ..Built::default()
     })

@@ -104,16 +104,12 @@ impl Tape {
 /// Checks that mailboxes are `[v, k]` events and times and `[v]` next slots, and that u32 ids can number the
 /// slots.
 pub(super) fn check_mailbox(op: &'static str, event: &Spec, time: &Spec, next: &Spec) -> Result<()> {
-    let (v, k) = (event.rows.capacity, event.cols);
+    let (rows, v, k) = (event.rows, event.rows.capacity, event.cols);
     ensure!(op, k > 0, "mail event is {event}, want one slot or more");
     ensure!(op, v * k < NONE as usize, "{v} mailboxes of {k} slots, want fewer than {NONE} slots in all");
-    ensure!(op, *event == Spec::ids(Rows::fixed(v), k), "mail event is {event}");
-    ensure!(
-        op,
-        *time == Spec { cols: k, ..Spec::times(Rows::fixed(v)) },
-        "mail time is {time}, mail event is {event}"
-    );
-    ensure!(op, *next == Spec::ids(Rows::fixed(v), 1), "next is {next}, mail event is {event}");
+    ensure!(op, *event == Spec::ids(rows, k), "mail event is {event}");
+    ensure!(op, *time == Spec { cols: k, ..Spec::times(rows) }, "mail time is {time}, mail event is {event}");
+    ensure!(op, *next == Spec::ids(rows, 1), "next is {next}, mail event is {event}");
     Ok(())
 }
 

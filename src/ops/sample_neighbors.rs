@@ -7,8 +7,8 @@
 //! | `entries` | `[2 e, 2]` i64 | time, other end and id of each of the node's events, in order ([`Entry`]) |
 //! | `position` | `[e, 2]` u32 | rank of an event in the lists of its source and of its destination; if it has no rows, every query searches from the end of its list |
 //! | `node`, `time` | `[n]` u32 (or [`NONE`]), i64 | queries; roots come event by event, `stride` rows per event |
-//! | `event` | `[<= b]` u32 | events of the batch; the history ends before the first of them |
-//! | `now` | `[1, 2]` u32 | clock of the uniform draw |
+//! | `event` | `[<= b]` u32 | events of the batch; the history ends before the first event of the batch |
+//! | `now` | `[1, 2]` or `[1, 3]` u32 | clock of the uniform draw; events of the batch before those in `event`, which other ranks have |
 //! | neighbor, event | `[n, k]` u32 | other end and id of the event; `NONE` in unused slots |
 //! | dt | `[n, k]` f32 | seconds from the neighbour's event to the query; 0 in unused slots |
 //! | time | `[n, k]` i64 | time of the event; 0 in unused slots |
@@ -203,7 +203,9 @@ struct Slots<'a, R> {
 impl<'a> Tables<'a> {
     fn of(op: &SampleNeighbors, io: &Io<'a>) -> Self {
         let (batch, now) = (io.input::<u32>(input::EVENT), io.input::<u32>(input::NOW));
-        let key = op.key([now[0], now[1]]);
+        let (seed, salt) = op.seed();
+        let key = Key::at(seed, salt, now, op.per_event(io.spec(input::NODE).rows));
+        let before = now.get(2).copied().unwrap_or(0);
         Tables {
             offsets: io.input(input::OFFSETS),
             entries: bytemuck::cast_slice(io.input::<i64>(input::ENTRIES)),
@@ -211,7 +213,7 @@ impl<'a> Tables<'a> {
             query: io.input(input::NODE),
             query_time: io.input(input::TIME),
             batch,
-            first: batch.first().copied().unwrap_or(0),
+            first: batch.first().map_or(0, |first| first.saturating_sub(before)),
             key,
         }
     }
@@ -260,10 +262,9 @@ impl SampleNeighbors {
             Strategy::Recent => (0, 0),
         }
     }
-    /// Returns the key of the uniform draw at `clock`.
-    fn key(&self, clock: [u32; 2]) -> Key {
-        let (seed, salt) = self.seed();
-        Key::new(seed, salt, clock)
+    /// Returns the number of slots of each event.
+    fn per_event(&self, queries: Rows) -> usize {
+        per_event(queries, self.k)
     }
     /// Estimates the number of entries of the list that are before the batch. A positive root knows the
     /// position of its own event. All other queries, and roots of events that `position` does not have,
@@ -329,10 +330,10 @@ impl Op for SampleNeighbors {
             (input::NODE, "queries", Spec::ids(queries, 1)),
             (input::TIME, "times", Spec::times(queries)),
             (input::EVENT, "batch events", Spec::ids(batch, 1)),
-            (input::NOW, "clock numbers", Spec::ids(Rows::fixed(1), 2)),
         ] {
             ensure!(Self::NAME, ins[i] == want, "{what} are {}, want {want}", ins[i]);
         }
+        clock(Self::NAME, &ins[input::NOW])?;
         ensure!(
             Self::NAME,
             [self.k, self.stride].iter().all(|&n| u32::try_from(n).is_ok()),
@@ -422,6 +423,7 @@ impl Op for SampleNeighbors {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (seed, salt) = self.seed();
+        let per_event = self.per_event(on.spec(input::NODE).rows);
         let (neighbor, event, dt, time, count) = (on.out(0), on.out(1), on.out(2), on.out(3), on.out(4));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
@@ -447,6 +449,8 @@ impl Op for SampleNeighbors {
                 on.capacity(input::ENTRIES) as u64,
                 self.k as u32,
                 self.stride as u32,
+                on.cols(input::NOW),
+                per_event as u32,
                 u32::from(self.strategy != Strategy::Recent),
                 self.gaps.into(),
                 abi::Key::new(seed, salt),

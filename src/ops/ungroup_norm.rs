@@ -9,7 +9,7 @@
 //! | `own` | `[q, d]` f32 | rows by unique root |
 //! | `root` | `[n]` u32 | the root's row of `own` |
 //! | `gain`, `bias` | `[1, d]` f32 | weights of the norm, as in [`layer_norm`] |
-//! | `now` | `[1, 2]` u32, optional | clock of the drop-out, if the [`Epilogue`] has one |
+//! | `now` | `[1, 2]` or `[1, 3]` u32, optional | clock of the drop-out, if the [`Epilogue`] has one |
 //! | y | `[n, d]` f32 | output rows, in the order of the roots |
 //! | z, stats | `[n, d]`, `[n, 2]` f32 | saved for the backward pass |
 //!
@@ -94,7 +94,9 @@ impl Tape {
         epilogue: impl Into<Epilogue>,
         (gain, bias): (Var, Var),
     ) -> Result<Var> {
-        let epilogue = epilogue.into();
+        self.check(UngroupNorm::NAME, root)?;
+        self.check(UngroupNorm::NAME, x)?;
+        let epilogue = epilogue.into().over(self.spec(root).rows, self.spec(x).cols);
         let mut ins = vec![x, order, position, own, root, gain, bias];
         ins.extend(epilogue.clock());
         Ok(self.push(UngroupNorm(epilogue), &ins)?[0])

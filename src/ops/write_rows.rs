@@ -2,9 +2,9 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `table` | `[v, d]` f32, u32, bf16 or f16, state | scores by event, losses by batch, memory by node, candidates by edge |
+//! | `table` | `[v, d]` of any type, state | scores by event, losses by batch, memory by node, candidates by edge |
 //! | `index` | `[n]` u32 below `v`, unique, or [`NONE`] | row of `table` |
-//! | `rows` | `[m, d]`, or `[n, d]` without `from`; u32 for a u32 table, otherwise f32 | rows to write |
+//! | `rows` | `[m, d]`, or `[n, d]` without `from`; u32 or i64 as the table, otherwise f32 | rows to write |
 //! | `from` | `[n]` u32 below `m`, or `NONE`, optional | row of `rows` |
 //!
 //! Nothing is written if `index` or `from` is `NONE`. An index outside its table is reported as a fault. A
@@ -96,7 +96,6 @@ impl Op for WriteRows {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
         let (table, index, rows) = (&ins[input::TABLE], &ins[input::INDEX], &ins[input::ROWS]);
-        ensure!(Self::NAME, table.dtype != DType::I64, "table is {table}, want reals or U32");
         ensure!(Self::NAME, table.dtype.widened() == rows.dtype, "table is {table}, rows are {rows}");
         let ids = Spec::ids(index.rows, 1);
         ensure!(Self::NAME, *index == ids, "index is {index}, want {ids}");
@@ -119,6 +118,7 @@ impl Op for WriteRows {
     fn define<R: Real>(&self, io: &Io<'_>) {
         match io.spec(input::TABLE).dtype {
             DType::U32 => self.write::<u32, u32>(io),
+            DType::I64 => self.write::<i64, i64>(io),
             dtype => by_kept!(dtype, R, self.write(io)),
         }
     }
@@ -135,6 +135,8 @@ impl Op for WriteRows {
                 k.write_half_rows(on, grid, table, kind, index, from, rows, to, n, m, d, status)
             };
         }
+        let spec = on.spec(input::TABLE);
+        let d = d * (spec.dtype.size(Precision::F32) / size_of::<u32>()) as u32;
         let (table, rows) = (on.state_words(input::TABLE), on.words(input::ROWS));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe { k.write_rows(on, grid, table, index, from, rows, to, n, m, d, status) }
@@ -143,7 +145,7 @@ impl Op for WriteRows {
 
 /// `[v, n, d]`. An optional fourth number is the number of roots whose latest rows are written; nodes beyond
 /// it are not positives. An optional fifth number is the index of the table's storage type in
-/// [`StoredAs::ALL`], or [`IDS`] for a table of ids.
+/// [`StoredAs::ALL`], [`IDS`] for a table of ids, or [`TIMES`] for one column of times.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1],
     &[9, 5, 2],
@@ -158,10 +160,14 @@ pub(super) const CASES: &[&[usize]] = &[
     &[90, 50, 100, 60, 2],
     &[4, 4, 5, 0, 2],
     &[9, 9, 3, 5, IDS],
+    &[90, 50, 1, 60, TIMES],
+    &[9, 5, 1, 5, TIMES],
     &[90, 50, 4, 60, IDS],
 ];
 /// Stands for a table of ids.
 const IDS: usize = StoredAs::ALL.len();
+/// Stands for a table of times.
+const TIMES: usize = IDS + 1;
 pub(super) const BENCH: &[&[usize]] = &[&[23_621, 600, 2], &[9_228, 1_487, 100, 1_800]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, n, d] = dims[..3] else { return Err(Error::shape("write_rows", "three sizes, or four")) };
@@ -170,15 +176,23 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         let values: Vec<u32> = (0..rows * d).map(|_| c.below(1000) as u32).collect();
         c.ids(&values, d)
     };
-    let table = if stored_as == IDS { ids(c, v) } else { c.kept(v, d, StoredAs::ALL[stored_as]) };
+    let rows_of = |c: &mut CaseBuilder, rows: usize| match stored_as {
+        IDS => ids(c, rows),
+        TIMES => c.times(&(0..rows as i64).map(|i| (i << 33) + i).collect::<Vec<_>>()),
+        _ => c.real(rows, d),
+    };
+    let table = match StoredAs::ALL.get(stored_as) {
+        Some(&stored_as) => c.kept(v, d, stored_as),
+        None => rows_of(c, v),
+    };
     let index: Vec<u32> = (0..n as u32).map(|i| v as u32 - 1 - i).collect();
     let index = c.ids(&index, 1);
     if let Some(&roots) = dims.get(3) {
         let phi: Vec<u32> = (0..n).map(|i| if i < roots { c.below(roots) as u32 } else { NONE }).collect();
-        let (phi, rows) = (c.ids(&phi, 1), if stored_as == IDS { ids(c, roots) } else { c.real(roots, d) });
+        let (phi, rows) = (c.ids(&phi, 1), rows_of(c, roots));
         c.tape.write_latest(table, (index, phi), rows)?;
     } else {
-        let rows = c.real(n, d);
+        let rows = rows_of(c, n);
         c.tape.write_rows(table, index, rows)?;
     }
     Ok(Built { states: vec![table], ..Built::default() })

@@ -11,12 +11,14 @@ const STEPS: usize = 3;
 /// Seconds per column of a plan's drawing, in which a second is the unit of [`units`].
 const COLUMN: f64 = 0.5;
 
-/// Returns the rough relative duration of a stage, for drawings only.
-fn units(stage: Stage) -> f64 {
+/// Returns the rough relative duration of a stage, for drawings only. Only `over_ranks` do ranks communicate.
+fn units(stage: Stage, over_ranks: bool) -> f64 {
     match stage {
+        Stage::Route | Stage::ReduceGradients if !over_ranks => 0.0,
         Stage::Sample | Stage::FetchFeatures => 5.0,
         Stage::Embed => 10.0,
         Stage::FetchMemory | Stage::UpdateMemory | Stage::WriteMemory | Stage::Step => 4.0,
+        Stage::Route | Stage::ReduceGradients => 4.0,
         Stage::WeightGrads => 6.0,
     }
 }
@@ -29,6 +31,7 @@ fn short(stage: Stage) -> &'static str {
         Stage::UpdateMemory => "update",
         Stage::WriteMemory => "write",
         Stage::WeightGrads => "weights",
+        Stage::ReduceGradients => "reduce",
         stage => stage.name(),
     }
 }
@@ -77,7 +80,7 @@ impl Plan {
         let schedule = (0..STEPS).find_map(schedule)?;
         let node = |stage: Stage| {
             let lane = placements[stage as usize].lane;
-            (block(stage.name(), stage, Tag::default(), lane), units(stage))
+            (block(stage.name(), stage, Tag::default(), lane), units(stage, self.ranks.is_some()))
         };
         Some((schedule, Stage::ALL.map(node).to_vec()))
     }

@@ -10,6 +10,7 @@ mod costs;
 mod draw;
 mod group_choice;
 mod needs;
+pub mod partition;
 mod simulate;
 mod timeline;
 
@@ -43,12 +44,36 @@ use std::{collections::BTreeMap, path::Path};
 pub struct Plan {
     /// Name of the plan, for results and messages.
     pub name: String,
-    /// Placements of stages. A stage without one runs on the first lane, with prefetch depth 0.
+    /// Placements of stages. A stage without one runs on the first lane, with prefetch depth 0; `route` runs
+    /// as `sample` does.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stages: BTreeMap<Stage, StagePlacement>,
     /// Assignment of a group's snapshots to the two lanes; `None` if steps are not divided by snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Groups>,
+    /// What ranks keep and exchange, if several train together; `None` leaves it to the defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<OverRanks>,
+}
+
+/// What ranks keep and exchange.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OverRanks {
+    /// Where node memory is.
+    pub memory: MemoryOver,
+}
+
+/// Where node memory is, if several ranks train together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryOver {
+    /// Every rank keeps the memory of all nodes, and sends its new rows to all others (DepCache).
+    Replicated,
+    /// Each node's memory is on one rank, which dispatches its rows to the ranks that compute with them. Each
+    /// row travels once (Sven).
+    #[default]
+    Partitioned,
 }
 
 /// The lane and prefetch depth of a stage.
@@ -104,7 +129,8 @@ pub enum FirstRule {
 
 impl Plan {
     /// Names of the presets: the plans that need no file.
-    pub const PRESETS: [&str; 6] = ["sequential", "prefetch", "overlap", "blad-even", "blad-nm", "blad"];
+    pub const PRESETS: [&str; 8] =
+        ["sequential", "prefetch", "overlap", "blad-even", "blad-nm", "blad", "depcache", "sven"];
 
     /// Returns the preset `name`; `None` if there is no such preset.
     pub fn preset(name: &str) -> Option<Self> {
@@ -113,20 +139,28 @@ impl Plan {
                 (stage, StagePlacement { lane: 2, prefetch_depth })
             };
             let stages = on_second_lane.iter().map(placement).collect();
-            Plan { name: name.to_owned(), stages, groups }
+            Plan { name: name.to_owned(), stages, groups, ranks: None }
         };
-        let prefetched = [(Stage::Sample, 1), (Stage::FetchFeatures, 1)];
+        let prefetched = [(Stage::Sample, 1), (Stage::Route, 1), (Stage::FetchFeatures, 1)];
         let groups = |rule, exchange| Some(Groups { first: First::Rule(rule), exchange });
         match name {
             "sequential" => Some(plan(&[], None)),
             "prefetch" => Some(plan(&prefetched, None)),
             "overlap" => {
                 let overlapped = [(Stage::WeightGrads, 0), (Stage::WriteMemory, 0)];
-                Some(plan(&[prefetched, overlapped].concat(), None))
+                Some(plan(&[&prefetched[..], &overlapped].concat(), None))
             }
             "blad-even" => Some(plan(&[], groups(FirstRule::Even, false))),
             "blad-nm" => Some(plan(&[], groups(FirstRule::Balanced, false))),
             "blad" => Some(plan(&[], groups(FirstRule::Balanced, true))),
+            "depcache" => {
+                let ranks = Some(OverRanks { memory: MemoryOver::Replicated });
+                Some(Plan { ranks, ..plan(&[], None) })
+            }
+            "sven" => {
+                let ranks = Some(OverRanks { memory: MemoryOver::Partitioned });
+                Some(Plan { ranks, ..plan(&[], None) })
+            }
             _ => None,
         }
     }
@@ -195,8 +229,7 @@ impl Plan {
             return bad("name is that of a different preset".into(), "give the plan another name");
         }
         if let Some(Violation { early, needed }) = violation(&self.placements()) {
-            let StagePlacement { lane, prefetch_depth } =
-                self.stages.get(&early.stage).copied().unwrap_or_default();
+            let StagePlacement { lane, prefetch_depth } = self.placement(early.stage);
             let back = if needed.step < early.step { "the step before" } else { "the same step" };
             let what = format!(
                 "stages.{}.prefetch_depth is {prefetch_depth} on lane {lane}, \
@@ -207,11 +240,24 @@ impl Plan {
         }
         Ok(())
     }
+    /// Returns the owner of each of `nodes` nodes among `ranks` ranks; `None` if every rank keeps all rows.
+    pub fn owners(&self, nodes: usize, ranks: usize) -> Option<Vec<u32>> {
+        let owners = || (0..nodes).map(|v| (v * ranks / nodes) as u32).collect();
+        (self.ranks.unwrap_or_default().memory == MemoryOver::Partitioned).then(owners)
+    }
+    /// Returns the placement of a stage.
+    pub fn placement(&self, stage: Stage) -> StagePlacement {
+        let like = match stage {
+            Stage::Route => Stage::Sample,
+            Stage::ReduceGradients => Stage::Step,
+            stage => stage,
+        };
+        self.stages.get(&stage).or(self.stages.get(&like)).copied().unwrap_or_default()
+    }
     /// Returns the placement of every stage.
     fn placements(&self) -> [Placement; Stage::ALL.len()] {
         Stage::ALL.map(|stage| {
-            let StagePlacement { lane, prefetch_depth } =
-                self.stages.get(&stage).copied().unwrap_or_default();
+            let StagePlacement { lane, prefetch_depth } = self.placement(stage);
             Placement { lane: lane - 1, prefetch_depth }
         })
     }

@@ -20,12 +20,19 @@ const fn need(stage: Stage, of: Stage, back: usize) -> Need {
 /// previous step left it (memory staleness 0), and parameters as well (gradient staleness 0). The backward
 /// pass, in `embed` and `weight_grads`, reads the values that the forward pass read, so node memory and
 /// parameters are written after it.
-pub const NEEDS: [Need; 17] = {
-    use Stage::{Embed, FetchFeatures, FetchMemory, Sample, Step, UpdateMemory, WeightGrads, WriteMemory};
+pub const NEEDS: [Need; 26] = {
+    use Stage::{
+        Embed, FetchFeatures, FetchMemory, ReduceGradients, Route, Sample, Step, UpdateMemory, WeightGrads,
+        WriteMemory,
+    };
     [
         need(Sample, Sample, 1),
+        need(Route, Sample, 0),
+        need(Route, Route, 1),
         need(FetchFeatures, Sample, 0),
+        need(FetchFeatures, Route, 0),
         need(FetchMemory, Sample, 0),
+        need(FetchMemory, Route, 0),
         need(FetchMemory, WriteMemory, 1),
         need(UpdateMemory, FetchFeatures, 0),
         need(UpdateMemory, FetchMemory, 0),
@@ -38,8 +45,13 @@ pub const NEEDS: [Need; 17] = {
         need(WeightGrads, Embed, 0),
         need(WriteMemory, Embed, 0),
         need(WriteMemory, WeightGrads, 0),
+        need(WriteMemory, Route, 0),
+        need(ReduceGradients, Embed, 0),
+        need(ReduceGradients, WeightGrads, 0),
         need(Step, Embed, 0),
         need(Step, WeightGrads, 0),
+        need(Step, ReduceGradients, 0),
+        need(ReduceGradients, ReduceGradients, 1),
     ]
 };
 

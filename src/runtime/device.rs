@@ -1,6 +1,7 @@
 //! The devices that programs run on.
 use super::{
     MatmulPrecision, brief_debug,
+    comm::Ranks,
     cuda::{Gpu, load_emulator},
     team::{SeenJobs, Team},
 };
@@ -17,6 +18,7 @@ pub struct Device {
     team: Arc<Team>,
     name: String,
     gpu: Option<Gpu>,
+    ranks: Option<Ranks>,
 }
 
 brief_debug!(Device, d => { name: d.name, gpu: d.gpu });
@@ -60,7 +62,7 @@ impl Device {
         let threads =
             if threads == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { threads };
         let team = Team::new(threads).map_err(cannot_start_threads)?;
-        Ok(Device { team: Arc::new(team), name: cpu_name(), gpu: None })
+        Ok(Device { team: Arc::new(team), name: cpu_name(), gpu: None, ranks: None })
     }
     /// Returns the CPU with `threads` threads (0: one per core), the same in every call with this number. Its
     /// threads are started once per process and never end; they sleep while they have no work.
@@ -77,6 +79,20 @@ impl Device {
         let device = Self::cpu(threads)?;
         known.insert(threads, device.clone());
         Ok(device)
+    }
+    /// Returns the same device as one of several ranks that train together.
+    #[must_use]
+    pub fn over(mut self, ranks: Ranks) -> Self {
+        self.ranks = Some(ranks);
+        self
+    }
+    /// Returns all ranks, if the device is one of several that train together.
+    pub fn ranks(&self) -> Option<&Ranks> {
+        self.ranks.as_ref()
+    }
+    /// Whether the device is the only rank or the first one, which writes files and prints.
+    pub fn is_first(&self) -> bool {
+        self.ranks.as_ref().is_none_or(Ranks::is_first)
     }
     /// Returns `cpu` or `cuda`.
     pub fn kind(&self) -> &'static str {
@@ -102,7 +118,7 @@ impl Device {
     /// [`ErrorKind::Device`] if the threads cannot be started.
     pub(crate) fn lanes(&self, threads: &[usize]) -> Result<Vec<Device>> {
         let teams = Team::partners(threads).map_err(cannot_start_threads)?.into_iter();
-        let device = |team| Device { team: Arc::new(team), name: self.name.clone(), gpu: None };
+        let device = |team| Device { team: Arc::new(team), name: self.name.clone(), gpu: None, ranks: None };
         Ok(teams.map(device).collect())
     }
     /// Takes part in a current job of another lane, while this lane waits. Returns false if there is no job

@@ -170,6 +170,34 @@ impl<'a> Io<'a> {
     pub fn fault(&self, row: usize, value: f64) {
         self.status.fault(row as u32, (value as f32).to_bits());
     }
+    /// Records that the op failed, with the error that the run shall return.
+    pub(crate) fn fail(&self, e: crate::error::Error) {
+        self.status.fail(e);
+    }
+    /// Returns the live rows of input `i`, of any type, as bytes.
+    ///
+    /// # Panics
+    /// If the input is state that this op writes.
+    pub(crate) fn input_bytes(&self, i: usize) -> &'a [u8] {
+        assert!(!self.writes.contains(&i), "input {i} is written by this op: use `state`");
+        let view = &self.ins[i];
+        // SAFETY: as `input`; every byte of an element is initialised.
+        unsafe { std::slice::from_raw_parts(view.ptr, view.rows * self.row_bytes(&view.spec)) }
+    }
+    /// Returns the live rows of output `k`, of any type, as bytes to be written. May be called once per run.
+    ///
+    /// # Panics
+    /// If this is a second call.
+    pub(crate) fn out_bytes(&self, k: usize) -> &'a mut [u8] {
+        self.take(Self::MOST_INPUTS + k);
+        let view = &self.outs[k];
+        // SAFETY: as `out`; every bit pattern is an element.
+        unsafe { std::slice::from_raw_parts_mut(view.ptr, view.rows * self.row_bytes(&view.spec)) }
+    }
+    /// Returns the bytes of a row.
+    pub(crate) fn row_bytes(&self, spec: &Spec) -> usize {
+        spec.cols * spec.dtype.size(self.precision)
+    }
     /// Returns `index` as a row of a table of `rows` rows, or `None` if it is [`NONE`]. Any other index
     /// outside the table is recorded as a fault of row `at` and gives `None`.
     pub fn row_of(&self, at: usize, index: u32, rows: usize) -> Option<usize> {

@@ -5,11 +5,14 @@
 //! on the number of threads. `gemm` chooses its algorithm and its blocking by the shape of a product, and the
 //! shapes of the threads' ranges differ from the whole. Therefore the inner dimension is blocked here, and no
 //! range is so small that `gemm` would choose another algorithm than for the whole product.
+//!
+//! For the same reason, a row of `x W` does not depend on the other rows, nor on how many there are: ranks
+//! that compute different slices of a batch get the same bits.
 use super::{
     parts,
     team::{self, InParallel},
 };
-use std::ops::Range;
+use std::{cell::Cell, ops::Range};
 
 /// A read-only matrix with arbitrary strides.
 #[derive(Clone, Copy, Debug)]
@@ -189,6 +192,10 @@ fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: u
     if m == 0 || n == 0 {
         return;
     }
+    let few_rows = m == 1 || m * n <= TINY;
+    if few_rows && n > 1 && k > 0 && a.col_stride == 1 {
+        return padded(out, a, b, accumulate, threads);
+    }
     let target = Target(out.data.as_mut_ptr());
     let depth = k.div_ceil(k.div_ceil(DEPTH).max(1)).max(1);
     let multiply_block = |r0: usize, r: usize, c0: usize, c: usize| {
@@ -235,6 +242,35 @@ fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: u
     });
 }
 
+thread_local! {
+    /// The operands of a padded product.
+    static PADDED: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+}
+
+/// Computes a product of few rows, padded with rows of zeros so that `gemm` uses the algorithm of larger
+/// products.
+fn padded(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: usize) {
+    let (m, n, k) = (out.rows, out.cols, a.cols);
+    let rows = (TINY / n + 1).max(2);
+    let mut buffer = PADDED.take();
+    buffer.clear();
+    buffer.resize(rows * (k + n), 0.0);
+    let (left, result) = buffer.split_at_mut(rows * k);
+    for (i, row) in left.chunks_exact_mut(k).take(m).enumerate() {
+        row.copy_from_slice(&a.data[i * a.row_stride..][..k]);
+    }
+    if accumulate {
+        for (i, row) in result.chunks_exact_mut(n).take(m).enumerate() {
+            row.copy_from_slice(&out.data[i * out.row_stride..][..n]);
+        }
+    }
+    product(MatMut::new(result, rows, n), Mat::new(left, rows, k), b, accumulate, threads);
+    for (i, row) in result.chunks_exact(n).take(m).enumerate() {
+        out.data[i * out.row_stride..][..n].copy_from_slice(row);
+    }
+    PADDED.set(buffer);
+}
+
 struct Target(*mut f32);
 // SAFETY: every task writes its own rows or columns.
 unsafe impl Sync for Target {}
@@ -263,6 +299,23 @@ mod tests {
                         "{m} {n} {k}: {i} {j}"
                     );
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_of_a_product_does_not_depend_on_how_many_rows_there_are() {
+        for (n, k) in [(24, 19), (8, 300), (2, 7), (300, 472), (100, 1), (130, 600), (33, 2)] {
+            let (a, b) = (numbers(400 * k), numbers(n * k));
+            let product = |first: usize, rows: usize| {
+                let mut out = vec![0.5; rows * n];
+                let a = Mat::new(&a[first * k..], rows, k);
+                matmul(MatMut::new(&mut out, rows, n), a, Mat::new(&b, n, k).t(), true);
+                out.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+            };
+            let all = product(0, 400);
+            for (first, rows) in [(0, 1), (7, 1), (3, 2), (5, 3), (11, 10), (100, 50), (0, 399)] {
+                assert!(product(first, rows) == all[first * n..][..rows * n], "{n} {k}: {first} {rows}");
             }
         }
     }

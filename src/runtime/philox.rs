@@ -16,6 +16,8 @@ pub struct Key {
     key: [u32; 2],
     /// Epoch and batch.
     clock: [u32; 2],
+    /// Added to every index.
+    first: u64,
 }
 
 /// Returns the low word of the run's seed, and its high word mixed with the salt of the op.
@@ -26,9 +28,22 @@ pub fn key_words(seed: u64, salt: u32) -> [u32; 2] {
 impl Key {
     /// Returns the key of the op with `salt` in a run with `seed`, at `clock = [epoch, batch]`.
     pub fn new(seed: u64, salt: u32, clock: [u32; 2]) -> Self {
-        Key { key: key_words(seed, salt), clock }
+        Key { key: key_words(seed, salt), clock, first: 0 }
     }
-    /// Returns four uniform 32-bit words for `index`.
+    /// Returns the key at the clock `now`: epoch and batch, and optionally how many events of the batch come
+    /// before those that draw. The latter draw `per_event` numbers each.
+    ///
+    /// # Panics
+    /// If `now` has fewer than two words.
+    pub fn at(seed: u64, salt: u32, now: &[u32], per_event: usize) -> Self {
+        let before = now.get(2).map_or(0, |&events| u64::from(events));
+        Key { first: before * per_event as u64, ..Self::new(seed, salt, [now[0], now[1]]) }
+    }
+    /// Returns the index of the first draw: what all indices are counted from.
+    pub fn first(self) -> u64 {
+        self.first
+    }
+    /// Returns four uniform 32-bit words for `index`, counted from 0.
     #[inline(always)]
     pub fn draw(self, index: u64) -> [u32; 4] {
         philox([index as u32, (index >> 32) as u32, self.clock[0], self.clock[1]], self.key)
@@ -36,10 +51,10 @@ impl Key {
     /// Returns a uniform integer below `n` for `index`; 0 if `n` is 0. The bias is below n / 2^32.
     #[inline(always)]
     pub fn below(self, index: u64, n: u32) -> u32 {
-        ((u64::from(self.draw(index)[0]) * u64::from(n)) >> 32) as u32
+        ((u64::from(self.draw(self.first + index)[0]) * u64::from(n)) >> 32) as u32
     }
-    /// Returns eight uniform 16-bit numbers for `index`: precise enough for a drop-out mask, at an eighth of
-    /// a draw each.
+    /// Returns eight uniform 16-bit numbers for `index`, counted from 0: precise enough for a drop-out mask,
+    /// at an eighth of a draw each.
     #[inline(always)]
     pub fn draw_u16(self, index: u64) -> [u16; 8] {
         let w = self.draw(index);

@@ -9,6 +9,7 @@
 pub mod config;
 pub mod evaluation;
 pub mod events;
+mod over_ranks;
 pub mod snapshots;
 pub mod training;
 
@@ -23,8 +24,9 @@ pub use events::{
     EventTask, NewEvent, Predictor, PredictorOptions, batches, embed, evaluate, first_batch, predictor,
     pretrain, train,
 };
+pub use over_ranks::on_local_ranks;
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
 pub use training::{
-    Checkpoint, EpochRecord, ExtractRecord, Manifest, MemoryPlan, Progress, Report, RunOptions, StreamRecord,
-    Summary, Task, TaskCore, Watch, tensorboard,
+    Checkpoint, EpochRecord, ExtractRecord, Manifest, MemoryPlan, Progress, RanksRecord, Report, RunOptions,
+    StreamRecord, Summary, Task, TaskCore, TrafficRecord, Watch, tensorboard,
 };

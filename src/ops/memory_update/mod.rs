@@ -366,17 +366,17 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         let Widths { d, t, .. } = w;
         let (unique, memory, mail) = (ins[input::UNIQUE], ins[input::MEMORY], ins[input::MAIL]);
         let (memory_time, edge) = (ins[input::MEMORY_TIME], ins[input::EDGE]);
-        let (n, v) = (unique.rows, memory_time.rows.capacity);
+        let (n, nodes) = (unique.rows, memory_time.rows);
+        let v = nodes.capacity;
         ensure!(Self::NAME, unique == Spec::ids(n, 1), "unique is {unique}, want {}", Spec::ids(n, 1));
-        for (i, what, dtype) in [
-            (input::MEMORY_TIME, "memory time", DType::I64),
-            (input::MAIL_EVENT, "mail event", DType::U32),
-            (input::MAIL_TIME, "mail time", DType::I64),
+        for (i, what, want) in [
+            (input::MEMORY_TIME, "memory time", Spec::times(nodes)),
+            (input::MAIL_EVENT, "mail event", Spec::ids(nodes, 1)),
+            (input::MAIL_TIME, "mail time", Spec::times(nodes)),
         ] {
-            typed(Self::NAME, what, &ins[i], dtype)?;
-            shaped(Self::NAME, what, &ins[i], v, 1)?;
+            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
-        let rows = if self.gathered { n } else { Rows::fixed(v) };
+        let rows = if self.gathered { n } else { nodes };
         ensure!(Self::NAME, memory == Spec::real(rows, d), "memory is {memory}, its times {memory_time}");
         ensure!(Self::NAME, mail == memory, "mail is {mail}, memory is {memory}");
         typed(Self::NAME, "edge", &edge, DType::F32)?;

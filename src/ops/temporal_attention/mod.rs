@@ -11,7 +11,7 @@
 //! | `count` | `[n]` u32 | slots in use |
 //! | `edge` | `[e, f]` f32 | edge features |
 //! | `w`, `b` | `[1, t]` f32 | time encoding; c = d + f + t |
-//! | `now` | `[1, 2]` u32 | clock of the drop-out, if there is one |
+//! | `now` | `[1, 2]` or `[1, 3]` u32 | clock of the drop-out, if there is one |
 //! | mix | `[m, H c]` f32 | mixed raw rows, in the order of `order` |
 //! | sum | `[m, H]` f32 | sum of the weights after drop-out |
 //! | weight | `[m, H k]` f32 | weights before drop-out, for the backward pass |
@@ -222,7 +222,9 @@ impl<'a, R: Real> Operands<'a, R> {
             d: io.cols(input::H),
             f: io.cols(input::EDGE),
             scale: 1.0 / (op.head_width as f64).sqrt(),
-            drop: op.drop.map(|rate| (rate, rate.key(io.input(input::NOW)))),
+            drop: op
+                .drop
+                .map(|rate| (rate, rate.key(io.input(input::NOW), op.per_event(io.spec(input::ROW))))),
         }
     }
     /// Returns the width c of a raw row.
@@ -332,9 +334,12 @@ impl TemporalAttention {
     fn operands(&self) -> usize {
         input::NOW + usize::from(self.drop.is_some())
     }
+    /// Returns the number of attention weights of each event, given the shape of `row`.
+    fn per_event(&self, row: Spec) -> usize {
+        per_event(row.rows, self.heads.saturating_mul(row.cols))
+    }
     /// Returns the operands as kernels take them.
     fn on_device(&self, on: &Launch<'_>) -> abi::Attention {
-        let no_drop = DropRate { p: 0.0, seed: 0, salt: 0 }.on_device(std::ptr::null());
         abi::Attention {
             query: on.input(input::QUERY),
             h: on.input(input::H),
@@ -355,7 +360,7 @@ impl TemporalAttention {
             f: on.cols(input::EDGE),
             t: on.cols(input::W),
             scale: (1.0 / (self.head_width as f64).sqrt()) as f32,
-            drop: self.drop.map_or(no_drop, |rate| rate.on_device(on.input(input::NOW))),
+            drop: DropRate::on_device(self.drop, on, input::NOW, self.per_event(on.spec(input::ROW))),
         }
     }
 }
@@ -404,12 +409,12 @@ impl Op for TemporalAttention {
             (input::W, "w", Spec::real(Rows::fixed(1), w.cols)),
             (input::B, "b", Spec::real(Rows::fixed(1), w.cols)),
             (input::ORDER, "order", Spec::ids(order.rows, 1)),
-            (input::NOW, "now", Spec::ids(Rows::fixed(1), 2)),
         ] {
             if let Some(found) = ins.get(i) {
                 ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
             }
         }
+        self.drop.map_or(Ok(()), |_| clock(Self::NAME, &ins[input::NOW]))?;
         Ok([mix_width, heads, weights].map(|cols| Spec::real(order.rows, cols).into()).to_vec())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -554,9 +559,8 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         time_w: c.real(1, t),
         time_b: c.real(1, t),
     };
-    let rate = DropRate { p: drop as f32 / 100.0, seed: 5, salt: 1 };
-    let now = c.ids(&[0, 2], 2);
-    let (mix, sum) = c.tape.temporal_attention(a, heads, 4, Some((rate, now)))?;
+    let drop = (DropRate { p: drop as f32 / 100.0, seed: 5, salt: 1 }, c.ids(&[0, 2], 2));
+    let (mix, sum) = c.tape.temporal_attention(a, heads, 4, Some(drop))?;
     let mut wrt = vec![a.query, a.time_w, a.time_b];
     wrt.extend(learn_h.then_some(a.h));
     Ok(Built::new(&[mix, sum], &wrt))

@@ -131,6 +131,9 @@ pub struct Drop {
     pub threshold: u32,
     /// Factor of the kept elements.
     pub scale: f32,
+    /// Number of elements of each event, by which the draws of a rank come after those of the events before
+    /// its own; 0 if the clock does not count these.
+    pub per_event: u32,
 }
 
 /// The epilogue of a product or a sum; see [`Epilogue`](crate::ops::epilogue::Epilogue).

@@ -15,7 +15,9 @@ pub use task::EventTask;
 
 use super::{
     Config, EdgeBank, RunOptions, ScoresByMemory, Summary, Task, Watch,
-    training::{Checkpoint, DataRecord, EdgeBankScores, Extractor, Run, restored, same_test, test_replayed},
+    training::{
+        Checkpoint, DataRecord, EdgeBankScores, Extractor, Run, load, restored, same_test, test_replayed,
+    },
 };
 use crate::{
     autograd::Program,
@@ -90,7 +92,7 @@ pub fn evaluate(
     }
     if replays && task.has_memory() {
         let buffers = task.checkpoint_buffers();
-        checkpoint.load_settled(task.store_mut(), &buffers)?;
+        load(&mut task, &buffers, |store, buffers| checkpoint.load_settled(store, buffers))?;
         scores.replayed = Some(test_replayed(&mut task, watch, best)?);
     } else {
         scores.as_trained = Some(task.test(&mut |p| watch.progress("test", best, p))?);
@@ -98,7 +100,7 @@ pub fn evaluate(
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
     let data = DataRecord::of_events(events);
     let run = Run { config, data, device, options: &options, extractor: None };
-    let mut summary = run.summary(&task);
+    let mut summary = run.summary(&task)?;
     summary.test = scores.asked(config.protocol);
     summary.test_by_memory = task.has_memory().then_some(scores);
     summary.edgebank = edgebank_scores(&task, events);

@@ -112,6 +112,11 @@ impl Recorder<'_> {
                 t.label_loss(forward.logits, labels, self.positive_weight)?
             }
         };
+        // The losses of the ranks add up to the loss of the whole batch.
+        let loss = match tables.over {
+            Some(_) => t.mul(loss, forward.batch.share)?,
+            None => loss,
+        };
         let table = t.stored(store, self.losses)?;
         t.write_rows(table, forward.batch.index, loss)?;
         Ok((forward, loss))

@@ -7,14 +7,17 @@ use super::{
 use crate::{
     autograd::{LearningRates, Parameters, Program},
     data::{Events, Part, Split, text::span},
-    error::Result,
-    model::{EventTables, Net, StaticMode},
-    plan::{CostModel, Timeline, predict},
-    runtime::*,
+    error::{Error, ErrorKind, Result},
+    model::{EventTables, Net, RankTables, StaticMode},
+    plan::{CostModel, Plan, Timeline, predict},
+    runtime::{comm::Ranks, *},
     task::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
-        training::{EventCount, Report, Runs, Task, TaskCore, evaluation_clock, located, repeat_and_report},
+        training::{
+            EventCount, Progress, Report, Runs, Task, TaskCore, add_up, agree, evaluation_clock, located,
+            repeat_and_report,
+        },
     },
 };
 use std::ops::Range;
@@ -77,14 +80,21 @@ impl Model {
     /// # Errors
     /// `Usage` if the task does not fit the model; `Data` if the data lack what the task learns from;
     /// `OutOfMemory`.
-    fn new(config: &Config, events: &Events, split: &Split) -> Result<Self> {
+    fn new(config: &Config, events: &Events, split: &Split, ranks: Option<(&Ranks, &Plan)>) -> Result<Self> {
         let mut store = Store::new(Precision::F32);
         let mut tables = tables(config, events, split, &mut store)?;
+        if let Some((ranks, plan)) = ranks {
+            let owners = plan.owners(events.nodes, ranks.size());
+            tables.over = Some(RankTables::new(&mut store, ranks, events.nodes, owners.as_deref())?);
+        }
         // A batch larger than the data is the whole data.
         let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
         let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch)?);
         let mut parameters =
             Parameters::with_optimizer(&mut store, config.seed, config.learning_rate, optimizer)?;
+        if let Some((ranks, _)) = ranks {
+            parameters.over(&mut store, ranks)?;
+        }
         if config.static_mode() != StaticMode::Off {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
         }
@@ -123,7 +133,15 @@ impl EventTask {
         config.validate()?;
         let device = device.multiplying_in(config.precision)?;
         let split = config.split(events)?;
-        let mut model = Model::new(config, events, &split)?;
+        if device.gpu().is_some() && device.ranks().is_some_and(|ranks| ranks.size() > 1) {
+            return Err(Error::usage("ranks on CUDA devices do not communicate yet")
+                .remedy("train over ranks with --device cpu"));
+        }
+        if let Some(ranks) = device.ranks() {
+            agree(ranks, config, &identity(events))?;
+        }
+        let plan = config.plan_on(&device)?;
+        let mut model = Model::new(config, events, &split, device.ranks().map(|ranks| (ranks, &plan)))?;
         let columns = model.target.objective.columns(&model.store);
         let scored = longest_evaluated(&split);
         check_room("scores", 4 * scored * columns, "take fewer events")?;
@@ -132,7 +150,6 @@ impl EventTask {
         let scores = model.store.zeros("scores", Spec::real(Rows::fixed(scored), columns))?;
         let settling = model.settling(config, max_batches)?;
         let Model { mut store, mut tables, parameters, net, target, batch } = model;
-        let plan = config.plan_on(&device)?;
         let recorder = Recorder {
             net: &net,
             parameters: &parameters,
@@ -263,14 +280,22 @@ impl EventTask {
             },
         };
         let (losses, store) = (train.then_some(core.losses), &mut core.store);
-        let runs = Runs::of_batches(usize::from(pass == Pass::Settle), batches);
-        let count = EventCount { up_to: &|runs| total.min(runs * batch - short), total };
-        let ran =
-            core.device.keep_awake(|| repeat_and_report(program, &runs, store, losses, &count, progress));
         let (results, per_batch) = match losses {
             Some(losses) => (losses, 1),
             None => (self.scores, batch * self.columns),
         };
+        if core.device.ranks().is_some() {
+            // Each rank computes some of the results; the others are added up afterwards.
+            store.clear(results)?;
+        }
+        // The losses of a rank are its parts of the batches' losses.
+        let parts = core.device.ranks().map_or(1.0, |ranks| ranks.size() as f64);
+        let progress: Report<'_> =
+            &mut |p: Progress| progress(Progress { loss: p.loss.map(|loss| loss * parts), ..p });
+        let runs = Runs::of_batches(usize::from(pass == Pass::Settle), batches);
+        let count = EventCount { up_to: &|runs| total.min(runs * batch - short), total };
+        let ran =
+            core.device.keep_awake(|| repeat_and_report(program, &runs, store, losses, &count, progress));
         store.fetch(&[results])?;
         ran.map_err(|(at, e)| {
             // A device reports the error after the pass. The batch is the first one whose results are not
@@ -279,10 +304,25 @@ impl EventTask {
                 let bad = store.read::<f32>(results).ok()?.iter().position(|x| !x.is_finite())?;
                 Some(bad / per_batch)
             };
-            located(e, epoch, at.or_else(first_bad))
+            match (train, e.kind()) {
+                (false, ErrorKind::Comm) => e,
+                _ => located(e, epoch, at.or_else(first_bad)),
+            }
         })?;
+        let numbers = if train { batches } else { total * self.columns };
+        if pass != Pass::Remember {
+            add_up(core.device.ranks(), store, results, numbers)?;
+        }
         Ok((batches, total))
     }
+}
+
+/// Returns numbers by which ranks recognise that they have the same events.
+fn identity(events: &Events) -> String {
+    let Events { nodes, src, dst, time, .. } = events;
+    let ids = [src, dst].map(|ids| crc32fast::hash(bytemuck::cast_slice(ids)));
+    let times = crc32fast::hash(bytemuck::cast_slice(time));
+    format!("{} events, {nodes} nodes, checksums {:08x} {:08x} {times:08x}", events.len(), ids[0], ids[1])
 }
 
 /// Creates the tables of a stream, with the storage types of the configuration.
@@ -351,6 +391,12 @@ impl Task for EventTask {
     fn state(&self) -> Vec<BufferId> {
         let averages = self.settling.iter().flat_map(|s| s.average.buffers());
         self.net.model.state().into_iter().chain(self.static_rows()).chain(averages).collect()
+    }
+    fn rank_tables(&self) -> Option<&RankTables> {
+        self.tables.over.as_ref()
+    }
+    fn state_of_nodes(&self) -> Vec<BufferId> {
+        self.net.model.state()
     }
     fn mail_events(&self) -> Option<BufferId> {
         self.net.model.mail_event()

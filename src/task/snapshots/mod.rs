@@ -77,7 +77,7 @@ pub fn evaluate_snapshots(
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
     let record = DataRecord::of_snapshots(data);
     let run = Run { config, data: record, device, options: &options, extractor: None };
-    let mut summary = run.summary(&task);
+    let mut summary = run.summary(&task)?;
     (summary.test, summary.best_epoch) = (Some(test), Some(best));
     summary.baselines = baselines(&task, data)?;
     Ok(summary)

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     autograd::{Lanes, NodeInfo, Parameters, Program, Span},
     data::{Adjacency, Part, Snapshots},
-    error::Result,
+    error::{Error, Result},
     model::{Exchanged, SnapshotModel, SnapshotTables, VertexInputs},
     ops::{Backend, Tape, epilogue::Activation},
     plan::{CostModel, First, FirstRule, GroupChoice, Plan, Timeline, predict},
@@ -115,6 +115,11 @@ impl SnapshotTask {
     pub fn new(config: &Config, snapshots: &Snapshots, device: Device) -> Result<Self> {
         config.validate()?;
         snapshots.validate(&snapshots.name)?;
+        if device.ranks().is_some_and(|ranks| ranks.size() > 1) {
+            return Err(
+                Error::usage("models of snapshots do not train over ranks yet").remedy("give one rank")
+            );
+        }
         let device = device.multiplying_in(config.precision)?;
         let length = config.group.length;
         let split = SnapshotSplit::of(snapshots, config.data.train, config.data.val)?;

@@ -18,7 +18,6 @@ use super::{
     folder::write_whole,
 };
 use crate::{
-    autograd::Parameters,
     error::{Error, ErrorKind, Result},
     runtime::{BufferId, DType, Precision, Rows, Spec, Store},
     task::config::Config,
@@ -384,12 +383,12 @@ fn whole(store: &Store, buffers: &[BufferId]) -> Vec<(BufferId, usize)> {
 /// # Errors
 /// `Io` if the file cannot be read; `Checkpoint`, with the name of the parameter, if the file is damaged or
 /// of another model.
-pub fn import_weights(path: &Path, store: &mut Store, parameters: &Parameters) -> Result<()> {
+pub fn import_weights(path: &Path, store: &mut Store, parameters: &[(String, BufferId)]) -> Result<()> {
     let bytes = fs::read(path).map_err(|e| Error::io(path, "cannot read", e))?;
     let file =
         SafeTensors::deserialize(&bytes).map_err(|e| bad(path, "not a safetensors file").caused_by(e))?;
     let mut views = Vec::new();
-    for (name, id) in parameters.iter() {
+    for &(ref name, id) in parameters {
         let (rows, cols) = (store.spec(id).rows.capacity, store.spec(id).cols);
         let view = file.tensor(name).map_err(|_| {
             bad(path, format!("`{name}` is missing")).remedy("name the weights as docs/weights.md does")

@@ -4,6 +4,7 @@ pub mod extract;
 pub(crate) mod folder;
 mod matching;
 mod memory;
+mod over_ranks;
 mod run;
 mod summary;
 mod task;
@@ -14,10 +15,12 @@ pub use extract::ExtractRecord;
 pub(super) use extract::{Extract, Extractor};
 pub(super) use matching::{same_model, same_test};
 pub use memory::MemoryPlan;
+pub(super) use over_ranks::{add_up, agree, load};
 pub(super) use run::{Run, restored, test_replayed};
 pub use run::{RunOptions, Watch};
 pub use summary::{
-    BaselineScores, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, PeakMemory, Summary,
+    BaselineScores, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, PeakMemory, RanksRecord, Summary,
+    TrafficRecord,
 };
 pub(super) use task::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
 pub use task::{Progress, Report, Task, TaskCore};

@@ -1,14 +1,16 @@
 //! A run: its epochs with validation, the test of the best epoch, and the files of the run folder.
 use super::{
-    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, Summary, Task,
+    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, RanksRecord, Summary,
+    Task,
     checkpoint::import_weights,
     extract::Extractor,
     folder::{as_json, open_run, read_metrics, write_metrics, write_whole},
     matching::{resumed, same_data, same_model},
+    over_ranks::{from_first, load},
     tensorboard,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     runtime::{cuda::Gpu, *},
     task::{
         config::Config,
@@ -78,16 +80,14 @@ impl RunState<'_> {
     /// belongs to its state.
     fn save(&mut self, task: &dyn Task, is_best: bool) -> Result<()> {
         let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
-        if let (Some(extractor), true) = (&mut self.extractor, is_best) {
-            self.manifest.extract = Some(extractor.write(checkpoint, mail_events(task)?)?);
-        }
-        checkpoint.save(task.store(), &self.buffers, &self.manifest, is_best)
+        let (extractor, manifest, mails) = (&mut self.extractor, &mut self.manifest, task.mail_events());
+        checkpoint.save_by(task, &self.buffers, |checkpoint, whole| {
+            if let (Some(extractor), true) = (extractor, is_best) {
+                manifest.extract = Some(extractor.write(checkpoint, whole.mail_events(mails)?)?);
+            }
+            checkpoint.save(whole.store, &whole.ids(), manifest, is_best)
+        })
     }
-}
-
-/// Returns the ids of the events that mails refer to.
-fn mail_events(task: &dyn Task) -> Result<&[u32]> {
-    task.mail_events().map_or(Ok(&[]), |id| task.store().read::<u32>(id))
 }
 
 impl<'a> Run<'a> {
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         self.train_epochs(task, watch, &mut state)?;
         let (settled, scores) = self.settle_and_test(task, watch, &mut state)?;
         watch.end(task);
-        let mut summary = self.summary(task);
+        let mut summary = self.summary(task)?;
         summary.stopped_early = state.manifest.epochs < self.config.epochs;
         summary.test = scores.asked(self.config.protocol);
         summary.test_by_memory = (self.config.evaluate && task.has_memory()).then_some(scores);
@@ -127,13 +127,17 @@ impl<'a> Run<'a> {
     /// Loads the weights that the options name.
     fn load_initial_weights(&self, task: &mut dyn Task) -> Result<()> {
         if let Some(path) = &self.options.weights {
-            let core = task.core_mut();
-            import_weights(path, &mut core.store, &core.parameters)?;
+            let parameters: Vec<(String, BufferId)> =
+                task.parameters().iter().map(|(name, id)| (name.to_owned(), id)).collect();
+            let ids: Vec<BufferId> = parameters.iter().map(|p| p.1).collect();
+            load(task, &ids, |store, _| import_weights(path, store, &parameters))?;
         }
         if let Some(path) = &self.options.from {
             let (trained, model) = (Checkpoint::at(path), task.model_buffers());
-            same_model(&trained.manifest()?, self.config).map_err(|e| e.in_file(path))?;
-            trained.load_settled(task.store_mut(), &model)?;
+            load(task, &model, |store, model| {
+                same_model(&trained.manifest()?, self.config).map_err(|e| e.in_file(path))?;
+                trained.load_settled(store, model)
+            })?;
         }
         Ok(())
     }
@@ -151,7 +155,7 @@ impl<'a> Run<'a> {
             let what = "classify.frozen keeps the model as it is, and this one has learned nothing";
             return Err(Error::usage(what).remedy("give --from with the folder of a run that trained it"));
         }
-        if let Some(out) = &options.out {
+        if let (Some(out), true) = (&options.out, self.device.is_first()) {
             open_run(out, config, options.resume)?;
             write_metrics(out, &state.records)?;
         }
@@ -168,20 +172,31 @@ impl<'a> Run<'a> {
         let (Some(checkpoint), Some(out)) = (&state.checkpoint, &self.options.out) else {
             return Err(Error::usage("--resume has no run to go on with").remedy("give its --out"));
         };
-        if !checkpoint.exists() && out.join("config.toml").exists() {
-            return Ok(false);
-        }
-        let mut manifest = checkpoint.manifest()?;
+        let found = from_first(self.device, || {
+            if !checkpoint.exists() && out.join("config.toml").exists() {
+                return Ok(None);
+            }
+            let manifest = checkpoint.manifest()?;
+            let records = read_metrics(&out.join("metrics.jsonl"), manifest.epochs)?;
+            Ok(Some((manifest, records)))
+        })?;
+        let Some((mut manifest, records)) = found else { return Ok(false) };
         state.manifest = resumed(manifest.clone(), self.config, &self.data)?;
-        state.records = read_metrics(&out.join("metrics.jsonl"), state.manifest.epochs)?;
+        state.records = records;
         // An earlier version wrote no extract; a damaged one is written anew.
-        if let (Some(extractor), Err(_)) = (&mut state.extractor, checkpoint.extract(&manifest)) {
-            checkpoint.load(task.store_mut(), &state.buffers, true)?;
-            state.manifest.extract = Some(extractor.write(checkpoint, mail_events(task)?)?);
-            manifest.extract.clone_from(&state.manifest.extract);
-            checkpoint.write_manifest(&manifest)?;
+        if let Some(extractor) = &mut state.extractor {
+            let mails = task.mail_events();
+            let missing = from_first(self.device, || Ok(checkpoint.extract(&manifest).is_err()))?;
+            if missing {
+                load(task, &state.buffers, |store, buffers| checkpoint.load(store, buffers, true))?;
+                checkpoint.save_by(task, &state.buffers, |checkpoint, whole| {
+                    manifest.extract = Some(extractor.write(checkpoint, whole.mail_events(mails)?)?);
+                    checkpoint.write_manifest(&manifest)
+                })?;
+                state.manifest.extract.clone_from(&manifest.extract);
+            }
         }
-        checkpoint.load(task.store_mut(), &state.buffers, false)?;
+        load(task, &state.buffers, |store, buffers| checkpoint.load(store, buffers, false))?;
         Ok(true)
     }
     /// Trains, validates and saves epoch after epoch, until all are over or validation no longer improves.
@@ -206,7 +221,7 @@ impl<'a> Run<'a> {
             if is_best {
                 (manifest.best_epoch, manifest.best_score) = (epoch, score);
             }
-            self.save_epoch(task, state, is_best)?;
+            self.save_epoch(task, state, is_best).map_err(|e| lost(e, &format!("saving epoch {epoch}")))?;
         }
         Ok(())
     }
@@ -217,9 +232,11 @@ impl<'a> Run<'a> {
         }
         match &self.options.out {
             Some(out) => {
-                write_metrics(out, &state.records)?;
+                if self.device.is_first() {
+                    write_metrics(out, &state.records)?;
+                }
                 state.save(task, is_best)?;
-                if self.config.tensorboard {
+                if self.config.tensorboard && self.device.is_first() {
                     tensorboard::write(out, &state.records, None)?;
                 }
             }
@@ -244,7 +261,9 @@ impl<'a> Run<'a> {
         // Without a test or a folder nobody uses the model.
         if evaluate || checkpoint.is_some() {
             match (&*checkpoint, best.take()) {
-                (Some(checkpoint), _) => checkpoint.load(task.store_mut(), buffers, true)?,
+                (Some(checkpoint), _) => {
+                    load(task, buffers, |store, buffers| checkpoint.load(store, buffers, true))?;
+                }
                 (None, Some(contents)) => {
                     for (&id, bytes) in buffers.iter().zip(contents) {
                         task.store_mut().raw_mut(id)?.copy_from_slice(&bytes);
@@ -258,7 +277,9 @@ impl<'a> Run<'a> {
             settled = self.settle(task, watch, best_epoch)?;
             if let (Some(checkpoint), true) = (&*checkpoint, settled.is_some()) {
                 task.store_mut().fetch(buffers)?;
-                checkpoint.save_settled(task.store(), buffers, manifest)?;
+                checkpoint.save_by(task, buffers, |checkpoint, whole| {
+                    checkpoint.save_settled(whole.store, &whole.ids(), manifest)
+                })?;
             }
         }
         if evaluate && task.has_memory() {
@@ -295,7 +316,8 @@ impl<'a> Run<'a> {
     ) -> Result<EpochRecord> {
         let train_seconds = started.elapsed().as_secs_f64();
         let val = if self.config.evaluate {
-            Some(task.validate(&mut |p| watch.progress("val", epoch, p))?)
+            let validated = task.validate(&mut |p| watch.progress("val", epoch, p));
+            Some(validated.map_err(|e| lost(e, &format!("validating epoch {epoch}")))?)
         } else {
             None
         };
@@ -304,9 +326,12 @@ impl<'a> Run<'a> {
         Ok(EpochRecord { epoch, train_loss, train_seconds, events_per_second, val, wall_time })
     }
     /// Returns the summary of a run, without its scores.
-    pub fn summary(&self, task: &dyn Task) -> Summary {
+    ///
+    /// # Errors
+    /// `Comm`.
+    pub fn summary(&self, task: &dyn Task) -> Result<Summary> {
         let (config, device) = (self.config, self.device);
-        Summary {
+        Ok(Summary {
             schema: 1,
             version: env!("CARGO_PKG_VERSION").into(),
             commit: option_env!("TGNN_COMMIT").map(Into::into),
@@ -316,6 +341,7 @@ impl<'a> Run<'a> {
                 name: device.name().into(),
                 threads: device.threads(),
             },
+            ranks: RanksRecord::of(device, task.plan())?,
             data: self.data.clone(),
             model: config.model_name().into(),
             plan: task.plan().name.clone(),
@@ -342,11 +368,11 @@ impl<'a> Run<'a> {
                 device: device.gpu().map_or(0, Gpu::peak_bytes),
             },
             parameters: task.parameters().count(task.store()),
-        }
+        })
     }
     /// Writes `summary.json` and what else a finished run leaves in its folder.
     fn write_summary(&self, task: &dyn Task, summary: &Summary, best_epoch: usize) -> Result<()> {
-        let Some(out) = &self.options.out else { return Ok(()) };
+        let Some(out) = self.options.out.as_ref().filter(|_| self.device.is_first()) else { return Ok(()) };
         write_whole(&out.join("summary.json"), &as_json("the summary", summary)?)?;
         if let Some((_, costs)) = task.chosen() {
             write_whole(&out.join("predictions.json"), &as_json("the predictions", costs)?)?;
@@ -355,6 +381,16 @@ impl<'a> Run<'a> {
             tensorboard::write(out, &summary.epochs, summary.test.map(|test| (best_epoch, test)))?;
         }
         Ok(())
+    }
+}
+
+/// Adds to an error that says that a rank was lost what the ranks were doing.
+fn lost(e: Error, doing: &str) -> Error {
+    match e.kind() {
+        ErrorKind::Comm => {
+            Error::new(ErrorKind::Comm, format!("the ranks lost one another {doing}")).caused_by(e)
+        }
+        _ => e,
     }
 }
 
@@ -386,6 +422,6 @@ pub(in crate::task) fn restored<T: Task>(
     same_model(&manifest, config)?;
     let mut task = build()?;
     let buffers = task.checkpoint_buffers();
-    checkpoint.load(task.store_mut(), &buffers, true)?;
+    load(&mut task, &buffers, |store, buffers| checkpoint.load(store, buffers, true))?;
     Ok(task)
 }

@@ -1,8 +1,12 @@
 //! The records of a run: a line of `metrics.jsonl` for every epoch, and `summary.json`.
 use crate::{
     data::{Events, Snapshots},
-    plan::GroupChoice,
-    runtime::{MatmulPrecision, StoredAs},
+    error::Result,
+    plan::{GroupChoice, MemoryOver, Plan},
+    runtime::{
+        Device, MatmulPrecision, StoredAs,
+        comm::{Channel, TrafficKind},
+    },
     task::{
         config::{NegativeKind, TaskName},
         evaluation::{Scores, ScoresByMemory, TestScores},
@@ -101,6 +105,50 @@ impl DataRecord {
     }
 }
 
+/// The ranks that trained together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RanksRecord {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// How they were connected.
+    pub by: String,
+    /// Where node memory was.
+    pub memory: MemoryOver,
+    /// What all ranks together sent to one another in the whole run.
+    pub traffic: Vec<TrafficRecord>,
+}
+
+/// What ranks sent to one another for a purpose.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrafficRecord {
+    /// The purpose.
+    pub kind: String,
+    /// Number of rows.
+    pub rows: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+}
+
+impl RanksRecord {
+    /// Returns the record of the ranks of a device under a plan; `None` for a single rank. Collective.
+    ///
+    /// # Errors
+    /// `Comm`.
+    pub(super) fn of(device: &Device, plan: &Plan) -> Result<Option<Self>> {
+        let Some(ranks) = device.ranks() else { return Ok(None) };
+        let control = ranks.channel(Channel::Control);
+        let record = |(kind, rows, bytes): (TrafficKind, _, _)| TrafficRecord {
+            kind: kind.name().into(),
+            rows,
+            bytes,
+        };
+        let traffic =
+            ranks.traffic().of_all(&**control)?.into_iter().filter(|t| t.2 > 0).map(record).collect();
+        let memory = plan.ranks.unwrap_or_default().memory;
+        Ok(Some(RanksRecord { ranks: ranks.size(), by: control.describe(), memory, traffic }))
+    }
+}
+
 /// Peak memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeakMemory {
@@ -119,6 +167,8 @@ pub struct Summary {
     pub commit: Option<String>,
     pub command: String,
     pub device: DeviceRecord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RanksRecord>,
     pub data: DataRecord,
     pub model: String,
     pub task: TaskName,

@@ -5,6 +5,7 @@ use crate::{
     autograd::{Parameters, Program},
     data::Part,
     error::{Error, ErrorKind, Result},
+    model::RankTables,
     plan::{CostModel, GroupChoice, Plan, Timeline},
     runtime::{BufferId, Device, Store, brief_debug},
     task::evaluation::{Scores, TestScores},
@@ -83,6 +84,14 @@ pub trait Task {
     /// Returns the buffer of the event ids that mails refer to; `None` if there are no mails.
     fn mail_events(&self) -> Option<BufferId> {
         None
+    }
+    /// Returns the tables of the ranks that train together; `None` for a single rank.
+    fn rank_tables(&self) -> Option<&RankTables> {
+        None
+    }
+    /// Returns the buffers with rows of nodes that ranks may spread among them: the model's state.
+    fn state_of_nodes(&self) -> Vec<BufferId> {
+        Vec::new()
     }
     /// Returns the buffers of the model without its head, from which a run of another task can start.
     fn model_buffers(&self) -> Vec<BufferId>;
@@ -266,11 +275,13 @@ pub(in crate::task) fn evaluation_clock(part: Part) -> u32 {
     part as u32
 }
 
-/// Adds epoch and batch to an error that says that training diverged.
+/// Adds epoch and batch to an error that says that training diverged, or that a rank was lost.
 pub(in crate::task) fn located(e: Error, epoch: u32, batch: Option<usize>) -> Error {
-    if e.kind() != ErrorKind::Diverged {
-        return e;
-    }
+    let what = match e.kind() {
+        ErrorKind::Diverged => "training diverged",
+        ErrorKind::Comm => "the ranks lost one another",
+        _ => return e,
+    };
     let batch = batch.map_or(String::new(), |b| format!(", batch {}", b + 1));
-    Error::new(ErrorKind::Diverged, format!("training diverged in epoch {}{batch}", epoch + 1)).caused_by(e)
+    Error::new(e.kind(), format!("{what} in epoch {}{batch}", epoch + 1)).caused_by(e)
 }

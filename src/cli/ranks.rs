@@ -1,0 +1,81 @@
+//! Flags of commands that several ranks run together.
+use crate::{
+    error::{Error, Result},
+    runtime::{
+        Device,
+        comm::{Comm, Launched, Ranks, launched, mpi},
+    },
+    task::{Config, on_local_ranks},
+};
+use clap::Args;
+use std::{sync::Arc, time::Duration};
+
+/// How many ranks run a command, and how long they wait for one another.
+#[derive(Args)]
+pub(super) struct RankArgs {
+    /// Run N ranks on this computer: N slices of each batch, with the threads shared out among them.
+    /// Started by mpirun or srun, each process is a rank
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    ranks: usize,
+    /// Seconds after which a rank gives up waiting for another one
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    deadline: f64,
+}
+
+impl RankArgs {
+    /// Runs `work` on the device of the configuration, or as every rank, each with a device of its own.
+    ///
+    /// # Errors
+    /// `Usage` for numbers that make no sense; the errors of `work`; `Comm` if a rank is lost. As a rank of
+    /// MPI, the process ends at an error.
+    pub(super) fn run(&self, config: &Config, work: impl Fn(Device) -> Result<()> + Sync) -> Result<()> {
+        let deadline = Duration::try_from_secs_f64(self.deadline).map_err(|_| {
+            Error::usage(format!("--deadline {}", self.deadline)).remedy("give seconds, as in --deadline 60")
+        })?;
+        let launched = launched()?.filter(|launched| launched.size > 1);
+        match (self.ranks, launched) {
+            (0, _) => Err(Error::usage("--ranks 0").remedy("give 1 or more")),
+            (1, None) => work(config.open_device()?),
+            (1, Some(launched)) => Self::by_mpi(config, deadline, launched, work),
+            (ranks, Some(launched)) => {
+                let what =
+                    format!("--ranks {ranks}, and {} has started {} ranks", launched.launcher, launched.size);
+                Err(Error::usage(what).remedy("leave out --ranks"))
+            }
+            (ranks, None) => {
+                let threads = (config.open_device()?.threads() / ranks).max(1);
+                let open = |_| Config { threads, ..config.clone() }.open_device();
+                on_local_ranks(ranks, deadline, open, work)
+            }
+        }
+    }
+    /// Runs `work` as the rank that this process is.
+    fn by_mpi(
+        config: &Config,
+        deadline: Duration,
+        launched: Launched,
+        work: impl Fn(Device) -> Result<()>,
+    ) -> Result<()> {
+        let comm = mpi(deadline)?;
+        let connection: Arc<dyn Comm> = comm.clone();
+        let ran =
+            Ranks::new(connection).and_then(|ranks| work(Self::device_of(config, launched)?.over(ranks)));
+        match ran {
+            Ok(()) => comm.finish(),
+            Err(e) => {
+                super::fail(&e);
+                comm.fail(&e.to_string()); // ends the process
+                Err(e)
+            }
+        }
+    }
+    /// Opens the device of a rank. If no number of threads is given, the ranks of a computer share its cores.
+    fn device_of(config: &Config, launched: Launched) -> Result<Device> {
+        let on_computer = launched.local_size.unwrap_or(launched.size);
+        let device = config.open_device()?;
+        if config.threads > 0 || on_computer == 1 {
+            return Ok(device);
+        }
+        Config { threads: (device.threads() / on_computer).max(1), ..config.clone() }.open_device()
+    }
+}

@@ -1,0 +1,204 @@
+//! State of a model over several ranks: who keeps which rows, and how they travel.
+//!
+//! Every rank computes with a slice of each batch. *Replicated* state has all rows on every rank; after a
+//! batch each rank sends its new rows to all others (the papers call this DepCache). *Partitioned* state has
+//! each node's rows on one rank, the node's owner; before a batch the owners *dispatch* rows to the ranks
+//! that compute with them, and after it they get the new rows back (*aggregation*).
+//!
+//! If several ranks have new rows of the same node, the rank with the node's latest event sends them. Which
+//! rank that is, and which rows go where, follows from the data alone: ranks find it out by lists of ids,
+//! ahead of the rows. Source: Sven, sections 3.1 and 4.1.
+use crate::{
+    error::{Error, Result, ensure},
+    ops::{
+        Link, Tape,
+        exchange_rows::{Parts, Picked},
+        route::Routed,
+    },
+    runtime::{
+        comm::{Channel, Ranks, TrafficKind},
+        *,
+    },
+};
+use std::sync::Arc;
+
+/// Tables by which a rank finds the owners of nodes, and its connections to the other ranks.
+#[derive(Clone, Debug)]
+pub struct RankTables {
+    ranks: Ranks,
+    partitioned: bool,
+    routes: Link,
+    rows: Link,
+    /// For each node, its owner, and its row in the owner's tables. If state is replicated, every rank owns
+    /// every node: all owners are 0, and rows are the nodes' ids.
+    rank_of: BufferId,
+    row_of: BufferId,
+    /// Zeros, one for each row of this rank's tables.
+    stamp: BufferId,
+    /// The nodes of this rank's tables, in the order of their rows.
+    own: Arc<Vec<u32>>,
+    /// The owner of each node, if state is partitioned.
+    owners: Arc<Vec<u32>>,
+}
+
+/// New rows that this rank sends, and where the rows that it receives belong.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRows {
+    /// Rows of the offered list of nodes, grouped by destination: the rows to send.
+    pub sent: Var,
+    /// Row in this rank's tables of each received row.
+    pub place: Var,
+    parts: Parts,
+}
+
+impl RankTables {
+    /// Adds the tables for `nodes` nodes to `store`. `owners` holds the owner of each node; `None` replicates
+    /// the state.
+    ///
+    /// # Errors
+    /// `Shape` if `owners` does not have an owner below the number of ranks for each node.
+    pub fn new(store: &mut Store, ranks: &Ranks, nodes: usize, owners: Option<&[u32]>) -> Result<Self> {
+        let size = ranks.size() as u32;
+        let fits = owners.is_none_or(|owners| owners.len() == nodes && owners.iter().all(|&r| r < size));
+        ensure!("ranks", fits, "the partition is not one of {nodes} nodes over {size} ranks");
+        let all_own = |owners: &[u32]| (0..size).all(|rank| owners.contains(&rank));
+        ensure!("ranks", owners.is_none_or(all_own), "a rank owns no node; use fewer ranks");
+        let all: Vec<u32> = (0..nodes as u32).collect();
+        let (rank_of, row_of, own) = match owners {
+            None => (vec![0; nodes], all.clone(), all),
+            Some(owners) => {
+                let mut rows = vec![0; size as usize];
+                let next = |&owner: &u32| {
+                    rows[owner as usize] += 1;
+                    rows[owner as usize] - 1
+                };
+                let row_of: Vec<u32> = owners.iter().map(next).collect();
+                let is_own = |&v: &u32| owners[v as usize] == ranks.rank() as u32;
+                (owners.to_vec(), row_of, all.into_iter().filter(is_own).collect())
+            }
+        };
+        let ids = |n| Spec::ids(Rows::fixed(n), 1);
+        Ok(RankTables {
+            ranks: ranks.clone(),
+            partitioned: owners.is_some(),
+            routes: Link::new(store, ranks, Channel::Routes)?,
+            rows: Link::new(store, ranks, Channel::Rows)?,
+            rank_of: store.table("owners", ids(nodes), Arc::new(rank_of))?,
+            row_of: store.table("rows in tables", ids(nodes), Arc::new(row_of))?,
+            stamp: store.zeros("stamp of own rows", ids(own.len()))?,
+            own: Arc::new(own),
+            owners: Arc::new(owners.unwrap_or_default().to_vec()),
+        })
+    }
+    /// Returns all ranks.
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+    /// Whether each node's state is on one rank.
+    pub fn is_partitioned(&self) -> bool {
+        self.partitioned
+    }
+    /// Refuses the mean of a node's mails, which is not computed over ranks.
+    ///
+    /// # Errors
+    /// `Usage` if `mean`; `key` is the combiner's name in a configuration.
+    pub(super) fn refuse_mean(over: Option<&Self>, mean: bool, key: &str) -> Result<()> {
+        if over.is_some() && mean {
+            let what = format!("{key} is `mean`, and means of mails are not computed over ranks");
+            return Err(Error::usage(what).remedy(format!("give {key}=last, or one rank")));
+        }
+        Ok(())
+    }
+    /// Returns the nodes whose state this rank keeps, in the order of its tables.
+    pub fn own(&self) -> &Arc<Vec<u32>> {
+        &self.own
+    }
+    /// Returns the nodes whose state a rank keeps, in the order of its tables.
+    pub fn nodes_of(&self, rank: usize) -> Vec<u32> {
+        if !self.partitioned {
+            return self.own.to_vec();
+        }
+        let all = self.owners.iter().zip(0..).filter(|&(&owner, _)| owner as usize == rank);
+        all.map(|(_, v)| v).collect()
+    }
+    /// Returns the shape of a table of state with the rows of all nodes, given the shape of this rank's.
+    pub fn whole(&self, own: Spec) -> Spec {
+        let per_node = own.rows.capacity / self.own.len().max(1);
+        let nodes = if self.partitioned { self.owners.len() } else { self.own.len() };
+        Spec { rows: Rows::fixed(per_node * nodes), ..own }
+    }
+    /// Returns the number of ranks among which owners are told apart.
+    fn owners(&self) -> usize {
+        if self.partitioned { self.ranks.size() } else { 1 }
+    }
+    fn routed(&self, t: &mut Tape, store: &Store, node: Var, limit: Option<Var>) -> Result<Routed> {
+        let [rank_of, row_of] = t.stored_all(store, [self.rank_of, self.row_of])?;
+        t.route(node, (rank_of, row_of), self.owners(), limit)
+    }
+    /// Returns the most ids that a rank receives if each rank sends at most `each`, of unique nodes.
+    fn capacity(&self, each: usize) -> usize {
+        self.ranks.size() * each.min(self.own.len())
+    }
+    /// Appends the dispatch of the state of the unique nodes `node`, u32 `[<= n]`: of each table, which is
+    /// partitioned by node and has the given number of rows for each. Returns the received rows of each
+    /// table, and for each node its place among them.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn dispatch(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        node: Var,
+        tables: &[(Var, usize)],
+    ) -> Result<(Var, Vec<Var>)> {
+        let needed = self.routed(t, store, node, None)?;
+        let capacity = self.capacity(t.spec(node).rows.capacity);
+        let asked = t.exchange_ids(store, &self.routes, needed.row, Some(needed.counts), capacity)?;
+        let parts = Parts { like: needed.order, recv_counts: needed.counts, send_counts: Some(asked.counts) };
+        let picked = |&(table, each)| Picked { table, index: asked.id, each };
+        let tables: Vec<Picked> = tables.iter().map(picked).collect();
+        let rows = t.exchange_rows(store, &self.rows, TrafficKind::Dispatch, parts, &tables)?;
+        Ok((needed.position, rows))
+    }
+    /// Appends the agreement on who sends new rows of which of the unique nodes `node`, u32 `[<= n]`, of
+    /// which the first `limit` have new rows: for each node, the last rank that offers some.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn offer(&self, t: &mut Tape, store: &Store, node: Var, limit: Option<Var>) -> Result<NewRows> {
+        let offered = self.routed(t, store, node, limit)?;
+        let counts = self.partitioned.then_some(offered.counts);
+        let capacity = self.capacity(t.spec(node).rows.capacity);
+        let offers = t.exchange_ids(store, &self.routes, offered.row, counts, capacity)?;
+        let stamp = t.stored(store, self.stamp)?;
+        let latest = t.latest(stamp, offers.id)?;
+        let theirs = t.keep_marked(latest, offers.counts, offers.id, None)?;
+        let mine = if self.partitioned {
+            let parts =
+                Parts { like: offered.order, recv_counts: offered.counts, send_counts: Some(offers.counts) };
+            let accepted = t.exchange_all_rows(store, &self.routes, TrafficKind::Routes, parts, &[latest])?;
+            t.keep_marked(accepted[0], offered.counts, offered.order, None)?
+        } else {
+            t.keep_marked(latest, offers.counts, offered.order, Some(self.ranks.rank()))?
+        };
+        let send_counts = self.partitioned.then_some(mine.counts);
+        let parts = Parts { like: theirs.id, recv_counts: theirs.counts, send_counts };
+        Ok(NewRows { sent: mine.id, place: theirs.id, parts })
+    }
+    /// Appends the aggregation of new rows: of each table the rows of its index, in the order of
+    /// [`NewRows::sent`]. Returns the received rows of each table, in the order of [`NewRows::place`].
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn aggregate(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        new: &NewRows,
+        tables: &[(Var, Var)],
+    ) -> Result<Vec<Var>> {
+        let tables: Vec<Picked> = tables.iter().map(|&table| table.into()).collect();
+        t.exchange_rows(store, &self.rows, TrafficKind::Aggregation, new.parts, &tables)
+    }
+}

@@ -1,0 +1,118 @@
+//! `out[i] = sum over all ranks of x[i]`, for several values at once
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `sequence` | `[1]` u32, state | sequence number of the [`Link`] |
+//! | `x` | any number of f32 values with fixed rows | gradients |
+//! | out | as `x` | sums, the same bits on every rank |
+//!
+//! The values are packed into one message. Numbers are added in the order of the ranks. No gradient.
+use super::*;
+use crate::runtime::comm::{Channel, Ranks, TrafficKind, all_reduce};
+use std::sync::{Mutex, PoisonError};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct AllReduce {
+    link: Link,
+    /// The packed values and what arrives, reused from run to run.
+    buffers: Mutex<[Vec<f32>; 2]>,
+}
+
+/// Position of the first value; input 0 is the sequence number.
+const FIRST: usize = 1;
+
+impl Tape {
+    /// Appends [`AllReduce`], which adds up each of `values` over all ranks: f32 of any shape, with fixed
+    /// rows.
+    ///
+    /// # Errors
+    /// `Shape` if a value is not f32, or its rows are not fixed.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::{*, comm::{Channel, Ranks}}};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let link = Link::new(&mut store, &Ranks::alone(), Channel::Gradients)?;
+    /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
+    /// let sums = tape.all_reduce(&store, &link, &[x])?;
+    /// let mut program = Program::new(&tape, &sums, Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(sums[0], &store)?, [1.0, 2.0]); // of a single rank
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn all_reduce(&mut self, store: &Store, link: &Link, values: &[Var]) -> Result<Vec<Var>> {
+        let sequence = link.sequence(self, store)?;
+        let mut sums = Vec::with_capacity(values.len());
+        for values in values.chunks(Io::MOST_OUTPUTS) {
+            let ins: Vec<Var> = std::iter::once(sequence).chain(values.iter().copied()).collect();
+            sums.extend(self.push(AllReduce { link: link.clone(), buffers: Mutex::default() }, &ins)?);
+        }
+        Ok(sums)
+    }
+}
+
+impl AllReduce {
+    fn run<R: Real>(&self, io: &Io<'_>, [packed, arriving]: &mut [Vec<R>; 2]) {
+        packed.clear();
+        (FIRST..io.inputs()).for_each(|i| packed.extend_from_slice(io.input::<R>(i)));
+        self.link.step(io, Self::NAME, |comm| {
+            let sent = 2 * size_of_val(packed.as_slice()) * (comm.size() - 1) / comm.size();
+            self.link.ranks().traffic().add(TrafficKind::Gradients, io.inputs() - FIRST, sent);
+            all_reduce(comm, packed, arriving)
+        });
+        let mut rest = packed.as_slice();
+        for k in 0..io.inputs() - FIRST {
+            let out = io.out::<R>(k);
+            let (own, later) = rest.split_at(out.len());
+            out.copy_from_slice(own);
+            rest = later;
+        }
+    }
+}
+
+impl Op for AllReduce {
+    const NAME: &'static str = "all_reduce";
+    const KIND: OpKind = OpKind::Comm;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        ensure!(Self::NAME, ins.len() > FIRST, "{} inputs, want a sequence number and values", ins.len());
+        ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());
+        for x in &ins[FIRST..] {
+            let fixed = Spec::real(Rows::fixed(x.rows.capacity), x.cols);
+            ensure!(Self::NAME, *x == fixed, "a value is {x}, want {fixed}");
+        }
+        Ok(ins[FIRST..].iter().map(|&x| x.into()).collect())
+    }
+    fn writes(&self, _: usize) -> Vec<usize> {
+        vec![0]
+    }
+    fn channel(&self) -> Option<Channel> {
+        Some(self.link.channel())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        self.run::<R>(io, &mut Default::default());
+    }
+    fn cpu(&self, io: &Io<'_>) {
+        self.run(io, &mut self.buffers.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        self.link.is_alone(Self::NAME)?;
+        (FIRST..on.inputs()).try_for_each(|i| {
+            let (grid, rows, d) = (Grid::items(on.spec(i).len()), on.rows(i), on.cols(i));
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe {
+                k.prefix_rows(on, grid, on.input(i), std::ptr::null(), on.kept(i - FIRST), rows, rows, d)
+            }
+        })
+    }
+}
+
+/// `[values, rows, cols]`
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[3, 5, 7], &[70, 1, 2], &[2, 0, 4]];
+pub(super) const BENCH: &[&[usize]] = &[&[20, 100, 110]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let link = Link::new(&mut c.store, &Ranks::alone(), Channel::Gradients)?;
+    let values: Vec<Var> = (0..dims[0]).map(|_| c.real(dims[1], dims[2])).collect();
+    let outs = c.tape.all_reduce(&c.store, &link, &values)?;
+    Ok(Built::new(&outs, &[]))
+}

@@ -1,0 +1,178 @@
+//! Sends lists of ids to other ranks: to each rank its part, or the whole list to all ranks
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `sequence` | `[1]` u32, state | sequence number of the [`Link`] |
+//! | `id` | `[n]` u32 | ids, those for rank 0 first |
+//! | `counts` | `[ranks]` u32 | number of ids for each rank; without it, all ids go to all ranks |
+//! | count | `[1]` u32 | number of received ids |
+//! | id | `[<= capacity]` u32 | received ids, those from rank 0 first |
+//! | counts | `[ranks]` u32 | number of ids from each rank |
+//!
+//! By these lists ranks learn which rows to send where. They follow from the data alone, so they can be
+//! exchanged ahead of the rows. A rank's own part is copied.
+use super::*;
+use crate::runtime::comm::{Channel, Comm, Ranks, TrafficKind};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct ExchangeIds {
+    link: Link,
+    capacity: usize,
+}
+
+/// Ids that a rank has received.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceivedIds {
+    /// The ids, those from rank 0 first.
+    pub id: Var,
+    /// Number of ids from each rank.
+    pub counts: Var,
+}
+
+/// Positions of the inputs.
+mod input {
+    pub(super) const ID: usize = 1;
+    pub(super) const COUNTS: usize = 2;
+}
+
+/// Positions of the outputs.
+mod output {
+    pub(super) const COUNT: usize = 0;
+    pub(super) const ID: usize = 1;
+    pub(super) const COUNTS: usize = 2;
+}
+
+impl Tape {
+    /// Appends [`ExchangeIds`], which sends `counts[r]` of the ids, u32 `[n]`, to each rank r; without
+    /// `counts`, u32 `[ranks]`, it sends all ids to all ranks. At most `capacity` ids arrive.
+    ///
+    /// # Errors
+    /// `Shape` if types or rows differ. A run fails with `Comm` if more ids arrive.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::{*, comm::{Channel, Ranks}}};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let link = Link::new(&mut store, &Ranks::alone(), Channel::Routes)?;
+    /// let id = tape.input(&mut store, "id", Spec::ids(Rows::fixed(2), 1), &[7u32, 8])?;
+    /// let received = tape.exchange_ids(&store, &link, id, None, 4)?;
+    /// let mut program = Program::new(&tape, &[received.id, received.counts], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(received.id, &store)?, [7, 8]); // from a single rank, itself
+    /// assert_eq!(program.read::<u32>(received.counts, &store)?, [2]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn exchange_ids(
+        &mut self,
+        store: &Store,
+        link: &Link,
+        id: Var,
+        counts: Option<Var>,
+        capacity: usize,
+    ) -> Result<ReceivedIds> {
+        let ins: Vec<Var> = [link.sequence(self, store)?, id].into_iter().chain(counts).collect();
+        let outs = self.push(ExchangeIds { link: link.clone(), capacity }, &ins)?;
+        Ok(ReceivedIds { id: outs[output::ID], counts: outs[output::COUNTS] })
+    }
+}
+
+impl ExchangeIds {
+    /// Exchanges the ids; returns the number of received ids.
+    fn exchange(&self, io: &Io<'_>, comm: &dyn Comm) -> Result<usize> {
+        let (id, ranks) = (io.input::<u32>(input::ID), comm.size());
+        let (received, received_counts) = (io.out::<u32>(output::ID), io.out::<u32>(output::COUNTS));
+        received_counts.fill(0);
+        let counts = (io.inputs() > input::COUNTS).then(|| io.input::<u32>(input::COUNTS));
+        let traffic = self.link.ranks().traffic();
+        let word = size_of::<u32>();
+        // How many ids arrive from each rank.
+        let bytes = bytemuck::cast_slice_mut(received_counts);
+        match counts {
+            Some(counts) => {
+                comm.all_to_all(bytemuck::cast_slice(counts), &vec![word; ranks], bytes, &vec![word; ranks])?;
+            }
+            None => comm.all_gather(&(id.len() as u32).to_ne_bytes(), bytes, &vec![word; ranks])?,
+        }
+        let all: usize = received_counts.iter().map(|&n| n as usize).sum();
+        if all > received.len() {
+            let what =
+                format!("{all} ids arrive at rank {}, which has space for {}", comm.rank(), received.len());
+            return Err(Error::new(ErrorKind::Comm, what));
+        }
+        let sizes = |counts: &[u32]| counts.iter().map(|&n| n as usize * word).collect::<Vec<_>>();
+        let (ids, to) = (bytemuck::cast_slice(id), bytemuck::cast_slice_mut(&mut received[..all]));
+        let sent = match counts {
+            Some(counts) => {
+                comm.all_to_all(ids, &sizes(counts), to, &sizes(received_counts))?;
+                id.len() - counts[comm.rank()] as usize
+            }
+            None => {
+                comm.all_gather(ids, to, &sizes(received_counts))?;
+                id.len() * (ranks - 1)
+            }
+        };
+        traffic.add(TrafficKind::Routes, sent, word * (sent + ranks - 1));
+        Ok(all)
+    }
+}
+
+impl Op for ExchangeIds {
+    const NAME: &'static str = "exchange_ids";
+    const KIND: OpKind = OpKind::Comm;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, ins.len().clamp(2, 3))?;
+        ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());
+        let (id, counts) = (ins[input::ID], Spec::ids(Rows::fixed(self.link.ranks().size()), 1));
+        ensure!(Self::NAME, id == Spec::ids(id.rows, 1), "id is {id}, want one column of U32");
+        if let Some(found) = ins.get(input::COUNTS) {
+            ensure!(Self::NAME, *found == counts, "counts are {found}, want {counts}");
+        }
+        countable(Self::NAME, "ids", self.capacity)?;
+        let ids = Spec::ids(Rows::fixed(self.capacity), 1);
+        Ok(vec![Spec::count().into(), Out::counted_by(ids, output::COUNT), counts.into()])
+    }
+    fn writes(&self, _: usize) -> Vec<usize> {
+        vec![0]
+    }
+    fn channel(&self) -> Option<Channel> {
+        Some(self.link.channel())
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let mut received = 0;
+        self.link.step(io, Self::NAME, |comm| {
+            received = self.exchange(io, comm)?;
+            Ok(())
+        });
+        io.out::<u32>(output::COUNT)[0] = received as u32;
+    }
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        self.link.is_alone(Self::NAME)?;
+        let (id, count, out) = (on.input(input::ID), on.kept(output::COUNT), on.kept(output::ID));
+        let (counts, rows) = (on.kept(output::COUNTS), on.rows(input::ID));
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.exchange_ids(
+                on,
+                Grid::items(on.capacity(input::ID)),
+                id,
+                count,
+                out,
+                counts,
+                rows,
+                self.capacity as u32,
+            )
+        }
+    }
+}
+
+/// `[ids, capacity]`, and 1 if all ids go to all ranks
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 0], &[0, 3, 0], &[40, 50, 0], &[40, 40, 1]];
+pub(super) const BENCH: &[&[usize]] = &[&[1_500, 1_500, 0]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let link = Link::new(&mut c.store, &Ranks::alone(), Channel::Routes)?;
+    let id = c.ids_below(dims[0], 1_000);
+    let counts = (dims[2] == 0).then(|| c.ids(&[dims[0] as u32], 1));
+    let received = c.tape.exchange_ids(&c.store, &link, id, counts, dims[1])?;
+    Ok(Built::new(&[received.id, received.counts], &[]))
+}

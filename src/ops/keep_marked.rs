@@ -1,0 +1,145 @@
+//! Keeps the marked rows of a list that is grouped by rank
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `mark` | `[m]` u32 | 1 for a row to keep, else 0 |
+//! | `counts` | `[ranks]` u32 | number of rows of each rank, in order |
+//! | `id` | `[n]` u32 | the list |
+//! | count | `[1]` u32 | number of kept rows |
+//! | id | `[<= n]` u32 | kept rows, in order |
+//! | counts | `[ranks]` u32 | kept rows of each rank |
+//!
+//! Usually the list has a row for each mark. With a *segment* r, it has only those of rank r's marks, and the
+//! result is one group: `counts` then is the number of its kept rows in place r, and 0 elsewhere.
+use super::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct KeepMarked {
+    segment: Option<usize>,
+}
+
+/// The kept rows of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// The rows.
+    pub id: Var,
+    /// Number of rows of each rank.
+    pub counts: Var,
+}
+
+/// Positions of the inputs.
+mod input {
+    pub(super) const MARK: usize = 0;
+    pub(super) const COUNTS: usize = 1;
+    pub(super) const ID: usize = 2;
+}
+
+/// Positions of the outputs.
+mod output {
+    pub(super) const COUNT: usize = 0;
+    pub(super) const ID: usize = 1;
+    pub(super) const COUNTS: usize = 2;
+}
+
+impl Tape {
+    /// Appends [`KeepMarked`] for the list `id`, u32 `[n]`, with its marks, u32 `[m]`, and the number of
+    /// marks of each rank, u32 `[ranks]`. `segment` is the rank whose marks belong to the list; `None` if all
+    /// do.
+    ///
+    /// # Errors
+    /// `Shape` if an input is not one column of u32, or there is no such rank.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
+    /// let mark = tape.input(&mut store, "mark", ids(3), &[1u32, 0, 1])?;
+    /// let counts = tape.input(&mut store, "counts", ids(2), &[2u32, 1])?;
+    /// let id = tape.input(&mut store, "id", ids(3), &[7u32, 8, 9])?;
+    /// let kept = tape.keep_marked(mark, counts, id, None)?;
+    /// let mut program = Program::new(&tape, &[kept.id, kept.counts], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(kept.id, &store)?, [7, 9]);
+    /// assert_eq!(program.read::<u32>(kept.counts, &store)?, [1, 1]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn keep_marked(&mut self, mark: Var, counts: Var, id: Var, segment: Option<usize>) -> Result<Kept> {
+        let outs = self.push(KeepMarked { segment }, &[mark, counts, id])?;
+        Ok(Kept { id: outs[output::ID], counts: outs[output::COUNTS] })
+    }
+}
+
+impl Op for KeepMarked {
+    const NAME: &'static str = "keep_marked";
+    const KIND: OpKind = OpKind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 3)?;
+        for (what, list) in [("mark", &ins[input::MARK]), ("id", &ins[input::ID])] {
+            ensure!(Self::NAME, *list == Spec::ids(list.rows, 1), "{what} is {list}, want one column of U32");
+            countable(Self::NAME, "rows", list.len())?;
+        }
+        let counts = Spec::ids(Rows::fixed(ins[input::COUNTS].rows.capacity), 1);
+        ensure!(Self::NAME, ins[input::COUNTS] == counts, "counts are {}, want {counts}", ins[input::COUNTS]);
+        let known = self.segment.is_none_or(|rank| rank < counts.len());
+        ensure!(Self::NAME, known, "segment {:?} of {} ranks", self.segment, counts.len());
+        let ids = Spec::ids(Rows::fixed(ins[input::ID].rows.capacity), 1);
+        Ok(vec![Spec::count().into(), Out::counted_by(ids, output::COUNT), counts.into()])
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (mark, counts) = (io.input::<u32>(input::MARK), io.input::<u32>(input::COUNTS));
+        let (id, kept) = (io.input::<u32>(input::ID), io.out::<u32>(output::ID));
+        let kept_counts = io.out::<u32>(output::COUNTS);
+        let (mut begin, mut n, mut listed) = (0usize, 0, 0);
+        for (rank, (&count, kept_count)) in counts.iter().zip(kept_counts).enumerate() {
+            let end = begin.saturating_add(count as usize);
+            *kept_count = 0;
+            if self.segment.is_none_or(|segment| segment == rank) {
+                for &mark in mark.get(begin..end.min(mark.len())).unwrap_or_default() {
+                    let Some(&id) = id.get(listed) else { break };
+                    listed += 1;
+                    if mark == 1 {
+                        kept[n] = id;
+                        (n, *kept_count) = (n + 1, *kept_count + 1);
+                    }
+                }
+            }
+            begin = end;
+        }
+        io.out::<u32>(output::COUNT)[0] = n as u32;
+    }
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.keep_marked(
+                on,
+                Grid::new(1, 1024),
+                on.input(input::MARK),
+                on.input(input::COUNTS),
+                on.input(input::ID),
+                on.kept(output::COUNT),
+                on.kept(output::ID),
+                on.kept(output::COUNTS),
+                on.rows(input::MARK),
+                on.rows(input::ID),
+                on.capacity(input::COUNTS) as u32,
+                self.segment.map_or(NONE, |rank| rank as u32),
+            )
+        }
+    }
+}
+
+/// Numbers of rows of three ranks, and optionally the segment
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 0, 0], &[0, 0, 0], &[3, 5, 9], &[400, 0, 700], &[3, 5, 9, 1], &[30, 50, 900, 2]];
+pub(super) const BENCH: &[&[usize]] = &[&[500, 500, 500]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let n = dims[..3].iter().sum();
+    let segment = dims.get(3).copied();
+    let counts: Vec<u32> = dims[..3].iter().map(|&n| n as u32).collect();
+    let (mark, counts) = (c.ids_below(n, 2), c.ids(&counts, 1));
+    let id = c.ids_below(segment.map_or(n, |rank| dims[rank]), 1_000);
+    let kept = c.tape.keep_marked(mark, counts, id, segment)?;
+    Ok(Built::new(&[kept.id, kept.counts], &[]))
+}

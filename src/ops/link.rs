@@ -1,0 +1,72 @@
+//! The connections by which ops communicate with other ranks.
+use super::Tape;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    runtime::{
+        comm::{Channel, Comm, Ranks},
+        *,
+    },
+};
+
+/// A channel between the ranks, for the programs over one store.
+///
+/// Its ops change a stored sequence number, so they run in the order of the program, whatever their lanes
+/// are: all ranks then communicate in the same order.
+///
+/// # Examples
+/// ```
+/// use tgnn::{ops::Link, runtime::{*, comm::{Channel, Ranks}}};
+/// let mut store = Store::new(Precision::F32);
+/// let link = Link::new(&mut store, &Ranks::alone(), Channel::Rows)?;
+/// assert_eq!(link.ranks().size(), 1);
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Link {
+    ranks: Ranks,
+    channel: Channel,
+    sequence: BufferId,
+}
+
+impl Link {
+    /// Adds the sequence number of `channel` to `store`.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn new(store: &mut Store, ranks: &Ranks, channel: Channel) -> Result<Self> {
+        let sequence = store.zeros(format!("sequence of {channel:?}"), Spec::count())?;
+        Ok(Link { ranks: ranks.clone(), channel, sequence })
+    }
+    /// Returns all ranks.
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+    /// Returns the channel.
+    pub fn channel(&self) -> Channel {
+        self.channel
+    }
+    /// Returns the connection.
+    pub(super) fn comm(&self) -> &dyn Comm {
+        &**self.ranks.channel(self.channel)
+    }
+    /// Returns the sequence number as a value.
+    pub(super) fn sequence(&self, t: &mut Tape, store: &Store) -> Result<Var> {
+        t.stored(store, self.sequence)
+    }
+    /// Refuses a launch over several ranks: devices do not communicate yet.
+    pub(super) fn is_alone(&self, op: &str) -> Result<()> {
+        if self.ranks.size() == 1 {
+            return Ok(());
+        }
+        let what = format!("{op}: ranks on CUDA devices do not communicate yet");
+        Err(Error::new(ErrorKind::Device, what).remedy("train over ranks with --device cpu"))
+    }
+    /// Advances the sequence number of a running op, whose input 0 it is, and reports a failure.
+    pub(super) fn step(&self, io: &Io<'_>, op: &str, communicate: impl FnOnce(&dyn Comm) -> Result<()>) {
+        let sequence = io.state::<u32>(0);
+        sequence[0] = sequence[0].wrapping_add(1);
+        if let Err(e) = communicate(self.comm()) {
+            io.fail(Error::new(e.kind(), format!("{op}: {e}")));
+        }
+    }
+}

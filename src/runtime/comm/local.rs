@@ -1,0 +1,402 @@
+//! Ranks of one process: threads that copy from one another's buffers.
+use super::{Comm, DEADLINE, check_counts, disagree, overdue};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    runtime::sync::{AtomicBool, AtomicUsize, Counter, Mutex, PATIENCE, pause},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::Ordering::{Acquire, Relaxed, Release},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Polls before a waiting rank sleeps between polls: ranks may share cores.
+const AWAKE: u32 = 4 * PATIENCE;
+/// Pause of a waiting rank that sleeps.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Returns the connections of `size` ranks of this process, one for each rank's thread, with the default
+/// [deadline](DEADLINE).
+///
+/// # Examples
+/// ```
+/// use tgnn::runtime::comm::{Comm, all_reduce, local};
+/// let sums: Vec<f32> = std::thread::scope(|scope| {
+///     let ranks = local(3).into_iter().map(|comm| {
+///         scope.spawn(move || {
+///             let mut values = [comm.rank() as f32, 1.0];
+///             all_reduce(&comm, &mut values, &mut Vec::new()).unwrap();
+///             values[0] + values[1]
+///         })
+///     });
+///     let ranks: Vec<_> = ranks.collect();
+///     ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+/// });
+/// assert_eq!(sums, [6.0; 3]); // 0 + 1 + 2, and three times 1
+/// ```
+pub fn local(size: usize) -> Vec<Local> {
+    Local::with_deadline(size, DEADLINE)
+}
+
+/// A connection between threads of one process; see [`local`].
+pub struct Local {
+    rank: usize,
+    /// Number of collectives so far.
+    round: AtomicUsize,
+    /// Number of duplicates so far.
+    duplicates: AtomicUsize,
+    world: Arc<World>,
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Local {{ rank: {}, size: {} }}", self.rank, self.world.posts.len())
+    }
+}
+
+/// What a rank posts for the others to read.
+#[derive(Default)]
+struct Post {
+    /// The call.
+    what: &'static str,
+    bytes: Vec<u8>,
+    /// Where each rank's part begins and ends; empty if all ranks read all bytes.
+    parts: Vec<(usize, usize)>,
+}
+
+/// The post of one rank.
+struct Board {
+    post: RwLock<Post>,
+    /// Number of the collective that the post belongs to.
+    posted: Counter,
+    /// Number of times that other ranks have read a post of this rank.
+    read: Counter,
+}
+
+/// The messages from one rank to another that wait to be received.
+type Messages = HashMap<(usize, usize), VecDeque<Vec<u8>>>;
+
+/// State that the ranks share.
+struct World {
+    posts: Vec<Board>,
+    deadline: Duration,
+    failed: Arc<AtomicBool>,
+    /// The rank that failed, and why.
+    failure: Arc<Mutex<Option<(usize, String)>>>,
+    messages: Mutex<Messages>,
+    /// Duplicates of this world, in order.
+    children: Mutex<Vec<Arc<World>>>,
+}
+
+impl World {
+    fn new(size: usize, deadline: Duration) -> Self {
+        let board =
+            || Board { post: RwLock::default(), posted: Counter::default(), read: Counter::default() };
+        World {
+            posts: (0..size).map(|_| board()).collect(),
+            deadline,
+            failed: Arc::new(AtomicBool::new(false)),
+            failure: Arc::new(Mutex::new(None)),
+            messages: Mutex::default(),
+            children: Mutex::default(),
+        }
+    }
+    /// Returns another world of the same ranks; a failure ends both.
+    fn child(&self) -> Self {
+        let (failed, failure) = (Arc::clone(&self.failed), Arc::clone(&self.failure));
+        World { failed, failure, ..World::new(self.posts.len(), self.deadline) }
+    }
+}
+
+impl Local {
+    /// Returns the connections of `size` ranks that give up waiting after `deadline`.
+    ///
+    /// # Panics
+    /// If `size` is 0.
+    pub fn with_deadline(size: usize, deadline: Duration) -> Vec<Local> {
+        assert!(size > 0, "there is no rank");
+        let world = Arc::new(World::new(size, deadline));
+        (0..size).map(|rank| Local::of(rank, Arc::clone(&world))).collect()
+    }
+    /// Returns the connection of a single rank.
+    pub(super) fn alone() -> Self {
+        Local::of(0, Arc::new(World::new(1, DEADLINE)))
+    }
+    fn of(rank: usize, world: Arc<World>) -> Self {
+        Local { rank, round: AtomicUsize::new(0), duplicates: AtomicUsize::new(0), world }
+    }
+    /// Waits until `ready`; `missing` is the rank that must act, `what` the call.
+    fn wait(&self, missing: usize, what: &str, ready: impl Fn() -> bool) -> Result<()> {
+        let (mut polls, mut waited, mut since) = (0, 0, None);
+        while !ready() {
+            if self.world.failed.load(Relaxed) {
+                return Err(self.failure());
+            }
+            if waited < AWAKE {
+                waited += 1;
+                pause(&mut polls);
+                continue;
+            }
+            let since = *since.get_or_insert_with(Instant::now);
+            if since.elapsed() > self.world.deadline {
+                let e = overdue(self.rank, self.size(), missing, what, self.world.deadline);
+                self.fail(&e.to_string());
+                return Err(e);
+            }
+            thread::sleep(NAP);
+        }
+        Ok(())
+    }
+    fn failure(&self) -> Error {
+        let failure = self.world.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let (rank, reason) = failure.clone().unwrap_or_default();
+        Error::new(ErrorKind::Comm, format!("rank {rank} has failed: {reason}"))
+    }
+    /// Posts `bytes` and lets `take` read the post of every other rank.
+    fn exchange(
+        &self,
+        what: &'static str,
+        bytes: &[u8],
+        counts: Option<&[usize]>,
+        mut take: impl FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (rank, posts) = (self.rank, &self.world.posts);
+        let round = self.round.fetch_add(1, Relaxed) + 1;
+        let own = &posts[rank];
+        // The others have read the post before.
+        let others = posts.len() - 1;
+        let next = (rank + 1) % posts.len();
+        self.wait(next, what, || own.read.0.load(Acquire) >= (round - 1) * others)?;
+        {
+            let mut post = own.post.write().unwrap_or_else(PoisonError::into_inner);
+            post.what = what;
+            post.bytes.clear();
+            post.bytes.extend_from_slice(bytes);
+            post.parts.clear();
+            let mut begin = 0;
+            post.parts.extend(counts.unwrap_or_default().iter().map(|count| {
+                let part = (begin, begin + count);
+                begin = part.1;
+                part
+            }));
+        }
+        own.posted.0.store(round, Release);
+        for other in (1..posts.len()).map(|distance| (rank + distance) % posts.len()) {
+            let board = &posts[other];
+            self.wait(other, what, || board.posted.0.load(Acquire) >= round)?;
+            let post = board.post.read().unwrap_or_else(PoisonError::into_inner);
+            if post.what != what {
+                let found = format_args!("rank {other} is in {}", post.what);
+                return Err(disagree(rank, other, what, found));
+            }
+            let part = post.parts.get(rank).map_or(&post.bytes[..], |&(begin, end)| &post.bytes[begin..end]);
+            take(other, part)?;
+            drop(post);
+            board.read.0.fetch_add(1, Release);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the range of each rank's part.
+pub(super) fn ranges(counts: &[usize]) -> Vec<std::ops::Range<usize>> {
+    let ends = counts.iter().scan(0, |end, count| {
+        *end += count;
+        Some(*end)
+    });
+    ends.zip(counts).map(|(end, count)| end - count..end).collect()
+}
+
+impl Comm for Local {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+    fn size(&self) -> usize {
+        self.world.posts.len()
+    }
+    fn all_to_all(
+        &self,
+        send: &[u8],
+        send_counts: &[usize],
+        recv: &mut [u8],
+        recv_counts: &[usize],
+    ) -> Result<()> {
+        const WHAT: &str = "all_to_all";
+        check_counts(self.size(), WHAT, send.len(), send_counts)?;
+        check_counts(self.size(), WHAT, recv.len(), recv_counts)?;
+        let (from, to) = (ranges(send_counts)[self.rank].clone(), ranges(recv_counts));
+        copy_part(self.rank, self.rank, WHAT, &send[from], &mut recv[to[self.rank].clone()])?;
+        self.exchange(WHAT, send, Some(send_counts), |other, part| {
+            copy_part(self.rank, other, WHAT, part, &mut recv[to[other].clone()])
+        })
+    }
+    fn all_gather(&self, send: &[u8], recv: &mut [u8], counts: &[usize]) -> Result<()> {
+        const WHAT: &str = "all_gather";
+        check_counts(self.size(), WHAT, recv.len(), counts)?;
+        let to = ranges(counts);
+        copy_part(self.rank, self.rank, WHAT, send, &mut recv[to[self.rank].clone()])?;
+        self.exchange(WHAT, send, None, |other, part| {
+            copy_part(self.rank, other, WHAT, part, &mut recv[to[other].clone()])
+        })
+    }
+    fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<()> {
+        const WHAT: &str = "broadcast";
+        let sent = if self.rank == root { bytes.to_vec() } else { Vec::new() };
+        self.exchange(WHAT, &sent, None, |other, part| match other == root {
+            true => copy_part(self.rank, other, WHAT, part, bytes),
+            false => Ok(()),
+        })
+    }
+    fn send(&self, to: usize, bytes: &[u8]) -> Result<()> {
+        let mut messages = self.world.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        messages.entry((self.rank, to)).or_default().push_back(bytes.to_vec());
+        Ok(())
+    }
+    fn recv(&self, from: usize, bytes: &mut [u8]) -> Result<()> {
+        let messages = || self.world.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (from, self.rank);
+        self.wait(from, "recv", || messages().get(&key).is_some_and(|queue| !queue.is_empty()))?;
+        let message = messages().get_mut(&key).and_then(VecDeque::pop_front).unwrap_or_default();
+        copy_part(self.rank, from, "recv", &message, bytes)
+    }
+    fn barrier(&self) -> Result<()> {
+        self.exchange("barrier", &[], None, |_, _| Ok(()))
+    }
+    fn duplicate(&self) -> Result<Arc<dyn Comm>> {
+        let nth = self.duplicates.fetch_add(1, Relaxed);
+        let mut children = self.world.children.lock().unwrap_or_else(PoisonError::into_inner);
+        if children.len() == nth {
+            children.push(Arc::new(self.world.child()));
+        }
+        Ok(Arc::new(Local::of(self.rank, Arc::clone(&children[nth]))))
+    }
+    fn fail(&self, reason: &str) {
+        let mut failure = self.world.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert_with(|| (self.rank, reason.to_owned()));
+        self.world.failed.store(true, Release);
+    }
+    fn describe(&self) -> String {
+        "local".into()
+    }
+}
+
+/// Copies a part that rank `other` has sent.
+fn copy_part(rank: usize, other: usize, what: &str, from: &[u8], to: &mut [u8]) -> Result<()> {
+    if from.len() != to.len() {
+        let found = format_args!("{} bytes arrive where {} are expected", from.len(), to.len());
+        return Err(disagree(rank, other, what, found));
+    }
+    to.copy_from_slice(from);
+    Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{super::all_reduce, *};
+
+    /// Runs `work` as every rank of `size`, and returns the results.
+    fn with_ranks<T: Send>(size: usize, deadline: f64, work: impl Fn(Local) -> T + Sync) -> Vec<T> {
+        let ranks = Local::with_deadline(size, Duration::from_secs_f64(deadline));
+        thread::scope(|scope| {
+            let threads: Vec<_> = ranks.into_iter().map(|comm| scope.spawn(|| work(comm))).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn every_part_arrives_in_place_again_and_again() {
+        for size in [1, 2, 3, 8] {
+            with_ranks(size, 10.0, |comm| {
+                let rank = comm.rank();
+                for round in 0..50usize {
+                    // Rank i sends i + j + round bytes to rank j.
+                    let counts = |i: usize| (0..size).map(|j| i + j + round).collect::<Vec<_>>();
+                    let (send_counts, recv_counts) = (counts(rank), counts(rank));
+                    let send: Vec<u8> = send_counts
+                        .iter()
+                        .enumerate()
+                        .flat_map(|(j, &n)| vec![(10 * rank + j) as u8; n])
+                        .collect();
+                    let mut recv = vec![0; recv_counts.iter().sum()];
+                    comm.all_to_all(&send, &send_counts, &mut recv, &recv_counts).unwrap();
+                    let want: Vec<u8> = recv_counts
+                        .iter()
+                        .enumerate()
+                        .flat_map(|(i, &n)| vec![(10 * i + rank) as u8; n])
+                        .collect();
+                    assert_eq!(recv, want);
+                    let mut all = vec![0; (0..size).sum()];
+                    comm.all_gather(&vec![rank as u8; rank], &mut all, &(0..size).collect::<Vec<_>>())
+                        .unwrap();
+                    assert_eq!(all, (0..size).flat_map(|i| vec![i as u8; i]).collect::<Vec<_>>());
+                    let mut from = [rank as u8; 3];
+                    comm.broadcast(round % size, &mut from).unwrap();
+                    assert_eq!(from, [(round % size) as u8; 3]);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn sums_have_the_same_bits_on_every_rank_and_are_added_in_order() {
+        for (size, n) in [(1, 5), (2, 0), (3, 1), (3, 1000), (4, 10)] {
+            let value = |rank: usize, i: usize| ((rank * 37 + i * 11) % 101) as f32 / 7.0;
+            let sums = with_ranks(size, 10.0, |comm| {
+                let mut values: Vec<f32> = (0..n).map(|i| value(comm.rank(), i)).collect();
+                all_reduce(&comm, &mut values, &mut Vec::new()).unwrap();
+                values
+            });
+            let in_order = |i| (1..size).fold(value(0, i), |sum, rank| sum + value(rank, i));
+            let want: Vec<f32> = (0..n).map(in_order).collect();
+            assert!(sums.iter().all(|sum| *sum == want));
+        }
+    }
+
+    #[test]
+    fn messages_arrive_in_order_and_duplicates_are_apart() {
+        with_ranks(2, 10.0, |comm| {
+            let other = comm.duplicate().unwrap();
+            if comm.rank() == 0 {
+                comm.send(1, &[1, 2]).unwrap();
+                comm.send(1, &[3, 4]).unwrap();
+                other.send(1, &[5]).unwrap();
+            } else {
+                let (mut pair, mut one) = ([0; 2], [0; 1]);
+                other.recv(0, &mut one).unwrap();
+                comm.recv(0, &mut pair).unwrap();
+                assert_eq!((one, pair), ([5], [1, 2]));
+                comm.recv(0, &mut pair).unwrap();
+                assert_eq!(pair, [3, 4]);
+            }
+            comm.barrier().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_missing_rank_a_failed_rank_and_other_counts_are_told() {
+        let errors = with_ranks(3, 0.2, |comm| (comm.rank() != 1).then(|| comm.barrier().unwrap_err()));
+        let text = |e: &Option<Error>| e.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(errors.iter().flatten().all(|e| e.kind() == ErrorKind::Comm));
+        assert!(errors.iter().map(text).any(|e| e.contains("no answer from rank 1 within 0.2 s")));
+        let errors = with_ranks(2, 10.0, |comm| {
+            if comm.rank() == 0 {
+                comm.fail("planted");
+                return None;
+            }
+            Some(comm.duplicate().unwrap().barrier().unwrap_err())
+        });
+        assert_eq!(text(&errors[1]), "rank 0 has failed: planted");
+        let errors = with_ranks(2, 10.0, |comm| {
+            let counts = [2 + comm.rank(), 2];
+            let bytes = vec![0; counts.iter().sum()];
+            let got = comm.all_to_all(&bytes, &counts, &mut bytes.clone(), &counts);
+            got.map_err(|e| comm.fail(&e.to_string())).is_err()
+        });
+        assert!(errors.contains(&true));
+    }
+}

@@ -1,0 +1,87 @@
+//! Counters of what a rank sends to the others.
+use super::Comm;
+use crate::error::Result;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What bytes between ranks are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TrafficKind {
+    /// Ids and counts by which ranks tell one another which rows to send.
+    Routes,
+    /// Rows of node memory and mails, from their owners to the ranks that compute with them.
+    Dispatch,
+    /// Gradients of dispatched rows, on their way back.
+    DispatchGradients,
+    /// New node memory and mails, to their owners.
+    Aggregation,
+    /// Rows of feature tables.
+    Features,
+    /// Gradients of parameters.
+    Gradients,
+}
+
+impl TrafficKind {
+    /// All kinds.
+    pub const ALL: [TrafficKind; 6] = [
+        TrafficKind::Routes,
+        TrafficKind::Dispatch,
+        TrafficKind::DispatchGradients,
+        TrafficKind::Aggregation,
+        TrafficKind::Features,
+        TrafficKind::Gradients,
+    ];
+    /// Returns the name of the kind in tables and records.
+    pub fn name(self) -> &'static str {
+        match self {
+            TrafficKind::Routes => "routes",
+            TrafficKind::Dispatch => "dispatch",
+            TrafficKind::DispatchGradients => "dispatch gradients",
+            TrafficKind::Aggregation => "aggregation",
+            TrafficKind::Features => "features",
+            TrafficKind::Gradients => "gradients",
+        }
+    }
+}
+
+/// Bytes and rows that this rank has sent to other ranks, by kind. What a rank keeps is not counted.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    bytes: [AtomicU64; TrafficKind::ALL.len()],
+    rows: [AtomicU64; TrafficKind::ALL.len()],
+}
+
+impl Traffic {
+    /// Adds `rows` rows of `bytes` bytes in total.
+    pub fn add(&self, kind: TrafficKind, rows: usize, bytes: usize) {
+        self.rows[kind as usize].fetch_add(rows as u64, Relaxed);
+        self.bytes[kind as usize].fetch_add(bytes as u64, Relaxed);
+    }
+    /// Returns the bytes of a kind.
+    pub fn bytes(&self, kind: TrafficKind) -> u64 {
+        self.bytes[kind as usize].load(Relaxed)
+    }
+    /// Returns the rows of a kind.
+    pub fn rows(&self, kind: TrafficKind) -> u64 {
+        self.rows[kind as usize].load(Relaxed)
+    }
+    /// Returns the counters of all ranks together: for each kind, the rows and the bytes. Collective.
+    ///
+    /// # Errors
+    /// As the calls of [`Comm`].
+    pub fn of_all(&self, comm: &dyn Comm) -> Result<Vec<(TrafficKind, u64, u64)>> {
+        let own: Vec<u64> = TrafficKind::ALL.iter().flat_map(|&k| [self.rows(k), self.bytes(k)]).collect();
+        let mut all = vec![0u64; comm.size() * own.len()];
+        let counts = vec![size_of_val(own.as_slice()); comm.size()];
+        comm.all_gather(bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all), &counts)?;
+        let sum = |at: usize| all.iter().skip(at).step_by(own.len()).sum();
+        Ok(TrafficKind::ALL
+            .iter()
+            .enumerate()
+            .map(|(at, &kind)| (kind, sum(2 * at), sum(2 * at + 1)))
+            .collect())
+    }
+    /// Sets all counters to zero.
+    pub fn clear(&self) {
+        self.bytes.iter().chain(&self.rows).for_each(|counter| counter.store(0, Relaxed));
+    }
+}
