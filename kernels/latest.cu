@@ -27,9 +27,10 @@ latest(const uint32_t* stamp, const uint32_t* id, uint32_t* out, Rows ids, uint3
 }
 
 extern "C" __global__ void __launch_bounds__(256, 8)
-latest_clear(uint32_t* stamp, const uint32_t* id, Rows ids, uint32_t v) {
+latest_clear(uint32_t* stamp, const uint32_t* id, const uint32_t* out, Rows ids) {
   uint32_t n = ids.live();
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
-    if (id[i] < v) stamp[id[i]] = 0;
+    // One thread per id: other rows of the same id may be in other blocks.
+    if (out[i] != 0) stamp[id[i]] = 0;
   }
 }

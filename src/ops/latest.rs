@@ -76,7 +76,7 @@ impl Op for Latest {
         // SAFETY: as above.
         unsafe { k.latest(on, grid, stamp, id, on.kept(0), on.rows(1), v) }?;
         // SAFETY: as above.
-        unsafe { k.latest_clear(on, grid, stamp, id, on.rows(1), v) }
+        unsafe { k.latest_clear(on, grid, stamp, id, on.kept(0), on.rows(1)) }
     }
 }
 
