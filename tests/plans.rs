@@ -12,7 +12,7 @@ use std::{
     path::Path,
 };
 use tgnn::{
-    autograd::{Program, Stage},
+    autograd::{MAX_LANES, Program, Stage},
     data::{Events, Features},
     error::ErrorKind,
     model::ModelName,
@@ -169,15 +169,15 @@ fn trained(c: &Config, events: &Events, device: &Device, traced: bool) -> (Vec<f
     (losses, state)
 }
 
-/// Draws random plans: each stage on either lane, most of them with prefetch depth 0, as otherwise hardly any
-/// plan would be legal.
+/// Draws random plans: each stage on any of one to four lanes, most of them with prefetch depth 0, as
+/// otherwise hardly any plan would be legal.
 fn drawn() -> impl Iterator<Item = Plan> {
     (0..400).map(|seed| {
         let key = Key::new(7, 7, [seed, 0]);
         let placement = |(i, stage): (usize, Stage)| {
             let draw = key.draw(i as u64);
             let prefetch_depth = if draw[1].is_multiple_of(3) { draw[2] as usize % 3 } else { 0 };
-            (stage, StagePlacement { lane: 1 + draw[0] as usize % 2, prefetch_depth })
+            (stage, StagePlacement { lane: 1 + draw[0] as usize % (1 + seed as usize % 4), prefetch_depth })
         };
         let stages = Stage::ALL.into_iter().enumerate().map(placement).collect();
         Plan { name: format!("drawn {seed}"), stages, groups: None, ranks: None }
@@ -191,6 +191,17 @@ fn uneven() -> Plan {
     let prefetched =
         "[stages.sample]\nlane = 2\nprefetch_depth = 1\n[stages.fetch_features]\nprefetch_depth = 2\n";
     Plan::parse(&format!("name = \"uneven\"\n{prefetched}{second}")).unwrap()
+}
+
+/// Plans with three lanes, with four that leave out numbers, and with two of different buffer depths.
+fn given() -> [Plan; 3] {
+    let three = "[stages.sample]\nlane = 2\nprefetch_depth = 2\n\
+                 [stages.fetch_features]\nlane = 3\nprefetch_depth = 1\n";
+    let four = "[stages.sample]\nlane = 5\nprefetch_depth = 1\n\
+                [stages.fetch_features]\nlane = 8\nprefetch_depth = 1\n\
+                [stages.weight_grads]\nlane = 3\n[stages.write_memory]\nlane = 3\n";
+    let plan = |name, stages| Plan::parse(&format!("name = \"{name}\"\n{stages}")).unwrap();
+    [plan("three", three), plan("four", four), uneven()]
 }
 
 /// Returns the configuration of a TGN with short steps.
@@ -213,7 +224,7 @@ fn legal_plans_leave_the_same_bits_and_keep_every_dependency_and_illegal_ones_na
     let want = trained(&c, &events, &Device::cpu(1).unwrap(), true);
     let (dir, two) = (tempfile::tempdir().unwrap(), Device::cpu(2).unwrap());
     let (mut legal, mut illegal) = (0, 0);
-    for plan in std::iter::once(uneven()).chain(drawn()) {
+    for plan in given().into_iter().chain(drawn()) {
         match plan.validate() {
             Ok(()) => {
                 legal += 1;
@@ -235,18 +246,18 @@ fn legal_plans_leave_the_same_bits_and_keep_every_dependency_and_illegal_ones_na
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn legal_plans_leave_the_same_bits_on_two_streams_under_every_schedule() {
+fn legal_plans_leave_the_same_bits_on_several_streams_under_every_schedule() {
     let Some(on) = device(0) else { return };
     let gpu = on.device();
     let (events, c, dir) = (rich(), tgn(), tempfile::tempdir().unwrap());
     let c = Config { plan: "sequential".into(), max_batches: 4, ..c };
     let want = trained(&c, &events, &gpu, false);
-    let two_lanes = |plan: &Plan| {
-        let second = |placement: &StagePlacement| placement.lane == 2;
-        plan.validate().is_ok() && plan.stages.values().any(second) && !plan.stages.values().all(second)
+    let several_lanes = |plan: &Plan| {
+        let lanes: HashSet<usize> = plan.stages.values().map(|placement| placement.lane).collect();
+        plan.validate().is_ok() && lanes.len() > 1
     };
-    let plans: Vec<Plan> = std::iter::once(uneven()).chain(drawn().filter(two_lanes)).take(7).collect();
-    assert_eq!(plans.len(), 7);
+    let plans: Vec<Plan> = given().into_iter().chain(drawn().filter(several_lanes)).take(9).collect();
+    assert_eq!(plans.len(), 9);
     for (at, plan) in plans.iter().enumerate() {
         let c = by_plan(plan, &c, dir.path());
         // Either captured and replayed, or traced: launched one by one between events.
@@ -272,6 +283,17 @@ fn the_program_shows_checks_and_simulates_plans() {
         "{shown}"
     );
     assert!(ran(&["show", "blad"]).contains("│backward 3"));
+    let four = given().into_iter().find(|plan| plan.name == "four").unwrap();
+    std::fs::write(dir.path().join("four.toml"), toml::to_string(&four).unwrap()).unwrap();
+    let shown = ran(&["show", "four.toml"]);
+    assert!(
+        ["lane 1  ", "lane 3  ", "lane 5  │sample 1", "lane 8  "].iter().all(|l| shown.contains(l)),
+        "{shown}"
+    );
+    let drawn = |line: &&str| line.starts_with("lane ") && line.contains('│');
+    assert_eq!(shown.lines().filter(drawn).count(), 4, "{shown}");
+    let table = ran(&["simulate", "four.toml", "--max-batches", "2"]);
+    assert!(table.contains("lane 5 busy") && !table.contains("lane 2 busy"), "{table}");
     assert_eq!(ran(&["check", "blad"]), "plan blad is legal: every stage finds what it needs\n");
     std::fs::write(dir.path().join("bad.toml"), "name = \"x\"\n[stages.embed]\nprefetch_depth = 1\n")
         .unwrap();
@@ -301,8 +323,8 @@ fn the_program_shows_checks_and_simulates_plans() {
 }
 
 /// Returns the steps and nodes that each lane runs, in order.
-fn by_lane(timeline: &Timeline) -> [Vec<(usize, usize)>; 2] {
-    [0, 1].map(|lane| {
+fn by_lane(timeline: &Timeline) -> [Vec<(usize, usize)>; MAX_LANES] {
+    std::array::from_fn(|lane| {
         let spans = timeline.spans().iter().filter(|s| s.node_info.lane == lane);
         spans.map(|s| (s.step, s.node)).collect()
     })
@@ -325,9 +347,12 @@ fn the_simulator_runs_the_same_nodes_on_every_lane_as_the_executor_and_in_the_sa
         assert!(path.windows(2).all(|w| w[0].end <= w[1].start) && path.len() <= spans.len(), "{what}");
     };
     let (events, cpu) = (rich(), Device::cpu(2).unwrap());
-    for plan in ["sequential", "prefetch", "overlap"] {
-        let c = Config { plan: plan.into(), batch: 60, ..small_config(ModelName::Tgn, 8) };
-        check(&mut EventTask::new(&c, &events, cpu.clone()).unwrap(), plan);
+    let dir = tempfile::tempdir().unwrap();
+    let c = Config { batch: 60, ..small_config(ModelName::Tgn, 8) };
+    let presets = ["sequential", "prefetch", "overlap"].map(|name| Plan::named(name).unwrap());
+    for plan in presets.iter().chain(&given()) {
+        let c = by_plan(plan, &c, dir.path());
+        check(&mut EventTask::new(&c, &events, cpu.clone()).unwrap(), &plan.name);
     }
     for plan in ["sequential", "prefetch", "overlap", "blad-even", "blad-nm", "blad"] {
         for (model, batch) in [(ModelName::WdGcn, 1), (ModelName::TGcn, 3), (ModelName::EvolveGcnH, 2)] {
@@ -373,7 +398,10 @@ fn a_plan_is_refused_with_the_error_and_its_position() {
     let e = refused("name = \"x\"\n[stages.fetch]\nlane = 2\n");
     assert!(e.to_string().contains("fetch_features") && !e.to_string().contains('\n'), "{e}");
     let message = |text: &str| refused(&format!("name = \"x\"\n{text}")).to_string();
-    assert_eq!(message("[stages.sample]\nlane = 3"), "plan x: stages.sample.lane is 3; give 1 or 2");
+    for lane in [0, 9] {
+        let want = format!("plan x: stages.sample.lane is {lane}; give 1 to 8");
+        assert_eq!(message(&format!("[stages.sample]\nlane = {lane}")), want);
+    }
     assert_eq!(
         message("[stages.sample]\nprefetch_depth = 9"),
         "plan x: stages.sample.prefetch_depth is 9; give 0 to 8"
@@ -381,12 +409,12 @@ fn a_plan_is_refused_with_the_error_and_its_position() {
     assert_eq!(
         message("[stages.fetch_memory]\nlane = 1\nprefetch_depth = 1"),
         "plan x: stages.fetch_memory.prefetch_depth is 1 on lane 1, where it comes before sample of the same step, which it needs; \
-         lower its prefetch_depth, or put it on the other lane"
+         lower its prefetch_depth, or put it on another lane"
     );
     assert_eq!(
         message("[stages.sample]\nlane = 2\nprefetch_depth = 1\n[stages.fetch_memory]\nprefetch_depth = 1"),
         "plan x: stages.fetch_memory.prefetch_depth is 1 on lane 1, where it comes before write_memory of the step before, which it needs; \
-         lower its prefetch_depth, or put it on the other lane"
+         lower its prefetch_depth, or put it on another lane"
     );
     assert_eq!(
         message("[groups]\nfirst = 0"),

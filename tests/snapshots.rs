@@ -193,7 +193,7 @@ fn a_timeline_has_every_run_of_every_op_and_no_lane_runs_two_ops_at_once() {
             }
             let usage = timeline.usage();
             assert!(
-                usage.busy[0] > 0.0 && usage.both <= usage.busy[0] && usage.overlap <= usage.both,
+                usage.busy[0] > 0.0 && usage.several <= usage.busy[0] && usage.overlap <= usage.several,
                 "{usage}"
             );
         }

@@ -1,9 +1,9 @@
-//! A program on a CUDA device: the memory of its values, its launches on a stream for each lane, and the
-//! graphs that capture them.
+//! A program on a CUDA device: the memory of its values, its launches on a stream for each lane in use, and
+//! the graphs that capture them.
 use super::{
-    lanes::{LANES, cycle},
+    lanes::MAX_LANES,
     run::{NodeTime, OnProgress, RepeatProgress, VariantRuns},
-    schedule::{Schedule, StreamCommand},
+    schedule::{Schedule, ScheduledNode, StreamCommand},
     schedule_cache::{CachedSchedule, ScheduleCache, windows},
     trace::{Ran, Trace},
     variant::{Place, PlannedNode, Variant},
@@ -34,14 +34,14 @@ struct Operands {
 /// Bytes that the values of a program need on a device.
 pub(super) struct ArenaSizes {
     /// For each lane, one block, or one block per value if values are kept apart.
-    blocks: [Vec<usize>; LANES],
-    /// Number of copies of each lane's blocks.
-    buffer_depth: [usize; LANES],
+    blocks: [Vec<usize>; MAX_LANES],
+    /// Number of copies of each lane's blocks; 0 if the lane is not in use.
+    buffer_depth: [usize; MAX_LANES],
 }
 
 impl ArenaSizes {
     /// Returns sizes that suffice for each of `variants`.
-    pub fn of(variants: &[Variant], buffer_depth: [usize; LANES]) -> Self {
+    pub fn of(variants: &[Variant], buffer_depth: [usize; MAX_LANES]) -> Self {
         let blocks = std::array::from_fn(|lane| {
             let mut largest: Vec<usize> = Vec::new();
             for blocks in variants.iter().map(|variant| variant.arenas[lane].blocks()) {
@@ -102,7 +102,7 @@ impl OnDevice {
     pub fn run(&mut self, variants: &[Variant], keep: &[Var], store: &mut Store) -> Result<()> {
         let (variant, bound) = (&variants[0], self.bind(variants, store)?);
         bound.status.fill(0, bound.stream())?;
-        let first = |node: usize| BoundNode { variant: 0, buffers: 0, node };
+        let first = |node: usize| BoundNode { variant: 0, run: 0, node };
         let launch = |node: usize| bound.launch(&variant.nodes[node], first(node), 0);
         let launched = (0..variant.nodes.len()).try_for_each(launch);
         let ran = launched.and_then(|()| bound.stream().synchronize());
@@ -117,28 +117,31 @@ impl OnDevice {
     }
 }
 
-/// A program bound to device memory, with a stream for each lane. Where a node waits for the other lane, its
-/// stream waits for an event. A schedule that is used again is captured, so that one launch submits all of
-/// it.
+/// A program bound to device memory, with a stream for each lane in use. Where a node waits for another lane,
+/// its stream waits for an event. A schedule that is used again is captured, so that one launch submits all
+/// of it.
 pub(super) struct BoundProgram {
     gpu: Gpu,
-    streams: [CudaStream; LANES],
+    /// The stream of the first lane.
+    first: CudaStream,
+    /// The streams of the other lanes in use.
+    others: [Option<CudaStream>; MAX_LANES],
     /// For each lane, as many sets of blocks as its buffer depth.
-    memory: [Vec<Vec<DeviceBuffer>>; LANES],
+    memory: [Vec<Vec<DeviceBuffer>>; MAX_LANES],
     /// A word for each node of each variant: its first fault.
     status: DeviceBuffer,
     /// By variant and node; `None` if a node needs no tickets. Zero between two launches: the last block of a
     /// launch resets them.
     tickets: Vec<Vec<Option<DeviceBuffer>>>,
-    /// By variant, choice of buffers, and node. Addresses of stored buffers do not change.
+    /// By variant, node, and choice of buffers. Addresses of stored buffers do not change.
     operands: Vec<Vec<Vec<Operands>>>,
 }
 
-/// A node of a variant, with one choice of buffers.
+/// A node of a variant, with the buffers of a run.
 #[derive(Clone, Copy)]
 struct BoundNode {
     variant: usize,
-    buffers: usize,
+    run: usize,
     node: usize,
 }
 
@@ -158,34 +161,40 @@ struct Timing<'a> {
 
 impl BoundProgram {
     fn new(gpu: &Gpu, sizes: &ArenaSizes, variants: &[Variant], store: &mut Store) -> Result<Self> {
-        let streams = [CudaStream::new(gpu)?, CudaStream::new(gpu)?];
-        let allocate = |lane: usize| -> Result<Vec<Vec<DeviceBuffer>>> {
+        let (first, mut others) = (CudaStream::new(gpu)?, [const { None }; MAX_LANES]);
+        let mut memory: [Vec<Vec<DeviceBuffer>>; MAX_LANES] = Default::default();
+        for (lane, &depth) in sizes.buffer_depth.iter().enumerate().filter(|(_, depth)| **depth > 0) {
             let blocks = || sizes.blocks[lane].iter().map(|&bytes| DeviceBuffer::new(gpu, bytes)).collect();
-            (0..sizes.buffer_depth[lane]).map(|_| blocks()).collect()
-        };
+            memory[lane] = (0..depth).map(|_| blocks()).collect::<Result<_>>()?;
+            if lane > 0 {
+                others[lane] = Some(CudaStream::new(gpu)?);
+            }
+        }
         let tickets = |planned: &PlannedNode| -> Result<Option<DeviceBuffer>> {
             if planned.tickets == 0 {
                 return Ok(None);
             }
             let words = DeviceBuffer::new(gpu, planned.tickets * size_of::<u32>())?;
-            words.fill(0, &streams[0])?;
+            words.fill(0, &first)?;
             Ok(Some(words))
         };
         let tickets = variants.iter().map(|variant| variant.nodes.iter().map(tickets).collect());
         let all: usize = variants.iter().map(|variant| variant.nodes.len()).sum();
         let mut bound = BoundProgram {
             tickets: tickets.collect::<Result<_>>()?,
-            memory: [allocate(0)?, allocate(1)?],
-            streams,
+            memory,
+            first,
+            others,
             status: DeviceBuffer::new(gpu, all * size_of::<u64>())?,
             operands: Vec::new(),
             gpu: gpu.clone(),
         };
-        let (buffer_choices, mut nodes_before) = (cycle(sizes.buffer_depth), 0);
+        let mut nodes_before = 0;
         for (at, variant) in variants.iter().enumerate() {
-            let operands = (0..buffer_choices).map(|buffers| {
-                let nodes = (0..variant.nodes.len()).map(|node| BoundNode { variant: at, buffers, node });
-                nodes.map(|node| bound.operands(variant, node, nodes_before, store)).collect()
+            let operands = variant.nodes.iter().enumerate().map(|(node, planned)| {
+                let runs = 0..planned.buffer_choices(&sizes.buffer_depth);
+                let of_run = |run| BoundNode { variant: at, run, node };
+                runs.map(|run| bound.operands(variant, of_run(run), nodes_before, store)).collect()
             });
             let operands = operands.collect::<Result<_>>()?;
             bound.operands.push(operands);
@@ -204,11 +213,11 @@ impl BoundProgram {
         let mut view = |&(place, spec): &(Place, Spec), outs: &[Var], wanted| -> Result<DeviceView> {
             let live = spec.rows.live.filter(|l| !outs.contains(&l.var));
             let (count, times) = match live.and_then(|l| Some((variant.places[l.var.at()]?, l.times))) {
-                Some((place, times)) => (self.address(at.buffers, place, store)?, times as u32),
+                Some((place, times)) => (self.address(at.run, place, store)?, times as u32),
                 None => (0, 1),
             };
             let rows = abi::Rows { count: count as *const u32, times, capacity: spec.rows.capacity as u32 };
-            Ok(DeviceView { address: self.address(at.buffers, place, store)?, spec, rows, wanted })
+            Ok(DeviceView { address: self.address(at.run, place, store)?, spec, rows, wanted })
         };
         let planned = &variant.nodes[at.node];
         let ins = planned.ins.iter().map(|x| view(x, &[], true)).collect::<Result<_>>()?;
@@ -216,13 +225,13 @@ impl BoundProgram {
         let outs = outs.map(|(x, &wanted)| view(x, &planned.node.outs, wanted)).collect::<Result<_>>()?;
         let tickets = self.tickets[at.variant][at.node].as_ref().map_or(0, DeviceBuffer::address);
         let status = self.status.address() + ((nodes_before + at.node) * size_of::<u64>()) as u64;
-        let scratch = self.address(at.buffers, planned.scratch.0, store)?;
+        let scratch = self.address(at.run, planned.scratch.0, store)?;
         Ok(Operands { ins, outs, scratch, tickets, status })
     }
-    fn address(&self, buffers: usize, place: Place, store: &mut Store) -> Result<u64> {
+    fn address(&self, run: usize, place: Place, store: &mut Store) -> Result<u64> {
         match place {
             Place::Arena(lane, at) => {
-                let blocks = &self.memory[lane][buffers % self.memory[lane].len()];
+                let blocks = &self.memory[lane][run % self.memory[lane].len()];
                 let apart = self.gpu.keeps_values_apart();
                 Ok(if apart { blocks[at].address() } else { blocks[0].address() + at as u64 })
             }
@@ -232,11 +241,16 @@ impl BoundProgram {
     /// Returns the CUDA stream of the first lane. What is submitted to it before and after a schedule is
     /// ordered with all of the schedule.
     fn stream(&self) -> &CudaStream {
-        &self.streams[0]
+        &self.first
+    }
+    /// Returns the CUDA stream of a lane.
+    fn stream_of(&self, lane: usize) -> &CudaStream {
+        self.others[lane].as_ref().unwrap_or(&self.first)
     }
     /// Launches a node on the stream of a lane.
     fn launch(&self, planned: &PlannedNode, at: BoundNode, lane: usize) -> Result<()> {
-        let o = &self.operands[at.variant][at.buffers][at.node];
+        let choices = &self.operands[at.variant][at.node];
+        let o = &choices[at.run % choices.len()];
         let op = &planned.node.op;
         let _range = nvtx::range(op.name());
         let launch = Launch {
@@ -247,7 +261,7 @@ impl BoundProgram {
             tickets: o.tickets,
             status: o.status,
             precision: self.gpu.precision(),
-            stream: &self.streams[lane],
+            stream: self.stream_of(lane),
         };
         match self.gpu.rival(op.name()) {
             Some(rival) => rival.launch(self.gpu.kernels(), &launch),
@@ -264,7 +278,7 @@ impl BoundProgram {
         let mut taken = Vec::with_capacity(nodes.len());
         let stream = self.stream();
         for (node, planned) in nodes.iter().enumerate() {
-            let at = BoundNode { variant: 0, buffers: 0, node };
+            let at = BoundNode { variant: 0, run: 0, node };
             let launched = stream.launched();
             let graph = stream.capture(|| (0..times).try_for_each(|_| self.launch(planned, at, 0)))?;
             let kernels = stream.launched() - launched;
@@ -303,7 +317,7 @@ impl BoundProgram {
             events[0].record(stream)?;
             for (node, planned) in runs.variants[variant].nodes.iter().enumerate() {
                 let launched = stream.launched();
-                self.launch(planned, BoundNode { variant, buffers: 0, node }, 0)?;
+                self.launch(planned, BoundNode { variant, run: 0, node }, 0)?;
                 events[node + 1].record(stream)?;
                 times[node].kernels += stream.launched() - launched;
             }
@@ -360,8 +374,8 @@ impl BoundProgram {
             None => Ok(()),
         }
     }
-    /// Submits a schedule to both streams, ordered with what the first stream was given before and is given
-    /// afterwards. Returns the events, which must live until a capture ends.
+    /// Submits a schedule to the streams of its lanes, ordered with what the first stream was given before
+    /// and is given afterwards. Returns the events, which must live until a capture ends.
     fn enqueue(
         &self,
         runs: VariantRuns<'_>,
@@ -370,44 +384,47 @@ impl BoundProgram {
     ) -> Result<Vec<CudaEvent>> {
         let record = |lane: usize| -> Result<CudaEvent> {
             let event = CudaEvent::new(&self.gpu)?;
-            event.record(&self.streams[lane])?;
+            event.record(self.stream_of(lane))?;
             Ok(event)
         };
-        let (mut ends, both) = (Vec::new(), !schedule.0[1].is_empty());
-        if both {
-            ends.push(record(0)?);
-            self.streams[1].wait(&ends[0])?;
+        let others: Vec<usize> = (1..MAX_LANES).filter(|&lane| !schedule.0[lane].is_empty()).collect();
+        let mut ends = Vec::new();
+        if !others.is_empty() {
+            let start = record(0)?;
+            others.iter().try_for_each(|&lane| self.stream_of(lane).wait(&start))?;
+            ends.push(start);
         }
-        let mut recorded: [HashMap<usize, CudaEvent>; LANES] = Default::default();
+        let mut recorded: [HashMap<usize, CudaEvent>; MAX_LANES] = Default::default();
         schedule.stream_commands(|command| {
             match command {
                 StreamCommand::Record { lane, nodes } => {
                     recorded[lane].insert(nodes, record(lane)?);
                 }
-                StreamCommand::Wait { lane, nodes } => {
-                    if let Some(event) = recorded[1 - lane].get(&nodes) {
-                        self.streams[lane].wait(event)?;
+                StreamCommand::Wait { lane, other, nodes } => {
+                    if let Some(event) = recorded[other].get(&nodes) {
+                        self.stream_of(lane).wait(event)?;
                     }
                 }
                 StreamCommand::Launch { lane, scheduled } => {
-                    let (variant, node) = (runs.variant_of_run[scheduled.run], scheduled.node);
-                    let buffers = scheduled.run % self.operands[variant].len();
+                    let ScheduledNode { run, node, .. } = scheduled;
+                    let variant = runs.variant_of_run[run];
                     let (planned, at) =
-                        (&runs.variants[variant].nodes[node], BoundNode { variant, buffers, node });
+                        (&runs.variants[variant].nodes[node], BoundNode { variant, run, node });
                     let Some(timing) = &mut timing else { return self.launch(planned, at, lane) };
                     let between = [CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?];
-                    between[0].record(&self.streams[lane])?;
+                    between[0].record(self.stream_of(lane))?;
                     self.launch(planned, at, lane)?;
-                    between[1].record(&self.streams[lane])?;
-                    let step = timing.first_step + scheduled.run;
+                    between[1].record(self.stream_of(lane))?;
+                    let step = timing.first_step + run;
                     timing.launches.push(Timed { step, variant, node, between });
                 }
             }
             Ok(())
         })?;
-        if both {
-            ends.push(record(1)?);
-            self.stream().wait(&ends[1])?;
+        for lane in others {
+            let end = record(lane)?;
+            self.stream().wait(&end)?;
+            ends.push(end);
         }
         Ok(recorded.into_iter().flat_map(HashMap::into_values).chain(ends).collect())
     }

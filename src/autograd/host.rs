@@ -1,6 +1,6 @@
 //! A program on the host: the memory of its values, and its nodes bound to addresses.
 use super::{
-    lanes::{LANES, cycle},
+    lanes::MAX_LANES,
     variant::{Place, PlannedNode, Variant},
 };
 use crate::{
@@ -13,7 +13,7 @@ use std::time::Instant;
 /// The memory of a program's values.
 pub(super) struct OnHost {
     /// For each lane, as many buffers as its depth.
-    lanes: [Vec<OwnBytes>; LANES],
+    lanes: [Vec<OwnBytes>; MAX_LANES],
 }
 
 /// An operand before its rows are counted.
@@ -33,7 +33,7 @@ struct Operands {
 /// The nodes of a variant bound to addresses, ready to run over a store that nobody else changes meanwhile.
 pub(super) struct BoundVariant<'a> {
     nodes: &'a [PlannedNode],
-    /// For each choice of buffers, the operands of each node.
+    /// For each node, its operands in each choice of buffers.
     operands: Vec<Vec<Operands>>,
     backend: &'a Backend,
     precision: Precision,
@@ -55,14 +55,15 @@ impl OnHost {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(bytes: [usize; LANES], buffer_depth: [usize; LANES]) -> Result<Self> {
+    pub fn new(bytes: [usize; MAX_LANES], buffer_depth: [usize; MAX_LANES]) -> Result<Self> {
         let advice = "take a smaller batch, fewer neighbours or narrower layers";
         let of_lanes = bytes.iter().zip(buffer_depth).map(|(bytes, depth)| bytes.saturating_mul(depth));
         check_room("the values of one step", of_lanes.fold(0, usize::saturating_add), advice)?;
-        let buffers = |lane: usize| -> Result<Vec<OwnBytes>> {
-            (0..buffer_depth[lane]).map(|_| OwnBytes::zeros(bytes[lane])).collect()
-        };
-        Ok(OnHost { lanes: [buffers(0)?, buffers(1)?] })
+        let mut lanes: [Vec<OwnBytes>; MAX_LANES] = Default::default();
+        for (buffers, (bytes, depth)) in lanes.iter_mut().zip(bytes.into_iter().zip(buffer_depth)) {
+            *buffers = (0..depth).map(|_| OwnBytes::zeros(bytes)).collect::<Result<_>>()?;
+        }
+        Ok(OnHost { lanes })
     }
     /// Returns the size of all buffers in bytes.
     pub fn bytes(&self) -> usize {
@@ -83,17 +84,20 @@ impl OnHost {
         backend: &'a Backend,
         precision: Precision,
     ) -> Result<Vec<BoundVariant<'a>>> {
-        let buffer_choices = cycle(self.lanes.each_ref().map(Vec::len));
+        let buffer_depth = self.lanes.each_ref().map(Vec::len);
         let bind = |variant: &'a Variant| {
-            let operands = (0..buffer_choices).map(|run| {
-                let mut address = |place| match place {
-                    Place::Arena(lane, offset) => {
-                        let buffers = &self.lanes[lane];
-                        Ok(buffers[run % buffers.len()].address().wrapping_add(offset))
-                    }
-                    Place::Stored(id) => store.address(id),
+            let operands = variant.nodes.iter().map(|planned| {
+                let of_run = |run: usize| {
+                    let mut address = |place| match place {
+                        Place::Arena(lane, offset) => {
+                            let buffers = &self.lanes[lane];
+                            Ok(buffers[run % buffers.len()].address().wrapping_add(offset))
+                        }
+                        Place::Stored(id) => store.address(id),
+                    };
+                    Operands::of(planned, &variant.places, &mut address)
                 };
-                variant.nodes.iter().map(|p| Operands::of(p, &variant.places, &mut address)).collect()
+                (0..planned.buffer_choices(&buffer_depth)).map(of_run).collect()
             });
             let operands = operands.collect::<Result<_>>()?;
             Ok(BoundVariant { nodes: &variant.nodes, operands, backend, precision })
@@ -150,7 +154,8 @@ impl BoundVariant<'_> {
     /// The operands that the node reads must have been computed, and no other thread may access what it
     /// writes, or write what it reads, meanwhile.
     pub unsafe fn run(&self, run: usize, at: usize, views: &mut ViewBuffers) -> Result<()> {
-        let (planned, operands) = (&self.nodes[at], &self.operands[run % self.operands.len()][at]);
+        let (planned, choices) = (&self.nodes[at], &self.operands[at]);
+        let operands = &choices[run % choices.len()];
         let op = &planned.node.op;
         let _range = nvtx::range(op.name());
         views.ins.clear();

@@ -1,7 +1,7 @@
-//! Executes schedules on two threads of the host, one for each lane.
+//! Executes schedules on threads of the host, one for each lane in use.
 use super::{
     host::{BoundVariant, ViewBuffers},
-    lanes::LANES,
+    lanes::MAX_LANES,
     run::{OnProgress, RepeatProgress, VariantRuns},
     schedule::{Schedule, ScheduledNode},
     schedule_cache::{ScheduleCache, windows},
@@ -11,10 +11,12 @@ use crate::{
     error::{Error, Result},
     runtime::{
         sync::{AtomicBool, AtomicUsize, Counter, Mutex, pause},
+        team::SeenJobs,
         *,
     },
 };
 use std::{
+    collections::BTreeMap,
     sync::{
         PoisonError,
         atomic::Ordering::{Acquire, Relaxed, Release},
@@ -23,8 +25,8 @@ use std::{
     time::Instant,
 };
 
-/// Executes one run for each entry of `runs`, on two lanes. `on_progress` is called occasionally while lanes
-/// run, without the store, and at the end of every window, with the store.
+/// Executes one run for each entry of `runs`, on the lanes of `devices`. `on_progress` is called occasionally
+/// while lanes run, without the store, and at the end of every window, with the store.
 ///
 /// # Errors
 /// The first error of a node, with its run.
@@ -32,12 +34,13 @@ pub(super) fn repeat(
     runs: VariantRuns<'_>,
     bound: &[BoundVariant<'_>],
     store: &Store,
-    devices: &[Device; LANES],
+    devices: &BTreeMap<usize, Device>,
     schedules: &mut ScheduleCache,
     mut trace: Option<&mut Trace>,
     on_progress: OnProgress<'_>,
 ) -> Result<(), (Option<usize>, Error)> {
     let last_nodes = LastNodes::of(runs);
+    let others: Vec<usize> = devices.keys().copied().filter(|&lane| lane > 0).collect();
     let (mut first, mut reported) = (0, 0);
     let mut report = |runs: usize, store| {
         if runs > reported {
@@ -49,34 +52,42 @@ pub(super) fn repeat(
         let window = VariantRuns { variant_of_run, ..runs };
         let schedule = &schedules.of(window).map_err(|e| (None, e))?.schedule;
         let steps_before = trace.as_ref().map(|trace| trace.steps);
-        let mut workers = [(); LANES].map(|()| Worker::new(bound, window.variant_of_run, steps_before));
-        let [first_worker, second_worker] = &mut workers;
-        // Runs that the second lane has finished.
-        let second = AtomicUsize::new(0);
+        let worker = || Worker::new(bound, window.variant_of_run, steps_before);
+        let (mut first_worker, mut other_workers) = (worker(), Vec::new());
+        other_workers.resize_with(others.len(), worker);
+        // Runs that each lane but the first has finished.
+        let finished: [AtomicUsize; MAX_LANES] = Default::default();
         let ran = execute(
             schedule,
-            |lane, work| devices[lane].keep_awake(work),
-            |lane, last_job| devices[lane].help_partner(last_job),
+            |lane, work| devices[&lane].keep_awake(work),
+            |lane, seen| devices[&lane].help_partners(seen),
             &mut |node| {
                 first_worker.run(node)?;
                 if last_nodes.ends(window, 0, node) {
-                    let finished = last_nodes.finished_by_second(window, second.load(Acquire));
-                    // The end of the window is reported when both lanes rest.
-                    let finished = finished.min(node.run + 1).min(window.variant_of_run.len() - 1);
-                    report(first + finished, None);
+                    let by_others = others
+                        .iter()
+                        .map(|&lane| last_nodes.finished_by(lane, window, finished[lane].load(Acquire)));
+                    // The end of the window is reported when all lanes rest.
+                    let most = (node.run + 1).min(window.variant_of_run.len() - 1);
+                    report(first + by_others.fold(most, usize::min), None);
                 }
                 Ok(())
             },
-            &mut |node| {
-                second_worker.run(node)?;
-                if last_nodes.ends(window, 1, node) {
-                    second.store(node.run + 1, Release);
-                }
-                Ok(())
-            },
+            others.iter().zip(&mut other_workers).map(|(&lane, worker)| {
+                let (last_nodes, finished) = (&last_nodes, &finished[lane]);
+                let run = move |node: ScheduledNode| -> Result<()> {
+                    worker.run(node)?;
+                    if last_nodes.ends(window, lane, node) {
+                        finished.store(node.run + 1, Release);
+                    }
+                    Ok(())
+                };
+                (lane, run)
+            }),
         );
         if let Some(trace) = &mut trace {
-            trace.ran.extend(workers.into_iter().flat_map(|worker| worker.ran));
+            let workers = std::iter::once(first_worker).chain(other_workers);
+            trace.ran.extend(workers.flat_map(|worker| worker.ran));
             trace.steps += window.variant_of_run.len();
         }
         ran.map_err(|(run, e)| (Some(first + run), e))?;
@@ -87,7 +98,7 @@ pub(super) fn repeat(
 }
 
 /// For each lane, the last node of each variant; `None` if the variant has no node on the lane.
-struct LastNodes([Vec<Option<usize>>; LANES]);
+struct LastNodes([Vec<Option<usize>>; MAX_LANES]);
 
 impl LastNodes {
     fn of(runs: VariantRuns<'_>) -> Self {
@@ -102,11 +113,11 @@ impl LastNodes {
     fn ends(&self, window: VariantRuns<'_>, lane: usize, node: ScheduledNode) -> bool {
         Some(node.node) == self.0[lane][window.variant_of_run[node.run]]
     }
-    /// Returns the number of runs that the second lane has finished once its nodes of the first `runs` runs
-    /// are finished: runs without nodes on the second lane need no waiting.
-    fn finished_by_second(&self, window: VariantRuns<'_>, runs: usize) -> usize {
+    /// Returns the number of runs that a lane has finished once its nodes of the first `runs` runs are
+    /// finished: runs without nodes on the lane need no waiting.
+    fn finished_by(&self, lane: usize, window: VariantRuns<'_>, runs: usize) -> usize {
         let following = window.variant_of_run[runs..].iter();
-        runs + following.take_while(|&&variant| self.0[1][variant].is_none()).count()
+        runs + following.take_while(|&&variant| self.0[lane][variant].is_none()).count()
     }
 }
 
@@ -137,52 +148,58 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Executes the nodes of the first lane by `first` on this thread, and those of the second lane by `second`
-/// on another thread. `begin(lane, work)` prepares a thread and calls `work`. A lane that waits, or that has
-/// finished before the other, calls `help(lane, last_job)` again and again; it returns whether it found work
-/// to help with. After an error no lane starts another node.
+/// Executes the nodes of the first lane by `first` on this thread, and those of each of the `others` on a
+/// thread of its own. `begin(lane, work)` prepares a thread and calls `work`. A lane that waits, or that has
+/// finished before the others, calls `help(lane, seen)` again and again; it returns whether it found work to
+/// help with. After an error no lane starts another node.
 ///
 /// # Errors
 /// The first error, with its run.
-fn execute(
+fn execute<R: FnMut(ScheduledNode) -> Result<()> + Send>(
     schedule: &Schedule,
     begin: impl Fn(usize, &mut dyn FnMut()) + Sync,
-    help: impl Fn(usize, &mut usize) -> bool + Sync,
+    help: impl Fn(usize, &mut SeenJobs) -> bool + Sync,
     first: &mut dyn FnMut(ScheduledNode) -> Result<()>,
-    second: &mut (dyn FnMut(ScheduledNode) -> Result<()> + Send),
+    others: impl Iterator<Item = (usize, R)>,
 ) -> Result<(), (usize, Error)> {
     let sync = LaneSync::default();
     thread::scope(|scope| {
-        scope.spawn(|| begin(1, &mut || sync.run_lane(schedule, 1, &help, second)));
+        for (lane, mut run) in others {
+            let (sync, begin, help) = (&sync, &begin, &help);
+            scope.spawn(move || begin(lane, &mut || sync.run_lane(schedule, lane, help, &mut run)));
+        }
         begin(0, &mut || sync.run_lane(schedule, 0, &help, first));
     });
     sync.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// State that the threads of the two lanes share.
+/// State that the threads of the lanes share.
 #[derive(Default)]
 struct LaneSync {
     /// Number of nodes that each lane has finished.
-    finished: [Counter; LANES],
+    finished: [Counter; MAX_LANES],
     stop: AtomicBool,
     failure: Mutex<Option<(usize, Error)>>,
 }
 
 impl LaneSync {
-    /// Runs the nodes of a lane, each after the nodes of the other lane that it waits for. Returns when both
+    /// Runs the nodes of a lane, each after the nodes of other lanes that it waits for. Returns when all
     /// lanes are at their end.
     fn run_lane(
         &self,
         schedule: &Schedule,
         lane: usize,
-        help: &dyn Fn(usize, &mut usize) -> bool,
+        help: &dyn Fn(usize, &mut SeenJobs) -> bool,
         run: &mut dyn FnMut(ScheduledNode) -> Result<()>,
     ) {
-        // The other lane must not wait for one that panicked.
+        // The other lanes must not wait for one that panicked.
         let _stop = StopOnPanic(&self.stop);
-        let (other, mut last_job) = (1 - lane, 0);
-        let mut wait =
-            |nodes| wait_for(&self.finished[other], nodes, &self.stop, &mut || help(lane, &mut last_job));
+        let mut seen = SeenJobs::default();
+        let mut wait = |after: [usize; MAX_LANES]| {
+            for (other, nodes) in after.into_iter().enumerate().filter(|&(_, nodes)| nodes > 0) {
+                wait_for(&self.finished[other], nodes, &self.stop, &mut || help(lane, &mut seen));
+            }
+        };
         for (index, &node) in schedule.0[lane].iter().enumerate() {
             wait(node.after);
             if self.stop.load(Relaxed) {
@@ -196,7 +213,7 @@ impl LaneSync {
             }
             self.finished[lane].0.store(index + 1, Release);
         }
-        wait(schedule.0[other].len());
+        wait(schedule.0.each_ref().map(Vec::len));
     }
 }
 
@@ -227,61 +244,120 @@ impl Drop for StopOnPanic<'_> {
 mod loom_tests {
     use super::*;
     use crate::runtime::sync::UnsafeCell;
-    use loom::thread;
+    use loom::{model::Builder, thread};
     use std::sync::Arc;
 
-    /// A value that one lane writes and the other reads, over two runs in one buffer: the second value is
-    /// written after the first has been read.
+    /// Two values that lanes write and read, over two runs in the same memory.
     struct Handed {
-        both: LaneSync,
-        value: UnsafeCell<usize>,
+        lanes: LaneSync,
+        values: [UnsafeCell<usize>; 2],
     }
-    // SAFETY: the model detects whether both lanes access it at the same time.
+    // SAFETY: the model detects whether two lanes access a value at the same time.
     unsafe impl Sync for Handed {}
     // SAFETY: as above.
     unsafe impl Send for Handed {}
 
-    fn schedule() -> Schedule {
-        let node = |run, after| ScheduledNode { run, node: 0, after };
-        Schedule([vec![node(0, 0), node(1, 1)], vec![node(0, 1), node(1, 2)]])
+    impl Handed {
+        fn new() -> Arc<Self> {
+            let values = [UnsafeCell::new(0), UnsafeCell::new(0)];
+            Arc::new(Handed { lanes: LaneSync::default(), values })
+        }
+        fn write(&self, at: usize, value: usize) {
+            // SAFETY: as above.
+            self.values[at].with_mut(|to| unsafe { *to = value });
+        }
+        fn read(&self, at: usize) -> usize {
+            // SAFETY: as above.
+            self.values[at].with(|value| unsafe { *value })
+        }
+        fn run_lane(&self, schedule: &Schedule, lane: usize, mut run: impl FnMut(usize) -> Result<()>) {
+            self.lanes.run_lane(schedule, lane, &|_, _| false, &mut |node| run(node.run));
+        }
+    }
+
+    /// Returns a schedule of two runs, with a node of each run on each lane. The entry for a lane and a run
+    /// has, for each lane, the number of nodes to wait for.
+    fn schedule<const N: usize>(after: [[[usize; N]; 2]; N]) -> Schedule {
+        let mut schedule = Schedule::default();
+        for (lane, runs) in schedule.0.iter_mut().zip(after) {
+            for (run, nodes) in runs.into_iter().enumerate() {
+                let mut after = [0; MAX_LANES];
+                after[..N].copy_from_slice(&nodes);
+                lane.push(ScheduledNode { run, node: 0, after });
+            }
+        }
+        schedule
+    }
+
+    /// The first lane writes a value and the second reads it, before the first writes the next one.
+    fn two_lanes() -> Schedule {
+        schedule([[[0, 0], [0, 1]], [[1, 0], [2, 0]]])
     }
 
     #[test]
     fn a_value_is_read_after_it_was_written_and_overwritten_after_it_was_read() {
         loom::model(|| {
-            let handed = Arc::new(Handed { both: LaneSync::default(), value: UnsafeCell::new(0) });
+            let handed = Handed::new();
             let reader = Arc::clone(&handed);
             let second = thread::spawn(move || {
-                let mut read = |node: ScheduledNode| {
-                    // SAFETY: as above.
-                    let found = reader.value.with(|value| unsafe { *value });
-                    assert_eq!(found, 10 + node.run);
+                reader.run_lane(&two_lanes(), 1, |run| {
+                    assert_eq!(reader.read(0), 10 + run);
                     Ok(())
-                };
-                reader.both.run_lane(&schedule(), 1, &|_, _| false, &mut read);
+                });
             });
-            let mut write = |node: ScheduledNode| {
-                // SAFETY: as above.
-                handed.value.with_mut(|value| unsafe { *value = 10 + node.run });
+            handed.run_lane(&two_lanes(), 0, |run| {
+                handed.write(0, 10 + run);
                 Ok(())
-            };
-            handed.both.run_lane(&schedule(), 0, &|_, _| false, &mut write);
+            });
             second.join().unwrap();
+        });
+    }
+
+    /// The second lane reads what the first wrote and writes a value of its own; the third reads both. No
+    /// value is overwritten before all lanes have read it.
+    #[test]
+    fn three_lanes_read_each_others_values_of_the_same_run() {
+        let mut model = Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
+            let handed = Handed::new();
+            let three_lanes = || {
+                let first = [[0, 0, 0], [0, 1, 1]];
+                let second = [[1, 0, 0], [2, 0, 1]];
+                let third = [[0, 1, 0], [0, 2, 0]];
+                schedule([first, second, third])
+            };
+            let others = [1, 2].map(|lane| {
+                let handed = Arc::clone(&handed);
+                thread::spawn(move || {
+                    handed.run_lane(&three_lanes(), lane, |run| {
+                        assert_eq!(handed.read(0), 10 + run);
+                        if lane == 1 {
+                            handed.write(1, 20 + run);
+                        } else {
+                            assert_eq!(handed.read(1), 20 + run);
+                        }
+                        Ok(())
+                    });
+                })
+            });
+            handed.run_lane(&three_lanes(), 0, |run| {
+                handed.write(0, 10 + run);
+                Ok(())
+            });
+            others.into_iter().for_each(|lane| lane.join().unwrap());
         });
     }
 
     #[test]
     fn an_error_of_one_lane_ends_the_other() {
         loom::model(|| {
-            let handed = Arc::new(Handed { both: LaneSync::default(), value: UnsafeCell::new(0) });
+            let handed = Handed::new();
             let other = Arc::clone(&handed);
-            let second = thread::spawn(move || {
-                other.both.run_lane(&schedule(), 1, &|_, _| false, &mut |_| Ok(()));
-            });
-            let mut fail = |_: ScheduledNode| Err(Error::usage("planted"));
-            handed.both.run_lane(&schedule(), 0, &|_, _| false, &mut fail);
+            let second = thread::spawn(move || other.run_lane(&two_lanes(), 1, |_| Ok(())));
+            handed.run_lane(&two_lanes(), 0, |_| Err(Error::usage("planted")));
             second.join().unwrap();
-            assert!(handed.both.failure.lock().unwrap().is_some());
+            assert!(handed.lanes.failure.lock().unwrap().is_some());
         });
     }
 }
@@ -290,30 +366,35 @@ mod loom_tests {
 mod tests {
     use super::*;
 
-    /// Returns a schedule of nine runs of two nodes each, one on each lane; the second lane's node waits for
-    /// the first lane's.
+    /// Returns a schedule of nine runs of three nodes each, one on each of three lanes; a node waits for that
+    /// of the lane before.
     fn schedule() -> Schedule {
-        let node = |node, after: fn(usize) -> usize| {
-            (0..9).map(|run| ScheduledNode { run, node, after: after(run) }).collect::<Vec<_>>()
-        };
-        Schedule([node(0, |_| 0), node(1, |run| run + 1)])
+        let mut schedule = Schedule::default();
+        for (lane, run) in (0..3).flat_map(|lane| (0..9).map(move |run| (lane, run))) {
+            let mut after = [0; MAX_LANES];
+            if lane > 0 {
+                after[lane - 1] = run + 1;
+            }
+            schedule.0[lane].push(ScheduledNode { run, node: lane, after });
+        }
+        schedule
+    }
+
+    /// Executes the schedule. The node of run 4 on the lane `bad` ends as `ends`.
+    fn ran(bad: usize, ends: fn() -> Result<()>) -> Result<(), (usize, Error)> {
+        let run = |node: ScheduledNode| if (node.run, node.node) == (4, bad) { ends() } else { Ok(()) };
+        let (begin, help) = (|_: usize, work: &mut dyn FnMut()| work(), |_: usize, _: &mut SeenJobs| false);
+        let others = [1, 2].map(|lane| (lane, run));
+        execute(&schedule(), begin, help, &mut |node| run(node), others.into_iter())
     }
 
     #[test]
-    fn an_error_or_a_panic_of_a_lane_ends_the_other() {
-        let schedule = schedule();
-        let bad = |node: ScheduledNode| if node.run == 4 { Err(Error::usage("planted")) } else { Ok(()) };
-        let begin = |_: usize, work: &mut dyn FnMut()| work();
-        let help = |_: usize, _: &mut usize| false;
-        let ran = execute(&schedule, begin, help, &mut |_| Ok(()), &mut |node| bad(node));
-        assert_eq!(ran.unwrap_err().0, 4);
-        let ran = execute(&schedule, begin, help, &mut |node| bad(node), &mut |_| Ok(()));
-        assert_eq!(ran.unwrap_err().1.to_string(), "planted");
-        let panicked = std::panic::catch_unwind(|| {
-            let _ = execute(&schedule, begin, help, &mut |_| Ok(()), &mut |node| {
-                if node.run == 4 { panic!("planted") } else { Ok(()) }
-            });
-        });
-        assert!(panicked.is_err());
+    fn an_error_or_a_panic_of_a_lane_ends_the_others() {
+        for bad in 0..3 {
+            let (run, e) = ran(bad, || Err(Error::usage("planted"))).unwrap_err();
+            assert_eq!((run, e.to_string().as_str()), (4, "planted"));
+            assert!(std::panic::catch_unwind(|| _ = ran(bad, || panic!("planted"))).is_err());
+        }
+        assert!(ran(3, || Ok(())).is_ok());
     }
 }

@@ -1,10 +1,10 @@
 //! Lanes: where the nodes of a step run. A lane is a CUDA stream on a device, a thread with its team on the
-//! CPU.
+//! CPU. A step has as many lanes as its nodes are on; another lane costs nothing.
 use super::stages::Stage;
 use serde::{Deserialize, Serialize};
 
-/// Number of lanes of a device.
-pub const LANES: usize = 2;
+/// Maximum number of lanes of a device.
+pub const MAX_LANES: usize = 8;
 
 /// Maximum prefetch depth. Every step of depth takes the memory of the stage's values once more.
 pub const MAX_PREFETCH_DEPTH: usize = 8;
@@ -16,7 +16,7 @@ pub struct Placement {
     /// The lane, from 0.
     pub lane: usize,
     /// Prefetch depth, in steps: the stage runs this many steps before the stages of its lane that have depth
-    /// 0, and may run this many steps before the other lane.
+    /// 0, and may run this many steps before the other lanes.
     pub prefetch_depth: usize,
 }
 
@@ -52,31 +52,62 @@ impl Lanes {
         Lanes::Stages(placements)
     };
 
-    /// Returns the buffer depth of each lane: the number of steps whose values it holds at the same time.
-    pub(crate) fn buffer_depth(self) -> [usize; LANES] {
+    /// Returns the buffer depth of each lane: the number of steps whose values it holds at the same time, if
+    /// no stage of another lane needs more.
+    pub(crate) fn buffer_depth(self) -> [usize; MAX_LANES] {
         match self {
-            Lanes::One => [1; LANES],
+            Lanes::One => [1; MAX_LANES],
             Lanes::Stages(placements) => std::array::from_fn(|lane| {
                 let depths = placements.iter().filter(|p| p.lane == lane).map(|p| p.prefetch_depth);
                 1 + depths.max().unwrap_or(0)
             }),
-            Lanes::Sections { pipelined, .. } => [1 + usize::from(pipelined); LANES],
-        }
-    }
-    /// Returns the number of the `threads` that the second lane gets: one if it only prefetches, else half.
-    pub(super) fn second_threads(self, threads: usize) -> usize {
-        let prefetches = |(stage, placement): (&Stage, &Placement)| {
-            placement.lane == 0 || matches!(stage, Stage::Sample | Stage::Route | Stage::FetchFeatures)
-        };
-        match self {
-            Lanes::Stages(placements) if Stage::ALL.iter().zip(&placements).all(prefetches) => 1,
-            _ => (threads / 2).max(1),
+            Lanes::Sections { pipelined, .. } => [1 + usize::from(pipelined); MAX_LANES],
         }
     }
 }
 
-/// Returns the number of runs after which the buffers of both lanes repeat: the least common multiple of
-/// their depths.
-pub(super) fn cycle([first, second]: [usize; LANES]) -> usize {
-    (1..=second).map(|times| times * first).find(|runs| runs.is_multiple_of(second)).unwrap_or(1)
+/// The work of a lane, which decides its share of the CPU's threads. The work of several nodes is the
+/// greatest of theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum LaneWork {
+    /// Exchanges values with other ranks, and mostly waits.
+    Communicates,
+    /// Prepares steps.
+    Prefetches,
+    Computes,
+}
+
+/// Divides `threads` threads among lanes. A lane that prefetches gets one, those that compute share the rest,
+/// each at least one. A lane that only communicates has no share: its thread needs no core of its own.
+pub(super) fn thread_shares(work: &[LaneWork], threads: usize) -> Vec<usize> {
+    let count = |of: LaneWork| work.iter().filter(|&&work| work == of).count();
+    let (computing, rest) = (count(LaneWork::Computes), threads.saturating_sub(count(LaneWork::Prefetches)));
+    let mut before = 0;
+    let share = |work: &LaneWork| match work {
+        LaneWork::Communicates => 0,
+        LaneWork::Prefetches => 1,
+        LaneWork::Computes => {
+            before += 1;
+            // The first lanes get what is left over.
+            ((rest + computing - before) / computing).max(1)
+        }
+    };
+    work.iter().map(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        LaneWork::{Communicates, Computes, Prefetches},
+        thread_shares,
+    };
+
+    #[test]
+    fn lanes_that_compute_share_the_threads_that_prefetching_leaves_and_communication_takes_none() {
+        assert_eq!(thread_shares(&[Computes, Prefetches], 8), [7, 1]);
+        assert_eq!(thread_shares(&[Computes, Computes], 7), [4, 3]);
+        assert_eq!(thread_shares(&[Computes, Prefetches, Communicates, Computes], 8), [4, 1, 0, 3]);
+        assert_eq!(thread_shares(&[Computes, Computes, Computes, Prefetches], 2), [1, 1, 1, 1]);
+        assert_eq!(thread_shares(&[Prefetches, Computes], 1), [1, 1]);
+    }
 }

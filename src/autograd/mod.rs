@@ -21,7 +21,7 @@ mod trace;
 mod variant;
 
 pub use average::Average;
-pub use lanes::{LANES, Lanes, MAX_PREFETCH_DEPTH, Placement};
+pub use lanes::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Placement};
 pub use optimizer::{Parameters, ScaledInit, Sums};
 pub use optimizer_config::{LearningRates, Optimizer, RateDecay, UpdateRule};
 pub use program::{OpTime, Program};

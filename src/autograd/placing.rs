@@ -1,6 +1,6 @@
 //! Places the nodes of a step on lanes, and orders them.
 use super::{
-    lanes::{LANES, Lanes, MAX_PREFETCH_DEPTH, Placement},
+    lanes::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Placement},
     stages::{Stage, stages},
 };
 use crate::{
@@ -51,10 +51,10 @@ pub(super) fn place<'a>(lanes: Lanes, nodes: &[&'a Node], specs: &[Spec]) -> Res
 /// Refuses lanes that do not exist, and prefetch depths that are too large.
 fn check(lanes: Lanes) -> Result<()> {
     let Lanes::Stages(placements) = lanes else { return Ok(()) };
-    match placements.iter().find(|p| p.lane >= LANES || p.prefetch_depth > MAX_PREFETCH_DEPTH) {
+    match placements.iter().find(|p| p.lane >= MAX_LANES || p.prefetch_depth > MAX_PREFETCH_DEPTH) {
         Some(Placement { lane, prefetch_depth }) => {
             let what = format!("a stage has lane {lane} and prefetch depth {prefetch_depth}");
-            let limits = format!("lanes are 0 to {}, depths 0 to {MAX_PREFETCH_DEPTH}", LANES - 1);
+            let limits = format!("lanes are 0 to {}, depths 0 to {MAX_PREFETCH_DEPTH}", MAX_LANES - 1);
             Err(Error::new(ErrorKind::Plan, what).remedy(limits))
         }
         None => Ok(()),
@@ -119,17 +119,17 @@ fn merged(
     specs: &[Spec],
 ) -> Result<Vec<usize>> {
     let follows = must_follow(nodes, specs);
-    let lanes: [Vec<usize>; LANES] = std::array::from_fn(|lane| {
+    let lanes: [Vec<usize>; MAX_LANES] = std::array::from_fn(|lane| {
         let mut of_lane: Vec<usize> = (0..nodes.len()).filter(|&at| placements[at].lane == lane).collect();
         of_lane.sort_by_key(|&at| ranks[at]);
         of_lane
     });
-    let (mut order, mut placed, mut next) = (Vec::new(), vec![false; nodes.len()], [0; LANES]);
+    let (mut order, mut placed, mut next) = (Vec::new(), vec![false; nodes.len()], [0; MAX_LANES]);
     while order.len() < nodes.len() {
         let head = |lane: usize| Some((*lanes[lane].get(next[lane])?, lane));
         let ready = |&(at, _): &(usize, usize)| follows[at].iter().all(|&other| placed[other]);
-        // If both lanes are ready, the order of the program decides.
-        if let Some((at, lane)) = (0..LANES).filter_map(head).filter(ready).min() {
+        // If several lanes are ready, the order of the program decides.
+        if let Some((at, lane)) = (0..MAX_LANES).filter_map(head).filter(ready).min() {
             order.push(at);
             placed[at] = true;
             next[lane] += 1;

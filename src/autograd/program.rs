@@ -3,20 +3,20 @@ use super::{
     device::{ArenaSizes, OnDevice},
     host::{BoundVariant, OnHost, ViewBuffers},
     lane_threads,
-    lanes::{LANES, Lanes},
+    lanes::{LaneWork, Lanes, MAX_LANES, thread_shares},
     run::{NodeTime, RepeatProgress, VariantRuns},
     schedule::Schedule,
     schedule_cache::{ScheduleCache, windows},
     stages::Stage,
     trace::{NodeInfo, Ran, Span, Trace},
-    variant::{Place, PlannedNode, Variant},
+    variant::{Place, PlannedNode, Variant, lanes_in_use},
 };
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
     ops::{Backend, Node, Tape},
     runtime::*,
 };
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 /// The memory of a step's values.
 enum Memory {
@@ -78,9 +78,10 @@ pub struct Program {
     memory: Memory,
     precision: Precision,
     backend: Backend,
-    lanes: Lanes,
-    /// The devices that execute the lanes, on a host with two lanes.
-    devices: Option<[Device; LANES]>,
+    /// For each lane, the number of runs whose values it holds at the same time; 0 if the lane is not in use.
+    buffer_depth: [usize; MAX_LANES],
+    /// On a host with several lanes: those in use, and the devices that execute them.
+    devices: BTreeMap<usize, Device>,
     schedules: ScheduleCache,
     /// Times of the nodes of each variant, while the program is profiled.
     times: Option<Vec<Vec<NodeTime>>>,
@@ -140,18 +141,26 @@ impl Program {
         ensure!("program", supported, "devices compute in f32: run a reference in f64 on the host");
         let variant = |&(tape, lanes): &(&Tape, Lanes)| Variant::new(tape, keep, precision, &backend, lanes);
         let variants = tapes.iter().map(variant).collect::<Result<Vec<Variant>>>()?;
-        let two_lanes = variants.iter().flat_map(|variant| &variant.nodes).any(|p| p.placement.lane == 1);
-        let devices = match on.filter(|device| device.gpu().is_none() && two_lanes) {
-            Some(device) => Some(device.lanes(lanes.second_threads(device.threads()))?),
-            None => None,
+        let in_use = lanes_in_use(&variants);
+        let least = std::array::from_fn(|lane| in_use.get(&lane).map_or(0, |_| lanes.buffer_depth()[lane]));
+        let buffer_depth = match lanes {
+            Lanes::Stages(_) => Schedule::buffer_depth(&variants, least),
+            _ => least,
+        };
+        let devices = match on.filter(|device| device.gpu().is_none() && in_use.len() > 1) {
+            Some(device) => {
+                let (in_use, work): (Vec<usize>, Vec<LaneWork>) = in_use.into_iter().unzip();
+                in_use.into_iter().zip(device.lanes(&thread_shares(&work, device.threads()))?).collect()
+            }
+            None => BTreeMap::new(),
         };
         let memory = match &backend {
             Backend::Cuda(gpu) => {
-                Memory::Device(Box::new(OnDevice::new(gpu, ArenaSizes::of(&variants, lanes.buffer_depth()))))
+                Memory::Device(Box::new(OnDevice::new(gpu, ArenaSizes::of(&variants, buffer_depth))))
             }
             _ => {
                 let bytes = |lane: usize| variants.iter().map(|v| v.arenas[lane].size()).max().unwrap_or(0);
-                Memory::Host(OnHost::new([bytes(0), bytes(1)], lanes.buffer_depth())?)
+                Memory::Host(OnHost::new(std::array::from_fn(bytes), buffer_depth)?)
             }
         };
         Ok(Program {
@@ -163,9 +172,9 @@ impl Program {
             memory,
             precision,
             backend,
-            lanes,
+            buffer_depth,
             devices,
-            schedules: ScheduleCache::new(lanes.buffer_depth()),
+            schedules: ScheduleCache::new(buffer_depth),
             times: None,
             trace: None,
         })
@@ -230,19 +239,19 @@ impl Program {
     /// # Panics
     /// If there is no such variant.
     pub fn schedule(&self, variant_of_run: &[usize]) -> Result<Schedule> {
-        Schedule::of(&self.variants, variant_of_run, self.lanes.buffer_depth())
+        Schedule::of(&self.variants, variant_of_run, self.buffer_depth)
     }
     /// Returns the nodes of the first variant, in order.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.variants[0].nodes.iter().map(|p| &p.node)
     }
-    /// Returns the nodes of the first variant that are prefetched on the second lane when the program is
-    /// [repeated](Self::repeat).
+    /// Returns the nodes of the first variant that are prefetched on another lane than the first when the
+    /// program is [repeated](Self::repeat).
     pub fn prefetched(&self) -> impl Iterator<Item = &Node> {
         self.variants[0]
             .nodes
             .iter()
-            .filter(|p| p.placement.lane == 1 && p.placement.prefetch_depth > 0)
+            .filter(|p| p.placement.lane > 0 && p.placement.prefetch_depth > 0)
             .map(|p| &p.node)
     }
     #[cfg(test)]
@@ -387,8 +396,9 @@ impl Program {
                 let bound = h.bind(&self.variants, store, &self.backend, self.precision);
                 let bound = bound.map_err(|e| (None, e))?;
                 // While ops are timed, they run one by one.
-                if let (Some(devices), None) = (&self.devices, &self.times) {
-                    let (schedules, trace) = (&mut self.schedules, self.trace.as_mut());
+                if !self.devices.is_empty() && self.times.is_none() {
+                    let (devices, schedules) = (&self.devices, &mut self.schedules);
+                    let trace = self.trace.as_mut();
                     let lanes =
                         || lane_threads::repeat(runs, &bound, store, devices, schedules, trace, on_progress);
                     return team::rest(lanes);

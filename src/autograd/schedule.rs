@@ -1,18 +1,18 @@
-//! The schedule of several runs of a program: the order of the nodes on each of two lanes, and the waits
-//! between the lanes.
+//! The schedule of several runs of a program: the order of the nodes on each lane, and the waits between the
+//! lanes.
 //!
 //! Waits follow from the declared reads and writes alone. If one of two nodes writes what the other reads or
 //! writes, the two execute in the order of the program and of its runs, whatever their lanes are. All other
 //! nodes may overlap.
 use super::{
-    lanes::{LANES, Placement},
+    lanes::{MAX_LANES, Placement},
     variant::{Place, PlannedNode, Variant},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::*,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A node of one of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,22 +21,42 @@ pub struct ScheduledNode {
     pub run: usize,
     /// The node, in the order of its variant.
     pub node: usize,
-    /// Number of nodes of the other lane's list that must have finished before this one starts.
-    pub after: usize,
+    /// For each lane, the number of nodes of its list that must have finished before this one starts; 0 for
+    /// the node's own lane, which executes its list in order.
+    pub after: [usize; MAX_LANES],
 }
 
 /// For each lane, the nodes that it executes, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Schedule(pub [Vec<ScheduledNode>; LANES]);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule(pub [Vec<ScheduledNode>; MAX_LANES]);
 
-/// A command to one of two CUDA streams.
+/// A command to the CUDA stream of a lane.
 pub(super) enum StreamCommand {
     /// Launch a node.
     Launch { lane: usize, scheduled: ScheduledNode },
     /// Record an event after the first `nodes` nodes of the lane.
     Record { lane: usize, nodes: usize },
-    /// Wait for the event that the other lane records after its first `nodes` nodes.
-    Wait { lane: usize, nodes: usize },
+    /// Wait for the event that the lane `other` records after its first `nodes` nodes.
+    Wait { lane: usize, other: usize, nodes: usize },
+}
+
+impl ScheduledNode {
+    /// Whether the node can start once each lane has finished this many nodes.
+    pub fn is_ready(&self, finished: &[usize; MAX_LANES]) -> bool {
+        self.after.iter().zip(finished).all(|(after, finished)| after <= finished)
+    }
+    /// Returns the lanes that the node waits for beyond what its lane has `waited` for before, each with the
+    /// number of its nodes.
+    fn waits(&self, waited: &mut [usize; MAX_LANES]) -> Vec<(usize, usize)> {
+        let mut waits = Vec::new();
+        for (lane, (&after, waited)) in self.after.iter().zip(waited).enumerate() {
+            if after > *waited {
+                waits.push((lane, after));
+                *waited = after;
+            }
+        }
+        waits
+    }
 }
 
 impl Schedule {
@@ -49,7 +69,7 @@ impl Schedule {
     pub(super) fn of(
         variants: &[Variant],
         variant_of_run: &[usize],
-        buffer_depth: [usize; LANES],
+        buffer_depth: [usize; MAX_LANES],
     ) -> Result<Self> {
         let nodes: Vec<&[PlannedNode]> =
             variant_of_run.iter().map(|&variant| &variants[variant].nodes[..]).collect();
@@ -66,6 +86,16 @@ impl Schedule {
         });
         Self::new(&nodes, buffer_depth, order)
     }
+    /// Returns buffer depths with which the first variant can be repeated: the `least`, or as much deeper
+    /// ones as are needed so that no lane waits for memory that another lane reads only later. A lane needs
+    /// more buffers if a stage that reads its values is prefetched on another lane.
+    pub(super) fn buffer_depth(variants: &[Variant], least: [usize; MAX_LANES]) -> [usize; MAX_LANES] {
+        // Enough runs for every lane to be as far ahead of the others as it ever is.
+        let runs = vec![0; 3 + 2 * least.iter().sum::<usize>()];
+        let deeper = |more: usize| least.map(|depth| if depth > 0 { depth + more } else { 0 });
+        let suffices = |depth: &[usize; MAX_LANES]| Self::of(variants, &runs, *depth).is_ok();
+        (0..runs.len()).map(deeper).find(suffices).unwrap_or(least)
+    }
     /// Returns the schedule of one run for each entry of `nodes`, in which each lane executes its (run, node)
     /// pairs in the given order.
     ///
@@ -74,8 +104,8 @@ impl Schedule {
     /// lanes would wait for each other.
     pub(super) fn new(
         nodes: &[&[PlannedNode]],
-        buffer_depth: [usize; LANES],
-        order: [Vec<(usize, usize)>; LANES],
+        buffer_depth: [usize; MAX_LANES],
+        order: [Vec<(usize, usize)>; MAX_LANES],
     ) -> Result<Self> {
         // The lane of each node, and its index in the lane's list.
         let mut positions: Vec<Vec<Option<(usize, usize)>>> =
@@ -85,7 +115,7 @@ impl Schedule {
                 positions[run][node] = Some((lane, index));
             }
         }
-        let scheduled = |(run, node)| ScheduledNode { run, node, after: 0 };
+        let scheduled = |(run, node)| ScheduledNode { run, node, after: [0; MAX_LANES] };
         let mut schedule = Schedule(order.map(|order| order.into_iter().map(scheduled).collect()));
         let mut hazards = Hazards { buffer_depth, ..Hazards::default() };
         for (run, (nodes, positions)) in nodes.iter().zip(&positions).enumerate() {
@@ -94,17 +124,18 @@ impl Schedule {
                     return Err(illegal(planned, run, "is on no lane"));
                 };
                 let accesses = hazards.accesses(planned, run);
-                let after = hazards.must_wait_for(&accesses, run);
+                let mut after = hazards.must_wait_for(&accesses, run);
                 hazards.record(accesses, lane, index);
                 if after[lane] > index {
                     return Err(illegal(planned, run, "comes before a node of its lane that it must follow"));
                 }
-                schedule.0[lane][index].after = after[1 - lane];
+                after[lane] = 0;
+                schedule.0[lane][index].after = after;
             }
         }
         if let Err(stuck) = schedule.linear() {
             let ScheduledNode { run, node, .. } = stuck[0];
-            let what = "waits for a node that waits for it, on the other lane";
+            let what = "waits for a node that waits for it, on another lane";
             return Err(illegal(&nodes[run][node], run, what));
         }
         Ok(schedule)
@@ -115,49 +146,46 @@ impl Schedule {
     /// # Errors
     /// The next node of each lane, if the lanes would wait for each other for ever.
     pub fn linear(&self) -> Result<Vec<(usize, usize)>, Vec<ScheduledNode>> {
-        let (mut finished, mut order) = ([0; LANES], Vec::with_capacity(self.0.iter().map(Vec::len).sum()));
+        let mut order = Vec::with_capacity(self.0.iter().map(Vec::len).sum());
+        let mut finished = [0; MAX_LANES];
         loop {
             let before = finished;
-            for lane in 0..LANES {
-                let ready = |scheduled: &&ScheduledNode| scheduled.after <= finished[1 - lane];
+            for lane in 0..MAX_LANES {
+                let ready = |scheduled: &&ScheduledNode| scheduled.is_ready(&finished);
                 let more = self.0[lane][finished[lane]..].iter().take_while(ready).count();
                 order.extend((finished[lane]..finished[lane] + more).map(|index| (lane, index)));
                 finished[lane] += more;
             }
             if finished == before {
-                let stuck = (0..LANES).filter_map(|lane| self.0[lane].get(finished[lane]).copied());
+                let stuck = (0..MAX_LANES).filter_map(|lane| self.0[lane].get(finished[lane]).copied());
                 let stuck: Vec<ScheduledNode> = stuck.collect();
                 return if stuck.is_empty() { Ok(order) } else { Err(stuck) };
             }
         }
     }
-    /// Issues the commands that execute the schedule on two CUDA streams. Every event is recorded before a
-    /// stream waits for it.
+    /// Issues the commands that execute the schedule on a CUDA stream for each lane. Every event is recorded
+    /// before a stream waits for it.
     ///
     /// # Errors
     /// The first error of `issue`.
     pub(super) fn stream_commands(&self, mut issue: impl FnMut(StreamCommand) -> Result<()>) -> Result<()> {
-        // For each lane, the indices after which the other lane waits, ascending.
-        let mut recorded: [Vec<usize>; LANES] = Default::default();
-        for lane in 0..LANES {
-            let mut latest = 0;
-            for after in self.0[lane].iter().map(|scheduled| scheduled.after) {
-                if after > latest {
-                    recorded[1 - lane].push(after);
-                    latest = after;
-                }
+        // For each lane, the numbers of its nodes after which another lane waits.
+        let mut recorded: [HashSet<usize>; MAX_LANES] = Default::default();
+        for nodes in &self.0 {
+            let mut waited = [0; MAX_LANES];
+            for (other, after) in nodes.iter().flat_map(|scheduled| scheduled.waits(&mut waited)) {
+                recorded[other].insert(after);
             }
         }
         let order = self.linear().unwrap_or_default();
-        let mut waited = [0; LANES];
+        let mut waited = [[0; MAX_LANES]; MAX_LANES];
         for (lane, index) in order {
             let scheduled = self.0[lane][index];
-            if scheduled.after > waited[lane] {
-                waited[lane] = scheduled.after;
-                issue(StreamCommand::Wait { lane, nodes: scheduled.after })?;
+            for (other, nodes) in scheduled.waits(&mut waited[lane]) {
+                issue(StreamCommand::Wait { lane, other, nodes })?;
             }
             issue(StreamCommand::Launch { lane, scheduled })?;
-            if recorded[lane].binary_search(&(index + 1)).is_ok() {
+            if recorded[lane].contains(&(index + 1)) {
                 issue(StreamCommand::Record { lane, nodes: index + 1 })?;
             }
         }
@@ -212,9 +240,9 @@ enum Tracked {
 #[derive(Clone, Copy, Default)]
 struct Accesses {
     /// Number of nodes up to the last write.
-    written: [usize; LANES],
+    written: [usize; MAX_LANES],
     /// Number of nodes up to the last access of any kind.
-    accessed: [usize; LANES],
+    accessed: [usize; MAX_LANES],
 }
 
 /// The accesses to a buffer by the last two runs that used it.
@@ -231,7 +259,7 @@ struct BufferUse {
 /// Read-write hazards between the nodes of successive runs.
 #[derive(Default)]
 struct Hazards {
-    buffer_depth: [usize; LANES],
+    buffer_depth: [usize; MAX_LANES],
     /// Accesses to stored buffers and to values.
     values: HashMap<Tracked, Accesses>,
     /// Uses of each lane's buffers. The values of a run only conflict with those of the run that used the
@@ -262,9 +290,9 @@ impl Hazards {
     }
     /// Returns, for each lane, the number of its nodes that must have finished before a node of `run` with
     /// these accesses starts.
-    fn must_wait_for(&mut self, accesses: &[(Tracked, bool)], run: usize) -> [usize; LANES] {
-        let mut after = [0; LANES];
-        let mut wait_for = |finished: &[usize; LANES]| {
+    fn must_wait_for(&mut self, accesses: &[(Tracked, bool)], run: usize) -> [usize; MAX_LANES] {
+        let mut after = [0; MAX_LANES];
+        let mut wait_for = |finished: &[usize; MAX_LANES]| {
             after.iter_mut().zip(finished).for_each(|(after, finished)| *after = (*after).max(*finished));
         };
         for (tracked, writes) in accesses {
@@ -336,6 +364,14 @@ mod tests {
         (Program::on_lanes(&t, &[], Precision::F32, &device, Lanes::PREFETCH).unwrap(), trace_buffer)
     }
 
+    /// Returns the schedule with these orders on the first lane and on the second, which prefetches.
+    fn on_two_lanes(nodes: &[&[PlannedNode]], [first, second]: [Vec<(usize, usize)>; 2]) -> Result<Schedule> {
+        let (mut buffer_depth, mut order) = ([0; MAX_LANES], <[Vec<_>; MAX_LANES]>::default());
+        [buffer_depth[0], buffer_depth[1]] = [1, 2];
+        [order[0], order[1]] = [first, second];
+        Schedule::new(nodes, buffer_depth, order)
+    }
+
     #[test]
     fn two_lanes_compute_what_one_computes_and_the_second_waits_for_memory_that_the_first_still_reads() {
         let run = |(program, trace): &mut (Program, BufferId), store: &mut Store, times| {
@@ -360,14 +396,15 @@ mod tests {
         let order = |nodes: std::ops::Range<usize>| {
             (0..6).flat_map(|run| nodes.clone().map(move |node| (run, node))).collect()
         };
-        let schedule = Schedule::new(&[program.0.planned(); 6], [1, 2], [order(2..5), order(0..2)]).unwrap();
-        let [first, second] = &schedule.0;
-        let waits = |nodes: &[ScheduledNode]| nodes.iter().map(|node| node.after).collect::<Vec<_>>();
+        let schedule = on_two_lanes(&[program.0.planned(); 6], [order(2..5), order(0..2)]).unwrap();
+        let waits = |lane: usize, other: usize| {
+            schedule.0[lane].iter().map(move |node| node.after[other]).collect::<Vec<_>>()
+        };
         // The addition needs the gathered row; the last write needs the index of its row.
-        assert_eq!(waits(first)[..6], [2, 0, 1, 4, 0, 3]);
+        assert_eq!(waits(0, 1)[..6], [2, 0, 1, 4, 0, 3]);
         // The values of the third run reuse the buffer of the first, which the last node of the first lane
         // reads.
-        assert_eq!(waits(second)[..8], [0, 0, 0, 0, 3, 3, 6, 6]);
+        assert_eq!(waits(1, 0)[..8], [0, 0, 0, 0, 3, 3, 6, 6]);
     }
 
     #[test]
@@ -375,16 +412,28 @@ mod tests {
         let mut store = Store::new(Precision::F32);
         let (program, _) = program(&mut store);
         let prefetched = vec![(0, 0), (0, 1)];
-        let refused = |order| Schedule::new(&[program.planned()], [1, 2], order).unwrap_err();
+        let refused = |order| on_two_lanes(&[program.planned()], order).unwrap_err();
         let e = refused([vec![(0, 3), (0, 2), (0, 4)], prefetched.clone()]);
         assert_eq!(e.kind(), ErrorKind::Plan);
         assert!(e.to_string().contains("write_rows of run 0 comes before a node of its lane"), "{e}");
         let e = refused([vec![(0, 2), (0, 3)], prefetched]);
         assert!(e.to_string().contains("write_rows of run 0 is on no lane"), "{e}");
-        let node = |after| ScheduledNode { run: 0, node: 7, after };
-        let linear =
-            |first_lane: [usize; 2]| Schedule([first_lane.map(node).into(), vec![node(1), node(2)]]).linear();
-        assert_eq!(linear([0, 1]).unwrap(), [(0, 0), (1, 0), (0, 1), (1, 1)]);
-        assert_eq!(linear([0, 2]), Err(vec![node(2), node(2)]), "each lane waits for the other");
+        let node = |other: usize, nodes| {
+            let mut after = [0; MAX_LANES];
+            after[other] = nodes;
+            ScheduledNode { run: 0, node: 7, after }
+        };
+        let linear = |lanes: &[[ScheduledNode; 2]]| {
+            let mut schedule = Schedule::default();
+            schedule.0.iter_mut().zip(lanes).for_each(|(lane, nodes)| *lane = nodes.to_vec());
+            schedule.linear()
+        };
+        let second = [node(0, 1), node(0, 2)];
+        assert_eq!(linear(&[[node(1, 0), node(1, 1)], second]).unwrap(), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        let stuck = linear(&[[node(1, 0), node(1, 2)], second]);
+        assert_eq!(stuck, Err(vec![node(1, 2), node(0, 2)]), "each lane waits for the other");
+        // The first lane waits for the third, the third for the second, the second for the first.
+        let circle = [2, 0, 1].map(|other| [node(other, 0), node(other, 2)]);
+        assert_eq!(linear(&circle), Err(circle.map(|nodes| nodes[1]).into()));
     }
 }

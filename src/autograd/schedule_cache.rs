@@ -1,5 +1,5 @@
 //! The schedules of a pass: its runs cut into windows, and the schedules of the last windows.
-use super::{lanes::LANES, run::VariantRuns, schedule::Schedule, variant::Variant};
+use super::{lanes::MAX_LANES, run::VariantRuns, schedule::Schedule, variant::Variant};
 use crate::{error::Result, runtime::cuda::CudaGraph};
 
 /// Maximum number of nodes of a window, unless a single run has more. At the end of a window lanes wait for
@@ -41,12 +41,12 @@ pub(super) struct CachedSchedule {
 /// The schedules that were used last, the latest first.
 pub(super) struct ScheduleCache {
     cached: Vec<CachedSchedule>,
-    buffer_depth: [usize; LANES],
+    buffer_depth: [usize; MAX_LANES],
 }
 
 impl ScheduleCache {
     /// Returns an empty cache. Each lane holds the values of `buffer_depth` runs at the same time.
-    pub fn new(buffer_depth: [usize; LANES]) -> Self {
+    pub fn new(buffer_depth: [usize; MAX_LANES]) -> Self {
         ScheduleCache { cached: Vec::new(), buffer_depth }
     }
     /// Returns the schedule of a window.

@@ -59,7 +59,7 @@ pub struct NodeInfo {
     pub op: &'static str,
     /// Kind of the op.
     pub kind: OpKind,
-    /// Resource for which the op competes with ops of the other lane.
+    /// Resource for which the op competes with ops of other lanes.
     pub resource: Resource,
     /// Stage of the node.
     pub stage: Stage,

@@ -2,16 +2,17 @@
 //! for every value.
 use super::{
     arena::ArenaPlan,
-    lanes::{LANES, Lanes, Placement},
+    lanes::{LaneWork, Lanes, MAX_LANES, Placement},
     placing::{PlacedNode, place},
     stages::Stage,
     trace::Resource,
 };
 use crate::{
     error::Result,
-    ops::{Backend, Home, Node, Tape},
+    ops::{Backend, Home, Node, OpKind, Tape},
     runtime::*,
 };
+use std::collections::BTreeMap;
 
 /// The place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +42,40 @@ pub(super) struct PlannedNode {
     pub resource: Resource,
 }
 
+impl PlannedNode {
+    /// Returns the number of runs after which the buffers that the node accesses repeat: the least common
+    /// multiple of the depths of their lanes.
+    pub fn buffer_choices(&self, buffer_depth: &[usize; MAX_LANES]) -> usize {
+        let operands = self.ins.iter().chain(&self.outs).map(|operand| operand.0);
+        let places = operands.chain(self.counts.iter().copied()).chain([self.scratch.0]);
+        let depths = places.filter_map(|place| match place {
+            Place::Arena(lane, _) => Some(buffer_depth[lane]),
+            Place::Stored(_) => None,
+        });
+        depths.fold(1, |runs, depth| {
+            (1..=depth).map(|times| times * runs).find(|runs| runs.is_multiple_of(depth)).unwrap_or(runs)
+        })
+    }
+    fn work(&self) -> LaneWork {
+        match (self.node.op.kind(), self.stage) {
+            (OpKind::Comm, _) => LaneWork::Communicates,
+            (_, Stage::Sample | Stage::Route | Stage::FetchFeatures) => LaneWork::Prefetches,
+            _ => LaneWork::Computes,
+        }
+    }
+}
+
+/// Returns the lanes that nodes of `variants` are on, and the first one, which the calling thread executes;
+/// each with its work.
+pub(super) fn lanes_in_use(variants: &[Variant]) -> BTreeMap<usize, LaneWork> {
+    let mut lanes = BTreeMap::from([(0, LaneWork::Prefetches)]);
+    for planned in variants.iter().flat_map(|variant| &variant.nodes) {
+        let work = lanes.entry(planned.placement.lane).or_insert(planned.work());
+        *work = planned.work().max(*work);
+    }
+    lanes
+}
+
 /// A tape with its memory planned, its nodes in order and placed on lanes.
 pub(super) struct Variant {
     pub nodes: Vec<PlannedNode>,
@@ -48,7 +83,7 @@ pub(super) struct Variant {
     pub places: Vec<Option<Place>>,
     pub specs: Vec<Spec>,
     /// The arena of each lane.
-    pub arenas: [ArenaPlan; LANES],
+    pub arenas: [ArenaPlan; MAX_LANES],
     /// Whether all nodes are on one lane and nothing is prefetched across a run.
     pub alone: bool,
 }
@@ -86,7 +121,7 @@ struct Planner<'a> {
     scratch: Vec<usize>,
     /// On the host, the place that all nodes of a lane share for their scratch: one op of a lane runs at a
     /// time, and memory that is reused stays in the cache.
-    shared_scratch: Option<[Place; LANES]>,
+    shared_scratch: Option<[Place; MAX_LANES]>,
     /// For each value, the value that it is a view of, or itself.
     lies_in: Vec<Var>,
     /// For each value, the last node that accesses it.
@@ -94,7 +129,7 @@ struct Planner<'a> {
     /// For each value, whether it is read.
     read: Vec<bool>,
     places: Vec<Option<Place>>,
-    arenas: [ArenaPlan; LANES],
+    arenas: [ArenaPlan; MAX_LANES],
 }
 
 impl<'a> Planner<'a> {
@@ -109,7 +144,7 @@ impl<'a> Planner<'a> {
         let scratch = placed.iter().map(|p| scratch_bytes(tape, p.node, precision));
         let scratch: Vec<usize> = scratch.collect::<Result<_>>()?;
         let apart = backend.keeps_values_apart();
-        let mut arenas = [ArenaPlan::new(apart), ArenaPlan::new(apart)];
+        let mut arenas: [ArenaPlan; MAX_LANES] = std::array::from_fn(|_| ArenaPlan::new(apart));
         let on_host = !matches!(backend, Backend::Cuda(_));
         let shared_scratch = on_host.then(|| {
             std::array::from_fn(|lane| {
@@ -250,7 +285,7 @@ fn alive(tape: &Tape, keep: &[Var], specs: &[Spec]) -> Vec<bool> {
 }
 
 /// Returns, for each value, the last node that accesses it, a view of it, or its row count. A value that one
-/// lane computes for the other lives until the end.
+/// lane computes for another lives until the end.
 fn last_uses(placed: &[PlacedNode<'_>], keep: &[Var], specs: &[Spec], lies_in: &[Var]) -> Vec<usize> {
     let (mut last, mut made_on) = (vec![0; specs.len()], vec![None; specs.len()]);
     for p in placed {

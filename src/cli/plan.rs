@@ -158,8 +158,8 @@ impl Simulated {
     fn json(&self, task: &dyn Task, config: &Config) -> serde_json::Value {
         let usage = |u: Usage| {
             json!({
-                "seconds": u.seconds, "busy": u.busy, "both": u.both, "overlap": u.overlap, "sync": u.sync(),
-                "idle": u.idle,
+                "seconds": u.seconds, "busy": u.busy, "several": u.several, "overlap": u.overlap,
+                "sync": u.sync(), "idle": u.idle,
             })
         };
         json!({
@@ -191,9 +191,10 @@ impl Simulated {
         };
         let percent = |x: f64| format!("{:.1} %", 100.0 * x);
         line("seconds", &|u| format!("{:.3}", u.seconds));
-        line("lane 1 busy", &|u| percent(u.busy[0]));
-        line("lane 2 busy", &|u| percent(u.busy[1]));
-        line("both", &|u| percent(u.both));
+        for (lane, _) in measured.lanes() {
+            line(&format!("lane {} busy", lane + 1), &|u| percent(u.busy[lane]));
+        }
+        line("several", &|u| percent(u.several));
         line("graph beside arithmetic", &|u| percent(u.overlap));
         line("one behind the other", &|u| percent(u.sync()));
         line("none", &|u| percent(u.idle));

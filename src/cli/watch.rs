@@ -13,6 +13,7 @@ use crate::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
+    collections::BTreeMap,
     io::{IsTerminal, Write},
     path::Path,
     time::Instant,
@@ -266,7 +267,8 @@ impl Watch for Display {
             "op of the training step", "runs", "seconds", "share", "us/run", "MB/run", "MFLOP/run", "GFLOP/s"
         ));
         for t in &times {
-            let name = format!("{}{}", t.op, if t.lane > 0 { ", lane 2" } else { "" });
+            let lane = if t.lane > 0 { format!(", lane {}", t.lane + 1) } else { String::new() };
+            let name = format!("{}{lane}", t.op);
             let kernels = if on_device { (t.kernels / t.runs.max(1)).to_string() } else { String::new() };
             self.line(format_args!(
                 "{name:<32} {:>6} {kernels:>8} {:>9.3} {:>6.1}% {:>9.1} {:>8.2} {:>9.2} {:>8.1}",
@@ -280,15 +282,12 @@ impl Watch for Display {
             ));
         }
         if on_device {
-            let kernels =
-                |lane: usize| times.iter().filter(|t| t.lane == lane).map(|t| t.kernels).sum::<usize>();
+            let mut kernels: BTreeMap<usize, usize> = BTreeMap::new();
+            times.iter().for_each(|t| *kernels.entry(t.lane).or_default() += t.kernels);
             // At least one op (the cursor) runs exactly once per step, and no op runs less often.
             let steps = times.iter().map(|t| t.runs).min().unwrap_or(1).max(1);
-            self.line(format_args!(
-                "\na step has {} kernels on the first lane, and {} on the second",
-                kernels(0) / steps,
-                kernels(1) / steps
-            ));
+            let lanes = kernels.into_iter().map(|(lane, n)| format!("{} on lane {}", n / steps, lane + 1));
+            self.line(format_args!("\nkernels of a step: {}", lanes.collect::<Vec<_>>().join(", ")));
         }
     }
 }

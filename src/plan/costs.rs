@@ -4,7 +4,7 @@
 //! Source: BLAD (Fu et al. 2023), section 5.2.2: linear regression of an op's time on vertices, edges and
 //! widths. Here bytes and operations, as the op's own `cost` gives them, stand for vertices and widths; edges
 //! stand for what depends on the data of a step.
-use crate::autograd::{LANES, NodeInfo, Resource, Span};
+use crate::autograd::{MAX_LANES, NodeInfo, Resource, Span};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,6 +21,9 @@ const RESOURCES: usize = Resource::ALL.len();
 const CONTENTION_CASES: usize = 1 + RESOURCES;
 /// Predicted seconds that must have been measured in a contention case before its factor is fitted.
 const MIN_CONTENTION_SECONDS: f64 = 5e-3;
+/// Smallest and largest contention factor that is fitted.
+const MIN_CONTENTION: f64 = 0.25;
+const MAX_CONTENTION: f64 = 4.0;
 
 /// Factors on the predictions of ops, by the resource of the op and by contention case.
 type Contention = [[f64; CONTENTION_CASES]; RESOURCES];
@@ -94,8 +97,8 @@ pub struct CostModel {
     /// Highest measured rate of any op, in operations per second.
     pub flops_per_second: f64,
     /// Factors by which contention multiplies the prediction of an op. Rows: the resource for which the op
-    /// competes, in the order of [`Resource::ALL`]. Columns: the op runs alone, then beside an op of the
-    /// other lane that competes for each of these resources. A case that was not measured has factor 1, or 2
+    /// competes, in the order of [`Resource::ALL`]. Columns: the op runs alone, then beside an op of another
+    /// lane that competes for each of these resources. A case that was not measured has factor 1, or 2
     /// if both ops compete for the same [exclusive](Resource::is_exclusive) resource.
     #[serde(rename = "in_company")]
     pub contention: Contention,
@@ -136,9 +139,10 @@ impl CostModel {
         for (s, beside) in spans.iter().zip(seconds_beside(spans)) {
             let seconds = s.end - s.start;
             let alone = seconds - beside.iter().sum::<f64>();
-            // A run that is divided between several cases says nothing about any of them.
+            // A run that is divided between several cases, or that ran beside several ops at a time, says
+            // nothing about any of them.
             let mainly = std::iter::once(alone).chain(beside).position(|in_case| in_case >= 0.9 * seconds);
-            if let Some(case) = mainly {
+            if let Some(case) = mainly.filter(|_| alone >= -0.1 * seconds) {
                 let sum: &mut (f64, f64) = &mut sums[s.node_info.resource as usize][case];
                 (sum.0, sum.1) = (sum.0 + seconds, sum.1 + self.seconds(&s.node_info, edges(s)));
             }
@@ -147,7 +151,7 @@ impl CostModel {
             self.contention.iter_mut().flatten().zip(sums.into_iter().flatten())
         {
             if predicted > MIN_CONTENTION_SECONDS {
-                *factor = (measured / predicted).clamp(0.25, 4.0);
+                *factor = (measured / predicted).clamp(MIN_CONTENTION, MAX_CONTENTION);
             }
         }
     }
@@ -160,6 +164,16 @@ impl CostModel {
                 let bytes = at_rate(node.cost.bytes, self.bytes_per_second);
                 bytes.max(at_rate(node.cost.flops, self.flops_per_second))
             }
+        }
+    }
+    /// Returns the factor by which contention multiplies the prediction of an op that competes for `own`
+    /// while other lanes run ops that compete for `others`. What each of several others adds is added up.
+    pub fn contention_of(&self, own: Resource, others: impl Iterator<Item = Resource>) -> f64 {
+        let factors = &self.contention[own as usize];
+        let beside = others.map(|other| factors[1 + other as usize]);
+        match beside.fold((0, 0.0), |(count, sum), factor| (count + 1, sum + factor)) {
+            (0, _) => factors[0],
+            (count, sum) => (sum - (count - 1) as f64).max(MIN_CONTENTION),
         }
     }
     /// Returns the mean absolute error of all predictions, as a fraction of the measured time of the ops.
@@ -179,17 +193,17 @@ fn unseen_contention() -> Contention {
     std::array::from_fn(|resource| std::array::from_fn(|case| factor(resource, case)))
 }
 
-/// Returns, for each span, the seconds in which the other lane ran an op, by the resource of that op.
+/// Returns, for each span, the seconds in which other lanes ran an op, by the resource of that op.
 fn seconds_beside(spans: &[Span]) -> Vec<[f64; RESOURCES]> {
     let mut order: Vec<usize> = (0..spans.len()).collect();
     order.sort_by(|&a, &b| spans[a].start.total_cmp(&spans[b].start));
     let mut seconds = vec![[0.0; RESOURCES]; spans.len()];
-    let mut last: [Option<usize>; LANES] = [None; LANES];
+    let mut last: [Option<usize>; MAX_LANES] = [None; MAX_LANES];
     for at in order {
         let (s, lane) = (&spans[at], spans[at].node_info.lane);
         last[lane] = Some(at);
         // Each pair of overlapping spans is counted once, when the later of the two begins.
-        if let Some(other) = last[1 - lane] {
+        for other in last.into_iter().flatten().filter(|&other| spans[other].node_info.lane != lane) {
             let o = &spans[other];
             let both = (s.end.min(o.end) - s.start).max(0.0);
             seconds[at][o.node_info.resource as usize] += both;

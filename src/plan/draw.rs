@@ -1,7 +1,7 @@
 //! Drawings of lanes as text: three steps, or three groups, of a plan; and timelines to scale.
 use super::{CostModel, OpCost, Plan, Timeline, needs::stage_schedule, simulate};
 use crate::{
-    autograd::{LANES, NodeInfo, Resource, Schedule, ScheduledNode, Stage},
+    autograd::{MAX_LANES, NodeInfo, Resource, Schedule, ScheduledNode, Stage},
     ops::{Cost, OpKind, Section, Tag},
 };
 use std::fmt::Write;
@@ -71,8 +71,13 @@ impl Plan {
     /// Returns a schedule of three steps by stages, with its nodes and their durations; `None` if the plan is
     /// illegal.
     fn steps(&self) -> Option<(Schedule, Vec<(NodeInfo, f64)>)> {
-        let (placements, lanes) = (self.placements(), self.lanes(0, false));
-        let schedule = stage_schedule(&placements, STEPS, Some(lanes.buffer_depth())).ok()?;
+        let (placements, least) = (self.placements(), self.lanes(0, false).buffer_depth());
+        // The least buffer depths with which no lane waits for ever.
+        let schedule = |more: usize| {
+            let schedule = stage_schedule(&placements, STEPS, Some(least.map(|depth| depth + more))).ok()?;
+            schedule.linear().is_ok().then_some(schedule)
+        };
+        let schedule = (0..STEPS).find_map(schedule)?;
         let node = |stage: Stage| {
             let lane = placements[stage as usize].lane;
             (block(stage.name(), stage, Tag::default(), lane), units(stage, self.ranks.is_some()))
@@ -98,20 +103,27 @@ fn groups() -> (Schedule, Vec<(NodeInfo, f64)>) {
     const SECOND_BACKWARD: usize = 2;
     const FIRST_BACKWARD: usize = 3;
     const UPDATE: usize = 4;
-    let scheduled = |run, node, after| ScheduledNode { run, node, after };
+    // Returns a node that waits for this many nodes of each lane.
+    let scheduled = |run, node, nodes: [usize; 2]| {
+        let mut after = [0; MAX_LANES];
+        [after[0], after[1]] = nodes;
+        ScheduledNode { run, node, after }
+    };
     let (mut first, mut second) = (Vec::new(), Vec::new());
     for group in 0..=STEPS {
         if group < STEPS {
-            first.push(scheduled(group, FIRST_FORWARD, 0));
-            let forward = scheduled(group, SECOND_FORWARD, first.len());
-            second.extend([forward, scheduled(group, SECOND_BACKWARD, 0)]);
+            first.push(scheduled(group, FIRST_FORWARD, [0, 0]));
+            let forward = scheduled(group, SECOND_FORWARD, [first.len(), 0]);
+            second.extend([forward, scheduled(group, SECOND_BACKWARD, [0, 0])]);
         }
         if let Some(before) = group.checked_sub(1) {
-            first.push(scheduled(before, FIRST_BACKWARD, 2 * before + 2));
+            first.push(scheduled(before, FIRST_BACKWARD, [0, 2 * before + 2]));
         }
     }
-    first.push(scheduled(STEPS - 1, UPDATE, 0));
-    (Schedule([first, second]), blocks)
+    first.push(scheduled(STEPS - 1, UPDATE, [0, 0]));
+    let mut schedule = Schedule::default();
+    [schedule.0[0], schedule.0[1]] = [first, second];
+    (schedule, blocks)
 }
 
 impl Timeline {
@@ -128,7 +140,7 @@ impl Timeline {
         let began = spans().map(|s| s.start).fold(f64::INFINITY, f64::min);
         let at = |seconds: f64| ((seconds - began) / column).round() as usize;
         let mut text = String::new();
-        for lane in 0..LANES {
+        for lane in 0..MAX_LANES {
             // Adjacent nodes with the same label form a block.
             let mut blocks: Vec<(String, usize, usize)> = Vec::new();
             for s in spans().filter(|s| s.node_info.lane == lane) {

@@ -1,5 +1,4 @@
 //! The choices that a plan leaves to predictions, as made in one run.
-use crate::autograd::LANES;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -12,9 +11,9 @@ pub struct GroupChoice {
     /// Number of snapshots on the first lane, if it is the same for every group; `None` if each round is
     /// balanced separately.
     pub first: Option<usize>,
-    /// For each lane, whether each layer aggregates and transforms in the order contrary to its default;
-    /// empty if the plan exchanges no layers.
-    pub exchanged: [Vec<bool>; LANES],
+    /// For each of the two lanes, whether each layer aggregates and transforms in the order contrary to its
+    /// default; empty if the plan exchanges no layers.
+    pub exchanged: [Vec<bool>; 2],
     /// Mean absolute error of the predicted op times, as a fraction of the measured times.
     pub op_error: f64,
 }

@@ -23,7 +23,7 @@ pub use simulate::{predict, simulate};
 pub use timeline::{Timeline, Usage};
 
 use crate::{
-    autograd::{LANES, Lanes, MAX_PREFETCH_DEPTH, Placement, Stage},
+    autograd::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Placement, Stage},
     data::text::toml_error,
     error::{Error, ErrorKind, Result},
 };
@@ -80,7 +80,7 @@ pub enum MemoryOver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StagePlacement {
-    /// Lane, 1 or 2.
+    /// Lane, 1 to 8. A lane that no stage names costs nothing.
     pub lane: usize,
     /// Prefetch depth, in steps.
     pub prefetch_depth: usize,
@@ -201,8 +201,9 @@ impl Plan {
             Err(Error::new(ErrorKind::Plan, format!("plan {}: {what}", self.name)).remedy(remedy.to_owned()))
         };
         for (stage, &StagePlacement { lane, prefetch_depth }) in &self.stages {
-            if !(1..=LANES).contains(&lane) {
-                return bad(format!("stages.{stage}.lane is {lane}"), "give 1 or 2");
+            if !(1..=MAX_LANES).contains(&lane) {
+                let remedy = format!("give 1 to {MAX_LANES}");
+                return bad(format!("stages.{stage}.lane is {lane}"), &remedy);
             }
             if prefetch_depth > MAX_PREFETCH_DEPTH {
                 return bad(
@@ -235,7 +236,7 @@ impl Plan {
                  where it comes before {} of {back}, which it needs",
                 early.stage, needed.stage
             );
-            return bad(what, "lower its prefetch_depth, or put it on the other lane");
+            return bad(what, "lower its prefetch_depth, or put it on another lane");
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! The dependencies between the stages of steps, and schedules of whole stages.
-use crate::autograd::{LANES, Placement, Schedule, ScheduledNode, Stage, in_order};
+use crate::autograd::{MAX_LANES, Placement, Schedule, ScheduledNode, Stage, in_order};
 
 /// A dependency: a stage must follow another stage of the same step or of an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,25 +93,25 @@ pub struct Violation {
 pub fn stage_schedule(
     placements: &[Placement; Stage::ALL.len()],
     steps: usize,
-    buffer_depth: Option<[usize; LANES]>,
+    buffer_depth: Option<[usize; MAX_LANES]>,
 ) -> Result<Schedule, Violation> {
-    let order: [Vec<(usize, usize)>; LANES] =
+    let order: [Vec<(usize, usize)>; MAX_LANES] =
         std::array::from_fn(|lane| in_order(steps, lane, |_| placements.iter().copied()));
     let position = |at: At| {
         let item = (at.step, at.stage as usize);
         let index = |lane: usize| order[lane].iter().position(|&scheduled| scheduled == item);
-        (0..LANES).find_map(|lane| Some((lane, index(lane)?)))
+        (0..MAX_LANES).find_map(|lane| Some((lane, index(lane)?)))
     };
-    let mut schedule = Schedule(Default::default());
-    for lane in 0..LANES {
+    let mut schedule = Schedule::default();
+    for lane in 0..MAX_LANES {
         for (index, &(run, node)) in order[lane].iter().enumerate() {
             let early = At { stage: Stage::ALL[node], step: run };
             let reused = buffer_depth.and_then(|depth| run.checked_sub(depth[lane]));
             let readers = reused.into_iter().flat_map(|step| Stage::ALL.map(|stage| At { stage, step }));
-            let mut after = 0;
+            let mut after = [0; MAX_LANES];
             for needed in early.needs().chain(readers) {
                 match position(needed) {
-                    Some((other, at)) if other != lane => after = after.max(at + 1),
+                    Some((other, at)) if other != lane => after[other] = after[other].max(at + 1),
                     Some((_, at)) if at > index => return Err(Violation { early, needed }),
                     _ => {}
                 }
@@ -120,7 +120,7 @@ pub fn stage_schedule(
         }
     }
     let Err(stuck) = schedule.linear() else { return Ok(schedule) };
-    // If two lanes wait for each other, the one that is further ahead is at fault.
+    // If lanes wait for each other, the one that is further ahead is at fault.
     let stuck: Vec<At> = stuck.into_iter().map(At::of).collect();
     let unfinished = |at: &At| {
         let (lane, index) = position(*at)?;

@@ -1,7 +1,7 @@
 //! The simulator: predicts when each lane would execute each node, from the predicted times of the ops.
 use super::{CostModel, Timeline};
 use crate::{
-    autograd::{LANES, NodeInfo, Program, Schedule, ScheduledNode, Span},
+    autograd::{MAX_LANES, NodeInfo, Program, Schedule, ScheduledNode, Span},
     error::Result,
 };
 
@@ -53,8 +53,8 @@ struct Running {
 
 /// Simulates a schedule by discrete events. `variant_of_run` holds the variant of each run, and `node_infos`
 /// the nodes of each variant; `edges(run, node)` returns the number of edges that a node processes in a run.
-/// A node starts when its lane is free and the nodes that it waits for have finished. While both lanes run a
-/// node, each is slowed down by the model's contention factor.
+/// A node starts when its lane is free and the nodes that it waits for have finished. While several lanes run
+/// a node, each is slowed down by the model's contention factors.
 pub fn simulate(
     schedule: &Schedule,
     node_infos: &[Vec<NodeInfo>],
@@ -62,32 +62,31 @@ pub fn simulate(
     model: &CostModel,
     edges: &dyn Fn(usize, &NodeInfo) -> f64,
 ) -> Timeline {
-    let (mut finished, mut now) = ([0; LANES], 0.0);
-    let mut running: [Option<Running>; LANES] = [None, None];
+    let (mut finished, mut now) = ([0; MAX_LANES], 0.0);
+    let mut running: [Option<Running>; MAX_LANES] = [const { None }; MAX_LANES];
     let mut spans = Vec::with_capacity(schedule.0.iter().map(Vec::len).sum());
     loop {
-        for lane in 0..LANES {
+        for lane in 0..MAX_LANES {
             let next = schedule.0[lane].get(finished[lane]);
-            let ready = next.filter(|scheduled| scheduled.after <= finished[1 - lane]);
+            let ready = next.filter(|scheduled| scheduled.is_ready(&finished));
             if let (None, Some(scheduled)) = (&running[lane], ready) {
                 let node_info = node_infos[variant_of_run[scheduled.run]][scheduled.node];
                 let left = model.seconds(&node_info, edges(scheduled.run, &node_info));
                 running[lane] = Some(Running { index: finished[lane], node_info, start: now, left });
             }
         }
-        let resources = [0, 1].map(|lane| running[lane].as_ref().map(|r| r.node_info.resource as usize));
+        let resources = running.each_ref().map(|running| Some(running.as_ref()?.node_info.resource));
         // Simulated seconds per predicted second.
-        let factor = |lane: usize| {
-            let case = resources[1 - lane].map_or(0, |other| 1 + other);
-            resources[lane].map_or(1.0, |resource| model.contention[resource][case])
-        };
-        let seconds_left = |lane: usize| running[lane].as_ref().map(|r| r.left * factor(lane));
-        let left = [seconds_left(0), seconds_left(1)];
+        let factors: [f64; MAX_LANES] = std::array::from_fn(|lane| {
+            let others = resources.iter().enumerate().filter(|&(other, _)| other != lane);
+            resources[lane].map_or(1.0, |own| model.contention_of(own, others.filter_map(|other| *other.1)))
+        });
+        let seconds_left = |lane: usize| Some(running[lane].as_ref()?.left * factors[lane]);
+        let left: [Option<f64>; MAX_LANES] = std::array::from_fn(seconds_left);
         let Some(passed) = left.into_iter().flatten().min_by(f64::total_cmp) else { break };
-        let factors = [factor(0), factor(1)];
         let ends = left.map(|left| left.is_some_and(|left| left <= passed));
         now += passed;
-        for lane in 0..LANES {
+        for lane in 0..MAX_LANES {
             if let Some(r) = &mut running[lane] {
                 r.left -= passed / factors[lane];
             }
@@ -142,13 +141,17 @@ mod tests {
 
     #[test]
     fn lanes_wait_for_what_they_need_and_are_slowed_down_by_contention() {
-        let scheduled = |run, node, after| ScheduledNode { run, node, after };
+        let scheduled = |run, node, nodes: [usize; 2]| {
+            let mut after = [0; MAX_LANES];
+            [after[0], after[1]] = nodes;
+            ScheduledNode { run, node, after }
+        };
         // A product needs the aggregation of its own step. The second aggregation may run meanwhile, the
         // third one once the first step is over.
-        let schedule = Schedule([
-            vec![scheduled(0, 1, 1), scheduled(0, 2, 0), scheduled(1, 1, 2), scheduled(1, 2, 0)],
-            vec![scheduled(0, 0, 0), scheduled(1, 0, 0), scheduled(2, 0, 2)],
-        ]);
+        let mut schedule = Schedule::default();
+        let (product, update) = (|run| scheduled(run, 1, [0, run + 1]), |run| scheduled(run, 2, [0, 0]));
+        schedule.0[0] = vec![product(0), update(0), product(1), update(1)];
+        schedule.0[1] = vec![scheduled(0, 0, [0, 0]), scheduled(1, 0, [0, 0]), scheduled(2, 0, [2, 0])];
         // Lane, step, start and end of each run of a node.
         let run = |factors, resources| {
             let (node_infos, model) = ([node_infos(resources)], model(factors));
@@ -178,5 +181,11 @@ mod tests {
         // Two copies at a time take as long as one after the other: the link is exclusive.
         let copies = run([1.0, 1.0], [Resource::ToDevice; 2]);
         assert_eq!((copies[1], copies[2]), ((0, 0, 2.0, 8.0), (1, 1, 2.0, 6.0)));
+        // Three copies of 2 s at a time, on three lanes, take as long as one after the other.
+        let mut three = Schedule::default();
+        three.0[..3].fill(vec![scheduled(0, 0, [0, 0])]);
+        let copies = [node_infos([Resource::ToDevice; 2])];
+        let timeline = simulate(&three, &copies, &[0], &model([1.0, 1.0]), &|_, _| 0.0);
+        assert!(timeline.spans().len() == 3 && timeline.spans().iter().all(|s| s.end == 6.0), "{timeline:?}");
     }
 }

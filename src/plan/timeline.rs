@@ -1,8 +1,11 @@
 //! Timelines: every run of every op with its lane, start and end. A timeline can be written as a trace for a
 //! viewer, and summarised.
-use crate::autograd::{LANES, NodeInfo, Resource, Span};
+use crate::autograd::{MAX_LANES, NodeInfo, Resource, Span};
 use serde_json::json;
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// The runs of nodes, sorted by start.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,10 +20,10 @@ pub struct Usage {
     /// Seconds between the first start and the last end.
     pub seconds: f64,
     /// Fraction in which each lane ran an op.
-    pub busy: [f64; LANES],
-    /// Fraction in which both lanes ran an op.
-    pub both: f64,
-    /// Fraction in which one lane ran an arithmetic op while the other ran an op that memory or a link bounds
+    pub busy: [f64; MAX_LANES],
+    /// Fraction in which two or more lanes ran an op.
+    pub several: f64,
+    /// Fraction in which one lane ran an arithmetic op while another ran an op that memory or a link bounds
     /// (a sparse product, a gather, a copy). BLAD calls this overlap (Fu et al. 2023, equation 3).
     pub overlap: f64,
     /// Fraction in which no lane ran an op.
@@ -28,11 +31,16 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Returns the difference between the busy times of the two lanes, as a fraction of the longer one. BLAD
-    /// calls this synchronization time (Fu et al. 2023, section 3.3.2).
+    /// Returns the lanes that ran an op, each with the fraction in which it did.
+    pub fn lanes(&self) -> impl Iterator<Item = (usize, f64)> {
+        self.busy.into_iter().enumerate().filter(|(_, busy)| *busy > 0.0)
+    }
+    /// Returns the difference between the busy times of the busiest lane and the least busy one of those that
+    /// ran an op, as a fraction of the longer one. BLAD calls this synchronization time (Fu et al. 2023,
+    /// section 3.3.2).
     pub fn sync(&self) -> f64 {
-        let [least, most] = [f64::min, f64::max].map(|pick| self.busy.into_iter().fold(self.busy[0], pick));
-        if most > 0.0 { (most - least) / most } else { 0.0 }
+        let [least, most] = [f64::min, f64::max].map(|pick| self.lanes().map(|lane| lane.1).reduce(pick));
+        most.zip(least).map_or(0.0, |(most, least)| (most - least) / most)
     }
 }
 
@@ -66,24 +74,25 @@ impl Timeline {
         let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return Usage::default() };
         let mut usage = Usage { seconds: last.time - first.time, ..Usage::default() };
         // For each lane, whether the op that it runs is arithmetic; `None` if it runs no op.
-        let (mut running, mut before) = ([None; LANES], first.time);
+        let (mut running, mut before) = ([None; MAX_LANES], first.time);
         for &Change { time, lane, arithmetic } in &changes {
             let passed = time - before;
             for (busy, _) in usage.busy.iter_mut().zip(running).filter(|(_, running)| running.is_some()) {
                 *busy += passed;
             }
-            match running {
-                [Some(a), Some(b)] => {
-                    usage.both += passed;
-                    usage.overlap += if a != b { passed } else { 0.0 };
+            let of_kind = |arithmetic| running.iter().filter(|&&running| running == Some(arithmetic)).count();
+            match [of_kind(true), of_kind(false)] {
+                [0, 0] => usage.idle += passed,
+                [1, 0] | [0, 1] => {}
+                [arithmetic, others] => {
+                    usage.several += passed;
+                    usage.overlap += if arithmetic > 0 && others > 0 { passed } else { 0.0 };
                 }
-                [None, None] => usage.idle += passed,
-                _ => {}
             }
             (running[lane], before) = (arithmetic, time);
         }
         let whole = usage.seconds.max(f64::MIN_POSITIVE);
-        let times = usage.busy.iter_mut().chain([&mut usage.both, &mut usage.overlap, &mut usage.idle]);
+        let times = usage.busy.iter_mut().chain([&mut usage.several, &mut usage.overlap, &mut usage.idle]);
         times.for_each(|time| *time /= whole);
         usage
     }
@@ -139,7 +148,9 @@ impl Timeline {
                 },
             })
         };
-        let events = std::iter::once(rank).chain((0..LANES).map(lane)).chain(self.spans.iter().map(span));
+        let lanes: BTreeSet<usize> = self.spans.iter().map(|s| s.node_info.lane).collect();
+        let lanes = lanes.into_iter().map(lane);
+        let events = std::iter::once(rank).chain(lanes).chain(self.spans.iter().map(span));
         let events: Vec<String> = events.map(|e| e.to_string()).collect();
         format!("{{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n{}\n]}}\n", events.join(",\n"))
     }
@@ -149,12 +160,12 @@ impl Timeline {
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |fraction: f64| format!("{:.1} %", 100.0 * fraction);
-        let [first, second] = self.busy.map(percent);
+        write!(f, "{:.3} s: ", self.seconds)?;
+        self.lanes().try_for_each(|(lane, busy)| write!(f, "lane {} busy {}, ", lane + 1, percent(busy)))?;
         write!(
             f,
-            "{:.3} s: lane 1 busy {first}, lane 2 {second}, both {}, graph beside arithmetic {}, none {}",
-            self.seconds,
-            percent(self.both),
+            "several {}, graph beside arithmetic {}, none {}",
+            percent(self.several),
             percent(self.overlap),
             percent(self.idle)
         )
@@ -188,12 +199,18 @@ mod tests {
             span(1, OpKind::Graph, 0.5, 1.0),
             span(0, OpKind::Nn, 9.0, 10.0),
         ];
-        let usage = Timeline::new(spans).usage();
-        let want = Usage { seconds: 10.0, busy: [0.5, 0.25], both: 0.15, overlap: 0.1, idle: 0.4 };
-        let fields = |u: Usage| [u.seconds, u.busy[0], u.busy[1], u.both, u.overlap, u.idle];
-        for (found, want) in fields(usage).into_iter().zip(fields(want)) {
-            assert!((found - want).abs() < 1e-12, "{usage:?}");
-        }
+        let usage = Timeline::new(spans.clone()).usage();
+        let fields = |u: Usage| [u.seconds, u.busy[0], u.busy[1], u.several, u.overlap, u.idle];
+        let near = |found: f64, want: f64| (found - want).abs() < 1e-12;
+        let want = [10.0, 0.5, 0.25, 0.15, 0.1, 0.4];
+        assert!(fields(usage).into_iter().zip(want).all(|(found, want)| near(found, want)), "{usage:?}");
+        assert!(near(usage.sync(), 0.5), "{usage:?}");
+        // A third lane that aggregates meanwhile, and later than the others.
+        let third = span(2, OpKind::Graph, 4.5, 12.0);
+        let usage = Timeline::new(spans.into_iter().chain([third]).collect()).usage();
+        let want = [12.0, 5.0 / 12.0, 2.5 / 12.0, 3.0 / 12.0, 2.5 / 12.0, 0.0];
+        assert!(fields(usage).into_iter().zip(want).all(|(found, want)| near(found, want)), "{usage:?}");
+        assert!(near(usage.busy[2], 7.5 / 12.0) && usage.lanes().count() == 3, "{usage:?}");
         assert_eq!(Timeline::default().usage(), Usage::default());
         assert!(Timeline::default().bound_by().is_empty());
     }

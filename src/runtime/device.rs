@@ -3,7 +3,7 @@ use super::{
     MatmulPrecision, brief_debug,
     comm::Ranks,
     cuda::{Gpu, load_emulator},
-    team::Team,
+    team::{SeenJobs, Team},
 };
 use crate::error::{Error, ErrorKind, Result};
 use std::{
@@ -110,20 +110,21 @@ impl Device {
     pub fn threads(&self) -> usize {
         self.team.threads()
     }
-    /// Splits the CPU into two lanes: the second gets `threads` of this device's threads, the first the
-    /// others, and each at least one. Threads of an idle lane can [help](Self::help_partner) the other lane.
+    /// Splits the CPU into lanes with this many threads. Threads of an idle lane can
+    /// [help](Self::help_partners) the other lanes. A lane without a share of the threads is its caller
+    /// alone; it neither helps nor is helped.
     ///
     /// # Errors
     /// [`ErrorKind::Device`] if the threads cannot be started.
-    pub fn lanes(&self, threads: usize) -> Result<[Device; 2]> {
-        let first = self.threads().saturating_sub(threads).max(1);
-        let teams = Team::pair([first, threads.max(1)]).map_err(cannot_start_threads)?;
-        Ok(teams.map(|team| Device { team: Arc::new(team), name: self.name.clone(), gpu: None, ranks: None }))
+    pub(crate) fn lanes(&self, threads: &[usize]) -> Result<Vec<Device>> {
+        let teams = Team::partners(threads).map_err(cannot_start_threads)?.into_iter();
+        let device = |team| Device { team: Arc::new(team), name: self.name.clone(), gpu: None, ranks: None };
+        Ok(teams.map(device).collect())
     }
-    /// Takes part in the current job of the other lane, while this lane waits. Returns false if there is no
-    /// new job. `last` identifies the last job seen; it starts at 0.
-    pub fn help_partner(&self, last: &mut usize) -> bool {
-        self.team.help_partner(last)
+    /// Takes part in a current job of another lane, while this lane waits. Returns false if there is no job
+    /// that it has not `seen`.
+    pub(crate) fn help_partners(&self, seen: &mut SeenJobs) -> bool {
+        self.team.help_partners(seen)
     }
     /// Like [`install`](Self::install), for work with many short parallel pieces, such as a pass: threads
     /// stay awake between the pieces, because waking a thread takes as long as many of the pieces.

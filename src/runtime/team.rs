@@ -24,7 +24,7 @@ const PIECES: usize = 8;
 pub(crate) struct Team {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
-    partner: Option<Partner>,
+    partners: Vec<Partner>,
 }
 
 /// Another team. Idle threads of this team take part in the partner's jobs; thread `t` begins with the range
@@ -34,6 +34,10 @@ struct Partner {
     shared: Arc<Shared>,
     first_range: usize,
 }
+
+/// For each partner of a thread's team, the number of the last job that the thread has seen.
+#[derive(Default)]
+pub(crate) struct SeenJobs(Vec<usize>);
 
 /// Tasks `0..tasks`, each run once by calling `run` with its number.
 struct Job {
@@ -158,12 +162,10 @@ impl Shared {
         }
     }
     /// The main loop of helper `t`.
-    fn help(&self, t: usize, partner: Option<&Partner>) {
-        let (mut last, mut last_of_partner, mut polls) = (0, 0, 0);
+    fn help(&self, t: usize, partners: &[Partner]) {
+        let (mut last, mut seen, mut polls) = (0, SeenJobs::default(), 0);
         while !self.stop.load(SeqCst) {
-            let mut help_partner =
-                || partner.is_some_and(|p| p.shared.take_part(p.first_range + t, &mut last_of_partner));
-            if self.take_part(t, &mut last) || help_partner() {
+            if self.take_part(t, &mut last) || seen.take_part(partners, t) {
                 polls = 0;
                 continue;
             }
@@ -209,6 +211,16 @@ impl Shared {
     }
 }
 
+impl SeenJobs {
+    /// Lets thread `t` of a team take part in a new job of one of its partners. Returns `false` if there is
+    /// none.
+    fn take_part(&mut self, partners: &[Partner], t: usize) -> bool {
+        self.0.resize(partners.len(), 0);
+        let mut jobs = partners.iter().zip(&mut self.0);
+        jobs.any(|(partner, last)| partner.shared.take_part(partner.first_range + t, last))
+    }
+}
+
 /// Clears the flag when dropped.
 struct Flag<'a>(&'a AtomicBool);
 impl Drop for Flag<'_> {
@@ -223,37 +235,46 @@ impl Team {
     /// # Errors
     /// If the system cannot start the threads.
     pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
-        Self::start(Shared::new(threads), threads, None)
+        Self::start(Shared::new(threads), threads, Vec::new())
     }
-    /// Starts two teams with `threads` threads each, for two concurrent callers. Idle threads of one team
-    /// [take part](Self::help_partner) in the other team's jobs, so both teams divide their jobs into one
-    /// range for each thread of both teams.
+    /// Starts a team for each of several concurrent callers, with `threads` threads each. Idle threads of one
+    /// team [take part](Self::help_partners) in the jobs of the others, so each team divides its jobs into
+    /// one range for each thread of all teams. A team of no threads is its caller alone; it neither helps nor
+    /// is helped.
     ///
     /// # Errors
     /// If the system cannot start the threads.
-    pub(crate) fn pair(threads: [usize; 2]) -> std::io::Result<[Self; 2]> {
-        let shared = threads.map(|_| Shared::new(threads[0] + threads[1]));
-        let team = |i: usize| {
-            let partner = Partner { shared: Arc::clone(&shared[1 - i]), first_range: threads[1 - i] };
-            Self::start(Arc::clone(&shared[i]), threads[i], Some(partner))
+    pub(crate) fn partners(threads: &[usize]) -> std::io::Result<Vec<Self>> {
+        let ranges: usize = threads.iter().sum();
+        let shared: Vec<Arc<Shared>> =
+            threads.iter().map(|&n| Shared::new(if n > 0 { ranges } else { 1 })).collect();
+        let team = |(i, &n): (usize, &usize)| {
+            let others = threads.iter().enumerate().filter(|&(j, &of)| j != i && n > 0 && of > 0);
+            let partner = |(j, &of): (usize, &usize)| {
+                // The first ranges of a job are those of its own team; the other teams follow in order.
+                let before: usize = threads[..i].iter().sum();
+                let first_range = if j < i { before } else { of + before };
+                Partner { shared: Arc::clone(&shared[j]), first_range }
+            };
+            Self::start(Arc::clone(&shared[i]), n, others.map(partner).collect())
         };
-        Ok([team(0)?, team(1)?])
+        threads.iter().enumerate().map(team).collect()
     }
-    fn start(shared: Arc<Shared>, threads: usize, partner: Option<Partner>) -> std::io::Result<Self> {
-        let mut team = Team { shared, helpers: Vec::new(), partner };
+    fn start(shared: Arc<Shared>, threads: usize, partners: Vec<Partner>) -> std::io::Result<Self> {
+        let mut team = Team { shared, helpers: Vec::new(), partners };
         for t in 1..threads {
-            let (shared, partner) = (Arc::clone(&team.shared), team.partner.clone());
+            let (shared, partners) = (Arc::clone(&team.shared), team.partners.clone());
             let helper = thread::Builder::new().name(format!("cpu-{t}"));
-            team.helpers.push(helper.spawn(move || shared.help(t, partner.as_ref()))?);
+            team.helpers.push(helper.spawn(move || shared.help(t, &partners))?);
         }
         Ok(team)
     }
-    /// Lets a waiting caller run the remaining tasks of the partner's open job, and sets `last` to the number
-    /// of the job. Returns `false` if no job is open or the open job is number `last`.
-    pub(super) fn help_partner(&self, last: &mut usize) -> bool {
-        self.partner.as_ref().is_some_and(|p| p.shared.take_part(p.first_range, last))
+    /// Lets a waiting caller run the remaining tasks of an open job of a partner. Returns `false` if there is
+    /// no job that the caller has not `seen`.
+    pub(super) fn help_partners(&self, seen: &mut SeenJobs) -> bool {
+        seen.take_part(&self.partners, 0)
     }
-    /// Returns the number of threads that a job is divided among, including a partner's.
+    /// Returns the number of threads that a job is divided among, including those of partners.
     pub(super) fn threads(&self) -> usize {
         self.shared.next.len()
     }
@@ -427,7 +448,7 @@ mod loom_tests {
         in_every_order(|| {
             let shared = Shared::new(2);
             let helper = Arc::clone(&shared);
-            let helper = thread::spawn(move || helper.help(1, None));
+            let helper = thread::spawn(move || helper.help(1, &[]));
             job(&shared, 7);
             shared.stop.store(true, SeqCst);
             shared.rouse();
@@ -476,22 +497,30 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_caller_takes_part_in_the_jobs_of_the_partner_team() -> std::io::Result<()> {
-        for threads in [[1, 1], [2, 1], [2, 3]] {
-            let [one, other] = Team::pair(threads)?;
+    fn a_waiting_caller_takes_part_in_the_jobs_of_partner_teams() -> std::io::Result<()> {
+        // The threads of each team, and the team that leads a job.
+        let cases: [(&[usize], usize); 5] =
+            [(&[1, 1], 0), (&[2, 1], 0), (&[2, 3], 0), (&[1, 2, 1], 1), (&[1, 1, 0, 2], 3)];
+        for (threads, led) in cases {
+            let teams = Team::partners(threads)?;
             let (over, started) = (AtomicBool::new(false), AtomicUsize::new(0));
             thread::scope(|scope| {
-                scope.spawn(|| {
-                    let mut last = 0;
-                    while !over.load(SeqCst) {
-                        other.help_partner(&mut last);
-                    }
-                });
-                // A task ends when all tasks have begun, or after a minute. There is one task more than the
-                // team has threads, so all can begin only if the other team's caller takes part.
-                let (tasks, begun) = (threads[0] + 1, Instant::now());
+                for (at, team) in teams.iter().enumerate().filter(|&(at, _)| at != led) {
+                    let over = &over;
+                    scope.spawn(move || {
+                        let mut seen = SeenJobs::default();
+                        while !over.load(SeqCst) {
+                            assert!(!team.help_partners(&mut seen) || threads[at] > 0);
+                        }
+                    });
+                }
+                // A task ends when all tasks have begun, or after a minute. There is a task for each thread
+                // of the team and for each other caller with a share, so all can begin only if they take
+                // part.
+                let others = threads.iter().enumerate().filter(|&(at, &n)| at != led && n > 0).count();
+                let (tasks, begun) = (threads[led] + others, Instant::now());
                 let met = AtomicUsize::new(0);
-                one.install(|| {
+                teams[led].install(|| {
                     run(tasks, |_| {
                         started.fetch_add(1, SeqCst);
                         while started.load(SeqCst) < tasks && begun.elapsed() < Duration::from_secs(60) {

@@ -6,7 +6,7 @@
 //! layer of a lane is exchanged, the schedule of both lanes is simulated, backward pass and waiting included,
 //! and the exchange is kept if it raises the overlap of equation 3 and costs no time.
 use crate::{
-    autograd::{LANES, Lanes, NodeInfo, Program},
+    autograd::{Lanes, NodeInfo, Program},
     error::Result,
     model::Exchanged,
     ops::{Section, Tape},
@@ -134,7 +134,7 @@ impl GroupPlan {
     ) -> Result<()> {
         let layers = from.layers;
         chosen.choice.exchanged = [vec![false; layers], vec![false; layers]];
-        for (lane, layer) in (0..LANES).flat_map(|lane| (0..layers).map(move |layer| (lane, layer))) {
+        for (lane, layer) in (0..2).flat_map(|lane| (0..layers).map(move |layer| (lane, layer))) {
             chosen.choice.exchanged[lane][layer] = true;
             let exchanged = self.step(&chosen.choice, device, from)?;
             let then = self.predicted(&exchanged, chosen, groups)?;
