@@ -76,7 +76,8 @@ struct IdList {
 };
 struct IdLists {
   IdList of[8];
-  uint32_t lists, stride;
+  uint16_t lists, repeated;
+  uint32_t stride;
 };
 
 // ---- a warp ----

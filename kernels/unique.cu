@@ -10,7 +10,7 @@
 //
 // The key of an occurrence is its index in the order in which nodes get rows: positive roots, negatives, then the
 // others. The first occurrence of a node, with the largest `total - key`, wins the node's stamp; the node's row is the
-// number of first occurrences before that key.
+// number of first occurrences before that key. If nodes are listed repeatedly, every occurrence is a first one.
 #include "common.cuh"
 
 constexpr unsigned THREADS = 256;
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256, 8) unique_mark(IdLists ids, ui
   for (uint32_t key = uint32_t(thread_item()); key < all; key += uint32_t(thread_items())) {
     Occurrence o = occurrence(ids, key);
     uint32_t v = s.row_of(o.at, ids.of[o.list].ids[o.at], nodes);
-    if (v != NONE) atomicMax(&stamp[v], all - key);
+    if (v != NONE && !ids.repeated) atomicMax(&stamp[v], all - key);
   }
 }
 
@@ -59,7 +59,7 @@ unique_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi, 
     if (key < all) {
       Occurrence o = occurrence(ids, key);
       uint32_t v = ids.of[o.list].ids[o.at];
-      if (v < nodes) first = all - stamp[v];
+      if (v < nodes) first = ids.repeated ? key : all - stamp[v];
       ids.of[o.list].psi[o.at] = first;
       if (key < capacity) phi[key] = NONE;
     }
@@ -108,7 +108,8 @@ unique_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32_t
     *psi = row;
     if (first == key) {
       uint32_t v = ids.of[o.list].ids[o.at];
-      node[row] = v, stamp[v] = 0;
+      node[row] = v;
+      if (!ids.repeated) stamp[v] = 0;
     }
     // As a signed number, NONE, which the second kernel stored there, is less than any root.
     if (o.list == 0 && o.at % ids.stride < 2) atomicMax(reinterpret_cast<int*>(&phi[row]), int(o.at));

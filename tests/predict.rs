@@ -398,8 +398,7 @@ fn sampled(events: &Events, capacity: usize, k: usize, slots: usize) -> [Vec<u32
             let (node, time) = t.roots(batch.src, batch.dst, batch.time, None).unwrap();
             let tcsr = tables.tcsr(&mut t, store).unwrap();
             let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how).unwrap();
-            let stamp = tables.stamp(&mut t, store).unwrap();
-            let to = t.unique(stamp, node, &[], 2).unwrap();
+            let to = tables.unique(&mut t, store, node, &[], 2).unwrap();
             tables.append(&mut t, store, &batch, &to, 2).unwrap();
             let keep = [near.event, near.node];
             (Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap(), keep)

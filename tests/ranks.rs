@@ -3,14 +3,16 @@ use crate::properties::{config, small};
 use safetensors::{SafeTensors, tensor::TensorView};
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 use tgnn::{
+    autograd::{Lanes, Optimizer, Parameters, Program, ScaledInit, Stage, UpdateBy, UpdateRule},
     data::Events,
     error::{Error, ErrorKind, Result},
     model::{ApanConfig, JodieConfig, ModelName},
+    ops::{Tape, epilogue::Activation},
     runtime::{
-        Device,
-        comm::{DEADLINE, TrafficKind},
+        Device, Precision, Rows, Spec, Store,
+        comm::{DEADLINE, Ranks, TrafficKind},
     },
-    task::{self, Config, EventTask, RunOptions, Summary, Task, on_local_ranks},
+    task::{self, Config, EventTask, RunOptions, Summary, Task, TaskName, on_local_ranks},
 };
 
 /// Trains over `ranks` ranks, with `out` as the folder of the run.
@@ -71,19 +73,28 @@ fn of_model(model: ModelName, plan: &str, epochs: usize) -> Config {
 #[test]
 fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_number_of_ranks() {
     let events = small(700);
+    let dir = tempfile::tempdir().unwrap();
+    // Every occurrence of a node travels, in both directions, with replicated memory and with partitioned.
+    let plan_file = |name: &str, memory: &str| {
+        let path = dir.path().join(format!("{name}.toml"));
+        let ranks = format!("[ranks]\nmemory = \"{memory}\"\ndeduplicate = \"none\"\n");
+        fs::write(&path, format!("name = \"{name}\"\n{ranks}")).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let [all, all_replicated] = [plan_file("all", "partitioned"), plan_file("all-replicated", "replicated")];
     for model in MODELS {
-        for plan in ["depcache", "sven"] {
+        let left = |ranks, plan: &str| {
             let frozen = Config { learning_rate: 1e-30, settle: false, ..of_model(model, plan, 1) };
-            let left = |ranks| {
-                let dir = tempfile::tempdir().unwrap();
-                train(ranks, &frozen, &events, Some(dir.path()), false).unwrap();
-                let state = tensors(dir.path(), 1).into_iter().filter(|t| STATE.contains(&t.0.as_str()));
-                state.collect::<Vec<_>>()
-            };
-            let one = left(1);
-            assert_eq!(one.is_empty(), matches!(model, ModelName::Tgat | ModelName::GraphMixer));
-            for ranks in [2, 3, 8] {
-                for (a, b) in one.iter().zip(left(ranks)) {
+            let dir = tempfile::tempdir().unwrap();
+            train(ranks, &frozen, &events, Some(dir.path()), false).unwrap();
+            let state = tensors(dir.path(), 1).into_iter().filter(|t| STATE.contains(&t.0.as_str()));
+            state.collect::<Vec<_>>()
+        };
+        let one = left(1, "sequential");
+        assert_eq!(one.is_empty(), matches!(model, ModelName::Tgat | ModelName::GraphMixer));
+        for plan in ["depcache", "depcomm", "sven", &all, &all_replicated] {
+            for ranks in [1, 2, 3, 8] {
+                for (a, b) in one.iter().zip(left(ranks, plan)) {
                     assert!(*a == b, "{model:?}, {plan}, {ranks} ranks: {}", a.0);
                 }
             }
@@ -95,7 +106,7 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
 fn losses_scores_and_weights_of_several_ranks_are_those_of_one() {
     let events = small(700);
     for model in MODELS {
-        for plan in ["depcache", "sven"] {
+        for plan in ["depcache", "depcomm", "sven"] {
             let trained = |ranks| {
                 let dir = tempfile::tempdir().unwrap();
                 let summary =
@@ -124,17 +135,79 @@ fn losses_scores_and_weights_of_several_ranks_are_those_of_one() {
 #[test]
 fn a_run_is_resumed_with_another_number_of_ranks_and_another_plan() {
     let (events, dir) = (small(700), tempfile::tempdir().unwrap());
-    let whole = train(1, &of_model(ModelName::Tgn, "sven", 3), &events, None, false).unwrap();
-    for (epochs, ranks, plan) in [(1, 2, "sven"), (2, 3, "depcache"), (3, 1, "sequential")] {
+    let whole = train(1, &of_model(ModelName::Tgn, "sequential", 3), &events, None, false).unwrap();
+    for (epochs, ranks, plan) in [(1, 2, "sequential"), (2, 3, "depcache"), (3, 1, "sequential")] {
         let resumed =
             train(ranks, &of_model(ModelName::Tgn, plan, epochs), &events, Some(dir.path()), epochs > 1);
         assert_eq!(resumed.unwrap().epochs.len(), epochs);
     }
-    let last = train(4, &of_model(ModelName::Tgn, "sven", 3), &events, Some(dir.path()), true).unwrap();
+    let last = train(4, &of_model(ModelName::Tgn, "sequential", 3), &events, Some(dir.path()), true).unwrap();
     for (a, b) in whole.epochs.iter().zip(&last.epochs) {
         assert!((a.train_loss - b.train_loss).abs() < 1e-5, "{a:?} {b:?}");
     }
     assert!(dir.path().join("summary.json").exists());
+}
+
+#[test]
+fn a_stale_update_uses_the_gradients_of_exactly_the_step_before() {
+    let cpu = Device::cpu(1).unwrap();
+    let mut store = Store::new(Precision::F32);
+    let number = Spec::real(Rows::fixed(1), 1);
+    let sgd = Optimizer {
+        rule: UpdateRule::Sgd { momentum: 0.0, decay: Default::default() },
+        ..Optimizer::default()
+    };
+    let mut parameters = Parameters::with_optimizer(&mut store, 1, 1.0, sgd).unwrap();
+    parameters.over(&mut store, &Ranks::alone(), true).unwrap();
+    let w = parameters.add(&mut store, "w", 1, 1, ScaledInit::Constant(0.0)).unwrap();
+    let slope = store.zeros("slope", number).unwrap();
+    // The loss is the slope times w, so its gradient is the slope, whatever w is.
+    let recorded = |by| {
+        let mut t = Tape::new();
+        let [x, w] = t.stored_all(&store, [slope, w]).unwrap();
+        let loss = t.linear(x, w, None, None, Activation::Identity).unwrap();
+        let grads = parameters.minimize_by(by, &mut t, &store, loss).unwrap();
+        (t, grads)
+    };
+    let [(step, grads), (first, _)] = [UpdateBy::Previous, UpdateBy::Nothing].map(recorded);
+    let mut last = Tape::new();
+    parameters.update_by_previous(&mut last, &store, &grads).unwrap();
+    let tapes = [&step, &first, &last].map(|tape| (tape, Lanes::One));
+    let mut program = Program::with_variants(&tapes, Precision::F32, &cpu).unwrap();
+    let runs = [(1, 1.0, 0.0), (0, 10.0, -1.0), (0, 100.0, -11.0), (0, 1000.0, -111.0), (2, 5.0, -1111.0)];
+    for (variant, gradient, want) in runs {
+        store.write(slope, &[gradient]).unwrap();
+        program.repeat_in(&mut store, &[variant], &mut |_| {}).map_err(|e| e.1).unwrap();
+        assert_eq!(store.read::<f32>(w).unwrap(), [want], "after the gradient {gradient}");
+    }
+}
+
+#[test]
+fn stale_gradients_are_added_up_beside_the_next_step_and_used_by_its_update() {
+    let events = small(700);
+    let trace = |device| {
+        let mut task = EventTask::new(&of_model(ModelName::Tgn, "sven", 1), &events, device)?;
+        task.trace();
+        task.train_epoch(0, &mut |_| {})?;
+        let of = |stage: Stage| -> Vec<(usize, f64, f64)> {
+            let timeline = task.timeline();
+            let spans = timeline.spans().iter().filter(|s| s.node_info.stage == stage);
+            spans.map(|s| (s.step, s.start, s.end)).collect()
+        };
+        Ok([of(Stage::ReduceGradients), of(Stage::Step)])
+    };
+    let [reduced, updated] = on_local_ranks(2, DEADLINE, |_| Device::cpu(2), trace).unwrap();
+    let steps = reduced.len();
+    assert!(steps > 3 && reduced.iter().zip(0..).all(|(r, step)| r.0 == step));
+    let updates: BTreeSet<usize> = updated.iter().map(|u| u.0).collect();
+    assert_eq!(updates, (1..=steps).collect(), "each step but the first updates, and so does the end");
+    for &(step, start, _) in &updated {
+        let end = reduced[step - 1].2;
+        assert!(
+            end <= start,
+            "the update of step {step} began before the sums of the step before were there"
+        );
+    }
 }
 
 /// Returns, for each rank, the rows that it sent for `kind` in a training pass, and the bytes.
@@ -159,10 +232,9 @@ fn the_rows_that_travel_are_those_of_equations_7_and_9_worked_out_from_the_nodes
     // Memory, the partner's memory, two times, an event's id.
     let row_bytes = 2 * 4 * d + 2 * 8 + 4;
     for (plan, partitioned) in [("sven", true), ("depcache", false)] {
-        let config = of_model(ModelName::Jodie, plan, 1);
+        let config = Config { partition: "range".into(), ..of_model(ModelName::Jodie, plan, 1) };
         let split = config.split(&events).unwrap();
         let batches = split.train.len().div_ceil(100);
-        // The owner of a node with the default partition.
         let owner = |v: u32| v as usize * ranks / events.nodes;
         let mut want = vec![0; ranks];
         for batch in 0..batches {
@@ -187,6 +259,44 @@ fn the_rows_that_travel_are_those_of_equations_7_and_9_worked_out_from_the_nodes
         assert_eq!(found, want, "{plan}");
         let dispatched: u64 = sent(ranks, &config, &events, TrafficKind::Dispatch).iter().map(|s| s.0).sum();
         assert_eq!(dispatched > 0, partitioned);
+    }
+}
+
+#[test]
+fn the_rows_that_are_dispatched_are_those_of_equations_8_and_9() {
+    let (events, ranks, d) = (small(700), 3, 8);
+    let dir = tempfile::tempdir().unwrap();
+    let none = dir.path().join("none.toml");
+    fs::write(&none, "name = \"none\"\n[ranks]\ndeduplicate = \"none\"\n").unwrap();
+    let none = none.to_str().unwrap();
+    // Bytes of a row: memory, a mail, two times and an event's id; or updated memory with its time.
+    let (with_mail, updated) = (2 * 4 * d + 2 * 8 + 4, 4 * d + 8);
+    for (plan, repeated, row_bytes, back) in
+        [("sven", false, with_mail, 0), ("depcomm", true, updated, 4 * d), (none, true, with_mail, 0)]
+    {
+        // Classes of sources: there are no negatives, so a step needs the ends of its events.
+        let partition = "interval".to_owned();
+        let config = Config { task: TaskName::Node, partition, ..of_model(ModelName::Jodie, plan, 1) };
+        let split = config.split(&events).unwrap();
+        let mut want = vec![0; ranks];
+        for first in split.train.clone().step_by(100) {
+            let n = (first + 100).min(split.train.end) - first;
+            for reader in 0..ranks {
+                let slice = first + n * reader / ranks..first + n * (reader + 1) / ranks;
+                let mut ends: Vec<u32> = slice.flat_map(|e| [events.src[e], events.dst[e]]).collect();
+                if !repeated {
+                    ends.sort_unstable();
+                    ends.dedup();
+                }
+                let owners = ends.into_iter().map(|v| v as usize % ranks);
+                owners.filter(|&owner| owner != reader).for_each(|owner| want[owner] += 1);
+            }
+        }
+        let found = sent(ranks, &config, &events, TrafficKind::Dispatch);
+        assert_eq!(found, want.iter().map(|&rows| (rows, rows * row_bytes)).collect::<Vec<_>>(), "{plan}");
+        let found = sent(ranks, &config, &events, TrafficKind::DispatchGradients);
+        let gradients: u64 = found.iter().map(|sent| sent.1).sum();
+        assert_eq!(gradients, want.iter().sum::<u64>() * back, "{plan}");
     }
 }
 

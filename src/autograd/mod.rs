@@ -22,7 +22,7 @@ mod variant;
 
 pub use average::Average;
 pub use lanes::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Placement};
-pub use optimizer::{Parameters, ScaledInit, Sums};
+pub use optimizer::{Parameters, ScaledInit, Sums, UpdateBy};
 pub use optimizer_config::{LearningRates, Optimizer, RateDecay, UpdateRule};
 pub use program::{OpTime, Program};
 pub use run::RepeatProgress;

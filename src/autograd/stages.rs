@@ -2,7 +2,7 @@
 use super::prefetchable::prefetchable;
 use crate::{
     ops::{Node, OpKind},
-    runtime::{DType, Spec, Var, comm::Channel},
+    runtime::{DType, Spec, Var, comm::TrafficKind},
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::HashSet, fmt};
@@ -17,8 +17,10 @@ pub enum Stage {
     Route,
     /// Feature rows of the sampled nodes and events.
     FetchFeatures,
-    /// Rows of node memory and mails; over ranks, their dispatch. A kernel that both gathers and updates them
-    /// belongs to [`UpdateMemory`](Self::UpdateMemory).
+    /// Over ranks: rows of node memory and mails, from their owners to the ranks that compute with them.
+    Dispatch,
+    /// Rows of node memory and mails. A kernel that both gathers and updates them belongs to
+    /// [`UpdateMemory`](Self::UpdateMemory).
     FetchMemory,
     /// New node memory, computed from mails.
     UpdateMemory,
@@ -27,7 +29,9 @@ pub enum Stage {
     /// Results that no other op of [`Embed`](Self::Embed) waits for: gradients that only the update reads,
     /// such as those of weights, and the loss as a number.
     WeightGrads,
-    /// Writes of a batch's new node memory and mails; over ranks, their aggregation.
+    /// Over ranks: a batch's new node memory and mails, to the ranks that keep them.
+    Aggregate,
+    /// Writes of a batch's new node memory and mails.
     WriteMemory,
     /// Sums of the gradients over ranks.
     ReduceGradients,
@@ -37,14 +41,16 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in order.
-    pub const ALL: [Stage; 10] = [
+    pub const ALL: [Stage; 12] = [
         Stage::Sample,
         Stage::Route,
         Stage::FetchFeatures,
+        Stage::Dispatch,
         Stage::FetchMemory,
         Stage::UpdateMemory,
         Stage::Embed,
         Stage::WeightGrads,
+        Stage::Aggregate,
         Stage::WriteMemory,
         Stage::ReduceGradients,
         Stage::Step,
@@ -56,9 +62,11 @@ impl Stage {
             Stage::Route => "route",
             Stage::FetchFeatures => "fetch_features",
             Stage::FetchMemory => "fetch_memory",
+            Stage::Dispatch => "dispatch",
             Stage::UpdateMemory => "update_memory",
             Stage::Embed => "embed",
             Stage::WeightGrads => "weight_grads",
+            Stage::Aggregate => "aggregate",
             Stage::WriteMemory => "write_memory",
             Stage::ReduceGradients => "reduce_gradients",
             Stage::Step => "step",
@@ -84,15 +92,23 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
     let written = |n: &Node| -> Vec<Var> { n.writes.iter().map(|&w| n.ins[w]).collect() };
     let computes = |n: &Node| n.op.kind() == OpKind::Nn;
     let mut state: HashSet<Var> = HashSet::new();
-    for (n, _) in nodes.iter().zip(&prefetchable).filter(|(n, p)| !**p && !computes(n)) {
+    for (n, _) in
+        nodes.iter().zip(&prefetchable).filter(|(n, p)| !**p && !computes(n) && n.op.traffic().is_none())
+    {
         let read = |v: &Var| {
             nodes.iter().any(|o| o.ins.iter().enumerate().any(|(i, x)| x == v && !o.writes.contains(&i)))
         };
         state.extend(written(n).into_iter().filter(read));
     }
     // An op that communicates writes its sequence number, which is no result.
-    let writes_stored = |n: &Node| !n.writes.is_empty() && n.op.channel().is_none();
+    let writes_stored = |n: &Node| !n.writes.is_empty() && n.op.traffic().is_none();
     let last_backward = nodes.iter().rposition(|n| n.tag.backward);
+    // What other ranks get dispatched.
+    let sent: HashSet<Var> = nodes
+        .iter()
+        .filter(|n| n.op.traffic() == Some(TrafficKind::Dispatch))
+        .flat_map(|n| n.ins.iter().copied())
+        .collect();
     // State and rows gathered from it, and what was computed from them.
     let (mut fetched, mut computed) = (state.clone(), HashSet::new());
     // What nodes of `route` compute, and rows of state that other ranks have dispatched.
@@ -101,14 +117,14 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
         let stage = if prefetchable {
             let real = |o: &Var| specs[o.at()].dtype.widened() == DType::F32;
             let fetches = !n.outs.is_empty() && n.outs.iter().all(real);
-            let routes = n.op.channel().is_some() || n.ins.iter().any(|v| routed.contains(v));
+            let routes = n.op.traffic().is_some() || n.ins.iter().any(|v| routed.contains(v));
             match (fetches, routes) {
                 (true, _) => Stage::FetchFeatures,
                 (false, true) => Stage::Route,
                 (false, false) => Stage::Sample,
             }
-        } else if n.op.channel() == Some(Channel::Gradients) {
-            Stage::ReduceGradients
+        } else if let Some(stage) = n.op.traffic().and_then(exchanging) {
+            stage
         } else if n.tag.backward {
             Stage::Embed
         } else if written(n).iter().any(|v| state.contains(v)) {
@@ -118,6 +134,9 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
         } else if last_backward.is_some_and(|last| at > last) && !computes(n) && !writes_stored(n) {
             // After the backward pass, such nodes prepare the rows to be written.
             Stage::WriteMemory
+        } else if !n.outs.is_empty() && n.outs.iter().all(|v| sent.contains(v)) {
+            // Picks updated rows for other ranks.
+            Stage::UpdateMemory
         } else if n.ins.iter().any(|v| computed.contains(v)) {
             Stage::Embed
         } else if computes(n) && n.ins.iter().any(|v| state.contains(v) || dispatched.contains(v)) {
@@ -129,8 +148,10 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
         };
         let outs = n.outs.iter().copied();
         if stage == Stage::FetchMemory {
+            fetched.extend(outs);
+        } else if stage == Stage::Dispatch && !n.ins.iter().any(|v| computed.contains(v)) {
             fetched.extend(outs.clone());
-            dispatched.extend(outs.filter(|_| n.op.channel().is_some()));
+            dispatched.extend(outs);
         } else if stage == Stage::Route {
             routed.extend(outs);
         } else if !matches!(stage, Stage::Sample | Stage::FetchFeatures) {
@@ -141,6 +162,17 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
     let mut stages: Vec<Stage> = nodes.iter().zip(prefetchable).enumerate().map(stage_of).collect();
     move_to_weight_grads(nodes, specs, &mut stages);
     stages
+}
+
+/// Returns the stage of an op that exchanges rows or gradients with other ranks; `None` if it belongs to the
+/// pass that it is part of.
+fn exchanging(traffic: TrafficKind) -> Option<Stage> {
+    match traffic {
+        TrafficKind::Dispatch => Some(Stage::Dispatch),
+        TrafficKind::Aggregation => Some(Stage::Aggregate),
+        TrafficKind::Gradients => Some(Stage::ReduceGradients),
+        TrafficKind::Routes | TrafficKind::DispatchGradients | TrafficKind::Features => None,
+    }
 }
 
 /// Moves `embed` nodes that no other `embed` node waits for to `weight_grads`:
@@ -154,7 +186,7 @@ fn move_to_weight_grads(nodes: &[&Node], specs: &[Spec], stages: &mut [Stage]) {
     // waits for.
     let (mut read, mut waited_for) = (HashSet::new(), HashSet::new());
     for (at, n) in nodes.iter().enumerate().rev() {
-        let writes_stored = !n.writes.is_empty() && n.op.channel().is_none();
+        let writes_stored = !n.writes.is_empty() && n.op.traffic().is_none();
         let has_one_user = |v: Var| nodes.iter().filter(|o| o.ins.contains(&v)).count() == 1;
         let moved = stages[at] == Stage::Embed
             && if writes_stored {

@@ -5,7 +5,7 @@ use crate::{
     data::Every,
     error::{Error, Result},
     model::ModelName,
-    plan::{CostModel, NEEDS, Plan, Timeline, Usage},
+    plan::{CostModel, Plan, Timeline, Usage},
     task::{Config, EventTask, SnapshotTask, Task, training::folder::write_whole},
 };
 use clap::{Args, Subcommand};
@@ -87,9 +87,10 @@ fn show(plan: &Plan) -> Result<()> {
     say(text);
     if plan.groups.is_none() {
         say(format_args!("{:<16}{:>4}{:>10}   {}", "stage", "lane", "prefetch", "comes after"));
+        let all_needs = plan.needs();
         for stage in Stage::ALL {
             let placement = plan.placement(stage);
-            let needs = NEEDS.iter().filter(|n| n.stage == stage);
+            let needs = all_needs.iter().filter(|n| n.stage == stage);
             let needs: Vec<String> = needs
                 .map(|n| format!("{}{}", n.of, if n.back > 0 { " of the step before" } else { "" }))
                 .collect();

@@ -39,9 +39,13 @@ pub struct Train {
     #[arg(long)]
     precision: Option<MatmulPrecision>,
     /// How the stages of steps are scheduled: auto, sequential, prefetch, overlap, blad-even, blad-nm, blad,
-    /// or a plan in a file; see `plan show` [default: auto]
+    /// depcache, depcomm, sven, or a plan in a file; see `plan show` [default: auto]
     #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
+    /// Over ranks, the owners of the nodes' memory: range, interval, re-flex-bicut, or the .npy file of
+    /// `tgnn-bench partition` [default: as the plan says]
+    #[arg(long, value_name = "NAME|FILE")]
+    partition: Option<String>,
     /// Passes over the training events [default: 10]
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
@@ -131,7 +135,7 @@ impl Train {
             ($($flag:ident => $key:expr),*) => {$( if let Some(v) = self.$flag.clone() { $key = v; } )*};
         }
         take!(data => c.data.path, model => c.model, device => c.device, threads => c.threads,
-              precision => c.precision, plan => c.plan, epochs => c.epochs, batch => c.batch,
+              precision => c.precision, plan => c.plan, partition => c.partition, epochs => c.epochs, batch => c.batch,
               every => c.snapshots.every, group => c.group.length,
               chunks => c.chunks, patience => c.patience, max_batches => c.max_batches,
               task => c.task, protocol => c.protocol, negatives => c.negatives, seed => c.seed, learning_rate => c.learning_rate,
@@ -259,6 +263,9 @@ impl Trained {
         // The file of a plan may no longer exist; results do not depend on it.
         if Plan::preset(&config.plan).is_none() {
             config.plan = "auto".into();
+        }
+        if config.partition.ends_with(".npy") {
+            config.partition = "auto".into();
         }
         config.precision = self.precision.unwrap_or(config.precision);
         config.validate()?;

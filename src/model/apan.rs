@@ -10,8 +10,8 @@
 //! inputs, its embedding. Keys and values are absorbed
 //! ([`temporal_attention`](crate::ops::temporal_attention)).
 use super::{
-    Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, TimeEncoding,
-    config::Check,
+    Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowsAround,
+    TimeEncoding, config::Check,
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -99,6 +99,9 @@ impl ModelConfig for ApanConfig {
     }
     fn recent_events(&self) -> Result<usize> {
         Ok(self.neighbors)
+    }
+    fn rows_around(&self) -> RowsAround {
+        RowsAround { read: 0, written: self.neighbors }
     }
     fn width(&self) -> usize {
         self.memory
@@ -261,15 +264,18 @@ impl Apan {
         let new = over.offer(t, store, unique.node, Some(unique.positives))?;
         let latest = t.gather_rows(unique.phi, new.sent)?;
         let rows = over.aggregate(t, store, &new, &[(out, latest)])?;
-        t.write_rows(memory, new.place, rows[0])?;
+        let rows = new.keep(t, rows[0])?;
+        t.write_rows(memory, new.place, rows)?;
         let mails = over.offer(t, store, to.node, None)?;
         let each = 1 + self.config.neighbors;
         let from = t.mail_sources(mails.sent, to.phi, unique.psi[0], stride, Some(each))?;
         let tables = [(out, from.pair), (batch.event, from.event), (batch.time, from.event)];
         let rows = over.aggregate(t, store, &mails, &tables)?;
         let content = t.fold_rows(rows[0], 2)?;
+        let content = mails.keep(t, content)?;
+        let (event, time) = (mails.keep(t, rows[1])?, mails.keep(t, rows[2])?);
         let mailbox = self.mailbox(t, store)?;
-        t.append_mails(mailbox, mails.place, content, (rows[1], rows[2]))
+        t.append_mails(mailbox, mails.place, content, (event, time))
     }
     fn mailbox(&self, t: &mut Tape, store: &Store) -> Result<Mailbox> {
         let mut stored = |id| t.stored(store, id);
@@ -308,8 +314,7 @@ impl EventModel for Apan {
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let (config, update) = (&self.config, &self.update);
-        let stamp = data.stamp(t, store)?;
-        let unique = t.unique(stamp, q.node, &[], q.classes())?;
+        let unique = data.unique(t, store, q.node, &[], q.classes())?;
         let kept = self.kept(t, store, data, q.node, &unique)?;
         let mails = t.read_mails(kept.mailbox, (kept.query, q.time), data.gaps)?;
         let seen = match kept.dispatched {
@@ -379,8 +384,7 @@ impl EventModel for Apan {
         let tcsr = data.tcsr(t, store)?;
         let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how)?;
         let recipients = t.expand_targets((node, time), near.node, None)?.node;
-        let stamp = data.stamp(t, store)?;
-        let to = t.unique(stamp, recipients, &[], 2)?;
+        let to = data.unique(t, store, recipients, &[], 2)?;
         if let Some(over) = &data.over {
             return self.aggregate(t, store, over, batch, stride, &e.unique, &to, out);
         }

@@ -31,6 +31,10 @@ pub trait ModelConfig: Sync {
     fn recent_events(&self) -> Result<usize> {
         Ok(0)
     }
+    /// Returns what a step reads and writes around an event, beside the rows of its own nodes.
+    fn rows_around(&self) -> RowsAround {
+        RowsAround::default()
+    }
     /// Describes the model for people, in a line or two.
     fn describe(&self) -> String;
     /// Builds the model for a stream's nodes: adds its parameters and state to the store.
@@ -44,6 +48,16 @@ pub trait ModelConfig: Sync {
         data: &EventTables,
         seed: u64,
     ) -> Result<Box<dyn EventModel>>;
+}
+
+/// Rows of node memory and mails that a step reads and writes around an event, by the most recent neighbours
+/// of its nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowsAround {
+    /// Number of neighbours of each node whose rows are read.
+    pub read: usize,
+    /// Number of neighbours of source and destination whose rows are written.
+    pub written: usize,
 }
 
 /// Checks of the values of one configuration section, whose name it holds. Each returns a usage error that

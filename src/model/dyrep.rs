@@ -20,7 +20,7 @@
 //! here `dt` is encoded when the mail is consumed, with gradients.
 use super::{
     Attention, CellKind, Embedded, EventModel, EventTables, Looked, ModelConfig, NodeInputs, NodeMemory,
-    Queries, TimeEncoding, config::Check,
+    Queries, RowsAround, TimeEncoding, config::Check,
 };
 use crate::{
     autograd::Parameters,
@@ -99,6 +99,9 @@ impl ModelConfig for DyRepConfig {
     fn recent_events(&self) -> Result<usize> {
         Check("dyrep").recent(&self.sampling, self.neighbors)
     }
+    fn rows_around(&self) -> RowsAround {
+        RowsAround { read: self.neighbors, written: 0 }
+    }
     fn width(&self) -> usize {
         self.memory
     }
@@ -153,6 +156,7 @@ impl DyRep {
         q: &Queries,
         others: &[Var],
     ) -> Result<(Embedded, Var)> {
+        // The others are positive roots again: the rows of the roots are theirs, too.
         let stamp = data.stamp(t, store)?;
         let unique = t.unique(stamp, q.node, others, q.classes())?;
         let (memory, time) = self.memory.update(t, store, data, &self.time, unique.node)?;

@@ -226,9 +226,8 @@ impl EventModel for GraphMixer {
         let how = Sampling { k, strategy: Strategy::Recent, gaps: data.gaps };
         let tcsr = data.tcsr(t, store)?;
         let mut near = t.sample_neighbors(tcsr, (q.node, q.time), (q.event, q.now), q.stride, how)?;
-        let stamp = data.stamp(t, store)?;
         let others: &[Var] = if self.nodes.is_empty() { &[] } else { &[near.node] };
-        let unique = t.unique(stamp, q.node, others, q.classes())?;
+        let unique = data.unique(t, store, q.node, others, q.classes())?;
         let edge = data.edge_if(t, store, self.config.edge_features)?;
         let (edge, events) = data.edge_rows(t, store, edge, vec![near.event])?;
         near.event = events[0];

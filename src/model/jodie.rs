@@ -107,8 +107,7 @@ impl EventModel for Jodie {
         self.memory.reset(store)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let stamp = data.stamp(t, store)?;
-        let unique = t.unique(stamp, q.node, &[], q.classes())?;
+        let unique = data.unique(t, store, q.node, &[], q.classes())?;
         let (memory, time) = self.memory.update(t, store, data, &self.time, unique.node)?;
         let h = self.inputs.record(t, store, unique.node, Some(memory))?;
         let [w, b] = t.stored_all(store, self.project)?;

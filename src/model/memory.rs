@@ -147,8 +147,13 @@ impl NodeMemory {
     ) -> Result<(Var, Var)> {
         let edge = data.edge_if(t, store, self.edge_features)?;
         let mut state = self.vars(t, store, edge)?;
-        let mut node = node;
-        if let Some(over) = data.over.as_ref().filter(|over| over.is_partitioned()) {
+        let (mut node, mut asked) = (node, None);
+        if let Some(over) = data.over.as_ref().filter(|over| over.owners_update()) {
+            // This rank updates rows of its tables that others want, and gets those that it wants.
+            let rows = over.ask(t, store, node)?;
+            node = rows.row;
+            asked = Some((over, rows));
+        } else if let Some(over) = data.over.as_ref().filter(|over| over.is_partitioned()) {
             let MemoryVars { memory, memory_time, mail, mail_event, mail_time, .. } = state;
             let tables = [memory, memory_time, mail, mail_event, mail_time].map(|table| (table, 1));
             let (row, rows) = over.dispatch(t, store, node, &tables)?;
@@ -178,10 +183,13 @@ impl NodeMemory {
         } else {
             FeatureRow::Event
         };
-        match self.kind {
+        let (memory, time) = match self.kind {
             CellKind::Gru => t.memory_update::<Gru>(node, state, cell, row, data.gaps),
             CellKind::Rnn => t.memory_update::<Rnn>(node, state, cell, row, data.gaps),
-        }
+        }?;
+        let Some((over, asked)) = asked else { return Ok((memory, time)) };
+        let answers = over.answer(t, store, &asked, &[memory, time])?;
+        Ok((answers[0], answers[1]))
     }
     /// Appends the writes of a batch's memory and mails.
     ///
@@ -245,7 +253,7 @@ impl NodeMemory {
         let rows = over.aggregate(t, store, &new, &tables)?;
         let state = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
         for (id, rows) in state.into_iter().zip(rows) {
-            let table = t.stored(store, id)?;
+            let (table, rows) = (t.stored(store, id)?, new.keep(t, rows)?);
             t.write_rows(table, new.place, rows)?;
         }
         Ok(())

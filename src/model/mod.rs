@@ -20,7 +20,7 @@ mod rank_tables;
 mod snapshot;
 mod tables;
 
-pub use config::ModelConfig;
+pub use config::{ModelConfig, RowsAround};
 pub use gcn::{Exchanged, Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};
 pub use heads::{EdgeHead, LinkHead, NodeHead};
 pub use inputs::NodeInputs;
@@ -31,7 +31,7 @@ pub use memory::{CellKind, NodeMemory};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
 pub use net::{Forward, HeadKind, Negatives, Net};
 pub use open_end::{Arrivals, OpenEnd};
-pub use rank_tables::{NewRows, RankTables};
+pub use rank_tables::{Asked, NewRows, RankTables, RowTravel};
 pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
 pub use tables::EventTables;
 

@@ -92,9 +92,8 @@ impl AttentionStack {
         q: &Queries,
         edge: Var,
     ) -> Result<(Neighborhood, UniqueNodes)> {
-        let stamp = data.stamp(t, store)?;
         if self.layers.is_empty() {
-            let unique = t.unique(stamp, q.node, &[], q.classes())?;
+            let unique = data.unique(t, store, q.node, &[], q.classes())?;
             return Ok((Neighborhood { near: Vec::new(), targets: Vec::new(), seen: edge }, unique));
         }
         let how = Sampling { k: self.neighbors, strategy: self.strategy, gaps: data.gaps };
@@ -113,7 +112,13 @@ impl AttentionStack {
         // The last targets include all nodes of the levels above them.
         let others: Vec<Var> =
             targets.last().map(|l| l.node).into_iter().chain([near[near.len() - 1].node]).collect();
-        let unique = t.unique(stamp, q.node, &others, q.classes())?;
+        let unique = if targets.is_empty() {
+            data.unique(t, store, q.node, &others, q.classes())?
+        } else {
+            // The rows of targets that are roots are those of the roots.
+            let stamp = data.stamp(t, store)?;
+            t.unique(stamp, q.node, &others, q.classes())?
+        };
         let neighbor_events = near.iter().map(|n| n.event).collect();
         let (seen, events) = data.edge_rows(t, store, edge, neighbor_events)?;
         near.iter_mut().zip(events).for_each(|(near, event)| near.event = event);

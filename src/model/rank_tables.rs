@@ -22,11 +22,23 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// How the rows of nodes travel between ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowTravel {
+    /// Whether owners update memory rows before they dispatch them, in place of the ranks that read them.
+    pub owners_update: bool,
+    /// Whether a row is dispatched for every occurrence of its node, in place of once for each rank.
+    pub dispatch_repeated: bool,
+    /// Whether every occurrence of a node sends a new row, in place of the latest.
+    pub aggregate_repeated: bool,
+}
+
 /// Tables by which a rank finds the owners of nodes, and its connections to the other ranks.
 #[derive(Clone, Debug)]
 pub struct RankTables {
     ranks: Ranks,
     partitioned: bool,
+    travel: RowTravel,
     routes: Link,
     rows: Link,
     /// For each node, its owner, and its row in the owner's tables. If state is replicated, every rank owns
@@ -49,15 +61,45 @@ pub struct NewRows {
     /// Row in this rank's tables of each received row.
     pub place: Var,
     parts: Parts,
+    /// Received rows that count; `None` if all do.
+    kept: Option<Var>,
+}
+
+/// Memory rows that other ranks have asked this one for, which owns them.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Unique rows of this rank's tables.
+    pub row: Var,
+    /// For each row that other ranks want, its index in `row`.
+    wanted: Var,
+    /// For each of the nodes for which this rank asked, its place among the answers.
+    position: Var,
+    parts: Parts,
+}
+
+impl NewRows {
+    /// Appends the choice of those of the received `rows` that count, in the order of [`NewRows::place`].
+    ///
+    /// # Errors
+    /// `Shape` if the op refuses its inputs.
+    pub fn keep(&self, t: &mut Tape, rows: Var) -> Result<Var> {
+        self.kept.map_or(Ok(rows), |kept| t.gather_rows(rows, kept))
+    }
 }
 
 impl RankTables {
     /// Adds the tables for `nodes` nodes to `store`. `owners` holds the owner of each node; `None` replicates
-    /// the state.
+    /// the state. Rows travel as `travel` says.
     ///
     /// # Errors
     /// `Shape` if `owners` does not have an owner below the number of ranks for each node.
-    pub fn new(store: &mut Store, ranks: &Ranks, nodes: usize, owners: Option<&[u32]>) -> Result<Self> {
+    pub fn new(
+        store: &mut Store,
+        ranks: &Ranks,
+        nodes: usize,
+        owners: Option<&[u32]>,
+        travel: RowTravel,
+    ) -> Result<Self> {
         let size = ranks.size() as u32;
         let fits = owners.is_none_or(|owners| owners.len() == nodes && owners.iter().all(|&r| r < size));
         ensure!("ranks", fits, "the partition is not one of {nodes} nodes over {size} ranks");
@@ -81,6 +123,7 @@ impl RankTables {
         Ok(RankTables {
             ranks: ranks.clone(),
             partitioned: owners.is_some(),
+            travel,
             routes: Link::new(store, ranks, Channel::Routes)?,
             rows: Link::new(store, ranks, Channel::Rows)?,
             rank_of: store.table("owners", ids(nodes), Arc::new(rank_of))?,
@@ -97,6 +140,14 @@ impl RankTables {
     /// Whether each node's state is on one rank.
     pub fn is_partitioned(&self) -> bool {
         self.partitioned
+    }
+    /// Whether owners update the memory rows that they dispatch.
+    pub fn owners_update(&self) -> bool {
+        self.partitioned && self.travel.owners_update
+    }
+    /// Whether the nodes of a batch are listed once for each occurrence.
+    pub fn repeats(&self) -> bool {
+        self.travel.dispatch_repeated || self.travel.aggregate_repeated
     }
     /// Refuses the mean of a node's mails, which is not computed over ranks.
     ///
@@ -135,9 +186,17 @@ impl RankTables {
         let [rank_of, row_of] = t.stored_all(store, [self.rank_of, self.row_of])?;
         t.route(node, (rank_of, row_of), self.owners(), limit)
     }
-    /// Returns the most ids that a rank receives if each rank sends at most `each`, of unique nodes.
+    /// Returns the most ids that a rank receives if each rank sends at most `each`.
     fn capacity(&self, each: usize) -> usize {
-        self.ranks.size() * each.min(self.own.len())
+        self.ranks.size() * if self.repeats() { each } else { each.min(self.own.len()) }
+    }
+    /// Appends the request for rows of the nodes `node`.
+    fn request(&self, t: &mut Tape, store: &Store, node: Var) -> Result<(Var, Var, Parts)> {
+        let needed = self.routed(t, store, node, None)?;
+        let capacity = self.capacity(t.spec(node).rows.capacity);
+        let asked = t.exchange_ids(store, &self.routes, needed.row, Some(needed.counts), capacity)?;
+        let parts = Parts { like: needed.order, recv_counts: needed.counts, send_counts: Some(asked.counts) };
+        Ok((asked.id, needed.position, parts))
     }
     /// Appends the dispatch of the state of the unique nodes `node`, u32 `[<= n]`: of each table, which is
     /// partitioned by node and has the given number of rows for each. Returns the received rows of each
@@ -152,17 +211,37 @@ impl RankTables {
         node: Var,
         tables: &[(Var, usize)],
     ) -> Result<(Var, Vec<Var>)> {
-        let needed = self.routed(t, store, node, None)?;
-        let capacity = self.capacity(t.spec(node).rows.capacity);
-        let asked = t.exchange_ids(store, &self.routes, needed.row, Some(needed.counts), capacity)?;
-        let parts = Parts { like: needed.order, recv_counts: needed.counts, send_counts: Some(asked.counts) };
-        let picked = |&(table, each)| Picked { table, index: asked.id, each };
+        let (index, position, parts) = self.request(t, store, node)?;
+        let picked = |&(table, each)| Picked { table, index, each };
         let tables: Vec<Picked> = tables.iter().map(picked).collect();
         let rows = t.exchange_rows(store, &self.rows, TrafficKind::Dispatch, parts, &tables)?;
-        Ok((needed.position, rows))
+        Ok((position, rows))
+    }
+    /// Appends the request for the updated memory of the nodes `node`. Their owners update it once each, and
+    /// then [`answer`](Self::answer).
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn ask(&self, t: &mut Tape, store: &Store, node: Var) -> Result<Asked> {
+        let (asked, position, parts) = self.request(t, store, node)?;
+        let stamp = t.stored(store, self.stamp)?;
+        let unique = t.unique(stamp, asked, &[], 2)?;
+        Ok(Asked { row: unique.node, wanted: unique.psi[0], position, parts })
+    }
+    /// Appends the dispatch of `tables`, each with a row for each of [`Asked::row`]. Returns the received
+    /// rows of each, for the nodes that this rank asked for. Gradients of the first table travel back.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn answer(&self, t: &mut Tape, store: &Store, asked: &Asked, tables: &[Var]) -> Result<Vec<Var>> {
+        let rows = tables.iter().map(|&table| t.gather_rows(table, asked.wanted));
+        let rows: Vec<Var> = rows.collect::<Result<_>>()?;
+        let answers = t.exchange_all_rows(store, &self.rows, TrafficKind::Dispatch, asked.parts, &rows)?;
+        answers.into_iter().map(|rows| t.gather_rows(rows, asked.position)).collect()
     }
     /// Appends the agreement on who sends new rows of which of the unique nodes `node`, u32 `[<= n]`, of
-    /// which the first `limit` have new rows: for each node, the last rank that offers some.
+    /// which the first `limit` have new rows: for each node, the last rank that offers some. If every
+    /// occurrence of a node sends a row, the ranks agree only on which of the received rows counts.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
@@ -174,6 +253,10 @@ impl RankTables {
         let stamp = t.stored(store, self.stamp)?;
         let latest = t.latest(stamp, offers.id)?;
         let theirs = t.keep_marked(latest, offers.counts, offers.id, None)?;
+        if self.travel.aggregate_repeated {
+            let parts = Parts { like: offers.id, recv_counts: offers.counts, send_counts: counts };
+            return Ok(NewRows { sent: offered.order, place: theirs.id, parts, kept: Some(theirs.row) });
+        }
         let mine = if self.partitioned {
             let parts =
                 Parts { like: offered.order, recv_counts: offered.counts, send_counts: Some(offers.counts) };
@@ -184,10 +267,11 @@ impl RankTables {
         };
         let send_counts = self.partitioned.then_some(mine.counts);
         let parts = Parts { like: theirs.id, recv_counts: theirs.counts, send_counts };
-        Ok(NewRows { sent: mine.id, place: theirs.id, parts })
+        Ok(NewRows { sent: mine.id, place: theirs.id, parts, kept: None })
     }
     /// Appends the aggregation of new rows: of each table the rows of its index, in the order of
-    /// [`NewRows::sent`]. Returns the received rows of each table, in the order of [`NewRows::place`].
+    /// [`NewRows::sent`]. Returns the received rows of each table, of which [`NewRows::keep`] keeps those
+    /// that count.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.

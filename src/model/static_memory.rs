@@ -110,8 +110,7 @@ struct StaticRows(BufferId);
 
 impl EventModel for StaticRows {
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let stamp = data.stamp(t, store)?;
-        let unique = t.unique(stamp, q.node, &[], q.classes())?;
+        let unique = data.unique(t, store, q.node, &[], q.classes())?;
         let rows = t.stored(store, self.0)?;
         let z = t.gather_rows(rows, q.node)?;
         Ok(Embedded { z, unique, memory: None, content: None })

@@ -7,6 +7,7 @@ use crate::{
         Tape,
         next_batch::Batch,
         sample_neighbors::{Entry, Strategy, TcsrVars},
+        unique::UniqueNodes,
     },
     runtime::*,
 };
@@ -227,7 +228,26 @@ impl EventTables {
     pub fn edge_width_if(&self, used: bool) -> usize {
         if used { self.edge_width } else { 0 }
     }
-    /// Returns the stamps of the unique nodes.
+    /// Appends the list of the unique nodes of `roots`, with `stride` roots per event, and of `others`: see
+    /// [`Tape::unique`]. Over ranks, a plan may ask for a row for each occurrence of a node instead.
+    ///
+    /// # Errors
+    /// `Shape` if the op refuses its inputs.
+    pub fn unique(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        roots: Var,
+        others: &[Var],
+        stride: usize,
+    ) -> Result<UniqueNodes> {
+        let stamp = self.stamp(t, store)?;
+        match self.over.as_ref().is_some_and(RankTables::repeats) {
+            true => t.occurrences(stamp, roots, others, stride),
+            false => t.unique(stamp, roots, others, stride),
+        }
+    }
+    /// Returns the stamps of the nodes.
     pub fn stamp(&self, t: &mut Tape, store: &Store) -> Result<Var> {
         t.stored(store, self.stamp)
     }

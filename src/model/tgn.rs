@@ -11,7 +11,8 @@
 //! negatives and neighbours; the unique nodes; their memory after their mails; the attention layers; the
 //! writes.
 use super::{
-    CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, TimeEncoding,
+    CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, RowsAround,
+    TimeEncoding,
     config::Check,
     neighborhood::{AttentionStack, StackConfig},
 };
@@ -108,6 +109,9 @@ impl ModelConfig for TgnConfig {
     }
     fn recent_events(&self) -> Result<usize> {
         Check("tgn").recent(&self.sampling, self.neighbors)
+    }
+    fn rows_around(&self) -> RowsAround {
+        RowsAround { read: if self.layers == 0 { 0 } else { self.neighbors }, written: 0 }
     }
     fn width(&self) -> usize {
         if self.layers == 0 { self.memory } else { self.embedding }

@@ -4,17 +4,23 @@
 //! | --- | --- | --- |
 //! | `sequence` | `[1]` u32, state | sequence number of the [`Link`] |
 //! | `x` | any number of f32 values with fixed rows | gradients |
-//! | out | as `x` | sums, the same bits on every rank |
+//! | `to` | one for each `x` and as `x`, state, optional | where the sums are written |
+//! | out | as `x`; none if there is `to` | sums, the same bits on every rank |
 //!
 //! The values are packed into one message. Numbers are added in the order of the ranks. No gradient.
 use super::*;
 use crate::runtime::comm::{Channel, Ranks, TrafficKind, all_reduce};
-use std::sync::{Mutex, PoisonError};
+use std::{
+    ops::Range,
+    sync::{Mutex, PoisonError},
+};
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct AllReduce {
     link: Link,
+    /// Number of values.
+    values: usize,
     /// The packed values and what arrives, reused from run to run.
     buffers: Mutex<[Vec<f32>; 2]>,
 }
@@ -46,24 +52,49 @@ impl Tape {
         let mut sums = Vec::with_capacity(values.len());
         for values in values.chunks(Io::MOST_OUTPUTS) {
             let ins: Vec<Var> = std::iter::once(sequence).chain(values.iter().copied()).collect();
-            sums.extend(self.push(AllReduce { link: link.clone(), buffers: Mutex::default() }, &ins)?);
+            sums.extend(self.push(AllReduce::new(link, values.len()), &ins)?);
         }
         Ok(sums)
+    }
+    /// Appends [`AllReduce`], which adds up the first of each pair over all ranks and writes the sum to the
+    /// second, a stored value of the same shape.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce); `Shape` if a sum has another shape than its value, or cannot be
+    /// written.
+    ///
+    /// # Examples
+    /// As [`all_reduce`](Self::all_reduce); the second value of a pair is [stored](Self::stored).
+    pub fn all_reduce_into(&mut self, store: &Store, link: &Link, pairs: &[(Var, Var)]) -> Result<()> {
+        let sequence = link.sequence(self, store)?;
+        for pairs in pairs.chunks(Io::MOST_OUTPUTS) {
+            let (values, sums): (Vec<Var>, Vec<Var>) = pairs.iter().copied().unzip();
+            self.push(AllReduce::new(link, values.len()), &[vec![sequence], values, sums].concat())?;
+        }
+        Ok(())
     }
 }
 
 impl AllReduce {
+    fn new(link: &Link, values: usize) -> Self {
+        AllReduce { link: link.clone(), values, buffers: Mutex::default() }
+    }
+    /// Returns the positions of the values.
+    fn inputs(&self) -> Range<usize> {
+        FIRST..FIRST + self.values
+    }
     fn run<R: Real>(&self, io: &Io<'_>, [packed, arriving]: &mut [Vec<R>; 2]) {
         packed.clear();
-        (FIRST..io.inputs()).for_each(|i| packed.extend_from_slice(io.input::<R>(i)));
+        self.inputs().for_each(|i| packed.extend_from_slice(io.input::<R>(i)));
         self.link.step(io, Self::NAME, |comm| {
             let sent = 2 * size_of_val(packed.as_slice()) * (comm.size() - 1) / comm.size();
-            self.link.ranks().traffic().add(TrafficKind::Gradients, io.inputs() - FIRST, sent);
+            self.link.ranks().traffic().add(TrafficKind::Gradients, self.values, sent);
             all_reduce(comm, packed, arriving)
         });
         let mut rest = packed.as_slice();
-        for k in 0..io.inputs() - FIRST {
-            let out = io.out::<R>(k);
+        let into = io.inputs() > self.inputs().end;
+        for k in 0..self.values {
+            let out = if into { io.state::<R>(self.inputs().end + k) } else { io.out::<R>(k) };
             let (own, later) = rest.split_at(out.len());
             out.copy_from_slice(own);
             rest = later;
@@ -77,17 +108,23 @@ impl Op for AllReduce {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() > FIRST, "{} inputs, want a sequence number and values", ins.len());
         ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());
+        let into = ins.len() > self.inputs().end;
+        arity(Self::NAME, ins, if into { FIRST + 2 * self.values } else { self.inputs().end })?;
         for x in &ins[FIRST..] {
             let fixed = Spec::real(Rows::fixed(x.rows.capacity), x.cols);
             ensure!(Self::NAME, *x == fixed, "a value is {x}, want {fixed}");
         }
-        Ok(ins[FIRST..].iter().map(|&x| x.into()).collect())
+        let (values, sums) = ins[FIRST..].split_at(self.values);
+        for (x, sum) in values.iter().zip(sums) {
+            shaped(Self::NAME, "a sum", sum, x.rows.capacity, x.cols)?;
+        }
+        Ok(if into { Vec::new() } else { values.iter().map(|&x| x.into()).collect() })
     }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![0]
+    fn writes(&self, inputs: usize) -> Vec<usize> {
+        std::iter::once(0).chain(self.inputs().end..inputs).collect()
     }
-    fn channel(&self) -> Option<Channel> {
-        Some(self.link.channel())
+    fn traffic(&self) -> Option<TrafficKind> {
+        Some(TrafficKind::Gradients)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         self.run::<R>(io, &mut Default::default());
@@ -97,22 +134,29 @@ impl Op for AllReduce {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         self.link.is_alone(Self::NAME)?;
-        (FIRST..on.inputs()).try_for_each(|i| {
+        let into = on.inputs() > self.inputs().end;
+        self.inputs().try_for_each(|i| {
             let (grid, rows, d) = (Grid::items(on.spec(i).len()), on.rows(i), on.cols(i));
+            let to = if into { on.state(i + self.values) } else { on.kept(i - FIRST) };
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.prefix_rows(on, grid, on.input(i), std::ptr::null(), on.kept(i - FIRST), rows, rows, d)
-            }
+            unsafe { k.prefix_rows(on, grid, on.input(i), std::ptr::null(), to, rows, rows, d) }
         })
     }
 }
 
-/// `[values, rows, cols]`
-pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[3, 5, 7], &[70, 1, 2], &[2, 0, 4]];
-pub(super) const BENCH: &[&[usize]] = &[&[20, 100, 110]];
+/// `[values, rows, cols, 1 if the sums are written to stored values]`
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 1, 0], &[3, 5, 7, 0], &[70, 1, 2, 0], &[2, 0, 4, 0], &[3, 5, 7, 1], &[70, 1, 2, 1]];
+pub(super) const BENCH: &[&[usize]] = &[&[20, 100, 110, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let link = Link::new(&mut c.store, &Ranks::alone(), Channel::Gradients)?;
     let values: Vec<Var> = (0..dims[0]).map(|_| c.real(dims[1], dims[2])).collect();
+    if dims[3] == 1 {
+        let states: Vec<Var> = (0..dims[0]).map(|_| c.real(dims[1], dims[2])).collect();
+        let pairs: Vec<(Var, Var)> = values.into_iter().zip(states.iter().copied()).collect();
+        c.tape.all_reduce_into(&c.store, &link, &pairs)?;
+        return Ok(Built { states, ..Built::default() });
+    }
     let outs = c.tape.all_reduce(&c.store, &link, &values)?;
     Ok(Built::new(&outs, &[]))
 }

@@ -135,8 +135,8 @@ impl Op for ExchangeIds {
     fn writes(&self, _: usize) -> Vec<usize> {
         vec![0]
     }
-    fn channel(&self) -> Option<Channel> {
-        Some(self.link.channel())
+    fn traffic(&self) -> Option<TrafficKind> {
+        Some(TrafficKind::Routes)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let mut received = 0;

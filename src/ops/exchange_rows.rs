@@ -324,8 +324,8 @@ impl Op for ExchangeRows {
     fn writes(&self, _: usize) -> Vec<usize> {
         vec![0]
     }
-    fn channel(&self) -> Option<Channel> {
-        Some(self.link.channel())
+    fn traffic(&self) -> Option<TrafficKind> {
+        Some(self.kind)
     }
     fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(outs, outs, 0)

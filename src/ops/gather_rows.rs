@@ -2,7 +2,7 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `table` | `[v, d]` f32, u32, bf16 or f16 | one row per node, or per event |
+//! | `table` | `[v, d]` of any type | one row per node, or per event |
 //! | `index` | `[n, k]` u32 below `v`, or [`NONE`] | row of `table`; mostly `k = 1` |
 //! | out | `[n k, d]` as `table`; f32 if it is bf16 or f16 | zeros where the index is `NONE` |
 //!
@@ -65,7 +65,6 @@ impl Op for GatherRows {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "index", &ins[1], DType::U32)?;
-        ensure!(Self::NAME, ins[0].dtype != DType::I64, "table is {}, want F32, U32, Bf16 or F16", ins[0]);
         let rows = ins[1].rows.times(ins[1].cols);
         countable(Self::NAME, "rows", rows.capacity)?;
         Ok(vec![Spec { dtype: ins[0].dtype.widened(), rows, ..ins[0] }.into()])
@@ -77,11 +76,13 @@ impl Op for GatherRows {
     fn define<R: Real>(&self, io: &Io<'_>) {
         match io.spec(0).dtype {
             DType::U32 => self.gather::<u32, u32>(io),
+            DType::I64 => self.gather::<i64, i64>(io),
             dtype => by_kept!(dtype, R, self.gather(io)),
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (rows, from, d) = (on.out_rows(0), on.rows(0), on.cols(0));
+        let words = d * (on.spec(0).dtype.size(Precision::F32) / size_of::<u32>()) as u32;
         if on.spec(0).dtype.is_half() {
             let (table, kind) = on.halves(0);
             let grid = Grid::warps(on.out_cap(0));
@@ -100,7 +101,7 @@ impl Op for GatherRows {
                 on.out_words(0),
                 rows,
                 from,
-                d,
+                words,
                 on.status(),
             )
         }
@@ -116,7 +117,7 @@ impl Op for GatherRows {
 
 /// `[v, n, d]`: one element; narrow rows; widths that no vector divides; no rows or columns. Rows repeat, and
 /// the last of several indices is `NONE`. A fourth number is the index of the table's storage type in
-/// [`StoredAs::ALL`], a fifth one the columns of the index.
+/// [`StoredAs::ALL`], a fifth one the columns of the index. A second output gathers times.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1],
     &[5, 9, 3],
@@ -143,6 +144,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let stored_as = StoredAs::ALL[dims.get(3).copied().unwrap_or(0)];
     let columns = dims.get(4).copied().unwrap_or(1);
     let (table, index) = (c.kept(dims[0], dims[2], stored_as), c.ids(&index, columns));
-    let out = c.tape.gather_rows(table, index)?;
-    Ok(Built::new(&[out], if stored_as == StoredAs::F32 { std::slice::from_ref(&table) } else { &[] }))
+    let times = c.times(&(0..dims[0] as i64).map(|i| i << 40).collect::<Vec<_>>());
+    let outs = [c.tape.gather_rows(table, index)?, c.tape.gather_rows(times, index)?];
+    Ok(Built::new(&outs, if stored_as == StoredAs::F32 { std::slice::from_ref(&table) } else { &[] }))
 }

@@ -8,6 +8,7 @@
 //! | count | `[1]` u32 | number of kept rows |
 //! | id | `[<= n]` u32 | kept rows, in order |
 //! | counts | `[ranks]` u32 | kept rows of each rank |
+//! | row | `[<= n]` u32 | position of each kept row in the list |
 //!
 //! Usually the list has a row for each mark. With a *segment* r, it has only those of rank r's marks, and the
 //! result is one group: `counts` then is the number of its kept rows in place r, and 0 elsewhere.
@@ -26,6 +27,8 @@ pub struct Kept {
     pub id: Var,
     /// Number of rows of each rank.
     pub counts: Var,
+    /// Their positions in the list.
+    pub row: Var,
 }
 
 /// Positions of the inputs.
@@ -40,6 +43,7 @@ mod output {
     pub(super) const COUNT: usize = 0;
     pub(super) const ID: usize = 1;
     pub(super) const COUNTS: usize = 2;
+    pub(super) const ROW: usize = 3;
 }
 
 impl Tape {
@@ -59,15 +63,17 @@ impl Tape {
     /// let counts = tape.input(&mut store, "counts", ids(2), &[2u32, 1])?;
     /// let id = tape.input(&mut store, "id", ids(3), &[7u32, 8, 9])?;
     /// let kept = tape.keep_marked(mark, counts, id, None)?;
-    /// let mut program = Program::new(&tape, &[kept.id, kept.counts], Precision::F32, Backend::Cpu)?;
+    /// let keep = [kept.id, kept.counts, kept.row];
+    /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// assert_eq!(program.read::<u32>(kept.id, &store)?, [7, 9]);
     /// assert_eq!(program.read::<u32>(kept.counts, &store)?, [1, 1]);
+    /// assert_eq!(program.read::<u32>(kept.row, &store)?, [0, 2]);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn keep_marked(&mut self, mark: Var, counts: Var, id: Var, segment: Option<usize>) -> Result<Kept> {
         let outs = self.push(KeepMarked { segment }, &[mark, counts, id])?;
-        Ok(Kept { id: outs[output::ID], counts: outs[output::COUNTS] })
+        Ok(Kept { id: outs[output::ID], counts: outs[output::COUNTS], row: outs[output::ROW] })
     }
 }
 
@@ -85,12 +91,13 @@ impl Op for KeepMarked {
         let known = self.segment.is_none_or(|rank| rank < counts.len());
         ensure!(Self::NAME, known, "segment {:?} of {} ranks", self.segment, counts.len());
         let ids = Spec::ids(Rows::fixed(ins[input::ID].rows.capacity), 1);
-        Ok(vec![Spec::count().into(), Out::counted_by(ids, output::COUNT), counts.into()])
+        let listed = Out::counted_by(ids, output::COUNT);
+        Ok(vec![Spec::count().into(), listed, counts.into(), listed])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (mark, counts) = (io.input::<u32>(input::MARK), io.input::<u32>(input::COUNTS));
         let (id, kept) = (io.input::<u32>(input::ID), io.out::<u32>(output::ID));
-        let kept_counts = io.out::<u32>(output::COUNTS);
+        let (kept_counts, row) = (io.out::<u32>(output::COUNTS), io.out::<u32>(output::ROW));
         let (mut begin, mut n, mut listed) = (0usize, 0, 0);
         for (rank, (&count, kept_count)) in counts.iter().zip(kept_counts).enumerate() {
             let end = begin.saturating_add(count as usize);
@@ -98,11 +105,11 @@ impl Op for KeepMarked {
             if self.segment.is_none_or(|segment| segment == rank) {
                 for &mark in mark.get(begin..end.min(mark.len())).unwrap_or_default() {
                     let Some(&id) = id.get(listed) else { break };
-                    listed += 1;
                     if mark == 1 {
-                        kept[n] = id;
+                        (kept[n], row[n]) = (id, listed as u32);
                         (n, *kept_count) = (n + 1, *kept_count + 1);
                     }
+                    listed += 1;
                 }
             }
             begin = end;
@@ -121,6 +128,7 @@ impl Op for KeepMarked {
                 on.kept(output::COUNT),
                 on.kept(output::ID),
                 on.kept(output::COUNTS),
+                on.kept(output::ROW),
                 on.rows(input::MARK),
                 on.rows(input::ID),
                 on.capacity(input::COUNTS) as u32,
@@ -141,5 +149,5 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (mark, counts) = (c.ids_below(n, 2), c.ids(&counts, 1));
     let id = c.ids_below(segment.map_or(n, |rank| dims[rank]), 1_000);
     let kept = c.tape.keep_marked(mark, counts, id, segment)?;
-    Ok(Built::new(&[kept.id, kept.counts], &[]))
+    Ok(Built::new(&[kept.id, kept.counts, kept.row], &[]))
 }

@@ -48,7 +48,7 @@ mod tape;
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
     runtime::{
-        comm::Channel,
+        comm::TrafficKind,
         cuda::{Gpu, Grid, Kernels, Launch},
         *,
     },
@@ -166,8 +166,8 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     fn writes(&self, _inputs: usize) -> Vec<usize> {
         Vec::new()
     }
-    /// Returns the channel by which the op communicates with other ranks; `None` if it does not.
-    fn channel(&self) -> Option<Channel> {
+    /// Returns what the op exchanges with other ranks; `None` if it does not communicate.
+    fn traffic(&self) -> Option<TrafficKind> {
         None
     }
     /// Whether the op's only output consists of the first elements of its first input in the same order: the
@@ -267,7 +267,7 @@ pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn kind(&self) -> OpKind;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>>;
     fn writes(&self, inputs: usize) -> Vec<usize>;
-    fn channel(&self) -> Option<Channel>;
+    fn traffic(&self) -> Option<TrafficKind>;
     fn is_view(&self) -> bool;
     fn scratch(&self, ins: &[Spec]) -> usize;
     fn tickets(&self, ins: &[Spec]) -> usize;
@@ -292,8 +292,8 @@ impl<T: Op> DynOp for T {
     fn writes(&self, inputs: usize) -> Vec<usize> {
         Op::writes(self, inputs)
     }
-    fn channel(&self) -> Option<Channel> {
-        Op::channel(self)
+    fn traffic(&self) -> Option<TrafficKind> {
+        Op::traffic(self)
     }
     fn is_view(&self) -> bool {
         Op::is_view(self)

@@ -11,6 +11,10 @@
 //! | phi | `[<= v]` u32 | latest row of `roots` that holds the node as a positive; `NONE` for other nodes |
 //! | psi | one for each of `roots` and `others`, same shape | row of the occurrence in `unique`, or `NONE` |
 //!
+//! With *occurrences* in place of unique nodes, every occurrence has a row of its own: it is the only one of
+//! its node, and phi is its own row of `roots`. Results are the same, with more rows: the baseline to measure
+//! what removing the repeated ones saves.
+//!
 //! In this order, the nodes of the roots and the nodes whose memory is written are prefixes of the rows.
 //! Linear time, by direct addressing with `stamp`. Source: Sven, Algorithm 2 (V_u, Phi, Psi); the order of
 //! the classes is ours.
@@ -24,6 +28,8 @@ pub struct Unique {
     stride: usize,
     /// Nodes of the table, one stamp each.
     nodes: usize,
+    /// Whether every occurrence has a row of its own.
+    repeated: bool,
 }
 
 /// Positions of the first inputs; further inputs are the `others`.
@@ -87,10 +93,50 @@ impl Tape {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn unique(&mut self, stamp: Var, roots: Var, others: &[Var], stride: usize) -> Result<UniqueNodes> {
+        self.push_unique(stamp, roots, others, stride, false)
+    }
+    /// [`unique`](Self::unique), but with a row for every occurrence of a node.
+    ///
+    /// # Errors
+    /// As [`unique`](Self::unique).
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let roots = tape.input(&mut store, "roots", Spec::ids(Rows::fixed(4), 1), &[4u32, 7, 4, 9])?;
+    /// let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(10), 1))?;
+    /// let stamp = tape.stored(&store, stamp)?;
+    /// let nodes = tape.occurrences(stamp, roots, &[], 2)?;
+    /// let keep = [nodes.node, nodes.phi, nodes.psi[0]];
+    /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(nodes.node, &store)?, [4, 7, 4, 9]);
+    /// assert_eq!(program.read::<u32>(nodes.phi, &store)?, [0, 1, 2, 3]);
+    /// assert_eq!(program.read::<u32>(nodes.psi[0], &store)?, [0, 1, 2, 3]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn occurrences(
+        &mut self,
+        stamp: Var,
+        roots: Var,
+        others: &[Var],
+        stride: usize,
+    ) -> Result<UniqueNodes> {
+        self.push_unique(stamp, roots, others, stride, true)
+    }
+    fn push_unique(
+        &mut self,
+        stamp: Var,
+        roots: Var,
+        others: &[Var],
+        stride: usize,
+        repeated: bool,
+    ) -> Result<UniqueNodes> {
         self.check(Unique::NAME, stamp)?;
         let nodes = self.spec(stamp).rows.capacity;
         let ins: Vec<Var> = [stamp, roots].iter().chain(others).copied().collect();
-        let outs = self.push(Unique { stride, nodes }, &ins)?;
+        let outs = self.push(Unique { stride, nodes, repeated }, &ins)?;
         let node = outs[output::UNIQUE];
         let capacity = self.spec(node).rows.capacity;
         let root_capacity = capacity.min(self.spec(roots).len());
@@ -147,7 +193,8 @@ impl Op for Unique {
         for (what, n) in [("nodes", self.nodes), ("ids", occurrences), ("roots per event", self.stride)] {
             countable(Self::NAME, what, n)?;
         }
-        let rows = Spec::ids(Rows::fixed(self.nodes.min(occurrences)), 1);
+        let most = if self.repeated { occurrences } else { self.nodes.min(occurrences) };
+        let rows = Spec::ids(Rows::fixed(most), 1);
         let (count, counted) = (Out::from(Spec::count()), Out::counted_by(rows, output::COUNT));
         let mut outs = vec![count, count, count, counted, counted];
         outs.extend(lists.iter().map(|&s| Out::from(s)));
@@ -172,6 +219,11 @@ impl Op for Unique {
         // one.
         let mut row_of = |at: usize, v: u32| -> u32 {
             let Some(v) = io.row_of(at, v, stamp.len()) else { return NONE };
+            if self.repeated {
+                unique[n] = v as u32;
+                n += 1;
+                return n as u32 - 1;
+            }
             if stamp[v] == 0 {
                 unique[n] = v as u32;
                 n += 1;
@@ -263,13 +315,19 @@ impl Unique {
             let (i, psi) = (input::ROOTS + list, output::PSI + list);
             abi::IdList { ids: on.input(i), psi: on.kept(psi), rows: on.rows(i), cols: on.cols(i).into() }
         });
-        Ok(abi::IdLists { of: id_lists, lists: lists as u32, stride: self.stride as u32 })
+        Ok(abi::IdLists {
+            of: id_lists,
+            lists: lists as u16,
+            stride: self.stride as u32,
+            repeated: self.repeated.into(),
+        })
     }
 }
 
 /// `[nodes, events, slots per root]`. An optional fourth number is the number of roots per event, otherwise
 /// 3; with it, the roots also are one of the `others`. An optional fifth number n makes every n-th root
-/// `NONE`. One case has more occurrences than 1,024 blocks handle in one round.
+/// `NONE`. One case has more occurrences than 1,024 blocks handle in one round. Every case lists the
+/// occurrences, too.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1],
     &[6, 0, 2],
@@ -297,7 +355,9 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let slots = c.values(Spec::ids(Rows::fixed(n), k), &slots);
     let others = [slots, roots];
     let others = &others[..1 + usize::from(stride.is_some())];
-    let d = c.tape.unique(stamp, roots, others, stride.unwrap_or(3))?;
-    let outs = [vec![d.node, d.phi, d.positives], d.psi].concat();
+    let stride = stride.unwrap_or(3);
+    let all =
+        [c.tape.unique(stamp, roots, others, stride)?, c.tape.occurrences(stamp, roots, others, stride)?];
+    let outs = all.into_iter().flat_map(|d| [vec![d.node, d.phi, d.positives], d.psi].concat()).collect();
     Ok(Built { outs, states: vec![stamp], ..Built::default() })
 }

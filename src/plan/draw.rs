@@ -14,11 +14,11 @@ const COLUMN: f64 = 0.5;
 /// Returns the rough relative duration of a stage, for drawings only. Only `over_ranks` do ranks communicate.
 fn units(stage: Stage, over_ranks: bool) -> f64 {
     match stage {
-        Stage::Route | Stage::ReduceGradients if !over_ranks => 0.0,
+        Stage::Route | Stage::Dispatch | Stage::Aggregate | Stage::ReduceGradients if !over_ranks => 0.0,
         Stage::Sample | Stage::FetchFeatures => 5.0,
         Stage::Embed => 10.0,
         Stage::FetchMemory | Stage::UpdateMemory | Stage::WriteMemory | Stage::Step => 4.0,
-        Stage::Route | Stage::ReduceGradients => 4.0,
+        Stage::Route | Stage::Dispatch | Stage::Aggregate | Stage::ReduceGradients => 4.0,
         Stage::WeightGrads => 6.0,
     }
 }
@@ -71,10 +71,12 @@ impl Plan {
     /// Returns a schedule of three steps by stages, with its nodes and their durations; `None` if the plan is
     /// illegal.
     fn steps(&self) -> Option<(Schedule, Vec<(NodeInfo, f64)>)> {
-        let (placements, least) = (self.placements(), self.lanes(0, false).buffer_depth());
+        let (placements, needs) = (self.placements(), self.needs());
+        let least = self.lanes(0, false).buffer_depth();
         // The least buffer depths with which no lane waits for ever.
         let schedule = |more: usize| {
-            let schedule = stage_schedule(&placements, STEPS, Some(least.map(|depth| depth + more))).ok()?;
+            let schedule =
+                stage_schedule(&placements, &needs, STEPS, Some(least.map(|depth| depth + more))).ok()?;
             schedule.linear().is_ok().then_some(schedule)
         };
         let schedule = (0..STEPS).find_map(schedule)?;

@@ -22,6 +22,7 @@ pub use needs::{At, NEEDS, Need, Violation};
 pub use simulate::{predict, simulate};
 pub use timeline::{Timeline, Usage};
 
+use self::partition::Partitioner;
 use crate::{
     autograd::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Placement, Stage},
     data::text::toml_error,
@@ -44,8 +45,9 @@ use std::{collections::BTreeMap, path::Path};
 pub struct Plan {
     /// Name of the plan, for results and messages.
     pub name: String,
-    /// Placements of stages. A stage without one runs on the first lane, with prefetch depth 0; `route` runs
-    /// as `sample` does.
+    /// Placements of stages. A stage without one runs on the first lane, with prefetch depth 0. Without one
+    /// of their own, `route` runs as `sample` does, `dispatch` as `fetch_memory`, `aggregate` as
+    /// `write_memory` and `reduce_gradients` as `step`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stages: BTreeMap<Stage, StagePlacement>,
     /// Assignment of a group's snapshots to the two lanes; `None` if steps are not divided by snapshots.
@@ -62,6 +64,15 @@ pub struct Plan {
 pub struct OverRanks {
     /// Where node memory is.
     pub memory: MemoryOver,
+    /// How nodes are divided among ranks, if node memory is partitioned.
+    pub partition: Partitioner,
+    /// Who updates memory rows that travel, if node memory is partitioned.
+    pub update: UpdateOver,
+    /// Where repeated rows of a node are left out.
+    pub deduplicate: Deduplicate,
+    /// Age of the gradients that the optimiser uses, in steps: 0, or 1 (Sven, equation 13). With 1, the ranks
+    /// add up the gradients of a step while the next step computes.
+    pub gradient_staleness: usize,
 }
 
 /// Where node memory is, if several ranks train together.
@@ -74,6 +85,32 @@ pub enum MemoryOver {
     /// row travels once (Sven).
     #[default]
     Partitioned,
+}
+
+/// Who updates node memory from mails, if it is partitioned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpdateOver {
+    /// The ranks that compute with the rows: rows travel with their mails (Sven).
+    #[default]
+    Readers,
+    /// The owners, once for all ranks: updated rows travel, and the backward pass returns their gradients
+    /// (DepComm). A model whose update depends on the query, as APAN's, is updated by the readers all the
+    /// same.
+    Owners,
+}
+
+/// Where ranks leave out repeated rows of a node (Sven, Algorithm 2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deduplicate {
+    /// In both directions: a rank asks once for a row, and only a node's latest new row travels (Sven).
+    #[default]
+    Both,
+    /// In aggregation only: a row is dispatched for every occurrence of its node (DepComm).
+    Aggregation,
+    /// Nowhere: a row travels for every occurrence of its node.
+    None,
 }
 
 /// The lane and prefetch depth of a stage.
@@ -129,8 +166,8 @@ pub enum FirstRule {
 
 impl Plan {
     /// Names of the presets: the plans that need no file.
-    pub const PRESETS: [&str; 8] =
-        ["sequential", "prefetch", "overlap", "blad-even", "blad-nm", "blad", "depcache", "sven"];
+    pub const PRESETS: [&str; 9] =
+        ["sequential", "prefetch", "overlap", "blad-even", "blad-nm", "blad", "depcache", "depcomm", "sven"];
 
     /// Returns the preset `name`; `None` if there is no such preset.
     pub fn preset(name: &str) -> Option<Self> {
@@ -154,12 +191,24 @@ impl Plan {
             "blad-nm" => Some(plan(&[], groups(FirstRule::Balanced, false))),
             "blad" => Some(plan(&[], groups(FirstRule::Balanced, true))),
             "depcache" => {
-                let ranks = Some(OverRanks { memory: MemoryOver::Replicated });
-                Some(Plan { ranks, ..plan(&[], None) })
+                let ranks = Some(OverRanks { memory: MemoryOver::Replicated, ..OverRanks::default() });
+                Some(Plan { ranks, ..plan(&prefetched, None) })
+            }
+            "depcomm" => {
+                let (update, deduplicate) = (UpdateOver::Owners, Deduplicate::Aggregation);
+                let ranks = Some(OverRanks { update, deduplicate, ..OverRanks::default() });
+                Some(Plan { ranks, ..plan(&prefetched, None) })
             }
             "sven" => {
-                let ranks = Some(OverRanks { memory: MemoryOver::Partitioned });
-                Some(Plan { ranks, ..plan(&[], None) })
+                let (partition, gradient_staleness) = (Partitioner::ReFlexBiCut, 1);
+                let ranks = Some(OverRanks { partition, gradient_staleness, ..OverRanks::default() });
+                let mut plan = plan(&prefetched, None);
+                for (stage, lane) in
+                    [(Stage::Dispatch, 3), (Stage::Aggregate, 3), (Stage::ReduceGradients, 4)]
+                {
+                    plan.stages.insert(stage, StagePlacement { lane, prefetch_depth: 0 });
+                }
+                Some(Plan { ranks, ..plan })
             }
             _ => None,
         }
@@ -225,34 +274,51 @@ impl Plan {
             }
             _ => {}
         }
+        let staleness = self.gradient_staleness();
+        if staleness > 1 {
+            return bad(format!("ranks.gradient_staleness is {staleness}"), "give 0 or 1");
+        }
         if Self::preset(&self.name).is_some_and(|preset| preset != *self) {
             return bad("name is that of a different preset".into(), "give the plan another name");
         }
-        if let Some(Violation { early, needed }) = violation(&self.placements()) {
+        if let Some(Violation { early, needed }) = violation(&self.placements(), &self.needs()) {
             let StagePlacement { lane, prefetch_depth } = self.placement(early.stage);
             let back = if needed.step < early.step { "the step before" } else { "the same step" };
             let what = format!(
                 "stages.{}.prefetch_depth is {prefetch_depth} on lane {lane}, \
                  where it comes before {} of {back}, which it needs",
-                early.stage, needed.stage
+                self.listed(early.stage),
+                needed.stage
             );
             return bad(what, "lower its prefetch_depth, or put it on another lane");
         }
         Ok(())
     }
-    /// Returns the owner of each of `nodes` nodes among `ranks` ranks; `None` if every rank keeps all rows.
-    pub fn owners(&self, nodes: usize, ranks: usize) -> Option<Vec<u32>> {
-        let owners = || (0..nodes).map(|v| (v * ranks / nodes) as u32).collect();
-        (self.ranks.unwrap_or_default().memory == MemoryOver::Partitioned).then(owners)
+    /// Returns the age of the gradients that the optimiser uses, in steps, if several ranks train.
+    pub fn gradient_staleness(&self) -> usize {
+        self.ranks.unwrap_or_default().gradient_staleness
+    }
+    /// Returns the dependencies between the stages of the plan: [`NEEDS`], but with those differences
+    /// that follow from [`OverRanks`].
+    pub fn needs(&self) -> Vec<Need> {
+        needs::over_ranks(&self.ranks.unwrap_or_default())
+    }
+    /// Returns the stage whose entry says where a stage runs: its own, if the plan lists it.
+    fn listed(&self, stage: Stage) -> Stage {
+        if self.stages.contains_key(&stage) {
+            return stage;
+        }
+        match stage {
+            Stage::Route => Stage::Sample,
+            Stage::Dispatch => Stage::FetchMemory,
+            Stage::Aggregate => Stage::WriteMemory,
+            Stage::ReduceGradients => Stage::Step,
+            stage => stage,
+        }
     }
     /// Returns the placement of a stage.
     pub fn placement(&self, stage: Stage) -> StagePlacement {
-        let like = match stage {
-            Stage::Route => Stage::Sample,
-            Stage::ReduceGradients => Stage::Step,
-            stage => stage,
-        };
-        self.stages.get(&stage).or(self.stages.get(&like)).copied().unwrap_or_default()
+        self.stages.get(&self.listed(stage)).copied().unwrap_or_default()
     }
     /// Returns the placement of every stage.
     fn placements(&self) -> [Placement; Stage::ALL.len()] {

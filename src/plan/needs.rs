@@ -1,4 +1,5 @@
 //! The dependencies between the stages of steps, and schedules of whole stages.
+use super::{MemoryOver, OverRanks, UpdateOver};
 use crate::autograd::{MAX_LANES, Placement, Schedule, ScheduledNode, Stage, in_order};
 
 /// A dependency: a stage must follow another stage of the same step or of an earlier one.
@@ -17,13 +18,13 @@ const fn need(stage: Stage, of: Stage, back: usize) -> Need {
 }
 
 /// The dependencies that no plan may reverse; all others follow from them. A step reads node memory as the
-/// previous step left it (memory staleness 0), and parameters as well (gradient staleness 0). The backward
-/// pass, in `embed` and `weight_grads`, reads the values that the forward pass read, so node memory and
-/// parameters are written after it.
-pub const NEEDS: [Need; 26] = {
+/// previous step left it (memory staleness 0), and parameters as well, unless the plan allows a gradient
+/// staleness ([`Plan::needs`](super::Plan::needs)). The backward pass, in `embed` and `weight_grads`, reads
+/// the values that the forward pass read, so node memory and parameters are written after it.
+pub const NEEDS: [Need; 36] = {
     use Stage::{
-        Embed, FetchFeatures, FetchMemory, ReduceGradients, Route, Sample, Step, UpdateMemory, WeightGrads,
-        WriteMemory,
+        Aggregate, Dispatch, Embed, FetchFeatures, FetchMemory, ReduceGradients, Route, Sample, Step,
+        UpdateMemory, WeightGrads, WriteMemory,
     };
     [
         need(Sample, Sample, 1),
@@ -31,10 +32,16 @@ pub const NEEDS: [Need; 26] = {
         need(Route, Route, 1),
         need(FetchFeatures, Sample, 0),
         need(FetchFeatures, Route, 0),
+        need(Dispatch, Sample, 0),
+        need(Dispatch, Route, 0),
+        need(Dispatch, WriteMemory, 1),
+        need(Dispatch, Aggregate, 1),
         need(FetchMemory, Sample, 0),
+        need(FetchMemory, Dispatch, 0),
         need(FetchMemory, Route, 0),
         need(FetchMemory, WriteMemory, 1),
         need(UpdateMemory, FetchFeatures, 0),
+        need(UpdateMemory, Dispatch, 0),
         need(UpdateMemory, FetchMemory, 0),
         need(UpdateMemory, WriteMemory, 1),
         need(UpdateMemory, Step, 1),
@@ -43,6 +50,10 @@ pub const NEEDS: [Need; 26] = {
         need(Embed, WriteMemory, 1),
         need(Embed, Step, 1),
         need(WeightGrads, Embed, 0),
+        need(Aggregate, Route, 0),
+        need(Aggregate, Dispatch, 0),
+        need(Aggregate, Embed, 0),
+        need(WriteMemory, Aggregate, 0),
         need(WriteMemory, Embed, 0),
         need(WriteMemory, WeightGrads, 0),
         need(WriteMemory, Route, 0),
@@ -68,9 +79,9 @@ impl At {
     fn of(node: ScheduledNode) -> Self {
         At { stage: Stage::ALL[node.node], step: node.run }
     }
-    /// Returns the stages that this one must follow.
-    fn needs(self) -> impl Iterator<Item = At> {
-        let needs = NEEDS.iter().filter(move |need| need.stage == self.stage);
+    /// Returns those of `needs` that this stage must follow.
+    fn after(self, needs: &[Need]) -> impl Iterator<Item = At> {
+        let needs = needs.iter().filter(move |need| need.stage == self.stage);
         needs.filter_map(move |need| Some(At { stage: need.of, step: self.step.checked_sub(need.back)? }))
     }
 }
@@ -84,19 +95,56 @@ pub struct Violation {
     pub needed: At,
 }
 
-/// Returns the schedule of `steps` steps by stages: a run is a step, and a node is an index into
-/// [`Stage::ALL`]. If `buffer_depth` is given, a stage also waits until all stages of the step that used its
-/// lane's buffer before have finished.
+/// Returns the dependencies between stages over ranks.
+pub(super) fn over_ranks(over: &OverRanks) -> Vec<Need> {
+    let mut needs = NEEDS.to_vec();
+    if over.gradient_staleness > 0 {
+        // The update reads the sums of the step before, which the ranks then replace by those of this step.
+        let (step, reduce) = (Stage::Step, Stage::ReduceGradients);
+        needs.retain(|n| (n.stage, n.of) != (step, reduce));
+        needs.extend([need(step, reduce, over.gradient_staleness), need(reduce, step, 0)]);
+    }
+    if over.memory == MemoryOver::Partitioned && over.update == UpdateOver::Owners {
+        // Rows are updated before they travel.
+        let (dispatch, fetch, update) = (Stage::Dispatch, Stage::FetchMemory, Stage::UpdateMemory);
+        needs.retain(|n| !(matches!(n.stage, Stage::FetchMemory | Stage::UpdateMemory) && n.of == dispatch));
+        needs.extend([need(dispatch, update, 0), need(Stage::Embed, dispatch, 0)]);
+        needs.extend([need(fetch, Stage::Sample, 0), need(fetch, Stage::Route, 0)]);
+    }
+    needs
+}
+
+/// Returns the stages in an order in which each follows the stages of its step that it needs.
+fn ordered(needs: &[Need]) -> Vec<Stage> {
+    let mut order = Vec::with_capacity(Stage::ALL.len());
+    while order.len() < Stage::ALL.len() {
+        let ready = |stage: &&Stage| {
+            let mut same_step = needs.iter().filter(|n| n.stage == **stage && n.back == 0);
+            !order.contains(*stage) && same_step.all(|n| order.contains(&n.of))
+        };
+        let Some(&next) = Stage::ALL.iter().find(ready) else { break };
+        order.push(next);
+    }
+    order
+}
+
+/// Returns the schedule of `steps` steps by stages with these dependencies: a run is a step, and a node is an
+/// index into [`Stage::ALL`]. If `buffer_depth` is given, a stage also waits until all stages of the step
+/// that used its lane's buffer before have finished.
 ///
 /// # Errors
 /// A dependency that the placements reverse.
 pub fn stage_schedule(
     placements: &[Placement; Stage::ALL.len()],
+    needs: &[Need],
     steps: usize,
     buffer_depth: Option<[usize; MAX_LANES]>,
 ) -> Result<Schedule, Violation> {
-    let order: [Vec<(usize, usize)>; MAX_LANES] =
-        std::array::from_fn(|lane| in_order(steps, lane, |_| placements.iter().copied()));
+    let stages = ordered(needs);
+    let order: [Vec<(usize, usize)>; MAX_LANES] = std::array::from_fn(|lane| {
+        let placed = in_order(steps, lane, |_| stages.iter().map(|&stage| placements[stage as usize]));
+        placed.into_iter().map(|(step, at)| (step, stages[at] as usize)).collect()
+    });
     let position = |at: At| {
         let item = (at.step, at.stage as usize);
         let index = |lane: usize| order[lane].iter().position(|&scheduled| scheduled == item);
@@ -109,7 +157,7 @@ pub fn stage_schedule(
             let reused = buffer_depth.and_then(|depth| run.checked_sub(depth[lane]));
             let readers = reused.into_iter().flat_map(|step| Stage::ALL.map(|stage| At { stage, step }));
             let mut after = [0; MAX_LANES];
-            for needed in early.needs().chain(readers) {
+            for needed in early.after(needs).chain(readers) {
                 match position(needed) {
                     Some((other, at)) if other != lane => after[other] = after[other].max(at + 1),
                     Some((_, at)) if at > index => return Err(Violation { early, needed }),
@@ -127,16 +175,16 @@ pub fn stage_schedule(
         stuck.iter().filter_map(|s| position(*s)).find(|&(l, i)| l == lane && i <= index)
     };
     let violation = |&early: &At| {
-        let needed = early.needs().find(|needed| unfinished(needed).is_some())?;
+        let needed = early.after(needs).find(|needed| unfinished(needed).is_some())?;
         Some(Violation { early, needed })
     };
     stuck.iter().filter_map(violation).max_by_key(|v| v.early.step).map_or(Ok(schedule), Err)
 }
 
 /// Returns a dependency that placements reverse; `None` if they are legal.
-pub(crate) fn violation(placements: &[Placement; Stage::ALL.len()]) -> Option<Violation> {
+pub(crate) fn violation(placements: &[Placement; Stage::ALL.len()], needs: &[Need]) -> Option<Violation> {
     // The order repeats from step to step once the deepest prefetch has begun, so a few more steps show every
     // violation.
     let steps = 3 + placements.iter().map(|placement| placement.prefetch_depth).max().unwrap_or(0);
-    stage_schedule(placements, steps, None).err()
+    stage_schedule(placements, needs, steps, None).err()
 }

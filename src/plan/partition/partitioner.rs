@@ -6,14 +6,18 @@ use crate::{
     error::{Error, Result},
     runtime::NONE,
 };
+use serde::{Deserialize, Serialize};
 use std::{cmp::Reverse, collections::BinaryHeap, fmt, str::FromStr};
 
 /// A way to assign nodes to ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Partitioner {
     /// The least cost that a search finds; never more than `Range` and `Interval` cost.
+    #[serde(rename = "re-flex-bicut")]
     ReFlexBiCut,
     /// Consecutive nodes, the same number for each rank.
+    #[default]
     Range,
     /// Round robin: rank r owns the nodes r, r + N, r + 2 N, and so on.
     Interval,

@@ -109,7 +109,9 @@ pub(crate) struct IdLists {
     /// The lists.
     pub of: [IdList; IdLists::MOST],
     /// Number of lists.
-    pub lists: u32,
+    pub lists: u16,
+    /// 1 if every occurrence of an id has a row of its own, else 0.
+    pub repeated: u16,
     /// Ids per event.
     pub stride: u32,
 }

@@ -46,8 +46,12 @@ macro_rules! config {
             /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
             pub device: String,
             /// The schedule of training: a [preset](Plan::PRESETS), the file of a [`Plan`], or `auto`:
-            /// `prefetch` on a CUDA device, else `sequential`. Results do not depend on it.
+            /// `prefetch` on a CUDA device, else `sequential`. Results do not depend on it, unless it lets
+            /// ranks use gradients a step late.
             pub plan: String,
+            /// Over ranks, the owners of the nodes' memory: a partitioner (`range`, `interval`,
+            /// `re-flex-bicut`), the `.npy` file of a partition, or `auto`: as the plan says.
+            pub partition: String,
             /// Where a CUDA device reads features.
             pub features_on: FeaturesOn,
             /// Storage type of edge and node features; steps compute in f32.
@@ -111,6 +115,7 @@ macro_rules! config {
                     negatives: NegativeKind::Random,
                     device: "auto".into(),
                     plan: "auto".into(),
+                    partition: "auto".into(),
                     features_on: FeaturesOn::Auto,
                     features_as: StoredAs::F32,
                     memory_as: StoredAs::F32,

@@ -3,6 +3,7 @@
 mod candidates;
 mod chunks;
 mod objective;
+mod owners;
 pub mod predictor;
 mod pretrain;
 mod recorder;

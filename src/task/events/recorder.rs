@@ -1,12 +1,15 @@
 //! Records the programs of an event task: the training step, a scored batch, and a batch that only updates
 //! memory.
 use crate::{
-    autograd::{Average, Lanes, Parameters, Program},
+    autograd::{Average, Lanes, Parameters, Program, UpdateBy},
     error::Result,
     model::{EventTables, Forward, Negatives, Net},
     ops::Tape,
     runtime::*,
-    task::{config::FeaturesOn, training::MemoryPlan},
+    task::{
+        config::FeaturesOn,
+        training::{MemoryPlan, Runs},
+    },
 };
 
 /// The buffers of the settling epoch: averages of the weights, and decreasing step sizes.
@@ -19,12 +22,41 @@ pub(super) struct Settling {
 
 /// The programs of an event task.
 pub(super) struct Programs {
-    /// The training step; if the task settles, the settling step is its second variant.
+    /// The training step, in variants.
     pub step: Program,
+    /// The variants.
+    pub training: TrainingVariants,
     /// Scores a batch and updates the memory.
     pub score: Program,
     /// Updates the memory and nothing else; `None` if the model has no memory.
     pub remember: Option<Program>,
+}
+
+/// The variants of the training step. The first one is the step itself.
+#[derive(Clone, Copy)]
+pub(super) struct TrainingVariants {
+    /// The settling step, if the task settles.
+    settling: Option<usize>,
+    /// If the gradients are a step old: the first step of an epoch, which updates nothing, and the update
+    /// after its last step.
+    stale: Option<[usize; 2]>,
+}
+
+impl TrainingVariants {
+    /// Returns the runs of `batches` batches of an epoch, or of the epoch that settles.
+    pub fn runs(self, settling: bool, batches: usize) -> Runs {
+        let (variant, stale) = match self.settling.filter(|_| settling) {
+            Some(variant) => (variant, None),
+            None => (0, self.stale),
+        };
+        let mut runs = Runs::of_batches(variant, batches);
+        if let (Some([first, last]), 1..) = (stale, batches) {
+            runs.variant_of_run[0] = first;
+            runs.variant_of_run.push(last);
+            runs.complete.push(batches);
+        }
+        runs
+    }
 }
 
 /// The inputs of the recorded programs.
@@ -44,6 +76,8 @@ pub(super) struct Recorder<'a> {
     pub batch: usize,
     pub device: &'a Device,
     pub lanes: Lanes,
+    /// Whether a step updates the parameters by the gradients of the step before.
+    pub stale: bool,
 }
 
 impl Recorder<'_> {
@@ -75,19 +109,32 @@ impl Recorder<'_> {
     /// Records and plans all programs.
     fn record(&self, store: &Store, tables: &EventTables) -> Result<Programs> {
         let remember = self.remember(store, tables)?;
-        let step = self.training_step(store, tables)?;
+        let by = if self.stale { UpdateBy::Previous } else { UpdateBy::Own };
+        let (step, grads) = self.training_step(store, tables, by)?;
+        let mut tapes = vec![step];
+        let mut add = |tape| {
+            tapes.push(tape);
+            tapes.len() - 1
+        };
         let settling = match (self.settling, &remember) {
             (Some(settling), Some(remember)) => {
                 // The weights that write memory are those that the memory-only batch reads.
                 let writers: Vec<BufferId> = remember.stored().collect();
-                Some(self.settling_step(store, tables, settling, &writers)?)
+                Some(add(self.settling_step(store, tables, settling, &writers)?))
             }
             _ => None,
         };
-        let variants: Vec<(&Tape, Lanes)> =
-            std::iter::once(&step).chain(&settling).map(|tape| (tape, self.lanes)).collect();
+        let mut stale = None;
+        if self.stale {
+            let (first, _) = self.training_step(store, tables, UpdateBy::Nothing)?;
+            let mut last = Tape::new();
+            self.parameters.update_by_previous(&mut last, store, &grads)?;
+            stale = Some([add(first), add(last)]);
+        }
+        let variants: Vec<(&Tape, Lanes)> = tapes.iter().map(|tape| (tape, self.lanes)).collect();
         let step = Program::with_variants(&variants, Precision::F32, self.device)?;
-        Ok(Programs { step, score: self.score(store, tables)?, remember })
+        let training = TrainingVariants { settling, stale };
+        Ok(Programs { step, training, score: self.score(store, tables)?, remember })
     }
     fn plan(&self, tape: &Tape) -> Result<Program> {
         Program::on_lanes(tape, &[], Precision::F32, self.device, self.lanes)
@@ -121,16 +168,21 @@ impl Recorder<'_> {
         t.write_rows(table, forward.batch.index, loss)?;
         Ok((forward, loss))
     }
-    /// Records the training step.
-    fn training_step(&self, store: &Store, tables: &EventTables) -> Result<Tape> {
+    /// Records the training step, with the update `by`. Returns its gradients, too, by name.
+    fn training_step(
+        &self,
+        store: &Store,
+        tables: &EventTables,
+        by: UpdateBy,
+    ) -> Result<(Tape, Vec<(String, Var)>)> {
         let mut t = Tape::new();
         let (forward, loss) = self.loss(&mut t, store, tables, !self.frozen)?;
-        self.parameters.minimize(&mut t, store, loss)?;
+        let grads = self.parameters.minimize_by(by, &mut t, store, loss)?;
         if let Some(settling) = self.settling {
             settling.average.record(&mut t, store)?;
         }
         self.net.write(&mut t, store, tables, &forward)?;
-        Ok(t)
+        Ok((t, grads))
     }
     /// Records the step of the settling epoch: all parameters but `writers` learn, with the step sizes of
     /// [`Settling::rates`].

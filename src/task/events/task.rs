@@ -2,7 +2,8 @@
 use super::{
     batches, first_batch,
     objective::{Objective, Target},
-    recorder::{Programs, Recorder, Settling},
+    owners::{owners, travel},
+    recorder::{Programs, Recorder, Settling, TrainingVariants},
 };
 use crate::{
     autograd::{LearningRates, Parameters, Program},
@@ -49,6 +50,7 @@ pub struct EventTask {
     pub split: Split,
     settling: Option<Settling>,
     objective: Objective,
+    training: TrainingVariants,
     batch: usize,
     chunks: usize,
     /// Number of scores of an event.
@@ -84,16 +86,17 @@ impl Model {
         let mut store = Store::new(Precision::F32);
         let mut tables = tables(config, events, split, &mut store)?;
         if let Some((ranks, plan)) = ranks {
-            let owners = plan.owners(events.nodes, ranks.size());
-            tables.over = Some(RankTables::new(&mut store, ranks, events.nodes, owners.as_deref())?);
+            let owners = owners(config, plan, events, split, ranks)?;
+            let travel = travel(&plan.ranks.unwrap_or_default());
+            tables.over = Some(RankTables::new(&mut store, ranks, events.nodes, owners.as_deref(), travel)?);
         }
         // A batch larger than the data is the whole data.
         let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
         let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch)?);
         let mut parameters =
             Parameters::with_optimizer(&mut store, config.seed, config.learning_rate, optimizer)?;
-        if let Some((ranks, _)) = ranks {
-            parameters.over(&mut store, ranks)?;
+        if let Some((ranks, plan)) = ranks {
+            parameters.over(&mut store, ranks, plan.gradient_staleness() > 0)?;
         }
         if config.static_mode() != StaticMode::Off {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
@@ -163,9 +166,10 @@ impl EventTask {
             batch,
             device: &device,
             lanes: plan.lanes(0, false),
+            stale: device.ranks().is_some() && plan.gradient_staleness() > 0,
         };
         let (programs, memory) = recorder.programs(&mut store, &mut tables, config.features_on)?;
-        let Programs { step, score, remember } = programs;
+        let Programs { step, training, score, remember } = programs;
         let core = TaskCore {
             store,
             parameters,
@@ -187,6 +191,7 @@ impl EventTask {
             split,
             settling,
             objective,
+            training,
             batch,
             chunks,
             columns,
@@ -292,7 +297,10 @@ impl EventTask {
         let parts = core.device.ranks().map_or(1.0, |ranks| ranks.size() as f64);
         let progress: Report<'_> =
             &mut |p: Progress| progress(Progress { loss: p.loss.map(|loss| loss * parts), ..p });
-        let runs = Runs::of_batches(usize::from(pass == Pass::Settle), batches);
+        let runs = match train {
+            true => self.training.runs(pass == Pass::Settle, batches),
+            false => Runs::of_batches(0, batches),
+        };
         let count = EventCount { up_to: &|runs| total.min(runs * batch - short), total };
         let ran =
             core.device.keep_awake(|| repeat_and_report(program, &runs, store, losses, &count, progress));
@@ -386,7 +394,7 @@ impl Task for EventTask {
         CostModel::fit(&self.core.step.trace(), &|_| 0.0)
     }
     fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
-        predict(&self.core.step, &vec![0; self.batches], costs, &|_, _| 0.0)
+        predict(&self.core.step, &self.training.runs(false, self.batches).variant_of_run, costs, &|_, _| 0.0)
     }
     fn state(&self) -> Vec<BufferId> {
         let averages = self.settling.iter().flat_map(|s| s.average.buffers());

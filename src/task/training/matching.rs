@@ -74,7 +74,8 @@ pub(in crate::task) fn same_test(manifest: &Manifest, config: &Config, events: &
 pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) -> Result<Manifest> {
     same_data(&manifest, data)?;
     same_kind(&manifest, config)?;
-    const FREE: [&str; 7] = ["epochs", "patience", "tensorboard", "device", "threads", "plan", "features_on"];
+    const FREE: [&str; 8] =
+        ["epochs", "patience", "tensorboard", "device", "threads", "plan", "partition", "features_on"];
     match difference(&manifest.config, config)?.into_iter().find(|d| !FREE.contains(&d.key.as_str())) {
         Some(d) => Err(bad(
             format!("the checkpoint was trained with another configuration: {d}"),

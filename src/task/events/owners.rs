@@ -1,0 +1,77 @@
+//! Which rank owns the node memory of which node.
+use crate::{
+    data::{Events, Split},
+    error::Result,
+    model::RowTravel,
+    plan::{
+        Deduplicate, MemoryOver, OverRanks, Plan, UpdateOver,
+        partition::{Demand, DemandOptions, Partition, Partitioner},
+    },
+    runtime::comm::Ranks,
+    task::config::Config,
+};
+use std::path::Path;
+
+/// By how much a rank may own more nodes than the mean.
+const SLACK: f64 = 0.1;
+
+/// Returns the owner of each node; `None` if every rank keeps the memory of all nodes. The first rank works
+/// it out, or reads it from the file that the configuration names. Collective.
+///
+/// # Errors
+/// `Usage` if there is no such partitioner; `Data` if the file is no partition of the nodes over the ranks.
+pub(super) fn owners(
+    config: &Config,
+    plan: &Plan,
+    events: &Events,
+    split: &Split,
+    ranks: &Ranks,
+) -> Result<Option<Vec<u32>>> {
+    let over = plan.ranks.unwrap_or_default();
+    if over.memory == MemoryOver::Replicated {
+        return Ok(None);
+    }
+    let partition = || match config.partition.as_str() {
+        "auto" => partitioned(over.partition, config, events, split, ranks.size()),
+        file if file.ends_with(".npy") => Partition::read(Path::new(file), events.nodes, ranks.size()),
+        name => partitioned(name.parse()?, config, events, split, ranks.size()),
+    };
+    let bytes = ranks.from_first(|| Ok(bytemuck::cast_slice(partition()?.rank_of()).to_vec()))?;
+    Ok(Some(bytemuck::pod_collect_to_vec(&bytes)))
+}
+
+/// Returns how the rows of nodes travel by a plan.
+pub(super) fn travel(over: &OverRanks) -> RowTravel {
+    RowTravel {
+        owners_update: over.update == UpdateOver::Owners,
+        dispatch_repeated: over.deduplicate != Deduplicate::Both,
+        aggregate_repeated: over.deduplicate == Deduplicate::None,
+    }
+}
+
+/// Divides the nodes by the rows that ranks need in training.
+fn partitioned(
+    by: Partitioner,
+    config: &Config,
+    events: &Events,
+    split: &Split,
+    ranks: usize,
+) -> Result<Partition> {
+    let demand = match by {
+        // These do not look at the rows.
+        Partitioner::Range | Partitioner::Interval => Demand::new(events.nodes, ranks, &[])?,
+        _ => {
+            let around = config.event_model()?.rows_around();
+            let options = DemandOptions {
+                ranks,
+                batch: config.batch.min(split.train.len()),
+                neighbors: around.read,
+                recipients: around.written,
+                seed: config.seed,
+                ..DemandOptions::default()
+            };
+            Demand::of(events, split.train.clone(), &options)?
+        }
+    };
+    by.partition(&demand, SLACK)
+}
