@@ -14,6 +14,7 @@ from record import ROOT
 CLUSTER = str(ROOT / "scripts/cluster")
 # Seconds after which a run that should end by itself is ended.
 LIMIT = 600
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def program(path):
@@ -31,10 +32,10 @@ def need_plans(tgnn, plans):
             sys.exit(f"error: {tgnn} has no plan {plan}; leave it out with --plans")
 
 
-def local(tgnn, ranks, flags, **more):
+def local(tgnn, ranks, flags):
     """Trains over ranks of one process, with one thread each, and returns the summary."""
     command = [tgnn, "train", "--ranks", str(ranks), "--threads", str(ranks), "--json", *map(str, flags)]
-    return summary(command, subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, **more))
+    return summary(command, subprocess.run(command, capture_output=True, text=True, timeout=LIMIT))
 
 
 def summary(command, done):
@@ -48,18 +49,37 @@ def traffic(run):
     return {of["kind"]: of["bytes"] for of in run["ranks"]["traffic"]}
 
 
+def by_mpi(tgnn, ranks, flags):
+    """Trains with ranks that are processes of this computer, by Open MPI, and returns the summary."""
+    home = need_mpi()
+    more = {"TGNN_MPI_LIB": f"{home}/lib/libmpi.so.40", "OMPI_MCA_mpi_yield_when_idle": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    command = [f"{home}/bin/mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none"]
+    command += [tgnn, "train", "--threads", "1", "--json", *map(str, flags)]
+    more = {"env": os.environ | more, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    return summary(command, subprocess.run(command, timeout=LIMIT, **more))
+
+
+def need_mpi():
+    """Returns the folder of Open MPI; ends this program if it is not there."""
+    home = ROOT / ".mpi/openmpi"
+    if not (home / "bin/mpirun").exists():
+        sys.exit("error: no Open MPI in .mpi/; get it by: scripts/fetch-mpi")
+    return home
+
+
 class Hosts:
     """Hosts that exist inside of a `with` block."""
 
     def __init__(self, count, rate):
-        if not (ROOT / ".mpi/openmpi/bin/mpirun").exists():
-            sys.exit("error: no Open MPI in .mpi/; get it by: scripts/fetch-mpi")
+        need_mpi()
         self.count = count
         # The folder is also for what Open MPI's daemons leave behind if they are killed.
         self.folder = tempfile.TemporaryDirectory(prefix="tgnn-hosts-")
         self.environment = os.environ | {"TGNN_CLUSTER": f"tgnn-{os.getpid()}", "TMPDIR": self.folder.name}
         # A signal that ends this program must not leave the hosts behind.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: ended by a signal"))
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: sys.exit("error: ended by a signal"))
         try:
             self("up", count, rate)
         except BaseException:
@@ -81,8 +101,11 @@ class Hosts:
         self.close()
 
     def close(self):
+        # A signal waits until everything is removed.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         subprocess.run([CLUSTER, "down"], env=self.environment, capture_output=True)
         self.folder.cleanup()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     def command(self, ranks, tgnn, flags):
         # Every host takes itself for a computer of its own, whose cores are all for its rank.
@@ -93,8 +116,8 @@ class Hosts:
         return subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, **more)
 
     def train(self, ranks, tgnn, flags):
-        """Trains with a rank on each of the first hosts, and returns the summary and the bytes that the links of
-        the hosts have carried meanwhile."""
+        """Trains with a rank on each of the first hosts. Returns the summary, and the bytes that the hosts
+        sent meanwhile, by the counters of their links."""
         before, command = self.sent(), self.command(ranks, tgnn, flags)
         more = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": LIMIT}
         done = subprocess.run(command, env=self.environment, **more)
