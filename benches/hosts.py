@@ -40,7 +40,8 @@ def local(tgnn, ranks, flags):
 
 def summary(command, done):
     if done.returncode:
-        raise RuntimeError(f"exit code {done.returncode} of {shlex.join(command)}\n{done.stderr.strip()}")
+        said = (done.stdout + done.stderr).replace("\0", "").strip()
+        raise RuntimeError(f"exit code {done.returncode} of {shlex.join(command)}\n{said}")
     return json.loads(done.stdout)
 
 
