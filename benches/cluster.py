@@ -36,12 +36,17 @@ def alone(tgnn, flags):
     return summary(command, subprocess.run(command, capture_output=True, text=True, timeout=LIMIT))
 
 
-def row_of(args, run, **which):
-    """Returns what the record keeps of a run; bytes are those of one epoch."""
+def row_of(args, run, carried, **which):
+    """Returns what the record keeps of a run. Bytes are those of one epoch; those of the busiest link say how
+    long it takes at least."""
     seconds = [round(epoch["train_seconds"], 4) for epoch in run["epochs"]][1:]
     ranks = run.get("ranks") or {"traffic": []}
     counted = {of["kind"]: round(of["bytes"] / args.epochs) for of in ranks["traffic"]}
-    return which | {"loss": run["epochs"][-1]["train_loss"], "seconds": seconds, "bytes": counted}
+    row = which | {"loss": run["epochs"][-1]["train_loss"], "seconds": seconds, "bytes": counted}
+    if carried:
+        row["sent_over_links"] = round(sum(sent for sent, _ in carried) / args.epochs)
+        row["busiest_link"] = round(max(map(max, carried)) / args.epochs)
+    return row
 
 
 def measured(args):
@@ -52,30 +57,30 @@ def measured(args):
     where = {name: made(tgnn, name, args.folder) for name in args.data}
     same = ["--batch", args.batch, "--max-batches", args.max_batches, "--epochs", args.epochs, "--no-eval"]
 
-    def keep(run, **which):
-        row = row_of(args, run, **which)
+    def keep(run, carried=None, **which):
+        row = row_of(args, run, carried, **which)
         print(" ", *which.values(), *row["seconds"], file=sys.stderr, flush=True)
         record["rows"].append(row)
         if args.out:
             Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
 
     def alternate(link, train):
-        """Runs every case over a link, the plans in turn. `train` returns the summary and bytes of links."""
+        """Runs every case over a link, the plans in turn. `train` returns summary and bytes of the links."""
         for name in args.data:
             for model in args.models:
                 for ranks in args.hosts:
                     for i in range(args.rounds):
                         for plan in args.plans if i % 2 == 0 else args.plans[::-1]:
                             flags = ["--data", where[name], "--model", model, "--plan", plan, *same]
-                            run, sent = train(ranks, flags)
+                            run, carried = train(ranks, flags)
                             which = {"data": name, "model": model, "ranks": ranks, "link": link, "plan": plan}
-                            keep(run, **which, link_bytes=sent and round(sent / args.epochs))
+                            keep(run, carried, **which)
 
     for name in args.data:
         for model in args.models:
             for _ in range(args.rounds):
                 run = alone(tgnn, ["--data", where[name], "--model", model, *same])
-                keep(run, data=name, model=model, ranks=1, link="alone", plan="sequential", link_bytes=None)
+                keep(run, data=name, model=model, ranks=1, link="alone", plan="sequential")
     by = {"local": local, "mpi": by_mpi}
     for link in args.links:
         if link in by:

@@ -117,16 +117,17 @@ class Hosts:
         return subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, **more)
 
     def train(self, ranks, tgnn, flags):
-        """Trains with a rank on each of the first hosts. Returns the summary, and the bytes that the hosts
-        sent meanwhile, by the counters of their links."""
-        before, command = self.sent(), self.command(ranks, tgnn, flags)
+        """Trains with a rank on each of the first hosts. Returns the summary, and the bytes that each host sent
+        and received meanwhile, by the counters of its link."""
+        before, command = self.carried(), self.command(ranks, tgnn, flags)
         more = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": LIMIT}
         done = subprocess.run(command, env=self.environment, **more)
-        return summary(command, done), self.sent() - before
+        both = zip(self.carried()[:ranks], before)
+        return summary(command, done), [(sent - s, received - r) for (sent, received), (s, r) in both]
 
-    def sent(self):
-        """Returns the bytes that all hosts have sent so far, by the counters of their links."""
-        return sum(int(sent) for sent, _ in self("bytes"))
+    def carried(self):
+        """Returns the bytes that each host has sent and received so far, by the counters of its link."""
+        return [(int(sent), int(received)) for sent, received in self("bytes")]
 
     def processes(self):
         """Returns what runs on the hosts: host, process id, command."""
