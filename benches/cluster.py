@@ -147,7 +147,7 @@ def main():
     parser.add_argument("--hosts", nargs="+", type=int, default=HOSTS)
     parser.add_argument("--links", nargs="+", default=LINKS, help="local, mpi, none, or rates of links")
     parser.add_argument("--batch", type=int, default=1200)
-    parser.add_argument("--max-batches", type=int, default=16)
+    parser.add_argument("--max-batches", type=int, default=12)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=2)
     args = parser.parse_args()

@@ -117,8 +117,8 @@ class Hosts:
         return subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, **more)
 
     def train(self, ranks, tgnn, flags):
-        """Trains with a rank on each of the first hosts. Returns the summary, and the bytes that each host sent
-        and received meanwhile, by the counters of its link."""
+        """Trains with a rank on each of the first hosts. Returns the summary, and the bytes that each host
+        sent and received meanwhile, by the counters of its link."""
         before, command = self.carried(), self.command(ranks, tgnn, flags)
         more = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": LIMIT}
         done = subprocess.run(command, env=self.environment, **more)
