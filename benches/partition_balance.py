@@ -38,7 +38,9 @@ def made(tgnn, name, folder):
     path = Path(folder) / name
     if not path.exists():
         flags = SYNTH[name].split()
-        subprocess.run([tgnn, "data", "synth", "--edge-features", "1", "--name", name, "--out", path, *flags], check=True)
+        # What a stream writes about itself must not get into the output of the benchmark.
+        command = [tgnn, "data", "synth", "--edge-features", "0", "--name", name, "--out", path, *flags]
+        subprocess.run(command, stdout=sys.stderr, check=True)
     return path
 
 
@@ -63,6 +65,38 @@ def run(tgnn, data, model, batch, ranks):
 def reduction(row, key, other):
     ours, theirs = (row["partitioners"][by][key] for by in (PARTITIONERS[0], other))
     return 100 * (1 - ours / theirs) if theirs else 0.0
+
+
+def figure(record):
+    """Returns head and rows for APAN on the stream with the sizes of Reddit, which the paper's figure 14 is about."""
+    head = ["", "lower bound", *PARTITIONERS, "against range", "against interval"]
+    rows = []
+    for varied in ("batch", "ranks"):
+        changes = []
+        for r in record["rows"]:
+            if (r["data"], r["model"], r["varied"]) != ("reddit-like", "apan", varied):
+                continue
+            costs = [r["lower_bound"], *(r["partitioners"][by]["cost"] for by in PARTITIONERS)]
+            changes.append([reduction(r, "cost", other) for other in PARTITIONERS[1:]])
+            rows.append([f"{varied} {r[varied]}", *(f"{c:.0f}" for c in costs), *(f"{c:.1f} %" for c in changes[-1])])
+        rows.append(["greatest", *[""] * 4, *(f"{max(column):.1f} %" for column in zip(*changes))])
+        rows.append(["the paper's", *[""] * 4, *(f"{c} %" for c in PAPER[varied])])
+    return head, rows
+
+
+def greatest(record):
+    """Returns head and rows: for each data set and model, the greatest reductions of cost and of residual."""
+    head = ["", *(f"{what}, over {varied}" for varied in ("batches", "ranks") for what in ("cost", "residual"))]
+    rows = []
+    for data, model in dict.fromkeys((r["data"], r["model"]) for r in record["rows"]):
+        cells = []
+        for varied in ("batch", "ranks"):
+            mine = [r for r in record["rows"] if (r["data"], r["model"], r["varied"]) == (data, model, varied)]
+            for key in ("cost", "most_residual"):
+                most = [max(reduction(r, key, other) for r in mine) for other in PARTITIONERS[1:]]
+                cells.append(" / ".join(f"{m:.1f} %" for m in most))
+        rows.append([f"{data}, {model}", *cells])
+    return head, rows
 
 
 def tables(record):

@@ -1,4 +1,4 @@
-"""Writes the tables of README.md, docs/results.md and docs/evaluation.md from the records in benches/results.
+"""Writes the tables of README.md and of pages in docs/ from the records in benches/results.
 
     python benches/tables.py            # rewrites the text between <!-- table: NAME --> and <!-- end -->
     python benches/tables.py --check    # changes nothing; exit status 1 if a table differs from its records
@@ -14,9 +14,13 @@ import statistics
 import sys
 from pathlib import Path
 
+import cluster
+import comm_volume
+import partition_balance
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches/results"
-PAGES = ("README.md", "docs/results.md", "docs/evaluation.md")
+PAGES = ("README.md", "docs/results.md", "docs/evaluation.md", "docs/ranks.md", "docs/partition.md")
 MACHINES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
 LEARNED = "tgnn, learned time encoding"
 # Names of the models of events in records and tables, in the order of `tgnn-bench models`.
@@ -308,6 +312,16 @@ def weekly():
     return ["", *(f"{data}: {m}" for data in sets for m in ("AP", "MRR of 101"))], rows, [whole, between, newer]
 
 
+def of_benchmark(name, draw):
+    """Returns a table that a benchmark draws itself, from the newest record with a name on the EPYC."""
+    def table():
+        if not records_of("epyc-2-cores", name):
+            return [name], [[MISSING]], []
+        record = Record("epyc-2-cores", name)
+        return *draw(record), [record]
+    return table
+
+
 LINKS = [*((f"dyglib, {kind}", figure) for kind in ("random", "historical", "inductive") for figure in ("ap", "auc")),
          ("tgl", "ap"), ("tgl", "auc"), ("disttgl", "mrr")]
 TABLES = {f.__name__.replace("_", "-"): f for f in (
@@ -315,6 +329,11 @@ TABLES = {f.__name__.replace("_", "-"): f for f in (
     snapshots_beside_torch, weekly, memory_anew, static_memory, apan_batch, longer, classes)}
 TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in (
     ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}
+TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
+    ("cluster-times", "cluster", cluster.times), ("cluster-volumes", "cluster", cluster.volumes),
+    ("comm-volume", "comm-volume", comm_volume.table),
+    ("partition-balance", "partition-balance", partition_balance.figure),
+    ("partition-balance-all", "partition-balance", partition_balance.greatest))}
 TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hits_at_10")], "models-given")
 
 
@@ -328,7 +347,7 @@ def drawn(name, page):
         links.setdefault(f"{r.machine}, {r['date']}, commit {r['commit'][:7]}", []).append(f"[{r.name}]({link})")
     table = [line(head), line(["---"] * len(head)), *map(line, rows)]
     source = "; ".join(f"{made}: {', '.join(of)}" for made, of in links.items())
-    return "\n".join([*table, "", f"Records: {source}."])
+    return "\n".join([*table, "", f"Records: {source}."] if records else table)
 
 
 def main():
