@@ -26,7 +26,7 @@ from hosts import LIMIT, Hosts, by_mpi, local, need_plans, program, summary
 from partition_balance import SYNTH, made
 from record import head
 
-DATA, MODELS, PLANS = ("wikipedia", "lastfm-like"), ("tgn", "apan", "jodie"), ("sven", "depcomm", "depcache")
+DATA, MODELS, PLANS = ("wikipedia", "lastfm-like"), ("tgn", "apan", "jodie"), ("sven", "sven-cached", "depcomm", "depcache")
 HOSTS, LINKS = (2, 4), ("local", "mpi", "none", "1gbit", "200mbit")
 
 

@@ -21,7 +21,7 @@ from hosts import local, need_plans, program
 from partition_balance import SYNTH, made
 from record import head
 
-MODELS, PLANS = ("tgn", "apan", "jodie"), ("sven", "depcomm", "depcache")
+MODELS, PLANS = ("tgn", "apan", "jodie"), ("sven", "sven-cached", "depcomm", "depcache")
 DEFAULT = {"data": "lastfm-like", "batch": 1000, "ranks": 4}
 VARIED = {"batch": (400, 800, 1200, 1600, 2000, 2400), "data": ("wikipedia", *SYNTH), "ranks": (2, 4, 8, 16)}
 SHOWN = {"tgn": "TGN", "apan": "APAN", "jodie": "JODIE"}

@@ -99,9 +99,13 @@ fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
                 c.optimizer.clip_norm = if kept == StoredAs::F32 { 0.0 } else { 1.0 };
                 // One rank of one: its ops that communicate are those of several.
                 let alone = cpu.clone().over(Ranks::alone());
-                for (device, plan) in
-                    [(&cpu, "auto"), (&alone, "depcache"), (&alone, "depcomm"), (&alone, "sven")]
-                {
+                for (device, plan) in [
+                    (&cpu, "auto"),
+                    (&alone, "depcache"),
+                    (&alone, "depcomm"),
+                    (&alone, "sven"),
+                    (&alone, "sven-cached"),
+                ] {
                     let c = Config { plan: plan.into(), ..c.clone() };
                     let mean = c.tgn.combiner == "mean" || c.apan.combiner == "mean";
                     // Not over ranks. APAN's readers update its rows, also if owners should.

@@ -1,7 +1,12 @@
 //! Several ranks of one process: what they compute equals what a single rank computes.
 use crate::properties::{config, small};
 use safetensors::{SafeTensors, tensor::TensorView};
-use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    time::Duration,
+};
 use tgnn::{
     autograd::{Lanes, Optimizer, Parameters, Program, ScaledInit, Stage, UpdateBy, UpdateRule},
     data::Events,
@@ -92,7 +97,7 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
         };
         let one = left(1, "sequential");
         assert_eq!(one.is_empty(), matches!(model, ModelName::Tgat | ModelName::GraphMixer));
-        for plan in ["depcache", "depcomm", "sven", &all, &all_replicated] {
+        for plan in ["depcache", "depcomm", "sven", "sven-cached", &all, &all_replicated] {
             for ranks in [1, 2, 3, 8] {
                 for (a, b) in one.iter().zip(left(ranks, plan)) {
                     assert!(*a == b, "{model:?}, {plan}, {ranks} ranks: {}", a.0);
@@ -106,7 +111,7 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
 fn losses_scores_and_weights_of_several_ranks_are_those_of_one() {
     let events = small(700);
     for model in MODELS {
-        for plan in ["depcache", "depcomm", "sven"] {
+        for plan in ["depcache", "depcomm", "sven", "sven-cached"] {
             let trained = |ranks| {
                 let dir = tempfile::tempdir().unwrap();
                 let summary =
@@ -298,6 +303,43 @@ fn the_rows_that_are_dispatched_are_those_of_equations_8_and_9() {
         let gradients: u64 = found.iter().map(|sent| sent.1).sum();
         assert_eq!(gradients, want.iter().sum::<u64>() * back, "{plan}");
     }
+}
+
+#[test]
+fn with_copies_only_rows_travel_that_have_changed_since_a_rank_got_them() {
+    let (events, ranks) = (small(700), 3);
+    let config = Config {
+        task: TaskName::Node,
+        partition: "interval".into(),
+        ..of_model(ModelName::Jodie, "sven-cached", 1)
+    };
+    let split = config.split(&events).unwrap();
+    // The nodes that have changed, with the ranks whose copies are valid since.
+    let mut changed: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
+    let mut want = vec![0; ranks];
+    for first in split.train.clone().step_by(100) {
+        let n = (first + 100).min(split.train.end) - first;
+        let slice = |rank: usize| first + n * rank / ranks..first + n * (rank + 1) / ranks;
+        let ends = |rank: usize| -> BTreeSet<u32> {
+            slice(rank).flat_map(|e| [events.src[e], events.dst[e]]).collect()
+        };
+        for reader in 0..ranks {
+            for v in ends(reader) {
+                let owner = v as usize % ranks;
+                let renewed = changed.get_mut(&v).is_some_and(|valid| valid.insert(reader));
+                want[owner] += u64::from(renewed && owner != reader);
+            }
+        }
+        for writer in 0..ranks {
+            // The last rank with an event of a node has its new row.
+            ends(writer).into_iter().for_each(|v| drop(changed.insert(v, [writer].into())));
+        }
+    }
+    let found = sent(ranks, &config, &events, TrafficKind::Dispatch);
+    assert_eq!(found.iter().map(|sent| sent.0).collect::<Vec<_>>(), want);
+    let sven = sent(ranks, &Config { plan: "sven".into(), ..config }, &events, TrafficKind::Dispatch);
+    let all = |sent: &[(u64, u64)]| sent.iter().map(|sent| sent.0).sum::<u64>();
+    assert!(0 < all(&found) && all(&found) < all(&sven));
 }
 
 #[test]

@@ -128,7 +128,9 @@ pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
         } else if n.tag.backward {
             Stage::Embed
         } else if written(n).iter().any(|v| state.contains(v)) {
-            Stage::WriteMemory
+            let renews = |v| dispatched.contains(v);
+            // Dispatched rows renew copies of state before it is read.
+            if n.ins.iter().any(renews) { Stage::FetchMemory } else { Stage::WriteMemory }
         } else if computes(n) && !n.writes.is_empty() {
             Stage::Step
         } else if last_backward.is_some_and(|last| at > last) && !computes(n) && !writes_stored(n) {

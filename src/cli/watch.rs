@@ -115,6 +115,7 @@ impl Display {
             let memory = match c.plan_on(d)?.ranks.unwrap_or_default().memory {
                 MemoryOver::Replicated => "replicated",
                 MemoryOver::Partitioned => "partitioned",
+                MemoryOver::Cached => "partitioned, with copies",
             };
             self.line(format_args!("ranks     {}, {kind}, node memory {memory}", ranks.size()));
         }

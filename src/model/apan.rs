@@ -238,6 +238,10 @@ impl Apan {
         };
         let Mailbox { mail, event, time, next, .. } = mailbox;
         let tables = [(memory, 1), (mail, self.config.mails), (event, 1), (time, 1), (next, 1)];
+        if over.is_cached() {
+            over.renew(t, store, unique.node, &tables)?;
+            return Ok(KeptState { memory, node: unique.node, mailbox, query, dispatched: false });
+        }
         let (node, rows) = over.dispatch(t, store, unique.node, &tables)?;
         let [memory, mail, event, time, next] = rows[..] else {
             return Err(Error::shape("dispatch", "a table is missing"));
@@ -261,12 +265,12 @@ impl Apan {
         out: Var,
     ) -> Result<()> {
         let memory = t.stored(store, self.memory)?;
-        let new = over.offer(t, store, unique.node, Some(unique.positives))?;
+        let new = over.offer(t, store, unique.node, Some(unique.positives), false)?;
         let latest = t.gather_rows(unique.phi, new.sent)?;
         let rows = over.aggregate(t, store, &new, &[(out, latest)])?;
         let rows = new.keep(t, rows[0])?;
         t.write_rows(memory, new.place, rows)?;
-        let mails = over.offer(t, store, to.node, None)?;
+        let mails = over.offer(t, store, to.node, None, false)?;
         let each = 1 + self.config.neighbors;
         let from = t.mail_sources(mails.sent, to.phi, unique.psi[0], stride, Some(each))?;
         let tables = [(out, from.pair), (batch.event, from.event), (batch.time, from.event)];

@@ -156,13 +156,17 @@ impl NodeMemory {
         } else if let Some(over) = data.over.as_ref().filter(|over| over.is_partitioned()) {
             let MemoryVars { memory, memory_time, mail, mail_event, mail_time, .. } = state;
             let tables = [memory, memory_time, mail, mail_event, mail_time].map(|table| (table, 1));
-            let (row, rows) = over.dispatch(t, store, node, &tables)?;
-            let [memory, memory_time, mail, mail_event, mail_time] = rows[..] else {
-                return Err(Error::shape("dispatch", "a table is missing"));
-            };
-            state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, ..state };
-            // The received rows take the place of the tables.
-            node = row;
+            if over.is_cached() {
+                over.renew(t, store, node, &tables)?;
+            } else {
+                let (row, rows) = over.dispatch(t, store, node, &tables)?;
+                let [memory, memory_time, mail, mail_event, mail_time] = rows[..] else {
+                    return Err(Error::shape("dispatch", "a table is missing"));
+                };
+                state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, ..state };
+                // The received rows take the place of the tables.
+                node = row;
+            }
         }
         if t.spec(state.memory).dtype.is_half() {
             state = self.gathered(t, state, node)?;
@@ -245,7 +249,7 @@ impl NodeMemory {
         (memory, time): (Var, Var),
     ) -> Result<()> {
         let UniqueNodes { node, phi, positives, psi, .. } = &e.unique;
-        let new = over.offer(t, store, *node, Some(*positives))?;
+        let new = over.offer(t, store, *node, Some(*positives), true)?;
         let from = t.mail_sources(new.sent, *phi, psi[0], stride, None)?;
         let mail = e.content.map_or((memory, from.partner_row), |content| (content, from.end));
         let (event, event_time) = ((batch.event, from.event), (batch.time, from.event));
@@ -255,6 +259,14 @@ impl NodeMemory {
         for (id, rows) in state.into_iter().zip(rows) {
             let (table, rows) = (t.stored(store, id)?, new.keep(t, rows)?);
             t.write_rows(table, new.place, rows)?;
+        }
+        if over.is_cached() {
+            // This rank keeps the rows that it has sent.
+            let sent = t.gather_rows(*node, new.sent)?;
+            for (id, (rows, from)) in state.into_iter().zip(tables) {
+                let table = t.stored(store, id)?;
+                t.write_picked(table, sent, rows, from)?;
+            }
         }
         Ok(())
     }

@@ -8,6 +8,10 @@
 //! If several ranks have new rows of the same node, the rank with the node's latest event sends them. Which
 //! rank that is, and which rows go where, follows from the data alone: ranks find it out by lists of ids,
 //! ahead of the rows. Source: Sven, sections 3.1 and 4.1.
+//!
+//! *Cached* state is partitioned, but a rank keeps the rows that it gets as copies. The owner knows whose
+//! copies are valid, because it dispatches the rows and gets the new ones; it sends only rows that have
+//! changed since. This is ours.
 use crate::{
     error::{Error, Result, ensure},
     ops::{
@@ -31,6 +35,8 @@ pub struct RowTravel {
     pub dispatch_repeated: bool,
     /// Whether every occurrence of a node sends a new row, in place of the latest.
     pub aggregate_repeated: bool,
+    /// Whether ranks keep the rows that they get, and get only those that have changed since.
+    pub cached: bool,
 }
 
 /// Tables by which a rank finds the owners of nodes, and its connections to the other ranks.
@@ -47,7 +53,9 @@ pub struct RankTables {
     row_of: BufferId,
     /// Zeros, one for each row of this rank's tables.
     stamp: BufferId,
-    /// The nodes of this rank's tables, in the order of their rows.
+    /// If ranks keep copies: for each of this rank's rows, a bit for each rank whose copy is valid.
+    copies: Option<BufferId>,
+    /// The nodes of this rank's tables, in the order of their rows. All nodes, if ranks keep copies.
     own: Arc<Vec<u32>>,
     /// The owner of each node, if state is partitioned.
     owners: Arc<Vec<u32>>,
@@ -106,8 +114,10 @@ impl RankTables {
         let all_own = |owners: &[u32]| (0..size).all(|rank| owners.contains(&rank));
         ensure!("ranks", owners.is_none_or(all_own), "a rank owns no node; use fewer ranks");
         let all: Vec<u32> = (0..nodes as u32).collect();
+        let cached = owners.is_some() && travel.cached;
         let (rank_of, row_of, own) = match owners {
             None => (vec![0; nodes], all.clone(), all),
+            Some(owners) if cached => (owners.to_vec(), all.clone(), all),
             Some(owners) => {
                 let mut rows = vec![0; size as usize];
                 let next = |&owner: &u32| {
@@ -120,7 +130,9 @@ impl RankTables {
             }
         };
         let ids = |n| Spec::ids(Rows::fixed(n), 1);
-        Ok(RankTables {
+        let bits = Spec::ids(Rows::fixed(nodes), ranks.size().div_ceil(32));
+        let copies = cached.then(|| store.zeros("valid copies", bits)).transpose()?;
+        let tables = RankTables {
             ranks: ranks.clone(),
             partitioned: owners.is_some(),
             travel,
@@ -130,8 +142,23 @@ impl RankTables {
             row_of: store.table("rows in tables", ids(nodes), Arc::new(row_of))?,
             stamp: store.zeros("stamp of own rows", ids(own.len()))?,
             own: Arc::new(own),
+            copies,
             owners: Arc::new(owners.unwrap_or_default().to_vec()),
-        })
+        };
+        tables.reset(store)?;
+        Ok(tables)
+    }
+    /// Prepares for state that is the same on all ranks, such as that of nodes without events: all copies are
+    /// valid.
+    ///
+    /// # Errors
+    /// `Shape` if the tables belong to another store.
+    pub fn reset(&self, store: &mut Store) -> Result<()> {
+        self.copies.map_or(Ok(()), |copies| store.fill(copies, u32::MAX))
+    }
+    /// Whether ranks keep copies of rows that they do not own.
+    pub fn is_cached(&self) -> bool {
+        self.copies.is_some()
     }
     /// Returns all ranks.
     pub fn ranks(&self) -> &Ranks {
@@ -217,6 +244,35 @@ impl RankTables {
         let rows = t.exchange_rows(store, &self.rows, TrafficKind::Dispatch, parts, &tables)?;
         Ok((position, rows))
     }
+    /// Appends the renewal of this rank's copies of the state of the unique nodes `node`, u32 `[<= n]`: of
+    /// each table, which has rows for all nodes, the given number for each. Afterwards, the tables have the
+    /// state of these nodes.
+    ///
+    /// # Errors
+    /// `Shape` if ranks keep no copies, or if an op refuses its inputs.
+    pub fn renew(&self, t: &mut Tape, store: &Store, node: Var, tables: &[(Var, usize)]) -> Result<()> {
+        let Some(copies) = self.copies else {
+            return Err(Error::shape("renew", "ranks keep no copies"));
+        };
+        let needed = self.routed(t, store, node, None)?;
+        let capacity = self.capacity(t.spec(node).rows.capacity);
+        let asked = t.exchange_ids(store, &self.routes, needed.row, Some(needed.counts), capacity)?;
+        let copies = t.stored(store, copies)?;
+        let stale = t.stale_copies(copies, asked.id, asked.counts, self.ranks.rank())?;
+        // The owner tells which rows it will send.
+        let parts = Parts { like: needed.order, recv_counts: needed.counts, send_counts: Some(asked.counts) };
+        let told = t.exchange_all_rows(store, &self.routes, TrafficKind::Routes, parts, &[stale])?;
+        let mine = t.keep_marked(told[0], needed.counts, needed.row, None)?;
+        let theirs = t.keep_marked(stale, asked.counts, asked.id, None)?;
+        let parts = Parts { like: mine.id, recv_counts: mine.counts, send_counts: Some(theirs.counts) };
+        let picked = |&(table, each)| Picked { table, index: theirs.id, each };
+        let picked: Vec<Picked> = tables.iter().map(picked).collect();
+        let rows = t.exchange_rows(store, &self.rows, TrafficKind::Dispatch, parts, &picked)?;
+        tables
+            .iter()
+            .zip(rows)
+            .try_for_each(|(&(table, each), rows)| t.write_items(table, mine.id, rows, each))
+    }
     /// Appends the request for the updated memory of the nodes `node`. Their owners update it once each, and
     /// then [`answer`](Self::answer).
     ///
@@ -241,11 +297,19 @@ impl RankTables {
     }
     /// Appends the agreement on who sends new rows of which of the unique nodes `node`, u32 `[<= n]`, of
     /// which the first `limit` have new rows: for each node, the last rank that offers some. If every
-    /// occurrence of a node sends a row, the ranks agree only on which of the received rows counts.
+    /// occurrence of a node sends a row, the ranks agree only on which of the received rows counts. If ranks
+    /// keep copies, those of the rows expire; `kept` says whether a rank keeps the rows that it sends.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn offer(&self, t: &mut Tape, store: &Store, node: Var, limit: Option<Var>) -> Result<NewRows> {
+    pub fn offer(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        node: Var,
+        limit: Option<Var>,
+        kept: bool,
+    ) -> Result<NewRows> {
         let offered = self.routed(t, store, node, limit)?;
         let counts = self.partitioned.then_some(offered.counts);
         let capacity = self.capacity(t.spec(node).rows.capacity);
@@ -253,6 +317,10 @@ impl RankTables {
         let stamp = t.stored(store, self.stamp)?;
         let latest = t.latest(stamp, offers.id)?;
         let theirs = t.keep_marked(latest, offers.counts, offers.id, None)?;
+        if let Some(copies) = self.copies {
+            let copies = t.stored(store, copies)?;
+            t.expire_copies(copies, theirs.id, theirs.counts, kept)?;
+        }
         if self.travel.aggregate_repeated {
             let parts = Parts { like: offers.id, recv_counts: offers.counts, send_counts: counts };
             return Ok(NewRows { sent: offered.order, place: theirs.id, parts, kept: Some(theirs.row) });

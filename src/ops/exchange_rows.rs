@@ -338,19 +338,14 @@ impl Op for ExchangeRows {
         self.tables(on.inputs()).enumerate().try_for_each(|(out, (table, index))| {
             let (spec, each) = (on.spec(table), self.rows_of_item(table) as u32);
             // An item is one row of the kernels.
-            let per_item = |rows: abi::Rows| abi::Rows {
-                times: rows.times / each,
-                capacity: rows.capacity / each,
-                ..rows
-            };
-            let (from, cols) = (per_item(on.rows(table)), spec.cols as u32 * each);
+            let (from, cols) = (on.rows(table).items(each), spec.cols as u32 * each);
             // Not more rows than there are indices.
             let listed = index
                 .map(|index| abi::Rows { times: on.rows(index).times * on.cols(index), ..on.rows(index) });
             let listed = listed
                 .zip(index)
                 .map(|(rows, index)| abi::Rows { capacity: rows.capacity * on.cols(index), ..rows });
-            let rows = per_item(on.out_rows(out));
+            let rows = on.out_rows(out).items(each);
             let rows = listed.filter(|listed| listed.capacity < rows.capacity).unwrap_or(rows);
             let words = cols * (spec.dtype.size(Precision::F32) / size_of::<u32>()) as u32;
             let grid = Grid::warps(rows.capacity as usize);

@@ -7,6 +7,7 @@
 //! | `rows` | `[m, d]`, or `[n, d]` without `from`; u32 or i64 as the table, otherwise f32 | rows to write |
 //! | `from` | `[n]` u32 below `m`, or `NONE`, optional | row of `rows` |
 //!
+//! An index may also refer to *items* of several consecutive rows: `table` is `[v e, d]`, `rows` `[n e, d]`.
 //! Nothing is written if `index` or `from` is `NONE`. An index outside its table is reported as a fault. A
 //! 16-bit table stores rounded numbers ([`StoredAs`]). With this op, scores and losses stay on the device
 //! until the end of a pass.
@@ -14,7 +15,10 @@ use super::*;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub struct WriteRows;
+pub struct WriteRows {
+    /// Number of rows that an index refers to.
+    each: usize,
+}
 
 impl Tape {
     /// Appends [`WriteRows`], which copies row i of `rows`, `[n, d]`, to row `index[i]` of `table`, `[v, d]`,
@@ -38,7 +42,40 @@ impl Tape {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn write_rows(&mut self, table: Var, index: Var, rows: Var) -> Result<()> {
-        self.push(WriteRows, &[table, index, rows]).map(drop)
+        self.write_items(table, index, rows, 1)
+    }
+    /// Appends [`WriteRows`] for items of `each` rows: item i of `rows`, `[n each, d]`, becomes item
+    /// `index[i]` of `table`, `[v each, d]`.
+    ///
+    /// # Errors
+    /// As [`write_rows`](Self::write_rows).
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
+    /// let rows = tape.input(&mut store, "rows", Spec::real(Rows::fixed(2), 1), &[5.0f32, 6.0])?;
+    /// let table = store.zeros("table", Spec::real(Rows::fixed(4), 1))?;
+    /// let table = tape.stored(&store, table)?;
+    /// tape.write_items(table, index, rows, 2)?;
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(table, &store)?, [0.0, 0.0, 5.0, 6.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn write_items(&mut self, table: Var, index: Var, rows: Var, each: usize) -> Result<()> {
+        self.push(WriteRows { each }, &[table, index, rows]).map(drop)
+    }
+    /// Appends [`WriteRows`] for picked rows: `table[index[i], :] = rows[from[i], :]`.
+    ///
+    /// # Errors
+    /// As [`write_rows`](Self::write_rows).
+    ///
+    /// # Examples
+    /// As [`write_latest`](Self::write_latest), with `phi` as `from`.
+    pub fn write_picked(&mut self, table: Var, index: Var, rows: Var, from: Var) -> Result<()> {
+        self.push(WriteRows { each: 1 }, &[table, index, rows, from]).map(drop)
     }
     /// Appends [`WriteRows`] for the latest row of each positive root's node:
     /// `table[node[i], :] = rows[phi[i], :]`, with the `rows` of the roots and `(node, phi)` of their
@@ -63,7 +100,7 @@ impl Tape {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn write_latest(&mut self, table: Var, (node, phi): (Var, Var), rows: Var) -> Result<()> {
-        self.push(WriteRows, &[table, node, rows, phi]).map(drop)
+        self.write_picked(table, node, rows, phi)
     }
 }
 
@@ -78,13 +115,14 @@ mod input {
 impl WriteRows {
     /// Writes rows into a table stored as `T`.
     fn write<R: Element, T: Stored<R>>(&self, io: &Io<'_>) {
-        let (d, table) = (io.cols(input::TABLE), io.state::<T>(input::TABLE));
+        let (d, table) = (self.each * io.cols(input::TABLE), io.state::<T>(input::TABLE));
+        let [to, given] = [input::TABLE, input::ROWS].map(|at| io.rows(at) / self.each);
         let (index, rows) = (io.input::<u32>(input::INDEX), io.input::<R>(input::ROWS));
         let from = (io.inputs() > input::FROM).then(|| io.input::<u32>(input::FROM));
-        for (i, &to) in index.iter().enumerate() {
-            let row = from.map_or(Some(i), |from| io.row_of(i, from[i], io.rows(input::ROWS)));
-            if let (Some(to), Some(row)) = (io.row_of(i, to, io.rows(input::TABLE)), row) {
-                T::keep(&rows[row * d..][..d], &mut table[to * d..][..d]);
+        for (i, &at) in index.iter().enumerate() {
+            let row = from.map_or(Some(i), |from| io.row_of(i, from[i], given));
+            if let (Some(at), Some(row)) = (io.row_of(i, at, to), row) {
+                T::keep(&rows[row * d..][..d], &mut table[at * d..][..d]);
             }
         }
     }
@@ -100,9 +138,14 @@ impl Op for WriteRows {
         let ids = Spec::ids(index.rows, 1);
         ensure!(Self::NAME, *index == ids, "index is {index}, want {ids}");
         ensure!(Self::NAME, table.cols == rows.cols, "table is {table}, rows are {rows}");
+        let items = self.each > 0 && table.rows.capacity.is_multiple_of(self.each);
+        ensure!(Self::NAME, items, "table is {table}, want items of {} rows", self.each);
         match ins.get(input::FROM) {
             Some(from) => ensure!(Self::NAME, from == index, "index is {index}, from is {from}"),
-            None => ensure!(Self::NAME, index.rows == rows.rows, "index is {index}, rows are {rows}"),
+            None => {
+                let want = index.rows.times(self.each);
+                ensure!(Self::NAME, want == rows.rows, "index is {index}, rows are {rows}");
+            }
         }
         Ok(vec![])
     }
@@ -123,10 +166,12 @@ impl Op for WriteRows {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (index, d) = (on.input(input::INDEX), on.cols(input::TABLE));
+        let each = self.each as u32;
+        let (index, d) = (on.input(input::INDEX), each * on.cols(input::TABLE));
         let grid = Grid::warps(on.capacity(input::INDEX));
         let from = if on.inputs() > input::FROM { on.input(input::FROM) } else { std::ptr::null() };
         let (to, n, m) = (on.rows(input::TABLE), on.rows(input::INDEX), on.rows(input::ROWS));
+        let (to, m) = (to.items(each), m.items(each));
         let status = on.status();
         if on.spec(input::TABLE).dtype.is_half() {
             let ((table, kind), rows) = (on.halves_state(input::TABLE), on.input(input::ROWS));

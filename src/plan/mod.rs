@@ -85,6 +85,9 @@ pub enum MemoryOver {
     /// row travels once (Sven).
     #[default]
     Partitioned,
+    /// As partitioned, but a rank keeps the rows that it gets as copies, with memory for all nodes, and gets
+    /// only rows that have changed since. Ours.
+    Cached,
 }
 
 /// Who updates node memory from mails, if it is partitioned.
@@ -166,8 +169,18 @@ pub enum FirstRule {
 
 impl Plan {
     /// Names of the presets: the plans that need no file.
-    pub const PRESETS: [&str; 9] =
-        ["sequential", "prefetch", "overlap", "blad-even", "blad-nm", "blad", "depcache", "depcomm", "sven"];
+    pub const PRESETS: [&str; 10] = [
+        "sequential",
+        "prefetch",
+        "overlap",
+        "blad-even",
+        "blad-nm",
+        "blad",
+        "depcache",
+        "depcomm",
+        "sven",
+        "sven-cached",
+    ];
 
     /// Returns the preset `name`; `None` if there is no such preset.
     pub fn preset(name: &str) -> Option<Self> {
@@ -199,9 +212,10 @@ impl Plan {
                 let ranks = Some(OverRanks { update, deduplicate, ..OverRanks::default() });
                 Some(Plan { ranks, ..plan(&prefetched, None) })
             }
-            "sven" => {
+            "sven" | "sven-cached" => {
                 let (partition, gradient_staleness) = (Partitioner::ReFlexBiCut, 1);
-                let ranks = Some(OverRanks { partition, gradient_staleness, ..OverRanks::default() });
+                let memory = if name == "sven" { MemoryOver::Partitioned } else { MemoryOver::Cached };
+                let ranks = Some(OverRanks { memory, partition, gradient_staleness, ..OverRanks::default() });
                 let mut plan = plan(&prefetched, None);
                 for (stage, lane) in
                     [(Stage::Dispatch, 3), (Stage::Aggregate, 3), (Stage::ReduceGradients, 4)]
@@ -273,6 +287,11 @@ impl Plan {
                 return bad("groups.exchange is true, but nothing is predicted".into(), remedy);
             }
             _ => {}
+        }
+        let OverRanks { memory, update, deduplicate, .. } = self.ranks.unwrap_or_default();
+        if memory == MemoryOver::Cached && (update, deduplicate) != Default::default() {
+            let remedy = "leave out ranks.update and ranks.deduplicate: readers update unique rows";
+            return bad("ranks.memory is \"cached\"".into(), remedy);
         }
         let staleness = self.gradient_staleness();
         if staleness > 1 {

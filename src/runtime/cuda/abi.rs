@@ -13,6 +13,13 @@ pub struct Rows {
     pub capacity: u32,
 }
 
+impl Rows {
+    /// Returns the row count of items of `each` rows.
+    pub(crate) fn items(self, each: u32) -> Self {
+        Rows { times: self.times / each, capacity: self.capacity / each, ..self }
+    }
+}
+
 /// The word that receives the first fault of an op.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

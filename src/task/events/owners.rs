@@ -46,6 +46,7 @@ pub(super) fn travel(over: &OverRanks) -> RowTravel {
         owners_update: over.update == UpdateOver::Owners,
         dispatch_repeated: over.deduplicate != Deduplicate::Both,
         aggregate_repeated: over.deduplicate == Deduplicate::None,
+        cached: over.memory == MemoryOver::Cached,
     }
 }
 

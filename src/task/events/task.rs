@@ -209,6 +209,11 @@ impl EventTask {
     pub fn batch(&self) -> usize {
         self.batch
     }
+    /// Empties node memory and mails.
+    fn reset(&mut self) -> Result<()> {
+        self.net.model.reset(&mut self.core.store)?;
+        self.tables.over.as_ref().map_or(Ok(()), |over| over.reset(&mut self.core.store))
+    }
     /// Returns the rows of the static memory; `None` if they are a parameter or do not exist.
     fn static_rows(&self) -> Option<BufferId> {
         let rows = self.tables.static_memory?;
@@ -415,7 +420,7 @@ impl Task for EventTask {
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
         self.core.begin_trace();
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
-        self.net.model.reset(&mut self.core.store)?;
+        self.reset()?;
         if let Some(settling) = &self.settling {
             settling.average.begin(&mut self.core.store)?;
         }
@@ -440,7 +445,7 @@ impl Task for EventTask {
         for (at, step_size) in rates.iter_mut().take(batches).enumerate() {
             *step_size = rate * (1.0 - at as f32 / batches as f32);
         }
-        self.net.model.reset(&mut self.core.store)?;
+        self.reset()?;
         let (batches, events) = self.pass(Pass::Settle, epoch, range, progress)?;
         Ok(Some((self.core.mean_loss(batches)?, events)))
     }
@@ -449,7 +454,7 @@ impl Task for EventTask {
     }
     fn replay(&mut self, progress: Report<'_>) -> Result<()> {
         let _range = nvtx::range("replay");
-        self.net.model.reset(&mut self.core.store)?;
+        self.reset()?;
         for part in [self.split.train.clone(), self.split.val.clone()] {
             self.pass(Pass::Remember, 0, part, progress)?;
         }

@@ -75,11 +75,21 @@ impl WholeState {
 /// Returns the rows of all ranks in the order of the nodes, on the first rank; the others get nothing.
 fn gathered(over: &RankTables, own: &[u8]) -> Result<Vec<u8>> {
     let (ranks, control) = (over.ranks(), over.ranks().channel(Channel::Control));
+    let row = own.len() / over.own().len().max(1);
+    // Without the copies of other ranks' rows.
+    let own: Cow<'_, [u8]> = match over.is_cached() {
+        true => over
+            .nodes_of(ranks.rank())
+            .iter()
+            .flat_map(|&v| &own[v as usize * row..][..row])
+            .copied()
+            .collect(),
+        false => Cow::Borrowed(own),
+    };
     if !ranks.is_first() {
-        control.send(0, own)?;
+        control.send(0, &own)?;
         return Ok(Vec::new());
     }
-    let row = own.len() / over.own().len().max(1);
     let nodes: Vec<Vec<u32>> = (0..ranks.size()).map(|rank| over.nodes_of(rank)).collect();
     let mut all = vec![0; row * nodes.iter().map(Vec::len).sum::<usize>()];
     for (rank, nodes) in nodes.iter().enumerate() {
