@@ -134,10 +134,34 @@ impl NodeMemory {
         Ok(MemoryVars { memory, mail, edge, gathered: true, ..state })
     }
     /// Appends the update of the unique nodes `node`; returns their memory after their mails, and its times.
+    /// Over ranks, micro-batches of the nodes follow one another: the rows of one can travel while another is
+    /// updated (Sven, section 3.3.2).
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
     pub fn update(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        time: &TimeEncoding,
+        node: Var,
+    ) -> Result<(Var, Var)> {
+        let micro_batches = data.over.as_ref().map_or(1, RankTables::micro_batches);
+        if micro_batches == 1 {
+            return self.update_part(t, store, data, time, node);
+        }
+        let (mut memory, mut times) = (Vec::new(), Vec::new());
+        for at in 0..micro_batches {
+            let part = t.slice_rows(node, at, micro_batches)?;
+            let (rows, time) = self.update_part(t, store, data, time, part)?;
+            memory.push(rows);
+            times.push(time);
+        }
+        Ok((t.join_rows(node, &memory)?, t.join_rows(node, &times)?))
+    }
+    /// Appends the update of some of the unique nodes.
+    fn update_part(
         &self,
         t: &mut Tape,
         store: &Store,

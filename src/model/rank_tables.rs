@@ -27,8 +27,10 @@ use crate::{
 use std::sync::Arc;
 
 /// How the rows of nodes travel between ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowTravel {
+    /// Number of parts in which the rows of a step are dispatched and updated.
+    pub micro_batches: usize,
     /// Whether owners update memory rows before they dispatch them, in place of the ranks that read them.
     pub owners_update: bool,
     /// Whether a row is dispatched for every occurrence of its node, in place of once for each rank.
@@ -167,6 +169,10 @@ impl RankTables {
     /// Whether each node's state is on one rank.
     pub fn is_partitioned(&self) -> bool {
         self.partitioned
+    }
+    /// Returns the number of parts in which rows are dispatched and updated: 1 if none are dispatched.
+    pub fn micro_batches(&self) -> usize {
+        if self.partitioned { self.travel.micro_batches.max(1) } else { 1 }
     }
     /// Whether owners update the memory rows that they dispatch.
     pub fn owners_update(&self) -> bool {

@@ -31,6 +31,9 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::Path};
 
+/// Maximum number of micro-batches of a step.
+const MAX_MICRO_BATCHES: usize = 8;
+
 /// The layout of training on the lanes of a device.
 ///
 /// ```
@@ -59,7 +62,7 @@ pub struct Plan {
 }
 
 /// What ranks keep and exchange.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OverRanks {
     /// Where node memory is.
@@ -73,6 +76,23 @@ pub struct OverRanks {
     /// Age of the gradients that the optimiser uses, in steps: 0, or 1 (Sven, equation 13). With 1, the ranks
     /// add up the gradients of a step while the next step computes.
     pub gradient_staleness: usize,
+    /// Number of parts, 1 to 8, in which the rows of a step are dispatched and updated, if node memory is
+    /// partitioned: one part can travel while another is updated (Sven, section 3.3.2). For models with one
+    /// mail for each node.
+    pub micro_batches: usize,
+}
+
+impl Default for OverRanks {
+    fn default() -> Self {
+        OverRanks {
+            memory: MemoryOver::default(),
+            partition: Partitioner::default(),
+            update: UpdateOver::default(),
+            deduplicate: Deduplicate::default(),
+            gradient_staleness: 0,
+            micro_batches: 1,
+        }
+    }
 }
 
 /// Where node memory is, if several ranks train together.
@@ -292,6 +312,11 @@ impl Plan {
         if memory == MemoryOver::Cached && (update, deduplicate) != Default::default() {
             let remedy = "leave out ranks.update and ranks.deduplicate: readers update unique rows";
             return bad("ranks.memory is \"cached\"".into(), remedy);
+        }
+        let micro_batches = self.ranks.unwrap_or_default().micro_batches;
+        if !(1..=MAX_MICRO_BATCHES).contains(&micro_batches) {
+            let remedy = format!("give 1 to {MAX_MICRO_BATCHES}");
+            return bad(format!("ranks.micro_batches is {micro_batches}"), &remedy);
         }
         let staleness = self.gradient_staleness();
         if staleness > 1 {
