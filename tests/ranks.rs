@@ -78,7 +78,8 @@ fn of_model(model: ModelName, plan: &str, epochs: usize) -> Config {
 /// Writes a plan with three micro-batches on a lane for communication, and returns its path.
 fn micro_batches(dir: &Path) -> String {
     let path = dir.join("parts.toml");
-    let text = "name = \"parts\"\n[ranks]\nmicro_batches = 3\n[stages.dispatch]\nlane = 2\n";
+    let text =
+        "name = \"parts\"\n[ranks]\nupdate = \"readers\"\nmicro_batches = 3\n[stages.dispatch]\nlane = 2\n";
     fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
 }
@@ -90,7 +91,7 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
     // Every occurrence of a node travels, in both directions, with replicated memory and with partitioned.
     let plan_file = |name: &str, memory: &str| {
         let path = dir.path().join(format!("{name}.toml"));
-        let ranks = format!("[ranks]\nmemory = \"{memory}\"\ndeduplicate = \"none\"\n");
+        let ranks = format!("[ranks]\nmemory = \"{memory}\"\nupdate = \"readers\"\ndeduplicate = \"none\"\n");
         fs::write(&path, format!("name = \"{name}\"\n{ranks}")).unwrap();
         path.to_str().unwrap().to_owned()
     };
@@ -106,7 +107,7 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
         };
         let one = left(1, "sequential");
         assert_eq!(one.is_empty(), matches!(model, ModelName::Tgat | ModelName::GraphMixer));
-        for plan in ["depcache", "depcomm", "sven", "sven-cached", &all, &all_replicated, &parts] {
+        for plan in ["auto", "depcache", "depcomm", "sven", "sven-cached", &all, &all_replicated, &parts] {
             for ranks in [1, 2, 3, 8] {
                 for (a, b) in one.iter().zip(left(ranks, plan)) {
                     assert!(*a == b, "{model:?}, {plan}, {ranks} ranks: {}", a.0);
@@ -122,7 +123,7 @@ fn losses_scores_and_weights_of_several_ranks_are_those_of_one() {
     let dir = tempfile::tempdir().unwrap();
     let parts = micro_batches(dir.path());
     for model in MODELS {
-        for plan in ["depcache", "depcomm", "sven", "sven-cached", &parts] {
+        for plan in ["auto", "depcache", "depcomm", "sven", "sven-cached", &parts] {
             let trained = |ranks, plan| {
                 let dir = tempfile::tempdir().unwrap();
                 let summary =
@@ -285,7 +286,7 @@ fn the_rows_that_are_dispatched_are_those_of_equations_8_and_9() {
     let (events, ranks, d) = (small(700), 3, 8);
     let dir = tempfile::tempdir().unwrap();
     let none = dir.path().join("none.toml");
-    fs::write(&none, "name = \"none\"\n[ranks]\ndeduplicate = \"none\"\n").unwrap();
+    fs::write(&none, "name = \"none\"\n[ranks]\nupdate = \"readers\"\ndeduplicate = \"none\"\n").unwrap();
     let none = none.to_str().unwrap();
     // Bytes of a row: memory, a mail, two times and an event's id; or updated memory with its time.
     let (with_mail, updated) = (2 * 4 * d + 2 * 8 + 4, 4 * d + 8);

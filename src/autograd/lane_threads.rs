@@ -10,6 +10,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     runtime::{
+        comm::{Channel, Ranks},
         sync::{AtomicBool, AtomicUsize, Counter, Mutex, pause},
         team::SeenJobs,
         *,
@@ -25,7 +26,25 @@ use std::{
     time::Instant,
 };
 
-/// Executes one run for each entry of `runs`, on the lanes of `devices`. `on_progress` is called occasionally
+/// What lanes run on.
+#[derive(Clone, Copy)]
+pub(super) struct OnLanes<'a> {
+    /// The device of each lane in use.
+    pub devices: &'a BTreeMap<usize, Device>,
+    /// The ranks that all lanes belong to.
+    pub ranks: Option<&'a Ranks>,
+}
+
+impl OnLanes<'_> {
+    /// Ends the waiting of lanes for other ranks, because a lane has failed.
+    fn abandon(&self, e: &Error) {
+        if let Some(ranks) = self.ranks {
+            ranks.channel(Channel::Control).abandon(&e.to_string());
+        }
+    }
+}
+
+/// Executes one run for each entry of `runs`, on the lanes `on`. `on_progress` is called occasionally
 /// while lanes run, without the store, and at the end of every window, with the store.
 ///
 /// # Errors
@@ -34,12 +53,12 @@ pub(super) fn repeat(
     runs: VariantRuns<'_>,
     bound: &[BoundVariant<'_>],
     store: &Store,
-    devices: &BTreeMap<usize, Device>,
+    on: OnLanes<'_>,
     schedules: &mut ScheduleCache,
     mut trace: Option<&mut Trace>,
     on_progress: OnProgress<'_>,
 ) -> Result<(), (Option<usize>, Error)> {
-    let last_nodes = LastNodes::of(runs);
+    let (last_nodes, devices) = (LastNodes::of(runs), on.devices);
     let others: Vec<usize> = devices.keys().copied().filter(|&lane| lane > 0).collect();
     let (mut first, mut reported) = (0, 0);
     let mut report = |runs: usize, store| {
@@ -61,6 +80,7 @@ pub(super) fn repeat(
             schedule,
             |lane, work| devices[&lane].keep_awake(work),
             |lane, seen| devices[&lane].help_partners(seen),
+            |e| on.abandon(e),
             &mut |node| {
                 first_worker.run(node)?;
                 if last_nodes.ends(window, 0, node) {
@@ -151,7 +171,8 @@ impl<'a> Worker<'a> {
 /// Executes the nodes of the first lane by `first` on this thread, and those of each of the `others` on a
 /// thread of its own. `begin(lane, work)` prepares a thread and calls `work`. A lane that waits, or that has
 /// finished before the others, calls `help(lane, seen)` again and again; it returns whether it found work to
-/// help with. After an error no lane starts another node.
+/// help with. After an error no lane starts another node; `failed` gets the error, to end what lanes wait
+/// for.
 ///
 /// # Errors
 /// The first error, with its run.
@@ -159,16 +180,21 @@ fn execute<R: FnMut(ScheduledNode) -> Result<()> + Send>(
     schedule: &Schedule,
     begin: impl Fn(usize, &mut dyn FnMut()) + Sync,
     help: impl Fn(usize, &mut SeenJobs) -> bool + Sync,
+    failed: impl Fn(&Error) + Sync,
     first: &mut dyn FnMut(ScheduledNode) -> Result<()>,
     others: impl Iterator<Item = (usize, R)>,
 ) -> Result<(), (usize, Error)> {
     let sync = LaneSync::default();
     thread::scope(|scope| {
         for (lane, mut run) in others {
-            let (sync, begin, help) = (&sync, &begin, &help);
-            scope.spawn(move || begin(lane, &mut || sync.run_lane(schedule, lane, help, &mut run)));
+            let (sync, begin, help, failed) = (&sync, &begin, &help, &failed);
+            scope.spawn(move || {
+                begin(lane, &mut || {
+                    sync.run_lane(schedule, lane, help, &mut |node| run(node).inspect_err(failed));
+                });
+            });
         }
-        begin(0, &mut || sync.run_lane(schedule, 0, &help, first));
+        begin(0, &mut || sync.run_lane(schedule, 0, &help, &mut |node| first(node).inspect_err(&failed)));
     });
     sync.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
@@ -350,7 +376,7 @@ mod tests {
         let run = |node: ScheduledNode| if (node.run, node.node) == (4, bad) { ends() } else { Ok(()) };
         let (begin, help) = (|_: usize, work: &mut dyn FnMut()| work(), |_: usize, _: &mut SeenJobs| false);
         let others = [1, 2].map(|lane| (lane, run));
-        execute(&schedule(), begin, help, &mut |node| run(node), others.into_iter())
+        execute(&schedule(), begin, help, |_| {}, &mut |node| run(node), others.into_iter())
     }
 
     #[test]

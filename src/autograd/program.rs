@@ -2,7 +2,7 @@
 use super::{
     device::{ArenaSizes, OnDevice},
     host::{BoundVariant, OnHost, ViewBuffers},
-    lane_threads,
+    lane_threads::{self, OnLanes},
     lanes::{LaneWork, Lanes, MAX_LANES, thread_shares},
     run::{NodeTime, RepeatProgress, VariantRuns},
     schedule::Schedule,
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
     ops::{Backend, Node, Tape},
-    runtime::*,
+    runtime::{comm::Ranks, *},
 };
 use std::{collections::BTreeMap, time::Instant};
 
@@ -80,6 +80,8 @@ pub struct Program {
     backend: Backend,
     /// For each lane, the number of runs whose values it holds at the same time; 0 if the lane is not in use.
     buffer_depth: [usize; MAX_LANES],
+    /// The ranks that the device is one of.
+    ranks: Option<Ranks>,
     /// On a host with several lanes: those in use, and the devices that execute them.
     devices: BTreeMap<usize, Device>,
     schedules: ScheduleCache,
@@ -173,6 +175,7 @@ impl Program {
             precision,
             backend,
             buffer_depth,
+            ranks: on.and_then(|device| device.ranks().cloned()),
             devices,
             schedules: ScheduleCache::new(buffer_depth),
             times: None,
@@ -399,8 +402,10 @@ impl Program {
                 if !self.devices.is_empty() && self.times.is_none() {
                     let (devices, schedules) = (&self.devices, &mut self.schedules);
                     let trace = self.trace.as_mut();
+                    let ranks = self.ranks.as_ref();
+                    let on = OnLanes { devices, ranks };
                     let lanes =
-                        || lane_threads::repeat(runs, &bound, store, devices, schedules, trace, on_progress);
+                        || lane_threads::repeat(runs, &bound, store, on, schedules, trace, on_progress);
                     return team::rest(lanes);
                 }
                 let mut views = ViewBuffers::default();

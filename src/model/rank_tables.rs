@@ -176,7 +176,7 @@ impl RankTables {
     }
     /// Whether owners update the memory rows that they dispatch.
     pub fn owners_update(&self) -> bool {
-        self.partitioned && self.travel.owners_update
+        self.partitioned && !self.is_cached() && self.travel.owners_update
     }
     /// Whether the nodes of a batch are listed once for each occurrence.
     pub fn repeats(&self) -> bool {

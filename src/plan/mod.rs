@@ -115,11 +115,11 @@ pub enum MemoryOver {
 #[serde(rename_all = "snake_case")]
 pub enum UpdateOver {
     /// The ranks that compute with the rows: rows travel with their mails (Sven).
-    #[default]
     Readers,
     /// The owners, once for all ranks: updated rows travel, and the backward pass returns their gradients
-    /// (DepComm). A model whose update depends on the query, as APAN's, is updated by the readers all the
-    /// same.
+    /// (DepComm). Together, the ranks then compute no more than a single one. A model whose update depends on
+    /// the query, as APAN's, is updated by the readers all the same.
+    #[default]
     Owners,
 }
 
@@ -228,14 +228,15 @@ impl Plan {
                 Some(Plan { ranks, ..plan(&prefetched, None) })
             }
             "depcomm" => {
-                let (update, deduplicate) = (UpdateOver::Owners, Deduplicate::Aggregation);
-                let ranks = Some(OverRanks { update, deduplicate, ..OverRanks::default() });
+                let (partition, deduplicate) = (Partitioner::Range, Deduplicate::Aggregation);
+                let ranks = Some(OverRanks { partition, deduplicate, ..OverRanks::default() });
                 Some(Plan { ranks, ..plan(&prefetched, None) })
             }
             "sven" | "sven-cached" => {
                 let (partition, gradient_staleness) = (Partitioner::ReFlexBiCut, 1);
                 let memory = if name == "sven" { MemoryOver::Partitioned } else { MemoryOver::Cached };
-                let ranks = Some(OverRanks { memory, partition, gradient_staleness, ..OverRanks::default() });
+                let over = OverRanks { memory, partition, gradient_staleness, ..OverRanks::default() };
+                let ranks = Some(OverRanks { update: UpdateOver::Readers, ..over });
                 let mut plan = plan(&prefetched, None);
                 for (stage, lane) in
                     [(Stage::Dispatch, 3), (Stage::Aggregate, 3), (Stage::ReduceGradients, 4)]
@@ -308,10 +309,10 @@ impl Plan {
             }
             _ => {}
         }
-        let OverRanks { memory, update, deduplicate, .. } = self.ranks.unwrap_or_default();
-        if memory == MemoryOver::Cached && (update, deduplicate) != Default::default() {
-            let remedy = "leave out ranks.update and ranks.deduplicate: readers update unique rows";
-            return bad("ranks.memory is \"cached\"".into(), remedy);
+        let OverRanks { memory, deduplicate, .. } = self.ranks.unwrap_or_default();
+        if memory == MemoryOver::Cached && deduplicate != Deduplicate::Both {
+            let what = "ranks.memory is \"cached\", and ranks.deduplicate is not \"both\"";
+            return bad(what.into(), "leave out ranks.deduplicate");
         }
         let micro_batches = self.ranks.unwrap_or_default().micro_batches;
         if !(1..=MAX_MICRO_BATCHES).contains(&micro_batches) {
@@ -343,9 +344,9 @@ impl Plan {
         self.ranks.unwrap_or_default().gradient_staleness
     }
     /// Returns the dependencies between the stages of the plan: [`NEEDS`], but with those differences
-    /// that follow from [`OverRanks`].
+    /// that follow from its [`OverRanks`].
     pub fn needs(&self) -> Vec<Need> {
-        needs::over_ranks(&self.ranks.unwrap_or_default())
+        self.ranks.as_ref().map_or(NEEDS.to_vec(), needs::over_ranks)
     }
     /// Returns the stage whose entry says where a stage runs: its own, if the plan lists it.
     fn listed(&self, stage: Stage) -> Stage {

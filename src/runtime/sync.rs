@@ -21,6 +21,8 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
+use std::{thread, time::Duration};
+
 /// The standard library's `UnsafeCell`, with the methods of loom's.
 #[cfg(not(loom))]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -46,12 +48,20 @@ pub(crate) struct Counter(pub AtomicUsize);
 /// Polls before a waiting thread yields its core, about 50 us.
 pub(crate) const PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 2_000 };
 
-/// Pauses a thread that has polled `polls` times: spins below [`PATIENCE`], then yields the core.
+/// Polls before a waiting thread sleeps between polls.
+pub(crate) const AWAKE: u32 = if cfg!(any(loom, miri)) { u32::MAX } else { PATIENCE + 200 };
+
+/// Sleep between two polls.
+const NAP: Duration = Duration::from_micros(20);
+
+/// Pauses a thread that has polled `polls` times: spins below [`PATIENCE`], yields the core below [`AWAKE`],
+/// then sleeps for a moment. If many threads did nothing but yield, the kernel might not run others, those
+/// that they wait for, for seconds (seen with 32 threads on two cores, Linux 6.18).
 pub(crate) fn pause(polls: &mut u32) {
-    if *polls < PATIENCE {
-        *polls += 1;
-        spin_loop();
-    } else {
-        yield_now();
+    match *polls {
+        0..PATIENCE => spin_loop(),
+        PATIENCE..AWAKE => yield_now(),
+        _ => return thread::sleep(NAP),
     }
+    *polls += 1;
 }

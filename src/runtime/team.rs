@@ -290,7 +290,8 @@ impl Team {
         work()
     }
     /// Runs `work` as [`install`](Self::install) does, and keeps the helpers awake meanwhile. A helper that
-    /// is idle for a while yields its core to other processes between polls, but keeps polling.
+    /// is idle for a while yields its core to other processes between polls, or sleeps for a moment, but
+    /// keeps polling.
     pub(super) fn keep_awake<T>(&self, work: impl FnOnce() -> T) -> T {
         self.shared.awake.store(true, SeqCst);
         let _awake = Flag(&self.shared.awake);

@@ -17,9 +17,10 @@ pub enum Partitioner {
     #[serde(rename = "re-flex-bicut")]
     ReFlexBiCut,
     /// Consecutive nodes, the same number for each rank.
-    #[default]
     Range,
-    /// Round robin: rank r owns the nodes r, r + N, r + 2 N, and so on.
+    /// Round robin: rank r owns the nodes r, r + N, r + 2 N, and so on. All ranks then have about the same
+    /// number of busy nodes.
+    #[default]
     Interval,
     /// The least total that METIS finds, with the same number of nodes for each rank. Its random numbers are
     /// those of the C library.

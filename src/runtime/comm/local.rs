@@ -2,7 +2,7 @@
 use super::{Comm, DEADLINE, check_counts, disagree, overdue};
 use crate::{
     error::{Error, ErrorKind, Result},
-    runtime::sync::{AtomicBool, AtomicUsize, Counter, Mutex, PATIENCE, pause},
+    runtime::sync::{AWAKE, AtomicBool, AtomicUsize, Counter, Mutex, pause},
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,14 +11,8 @@ use std::{
         Arc, PoisonError, RwLock,
         atomic::Ordering::{Acquire, Relaxed, Release},
     },
-    thread,
     time::{Duration, Instant},
 };
-
-/// Polls before a waiting rank sleeps between polls: ranks may share cores.
-const AWAKE: u32 = 4 * PATIENCE;
-/// Pause of a waiting rank that sleeps.
-const NAP: Duration = Duration::from_micros(50);
 
 /// Returns the connections of `size` ranks of this process, one for each rank's thread, with the default
 /// [deadline](DEADLINE).
@@ -132,14 +126,13 @@ impl Local {
     }
     /// Waits until `ready`; `missing` is the rank that must act, `what` the call.
     fn wait(&self, missing: usize, what: &str, ready: impl Fn() -> bool) -> Result<()> {
-        let (mut polls, mut waited, mut since) = (0, 0, None);
+        let (mut polls, mut since) = (0, None);
         while !ready() {
             if self.world.failed.load(Relaxed) {
                 return Err(self.failure());
             }
-            if waited < AWAKE {
-                waited += 1;
-                pause(&mut polls);
+            pause(&mut polls);
+            if polls < AWAKE {
                 continue;
             }
             let since = *since.get_or_insert_with(Instant::now);
@@ -148,7 +141,6 @@ impl Local {
                 self.fail(&e.to_string());
                 return Err(e);
             }
-            thread::sleep(NAP);
         }
         Ok(())
     }
@@ -280,6 +272,9 @@ impl Comm for Local {
         failure.get_or_insert_with(|| (self.rank, reason.to_owned()));
         self.world.failed.store(true, Release);
     }
+    fn abandon(&self, reason: &str) {
+        self.fail(reason);
+    }
     fn describe(&self) -> String {
         "local".into()
     }
@@ -298,6 +293,7 @@ fn copy_part(rank: usize, other: usize, what: &str, from: &[u8], to: &mut [u8]) 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::{super::all_reduce, *};
+    use std::thread;
 
     /// Runs `work` as every rank of `size`, and returns the results.
     fn with_ranks<T: Send>(size: usize, deadline: f64, work: impl Fn(Local) -> T + Sync) -> Vec<T> {

@@ -63,6 +63,8 @@ pub trait Comm: Send + Sync + fmt::Debug {
     fn duplicate(&self) -> Result<Arc<dyn Comm>>;
     /// Tells the other ranks that this one has failed, so that they end at once. Not collective.
     fn fail(&self, reason: &str);
+    /// Ends all calls of this rank that wait, because another of its threads has failed. Not collective.
+    fn abandon(&self, reason: &str);
     /// Returns the kind of connection, for people: `local`, `mpi (Open MPI 5.0.11)`.
     fn describe(&self) -> String;
 }

@@ -16,14 +16,14 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     thread,
     time::{Duration, Instant},
 };
 
 /// Tests of a request before a waiting rank sleeps between tests.
-const AWAKE: u32 = 1000;
+const AWAKE: u32 = 200;
 /// Pause of a waiting rank that sleeps.
 const NAP: Duration = Duration::from_micros(50);
 /// Maximum number of bytes of a message: MPI counts in C ints.
@@ -82,6 +82,8 @@ struct World {
     /// Held in every call of MPI; `None` once MPI has been ended.
     library: Mutex<Option<Library>>,
     version: String,
+    /// Whether a thread of this rank has failed.
+    abandoned: AtomicBool,
 }
 
 /// A message on its way.
@@ -125,7 +127,9 @@ pub fn mpi(deadline: Duration) -> Result<Arc<Mpi>> {
     }
     let (connections, buffers) = (AtomicUsize::new(1), Mutex::default());
     let version = library.version.clone();
-    let world = World { rank, size, connections, buffers, library: Mutex::new(Some(library)), version };
+    let abandoned = AtomicBool::new(false);
+    let world =
+        World { rank, size, connections, buffers, library: Mutex::new(Some(library)), version, abandoned };
     Ok(Arc::new(Mpi { connection: 0, deadline, world: Arc::new(world) }))
 }
 
@@ -262,6 +266,9 @@ impl Mpi {
         for transfer in transfers {
             // Each test makes progress with all transfers.
             while !self.world.call(|library| self.is_finished(library, call, transfer))? {
+                if self.world.abandoned.load(Relaxed) {
+                    return Err(Error::new(ErrorKind::Comm, "another thread of this rank has failed"));
+                }
                 tests += 1;
                 if tests < AWAKE {
                     thread::yield_now();
@@ -374,6 +381,9 @@ impl Comm for Mpi {
             );
         }
         Ok(Arc::new(Mpi { connection, deadline: self.deadline, world: Arc::clone(&self.world) }))
+    }
+    fn abandon(&self, _reason: &str) {
+        self.world.abandoned.store(true, Relaxed);
     }
     fn fail(&self, _reason: &str) {
         if self.world.size == 1 {
