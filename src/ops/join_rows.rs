@@ -3,7 +3,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `like` | `[<= n, ...]` | any value with the rows of the whole |
-//! | `part`, any number of them | `[<= k, d]` f32 or i64 | slice m of the rows, as [`slice_rows`](super::slice_rows) cuts them |
+//! | `part`, any number of them | `[<= k, d]` f32 or i64 | slice m of the rows, as [`slice_rows`] cuts them |
 //! | out | `[<= n, d]` as the parts | all rows |
 //!
 //! Backward: the gradient of a part is its slice of the gradient of the whole. A part with fewer rows than

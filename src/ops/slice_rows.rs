@@ -7,7 +7,7 @@
 //! | count | `[1]` u32, only without `like` | number of rows of the slice |
 //! | out | `[<= n / parts + 1, d]` as `x`, or with the rows of `like` | rows `n m / parts` to `n (m + 1) / parts` of `x`, of its n live rows |
 //!
-//! No gradient: lists are cut, and gradients for [`join_rows`](super::join_rows).
+//! No gradient: lists are cut, and gradients for [`join_rows`].
 //! Source: the micro-batches of Sven, section 3.3.2.
 use super::*;
 

@@ -73,8 +73,8 @@ pub(super) fn by_rank(io: &Io<'_>, mut visit: impl FnMut(usize, usize, usize)) {
     let mut begin = 0usize;
     for (rank, &count) in counts.iter().enumerate() {
         let end = begin.saturating_add(count as usize).min(id.len());
-        for at in begin..end {
-            if let Some(row) = io.row_of(at, id[at], io.rows(input::COPIES)) {
+        for (at, &id) in (begin..end).zip(&id[begin..end]) {
+            if let Some(row) = io.row_of(at, id, io.rows(input::COPIES)) {
                 visit(at, row, rank);
             }
         }
