@@ -89,81 +89,122 @@ impl fmt::Display for Stage {
 /// moments.)
 pub(super) fn stages(nodes: &[&Node], specs: &[Spec]) -> Vec<Stage> {
     let prefetchable = prefetchable(nodes, specs);
-    let written = |n: &Node| -> Vec<Var> { n.writes.iter().map(|&w| n.ins[w]).collect() };
-    let computes = |n: &Node| n.op.kind() == OpKind::Nn;
-    let mut state: HashSet<Var> = HashSet::new();
-    for (n, _) in
-        nodes.iter().zip(&prefetchable).filter(|(n, p)| !**p && !computes(n) && n.op.traffic().is_none())
-    {
-        let read = |v: &Var| {
-            nodes.iter().any(|o| o.ins.iter().enumerate().any(|(i, x)| x == v && !o.writes.contains(&i)))
-        };
-        state.extend(written(n).into_iter().filter(read));
-    }
-    // An op that communicates writes its sequence number, which is no result.
-    let writes_stored = |n: &Node| !n.writes.is_empty() && n.op.traffic().is_none();
+    let mut values = Values::new(nodes, &prefetchable);
     let last_backward = nodes.iter().rposition(|n| n.tag.backward);
-    // What other ranks get dispatched.
-    let sent: HashSet<Var> = nodes
-        .iter()
-        .filter(|n| n.op.traffic() == Some(TrafficKind::Dispatch))
-        .flat_map(|n| n.ins.iter().copied())
-        .collect();
-    // State and rows gathered from it, and what was computed from them.
-    let (mut fetched, mut computed) = (state.clone(), HashSet::new());
-    // What nodes of `route` compute, and rows of state that other ranks have dispatched.
-    let (mut routed, mut dispatched) = (HashSet::new(), HashSet::new());
     let stage_of = |(at, (n, prefetchable)): (usize, (&&Node, bool))| {
-        let stage = if prefetchable {
-            let real = |o: &Var| specs[o.at()].dtype.widened() == DType::F32;
-            let fetches = !n.outs.is_empty() && n.outs.iter().all(real);
-            let routes = n.op.traffic().is_some() || n.ins.iter().any(|v| routed.contains(v));
-            match (fetches, routes) {
-                (true, _) => Stage::FetchFeatures,
-                (false, true) => Stage::Route,
-                (false, false) => Stage::Sample,
-            }
-        } else if let Some(stage) = n.op.traffic().and_then(exchanging) {
-            stage
-        } else if n.tag.backward {
-            Stage::Embed
-        } else if written(n).iter().any(|v| state.contains(v)) {
-            let renews = |v| dispatched.contains(v);
-            // Dispatched rows renew copies of state before it is read.
-            if n.ins.iter().any(renews) { Stage::FetchMemory } else { Stage::WriteMemory }
-        } else if computes(n) && !n.writes.is_empty() {
-            Stage::Step
-        } else if last_backward.is_some_and(|last| at > last) && !computes(n) && !writes_stored(n) {
-            // After the backward pass, such nodes prepare the rows to be written.
-            Stage::WriteMemory
-        } else if !n.outs.is_empty() && n.outs.iter().all(|v| sent.contains(v)) {
-            // Picks updated rows for other ranks.
-            Stage::UpdateMemory
-        } else if n.ins.iter().any(|v| computed.contains(v)) {
-            Stage::Embed
-        } else if computes(n) && n.ins.iter().any(|v| state.contains(v) || dispatched.contains(v)) {
-            Stage::UpdateMemory
-        } else if !computes(n) && n.ins.iter().any(|v| fetched.contains(v)) {
-            Stage::FetchMemory
-        } else {
-            Stage::Embed
+        let stage = match prefetchable {
+            true => values.stage_ahead(n, specs),
+            false => values.stage(n, last_backward.is_some_and(|last| at > last)),
         };
-        let outs = n.outs.iter().copied();
-        if stage == Stage::FetchMemory {
-            fetched.extend(outs);
-        } else if stage == Stage::Dispatch && !n.ins.iter().any(|v| computed.contains(v)) {
-            fetched.extend(outs.clone());
-            dispatched.extend(outs);
-        } else if stage == Stage::Route {
-            routed.extend(outs);
-        } else if !matches!(stage, Stage::Sample | Stage::FetchFeatures) {
-            computed.extend(n.outs.iter().copied());
-        }
+        values.add_results(n, stage);
         stage
     };
     let mut stages: Vec<Stage> = nodes.iter().zip(prefetchable).enumerate().map(stage_of).collect();
     move_to_weight_grads(nodes, specs, &mut stages);
     stages
+}
+
+/// Kinds of values, by which stages are told apart. Those that nodes compute are added node by node.
+struct Values {
+    /// Stored values that make up node memory.
+    state: HashSet<Var>,
+    /// What other ranks get dispatched.
+    sent: HashSet<Var>,
+    /// State and rows gathered from it.
+    fetched: HashSet<Var>,
+    /// What was computed from these.
+    computed: HashSet<Var>,
+    /// What nodes of `route` compute.
+    routed: HashSet<Var>,
+    /// Rows of state that other ranks have dispatched.
+    dispatched: HashSet<Var>,
+}
+
+fn written(n: &Node) -> impl Iterator<Item = Var> {
+    n.writes.iter().map(|&w| n.ins[w])
+}
+
+fn computes(n: &Node) -> bool {
+    n.op.kind() == OpKind::Nn
+}
+
+/// Whether a node writes a stored value that is a result. The sequence number that an op writes which
+/// communicates is none.
+fn writes_stored(n: &Node) -> bool {
+    !n.writes.is_empty() && n.op.traffic().is_none()
+}
+
+impl Values {
+    fn new(nodes: &[&Node], prefetchable: &[bool]) -> Self {
+        let read = |v: &Var| {
+            nodes.iter().any(|o| o.ins.iter().enumerate().any(|(i, x)| x == v && !o.writes.contains(&i)))
+        };
+        let writers =
+            nodes.iter().zip(prefetchable).filter(|(n, p)| !**p && !computes(n) && writes_stored(n));
+        let state: HashSet<Var> = writers.flat_map(|(n, _)| written(n)).filter(read).collect();
+        let dispatches = nodes.iter().filter(|n| n.op.traffic() == Some(TrafficKind::Dispatch));
+        Values {
+            sent: dispatches.flat_map(|n| n.ins.iter().copied()).collect(),
+            fetched: state.clone(),
+            state,
+            computed: HashSet::new(),
+            routed: HashSet::new(),
+            dispatched: HashSet::new(),
+        }
+    }
+    /// Returns the stage of a node that can be prefetched.
+    fn stage_ahead(&self, n: &Node, specs: &[Spec]) -> Stage {
+        let real = |o: &Var| specs[o.at()].dtype.widened() == DType::F32;
+        let fetches = !n.outs.is_empty() && n.outs.iter().all(real);
+        let routes = n.op.traffic().is_some() || n.ins.iter().any(|v| self.routed.contains(v));
+        match (fetches, routes) {
+            (true, _) => Stage::FetchFeatures,
+            (false, true) => Stage::Route,
+            (false, false) => Stage::Sample,
+        }
+    }
+    /// Returns the stage of another node; `after` says whether it follows the backward pass.
+    fn stage(&self, n: &Node, after: bool) -> Stage {
+        let reads = |values: &HashSet<Var>| n.ins.iter().any(|v| values.contains(v));
+        if let Some(stage) = n.op.traffic().and_then(exchanging) {
+            stage
+        } else if n.tag.backward {
+            Stage::Embed
+        } else if written(n).any(|v| self.state.contains(&v)) {
+            // Dispatched rows renew copies of state before it is read.
+            if reads(&self.dispatched) { Stage::FetchMemory } else { Stage::WriteMemory }
+        } else if computes(n) && !n.writes.is_empty() {
+            Stage::Step
+        } else if after && !computes(n) && !writes_stored(n) {
+            // After the backward pass, such nodes prepare the rows to be written.
+            Stage::WriteMemory
+        } else if !n.outs.is_empty() && n.outs.iter().all(|v| self.sent.contains(v)) {
+            // Picks updated rows for other ranks.
+            Stage::UpdateMemory
+        } else if reads(&self.computed) {
+            Stage::Embed
+        } else if computes(n) && (reads(&self.state) || reads(&self.dispatched)) {
+            Stage::UpdateMemory
+        } else if !computes(n) && reads(&self.fetched) {
+            Stage::FetchMemory
+        } else {
+            Stage::Embed
+        }
+    }
+    /// Adds what a node of a stage computes.
+    fn add_results(&mut self, n: &Node, stage: Stage) {
+        let outs = n.outs.iter().copied();
+        match stage {
+            Stage::Sample | Stage::FetchFeatures => {}
+            Stage::Route => self.routed.extend(outs),
+            Stage::FetchMemory => self.fetched.extend(outs),
+            Stage::Dispatch if !n.ins.iter().any(|v| self.computed.contains(v)) => {
+                self.fetched.extend(outs.clone());
+                self.dispatched.extend(outs);
+            }
+            _ => self.computed.extend(outs),
+        }
+    }
 }
 
 /// Returns the stage of an op that exchanges rows or gradients with other ranks; `None` if it belongs to the
@@ -188,7 +229,7 @@ fn move_to_weight_grads(nodes: &[&Node], specs: &[Spec], stages: &mut [Stage]) {
     // waits for.
     let (mut read, mut waited_for) = (HashSet::new(), HashSet::new());
     for (at, n) in nodes.iter().enumerate().rev() {
-        let writes_stored = !n.writes.is_empty() && n.op.traffic().is_none();
+        let writes_stored = writes_stored(n);
         let has_one_user = |v: Var| nodes.iter().filter(|o| o.ins.contains(&v)).count() == 1;
         let moved = stages[at] == Stage::Embed
             && if writes_stored {

@@ -136,13 +136,7 @@ impl EventTask {
         config.validate()?;
         let device = device.multiplying_in(config.precision)?;
         let split = config.split(events)?;
-        if device.gpu().is_some() && device.ranks().is_some_and(|ranks| ranks.size() > 1) {
-            return Err(Error::usage("ranks on CUDA devices do not communicate yet")
-                .remedy("train over ranks with --device cpu"));
-        }
-        if let Some(ranks) = device.ranks() {
-            agree(ranks, config, &identity(events))?;
-        }
+        check_ranks(config, events, &device)?;
         let plan = config.plan_on(&device)?;
         let mut model = Model::new(config, events, &split, device.ranks().map(|ranks| (ranks, &plan)))?;
         let columns = model.target.objective.columns(&model.store);
@@ -328,6 +322,19 @@ impl EventTask {
         }
         Ok((batches, total))
     }
+}
+
+/// Checks that the ranks, if there are any, can communicate, and that they agree.
+///
+/// # Errors
+/// `Usage` if they are CUDA devices; `Comm`, with what differs.
+fn check_ranks(config: &Config, events: &Events, device: &Device) -> Result<()> {
+    let Some(ranks) = device.ranks() else { return Ok(()) };
+    if device.gpu().is_some() && ranks.size() > 1 {
+        return Err(Error::usage("ranks on CUDA devices do not communicate yet")
+            .remedy("train over ranks with --device cpu"));
+    }
+    agree(ranks, config, &identity(events))
 }
 
 /// Returns numbers by which ranks recognise that they have the same events.

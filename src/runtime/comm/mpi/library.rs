@@ -53,7 +53,7 @@ functions! {
     initialized = c"MPI_Initialized"(*mut c_int);
     irecv = c"MPI_Irecv"(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
     isend = c"MPI_Isend"(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
-    library_version = c"MPI_Get_library_version"(*mut c_char, *mut c_int);
+    version_text = c"MPI_Get_library_version"(*mut c_char, *mut c_int);
     rank = c"MPI_Comm_rank"(Handle, *mut c_int);
     set_errhandler = c"MPI_Comm_set_errhandler"(Handle, Handle);
     size = c"MPI_Comm_size"(Handle, *mut c_int);
@@ -164,7 +164,7 @@ impl Library {
         let path = path_of(functions.isend as *const c_void);
         let version = text(|text, length| {
             // SAFETY: there is room for the longest text; this may be called before MPI is started.
-            unsafe { (functions.library_version)(text, length) }
+            unsafe { (functions.version_text)(text, length) }
         });
         let is_mpich = ["MPICH", "MVAPICH", "Intel"].iter().any(|name| version.contains(name));
         let interface = match open_mpi(library) {

@@ -80,7 +80,7 @@ struct World {
     /// Memory of the messages.
     buffers: Mutex<Vec<Vec<u8>>>,
     /// Held in every call of MPI; `None` once MPI has been ended.
-    library: Mutex<Option<Library>>,
+    loaded: Mutex<Option<Library>>,
     version: String,
     /// Whether a thread of this rank has failed.
     abandoned: AtomicBool,
@@ -129,7 +129,7 @@ pub fn mpi(deadline: Duration) -> Result<Arc<Mpi>> {
     let version = library.version.clone();
     let abandoned = AtomicBool::new(false);
     let world =
-        World { rank, size, connections, buffers, library: Mutex::new(Some(library)), version, abandoned };
+        World { rank, size, connections, buffers, loaded: Mutex::new(Some(library)), version, abandoned };
     Ok(Arc::new(Mpi { connection: 0, deadline, world: Arc::new(world) }))
 }
 
@@ -161,12 +161,12 @@ fn pieces(part: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl World {
-    fn library(&self) -> MutexGuard<'_, Option<Library>> {
-        self.library.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loaded(&self) -> MutexGuard<'_, Option<Library>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Makes calls of MPI; only one thread at a time does.
     fn call<T>(&self, call: impl FnOnce(&Library) -> Result<T>) -> Result<T> {
-        match &*self.library() {
+        match &*self.loaded() {
             Some(library) => call(library),
             None => Err(Error::new(ErrorKind::Comm, "MPI has been ended")),
         }
@@ -184,7 +184,7 @@ impl Mpi {
     /// As the calls of [`Comm`].
     pub fn finish(&self) -> Result<()> {
         self.barrier()?;
-        match self.world.library().take() {
+        match self.world.loaded().take() {
             // SAFETY: the lock is held during the call, and without a library nobody calls MPI again.
             Some(library) => unsafe { library.finish() },
             None => Ok(()),
@@ -394,13 +394,13 @@ impl Comm for Mpi {
         let last = thread::Builder::new().spawn(move || {
             thread::sleep(LAST);
             // If MPI has been ended, the other ranks need not be.
-            if !matches!(world.library.try_lock(), Ok(library) if library.is_none()) {
+            if !matches!(world.loaded.try_lock(), Ok(library) if library.is_none()) {
                 end()
             }
         });
         drop(last);
         thread::sleep(LAST_WORDS);
-        if let Some(library) = &*self.world.library() {
+        if let Some(library) = &*self.world.loaded() {
             // SAFETY: the lock is held, and MPI runs.
             unsafe { library.abort(ErrorKind::Comm.exit_code().into()) };
             end()
