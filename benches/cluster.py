@@ -121,15 +121,17 @@ def times(record):
 
 def volumes(record):
     """Returns head and rows: the megabytes of an epoch by kind. They are the same over every link."""
-    kinds, rows = ("routes", "dispatch", "aggregation", "gradients"), []
+    kinds, rows = {"routes": ["routes"], "dispatch with its gradients": ["dispatch", "dispatch gradients"],
+                   "aggregation": ["aggregation"], "gradients of weights": ["gradients"]}, []
     for data, model, ranks in cases(record):
         cells = [f"{data}, {model}, {ranks} ranks"]
         for plan in record["plans"]:
             of = {"data": data, "model": model, "ranks": ranks, "plan": plan}
             row = next(r for r in record["rows"] if of.items() <= r.items())
-            unknown = [kind for kind in row["bytes"] if kind not in kinds]
+            unknown = set(row["bytes"]).difference(*kinds.values())
             assert not unknown, f"no column for {unknown}"
-            cells.append(" / ".join(f"{row['bytes'].get(kind, 0) / 1e6:.1f}" for kind in kinds))
+            sums = (sum(row["bytes"].get(kind, 0) for kind in of_column) for of_column in kinds.values())
+            cells.append(" / ".join(f"{megabytes / 1e6:.1f}" for megabytes in sums))
         rows.append(cells)
     return ["MB of an epoch: " + " / ".join(kinds), *(f"`{plan}`" for plan in record["plans"])], rows
 

@@ -41,6 +41,16 @@ struct Status {
   }
 };
 
+// The windows of all ranks: blocks of their devices' memory, which every rank reads. (`runtime::cuda::windows`.)
+struct Windows {
+  const uint64_t* of;  // for each rank, address and bytes
+  uint32_t rank, ranks;
+  template <class T> __device__ __forceinline__ const T* at(uint32_t r, uint64_t byte) const {
+    return reinterpret_cast<const T*>(of[2 * r] + byte);
+  }
+  __device__ __forceinline__ uint64_t bytes(uint32_t r) const { return of[2 * r + 1]; }
+};
+
 // Converts the ticks between two events to seconds: the difference is an i64, clamped to `longest`, then one f32
 // product. (`runtime::Gaps`.)
 struct Gaps {

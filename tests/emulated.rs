@@ -29,6 +29,12 @@ static GIVEN_BACK: Condvar = Condvar::new();
 /// in order) or, with `TGNN_TEST_DEVICE=cuda`, a GPU, which has its own schedule. `None` if there is neither;
 /// the skipped test then prints why.
 pub fn device(seed: u64) -> Option<TestDevice> {
+    devices(1, seed)?.pop()
+}
+
+/// Like [`device`], for several ranks: as many emulated devices, which a test gets all at once, or one GPU,
+/// which the ranks share.
+pub fn devices(count: usize, seed: u64) -> Option<Vec<TestDevice>> {
     static OPENED: [OnceLock<Gpu>; EMULATED] = [const { OnceLock::new() }; EMULATED];
     let emulated = std::env::var_os("TGNN_TEST_DEVICE").is_none_or(|d| d != "cuda");
     if emulated && !cfg!(feature = "emu") {
@@ -40,24 +46,28 @@ pub fn device(seed: u64) -> Option<TestDevice> {
     }
     let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
     free.get_or_insert_with(|| (0..if emulated { EMULATED } else { 1 }).rev().collect());
-    let ordinal = loop {
-        match free.as_mut().and_then(Vec::pop) {
-            Some(ordinal) => break ordinal,
+    let wanted = if emulated { count } else { 1 };
+    let ordinals = loop {
+        match free.as_mut().filter(|free| free.len() >= wanted) {
+            Some(free) => break free.split_off(free.len() - wanted),
             None => free = GIVEN_BACK.wait(free).unwrap_or_else(PoisonError::into_inner),
         }
     };
     drop(free);
-    let opened = OPENED[ordinal].get_or_init(|| Gpu::open(ordinal).expect("the device opens").values_apart());
-    let device = TestDevice { gpu: opened.clone(), emulated };
-    device.schedule(seed);
-    Some(device)
+    let open = |ordinal: usize| {
+        let open = || Gpu::open(ordinal).expect("the device opens").values_apart();
+        let device = TestDevice { gpu: OPENED[ordinal].get_or_init(open).clone(), emulated };
+        device.schedule(seed);
+        device
+    };
+    Some(ordinals.into_iter().map(open).collect())
 }
 
 impl Drop for TestDevice {
     fn drop(&mut self) {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         free.as_mut().expect("devices were lent").push(self.gpu.ordinal());
-        GIVEN_BACK.notify_one();
+        GIVEN_BACK.notify_all();
     }
 }
 

@@ -38,7 +38,7 @@ fn train(
 }
 
 /// Returns the tensors in the file of an epoch, by name.
-fn tensors(dir: &Path, epoch: usize) -> Vec<(String, Vec<u8>)> {
+pub fn tensors(dir: &Path, epoch: usize) -> Vec<(String, Vec<u8>)> {
     let bytes = fs::read(dir.join(format!("checkpoint/epoch-{epoch}.safetensors"))).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let owned = |(name, view): (String, TensorView<'_>)| (name, view.data().to_vec());
@@ -48,7 +48,7 @@ fn tensors(dir: &Path, epoch: usize) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Returns the largest difference of two lists of f32, relative to the largest magnitude.
-fn apart(a: &[u8], b: &[u8]) -> f32 {
+pub fn apart(a: &[u8], b: &[u8]) -> f32 {
     let [a, b]: [Vec<f32>; 2] = [a, b].map(bytemuck::pod_collect_to_vec);
     assert_eq!(a.len(), b.len());
     let largest = a.iter().fold(f32::MIN_POSITIVE, |m, x| m.max(x.abs()));
@@ -56,7 +56,7 @@ fn apart(a: &[u8], b: &[u8]) -> f32 {
 }
 
 /// Names of the tensors of node memory and mails.
-const STATE: [&str; 6] = ["memory", "memory time", "mail", "mail event", "mail time", "next mail"];
+pub const STATE: [&str; 6] = ["memory", "memory time", "mail", "mail event", "mail time", "next mail"];
 
 /// The models whose state is kept over ranks, and those without state.
 const MODELS: [ModelName; 6] = [
@@ -68,7 +68,7 @@ const MODELS: [ModelName; 6] = [
     ModelName::GraphMixer,
 ];
 
-fn of_model(model: ModelName, plan: &str, epochs: usize) -> Config {
+pub fn of_model(model: ModelName, plan: &str, epochs: usize) -> Config {
     // Batches of 100 events do not divide evenly among three ranks.
     let jodie = JodieConfig { memory: 8, time: 8, ..JodieConfig::default() };
     let apan = ApanConfig { memory: 8, time: 8, mails: 3, neighbors: 4, ..ApanConfig::default() };
@@ -76,7 +76,7 @@ fn of_model(model: ModelName, plan: &str, epochs: usize) -> Config {
 }
 
 /// Writes a plan with three micro-batches on a lane for communication, and returns its path.
-fn micro_batches(dir: &Path) -> String {
+pub fn micro_batches(dir: &Path) -> String {
     let path = dir.join("parts.toml");
     let text =
         "name = \"parts\"\n[ranks]\nupdate = \"readers\"\nmicro_batches = 3\n[stages.dispatch]\nlane = 2\n";

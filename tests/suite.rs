@@ -22,6 +22,7 @@ mod plans;
 mod predict;
 mod predict_command;
 mod properties;
+mod rank_devices;
 mod ranks;
 mod replays;
 mod runs;

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <sys/mman.h>
+#include <thread>
 
 namespace emu {
 size_t memory_size() {
@@ -9,10 +10,10 @@ size_t memory_size() {
   return text ? strtoull(text, nullptr, 10) : size_t(4) << 30;
 }
 
-
-Mark Device::add(std::function<void()> f, const std::vector<Mark>& after) {
+Mark Device::add(std::function<void()> f, const std::vector<Mark>& after, Ready when) {
   auto w = std::make_shared<Work>();
   w->run = std::move(f);
+  w->when = std::move(when);
   for (const Mark& m : after) {
     if (m && !m->done) m->next.push_back(w), w->unmet++;
   }
@@ -21,29 +22,33 @@ Mark Device::add(std::function<void()> f, const std::vector<Mark>& after) {
 }
 
 // Appends work to a stream, or to the graph that the stream is being captured into.
-Result Device::give(Stream& stream, std::function<void()> f) {
+Result Device::give(Stream& stream, std::function<void()> f, Ready when) {
   if (stream.capture) {
     if (stream.capture->invalid) return CAPTURE_INVALIDATED;
     auto& nodes = stream.capture->graph->nodes;
-    nodes.push_back({std::move(f), stream.last_nodes});
+    nodes.push_back({std::move(f), stream.last_nodes, std::move(when)});
     stream.last_nodes = {nodes.size() - 1};
     return SUCCESS;
   }
-  stream.last = {add(std::move(f), stream.last)};
+  stream.last = {add(std::move(f), stream.last, std::move(when))};
   return SUCCESS;
 }
 
-// Runs one piece of ready work; returns false if there is none.
+// Runs one piece of ready work; returns false if there is none, or all of it waits for values in memory.
 bool Device::advance() {
-  if (ready.empty()) return false;
+  std::vector<size_t> able;
+  for (size_t i = 0; i < ready.size(); i++) {
+    if (!ready[i]->when || fault != SUCCESS || ready[i]->when()) able.push_back(i);
+  }
+  if (able.empty()) return false;
   size_t at = 0;
   if (schedule_seed) {
     random_state = random_state * 6364136223846793005ull + schedule_seed * 2 + 1;
     // Some seeds take the newest work first, most take any: a device may choose either order.
-    at = schedule_seed % 4 == 1 ? ready.size() - 1 : size_t(random_state >> 33) % ready.size();
+    at = schedule_seed % 4 == 1 ? able.size() - 1 : size_t(random_state >> 33) % able.size();
   }
-  Mark w = ready[at];
-  ready.erase(ready.begin() + ptrdiff_t(at));
+  Mark w = ready[able[at]];
+  ready.erase(ready.begin() + ptrdiff_t(able[at]));
   if (fault == SUCCESS) w->run();
   w->run = nullptr;
   w->done = true;
@@ -53,16 +58,25 @@ bool Device::advance() {
   w->next.clear();
   return true;
 }
-Result Device::until(const std::vector<Mark>& marks) {
+// Called when no work can run: lets other threads use this device, which may write the values that work waits for.
+// Returns false if there is no such work.
+bool Device::wait() {
+  if (ready.empty()) return false;
+  guard.unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(20));
+  guard.lock();
+  return true;
+}
+Result Device::until(std::vector<Mark> marks) {
   for (const Mark& m : marks) {
     while (m && !m->done) {
-      if (!advance()) return LAUNCH_FAILED;
+      if (!advance() && !wait()) return LAUNCH_FAILED;
     }
   }
   return fault;
 }
 Result Device::until_all() {
-  while (advance()) {}
+  while (advance() || wait()) {}
   return fault;
 }
 // Called for operations that are illegal during a capture: invalidates all open captures. Returns whether there were

@@ -31,14 +31,16 @@ enum : Result {
 constexpr size_t PAGE = 4096, ALIGN = 16, MOST_SHARED = 232448, PLAIN_SHARED = 48 << 10;
 constexpr int DEVICES = 8;  // per machine
 
+using Ready = std::function<bool()>;
 struct Work {
   std::function<void()> run;
+  Ready when;  // work that waits for a value in memory: whether it is there
   size_t unmet = 0;
   bool done = false;
   std::vector<std::shared_ptr<Work>> next;
 };
 using Mark = std::shared_ptr<Work>;
-struct Node { std::function<void()> run; std::vector<size_t> after; };
+struct Node { std::function<void()> run; std::vector<size_t> after; Ready when; };
 struct Device;
 struct Graph { Device& device; std::vector<Node> nodes; };
 struct Event;
@@ -73,10 +75,11 @@ struct Device {
   size_t used = 0;
   std::map<const emu::Kernel*, size_t> shared_limit;
 
-  Mark add(std::function<void()>, const std::vector<Mark>& after);
-  Result give(Stream&, std::function<void()>);
+  Mark add(std::function<void()>, const std::vector<Mark>& after, Ready when = {});
+  Result give(Stream&, std::function<void()>, Ready when = {});
   bool advance();
-  Result until(const std::vector<Mark>&);
+  bool wait();
+  Result until(std::vector<Mark>);
   Result until_all();
   bool forbidden();
   Address allocate(size_t n);

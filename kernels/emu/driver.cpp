@@ -6,7 +6,8 @@
 // shows as a wrong result. Every allocation ends at an inaccessible page, and is filled with NaN at first.
 //
 // A machine has eight devices, as many real ones have. Each has its own memory, streams, schedule, fault and lock, so
-// threads that use different devices run in parallel. A context is its device.
+// threads that use different devices run in parallel. A context is its device. Every device may access the memory of
+// the others.
 #include "device.hpp"
 #include <cstdio>
 #include <cstdlib>
@@ -68,6 +69,8 @@ Result cuDeviceGetAttribute(int* v, int attribute, int) {
   return SUCCESS;
 }
 Result cuDevicePrimaryCtxRetain(Handle* c, int d) { return *c = &devices[d], SUCCESS; }
+Result cuDeviceCanAccessPeer(int* can, int a, int b) { return *can = a != b, SUCCESS; }
+Result cuCtxEnablePeerAccess(Handle peer, unsigned) { return peer == &here() ? INVALID_DEVICE : SUCCESS; }
 Result cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
 Result cuCtxGetCurrent(Handle* c) { return *c = current_context, SUCCESS; }
 Result cuCtxSetCurrent(Handle c) { return current_context = static_cast<Device*>(c), SUCCESS; }
@@ -193,7 +196,7 @@ Result cuStreamQuery(Handle s) {
   Stream& stream = stream_of(s);
   Device& d = stream.device;
   Lock lock(d);
-  d.advance();
+  while (d.advance()) {}
   for (Mark& m : stream.last) {
     if (!m->done) return NOT_READY;
   }
@@ -217,6 +220,32 @@ Result cuStreamWaitEvent(Handle s, Handle e, unsigned) {
   }
   if (stream.capture) return d.forbidden(), CAPTURE_UNSUPPORTED;
   if (event.mark && !event.mark->done) stream.last.push_back(event.mark);
+  return SUCCESS;
+}
+// Waits for values in memory and writes such values, in the order of the stream. The memory may be the host's, or
+// another device's.
+struct MemoryOp {
+  unsigned operation;  // 1: wait for a value of 32 bits; 2: write it
+  Address address;
+  uint64_t value;
+  unsigned flags;  // of a wait, 1: until it is equal
+  uint64_t unused[2];
+};
+static_assert(sizeof(MemoryOp) == 48, "CUstreamBatchMemOpParams");
+Result cuStreamBatchMemOp_v2(Handle s, unsigned count, const MemoryOp* ops, unsigned) {
+  Stream& stream = stream_of(s);
+  Device& d = stream.device;
+  Lock lock(d);
+  if (count >= 256) return INVALID_VALUE;
+  for (unsigned i = 0; i < count; i++) {
+    auto* word = reinterpret_cast<uint32_t*>(ops[i].address);
+    auto value = uint32_t(ops[i].value);
+    bool waits = ops[i].operation == 1;
+    if (!word || ops[i].address % 4 || ops[i].flags != unsigned(waits)) return INVALID_VALUE;
+    Result given = waits ? d.give(stream, [] {}, [=] { return __atomic_load_n(word, __ATOMIC_ACQUIRE) == value; })
+                         : d.give(stream, [=] { __atomic_store_n(word, value, __ATOMIC_RELEASE); });
+    if (given) return given;
+  }
   return SUCCESS;
 }
 Result cuEventCreate(Handle* e, unsigned) { return *e = new Event{here()}, SUCCESS; }
@@ -250,7 +279,7 @@ Result cuEventQuery(Handle e) {
   auto* event = static_cast<Event*>(e);
   Device& d = event->device;
   Lock lock(d);
-  d.advance();
+  while (d.advance()) {}
   return event->mark && !event->mark->done ? NOT_READY : d.fault;
 }
 Result cuEventElapsedTime_v2(float* ms, Handle a, Handle b) {
@@ -383,7 +412,7 @@ Result cuGraphLaunch(Handle e, Handle s) {
       leaves.erase(a);
     }
     if (node.after.empty()) after = stream.last;
-    marks.push_back(d.add(node.run, after));
+    marks.push_back(d.add(node.run, after, node.when));
     leaves.insert(n);
   }
   stream.last.clear();

@@ -12,7 +12,7 @@ use crate::{
     error::Result,
     ops::fault,
     runtime::{
-        cuda::{CudaEvent, CudaStream, DeviceBuffer, DeviceView, Gpu, Launch, abi},
+        cuda::{CudaEvent, CudaStream, DeviceBuffer, DeviceView, Gpu, Launch, Windows, abi},
         *,
     },
 };
@@ -105,7 +105,7 @@ impl OnDevice {
         let first = |node: usize| BoundNode { variant: 0, run: 0, node };
         let launch = |node: usize| bound.launch(&variant.nodes[node], first(node), 0);
         let launched = (0..variant.nodes.len()).try_for_each(launch);
-        let ran = launched.and_then(|()| bound.stream().synchronize());
+        let ran = launched.and_then(|()| bound.synchronize());
         let written: Vec<BufferId> = written(&variants[..1]).collect();
         written.iter().for_each(|&id| store.changed_on_device(id));
         ran?;
@@ -128,6 +128,8 @@ pub(super) struct BoundProgram {
     others: [Option<CudaStream>; MAX_LANES],
     /// For each lane, as many sets of blocks as its buffer depth.
     memory: [Vec<Vec<DeviceBuffer>>; MAX_LANES],
+    /// By which nodes communicate with other ranks.
+    windows: Windows,
     /// A word for each node of each variant: its first fault.
     status: DeviceBuffer,
     /// By variant and node; `None` if a node needs no tickets. Zero between two launches: the last block of a
@@ -180,7 +182,12 @@ impl BoundProgram {
         };
         let tickets = variants.iter().map(|variant| variant.nodes.iter().map(tickets).collect());
         let all: usize = variants.iter().map(|variant| variant.nodes.len()).sum();
+        let nodes = variants.iter().flat_map(|variant| &variant.nodes);
+        let shapes: Vec<_> =
+            nodes.map(|planned| (planned, shapes(&planned.ins), shapes(&planned.outs))).collect();
+        let windows = shapes.iter().filter_map(|(planned, ins, outs)| planned.node.op.window(ins, outs));
         let mut bound = BoundProgram {
+            windows: Windows::open(gpu, windows)?,
             tickets: tickets.collect::<Result<_>>()?,
             memory,
             first,
@@ -247,6 +254,15 @@ impl BoundProgram {
     fn stream_of(&self, lane: usize) -> &CudaStream {
         self.others[lane].as_ref().unwrap_or(&self.first)
     }
+    /// Blocks until the work of all streams is done that the first one waits for.
+    ///
+    /// # Errors
+    /// As [`Windows::wait`].
+    fn synchronize(&self) -> Result<()> {
+        let end = CudaEvent::new(&self.gpu)?;
+        end.record(self.stream())?;
+        self.windows.wait(&end)
+    }
     /// Launches a node on the stream of a lane.
     fn launch(&self, planned: &PlannedNode, at: BoundNode, lane: usize) -> Result<()> {
         let choices = &self.operands[at.variant][at.node];
@@ -262,6 +278,7 @@ impl BoundProgram {
             status: o.status,
             precision: self.gpu.precision(),
             stream: self.stream_of(lane),
+            windows: &self.windows,
         };
         match self.gpu.rival(op.name()) {
             Some(rival) => rival.launch(self.gpu.kernels(), &launch),
@@ -290,7 +307,7 @@ impl BoundProgram {
             start.record(stream)?;
             launch()?;
             end.record(stream)?;
-            end.synchronize()?;
+            self.windows.wait(&end)?;
             taken.push(NodeTime { seconds: end.seconds_since(&start)?, runs: times, kernels });
         }
         Ok(taken)
@@ -321,7 +338,7 @@ impl BoundProgram {
                 events[node + 1].record(stream)?;
                 times[node].kernels += stream.launched() - launched;
             }
-            stream.synchronize()?;
+            self.synchronize()?;
             for (time, between) in times.iter_mut().zip(events.windows(2)) {
                 time.seconds += between[1].seconds_since(&between[0])?;
                 time.runs += 1;
@@ -480,10 +497,10 @@ impl BoundProgram {
             ends.push((finished, end));
         }
         for (runs, end) in &ends {
-            end.synchronize()?;
+            self.windows.wait(end)?;
             on_progress(RepeatProgress { runs: *runs, store: Some(store) });
         }
-        stream.synchronize()?;
+        self.synchronize()?;
         if let (Some(trace), Some(base)) = (&mut trace, base) {
             for launch in launches {
                 trace.ran.push(base.ran(launch)?);
@@ -492,6 +509,23 @@ impl BoundProgram {
         }
         self.check(runs.variants)
     }
+}
+
+impl Drop for BoundProgram {
+    /// Lets go on what waits for other ranks after an error: memory is freed only when all work is done.
+    fn drop(&mut self) {
+        for stream in std::iter::once(&self.first).chain(self.others.iter().flatten()) {
+            let end = CudaEvent::new(&self.gpu).and_then(|end| end.record(stream).map(|()| end));
+            if let Ok(end) = end {
+                self.windows.release(&end);
+            }
+        }
+    }
+}
+
+/// Returns the shapes of operands.
+fn shapes(operands: &[(Place, Spec)]) -> Vec<Spec> {
+    operands.iter().map(|&(_, spec)| spec).collect()
 }
 
 /// An event and the time of the host when it was recorded.

@@ -44,7 +44,7 @@ impl RankArgs {
             }
             (ranks, None) => {
                 let threads = (config.open_device()?.threads() / ranks).max(1);
-                let open = |_| Config { threads, ..config.clone() }.open_device();
+                let open = |rank| Config { threads, ..config.clone() }.open_device_for(rank);
                 on_local_ranks(ranks, deadline, open, work)
             }
         }

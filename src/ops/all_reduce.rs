@@ -8,8 +8,11 @@
 //! | out | as `x`; none if there is `to` | sums, the same bits on every rank |
 //!
 //! The values are packed into one message. Numbers are added in the order of the ranks. No gradient.
-use super::*;
-use crate::runtime::comm::{Channel, Ranks, TrafficKind, all_reduce};
+use super::{adam::parameters, window::REGION_ALIGN, *};
+use crate::runtime::{
+    comm::{Channel, Ranks, TrafficKind, all_reduce},
+    cuda::{Window, WindowSize, abi},
+};
 use std::{
     ops::Range,
     sync::{Mutex, PoisonError},
@@ -100,6 +103,56 @@ impl AllReduce {
             rest = later;
         }
     }
+    /// Calls `launch` with the values, their sums, and their places in the window.
+    fn launches(
+        &self,
+        on: &Launch<'_>,
+        window: &Window,
+        launch: impl Fn(Grid, abi::Parameters, bool) -> Result<()>,
+    ) -> Result<()> {
+        let into = on.inputs() > self.inputs().end;
+        let places: Vec<u64> = self
+            .inputs()
+            .scan(window.address(), |next, i| {
+                let place = *next;
+                *next += place_bytes(on.spec(i).len()) as u64;
+                Some(place)
+            })
+            .collect();
+        let parameter_at = |at: usize, end| abi::Parameter {
+            w: if into { on.state(at + self.values) } else { on.kept(at - FIRST) },
+            g: on.input(at),
+            m: places[at - FIRST] as *mut f32,
+            v: std::ptr::null_mut(),
+            n: on.spec(at).len() as u32,
+            end,
+        };
+        parameters(on, self.inputs(), parameter_at, launch)
+    }
+    /// Launches the kernels that write the window.
+    fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
+        let others = self.link.ranks().size() - 1;
+        let bytes: usize = self.inputs().map(|i| size_of::<f32>() * on.spec(i).len() * others).sum();
+        let sent = window.sent(TrafficKind::Gradients);
+        self.launches(on, window, |grid, values, last| {
+            let sent = if last { sent } else { std::ptr::null_mut() };
+            // SAFETY: the addresses are those of the operands and of the window, which has room for all.
+            unsafe { k.write_values_to_window(on, grid, values, sent, self.values as u32, bytes as u64) }
+        })
+    }
+    /// Launches the kernels that add up the windows.
+    fn sum(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
+        self.launches(on, window, |grid, values, last| {
+            let progress = if last { window.progress() } else { std::ptr::null_mut() };
+            // SAFETY: as above; all ranks have written the same shapes.
+            unsafe { k.sum_windows(on, grid, values, window.blocks(), progress) }
+        })
+    }
+}
+
+/// Returns the bytes of a value in a window.
+fn place_bytes(values: usize) -> usize {
+    (values * size_of::<f32>()).next_multiple_of(REGION_ALIGN)
 }
 
 impl Op for AllReduce {
@@ -126,6 +179,10 @@ impl Op for AllReduce {
     fn traffic(&self) -> Option<TrafficKind> {
         Some(TrafficKind::Gradients)
     }
+    fn window(&self, ins: &[Spec], _: &[Spec]) -> Option<WindowSize<'_>> {
+        let values = ins[self.inputs()].iter().map(|x| place_bytes(x.len()));
+        self.link.window(values.sum())
+    }
     fn define<R: Real>(&self, io: &Io<'_>) {
         self.run::<R>(io, &mut Default::default());
     }
@@ -133,7 +190,10 @@ impl Op for AllReduce {
         self.run(io, &mut self.buffers.lock().unwrap_or_else(PoisonError::into_inner));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        self.link.is_alone(Self::NAME)?;
+        if !self.link.is_alone() {
+            let channel = self.link.channel();
+            return on.exchange(channel, |w| self.write(k, on, w), |w| self.sum(k, on, w));
+        }
         let into = on.inputs() > self.inputs().end;
         self.inputs().try_for_each(|i| {
             let (grid, rows, d) = (Grid::items(on.spec(i).len()), on.rows(i), on.cols(i));

@@ -3,7 +3,7 @@ use super::{DynOp, call::Shapes, fault};
 use crate::{
     error::{Error, Result, ensure},
     runtime::{
-        cuda::{CudaStream, DeviceTensor, DeviceView, Gpu, Launch, abi},
+        cuda::{CudaStream, DeviceTensor, DeviceView, Gpu, Launch, Windows, abi},
         *,
     },
 };
@@ -196,6 +196,7 @@ impl<'a> DeviceCall<'a> {
             status: workspace,
             precision: gpu.precision(),
             stream,
+            windows: &Windows::default(),
         };
         // SAFETY: `infer` accepted the shapes, and the caller guarantees the memory.
         unsafe { self.shapes.op.launch(gpu.kernels(), &launch) }

@@ -11,8 +11,14 @@
 //!
 //! By these lists ranks learn which rows to send where. They follow from the data alone, so they can be
 //! exchanged ahead of the rows. A rank's own part is copied.
-use super::*;
-use crate::runtime::comm::{Channel, Comm, Ranks, TrafficKind};
+use super::{
+    window::{UNIT, WindowHead, WindowParts, WindowRows},
+    *,
+};
+use crate::runtime::{
+    comm::{Channel, Comm, Ranks, TrafficKind},
+    cuda::{Window, WindowSize},
+};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -115,6 +121,39 @@ impl ExchangeIds {
         traffic.add(TrafficKind::Routes, sent, word * (sent + ranks - 1));
         Ok(all)
     }
+    /// Launches the kernels that write the window.
+    fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
+        let (rows, width) = (on.rows(input::ID), size_of::<u32>());
+        let to_each = on.inputs() > input::COUNTS;
+        let head = WindowHead {
+            counts: if to_each { on.input(input::COUNTS) } else { std::ptr::null() },
+            rows,
+            width,
+            extra: width * (self.link.ranks().size() - 1),
+            kind: TrafficKind::Routes,
+        };
+        head.write(k, on, window)?;
+        let begin = WindowHead::bytes(self.link.ranks().size(), 1);
+        let (from, index) = (on.words(input::ID).cast(), std::ptr::null());
+        let ids = WindowRows { table: 0, from, of: rows, index, rows, begin, units: width / UNIT };
+        ids.write(k, on, window)
+    }
+    /// Launches the kernel that reads the windows.
+    fn read(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
+        let parts = WindowParts {
+            table: 0,
+            to_all: on.inputs() <= input::COUNTS,
+            expected: std::ptr::null(),
+            counts: on.kept(output::COUNTS),
+            count: on.kept(output::COUNT),
+            out: on.kept_words(output::ID).cast(),
+            capacity: self.capacity,
+            units: size_of::<u32>() / UNIT,
+            kind: 0,
+            is_last: true,
+        };
+        parts.read(k, on, window)
+    }
 }
 
 impl Op for ExchangeIds {
@@ -138,6 +177,10 @@ impl Op for ExchangeIds {
     fn traffic(&self) -> Option<TrafficKind> {
         Some(TrafficKind::Routes)
     }
+    fn window(&self, ins: &[Spec], _: &[Spec]) -> Option<WindowSize<'_>> {
+        let ids = ins[input::ID].rows.capacity * size_of::<u32>();
+        self.link.window(WindowHead::bytes(self.link.ranks().size(), 1) + ids)
+    }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let mut received = 0;
         self.link.step(io, Self::NAME, |comm| {
@@ -147,22 +190,15 @@ impl Op for ExchangeIds {
         io.out::<u32>(output::COUNT)[0] = received as u32;
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        self.link.is_alone(Self::NAME)?;
+        if !self.link.is_alone() {
+            let channel = self.link.channel();
+            return on.exchange(channel, |w| self.write(k, on, w), |w| self.read(k, on, w));
+        }
         let (id, count, out) = (on.input(input::ID), on.kept(output::COUNT), on.kept(output::ID));
         let (counts, rows) = (on.kept(output::COUNTS), on.rows(input::ID));
+        let (grid, capacity) = (Grid::items(on.capacity(input::ID)), self.capacity as u32);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.exchange_ids(
-                on,
-                Grid::items(on.capacity(input::ID)),
-                id,
-                count,
-                out,
-                counts,
-                rows,
-                self.capacity as u32,
-            )
-        }
+        unsafe { k.exchange_ids(on, grid, id, count, out, counts, rows, capacity) }
     }
 }
 

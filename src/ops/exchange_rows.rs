@@ -18,10 +18,13 @@
 //! Source: Sven, section 3.1: dispatch and aggregation.
 //!
 //! [`exchange_ids`]: super::exchange_ids
-use super::*;
+use super::{
+    window::{REGION_ALIGN, UNIT, WindowHead, WindowParts, WindowRows},
+    *,
+};
 use crate::runtime::{
     comm::{Channel, Comm, Ranks, TrafficKind},
-    cuda::abi,
+    cuda::{Window, WindowSize, abi},
 };
 use std::sync::{Mutex, PoisonError};
 
@@ -268,6 +271,126 @@ impl ExchangeRows {
         self.unpack::<R>(io, unpacked, &received);
         Ok(())
     }
+    /// Returns the regions of a window, one for each table.
+    fn regions(&self, ins: &[Spec]) -> Vec<Region> {
+        let tables = self.tables(ins.len()).count();
+        let mut begin = WindowHead::bytes(self.link.ranks().size(), tables);
+        let region = |(table, index): (usize, Option<usize>)| {
+            let (columns, list) = index.map_or((1, table), |index| (ins[index].cols, index));
+            let each = self.rows_of_item(table);
+            let bytes = each * ins[table].cols * ins[table].dtype.size(Precision::F32);
+            let region = Region { table, index, begin, rows: ins[list].rows.capacity, columns, each, bytes };
+            begin = region.end().next_multiple_of(REGION_ALIGN);
+            region
+        };
+        self.tables(ins.len()).map(region).collect()
+    }
+    /// Launches the kernels that write the window.
+    fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window, regions: &[Region]) -> Result<()> {
+        let counts = if self.to_each { on.input(input::SEND_COUNTS) } else { std::ptr::null() };
+        let rows = regions.first().map_or(input::LIKE, |region| region.index.unwrap_or(region.table));
+        let width = regions.iter().map(|region| region.columns * region.bytes).sum();
+        let head = WindowHead { counts, rows: on.rows(rows), width, extra: 0, kind: self.kind };
+        head.write(k, on, window)?;
+        regions.iter().enumerate().try_for_each(|(table, region)| {
+            let items = |rows: abi::Rows, by: usize| {
+                abi::Rows { times: rows.times * by as u32, capacity: rows.capacity * by as u32, ..rows }
+            };
+            let of = on.rows(region.table).items(region.each as u32);
+            let (index, rows) = match region.index {
+                Some(index) => (on.input(index), items(on.rows(index), region.columns)),
+                None => (std::ptr::null(), of),
+            };
+            let (from, units) = (on.address(region.table) as *const u16, region.bytes / UNIT);
+            let rows = WindowRows { table, from, of, index, rows, begin: region.begin, units };
+            rows.write(k, on, window)
+        })
+    }
+    /// Launches the kernels that read the windows.
+    fn read(&self, k: &Kernels, on: &Launch<'_>, window: &Window, regions: &[Region]) -> Result<()> {
+        let nothing = std::ptr::null_mut();
+        regions.iter().enumerate().try_for_each(|(out, region)| {
+            let dtype = on.spec(region.table).dtype;
+            let kind = if dtype.is_half() { 1 + u32::from(dtype == DType::Bf16) } else { 0 };
+            let size = if dtype.is_half() { dtype.size(Precision::F32) } else { UNIT };
+            let parts = WindowParts {
+                table: out,
+                to_all: !self.to_each,
+                expected: on.input(input::RECV_COUNTS),
+                counts: nothing,
+                count: nothing,
+                out: on.kept_words(out).cast(),
+                capacity: on.capacity(input::LIKE),
+                units: region.columns * region.bytes / size,
+                kind,
+                is_last: out + 1 == regions.len(),
+            };
+            parts.read(k, on, window)
+        })
+    }
+    /// Launches the kernels of a single rank, which sends all rows to itself.
+    fn copy(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        self.tables(on.inputs()).enumerate().try_for_each(|(out, (table, index))| {
+            let (spec, each) = (on.spec(table), self.rows_of_item(table) as u32);
+            // An item is one row of the kernels.
+            let (from, cols) = (on.rows(table).items(each), spec.cols as u32 * each);
+            // Not more rows than there are indices.
+            let listed = index
+                .map(|index| abi::Rows { times: on.rows(index).times * on.cols(index), ..on.rows(index) });
+            let listed = listed
+                .zip(index)
+                .map(|(rows, index)| abi::Rows { capacity: rows.capacity * on.cols(index), ..rows });
+            let rows = on.out_rows(out).items(each);
+            let rows = listed.filter(|listed| listed.capacity < rows.capacity).unwrap_or(rows);
+            let words = cols * (spec.dtype.size(Precision::F32) / size_of::<u32>()) as u32;
+            let grid = Grid::warps(rows.capacity as usize);
+            if on.out_words(out).is_null() {
+                return Ok(()); // nobody reads these rows
+            }
+            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+            unsafe {
+                match index {
+                    None => {
+                        let (x, y) = (on.words(table).cast(), on.out_words(out).cast());
+                        k.prefix_rows(on, grid, x, std::ptr::null(), y, from, rows, words)
+                    }
+                    Some(index) if spec.dtype.is_half() => {
+                        let ((table, kind), index, y) = (on.halves(table), on.input(index), on.out(out));
+                        k.gather_half_rows(on, grid, table, kind, index, y, rows, from, cols, on.status())
+                    }
+                    Some(index) => {
+                        let (table, index, y) = (on.words(table), on.input(index), on.out_words(out));
+                        k.gather_rows(on, grid, table, index, y, rows, from, words, on.status())
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// The part of a window that holds the rows of one table.
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    /// Position of the table.
+    table: usize,
+    /// Position of its index.
+    index: Option<usize>,
+    /// First byte.
+    begin: usize,
+    /// Rows to send, at most.
+    rows: usize,
+    /// Items of a row.
+    columns: usize,
+    /// Rows of the table that make an item.
+    each: usize,
+    /// Bytes of an item.
+    bytes: usize,
+}
+
+impl Region {
+    fn end(&self) -> usize {
+        self.begin + self.rows * self.columns * self.bytes
+    }
 }
 
 /// Returns the sum of counts, saturating.
@@ -333,43 +456,20 @@ impl Op for ExchangeRows {
     fn define<R: Real>(&self, io: &Io<'_>) {
         self.link.step(io, Self::NAME, |comm| self.exchange::<R>(io, comm));
     }
+    fn window(&self, ins: &[Spec], _: &[Spec]) -> Option<WindowSize<'_>> {
+        self.link.window(self.regions(ins).last().map_or(0, |region| region.end()))
+    }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        self.link.is_alone(Self::NAME)?;
-        self.tables(on.inputs()).enumerate().try_for_each(|(out, (table, index))| {
-            let (spec, each) = (on.spec(table), self.rows_of_item(table) as u32);
-            // An item is one row of the kernels.
-            let (from, cols) = (on.rows(table).items(each), spec.cols as u32 * each);
-            // Not more rows than there are indices.
-            let listed = index
-                .map(|index| abi::Rows { times: on.rows(index).times * on.cols(index), ..on.rows(index) });
-            let listed = listed
-                .zip(index)
-                .map(|(rows, index)| abi::Rows { capacity: rows.capacity * on.cols(index), ..rows });
-            let rows = on.out_rows(out).items(each);
-            let rows = listed.filter(|listed| listed.capacity < rows.capacity).unwrap_or(rows);
-            let words = cols * (spec.dtype.size(Precision::F32) / size_of::<u32>()) as u32;
-            let grid = Grid::warps(rows.capacity as usize);
-            if on.out_words(out).is_null() {
-                return Ok(()); // nobody reads these rows
-            }
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                match index {
-                    None => {
-                        let (x, y) = (on.words(table).cast(), on.out_words(out).cast());
-                        k.prefix_rows(on, grid, x, std::ptr::null(), y, from, rows, words)
-                    }
-                    Some(index) if spec.dtype.is_half() => {
-                        let ((table, kind), index, y) = (on.halves(table), on.input(index), on.out(out));
-                        k.gather_half_rows(on, grid, table, kind, index, y, rows, from, cols, on.status())
-                    }
-                    Some(index) => {
-                        let (table, index, y) = (on.words(table), on.input(index), on.out_words(out));
-                        k.gather_rows(on, grid, table, index, y, rows, from, words, on.status())
-                    }
-                }
-            }
-        })
+        if self.link.is_alone() {
+            return self.copy(k, on);
+        }
+        let ins: Vec<Spec> = (0..on.inputs()).map(|i| on.spec(i)).collect();
+        let regions = self.regions(&ins);
+        on.exchange(
+            self.link.channel(),
+            |window| self.write(k, on, window, &regions),
+            |window| self.read(k, on, window, &regions),
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];

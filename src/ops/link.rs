@@ -1,9 +1,10 @@
 //! The connections by which ops communicate with other ranks.
 use super::Tape;
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     runtime::{
         comm::{Channel, Comm, Ranks},
+        cuda::WindowSize,
         *,
     },
 };
@@ -53,13 +54,13 @@ impl Link {
     pub(super) fn sequence(&self, t: &mut Tape, store: &Store) -> Result<Var> {
         t.stored(store, self.sequence)
     }
-    /// Refuses a launch over several ranks: devices do not communicate yet.
-    pub(super) fn is_alone(&self, op: &str) -> Result<()> {
-        if self.ranks.size() == 1 {
-            return Ok(());
-        }
-        let what = format!("{op}: ranks on CUDA devices do not communicate yet");
-        Err(Error::new(ErrorKind::Device, what).remedy("train over ranks with --device cpu"))
+    /// Whether there is only one rank.
+    pub(super) fn is_alone(&self) -> bool {
+        self.ranks.size() == 1
+    }
+    /// Returns the window of an op that writes `bytes` to it; `None` if there is only one rank.
+    pub(super) fn window(&self, bytes: usize) -> Option<WindowSize<'_>> {
+        (!self.is_alone()).then_some(WindowSize { ranks: &self.ranks, channel: self.channel, bytes })
     }
     /// Advances the sequence number of a running op, whose input 0 it is, and reports a failure.
     pub(super) fn step(&self, io: &Io<'_>, op: &str, communicate: impl FnOnce(&dyn Comm) -> Result<()>) {

@@ -44,12 +44,13 @@ pub mod functions;
 mod link;
 pub mod memory_update;
 mod tape;
+mod window;
 
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
     runtime::{
         comm::TrafficKind,
-        cuda::{Gpu, Grid, Kernels, Launch},
+        cuda::{Gpu, Grid, Kernels, Launch, WindowSize},
         *,
     },
 };
@@ -170,6 +171,10 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     fn traffic(&self) -> Option<TrafficKind> {
         None
     }
+    /// Returns what the op's kernels need to communicate with other ranks; `None` if they do not.
+    fn window(&self, _ins: &[Spec], _outs: &[Spec]) -> Option<WindowSize<'_>> {
+        None
+    }
     /// Whether the op's only output consists of the first elements of its first input in the same order: the
     /// first rows, or the whole input in another shape. A program then lets the two share memory and runs
     /// nothing.
@@ -268,6 +273,7 @@ pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>>;
     fn writes(&self, inputs: usize) -> Vec<usize>;
     fn traffic(&self) -> Option<TrafficKind>;
+    fn window(&self, ins: &[Spec], outs: &[Spec]) -> Option<WindowSize<'_>>;
     fn is_view(&self) -> bool;
     fn scratch(&self, ins: &[Spec]) -> usize;
     fn tickets(&self, ins: &[Spec]) -> usize;
@@ -294,6 +300,9 @@ impl<T: Op> DynOp for T {
     }
     fn traffic(&self) -> Option<TrafficKind> {
         Op::traffic(self)
+    }
+    fn window(&self, ins: &[Spec], outs: &[Spec]) -> Option<WindowSize<'_>> {
+        Op::window(self, ins, outs)
     }
     fn is_view(&self) -> bool {
         Op::is_view(self)

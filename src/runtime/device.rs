@@ -49,6 +49,22 @@ impl Device {
         let gpu = Gpu::open(ordinal)?;
         Ok(Device { name: gpu.name().to_owned(), gpu: Some(gpu), ..Self::cpu(threads)? })
     }
+    /// Like [`open`](Self::open), for rank `rank` of a computer: without a number, `cuda` and `emu` are the
+    /// devices in turn.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_for(name: &str, threads: usize, rank: usize) -> Result<Self> {
+        match name {
+            "cuda" | "emu" => {
+                if name == "emu" {
+                    load_emulator()?;
+                }
+                Self::open(&format!("{name}:{}", rank % Gpu::count()?.max(1)), threads)
+            }
+            other => Self::open(other, threads),
+        }
+    }
     /// Opens the CPU with `threads` threads (0: one per core).
     ///
     /// # Errors

@@ -5,7 +5,8 @@ use crate::{
     runtime::sync::{AWAKE, AtomicBool, AtomicUsize, Counter, Mutex, pause},
 };
 use std::{
-    collections::{HashMap, VecDeque},
+    any::Any,
+    collections::{BTreeMap, HashMap, VecDeque},
     fmt,
     sync::{
         Arc, PoisonError, RwLock,
@@ -44,6 +45,8 @@ pub struct Local {
     round: AtomicUsize,
     /// Number of duplicates so far.
     duplicates: AtomicUsize,
+    /// The values of this rank to which others may still refer.
+    shared: Mutex<Vec<Shared>>,
     world: Arc<World>,
 }
 
@@ -72,6 +75,9 @@ struct Board {
     read: Counter,
 }
 
+/// A value to which all ranks refer.
+type Shared = Arc<dyn Any + Send + Sync>;
+
 /// The messages from one rank to another that wait to be received.
 type Messages = HashMap<(usize, usize), VecDeque<Vec<u8>>>;
 
@@ -83,6 +89,8 @@ struct World {
     /// The rank that failed, and why.
     failure: Arc<Mutex<Option<(usize, String)>>>,
     messages: Mutex<Messages>,
+    /// Values that ranks are about to share.
+    shared: Mutex<BTreeMap<usize, Shared>>,
     /// Duplicates of this world, in order.
     children: Mutex<Vec<Arc<World>>>,
 }
@@ -97,6 +105,7 @@ impl World {
             failed: Arc::new(AtomicBool::new(false)),
             failure: Arc::new(Mutex::new(None)),
             messages: Mutex::default(),
+            shared: Mutex::default(),
             children: Mutex::default(),
         }
     }
@@ -122,14 +131,15 @@ impl Local {
         Local::of(0, Arc::new(World::new(1, DEADLINE)))
     }
     fn of(rank: usize, world: Arc<World>) -> Self {
-        Local { rank, round: AtomicUsize::new(0), duplicates: AtomicUsize::new(0), world }
+        let (round, duplicates) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Local { rank, round, duplicates, shared: Mutex::default(), world }
     }
     /// Waits until `ready`; `missing` is the rank that must act, `what` the call.
     fn wait(&self, missing: usize, what: &str, ready: impl Fn() -> bool) -> Result<()> {
         let (mut polls, mut since) = (0, None);
         while !ready() {
-            if self.world.failed.load(Relaxed) {
-                return Err(self.failure());
+            if let Some(e) = self.failed() {
+                return Err(e);
             }
             pause(&mut polls);
             if polls < AWAKE {
@@ -143,6 +153,38 @@ impl Local {
             }
         }
         Ok(())
+    }
+    /// Gives every rank a reference to the `value` of each. A rank drops its own value when nobody else
+    /// refers to it: in a later call, or with this connection. Collective.
+    ///
+    /// # Errors
+    /// As the calls of [`Comm`].
+    pub(crate) fn share<T: Any + Send + Sync>(&self, value: T) -> Result<Vec<Arc<T>>> {
+        let value: Shared = Arc::new(value);
+        {
+            let mut own = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            own.retain(|value| Arc::strong_count(value) > 1);
+            own.push(Arc::clone(&value));
+        }
+        let shared = || self.world.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared().insert(self.rank, value);
+        self.barrier()?;
+        let values: Vec<Shared> = shared().values().cloned().collect();
+        self.barrier()?;
+        shared().remove(&self.rank);
+        let of_type = |(rank, value): (usize, Shared)| {
+            let differs = || disagree(self.rank, rank, "share", "values of two types");
+            value.downcast().map_err(|_| differs())
+        };
+        values.into_iter().enumerate().map(of_type).collect()
+    }
+    /// Returns the error of another rank's failure, if there is one.
+    pub(crate) fn failed(&self) -> Option<Error> {
+        self.world.failed.load(Relaxed).then(|| self.failure())
+    }
+    /// Returns the time after which this rank gives up waiting.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.world.deadline
     }
     fn failure(&self) -> Error {
         let failure = self.world.failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -274,6 +316,9 @@ impl Comm for Local {
     }
     fn abandon(&self, reason: &str) {
         self.fail(reason);
+    }
+    fn local(&self) -> Option<&Local> {
+        Some(self)
     }
     fn describe(&self) -> String {
         "local".into()

@@ -65,6 +65,11 @@ pub trait Comm: Send + Sync + fmt::Debug {
     fn fail(&self, reason: &str);
     /// Ends all calls of this rank that wait, because another of its threads has failed. Not collective.
     fn abandon(&self, reason: &str);
+    /// Returns the connection if it is between threads of this process: their devices exchange data without
+    /// it.
+    fn local(&self) -> Option<&Local> {
+        None
+    }
     /// Returns the kind of connection, for people: `local`, `mpi (Open MPI 5.0.11)`.
     fn describe(&self) -> String;
 }
@@ -225,7 +230,7 @@ impl Ranks {
 }
 
 /// Returns the error of a rank that waits for rank `missing` longer than `deadline`, in the call `what`.
-fn overdue(rank: usize, size: usize, missing: usize, what: &str, deadline: Duration) -> Error {
+pub(crate) fn overdue(rank: usize, size: usize, missing: usize, what: &str, deadline: Duration) -> Error {
     let waited = format!(
         "rank {rank} of {size}: no answer from rank {missing} within {} s, in {what}",
         deadline.as_secs_f64()

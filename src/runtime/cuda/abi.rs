@@ -28,6 +28,18 @@ pub struct Status {
     pub word: *mut u64,
 }
 
+/// The windows of all ranks; see `runtime/cuda/windows.rs`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Windows {
+    /// Device address of address and bytes of each rank's window.
+    pub of: *const u64,
+    /// This rank.
+    pub rank: u32,
+    /// Number of ranks.
+    pub ranks: u32,
+}
+
 /// Conversion of ticks to seconds; see [`Gaps`](crate::runtime::Gaps).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

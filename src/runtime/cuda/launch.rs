@@ -1,9 +1,10 @@
 //! The operands of an op as its kernels are launched, and the kernels.
-use super::{abi, error::checked, stream::CudaStream};
+use super::{Window, Windows, abi, error::checked, stream::CudaStream};
 use crate::{
-    error::Result,
+    error::{Error, ErrorKind, Result},
     runtime::{
         MatmulPrecision, brief_debug,
+        comm::Channel,
         spec::{DType, Element, Precision, Rows, Spec},
     },
 };
@@ -97,6 +98,7 @@ pub struct Launch<'a> {
     pub(crate) status: u64,
     pub(crate) precision: MatmulPrecision,
     pub(crate) stream: &'a CudaStream,
+    pub(crate) windows: &'a Windows,
 }
 
 impl Launch<'_> {
@@ -175,6 +177,14 @@ impl Launch<'_> {
         assert_eq!(T::DTYPE, self.outs[k].spec.dtype, "type of output {k}");
         self.outs[k].address as *mut T
     }
+    /// Returns the address of input `i`, of any type.
+    pub(crate) fn address(&self, i: usize) -> u64 {
+        self.ins[i].address
+    }
+    /// Returns the address of output `k`, of any type, whether or not another op reads it.
+    pub(crate) fn kept_words(&self, k: usize) -> *mut u32 {
+        self.outs[k].address as *mut u32
+    }
     /// Sets output `k` to zero, in the order of the CUDA stream, for kernels that add to it.
     ///
     /// # Errors
@@ -234,6 +244,22 @@ impl Launch<'_> {
     /// Returns the number of inputs.
     pub fn inputs(&self) -> usize {
         self.ins.len()
+    }
+    /// Communicates with the other ranks: `write` launches kernels that write this rank's window, `read` such
+    /// that read the windows of all ranks.
+    ///
+    /// # Errors
+    /// Those of `write` and `read`; `Device` if the program has no window for the channel.
+    pub(crate) fn exchange(
+        &self,
+        channel: Channel,
+        write: impl FnOnce(&Window) -> Result<()>,
+        read: impl FnOnce(&Window) -> Result<()>,
+    ) -> Result<()> {
+        let window = self.windows.of(channel).ok_or_else(|| {
+            Error::new(ErrorKind::Device, "ranks communicate in programs only, not in a single call")
+        })?;
+        window.exchange(self.stream, || write(window), || read(window))
     }
     /// Returns the scratch that the op declared; its content is undefined.
     pub fn scratch(&self) -> *mut f32 {

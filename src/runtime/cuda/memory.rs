@@ -3,7 +3,7 @@ use super::{Gpu, error::checked, stream::CudaStream};
 use crate::error::{Result, ensure};
 use bytemuck::Pod;
 use cudarc::driver::{result, sys};
-use std::ffi::c_void;
+use std::{ffi::c_void, sync::atomic::AtomicU64};
 
 /// A block of device memory, freed when it is dropped. Its address never changes.
 #[derive(Debug)]
@@ -106,7 +106,19 @@ impl DeviceBuffer {
     }
 }
 
+/// Allocates page-locked memory of the host.
+///
+/// # Errors
+/// `OutOfMemory` if the host cannot lock that much memory.
+fn lock_memory(gpu: &Gpu, bytes: usize, flags: u32) -> Result<*mut c_void> {
+    gpu.enter()?;
+    // SAFETY: the context is current; the size is not zero.
+    let made = unsafe { result::malloc_host(bytes.max(1), flags) };
+    checked(made, &format!("cannot lock {bytes} bytes of the host's memory"))
+}
+
 /// Page-locked host memory, which kernels read over the bus. Its bytes never change.
+#[derive(Debug)]
 pub(crate) struct PinnedTable {
     gpu: Gpu,
     address: *mut c_void,
@@ -123,10 +135,7 @@ impl PinnedTable {
     /// # Errors
     /// `OutOfMemory` if the host cannot lock that much memory.
     pub fn new(gpu: &Gpu, bytes: &[u8]) -> Result<Self> {
-        gpu.enter()?;
-        // SAFETY: the context is current; the size is not zero.
-        let made = unsafe { result::malloc_host(bytes.len().max(1), sys::CU_MEMHOSTALLOC_DEVICEMAP) };
-        let address = checked(made, &format!("cannot lock {} bytes of the host's memory", bytes.len()))?;
+        let address = lock_memory(gpu, bytes.len(), sys::CU_MEMHOSTALLOC_DEVICEMAP)?;
         // SAFETY: the new block is as long as `bytes`, and not shared yet.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>(), bytes.len()) };
         Ok(PinnedTable { gpu: gpu.clone(), address })
@@ -144,6 +153,37 @@ impl Drop for PinnedTable {
             // SAFETY: allocated by `new`, freed once.
             let _ = unsafe { result::free_host(self.address) };
         }
+    }
+}
+
+/// Page-locked numbers of the host, zero at first, that the host and the streams of all devices change.
+#[derive(Debug)]
+pub(crate) struct PinnedWords {
+    memory: PinnedTable,
+    words: usize,
+}
+
+impl PinnedWords {
+    /// Allocates `words` numbers.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if the host cannot lock that much memory.
+    pub fn new(gpu: &Gpu, words: usize) -> Result<Self> {
+        let bytes = words * size_of::<AtomicU64>();
+        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
+        let address = lock_memory(gpu, bytes, flags)?;
+        // SAFETY: the new block has this size, and is not shared yet.
+        unsafe { std::ptr::write_bytes(address.cast::<u8>(), 0, bytes) };
+        Ok(PinnedWords { memory: PinnedTable { gpu: gpu.clone(), address }, words })
+    }
+    /// Returns the numbers.
+    pub fn all(&self) -> &[AtomicU64] {
+        // SAFETY: the block holds this many initialised numbers, and is page-aligned.
+        unsafe { std::slice::from_raw_parts(self.memory.address.cast(), self.words) }
+    }
+    /// Returns the address of number `at` for streams and kernels.
+    pub fn address(&self, at: usize) -> u64 {
+        self.memory.address() + (at * size_of::<AtomicU64>()) as u64
     }
 }
 

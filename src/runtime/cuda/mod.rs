@@ -13,6 +13,7 @@ mod memory;
 mod module;
 mod stream;
 mod tensor;
+mod windows;
 
 pub use launch::{DeviceView, Grid, Kernels, Launch, Rival};
 pub use memory::DeviceBuffer;
@@ -20,6 +21,8 @@ pub(crate) use memory::PinnedTable;
 pub use module::{CudaKernel, CudaModule};
 pub use stream::{CudaEvent, CudaGraph, CudaStream};
 pub use tensor::DeviceTensor;
+pub use windows::WindowSize;
+pub(crate) use windows::{Window, Windows};
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -76,19 +79,26 @@ impl std::fmt::Debug for Gpu {
 const LEAST_CAPABILITY: (i32, i32) = (8, 0);
 
 impl Gpu {
-    /// Opens CUDA device `ordinal`.
+    /// Returns the number of CUDA devices.
     ///
     /// # Errors
-    /// `Device`, naming what is missing: the driver, the device, or kernels for it.
-    pub fn open(ordinal: usize) -> Result<Self> {
+    /// `Device` if there is no driver.
+    pub fn count() -> Result<usize> {
         // SAFETY: loads the library, if there is one. Without it every call below would panic.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::new(ErrorKind::Device, "there is no CUDA driver: libcuda.so is not found")
                 .remedy("install NVIDIA's driver, or use --device cpu"));
         }
         checked(result::init(), "cannot initialise the CUDA driver")?;
-        let devices = checked(result::device::get_count(), "cannot count CUDA devices")?;
-        if ordinal as i32 >= devices {
+        Ok(checked(result::device::get_count(), "cannot count CUDA devices")?.max(0) as usize)
+    }
+    /// Opens CUDA device `ordinal`.
+    ///
+    /// # Errors
+    /// `Device`, naming what is missing: the driver, the device, or kernels for it.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        let devices = Self::count()?;
+        if ordinal >= devices {
             return Err(Error::new(
                 ErrorKind::Device,
                 format!("there is no device cuda:{ordinal} (CUDA devices found: {devices})"),
@@ -125,6 +135,34 @@ impl Gpu {
     /// Makes the device's context current in this thread.
     pub(crate) fn enter(&self) -> Result<()> {
         enter(self.inner.context)
+    }
+    /// Lets kernels of this device access the memory of device `ordinal`.
+    ///
+    /// # Errors
+    /// `Device` if the hardware cannot.
+    pub(crate) fn reach(&self, ordinal: usize) -> Result<()> {
+        if ordinal == self.ordinal() {
+            return Ok(());
+        }
+        self.enter()?;
+        let own = checked(result::device::get(self.ordinal() as i32), "cannot open the device")?;
+        let other = checked(result::device::get(ordinal as i32), "cannot open the device")?;
+        let mut can = 0;
+        // SAFETY: both devices are valid.
+        let asked = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, own, other) }.result();
+        checked(asked, "cannot query the device")?;
+        if can == 0 {
+            let text = format!("cuda:{} cannot access the memory of cuda:{ordinal}", self.ordinal());
+            return Err(Error::new(ErrorKind::Device, text)
+                .remedy("use devices that are peers (nvidia-smi topo -p2p r), or fewer ranks"));
+        }
+        // SAFETY: the device is valid.
+        let context = checked(unsafe { result::primary_ctx::retain(other) }, "cannot create a context")?;
+        // SAFETY: the context is alive: it is never released.
+        match unsafe { sys::cuCtxEnablePeerAccess(context, 0) } {
+            sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            other => checked(other.result(), "cannot access the memory of another device"),
+        }
     }
     /// Returns the manufacturer's name of the device.
     pub fn name(&self) -> &str {

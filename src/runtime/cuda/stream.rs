@@ -77,6 +77,25 @@ impl CudaStream {
         // SAFETY: both are alive.
         checked(unsafe { result::stream::wait_event(self.raw, event.raw, flags) }, "cannot wait for an event")
     }
+    /// Submits operations on 32-bit words, in order. A write comes after all earlier work of the stream,
+    /// whose writes every device and the host then see; a wait holds up all later work.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses.
+    ///
+    /// # Safety
+    /// The words must be alive until the stream is done, and accessible from its device.
+    pub(super) unsafe fn word_ops(&self, ops: &[WordOp]) -> Result<()> {
+        self.gpu.enter()?;
+        for ops in ops.chunks(WordOp::MOST) {
+            let mut of: Vec<_> = ops.iter().map(|op| op.argument()).collect();
+            // SAFETY: the stream is alive; the caller guarantees the words.
+            let submitted =
+                unsafe { sys::cuStreamBatchMemOp_v2(self.raw, of.len() as u32, of.as_mut_ptr(), 0) };
+            checked(submitted.result(), "cannot submit operations on memory")?;
+        }
+        Ok(())
+    }
     /// Records the work that `record` submits to this stream, and to streams that wait for it meanwhile, as a
     /// graph, without running it. `record` must not allocate device memory.
     ///
@@ -97,6 +116,32 @@ impl CudaStream {
         // SAFETY: as above.
         unsafe { checked(result::graph::destroy(graph), "cannot free a graph")? };
         Ok(CudaGraph { gpu: self.gpu.clone(), raw: checked(executable, "cannot make the graph executable")? })
+    }
+}
+
+/// An operation of a stream on a 32-bit word.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WordOp {
+    /// Wait until the word at an address has a value.
+    Wait(u64, u32),
+    /// Write a value to an address.
+    Write(u64, u32),
+}
+
+impl WordOp {
+    /// Number of operations that the driver takes at once.
+    const MOST: usize = 255;
+    /// Returns the operation as the driver takes it: operation, address, value and flags, in 8 bytes each.
+    fn argument(self) -> sys::CUstreamBatchMemOpParams {
+        use sys::CUstreamBatchMemOpType::{
+            CU_STREAM_MEM_OP_WAIT_VALUE_32 as WAIT, CU_STREAM_MEM_OP_WRITE_VALUE_32 as WRITE,
+        };
+        let equal = sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_EQ as u64;
+        let (operation, address, value, flags) = match self {
+            WordOp::Wait(address, value) => (WAIT, address, value, equal),
+            WordOp::Write(address, value) => (WRITE, address, value, 0),
+        };
+        sys::CUstreamBatchMemOpParams { pad: [operation as u64, address, u64::from(value), flags, 0, 0] }
     }
 }
 

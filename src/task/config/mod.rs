@@ -327,6 +327,13 @@ impl Config {
     pub fn open_device(&self) -> Result<Device> {
         Device::open(&self.device, self.threads)?.multiplying_in(self.precision)
     }
+    /// Opens the device of rank `rank` of a computer.
+    ///
+    /// # Errors
+    /// As [`Device::open_for`] and [`Device::multiplying_in`].
+    pub fn open_device_for(&self, rank: usize) -> Result<Device> {
+        Device::open_for(&self.device, self.threads, rank)?.multiplying_in(self.precision)
+    }
 }
 
 #[cfg(feature = "formats")]

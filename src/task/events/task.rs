@@ -8,7 +8,7 @@ use super::{
 use crate::{
     autograd::{LearningRates, Parameters, Program},
     data::{Events, Part, Split, text::span},
-    error::{Error, ErrorKind, Result},
+    error::{ErrorKind, Result},
     model::{EventTables, Net, RankTables, StaticMode},
     plan::{CostModel, Plan, Timeline, predict},
     runtime::{comm::Ranks, *},
@@ -324,16 +324,12 @@ impl EventTask {
     }
 }
 
-/// Checks that the ranks, if there are any, can communicate, and that they agree.
+/// Checks that the ranks, if there are any, agree.
 ///
 /// # Errors
-/// `Usage` if they are CUDA devices; `Comm`, with what differs.
+/// `Comm`, with what differs.
 fn check_ranks(config: &Config, events: &Events, device: &Device) -> Result<()> {
     let Some(ranks) = device.ranks() else { return Ok(()) };
-    if device.gpu().is_some() && ranks.size() > 1 {
-        return Err(Error::usage("ranks on CUDA devices do not communicate yet")
-            .remedy("train over ranks with --device cpu"));
-    }
     agree(ranks, config, &identity(events))
 }
 

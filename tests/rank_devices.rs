@@ -1,0 +1,261 @@
+//! Several ranks on CUDA devices: what they compute equals what one device computes.
+use crate::{
+    emulated::{TestDevice, devices},
+    properties::{config, small},
+    ranks::{STATE, apart, micro_batches, of_model, tensors},
+};
+use std::{collections::BTreeMap, path::Path, sync::Mutex, time::Duration};
+use tgnn::{
+    autograd::Program,
+    data::Events,
+    error::{Error, ErrorKind, Result},
+    model::ModelName,
+    ops::{
+        Backend, Link, Tape,
+        exchange_rows::{Parts, Picked},
+    },
+    runtime::{
+        DType, Device, Precision, Rows, Spec, Store, StoredAs, Var,
+        comm::{Channel, DEADLINE, TrafficKind},
+    },
+    task::{self, Config, EventTask, RunOptions, Summary, Task, on_local_ranks},
+};
+
+/// Trains over `ranks` ranks on `devices`, with `out` as the folder of the run.
+fn train(
+    ranks: usize,
+    devices: &[TestDevice],
+    config: &Config,
+    events: &Events,
+    out: &Path,
+) -> Result<Summary> {
+    let options = RunOptions { out: Some(out.into()), ..RunOptions::default() };
+    let open = |rank: usize| Ok(devices[rank % devices.len()].device());
+    on_local_ranks(ranks, DEADLINE, open, |device| task::train(config, events, &device, &options, &mut ()))
+}
+
+/// Runs each collective on a rank, and returns the bytes of everything that it receives.
+fn collectives(device: &Device, backend: Backend) -> Result<Vec<Vec<u8>>> {
+    let ranks = device.ranks().unwrap().clone();
+    let (rank, size) = (ranks.rank(), ranks.size());
+    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let routes = Link::new(&mut store, &ranks, Channel::Routes)?;
+    let rows = Link::new(&mut store, &ranks, Channel::Rows)?;
+    let gradients = Link::new(&mut store, &ranks, Channel::Gradients)?;
+    // Rank r sends r + 2 s ids to rank s, none to rank 1. So ranks have memory for different numbers of ids.
+    let counts: Vec<u32> = (0..size).map(|s| if s == 1 { 0 } else { (rank + 2 * s) as u32 }).collect();
+    let sum = counts.iter().sum::<u32>() as usize;
+    let ids: Vec<u32> = (0..sum).map(|i| ((7 * i + 3 * rank) % 11) as u32).collect();
+    let id = t.input(&mut store, "id", Spec::ids(Rows::fixed(sum), 1), &ids)?;
+    let counts = t.input(&mut store, "counts", Spec::ids(Rows::fixed(size), 1), &counts)?;
+    let asked = t.exchange_ids(&store, &routes, id, Some(counts), 200)?;
+    let all = t.exchange_ids(&store, &routes, id, None, 1_000)?;
+    // The rows asked for go back; tables of every width and type.
+    let parts = Parts { like: id, recv_counts: counts, send_counts: Some(asked.counts) };
+    let mut picked = Vec::new();
+    for (width, stored) in [(5, StoredAs::F32), (8, StoredAs::F32), (3, StoredAs::F16), (4, StoredAs::Bf16)] {
+        let spec = Spec { dtype: stored.dtype(), ..Spec::real(Rows::fixed(11), width) };
+        let values: Vec<f32> = (0..11 * width).map(|i| (i + 1000 * rank) as f32 / 8.0).collect();
+        let table = store.zeros(format!("table {}", picked.len()), spec)?;
+        match stored {
+            StoredAs::F32 => store.write(table, &values)?,
+            _ => stored.round(&values, bytemuck::cast_slice_mut(store.raw_mut(table)?)),
+        }
+        picked.push(Picked::from((t.stored(&store, table)?, asked.id)));
+    }
+    let times: Vec<i64> = (0..22).map(|i| i - 9 + 100 * rank as i64).collect();
+    let times =
+        t.input(&mut store, "times", Spec { dtype: DType::I64, ..Spec::real(Rows::fixed(22), 1) }, &times)?;
+    picked.push(Picked { each: 2, ..Picked::from((times, asked.id)) });
+    let mut outs = t.exchange_rows(&store, &rows, TrafficKind::Dispatch, parts, &picked)?;
+    let everyone = Parts { like: all.id, recv_counts: all.counts, send_counts: None };
+    let own = [(picked[0].table, id).into()];
+    outs.extend(t.exchange_rows(&store, &rows, TrafficKind::Aggregation, everyone, &own)?);
+    let back = Parts { like: asked.id, recv_counts: asked.counts, send_counts: Some(counts) };
+    let back_again = [outs[0], outs[1]];
+    outs.extend(t.exchange_all_rows(&store, &rows, TrafficKind::DispatchGradients, back, &back_again)?);
+    let values = [(3, 5), (64, 17), (0, 2), (1, 1)].map(|(n, d)| {
+        let values: Vec<f32> = (0..n * d).map(|i| ((i * 37 + rank * 11) % 101) as f32 / 7.0).collect();
+        t.input(&mut store, format!("{n} {d}"), Spec::real(Rows::fixed(n), d), &values)
+    });
+    let values: Vec<Var> = values.into_iter().collect::<Result<_>>()?;
+    outs.extend(t.all_reduce(&store, &gradients, &values)?);
+    let ids = [asked.id, asked.counts, all.id, all.counts];
+    let keep: Vec<Var> = outs.iter().copied().chain(ids).collect();
+    let mut program = Program::new(&t, &keep, Precision::F32, backend)?;
+    let mut received = Vec::new();
+    for _ in 0..3 {
+        program.run(&mut store)?;
+        for &out in &outs {
+            received.push(match t.spec(out).dtype {
+                DType::I64 => bytemuck::cast_slice(program.read::<i64>(out, &store)?).to_vec(),
+                _ => bytemuck::cast_slice(program.read::<f32>(out, &store)?).to_vec(),
+            });
+        }
+        for id in ids {
+            received.push(bytemuck::cast_slice(program.read::<u32>(id, &store)?).to_vec());
+        }
+    }
+    Ok(received)
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn devices_receive_the_same_bytes_as_processors() {
+    for (ranks, seed) in [(2, 0), (3, 1), (8, 2), (4, 5)] {
+        let Some(devices) = devices(ranks, seed) else { return };
+        let all = Mutex::new(BTreeMap::new());
+        on_local_ranks(
+            ranks,
+            DEADLINE,
+            |_| Device::cpu(1),
+            |device| {
+                let rank = device.ranks().unwrap().rank();
+                let received = collectives(&device, Backend::Cpu)?;
+                all.lock().unwrap().insert(rank, received);
+                Ok(())
+            },
+        )
+        .unwrap();
+        on_local_ranks(
+            ranks,
+            DEADLINE,
+            |_| Device::cpu(1),
+            |device| {
+                let rank = device.ranks().unwrap().rank();
+                let received =
+                    collectives(&device, Backend::Cuda(devices[rank % devices.len()].gpu.clone()))?;
+                let want = all.lock().unwrap()[&rank].clone();
+                for (i, (found, want)) in received.iter().zip(&want).enumerate() {
+                    assert!(found == want, "rank {rank} of {ranks}, value {i}: {found:?}, want {want:?}");
+                }
+                Ok(())
+            },
+        )
+        .unwrap();
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn with_frozen_weights_the_memory_on_devices_has_the_same_bits_for_any_number_of_ranks() {
+    let events = small(450);
+    let dir = tempfile::tempdir().unwrap();
+    let parts = micro_batches(dir.path());
+    let tgn =
+        ["auto", "depcache", "depcomm", "sven", "sven-cached", &parts].map(|plan| (ModelName::Tgn, plan));
+    let others = [ModelName::Jodie, ModelName::Apan].map(|model| (model, "sven-cached"));
+    let mut one = None;
+    for (case, (model, plan)) in tgn.into_iter().chain(others).enumerate() {
+        let ranks = 2 + case % 2;
+        // Streams run in order, and in any order that events and the other ranks allow.
+        let Some(devices) = devices(ranks, case as u64) else { return };
+        let left = |ranks, plan: &str| {
+            let frozen = Config { learning_rate: 1e-30, settle: false, ..of_model(model, plan, 1) };
+            let dir = tempfile::tempdir().unwrap();
+            train(ranks, &devices, &frozen, &events, dir.path()).unwrap();
+            let state = tensors(dir.path(), 1).into_iter().filter(|t| STATE.contains(&t.0.as_str()));
+            state.collect::<Vec<_>>()
+        };
+        let (_, alone) = match one.take().filter(|(of, _)| *of == model) {
+            Some(known) => one.insert(known),
+            None => one.insert((model, left(1, "sequential"))),
+        };
+        assert!(!alone.is_empty());
+        for (a, b) in alone.iter().zip(left(ranks, plan)) {
+            assert!(*a == b, "{model:?}, {plan}, {ranks} ranks: {}", a.0);
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn losses_scores_and_weights_of_ranks_on_devices_are_those_of_one() {
+    let events = small(450);
+    let Some(devices) = devices(3, 0) else { return };
+    for (plan, ranks) in [("auto", 3), ("sven", 2)] {
+        let trained = |ranks, plan| {
+            let dir = tempfile::tempdir().unwrap();
+            let config = of_model(ModelName::Tgn, plan, 2);
+            let summary = train(ranks, &devices, &config, &events, dir.path()).unwrap();
+            (summary, tensors(dir.path(), 2))
+        };
+        // Old gradients have other results, the same for any number of ranks.
+        let (one, weights) = trained(1, if plan == "sven" { plan } else { "sequential" });
+        let (other, other_weights) = trained(ranks, plan);
+        for (a, b) in one.epochs.iter().zip(&other.epochs) {
+            assert!((a.train_loss - b.train_loss).abs() < 1e-5, "{plan}: {a:?} {b:?}");
+        }
+        let [a, b] = [&one, &other].map(|s| s.test.unwrap().transductive.ap.unwrap());
+        assert!((a - b).abs() < 2e-3, "{plan}: {a} {b}");
+        let learned = |name: &str| !STATE.contains(&name) && !name.starts_with("adam.");
+        for (a, b) in weights.iter().zip(&other_weights).filter(|(a, _)| learned(&a.0)) {
+            assert!(apart(&a.1, &b.1) < 1e-3, "{plan}: {} {}", a.0, apart(&a.1, &b.1));
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn the_same_rows_travel_between_devices_as_between_processors() {
+    let events = small(450);
+    let Some(devices) = devices(3, 0) else { return };
+    let sent = |plan: &str, open: &(dyn Fn(usize) -> Device + Sync)| {
+        let work = |device: Device| {
+            let traffic = std::sync::Arc::clone(device.ranks().unwrap().traffic());
+            let mut task = EventTask::new(&of_model(ModelName::Tgn, plan, 1), &events, device)?;
+            task.train_epoch(0, &mut |_| {})?;
+            Ok(TrafficKind::ALL.map(|kind| (kind, traffic.rows(kind), traffic.bytes(kind))))
+        };
+        on_local_ranks(3, DEADLINE, |rank| Ok(open(rank)), work).unwrap()
+    };
+    for plan in ["auto", "sven-cached", "depcache"] {
+        let on_cpu = sent(plan, &|_| Device::cpu(1).unwrap());
+        let on_devices = sent(plan, &|rank| devices[rank % devices.len()].device());
+        for (a, b) in on_cpu.into_iter().zip(on_devices) {
+            match a.0 {
+                // A device sends every term of a sum, a processor one piece of it and one sum.
+                TrafficKind::Gradients => {
+                    assert!(a.1 == b.1 && (3 * a.2).abs_diff(2 * b.2) < 100, "{plan}: {a:?} {b:?}");
+                }
+                _ => assert_eq!(a, b, "{plan}"),
+            }
+        }
+        assert!(on_cpu.iter().any(|(kind, rows, _)| *kind == TrafficKind::Aggregation && *rows > 0));
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn a_rank_that_is_lost_ends_the_ranks_whose_devices_wait_for_it() {
+    let events = small(300);
+    let Some(devices) = devices(3, 0) else { return };
+    let open = |rank: usize| Ok(devices[rank % devices.len()].device());
+    let sven = of_model(ModelName::Tgn, "sven", 1);
+    let lose = |deadline, lost: &(dyn Fn() -> Result<()> + Sync)| {
+        let work = |device: Device| {
+            let rank = device.ranks().unwrap().rank();
+            let mut task = EventTask::new(&sven, &events, device)?;
+            task.train_epoch(0, &mut |_| {})?;
+            if rank == 1 {
+                return lost();
+            }
+            task.train_epoch(1, &mut |_| {}).map(drop)
+        };
+        on_local_ranks(3, deadline, open, work).unwrap_err()
+    };
+    let failed = lose(DEADLINE, &|| Err(Error::usage("planted")));
+    assert_eq!(failed.to_string(), "planted");
+    // A rank that stays away is named after the deadline.
+    let away = lose(Duration::from_secs(1), &|| {
+        std::thread::sleep(Duration::from_secs(4));
+        Ok(())
+    });
+    assert_eq!(away.kind(), ErrorKind::Comm);
+    assert!(away.to_string().contains("no answer from rank 1"), "{away}");
+    // The devices can be used again.
+    let again = on_local_ranks(2, DEADLINE, open, |device| {
+        EventTask::new(&config(1, 8), &events, device)?.train_epoch(0, &mut |_| {}).map(drop)
+    });
+    again.unwrap();
+}
