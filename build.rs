@@ -329,8 +329,8 @@ fn run_all(jobs: Vec<Job>, headers: &[PathBuf]) {
 // ---- the emulated driver ----
 
 /// Builds the emulated driver: `libcuda.so` has the driver's functions and the scheduler of blocks, for the
-/// host; beside it, `libkernels.so` has the kernels. The thread-local storage of `libkernels.so` is the
-/// shared memory of blocks and nothing else.
+/// host; beside it, `libkernels.so` has the kernels, and `libnccl.so` NCCL's functions. The thread-local
+/// storage of `libkernels.so` is the shared memory of blocks and nothing else.
 fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
     fs::create_dir_all(out).expect("OUT_DIR is writable");
     let mut table = String::from("#include \"common.cuh\"\n");
@@ -365,6 +365,7 @@ fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
         sources.iter().map(|s| &s.path).chain([&table_path]).map(|p| compile(p)).collect();
     let driver_objects = ["block", "grid", "device", "driver"]
         .map(|f| compile(&kernels.join("emu").join(f).with_extension("cpp")));
+    let nccl_object = compile(&kernels.join("emu/nccl.cpp"));
     run_all(jobs, &headers(kernels));
     let link = |name: &str, objects: &[PathBuf], arguments: &[&str]| {
         let mut link = Command::new(compiler.path());
@@ -381,6 +382,11 @@ fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
         "libcuda.so",
         &driver_objects,
         &["-Wl,-z,now", "-Wl,-rpath,$ORIGIN", &kernels_folder, "-lkernels", "-pthread"],
+    );
+    link(
+        "libnccl.so",
+        &[nccl_object],
+        &["-Wl,-z,now", "-Wl,-rpath,$ORIGIN", &kernels_folder, "-lcuda", "-lkernels", "-pthread"],
     );
     println!("cargo:rustc-env=TGNN_EMULATOR={}", out.join("libcuda.so").display());
 }

@@ -4,7 +4,13 @@ use crate::{
     properties::{config, small},
     ranks::{STATE, apart, micro_batches, of_model, tensors},
 };
-use std::{collections::BTreeMap, path::Path, sync::Mutex, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
 use tgnn::{
     autograd::Program,
     data::Events,
@@ -16,7 +22,7 @@ use tgnn::{
     },
     runtime::{
         DType, Device, Precision, Rows, Spec, Store, StoredAs, Var,
-        comm::{Channel, DEADLINE, TrafficKind},
+        comm::{Channel, Comm, DEADLINE, Local, Ranks, TrafficKind},
     },
     task::{self, Config, EventTask, RunOptions, Summary, Task, on_local_ranks},
 };
@@ -32,6 +38,84 @@ fn train(
     let options = RunOptions { out: Some(out.into()), ..RunOptions::default() };
     let open = |rank: usize| Ok(devices[rank % devices.len()].device());
     on_local_ranks(ranks, DEADLINE, open, |device| task::train(config, events, &device, &options, &mut ()))
+}
+
+/// A connection of ranks that behave as if they were processes: their devices need NCCL.
+#[derive(Debug)]
+struct Apart(Arc<dyn Comm>);
+
+impl Comm for Apart {
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+    fn all_to_all(&self, send: &[u8], sent: &[usize], recv: &mut [u8], received: &[usize]) -> Result<()> {
+        self.0.all_to_all(send, sent, recv, received)
+    }
+    fn all_gather(&self, send: &[u8], recv: &mut [u8], counts: &[usize]) -> Result<()> {
+        self.0.all_gather(send, recv, counts)
+    }
+    fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<()> {
+        self.0.broadcast(root, bytes)
+    }
+    fn send(&self, to: usize, bytes: &[u8]) -> Result<()> {
+        self.0.send(to, bytes)
+    }
+    fn recv(&self, from: usize, bytes: &mut [u8]) -> Result<()> {
+        self.0.recv(from, bytes)
+    }
+    fn barrier(&self) -> Result<()> {
+        self.0.barrier()
+    }
+    fn duplicate(&self) -> Result<Arc<dyn Comm>> {
+        Ok(Arc::new(Apart(self.0.duplicate()?)))
+    }
+    fn fail(&self, reason: &str) {
+        self.0.fail(reason)
+    }
+    fn abandon(&self, reason: &str) {
+        self.0.abandon(reason)
+    }
+    fn deadline(&self) -> Duration {
+        self.0.deadline()
+    }
+    fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+    fn describe(&self) -> String {
+        "apart".into()
+    }
+}
+
+/// Runs `work` as every rank, each with a device and connected as processes are. Returns the results, or the
+/// first error.
+fn as_processes<T: Send>(
+    deadline: Duration,
+    devices: &[TestDevice],
+    work: impl Fn(Device) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let devices: Vec<&TestDevice> = devices.iter().collect();
+    as_processes_on(deadline, &devices, work)
+}
+
+/// As [`as_processes`]; ranks may share a device.
+fn as_processes_on<T: Send>(
+    deadline: Duration,
+    devices: &[&TestDevice],
+    work: impl Fn(Device) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let run = |comm: Local, device: &TestDevice| {
+        let comm: Arc<dyn Comm> = Arc::new(Apart(Arc::new(comm)));
+        let done = Ranks::new(Arc::clone(&comm)).and_then(|ranks| work(device.device().over(ranks)));
+        done.inspect_err(|e| comm.fail(&e.to_string()))
+    };
+    thread::scope(|scope| {
+        let ranks = Local::with_deadline(devices.len(), deadline).into_iter().zip(devices);
+        let ranks: Vec<_> = ranks.map(|(comm, device)| scope.spawn(|| run(comm, device))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
 }
 
 /// Runs each collective on a rank, and returns the bytes of everything that it receives.
@@ -133,7 +217,53 @@ fn devices_receive_the_same_bytes_as_processors() {
             },
         )
         .unwrap();
+        if devices.len() < ranks {
+            continue; // NCCL wants a device for each rank
+        }
+        let by_nccl = as_processes(DEADLINE, &devices, |device| {
+            let rank = device.ranks().unwrap().rank();
+            Ok((rank, collectives(&device, Backend::Cuda(devices[rank].gpu.clone()))?))
+        });
+        assert!(by_nccl.unwrap().into_iter().all(|(rank, received)| received == all.lock().unwrap()[&rank]));
     }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn by_nccl_ranks_train_as_by_windows_and_need_a_device_each() {
+    let events = small(450);
+    let Some(devices) = devices(2, 3).filter(|devices| devices.len() == 2) else { return };
+    let config = of_model(ModelName::Tgn, "sven-cached", 1);
+    let trained = |device: Device| {
+        let mut task = EventTask::new(&config, &events, device)?;
+        let first = task.train_epoch(0, &mut |_| {})?;
+        Ok((first, task.train_epoch(1, &mut |_| {})?))
+    };
+    let by_windows = on_local_ranks(2, DEADLINE, |rank| Ok(devices[rank].device()), trained).unwrap();
+    for losses in as_processes(DEADLINE, &devices, trained).unwrap() {
+        assert_eq!(losses, by_windows);
+    }
+    // A rank that stays away.
+    let away = as_processes(Duration::from_secs(1), &devices, |device| {
+        let rank = device.ranks().unwrap().rank();
+        let mut task = EventTask::new(&config, &events, device)?;
+        task.train_epoch(0, &mut |_| {})?;
+        if rank == 1 {
+            thread::sleep(Duration::from_secs(3));
+            return Ok(());
+        }
+        task.train_epoch(1, &mut |_| {}).map(drop)
+    });
+    let away = away.unwrap_err();
+    assert_eq!(away.kind(), ErrorKind::Comm);
+    assert!(away.to_string().contains("no answer"), "{away}");
+    // Two ranks on one device.
+    let same = [&devices[0], &devices[0]];
+    let shared = as_processes_on(DEADLINE, &same, |device| {
+        EventTask::new(&config, &events, device)?.train_epoch(0, &mut |_| {})
+    });
+    let e = shared.unwrap_err();
+    assert!(e.to_string().contains("two ranks have the same device"), "{e}");
 }
 
 #[test]
@@ -202,7 +332,7 @@ fn the_same_rows_travel_between_devices_as_between_processors() {
     let Some(devices) = devices(3, 0) else { return };
     let sent = |plan: &str, open: &(dyn Fn(usize) -> Device + Sync)| {
         let work = |device: Device| {
-            let traffic = std::sync::Arc::clone(device.ranks().unwrap().traffic());
+            let traffic = Arc::clone(device.ranks().unwrap().traffic());
             let mut task = EventTask::new(&of_model(ModelName::Tgn, plan, 1), &events, device)?;
             task.train_epoch(0, &mut |_| {})?;
             Ok(TrafficKind::ALL.map(|kind| (kind, traffic.rows(kind), traffic.bytes(kind))))
@@ -248,7 +378,7 @@ fn a_rank_that_is_lost_ends_the_ranks_whose_devices_wait_for_it() {
     assert_eq!(failed.to_string(), "planted");
     // A rank that stays away is named after the deadline.
     let away = lose(Duration::from_secs(1), &|| {
-        std::thread::sleep(Duration::from_secs(4));
+        thread::sleep(Duration::from_secs(4));
         Ok(())
     });
     assert_eq!(away.kind(), ErrorKind::Comm);

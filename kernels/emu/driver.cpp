@@ -72,6 +72,7 @@ Result cuDevicePrimaryCtxRetain(Handle* c, int d) { return *c = &devices[d], SUC
 Result cuDeviceCanAccessPeer(int* can, int a, int b) { return *can = a != b, SUCCESS; }
 Result cuCtxEnablePeerAccess(Handle peer, unsigned) { return peer == &here() ? INVALID_DEVICE : SUCCESS; }
 Result cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
+Result cuCtxGetDevice(int* d) { return *d = int(&here() - devices), SUCCESS; }
 Result cuCtxGetCurrent(Handle* c) { return *c = current_context, SUCCESS; }
 Result cuCtxSetCurrent(Handle c) { return current_context = static_cast<Device*>(c), SUCCESS; }
 Result cuCtxSynchronize() {

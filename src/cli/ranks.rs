@@ -72,10 +72,11 @@ impl RankArgs {
     /// Opens the device of a rank. If no number of threads is given, the ranks of a computer share its cores.
     fn device_of(config: &Config, launched: Launched) -> Result<Device> {
         let on_computer = launched.local_size.unwrap_or(launched.size);
-        let device = config.open_device()?;
+        let rank = launched.local_rank.unwrap_or(launched.rank);
+        let device = config.open_device_for(rank)?;
         if config.threads > 0 || on_computer == 1 {
             return Ok(device);
         }
-        Config { threads: (device.threads() / on_computer).max(1), ..config.clone() }.open_device()
+        Config { threads: (device.threads() / on_computer).max(1), ..config.clone() }.open_device_for(rank)
     }
 }

@@ -138,15 +138,14 @@ impl Local {
     fn wait(&self, missing: usize, what: &str, ready: impl Fn() -> bool) -> Result<()> {
         let (mut polls, mut since) = (0, None);
         while !ready() {
-            if let Some(e) = self.failed() {
-                return Err(e);
-            }
+            self.check()?;
             pause(&mut polls);
             if polls < AWAKE {
                 continue;
             }
             let since = *since.get_or_insert_with(Instant::now);
             if since.elapsed() > self.world.deadline {
+                let missing = format_args!("rank {missing}");
                 let e = overdue(self.rank, self.size(), missing, what, self.world.deadline);
                 self.fail(&e.to_string());
                 return Err(e);
@@ -177,14 +176,6 @@ impl Local {
             value.downcast().map_err(|_| differs())
         };
         values.into_iter().enumerate().map(of_type).collect()
-    }
-    /// Returns the error of another rank's failure, if there is one.
-    pub(crate) fn failed(&self) -> Option<Error> {
-        self.world.failed.load(Relaxed).then(|| self.failure())
-    }
-    /// Returns the time after which this rank gives up waiting.
-    pub(crate) fn deadline(&self) -> Duration {
-        self.world.deadline
     }
     fn failure(&self) -> Error {
         let failure = self.world.failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -316,6 +307,12 @@ impl Comm for Local {
     }
     fn abandon(&self, reason: &str) {
         self.fail(reason);
+    }
+    fn deadline(&self) -> Duration {
+        self.world.deadline
+    }
+    fn check(&self) -> Result<()> {
+        if self.world.failed.load(Relaxed) { Err(self.failure()) } else { Ok(()) }
     }
     fn local(&self) -> Option<&Local> {
         Some(self)

@@ -19,7 +19,12 @@ pub use traffic::{Traffic, TrafficKind};
 
 use super::Real;
 use crate::error::{Error, ErrorKind, Result};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 /// Time after which a rank gives up waiting for another one, unless the caller sets another time.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -65,6 +70,13 @@ pub trait Comm: Send + Sync + fmt::Debug {
     fn fail(&self, reason: &str);
     /// Ends all calls of this rank that wait, because another of its threads has failed. Not collective.
     fn abandon(&self, reason: &str);
+    /// Returns the time after which this rank gives up waiting for another one.
+    fn deadline(&self) -> Duration;
+    /// Checks that no other rank is known to have failed. Does not wait. Not collective.
+    ///
+    /// # Errors
+    /// `Comm`, with the reason.
+    fn check(&self) -> Result<()>;
     /// Returns the connection if it is between threads of this process: their devices exchange data without
     /// it.
     fn local(&self) -> Option<&Local> {
@@ -124,7 +136,11 @@ impl Channel {
 pub struct Ranks {
     channels: [Arc<dyn Comm>; Channel::ALL.len()],
     traffic: Arc<Traffic>,
+    attached: Arc<[OnceLock<Attached>; Channel::ALL.len()]>,
 }
+
+/// What a device keeps for a channel.
+type Attached = Arc<dyn Any + Send + Sync>;
 
 impl fmt::Debug for Ranks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -140,12 +156,14 @@ impl Ranks {
     /// As the calls of [`Comm`].
     pub fn new(control: Arc<dyn Comm>) -> Result<Self> {
         let [routes, rows, gradients] = [control.duplicate()?, control.duplicate()?, control.duplicate()?];
-        Ok(Ranks { channels: [routes, rows, gradients, control], traffic: Arc::default() })
+        let channels = [routes, rows, gradients, control];
+        Ok(Ranks { channels, traffic: Arc::default(), attached: Arc::default() })
     }
     /// Returns a single rank, with nobody to talk to.
     pub fn alone() -> Self {
         let comm: Arc<dyn Comm> = Arc::new(Local::alone());
-        Ranks { channels: std::array::from_fn(|_| Arc::clone(&comm)), traffic: Arc::default() }
+        let channels = std::array::from_fn(|_| Arc::clone(&comm));
+        Ranks { channels, traffic: Arc::default(), attached: Arc::default() }
     }
     /// Returns the number of this rank, from 0.
     pub fn rank(&self) -> usize {
@@ -162,6 +180,25 @@ impl Ranks {
     /// Returns the connection of a channel.
     pub fn channel(&self, channel: Channel) -> &Arc<dyn Comm> {
         &self.channels[channel as usize]
+    }
+    /// Returns what the device of this rank keeps for a channel, made by the first call.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(crate) fn attached<T: Any + Send + Sync>(
+        &self,
+        channel: Channel,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        let slot = &self.attached[channel as usize];
+        let attached = match slot.get() {
+            Some(attached) => Arc::clone(attached),
+            None => {
+                let made: Attached = Arc::new(make()?);
+                Arc::clone(slot.get_or_init(|| made))
+            }
+        };
+        attached.downcast().map_err(|_| Error::new(ErrorKind::Comm, "a channel serves two kinds of devices"))
     }
     /// Returns the bytes that this rank has sent to other ranks, by kind.
     pub fn traffic(&self) -> &Arc<Traffic> {
@@ -229,10 +266,16 @@ impl Ranks {
     }
 }
 
-/// Returns the error of a rank that waits for rank `missing` longer than `deadline`, in the call `what`.
-pub(crate) fn overdue(rank: usize, size: usize, missing: usize, what: &str, deadline: Duration) -> Error {
+/// Returns the error of a rank that waits for `missing`, a rank, longer than `deadline`, in the call `what`.
+pub(crate) fn overdue(
+    rank: usize,
+    size: usize,
+    missing: impl fmt::Display,
+    what: &str,
+    deadline: Duration,
+) -> Error {
     let waited = format!(
-        "rank {rank} of {size}: no answer from rank {missing} within {} s, in {what}",
+        "rank {rank} of {size}: no answer from {missing} within {} s, in {what}",
         deadline.as_secs_f64()
     );
     let remedy = "see what that rank says; if it is only slow, give a longer --deadline";

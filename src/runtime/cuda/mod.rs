@@ -11,6 +11,8 @@ mod error;
 mod launch;
 mod memory;
 mod module;
+mod nccl;
+mod peers;
 mod stream;
 mod tensor;
 mod windows;
@@ -136,13 +138,13 @@ impl Gpu {
     pub(crate) fn enter(&self) -> Result<()> {
         enter(self.inner.context)
     }
-    /// Lets kernels of this device access the memory of device `ordinal`.
+    /// Lets kernels of this device access the memory of device `ordinal`. Returns whether they can.
     ///
     /// # Errors
-    /// `Device` if the hardware cannot.
-    pub(crate) fn reach(&self, ordinal: usize) -> Result<()> {
+    /// `Device` if the driver refuses.
+    fn reach(&self, ordinal: usize) -> Result<bool> {
         if ordinal == self.ordinal() {
-            return Ok(());
+            return Ok(true);
         }
         self.enter()?;
         let own = checked(result::device::get(self.ordinal() as i32), "cannot open the device")?;
@@ -152,16 +154,14 @@ impl Gpu {
         let asked = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, own, other) }.result();
         checked(asked, "cannot query the device")?;
         if can == 0 {
-            let text = format!("cuda:{} cannot access the memory of cuda:{ordinal}", self.ordinal());
-            return Err(Error::new(ErrorKind::Device, text)
-                .remedy("use devices that are peers (nvidia-smi topo -p2p r), or fewer ranks"));
+            return Ok(false);
         }
         // SAFETY: the device is valid.
         let context = checked(unsafe { result::primary_ctx::retain(other) }, "cannot create a context")?;
         // SAFETY: the context is alive: it is never released.
         match unsafe { sys::cuCtxEnablePeerAccess(context, 0) } {
-            sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
-            other => checked(other.result(), "cannot access the memory of another device"),
+            sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(true),
+            other => checked(other.result(), "cannot access the memory of another device").map(|()| true),
         }
     }
     /// Returns the manufacturer's name of the device.
@@ -251,12 +251,17 @@ pub fn load_emulator() -> Result<()> {
     };
     let cannot_load =
         |why: String| Error::new(ErrorKind::Device, format!("cannot load the emulator {path}: {why}"));
-    let file = std::ffi::CString::new(path.clone()).map_err(|e| cannot_load(e.to_string()))?;
-    // SAFETY: the library's initialisers have no side effects; it stays loaded.
-    if unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }.is_null() {
-        // SAFETY: `dlerror` returns a text after a failed `dlopen`.
-        let why = unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) };
-        return Err(cannot_load(why.to_string_lossy().into_owned()));
+    // A sanitizer's build of the driver has no NCCL beside it.
+    let nccl = std::path::Path::new(&path).with_file_name("libnccl.so");
+    for library in std::iter::once(path.clone().into()).chain(nccl.exists().then_some(nccl)) {
+        let file = library.into_os_string().into_encoded_bytes();
+        let file = std::ffi::CString::new(file).map_err(|e| cannot_load(e.to_string()))?;
+        // SAFETY: the library's initialisers have no side effects; it stays loaded.
+        if unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }.is_null() {
+            // SAFETY: `dlerror` returns a text after a failed `dlopen`.
+            let why = unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) };
+            return Err(cannot_load(why.to_string_lossy().into_owned()));
+        }
     }
     Ok(())
 }

@@ -1,36 +1,51 @@
 //! Windows, by which the kernels of several ranks exchange data.
 //!
 //! A window is a block of a rank's device memory that the kernels of all ranks read. In a collective every
-//! rank writes what it sends to its own window, says so, waits until all others have said so, and reads its
-//! parts from their windows. All of that is work of CUDA streams, so the host neither waits nor learns the
-//! counts, and a graph can capture it. While a stream waits for another rank, it occupies no multiprocessor,
-//! so ranks that share a device do not hold up one another.
+//! rank writes what it sends to its own window, waits until all others have done so, and reads its parts from
+//! their windows. All of that is work of CUDA streams, so the host neither waits nor learns the counts, and a
+//! graph can capture it.
 //!
-//! Rank r says that it has written its window by writing 1 to word `written[r]` in the inbox of each other
-//! rank, and that it has read a window by writing 1 to `read[r]` in the inbox of the window's rank. The rank
-//! that waits for such a word sets it back to 0.
+//! How kernels come to read the windows of other ranks is the [`Transport`]'s affair: from the memory of the
+//! other devices ([`peers`](super::peers)), or from copies that NCCL makes ([`nccl`](super::nccl)).
 use super::{
     CudaEvent, CudaStream, DeviceBuffer, Gpu, abi,
     memory::PinnedWords,
-    stream::WordOp::{self, Wait, Write},
+    nccl::{Gathered, Nccl},
+    peers::Peers,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     runtime::{
         comm::{Channel, Comm, Ranks, Traffic, TrafficKind, overdue},
         sync::pause,
     },
 };
 use std::{
+    fmt,
     sync::{
         Arc,
-        atomic::{
-            AtomicU64,
-            Ordering::{Acquire, Relaxed},
-        },
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
 };
+
+/// What makes the windows of a channel readable for all ranks. The methods submit work to a stream.
+pub(super) trait Transport: fmt::Debug + Send + Sync {
+    /// Returns address and bytes of each rank's window, as the kernels of this rank read it.
+    fn blocks(&self) -> Vec<[u64; 2]>;
+    /// Submits what must be done before this rank writes its window.
+    fn before_write(&self, stream: &CudaStream) -> Result<()>;
+    /// Submits what must be done after that, and before this rank reads all windows.
+    fn before_read(&self, stream: &CudaStream) -> Result<()>;
+    /// Submits what must be done after that.
+    fn after_read(&self, stream: &CudaStream) -> Result<()>;
+    /// Whether another rank is known not to have come as far as this one.
+    fn is_behind(&self, rank: usize) -> bool;
+    /// Checks that no work has failed.
+    fn check(&self) -> Result<()>;
+    /// Ends what the streams of this rank wait for now. The channel must not be used any more.
+    fn release(&self);
+}
 
 /// The window that an op needs to communicate on a device.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +66,8 @@ impl Windows {
     /// Opens windows that suffice for ops with these sizes. Collective.
     ///
     /// # Errors
-    /// `OutOfMemory`; `Device` if a device cannot access the memory of another one, or if ranks are
-    /// processes; `Comm` if a rank is missing.
+    /// `OutOfMemory`; `Device` if the devices need NCCL and it is missing or refuses; `Comm` if a rank is
+    /// missing.
     pub fn open<'a>(gpu: &Gpu, sizes: impl Iterator<Item = WindowSize<'a>>) -> Result<Self> {
         let mut largest: [Option<WindowSize<'a>>; Channel::ALL.len()] = Default::default();
         for size in sizes {
@@ -81,7 +96,7 @@ impl Windows {
     pub fn wait(&self, event: &CudaEvent) -> Result<()> {
         let (mut polls, mut progress, mut since) = (0, 0, Instant::now());
         while self.all().next().is_some() && !event.is_reached()? {
-            let now = self.all().map(|window| window.word(window.progress_at())).sum();
+            let now = self.all().map(|window| window.counter(PROGRESS).load(Relaxed)).sum();
             if now != progress {
                 (progress, since) = (now, Instant::now());
             }
@@ -98,26 +113,30 @@ impl Windows {
     /// Returns an error if another rank has failed, or if nothing has happened `since` for too long.
     fn lost(&self, since: Instant) -> Option<Error> {
         let any = self.all().next()?;
-        let local = any.comm.local()?;
-        if let Some(e) = local.failed() {
+        let checked = self.all().try_for_each(|window| window.comm.check().and(window.transport.check()));
+        if let Err(e) = checked {
             return Some(e);
         }
-        if since.elapsed() <= local.deadline() {
+        let deadline = any.comm.deadline();
+        if since.elapsed() <= deadline {
             return None;
         }
         // Other ranks may wait for the missing one, too, but it is behind on the most channels.
-        let behind = |&other: &usize| self.all().filter(|window| window.is_behind(other)).count();
-        let missing = any.others().rev().max_by_key(behind).filter(|other| behind(other) > 0)?;
-        let what = "a collective on the device";
-        let e = overdue(any.rank, any.ranks(), missing, what, local.deadline());
-        local.fail(&e.to_string());
+        let behind = |&other: &usize| self.all().filter(|window| window.transport.is_behind(other)).count();
+        let others = (0..any.ranks).rev().filter(|&other| other != any.rank);
+        let missing = others.max_by_key(behind).filter(|other| behind(other) > 0);
+        let missing = missing.map_or("another rank".into(), |missing| format!("rank {missing}"));
+        let e = overdue(any.rank, any.ranks, missing, "a collective on the device", deadline);
+        if let Some(local) = any.comm.local() {
+            local.fail(&e.to_string());
+        }
         Some(e)
     }
     /// Lets work that waits for other ranks go on until `event` has been reached, or can never be.
     pub fn release(&self, event: &CudaEvent) {
         let mut polls = 0;
         while let Ok(false) = event.is_reached() {
-            self.all().for_each(Window::release);
+            self.all().for_each(|window| window.transport.release());
             pause(&mut polls);
         }
     }
@@ -127,97 +146,71 @@ impl Windows {
 #[derive(Debug)]
 pub struct Window {
     rank: usize,
+    ranks: usize,
     comm: Arc<dyn Comm>,
     traffic: Arc<Traffic>,
-    /// All ranks' memory, which this rank's streams access.
-    memory: Vec<Arc<Memory>>,
+    transport: Box<dyn Transport>,
+    /// Address of this rank's block.
+    address: u64,
     /// Address and bytes of all ranks' blocks, for kernels.
     blocks: DeviceBuffer,
+    /// Counters that kernels add to: collectives so far, then rows and bytes sent of each kind.
+    counters: PinnedWords,
 }
 
-/// The memory of a rank that all ranks access. It lives as long as one of them may.
-#[derive(Debug)]
-struct Memory {
-    block: DeviceBuffer,
-    inbox: PinnedWords,
-}
+/// Position of the number of collectives among the counters.
+const PROGRESS: usize = 0;
 
 impl Window {
     fn open(gpu: &Gpu, size: WindowSize<'_>) -> Result<Self> {
         let WindowSize { ranks, channel, bytes } = size;
         let comm = Arc::clone(ranks.channel(channel));
-        let Some(local) = comm.local() else {
-            let what = format!("ranks that are connected by {} cannot use CUDA devices yet", comm.describe());
-            return Err(
-                Error::new(ErrorKind::Device, what).remedy("give --ranks, or train with --device cpu")
-            );
+        let transport: Box<dyn Transport> = match comm.local() {
+            Some(local) if Peers::connect(gpu, local)? => Box::new(Peers::open(gpu, local, bytes)?),
+            _ => {
+                let nccl = ranks.attached(channel, || Nccl::new(gpu, &*comm))?;
+                Box::new(Gathered::open(gpu, nccl, &*comm, bytes)?)
+            }
         };
-        let ranks_in_all = local.size();
-        let words = 2 * ranks_in_all + 1 + 2 * TrafficKind::ALL.len();
-        let own = Memory { block: DeviceBuffer::new(gpu, bytes)?, inbox: PinnedWords::new(gpu, words)? };
-        own.inbox.all()[ranks_in_all..2 * ranks_in_all].iter().for_each(|read| read.store(1, Relaxed));
-        let memory = local.share(own)?;
-        memory.iter().try_for_each(|of| gpu.reach(of.block.gpu().ordinal()))?;
-        let all: Vec<u64> =
-            memory.iter().flat_map(|of| [of.block.address(), of.block.bytes() as u64]).collect();
+        let all = transport.blocks();
         let blocks = DeviceBuffer::new(gpu, size_of_val(all.as_slice()))?;
         let stream = CudaStream::new(gpu)?;
         blocks.upload(&all, &stream)?;
         stream.synchronize()?;
-        let (rank, traffic) = (local.rank(), Arc::clone(ranks.traffic()));
-        Ok(Window { rank, comm, traffic, memory, blocks })
+        Ok(Window {
+            rank: comm.rank(),
+            ranks: comm.size(),
+            comm,
+            traffic: Arc::clone(ranks.traffic()),
+            address: all[size.ranks.rank()][0],
+            transport,
+            blocks,
+            counters: PinnedWords::new(gpu, 1 + 2 * TrafficKind::ALL.len())?,
+        })
     }
-    fn ranks(&self) -> usize {
-        self.memory.len()
-    }
-    fn others(&self) -> impl DoubleEndedIterator<Item = usize> + use<> {
-        let rank = self.rank;
-        (0..self.ranks()).filter(move |&r| r != rank)
-    }
-    /// Returns the words of this rank's inbox.
-    fn words(&self) -> &[AtomicU64] {
-        self.memory[self.rank].inbox.all()
-    }
-    fn word(&self, at: usize) -> u64 {
-        self.words()[at].load(Acquire)
-    }
-    // Places of words in an inbox.
-    fn written_at(&self, rank: usize) -> usize {
-        rank
-    }
-    fn read_at(&self, rank: usize) -> usize {
-        self.ranks() + rank
-    }
-    fn progress_at(&self) -> usize {
-        2 * self.ranks()
-    }
-    fn sent_at(&self, kind: TrafficKind) -> usize {
-        2 * self.ranks() + 1 + 2 * kind as usize
-    }
-    /// Returns the address of word `at` of the inbox of `rank`.
-    fn address_at(&self, rank: usize, at: usize) -> u64 {
-        self.memory[rank].inbox.address(at)
+    fn counter(&self, at: usize) -> &AtomicU64 {
+        &self.counters.all()[at]
     }
     /// Returns the address of this rank's block.
     pub(crate) fn address(&self) -> u64 {
-        self.memory[self.rank].block.address()
+        self.address
     }
     /// Returns all blocks, for kernels.
     pub(crate) fn blocks(&self) -> abi::Windows {
         abi::Windows {
             of: self.blocks.address() as *const u64,
             rank: self.rank as u32,
-            ranks: self.ranks() as u32,
+            ranks: self.ranks as u32,
         }
     }
     /// Returns the address of the rows and bytes of a kind that this rank has sent, two u64, to which kernels
     /// add.
     pub(crate) fn sent(&self, kind: TrafficKind) -> *mut u64 {
-        self.address_at(self.rank, self.sent_at(kind)) as *mut u64
+        self.counters.address(sent_at(kind)) as *mut u64
     }
     /// Returns the address of a u64 to which the last kernel of a collective adds 1.
     pub(crate) fn progress(&self) -> *mut u64 {
-        self.address_at(self.rank, self.progress_at()) as *mut u64
+        self.counters.address(PROGRESS) as *mut u64
     }
     /// Submits a collective to `stream`: `write` submits kernels that write this rank's block, `read` such
     /// that read the blocks of all ranks.
@@ -230,39 +223,23 @@ impl Window {
         write: impl FnOnce() -> Result<()>,
         read: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        // The others have read what this rank wrote before.
-        let own = |at: usize| self.address_at(self.rank, at);
-        let waits = self.others().map(|other| Wait(own(self.read_at(other)), 1));
-        let resets = self.others().map(|other| Write(own(self.read_at(other)), 0));
-        self.submit(stream, waits.chain(resets))?;
+        self.transport.before_write(stream)?;
         write()?;
-        let written = self.others().map(|other| Write(self.address_at(other, self.written_at(self.rank)), 1));
-        let waits = self.others().map(|other| Wait(own(self.written_at(other)), 1));
-        let resets = self.others().map(|other| Write(own(self.written_at(other)), 0));
-        self.submit(stream, written.chain(waits).chain(resets))?;
+        self.transport.before_read(stream)?;
         read()?;
-        let read = |other: usize| Write(self.address_at(other, self.read_at(self.rank)), 1);
-        self.submit(stream, self.others().map(read))
-    }
-    fn submit(&self, stream: &CudaStream, ops: impl Iterator<Item = WordOp>) -> Result<()> {
-        let ops: Vec<WordOp> = ops.collect();
-        // SAFETY: inboxes live as long as this window, and are page-locked for all devices.
-        unsafe { stream.word_ops(&ops) }
-    }
-    /// Whether `other` has not read this rank's block, and has not written its own one since.
-    fn is_behind(&self, other: usize) -> bool {
-        self.word(self.read_at(other)) == 0 && self.word(self.written_at(other)) == 0
-    }
-    /// Ends what this rank's streams wait for now.
-    fn release(&self) {
-        self.words()[..2 * self.ranks()].iter().for_each(|word| word.store(1, Relaxed));
+        self.transport.after_read(stream)
     }
     /// Moves the counters of what this rank has sent to its traffic.
     fn count(&self) {
         for kind in TrafficKind::ALL {
-            let at = self.sent_at(kind);
-            let [rows, bytes] = [at, at + 1].map(|at| self.words()[at].swap(0, Relaxed) as usize);
+            let at = sent_at(kind);
+            let [rows, bytes] = [at, at + 1].map(|at| self.counter(at).swap(0, Relaxed) as usize);
             self.traffic.add(kind, rows, bytes);
         }
     }
+}
+
+/// Returns the position of the rows of a kind among the counters; the bytes follow.
+fn sent_at(kind: TrafficKind) -> usize {
+    1 + 2 * kind as usize
 }

@@ -275,7 +275,13 @@ impl Mpi {
                     continue;
                 }
                 if since.get_or_insert_with(Instant::now).elapsed() > self.deadline {
-                    return Err(overdue(rank, size, transfer.peer, call.0, self.deadline));
+                    return Err(overdue(
+                        rank,
+                        size,
+                        format_args!("rank {}", transfer.peer),
+                        call.0,
+                        self.deadline,
+                    ));
                 }
                 thread::sleep(NAP);
             }
@@ -405,6 +411,13 @@ impl Comm for Mpi {
             unsafe { library.abort(ErrorKind::Comm.exit_code().into()) };
             end()
         }
+    }
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+    /// A rank that has failed has ended this process, too.
+    fn check(&self) -> Result<()> {
+        Ok(())
     }
     fn describe(&self) -> String {
         format!("mpi ({})", self.world.version)
