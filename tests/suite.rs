@@ -14,6 +14,7 @@ mod memory;
 mod models;
 mod mpi;
 mod mpi_training;
+mod nccl;
 mod operands;
 mod ops;
 mod optimizers;

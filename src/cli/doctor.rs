@@ -5,7 +5,7 @@ use crate::{
     runtime::{
         Device,
         comm::{launched, mpi_library},
-        cuda::Gpu,
+        cuda::{Gpu, nccl_version},
         matmul::{Mat, MatMut, matmul},
         simd,
     },
@@ -35,6 +35,10 @@ pub fn run() -> Result<()> {
             say(format_args!("cuda      {}, {:.1} GiB free of {:.1}", gpu.name(), gib(free), gib(total)));
         }
         Err(e) => say(format_args!("cuda      {e}")),
+    }
+    match nccl_version() {
+        Ok(version) => say(format_args!("nccl      {version}")),
+        Err(e) => say(format_args!("nccl      {e}")),
     }
     match mpi_library() {
         Ok(library) => say(format_args!("mpi       {library}")),

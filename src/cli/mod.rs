@@ -17,7 +17,10 @@ mod train;
 mod train_data;
 mod watch;
 
-use crate::error::{Error, ErrorKind};
+use crate::{
+    error::{Error, ErrorKind},
+    runtime::comm::launched,
+};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -69,6 +72,13 @@ enum Command {
     Man(shell::Man),
 }
 
+impl Command {
+    /// Whether the first of several ranks does all of it.
+    fn is_for_one_rank(&self) -> bool {
+        !matches!(self, Command::Train(_) | Command::Eval(_) | Command::Doctor)
+    }
+}
+
 /// Runs the program with the arguments of the command line. If it fails, it prints one line to standard error
 /// and returns a documented exit code.
 pub fn main() -> ExitCode {
@@ -79,6 +89,9 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => return usage(e),
     };
+    if cli.command.is_for_one_rank() && matches!(launched(), Ok(Some(launched)) if launched.rank > 0) {
+        return ExitCode::SUCCESS; // the first rank does it
+    }
     let result = match &cli.command {
         Command::Train(args) => args.run(),
         Command::Eval(args) => args.run(),

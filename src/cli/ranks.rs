@@ -3,7 +3,8 @@ use crate::{
     error::{Error, Result},
     runtime::{
         Device,
-        comm::{Comm, Launched, Ranks, launched, mpi},
+        comm::{Comm, Launched, Launcher, Ranks, Rendezvous, launched, mpi},
+        cuda::NcclComm,
     },
     task::{Config, on_local_ranks},
 };
@@ -36,6 +37,9 @@ impl RankArgs {
         match (self.ranks, launched) {
             (0, _) => Err(Error::usage("--ranks 0").remedy("give 1 or more")),
             (1, None) => work(config.open_device()?),
+            (1, Some(launched)) if launched.launcher == Launcher::Torchrun => {
+                Self::by_nccl(config, deadline, launched, work)
+            }
             (1, Some(launched)) => Self::by_mpi(config, deadline, launched, work),
             (ranks, Some(launched)) => {
                 let what =
@@ -68,6 +72,23 @@ impl RankArgs {
                 Err(e)
             }
         }
+    }
+    /// Runs `work` as the rank that this process is, where NCCL alone connects the ranks.
+    fn by_nccl(
+        config: &Config,
+        deadline: Duration,
+        launched: Launched,
+        work: impl Fn(Device) -> Result<()>,
+    ) -> Result<()> {
+        let device = Self::device_of(config, launched)?;
+        let Some(gpu) = device.gpu() else {
+            return Err(Error::usage("the ranks of torchrun are connected by NCCL, between CUDA devices")
+                .remedy("give --device cuda, or start the ranks by mpirun"));
+        };
+        let comm = Arc::new(NcclComm::connect(gpu, launched, &Rendezvous::from_environment()?, deadline)?);
+        let connection: Arc<dyn Comm> = comm.clone();
+        let ran = Ranks::new(connection).and_then(|ranks| work(device.over(ranks)));
+        ran.inspect_err(|e| comm.fail(&e.to_string()))
     }
     /// Opens the device of a rank. If no number of threads is given, the ranks of a computer share its cores.
     fn device_of(config: &Config, launched: Launched) -> Result<Device> {

@@ -229,7 +229,7 @@ impl Local {
 }
 
 /// Returns the range of each rank's part.
-pub(super) fn ranges(counts: &[usize]) -> Vec<std::ops::Range<usize>> {
+pub(crate) fn ranges(counts: &[usize]) -> Vec<std::ops::Range<usize>> {
     let ends = counts.iter().scan(0, |end, count| {
         *end += count;
         Some(*end)
@@ -323,7 +323,7 @@ impl Comm for Local {
 }
 
 /// Copies a part that rank `other` has sent.
-fn copy_part(rank: usize, other: usize, what: &str, from: &[u8], to: &mut [u8]) -> Result<()> {
+pub(crate) fn copy_part(rank: usize, other: usize, what: &str, from: &[u8], to: &mut [u8]) -> Result<()> {
     if from.len() != to.len() {
         let found = format_args!("{} bytes arrive where {} are expected", from.len(), to.len());
         return Err(disagree(rank, other, what, found));

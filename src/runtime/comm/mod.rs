@@ -10,11 +10,14 @@
 mod launch;
 mod local;
 mod mpi;
+mod rendezvous;
 mod traffic;
 
 pub use launch::{Launched, Launcher, launched};
 pub use local::{Local, local};
+pub(crate) use local::{copy_part, ranges};
 pub use mpi::{Mpi, mpi, mpi_library};
+pub use rendezvous::Rendezvous;
 pub use traffic::{Traffic, TrafficKind};
 
 use super::Real;
@@ -289,7 +292,7 @@ fn disagree(rank: usize, other: usize, what: &str, found: impl fmt::Display) -> 
 }
 
 /// Checks that `counts` add up to `bytes`, one count for each rank.
-fn check_counts(size: usize, what: &str, bytes: usize, counts: &[usize]) -> Result<()> {
+pub(crate) fn check_counts(size: usize, what: &str, bytes: usize, counts: &[usize]) -> Result<()> {
     let sum = counts.iter().fold(0usize, |sum, &count| sum.saturating_add(count));
     if counts.len() == size && sum == bytes {
         return Ok(());

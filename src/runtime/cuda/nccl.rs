@@ -47,8 +47,46 @@ fn checked<T>(result: std::result::Result<T, NcclError>, what: &str) -> Result<T
     })
 }
 
-/// The identification of a communicator, as bytes.
-const ID_BYTES: usize = size_of::<sys::ncclUniqueId>();
+/// Bytes of the device's memory that go to a rank or come from it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    pub rank: usize,
+    pub address: u64,
+    pub bytes: usize,
+}
+
+/// Returns the error of a communicator that has been aborted.
+fn aborted() -> Error {
+    Error::new(ErrorKind::Comm, "the ranks have lost one another")
+}
+
+/// Bytes of the identification of a communicator.
+pub(super) const ID_BYTES: usize = size_of::<sys::ncclUniqueId>();
+
+/// Loads NCCL.
+///
+/// # Errors
+/// `Device` if there is none.
+fn load() -> Result<()> {
+    // SAFETY: the library's initialisers have no side effects.
+    if unsafe { sys::is_culib_present() } {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Device, "there is no NCCL: libnccl.so is not found").remedy(
+        "for GPUs of several processes, install it, with a link libnccl.so to libnccl.so.2 where the system \
+         looks for libraries",
+    ))
+}
+
+/// Returns the version of NCCL, as in `2.27.5`.
+///
+/// # Errors
+/// `Device` if there is none.
+pub fn nccl_version() -> Result<String> {
+    load()?;
+    let version = checked(result::get_nccl_version(), "cannot read the version")?;
+    Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
+}
 
 impl Nccl {
     /// Connects the devices of all ranks. Collective.
@@ -56,25 +94,33 @@ impl Nccl {
     /// # Errors
     /// `Device` if there is no NCCL; `Comm` if it refuses: it wants a device for each rank.
     pub fn new(gpu: &Gpu, comm: &dyn Comm) -> Result<Self> {
-        // SAFETY: loads the library, if there is one. Without it every call below would panic.
-        if !unsafe { sys::is_culib_present() } {
-            let text = "ranks on these devices need NCCL: libnccl.so is not found";
-            return Err(Error::new(ErrorKind::Device, text).remedy(
-                "install NCCL, with a link libnccl.so to libnccl.so.2 where the system looks for libraries",
-            ));
-        }
-        let mut id = [0u8; ID_BYTES];
-        if comm.rank() == 0 {
-            let unique = checked(result::get_uniqueid(), "cannot connect the ranks")?;
-            id = unique.internal.map(|byte| byte as u8);
-        }
+        let mut id = Self::id(comm.rank())?;
         comm.broadcast(0, &mut id)?;
+        Self::connect(gpu, &id, comm.rank(), comm.size())
+    }
+    /// Returns the identification of a new communicator on rank 0, and zeros on other ranks.
+    ///
+    /// # Errors
+    /// `Device` if there is no NCCL; `Comm` if it refuses.
+    pub fn id(rank: usize) -> Result<[u8; ID_BYTES]> {
+        // Without it, every call below would panic.
+        load()?;
+        if rank > 0 {
+            return Ok([0; ID_BYTES]);
+        }
+        let unique = checked(result::get_uniqueid(), "cannot connect the ranks")?;
+        Ok(unique.internal.map(|byte| byte as u8))
+    }
+    /// Connects the devices of all ranks that have the same identification. Collective.
+    ///
+    /// # Errors
+    /// `Comm` if NCCL refuses.
+    pub fn connect(gpu: &Gpu, id: &[u8; ID_BYTES], rank: usize, ranks: usize) -> Result<Self> {
         let id = sys::ncclUniqueId { internal: id.map(|byte| byte as std::ffi::c_char) };
         gpu.enter()?;
         let mut raw = MaybeUninit::uninit();
         // SAFETY: `raw` receives the communicator; the device's context is current.
-        let made =
-            unsafe { result::comm_init_rank(raw.as_mut_ptr(), comm.size() as i32, id, comm.rank() as i32) };
+        let made = unsafe { result::comm_init_rank(raw.as_mut_ptr(), ranks as i32, id, rank as i32) };
         checked(made, "cannot connect the ranks")?;
         // SAFETY: initialised by the call above.
         let raw = Communicator(unsafe { raw.assume_init() });
@@ -83,7 +129,49 @@ impl Nccl {
     fn raw(&self) -> MutexGuard<'_, Option<Communicator>> {
         self.raw.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn abort(&self) {
+    /// Submits messages to `stream`: the bytes at device addresses, to and from other ranks.
+    ///
+    /// # Errors
+    /// `Comm` if NCCL refuses.
+    ///
+    /// # Safety
+    /// The memory must be of this device, and live until the stream is done.
+    pub unsafe fn messages(&self, sent: &[Message], received: &[Message], stream: &CudaStream) -> Result<()> {
+        self.gpu.enter()?;
+        let held = self.raw();
+        let Some(Communicator(raw)) = *held else { return Err(aborted()) };
+        let (kind, stream) = (sys::ncclDataType_t::ncclUint8, stream.handle().cast());
+        checked(result::group_start(), "cannot send")?;
+        let mut submitted = Ok(());
+        for &Message { rank, address, bytes } in sent {
+            // SAFETY: guaranteed by the caller.
+            let sent =
+                unsafe { sys::ncclSend(address as *const c_void, bytes, kind, rank as i32, raw, stream) };
+            submitted = submitted.and(checked(sent.result().map(drop), "cannot send"));
+        }
+        for &Message { rank, address, bytes } in received {
+            // SAFETY: guaranteed by the caller.
+            let received =
+                unsafe { sys::ncclRecv(address as *mut c_void, bytes, kind, rank as i32, raw, stream) };
+            submitted = submitted.and(checked(received.result().map(drop), "cannot receive"));
+        }
+        // A group that has begun must be ended.
+        let ended = checked(result::group_end().map(drop), "cannot send");
+        submitted.and(ended)
+    }
+    /// Checks that no work has failed.
+    ///
+    /// # Errors
+    /// `Comm`, with what NCCL says.
+    pub fn check(&self) -> Result<()> {
+        let Some(Communicator(raw)) = *self.raw() else { return Err(aborted()) };
+        let mut state = sys::ncclResult_t::ncclSuccess;
+        // SAFETY: the communicator is alive.
+        let asked = unsafe { sys::ncclCommGetAsyncError(raw, &raw mut state) };
+        checked(asked.result().and(state.result()).map(drop), "a collective on the device")
+    }
+    /// Ends all work that waits for other ranks.
+    pub fn abort(&self) {
         if let Some(Communicator(raw)) = self.raw().take() {
             // SAFETY: the communicator is alive, and not used afterwards.
             let _ = unsafe { result::comm_abort(raw) };
@@ -145,7 +233,7 @@ impl Transport for Gathered {
     fn before_read(&self, stream: &CudaStream) -> Result<()> {
         self.nccl.gpu.enter()?;
         let Some(Communicator(raw)) = *self.nccl.raw() else {
-            return Err(Error::new(ErrorKind::Comm, "the ranks have lost one another"));
+            return Err(aborted());
         };
         let all = self.memory.address();
         let own = all + (self.rank * self.bytes()) as u64;
@@ -169,11 +257,7 @@ impl Transport for Gathered {
         false
     }
     fn check(&self) -> Result<()> {
-        let Some(Communicator(raw)) = *self.nccl.raw() else { return Ok(()) };
-        let mut state = sys::ncclResult_t::ncclSuccess;
-        // SAFETY: the communicator is alive.
-        let asked = unsafe { sys::ncclCommGetAsyncError(raw, &raw mut state) };
-        checked(asked.result().and(state.result()).map(drop), "a collective on the device")
+        self.nccl.check()
     }
     fn release(&self) {
         self.nccl.abort();

@@ -6,7 +6,7 @@
 //! blocks inside MPI. Threads take turns in calling it, because not every library allows more.
 mod library;
 
-use super::{Comm, Launched, Launcher, check_counts, disagree, launched, local::ranges, overdue};
+use super::{Comm, Launched, Launcher, check_counts, copy_part, disagree, launched, overdue, ranges};
 use crate::error::{Error, ErrorKind, Result};
 use library::{Library, Request};
 use std::{
@@ -345,7 +345,7 @@ impl Comm for Mpi {
         check_counts(size, ALL_TO_ALL.0, send.len(), send_counts)?;
         check_counts(size, ALL_TO_ALL.0, recv.len(), recv_counts)?;
         let (to, from) = (ranges(send_counts), ranges(recv_counts));
-        copy_own(rank, ALL_TO_ALL, &send[to[rank].clone()], &mut recv[from[rank].clone()])?;
+        copy_part(rank, rank, ALL_TO_ALL.0, &send[to[rank].clone()], &mut recv[from[rank].clone()])?;
         let parts = |all: &[Range<usize>]| self.others().map(|r| (r, all[r].clone())).collect::<Vec<_>>();
         self.exchange(ALL_TO_ALL, send, &parts(&to), recv, &parts(&from))
     }
@@ -353,7 +353,7 @@ impl Comm for Mpi {
         let World { rank, size, .. } = *self.world;
         check_counts(size, ALL_GATHER.0, recv.len(), counts)?;
         let from = ranges(counts);
-        copy_own(rank, ALL_GATHER, send, &mut recv[from[rank].clone()])?;
+        copy_part(rank, rank, ALL_GATHER.0, send, &mut recv[from[rank].clone()])?;
         let to: Vec<Part> = self.others().map(|r| (r, 0..send.len())).collect();
         let from: Vec<Part> = self.others().map(|r| (r, from[r].clone())).collect();
         self.exchange(ALL_GATHER, send, &to, recv, &from)
@@ -422,16 +422,6 @@ impl Comm for Mpi {
     fn describe(&self) -> String {
         format!("mpi ({})", self.world.version)
     }
-}
-
-/// Copies the part of a rank for itself.
-fn copy_own(rank: usize, call: Call, from: &[u8], to: &mut [u8]) -> Result<()> {
-    if from.len() != to.len() {
-        let found = format_args!("{} bytes arrive where {} are expected", from.len(), to.len());
-        return Err(disagree(rank, rank, call.0, found));
-    }
-    to.copy_from_slice(from);
-    Ok(())
 }
 
 #[cfg(test)]
