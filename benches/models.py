@@ -12,6 +12,7 @@ library.
 """
 
 import argparse
+import itertools
 import json
 import shlex
 import statistics
@@ -39,30 +40,28 @@ def run(command):
     return json.loads(done.stdout)
 
 
-def measure(args, name, data, protocols, first):
-    """Returns the rows of one data set, one for each model, seed and protocol."""
+def measure(args, model, seed, name, data, protocols, first):
+    """Trains a model once, and returns its rows, one for each protocol."""
     rows = []
-    for model in args.models:
-        for seed in args.seeds:
-            with tempfile.TemporaryDirectory() as folder:
-                out = str(Path(folder) / "run")
-                train = [args.tgnn, "train", "--data", data, "--model", model, "--seed", str(seed), "--epochs", str(args.epochs)]
-                train += ["--batch", str(args.batch), "--out", out, "--json", *first, *args.flags]
-                trained = run(train)
-                for protocol, flags, figures in protocols:
-                    tested = run([args.tgnn, "eval", "--checkpoint", out, "--json", *flags])
-                    of = lambda scores: {
-                        part: {figure: scores[part][figure] for figure in figures} for part in ("transductive", "inductive")
-                    }
-                    rows.append({
-                        "data": name,
-                        "model": model,
-                        "seed": seed,
-                        "protocol": protocol,
-                        "best_epoch": trained["best_epoch"],
-                        "test": of(tested["test"]),
-                        "edgebank": {kind: of(scores) for kind, scores in tested["edgebank"].items()},
-                    })
+    with tempfile.TemporaryDirectory() as folder:
+        out = str(Path(folder) / "run")
+        train = [args.tgnn, "train", "--data", data, "--model", model, "--seed", str(seed), "--epochs", str(args.epochs)]
+        train += ["--batch", str(args.batch), "--out", out, "--json", *first, *args.flags]
+        trained = run(train)
+        for protocol, flags, figures in protocols:
+            tested = run([args.tgnn, "eval", "--checkpoint", out, "--json", *flags])
+            of = lambda scores: {
+                part: {figure: scores[part][figure] for figure in figures} for part in ("transductive", "inductive")
+            }
+            rows.append({
+                "data": name,
+                "model": model,
+                "seed": seed,
+                "protocol": protocol,
+                "best_epoch": trained["best_epoch"],
+                "test": of(tested["test"]),
+                "edgebank": {kind: of(scores) for kind, scores in tested["edgebank"].items()},
+            })
     return rows
 
 
@@ -103,7 +102,7 @@ def tables(record):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", help="wikipedia, a file, or NAME:FOLDER with lists of negatives")
-    parser.add_argument("--out", help="JSON to write")
+    parser.add_argument("--out", help="JSON to write; what it holds is not measured again")
     parser.add_argument("--tables", help="print the tables of a JSON, and do nothing else")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench")
     parser.add_argument("--models", nargs="+", help="default: every model of events")
@@ -118,15 +117,18 @@ def main():
         names = subprocess.run([args.tgnn, "models", "--names", "events"], stdout=subprocess.PIPE, check=True, text=True)
         args.models = names.stdout.split()
     record = head() | {"batch": args.batch, "epochs": args.epochs, "rows": []}
+    if args.out and Path(args.out).exists():
+        record = json.loads(Path(args.out).read_text())
     for data in args.data:
         name, _, folder = data.partition(":")
-        if folder:
-            rows = measure(args, name, folder, [TGB], ["--protocol", "tgb"])
-        else:
-            rows = measure(args, Path(name).name.split(".")[0], name, PROTOCOLS, [])
-        record["rows"] += rows
-        if args.out:
-            Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
+        of_data = (name, folder, [TGB], ["--protocol", "tgb"]) if folder else (Path(name).name.split(".")[0], name, PROTOCOLS, [])
+        for model, seed in itertools.product(args.models, args.seeds):
+            same = {"data": of_data[0], "model": model, "seed": seed}
+            if any(same.items() <= row.items() for row in record["rows"]):
+                continue
+            record["rows"] += measure(args, model, seed, *of_data)
+            if args.out:
+                Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
     tables(record)
 
 

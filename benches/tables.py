@@ -14,6 +14,7 @@ import statistics
 import sys
 from pathlib import Path
 
+import breakdown
 import cluster
 import comm_volume
 import partition_balance
@@ -331,7 +332,7 @@ TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in
     ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}
 TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
     ("cluster-times", "cluster", cluster.times), ("cluster-volumes", "cluster", cluster.volumes),
-    ("comm-volume", "comm-volume", comm_volume.table),
+    ("sven-breakdown", "breakdown", breakdown.breakdown), ("comm-volume", "comm-volume", comm_volume.table),
     ("partition-balance", "partition-balance", partition_balance.figure),
     ("partition-balance-all", "partition-balance", partition_balance.greatest))}
 TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hits_at_10")], "models-given")

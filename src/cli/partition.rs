@@ -1,5 +1,9 @@
 //! `tgnn-bench partition`: assigns nodes to ranks, and shows what then travels between the ranks.
-use super::{partition_report::report, read_args::ReadArgs, say};
+use super::{
+    partition_report::{Found, Tried, report},
+    read_args::ReadArgs,
+    say,
+};
 use crate::{
     data,
     error::{Error, Result},
@@ -7,7 +11,6 @@ use crate::{
     task::Config,
 };
 use clap::Args;
-use serde_json::{Value, json};
 use std::{path::PathBuf, time::Instant};
 
 /// Arguments of the command.
@@ -50,28 +53,6 @@ pub struct PartitionArgs {
     /// How to read the events
     #[command(flatten)]
     read: ReadArgs,
-}
-
-/// A partitioner's result.
-pub(super) struct Tried {
-    pub by: Partitioner,
-    pub traffic: Traffic,
-    pub seconds: f64,
-}
-
-/// What the command found.
-pub(super) struct Found {
-    pub name: String,
-    pub events: usize,
-    pub nodes: usize,
-    pub options: DemandOptions,
-    /// Number of batches of an epoch.
-    pub epoch: usize,
-    pub lower_bound: u64,
-    pub batches: usize,
-    pub count_seconds: f64,
-    pub tried: Vec<Tried>,
-    pub chosen: usize,
 }
 
 impl PartitionArgs {
@@ -134,29 +115,5 @@ impl PartitionArgs {
             }
         }
         Ok(())
-    }
-}
-
-impl Found {
-    /// Rows are totals over the counted batches.
-    fn json(&self) -> Value {
-        let o = &self.options;
-        let tried = |t: &Tried| {
-            let ranks = 0..t.traffic.ranks();
-            let row = |owner| ranks.clone().map(|rank| t.traffic.rows(owner, rank)).collect::<Vec<_>>();
-            json!({
-                "by": t.by.name(), "cost": t.traffic.cost(), "imbalance": t.traffic.imbalance(),
-                "most_received": t.traffic.most_received(), "total": t.traffic.total(),
-                "most_residual": t.traffic.residuals().into_iter().max().unwrap_or(0), "seconds": t.seconds,
-                "costs": t.traffic.costs(), "matrix": ranks.clone().map(row).collect::<Vec<_>>(),
-            })
-        };
-        json!({
-            "data": self.name, "events": self.events, "nodes": self.nodes, "ranks": o.ranks, "batch": o.batch,
-            "neighbors": o.neighbors, "recipients": o.recipients, "seed": o.seed,
-            "batches": self.batches, "batches_per_epoch": self.epoch, "count_seconds": self.count_seconds,
-            "lower_bound": self.lower_bound, "chosen": self.tried[self.chosen].by.name(),
-            "partitioners": self.tried.iter().map(tried).collect::<Vec<_>>(),
-        })
     }
 }

@@ -1,12 +1,10 @@
 //! The report of `tgnn-bench partition`: numbers of each partitioner, the communication matrix, heat maps.
-use super::{
-    partition::{Found, Tried},
-    report::line,
-};
+use super::report::line;
 use crate::{
     data::text::{counted, grouped},
-    plan::partition::Traffic,
+    plan::partition::{DemandOptions, Partitioner, Traffic},
 };
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Up to this number of ranks, every pair is shown.
@@ -16,6 +14,52 @@ const SHOWN: usize = 16;
 const LARGE: usize = 5;
 /// The shades of a heat map, from 0 to the maximum.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
+
+/// A partitioner's result.
+pub(super) struct Tried {
+    pub by: Partitioner,
+    pub traffic: Traffic,
+    pub seconds: f64,
+}
+
+/// What the command found.
+pub(super) struct Found {
+    pub name: String,
+    pub events: usize,
+    pub nodes: usize,
+    pub options: DemandOptions,
+    /// Number of batches of an epoch.
+    pub epoch: usize,
+    pub lower_bound: u64,
+    pub batches: usize,
+    pub count_seconds: f64,
+    pub tried: Vec<Tried>,
+    pub chosen: usize,
+}
+
+impl Found {
+    /// Rows are totals over the counted batches.
+    pub fn json(&self) -> Value {
+        let o = &self.options;
+        let tried = |t: &Tried| {
+            let ranks = 0..t.traffic.ranks();
+            let row = |owner| ranks.clone().map(|rank| t.traffic.rows(owner, rank)).collect::<Vec<_>>();
+            json!({
+                "by": t.by.name(), "cost": t.traffic.cost(), "imbalance": t.traffic.imbalance(),
+                "most_received": t.traffic.most_received(), "total": t.traffic.total(),
+                "most_residual": t.traffic.residuals().into_iter().max().unwrap_or(0), "seconds": t.seconds,
+                "costs": t.traffic.costs(), "matrix": ranks.clone().map(row).collect::<Vec<_>>(),
+            })
+        };
+        json!({
+            "data": self.name, "events": self.events, "nodes": self.nodes, "ranks": o.ranks, "batch": o.batch,
+            "neighbors": o.neighbors, "recipients": o.recipients, "seed": o.seed,
+            "batches": self.batches, "batches_per_epoch": self.epoch, "count_seconds": self.count_seconds,
+            "lower_bound": self.lower_bound, "chosen": self.tried[self.chosen].by.name(),
+            "partitioners": self.tried.iter().map(tried).collect::<Vec<_>>(),
+        })
+    }
+}
 
 /// Returns the report.
 pub(super) fn report(found: &Found) -> String {

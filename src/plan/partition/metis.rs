@@ -1,7 +1,7 @@
 //! METIS as a baseline: it minimises the rows that travel in total, not those of the busiest rank.
 use super::{
     Demand,
-    partitioner::{capacity, fill, interval},
+    simple::{capacity, fill, interval},
 };
 use crate::{
     error::{Error, Result},

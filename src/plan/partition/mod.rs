@@ -27,6 +27,7 @@ mod demand;
 mod metis;
 mod partitioner;
 mod re_flex_bicut;
+mod simple;
 mod traffic;
 
 pub use demand::{Demand, DemandOptions, RankRows};

@@ -21,7 +21,7 @@
 //! nodes times ranks.
 use super::{
     Demand,
-    partitioner::{capacity, fill, interval, range},
+    simple::{capacity, fill, interval, range},
 };
 use crate::runtime::{NONE, philox::Key};
 use std::cmp::Reverse;

@@ -16,6 +16,7 @@ mod nccl_comm;
 mod peers;
 mod stream;
 mod tensor;
+mod transport;
 mod windows;
 
 pub use launch::{DeviceView, Grid, Kernels, Launch, Rival};

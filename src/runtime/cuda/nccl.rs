@@ -3,7 +3,7 @@
 //!
 //! A window has the same size on all ranks, so that a graph can capture the copy. A rank therefore gets whole
 //! windows, not only its parts.
-use super::{CudaStream, DeviceBuffer, Gpu, windows::Transport};
+use super::{CudaStream, DeviceBuffer, Gpu, transport::Transport};
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::comm::Comm,

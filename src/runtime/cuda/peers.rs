@@ -9,7 +9,7 @@ use super::{
     CudaStream, DeviceBuffer, Gpu,
     memory::PinnedWords,
     stream::WordOp::{self, Wait, Write},
-    windows::Transport,
+    transport::Transport,
 };
 use crate::{
     error::Result,

@@ -5,13 +5,13 @@
 //! their windows. All of that is work of CUDA streams, so the host neither waits nor learns the counts, and a
 //! graph can capture it.
 //!
-//! How kernels come to read the windows of other ranks is the [`Transport`]'s affair: from the memory of the
-//! other devices ([`peers`](super::peers)), or from copies that NCCL makes ([`nccl`](super::nccl)).
+//! How kernels come to read the windows of other ranks is the affair of a [`Transport`].
 use super::{
     CudaEvent, CudaStream, DeviceBuffer, Gpu, abi,
     memory::PinnedWords,
     nccl::{Gathered, Nccl},
     peers::Peers,
+    transport::Transport,
 };
 use crate::{
     error::{Error, Result},
@@ -21,31 +21,12 @@ use crate::{
     },
 };
 use std::{
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
 };
-
-/// What makes the windows of a channel readable for all ranks. The methods submit work to a stream.
-pub(super) trait Transport: fmt::Debug + Send + Sync {
-    /// Returns address and bytes of each rank's window, as the kernels of this rank read it.
-    fn blocks(&self) -> Vec<[u64; 2]>;
-    /// Submits what must be done before this rank writes its window.
-    fn before_write(&self, stream: &CudaStream) -> Result<()>;
-    /// Submits what must be done after that, and before this rank reads all windows.
-    fn before_read(&self, stream: &CudaStream) -> Result<()>;
-    /// Submits what must be done after that.
-    fn after_read(&self, stream: &CudaStream) -> Result<()>;
-    /// Whether another rank is known not to have come as far as this one.
-    fn is_behind(&self, rank: usize) -> bool;
-    /// Checks that no work has failed.
-    fn check(&self) -> Result<()>;
-    /// Ends what the streams of this rank wait for now. The channel must not be used any more.
-    fn release(&self);
-}
 
 /// The window that an op needs to communicate on a device.
 #[derive(Clone, Copy, Debug)]
