@@ -293,8 +293,10 @@ impl ExchangeRows {
         let head = WindowHead { counts, rows: on.rows(rows), width, extra: 0, kind: self.kind };
         head.write(k, on, window)?;
         regions.iter().enumerate().try_for_each(|(table, region)| {
-            let items = |rows: abi::Rows, by: usize| {
-                abi::Rows { times: rows.times * by as u32, capacity: rows.capacity * by as u32, ..rows }
+            let items = |rows: abi::Rows, by: usize| abi::Rows {
+                times: rows.times * by as u32,
+                capacity: rows.capacity * by as u32,
+                ..rows
             };
             let of = on.rows(region.table).items(region.each as u32);
             let (index, rows) = match region.index {
