@@ -4,7 +4,8 @@
     python benches/tables.py --check    # changes nothing; exit status 1 if a table differs from its records
 
 A table uses the newest record of each name; the line below it links to the records. The tables of `models` and
-`models-given` also use `models-more`, for models that these records lack. Needs only the standard library.
+`models-given` also use `models-more` and `models-given-more`, for models that these records lack. Needs only the
+standard library.
 """
 
 import json
@@ -52,12 +53,12 @@ def newest(name):
 
 
 def with_more(name, sets):
-    """Returns the rows of the newest record with this name about the data sets, with those of `models-more` for the
-    models that it lacks, and the records that they are from."""
+    """Returns the rows of the newest record with this name about the data sets, with those of the record `NAME-more`
+    for the models that it lacks, and the records that they are from."""
     records = [newest(name)]
     rows = [r for r in records[0]["rows"] if r["data"] in sets]
-    if records_of("*", "models-more"):
-        more, known = newest("models-more"), {(r["data"], r["model"]) for r in rows}
+    if records_of("*", f"{name}-more"):
+        more, known = newest(f"{name}-more"), {(r["data"], r["model"]) for r in rows}
         added = [r for r in more["rows"] if r["data"] in sets and (r["data"], r["model"]) not in known]
         if added:
             rows, records = rows + added, [*records, more]
