@@ -547,7 +547,7 @@ impl TimeBase {
             let seconds = event.seconds_since(&self.event)?.max(0.0);
             Ok(self.recorded + Duration::from_secs_f64(seconds))
         };
-        Ok(Ran { step, variant, node, start: at(start)?, end: at(end)? })
+        Ok(Ran { step, variant, node, start: at(start)?, end: at(end)?, cost: None })
     }
 }
 

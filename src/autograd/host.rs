@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    ops::{Backend, fault},
+    ops::{Backend, Cost, fault},
     runtime::*,
 };
 use std::time::Instant;
@@ -20,8 +20,13 @@ pub(super) struct OnHost {
 struct Operand {
     view: BufferView,
     /// The count of its live rows, and the number of rows for each counted one.
-    live: Option<(*const u32, usize)>,
+    live: Option<LiveCount>,
+    /// The same after the node has run, which may compute the count.
+    live_after: Option<LiveCount>,
 }
+
+/// The address of a count of rows, and the number of rows for each counted one.
+type LiveCount = (*const u32, usize);
 
 /// The memory that a node accesses, with one choice of buffers.
 struct Operands {
@@ -113,14 +118,15 @@ impl Operands {
         address: &mut impl FnMut(Place) -> Result<*mut u8>,
     ) -> Result<Self> {
         let mut operand = |&(place, spec): &(Place, Spec), outs: &[Var], wanted| -> Result<Operand> {
-            // A node that computes a count gets the whole capacity of the value that the count is for.
-            let live = spec.rows.live.filter(|l| !outs.contains(&l.var));
-            let live = match live.and_then(|l| Some((places[l.var.at()]?, l.times))) {
+            let counted = spec.rows.live.and_then(|l| Some((places[l.var.at()]?, l.times)));
+            let live_after = match counted {
                 Some((place, times)) => Some((address(place)?.cast_const().cast(), times)),
                 None => None,
             };
+            // A node that computes a count gets the whole capacity of the value that the count is for.
+            let live = live_after.filter(|_| spec.rows.live.is_some_and(|l| !outs.contains(&l.var)));
             let view = BufferView { ptr: address(place)?, spec, rows: spec.rows.capacity, wanted };
-            Ok(Operand { view, live })
+            Ok(Operand { view, live, live_after })
         };
         let ins = planned.ins.iter().map(|x| operand(x, &[], true)).collect::<Result<_>>()?;
         let outs = planned.outs.iter().zip(&planned.wanted);
@@ -135,12 +141,27 @@ impl Operand {
     /// # Safety
     /// The count must have been computed.
     unsafe fn counted(&self) -> BufferView {
-        let counted = |(count, times): (*const u32, usize)| {
-            // SAFETY: a count is a `[1]` u32, computed by an earlier node or stored.
+        // SAFETY: the caller's.
+        BufferView { rows: unsafe { self.rows(self.live) }, ..self.view }
+    }
+    /// Returns the shape of the rows that were live when the node had run.
+    ///
+    /// # Safety
+    /// The node must have run.
+    unsafe fn live_spec(&self) -> Spec {
+        // SAFETY: the caller's.
+        Spec { rows: Rows::fixed(unsafe { self.rows(self.live_after) }), ..self.view.spec }
+    }
+    /// Returns the number of live rows.
+    ///
+    /// # Safety
+    /// The count must have been computed.
+    unsafe fn rows(&self, live: Option<LiveCount>) -> usize {
+        let counted = |(count, times): LiveCount| {
+            // SAFETY: a count is a `[1]` u32, computed by this node, by an earlier one, or stored.
             (unsafe { count.read() } as usize).saturating_mul(times)
         };
-        let rows = self.live.map_or(self.view.rows, counted);
-        BufferView { rows: rows.min(self.view.rows), ..self.view }
+        live.map_or(self.view.rows, counted).min(self.view.rows)
     }
 }
 
@@ -179,14 +200,25 @@ impl BoundVariant<'_> {
             (None, None) => Ok(()),
         }
     }
-    /// Runs every node in order, in the first buffers. `on_node` is called after each node, with its start
-    /// and end.
+    /// Returns the cost of the last run of node `at`, with the buffers of run `run`, at its live row counts.
+    ///
+    /// # Safety
+    /// The node must have run, and no other thread may write the counts of its rows meanwhile.
+    pub unsafe fn cost_of_run(&self, run: usize, at: usize) -> Cost {
+        let choices = &self.operands[at];
+        let Operands { ins, outs, .. } = &choices[run % choices.len()];
+        // SAFETY: the caller's.
+        let specs = |of: &[Operand]| of.iter().map(|o| unsafe { o.live_spec() }).collect::<Vec<_>>();
+        self.nodes[at].node.op.cost(&specs(ins), &specs(outs))
+    }
+    /// Runs every node in order, in the first buffers. `on_node` is called after each node, with its start,
+    /// its end, and its cost at live row counts.
     ///
     /// # Errors
     /// As [`run`](Self::run).
     pub fn run_all(
         &self,
-        on_node: Option<&mut dyn FnMut(usize, Instant, Instant)>,
+        on_node: Option<&mut dyn FnMut(usize, Instant, Instant, Cost)>,
         views: &mut ViewBuffers,
     ) -> Result<()> {
         let mut on_node = on_node;
@@ -196,7 +228,9 @@ impl BoundVariant<'_> {
             // borrowed.
             unsafe { self.run(0, at, views)? };
             if let (Some(on_node), Some(start)) = (&mut on_node, start) {
-                on_node(at, start, Instant::now());
+                let end = Instant::now();
+                // SAFETY: the node has run; store and memory are borrowed.
+                on_node(at, start, end, unsafe { self.cost_of_run(0, at) });
             }
         }
         Ok(())

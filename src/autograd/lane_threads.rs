@@ -161,8 +161,11 @@ impl<'a> Worker<'a> {
         // SAFETY: the schedule keeps the order of conflicting accesses.
         unsafe { self.bound[variant].run(node.run, node.node, &mut self.views)? };
         if let Some((before, start)) = start {
-            let (step, node) = (before + node.run, node.node);
-            self.ran.push(Ran { step, variant, node, start, end: Instant::now() });
+            let (step, ran, node) = (before + node.run, node.run, node.node);
+            let end = Instant::now();
+            // SAFETY: the node has run, and nothing that conflicts with it has been told so yet.
+            let cost = Some(unsafe { self.bound[variant].cost_of_run(ran, node) });
+            self.ran.push(Ran { step, variant, node, start, end, cost });
         }
         Ok(())
     }

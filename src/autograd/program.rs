@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
-    ops::{Backend, Node, Tape},
+    ops::{Backend, Cost, Node, Tape},
     runtime::{comm::Ranks, *},
 };
 use std::{collections::BTreeMap, time::Instant};
@@ -219,7 +219,8 @@ impl Program {
             let (op, kind, cost) = (p.node.op.name(), p.node.op.kind(), p.node.op.cost(&ins, &outs));
             let cols = outs.first().or(ins.first()).map_or(0, |s| s.cols);
             let (stage, tag, lane, resource) = (p.stage, p.node.tag, p.placement.lane, p.resource);
-            NodeInfo { op, kind, resource, stage, tag, lane, cost, cols }
+            let traffic = p.node.op.traffic();
+            NodeInfo { op, kind, resource, stage, tag, lane, cost, traffic, cols }
         };
         self.variants[variant].nodes.iter().map(info).collect()
     }
@@ -279,9 +280,10 @@ impl Program {
         let Some(trace) = &self.trace else { return Vec::new() };
         let node_infos: Vec<Vec<NodeInfo>> =
             (0..self.variants.len()).map(|variant| self.node_infos(variant)).collect();
-        let span = |&Ran { step, variant, node, start, end }: &Ran| {
+        let span = |&Ran { step, variant, node, start, end, cost }: &Ran| {
             let [start, end] = [start, end].map(|at| (at - trace.began).as_secs_f64());
-            Span { node_info: node_infos[variant][node], node, step, start, end }
+            let node_info = node_infos[variant][node];
+            Span { node_info, node, step, start, end, cost: cost.unwrap_or(node_info.cost) }
         };
         trace.ran.iter().map(span).collect()
     }
@@ -496,13 +498,13 @@ fn run_all(
     if times.is_none() && trace.is_none() {
         return bound[variant].run_all(None, views);
     }
-    let mut on_node = |node: usize, start: Instant, end: Instant| {
+    let mut on_node = |node: usize, start: Instant, end: Instant, cost: Cost| {
         if let Some(times) = &mut times {
             times[variant][node].seconds += (end - start).as_secs_f64();
             times[variant][node].runs += 1;
         }
         if let Some(trace) = &mut trace {
-            trace.ran.push(Ran { step: trace.steps, variant, node, start, end });
+            trace.ran.push(Ran { step: trace.steps, variant, node, start, end, cost: Some(cost) });
         }
     };
     bound[variant].run_all(Some(&mut on_node), views)?;

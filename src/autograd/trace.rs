@@ -1,6 +1,9 @@
 //! Records of when nodes ran.
 use super::stages::Stage;
-use crate::ops::{Cost, OpKind, Tag};
+use crate::{
+    ops::{Cost, OpKind, Tag},
+    runtime::comm::TrafficKind,
+};
 use std::time::Instant;
 
 /// The resource for which an op competes with an op that runs at the same time.
@@ -69,6 +72,8 @@ pub struct NodeInfo {
     pub lane: usize,
     /// Compulsory bytes and operations, at full row counts.
     pub cost: Cost,
+    /// What the node exchanges with other ranks; `None` if it does not communicate.
+    pub traffic: Option<TrafficKind>,
     /// Number of columns of the first output, or of the first input if the op has no output.
     pub cols: usize,
 }
@@ -86,6 +91,15 @@ pub struct Span {
     pub start: f64,
     /// End, in seconds since the trace began.
     pub end: f64,
+    /// Bytes and operations of this run, at its live row counts; on a CUDA device, at full row counts.
+    pub cost: Cost,
+}
+
+impl Span {
+    /// Returns the description of the node with the cost of this run.
+    pub fn live(&self) -> NodeInfo {
+        NodeInfo { cost: self.cost, ..self.node_info }
+    }
 }
 
 /// One run of a node, as the executor records it.
@@ -96,6 +110,8 @@ pub(super) struct Ran {
     pub node: usize,
     pub start: Instant,
     pub end: Instant,
+    /// Cost at live row counts; `None` if they are not known.
+    pub cost: Option<Cost>,
 }
 
 /// The runs of nodes since a trace began.

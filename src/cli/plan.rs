@@ -1,5 +1,5 @@
 //! `tgnn-bench plan`: shows, checks and simulates plans.
-use super::{say, train::set_keys, train_data::Data};
+use super::{plan_ranks::RankedArgs, say, train::set_keys, train_data::Data};
 use crate::{
     autograd::Stage,
     data::Every,
@@ -24,7 +24,8 @@ pub enum PlanCommand {
     Show(Named),
     /// Check whether a plan is legal; if not, print the rule that it breaks (exit code 4)
     Check(Named),
-    /// Time the ops of an epoch, predict the next epoch from the times, run it, and compare
+    /// Time the ops of an epoch, predict the next epoch from the times, run it, and compare; with --ranks,
+    /// predict training over ranks, also on another machine
     Simulate(Simulate),
 }
 
@@ -40,6 +41,8 @@ pub struct Named {
 pub struct Simulate {
     #[command(flatten)]
     named: Named,
+    #[command(flatten)]
+    ranked: RankedArgs,
     /// Configuration file, TOML or TGL's YAML
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -55,7 +58,7 @@ pub struct Simulate {
     /// CPU threads; 0 uses every core [default: 0]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Maximum number of steps of an epoch; 0 runs all [default: 0]
+    /// Maximum number of steps of an epoch; 0 runs all [default: 0]; with --ranks, 0 means 12
     #[arg(long, value_name = "N")]
     max_batches: Option<usize>,
     /// Set any key of the configuration: --set group.batch=4 (may be repeated)
@@ -119,6 +122,9 @@ impl Simulate {
     }
     fn run(&self) -> Result<()> {
         let config = self.config()?;
+        if self.ranked.ranks > 0 {
+            return self.ranked.run(&config, self.timeline.as_deref(), self.json);
+        }
         let device = config.open_device()?;
         let mut task: Box<dyn Task> = match Data::load(&config)? {
             Data::Events(events) => Box::new(EventTask::new(&config, &events, device.clone())?),

@@ -91,7 +91,10 @@ impl AllReduce {
         self.inputs().for_each(|i| packed.extend_from_slice(io.input::<R>(i)));
         self.link.step(io, Self::NAME, |comm| {
             let sent = 2 * size_of_val(packed.as_slice()) * (comm.size() - 1) / comm.size();
-            self.link.ranks().traffic().add(TrafficKind::Gradients, self.values, sent);
+            let traffic = self.link.ranks().traffic();
+            traffic.add(TrafficKind::Gradients, self.values, sent);
+            let of_ranks = (comm.rank(), comm.size());
+            traffic.add_to_record(TrafficKind::Gradients, of_ranks, 2, |_| sent / (comm.size() - 1).max(1));
             all_reduce(comm, packed, arriving)
         });
         let mut rest = packed.as_slice();

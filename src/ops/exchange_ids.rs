@@ -119,6 +119,8 @@ impl ExchangeIds {
             }
         };
         traffic.add(TrafficKind::Routes, sent, word * (sent + ranks - 1));
+        let ids_to = |to: usize| counts.map_or(id.len(), |counts| counts[to] as usize);
+        traffic.add_to_record(TrafficKind::Routes, (comm.rank(), ranks), 2, |to| word * (1 + ids_to(to)));
         Ok(all)
     }
     /// Launches the kernels that write the window.

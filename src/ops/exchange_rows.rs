@@ -267,7 +267,10 @@ impl ExchangeRows {
                 sum * (comm.size() - 1)
             }
         };
-        self.link.ranks().traffic().add(self.kind, others, others * width);
+        let traffic = self.link.ranks().traffic();
+        traffic.add(self.kind, others, others * width);
+        let rows_to = |to: usize| if self.to_each { sent[to] } else { sum };
+        traffic.add_to_record(self.kind, (rank, comm.size()), 1, |to| rows_to(to) * width);
         self.unpack::<R>(io, unpacked, &received);
         Ok(())
     }

@@ -96,6 +96,9 @@ pub struct CostModel {
     pub bytes_per_second: f64,
     /// Highest measured rate of any op, in operations per second.
     pub flops_per_second: f64,
+    /// Seconds of an op that was not measured, in addition to those that follow from the rates.
+    #[serde(default)]
+    pub seconds_per_op: f64,
     /// Factors by which contention multiplies the prediction of an op. Rows: the resource for which the op
     /// competes, in the order of [`Resource::ALL`]. Columns: the op runs alone, then beside an op of another
     /// lane that competes for each of these resources. A case that was not measured has factor 1, or 2
@@ -108,7 +111,7 @@ impl Default for CostModel {
     /// Returns a model without measurements.
     fn default() -> Self {
         let (ops, contention) = (BTreeMap::new(), unseen_contention());
-        CostModel { ops, bytes_per_second: 0.0, flops_per_second: 0.0, contention }
+        CostModel { ops, bytes_per_second: 0.0, flops_per_second: 0.0, seconds_per_op: 0.0, contention }
     }
 }
 
@@ -127,8 +130,23 @@ impl CostModel {
         }
         let ops = by_op.into_iter().map(|(op, runs)| (op, OpCost::fitted(&runs))).collect();
         let contention = unseen_contention();
-        let mut model = CostModel { ops, bytes_per_second, flops_per_second, contention };
+        let mut model = CostModel { ops, bytes_per_second, flops_per_second, seconds_per_op: 0.0, contention };
         model.fit_contention(spans, edges);
+        model
+    }
+    /// Fits a model to runs of ops at their live row counts, whatever they processed.
+    pub fn fit_live(spans: &[Span]) -> Self {
+        let live: Vec<Span> = spans.iter().map(|s| Span { node_info: s.live(), ..*s }).collect();
+        Self::fit(&live, &|_| 0.0)
+    }
+    /// Returns the model of a device of which only the rates are known. Two ops at a time that are bound by
+    /// the same resource take twice as long.
+    pub fn of_rates(bytes_per_second: f64, flops_per_second: f64, seconds_per_op: f64) -> Self {
+        let mut model =
+            CostModel { bytes_per_second, flops_per_second, seconds_per_op, ..CostModel::default() };
+        for resource in [Resource::Memory, Resource::Arithmetic] {
+            model.contention[resource as usize][1 + resource as usize] = 2.0;
+        }
         model
     }
     /// Fits the contention factors: measured seconds over the predictions of the ops, which are means over
@@ -162,7 +180,7 @@ impl CostModel {
             None => {
                 let at_rate = |n: usize, per_second: f64| n as f64 / per_second.max(1.0);
                 let bytes = at_rate(node.cost.bytes, self.bytes_per_second);
-                bytes.max(at_rate(node.cost.flops, self.flops_per_second))
+                self.seconds_per_op + bytes.max(at_rate(node.cost.flops, self.flops_per_second))
             }
         }
     }
@@ -225,7 +243,8 @@ mod tests {
         let section = Section { index: 0, name: "snapshot" };
         let tag = Tag { section: Some(section), backward: false };
         let resource = if kind == OpKind::Nn { Resource::Arithmetic } else { Resource::Memory };
-        NodeInfo { op, kind, resource, stage: Stage::Embed, tag, lane, cost: Cost { bytes, flops }, cols: 64 }
+        let (stage, cost) = (Stage::Embed, Cost { bytes, flops });
+        NodeInfo { op, kind, resource, stage, tag, lane, cost, traffic: None, cols: 64 }
     }
 
     #[test]
@@ -237,7 +256,7 @@ mod tests {
             let spmm = node_info("spmm", OpKind::Graph, bytes, 0, 0);
             let linear = node_info("linear", OpKind::Nn, bytes, 64 * 1000, 0);
             for (node, node_info) in [spmm, linear].into_iter().enumerate() {
-                let mut s = Span { node_info, node, step, start: now, end: now };
+                let mut s = Span { node_info, node, step, start: now, end: now, cost: node_info.cost };
                 let edges = if node == 0 { edges(&s) } else { 0.0 };
                 s.end += 2e-6 + 1e-9 * bytes as f64 + 3e-10 * 64.0 * edges;
                 now = s.end;
@@ -265,10 +284,10 @@ mod tests {
             let beside = step % 2 == 0;
             let end = start + if beside { 2e-3 } else { 1e-3 };
             let linear = node_info("linear", OpKind::Nn, 100, 100, 0);
-            spans.push(Span { node_info: linear, node: 0, step, start, end });
+            spans.push(Span { node_info: linear, node: 0, step, start, end, cost: linear.cost });
             if beside {
                 let spmm = node_info("spmm", OpKind::Graph, 100, 0, 1);
-                spans.push(Span { node_info: spmm, node: 1, step, start, end });
+                spans.push(Span { node_info: spmm, node: 1, step, start, end, cost: spmm.cost });
             }
         }
         let model = CostModel::fit(&spans, &|_| 0.0);

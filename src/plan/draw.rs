@@ -1,10 +1,10 @@
 //! Drawings of lanes as text: three steps, or three groups, of a plan; and timelines to scale.
-use super::{CostModel, OpCost, Plan, Timeline, needs::stage_schedule, simulate};
+use super::{CostModel, OpCost, PassSchedule, Plan, Timeline, needs::stage_schedule, simulate};
 use crate::{
     autograd::{MAX_LANES, NodeInfo, Resource, Schedule, ScheduledNode, Stage},
     ops::{Cost, OpKind, Section, Tag},
 };
-use std::fmt::Write;
+use std::{fmt::Write, sync::Arc};
 
 /// Number of steps, or groups, that are drawn.
 const STEPS: usize = 3;
@@ -49,7 +49,7 @@ fn label_of(node: &NodeInfo) -> &'static str {
 /// Returns a node to draw. The simulator looks up its duration by `op`.
 fn block(op: &'static str, stage: Stage, tag: Tag, lane: usize) -> NodeInfo {
     let (kind, resource, cost) = (OpKind::Nn, Resource::Arithmetic, Cost::default());
-    NodeInfo { op, kind, resource, stage, tag, lane, cost, cols: 1 }
+    NodeInfo { op, kind, resource, stage, tag, lane, cost, traffic: None, cols: 1 }
 }
 
 impl Plan {
@@ -66,7 +66,9 @@ impl Plan {
             })
             .unzip();
         let model = CostModel { ops, ..CostModel::default() };
-        simulate(&schedule, &[nodes], &[0; STEPS], &model, &|_, _| 0.0).drawing(STEPS, COLUMN)
+        let windows = vec![(vec![0; STEPS], Arc::new(schedule))];
+        let pass = PassSchedule { node_infos: vec![nodes], windows };
+        simulate(&pass, 1, &model, &model).remove(0).drawing(STEPS, COLUMN)
     }
     /// Returns a schedule of three steps by stages, with its nodes and their durations; `None` if the plan is
     /// illegal.
@@ -193,7 +195,7 @@ mod tests {
         // A timeline to scale, two columns per second.
         let span = |lane, stage, step, start, end| {
             let node_info = block("linear", stage, Tag::default(), lane);
-            Span { node_info, node: 0, step, start, end }
+            Span { node_info, node: 0, step, start, end, cost: node_info.cost }
         };
         let spans = vec![
             span(0, Stage::Embed, 0, 2.0, 4.0),

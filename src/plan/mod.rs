@@ -9,17 +9,21 @@ mod balance;
 mod costs;
 mod draw;
 mod group_choice;
+mod machine;
 mod needs;
 pub mod partition;
+mod recording;
 mod simulate;
 mod timeline;
 
 pub use balance::{GroupCost, balance};
 pub use costs::{CostModel, OpCost};
 pub use group_choice::GroupChoice;
+pub use machine::{DeviceRates, Machine, Network, NodeLinks};
 pub(crate) use needs::violation;
 pub use needs::{At, NEEDS, Need, Violation};
-pub use simulate::{predict, simulate};
+pub use recording::{Recording, predict_ranks};
+pub use simulate::{Durations, PassSchedule, predict, simulate};
 pub use timeline::{Timeline, Usage};
 
 use self::partition::Partitioner;

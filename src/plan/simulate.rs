@@ -1,9 +1,72 @@
-//! The simulator: predicts when each lane would execute each node, from the predicted times of the ops.
+//! The simulator: predicts when each lane of each rank would execute each node.
 use super::{CostModel, Timeline};
 use crate::{
     autograd::{MAX_LANES, NodeInfo, Program, Schedule, ScheduledNode, Span},
     error::Result,
 };
+use std::sync::Arc;
+
+/// The schedule of a pass, without the program.
+#[derive(Clone, Debug, Default)]
+pub struct PassSchedule {
+    /// For each variant of the program, its nodes in order.
+    pub node_infos: Vec<Vec<NodeInfo>>,
+    /// The windows of the pass: for each run, its variant; and the schedule of these runs.
+    pub windows: Vec<(Vec<usize>, Arc<Schedule>)>,
+}
+
+impl PassSchedule {
+    /// Returns the schedule of `program` with one run for each entry of `variant_of_run`, the index of its
+    /// variant.
+    ///
+    /// # Errors
+    /// `Plan` if lanes would wait for each other.
+    ///
+    /// # Panics
+    /// If a variant does not exist.
+    pub fn of(program: &Program, variant_of_run: &[usize]) -> Result<Self> {
+        let node_infos = (0..program.variants()).map(|variant| program.node_infos(variant)).collect();
+        let mut windows: Vec<(Vec<usize>, Arc<Schedule>)> = Vec::new();
+        for variants in program.windows(variant_of_run) {
+            // Successive windows often have the same variants and can share a schedule.
+            let schedule = match windows.last() {
+                Some((before, schedule)) if before == variants => Arc::clone(schedule),
+                _ => Arc::new(program.schedule(variants)?),
+            };
+            windows.push((variants.to_vec(), schedule));
+        }
+        Ok(PassSchedule { node_infos, windows })
+    }
+}
+
+/// The time that nodes take.
+pub trait Durations {
+    /// Returns the seconds of a node in a run of the pass, on one rank, if no other lane runs an op.
+    fn seconds(&self, rank: usize, run: usize, node: usize, info: &NodeInfo) -> f64;
+    /// Returns the seconds that a collective takes on each rank once all ranks have reached it.
+    fn collective_seconds(&self, _run: usize, _node: usize, _info: &NodeInfo) -> Vec<f64> {
+        Vec::new()
+    }
+}
+
+/// Seconds by the costs of the nodes.
+impl Durations for CostModel {
+    fn seconds(&self, _: usize, _: usize, _: usize, info: &NodeInfo) -> f64 {
+        self.seconds(info, 0.0)
+    }
+}
+
+/// Seconds by a cost model, and by the number of edges that a node processes in a run.
+struct ByEdges<'a> {
+    model: &'a CostModel,
+    edges: &'a dyn Fn(usize, &NodeInfo) -> f64,
+}
+
+impl Durations for ByEdges<'_> {
+    fn seconds(&self, _: usize, run: usize, _: usize, info: &NodeInfo) -> f64 {
+        self.model.seconds(info, (self.edges)(run, info))
+    }
+}
 
 /// Predicts the timeline of `program` with one run for each entry of `variant_of_run`, the index of its
 /// variant. `edges(run, node)` returns the number of edges that a node processes in a run.
@@ -19,85 +82,166 @@ pub fn predict(
     model: &CostModel,
     edges: &dyn Fn(usize, &NodeInfo) -> f64,
 ) -> Result<Timeline> {
-    let node_infos: Vec<Vec<NodeInfo>> =
-        (0..program.variants()).map(|variant| program.node_infos(variant)).collect();
-    let (mut spans, mut last) = (Vec::new(), None::<(&[usize], Schedule)>);
-    let (mut began, mut first_run) = (0.0f64, 0);
-    for variants in program.windows(variant_of_run) {
-        // Successive windows often have the same variants and can share a schedule.
-        let schedule = match last.take() {
-            Some((before, schedule)) if before == variants => schedule,
-            _ => program.schedule(variants)?,
-        };
-        let window_edges = |run: usize, node: &NodeInfo| edges(first_run + run, node);
-        let window = simulate(&schedule, &node_infos, variants, model, &window_edges);
-        let shifted =
-            |s: &Span| Span { step: first_run + s.step, start: began + s.start, end: began + s.end, ..*s };
-        spans.extend(window.spans().iter().map(shifted));
-        began += window.usage().seconds;
-        last = Some((variants, schedule));
-        first_run += variants.len();
+    let pass = PassSchedule::of(program, variant_of_run)?;
+    Ok(simulate(&pass, 1, model, &ByEdges { model, edges }).pop().unwrap_or_default())
+}
+
+/// Simulates a pass by discrete events, on `ranks` ranks with the same schedule. Returns the timeline of each
+/// rank.
+///
+/// A node starts when its lane is free and the nodes that it waits for have finished. While several lanes of
+/// a rank run a node, each is slowed down by the contention factors of `model`. If there are several ranks, a
+/// node that communicates proceeds once all ranks have reached it; its span begins when its own rank has.
+pub fn simulate(
+    pass: &PassSchedule,
+    ranks: usize,
+    model: &CostModel,
+    durations: &dyn Durations,
+) -> Vec<Timeline> {
+    let mut simulated = vec![SimulatedRank::default(); ranks];
+    let mut first_run = 0;
+    for (variant_of_run, schedule) in &pass.windows {
+        let window =
+            Window { node_infos: &pass.node_infos, variant_of_run, schedule, first_run, model, durations };
+        window.simulate(&mut simulated);
+        first_run += variant_of_run.len();
     }
-    Ok(Timeline::new(spans))
+    simulated.into_iter().map(|rank| Timeline::new(rank.spans)).collect()
 }
 
 /// The node that runs on a lane.
+#[derive(Clone, Debug)]
 struct Running {
-    /// Index of the node in the lane's list.
-    index: usize,
+    scheduled: ScheduledNode,
     node_info: NodeInfo,
+    /// When the lane reached the node.
     start: f64,
+    /// When the node proceeds: infinite while it waits for other ranks.
+    proceeds: f64,
     /// Remaining seconds of its prediction.
     left: f64,
 }
 
-/// Simulates a schedule by discrete events. `variant_of_run` holds the variant of each run, and `node_infos`
-/// the nodes of each variant; `edges(run, node)` returns the number of edges that a node processes in a run.
-/// A node starts when its lane is free and the nodes that it waits for have finished. While several lanes run
-/// a node, each is slowed down by the model's contention factors.
-pub fn simulate(
-    schedule: &Schedule,
-    node_infos: &[Vec<NodeInfo>],
-    variant_of_run: &[usize],
-    model: &CostModel,
-    edges: &dyn Fn(usize, &NodeInfo) -> f64,
-) -> Timeline {
-    let (mut finished, mut now) = ([0; MAX_LANES], 0.0);
-    let mut running: [Option<Running>; MAX_LANES] = [const { None }; MAX_LANES];
-    let mut spans = Vec::with_capacity(schedule.0.iter().map(Vec::len).sum());
-    loop {
-        for lane in 0..MAX_LANES {
-            let next = schedule.0[lane].get(finished[lane]);
-            let ready = next.filter(|scheduled| scheduled.is_ready(&finished));
-            if let (None, Some(scheduled)) = (&running[lane], ready) {
-                let node_info = node_infos[variant_of_run[scheduled.run]][scheduled.node];
-                let left = model.seconds(&node_info, edges(scheduled.run, &node_info));
-                running[lane] = Some(Running { index: finished[lane], node_info, start: now, left });
-            }
-        }
-        let resources = running.each_ref().map(|running| Some(running.as_ref()?.node_info.resource));
-        // Simulated seconds per predicted second.
-        let factors: [f64; MAX_LANES] = std::array::from_fn(|lane| {
+/// What has happened on a rank so far.
+#[derive(Clone, Debug, Default)]
+struct SimulatedRank {
+    now: f64,
+    /// Number of nodes of the window that each lane has finished.
+    finished: [usize; MAX_LANES],
+    running: [Option<Running>; MAX_LANES],
+    spans: Vec<Span>,
+}
+
+impl SimulatedRank {
+    /// Returns, for each lane, the factor by which contention slows down its node; `None` if it runs none
+    /// that proceeds.
+    fn factors(&self, model: &CostModel) -> [Option<f64>; MAX_LANES] {
+        let proceeds = |running: &&Running| running.proceeds <= self.now;
+        let resource = |running: &Option<Running>| Some(running.as_ref().filter(proceeds)?.node_info.resource);
+        let resources = self.running.each_ref().map(resource);
+        std::array::from_fn(|lane| {
             let others = resources.iter().enumerate().filter(|&(other, _)| other != lane);
-            resources[lane].map_or(1.0, |own| model.contention_of(own, others.filter_map(|other| *other.1)))
-        });
-        let seconds_left = |lane: usize| Some(running[lane].as_ref()?.left * factors[lane]);
-        let left: [Option<f64>; MAX_LANES] = std::array::from_fn(seconds_left);
-        let Some(passed) = left.into_iter().flatten().min_by(f64::total_cmp) else { break };
-        let ends = left.map(|left| left.is_some_and(|left| left <= passed));
-        now += passed;
+            Some(model.contention_of(resources[lane]?, others.filter_map(|(_, other)| *other)))
+        })
+    }
+    /// Returns the seconds until the node of a lane ends, or until it proceeds.
+    fn seconds_to_change(&self, lane: usize, factor: Option<f64>) -> Option<f64> {
+        let running = self.running[lane].as_ref()?;
+        Some(factor.map_or(running.proceeds - self.now, |factor| running.left * factor))
+    }
+    /// Returns the seconds until a node ends or proceeds; infinite if none will.
+    fn seconds_to_next_change(&self, model: &CostModel) -> f64 {
+        let factors = self.factors(model);
+        let each = (0..MAX_LANES).filter_map(|lane| self.seconds_to_change(lane, factors[lane]));
+        each.fold(f64::INFINITY, f64::min)
+    }
+    /// Goes on to the next end of a node, or the next time at which one proceeds.
+    fn go_on(&mut self, model: &CostModel) {
+        let (factors, passed) = (self.factors(model), self.seconds_to_next_change(model));
+        let ends = |lane: usize| self.seconds_to_change(lane, factors[lane]).is_some_and(|s| s <= passed);
+        let ends: [bool; MAX_LANES] = std::array::from_fn(|lane| factors[lane].is_some() && ends(lane));
+        self.now += passed;
         for lane in 0..MAX_LANES {
-            if let Some(r) = &mut running[lane] {
-                r.left -= passed / factors[lane];
+            if let (Some(running), Some(factor)) = (&mut self.running[lane], factors[lane]) {
+                running.left -= passed / factor;
             }
-            if let Some(r) = running[lane].take_if(|_| ends[lane]) {
-                let ScheduledNode { run, node, .. } = schedule.0[lane][r.index];
-                spans.push(Span { node_info: r.node_info, node, step: run, start: r.start, end: now });
-                finished[lane] += 1;
+            if let Some(running) = self.running[lane].take_if(|_| ends[lane]) {
+                let Running { scheduled: ScheduledNode { run, node, .. }, node_info, start, .. } = running;
+                let (end, cost) = (self.now, node_info.cost);
+                self.spans.push(Span { node_info, node, step: run, start, end, cost });
+                self.finished[lane] += 1;
             }
         }
     }
-    Timeline::new(spans)
+}
+
+/// Runs that are scheduled together. At the end of a window, the lanes of a rank wait for each other.
+struct Window<'a> {
+    node_infos: &'a [Vec<NodeInfo>],
+    variant_of_run: &'a [usize],
+    schedule: &'a Schedule,
+    /// Index in the pass of the window's first run.
+    first_run: usize,
+    model: &'a CostModel,
+    durations: &'a dyn Durations,
+}
+
+impl Window<'_> {
+    /// Simulates the window on all ranks, each of which begins when it has finished the window before.
+    fn simulate(&self, ranks: &mut [SimulatedRank]) {
+        // For each lane, the number of ranks that have reached its next collective.
+        let mut reached = [0; MAX_LANES];
+        for rank in 0..ranks.len() {
+            ranks[rank].finished = [0; MAX_LANES];
+            self.start(ranks, rank, &mut reached);
+        }
+        loop {
+            let next = ranks.iter().enumerate().map(|(rank, r)| (rank, r.now + r.seconds_to_next_change(self.model)));
+            match next.min_by(|a, b| a.1.total_cmp(&b.1)) {
+                Some((rank, time)) if time.is_finite() => {
+                    ranks[rank].go_on(self.model);
+                    self.start(ranks, rank, &mut reached);
+                }
+                _ => return,
+            }
+        }
+    }
+    /// Starts the nodes of a rank whose lanes are free and that wait for no other node.
+    fn start(&self, ranks: &mut [SimulatedRank], rank: usize, reached: &mut [usize; MAX_LANES]) {
+        for lane in 0..MAX_LANES {
+            let SimulatedRank { finished, running, .. } = &ranks[rank];
+            let next = self.schedule.0[lane].get(finished[lane]);
+            let ready = next.filter(|scheduled| scheduled.is_ready(finished));
+            let (None, Some(&scheduled)) = (&running[lane], ready) else { continue };
+            let node_info = self.node_infos[self.variant_of_run[scheduled.run]][scheduled.node];
+            let scheduled = ScheduledNode { run: self.first_run + scheduled.run, ..scheduled };
+            let ScheduledNode { run, node, .. } = scheduled;
+            let is_collective = ranks.len() > 1 && node_info.traffic.is_some();
+            let SimulatedRank { running, now, .. } = &mut ranks[rank];
+            let (proceeds, left) = match is_collective {
+                true => (f64::INFINITY, 0.0),
+                false => (*now, self.durations.seconds(rank, run, node, &node_info)),
+            };
+            running[lane] = Some(Running { scheduled, node_info, start: *now, proceeds, left });
+            reached[lane] += usize::from(is_collective);
+            if is_collective && reached[lane] == ranks.len() {
+                reached[lane] = 0;
+                let seconds = self.durations.collective_seconds(run, node, &node_info);
+                release(ranks, lane, &seconds);
+            }
+        }
+    }
+}
+
+/// Lets the collective of a lane, which all ranks have reached, proceed when the last of them has reached it.
+fn release(ranks: &mut [SimulatedRank], lane: usize, seconds: &[f64]) {
+    let starts = ranks.iter().filter_map(|rank| Some(rank.running[lane].as_ref()?.start));
+    let last = starts.fold(0.0, f64::max);
+    for (rank, &seconds) in ranks.iter_mut().zip(seconds) {
+        if let Some(running) = &mut rank.running[lane] {
+            (running.proceeds, running.left) = (last, seconds);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +265,7 @@ mod tests {
                 tag: Tag::default(),
                 lane,
                 cost,
+                traffic: None,
                 cols: 1,
             }
         };
@@ -139,6 +284,18 @@ mod tests {
         model
     }
 
+    /// Simulates a schedule of `runs` runs on one rank.
+    fn on_one_rank(
+        schedule: &Schedule,
+        runs: usize,
+        resources: [Resource; 2],
+        model: &CostModel,
+    ) -> Timeline {
+        let windows = vec![(vec![0; runs], Arc::new(schedule.clone()))];
+        let pass = PassSchedule { node_infos: vec![node_infos(resources)], windows };
+        simulate(&pass, 1, model, model).remove(0)
+    }
+
     #[test]
     fn lanes_wait_for_what_they_need_and_are_slowed_down_by_contention() {
         let scheduled = |run, node, nodes: [usize; 2]| {
@@ -154,8 +311,7 @@ mod tests {
         schedule.0[1] = vec![scheduled(0, 0, [0, 0]), scheduled(1, 0, [0, 0]), scheduled(2, 0, [2, 0])];
         // Lane, step, start and end of each run of a node.
         let run = |factors, resources| {
-            let (node_infos, model) = ([node_infos(resources)], model(factors));
-            let timeline = simulate(&schedule, &node_infos, &[0; 3], &model, &|_, _| 0.0);
+            let timeline = on_one_rank(&schedule, 3, resources, &model(factors));
             let spans = timeline.spans().iter().map(|s| (s.node_info.lane, s.step, s.start, s.end));
             spans.collect::<Vec<_>>()
         };
@@ -184,8 +340,7 @@ mod tests {
         // Three copies of 2 s at a time, on three lanes, take as long as one after the other.
         let mut three = Schedule::default();
         three.0[..3].fill(vec![scheduled(0, 0, [0, 0])]);
-        let copies = [node_infos([Resource::ToDevice; 2])];
-        let timeline = simulate(&three, &copies, &[0], &model([1.0, 1.0]), &|_, _| 0.0);
+        let timeline = on_one_rank(&three, 1, [Resource::ToDevice; 2], &model([1.0, 1.0]));
         assert!(timeline.spans().len() == 3 && timeline.spans().iter().all(|s| s.end == 6.0), "{timeline:?}");
     }
 }

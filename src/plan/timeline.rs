@@ -127,20 +127,40 @@ impl Timeline {
         fractions.sort_by(|a, b| b.1.total_cmp(&a.1));
         fractions
     }
+    /// Returns the fraction of the time in which some lane ran an op that does not communicate.
+    pub fn computing(&self) -> f64 {
+        let (Some(first), seconds) = (self.spans.first(), self.usage().seconds) else { return 0.0 };
+        let (mut computing, mut until) = (0.0, first.start);
+        for s in self.spans.iter().filter(|s| s.node_info.traffic.is_none()) {
+            computing += (s.end - s.start.max(until)).max(0.0);
+            until = until.max(s.end);
+        }
+        computing / seconds.max(f64::MIN_POSITIVE)
+    }
     /// Returns a trace for Perfetto and Chrome's viewer, as JSON: one event per line, each lane as a thread
     /// of rank 0, times in microseconds.
     pub fn trace(&self) -> String {
+        Self::trace_of_ranks(std::slice::from_ref(self))
+    }
+    /// Returns the trace of several ranks, each as a process.
+    pub fn trace_of_ranks(timelines: &[Timeline]) -> String {
+        let events = timelines.iter().enumerate().flat_map(|(rank, timeline)| timeline.trace_events(rank));
+        format!("{{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n{}\n]}}\n", events.collect::<Vec<_>>().join(",\n"))
+    }
+    /// Returns the events of a trace, with the lanes as threads of the process `rank`.
+    fn trace_events(&self, rank: usize) -> Vec<String> {
         let lane = |lane: usize| {
             let args = json!({"name": format!("lane {}", lane + 1)});
-            json!({"ph": "M", "pid": 0, "tid": lane, "name": "thread_name", "args": args})
+            json!({"ph": "M", "pid": rank, "tid": lane, "name": "thread_name", "args": args})
         };
-        let rank = json!({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "rank 0"}});
+        let args = json!({"name": format!("rank {rank}")});
+        let process = json!({"ph": "M", "pid": rank, "name": "process_name", "args": args});
         let span = |s: &Span| {
             let NodeInfo { op, kind, resource, stage, tag, lane, cost, .. } = s.node_info;
             let section = tag.section.map(|section| section.to_string());
             let way = if tag.backward { "backward" } else { "forward" };
             json!({
-                "ph": "X", "pid": 0, "tid": lane, "name": op, "cat": format!("{kind:?}").to_lowercase(),
+                "ph": "X", "pid": rank, "tid": lane, "name": op, "cat": format!("{kind:?}").to_lowercase(),
                 "ts": 1e6 * s.start, "dur": 1e6 * (s.end - s.start),
                 "args": {
                     "step": s.step, "stage": stage.name(), "section": section, "way": way,
@@ -150,9 +170,8 @@ impl Timeline {
         };
         let lanes: BTreeSet<usize> = self.spans.iter().map(|s| s.node_info.lane).collect();
         let lanes = lanes.into_iter().map(lane);
-        let events = std::iter::once(rank).chain(lanes).chain(self.spans.iter().map(span));
-        let events: Vec<String> = events.map(|e| e.to_string()).collect();
-        format!("{{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n{}\n]}}\n", events.join(",\n"))
+        let events = std::iter::once(process).chain(lanes).chain(self.spans.iter().map(span));
+        events.map(|e| e.to_string()).collect()
     }
 }
 
@@ -185,9 +204,10 @@ mod tests {
         let section = Section { index: 1, name: "snapshot" };
         let tag = Tag { section: Some(section), backward: true };
         let cost = Cost { bytes: 8, flops: 4 };
+        let traffic = None;
         let node_info =
-            NodeInfo { op: "spmm", kind, resource, stage: Stage::Embed, tag, lane, cost, cols: 1 };
-        Span { node_info, node: 0, step: 3, start, end }
+            NodeInfo { op: "spmm", kind, resource, stage: Stage::Embed, tag, lane, cost, traffic, cols: 1 };
+        Span { node_info, node: 0, step: 3, start, end, cost }
     }
 
     #[test]

@@ -21,8 +21,8 @@ pub use config::{
 };
 pub use evaluation::{EdgeBank, Pair, Scores, ScoresByMemory, TestScores, edgebank, metrics, negatives};
 pub use events::{
-    EventTask, NewEvent, Predictor, PredictorOptions, batches, embed, evaluate, first_batch, predictor,
-    pretrain, train,
+    EventTask, NewEvent, Predictor, PredictorOptions, RankPass, RecordedPasses, RecordedRun, batches, embed,
+    evaluate, first_batch, predictor, pretrain, record_passes, train,
 };
 pub use over_ranks::on_local_ranks;
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};

@@ -11,6 +11,7 @@ mod launch;
 mod local;
 mod mpi;
 mod rendezvous;
+mod timing;
 mod traffic;
 
 pub use launch::{Launched, Launcher, launched};
@@ -18,7 +19,8 @@ pub use local::{Local, local};
 pub(crate) use local::{copy_part, ranges};
 pub use mpi::{Mpi, mpi, mpi_library};
 pub use rendezvous::Rendezvous;
-pub use traffic::{Traffic, TrafficKind};
+pub use timing::{LinkTimes, time_links};
+pub use traffic::{Sent, SentByKind, Traffic, TrafficKind};
 
 use super::Real;
 use crate::error::{Error, ErrorKind, Result};

@@ -1,7 +1,10 @@
 //! Counters of what a rank sends to the others.
 use super::Comm;
 use crate::error::Result;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
 
 /// What bytes between ranks are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,11 +46,25 @@ impl TrafficKind {
     }
 }
 
+/// What one collective sends from a rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Bytes to each rank; 0 to the rank itself.
+    pub bytes: Vec<u64>,
+    /// Number of messages to each other rank, of which each waits for the one before.
+    pub rounds: usize,
+}
+
+/// Collectives of a rank in the order of the program, by kind.
+pub type SentByKind = [Vec<Sent>; TrafficKind::ALL.len()];
+
 /// Bytes and rows that this rank has sent to other ranks, by kind. What a rank keeps is not counted.
 #[derive(Debug, Default)]
 pub struct Traffic {
     bytes: [AtomicU64; TrafficKind::ALL.len()],
     rows: [AtomicU64; TrafficKind::ALL.len()],
+    is_recording: AtomicBool,
+    recorded: Mutex<SentByKind>,
 }
 
 impl Traffic {
@@ -55,6 +72,31 @@ impl Traffic {
     pub fn add(&self, kind: TrafficKind, rows: usize, bytes: usize) {
         self.rows[kind as usize].fetch_add(rows as u64, Relaxed);
         self.bytes[kind as usize].fetch_add(bytes as u64, Relaxed);
+    }
+    /// Starts to record every collective of the host; see [`recorded`](Self::recorded).
+    pub fn record(&self) {
+        *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = SentByKind::default();
+        self.is_recording.store(true, Relaxed);
+    }
+    /// Stops recording. Returns the collectives since [`record`](Self::record).
+    pub fn recorded(&self) -> SentByKind {
+        self.is_recording.store(false, Relaxed);
+        std::mem::take(&mut *self.recorded.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+    /// Adds a collective to the record, if there is one. `bytes_to` returns the bytes to a rank out of
+    /// `size`; those to `rank` itself do not count.
+    pub(crate) fn add_to_record(
+        &self,
+        kind: TrafficKind,
+        (rank, size): (usize, usize),
+        rounds: usize,
+        bytes_to: impl Fn(usize) -> usize,
+    ) {
+        if self.is_recording.load(Relaxed) {
+            let bytes = (0..size).map(|to| if to == rank { 0 } else { bytes_to(to) as u64 }).collect();
+            let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+            recorded[kind as usize].push(Sent { bytes, rounds });
+        }
     }
     /// Returns the bytes of a kind.
     pub fn bytes(&self, kind: TrafficKind) -> u64 {

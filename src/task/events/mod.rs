@@ -6,12 +6,14 @@ mod objective;
 mod owners;
 pub mod predictor;
 mod pretrain;
+mod recorded;
 mod recorder;
 mod task;
 
 pub use chunks::{batches, first_batch};
 pub use predictor::{NewEvent, Predictor, PredictorOptions};
 pub use pretrain::pretrain;
+pub use recorded::{RankPass, RecordedPasses, RecordedRun, record_passes};
 pub use task::EventTask;
 
 use super::{

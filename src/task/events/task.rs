@@ -10,7 +10,7 @@ use crate::{
     data::{Events, Part, Split, text::span},
     error::{ErrorKind, Result},
     model::{EventTables, Net, RankTables, StaticMode},
-    plan::{CostModel, Plan, Timeline, predict},
+    plan::{CostModel, PassSchedule, Plan, Timeline, predict},
     runtime::{comm::Ranks, *},
     task::{
         config::Config,
@@ -202,6 +202,21 @@ impl EventTask {
     /// Returns the maximum number of events of a batch.
     pub fn batch(&self) -> usize {
         self.batch
+    }
+    /// Returns the number of batches of the last epoch.
+    pub fn batches(&self) -> usize {
+        self.batches
+    }
+    /// Returns the variant of each run of the last epoch.
+    fn runs_of_epoch(&self) -> Vec<usize> {
+        self.training.runs(false, self.batches).variant_of_run
+    }
+    /// Returns the schedule of the last epoch.
+    ///
+    /// # Errors
+    /// `Plan` if lanes would wait for each other.
+    pub fn pass_schedule(&self) -> Result<PassSchedule> {
+        PassSchedule::of(&self.core.step, &self.runs_of_epoch())
     }
     /// Empties node memory and mails.
     fn reset(&mut self) -> Result<()> {
@@ -402,7 +417,7 @@ impl Task for EventTask {
         CostModel::fit(&self.core.step.trace(), &|_| 0.0)
     }
     fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
-        predict(&self.core.step, &self.training.runs(false, self.batches).variant_of_run, costs, &|_, _| 0.0)
+        predict(&self.core.step, &self.runs_of_epoch(), costs, &|_, _| 0.0)
     }
     fn state(&self) -> Vec<BufferId> {
         let averages = self.settling.iter().flat_map(|s| s.average.buffers());

@@ -1,0 +1,208 @@
+//! `tgnn-bench plan simulate --ranks`: predicts training over ranks on a machine that may not exist here.
+use super::{say, train_data::Data};
+use crate::{
+    autograd::Span,
+    data::Events,
+    error::{Error, Result},
+    plan::{CostModel, Machine, NodeLinks, Timeline, predict_ranks},
+    task::{Config, RecordedPasses, RecordedRun, record_passes, training::folder::write_whole},
+};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Number of steps that are recorded, unless the caller says otherwise.
+const STEPS: usize = 12;
+
+/// The ranks to predict, and their machine.
+#[derive(Args)]
+pub(super) struct RankedArgs {
+    /// Predict 1, 2, 4, ... up to N ranks; first of all, say how far the simulator is off on ranks that this
+    /// computer has
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub ranks: usize,
+    /// The machine of the ranks: v100, h100, or a file: MACHINE.toml [default: this computer]
+    #[arg(long, value_name = "NAME|FILE", requires = "ranks")]
+    machine: Option<String>,
+    /// What grows with the ranks: nothing (strong), or the batch (weak)
+    #[arg(long, value_enum, default_value_t = Scaling::Strong, requires = "ranks")]
+    scaling: Scaling,
+}
+
+/// What grows with the number of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Scaling {
+    /// Nothing: all ranks together have a batch of the configured size.
+    Strong,
+    /// The batch: each rank has one of the configured size.
+    Weak,
+}
+
+/// The costs of ops and links on this computer, and how well they predict it.
+struct Here {
+    costs: CostModel,
+    links: NodeLinks,
+    ranks: usize,
+    steps: usize,
+    predicted: f64,
+    ran: f64,
+}
+
+/// A predicted number of ranks.
+struct Row {
+    ranks: usize,
+    batch: usize,
+    steps: usize,
+    events: usize,
+    timelines: Vec<Timeline>,
+    sent_bytes: u64,
+}
+
+impl RankedArgs {
+    /// Predicts, and prints; `timeline` is for the trace of the largest number of ranks.
+    ///
+    /// # Errors
+    /// `Usage` if there are too few devices or events; the errors of training.
+    pub(super) fn run(&self, config: &Config, timeline: Option<&Path>, as_json: bool) -> Result<()> {
+        let machine = self.machine.as_deref().map(Machine::named).transpose()?;
+        machine.iter().try_for_each(|machine| machine.check_ranks(self.ranks))?;
+        let data = Data::load(config)?;
+        let Data::Events(events) = &data else {
+            return Err(Error::usage("models of snapshots do not train over ranks yet").remedy("leave out --ranks"));
+        };
+        let steps = if config.max_batches == 0 { STEPS } else { config.max_batches };
+        let cores = config.open_device()?.threads();
+        let here = Here::measure(config, events, cores, steps)?;
+        let on_here = Machine::here(&here.costs, here.links, self.ranks);
+        let (machine, costs) = match &machine {
+            Some(machine) => (machine, &machine.cost_model()),
+            None => (&on_here, &here.costs),
+        };
+        let mut rows = Vec::new();
+        for ranks in self.numbers() {
+            let batch = if self.scaling == Scaling::Weak { config.batch.saturating_mul(ranks) } else { config.batch };
+            let config = Config { batch, ..config.clone() };
+            let run = RecordedRun { ranks, threads: 1, passes: 1, steps, on_lanes: false };
+            let recorded = record_passes(&config, events, run)?;
+            rows.push(Row::predict(ranks, batch, &recorded, costs, machine));
+        }
+        if let (Some(path), Some(last)) = (timeline, rows.last()) {
+            write_whole(path, Timeline::trace_of_ranks(&last.timelines).as_bytes())?;
+        }
+        if as_json {
+            let numbers = serde_json::to_string_pretty(&self.json(config, &here, machine, &rows));
+            say(numbers.map_err(|e| Error::usage("cannot write the numbers").caused_by(e))?);
+        } else {
+            self.print(config, &here, machine, &rows);
+        }
+        Ok(())
+    }
+    /// Returns the numbers of ranks to predict.
+    fn numbers(&self) -> Vec<usize> {
+        let powers = std::iter::successors(Some(1usize), |ranks| ranks.checked_mul(2));
+        let mut numbers: Vec<usize> = powers.take_while(|&ranks| ranks < self.ranks).collect();
+        numbers.push(self.ranks);
+        numbers
+    }
+    fn json(&self, config: &Config, here: &Here, machine: &Machine, rows: &[Row]) -> Value {
+        let row = |row: &Row| {
+            json!({
+                "ranks": row.ranks, "batch": row.batch, "steps": row.steps, "events": row.events,
+                "seconds": row.seconds(), "events_per_second": row.rate(),
+                "speed_up": row.rate() / rows[0].rate(), "computing": row.computing(),
+                "sent_bytes": row.sent_bytes,
+            })
+        };
+        json!({
+            "plan": config.plan, "model": config.model_name(), "data": config.data.path, "batch": config.batch,
+            "scaling": format!("{:?}", self.scaling).to_lowercase(), "machine": machine,
+            "here": {
+                "ranks": here.ranks, "steps": here.steps, "predicted": here.predicted, "ran": here.ran,
+                "off": here.off(),
+            },
+            "ranks": rows.iter().map(row).collect::<Vec<_>>(),
+        })
+    }
+    fn print(&self, config: &Config, here: &Here, machine: &Machine, rows: &[Row]) {
+        say(format_args!(
+            "the simulator, on {} ranks of this computer and {} steps: predicted {:.3} s, ran {:.3} s, off by {:+.1} %",
+            here.ranks,
+            here.steps,
+            here.predicted,
+            here.ran,
+            100.0 * here.off()
+        ));
+        let (model, plan) = (config.model_name(), &config.plan);
+        say(format_args!("\n{model} on {}, plan {plan}; {}", config.data.path, machine.about));
+        say(format_args!(
+            "\n{:>6}{:>10}{:>12}{:>14}{:>10}{:>12}{:>18}",
+            "ranks", "batch", "ms a step", "events/s", "speed-up", "computing", "kB a rank, step"
+        ));
+        for row in rows {
+            say(format_args!(
+                "{:>6}{:>10}{:>12.3}{:>14.0}{:>10.2}{:>10.1} %{:>18.1}",
+                row.ranks,
+                row.batch,
+                1e3 * row.seconds() / row.steps.max(1) as f64,
+                row.rate(),
+                row.rate() / rows[0].rate(),
+                100.0 * row.computing(),
+                row.sent_bytes as f64 / 1e3 / (row.ranks * row.steps).max(1) as f64
+            ));
+        }
+        say("\ncomputing: part of the time in which a lane of a rank computes; in the rest, it waits for other ranks");
+    }
+}
+
+impl Here {
+    /// Times ops and links on ranks of this computer, predicts another pass from them, and compares.
+    fn measure(config: &Config, events: &Events, cores: usize, steps: usize) -> Result<Self> {
+        let ranks = cores.clamp(2, 8);
+        // The first pass warms up, the second one is what costs are fitted to, the third one is predicted.
+        let run = RecordedRun { ranks, threads: (cores / ranks).max(1), passes: 3, steps, on_lanes: true };
+        let recorded = record_passes(config, events, run)?;
+        let [_, fitted, predicted] = &recorded.passes[..] else {
+            return Err(Error::usage("three passes were not recorded").remedy("report this"));
+        };
+        let computes = |s: &&Span| s.node_info.traffic.is_none();
+        let spans = fitted.iter().flat_map(|rank| rank.timeline.spans()).filter(computes).copied();
+        let costs = CostModel::fit_live(&spans.collect::<Vec<_>>());
+        let nothing = NodeLinks { devices: ranks, bytes_per_second: 1.0, latency: 0.0 };
+        let links = recorded.links.unwrap_or(nothing);
+        let machine = Machine::here(&costs, links, ranks);
+        let recordings: Vec<_> = predicted.iter().map(|rank| rank.recording.clone()).collect();
+        let timelines = predict_ranks(&recorded.schedule, &recordings, &costs, &machine);
+        let ran = longest(predicted.iter().map(|rank| &rank.timeline));
+        Ok(Here { costs, links, ranks, steps, predicted: longest(timelines.iter()), ran })
+    }
+    /// Relative error of the predicted time.
+    fn off(&self) -> f64 {
+        self.predicted / self.ran - 1.0
+    }
+}
+
+impl Row {
+    fn predict(ranks: usize, batch: usize, recorded: &RecordedPasses, costs: &CostModel, machine: &Machine) -> Self {
+        let recordings: Vec<_> = recorded.passes.iter().flatten().map(|rank| rank.recording.clone()).collect();
+        let timelines = predict_ranks(&recorded.schedule, &recordings, costs, machine);
+        let sent_bytes = recordings.iter().map(|recording| recording.sent_bytes()).sum();
+        Row { ranks, batch, steps: recorded.steps, events: recorded.events, timelines, sent_bytes }
+    }
+    /// Seconds of the pass.
+    fn seconds(&self) -> f64 {
+        longest(self.timelines.iter())
+    }
+    /// Events per second.
+    fn rate(&self) -> f64 {
+        self.events as f64 / self.seconds().max(f64::MIN_POSITIVE)
+    }
+    /// The fraction of the time in which a rank computes, on average over the ranks.
+    fn computing(&self) -> f64 {
+        self.timelines.iter().map(Timeline::computing).sum::<f64>() / self.timelines.len().max(1) as f64
+    }
+}
+
+/// Returns the seconds of the longest of the timelines.
+fn longest<'a>(timelines: impl Iterator<Item = &'a Timeline>) -> f64 {
+    timelines.map(|timeline| timeline.usage().seconds).fold(0.0, f64::max)
+}
