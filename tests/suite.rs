@@ -22,6 +22,7 @@ mod partition;
 mod plans;
 mod predict;
 mod predict_command;
+mod predictions;
 mod properties;
 mod rank_devices;
 mod ranks;

@@ -21,9 +21,10 @@ pub(super) struct RankedArgs {
     /// computer has
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub ranks: usize,
-    /// The machine of the ranks: v100, h100, or a file: MACHINE.toml [default: this computer]
+    /// The machine of the ranks: v100, v100-pytorch, t4, h100, or a file: MACHINE.toml (may be repeated)
+    /// [default: this computer]
     #[arg(long, value_name = "NAME|FILE", requires = "ranks")]
-    machine: Option<String>,
+    machine: Vec<String>,
     /// What grows with the ranks: nothing (strong), or the batch (weak)
     #[arg(long, value_enum, default_value_t = Scaling::Strong, requires = "ranks")]
     scaling: Scaling,
@@ -48,6 +49,13 @@ struct Here {
     ran: f64,
 }
 
+/// What a machine would take, for each number of ranks.
+struct Predictions {
+    machine: Machine,
+    costs: CostModel,
+    rows: Vec<Row>,
+}
+
 /// A predicted number of ranks.
 struct Row {
     ranks: usize,
@@ -64,36 +72,46 @@ impl RankedArgs {
     /// # Errors
     /// `Usage` if there are too few devices or events; the errors of training.
     pub(super) fn run(&self, config: &Config, timeline: Option<&Path>, as_json: bool) -> Result<()> {
-        let machine = self.machine.as_deref().map(Machine::named).transpose()?;
-        machine.iter().try_for_each(|machine| machine.check_ranks(self.ranks))?;
+        let mut machines =
+            self.machine.iter().map(|name| Machine::named(name)).collect::<Result<Vec<_>>>()?;
+        machines.iter().try_for_each(|machine| machine.check_ranks(self.ranks))?;
         let data = Data::load(config)?;
         let Data::Events(events) = &data else {
-            return Err(Error::usage("models of snapshots do not train over ranks yet").remedy("leave out --ranks"));
+            return Err(
+                Error::usage("models of snapshots do not train over ranks yet").remedy("leave out --ranks")
+            );
         };
         let steps = if config.max_batches == 0 { STEPS } else { config.max_batches };
         let cores = config.open_device()?.threads();
-        let here = Here::measure(config, events, cores, steps)?;
-        let on_here = Machine::here(&here.costs, here.links, self.ranks);
-        let (machine, costs) = match &machine {
-            Some(machine) => (machine, &machine.cost_model()),
-            None => (&on_here, &here.costs),
+        let here = Here::measure(config, events, cores, steps.max(STEPS))?;
+        if machines.is_empty() {
+            machines.push(Machine::here(&here.costs, here.links, self.ranks));
+        }
+        let costs_on = |machine: &Machine| match self.machine.is_empty() {
+            true => here.costs.clone(),
+            false => machine.cost_model(),
         };
-        let mut rows = Vec::new();
+        let predictions =
+            |machine: Machine| Predictions { costs: costs_on(&machine), machine, rows: Vec::new() };
+        let mut predictions: Vec<Predictions> = machines.into_iter().map(predictions).collect();
         for ranks in self.numbers() {
-            let batch = if self.scaling == Scaling::Weak { config.batch.saturating_mul(ranks) } else { config.batch };
+            let batch =
+                if self.scaling == Scaling::Weak { config.batch.saturating_mul(ranks) } else { config.batch };
             let config = Config { batch, ..config.clone() };
             let run = RecordedRun { ranks, threads: 1, passes: 1, steps, on_lanes: false };
             let recorded = record_passes(&config, events, run)?;
-            rows.push(Row::predict(ranks, batch, &recorded, costs, machine));
+            for Predictions { machine, costs, rows } in &mut predictions {
+                rows.push(Row::predict(ranks, batch, &recorded, costs, machine));
+            }
         }
-        if let (Some(path), Some(last)) = (timeline, rows.last()) {
+        if let (Some(path), Some(last)) = (timeline, predictions[0].rows.last()) {
             write_whole(path, Timeline::trace_of_ranks(&last.timelines).as_bytes())?;
         }
         if as_json {
-            let numbers = serde_json::to_string_pretty(&self.json(config, &here, machine, &rows));
+            let numbers = serde_json::to_string_pretty(&self.json(config, &here, &predictions));
             say(numbers.map_err(|e| Error::usage("cannot write the numbers").caused_by(e))?);
         } else {
-            self.print(config, &here, machine, &rows);
+            print(config, &here, &predictions);
         }
         Ok(())
     }
@@ -104,53 +122,74 @@ impl RankedArgs {
         numbers.push(self.ranks);
         numbers
     }
-    fn json(&self, config: &Config, here: &Here, machine: &Machine, rows: &[Row]) -> Value {
-        let row = |row: &Row| {
-            json!({
-                "ranks": row.ranks, "batch": row.batch, "steps": row.steps, "events": row.events,
-                "seconds": row.seconds(), "events_per_second": row.rate(),
-                "speed_up": row.rate() / rows[0].rate(), "computing": row.computing(),
-                "sent_bytes": row.sent_bytes,
-            })
-        };
+    fn json(&self, config: &Config, here: &Here, predictions: &[Predictions]) -> Value {
         json!({
             "plan": config.plan, "model": config.model_name(), "data": config.data.path, "batch": config.batch,
-            "scaling": format!("{:?}", self.scaling).to_lowercase(), "machine": machine,
+            "scaling": format!("{:?}", self.scaling).to_lowercase(),
             "here": {
                 "ranks": here.ranks, "steps": here.steps, "predicted": here.predicted, "ran": here.ran,
                 "off": here.off(),
             },
-            "ranks": rows.iter().map(row).collect::<Vec<_>>(),
+            "predictions": predictions.iter().map(Predictions::json).collect::<Vec<_>>(),
         })
     }
-    fn print(&self, config: &Config, here: &Here, machine: &Machine, rows: &[Row]) {
+}
+
+fn print(config: &Config, here: &Here, predictions: &[Predictions]) {
+    say(format_args!(
+        "the simulator, on {} ranks of this computer and {} steps: predicted {:.3} s, ran {:.3} s, off by {:+.1} %",
+        here.ranks,
+        here.steps,
+        here.predicted,
+        here.ran,
+        100.0 * here.off()
+    ));
+    for predictions in predictions {
         say(format_args!(
-            "the simulator, on {} ranks of this computer and {} steps: predicted {:.3} s, ran {:.3} s, off by {:+.1} %",
-            here.ranks,
-            here.steps,
-            here.predicted,
-            here.ran,
-            100.0 * here.off()
+            "\n{} on {}, plan {}; {}",
+            config.model_name(),
+            config.data.path,
+            config.plan,
+            predictions.machine.about
         ));
-        let (model, plan) = (config.model_name(), &config.plan);
-        say(format_args!("\n{model} on {}, plan {plan}; {}", config.data.path, machine.about));
+        predictions.print();
+    }
+    say(
+        "\ncomputing: part of the time in which a lane of a rank computes; in the rest, it waits for other ranks",
+    );
+}
+
+impl Predictions {
+    fn speed_up(&self, row: &Row) -> f64 {
+        row.rate() / self.rows[0].rate()
+    }
+    fn json(&self) -> Value {
+        let row = |row: &Row| {
+            json!({
+                "ranks": row.ranks, "batch": row.batch, "steps": row.steps, "events": row.events,
+                "seconds": row.seconds(), "events_per_second": row.rate(), "speed_up": self.speed_up(row),
+                "computing": row.computing(), "sent_bytes": row.sent_bytes,
+            })
+        };
+        json!({ "machine": self.machine, "ranks": self.rows.iter().map(row).collect::<Vec<_>>() })
+    }
+    fn print(&self) {
         say(format_args!(
             "\n{:>6}{:>10}{:>12}{:>14}{:>10}{:>12}{:>18}",
             "ranks", "batch", "ms a step", "events/s", "speed-up", "computing", "kB a rank, step"
         ));
-        for row in rows {
+        for row in &self.rows {
             say(format_args!(
                 "{:>6}{:>10}{:>12.3}{:>14.0}{:>10.2}{:>10.1} %{:>18.1}",
                 row.ranks,
                 row.batch,
                 1e3 * row.seconds() / row.steps.max(1) as f64,
                 row.rate(),
-                row.rate() / rows[0].rate(),
+                self.speed_up(row),
                 100.0 * row.computing(),
                 row.sent_bytes as f64 / 1e3 / (row.ranks * row.steps).max(1) as f64
             ));
         }
-        say("\ncomputing: part of the time in which a lane of a rank computes; in the rest, it waits for other ranks");
     }
 }
 
@@ -167,7 +206,7 @@ impl Here {
         let computes = |s: &&Span| s.node_info.traffic.is_none();
         let spans = fitted.iter().flat_map(|rank| rank.timeline.spans()).filter(computes).copied();
         let costs = CostModel::fit_live(&spans.collect::<Vec<_>>());
-        let nothing = NodeLinks { devices: ranks, bytes_per_second: 1.0, latency: 0.0 };
+        let nothing = NodeLinks { devices: ranks, bytes_per_second: 1.0, seconds_per_message: 0.0 };
         let links = recorded.links.unwrap_or(nothing);
         let machine = Machine::here(&costs, links, ranks);
         let recordings: Vec<_> = predicted.iter().map(|rank| rank.recording.clone()).collect();
@@ -182,8 +221,15 @@ impl Here {
 }
 
 impl Row {
-    fn predict(ranks: usize, batch: usize, recorded: &RecordedPasses, costs: &CostModel, machine: &Machine) -> Self {
-        let recordings: Vec<_> = recorded.passes.iter().flatten().map(|rank| rank.recording.clone()).collect();
+    fn predict(
+        ranks: usize,
+        batch: usize,
+        recorded: &RecordedPasses,
+        costs: &CostModel,
+        machine: &Machine,
+    ) -> Self {
+        let recordings: Vec<_> =
+            recorded.passes.iter().flatten().map(|rank| rank.recording.clone()).collect();
         let timelines = predict_ranks(&recorded.schedule, &recordings, costs, machine);
         let sent_bytes = recordings.iter().map(|recording| recording.sent_bytes()).sum();
         Row { ranks, batch, steps: recorded.steps, events: recorded.events, timelines, sent_bytes }

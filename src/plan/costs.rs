@@ -130,7 +130,8 @@ impl CostModel {
         }
         let ops = by_op.into_iter().map(|(op, runs)| (op, OpCost::fitted(&runs))).collect();
         let contention = unseen_contention();
-        let mut model = CostModel { ops, bytes_per_second, flops_per_second, seconds_per_op: 0.0, contention };
+        let mut model =
+            CostModel { ops, bytes_per_second, flops_per_second, seconds_per_op: 0.0, contention };
         model.fit_contention(spans, edges);
         model
     }

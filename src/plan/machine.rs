@@ -1,9 +1,9 @@
 //! Machines: the rates of their devices and of the links between ranks, for predictions.
 //!
-//! Ranks are on devices in their order: the first devices of the first node, then those of the next one. A
-//! message takes the latency of its link, and its bytes at the rate of the slowest link that they share. A
-//! device has one link to all other devices of its node; a node has one link to the network, which its
-//! devices share. Both carry their rate in either direction at the same time.
+//! Ranks are on devices in order: the first devices of the first node, then those of the next. A device has
+//! one link to the other devices of its node; a node has one link to the network, which its devices share. A
+//! link carries its rate in both directions at the same time. In a collective, each rank sends its messages one
+//! after the other, for each of which the link takes some seconds in addition to its bytes.
 use super::CostModel;
 use crate::{
     data::text::toml_error,
@@ -62,8 +62,8 @@ pub struct NodeLinks {
     pub devices: usize,
     /// Bytes per second of a device's link, in either direction.
     pub bytes_per_second: f64,
-    /// Seconds of a message without bytes.
-    pub latency: f64,
+    /// Seconds of a message in addition to its bytes.
+    pub seconds_per_message: f64,
 }
 
 /// The nodes, and the network between them.
@@ -74,14 +74,16 @@ pub struct Network {
     pub nodes: usize,
     /// Bytes per second of a node's link, in either direction; all devices of the node share it.
     pub bytes_per_second: f64,
-    /// Seconds of a message without bytes.
-    pub latency: f64,
+    /// Seconds of a message in addition to its bytes.
+    pub seconds_per_message: f64,
 }
 
 impl Machine {
     /// Names and files of the machines that come with the program.
-    const PRESETS: [(&str, &str); 2] = [
+    const PRESETS: [(&str, &str); 4] = [
         ("v100", include_str!("../../machines/v100.toml")),
+        ("v100-pytorch", include_str!("../../machines/v100-pytorch.toml")),
+        ("t4", include_str!("../../machines/t4.toml")),
         ("h100", include_str!("../../machines/h100.toml")),
     ];
     /// Returns the names of the machines that come with the program.
@@ -115,7 +117,8 @@ impl Machine {
         let machine: Machine = toml::from_str(text).map_err(|e| toml_error(&e, text))?;
         let Machine { device, node, network, .. } = &machine;
         let nodes = network.map_or(1, |network| network.nodes);
-        let (network_rate, network_latency) = network.map_or((1.0, 0.0), |n| (n.bytes_per_second, n.latency));
+        let (network_rate, network_seconds) =
+            network.map_or((1.0, 0.0), |n| (n.bytes_per_second, n.seconds_per_message));
         let positive = [
             ("device.memory_bytes", device.memory_bytes),
             ("device.bytes_per_second", device.bytes_per_second),
@@ -127,8 +130,8 @@ impl Machine {
         ];
         let seconds = [
             ("device.seconds_per_op", device.seconds_per_op),
-            ("node.latency", node.latency),
-            ("network.latency", network_latency),
+            ("node.seconds_per_message", node.seconds_per_message),
+            ("network.seconds_per_message", network_seconds),
         ];
         let wrong = |&&(_, value): &&(&str, f64)| !(value > 0.0 && value.is_finite());
         let wrong_seconds = |&&(_, value): &&(&str, f64)| !(0.0..1.0).contains(&value);
@@ -136,7 +139,9 @@ impl Machine {
             return Err(Error::usage(format!("{key} is {value}")).remedy("give a positive number"));
         }
         if let Some((key, value)) = seconds.iter().find(wrong_seconds) {
-            return Err(Error::usage(format!("{key} is {value}")).remedy("give seconds from 0 to less than 1"));
+            return Err(
+                Error::usage(format!("{key} is {value}")).remedy("give seconds from 0 to less than 1")
+            );
         }
         Ok(machine)
     }
@@ -173,7 +178,8 @@ impl Machine {
         let DeviceRates { bytes_per_second, flops_per_second, seconds_per_op, .. } = self.device;
         CostModel::of_rates(bytes_per_second, flops_per_second, seconds_per_op)
     }
-    /// Returns the seconds that a collective takes on each rank, given what each rank sends.
+    /// Returns the seconds that a collective takes on each rank, given what each rank sends. Every rank must
+    /// have a device ([`check_ranks`](Self::check_ranks)).
     pub fn seconds_of(&self, sent: &[&Sent]) -> Vec<f64> {
         let ranks = sent.len();
         let node_of = |rank: usize| rank / self.node.devices;
@@ -190,18 +196,80 @@ impl Machine {
                 }
             }
         }
-        let (rate, latency) = self.network.map_or((1.0, 0.0), |n| (n.bytes_per_second, n.latency));
+        let (rate, per_message) =
+            self.network.map_or((1.0, 0.0), |n| (n.bytes_per_second, n.seconds_per_message));
         let most = |[out, into]: [u64; 2], rate: f64| out.max(into) as f64 / rate;
         let seconds = |rank: usize| {
             let first = node_of(rank) * self.node.devices;
             let neighbors = (first + self.node.devices).min(ranks) - first - 1;
             let others = ranks - 1 - neighbors;
             let rounds = sent[rank].rounds as f64;
-            let messages = neighbors as f64 * self.node.latency + others as f64 * latency;
-            let bytes = most(within[rank], self.node.bytes_per_second).max(most(between[node_of(rank)], rate));
+            let messages = neighbors as f64 * self.node.seconds_per_message + others as f64 * per_message;
+            let bytes =
+                most(within[rank], self.node.bytes_per_second).max(most(between[node_of(rank)], rate));
             rounds * messages + bytes
         };
         (0..ranks).map(seconds).collect()
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns two nodes of two devices: 10 bytes a second within a node, 5 between nodes.
+    fn two_nodes() -> Machine {
+        let node = NodeLinks { devices: 2, bytes_per_second: 10.0, seconds_per_message: 0.25 };
+        let network = Some(Network { nodes: 2, bytes_per_second: 5.0, seconds_per_message: 0.5 });
+        Machine { node, network, ..Machine::named("h100").unwrap() }
+    }
+
+    #[test]
+    fn a_collective_takes_its_messages_and_the_bytes_of_its_busiest_link() {
+        let sent = |bytes: [u64; 4]| Sent { bytes: bytes.into(), rounds: 1 };
+        // One message within the node, two to the other node.
+        let messages = 0.25 + 2.0 * 0.5;
+        let nothing = sent([0; 4]);
+        let seconds = |of: [&Sent; 4]| two_nodes().seconds_of(&of);
+        assert_eq!(seconds([&nothing; 4]), [messages; 4]);
+        // Within the first node: only its two devices are busy.
+        let within = sent([0, 20, 0, 0]);
+        let want = [messages + 2.0, messages + 2.0, messages, messages];
+        assert_eq!(seconds([&within, &nothing, &nothing, &nothing]), want);
+        // Both devices of the first node send to the other node by one link, and receive nothing. The other
+        // direction adds nothing, because it carries less.
+        let between = sent([0, 0, 10, 0]);
+        let back = sent([15, 0, 0, 0]);
+        assert_eq!(seconds([&between, &between, &back, &nothing]), [messages + 4.0; 4]);
+        // Every round has its messages; the bytes are those of all rounds.
+        let rounds = Sent { rounds: 3, ..between };
+        assert_eq!(seconds([&rounds, &rounds, &nothing, &nothing])[0], 3.0 * messages + 4.0);
+        // Two ranks are on one node.
+        assert_eq!(two_nodes().seconds_of(&[&sent([0, 5, 0, 0]), &nothing]), [0.25 + 0.5; 2]);
+        assert_eq!(two_nodes().devices(), 4);
+    }
+
+    #[test]
+    fn every_machine_of_the_program_is_legal_and_mistakes_are_told_with_their_place() {
+        for name in Machine::presets() {
+            let machine = Machine::named(name).unwrap();
+            assert_eq!(machine.name, name);
+            let text = toml::to_string(&machine).unwrap();
+            assert_eq!(Machine::parse(&text).unwrap(), machine, "{name}");
+        }
+        let text = toml::to_string(&two_nodes()).unwrap();
+        let refused = |from: &str, to: &str, want: &str| {
+            assert!(text.contains(from), "{text}");
+            let said = Machine::parse(&text.replace(from, to)).unwrap_err().to_string();
+            assert!(said.contains(want), "{said}");
+        };
+        refused("devices = 2", "devices = 0", "node.devices is 0");
+        refused("bytes_per_second = 5.0", "bytes_per_second = -1", "network.bytes_per_second is -1");
+        refused("bytes_per_second = 5.0", "bytes_per_second = inf", "network.bytes_per_second is inf");
+        refused("seconds_per_message = 0.5", "seconds_per_message = 2", "network.seconds_per_message is 2");
+        refused("nodes = 2", "nods = 2", "unknown field `nods`");
+        refused("nodes = 2", "nodes = \"two\"", "expected usize");
+        let e = Machine::parse("name = \"x\"\nabout = 3\n").unwrap_err().to_string();
+        assert!(e.contains("2:9"), "{e}");
+    }
+}

@@ -137,7 +137,8 @@ impl SimulatedRank {
     /// that proceeds.
     fn factors(&self, model: &CostModel) -> [Option<f64>; MAX_LANES] {
         let proceeds = |running: &&Running| running.proceeds <= self.now;
-        let resource = |running: &Option<Running>| Some(running.as_ref().filter(proceeds)?.node_info.resource);
+        let resource =
+            |running: &Option<Running>| Some(running.as_ref().filter(proceeds)?.node_info.resource);
         let resources = self.running.each_ref().map(resource);
         std::array::from_fn(|lane| {
             let others = resources.iter().enumerate().filter(|&(other, _)| other != lane);
@@ -196,7 +197,10 @@ impl Window<'_> {
             self.start(ranks, rank, &mut reached);
         }
         loop {
-            let next = ranks.iter().enumerate().map(|(rank, r)| (rank, r.now + r.seconds_to_next_change(self.model)));
+            let next = ranks
+                .iter()
+                .enumerate()
+                .map(|(rank, r)| (rank, r.now + r.seconds_to_next_change(self.model)));
             match next.min_by(|a, b| a.1.total_cmp(&b.1)) {
                 Some((rank, time)) if time.is_finite() => {
                     ranks[rank].go_on(self.model);
@@ -251,6 +255,7 @@ mod tests {
         autograd::{Resource, Stage},
         ops::{Cost, OpKind, Tag},
         plan::OpCost,
+        runtime::comm::TrafficKind,
     };
 
     /// Returns three nodes: an aggregation on the second lane, a product and an update on the first.
@@ -342,5 +347,52 @@ mod tests {
         three.0[..3].fill(vec![scheduled(0, 0, [0, 0])]);
         let timeline = on_one_rank(&three, 1, [Resource::ToDevice; 2], &model([1.0, 1.0]));
         assert!(timeline.spans().len() == 3 && timeline.spans().iter().all(|s| s.end == 6.0), "{timeline:?}");
+    }
+
+    /// Nodes take 4 s on the first rank and 2 s on the second, collectives 3 s and 1 s.
+    struct Uneven;
+
+    impl Durations for Uneven {
+        fn seconds(&self, rank: usize, _: usize, _: usize, _: &NodeInfo) -> f64 {
+            [4.0, 2.0][rank]
+        }
+        fn collective_seconds(&self, _: usize, _: usize, _: &NodeInfo) -> Vec<f64> {
+            vec![3.0, 1.0]
+        }
+    }
+
+    #[test]
+    fn a_collective_proceeds_once_the_last_rank_has_reached_it() {
+        let scheduled = |run, node, first: usize| {
+            let mut after = [0; MAX_LANES];
+            after[0] = first;
+            ScheduledNode { run, node, after }
+        };
+        // On the first lane, a product. On the second lane, an aggregation that is sent, and needs the product.
+        let mut schedule = Schedule::default();
+        schedule.0[0] = vec![scheduled(0, 1, 0), scheduled(1, 1, 0)];
+        schedule.0[1] = vec![scheduled(0, 0, 1), scheduled(1, 0, 2)];
+        let mut infos = node_infos([Resource::Links, Resource::Arithmetic]);
+        infos[0].traffic = Some(TrafficKind::Dispatch);
+        let twice = vec![(vec![0; 2], Arc::new(schedule.clone())); 2];
+        let pass = PassSchedule { node_infos: vec![infos.clone()], windows: twice };
+        let spans = |timeline: &Timeline| {
+            let spans = timeline.spans().iter().map(|s| (s.node_info.lane, s.step, s.start, s.end));
+            spans.collect::<Vec<_>>()
+        };
+        let [first, second] = &simulate(&pass, 2, &model([1.0, 1.0]), &Uneven)[..] else {
+            panic!("two ranks")
+        };
+        // The second rank reaches the collectives at 2 and 4 s, and waits for the first rank until 4 and 8 s.
+        let want = [(0, 0, 0.0, 4.0), (0, 1, 4.0, 8.0), (1, 0, 4.0, 7.0), (1, 1, 8.0, 11.0)];
+        assert_eq!(spans(first)[..4], want);
+        let want = [(0, 0, 0.0, 2.0), (0, 1, 2.0, 4.0), (1, 0, 2.0, 5.0), (1, 1, 5.0, 9.0)];
+        assert_eq!(spans(second)[..4], want);
+        // The second window begins on each rank when its first one is over.
+        assert_eq!((spans(first)[4].2, spans(second)[4].2), (11.0, 9.0));
+        assert_eq!((spans(first)[4].1, spans(first).len(), spans(second).len()), (2, 8, 8));
+        // A single rank waits for nobody, and sends nothing.
+        let alone = simulate(&pass, 1, &model([1.0, 1.0]), &Uneven);
+        assert_eq!(alone[0].spans().iter().map(|s| s.end).fold(0.0, f64::max), 2.0 * (4.0 + 4.0 + 4.0));
     }
 }

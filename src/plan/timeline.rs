@@ -145,7 +145,10 @@ impl Timeline {
     /// Returns the trace of several ranks, each as a process.
     pub fn trace_of_ranks(timelines: &[Timeline]) -> String {
         let events = timelines.iter().enumerate().flat_map(|(rank, timeline)| timeline.trace_events(rank));
-        format!("{{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n{}\n]}}\n", events.collect::<Vec<_>>().join(",\n"))
+        format!(
+            "{{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n{}\n]}}\n",
+            events.collect::<Vec<_>>().join(",\n")
+        )
     }
     /// Returns the events of a trace, with the lanes as threads of the process `rank`.
     fn trace_events(&self, rank: usize) -> Vec<String> {

@@ -51,17 +51,19 @@ pub(crate) const PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 2_000 };
 /// Polls before a waiting thread sleeps between polls.
 pub(crate) const AWAKE: u32 = if cfg!(any(loom, miri)) { u32::MAX } else { PATIENCE + 200 };
 
-/// Sleep between two polls.
+/// The first sleep between two polls, and how often it can be multiplied.
 const NAP: Duration = Duration::from_micros(20);
+const LONGEST: u32 = 50;
 
 /// Pauses a thread that has polled `polls` times: spins below [`PATIENCE`], yields the core below [`AWAKE`],
-/// then sleeps for a moment. If many threads did nothing but yield, the kernel might not run others, those
-/// that they wait for, for seconds (seen with 32 threads on two cores, Linux 6.18).
+/// then sleeps. If many threads did nothing but yield, the kernel might not run others, those that they wait
+/// for, for seconds (seen with 32 threads on two cores, Linux 6.18). Sleeps grow to 1 ms, but stay below 3 % of
+/// the time that the thread has waited: otherwise, 64 waiting threads would keep two cores busy with waking up.
 pub(crate) fn pause(polls: &mut u32) {
     match *polls {
         0..PATIENCE => spin_loop(),
         PATIENCE..AWAKE => yield_now(),
-        _ => return thread::sleep(NAP),
+        _ => thread::sleep(NAP * ((*polls - AWAKE) / 64 + 1).min(LONGEST)),
     }
-    *polls += 1;
+    *polls = polls.saturating_add(1);
 }

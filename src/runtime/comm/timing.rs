@@ -13,7 +13,7 @@ const TIMINGS: usize = 41;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkTimes {
     /// Seconds of a short message.
-    pub latency: f64,
+    pub seconds_per_message: f64,
     /// Bytes per second that a rank sends while it receives as many.
     pub bytes_per_second: f64,
 }
@@ -27,7 +27,7 @@ pub fn time_links(comm: &dyn Comm) -> Result<LinkTimes> {
     let others = comm.size().saturating_sub(1).max(1) as f64;
     let (short, long) = (median(comm, SHORT)?, median(comm, LONG)?);
     let bytes_per_second = others * LONG as f64 / (long - short).max(1e-9);
-    Ok(LinkTimes { latency: short / others, bytes_per_second })
+    Ok(LinkTimes { seconds_per_message: short / others, bytes_per_second })
 }
 
 /// Returns the median seconds of an exchange of `bytes` between any two ranks.

@@ -6,7 +6,7 @@ use crate::{
     plan::{NodeLinks, PassSchedule, Recording, Timeline},
     runtime::{
         Device,
-        comm::{Channel, Ranks, time_links},
+        comm::{Channel, LinkTimes, Ranks, time_links},
     },
     task::{Config, Task, on_local_ranks},
 };
@@ -77,8 +77,10 @@ pub fn record_passes(config: &Config, events: &Events, run: RecordedRun) -> Resu
         1 => record(open(0)?)?,
         _ => on_local_ranks(ranks, DEADLINE, open, record)?,
     };
-    let mut by_rank: Vec<_> =
-        of_ranks.into_iter().map(|rank| rank.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter()).collect();
+    let mut by_rank: Vec<_> = of_ranks
+        .into_iter()
+        .map(|rank| rank.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter())
+        .collect();
     let pass = |_| by_rank.iter_mut().filter_map(Iterator::next).collect();
     let passes = (0..passes).map(pass).collect();
     Ok(RecordedPasses { schedule, passes, events, steps, links })
@@ -111,8 +113,8 @@ fn record_rank(
     }
     let links = |ranks: &Ranks| {
         let times = time_links(&**ranks.channel(Channel::Control))?;
-        let (bytes_per_second, latency) = (times.bytes_per_second, times.latency);
-        Ok(NodeLinks { devices: ranks.size(), bytes_per_second, latency })
+        let LinkTimes { seconds_per_message, bytes_per_second } = times;
+        Ok(NodeLinks { devices: ranks.size(), bytes_per_second, seconds_per_message })
     };
     let links = ranks.as_ref().map(links).transpose()?;
     Ok((task.pass_schedule()?, task.split.train.len(), task.batches(), links))
