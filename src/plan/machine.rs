@@ -2,8 +2,8 @@
 //!
 //! Ranks are on devices in order: the first devices of the first node, then those of the next. A device has
 //! one link to the other devices of its node; a node has one link to the network, which its devices share. A
-//! link carries its rate in both directions at the same time. In a collective, each rank sends its messages one
-//! after the other, for each of which the link takes some seconds in addition to its bytes.
+//! link carries its rate in both directions at the same time. In a collective, each rank sends its messages
+//! one after the other, for each of which the link takes some seconds in addition to its bytes.
 use super::CostModel;
 use crate::{
     data::text::toml_error,

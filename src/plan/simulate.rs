@@ -368,7 +368,7 @@ mod tests {
             after[0] = first;
             ScheduledNode { run, node, after }
         };
-        // On the first lane, a product. On the second lane, an aggregation that is sent, and needs the product.
+        // On the first lane, a product. On the second one, an aggregation that is sent and needs the product.
         let mut schedule = Schedule::default();
         schedule.0[0] = vec![scheduled(0, 1, 0), scheduled(1, 1, 0)];
         schedule.0[1] = vec![scheduled(0, 0, 1), scheduled(1, 0, 2)];

@@ -57,8 +57,9 @@ const LONGEST: u32 = 50;
 
 /// Pauses a thread that has polled `polls` times: spins below [`PATIENCE`], yields the core below [`AWAKE`],
 /// then sleeps. If many threads did nothing but yield, the kernel might not run others, those that they wait
-/// for, for seconds (seen with 32 threads on two cores, Linux 6.18). Sleeps grow to 1 ms, but stay below 3 % of
-/// the time that the thread has waited: otherwise, 64 waiting threads would keep two cores busy with waking up.
+/// for, for seconds (seen with 32 threads on two cores, Linux 6.18). Sleeps grow to 1 ms, but stay below 3 %
+/// of the time that the thread has waited: otherwise, 64 waiting threads would keep two cores busy with
+/// waking up.
 pub(crate) fn pause(polls: &mut u32) {
     match *polls {
         0..PATIENCE => spin_loop(),
