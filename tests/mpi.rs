@@ -307,10 +307,19 @@ fn sums(comm: &Arc<Mpi>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that messages arrive in order, and that duplicates are apart.
+/// Checks that messages arrive in order, and that duplicates and groups are apart.
 fn messages(comm: &Arc<Mpi>) -> Result<()> {
     let (rank, size) = (comm.rank(), comm.size());
     let (first, second) = (comm.duplicate()?, comm.duplicate()?);
+    if size == 4 {
+        let pair = comm.split(2)?;
+        assert_eq!((pair.rank(), pair.size()), (rank % 2, 2));
+        let mut sum = [rank as f32];
+        all_reduce(&*pair, &mut sum, &mut Vec::new())?;
+        assert_eq!(sum, [if rank < 2 { 1.0 } else { 5.0 }]);
+        assert_eq!(pair.split(2)?.size(), 1);
+    }
+    assert!(comm.split(size + 1).is_err());
     let (next, last) = ((rank + 1) % size, (rank + size - 1) % size);
     first.send(next, &[1, rank as u8])?;
     first.send(next, &[2, rank as u8])?;

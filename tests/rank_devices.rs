@@ -69,8 +69,8 @@ impl Comm for Apart {
     fn barrier(&self) -> Result<()> {
         self.0.barrier()
     }
-    fn duplicate(&self) -> Result<Arc<dyn Comm>> {
-        Ok(Arc::new(Apart(self.0.duplicate()?)))
+    fn split(&self, groups: usize) -> Result<Arc<dyn Comm>> {
+        Ok(Arc::new(Apart(self.0.split(groups)?)))
     }
     fn fail(&self, reason: &str) {
         self.0.fail(reason)

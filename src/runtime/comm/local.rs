@@ -1,5 +1,5 @@
 //! Ranks of one process: threads that copy from one another's buffers.
-use super::{Comm, DEADLINE, check_counts, disagree, overdue};
+use super::{Comm, DEADLINE, check_counts, disagree, group_size, overdue};
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::sync::{AWAKE, AtomicBool, AtomicUsize, Counter, Mutex, pause},
@@ -43,8 +43,8 @@ pub struct Local {
     rank: usize,
     /// Number of collectives so far.
     round: AtomicUsize,
-    /// Number of duplicates so far.
-    duplicates: AtomicUsize,
+    /// Number of splits so far.
+    splits: AtomicUsize,
     /// The values of this rank to which others may still refer.
     shared: Mutex<Vec<Shared>>,
     world: Arc<World>,
@@ -91,8 +91,8 @@ struct World {
     messages: Mutex<Messages>,
     /// Values that ranks are about to share.
     shared: Mutex<BTreeMap<usize, Shared>>,
-    /// Duplicates of this world, in order.
-    children: Mutex<Vec<Arc<World>>>,
+    /// The worlds of the groups of each split, in order.
+    children: Mutex<Vec<Vec<Arc<World>>>>,
 }
 
 impl World {
@@ -109,10 +109,10 @@ impl World {
             children: Mutex::default(),
         }
     }
-    /// Returns another world of the same ranks; a failure ends both.
-    fn child(&self) -> Self {
+    /// Returns another world, of some of the ranks; a failure ends both.
+    fn child(&self, size: usize) -> Self {
         let (failed, failure) = (Arc::clone(&self.failed), Arc::clone(&self.failure));
-        World { failed, failure, ..World::new(self.posts.len(), self.deadline) }
+        World { failed, failure, ..World::new(size, self.deadline) }
     }
 }
 
@@ -131,8 +131,8 @@ impl Local {
         Local::of(0, Arc::new(World::new(1, DEADLINE)))
     }
     fn of(rank: usize, world: Arc<World>) -> Self {
-        let (round, duplicates) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Local { rank, round, duplicates, shared: Mutex::default(), world }
+        let (round, splits) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Local { rank, round, splits, shared: Mutex::default(), world }
     }
     /// Waits until `ready`; `missing` is the rank that must act, `what` the call.
     fn wait(&self, missing: usize, what: &str, ready: impl Fn() -> bool) -> Result<()> {
@@ -292,13 +292,17 @@ impl Comm for Local {
     fn barrier(&self) -> Result<()> {
         self.exchange("barrier", &[], None, |_, _| Ok(()))
     }
-    fn duplicate(&self) -> Result<Arc<dyn Comm>> {
-        let nth = self.duplicates.fetch_add(1, Relaxed);
+    fn split(&self, groups: usize) -> Result<Arc<dyn Comm>> {
+        let size = group_size(self.size(), groups)?;
+        let nth = self.splits.fetch_add(1, Relaxed);
         let mut children = self.world.children.lock().unwrap_or_else(PoisonError::into_inner);
         if children.len() == nth {
-            children.push(Arc::new(self.world.child()));
+            children.push((0..groups).map(|_| Arc::new(self.world.child(size))).collect());
         }
-        Ok(Arc::new(Local::of(self.rank, Arc::clone(&children[nth]))))
+        let Some(world) = children[nth].get(self.rank / size).filter(|_| children[nth].len() == groups) else {
+            return Err(disagree(self.rank, 0, "split", "other groups"));
+        };
+        Ok(Arc::new(Local::of(self.rank % size, Arc::clone(world))))
     }
     fn fail(&self, reason: &str) {
         let mut failure = self.world.failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -413,6 +417,32 @@ mod tests {
             }
             comm.barrier().unwrap();
         });
+    }
+
+    #[test]
+    fn groups_are_numbered_anew_and_fail_together() {
+        let sums = with_ranks(6, 10.0, |comm| {
+            assert!(comm.split(4).is_err());
+            let group = comm.split(2).unwrap();
+            assert_eq!((group.rank(), group.size()), (comm.rank() % 3, 3));
+            let pair = comm.split(3).unwrap();
+            assert_eq!((pair.rank(), pair.size()), (comm.rank() % 2, 2));
+            let alone = group.split(3).unwrap();
+            assert_eq!((alone.rank(), alone.size()), (0, 1));
+            let mut sum = [comm.rank() as f32];
+            all_reduce(&*group, &mut sum, &mut Vec::new()).unwrap();
+            sum[0]
+        });
+        assert_eq!(sums, [3.0, 3.0, 3.0, 12.0, 12.0, 12.0]); // 0 + 1 + 2, and 3 + 4 + 5
+        let errors = with_ranks(4, 10.0, |comm| {
+            let group = comm.split(2).unwrap();
+            if comm.rank() == 0 {
+                group.fail("planted");
+                return None;
+            }
+            Some(group.barrier().and_then(|()| group.barrier()).and_then(|()| comm.barrier()).unwrap_err())
+        });
+        assert!(errors[1..].iter().flatten().all(|e| e.to_string().ends_with("has failed: planted")));
     }
 
     #[test]

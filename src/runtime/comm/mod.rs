@@ -69,8 +69,14 @@ pub trait Comm: Send + Sync + fmt::Debug {
     fn recv(&self, from: usize, bytes: &mut [u8]) -> Result<()>;
     /// Waits until all ranks have called it.
     fn barrier(&self) -> Result<()>;
+    /// Divides the ranks, in their order, into `groups` groups of equal size, and returns a connection between
+    /// the ranks of this one's group, which are numbered anew. Calls on the two connections may overlap; a
+    /// failure ends both.
+    fn split(&self, groups: usize) -> Result<Arc<dyn Comm>>;
     /// Returns another connection between the same ranks. Calls on the two may overlap.
-    fn duplicate(&self) -> Result<Arc<dyn Comm>>;
+    fn duplicate(&self) -> Result<Arc<dyn Comm>> {
+        self.split(1)
+    }
     /// Tells the other ranks that this one has failed, so that they end at once. Not collective.
     fn fail(&self, reason: &str);
     /// Ends all calls of this rank that wait, because another of its threads has failed. Not collective.
@@ -163,6 +169,18 @@ impl Ranks {
         let [routes, rows, gradients] = [control.duplicate()?, control.duplicate()?, control.duplicate()?];
         let channels = [routes, rows, gradients, control];
         Ok(Ranks { channels, traffic: Arc::default(), attached: Arc::default() })
+    }
+    /// Divides the ranks, in their order, into `groups` groups of equal size. Returns those of this rank's
+    /// group, which are numbered anew; the counters of bytes are shared. Collective.
+    ///
+    /// # Errors
+    /// As the calls of [`Comm`]; `Comm` if the ranks cannot be divided.
+    pub fn split(&self, groups: usize) -> Result<Self> {
+        if groups == 1 {
+            return Ok(self.clone());
+        }
+        let of_group = Ranks::new(self.channel(Channel::Control).split(groups)?)?;
+        Ok(Ranks { traffic: Arc::clone(&self.traffic), ..of_group })
     }
     /// Returns a single rank, with nobody to talk to.
     pub fn alone() -> Self {
@@ -291,6 +309,14 @@ pub(crate) fn overdue(
 fn disagree(rank: usize, other: usize, what: &str, found: impl fmt::Display) -> Error {
     let text = format!("ranks {rank} and {other} disagree in {what}: {found}");
     Error::new(ErrorKind::Comm, text).remedy("all ranks must run the same program on the same data")
+}
+
+/// Returns the number of ranks of each of `groups` groups.
+pub(crate) fn group_size(size: usize, groups: usize) -> Result<usize> {
+    match size.checked_rem(groups) {
+        Some(0) => Ok(size / groups),
+        _ => Err(Error::new(ErrorKind::Comm, format!("{size} ranks cannot be divided into {groups} groups"))),
+    }
 }
 
 /// Checks that `counts` add up to `bytes`, one count for each rank.

@@ -6,7 +6,7 @@ use super::{
 use crate::{
     error::Result,
     runtime::{
-        comm::{Comm, Launched, Rendezvous, check_counts, copy_part, overdue, ranges},
+        comm::{Comm, Launched, Rendezvous, check_counts, copy_part, group_size, overdue, ranges},
         sync::pause,
     },
 };
@@ -170,9 +170,17 @@ impl Comm for NcclComm {
         let mut all = vec![0; self.size];
         self.all_gather(&[0], &mut all, &vec![1; self.size])
     }
-    fn duplicate(&self) -> Result<Arc<dyn Comm>> {
-        let nccl = Nccl::new(&self.gpu, self)?;
-        Ok(Arc::new(Self::of(&self.gpu, nccl, self.rank, self.size, self.deadline)?))
+    fn split(&self, groups: usize) -> Result<Arc<dyn Comm>> {
+        let size = group_size(self.size, groups)?;
+        let (rank, first) = (self.rank % size, self.rank / size * size);
+        // The first rank of every group makes the identification of its communicator.
+        let own = Nccl::id(rank)?;
+        let mut ids = vec![0; self.size * own.len()];
+        self.all_gather(&own, &mut ids, &vec![own.len(); self.size])?;
+        let mut id = own;
+        id.copy_from_slice(&ids[first * own.len()..][..own.len()]);
+        let nccl = Nccl::connect(&self.gpu, &id, rank, size)?;
+        Ok(Arc::new(Self::of(&self.gpu, nccl, rank, size, self.deadline)?))
     }
     /// Ends the work of this rank; the others notice by NCCL or by their deadline.
     fn fail(&self, _reason: &str) {

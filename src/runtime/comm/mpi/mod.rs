@@ -2,11 +2,13 @@
 //!
 //! Every call is made of messages between two ranks (`MPI_Isend`, `MPI_Irecv`, `MPI_Test`), not of MPI's
 //! collectives: then a rank that waits knows which rank is missing, and a part may be larger than 2 GiB. The
-//! connections that [`duplicate`](Comm::duplicate) returns differ in the tags of their messages. No call
+//! connections that [`split`](Comm::split) returns differ in the tags of their messages. No call
 //! blocks inside MPI. Threads take turns in calling it, because not every library allows more.
 mod library;
 
-use super::{Comm, Launched, Launcher, check_counts, copy_part, disagree, launched, overdue, ranges};
+use super::{
+    Comm, Launched, Launcher, check_counts, copy_part, disagree, group_size, launched, overdue, ranges,
+};
 use crate::error::{Error, ErrorKind, Result};
 use library::{Library, Request};
 use std::{
@@ -47,7 +49,7 @@ const ALL_TO_ALL: Call = Call("all_to_all", 0);
 const ALL_GATHER: Call = Call("all_gather", 1);
 const BROADCAST: Call = Call("broadcast", 2);
 const BARRIER: Call = Call("barrier", 3);
-const DUPLICATE: Call = Call("duplicate", 4);
+const SPLIT: Call = Call("split", 4);
 const SEND: Call = Call("send", 5);
 const RECV: Call = Call("recv", 5);
 /// Number of tags of a connection.
@@ -65,8 +67,10 @@ type Part = (usize, Range<usize>);
 /// reports. The launcher may need longer than that on a busy computer, or over several ones.
 /// `fail` ends this process, too, with the exit code of [`ErrorKind::Comm`], unless it is the only rank.
 pub struct Mpi {
-    /// Number of this connection, the same on all ranks.
+    /// Number of this connection, the same on all of its ranks.
     connection: usize,
+    /// Its ranks, by their numbers in MPI.
+    members: Range<usize>,
     deadline: Duration,
     world: Arc<World>,
 }
@@ -75,7 +79,7 @@ pub struct Mpi {
 struct World {
     rank: usize,
     size: usize,
-    /// Number of connections so far; counted by rank 0.
+    /// The number of the next connection: higher than those of all connections of this rank.
     connections: AtomicUsize,
     /// Memory of the messages.
     buffers: Mutex<Vec<Vec<u8>>>,
@@ -88,6 +92,7 @@ struct World {
 
 /// A message on its way.
 struct Transfer {
+    /// The other rank, by its number in MPI.
     peer: usize,
     request: Request,
     /// Number of bytes to receive; `None` if they are sent.
@@ -130,7 +135,7 @@ pub fn mpi(deadline: Duration) -> Result<Arc<Mpi>> {
     let abandoned = AtomicBool::new(false);
     let world =
         World { rank, size, connections, buffers, loaded: Mutex::new(Some(library)), version, abandoned };
-    Ok(Arc::new(Mpi { connection: 0, deadline, world: Arc::new(world) }))
+    Ok(Arc::new(Mpi { connection: 0, members: 0..size, deadline, world: Arc::new(world) }))
 }
 
 /// Returns the library that [`mpi`] would use: its version and its path. Does not start MPI.
@@ -192,7 +197,7 @@ impl Mpi {
     }
     /// Returns the other ranks, beginning after this one, so that ranks do not all send to the same one.
     fn others(&self) -> impl Iterator<Item = usize> {
-        let World { rank, size, .. } = *self.world;
+        let (rank, size) = (self.rank(), self.size());
         (1..size).map(move |distance| (rank + distance) % size)
     }
     /// Returns `error` when it is this rank's turn.
@@ -231,8 +236,9 @@ impl Mpi {
         [to, from]: [&[Part]; 2],
         transfers: &mut Vec<Transfer>,
     ) -> Result<()> {
-        let rank = |peer: usize| match c_int::try_from(peer) {
-            Ok(rank) if peer < self.world.size => Ok(rank),
+        let first = self.members.start;
+        let rank = |peer: usize| match c_int::try_from(first + peer) {
+            Ok(rank) if peer < self.size() => Ok(rank),
             _ => Err(Error::new(ErrorKind::Comm, format!("{}: there is no rank {peer}", call.0))),
         };
         let tag = (self.connection * TAGS + call.1) as c_int;
@@ -245,7 +251,7 @@ impl Mpi {
                 // until all transfers are finished, apart from the others, which are for other pieces.
                 let request =
                     unsafe { library.recv(recv.add(piece.start), piece.len() as c_int, rank(*peer)?, tag) }?;
-                transfers.push(Transfer { peer: *peer, request, expected });
+                transfers.push(Transfer { peer: first + peer, request, expected });
             }
         }
         for (peer, part) in to {
@@ -253,7 +259,7 @@ impl Mpi {
                 // SAFETY: as above.
                 let request =
                     unsafe { library.send(send.add(piece.start), piece.len() as c_int, rank(*peer)?, tag) }?;
-                transfers.push(Transfer { peer: *peer, request, expected: None });
+                transfers.push(Transfer { peer: first + peer, request, expected: None });
             }
         }
         Ok(())
@@ -312,7 +318,7 @@ impl Mpi {
     /// Copies `bytes` of rank `root` to all ranks.
     fn spread(&self, call: Call, root: usize, bytes: &mut [u8]) -> Result<()> {
         let all = 0..bytes.len();
-        if self.world.rank != root {
+        if self.rank() != root {
             return self.exchange(call, &[], &[], bytes, &[(root, all)]);
         }
         let to: Vec<Part> = self.others().map(|other| (other, all.clone())).collect();
@@ -329,10 +335,10 @@ impl fmt::Debug for Mpi {
 
 impl Comm for Mpi {
     fn rank(&self) -> usize {
-        self.world.rank
+        self.world.rank - self.members.start
     }
     fn size(&self) -> usize {
-        self.world.size
+        self.members.len()
     }
     fn all_to_all(
         &self,
@@ -341,7 +347,7 @@ impl Comm for Mpi {
         recv: &mut [u8],
         recv_counts: &[usize],
     ) -> Result<()> {
-        let World { rank, size, .. } = *self.world;
+        let (rank, size) = (self.rank(), self.size());
         check_counts(size, ALL_TO_ALL.0, send.len(), send_counts)?;
         check_counts(size, ALL_TO_ALL.0, recv.len(), recv_counts)?;
         let (to, from) = (ranges(send_counts), ranges(recv_counts));
@@ -350,7 +356,7 @@ impl Comm for Mpi {
         self.exchange(ALL_TO_ALL, send, &parts(&to), recv, &parts(&from))
     }
     fn all_gather(&self, send: &[u8], recv: &mut [u8], counts: &[usize]) -> Result<()> {
-        let World { rank, size, .. } = *self.world;
+        let (rank, size) = (self.rank(), self.size());
         check_counts(size, ALL_GATHER.0, recv.len(), counts)?;
         let from = ranges(counts);
         copy_part(rank, rank, ALL_GATHER.0, send, &mut recv[from[rank].clone()])?;
@@ -373,20 +379,22 @@ impl Comm for Mpi {
         let all: Vec<Part> = self.others().map(|other| (other, 0..0)).collect();
         self.exchange(BARRIER, &[], &all, &mut [], &all)
     }
-    fn duplicate(&self) -> Result<Arc<dyn Comm>> {
-        let mut number = 0u64.to_le_bytes();
-        if self.rank() == 0 {
-            number = (self.world.connections.fetch_add(1, Relaxed) as u64).to_le_bytes();
-        }
-        self.spread(DUPLICATE, 0, &mut number)?;
+    fn split(&self, groups: usize) -> Result<Arc<dyn Comm>> {
+        let size = group_size(self.size(), groups)?;
+        let connections = &self.world.connections;
+        let mut number = (connections.load(Relaxed) as u64).to_le_bytes();
+        self.spread(SPLIT, 0, &mut number)?;
         let connection = u64::from_le_bytes(number) as usize;
+        connections.fetch_max(connection + 1, Relaxed);
         if connection >= MOST_CONNECTIONS {
             let text = format!("there are more than {MOST_CONNECTIONS} connections between the ranks");
             return Err(
                 Error::new(ErrorKind::Comm, text).remedy("keep connections instead of duplicating anew")
             );
         }
-        Ok(Arc::new(Mpi { connection, deadline: self.deadline, world: Arc::clone(&self.world) }))
+        let first = self.members.start + self.rank() / size * size;
+        let (deadline, world) = (self.deadline, Arc::clone(&self.world));
+        Ok(Arc::new(Mpi { connection, members: first..first + size, deadline, world }))
     }
     fn abandon(&self, _reason: &str) {
         self.world.abandoned.store(true, Relaxed);
