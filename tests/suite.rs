@@ -33,3 +33,4 @@ mod snapshots;
 mod soundness;
 mod step_ops;
 mod tasks;
+mod turns;

@@ -11,7 +11,7 @@
 //! ([`temporal_attention`](crate::ops::temporal_attention)).
 use super::{
     Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowsAround,
-    TimeEncoding, config::Check,
+    TimeEncoding, config::Check, turns::TurnWrites,
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -149,17 +149,30 @@ impl ModelConfig for ApanConfig {
         let (v, k) = (data.state_rows(), self.mails);
         let slots = Rows::fixed(v * k);
         let v = Rows::fixed(v);
+        let memory = store.zeros("memory", data.memory_spec(v, d))?;
+        let mail = store.zeros("mail", data.memory_spec(slots, 2 * d))?;
+        let mail_event = store.zeros("mail event", Spec::ids(v, k))?;
+        let mail_time = store.zeros("mail time", Spec { cols: k, ..Spec::times(v) })?;
+        let next = store.zeros("next mail", Spec::ids(v, 1))?;
+        let over = data.training_over();
+        let memory_turns = TurnWrites::new(store, over, 2, &[Spec::real(v, d)], &[(memory, 0)])?;
+        let mail_rows = [Spec::real(v, 2 * d), Spec::ids(v, 1), Spec::times(v)];
+        let mailbox = [(mail, 0), (mail_event, NONE), (mail_time, 0), (next, 0)];
+        let recipients = 2 * (1 + self.neighbors);
+        let mail_turns = TurnWrites::new(store, over, recipients, &mail_rows, &mailbox)?;
         let apan = Apan {
             config: self.clone(),
             seed,
             time,
             inputs,
             update,
-            memory: store.zeros("memory", data.memory_spec(v, d))?,
-            mail: store.zeros("mail", data.memory_spec(slots, 2 * d))?,
-            mail_event: store.zeros("mail event", Spec::ids(v, k))?,
-            mail_time: store.zeros("mail time", Spec { cols: k, ..Spec::times(v) })?,
-            next: store.zeros("next mail", Spec::ids(v, 1))?,
+            memory,
+            mail,
+            mail_event,
+            mail_time,
+            next,
+            memory_turns,
+            mail_turns,
             features: (self.combiner == "mean")
                 .then(|| store.zeros("mail features", data.memory_spec(slots, f)))
                 .transpose()?,
@@ -196,6 +209,8 @@ struct Apan {
     mail_event: BufferId,
     mail_time: BufferId,
     next: BufferId,
+    memory_turns: TurnWrites,
+    mail_turns: TurnWrites,
     features: Option<BufferId>,
     /// Only if mails are stored in 16 bits: stamps of the slots whose mails a step gathers.
     mail_stamp: Option<BufferId>,
@@ -265,21 +280,27 @@ impl Apan {
         out: Var,
     ) -> Result<()> {
         let memory = t.stored(store, self.memory)?;
-        let new = over.offer(t, store, unique.node, Some(unique.positives), false)?;
+        let limit = over.offered(t, batch, Some(unique.positives))?;
+        let new = over.offer(t, store, unique.node, limit, false)?;
         let latest = t.gather_rows(unique.phi, new.sent)?;
         let rows = over.aggregate(t, store, &new, &[(out, latest)])?;
-        let rows = new.keep(t, rows[0])?;
-        t.write_rows(memory, new.place, rows)?;
-        let mails = over.offer(t, store, to.node, None, false)?;
+        let rows = [new.keep(t, rows[0])?];
+        self.memory_turns.write(t, store, over, batch, (new.place, &rows), &|t, place, rows| {
+            t.write_rows(memory, place, rows[0])
+        })?;
+        let limit = over.offered(t, batch, None)?;
+        let mails = over.offer(t, store, to.node, limit, false)?;
         let each = 1 + self.config.neighbors;
         let from = t.mail_sources(mails.sent, to.phi, unique.psi[0], stride, Some(each))?;
         let tables = [(out, from.pair), (batch.event, from.event), (batch.time, from.event)];
         let rows = over.aggregate(t, store, &mails, &tables)?;
         let content = t.fold_rows(rows[0], 2)?;
         let content = mails.keep(t, content)?;
-        let (event, time) = (mails.keep(t, rows[1])?, mails.keep(t, rows[2])?);
+        let rows = [content, mails.keep(t, rows[1])?, mails.keep(t, rows[2])?];
         let mailbox = self.mailbox(t, store)?;
-        t.append_mails(mailbox, mails.place, content, (event, time))
+        self.mail_turns.write(t, store, over, batch, (mails.place, &rows), &|t, place, rows| {
+            t.append_mails(mailbox, place, rows[0], (rows[1], rows[2]))
+        })
     }
     fn mailbox(&self, t: &mut Tape, store: &Store) -> Result<Mailbox> {
         let mut stored = |id| t.stored(store, id);
@@ -313,7 +334,8 @@ impl EventModel for Apan {
         Some(self.mail_event)
     }
     fn reset(&self, store: &mut Store) -> Result<()> {
-        self.state().into_iter().try_for_each(|id| store.clear(id))?;
+        let held = self.memory_turns.counts().into_iter().chain(self.mail_turns.counts());
+        self.state().into_iter().chain(held).try_for_each(|id| store.clear(id))?;
         store.fill(self.mail_event, NONE)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {

@@ -1,5 +1,5 @@
 //! Node memory with a mailbox of one lean mail per node, updated by a recurrent cell.
-use super::{Embedded, EventTables, RankTables, TimeEncoding};
+use super::{Embedded, EventTables, RankTables, TimeEncoding, turns::TurnWrites};
 use crate::{
     autograd::{Parameters, ScaledInit},
     error::{Error, Result},
@@ -54,6 +54,7 @@ pub struct NodeMemory {
     mail_event: BufferId,
     mail_time: BufferId,
     mail_edge: Option<BufferId>,
+    turns: TurnWrites,
 }
 
 impl NodeMemory {
@@ -79,15 +80,26 @@ impl NodeMemory {
             add("memory.b_x", 1, g * d)?,
             add("memory.b_h", 1, g * d)?,
         ];
+        let memory = store.zeros("memory", data.memory_spec(v, d))?;
+        let memory_time = store.zeros("memory time", Spec::times(v))?;
+        let mail = store.zeros("mail", data.memory_spec(v, d))?;
+        let mail_event = store.zeros("mail event", Spec::ids(v, 1))?;
+        let mail_time = store.zeros("mail time", Spec::times(v))?;
+        // A batch writes the rows of its sources and destinations.
+        let state = [(memory, 0), (memory_time, 0), (mail, 0), (mail_event, NONE), (mail_time, 0)];
+        let (real, time) = (Spec::real(v, d), Spec::times(v));
+        let rows = [real, time, real, Spec::ids(v, 1), time];
+        let turns = TurnWrites::new(store, data.training_over(), 2, &rows, &state)?;
         let memory = NodeMemory {
             kind,
             edge_features,
             cell,
-            memory: store.zeros("memory", data.memory_spec(v, d))?,
-            memory_time: store.zeros("memory time", Spec::times(v))?,
-            mail: store.zeros("mail", data.memory_spec(v, d))?,
-            mail_event: store.zeros("mail event", Spec::ids(v, 1))?,
-            mail_time: store.zeros("mail time", Spec::times(v))?,
+            memory,
+            memory_time,
+            mail,
+            mail_event,
+            mail_time,
+            turns,
             mail_edge: (combiner == Combiner::Mean)
                 .then(|| store.zeros("mail features", data.memory_spec(v, f)))
                 .transpose()?,
@@ -112,7 +124,7 @@ impl NodeMemory {
     }
     /// Empties memory and mailbox.
     pub fn reset(&self, store: &mut Store) -> Result<()> {
-        self.state().into_iter().try_for_each(|id| store.clear(id))?;
+        self.state().into_iter().chain(self.turns.counts()).try_for_each(|id| store.clear(id))?;
         store.fill(self.mail_event, NONE)
     }
     fn vars(&self, t: &mut Tape, store: &Store, edge: Var) -> Result<MemoryVars> {
@@ -273,17 +285,21 @@ impl NodeMemory {
         (memory, time): (Var, Var),
     ) -> Result<()> {
         let UniqueNodes { node, phi, positives, psi, .. } = &e.unique;
-        let new = over.offer(t, store, *node, Some(*positives), true)?;
+        let limit = over.offered(t, batch, Some(*positives))?;
+        let new = over.offer(t, store, *node, limit, true)?;
         let from = t.mail_sources(new.sent, *phi, psi[0], stride, None)?;
         let mail = e.content.map_or((memory, from.partner_row), |content| (content, from.end));
         let (event, event_time) = ((batch.event, from.event), (batch.time, from.event));
         let tables = [(memory, new.sent), (time, new.sent), mail, event, event_time];
         let rows = over.aggregate(t, store, &new, &tables)?;
+        let rows: Vec<Var> = rows.into_iter().map(|rows| new.keep(t, rows)).collect::<Result<_>>()?;
         let state = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
-        for (id, rows) in state.into_iter().zip(rows) {
-            let (table, rows) = (t.stored(store, id)?, new.keep(t, rows)?);
-            t.write_rows(table, new.place, rows)?;
-        }
+        self.turns.write(t, store, over, batch, (new.place, &rows), &|t, place, rows| {
+            state.into_iter().zip(rows).try_for_each(|(id, &rows)| {
+                let table = t.stored(store, id)?;
+                t.write_rows(table, place, rows)
+            })
+        })?;
         if over.is_cached() {
             // This rank keeps the rows that it has sent.
             let sent = t.gather_rows(*node, new.sent)?;

@@ -19,6 +19,7 @@ mod open_end;
 mod rank_tables;
 mod snapshot;
 mod tables;
+mod turns;
 
 pub use config::{ModelConfig, RowsAround};
 pub use gcn::{Exchanged, Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};

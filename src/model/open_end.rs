@@ -101,6 +101,7 @@ impl EventTables {
             on_host: false,
             memory_as: room.memory_as,
             over: None,
+            in_turns: None,
             arrivals: Some(came),
         };
         Ok((tables, came))

@@ -17,6 +17,7 @@ use crate::{
     ops::{
         Link, Tape,
         exchange_rows::{Parts, Picked},
+        next_batch::{Batch, Slice, Turns},
         route::Routed,
     },
     runtime::{
@@ -47,6 +48,10 @@ pub struct RankTables {
     ranks: Ranks,
     partitioned: bool,
     travel: RowTravel,
+    /// Which events of which batches this rank gets.
+    slice: Slice,
+    /// Maximum number of events of a batch, if ranks take turns; else 0.
+    most_events: usize,
     routes: Link,
     rows: Link,
     /// For each node, its owner, and its row in the owner's tables. If state is replicated, every rank owns
@@ -138,6 +143,8 @@ impl RankTables {
             ranks: ranks.clone(),
             partitioned: owners.is_some(),
             travel,
+            slice: Slice::of(ranks.rank(), ranks.size()),
+            most_events: 0,
             routes: Link::new(store, ranks, Channel::Routes)?,
             rows: Link::new(store, ranks, Channel::Rows)?,
             rank_of: store.table("owners", ids(nodes), Arc::new(rank_of))?,
@@ -149,6 +156,31 @@ impl RankTables {
         };
         tables.reset(store)?;
         Ok(tables)
+    }
+    /// Lets the ranks, which have the same copy of the state, take turns: in their order, they are divided into
+    /// `turns.groups` groups, of which each has a batch of at most `most_events` events. `turns.group` is
+    /// this rank's.
+    pub fn in_turns(mut self, turns: Turns, most_events: usize) -> Self {
+        let ranks = self.ranks.size() / turns.groups.max(1);
+        self.slice = Slice { rank: self.ranks.rank() % ranks.max(1), ranks, turns };
+        self.most_events = most_events;
+        self
+    }
+    /// Returns which events of which batches this rank gets.
+    pub fn slice(&self) -> Slice {
+        self.slice
+    }
+    /// Returns the maximum number of events of a batch, if ranks take turns; else 0.
+    pub(super) fn most_events(&self) -> usize {
+        self.most_events
+    }
+    /// Appends the number of those of the first `rows` rows, or of all, that this rank offers in a step.
+    pub(super) fn offered(&self, t: &mut Tape, batch: &Batch, rows: Option<Var>) -> Result<Option<Var>> {
+        match rows {
+            _ if self.slice.turns.groups == 1 => Ok(rows),
+            Some(rows) => Ok(Some(t.least(rows, batch.writes)?)),
+            None => Ok(Some(batch.writes)),
+        }
     }
     /// Prepares for state that is the same on all ranks, such as that of nodes without events: all copies are
     /// valid.

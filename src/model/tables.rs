@@ -5,7 +5,7 @@ use crate::{
     error::{Result, ensure},
     ops::{
         Tape,
-        next_batch::Batch,
+        next_batch::{Batch, Slice},
         sample_neighbors::{Entry, Strategy, TcsrVars},
         unique::UniqueNodes,
     },
@@ -52,6 +52,9 @@ pub struct EventTables {
     pub(super) on_host: bool,
     /// The ranks over which the model trains, if the caller sets them before the model is built.
     pub over: Option<RankTables>,
+    /// The ranks with the same copy of the state, and the turns they take in training, where they do; if the
+    /// caller sets them before the model is built.
+    pub in_turns: Option<RankTables>,
     /// Buffers that change as events arrive, for an open-ended stream.
     pub(super) arrivals: Option<Arrivals>,
 }
@@ -111,6 +114,7 @@ impl EventTables {
             stamp: store.zeros("stamp", Spec::ids(v, 1))?,
             event_stamp: None,
             over: None,
+            in_turns: None,
             arrivals: None,
             on_host: false,
         };
@@ -178,6 +182,18 @@ impl EventTables {
         let unique = t.unique(stamp, events[0], &events[1..], 2)?;
         Ok((t.gather_rows(edge, unique.node)?, unique.psi))
     }
+    /// Returns the ranks over which a training step is recorded.
+    pub(super) fn training_over(&self) -> Option<&RankTables> {
+        self.in_turns.as_ref().or(self.over.as_ref())
+    }
+    /// Calls `record` while the ranks are those of training, which may take turns.
+    pub(crate) fn while_training<T>(&mut self, record: impl FnOnce(&Self) -> T) -> T {
+        let Some(in_turns) = self.in_turns.take() else { return record(self) };
+        let all = self.over.replace(in_turns);
+        let recorded = record(self);
+        self.in_turns = std::mem::replace(&mut self.over, all);
+        recorded
+    }
     /// Returns the number of nodes whose state this rank keeps: all, unless the state is partitioned.
     pub fn state_rows(&self) -> usize {
         self.over.as_ref().map_or(self.nodes, |over| over.own().len())
@@ -210,8 +226,8 @@ impl EventTables {
     pub fn next_batch(&self, t: &mut Tape, store: &Store, capacity: usize) -> Result<Batch> {
         let [src, dst, time, range, clock] =
             t.stored_all(store, [self.src, self.dst, self.time, self.range, self.clock])?;
-        let of = self.over.as_ref().map_or((0, 1), |over| (over.ranks().rank(), over.ranks().size()));
-        let batch = t.next_slice([src, dst, time], range, clock, capacity, of)?;
+        let slice = self.over.as_ref().map_or(Slice::ALL, RankTables::slice);
+        let batch = t.next_slice([src, dst, time], range, clock, capacity, slice)?;
         self.arrived(t, store, batch)
     }
     /// Returns the adjacency as values.

@@ -13,9 +13,13 @@
 //! | rank | `[<= b]` u32 | index of each event within the range |
 //! | index | `[1]` u32 | index of the batch within the pass |
 //! | now | `[1, 3]` u32 | epoch and batch index of this step, and number of events of the batch before the rank's: the clock of its random draws |
-//! | share | `[1]` f32 | the rank's live events, divided by those of the batch; 0 if the batch is empty |
+//! | share | `[1]` f32 | the rank's live events, divided by those of all batches of the step; 0 if the batch is empty |
+//! | writes | `[1]` u32 | the largest number in a step that writes memory, else 0 |
+//! | slot | `[1]` u32 | number of this step among those that train on the same batch |
+//! | clear | `[1]` u32 | slot after which memory begins anew, or [`NONE`] |
 //!
-//! Of N ranks, rank r gets the events from n r / N up to n (r + 1) / N of the batch, rounded down.
+//! Of N ranks, rank r gets the events from n r / N up to n (r + 1) / N of the batch, rounded down. Groups of
+//! ranks can take [`Turns`]: then each step has a batch for each group.
 use super::*;
 
 /// See the [module](self).
@@ -23,8 +27,84 @@ use super::*;
 pub struct NextBatch {
     /// Maximum number of events of a batch, those of all ranks.
     capacity: usize,
-    rank: usize,
-    ranks: usize,
+    slice: Slice,
+}
+
+/// The slice of a batch that a rank gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Number of the rank among those that share a batch, from 0.
+    pub rank: usize,
+    /// Number of ranks that share a batch.
+    pub ranks: usize,
+    /// The batches that these ranks get.
+    pub turns: Turns,
+}
+
+impl Slice {
+    /// All events of every batch.
+    pub const ALL: Slice = Slice { rank: 0, ranks: 1, turns: Turns::ALL };
+
+    /// The slice of a rank, of `ranks` ranks that share every batch.
+    pub const fn of(rank: usize, ranks: usize) -> Self {
+        Slice { rank, ranks, turns: Turns::ALL }
+    }
+}
+
+/// The batches that a group of ranks gets, if several groups train on batches of their own (DistTGL, sections
+/// 3.2.2 and 3.2.3). The groups that share a copy of the node memory take turns: group e gets the batches e,
+/// e + j, e + 2 j, ... of j groups, one batch for j steps, and only the first of these steps writes memory.
+/// Each of k copies begins elsewhere in the stream: copy c with batch c n / k of n batches; after the last
+/// batch it begins anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// Number of this group among those with the same copy of the memory, from 0.
+    pub group: usize,
+    /// Number of groups with the same copy.
+    pub groups: usize,
+    /// Number of the copy, from 0.
+    pub copy: usize,
+    /// Number of copies.
+    pub copies: usize,
+}
+
+/// The step of a group: see [`Turns::at`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The batch within the pass; `None` if the group has none yet, or no more.
+    pub batch: Option<usize>,
+    /// Number of this step among those that train on the batch, from 0. The first one writes memory.
+    pub slot: usize,
+    /// The slot after which memory begins anew.
+    pub clear: Option<usize>,
+}
+
+impl Turns {
+    /// Every batch, in order.
+    pub const ALL: Turns = Turns { group: 0, groups: 1, copy: 0, copies: 1 };
+
+    /// Returns the number of batches of a step.
+    pub const fn batches(self) -> usize {
+        self.groups * self.copies
+    }
+    /// Returns the number of steps of a pass over `batches` batches.
+    pub const fn steps(self, batches: usize) -> usize {
+        if batches == 0 { 0 } else { batches + self.groups - 1 }
+    }
+    /// Returns what the group does in a step of a pass over `batches` batches.
+    pub fn at(self, step: usize, batches: usize) -> Turn {
+        // Batches are counted from the `groups` steps before the pass, in which a group has none.
+        let turn = step + self.groups - self.group;
+        let slot = turn % self.groups;
+        let begun = turn - slot + self.group;
+        // The batch with which the copy begins.
+        let first = if batches == 0 { 0 } else { self.copy * batches / self.copies };
+        let place = |nth: usize| (first + nth) % batches;
+        let counted = |begun: usize| begun.checked_sub(self.groups).filter(|&nth| nth < batches);
+        let begins_anew =
+            |slot: &usize| counted(begun + slot + 1).is_some_and(|nth| nth > 0 && place(nth) == 0);
+        Turn { batch: counted(begun).map(place), slot, clear: (0..self.groups).find(begins_anew) }
+    }
 }
 
 /// A batch of events.
@@ -44,8 +124,14 @@ pub struct Batch {
     pub index: Var,
     /// Epoch, batch index, and number of events before the rank's, `[1, 3]` u32: the clock of random draws.
     pub now: Var,
-    /// The rank's part of the batch's events, `[1]` f32: 1 for a single rank.
+    /// The rank's part of the events of all batches of the step, `[1]` f32: 1 for a single rank.
     pub share: Var,
+    /// The largest number if this step writes memory, else 0, `[1]` u32.
+    pub writes: Var,
+    /// Number of this step among those that train on the batch, `[1]` u32.
+    pub slot: Var,
+    /// Slot after which memory begins anew, or [`NONE`], `[1]` u32.
+    pub clear: Var,
     /// Row count: the capacity of a rank's slice, and its live events.
     pub rows: Rows,
 }
@@ -78,18 +164,17 @@ impl Tape {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn next_batch(&mut self, stream: [Var; 3], range: Var, clock: Var, capacity: usize) -> Result<Batch> {
-        self.next_slice(stream, range, clock, capacity, (0, 1))
+        self.next_slice(stream, range, clock, capacity, Slice::ALL)
     }
-    /// Appends [`NextBatch`] for a rank's slice of the batch; `of` is the rank, from 0, and the number of
-    /// ranks. The slice has at most `capacity` / ranks events, rounded up. Otherwise as
-    /// [`next_batch`](Self::next_batch).
+    /// Appends [`NextBatch`] for a rank's slice of the batch. It has at most `capacity` / ranks events, rounded
+    /// up. Otherwise as [`next_batch`](Self::next_batch).
     ///
     /// # Errors
     /// `Shape` if types do not fit, the clock is not writable, or there is no such rank.
     ///
     /// # Examples
     /// ```
-    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// use tgnn::{autograd::Program, ops::{next_batch::Slice, *}, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
     /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(3), 1), &[0u32, 1, 2])?;
     /// let dst = tape.input(&mut store, "dst", Spec::ids(Rows::fixed(3), 1), &[3u32, 4, 5])?;
@@ -97,7 +182,7 @@ impl Tape {
     /// let range = tape.input(&mut store, "range", Spec::ids(Rows::fixed(1), 3), &[0u32, 3, 0])?;
     /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
     /// let clock = tape.stored(&store, clock)?;
-    /// let slice = tape.next_slice([src, dst, time], range, clock, 3, (1, 2))?; // the second of two ranks
+    /// let slice = tape.next_slice([src, dst, time], range, clock, 3, Slice::of(1, 2))?; // the second of two ranks
     /// let keep = [slice.src, slice.now, slice.share];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -112,23 +197,28 @@ impl Tape {
         range: Var,
         clock: Var,
         capacity: usize,
-        of: (usize, usize),
+        slice: Slice,
     ) -> Result<Batch> {
-        let ([src, dst, time], (rank, ranks)) = (stream, of);
-        let op = NextBatch { capacity, rank, ranks };
+        let ([src, dst, time], Slice { rank, ranks, turns }) = (stream, slice);
+        let op = NextBatch { capacity, slice };
         ensure!(NextBatch::NAME, rank < ranks, "rank {rank} of {ranks}");
-        let slice = op.slice();
+        let known = turns.group < turns.groups && turns.copy < turns.copies;
+        ensure!(NextBatch::NAME, known, "there are no such {turns:?}");
+        let rows = op.rows();
         let outs = self.push(op, &[src, dst, time, range, clock])?;
-        let [count, src, dst, event, time, rank, index, now, share] =
-            [COUNT, SRC_OUT, DST_OUT, EVENT, TIME_OUT, RANK, INDEX, NOW, SHARE].map(|out| outs[out]);
-        Ok(Batch { src, dst, event, time, rank, index, now, share, rows: Rows::live(slice, count) })
+        let [count, src, dst, event, time, rank] =
+            [COUNT, SRC_OUT, DST_OUT, EVENT, TIME_OUT, RANK].map(|out| outs[out]);
+        let [index, now, share, writes, slot, clear] =
+            [INDEX, NOW, SHARE, WRITES, SLOT, CLEAR].map(|out| outs[out]);
+        let rows = Rows::live(rows, count);
+        Ok(Batch { src, dst, event, time, rank, index, now, share, writes, slot, clear, rows })
     }
 }
 
 impl NextBatch {
     /// Returns the maximum number of events of a rank.
-    fn slice(&self) -> usize {
-        self.capacity.div_ceil(self.ranks)
+    fn rows(&self) -> usize {
+        self.capacity.div_ceil(self.slice.ranks)
     }
 }
 
@@ -149,6 +239,9 @@ const RANK: usize = 5;
 const INDEX: usize = 6;
 const NOW: usize = 7;
 const SHARE: usize = 8;
+const WRITES: usize = 9;
+const SLOT: usize = 10;
+const CLEAR: usize = 11;
 
 impl Op for NextBatch {
     const NAME: &'static str = "next_batch";
@@ -173,18 +266,18 @@ impl Op for NextBatch {
             self.capacity,
             u32::MAX
         );
-        let rows = Rows::fixed(self.slice());
+        let rows = Rows::fixed(self.rows());
         let ids = Out::counted_by(Spec::ids(rows, 1), COUNT);
         let time = Out::counted_by(Spec::times(rows), COUNT);
         let (count, now, share) =
             (Spec::count().into(), one_row(3).into(), Spec::real(Rows::fixed(1), 1).into());
-        Ok(vec![count, ids, ids, ids, time, ids, count, now, share])
+        Ok(vec![count, ids, ids, ids, time, ids, count, now, share, count, count, count])
     }
     fn writes(&self, _: usize) -> Vec<usize> {
         vec![CLOCK]
     }
     fn cost(&self, _: &[Spec], _: &[Spec]) -> Cost {
-        Cost { bytes: 36 * self.slice(), flops: 0 }
+        Cost { bytes: 36 * self.rows(), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (range, clock) = (io.input::<u32>(RANGE), io.state::<u32>(CLOCK));
@@ -192,16 +285,25 @@ impl Op for NextBatch {
         let end = end.min(io.rows(SRC));
         // Batches are counted as if the pass began `missing` events earlier; the events before `begin` are
         // left out.
-        let batch = begin + clock[1] as usize * self.capacity;
+        let Slice { rank, ranks, turns } = self.slice;
+        let batches = (end.saturating_sub(begin) + missing).div_ceil(self.capacity.max(1));
+        let turn = turns.at(clock[1] as usize, batches);
+        let nth = if turns == Turns::ALL { clock[1] as usize } else { turn.batch.unwrap_or(batches) };
+        let batch = begin + nth * self.capacity;
         let first = batch.saturating_sub(missing).max(begin);
         let n = (batch + self.capacity).saturating_sub(missing).min(end).saturating_sub(first);
-        let [before, past] = [self.rank, self.rank + 1].map(|rank| n * rank / self.ranks);
-        let share = if n == 0 { 0.0 } else { (past - before) as f64 / n as f64 };
+        let [before, past] = [rank, rank + 1].map(|rank| n * rank / ranks);
+        let share = if n == 0 { 0.0 } else { (past - before) as f64 / (n * turns.batches()) as f64 };
         let (first, n) = (first + before, past - before);
         io.out::<R>(SHARE)[0] = R::of(share);
         io.out::<u32>(COUNT)[0] = n as u32;
         io.out::<u32>(INDEX)[0] = clock[1];
-        io.out::<u32>(NOW).copy_from_slice(&[clock[0], clock[1], before as u32]);
+        // Every copy and every step with the same batch is an epoch of its own.
+        let epoch = clock[0].wrapping_add((turns.copy * turns.groups + turn.slot) as u32);
+        io.out::<u32>(NOW).copy_from_slice(&[epoch, nth as u32, before as u32]);
+        io.out::<u32>(WRITES)[0] = if turn.slot == 0 { u32::MAX } else { 0 };
+        io.out::<u32>(SLOT)[0] = turn.slot as u32;
+        io.out::<u32>(CLEAR)[0] = turn.clear.map_or(NONE, |slot| slot as u32);
         clock[1] = clock[1].wrapping_add(1);
         if n > 0 {
             io.out::<u32>(SRC_OUT)[..n].copy_from_slice(&io.input(SRC)[first..first + n]);
@@ -214,6 +316,7 @@ impl Op for NextBatch {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (src, dst, time) = (on.input(SRC), on.input(DST), on.input(TIME));
+        let Slice { rank, ranks, turns } = self.slice;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.next_batch(
@@ -233,10 +336,17 @@ impl Op for NextBatch {
                 on.out(INDEX),
                 on.out(NOW),
                 on.out(SHARE),
+                on.out(WRITES),
+                on.out(SLOT),
+                on.out(CLEAR),
                 on.rows(SRC),
                 self.capacity as u32,
-                self.rank as u32,
-                self.ranks as u32,
+                rank as u32,
+                ranks as u32,
+                turns.group as u32,
+                turns.groups as u32,
+                turns.copy as u32,
+                turns.copies as u32,
             )
         }
     }
@@ -247,8 +357,8 @@ impl Op for NextBatch {
 }
 
 /// `[events, batch, batches done, how much shorter the first batch is]`, and optionally by how many events
-/// the range exceeds the stream, and rank and number of ranks. A full batch, a short last one, one past the
-/// end, one of many rows; a shortened first batch, the batches after it, an empty one.
+/// the range exceeds the stream, rank and number of ranks, and the four numbers of turns. A full batch, a short
+/// last one, one past the end, one of many rows; a shortened first batch, the batches after it, an empty one.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 0],
     &[10, 4, 1, 0],
@@ -270,6 +380,12 @@ pub(super) const CASES: &[&[usize]] = &[
     &[10, 4, 2, 0, 0, 0, 3],
     &[10, 4, 4, 0, 0, 1, 2],
     &[5_000, 3_000, 1, 700, 0, 3, 4],
+    &[10, 4, 0, 0, 0, 0, 1, 1, 2, 0, 1],
+    &[10, 4, 2, 0, 0, 0, 1, 1, 2, 0, 1],
+    &[10, 4, 1, 1, 0, 1, 2, 0, 1, 2, 3],
+    &[10, 4, 0, 0, 0, 0, 1, 0, 1, 2, 3],
+    &[20, 4, 3, 0, 0, 0, 1, 2, 3, 1, 2],
+    &[20, 4, 6, 0, 0, 1, 2, 2, 3, 1, 2],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[110_232, 600, 100, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
@@ -278,14 +394,15 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let time = c.times(&(0..n as i64).map(|t| 3 * t).collect::<Vec<_>>());
     let end = n + dims.get(4).unwrap_or(&0);
     let (range, clock) = (c.ids(&[0, end as u32, dims[3] as u32], 3), c.ids(&[2, dims[2] as u32], 2));
-    let of = if let [.., rank, ranks] = dims
-        && dims.len() > 5
-    {
-        (*rank, *ranks)
-    } else {
-        (0, 1)
+    let turns = match dims.get(7..) {
+        Some(&[group, groups, copy, copies]) => Turns { group, groups, copy, copies },
+        _ => Turns::ALL,
     };
-    let batch = c.tape.next_slice([src, dst, time], range, clock, dims[1], of)?;
+    let slice = match dims.get(5..7) {
+        Some(&[rank, ranks]) => Slice { rank, ranks, turns },
+        _ => Slice::ALL,
+    };
+    let batch = c.tape.next_slice([src, dst, time], range, clock, dims[1], slice)?;
     Ok(Built {
         outs: vec![
             batch.src,
@@ -296,8 +413,53 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
             batch.index,
             batch.now,
             batch.share,
+            batch.writes,
+            batch.slot,
+            batch.clear,
         ],
         states: vec![clock],
         ..Built::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_take_turns_and_a_copy_begins_anew_after_the_last_batch() {
+        for (groups, copies, batches) in [(1, 1, 3), (2, 1, 5), (1, 3, 7), (3, 2, 8), (4, 3, 2), (2, 4, 0)] {
+            for copy in 0..copies {
+                let (mut written, mut trained) = (Vec::new(), vec![0; batches]);
+                let of = |group| Turns { group, groups, copy, copies };
+                for step in 0..of(0).steps(batches) {
+                    let turns = (0..groups).map(|group| of(group).at(step, batches));
+                    let turns: Vec<Turn> = turns.collect();
+                    // One group writes, the one whose turn it is.
+                    let writers: Vec<usize> = (0..groups).filter(|&g| turns[g].slot == 0).collect();
+                    assert_eq!(writers, [step % groups]);
+                    written.extend(turns[writers[0]].batch);
+                    turns.iter().filter_map(|turn| turn.batch).for_each(|batch| trained[batch] += 1);
+                    for (group, turn) in turns.iter().enumerate() {
+                        // Within the next batches of this group, the stream may begin anew.
+                        let next = (1..=groups).map(|d| (step - turn.slot.min(step)) + d);
+                        let begins = next.map(|nth| {
+                            nth > 0 && nth < batches && (copy * batches / copies + nth) % batches == 0
+                        });
+                        if step >= turn.slot && step >= group {
+                            assert_eq!(
+                                turn.clear,
+                                begins.collect::<Vec<_>>().iter().position(|&b| b),
+                                "{turns:?}"
+                            );
+                        }
+                    }
+                }
+                let first = copy * batches / copies;
+                let want: Vec<usize> = (0..batches).map(|nth| (first + nth) % batches).collect();
+                assert_eq!(written, want, "{groups} groups, copy {copy} of {copies}");
+                assert!(trained.iter().all(|&times| times == groups), "{trained:?}");
+            }
+        }
+    }
 }

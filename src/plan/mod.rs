@@ -11,6 +11,7 @@ mod draw;
 mod group_choice;
 mod machine;
 mod needs;
+mod parallel;
 pub mod partition;
 mod recording;
 mod simulate;
@@ -22,6 +23,7 @@ pub use group_choice::GroupChoice;
 pub use machine::{DeviceRates, Machine, Network, NodeLinks};
 pub(crate) use needs::violation;
 pub use needs::{At, NEEDS, Need, Violation};
+pub use parallel::Parallel;
 pub use recording::{Recording, predict_ranks};
 pub use simulate::{Durations, PassSchedule, predict, simulate};
 pub use timeline::{Timeline, Usage};
@@ -33,7 +35,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, str::FromStr};
 
 /// Maximum number of micro-batches of a step.
 const MAX_MICRO_BATCHES: usize = 8;
@@ -84,6 +86,14 @@ pub struct OverRanks {
     /// partitioned: one part can travel while another is updated (Sven, section 3.3.2). For models with one
     /// mail for each node.
     pub micro_batches: usize,
+    /// How ranks divide training: mini-batch, epoch and memory parallelism. By default all ranks share every
+    /// batch.
+    #[serde(skip_serializing_if = "is_default")]
+    pub parallel: Parallel,
+}
+
+fn is_default(parallel: &Parallel) -> bool {
+    *parallel == Parallel::default()
 }
 
 impl Default for OverRanks {
@@ -95,6 +105,7 @@ impl Default for OverRanks {
             deduplicate: Deduplicate::default(),
             gradient_staleness: 0,
             micro_batches: 1,
+            parallel: Parallel::default(),
         }
     }
 }
@@ -249,7 +260,12 @@ impl Plan {
                 }
                 Some(Plan { ranks, ..plan })
             }
-            _ => None,
+            _ => {
+                let parallel = name.strip_prefix("disttgl:")?.parse().ok()?;
+                let memory = MemoryOver::Replicated;
+                let ranks = Some(OverRanks { memory, parallel, ..OverRanks::default() });
+                Some(Plan { ranks, ..plan(&prefetched, None) })
+            }
         }
     }
     /// Returns the preset `name`, or, if `name` ends in `.toml`, the plan in that file.
@@ -260,6 +276,9 @@ impl Plan {
     pub fn named(name: &str) -> Result<Self> {
         if let Some(preset) = Self::preset(name) {
             return Ok(preset);
+        }
+        if let Some(parallel) = name.strip_prefix("disttgl:") {
+            Parallel::from_str(parallel)?;
         }
         let path = Path::new(name);
         if path.extension().is_none_or(|e| e != "toml") {
@@ -313,7 +332,15 @@ impl Plan {
             }
             _ => {}
         }
-        let OverRanks { memory, deduplicate, .. } = self.ranks.unwrap_or_default();
+        let OverRanks { memory, deduplicate, parallel, .. } = self.ranks.unwrap_or_default();
+        if let Err(what) = parallel.check() {
+            return bad(what, "give 1 to 64");
+        }
+        if parallel.takes_turns() && (memory != MemoryOver::Replicated || deduplicate != Deduplicate::Both) {
+            let what =
+                "ranks.parallel has several epochs or copies, and the memory of a copy is not replicated";
+            return bad(what.into(), "give ranks.memory = \"replicated\", and no ranks.deduplicate");
+        }
         if memory == MemoryOver::Cached && deduplicate != Deduplicate::Both {
             let what = "ranks.memory is \"cached\", and ranks.deduplicate is not \"both\"";
             return bad(what.into(), "leave out ranks.deduplicate");

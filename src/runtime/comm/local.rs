@@ -299,7 +299,8 @@ impl Comm for Local {
         if children.len() == nth {
             children.push((0..groups).map(|_| Arc::new(self.world.child(size))).collect());
         }
-        let Some(world) = children[nth].get(self.rank / size).filter(|_| children[nth].len() == groups) else {
+        let Some(world) = children[nth].get(self.rank / size).filter(|_| children[nth].len() == groups)
+        else {
             return Err(disagree(self.rank, 0, "split", "other groups"));
         };
         Ok(Arc::new(Local::of(self.rank % size, Arc::clone(world))))

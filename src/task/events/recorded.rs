@@ -117,5 +117,5 @@ fn record_rank(
         Ok(NodeLinks { devices: ranks.size(), bytes_per_second, seconds_per_message })
     };
     let links = ranks.as_ref().map(links).transpose()?;
-    Ok((task.pass_schedule()?, task.split.train.len(), task.batches(), links))
+    Ok((task.pass_schedule()?, task.split.train.len(), task.steps(), links))
 }

@@ -107,22 +107,33 @@ impl Recorder<'_> {
         Ok((programs, memory))
     }
     /// Records and plans all programs.
-    fn record(&self, store: &Store, tables: &EventTables) -> Result<Programs> {
+    fn record(&self, store: &Store, tables: &mut EventTables) -> Result<Programs> {
         let remember = self.remember(store, tables)?;
         let by = if self.stale { UpdateBy::Previous } else { UpdateBy::Own };
+        // The weights that write memory are those that the memory-only batch reads.
+        let writers: Vec<BufferId> = remember.iter().flat_map(Program::stored).collect();
+        let (tapes, training) = tables.while_training(|tables| self.variants(store, tables, by, &writers))?;
+        let variants: Vec<(&Tape, Lanes)> = tapes.iter().map(|tape| (tape, self.lanes)).collect();
+        let step = Program::with_variants(&variants, Precision::F32, self.device)?;
+        Ok(Programs { step, training, score: self.score(store, tables)?, remember })
+    }
+    /// Records the variants of the training step; `writers` are the weights that write memory.
+    fn variants(
+        &self,
+        store: &Store,
+        tables: &EventTables,
+        by: UpdateBy,
+        writers: &[BufferId],
+    ) -> Result<(Vec<Tape>, TrainingVariants)> {
         let (step, grads) = self.training_step(store, tables, by)?;
         let mut tapes = vec![step];
         let mut add = |tape| {
             tapes.push(tape);
             tapes.len() - 1
         };
-        let settling = match (self.settling, &remember) {
-            (Some(settling), Some(remember)) => {
-                // The weights that write memory are those that the memory-only batch reads.
-                let writers: Vec<BufferId> = remember.stored().collect();
-                Some(add(self.settling_step(store, tables, settling, &writers)?))
-            }
-            _ => None,
+        let settling = match self.settling.filter(|_| !writers.is_empty()) {
+            Some(settling) => Some(add(self.settling_step(store, tables, settling, writers)?)),
+            None => None,
         };
         let mut stale = None;
         if self.stale {
@@ -131,10 +142,7 @@ impl Recorder<'_> {
             self.parameters.update_by_previous(&mut last, store, &grads)?;
             stale = Some([add(first), add(last)]);
         }
-        let variants: Vec<(&Tape, Lanes)> = tapes.iter().map(|tape| (tape, self.lanes)).collect();
-        let step = Program::with_variants(&variants, Precision::F32, self.device)?;
-        let training = TrainingVariants { settling, stale };
-        Ok(Programs { step, training, score: self.score(store, tables)?, remember })
+        Ok((tapes, TrainingVariants { settling, stale }))
     }
     fn plan(&self, tape: &Tape) -> Result<Program> {
         Program::on_lanes(tape, &[], Precision::F32, self.device, self.lanes)

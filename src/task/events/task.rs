@@ -10,8 +10,12 @@ use crate::{
     data::{Events, Part, Split, text::span},
     error::{ErrorKind, Result},
     model::{EventTables, Net, RankTables, StaticMode},
+    ops::next_batch::Turns,
     plan::{CostModel, PassSchedule, Plan, Timeline, predict},
-    runtime::{comm::Ranks, *},
+    runtime::{
+        comm::{Channel, Ranks},
+        *,
+    },
     task::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
@@ -59,8 +63,13 @@ pub struct EventTask {
     remember: Option<Program>,
     /// `[events of a part, columns]` f32.
     scores: BufferId,
-    /// Number of batches of the last epoch.
-    batches: usize,
+    /// Number of steps of the last epoch.
+    steps: usize,
+    /// The batches that this rank gets in training.
+    turns: Turns,
+    /// The state of this rank's copy of the node memory, where the next epoch goes on, if there are several
+    /// copies and this is not the first.
+    own_state: Option<Vec<Vec<u8>>>,
 }
 
 brief_debug!(EventTask, t => { split: t.split, batch: t.batch });
@@ -74,6 +83,7 @@ struct Model {
     target: Target,
     /// Maximum number of events of a batch.
     batch: usize,
+    turns: Turns,
 }
 
 impl Model {
@@ -85,14 +95,21 @@ impl Model {
     fn new(config: &Config, events: &Events, split: &Split, ranks: Option<(&Ranks, &Plan)>) -> Result<Self> {
         let mut store = Store::new(Precision::F32);
         let mut tables = tables(config, events, split, &mut store)?;
-        if let Some((ranks, plan)) = ranks {
-            let owners = owners(config, plan, events, split, ranks)?;
-            let travel = travel(&plan.ranks.unwrap_or_default());
-            tables.over = Some(RankTables::new(&mut store, ranks, events.nodes, owners.as_deref(), travel)?);
-        }
         // A batch larger than the data is the whole data.
         let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
-        let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch)?);
+        let mut turns = Turns::ALL;
+        if let Some((ranks, plan)) = ranks {
+            let over = plan.ranks.unwrap_or_default();
+            let (owners, travel) = (owners(config, plan, events, split, ranks)?, travel(&over));
+            tables.over = Some(RankTables::new(&mut store, ranks, events.nodes, owners.as_deref(), travel)?);
+            turns = over.parallel.of(ranks.size())?.turns(ranks.rank());
+            if turns != Turns::ALL {
+                let with_copy = ranks.split(turns.copies)?;
+                let in_turns = RankTables::new(&mut store, &with_copy, events.nodes, None, travel)?;
+                tables.in_turns = Some(in_turns.in_turns(turns, batch));
+            }
+        }
+        let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch, turns)?);
         let mut parameters =
             Parameters::with_optimizer(&mut store, config.seed, config.learning_rate, optimizer)?;
         if let Some((ranks, plan)) = ranks {
@@ -107,7 +124,7 @@ impl Model {
         if config.classify.frozen {
             parameters.learn_only(Net::HEADS);
         }
-        Ok(Model { store, tables, parameters, net, target, batch })
+        Ok(Model { store, tables, parameters, net, target, batch, turns })
     }
     /// Adds the buffers of the settling epoch; `None` if the task does not settle.
     fn settling(&mut self, config: &Config, batches: Rows) -> Result<Option<Settling>> {
@@ -142,11 +159,11 @@ impl EventTask {
         let columns = model.target.objective.columns(&model.store);
         let scored = longest_evaluated(&split);
         check_room("scores", 4 * scored * columns, "take fewer events")?;
-        let max_batches = Rows::fixed(1 + split.train.len().div_ceil(model.batch));
-        let losses = model.store.zeros("losses", Spec::real(max_batches, 1))?;
+        let most_steps = Rows::fixed(model.turns.steps(1 + split.train.len().div_ceil(model.batch)));
+        let losses = model.store.zeros("losses", Spec::real(most_steps, 1))?;
         let scores = model.store.zeros("scores", Spec::real(Rows::fixed(scored), columns))?;
-        let settling = model.settling(config, max_batches)?;
-        let Model { mut store, mut tables, parameters, net, target, batch } = model;
+        let settling = model.settling(config, most_steps)?;
+        let Model { mut store, mut tables, parameters, net, target, batch, turns } = model;
         let recorder = Recorder {
             net: &net,
             parameters: &parameters,
@@ -191,7 +208,9 @@ impl EventTask {
             columns,
             remember,
             scores,
-            batches: 0,
+            steps: 0,
+            turns,
+            own_state: None,
         })
     }
     /// Returns the number of scores of an event: one per candidate, including the event itself, or one per
@@ -203,13 +222,17 @@ impl EventTask {
     pub fn batch(&self) -> usize {
         self.batch
     }
-    /// Returns the number of batches of the last epoch.
-    pub fn batches(&self) -> usize {
-        self.batches
+    /// Returns the number of steps of the last epoch.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+    /// Returns the batches that this rank gets in training.
+    pub fn turns(&self) -> Turns {
+        self.turns
     }
     /// Returns the variant of each run of the last epoch.
     fn runs_of_epoch(&self) -> Vec<usize> {
-        self.training.runs(false, self.batches).variant_of_run
+        self.training.runs(false, self.steps).variant_of_run
     }
     /// Returns the schedule of the last epoch.
     ///
@@ -222,6 +245,29 @@ impl EventTask {
     fn reset(&mut self) -> Result<()> {
         self.net.model.reset(&mut self.core.store)?;
         self.tables.over.as_ref().map_or(Ok(()), |over| over.reset(&mut self.core.store))
+    }
+    /// Brings the state to where the epoch begins: empty, or where the rank's copy has ended the epoch before.
+    fn begin_epoch(&mut self) -> Result<()> {
+        self.reset()?;
+        for (id, bytes) in self.net.model.state().into_iter().zip(self.own_state.take().unwrap_or_default()) {
+            self.core.store.raw_mut(id)?.copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+    /// Gives all ranks the state of the first copy, which has seen the whole part in order. The other copies
+    /// keep theirs for the next epoch.
+    fn share_state(&mut self) -> Result<()> {
+        let (Some(ranks), true) = (self.core.device.ranks().cloned(), self.turns.copies > 1) else {
+            return Ok(());
+        };
+        let (state, store) = (self.net.model.state(), &mut self.core.store);
+        store.fetch(&state)?;
+        if self.turns.copy > 0 {
+            let own = state.iter().map(|&id| Ok(store.raw(id)?.to_vec()));
+            self.own_state = Some(own.collect::<Result<_>>()?);
+        }
+        let control = ranks.channel(Channel::Control);
+        state.into_iter().try_for_each(|id| control.broadcast(0, store.raw_mut(id)?))
     }
     /// Returns the rows of the static memory; `None` if they are a parameter or do not exist.
     fn static_rows(&self) -> Option<BufferId> {
@@ -264,7 +310,7 @@ impl EventTask {
         if let Objective::Links(candidates) = &self.objective {
             candidates.bring(&mut self.core.store, part)?;
         }
-        Ok(self.pass(Pass::Score, evaluation_clock(part), self.range(part), progress)?.1)
+        Ok(self.pass(Pass::Score, evaluation_clock(part), self.range(part), progress)?.2)
     }
     /// Computes the metrics of a part from a table of scores.
     fn measure(&self, table: &[f32], part: Part, mask: Option<&[bool]>) -> Scores {
@@ -278,24 +324,27 @@ impl EventTask {
         let n = batches(range.len(), self.batch, self.batch - short).min(self.core.max_batches);
         (short, n, range.len().min((n * self.batch).saturating_sub(short)))
     }
-    /// Runs a pass over a range of events. Returns the number of batches and the number of events.
+    /// Runs a pass over a range of events. Returns the number of steps, of batches and of events.
     fn pass(
         &mut self,
         pass: Pass,
         epoch: u32,
         range: Range<usize>,
         progress: Report<'_>,
-    ) -> Result<(usize, usize)> {
+    ) -> Result<(usize, usize, usize)> {
         let train = matches!(pass, Pass::Train | Pass::Settle);
         let (short, batches, total) = self.extent(epoch, &range, pass == Pass::Train);
-        let (core, batch) = (&mut self.core, self.batch);
+        let turns = if train { self.turns } else { Turns::ALL };
+        // Ranks that take turns count the batches by the range.
+        let range = if turns == Turns::ALL { range } else { range.start..range.start + total };
+        let (core, batch, steps) = (&mut self.core, self.batch, turns.steps(batches));
         self.tables.seek(&mut core.store, epoch, range, short)?;
         let program = match pass {
             Pass::Train | Pass::Settle => &mut core.step,
             Pass::Score => &mut core.score,
             Pass::Remember => match &mut self.remember {
                 Some(program) => program,
-                None => return Ok((0, 0)),
+                None => return Ok((0, 0, 0)),
             },
         };
         let (losses, store) = (train.then_some(core.losses), &mut core.store);
@@ -312,7 +361,7 @@ impl EventTask {
         let progress: Report<'_> =
             &mut |p: Progress| progress(Progress { loss: p.loss.map(|loss| loss * parts), ..p });
         let runs = match train {
-            true => self.training.runs(pass == Pass::Settle, batches),
+            true => self.training.runs(pass == Pass::Settle, steps),
             false => Runs::of_batches(0, batches),
         };
         let count = EventCount { up_to: &|runs| total.min(runs * batch - short), total };
@@ -331,11 +380,11 @@ impl EventTask {
                 _ => located(e, epoch, at.or_else(first_bad)),
             }
         })?;
-        let numbers = if train { batches } else { total * self.columns };
+        let numbers = if train { steps } else { total * self.columns };
         if pass != Pass::Remember {
             add_up(core.device.ranks(), store, results, numbers)?;
         }
-        Ok((batches, total))
+        Ok((steps, batches, total * turns.batches()))
     }
 }
 
@@ -370,20 +419,20 @@ fn tables(config: &Config, events: &Events, split: &Split, store: &mut Store) ->
     Ok(tables)
 }
 
-/// Steps of all epochs over `events` events; 0 if no learning rate depends on them.
+/// Steps of all epochs over `events` events by ranks that take turns; 0 if no learning rate depends on them.
 ///
 /// # Errors
 /// As [`LearningRates::check_steps`].
-fn training_steps(config: &Config, events: usize, batch: usize) -> Result<usize> {
+fn training_steps(config: &Config, events: usize, batch: usize, turns: Turns) -> Result<usize> {
     if !config.optimizer.depends_on_steps() {
         return Ok(0);
     }
-    LearningRates::check_steps(config.epochs.saturating_mul(1 + events.div_ceil(batch)))?;
+    LearningRates::check_steps(config.epochs.saturating_mul(turns.groups + events.div_ceil(batch)))?;
     let of_epoch = |epoch: usize| {
         let first = first_batch(config.seed, epoch as u32, batch, config.chunks);
-        batches(events, batch, first).min(config.most_batches())
+        turns.steps(batches(events, batch, first).min(config.most_batches()))
     };
-    Ok((0..config.epochs).map(of_epoch).sum())
+    Ok((0..config.epochs).step_by(turns.batches()).map(of_epoch).sum())
 }
 
 impl Task for EventTask {
@@ -438,16 +487,17 @@ impl Task for EventTask {
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
         self.core.begin_trace();
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
-        self.reset()?;
+        self.begin_epoch()?;
         if let Some(settling) = &self.settling {
             settling.average.begin(&mut self.core.store)?;
         }
-        let (batches, events) = self.pass(Pass::Train, epoch, self.split.train.clone(), progress)?;
-        self.batches = batches;
+        let (steps, batches, events) = self.pass(Pass::Train, epoch, self.split.train.clone(), progress)?;
+        self.steps = steps;
         if let Some(settling) = &self.settling {
-            settling.average.end(&mut self.core.store, batches)?;
+            settling.average.end(&mut self.core.store, steps)?;
         }
-        Ok((self.core.mean_loss(batches)?, events))
+        self.share_state()?;
+        Ok((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events))
     }
     fn settle(&mut self, epoch: u32, progress: Report<'_>) -> Result<Option<(f64, usize)>> {
         let Some(settling) = &self.settling else { return Ok(None) };
@@ -457,15 +507,19 @@ impl Task for EventTask {
         // The step size decreases to zero, so that the weights that read memory settle, too. The batches are
         // those of a replay, without random chunks.
         let range = self.split.train.clone();
-        let batches = self.extent(epoch, &range, false).1;
+        let steps = self.turns.steps(self.extent(epoch, &range, false).1);
         let rate = self.core.store.read::<f32>(self.core.parameters.learning_rate())?[0];
         let rates = self.core.store.get_mut::<f32>(settling.rates)?;
-        for (at, step_size) in rates.iter_mut().take(batches).enumerate() {
-            *step_size = rate * (1.0 - at as f32 / batches as f32);
+        for (at, step_size) in rates.iter_mut().take(steps).enumerate() {
+            *step_size = rate * (1.0 - at as f32 / steps as f32);
         }
         self.reset()?;
-        let (batches, events) = self.pass(Pass::Settle, epoch, range, progress)?;
-        Ok(Some((self.core.mean_loss(batches)?, events)))
+        let (steps, batches, events) = self.pass(Pass::Settle, epoch, range, progress)?;
+        self.share_state()?;
+        Ok(Some((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events)))
+    }
+    fn epochs_of_pass(&self) -> usize {
+        self.turns.batches()
     }
     fn has_memory(&self) -> bool {
         self.remember.is_some()

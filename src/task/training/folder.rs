@@ -36,14 +36,15 @@ pub(super) fn open_run(out: &Path, config: &Config, resume: bool) -> Result<()> 
 pub(super) fn read_metrics(path: &Path, epochs: usize) -> Result<Vec<EpochRecord>> {
     let text = fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
     let records = text.lines().take(epochs).enumerate().map(|(i, line)| {
-        serde_json::from_str(line).map_err(|e| {
+        serde_json::from_str::<EpochRecord>(line).map_err(|e| {
             Error::new(ErrorKind::Checkpoint, "the line is not the record of an epoch")
                 .in_file(path)
                 .at(i as u64 + 1, 0)
                 .caused_by(e)
         })
     });
-    records.collect()
+    // After an interruption, the file may have records of later epochs than the checkpoint.
+    records.take_while(|record| record.as_ref().map_or(true, |record| record.epoch <= epochs)).collect()
 }
 
 /// Serialises `value` as indented JSON; `what` names it in errors.

@@ -207,7 +207,8 @@ impl<'a> Run<'a> {
         state: &mut RunState<'_>,
     ) -> Result<()> {
         let config = self.config;
-        for epoch in state.manifest.epochs + 1..=config.epochs {
+        while state.manifest.epochs < config.epochs {
+            let epoch = state.manifest.epochs + task.epochs_of_pass();
             let without_gain = state.manifest.epochs - state.manifest.best_epoch;
             if config.patience > 0 && without_gain >= config.patience {
                 break;
@@ -290,7 +291,8 @@ impl<'a> Run<'a> {
     /// Trains for an epoch, then validates. Returns the epoch's record.
     fn epoch(&self, task: &mut dyn Task, watch: &mut dyn Watch, epoch: usize) -> Result<EpochRecord> {
         let started = Instant::now();
-        let trained = task.train_epoch(epoch as u32 - 1, &mut |p| watch.progress("train", epoch, p))?;
+        let first = epoch - task.epochs_of_pass();
+        let trained = task.train_epoch(first as u32, &mut |p| watch.progress("train", epoch, p))?;
         let record = self.record(task, watch, epoch, trained, started)?;
         watch.epoch(&record);
         Ok(record)

@@ -2,7 +2,7 @@
 use crate::{
     data::{Events, Snapshots},
     error::Result,
-    plan::{GroupChoice, MemoryOver, Plan},
+    plan::{GroupChoice, MemoryOver, Parallel, Plan},
     runtime::{
         Device, MatmulPrecision, StoredAs,
         comm::{Channel, TrafficKind},
@@ -114,6 +114,10 @@ pub struct RanksRecord {
     pub by: String,
     /// Where node memory was.
     pub memory: MemoryOver,
+    /// How the ranks divided training: ranks that shared a batch, groups that shared a copy of the memory, and
+    /// copies.
+    #[serde(default)]
+    pub parallel: Parallel,
     /// What all ranks together sent to one another in the whole run.
     pub traffic: Vec<TrafficRecord>,
 }
@@ -144,8 +148,10 @@ impl RanksRecord {
         };
         let traffic =
             ranks.traffic().of_all(&**control)?.into_iter().filter(|t| t.2 > 0).map(record).collect();
-        let memory = plan.ranks.unwrap_or_default().memory;
-        Ok(Some(RanksRecord { ranks: ranks.size(), by: control.describe(), memory, traffic }))
+        let over = plan.ranks.unwrap_or_default();
+        let parallel = over.parallel.of(ranks.size())?;
+        let (ranks, by) = (ranks.size(), control.describe());
+        Ok(Some(RanksRecord { ranks, by, memory: over.memory, parallel, traffic }))
     }
 }
 

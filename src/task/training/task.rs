@@ -61,8 +61,12 @@ impl TaskCore {
     /// # Errors
     /// `Device` if the losses cannot be copied to the host.
     pub(in crate::task) fn mean_loss(&self, n: usize) -> Result<f64> {
+        Ok(self.sum_of_losses(n)? / n.max(1) as f64)
+    }
+    /// Returns the sum of the first `n` losses of the last pass.
+    pub(in crate::task) fn sum_of_losses(&self, n: usize) -> Result<f64> {
         let losses = &self.store.read::<f32>(self.losses)?[..n];
-        Ok(losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / n.max(1) as f64)
+        Ok(losses.iter().map(|&loss| f64::from(loss)).sum())
     }
     /// Returns the buffers of the parameters whose names begin with none of `prefixes`.
     pub(in crate::task) fn parameters_except(&self, prefixes: &[&str]) -> impl Iterator<Item = BufferId> {
@@ -95,12 +99,17 @@ pub trait Task {
     }
     /// Returns the buffers of the model without its head, from which a run of another task can start.
     fn model_buffers(&self) -> Vec<BufferId>;
-    /// Trains for one pass over the training data. Returns the mean loss, and the number of events (or edges)
-    /// processed.
+    /// Trains for one pass over the training data, of which `epoch` is the first epoch. Returns the mean loss,
+    /// and the number of events (or edges) processed.
     ///
     /// # Errors
     /// `Diverged`, with the step, if the loss is not finite.
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)>;
+    /// Returns the number of epochs that a training pass counts as: more than one if ranks train several at the
+    /// same time.
+    fn epochs_of_pass(&self) -> usize {
+        1
+    }
     /// Returns whether scores depend on memory that a pass leaves behind.
     fn has_memory(&self) -> bool {
         false

@@ -1,0 +1,124 @@
+//! Writes of state by ranks that take turns (DistTGL, section 3.2).
+//!
+//! Ranks with the same copy of the node memory train on a batch for several steps. Until the last of them they
+//! read the memory that they began with, while others already have written later batches. New rows are
+//! therefore *held*, and written when the rank's own turn is over, batch by batch. A copy of the memory that
+//! begins in the middle of the stream is emptied after the last batch.
+use super::RankTables;
+use crate::{
+    error::Result,
+    ops::{
+        Tape,
+        next_batch::{Batch, Turns},
+    },
+    runtime::*,
+};
+
+/// Tables of state that the rows of a batch are written to, by turns.
+#[derive(Debug)]
+pub(super) struct TurnWrites {
+    /// The tables, and the word that fills each one when the stream begins anew.
+    state: Vec<(BufferId, u32)>,
+    held: Option<Held>,
+}
+
+/// The rows of the steps of a turn.
+#[derive(Debug)]
+struct Held {
+    /// `[slots]` u32: number of rows in each slot.
+    counts: BufferId,
+    /// `[slots n, 1]` u32: where each row belongs.
+    place: BufferId,
+    /// `[slots n, d]`: the rows, for each table of them.
+    rows: Vec<BufferId>,
+    /// Number of rows of a slot, n.
+    each: usize,
+}
+
+impl TurnWrites {
+    /// Adds what ranks hold to `store`, if those of `over` take turns: for each event of a batch at most
+    /// `each` rows, with a table for each of `rows`. A 32-bit word fills each table of the `state`, when the
+    /// stream begins anew.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn new(
+        store: &mut Store,
+        over: Option<&RankTables>,
+        each: usize,
+        rows: &[Spec],
+        state: &[(BufferId, u32)],
+    ) -> Result<Self> {
+        let turns = over.map_or(Turns::ALL, |over| over.slice().turns);
+        let mut hold = || {
+            let each = each * over.map_or(0, RankTables::most_events);
+            let all = Rows::fixed(turns.groups * each);
+            let rows = rows.iter().map(|spec| store.zeros("held rows", Spec { rows: all, ..*spec }));
+            let rows = rows.collect::<Result<_>>()?;
+            let counts = store.zeros("numbers of held rows", Spec::ids(Rows::fixed(turns.groups), 1))?;
+            Ok(Held { counts, place: store.zeros("places of held rows", Spec::ids(all, 1))?, rows, each })
+        };
+        let held = if turns.groups > 1 { Some(hold()?) } else { None };
+        Ok(TurnWrites { state: state.to_vec(), held })
+    }
+    /// Returns the buffers that must be empty when a pass begins.
+    pub fn counts(&self) -> Option<BufferId> {
+        self.held.as_ref().map(|held| held.counts)
+    }
+    /// Appends the writes of a batch by `write`, given the rows and where each belongs: at once, or when the
+    /// turn of the ranks `over` is over.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn write(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        over: &RankTables,
+        batch: &Batch,
+        (place, rows): (Var, &[Var]),
+        write: &dyn Fn(&mut Tape, Var, &[Var]) -> Result<()>,
+    ) -> Result<()> {
+        let turns = over.slice().turns;
+        let Some(held) = self.held.as_ref().filter(|_| turns.groups > 1) else {
+            write(t, place, rows)?;
+            return self.begin_anew(t, store, turns, batch, 0);
+        };
+        let [counts, held_place] = t.stored_all(store, [held.counts, held.place])?;
+        let at = t.hold_rows(batch.slot, place, counts, held.each)?;
+        t.write_rows(held_place, at, place)?;
+        for (&id, &rows) in held.rows.iter().zip(rows) {
+            let table = t.stored(store, id)?;
+            t.write_rows(table, at, rows)?;
+        }
+        for slot in 0..turns.groups {
+            let due = t.due_rows(batch.slot, counts, slot, held.each)?;
+            let place = t.gather_rows(held_place, due)?;
+            let mut rows = Vec::new();
+            for &id in &held.rows {
+                let table = t.stored(store, id)?;
+                rows.push(t.gather_rows(table, due)?);
+            }
+            write(t, place, &rows)?;
+            self.begin_anew(t, store, turns, batch, slot)?;
+        }
+        Ok(())
+    }
+    /// Appends the emptying of the state after a slot, in the steps in which the stream begins anew.
+    fn begin_anew(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        turns: Turns,
+        batch: &Batch,
+        slot: usize,
+    ) -> Result<()> {
+        if turns.copies == 1 {
+            return Ok(());
+        }
+        self.state.iter().try_for_each(|&(id, word)| {
+            let table = t.stored(store, id)?;
+            t.fill_when(table, batch.clear, slot as u32, word)
+        })
+    }
+}

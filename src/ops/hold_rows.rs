@@ -1,0 +1,172 @@
+//! Places of rows that are held over several steps, in a table of one slot for each step
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `slot` | `[1]` u32 below `s` | slot of this step |
+//! | `id` | `[n]` u32 | rows of this step, with a live row count |
+//! | `held` | `[s]` u32, state | number of rows in each slot |
+//! | place | `[n]` u32 | row of the table in which each row is to be held, which has `m` rows for each slot |
+//!
+//! [`DueRows`] gives the rows of a slot back in the step of the last slot, when all slots are full. With both
+//! ops, ranks that train on the same events for several steps see the node memory of the first one, while
+//! others already write (DistTGL, section 3.2.2). A slot outside of the table is a fault, and so are more than
+//! `m` rows. Deterministic.
+use super::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct HoldRows {
+    /// Maximum number of rows of a slot, m.
+    rows: usize,
+}
+
+/// The rows of a slot, in the step of the last slot: `out[i] = slot m + i`, for all rows that the slot holds;
+/// in other steps none.
+#[derive(Debug)]
+pub struct DueRows {
+    slot: usize,
+    /// Maximum number of rows of a slot, m.
+    rows: usize,
+}
+
+impl Tape {
+    /// Appends [`HoldRows`] for the rows `id`, u32 `[n]`, of the step with the given `slot`, u32 `[1]`;
+    /// `held`, u32 `[s]`, counts the rows of each slot. Returns their places in a table with `rows` rows for
+    /// each slot.
+    ///
+    /// # Errors
+    /// `Shape` if an input is not one column of u32.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let slot = tape.input(&mut store, "slot", Spec::ids(Rows::fixed(1), 1), &[1u32])?; // of two
+    /// let id = tape.input(&mut store, "id", Spec::ids(Rows::fixed(3), 1), &[7u32, 8, 9])?;
+    /// let held = store.values("held", Spec::ids(Rows::fixed(2), 1), &[1u32, 0])?;
+    /// let held = tape.stored(&store, held)?;
+    /// let place = tape.hold_rows(slot, id, held, 3)?;
+    /// let (first, second) = (tape.due_rows(slot, held, 0, 3)?, tape.due_rows(slot, held, 1, 3)?);
+    /// let mut program = Program::new(&tape, &[place, first, second], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<u32>(place, &store)?, [3, 4, 5]);
+    /// assert_eq!(program.read::<u32>(first, &store)?, [0]); // due, because this is the last slot
+    /// assert_eq!(program.read::<u32>(second, &store)?, [3, 4, 5]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn hold_rows(&mut self, slot: Var, id: Var, held: Var, rows: usize) -> Result<Var> {
+        self.push1(HoldRows { rows }, &[slot, id, held])
+    }
+    /// Appends [`DueRows`] of slot `of` in a table of `rows` rows a slot; `slot`, u32 `[1]`, is the slot of
+    /// this step, and `held`, u32 `[s]`, counts the rows of each slot.
+    ///
+    /// # Errors
+    /// `Shape` if an input is not one column of u32, or there is no such slot.
+    ///
+    /// # Examples
+    /// As [`hold_rows`](Self::hold_rows).
+    pub fn due_rows(&mut self, slot: Var, held: Var, of: usize, rows: usize) -> Result<Var> {
+        Ok(self.push(DueRows { slot: of, rows }, &[slot, held])?[1])
+    }
+}
+
+/// Positions of the inputs of [`HoldRows`].
+mod input {
+    pub(super) const SLOT: usize = 0;
+    pub(super) const ID: usize = 1;
+    pub(super) const HELD: usize = 2;
+}
+
+/// Checks the slot of a step and the counts of the slots.
+fn check(op: &'static str, slot: &Spec, held: &Spec) -> Result<()> {
+    ensure!(op, *slot == Spec::count(), "slot is {slot}, want {}", Spec::count());
+    let counts = Spec::ids(Rows::fixed(held.rows.capacity), 1);
+    ensure!(op, *held == counts && !held.is_empty(), "held is {held}, want {counts}");
+    Ok(())
+}
+
+impl Op for HoldRows {
+    const NAME: &'static str = "hold_rows";
+    const KIND: OpKind = OpKind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 3)?;
+        let (id, held) = (&ins[input::ID], &ins[input::HELD]);
+        check(Self::NAME, &ins[input::SLOT], held)?;
+        ensure!(Self::NAME, *id == Spec::ids(id.rows, 1), "id is {id}, want one column of U32");
+        countable(Self::NAME, "rows of all slots", held.len().saturating_mul(self.rows))?;
+        Ok(vec![(*id).into()])
+    }
+    fn writes(&self, _: usize) -> Vec<usize> {
+        vec![input::HELD]
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (slot, held) = (io.input::<u32>(input::SLOT)[0], io.state::<u32>(input::HELD));
+        let n = io.rows(input::ID);
+        let Some(slot) = io.row_of(0, slot, held.len()) else { return };
+        if n > self.rows {
+            io.fault(self.rows, n as f64);
+        }
+        held[slot] = n.min(self.rows) as u32;
+        for (i, place) in io.out::<u32>(0)[..n].iter_mut().enumerate() {
+            *place = if i < self.rows { (slot * self.rows + i) as u32 } else { NONE };
+        }
+    }
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.hold_rows(
+                on,
+                Grid::items(on.capacity(input::ID)),
+                on.input(input::SLOT),
+                on.state(input::HELD),
+                on.out(0),
+                on.rows(input::ID),
+                self.rows as u32,
+                on.capacity(input::HELD) as u32,
+                on.status(),
+            )
+        }
+    }
+}
+
+impl Op for DueRows {
+    const NAME: &'static str = "due_rows";
+    const KIND: OpKind = OpKind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, 2)?;
+        check(Self::NAME, &ins[0], &ins[1])?;
+        let slots = ins[1].len();
+        ensure!(Self::NAME, self.slot < slots, "slot {} of {slots}", self.slot);
+        countable(Self::NAME, "rows of all slots", slots.saturating_mul(self.rows))?;
+        let rows = Spec::ids(Rows::fixed(self.rows), 1);
+        Ok(vec![Spec::count().into(), Out::counted_by(rows, 0)])
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (slot, held) = (io.input::<u32>(0)[0] as usize, io.input::<u32>(1));
+        let n = if slot + 1 == held.len() { (held[self.slot] as usize).min(self.rows) } else { 0 };
+        io.out::<u32>(0)[0] = n as u32;
+        let first = (self.slot * self.rows) as u32;
+        io.out::<u32>(1)[..n].iter_mut().zip(first..).for_each(|(out, row)| *out = row);
+    }
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (slots, of, rows) = (on.capacity(1) as u32, self.slot as u32, self.rows as u32);
+        let grid = Grid::items(self.rows);
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.due_rows(on, grid, on.input(0), on.input(1), on.kept(0), on.out(1), slots, of, rows) }
+    }
+}
+
+/// `[rows, slots, slot of the step, rows of the other slots]`
+pub(super) const CASES: &[&[usize]] =
+    &[&[1, 1, 0, 0], &[5, 2, 0, 3], &[5, 2, 1, 5], &[0, 3, 2, 0], &[700, 4, 3, 300], &[40, 4, 2, 10]];
+pub(super) const BENCH: &[&[usize]] = &[&[1_200, 4, 3, 1_200]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [n, slots, slot, others] = dims[..] else { return Err(Error::shape("hold_rows", "four numbers")) };
+    let (slot, id) = (c.count(slot), c.ids_below(n, 1_000));
+    let held = c.ids(&vec![others as u32; slots], 1);
+    let mut outs = vec![c.tape.hold_rows(slot, id, held, n)?];
+    for of in 0..slots {
+        outs.push(c.tape.due_rows(slot, held, of, n)?);
+    }
+    Ok(Built { outs, states: vec![held], ..Built::default() })
+}
