@@ -25,7 +25,7 @@ struct Turn {
     if (batches == 0) return;
     uint64_t first = uint64_t(copy) * batches / copies;
     if (begun >= groups && begun - groups < batches) batch = uint32_t((first + begun - groups) % batches);
-    for (uint32_t at = groups; at-- > 0;) {
+    for (uint32_t at = slot + 1 == groups ? groups : 0; at-- > 0;) {
       uint32_t next = begun + at + 1;
       if (next > groups && next - groups < batches && (first + next - groups) % batches == 0) clear = at;
     }

@@ -16,7 +16,7 @@
 //! | share | `[1]` f32 | the rank's live events, divided by those of all batches of the step; 0 if the batch is empty |
 //! | writes | `[1]` u32 | the largest number in a step that writes memory, else 0 |
 //! | slot | `[1]` u32 | number of this step among those that train on the same batch |
-//! | clear | `[1]` u32 | slot after which memory begins anew, or [`NONE`] |
+//! | clear | `[1]` u32 | in the last step with the batch, the slot after which memory begins anew; else [`NONE`] |
 //!
 //! Of N ranks, rank r gets the events from n r / N up to n (r + 1) / N of the batch, rounded down. Groups of
 //! ranks can take [`Turns`]: then each step has a batch for each group.
@@ -75,7 +75,7 @@ pub struct Turn {
     pub batch: Option<usize>,
     /// Number of this step among those that train on the batch, from 0. The first one writes memory.
     pub slot: usize,
-    /// The slot after which memory begins anew.
+    /// In the last step with the batch, the slot after which memory begins anew.
     pub clear: Option<usize>,
 }
 
@@ -91,19 +91,22 @@ impl Turns {
     pub const fn steps(self, batches: usize) -> usize {
         if batches == 0 { 0 } else { batches + self.groups - 1 }
     }
+    /// Returns the batch with which the copy begins a pass over `batches` batches.
+    pub const fn first(self, batches: usize) -> usize {
+        if batches == 0 { 0 } else { self.copy * batches / self.copies }
+    }
     /// Returns what the group does in a step of a pass over `batches` batches.
     pub fn at(self, step: usize, batches: usize) -> Turn {
         // Batches are counted from the `groups` steps before the pass, in which a group has none.
         let turn = step + self.groups - self.group;
         let slot = turn % self.groups;
         let begun = turn - slot + self.group;
-        // The batch with which the copy begins.
-        let first = if batches == 0 { 0 } else { self.copy * batches / self.copies };
-        let place = |nth: usize| (first + nth) % batches;
+        let place = |nth: usize| (self.first(batches) + nth) % batches;
         let counted = |begun: usize| begun.checked_sub(self.groups).filter(|&nth| nth < batches);
         let begins_anew =
             |slot: &usize| counted(begun + slot + 1).is_some_and(|nth| nth > 0 && place(nth) == 0);
-        Turn { batch: counted(begun).map(place), slot, clear: (0..self.groups).find(begins_anew) }
+        let clear = (0..self.groups).find(begins_anew).filter(|_| slot + 1 == self.groups);
+        Turn { batch: counted(begun).map(place), slot, clear }
     }
 }
 
@@ -130,7 +133,7 @@ pub struct Batch {
     pub writes: Var,
     /// Number of this step among those that train on the batch, `[1]` u32.
     pub slot: Var,
-    /// Slot after which memory begins anew, or [`NONE`], `[1]` u32.
+    /// In the last step with the batch, the slot after which memory begins anew; else [`NONE`], `[1]` u32.
     pub clear: Var,
     /// Row count: the capacity of a rank's slice, and its live events.
     pub rows: Rows,
@@ -441,18 +444,19 @@ mod tests {
                     written.extend(turns[writers[0]].batch);
                     turns.iter().filter_map(|turn| turn.batch).for_each(|batch| trained[batch] += 1);
                     for (group, turn) in turns.iter().enumerate() {
-                        // Within the next batches of this group, the stream may begin anew.
-                        let next = (1..=groups).map(|d| (step - turn.slot.min(step)) + d);
-                        let begins = next.map(|nth| {
-                            nth > 0 && nth < batches && (copy * batches / copies + nth) % batches == 0
+                        // In the last step of a turn, rows of the turn's steps are written; after which of them
+                        // does the next batch begin the stream?
+                        let begins = (0..groups).find(|slot| {
+                            let next = (step + 1 + slot).checked_sub(groups - 1);
+                            let counts = |nth: &usize| *nth > 0 && *nth < batches;
+                            next.filter(counts)
+                                .is_some_and(|nth| (copy * batches / copies + nth) % batches == 0)
                         });
-                        if step >= turn.slot && step >= group {
-                            assert_eq!(
-                                turn.clear,
-                                begins.collect::<Vec<_>>().iter().position(|&b| b),
-                                "{turns:?}"
-                            );
-                        }
+                        assert_eq!(
+                            turn.clear,
+                            begins.filter(|_| turn.slot == groups - 1),
+                            "group {group}: {turn:?}"
+                        );
                     }
                 }
                 let first = copy * batches / copies;

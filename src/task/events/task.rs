@@ -254,15 +254,15 @@ impl EventTask {
         }
         Ok(())
     }
-    /// Gives all ranks the state of the first copy, which has seen the whole part in order. The other copies
-    /// keep theirs for the next epoch.
-    fn share_state(&mut self) -> Result<()> {
+    /// Gives all ranks the state of the first copy, which has seen the whole part of `batches` batches in order.
+    /// Copies that begin elsewhere keep theirs for the next epoch.
+    fn share_state(&mut self, batches: usize) -> Result<()> {
         let (Some(ranks), true) = (self.core.device.ranks().cloned(), self.turns.copies > 1) else {
             return Ok(());
         };
         let (state, store) = (self.net.model.state(), &mut self.core.store);
         store.fetch(&state)?;
-        if self.turns.copy > 0 {
+        if self.turns.first(batches) > 0 {
             let own = state.iter().map(|&id| Ok(store.raw(id)?.to_vec()));
             self.own_state = Some(own.collect::<Result<_>>()?);
         }
@@ -496,7 +496,7 @@ impl Task for EventTask {
         if let Some(settling) = &self.settling {
             settling.average.end(&mut self.core.store, steps)?;
         }
-        self.share_state()?;
+        self.share_state(batches)?;
         Ok((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events))
     }
     fn settle(&mut self, epoch: u32, progress: Report<'_>) -> Result<Option<(f64, usize)>> {
@@ -515,7 +515,7 @@ impl Task for EventTask {
         }
         self.reset()?;
         let (steps, batches, events) = self.pass(Pass::Settle, epoch, range, progress)?;
-        self.share_state()?;
+        self.share_state(batches)?;
         Ok(Some((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events)))
     }
     fn epochs_of_pass(&self) -> usize {
