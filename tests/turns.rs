@@ -21,9 +21,11 @@ const PARALLEL: [[usize; 3]; 11] = [
     [1, 1, 8],
 ];
 
-/// A configuration whose weights do not change.
+/// A configuration whose weights do not change, and without drop-out, so that memory is the same in all epochs.
 fn frozen(model: ModelName, plan: &str, epochs: usize) -> Config {
-    Config { learning_rate: 1e-30, settle: false, ..of_model(model, plan, epochs) }
+    let mut config = Config { learning_rate: 1e-30, settle: false, ..of_model(model, plan, epochs) };
+    config.apan.dropout = 0.0;
+    config
 }
 
 fn named([i, j, k]: [usize; 3]) -> String {
@@ -54,7 +56,8 @@ fn with_frozen_weights_turns_leave_the_memory_of_one_rank_and_train_its_epochs()
             let (state, passes) = trained(i * j * k, &frozen(model, &named(parallel), 2 * j * k), &events);
             let (want, _) = trained(1, &frozen(model, "sequential", 1), &events);
             assert_eq!(state.len(), want.len(), "{what}");
-            assert!(state == want, "{what}: the memory differs");
+            let differ: Vec<&String> = want.keys().filter(|name| want[*name] != state[*name]).collect();
+            assert!(differ.is_empty(), "{what}: {differ:?} differ");
             assert_eq!(passes.iter().map(|pass| pass.0).collect::<Vec<_>>(), [j * k, 2 * j * k], "{what}");
             // In the first pass, copies that begin in the middle of the stream know nothing of what came
             // before. From then on, a pass has the losses of as many epochs of one rank.
