@@ -21,7 +21,7 @@ use tgnn::{
 };
 
 /// Trains over `ranks` ranks, with `out` as the folder of the run.
-fn train(
+pub fn train(
     ranks: usize,
     config: &Config,
     events: &Events,

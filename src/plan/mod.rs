@@ -6,17 +6,23 @@
 //! the plan, it respects the reads and writes that the nodes declare.
 #![forbid(unsafe_code)]
 mod balance;
+mod choice;
 mod costs;
 mod draw;
 mod group_choice;
+mod micro_batches;
 mod needs;
 pub mod partition;
 mod simulate;
 mod timeline;
 
 pub use balance::{GroupCost, balance};
+pub use choice::Choice;
 pub use costs::{CostModel, OpCost};
 pub use group_choice::GroupChoice;
+pub use micro_batches::{
+    Line, MAX_MICRO_BATCHES, MicroBatchChoice, MicroBatchFit, MicroBatchRule, MicroBatches, ProfiledStep,
+};
 pub(crate) use needs::violation;
 pub use needs::{At, NEEDS, Need, Violation};
 pub use simulate::{predict, simulate};
@@ -30,9 +36,6 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::Path};
-
-/// Maximum number of micro-batches of a step.
-const MAX_MICRO_BATCHES: usize = 8;
 
 /// The layout of training on the lanes of a device.
 ///
@@ -76,10 +79,10 @@ pub struct OverRanks {
     /// Age of the gradients that the optimiser uses, in steps: 0, or 1 (Sven, equation 13). With 1, the ranks
     /// add up the gradients of a step while the next step computes.
     pub gradient_staleness: usize,
-    /// Number of parts, 1 to 8, in which the rows of a step are dispatched and updated, if node memory is
-    /// partitioned: one part can travel while another is updated (Sven, section 3.3.2). For models with one
-    /// mail for each node.
-    pub micro_batches: usize,
+    /// Number of parts in which the rows of a step are dispatched and updated, if node memory is partitioned:
+    /// one part can travel while another is updated (Sven, section 3.3.2). For models with one mail for each
+    /// node.
+    pub micro_batches: MicroBatches,
 }
 
 impl Default for OverRanks {
@@ -90,7 +93,7 @@ impl Default for OverRanks {
             update: UpdateOver::default(),
             deduplicate: Deduplicate::default(),
             gradient_staleness: 0,
-            micro_batches: 1,
+            micro_batches: MicroBatches::default(),
         }
     }
 }
@@ -314,9 +317,9 @@ impl Plan {
             let what = "ranks.memory is \"cached\", and ranks.deduplicate is not \"both\"";
             return bad(what.into(), "leave out ranks.deduplicate");
         }
-        let micro_batches = self.ranks.unwrap_or_default().micro_batches;
+        let micro_batches = self.ranks.unwrap_or_default().micro_batches.count();
         if !(1..=MAX_MICRO_BATCHES).contains(&micro_batches) {
-            let remedy = format!("give 1 to {MAX_MICRO_BATCHES}");
+            let remedy = format!("give 1 to {MAX_MICRO_BATCHES}, or \"fitted\"");
             return bad(format!("ranks.micro_batches is {micro_batches}"), &remedy);
         }
         let staleness = self.gradient_staleness();

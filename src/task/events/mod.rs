@@ -2,11 +2,13 @@
 //! continues.
 mod candidates;
 mod chunks;
+mod micro_batches;
 mod objective;
 mod owners;
 pub mod predictor;
 mod pretrain;
 mod recorder;
+mod setup;
 mod task;
 
 pub use chunks::{batches, first_batch};
@@ -14,6 +16,7 @@ pub use predictor::{NewEvent, Predictor, PredictorOptions};
 pub use pretrain::pretrain;
 pub use task::EventTask;
 
+use self::setup::Setup;
 use super::{
     Config, EdgeBank, RunOptions, ScoresByMemory, Summary, Task, Watch,
     training::{
@@ -42,7 +45,13 @@ pub fn train(
     options: &RunOptions,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    let mut task = EventTask::new(config, events, device.clone())?;
+    let mut setup = Setup::new(config, events, device.clone())?;
+    let micro_batches = micro_batches::chosen(config, events, &setup, options)?;
+    if let Some((choice, _)) = &micro_batches {
+        setup = setup.in_parts(choice.micro_batches);
+    }
+    let mut task = EventTask::with(config, events, setup)?;
+    task.micro_batches = micro_batches;
     let mut prepare = |task: &mut EventTask, watch: &mut dyn Watch| {
         if let (StaticMode::Pretrained, Some(id)) = (config.static_mode(), task.tables.static_memory) {
             // A checkpoint may have filled the rows already.

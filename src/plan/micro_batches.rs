@@ -1,0 +1,287 @@
+//! The number of micro-batches of a step, fitted to a few profiled steps.
+//!
+//! Source: Sven, section 3.3.2, equation 12: n = round((A bs + B) / S), where bs is the batch size, A and B
+//! are constants of the data set, and S is a constant of the speed of transmission. A bs + B is the volume of
+//! a step's dispatch, in bytes: it grows with the batch, but by less than in proportion, because a larger
+//! batch asks for the same rows more often.
+//!
+//! The paper does not say how S follows from what is measured. Here it does so by a model of the pipeline.
+//! The profile gives straight lines for the seconds of a part's dispatch, d, by its bytes, and of its update,
+//! u, by its events. Their values at 0 are what every part costs once more: messages, waiting, small
+//! products. It also gives e, by how much the other work of the updating lane grows with each part (slices,
+//! and the backward pass part by part). The first part's dispatch and the last part's update are hidden by
+//! nothing, so n parts take
+//!
+//! > d + u + (n - 1) (max(d, u) + e)
+//!
+//! seconds. The n of 1 to 8 with the least is the best. S is the size of its parts, (A bs + B) / n bytes, and
+//! equation 12 with this S gives this n at the batch size of the run. That S is *not* a constant of the links
+//! alone, as in the paper: it also depends on how fast rows are updated, and it grows with the root of the
+//! volume (n is about √(U / l) if a link is the bottleneck, where l is the constant part of d, and the update
+//! takes U seconds in one piece). So equation 12 is exact at the batch size of the profile and a guess
+//! elsewhere, and every run fits anew.
+use crate::{
+    error::{Error, ErrorKind, Result},
+    runtime::comm::{Channel, Ranks},
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Maximum number of micro-batches of a step.
+pub const MAX_MICRO_BATCHES: usize = 8;
+
+/// The number of micro-batches of a step, as a plan gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "ranks.micro_batches is a number of parts, 1 to 8, or \"fitted\"")]
+pub enum MicroBatches {
+    /// This number.
+    Count(usize),
+    /// A number given by a rule.
+    Rule(MicroBatchRule),
+}
+
+/// A rule for the number of micro-batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MicroBatchRule {
+    /// The number that [fits](MicroBatchFit) a few profiled steps. They run before the first epoch, in
+    /// [`train`](crate::task::train); elsewhere there is one part.
+    Fitted,
+}
+
+impl MicroBatches {
+    /// Returns the number if it is known before a profile; 1 if it is not.
+    pub fn count(self) -> usize {
+        match self {
+            MicroBatches::Count(count) => count,
+            MicroBatches::Rule(MicroBatchRule::Fitted) => 1,
+        }
+    }
+}
+
+impl Default for MicroBatches {
+    fn default() -> Self {
+        MicroBatches::Count(1)
+    }
+}
+
+/// What a profiled step took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProfiledStep {
+    /// Events of the batch, of all ranks together.
+    pub events: usize,
+    /// Number of micro-batches.
+    pub parts: usize,
+    /// Bytes of its dispatch.
+    pub bytes: f64,
+    /// Seconds in which rows were dispatched.
+    pub dispatch: f64,
+    /// Seconds in which rows were fetched and updated.
+    pub update: f64,
+    /// Seconds of all other work on the lane that updates.
+    pub others: f64,
+}
+
+impl ProfiledStep {
+    /// Returns the step as all ranks together have measured it, given what each has: their bytes are added
+    /// up. The rank that comes last to a dispatch does not wait, so its seconds, the fewest, are those of the
+    /// transfer; all others wait for the rank with the most work, so the most seconds of work count.
+    pub fn of_ranks(own: impl IntoIterator<Item = ProfiledStep>) -> Option<ProfiledStep> {
+        own.into_iter().reduce(|a, b| ProfiledStep {
+            bytes: a.bytes + b.bytes,
+            dispatch: a.dispatch.min(b.dispatch),
+            update: a.update.max(b.update),
+            others: a.others.max(b.others),
+            ..a
+        })
+    }
+}
+
+/// A straight line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// By how much the value grows for each unit.
+    pub each: f64,
+    /// The value at 0.
+    pub once: f64,
+}
+
+impl Line {
+    /// Returns the least-squares fit to `points`, without negative coefficients.
+    pub fn fit(points: &[(f64, f64)]) -> Self {
+        let n = points.len().max(1) as f64;
+        let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
+        let (x, y) = (mean(&|p| p.0), mean(&|p| p.1));
+        let (square, product) = (mean(&|p| (p.0 - x) * (p.0 - x)), mean(&|p| (p.0 - x) * (p.1 - y)));
+        let through_zero = || {
+            let each = mean(&|p| p.0 * p.1) / mean(&|p| p.0 * p.0).max(f64::MIN_POSITIVE);
+            Line { each: each.max(0.0), once: 0.0 }
+        };
+        // Points at one place do not tell the coefficients apart.
+        if square <= 1e-12 * x * x {
+            return through_zero();
+        }
+        let each = product / square;
+        match (each, y - each * x) {
+            (each, _) if each < 0.0 => Line { each: 0.0, once: y.max(0.0) },
+            (_, once) if once < 0.0 => through_zero(),
+            (each, once) => Line { each, once },
+        }
+    }
+    /// Returns the value at `x`.
+    pub fn at(self, x: f64) -> f64 {
+        self.each * x + self.once
+    }
+}
+
+/// A fit of the number of micro-batches to profiled steps: equation 12 of Sven with its constants, and what
+/// they were worked out from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MicroBatchFit {
+    /// Bytes of a step's dispatch, of all ranks together, by the events of its batch: A and B.
+    pub volume: Line,
+    /// S: bytes of a part, for which one more part is worth its costs.
+    pub part_bytes: f64,
+    /// Seconds of the dispatch of a part, by its bytes.
+    pub dispatch: Line,
+    /// Seconds of the update of a part, by its share of the events.
+    pub update: Line,
+    /// By how many seconds other work grows with each part after the first.
+    pub others: f64,
+}
+
+impl MicroBatchFit {
+    /// Fits to `steps`, for batches of `batch` events. `None` if nothing was dispatched.
+    pub fn of(steps: &[ProfiledStep], batch: usize) -> Option<Self> {
+        let points = |of: &dyn Fn(&ProfiledStep) -> (f64, f64)| steps.iter().map(of).collect::<Vec<_>>();
+        let volume = Line::fit(&points(&|s| (s.events as f64, s.bytes)));
+        // Times have outliers, so the steps of each kind count by their medians.
+        let kinds = kinds(steps);
+        let of_parts = |of: &dyn Fn(&ProfiledStep) -> (f64, f64)| {
+            let of_part = |s: &ProfiledStep| {
+                let (x, y) = of(s);
+                (x / s.parts.max(1) as f64, y / s.parts.max(1) as f64)
+            };
+            Line::fit(&kinds.iter().map(of_part).collect::<Vec<_>>())
+        };
+        let mut fit = MicroBatchFit {
+            volume,
+            part_bytes: 0.0,
+            dispatch: of_parts(&|s| (s.bytes, s.dispatch)),
+            update: of_parts(&|s| (s.events as f64, s.update)),
+            others: others(&kinds),
+        };
+        let bytes = fit.volume.at(batch as f64);
+        let seconds = |n: usize| fit.seconds(batch, n);
+        let best = (1..=MAX_MICRO_BATCHES).min_by(|&a, &b| seconds(a).total_cmp(&seconds(b)))?;
+        fit.part_bytes = bytes / best as f64;
+        (bytes > 0.0 && bytes.is_finite()).then_some(fit)
+    }
+    /// Returns the predicted seconds in which the rows of a batch are dispatched and updated in `parts`
+    /// parts, and what these add to other work.
+    pub fn seconds(&self, batch: usize, parts: usize) -> f64 {
+        let (events, n) = (batch as f64, parts.max(1) as f64);
+        let dispatch = self.dispatch.at(self.volume.at(events) / n);
+        let update = self.update.at(events / n);
+        dispatch + update + (n - 1.0) * (dispatch.max(update) + self.others)
+    }
+    /// Returns the number of micro-batches of a batch of `batch` events: equation 12, between 1 and 8.
+    pub fn micro_batches(&self, batch: usize) -> usize {
+        let n = self.volume.at(batch as f64) / self.part_bytes;
+        // Not a number becomes 0.
+        (n.round() as usize).clamp(1, MAX_MICRO_BATCHES)
+    }
+}
+
+/// Returns the steps with equal events and parts as one step of each kind, by the median of each number.
+fn kinds(steps: &[ProfiledStep]) -> Vec<ProfiledStep> {
+    let mut kinds: Vec<(usize, usize)> = steps.iter().map(|s| (s.events, s.parts)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let median = |(events, parts): (usize, usize), of: &dyn Fn(&ProfiledStep) -> f64| {
+        let same = steps.iter().filter(|s| (s.events, s.parts) == (events, parts));
+        let mut values: Vec<f64> = same.map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let of_kind = |kind: (usize, usize)| ProfiledStep {
+        events: kind.0,
+        parts: kind.1,
+        bytes: median(kind, &|s| s.bytes),
+        dispatch: median(kind, &|s| s.dispatch),
+        update: median(kind, &|s| s.update),
+        others: median(kind, &|s| s.others),
+    };
+    kinds.into_iter().map(of_kind).collect()
+}
+
+/// Returns by how much other work grows with each part: the mean over pairs of kinds with equal events.
+fn others(kinds: &[ProfiledStep]) -> f64 {
+    let of_more = |more: &ProfiledStep| {
+        let one = kinds.iter().find(|s| s.parts == 1 && s.events == more.events && more.parts > 1)?;
+        Some((more.others - one.others) / (more.parts - 1) as f64)
+    };
+    let growth: Vec<f64> = kinds.iter().filter_map(of_more).collect();
+    (growth.iter().sum::<f64>() / growth.len().max(1) as f64).max(0.0)
+}
+
+/// The number of micro-batches of a run whose plan has it fitted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MicroBatchChoice {
+    /// The number.
+    pub micro_batches: usize,
+    /// Number of ranks for which it was chosen.
+    pub ranks: usize,
+    /// The fit; `None` if there was nothing to fit: rows are not dispatched, the model does not divide them,
+    /// or one lane both dispatches and updates, so that no part travels while another is updated.
+    pub fit: Option<MicroBatchFit>,
+}
+
+impl MicroBatchChoice {
+    /// Returns the choice for batches of `batch` events by the steps that each rank has profiled, of the same
+    /// events. All ranks get the same choice, however different their times. Collective.
+    ///
+    /// # Errors
+    /// `Comm`.
+    pub fn agreed(ranks: &Ranks, own: &[ProfiledStep], batch: usize) -> Result<Self> {
+        let bad =
+            |e: serde_json::Error| Error::new(ErrorKind::Comm, "the number of micro-batches").caused_by(e);
+        let numbers: Vec<f64> = own.iter().flat_map(|s| [s.bytes, s.dispatch, s.update, s.others]).collect();
+        let mut all = vec![0f64; ranks.size() * numbers.len()];
+        let counts = vec![size_of_val(numbers.as_slice()); ranks.size()];
+        let control = ranks.channel(Channel::Control);
+        control.all_gather(bytemuck::cast_slice(&numbers), bytemuck::cast_slice_mut(&mut all), &counts)?;
+        let of_step = |(at, step): (usize, &ProfiledStep)| {
+            let of_rank = |rank: &[f64]| {
+                let [bytes, dispatch, update, others] = std::array::from_fn(|k| rank[4 * at + k]);
+                ProfiledStep { bytes, dispatch, update, others, ..*step }
+            };
+            ProfiledStep::of_ranks(all.chunks_exact(numbers.len()).map(of_rank))
+        };
+        // The first rank fits for all: processors may round differently.
+        let made = ranks.from_first(|| {
+            let steps: Vec<ProfiledStep> = own.iter().enumerate().filter_map(of_step).collect();
+            let fit = MicroBatchFit::of(&steps, batch);
+            let micro_batches = fit.map_or(1, |fit| fit.micro_batches(batch));
+            serde_json::to_vec(&MicroBatchChoice { micro_batches, ranks: ranks.size(), fit }).map_err(bad)
+        })?;
+        serde_json::from_slice(&made).map_err(bad)
+    }
+}
+
+/// One line for the user.
+impl fmt::Display for MicroBatchChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(fit) = &self.fit else { return write!(f, "1 micro-batch: its parts could not overlap") };
+        let plural = if self.micro_batches == 1 { "" } else { "es" };
+        let Line { each, once } = fit.volume;
+        write!(
+            f,
+            "{} micro-batch{plural}: {:.2} kB an event + {:.0} kB a batch, in parts of {:.0} kB",
+            self.micro_batches,
+            each / 1e3,
+            once / 1e3,
+            fit.part_bytes / 1e3
+        )
+    }
+}
