@@ -1,7 +1,7 @@
 //! The number of micro-batches that fits profiled steps: equation 12 of Sven.
 use crate::{
     properties::small,
-    ranks::{of_model, tensors, train},
+    ranks::{of_model, parts_plan, tensors, train},
 };
 use std::{fs, path::Path};
 use tgnn::{
@@ -13,15 +13,6 @@ use tgnn::{
     runtime::{Device, comm::DEADLINE},
     task::{Summary, on_local_ranks},
 };
-
-/// Writes a plan in which rows travel on a lane of their own, in so many parts, and returns its path.
-pub fn parts_plan(dir: &Path, micro_batches: &str) -> String {
-    let name = format!("parts-{}", micro_batches.trim_matches('"'));
-    let ranks = format!("[ranks]\nupdate = \"readers\"\nmicro_batches = {micro_batches}\n");
-    let path = dir.join(format!("{name}.toml"));
-    fs::write(&path, format!("name = \"{name}\"\n{ranks}[stages.dispatch]\nlane = 2\n")).unwrap();
-    path.to_str().unwrap().to_owned()
-}
 
 /// Returns the choice of a run.
 fn choice(summary: &Summary) -> MicroBatchChoice {
@@ -70,13 +61,13 @@ impl Costs {
     }
     /// Simulates a step: each part is dispatched after the one before, and updated after its dispatch and the
     /// update before. What a part takes varies by `noise`. Returns the step, and when its last part is
-    /// updated, with what parts add to other work.
+    /// updated, with the other work.
     fn step(&self, events: usize, parts: usize, noise: f64, d: &mut Drawn) -> (ProfiledStep, f64) {
         let mut varied = |seconds: f64| seconds * (1.0 + noise * (2.0 * d.next() - 1.0));
         let bytes = self.volume.at(events as f64);
         let mut step = ProfiledStep { events, parts, bytes, others: varied(5e-3), ..ProfiledStep::default() };
         let (mut arrived, mut updated) = (0.0, 0.0f64);
-        for part in 0..parts {
+        for _ in 0..parts {
             let dispatch = varied(self.dispatch.at(bytes / parts as f64));
             let update = varied(self.update.at(events as f64 / parts as f64));
             arrived += dispatch;
@@ -84,9 +75,8 @@ impl Costs {
             step.dispatch += dispatch;
             step.update += update;
         }
-        let others = (parts - 1) as f64 * self.others;
-        step.others += others;
-        (step, updated + others)
+        step.others += (parts - 1) as f64 * self.others;
+        (step, updated + step.others)
     }
     /// Returns the steps of a profile.
     fn profile(&self, batch: usize, noise: f64, d: &mut Drawn) -> Vec<ProfiledStep> {
@@ -96,27 +86,20 @@ impl Costs {
 }
 
 #[test]
-fn the_fitted_number_is_the_best_or_next_to_best_of_simulated_pipelines() {
-    let mut d = Drawn(1);
-    let (mut best, mut chosen) = (0, [0; MAX_MICRO_BATCHES + 1]);
-    let cases = 500;
-    for case in 0..cases {
+fn the_fitted_number_is_the_smallest_that_is_nearly_the_best_of_simulated_pipelines() {
+    let (mut d, mut chosen) = (Drawn(1), [0; MAX_MICRO_BATCHES + 1]);
+    for case in 0..500 {
         let (costs, batch) = (Costs::drawn(&mut d), [400, 1000, 2400][case % 3]);
         let noise = [0.0, 0.05][case % 2];
         let fit = MicroBatchFit::of(&costs.profile(batch, noise, &mut d), batch).unwrap();
         let n = fit.micro_batches(batch);
         let seconds = |n| costs.step(batch, n, 0.0, &mut Drawn(0)).1;
-        let mut by_time: Vec<usize> = (1..=MAX_MICRO_BATCHES).collect();
-        by_time.sort_by(|&a, &b| seconds(a).total_cmp(&seconds(b)));
-        let rank = by_time.iter().position(|&other| other == n).unwrap();
-        let slower = seconds(n) / seconds(by_time[0]);
-        best += usize::from(rank == 0);
+        let least = (1..=MAX_MICRO_BATCHES).map(seconds).fold(f64::INFINITY, f64::min);
+        let nearly = (1..=MAX_MICRO_BATCHES).find(|&n| seconds(n) <= 1.01 * least);
+        assert!(noise > 0.0 || Some(n) == nearly, "{n} instead of {nearly:?}: {costs:?} {fit:?}");
+        assert!(seconds(n) <= (1.01 + noise) * least, "{n} instead of {nearly:?}: {costs:?} {fit:?}");
         chosen[n] += 1;
-        // Numbers that are equally good within the noise come in any order.
-        assert!(rank <= 1 || slower < 1.0 + noise, "{n} of {by_time:?}, {slower} times: {costs:?} {fit:?}");
-        assert!(noise > 0.0 || slower < 1.0 + 1e-9, "{n} of {by_time:?}, {slower} times: {costs:?} {fit:?}");
     }
-    assert!(best > cases * 8 / 10, "{best} of {cases}");
     assert!(chosen[1..].iter().all(|&count| count > 0), "{chosen:?}");
 }
 
@@ -125,9 +108,14 @@ fn the_constants_of_equation_12_are_those_of_the_steps() {
     let costs = Costs::drawn(&mut Drawn(7));
     let fit = MicroBatchFit::of(&costs.profile(1000, 0.0, &mut Drawn(0)), 1000).unwrap();
     let near = |a: f64, b: f64| (a - b).abs() < 1e-6 * b.abs();
-    let same = |a: Line, b: Line| near(a.each, b.each) && near(a.once, b.once);
-    assert!(same(fit.volume, costs.volume) && same(fit.update, costs.update), "{fit:?} {costs:?}");
-    assert!(same(fit.dispatch, costs.dispatch) && near(fit.others, costs.others), "{fit:?} {costs:?}");
+    assert!(near(fit.volume.each, costs.volume.each) && near(fit.volume.once, costs.volume.once));
+    // A part costs its constants once more.
+    let more =
+        [(fit.dispatch, costs.dispatch.once), (fit.update, costs.update.once), (fit.others, costs.others)];
+    assert!(more.iter().all(|(line, want)| near(line.each, *want)), "{fit:?} {costs:?}");
+    let one =
+        [(fit.dispatch, costs.dispatch.at(costs.volume.at(1000.0))), (fit.update, costs.update.at(1000.0))];
+    assert!(one.iter().all(|(line, want)| near(line.at(1.0), *want)), "{fit:?} {costs:?}");
     for batch in (1..5000).step_by(7) {
         let n = (fit.volume.each * batch as f64 + fit.volume.once) / fit.part_bytes;
         assert_eq!(fit.micro_batches(batch), (n.round() as usize).clamp(1, 8));

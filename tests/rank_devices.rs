@@ -1,9 +1,8 @@
 //! Several ranks on CUDA devices: what they compute equals what one device computes.
 use crate::{
     emulated::{TestDevice, devices},
-    micro_batches::parts_plan,
     properties::{config, small},
-    ranks::{STATE, apart, micro_batches, of_model, tensors},
+    ranks::{STATE, apart, of_model, parts_plan, tensors},
 };
 use std::{
     collections::BTreeMap,
@@ -273,7 +272,7 @@ fn by_nccl_ranks_train_as_by_windows_and_need_a_device_each() {
 fn with_frozen_weights_the_memory_on_devices_has_the_same_bits_for_any_number_of_ranks() {
     let events = small(450);
     let dir = tempfile::tempdir().unwrap();
-    let parts = micro_batches(dir.path());
+    let parts = parts_plan(dir.path(), "3");
     let tgn =
         ["auto", "depcache", "depcomm", "sven", "sven-cached", &parts].map(|plan| (ModelName::Tgn, plan));
     let others = [ModelName::Jodie, ModelName::Apan].map(|model| (model, "sven-cached"));

@@ -6,27 +6,30 @@
 //! batch asks for the same rows more often.
 //!
 //! The paper does not say how S follows from what is measured. Here it does so by a model of the pipeline.
-//! The profile gives straight lines for the seconds of a part's dispatch, d, by its bytes, and of its update,
-//! u, by its events. Their values at 0 are what every part costs once more: messages, waiting, small
-//! products. It also gives e, by how much the other work of the updating lane grows with each part (slices,
-//! and the backward pass part by part). The first part's dispatch and the last part's update are hidden by
-//! nothing, so n parts take
+//! Steps are profiled with one part and with several. So it is known by how many seconds each part lengthens
+//! the dispatch of a step (messages, waiting), its update (small products), and the other work of the lane
+//! that updates (slices, and the backward pass part by part). If n parts take D(n) and U(n) seconds together,
+//! each takes d = D(n) / n and u = U(n) / n. The first part's dispatch and the last part's update are hidden
+//! by nothing, so the step takes
 //!
-//! > d + u + (n - 1) (max(d, u) + e)
+//! > d + u + (n - 1) max(d, u) + O(n)
 //!
-//! seconds. The n of 1 to 8 with the least is the best. S is the size of its parts, (A bs + B) / n bytes, and
-//! equation 12 with this S gives this n at the batch size of the run. That S is *not* a constant of the links
-//! alone, as in the paper: it also depends on how fast rows are updated, and it grows with the root of the
-//! volume (n is about √(U / l) if a link is the bottleneck, where l is the constant part of d, and the update
-//! takes U seconds in one piece). So equation 12 is exact at the batch size of the profile and a guess
+//! seconds, where O(n) is the other work. The best n of 1 to 8 is the one with the least, or a smaller one
+//! that is as good but for a hundredth, because a profile is not exact. S is the size of its parts,
+//! (A bs + B) / n bytes, and equation 12 with this S gives this n at the batch size of the run. That S is
+//! *not* a constant of the links alone, as in the paper: it also depends on how fast rows are updated, and it
+//! grows with the root of the volume (n is about √(U(1) / l) if a link is the bottleneck, where each part
+//! lengthens the dispatch by l). So equation 12 is exact at the batch size of the profile and a guess
 //! elsewhere, and every run fits anew.
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::comm::{Channel, Ranks},
 };
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
+/// By which fraction a larger number of micro-batches must be faster: a profile is not exact.
+const GAIN: f64 = 0.01;
 /// Maximum number of micro-batches of a step.
 pub const MAX_MICRO_BATCHES: usize = 8;
 
@@ -140,50 +143,42 @@ impl Line {
 pub struct MicroBatchFit {
     /// Bytes of a step's dispatch, of all ranks together, by the events of its batch: A and B.
     pub volume: Line,
-    /// S: bytes of a part, for which one more part is worth its costs.
+    /// S: bytes of a part.
     pub part_bytes: f64,
-    /// Seconds of the dispatch of a part, by its bytes.
+    /// Seconds of a step's dispatch, by the number of parts.
     pub dispatch: Line,
-    /// Seconds of the update of a part, by its share of the events.
+    /// Seconds of a step's update, by the number of parts.
     pub update: Line,
-    /// By how many seconds other work grows with each part after the first.
-    pub others: f64,
+    /// Seconds of the other work of the lane that updates, by the number of parts.
+    pub others: Line,
 }
 
 impl MicroBatchFit {
-    /// Fits to `steps`, for batches of `batch` events. `None` if nothing was dispatched.
+    /// Fits to `steps`, for batches of `batch` events. The steps that come closest to that size tell the
+    /// seconds; all of them tell the volume. `None` if nothing was dispatched, or a number is not finite.
     pub fn of(steps: &[ProfiledStep], batch: usize) -> Option<Self> {
-        let points = |of: &dyn Fn(&ProfiledStep) -> (f64, f64)| steps.iter().map(of).collect::<Vec<_>>();
-        let volume = Line::fit(&points(&|s| (s.events as f64, s.bytes)));
-        // Times have outliers, so the steps of each kind count by their medians.
-        let kinds = kinds(steps);
-        let of_parts = |of: &dyn Fn(&ProfiledStep) -> (f64, f64)| {
-            let of_part = |s: &ProfiledStep| {
-                let (x, y) = of(s);
-                (x / s.parts.max(1) as f64, y / s.parts.max(1) as f64)
-            };
-            Line::fit(&kinds.iter().map(of_part).collect::<Vec<_>>())
-        };
+        let volumes: Vec<(f64, f64)> = steps.iter().map(|s| (s.events as f64, s.bytes)).collect();
+        let closest = steps.iter().map(|s| s.events).min_by_key(|events| events.abs_diff(batch))?;
+        let seconds = |of: &dyn Fn(&ProfiledStep) -> f64| Line::fit(&medians(steps, closest, of));
         let mut fit = MicroBatchFit {
-            volume,
+            volume: Line::fit(&volumes),
             part_bytes: 0.0,
-            dispatch: of_parts(&|s| (s.bytes, s.dispatch)),
-            update: of_parts(&|s| (s.events as f64, s.update)),
-            others: others(&kinds),
+            dispatch: seconds(&|s| s.dispatch),
+            update: seconds(&|s| s.update),
+            others: seconds(&|s| s.others),
         };
         let bytes = fit.volume.at(batch as f64);
-        let seconds = |n: usize| fit.seconds(batch, n);
-        let best = (1..=MAX_MICRO_BATCHES).min_by(|&a, &b| seconds(a).total_cmp(&seconds(b)))?;
-        fit.part_bytes = bytes / best as f64;
-        (bytes > 0.0 && bytes.is_finite()).then_some(fit)
+        let least = (1..=MAX_MICRO_BATCHES).map(|n| fit.seconds(n)).fold(f64::INFINITY, f64::min);
+        let good = |n: &usize| fit.seconds(*n) <= (1.0 + GAIN) * least;
+        fit.part_bytes = bytes / (1..=MAX_MICRO_BATCHES).find(good).unwrap_or(1) as f64;
+        (bytes > 0.0 && (bytes + least).is_finite()).then_some(fit)
     }
-    /// Returns the predicted seconds in which the rows of a batch are dispatched and updated in `parts`
-    /// parts, and what these add to other work.
-    pub fn seconds(&self, batch: usize, parts: usize) -> f64 {
-        let (events, n) = (batch as f64, parts.max(1) as f64);
-        let dispatch = self.dispatch.at(self.volume.at(events) / n);
-        let update = self.update.at(events / n);
-        dispatch + update + (n - 1.0) * (dispatch.max(update) + self.others)
+    /// Returns the predicted seconds in which the rows of a step are dispatched and updated in `parts` parts,
+    /// with the other work.
+    pub fn seconds(&self, parts: usize) -> f64 {
+        let n = parts.max(1) as f64;
+        let (dispatch, update) = (self.dispatch.at(n) / n, self.update.at(n) / n);
+        dispatch + update + (n - 1.0) * dispatch.max(update) + self.others.at(n)
     }
     /// Returns the number of micro-batches of a batch of `batch` events: equation 12, between 1 and 8.
     pub fn micro_batches(&self, batch: usize) -> usize {
@@ -193,36 +188,18 @@ impl MicroBatchFit {
     }
 }
 
-/// Returns the steps with equal events and parts as one step of each kind, by the median of each number.
-fn kinds(steps: &[ProfiledStep]) -> Vec<ProfiledStep> {
-    let mut kinds: Vec<(usize, usize)> = steps.iter().map(|s| (s.events, s.parts)).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    let median = |(events, parts): (usize, usize), of: &dyn Fn(&ProfiledStep) -> f64| {
-        let same = steps.iter().filter(|s| (s.events, s.parts) == (events, parts));
-        let mut values: Vec<f64> = same.map(of).collect();
+/// Returns, for each number of parts, the median of a number over the steps with `events` events: times have
+/// outliers.
+fn medians(steps: &[ProfiledStep], events: usize, of: &dyn Fn(&ProfiledStep) -> f64) -> Vec<(f64, f64)> {
+    let mut by_parts: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for step in steps.iter().filter(|step| step.events == events) {
+        by_parts.entry(step.parts).or_default().push(of(step));
+    }
+    let median = |(parts, mut values): (usize, Vec<f64>)| {
         values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
+        (parts as f64, values[values.len() / 2])
     };
-    let of_kind = |kind: (usize, usize)| ProfiledStep {
-        events: kind.0,
-        parts: kind.1,
-        bytes: median(kind, &|s| s.bytes),
-        dispatch: median(kind, &|s| s.dispatch),
-        update: median(kind, &|s| s.update),
-        others: median(kind, &|s| s.others),
-    };
-    kinds.into_iter().map(of_kind).collect()
-}
-
-/// Returns by how much other work grows with each part: the mean over pairs of kinds with equal events.
-fn others(kinds: &[ProfiledStep]) -> f64 {
-    let of_more = |more: &ProfiledStep| {
-        let one = kinds.iter().find(|s| s.parts == 1 && s.events == more.events && more.parts > 1)?;
-        Some((more.others - one.others) / (more.parts - 1) as f64)
-    };
-    let growth: Vec<f64> = kinds.iter().filter_map(of_more).collect();
-    (growth.iter().sum::<f64>() / growth.len().max(1) as f64).max(0.0)
+    by_parts.into_iter().map(median).collect()
 }
 
 /// The number of micro-batches of a run whose plan has it fitted.

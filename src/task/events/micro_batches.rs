@@ -18,14 +18,14 @@ use crate::{
         training::{Task, from_first},
     },
 };
-use std::ops::Range;
 
 /// Steps that are trained before any is measured: memory fills, and copies become stale.
 const WARM_UP: usize = 3;
-/// Measured steps of each number of micro-batches; every other one has half a batch.
-const MEASURED: usize = 10;
-/// The numbers of micro-batches of profiled steps: so many that the costs of a part show, and one.
-const PROFILED_PARTS: [usize; 2] = [4, 1];
+/// Measured steps of each kind.
+const MEASURED: usize = 12;
+/// Kinds of profiled steps: by what the batch size is divided, and the number of micro-batches. The first one
+/// has so many that the costs of a part show; the last one tells the bytes of an event from those of a batch.
+const PROFILED: [(usize, usize); 3] = [(1, 4), (1, 1), (2, 1)];
 
 /// Returns the number of micro-batches, with the costs of the profile; `None` if the plan gives a number, or
 /// there are no ranks. A run that is resumed with as many ranks keeps its number. Collective.
@@ -79,59 +79,56 @@ fn profile(config: &Config, events: &Events, setup: &Setup) -> Result<Option<Pro
     let apart = setup.device.ranks().map(Ranks::counted_apart);
     let device = apart.map_or(setup.device.clone(), |ranks| setup.device.clone().over(ranks));
     let (mut steps, mut spans) = (Vec::new(), Vec::new());
-    for parts in PROFILED_PARTS {
+    for (divisor, parts) in PROFILED {
+        let batch = config.batch.min(setup.split.train.len()).div_ceil(divisor);
+        // No first batch is shorter than the others, and no pass ends early.
+        let config = Config { batch, chunks: 1, max_batches: 0, ..config.clone() };
         let setup = Setup { device: device.clone(), ..setup.in_parts(parts) };
-        let mut task = EventTask::with(config, events, setup)?;
+        let mut task = EventTask::with(&config, events, setup)?;
         let dispatches = task.step().stages().filter(|(_, stage)| *stage == Stage::Dispatch).count();
         if dispatches < parts {
             return Ok(None);
         }
-        for at in 0..WARM_UP + MEASURED {
-            let range = range_of(&task, at);
-            let (step, of_step) = profiled(&mut task, range, parts)?;
-            if at >= WARM_UP {
-                steps.push(step);
-                spans.extend(of_step);
-            }
-        }
+        let of_kind = profiled(&mut task, batch, parts)?;
+        steps.extend(of_kind.0);
+        spans.extend(of_kind.1);
     }
     let costs = CostModel::fit(&spans, &|_| 0.0);
     Ok(Some(Profile { steps, costs }))
 }
 
-/// Returns the events of the profile's step `at`: batches of the middle of the training part, whose nodes
-/// have neighbours, every other one halved.
-fn range_of(task: &EventTask, at: usize) -> Range<usize> {
-    let (train, batch) = (&task.split.train, task.batch());
+/// Trains steps of `batch` events in `parts` micro-batches. Returns what they took, and the runs of their
+/// ops. They are from the middle of the training part, where nodes have neighbours, and follow one another as
+/// in an epoch: rows share the links with gradients, and threads with the preparation of the next step.
+fn profiled(task: &mut EventTask, batch: usize, parts: usize) -> Result<(Vec<ProfiledStep>, Vec<Span>)> {
+    let train = task.split.train.clone();
     let batches = (train.len() / batch.max(1)).clamp(1, WARM_UP + MEASURED);
+    let warm_up = WARM_UP.min(batches - 1);
     let first = train.start + train.len().saturating_sub(batches * batch) / 2;
-    let begin = first + at % batches * batch;
-    let length = if at % 2 == 0 { batch } else { batch.div_ceil(2) };
-    begin..(begin + length).min(train.end)
-}
-
-/// Trains a step of a task on the events of `range`. Returns what it took, and the runs of its ops.
-fn profiled(task: &mut EventTask, range: Range<usize>, parts: usize) -> Result<(ProfiledStep, Vec<Span>)> {
+    let measured = first + warm_up * batch;
+    let end = (first + batches * batch).min(train.end);
+    task.reset()?;
+    task.pass(Pass::Train, 0, first..measured, &mut |_| {})?;
     let ranks = task.device().ranks().cloned();
     let bytes = || ranks.as_ref().map_or(0, |ranks| ranks.traffic().bytes(TrafficKind::Dispatch));
-    if range.start == range_of(task, 0).start {
-        task.reset()?;
-    }
     let before = bytes();
-    let lane = task.plan().placement(Stage::UpdateMemory).lane - 1;
     task.step_mut().start_trace();
-    task.pass(Pass::Train, 0, range.clone(), &mut |_| {})?;
-    let spans = task.step().trace();
-    let seconds =
-        |of: &dyn Fn(&Span) -> bool| spans.iter().filter(|s| of(s)).map(|s| s.end - s.start).sum::<f64>();
-    let updates = |s: &Span| matches!(s.node_info.stage, Stage::FetchMemory | Stage::UpdateMemory);
-    let step = ProfiledStep {
-        events: range.len(),
-        parts,
-        bytes: (bytes() - before) as f64,
-        dispatch: seconds(&|s| s.node_info.stage == Stage::Dispatch),
-        update: seconds(&updates),
-        others: seconds(&|s| s.node_info.lane == lane && !updates(s) && s.node_info.stage != Stage::Dispatch),
-    };
-    Ok((step, spans))
+    task.pass(Pass::Train, 0, measured..end, &mut |_| {})?;
+    let (steps, spans) = (batches - warm_up, task.step().trace());
+    let mean_bytes = (bytes() - before) as f64 / steps as f64;
+    let of_step = |events| ProfiledStep { events, parts, bytes: mean_bytes, ..ProfiledStep::default() };
+    let mut profiled = vec![of_step((end - measured) / steps); steps];
+    let lane = task.plan().placement(Stage::UpdateMemory).lane - 1;
+    for s in &spans {
+        // After the last step there may be an update, in a run of its own.
+        let Some(step) = profiled.get_mut(s.step) else { continue };
+        let seconds = s.end - s.start;
+        match s.node_info.stage {
+            Stage::Dispatch => step.dispatch += seconds,
+            Stage::FetchMemory | Stage::UpdateMemory => step.update += seconds,
+            _ if s.node_info.lane == lane => step.others += seconds,
+            _ => {}
+        }
+    }
+    Ok((profiled, spans))
 }
