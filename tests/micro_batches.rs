@@ -8,7 +8,7 @@ use tgnn::{
     model::ModelName,
     plan::{
         Choice, Line, MAX_MICRO_BATCHES, MicroBatchChoice, MicroBatchFit, MicroBatchRule, MicroBatches, Plan,
-        ProfiledStep,
+        ProfiledStep, StepSeconds,
     },
     runtime::{Device, comm::DEADLINE},
     task::{Summary, on_local_ranks},
@@ -36,7 +36,7 @@ impl Drawn {
     }
 }
 
-/// What stages of a step cost.
+/// What stages of a step cost: bytes by events, seconds by bytes and by events, and seconds of a part.
 #[derive(Debug)]
 struct Costs {
     volume: Line,
@@ -60,78 +60,101 @@ impl Costs {
         }
     }
     /// Simulates a step: each part is dispatched after the one before, and updated after its dispatch and the
-    /// update before. What a part takes varies by `noise`. Returns the step, and when its last part is
-    /// updated, with the other work.
-    fn step(&self, events: usize, parts: usize, noise: f64, d: &mut Drawn) -> (ProfiledStep, f64) {
+    /// update before; then come 5 ms of other work, and what parts add to it. What a part takes varies by
+    /// `noise`.
+    fn step(&self, events: usize, parts: usize, noise: f64, d: &mut Drawn) -> ProfiledStep {
         let mut varied = |seconds: f64| seconds * (1.0 + noise * (2.0 * d.next() - 1.0));
         let bytes = self.volume.at(events as f64);
-        let mut step = ProfiledStep { events, parts, bytes, others: varied(5e-3), ..ProfiledStep::default() };
         let (mut arrived, mut updated) = (0.0, 0.0f64);
         for _ in 0..parts {
-            let dispatch = varied(self.dispatch.at(bytes / parts as f64));
-            let update = varied(self.update.at(events as f64 / parts as f64));
-            arrived += dispatch;
-            updated = updated.max(arrived) + update;
-            step.dispatch += dispatch;
-            step.update += update;
+            arrived += varied(self.dispatch.at(bytes / parts as f64));
+            updated = updated.max(arrived) + varied(self.update.at(events as f64 / parts as f64));
         }
-        step.others += (parts - 1) as f64 * self.others;
-        (step, updated + step.others)
+        let seconds = updated + varied(5e-3) + parts as f64 * self.others;
+        ProfiledStep { events, parts, bytes, seconds }
     }
     /// Returns the steps of a profile.
     fn profile(&self, batch: usize, noise: f64, d: &mut Drawn) -> Vec<ProfiledStep> {
-        let kinds = (0..20).map(|at| (batch / (1 + at % 2), if at < 10 { 4 } else { 1 }));
-        kinds.map(|(events, parts)| self.step(events, parts, noise, d).0).collect()
+        let kinds = [(batch, 8), (batch, 4), (batch, 2), (batch, 1), (batch / 2, 1)];
+        kinds.iter().flat_map(|kind| [kind; 3]).map(|&(events, n)| self.step(events, n, noise, d)).collect()
     }
 }
 
 #[test]
-fn the_fitted_number_is_the_smallest_that_is_nearly_the_best_of_simulated_pipelines() {
-    let (mut d, mut chosen) = (Drawn(1), [0; MAX_MICRO_BATCHES + 1]);
+fn the_fitted_number_is_as_good_as_the_best_of_simulated_pipelines() {
+    let (mut d, mut near, mut chosen) = (Drawn(1), 0, [0; MAX_MICRO_BATCHES + 1]);
     for case in 0..500 {
         let (costs, batch) = (Costs::drawn(&mut d), [400, 1000, 2400][case % 3]);
         let noise = [0.0, 0.05][case % 2];
         let fit = MicroBatchFit::of(&costs.profile(batch, noise, &mut d), batch).unwrap();
         let n = fit.micro_batches(batch);
-        let seconds = |n| costs.step(batch, n, 0.0, &mut Drawn(0)).1;
-        let least = (1..=MAX_MICRO_BATCHES).map(seconds).fold(f64::INFINITY, f64::min);
-        let nearly = (1..=MAX_MICRO_BATCHES).find(|&n| seconds(n) <= 1.01 * least);
-        assert!(noise > 0.0 || Some(n) == nearly, "{n} instead of {nearly:?}: {costs:?} {fit:?}");
-        assert!(seconds(n) <= (1.01 + noise) * least, "{n} instead of {nearly:?}: {costs:?} {fit:?}");
+        let seconds = |n| costs.step(batch, n, 0.0, &mut Drawn(0)).seconds;
+        let mut best: Vec<usize> = (1..=MAX_MICRO_BATCHES).collect();
+        best.sort_by(|&a, &b| seconds(a).total_cmp(&seconds(b)));
+        let slower = seconds(n) / seconds(best[0]) - 1.0;
+        // The fit is exact unless dispatch or update takes longer depending on the number of parts.
+        assert!(slower < 0.05, "{slower}, {n} of {best:?}: {costs:?} {fit:?}");
         chosen[n] += 1;
+        near += usize::from(n == best[0] || n == best[1]);
     }
+    assert!(near > 425, "{near} of 500");
     assert!(chosen[1..].iter().all(|&count| count > 0), "{chosen:?}");
 }
 
 #[test]
 fn the_constants_of_equation_12_are_those_of_the_steps() {
-    let costs = Costs::drawn(&mut Drawn(7));
-    let fit = MicroBatchFit::of(&costs.profile(1000, 0.0, &mut Drawn(0)), 1000).unwrap();
     let near = |a: f64, b: f64| (a - b).abs() < 1e-6 * b.abs();
-    assert!(near(fit.volume.each, costs.volume.each) && near(fit.volume.once, costs.volume.once));
-    // A part costs its constants once more.
-    let more =
-        [(fit.dispatch, costs.dispatch.once), (fit.update, costs.update.once), (fit.others, costs.others)];
-    assert!(more.iter().all(|(line, want)| near(line.each, *want)), "{fit:?} {costs:?}");
-    let one =
-        [(fit.dispatch, costs.dispatch.at(costs.volume.at(1000.0))), (fit.update, costs.update.at(1000.0))];
-    assert!(one.iter().all(|(line, want)| near(line.at(1.0), *want)), "{fit:?} {costs:?}");
-    for batch in (1..5000).step_by(7) {
-        let n = (fit.volume.each * batch as f64 + fit.volume.once) / fit.part_bytes;
-        assert_eq!(fit.micro_batches(batch), (n.round() as usize).clamp(1, 8));
-        // The hypothesis of section 5.6.
-        assert!(fit.micro_batches(batch + 7) >= fit.micro_batches(batch));
+    // The dispatch takes longer than the update, or the other way round, whatever the number of parts.
+    for (travel, update) in [(4e-5, 2e-5), (2e-5, 4e-5)] {
+        let volume = Line { each: 1e3, once: 5e5 };
+        let costs = Costs {
+            dispatch: Line { each: travel / 1.5e3, once: 1e-3 },
+            update: Line { each: update, once: 1e-3 },
+            volume,
+            others: 1e-4,
+        };
+        let fit = MicroBatchFit::of(&costs.profile(1000, 0.0, &mut Drawn(0)), 1000).unwrap();
+        assert!(near(fit.volume.each, 1e3) && near(fit.volume.once, 5e5), "{fit:?}");
+        let StepSeconds { once, hidden, each } = fit.seconds;
+        assert!(near(once, 4e-2 + 1e-3 + 5e-3) && near(hidden, 2e-2) && near(each, 1.1e-3), "{fit:?}");
+        // √(hidden / each) is 4.26.
+        assert_eq!(fit.micro_batches(1000), 4);
+        for batch in (1..5000).step_by(7) {
+            let n = (fit.volume.each * batch as f64 + fit.volume.once) / fit.part_bytes;
+            assert_eq!(fit.micro_batches(batch), (n.round() as usize).clamp(1, 8));
+            // The hypothesis of section 5.6.
+            assert!(fit.micro_batches(batch + 7) >= fit.micro_batches(batch));
+        }
     }
-    // Nothing to fit, nothing dispatched, one batch size, and times that make no sense.
+}
+
+#[test]
+fn a_fit_to_odd_steps_is_refused_or_a_number_from_1_to_8() {
     assert!(MicroBatchFit::of(&[], 1000).is_none());
     let nothing = ProfiledStep { events: 1000, parts: 1, ..ProfiledStep::default() };
     assert!(MicroBatchFit::of(&[nothing], 1000).is_none());
-    let one = ProfiledStep { bytes: 1e6, dispatch: 1.0, update: 1.0, ..nothing };
-    assert!((1..=8).contains(&MicroBatchFit::of(&[one], 1000).unwrap().micro_batches(1000)));
-    for odd in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
-        let fit = MicroBatchFit::of(&[one, ProfiledStep { dispatch: odd, others: odd, ..one }], 1000);
-        assert!(fit.is_none_or(|fit| (1..=8).contains(&fit.micro_batches(1000))));
+    let one = ProfiledStep { bytes: 1e6, seconds: 1.0, ..nothing };
+    assert_eq!(MicroBatchFit::of(&[one], 1000).unwrap().micro_batches(1000), 1);
+    for odd in [f64::NAN, f64::INFINITY] {
+        assert!(MicroBatchFit::of(&[one, ProfiledStep { parts: 4, seconds: odd, ..one }], 1000).is_none());
+        assert!(MicroBatchFit::of(&[one, ProfiledStep { bytes: odd, ..one }], 1000).is_none());
     }
+    for seconds in [-1.0, 0.0, 0.5, 1.5] {
+        let fit = MicroBatchFit::of(&[one, ProfiledStep { parts: 4, seconds, ..one }], 1000).unwrap();
+        // With two numbers of parts, the faster one is the better one.
+        assert_eq!(fit.micro_batches(1000) > 1, seconds < 1.0, "{fit:?}");
+        assert!((1..=8).contains(&fit.micro_batches(0)) && (1..=8).contains(&fit.micro_batches(usize::MAX)));
+    }
+    // A straight line, a curve with its least value inside, and one that would need a negative coefficient.
+    let of = |seconds: &dyn Fn(f64) -> f64| StepSeconds::fit(&[1, 2, 4, 8].map(|n| (n, seconds(n as f64))));
+    let near = |a: StepSeconds, b: [f64; 3]| {
+        [a.once, a.hidden, a.each].iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9)
+    };
+    assert!(near(of(&|n| 1.0 + 0.1 * n), [1.0, 0.0, 0.1]));
+    assert!(near(of(&|n| 1.0 + 0.8 / n + 0.1 * n), [1.0, 0.8, 0.1]));
+    let [rising, falling] = [of(&|n| 2.0 - 0.5 / n + 0.1 * n), of(&|n| 2.0 + 0.5 / n - 0.1 * n)];
+    assert!(rising.hidden == 0.0 && rising.each > 0.1, "{rising:?}");
+    assert!(falling.each == 0.0 && falling.hidden > 0.5, "{falling:?}");
 }
 
 #[test]
@@ -182,17 +205,15 @@ fn a_run_with_a_fitted_number_has_the_bits_of_a_run_with_that_number() {
     let trained = |model, plan: &str| {
         let dir = tempfile::tempdir().unwrap();
         let summary = train(2, &of_model(model, plan, 1), &events, Some(dir.path()), false).unwrap();
-        (summary, tensors(dir.path(), 1), dir)
+        (summary, tensors(dir.path(), 1))
     };
     for model in [ModelName::Tgn, ModelName::Jodie, ModelName::Apan, ModelName::Tgat] {
-        let (fitted, found, dir) = trained(model, &parts_plan(plans.path(), "\"fitted\""));
+        let (fitted, found) = trained(model, &parts_plan(plans.path(), "\"fitted\""));
         let choice = choice(&fitted);
         let divides = matches!(model, ModelName::Tgn | ModelName::Jodie);
         assert_eq!(choice.fit.is_some(), divides, "{model:?}");
         assert!(divides || choice.micro_batches == 1);
-        assert_eq!(dir.path().join("predictions.json").exists(), divides);
-        let (given, want, _dir) =
-            trained(model, &parts_plan(plans.path(), &choice.micro_batches.to_string()));
+        let (given, want) = trained(model, &parts_plan(plans.path(), &choice.micro_batches.to_string()));
         assert!(found == want, "{model:?}, {choice:?}");
         assert!(given.chosen.is_none() && given.ranks == fitted.ranks, "{model:?}: {fitted:?} {given:?}");
         let losses = |s: &Summary| s.epochs.iter().map(|e| e.train_loss).collect::<Vec<_>>();
@@ -201,7 +222,7 @@ fn a_run_with_a_fitted_number_has_the_bits_of_a_run_with_that_number() {
     // One lane cannot do both.
     let path = plans.path().join("one-lane.toml");
     fs::write(&path, "name = \"one-lane\"\n[ranks]\nmicro_batches = \"fitted\"\n").unwrap();
-    let (summary, ..) = trained(ModelName::Jodie, path.to_str().unwrap());
+    let (summary, _) = trained(ModelName::Jodie, path.to_str().unwrap());
     assert_eq!(choice(&summary), MicroBatchChoice { micro_batches: 1, ranks: 2, fit: None });
 }
 

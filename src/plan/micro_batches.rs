@@ -5,22 +5,24 @@
 //! a step's dispatch, in bytes: it grows with the batch, but by less than in proportion, because a larger
 //! batch asks for the same rows more often.
 //!
-//! The paper does not say how S follows from what is measured. Here it does so by a model of the pipeline.
-//! Steps are profiled with one part and with several. So it is known by how many seconds each part lengthens
-//! the dispatch of a step (messages, waiting), its update (small products), and the other work of the lane
-//! that updates (slices, and the backward pass part by part). If n parts take D(n) and U(n) seconds together,
-//! each takes d = D(n) / n and u = U(n) / n. The first part's dispatch and the last part's update are hidden
-//! by nothing, so the step takes
+//! The paper does not say how S follows from what is measured. Here whole steps are timed, each in 1, 2, 4 and
+//! 8 parts. In a pipeline, the first part's dispatch and the last part's update are hidden by nothing, so more
+//! parts hide more; but each part costs something once more: messages, small products, slices, the backward
+//! pass part by part. If dispatch takes D + n l seconds in n parts, update U + n k and other work O + n e, and
+//! if the link is the slower one of the two, a step takes
 //!
-//! > d + u + (n - 1) max(d, u) + O(n)
+//! > D + n l + (U + n k) / n + O + n e,
 //!
-//! seconds, where O(n) is the other work. The best n of 1 to 8 is the one with the least, or a smaller one
-//! that is as good but for a hundredth, because a profile is not exact. S is the size of its parts,
-//! (A bs + B) / n bytes, and equation 12 with this S gives this n at the batch size of the run. That S is
-//! *not* a constant of the links alone, as in the paper: it also depends on how fast rows are updated, and it
-//! grows with the root of the volume (n is about √(U(1) / l) if a link is the bottleneck, where each part
-//! lengthens the dispatch by l). So equation 12 is exact at the batch size of the profile and a guess
-//! elsewhere, and every run fits anew.
+//! and if the update is slower, the same with the two exchanged. Both are T + P / n + L n with constants T, P
+//! and L, which are fitted to the timed steps. Whole steps are timed, and not their stages, because stages
+//! share links and cores with others: if gradients travel beside the rows, a dispatch takes longer the more
+//! parts it has, but then they arrive earlier.
+//!
+//! The best n of 1 to 8 is the one with the least seconds. S is the size of its parts, (A bs + B) / n bytes,
+//! and equation 12 with this S gives this n at the batch size of the run. That S is *not* a constant of the
+//! links alone, as in the paper: it also depends on how fast rows are updated, and it grows with the root of
+//! the volume, because n is about √(P / L). So equation 12 is exact at the batch size of the profile and a
+//! guess elsewhere, and every run fits anew.
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::comm::{Channel, Ranks},
@@ -28,8 +30,6 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
-/// By which fraction a larger number of micro-batches must be faster: a profile is not exact.
-const GAIN: f64 = 0.01;
 /// Maximum number of micro-batches of a step.
 pub const MAX_MICRO_BATCHES: usize = 8;
 
@@ -68,7 +68,7 @@ impl Default for MicroBatches {
     }
 }
 
-/// What a profiled step took.
+/// What a profiled step took, as a mean over a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProfiledStep {
     /// Events of the batch, of all ranks together.
@@ -77,24 +77,17 @@ pub struct ProfiledStep {
     pub parts: usize,
     /// Bytes of its dispatch.
     pub bytes: f64,
-    /// Seconds in which rows were dispatched.
-    pub dispatch: f64,
-    /// Seconds in which rows were fetched and updated.
-    pub update: f64,
-    /// Seconds of all other work on the lane that updates.
-    pub others: f64,
+    /// Seconds of the step.
+    pub seconds: f64,
 }
 
 impl ProfiledStep {
     /// Returns the step as all ranks together have measured it, given what each has: their bytes are added
-    /// up. The rank that comes last to a dispatch does not wait, so its seconds, the fewest, are those of the
-    /// transfer; all others wait for the rank with the most work, so the most seconds of work count.
+    /// up, and the slowest rank counts.
     pub fn of_ranks(own: impl IntoIterator<Item = ProfiledStep>) -> Option<ProfiledStep> {
         own.into_iter().reduce(|a, b| ProfiledStep {
             bytes: a.bytes + b.bytes,
-            dispatch: a.dispatch.min(b.dispatch),
-            update: a.update.max(b.update),
-            others: a.others.max(b.others),
+            seconds: a.seconds.max(b.seconds),
             ..a
         })
     }
@@ -137,6 +130,50 @@ impl Line {
     }
 }
 
+/// Seconds of a step by the number n of its micro-batches: `once` + `hidden` / n + `each` n.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepSeconds {
+    /// What does not depend on the number of parts.
+    pub once: f64,
+    /// What the first or the last part does while no other part hides it, if it is the whole.
+    pub hidden: f64,
+    /// What each part costs once more.
+    pub each: f64,
+}
+
+impl StepSeconds {
+    /// Returns the least-squares fit to `points`, numbers of parts with seconds, without negative `hidden` and
+    /// `each`.
+    pub fn fit(points: &[(usize, f64)]) -> Self {
+        let count = points.len().max(1) as f64;
+        let mean = |of: &dyn Fn(f64, f64) -> f64| {
+            points.iter().map(|&(n, seconds)| of(n.max(1) as f64, seconds)).sum::<f64>() / count
+        };
+        let (h, e, y) = (mean(&|n, _| 1.0 / n), mean(&|n, _| n), mean(&|_, seconds| seconds));
+        let [hh, ee] = [mean(&|n, _| (1.0 / n - h).powi(2)), mean(&|n, _| (n - e).powi(2))];
+        let he = mean(&|n, _| (1.0 / n - h) * (n - e));
+        let [hy, ey] = [mean(&|n, s| (1.0 / n - h) * (s - y)), mean(&|n, s| (n - e) * (s - y))];
+        let of = |hidden: f64, each: f64| StepSeconds { once: y - hidden * h - each * e, hidden, each };
+        // Two numbers of parts do not tell the coefficients apart.
+        let determinant = hh * ee - he * he;
+        if determinant > 1e-12 * hh * ee {
+            let (hidden, each) = ((hy * ee - ey * he) / determinant, (ey * hh - hy * he) / determinant);
+            if hidden >= 0.0 && each >= 0.0 {
+                return of(hidden, each);
+            }
+        }
+        // One of them is 0: the one with which the other explains more.
+        let alone = |product: f64, square: f64| if square > 0.0 { (product / square).max(0.0) } else { 0.0 };
+        let (hidden, each) = (alone(hy, hh), alone(ey, ee));
+        if hidden * hy > each * ey { of(hidden, 0.0) } else { of(0.0, each) }
+    }
+    /// Returns the seconds in `parts` parts.
+    pub fn at(self, parts: usize) -> f64 {
+        let n = parts.max(1) as f64;
+        self.once + self.hidden / n + self.each * n
+    }
+}
+
 /// A fit of the number of micro-batches to profiled steps: equation 12 of Sven with its constants, and what
 /// they were worked out from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -145,12 +182,8 @@ pub struct MicroBatchFit {
     pub volume: Line,
     /// S: bytes of a part.
     pub part_bytes: f64,
-    /// Seconds of a step's dispatch, by the number of parts.
-    pub dispatch: Line,
-    /// Seconds of a step's update, by the number of parts.
-    pub update: Line,
-    /// Seconds of the other work of the lane that updates, by the number of parts.
-    pub others: Line,
+    /// Seconds of a step.
+    pub seconds: StepSeconds,
 }
 
 impl MicroBatchFit {
@@ -159,26 +192,11 @@ impl MicroBatchFit {
     pub fn of(steps: &[ProfiledStep], batch: usize) -> Option<Self> {
         let volumes: Vec<(f64, f64)> = steps.iter().map(|s| (s.events as f64, s.bytes)).collect();
         let closest = steps.iter().map(|s| s.events).min_by_key(|events| events.abs_diff(batch))?;
-        let seconds = |of: &dyn Fn(&ProfiledStep) -> f64| Line::fit(&medians(steps, closest, of));
-        let mut fit = MicroBatchFit {
-            volume: Line::fit(&volumes),
-            part_bytes: 0.0,
-            dispatch: seconds(&|s| s.dispatch),
-            update: seconds(&|s| s.update),
-            others: seconds(&|s| s.others),
-        };
-        let bytes = fit.volume.at(batch as f64);
-        let least = (1..=MAX_MICRO_BATCHES).map(|n| fit.seconds(n)).fold(f64::INFINITY, f64::min);
-        let good = |n: &usize| fit.seconds(*n) <= (1.0 + GAIN) * least;
-        fit.part_bytes = bytes / (1..=MAX_MICRO_BATCHES).find(good).unwrap_or(1) as f64;
-        (bytes > 0.0 && (bytes + least).is_finite()).then_some(fit)
-    }
-    /// Returns the predicted seconds in which the rows of a step are dispatched and updated in `parts` parts,
-    /// with the other work.
-    pub fn seconds(&self, parts: usize) -> f64 {
-        let n = parts.max(1) as f64;
-        let (dispatch, update) = (self.dispatch.at(n) / n, self.update.at(n) / n);
-        dispatch + update + (n - 1.0) * dispatch.max(update) + self.others.at(n)
+        let (volume, seconds) = (Line::fit(&volumes), StepSeconds::fit(&medians(steps, closest)));
+        let bytes = volume.at(batch as f64);
+        let best = (1..=MAX_MICRO_BATCHES).min_by(|&a, &b| seconds.at(a).total_cmp(&seconds.at(b)))?;
+        let fit = MicroBatchFit { volume, part_bytes: bytes / best as f64, seconds };
+        (bytes > 0.0 && (bytes + seconds.at(best)).is_finite()).then_some(fit)
     }
     /// Returns the number of micro-batches of a batch of `batch` events: equation 12, between 1 and 8.
     pub fn micro_batches(&self, batch: usize) -> usize {
@@ -188,16 +206,16 @@ impl MicroBatchFit {
     }
 }
 
-/// Returns, for each number of parts, the median of a number over the steps with `events` events: times have
+/// Returns, for each number of parts, the median seconds of the steps with `events` events: times have
 /// outliers.
-fn medians(steps: &[ProfiledStep], events: usize, of: &dyn Fn(&ProfiledStep) -> f64) -> Vec<(f64, f64)> {
+fn medians(steps: &[ProfiledStep], events: usize) -> Vec<(usize, f64)> {
     let mut by_parts: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for step in steps.iter().filter(|step| step.events == events) {
-        by_parts.entry(step.parts).or_default().push(of(step));
+        by_parts.entry(step.parts).or_default().push(step.seconds);
     }
     let median = |(parts, mut values): (usize, Vec<f64>)| {
         values.sort_by(f64::total_cmp);
-        (parts as f64, values[values.len() / 2])
+        (parts, values[values.len() / 2])
     };
     by_parts.into_iter().map(median).collect()
 }
@@ -223,16 +241,14 @@ impl MicroBatchChoice {
     pub fn agreed(ranks: &Ranks, own: &[ProfiledStep], batch: usize) -> Result<Self> {
         let bad =
             |e: serde_json::Error| Error::new(ErrorKind::Comm, "the number of micro-batches").caused_by(e);
-        let numbers: Vec<f64> = own.iter().flat_map(|s| [s.bytes, s.dispatch, s.update, s.others]).collect();
+        let numbers: Vec<f64> = own.iter().flat_map(|s| [s.bytes, s.seconds]).collect();
         let mut all = vec![0f64; ranks.size() * numbers.len()];
         let counts = vec![size_of_val(numbers.as_slice()); ranks.size()];
         let control = ranks.channel(Channel::Control);
         control.all_gather(bytemuck::cast_slice(&numbers), bytemuck::cast_slice_mut(&mut all), &counts)?;
         let of_step = |(at, step): (usize, &ProfiledStep)| {
-            let of_rank = |rank: &[f64]| {
-                let [bytes, dispatch, update, others] = std::array::from_fn(|k| rank[4 * at + k]);
-                ProfiledStep { bytes, dispatch, update, others, ..*step }
-            };
+            let of_rank =
+                |rank: &[f64]| ProfiledStep { bytes: rank[2 * at], seconds: rank[2 * at + 1], ..*step };
             ProfiledStep::of_ranks(all.chunks_exact(numbers.len()).map(of_rank))
         };
         // The first rank fits for all: processors may round differently.

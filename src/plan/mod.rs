@@ -22,6 +22,7 @@ pub use costs::{CostModel, OpCost};
 pub use group_choice::GroupChoice;
 pub use micro_batches::{
     Line, MAX_MICRO_BATCHES, MicroBatchChoice, MicroBatchFit, MicroBatchRule, MicroBatches, ProfiledStep,
+    StepSeconds,
 };
 pub(crate) use needs::violation;
 pub use needs::{At, NEEDS, Need, Violation};
@@ -65,7 +66,7 @@ pub struct Plan {
 }
 
 /// What ranks keep and exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OverRanks {
     /// Where node memory is.
@@ -83,19 +84,6 @@ pub struct OverRanks {
     /// one part can travel while another is updated (Sven, section 3.3.2). For models with one mail for each
     /// node.
     pub micro_batches: MicroBatches,
-}
-
-impl Default for OverRanks {
-    fn default() -> Self {
-        OverRanks {
-            memory: MemoryOver::default(),
-            partition: Partitioner::default(),
-            update: UpdateOver::default(),
-            deduplicate: Deduplicate::default(),
-            gradient_staleness: 0,
-            micro_batches: MicroBatches::default(),
-        }
-    }
 }
 
 /// Where node memory is, if several ranks train together.

@@ -47,7 +47,7 @@ pub fn train(
 ) -> Result<Summary> {
     let mut setup = Setup::new(config, events, device.clone())?;
     let micro_batches = micro_batches::chosen(config, events, &setup, options)?;
-    if let Some((choice, _)) = &micro_batches {
+    if let Some(choice) = &micro_batches {
         setup = setup.in_parts(choice.micro_batches);
     }
     let mut task = EventTask::with(config, events, setup)?;

@@ -62,8 +62,8 @@ pub struct EventTask {
     scores: BufferId,
     /// Number of batches of the last epoch.
     batches: usize,
-    /// The number of micro-batches, with the costs of the profile, if the plan has it fitted.
-    pub(super) micro_batches: Option<(MicroBatchChoice, Option<CostModel>)>,
+    /// The number of micro-batches, if the plan has it fitted.
+    pub(super) micro_batches: Option<MicroBatchChoice>,
 }
 
 brief_debug!(EventTask, t => { split: t.split, batch: t.batch });
@@ -396,8 +396,7 @@ impl Task for EventTask {
         predict(&self.core.step, &self.training.runs(false, self.batches).variant_of_run, costs, &|_, _| 0.0)
     }
     fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
-        let (choice, costs) = self.micro_batches.as_ref()?;
-        Some((Choice::MicroBatches(choice.clone()), costs.as_ref()))
+        Some((Choice::MicroBatches(self.micro_batches.clone()?), None))
     }
     fn state(&self) -> Vec<BufferId> {
         let averages = self.settling.iter().flat_map(|s| s.average.buffers());
