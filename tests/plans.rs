@@ -383,7 +383,7 @@ fn a_plan_that_may_exchange_layers_trains_as_the_sequential_one() {
                 c.group.batch = batch;
                 let mut task = SnapshotTask::new(&c, &data, cpu.clone()).unwrap();
                 let losses: Vec<f64> = (0..4).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
-                (losses, task.chosen().map(|c| c.0.clone()))
+                (losses, task.chosen().map(|c| c.0))
             };
             let ((want, none), (found, chosen)) = (run("sequential"), run("blad"));
             assert!(none.is_none() && chosen.unwrap().to_string().contains("of 3 snapshots"));

@@ -21,7 +21,7 @@ use tgnn::{
 };
 
 /// Trains over `ranks` ranks, with `out` as the folder of the run.
-fn train(
+pub fn train(
     ranks: usize,
     config: &Config,
     events: &Events,
@@ -75,12 +75,12 @@ pub fn of_model(model: ModelName, plan: &str, epochs: usize) -> Config {
     Config { model, plan: plan.into(), batch: 100, jodie, apan, ..config(epochs, 8) }
 }
 
-/// Writes a plan with three micro-batches on a lane for communication, and returns its path.
-pub fn micro_batches(dir: &Path) -> String {
-    let path = dir.join("parts.toml");
-    let text =
-        "name = \"parts\"\n[ranks]\nupdate = \"readers\"\nmicro_batches = 3\n[stages.dispatch]\nlane = 2\n";
-    fs::write(&path, text).unwrap();
+/// Writes a plan in which rows travel on a lane of their own, in so many parts, and returns its path.
+pub fn parts_plan(dir: &Path, micro_batches: &str) -> String {
+    let name = format!("parts-{}", micro_batches.trim_matches('"'));
+    let ranks = format!("[ranks]\nupdate = \"readers\"\nmicro_batches = {micro_batches}\n");
+    let path = dir.join(format!("{name}.toml"));
+    fs::write(&path, format!("name = \"{name}\"\n{ranks}[stages.dispatch]\nlane = 2\n")).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
@@ -96,7 +96,7 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
         path.to_str().unwrap().to_owned()
     };
     let [all, all_replicated] = [plan_file("all", "partitioned"), plan_file("all-replicated", "replicated")];
-    let parts = micro_batches(dir.path());
+    let parts = parts_plan(dir.path(), "3");
     for model in MODELS {
         let left = |ranks, plan: &str| {
             let frozen = Config { learning_rate: 1e-30, settle: false, ..of_model(model, plan, 1) };
@@ -121,7 +121,7 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
 fn losses_scores_and_weights_of_several_ranks_are_those_of_one() {
     let events = small(700);
     let dir = tempfile::tempdir().unwrap();
-    let parts = micro_batches(dir.path());
+    let parts = parts_plan(dir.path(), "3");
     for model in MODELS {
         for plan in ["auto", "depcache", "depcomm", "sven", "sven-cached", &parts] {
             let trained = |ranks, plan| {

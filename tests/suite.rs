@@ -11,6 +11,7 @@ mod heads;
 mod layers;
 mod machine_code;
 mod memory;
+mod micro_batches;
 mod models;
 mod mpi;
 mod mpi_training;

@@ -6,10 +6,12 @@
 //! the plan, it respects the reads and writes that the nodes declare.
 #![forbid(unsafe_code)]
 mod balance;
+mod choice;
 mod costs;
 mod draw;
 mod group_choice;
 mod machine;
+mod micro_batches;
 mod needs;
 pub mod partition;
 mod recording;
@@ -17,9 +19,14 @@ mod simulate;
 mod timeline;
 
 pub use balance::{GroupCost, balance};
+pub use choice::Choice;
 pub use costs::{CostModel, OpCost};
 pub use group_choice::GroupChoice;
 pub use machine::{DeviceRates, Machine, Network, NodeLinks};
+pub use micro_batches::{
+    Line, MAX_MICRO_BATCHES, MicroBatchChoice, MicroBatchFit, MicroBatchRule, MicroBatches, ProfiledStep,
+    StepSeconds,
+};
 pub(crate) use needs::violation;
 pub use needs::{At, NEEDS, Need, Violation};
 pub use recording::{Recording, predict_ranks};
@@ -34,9 +41,6 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::Path};
-
-/// Maximum number of micro-batches of a step.
-const MAX_MICRO_BATCHES: usize = 8;
 
 /// The layout of training on the lanes of a device.
 ///
@@ -66,7 +70,7 @@ pub struct Plan {
 }
 
 /// What ranks keep and exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OverRanks {
     /// Where node memory is.
@@ -80,23 +84,10 @@ pub struct OverRanks {
     /// Age of the gradients that the optimiser uses, in steps: 0, or 1 (Sven, equation 13). With 1, the ranks
     /// add up the gradients of a step while the next step computes.
     pub gradient_staleness: usize,
-    /// Number of parts, 1 to 8, in which the rows of a step are dispatched and updated, if node memory is
-    /// partitioned: one part can travel while another is updated (Sven, section 3.3.2). For models with one
-    /// mail for each node.
-    pub micro_batches: usize,
-}
-
-impl Default for OverRanks {
-    fn default() -> Self {
-        OverRanks {
-            memory: MemoryOver::default(),
-            partition: Partitioner::default(),
-            update: UpdateOver::default(),
-            deduplicate: Deduplicate::default(),
-            gradient_staleness: 0,
-            micro_batches: 1,
-        }
-    }
+    /// Number of parts in which the rows of a step are dispatched and updated, if node memory is partitioned:
+    /// one part can travel while another is updated (Sven, section 3.3.2). For models with one mail for each
+    /// node.
+    pub micro_batches: MicroBatches,
 }
 
 /// Where node memory is, if several ranks train together.
@@ -318,9 +309,9 @@ impl Plan {
             let what = "ranks.memory is \"cached\", and ranks.deduplicate is not \"both\"";
             return bad(what.into(), "leave out ranks.deduplicate");
         }
-        let micro_batches = self.ranks.unwrap_or_default().micro_batches;
+        let micro_batches = self.ranks.unwrap_or_default().micro_batches.count();
         if !(1..=MAX_MICRO_BATCHES).contains(&micro_batches) {
-            let remedy = format!("give 1 to {MAX_MICRO_BATCHES}");
+            let remedy = format!("give 1 to {MAX_MICRO_BATCHES}, or \"fitted\"");
             return bad(format!("ranks.micro_batches is {micro_batches}"), &remedy);
         }
         let staleness = self.gradient_staleness();

@@ -209,6 +209,11 @@ impl Ranks {
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
     }
+    /// Returns the same ranks with counters of their own: what is sent for a trial is not counted in the run.
+    #[must_use]
+    pub fn counted_apart(&self) -> Self {
+        Ranks { traffic: Arc::default(), ..self.clone() }
+    }
     /// Returns the result of `make` on the first rank, on every rank. Collective.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::{
     error::{Error, Result},
     model::{Exchanged, SnapshotModel, SnapshotTables, VertexInputs},
     ops::{Backend, Tape, epilogue::Activation},
-    plan::{CostModel, First, FirstRule, GroupChoice, Plan, Timeline, predict},
+    plan::{Choice, CostModel, First, FirstRule, GroupChoice, Plan, Timeline, predict},
     runtime::*,
     task::{
         config::Config,
@@ -328,9 +328,9 @@ impl Task for SnapshotTask {
             |run: usize, work: &NodeInfo| self.loads.edges(targets[runs.group(run)], work.tag.section);
         predict(&self.core.step, &runs.variant_of_run, costs, &edges)
     }
-    fn chosen(&self) -> Option<(&GroupChoice, &CostModel)> {
+    fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
         let chosen = self.group_plan.as_ref()?.chosen.as_ref()?;
-        Some((&chosen.choice, &chosen.costs))
+        Some((Choice::Groups(chosen.choice.clone()), Some(&chosen.costs)))
     }
     fn state(&self) -> Vec<BufferId> {
         Vec::new()

@@ -2,7 +2,7 @@
 use crate::{
     data::{Events, Snapshots},
     error::Result,
-    plan::{GroupChoice, MemoryOver, Plan},
+    plan::{Choice, MemoryOver, Plan},
     runtime::{
         Device, MatmulPrecision, StoredAs,
         comm::{Channel, TrafficKind},
@@ -174,7 +174,7 @@ pub struct Summary {
     pub task: TaskName,
     pub plan: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chosen: Option<GroupChoice>,
+    pub chosen: Option<Choice>,
     pub seed: u64,
     pub protocol: String,
     pub negatives: NegativeKind,
