@@ -24,6 +24,7 @@ mod predict;
 mod predict_command;
 mod properties;
 mod rank_devices;
+mod rank_features;
 mod ranks;
 mod replays;
 mod runs;

@@ -8,9 +8,9 @@ use super::{
 use crate::{
     autograd::{LearningRates, Parameters, Program},
     data::{Events, Part, Split, text::span},
-    error::{ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     model::{EventTables, Net, RankTables, StaticMode},
-    plan::{CostModel, Plan, Timeline, predict},
+    plan::{CostModel, FeaturesOver, Plan, Timeline, predict},
     runtime::{comm::Ranks, *},
     task::{
         config::Config,
@@ -89,6 +89,9 @@ impl Model {
             let owners = owners(config, plan, events, split, ranks)?;
             let travel = travel(&plan.ranks.unwrap_or_default());
             tables.over = Some(RankTables::new(&mut store, ranks, events.nodes, owners.as_deref(), travel)?);
+            if plan.ranks.unwrap_or_default().features == Some(FeaturesOver::Partitioned) {
+                tables.partition_features(&mut store)?;
+            }
         }
         // A batch larger than the data is the whole data.
         let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
@@ -138,6 +141,7 @@ impl EventTask {
         let split = config.split(events)?;
         check_ranks(config, events, &device)?;
         let plan = config.plan_on(&device)?;
+        let may_partition = may_partition(config, &plan, &device)?;
         let mut model = Model::new(config, events, &split, device.ranks().map(|ranks| (ranks, &plan)))?;
         let columns = model.target.objective.columns(&model.store);
         let scored = longest_evaluated(&split);
@@ -161,6 +165,7 @@ impl EventTask {
             device: &device,
             lanes: plan.lanes(0, false),
             stale: device.ranks().is_some() && plan.gradient_staleness() > 0,
+            may_partition,
         };
         let (programs, memory) = recorder.programs(&mut store, &mut tables, config.features_on)?;
         let Programs { step, training, score, remember } = programs;
@@ -321,6 +326,28 @@ impl EventTask {
             add_up(core.device.ranks(), store, results, numbers)?;
         }
         Ok((batches, total))
+    }
+}
+
+/// Whether ranks may keep a share of the features each if all features do not fit on a device.
+///
+/// # Errors
+/// `Usage` if the plan divides the features, and the model cannot read them from other ranks.
+fn may_partition(config: &Config, plan: &Plan, device: &Device) -> Result<bool> {
+    let Some(ranks) = device.ranks() else { return Ok(false) };
+    let can = config.event_model()?.partitions_features();
+    match plan.ranks.unwrap_or_default().features {
+        Some(FeaturesOver::Partitioned) if !can => {
+            let what = format!(
+                "the plan {} partitions features, and the model {} reads them from its own \
+                                rank alone",
+                plan.name,
+                config.model_name()
+            );
+            Err(Error::usage(what).remedy("leave out ranks.features"))
+        }
+        None => Ok(can && ranks.size() > 1),
+        Some(_) => Ok(false),
     }
 }
 
