@@ -154,6 +154,7 @@ impl Op for Route {
         }
         countable(Self::NAME, "nodes", node.len())?;
         countable(Self::NAME, "ranks", self.ranks)?;
+        ensure!(Self::NAME, self.ranks > 0 || self.in_turn.is_none(), "no rank to own the nodes in turn");
         let listed = Out::counted_by(Spec::ids(Rows::fixed(node.rows.capacity), 1), output::COUNT);
         let counts = Spec::ids(Rows::fixed(self.ranks), 1);
         Ok(vec![Spec::count().into(), listed, listed, counts.into(), node.into()])

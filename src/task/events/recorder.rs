@@ -99,23 +99,24 @@ impl Recorder<'_> {
         if features_on == FeaturesOn::Host && free.is_some() {
             tables.keep_features_on_host(store)?;
         }
-        let mut programs = self.record(store, tables)?;
-        let mut memory = programs.memory(store, tables, free);
-        let others_want = |fits| self.all_fit(fits).map(|fit| !fit && memory.features > 0);
-        if others_want(memory.fits())? {
-            let shares = memory.partitioned(self.device.ranks().map_or(1, Ranks::size));
-            let partition =
-                self.may_partition && !tables.features_on_host() && self.all_fit(shares.fits())?;
-            match features_on {
-                _ if partition => tables.partition_features(store)?,
-                FeaturesOn::Auto => tables.keep_features_on_host(store)?,
-                _ => return memory.check().map(|()| (programs, memory)),
+        let ranks = self.device.ranks().map_or(1, Ranks::size);
+        loop {
+            let programs = self.record(store, tables)?;
+            let memory = programs.memory(store, tables, free);
+            let fit = self.all_fit(memory.fits())? || memory.features == 0 || tables.features_on_host();
+            if !fit
+                && self.may_partition
+                && !tables.features_partitioned()
+                && self.all_fit(memory.partitioned(ranks).fits())?
+            {
+                tables.partition_features(store)?;
+            } else if !fit && features_on == FeaturesOn::Auto {
+                tables.keep_features_on_host(store)?;
+            } else {
+                memory.check()?;
+                return Ok((programs, memory));
             }
-            programs = self.record(store, tables)?;
-            memory = programs.memory(store, tables, free);
         }
-        memory.check()?;
-        Ok((programs, memory))
     }
     /// Whether the programs of all ranks fit: where features are is the same on all of them. Collective.
     ///
