@@ -2,6 +2,7 @@
 use crate::{
     emulated::{TestDevice, devices},
     properties::{config, small},
+    rank_features::plan_file,
     ranks::{STATE, apart, of_model, parts_plan, tensors},
 };
 use std::{
@@ -235,14 +236,18 @@ fn by_nccl_ranks_train_as_by_windows_and_need_a_device_each() {
     let events = small(450);
     let Some(devices) = devices(2, 3).filter(|devices| devices.len() == 2) else { return };
     let config = of_model(ModelName::Tgn, "sven-cached", 1);
-    let trained = |device: Device| {
-        let mut task = EventTask::new(&config, &events, device)?;
-        let first = task.train_epoch(0, &mut |_| {})?;
-        Ok((first, task.train_epoch(1, &mut |_| {})?))
-    };
-    let by_windows = on_local_ranks(2, DEADLINE, |rank| Ok(devices[rank].device()), trained).unwrap();
-    for losses in as_processes(DEADLINE, &devices, trained).unwrap() {
-        assert_eq!(losses, by_windows);
+    let dir = tempfile::tempdir().unwrap();
+    let shares = plan_file(dir.path(), "partitioned", "", "");
+    for config in [&config, &Config { plan: shares, ..config.clone() }] {
+        let trained = |device: Device| {
+            let mut task = EventTask::new(config, &events, device)?;
+            let first = task.train_epoch(0, &mut |_| {})?;
+            Ok((first, task.train_epoch(1, &mut |_| {})?))
+        };
+        let by_windows = on_local_ranks(2, DEADLINE, |rank| Ok(devices[rank].device()), trained).unwrap();
+        for losses in as_processes(DEADLINE, &devices, trained).unwrap() {
+            assert_eq!(losses, by_windows);
+        }
     }
     // A rank that stays away.
     let away = as_processes(Duration::from_secs(1), &devices, |device| {

@@ -26,6 +26,7 @@ mod predict_command;
 mod predictions;
 mod properties;
 mod rank_devices;
+mod rank_features;
 mod ranks;
 mod replays;
 mod runs;

@@ -4,7 +4,7 @@ use crate::{
     data::text::{counted, grouped},
     error::Result,
     model::StaticMode,
-    plan::{MemoryOver, Timeline},
+    plan::{FeaturesOver, MemoryOver, Timeline},
     runtime::{Device, StoredAs, comm::Channel},
     task::{
         Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName, Watch,
@@ -123,12 +123,17 @@ impl Display {
         ));
         if let Some(ranks) = d.ranks() {
             let kind = ranks.channel(Channel::Control).describe();
-            let memory = match c.plan_on(d)?.ranks.unwrap_or_default().memory {
+            let over = c.plan_on(d)?.ranks.unwrap_or_default();
+            let memory = match over.memory {
                 MemoryOver::Replicated => "replicated",
                 MemoryOver::Partitioned => "partitioned",
                 MemoryOver::Cached => "partitioned, with copies",
             };
-            self.line(format_args!("ranks     {}, {kind}, node memory {memory}", ranks.size()));
+            let features = match over.features {
+                Some(FeaturesOver::Partitioned) => ", features partitioned",
+                _ => "",
+            };
+            self.line(format_args!("ranks     {}, {kind}, node memory {memory}{features}", ranks.size()));
         }
         Ok(())
     }

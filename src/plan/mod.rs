@@ -75,6 +75,9 @@ pub struct Plan {
 pub struct OverRanks {
     /// Where node memory is.
     pub memory: MemoryOver,
+    /// Where features are. `None`: on every rank if they fit on its device, else partitioned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub features: Option<FeaturesOver>,
     /// How nodes are divided among ranks, if node memory is partitioned.
     pub partition: Partitioner,
     /// Who updates memory rows that travel, if node memory is partitioned.
@@ -103,6 +106,18 @@ pub enum MemoryOver {
     /// As partitioned, but a rank keeps the rows that it gets as copies, with memory for all nodes, and gets
     /// only rows that have changed since. Ours.
     Cached,
+}
+
+/// Where the features of edges and nodes are, if several ranks train together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FeaturesOver {
+    /// Every rank keeps all rows.
+    #[default]
+    Replicated,
+    /// Each row is on one rank: row i on rank i mod ranks. Ranks ask one another for the rows that a step
+    /// reads, mostly ahead of the step.
+    Partitioned,
 }
 
 /// Who updates node memory from mails, if it is partitioned.

@@ -3,8 +3,8 @@
 use super::owners::owners;
 use crate::{
     data::{Events, Split},
-    error::Result,
-    plan::{MicroBatches, Plan},
+    error::{Error, Result},
+    plan::{FeaturesOver, MicroBatches, Plan},
     runtime::Device,
     task::{config::Config, training::agree},
 };
@@ -18,6 +18,8 @@ pub(super) struct Setup {
     pub plan: Plan,
     /// The owner of each node; `None` if every rank keeps the memory of all nodes, or there is one rank.
     pub owners: Option<Arc<Vec<u32>>>,
+    /// Whether ranks may keep a share of the features each if all features do not fit on a device.
+    pub may_partition: bool,
 }
 
 impl Setup {
@@ -31,11 +33,12 @@ impl Setup {
         let split = config.split(events)?;
         check_ranks(config, events, &device)?;
         let plan = config.plan_on(&device)?;
+        let may_partition = may_partition(config, &plan, &device)?;
         let owners = match device.ranks() {
             Some(ranks) => owners(config, &plan, events, &split, ranks)?.map(Arc::new),
             None => None,
         };
-        Ok(Setup { device, split, plan, owners })
+        Ok(Setup { device, split, plan, owners, may_partition })
     }
     /// Returns the same, with a plan that has `n` micro-batches.
     pub fn in_parts(&self, n: usize) -> Self {
@@ -44,6 +47,27 @@ impl Setup {
             over.micro_batches = MicroBatches::Count(n);
         }
         setup
+    }
+}
+
+/// Whether ranks may keep a share of the features each if all features do not fit on a device.
+///
+/// # Errors
+/// `Usage` if the plan divides the features, and the model cannot read them from other ranks.
+fn may_partition(config: &Config, plan: &Plan, device: &Device) -> Result<bool> {
+    let Some(ranks) = device.ranks() else { return Ok(false) };
+    let can = config.event_model()?.partitions_features();
+    match plan.ranks.unwrap_or_default().features {
+        Some(FeaturesOver::Partitioned) if !can => {
+            let what = format!(
+                "the plan {} partitions features, and the model {} reads them from its own rank alone",
+                plan.name,
+                config.model_name()
+            );
+            Err(Error::usage(what).remedy("leave out ranks.features"))
+        }
+        None => Ok(can && ranks.size() > 1),
+        Some(_) => Ok(false),
     }
 }
 

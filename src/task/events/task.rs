@@ -11,7 +11,7 @@ use crate::{
     data::{Events, Part, Split, text::span},
     error::{ErrorKind, Result},
     model::{EventTables, Net, RankTables, StaticMode},
-    plan::{Choice, CostModel, MicroBatchChoice, PassSchedule, Timeline, predict},
+    plan::{Choice, CostModel, FeaturesOver, MicroBatchChoice, PassSchedule, Timeline, predict},
     runtime::*,
     task::{
         config::Config,
@@ -86,13 +86,16 @@ impl Model {
     /// `Usage` if the task does not fit the model; `Data` if the data lack what the task learns from;
     /// `OutOfMemory`.
     fn new(config: &Config, events: &Events, setup: &Setup) -> Result<Self> {
-        let Setup { device, split, plan, owners } = setup;
+        let Setup { device, split, plan, owners, .. } = setup;
         let mut store = Store::new(Precision::F32);
         let mut tables = tables(config, events, split, &mut store)?;
         if let Some(ranks) = device.ranks() {
             let travel = travel(&plan.ranks.unwrap_or_default());
             let owners = owners.as_ref().map(|owners| owners.as_slice());
             tables.over = Some(RankTables::new(&mut store, ranks, events.nodes, owners, travel)?);
+            if plan.ranks.unwrap_or_default().features == Some(FeaturesOver::Partitioned) {
+                tables.partition_features(&mut store)?;
+            }
         }
         // A batch larger than the data is the whole data.
         let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
@@ -145,7 +148,7 @@ impl EventTask {
     /// Those of [`new`](Self::new).
     pub(super) fn with(config: &Config, events: &Events, setup: Setup) -> Result<Self> {
         let mut model = Model::new(config, events, &setup)?;
-        let Setup { device, split, plan, .. } = setup;
+        let Setup { device, split, plan, may_partition, .. } = setup;
         let columns = model.target.objective.columns(&model.store);
         let scored = longest_evaluated(&split);
         check_room("scores", 4 * scored * columns, "take fewer events")?;
@@ -168,6 +171,7 @@ impl EventTask {
             device: &device,
             lanes: plan.lanes(0, false),
             stale: device.ranks().is_some() && plan.gradient_staleness() > 0,
+            may_partition,
         };
         let (programs, memory) = recorder.programs(&mut store, &mut tables, config.features_on)?;
         let Programs { step, training, score, remember } = programs;

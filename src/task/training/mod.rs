@@ -14,6 +14,7 @@ pub use checkpoint::{Checkpoint, Manifest, StreamRecord};
 pub use extract::ExtractRecord;
 pub(super) use extract::{Extract, Extractor};
 pub(super) use matching::{same_model, same_test};
+pub(in crate::task) use memory::FeatureTables;
 pub use memory::MemoryPlan;
 pub(super) use over_ranks::{add_up, agree, from_first, load};
 pub(super) use run::{Run, restored, test_replayed};

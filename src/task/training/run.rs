@@ -348,7 +348,7 @@ impl<'a> Run<'a> {
                 name: device.name().into(),
                 threads: device.threads(),
             },
-            ranks: RanksRecord::of(device, task.plan())?,
+            ranks: RanksRecord::of(device, task.plan(), task.memory())?,
             data: self.data.clone(),
             model: config.model_name().into(),
             plan: task.plan().name.clone(),

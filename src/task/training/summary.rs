@@ -1,8 +1,9 @@
 //! The records of a run: a line of `metrics.jsonl` for every epoch, and `summary.json`.
+use super::MemoryPlan;
 use crate::{
     data::{Events, Snapshots},
     error::Result,
-    plan::{Choice, MemoryOver, Plan},
+    plan::{Choice, FeaturesOver, MemoryOver, Plan},
     runtime::{
         Device, MatmulPrecision, StoredAs,
         comm::{Channel, TrafficKind},
@@ -114,6 +115,9 @@ pub struct RanksRecord {
     pub by: String,
     /// Where node memory was.
     pub memory: MemoryOver,
+    /// Where features were.
+    #[serde(default)]
+    pub features: FeaturesOver,
     /// What all ranks together sent to one another in the whole run.
     pub traffic: Vec<TrafficRecord>,
 }
@@ -130,11 +134,11 @@ pub struct TrafficRecord {
 }
 
 impl RanksRecord {
-    /// Returns the record of the ranks of a device under a plan; `None` for a single rank. Collective.
+    /// Returns the record of the ranks of a device under a plan, with the memory that a rank needs; `None` for a single rank. Collective.
     ///
     /// # Errors
     /// `Comm`.
-    pub(super) fn of(device: &Device, plan: &Plan) -> Result<Option<Self>> {
+    pub(super) fn of(device: &Device, plan: &Plan, needed: MemoryPlan) -> Result<Option<Self>> {
         let Some(ranks) = device.ranks() else { return Ok(None) };
         let control = ranks.channel(Channel::Control);
         let record = |(kind, rows, bytes): (TrafficKind, _, _)| TrafficRecord {
@@ -145,7 +149,11 @@ impl RanksRecord {
         let traffic =
             ranks.traffic().of_all(&**control)?.into_iter().filter(|t| t.2 > 0).map(record).collect();
         let memory = plan.ranks.unwrap_or_default().memory;
-        Ok(Some(RanksRecord { ranks: ranks.size(), by: control.describe(), memory, traffic }))
+        let features = match needed.features_partitioned {
+            true => FeaturesOver::Partitioned,
+            false => FeaturesOver::Replicated,
+        };
+        Ok(Some(RanksRecord { ranks: ranks.size(), by: control.describe(), memory, features, traffic }))
     }
 }
 
