@@ -18,6 +18,7 @@ from pathlib import Path
 import breakdown
 import cluster
 import comm_volume
+import micro_batches
 import partition_balance
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -333,7 +334,8 @@ TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in
     ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}
 TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
     ("cluster-times", "cluster", cluster.times), ("cluster-volumes", "cluster", cluster.volumes),
-    ("sven-breakdown", "breakdown", breakdown.breakdown), ("comm-volume", "comm-volume", comm_volume.table),
+    ("sven-breakdown", "breakdown", breakdown.breakdown), ("micro-batches", "micro-batches", micro_batches.table),
+    ("comm-volume", "comm-volume", comm_volume.table),
     ("partition-balance", "partition-balance", partition_balance.figure),
     ("partition-balance-all", "partition-balance", partition_balance.greatest))}
 TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hits_at_10")], "models-given")

@@ -1,5 +1,8 @@
 //! The program over ranks of MPI: results, mistakes, and ranks that are lost.
-use crate::mpi::{LIMIT, installed, is_alive, run};
+use crate::{
+    mpi::{LIMIT, installed, is_alive, run},
+    rank_features::plan_file,
+};
 use std::{
     fs::{self, File},
     path::Path,
@@ -58,6 +61,18 @@ fn a_training_over_processes_gives_the_bits_of_one_over_threads() {
             assert!(by_mpi["ranks"]["by"].as_str().unwrap().starts_with("mpi ("), "{}", by_mpi["ranks"]);
             assert!(weights == local_weights, "{ranks} ranks, {plan}");
         }
+        // Features of edges are on one rank each, or on all.
+        let dir = tempfile::tempdir().unwrap();
+        let [shares, whole] = ["partitioned", "replicated"].map(|f| plan_file(dir.path(), f, "", ""));
+        let features = ["--random-edge-features", "8"];
+        let (by_mpi, weights) = trained(mpi.start(3, program), &shares, &features);
+        let local = [&features[..], &["--ranks", "3"]].concat();
+        let (whole, whole_weights) = trained(mpi.start(0, program), &whole, &local);
+        assert_eq!(by_mpi["ranks"]["features"], "partitioned");
+        assert_eq!(by_mpi["epochs"][0]["train_loss"], whole["epochs"][0]["train_loss"]);
+        assert!(by_mpi["test"] == whole["test"] && weights == whole_weights);
+        let (local, _) = trained(mpi.start(0, program), &shares, &local);
+        assert_eq!(by_mpi["ranks"]["traffic"], local["ranks"]["traffic"]);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{
     emulated::{device, drawn as schedules},
     models::{every_model, small_config},
     properties::small,
+    rank_features::plan_file,
     snapshots::{config as snapshot_config, turning},
 };
 use std::{
@@ -91,6 +92,10 @@ fn rich() -> Events {
 fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
     let events = rich();
     let cpu = Device::cpu(1).unwrap();
+    // Features from other ranks, rows of memory in one part and in several.
+    let [one, several] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let owners = plan_file(one.path(), "partitioned", "", "");
+    let readers = plan_file(several.path(), "partitioned", "update = \"readers\"\nmicro_batches = 3", "");
     let mut seen: BTreeMap<Stage, usize> = BTreeMap::new();
     for (name, config) in every_model(8) {
         for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
@@ -100,6 +105,8 @@ fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
                 // One rank of one: its ops that communicate are those of several.
                 let alone = cpu.clone().over(Ranks::alone());
                 for (device, plan) in [
+                    (&alone, owners.as_str()),
+                    (&alone, readers.as_str()),
                     (&cpu, "auto"),
                     (&alone, "depcache"),
                     (&alone, "depcomm"),
@@ -109,7 +116,9 @@ fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
                     let c = Config { plan: plan.into(), ..c.clone() };
                     let mean = c.tgn.combiner == "mean" || c.apan.combiner == "mean";
                     // Not over ranks. APAN's readers update its rows, also if owners should.
-                    if mean && plan != "auto" || c.model == ModelName::Apan && plan == "depcomm" {
+                    if mean && plan != "auto"
+                        || c.model == ModelName::Apan && [owners.as_str(), "depcomm"].contains(&plan)
+                    {
                         continue;
                     }
                     let task = EventTask::new(&c, &events, device.clone()).unwrap();
@@ -383,7 +392,7 @@ fn a_plan_that_may_exchange_layers_trains_as_the_sequential_one() {
                 c.group.batch = batch;
                 let mut task = SnapshotTask::new(&c, &data, cpu.clone()).unwrap();
                 let losses: Vec<f64> = (0..4).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
-                (losses, task.chosen().map(|c| c.0.clone()))
+                (losses, task.chosen().map(|c| c.0))
             };
             let ((want, none), (found, chosen)) = (run("sequential"), run("blad"));
             assert!(none.is_none() && chosen.unwrap().to_string().contains("of 3 snapshots"));

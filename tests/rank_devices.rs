@@ -2,7 +2,8 @@
 use crate::{
     emulated::{TestDevice, devices},
     properties::{config, small},
-    ranks::{STATE, apart, micro_batches, of_model, tensors},
+    rank_features::plan_file,
+    ranks::{STATE, apart, of_model, parts_plan, tensors},
 };
 use std::{
     collections::BTreeMap,
@@ -20,6 +21,7 @@ use tgnn::{
         Backend, Link, Tape,
         exchange_rows::{Parts, Picked},
     },
+    plan::Choice,
     runtime::{
         DType, Device, Precision, Rows, Spec, Store, StoredAs, Var,
         comm::{Channel, Comm, DEADLINE, Local, Ranks, TrafficKind},
@@ -234,14 +236,18 @@ fn by_nccl_ranks_train_as_by_windows_and_need_a_device_each() {
     let events = small(450);
     let Some(devices) = devices(2, 3).filter(|devices| devices.len() == 2) else { return };
     let config = of_model(ModelName::Tgn, "sven-cached", 1);
-    let trained = |device: Device| {
-        let mut task = EventTask::new(&config, &events, device)?;
-        let first = task.train_epoch(0, &mut |_| {})?;
-        Ok((first, task.train_epoch(1, &mut |_| {})?))
-    };
-    let by_windows = on_local_ranks(2, DEADLINE, |rank| Ok(devices[rank].device()), trained).unwrap();
-    for losses in as_processes(DEADLINE, &devices, trained).unwrap() {
-        assert_eq!(losses, by_windows);
+    let dir = tempfile::tempdir().unwrap();
+    let shares = plan_file(dir.path(), "partitioned", "", "");
+    for config in [&config, &Config { plan: shares, ..config.clone() }] {
+        let trained = |device: Device| {
+            let mut task = EventTask::new(config, &events, device)?;
+            let first = task.train_epoch(0, &mut |_| {})?;
+            Ok((first, task.train_epoch(1, &mut |_| {})?))
+        };
+        let by_windows = on_local_ranks(2, DEADLINE, |rank| Ok(devices[rank].device()), trained).unwrap();
+        for losses in as_processes(DEADLINE, &devices, trained).unwrap() {
+            assert_eq!(losses, by_windows);
+        }
     }
     // A rank that stays away.
     let away = as_processes(Duration::from_secs(1), &devices, |device| {
@@ -271,7 +277,7 @@ fn by_nccl_ranks_train_as_by_windows_and_need_a_device_each() {
 fn with_frozen_weights_the_memory_on_devices_has_the_same_bits_for_any_number_of_ranks() {
     let events = small(450);
     let dir = tempfile::tempdir().unwrap();
-    let parts = micro_batches(dir.path());
+    let parts = parts_plan(dir.path(), "3");
     let tgn =
         ["auto", "depcache", "depcomm", "sven", "sven-cached", &parts].map(|plan| (ModelName::Tgn, plan));
     let others = [ModelName::Jodie, ModelName::Apan].map(|model| (model, "sven-cached"));
@@ -296,6 +302,24 @@ fn with_frozen_weights_the_memory_on_devices_has_the_same_bits_for_any_number_of
             assert!(*a == b, "{model:?}, {plan}, {ranks} ranks: {}", a.0);
         }
     }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn on_devices_too_a_fitted_number_of_micro_batches_has_the_bits_of_that_number() {
+    let (events, plans) = (small(900), tempfile::tempdir().unwrap());
+    let Some(devices) = devices(2, 0) else { return };
+    let trained = |micro_batches: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let config = of_model(ModelName::Jodie, &parts_plan(plans.path(), micro_batches), 1);
+        let summary = train(2, &devices, &config, &events, dir.path()).unwrap();
+        (summary, tensors(dir.path(), 1))
+    };
+    let (fitted, found) = trained("\"fitted\"");
+    let Some(Choice::MicroBatches(choice)) = fitted.chosen else { panic!("{:?}", fitted.chosen) };
+    assert!(choice.fit.is_some_and(|fit| fit.volume.at(100.0) > 0.0), "{choice:?}");
+    let (given, want) = trained(&choice.micro_batches.to_string());
+    assert!(found == want && fitted.ranks == given.ranks, "{choice:?}");
 }
 
 #[test]

@@ -20,6 +20,11 @@ use tgnn::{
     task::{self, Config, EventTask, RunOptions, Summary, Task, TaskName, on_local_ranks},
 };
 
+/// Opens the device of a rank: a thread.
+fn cpu(_: usize) -> Result<Device> {
+    Device::cpu(1)
+}
+
 /// Trains over `ranks` ranks, with `out` as the folder of the run.
 pub fn train(
     ranks: usize,
@@ -75,12 +80,12 @@ pub fn of_model(model: ModelName, plan: &str, epochs: usize) -> Config {
     Config { model, plan: plan.into(), batch: 100, jodie, apan, ..config(epochs, 8) }
 }
 
-/// Writes a plan with three micro-batches on a lane for communication, and returns its path.
-pub fn micro_batches(dir: &Path) -> String {
-    let path = dir.join("parts.toml");
-    let text =
-        "name = \"parts\"\n[ranks]\nupdate = \"readers\"\nmicro_batches = 3\n[stages.dispatch]\nlane = 2\n";
-    fs::write(&path, text).unwrap();
+/// Writes a plan in which rows travel on a lane of their own, in so many parts, and returns its path.
+pub fn parts_plan(dir: &Path, micro_batches: &str) -> String {
+    let name = format!("parts-{}", micro_batches.trim_matches('"'));
+    let ranks = format!("[ranks]\nupdate = \"readers\"\nmicro_batches = {micro_batches}\n");
+    let path = dir.join(format!("{name}.toml"));
+    fs::write(&path, format!("name = \"{name}\"\n{ranks}[stages.dispatch]\nlane = 2\n")).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
@@ -96,7 +101,7 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
         path.to_str().unwrap().to_owned()
     };
     let [all, all_replicated] = [plan_file("all", "partitioned"), plan_file("all-replicated", "replicated")];
-    let parts = micro_batches(dir.path());
+    let parts = parts_plan(dir.path(), "3");
     for model in MODELS {
         let left = |ranks, plan: &str| {
             let frozen = Config { learning_rate: 1e-30, settle: false, ..of_model(model, plan, 1) };
@@ -121,7 +126,7 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
 fn losses_scores_and_weights_of_several_ranks_are_those_of_one() {
     let events = small(700);
     let dir = tempfile::tempdir().unwrap();
-    let parts = micro_batches(dir.path());
+    let parts = parts_plan(dir.path(), "3");
     for model in MODELS {
         for plan in ["auto", "depcache", "depcomm", "sven", "sven-cached", &parts] {
             let trained = |ranks, plan| {
@@ -229,8 +234,15 @@ fn stale_gradients_are_added_up_beside_the_next_step_and_used_by_its_update() {
     }
 }
 
-/// Returns, for each rank, the rows that it sent for `kind` in a training pass, and the bytes.
-fn sent(ranks: usize, config: &Config, events: &Events, kind: TrafficKind) -> Vec<(u64, u64)> {
+/// Returns, for each rank, the rows that it sent for `kind` in a training pass, and the bytes; `open` opens the
+/// device of a rank.
+pub fn sent(
+    ranks: usize,
+    config: &Config,
+    events: &Events,
+    kind: TrafficKind,
+    open: &(dyn Fn(usize) -> Result<Device> + Sync),
+) -> Vec<(u64, u64)> {
     let of_rank = |device: Device| {
         let ranks = device.ranks().unwrap().clone();
         let mut task = EventTask::new(config, events, device)?;
@@ -241,7 +253,7 @@ fn sent(ranks: usize, config: &Config, events: &Events, kind: TrafficKind) -> Ve
         ranks.sum(&mut all)?;
         Ok(all.chunks_exact(2).map(|x| (x[0] as u64, x[1] as u64)).collect())
     };
-    on_local_ranks(ranks, DEADLINE, |_| Device::cpu(1), of_rank).unwrap()
+    on_local_ranks(ranks, DEADLINE, open, of_rank).unwrap()
 }
 
 #[test]
@@ -273,10 +285,11 @@ fn the_rows_that_travel_are_those_of_equations_7_and_9_worked_out_from_the_nodes
                 } as u64;
             }
         }
-        let found = sent(ranks, &config, &events, TrafficKind::Aggregation);
+        let found = sent(ranks, &config, &events, TrafficKind::Aggregation, &cpu);
         let want: Vec<(u64, u64)> = want.into_iter().map(|rows| (rows, rows * row_bytes)).collect();
         assert_eq!(found, want, "{plan}");
-        let dispatched: u64 = sent(ranks, &config, &events, TrafficKind::Dispatch).iter().map(|s| s.0).sum();
+        let dispatched: u64 =
+            sent(ranks, &config, &events, TrafficKind::Dispatch, &cpu).iter().map(|s| s.0).sum();
         assert_eq!(dispatched > 0, partitioned);
     }
 }
@@ -311,9 +324,9 @@ fn the_rows_that_are_dispatched_are_those_of_equations_8_and_9() {
                 owners.filter(|&owner| owner != reader).for_each(|owner| want[owner] += 1);
             }
         }
-        let found = sent(ranks, &config, &events, TrafficKind::Dispatch);
+        let found = sent(ranks, &config, &events, TrafficKind::Dispatch, &cpu);
         assert_eq!(found, want.iter().map(|&rows| (rows, rows * row_bytes)).collect::<Vec<_>>(), "{plan}");
-        let found = sent(ranks, &config, &events, TrafficKind::DispatchGradients);
+        let found = sent(ranks, &config, &events, TrafficKind::DispatchGradients, &cpu);
         let gradients: u64 = found.iter().map(|sent| sent.1).sum();
         assert_eq!(gradients, want.iter().sum::<u64>() * back, "{plan}");
     }
@@ -349,9 +362,9 @@ fn with_copies_only_rows_travel_that_have_changed_since_a_rank_got_them() {
             ends(writer).into_iter().for_each(|v| drop(changed.insert(v, [writer].into())));
         }
     }
-    let found = sent(ranks, &config, &events, TrafficKind::Dispatch);
+    let found = sent(ranks, &config, &events, TrafficKind::Dispatch, &cpu);
     assert_eq!(found.iter().map(|sent| sent.0).collect::<Vec<_>>(), want);
-    let sven = sent(ranks, &Config { plan: "sven".into(), ..config }, &events, TrafficKind::Dispatch);
+    let sven = sent(ranks, &Config { plan: "sven".into(), ..config }, &events, TrafficKind::Dispatch, &cpu);
     let all = |sent: &[(u64, u64)]| sent.iter().map(|sent| sent.0).sum::<u64>();
     assert!(0 < all(&found) && all(&found) < all(&sven));
 }

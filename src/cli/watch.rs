@@ -4,7 +4,7 @@ use crate::{
     data::text::{counted, grouped},
     error::Result,
     model::StaticMode,
-    plan::{MemoryOver, Timeline},
+    plan::{FeaturesOver, MemoryOver, Timeline},
     runtime::{Device, StoredAs, comm::Channel},
     task::{
         Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName, Watch,
@@ -30,6 +30,8 @@ pub struct Display {
     bar: Option<(String, ProgressBar)>,
     /// What passes count: events or edges.
     counts: &'static str,
+    /// Whether the line about what the plan leaves to measurements is printed.
+    chosen: bool,
     /// When the bar was last drawn.
     drawn: Instant,
 }
@@ -40,7 +42,16 @@ impl Display {
     pub fn new(json: bool, profile: bool, timeline: bool) -> Self {
         let timeline = timeline.then(Timeline::default);
         let live = std::io::stderr().is_terminal();
-        Display { json, profile, timeline, live, bar: None, counts: "events", drawn: Instant::now() }
+        Display {
+            json,
+            profile,
+            timeline,
+            live,
+            bar: None,
+            counts: "events",
+            chosen: false,
+            drawn: Instant::now(),
+        }
     }
     /// Prints a line.
     fn line(&self, text: impl std::fmt::Display) {
@@ -112,12 +123,17 @@ impl Display {
         ));
         if let Some(ranks) = d.ranks() {
             let kind = ranks.channel(Channel::Control).describe();
-            let memory = match c.plan_on(d)?.ranks.unwrap_or_default().memory {
+            let over = c.plan_on(d)?.ranks.unwrap_or_default();
+            let memory = match over.memory {
                 MemoryOver::Replicated => "replicated",
                 MemoryOver::Partitioned => "partitioned",
                 MemoryOver::Cached => "partitioned, with copies",
             };
-            self.line(format_args!("ranks     {}, {kind}, node memory {memory}", ranks.size()));
+            let features = match over.features {
+                Some(FeaturesOver::Partitioned) => ", features partitioned",
+                _ => "",
+            };
+            self.line(format_args!("ranks     {}, {kind}, node memory {memory}{features}", ranks.size()));
         }
         Ok(())
     }
@@ -190,6 +206,13 @@ impl Display {
             self.counts
         ));
     }
+    /// Prints what the plan leaves to measurements, once it is chosen.
+    fn tell_choice(&mut self, task: &dyn Task) {
+        if let (false, Some((choice, _))) = (self.chosen, task.chosen()) {
+            self.line(format_args!("plan      {}: {choice}", task.plan().name));
+            self.chosen = true;
+        }
+    }
     /// Removes the live bar.
     fn clear(&mut self) {
         if let Some((_, bar)) = self.bar.take() {
@@ -209,6 +232,7 @@ impl Watch for Display {
         for (word, what) in task.remarks() {
             self.line(format_args!("{word:<8}  {what}"));
         }
+        self.tell_choice(task);
         self.line(format_args!("memory    {}\n", task.memory()));
     }
     fn progress(&mut self, pass: &str, epoch: usize, p: Progress) {
@@ -252,9 +276,7 @@ impl Watch for Display {
     fn end(&mut self, task: &dyn Task) {
         self.clear();
         self.timeline = self.timeline.take().map(|_| task.timeline());
-        if let Some((chosen, _)) = task.chosen() {
-            self.line(format_args!("plan      {}: {chosen}", task.plan().name));
-        }
+        self.tell_choice(task);
         if !self.profile {
             return;
         }

@@ -103,6 +103,9 @@ impl ModelConfig for ApanConfig {
     fn rows_around(&self) -> RowsAround {
         RowsAround { read: 0, written: self.neighbors }
     }
+    fn partitions_features(&self) -> bool {
+        true
+    }
     fn width(&self) -> usize {
         self.memory
     }
@@ -351,8 +354,7 @@ impl EventModel for Apan {
             Some(features) => (features, seen.row),
             None => {
                 let edge = data.edge_if(t, store, config.edge_features)?;
-                let (edge, events) = data.edge_rows(t, store, edge, vec![mails.event])?;
-                (edge, events[0])
+                data.mail_edge_rows(t, store, edge, mails.event)?
             }
         };
         let mut stored = |id| t.stored(store, id);
@@ -386,7 +388,7 @@ impl EventModel for Apan {
         let order = (roots.order, roots.position);
         let y = t.ungroup_norm(values, order, old, unique.psi[0], Activation::Identity, (gain, bias))?;
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
-        let z = self.inputs.record(t, store, q.node, Some(out))?;
+        let z = self.inputs.record(t, store, data, q.node, Some(out))?;
         Ok(Embedded { z, unique, memory: Some((out, None)), content: None })
     }
     fn write(

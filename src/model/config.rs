@@ -35,6 +35,12 @@ pub trait ModelConfig: Sync {
     fn rows_around(&self) -> RowsAround {
         RowsAround::default()
     }
+    /// Whether ranks can keep a share of the features each: whether the model reads features only by
+    /// [`EventTables::edge_rows`], [`EventTables::mail_edge_rows`], [`EventTables::each_mail_edge_row`] and
+    /// [`EventTables::node_rows`].
+    fn partitions_features(&self) -> bool {
+        false
+    }
     /// Describes the model for people, in a line or two.
     fn describe(&self) -> String;
     /// Builds the model for a stream's nodes: adds its parameters and state to the store.

@@ -102,6 +102,9 @@ impl ModelConfig for DyRepConfig {
     fn rows_around(&self) -> RowsAround {
         RowsAround { read: self.neighbors, written: 0 }
     }
+    fn partitions_features(&self) -> bool {
+        true
+    }
     fn width(&self) -> usize {
         self.memory
     }
@@ -160,7 +163,7 @@ impl DyRep {
         let stamp = data.stamp(t, store)?;
         let unique = t.unique(stamp, q.node, others, q.classes())?;
         let (memory, time) = self.memory.update(t, store, data, &self.time, unique.node)?;
-        let h = self.inputs.record(t, store, unique.node, Some(memory))?;
+        let h = self.inputs.record(t, store, data, unique.node, Some(memory))?;
         let z = t.gather_rows(h, unique.psi[0])?;
         Ok((Embedded { z, unique, memory: Some((memory, Some(time))), content: None }, h))
     }

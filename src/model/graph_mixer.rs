@@ -93,6 +93,9 @@ impl ModelConfig for GraphMixerConfig {
         Ok(self.neighbors)
     }
     #[allow(clippy::misnamed_getters)] // the width of the embeddings, not that of the tokens
+    fn partitions_features(&self) -> bool {
+        true
+    }
     fn width(&self) -> usize {
         self.embedding
     }
@@ -242,7 +245,7 @@ impl EventModel for GraphMixer {
         let link = t.mean_rows(x, k, None)?;
         let [w, b] = t.stored_all(store, self.output)?;
         let z = t.linear(link, w, Some(b), None, Activation::Identity)?;
-        let z = self.nodes.record_around(t, store, &unique, near.count, z)?;
+        let z = self.nodes.record_around(t, store, data, &unique, near.count, z)?;
         Ok(Embedded { z, unique, memory: None, content: None })
     }
 }

@@ -45,11 +45,18 @@ impl NodeInputs {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs, or if there is neither `h` nor a table.
-    pub fn record(&self, t: &mut Tape, store: &Store, node: Var, h: Option<Var>) -> Result<Var> {
+    pub fn record(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        node: Var,
+        h: Option<Var>,
+    ) -> Result<Var> {
         let mut h = h;
         for Projection { rows, w, b } in &self.0 {
-            let (rows, w, b) = (t.stored(store, *rows)?, t.stored(store, *w)?, t.stored(store, *b)?);
-            let features = t.gather_rows(rows, node)?;
+            let (w, b) = (t.stored(store, *w)?, t.stored(store, *b)?);
+            let features = data.node_rows(t, store, *rows, node)?;
             h = Some(t.linear(features, w, Some(b), h, Activation::Identity)?);
         }
         h.ok_or_else(|| Error::shape("inputs", "no node features and no static memory"))
@@ -68,6 +75,7 @@ impl NodeInputs {
         &self,
         t: &mut Tape,
         store: &Store,
+        data: &EventTables,
         unique: &UniqueNodes,
         count: Var,
         h: Var,
@@ -77,8 +85,8 @@ impl NodeInputs {
             let [own, near, ..] = unique.psi[..] else {
                 return Err(Error::shape("inputs", "no list of neighbours"));
             };
-            let (rows, w, b) = (t.stored(store, *rows)?, t.stored(store, *w)?, t.stored(store, *b)?);
-            let rows = t.gather_rows(rows, unique.node)?;
+            let (w, b) = (t.stored(store, *w)?, t.stored(store, *b)?);
+            let rows = data.node_rows(t, store, *rows, unique.node)?;
             let (own_rows, near_rows) = (t.gather_rows(rows, own)?, t.gather_rows(rows, near)?);
             let mean = t.mean_rows(near_rows, t.spec(near).cols, Some(count))?;
             let around = t.add(own_rows, mean)?;

@@ -60,6 +60,9 @@ impl ModelConfig for JodieConfig {
     fn gap_quantile(&self) -> f64 {
         self.gap_quantile
     }
+    fn partitions_features(&self) -> bool {
+        true
+    }
     fn width(&self) -> usize {
         self.memory
     }
@@ -109,7 +112,7 @@ impl EventModel for Jodie {
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let unique = data.unique(t, store, q.node, &[], q.classes())?;
         let (memory, time) = self.memory.update(t, store, data, &self.time, unique.node)?;
-        let h = self.inputs.record(t, store, unique.node, Some(memory))?;
+        let h = self.inputs.record(t, store, data, unique.node, Some(memory))?;
         let [w, b] = t.stored_all(store, self.project)?;
         let [gain, bias] = t.stored_all(store, self.norm)?;
         let z = t.project_time((h, time), (unique.psi[0], q.time), (w, b), data.gaps.seconds_per_tick)?;

@@ -218,7 +218,7 @@ impl NodeMemory {
             // The previous step decides which event a mail belongs to, so these rows alone cannot be
             // prefetched.
             let events = t.gather_rows(state.mail_event, node)?;
-            state.edge = t.gather_rows(edge, events)?;
+            state.edge = data.each_mail_edge_row(t, store, edge, events)?;
             FeatureRow::Unique
         } else {
             FeatureRow::Event

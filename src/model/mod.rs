@@ -7,6 +7,7 @@
 //! The models are listed in `list.rs`, one file each; the other files are what models are made of.
 #![forbid(unsafe_code)]
 mod config;
+mod feature_rows;
 mod gcn;
 mod heads;
 mod inputs;

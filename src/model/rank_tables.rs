@@ -68,6 +68,20 @@ pub struct RankTables {
     owners: Arc<Vec<u32>>,
 }
 
+/// Appends the request over `link` for the rows that `needed` lists, of which at most `capacity` are asked of
+/// this rank. Returns the rows that other ranks want of this one, and how the answers travel.
+pub(super) fn request(
+    t: &mut Tape,
+    store: &Store,
+    link: &Link,
+    needed: &Routed,
+    capacity: usize,
+) -> Result<(Var, Parts)> {
+    let asked = t.exchange_ids(store, link, needed.row, Some(needed.counts), capacity)?;
+    let parts = Parts { like: needed.order, recv_counts: needed.counts, send_counts: Some(asked.counts) };
+    Ok((asked.id, parts))
+}
+
 /// New rows that this rank sends, and where the rows that it receives belong.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRows {
@@ -194,6 +208,10 @@ impl RankTables {
     pub fn is_cached(&self) -> bool {
         self.copies.is_some()
     }
+    /// Returns the connection by which ranks say ahead which rows they need.
+    pub(super) fn routes(&self) -> &Link {
+        &self.routes
+    }
     /// Returns all ranks.
     pub fn ranks(&self) -> &Ranks {
         &self.ranks
@@ -259,9 +277,8 @@ impl RankTables {
     fn request(&self, t: &mut Tape, store: &Store, node: Var) -> Result<(Var, Var, Parts)> {
         let needed = self.routed(t, store, node, None)?;
         let capacity = self.capacity(t.spec(node).rows.capacity);
-        let asked = t.exchange_ids(store, &self.routes, needed.row, Some(needed.counts), capacity)?;
-        let parts = Parts { like: needed.order, recv_counts: needed.counts, send_counts: Some(asked.counts) };
-        Ok((asked.id, needed.position, parts))
+        let (asked, parts) = request(t, store, &self.routes, &needed, capacity)?;
+        Ok((asked, needed.position, parts))
     }
     /// Appends the dispatch of the state of the unique nodes `node`, u32 `[<= n]`: of each table, which is
     /// partitioned by node and has the given number of rows for each. Returns the received rows of each

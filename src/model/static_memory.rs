@@ -87,6 +87,9 @@ impl ModelConfig for StaticConfig {
     fn gap_quantile(&self) -> f64 {
         1.0
     }
+    fn partitions_features(&self) -> bool {
+        true // it reads none
+    }
     fn width(&self) -> usize {
         self.width
     }

@@ -1,5 +1,9 @@
 //! An event stream in a store: the tables that every model reads, and the cursor.
-use super::{open_end::Arrivals, rank_tables::RankTables};
+use super::{
+    feature_rows::{FeatureRows, Known},
+    open_end::Arrivals,
+    rank_tables::RankTables,
+};
 use crate::{
     data::{Events, Features, Tcsr},
     error::{Result, ensure},
@@ -26,7 +30,8 @@ pub struct EventTables {
     pub node_width: usize,
     /// Conversion of ticks to seconds; without a longest gap unless the caller sets one.
     pub gaps: Gaps,
-    /// `[nodes, width]`: node features, if there are any.
+    /// `[nodes, width]`: node features, if there are any. Over ranks it may have only this rank's share of the
+    /// rows, so rows are read by [`node_rows`](Self::node_rows).
     pub node_features: Option<BufferId>,
     /// `[nodes, c]`: static memory, if the caller sets it before the model is built.
     pub static_memory: Option<BufferId>,
@@ -47,9 +52,11 @@ pub struct EventTables {
     pub(super) no_edge: BufferId,
     pub(super) stamp: BufferId,
     /// `[events]` u32: stamps of the events whose edge features a step gathers. `None` unless the edge
-    /// features stay on the host or are stored in 16 bits.
+    /// features stay on the host, are stored in 16 bits or are partitioned.
     pub(super) event_stamp: Option<BufferId>,
     pub(super) on_host: bool,
+    /// How ranks exchange rows of features, if each keeps a share of them.
+    pub(super) feature_rows: Option<FeatureRows>,
     /// The ranks over which the model trains, if the caller sets them before the model is built.
     pub over: Option<RankTables>,
     /// The ranks with the same copy of the state, and the turns they take in training, where they do; if the
@@ -117,13 +124,14 @@ impl EventTables {
             in_turns: None,
             arrivals: None,
             on_host: false,
+            feature_rows: None,
         };
         if store.spec(edge).dtype.is_half() {
             tables.stamp_events(store)?;
         }
         Ok(tables)
     }
-    fn stamp_events(&mut self, store: &mut Store) -> Result<()> {
+    pub(super) fn stamp_events(&mut self, store: &mut Store) -> Result<()> {
         let events = Spec::ids(Rows::fixed(self.events), 1);
         if self.event_stamp.is_none() {
             self.event_stamp = Some(store.zeros("event stamp", events)?);
@@ -145,9 +153,9 @@ impl EventTables {
         self.on_host
     }
     /// Whether a step gathers into f32 the rows of the edge features `edge` that it reads: true if the table
-    /// stays on the host or is stored in 16 bits.
+    /// stays on the host, is stored in 16 bits or is partitioned.
     pub fn gathers(&self, t: &Tape, edge: Var) -> bool {
-        self.on_host || t.spec(edge).dtype.is_half()
+        self.on_host || t.spec(edge).dtype.is_half() || self.exchanged(t, edge).is_some()
     }
     /// Returns the features of the batch's events `event`, and the events' rows in them, for the writes of a
     /// batch. Rows of a table in 16 bits are gathered into f32; of a table in f32, devices read the rows in
@@ -156,15 +164,17 @@ impl EventTables {
     /// # Errors
     /// `Shape` if an op refuses its inputs.
     pub fn batch_edge_rows(&self, t: &mut Tape, store: &Store, edge: Var, event: Var) -> Result<(Var, Var)> {
-        if !t.spec(edge).dtype.is_half() {
+        if !t.spec(edge).dtype.is_half() && self.exchanged(t, edge).is_none() {
             return Ok((edge, event));
         }
         let (edge, rows) = self.edge_rows(t, store, edge, vec![event])?;
         Ok((edge, rows[0]))
     }
     /// Returns a table with the rows of `edge` that the lists `events` refer to, and for each list its row
-    /// indices into that table. If `edge` stays on the host or is stored in 16 bits, the table is built in
-    /// the step: each row is read once, ahead of its use. Otherwise it is `edge` itself.
+    /// indices into that table. If `edge` stays on the host, is stored in 16 bits or is partitioned over
+    /// ranks, the table is built in the step: each row is read once, ahead of its use. Otherwise it is `edge`
+    /// itself. The events must follow from the data alone; for those of mails there is
+    /// [`mail_edge_rows`](Self::mail_edge_rows).
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
@@ -175,6 +185,9 @@ impl EventTables {
         edge: Var,
         events: Vec<Var>,
     ) -> Result<(Var, Vec<Var>)> {
+        if let Some(rows) = self.exchanged(t, edge) {
+            return self.fetched(t, store, (rows, Known::Ahead), edge, &events);
+        }
         let Some(stamp) = self.event_stamp.filter(|_| t.spec(edge).cols > 0) else {
             return Ok((edge, events));
         };
@@ -236,7 +249,9 @@ impl EventTables {
             t.stored_all(store, [self.offsets, self.entries, self.position])?;
         Ok(TcsrVars { offsets, entries, position })
     }
-    /// Returns the edge features by event, or a table of width 0 if they are not `used`.
+    /// Returns the edge features by event, or a table of width 0 if they are not `used`. Over ranks it may
+    /// have only this rank's share of the rows, so rows are read by [`edge_rows`](Self::edge_rows) and
+    /// [`mail_edge_rows`](Self::mail_edge_rows).
     pub fn edge_if(&self, t: &mut Tape, store: &Store, used: bool) -> Result<Var> {
         t.stored(store, if used { self.edge } else { self.no_edge })
     }

@@ -99,6 +99,9 @@ impl ModelConfig for TgatConfig {
         }
         Check("tgat").recent(&self.sampling, self.neighbors)
     }
+    fn partitions_features(&self) -> bool {
+        true
+    }
     fn width(&self) -> usize {
         self.embedding
     }
@@ -180,11 +183,8 @@ impl EventModel for Tgat {
         let edge = data.edge_if(t, store, self.config.edge_features)?;
         let (near, unique) = self.attention.sample(t, store, data, q, edge)?;
         let h = match &self.below {
-            Below::Features(rows) => {
-                let rows = t.stored(store, *rows)?;
-                t.gather_rows(rows, unique.node)?
-            }
-            Below::Projected(inputs) => inputs.record(t, store, unique.node, None)?,
+            Below::Features(rows) => data.node_rows(t, store, *rows, unique.node)?,
+            Below::Projected(inputs) => inputs.record(t, store, data, unique.node, None)?,
         };
         let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
         Ok(Embedded { z, unique, memory: None, content: None })

@@ -113,6 +113,9 @@ impl ModelConfig for TgnConfig {
     fn rows_around(&self) -> RowsAround {
         RowsAround { read: if self.layers == 0 { 0 } else { self.neighbors }, written: 0 }
     }
+    fn partitions_features(&self) -> bool {
+        true
+    }
     fn width(&self) -> usize {
         if self.layers == 0 { self.memory } else { self.embedding }
     }
@@ -188,7 +191,7 @@ impl EventModel for Tgn {
         let edge = data.edge_if(t, store, self.edge_features)?;
         let (near, unique) = self.attention.sample(t, store, data, q, edge)?;
         let (memory, time) = self.memory.update(t, store, data, &self.time, unique.node)?;
-        let h = self.inputs.record(t, store, unique.node, Some(memory))?;
+        let h = self.inputs.record(t, store, data, unique.node, Some(memory))?;
         let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
         Ok(Embedded { z, unique, memory: Some((memory, Some(time))), content: None })
     }

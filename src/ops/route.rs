@@ -4,10 +4,10 @@
 //! | --- | --- | --- |
 //! | `node` | `[n]` u32 below `v`, or [`NONE`] | nodes |
 //! | `limit` | `[1]` u32, optional | only the first `limit` rows count |
-//! | `rank_of`, `row_of` | `[v]` u32 | for each node, its owner, and its row in the owner's tables |
+//! | `rank_of`, `row_of` | `[v]` u32, optional | for each node, its owner, and its row in the owner's tables; without them, node i is on rank i mod ranks, in row i / ranks |
 //! | count | `[1]` u32 | number of listed nodes |
 //! | order | `[<= n]` u32 | rows of `node`, those of rank 0's nodes first, each rank's in their order; without `NONE` |
-//! | row | `[<= n]` u32 | `row_of[node[order]]` |
+//! | row | `[<= n]` u32 | rows in their owners' tables: `row_of[node[order]]` |
 //! | counts | `[ranks]` u32 | number of nodes of each rank |
 //! | position | `[n]` u32 | for each row of `node`, its position in `order`; `NONE` for a row that is not listed |
 //!
@@ -18,6 +18,23 @@ use super::*;
 #[derive(Debug)]
 pub struct Route {
     ranks: usize,
+    /// Number of nodes, if ranks own them in turn; else there are maps.
+    in_turn: Option<usize>,
+}
+
+/// Who owns which node.
+#[derive(Clone, Copy, Debug)]
+pub enum Owners {
+    /// `[v]` u32 each: for each node, its owner, and its row in the owner's tables.
+    Listed(Var, Var),
+    /// Ranks own this many nodes in turn: node i is on rank i mod ranks, in row i / ranks.
+    InTurn(usize),
+}
+
+impl From<(Var, Var)> for Owners {
+    fn from((rank_of, row_of): (Var, Var)) -> Self {
+        Owners::Listed(rank_of, row_of)
+    }
 }
 
 /// Nodes grouped by their owners.
@@ -38,7 +55,6 @@ mod input {
     pub(super) const NODE: usize = 0;
     pub(super) const RANK_OF: usize = 1;
     pub(super) const ROW_OF: usize = 2;
-    pub(super) const LIMIT: usize = 3;
 }
 
 /// Positions of the outputs.
@@ -51,8 +67,8 @@ mod output {
 }
 
 impl Tape {
-    /// Appends [`Route`] for nodes of `ranks` ranks; `maps` is `(rank_of, row_of)`. With `limit`, u32 `[1]`,
-    /// only that many of the first nodes count.
+    /// Appends [`Route`] for nodes of `ranks` ranks; `owners` may be `(rank_of, row_of)`. With `limit`, u32
+    /// `[1]`, only that many of the first nodes count.
     ///
     /// # Errors
     /// `Shape` if types or rows differ.
@@ -75,12 +91,48 @@ impl Tape {
     /// assert_eq!(program.read::<u32>(routed.position, &store)?, [1, 0, 2]);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
-    pub fn route(&mut self, node: Var, maps: (Var, Var), ranks: usize, limit: Option<Var>) -> Result<Routed> {
-        let ins: Vec<Var> = [node, maps.0, maps.1].into_iter().chain(limit).collect();
-        let outs = self.push(Route { ranks }, &ins)?;
+    pub fn route(
+        &mut self,
+        node: Var,
+        owners: impl Into<Owners>,
+        ranks: usize,
+        limit: Option<Var>,
+    ) -> Result<Routed> {
+        let (maps, in_turn) = match owners.into() {
+            Owners::Listed(rank_of, row_of) => (vec![rank_of, row_of], None),
+            Owners::InTurn(nodes) => (Vec::new(), Some(nodes)),
+        };
+        let ins: Vec<Var> = std::iter::once(node).chain(maps).chain(limit).collect();
+        let outs = self.push(Route { ranks, in_turn }, &ins)?;
         let [order, row, counts, position] =
             [output::ORDER, output::ROW, output::COUNTS, output::POSITION].map(|at| outs[at]);
         Ok(Routed { order, row, counts, position })
+    }
+}
+
+impl Route {
+    /// Returns the position of the limit.
+    fn limit_at(&self) -> usize {
+        if self.in_turn.is_some() { input::RANK_OF } else { input::ROW_OF + 1 }
+    }
+    /// Returns how many of the first nodes count.
+    fn limit(&self, io: &Io<'_>) -> usize {
+        let at = self.limit_at();
+        let limit = if io.inputs() > at { io.input::<u32>(at)[0] } else { u32::MAX };
+        io.rows(input::NODE).min(limit as usize)
+    }
+    /// Returns the number of nodes, and a function that returns the owner of a node and its row there.
+    fn owners<'a>(&self, io: &'a Io<'_>) -> (usize, impl Fn(usize) -> (usize, u32) + 'a) {
+        let (ranks, in_turn) = (self.ranks, self.in_turn);
+        let maps = match in_turn {
+            None => [input::RANK_OF, input::ROW_OF].map(|at| io.input::<u32>(at)),
+            Some(_) => [&[][..]; 2],
+        };
+        let of = move |v: usize| match in_turn {
+            None => (maps[0][v] as usize, maps[1][v]),
+            Some(_) => (v % ranks, (v / ranks) as u32),
+        };
+        (in_turn.unwrap_or(maps[0].len()), of)
     }
 }
 
@@ -88,39 +140,39 @@ impl Op for Route {
     const NAME: &'static str = "route";
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
-        let (node, nodes) = (ins[input::NODE], ins[input::RANK_OF].rows.capacity);
+        let first = self.limit_at();
+        arity(Self::NAME, ins, ins.len().clamp(first, first + 1))?;
+        let node = ins[input::NODE];
         ensure!(Self::NAME, node == Spec::ids(node.rows, 1), "node is {node}, want one column of U32");
-        for (what, map) in [("rank_of", &ins[input::RANK_OF]), ("row_of", &ins[input::ROW_OF])] {
+        for (what, map) in ["rank_of", "row_of"].iter().zip(&ins[input::RANK_OF..first]) {
             typed(Self::NAME, what, map, DType::U32)?;
-            shaped(Self::NAME, what, map, nodes, 1)?;
+            shaped(Self::NAME, what, map, ins[input::RANK_OF].rows.capacity, 1)?;
         }
-        if let Some(limit) = ins.get(input::LIMIT) {
+        countable(Self::NAME, "nodes in turn", self.in_turn.unwrap_or(0))?;
+        if let Some(limit) = ins.get(first) {
             ensure!(Self::NAME, *limit == Spec::count(), "limit is {limit}, want {}", Spec::count());
         }
         countable(Self::NAME, "nodes", node.len())?;
         countable(Self::NAME, "ranks", self.ranks)?;
+        ensure!(Self::NAME, self.ranks > 0 || self.in_turn.is_none(), "no rank to own the nodes in turn");
         let listed = Out::counted_by(Spec::ids(Rows::fixed(node.rows.capacity), 1), output::COUNT);
         let counts = Spec::ids(Rows::fixed(self.ranks), 1);
         Ok(vec![Spec::count().into(), listed, listed, counts.into(), node.into()])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (node, rank_of) = (io.input::<u32>(input::NODE), io.input::<u32>(input::RANK_OF));
-        let row_of = io.input::<u32>(input::ROW_OF);
-        let limit = if io.inputs() > input::LIMIT { io.input::<u32>(input::LIMIT)[0] } else { u32::MAX };
-        let limit = node.len().min(limit as usize);
+        let (node, limit) = (io.input::<u32>(input::NODE), self.limit(io));
+        let (nodes, owner_of) = self.owners(io);
         let (order, row) = (io.out::<u32>(output::ORDER), io.out::<u32>(output::ROW));
         let (counts, position) = (io.out::<u32>(output::COUNTS), io.out::<u32>(output::POSITION));
         let mut listed = 0;
         for (rank, count) in counts.iter_mut().enumerate() {
             let before = listed;
             for (i, &v) in node[..limit].iter().enumerate() {
-                let Some(v) = (if rank == 0 { io.row_of(i, v, rank_of.len()) } else { Some(v as usize) })
-                else {
-                    continue;
-                };
-                if rank_of.get(v).is_some_and(|&owner| owner as usize == rank) {
-                    (order[listed], row[listed]) = (i as u32, row_of[v]);
+                // Faults are reported once.
+                let v = if rank == 0 { io.row_of(i, v, nodes) } else { Some(v as usize) };
+                let Some((owner, at)) = v.filter(|&v| v < nodes).map(&owner_of) else { continue };
+                if owner == rank {
+                    (order[listed], row[listed]) = (i as u32, at);
                     listed += 1;
                 }
             }
@@ -131,17 +183,13 @@ impl Op for Route {
         io.out::<u32>(output::COUNT)[0] = listed as u32;
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (node, rank_of) = (io.input::<u32>(input::NODE), io.input::<u32>(input::RANK_OF));
-        let row_of = io.input::<u32>(input::ROW_OF);
-        let limit = if io.inputs() > input::LIMIT { io.input::<u32>(input::LIMIT)[0] } else { u32::MAX };
-        let limit = node.len().min(limit as usize);
+        let (node, limit) = (io.input::<u32>(input::NODE), self.limit(io));
+        let (nodes, owner_of) = self.owners(io);
         let (order, row) = (io.out::<u32>(output::ORDER), io.out::<u32>(output::ROW));
         let (counts, position) = (io.out::<u32>(output::COUNTS), io.out::<u32>(output::POSITION));
         // The owner of the node in each row; `ranks` if it has none.
-        let owner = |i: usize, v: u32| {
-            let owner = io.row_of(i, v, rank_of.len()).map_or(self.ranks, |v| rank_of[v] as usize);
-            owner.min(self.ranks)
-        };
+        let owner =
+            |i: usize, v: u32| io.row_of(i, v, nodes).map_or(self.ranks, |v| owner_of(v).0.min(self.ranks));
         counts.fill(0);
         position.fill(NONE);
         // `position` holds the owners until the rows have their places.
@@ -156,21 +204,25 @@ impl Op for Route {
             counts.iter().scan(0, |sum, &n| Some(std::mem::replace(sum, *sum + n))).collect();
         for (i, position) in position[..limit].iter_mut().enumerate().filter(|(_, owner)| **owner != NONE) {
             let at = &mut next[*position as usize];
-            (order[*at as usize], row[*at as usize]) = (i as u32, row_of[node[i] as usize]);
+            (order[*at as usize], row[*at as usize]) = (i as u32, owner_of(node[i] as usize).1);
             *position = std::mem::replace(at, *at + 1);
         }
         io.out::<u32>(output::COUNT)[0] = counts.iter().sum();
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let limit = if on.inputs() > input::LIMIT { on.input(input::LIMIT) } else { std::ptr::null() };
+        let limit = if on.inputs() > self.limit_at() { on.input(self.limit_at()) } else { std::ptr::null() };
+        let (nodes, [rank_of, row_of]) = match self.in_turn {
+            Some(nodes) => (nodes, [std::ptr::null(); 2]),
+            None => (on.capacity(input::RANK_OF), [on.input(input::RANK_OF), on.input(input::ROW_OF)]),
+        };
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.route(
                 on,
                 Grid::new(1, 1024),
                 on.input(input::NODE),
-                on.input(input::RANK_OF),
-                on.input(input::ROW_OF),
+                rank_of,
+                row_of,
                 limit,
                 on.kept(output::COUNT),
                 on.kept(output::ORDER),
@@ -178,7 +230,7 @@ impl Op for Route {
                 on.kept(output::COUNTS),
                 on.kept(output::POSITION),
                 on.rows(input::NODE),
-                on.capacity(input::RANK_OF) as u32,
+                nodes as u32,
                 self.ranks as u32,
                 on.status(),
             )
@@ -186,15 +238,27 @@ impl Op for Route {
     }
 }
 
-/// `[nodes, list, ranks, NONEs (every n-th)]`, and optionally the limit
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 1, 9], &[9, 20, 3, 4], &[9, 0, 2, 9], &[500, 700, 8, 7], &[9, 20, 3, 4, 11], &[9, 5, 2, 9, 0]];
+/// `[nodes, list, ranks, NONEs (every n-th)]`, and optionally the limit, and 1 if ranks own nodes in turn
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 9],
+    &[9, 20, 3, 4],
+    &[9, 0, 2, 9],
+    &[500, 700, 8, 7],
+    &[9, 20, 3, 4, 11],
+    &[9, 5, 2, 9, 0],
+    &[9, 20, 3, 4, 11, 1],
+    &[500, 700, 8, 7, 700, 1],
+];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 1_500, 4, 1_000_000]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (v, n, ranks, none) = (dims[0], dims[1], dims[2], dims[3]);
     let nodes: Vec<u32> = (1..=n).map(|i| if i % none == 0 { NONE } else { c.below(v) as u32 }).collect();
-    let (node, rank_of, row_of) = (c.ids(&nodes, 1), c.ids_below(v, ranks), c.ids_below(v, v));
+    let node = c.ids(&nodes, 1);
+    let owners = match dims.get(5) {
+        Some(_) => Owners::InTurn(v),
+        None => (c.ids_below(v, ranks), c.ids_below(v, v)).into(),
+    };
     let limit = dims.get(4).map(|&limit| c.count(limit));
-    let routed = c.tape.route(node, (rank_of, row_of), ranks, limit)?;
+    let routed = c.tape.route(node, owners, ranks, limit)?;
     Ok(Built::new(&[routed.order, routed.row, routed.counts, routed.position], &[]))
 }

@@ -6,10 +6,12 @@
 //! the plan, it respects the reads and writes that the nodes declare.
 #![forbid(unsafe_code)]
 mod balance;
+mod choice;
 mod costs;
 mod draw;
 mod group_choice;
 mod machine;
+mod micro_batches;
 mod needs;
 mod parallel;
 pub mod partition;
@@ -18,9 +20,14 @@ mod simulate;
 mod timeline;
 
 pub use balance::{GroupCost, balance};
+pub use choice::Choice;
 pub use costs::{CostModel, OpCost};
 pub use group_choice::GroupChoice;
 pub use machine::{DeviceRates, Machine, Network, NodeLinks};
+pub use micro_batches::{
+    Line, MAX_MICRO_BATCHES, MicroBatchChoice, MicroBatchFit, MicroBatchRule, MicroBatches, ProfiledStep,
+    StepSeconds,
+};
 pub(crate) use needs::violation;
 pub use needs::{At, NEEDS, Need, Violation};
 pub use parallel::Parallel;
@@ -36,9 +43,6 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::Path, str::FromStr};
-
-/// Maximum number of micro-batches of a step.
-const MAX_MICRO_BATCHES: usize = 8;
 
 /// The layout of training on the lanes of a device.
 ///
@@ -68,11 +72,14 @@ pub struct Plan {
 }
 
 /// What ranks keep and exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OverRanks {
     /// Where node memory is.
     pub memory: MemoryOver,
+    /// Where features are. `None`: on every rank if they fit on its device, else partitioned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub features: Option<FeaturesOver>,
     /// How nodes are divided among ranks, if node memory is partitioned.
     pub partition: Partitioner,
     /// Who updates memory rows that travel, if node memory is partitioned.
@@ -82,10 +89,10 @@ pub struct OverRanks {
     /// Age of the gradients that the optimiser uses, in steps: 0, or 1 (Sven, equation 13). With 1, the ranks
     /// add up the gradients of a step while the next step computes.
     pub gradient_staleness: usize,
-    /// Number of parts, 1 to 8, in which the rows of a step are dispatched and updated, if node memory is
-    /// partitioned: one part can travel while another is updated (Sven, section 3.3.2). For models with one
-    /// mail for each node.
-    pub micro_batches: usize,
+    /// Number of parts in which the rows of a step are dispatched and updated, if node memory is partitioned:
+    /// one part can travel while another is updated (Sven, section 3.3.2). For models with one mail for each
+    /// node.
+    pub micro_batches: MicroBatches,
     /// How ranks divide training: mini-batch, epoch and memory parallelism. By default all ranks share every
     /// batch.
     #[serde(skip_serializing_if = "is_default")]
@@ -94,20 +101,6 @@ pub struct OverRanks {
 
 fn is_default(parallel: &Parallel) -> bool {
     *parallel == Parallel::default()
-}
-
-impl Default for OverRanks {
-    fn default() -> Self {
-        OverRanks {
-            memory: MemoryOver::default(),
-            partition: Partitioner::default(),
-            update: UpdateOver::default(),
-            deduplicate: Deduplicate::default(),
-            gradient_staleness: 0,
-            micro_batches: 1,
-            parallel: Parallel::default(),
-        }
-    }
 }
 
 /// Where node memory is, if several ranks train together.
@@ -123,6 +116,18 @@ pub enum MemoryOver {
     /// As partitioned, but a rank keeps the rows that it gets as copies, with memory for all nodes, and gets
     /// only rows that have changed since. Ours.
     Cached,
+}
+
+/// Where the features of edges and nodes are, if several ranks train together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FeaturesOver {
+    /// Every rank keeps all rows.
+    #[default]
+    Replicated,
+    /// Each row is on one rank: row i on rank i mod ranks. Ranks ask one another for the rows that a step
+    /// reads, mostly ahead of the step.
+    Partitioned,
 }
 
 /// Who updates node memory from mails, if it is partitioned.
@@ -345,9 +350,9 @@ impl Plan {
             let what = "ranks.memory is \"cached\", and ranks.deduplicate is not \"both\"";
             return bad(what.into(), "leave out ranks.deduplicate");
         }
-        let micro_batches = self.ranks.unwrap_or_default().micro_batches;
+        let micro_batches = self.ranks.unwrap_or_default().micro_batches.count();
         if !(1..=MAX_MICRO_BATCHES).contains(&micro_batches) {
-            let remedy = format!("give 1 to {MAX_MICRO_BATCHES}");
+            let remedy = format!("give 1 to {MAX_MICRO_BATCHES}, or \"fitted\"");
             return bad(format!("ranks.micro_batches is {micro_batches}"), &remedy);
         }
         let staleness = self.gradient_staleness();

@@ -6,7 +6,7 @@ use super::{
     brief_debug,
     cuda::{CudaStream, DeviceBuffer, Gpu, PinnedTable},
     memory::{self, prefer_huge_pages},
-    spec::{DType, Element, Precision, Real, Spec},
+    spec::{DType, Element, Precision, Real, Rows, Spec},
 };
 use crate::error::{Error, ErrorKind, Result, ensure};
 use half::{bf16, f16};
@@ -70,6 +70,18 @@ unsafe impl<T: Element> Bytes for Vec<T> {
     fn dtype(&self) -> DType {
         T::DTYPE
     }
+}
+
+/// Returns every `step`-th row of a table of `cols` columns, from row `first` on: `len` elements.
+fn picked<T: Element>(
+    table: &[u8],
+    (first, step): (usize, usize),
+    (cols, len): (usize, usize),
+) -> Arc<dyn Bytes> {
+    let all: &[T] = bytemuck::cast_slice(table);
+    let mut rows = Vec::with_capacity(len);
+    all.chunks_exact(cols.max(1)).skip(first).step_by(step).for_each(|row| rows.extend_from_slice(row));
+    Arc::new(rows)
 }
 
 enum Data {
@@ -273,6 +285,30 @@ impl Store {
             "cannot be kept on the host: it is not a table, or a device already has a copy"
         );
         b.copy = DeviceCopy::OnHost;
+        Ok(())
+    }
+    /// Replaces the table `id` by every `step`-th of its rows, from row `first` on.
+    ///
+    /// # Errors
+    /// `Shape` if the buffer is not a table of real numbers, or already has a copy on a device.
+    pub(crate) fn keep_rows(&mut self, id: BufferId, first: usize, step: usize) -> Result<()> {
+        let b = self.find_mut(id)?;
+        let may = matches!((&b.data, &b.copy), (Data::Shared(_), DeviceCopy::None | DeviceCopy::OnHost));
+        ensure!(&b.name, may, "cannot lose rows: it is not a table, or a device already has a copy");
+        if step <= 1 {
+            return Ok(());
+        }
+        let (spec, bytes) = (b.spec, b.data.bytes());
+        let left =
+            Spec { rows: Rows::fixed(spec.rows.capacity.saturating_sub(first).div_ceil(step)), ..spec };
+        let table = match spec.dtype {
+            DType::F32 => picked::<f32>(bytes, (first, step), (spec.cols, left.len())),
+            DType::Bf16 => picked::<bf16>(bytes, (first, step), (spec.cols, left.len())),
+            DType::F16 => picked::<f16>(bytes, (first, step), (spec.cols, left.len())),
+            _ => return Err(Error::shape(&b.name, format_args!("{spec} is no table of real numbers"))),
+        };
+        prefer_huge_pages(table.bytes());
+        (b.spec, b.data) = (left, Data::Shared(table));
         Ok(())
     }
     /// Whether devices read the buffer from host memory.

@@ -129,8 +129,13 @@ pub fn all_reduce<R: Real>(comm: &dyn Comm, values: &mut [R], scratch: &mut Vec<
 pub enum Channel {
     /// What follows from the data alone: which rows go where. It may run steps ahead.
     Routes,
-    /// Rows of node memory, of mails and of features, and their gradients.
+    /// Rows of node memory and of mails, and their gradients.
     Rows,
+    /// Rows of features that are known from the data alone. They may run steps ahead.
+    Features,
+    /// Rows of the features of mails' events, and the ids by which ranks ask for them. Node memory decides
+    /// which events these are, so they follow the step before.
+    MailFeatures,
     /// Gradients of the parameters.
     Gradients,
     /// Everything outside of steps: agreement at the start, scores, checkpoints.
@@ -139,7 +144,14 @@ pub enum Channel {
 
 impl Channel {
     /// All channels.
-    pub const ALL: [Channel; 4] = [Channel::Routes, Channel::Rows, Channel::Gradients, Channel::Control];
+    pub const ALL: [Channel; 6] = [
+        Channel::Routes,
+        Channel::Rows,
+        Channel::Features,
+        Channel::MailFeatures,
+        Channel::Gradients,
+        Channel::Control,
+    ];
 }
 
 /// All ranks, as one of them sees them. Clones share the connections and the counters.
@@ -166,8 +178,15 @@ impl Ranks {
     /// # Errors
     /// As the calls of [`Comm`].
     pub fn new(control: Arc<dyn Comm>) -> Result<Self> {
-        let [routes, rows, gradients] = [control.duplicate()?, control.duplicate()?, control.duplicate()?];
-        let channels = [routes, rows, gradients, control];
+        // The control channel is the connection itself, which outlives the others.
+        let [routes, rows, features, mail_features, gradients] = [
+            control.duplicate()?,
+            control.duplicate()?,
+            control.duplicate()?,
+            control.duplicate()?,
+            control.duplicate()?,
+        ];
+        let channels = [routes, rows, features, mail_features, gradients, control];
         Ok(Ranks { channels, traffic: Arc::default(), attached: Arc::default() })
     }
     /// Divides the ranks, in their order, into `groups` groups of equal size. Returns those of this rank's
@@ -226,6 +245,11 @@ impl Ranks {
     /// Returns the bytes that this rank has sent to other ranks, by kind.
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
+    }
+    /// Returns the same ranks with counters of their own: what is sent for a trial is not counted in the run.
+    #[must_use]
+    pub fn counted_apart(&self) -> Self {
+        Ranks { traffic: Arc::default(), ..self.clone() }
     }
     /// Returns the result of `make` on the first rank, on every rank. Collective.
     ///

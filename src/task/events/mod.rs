@@ -2,12 +2,14 @@
 //! continues.
 mod candidates;
 mod chunks;
+mod micro_batches;
 mod objective;
 mod owners;
 pub mod predictor;
 mod pretrain;
 mod recorded;
 mod recorder;
+mod setup;
 mod task;
 
 pub use chunks::{batches, first_batch};
@@ -16,6 +18,7 @@ pub use pretrain::pretrain;
 pub use recorded::{RankPass, RecordedPasses, RecordedRun, record_passes};
 pub use task::EventTask;
 
+use self::setup::Setup;
 use super::{
     Config, EdgeBank, RunOptions, ScoresByMemory, Summary, Task, Watch,
     training::{
@@ -44,7 +47,13 @@ pub fn train(
     options: &RunOptions,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    let mut task = EventTask::new(config, events, device.clone())?;
+    let mut setup = Setup::new(config, events, device.clone())?;
+    let micro_batches = micro_batches::chosen(config, events, &setup, options)?;
+    if let Some(choice) = &micro_batches {
+        setup = setup.in_parts(choice.micro_batches);
+    }
+    let mut task = EventTask::with(config, events, setup)?;
+    task.micro_batches = micro_batches;
     let mut prepare = |task: &mut EventTask, watch: &mut dyn Watch| {
         if let (StaticMode::Pretrained, Some(id)) = (config.static_mode(), task.tables.static_memory) {
             // A checkpoint may have filled the rows already.

@@ -43,7 +43,7 @@ pub(super) fn owners(
 /// Returns how the rows of nodes travel by a plan.
 pub(super) fn travel(over: &OverRanks) -> RowTravel {
     RowTravel {
-        micro_batches: over.micro_batches,
+        micro_batches: over.micro_batches.count(),
         owners_update: over.update == UpdateOver::Owners,
         dispatch_repeated: over.deduplicate != Deduplicate::Both,
         aggregate_repeated: over.deduplicate == Deduplicate::None,

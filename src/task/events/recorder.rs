@@ -5,10 +5,10 @@ use crate::{
     error::Result,
     model::{EventTables, Forward, Negatives, Net},
     ops::Tape,
-    runtime::*,
+    runtime::{comm::Ranks, *},
     task::{
         config::FeaturesOn,
-        training::{MemoryPlan, Runs},
+        training::{FeatureTables, MemoryPlan, Runs},
     },
 };
 
@@ -78,11 +78,14 @@ pub(super) struct Recorder<'a> {
     pub lanes: Lanes,
     /// Whether a step updates the parameters by the gradients of the step before.
     pub stale: bool,
+    /// Whether ranks may keep a share of the features each, because the plan leaves it open.
+    pub may_partition: bool,
 }
 
 impl Recorder<'_> {
     /// Records and plans the programs. `features_on` decides where the features are stored; `Auto` stores
-    /// them on the device if they fit there.
+    /// them on the device if they fit there. If the features of one rank do not fit, ranks keep a share of
+    /// them each, provided that the plan leaves it open and shares fit. Collective.
     ///
     /// # Errors
     /// `OutOfMemory` if the device has too little memory; the errors of recording.
@@ -96,15 +99,34 @@ impl Recorder<'_> {
         if features_on == FeaturesOn::Host && free.is_some() {
             tables.keep_features_on_host(store)?;
         }
-        let mut programs = self.record(store, tables)?;
-        let mut memory = programs.memory(store, tables, free);
-        if !memory.fits() && memory.features > 0 && features_on == FeaturesOn::Auto {
-            tables.keep_features_on_host(store)?;
-            programs = self.record(store, tables)?;
-            memory = programs.memory(store, tables, free);
+        let ranks = self.device.ranks().map_or(1, Ranks::size);
+        loop {
+            let programs = self.record(store, tables)?;
+            let memory = programs.memory(store, tables, free);
+            let fit = self.all_fit(memory.fits())? || memory.features == 0 || tables.features_on_host();
+            if !fit
+                && self.may_partition
+                && !tables.features_partitioned()
+                && self.all_fit(memory.partitioned(ranks).fits())?
+            {
+                tables.partition_features(store)?;
+            } else if !fit && features_on == FeaturesOn::Auto {
+                tables.keep_features_on_host(store)?;
+            } else {
+                memory.check()?;
+                return Ok((programs, memory));
+            }
         }
-        memory.check()?;
-        Ok((programs, memory))
+    }
+    /// Whether the programs of all ranks fit: where features are is the same on all of them. Collective.
+    ///
+    /// # Errors
+    /// `Comm`.
+    fn all_fit(&self, fits: bool) -> Result<bool> {
+        let Some(ranks) = self.device.ranks() else { return Ok(fits) };
+        let mut too_large = [f32::from(u8::from(!fits))];
+        ranks.sum(&mut too_large)?;
+        Ok(too_large[0] == 0.0)
     }
     /// Records and plans all programs.
     fn record(&self, store: &Store, tables: &mut EventTables) -> Result<Programs> {
@@ -226,6 +248,11 @@ impl Programs {
     fn memory(&self, store: &Store, tables: &EventTables, free: Option<usize>) -> MemoryPlan {
         let features: Vec<BufferId> = tables.features().collect();
         let programs: Vec<&Program> = [&self.step, &self.score].into_iter().chain(&self.remember).collect();
-        MemoryPlan::of(store, (&features, tables.features_on_host()), &programs, free)
+        let features = FeatureTables {
+            buffers: &features,
+            on_host: tables.features_on_host(),
+            partitioned: tables.features_partitioned(),
+        };
+        MemoryPlan::of(store, features, &programs, free)
     }
 }

@@ -2,8 +2,9 @@
 use super::{
     batches, first_batch,
     objective::{Objective, Target},
-    owners::{owners, travel},
+    owners::travel,
     recorder::{Programs, Recorder, Settling, TrainingVariants},
+    setup::Setup,
 };
 use crate::{
     autograd::{LearningRates, Parameters, Program},
@@ -11,16 +12,13 @@ use crate::{
     error::{ErrorKind, Result},
     model::{EventTables, Net, RankTables, StaticMode},
     ops::next_batch::Turns,
-    plan::{CostModel, PassSchedule, Plan, Timeline, predict},
-    runtime::{
-        comm::{Channel, Ranks},
-        *,
-    },
+    plan::{Choice, CostModel, FeaturesOver, MicroBatchChoice, PassSchedule, Timeline, predict},
+    runtime::{comm::Channel, *},
     task::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            EventCount, Progress, Report, Runs, Task, TaskCore, add_up, agree, evaluation_clock, located,
+            EventCount, Progress, Report, Runs, Task, TaskCore, add_up, evaluation_clock, located,
             repeat_and_report,
         },
     },
@@ -33,7 +31,7 @@ const AVERAGED_EPOCHS: usize = 2;
 
 /// What a pass over a range of events does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
+pub(super) enum Pass {
     Train,
     /// Trains with fixed weights for writing memory, by the second variant of the step.
     Settle,
@@ -70,6 +68,8 @@ pub struct EventTask {
     /// The state of this rank's copy of the node memory, where the next epoch goes on, if there are several
     /// copies and this is not the first.
     own_state: Option<Vec<Vec<u8>>>,
+    /// The number of micro-batches, if the plan has it fitted.
+    pub(super) micro_batches: Option<MicroBatchChoice>,
 }
 
 brief_debug!(EventTask, t => { split: t.split, batch: t.batch });
@@ -92,16 +92,20 @@ impl Model {
     /// # Errors
     /// `Usage` if the task does not fit the model; `Data` if the data lack what the task learns from;
     /// `OutOfMemory`.
-    fn new(config: &Config, events: &Events, split: &Split, ranks: Option<(&Ranks, &Plan)>) -> Result<Self> {
+    fn new(config: &Config, events: &Events, setup: &Setup) -> Result<Self> {
+        let Setup { device, split, plan, owners, .. } = setup;
         let mut store = Store::new(Precision::F32);
         let mut tables = tables(config, events, split, &mut store)?;
         // A batch larger than the data is the whole data.
         let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
         let mut turns = Turns::ALL;
-        if let Some((ranks, plan)) = ranks {
+        if let Some(ranks) = device.ranks() {
             let over = plan.ranks.unwrap_or_default();
-            let (owners, travel) = (owners(config, plan, events, split, ranks)?, travel(&over));
-            tables.over = Some(RankTables::new(&mut store, ranks, events.nodes, owners.as_deref(), travel)?);
+            let (owners, travel) = (owners.as_ref().map(|owners| owners.as_slice()), travel(&over));
+            tables.over = Some(RankTables::new(&mut store, ranks, events.nodes, owners, travel)?);
+            if over.features == Some(FeaturesOver::Partitioned) {
+                tables.partition_features(&mut store)?;
+            }
             turns = over.parallel.of(ranks.size())?.turns(ranks.rank());
             if turns != Turns::ALL {
                 let with_copy = ranks.split(turns.copies)?;
@@ -112,7 +116,7 @@ impl Model {
         let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch, turns)?);
         let mut parameters =
             Parameters::with_optimizer(&mut store, config.seed, config.learning_rate, optimizer)?;
-        if let Some((ranks, plan)) = ranks {
+        if let Some(ranks) = device.ranks() {
             parameters.over(&mut store, ranks, plan.gradient_staleness() > 0)?;
         }
         if config.static_mode() != StaticMode::Off {
@@ -150,12 +154,15 @@ impl EventTask {
     /// `Usage` if the configuration contradicts itself or the device; `Data` if the data lack what the task
     /// learns from; `OutOfMemory`.
     pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
-        config.validate()?;
-        let device = device.multiplying_in(config.precision)?;
-        let split = config.split(events)?;
-        check_ranks(config, events, &device)?;
-        let plan = config.plan_on(&device)?;
-        let mut model = Model::new(config, events, &split, device.ranks().map(|ranks| (ranks, &plan)))?;
+        Self::with(config, events, Setup::new(config, events, device)?)
+    }
+    /// Builds the model and records its programs, given what is decided before.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub(super) fn with(config: &Config, events: &Events, setup: Setup) -> Result<Self> {
+        let mut model = Model::new(config, events, &setup)?;
+        let Setup { device, split, plan, may_partition, .. } = setup;
         let columns = model.target.objective.columns(&model.store);
         let scored = longest_evaluated(&split);
         check_room("scores", 4 * scored * columns, "take fewer events")?;
@@ -178,6 +185,7 @@ impl EventTask {
             device: &device,
             lanes: plan.lanes(0, false),
             stale: device.ranks().is_some() && plan.gradient_staleness() > 0,
+            may_partition,
         };
         let (programs, memory) = recorder.programs(&mut store, &mut tables, config.features_on)?;
         let Programs { step, training, score, remember } = programs;
@@ -211,6 +219,7 @@ impl EventTask {
             steps: 0,
             turns,
             own_state: None,
+            micro_batches: None,
         })
     }
     /// Returns the number of scores of an event: one per candidate, including the event itself, or one per
@@ -242,7 +251,7 @@ impl EventTask {
         PassSchedule::of(&self.core.step, &self.runs_of_epoch())
     }
     /// Empties node memory and mails.
-    fn reset(&mut self) -> Result<()> {
+    pub(super) fn reset(&mut self) -> Result<()> {
         self.net.model.reset(&mut self.core.store)?;
         self.tables.over.as_ref().map_or(Ok(()), |over| over.reset(&mut self.core.store))
     }
@@ -325,7 +334,7 @@ impl EventTask {
         (short, n, range.len().min((n * self.batch).saturating_sub(short)))
     }
     /// Runs a pass over a range of events. Returns the number of steps, of batches and of events.
-    fn pass(
+    pub(super) fn pass(
         &mut self,
         pass: Pass,
         epoch: u32,
@@ -386,23 +395,6 @@ impl EventTask {
         }
         Ok((steps, batches, total * turns.batches()))
     }
-}
-
-/// Checks that the ranks, if there are any, agree.
-///
-/// # Errors
-/// `Comm`, with what differs.
-fn check_ranks(config: &Config, events: &Events, device: &Device) -> Result<()> {
-    let Some(ranks) = device.ranks() else { return Ok(()) };
-    agree(ranks, config, &identity(events))
-}
-
-/// Returns numbers by which ranks recognise that they have the same events.
-fn identity(events: &Events) -> String {
-    let Events { nodes, src, dst, time, .. } = events;
-    let ids = [src, dst].map(|ids| crc32fast::hash(bytemuck::cast_slice(ids)));
-    let times = crc32fast::hash(bytemuck::cast_slice(time));
-    format!("{} events, {nodes} nodes, checksums {:08x} {:08x} {times:08x}", events.len(), ids[0], ids[1])
 }
 
 /// Creates the tables of a stream, with the storage types of the configuration.
@@ -467,6 +459,9 @@ impl Task for EventTask {
     }
     fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
         predict(&self.core.step, &self.runs_of_epoch(), costs, &|_, _| 0.0)
+    }
+    fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
+        Some((Choice::MicroBatches(self.micro_batches.clone()?), None))
     }
     fn state(&self) -> Vec<BufferId> {
         let averages = self.settling.iter().flat_map(|s| s.average.buffers());

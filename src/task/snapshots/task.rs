@@ -11,13 +11,13 @@ use crate::{
     error::{Error, Result},
     model::{Exchanged, SnapshotModel, SnapshotTables, VertexInputs},
     ops::{Backend, Tape, epilogue::Activation},
-    plan::{CostModel, First, FirstRule, GroupChoice, Plan, Timeline, predict},
+    plan::{Choice, CostModel, First, FirstRule, GroupChoice, Plan, Timeline, predict},
     runtime::*,
     task::{
         config::Config,
         evaluation::{Scores, TestScores},
         training::{
-            EventCount, MemoryPlan, Report, Runs, Task, TaskCore, evaluation_clock, located,
+            EventCount, FeatureTables, MemoryPlan, Report, Runs, Task, TaskCore, evaluation_clock, located,
             repeat_and_report,
         },
     },
@@ -328,9 +328,9 @@ impl Task for SnapshotTask {
             |run: usize, work: &NodeInfo| self.loads.edges(targets[runs.group(run)], work.tag.section);
         predict(&self.core.step, &runs.variant_of_run, costs, &edges)
     }
-    fn chosen(&self) -> Option<(&GroupChoice, &CostModel)> {
+    fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
         let chosen = self.group_plan.as_ref()?.chosen.as_ref()?;
-        Some((&chosen.choice, &chosen.costs))
+        Some((Choice::Groups(chosen.choice.clone()), Some(&chosen.costs)))
     }
     fn state(&self) -> Vec<BufferId> {
         Vec::new()
@@ -371,7 +371,8 @@ fn memory_plan(
     let free = device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
     let (VertexInputs::Vertices(inputs) | VertexInputs::Steps(inputs)) = tables.inputs;
     let features: Vec<BufferId> = tables.aggregated.into_iter().chain(given.then_some(inputs)).collect();
-    let memory = MemoryPlan::of(store, (&features, false), programs, free);
+    let memory =
+        MemoryPlan::of(store, FeatureTables { buffers: &features, ..Default::default() }, programs, free);
     memory.check()?;
     Ok(memory)
 }

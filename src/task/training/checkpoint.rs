@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
+    plan::MicroBatchChoice,
     runtime::{BufferId, DType, Precision, Rows, Spec, Store},
     task::config::Config,
 };
@@ -75,6 +76,9 @@ pub struct Manifest {
     pub settled: Option<u32>,
     /// Configuration of the training.
     pub config: Config,
+    /// The number of micro-batches, if it was fitted: a resumed run keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub micro_batches: Option<MicroBatchChoice>,
     /// The stream after training, if a predictor saved the checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamRecord>,
@@ -288,6 +292,7 @@ impl Checkpoint {
             checksums: [0; 2],
             settled: None,
             config,
+            micro_batches: None,
             stream: None,
             extract: None,
         }

@@ -13,8 +13,10 @@ pub struct MemoryPlan {
     pub state: usize,
     /// Events and their adjacency.
     pub tables: usize,
-    /// Edge and node features.
+    /// Edge and node features; of these, only this rank's share if ranks keep a share each.
     pub features: usize,
+    /// Whether ranks keep a share of the features each.
+    pub features_partitioned: bool,
     /// Whether the features stay in host memory, from which the device reads them.
     pub features_on_host: bool,
     /// Values of a training step (for as many steps as their buffer depth), of scoring and of replaying.
@@ -24,10 +26,10 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Calculates the memory of programs over a store, of which the buffers `features` hold features.
+    /// Calculates the memory of programs over a store with these feature tables.
     pub(in crate::task) fn of(
         store: &Store,
-        (features, features_on_host): (&[BufferId], bool),
+        features: FeatureTables<'_>,
         programs: &[&Program],
         free: Option<usize>,
     ) -> Self {
@@ -35,14 +37,15 @@ impl MemoryPlan {
             state: 0,
             tables: 0,
             features: 0,
-            features_on_host,
+            features_partitioned: features.partitioned,
+            features_on_host: features.on_host,
             step: programs.iter().map(|p| p.arena_bytes()).sum(),
             free,
         };
         let used: BTreeSet<BufferId> = programs.iter().flat_map(|p| p.stored()).collect();
         for id in used {
             let total = match id {
-                id if features.contains(&id) => &mut plan.features,
+                id if features.buffers.contains(&id) => &mut plan.features,
                 id if store.is_writable(id) => &mut plan.state,
                 _ => &mut plan.tables,
             };
@@ -58,6 +61,11 @@ impl MemoryPlan {
     /// Returns whether the run fits into the free device memory; true without a device.
     pub fn fits(&self) -> bool {
         self.free.is_none_or(|free| self.needed() <= free)
+    }
+    /// Returns the plan if each of `ranks` ranks keeps a share of the features, without the rows that it then
+    /// gets in a step.
+    pub(in crate::task) fn partitioned(self, ranks: usize) -> Self {
+        MemoryPlan { features: self.features.div_ceil(ranks), features_partitioned: true, ..self }
     }
     /// Checks that the run fits into the free device memory.
     ///
@@ -86,6 +94,17 @@ impl MemoryPlan {
     }
 }
 
+/// The feature tables of a task.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::task) struct FeatureTables<'a> {
+    /// Their buffers.
+    pub buffers: &'a [BufferId],
+    /// Whether they stay in host memory.
+    pub on_host: bool,
+    /// Whether each rank keeps its share of the rows.
+    pub partitioned: bool,
+}
+
 fn mib(bytes: usize) -> f64 {
     bytes as f64 / f64::from(1u32 << 20)
 }
@@ -95,7 +114,8 @@ impl fmt::Display for MemoryPlan {
         write!(f, "{:.0} MiB state, {:.0} MiB tables, ", mib(self.state), mib(self.tables))?;
         if self.features > 0 {
             let location = if self.features_on_host { " on the host" } else { "" };
-            write!(f, "{:.0} MiB features{location}, ", mib(self.features))?;
+            let share = if self.features_partitioned { " of this rank" } else { "" };
+            write!(f, "{:.0} MiB features{share}{location}, ", mib(self.features))?;
         }
         write!(f, "{:.0} MiB values of a step", mib(self.step))?;
         match self.free {

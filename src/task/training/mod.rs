@@ -14,8 +14,9 @@ pub use checkpoint::{Checkpoint, Manifest, StreamRecord};
 pub use extract::ExtractRecord;
 pub(super) use extract::{Extract, Extractor};
 pub(super) use matching::{same_model, same_test};
+pub(in crate::task) use memory::FeatureTables;
 pub use memory::MemoryPlan;
-pub(super) use over_ranks::{add_up, agree, load};
+pub(super) use over_ranks::{add_up, agree, from_first, load};
 pub(super) use run::{Run, restored, test_replayed};
 pub use run::{RunOptions, Watch};
 pub use summary::{

@@ -109,7 +109,7 @@ fn gathered(over: &RankTables, own: &[u8]) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// The error of `make`; `Comm`.
-pub(super) fn from_first<T: Serialize + DeserializeOwned>(
+pub(in crate::task) fn from_first<T: Serialize + DeserializeOwned>(
     device: &Device,
     make: impl FnOnce() -> Result<T>,
 ) -> Result<T> {

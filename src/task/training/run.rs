@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
+    plan::Choice,
     runtime::{cuda::Gpu, *},
     task::{
         config::Config,
@@ -146,7 +147,11 @@ impl<'a> Run<'a> {
         let (config, options) = (self.config, self.options);
         let buffers = task.checkpoint_buffers();
         let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
-        let manifest = Checkpoint::describe(config, self.data.identity());
+        let mut manifest = Checkpoint::describe(config, self.data.identity());
+        manifest.micro_batches = match task.chosen() {
+            Some((Choice::MicroBatches(choice), _)) => Some(choice),
+            _ => None,
+        };
         let mut state =
             RunState { buffers, checkpoint, extractor, manifest, records: Vec::new(), best: None };
         let restored = options.resume && self.restore(task, &mut state)?;
@@ -181,7 +186,9 @@ impl<'a> Run<'a> {
             Ok(Some((manifest, records)))
         })?;
         let Some((mut manifest, records)) = found else { return Ok(false) };
+        let micro_batches = state.manifest.micro_batches.take();
         state.manifest = resumed(manifest.clone(), self.config, &self.data)?;
+        state.manifest.micro_batches = micro_batches;
         state.records = records;
         // An earlier version wrote no extract; a damaged one is written anew.
         if let Some(extractor) = &mut state.extractor {
@@ -343,11 +350,11 @@ impl<'a> Run<'a> {
                 name: device.name().into(),
                 threads: device.threads(),
             },
-            ranks: RanksRecord::of(device, task.plan())?,
+            ranks: RanksRecord::of(device, task.plan(), task.memory())?,
             data: self.data.clone(),
             model: config.model_name().into(),
             plan: task.plan().name.clone(),
-            chosen: task.chosen().map(|(choice, _)| choice.clone()),
+            chosen: task.chosen().map(|(choice, _)| choice),
             task: config.task,
             seed: config.seed,
             protocol: config.protocol_name().into(),
@@ -376,7 +383,7 @@ impl<'a> Run<'a> {
     fn write_summary(&self, task: &dyn Task, summary: &Summary, best_epoch: usize) -> Result<()> {
         let Some(out) = self.options.out.as_ref().filter(|_| self.device.is_first()) else { return Ok(()) };
         write_whole(&out.join("summary.json"), &as_json("the summary", summary)?)?;
-        if let Some((_, costs)) = task.chosen() {
+        if let Some((_, Some(costs))) = task.chosen() {
             write_whole(&out.join("predictions.json"), &as_json("the predictions", costs)?)?;
         }
         if self.config.tensorboard {

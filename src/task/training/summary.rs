@@ -1,8 +1,9 @@
 //! The records of a run: a line of `metrics.jsonl` for every epoch, and `summary.json`.
+use super::MemoryPlan;
 use crate::{
     data::{Events, Snapshots},
     error::Result,
-    plan::{GroupChoice, MemoryOver, Parallel, Plan},
+    plan::{Choice, FeaturesOver, MemoryOver, Parallel, Plan},
     runtime::{
         Device, MatmulPrecision, StoredAs,
         comm::{Channel, TrafficKind},
@@ -114,6 +115,9 @@ pub struct RanksRecord {
     pub by: String,
     /// Where node memory was.
     pub memory: MemoryOver,
+    /// Where features were.
+    #[serde(default)]
+    pub features: FeaturesOver,
     /// How the ranks divided training: ranks that shared a batch, groups that shared a copy of the memory, and
     /// copies.
     #[serde(default)]
@@ -134,11 +138,11 @@ pub struct TrafficRecord {
 }
 
 impl RanksRecord {
-    /// Returns the record of the ranks of a device under a plan; `None` for a single rank. Collective.
+    /// Returns the record of the ranks of a device under a plan, with the memory that a rank needs; `None` for a single rank. Collective.
     ///
     /// # Errors
     /// `Comm`.
-    pub(super) fn of(device: &Device, plan: &Plan) -> Result<Option<Self>> {
+    pub(super) fn of(device: &Device, plan: &Plan, needed: MemoryPlan) -> Result<Option<Self>> {
         let Some(ranks) = device.ranks() else { return Ok(None) };
         let control = ranks.channel(Channel::Control);
         let record = |(kind, rows, bytes): (TrafficKind, _, _)| TrafficRecord {
@@ -150,8 +154,12 @@ impl RanksRecord {
             ranks.traffic().of_all(&**control)?.into_iter().filter(|t| t.2 > 0).map(record).collect();
         let over = plan.ranks.unwrap_or_default();
         let parallel = over.parallel.of(ranks.size())?;
-        let (ranks, by) = (ranks.size(), control.describe());
-        Ok(Some(RanksRecord { ranks, by, memory: over.memory, parallel, traffic }))
+        let features = match needed.features_partitioned {
+            true => FeaturesOver::Partitioned,
+            false => FeaturesOver::Replicated,
+        };
+        let (ranks, by, memory) = (ranks.size(), control.describe(), over.memory);
+        Ok(Some(RanksRecord { ranks, by, memory, features, parallel, traffic }))
     }
 }
 
@@ -180,7 +188,7 @@ pub struct Summary {
     pub task: TaskName,
     pub plan: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chosen: Option<GroupChoice>,
+    pub chosen: Option<Choice>,
     pub seed: u64,
     pub protocol: String,
     pub negatives: NegativeKind,

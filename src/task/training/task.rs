@@ -6,7 +6,7 @@ use crate::{
     data::Part,
     error::{Error, ErrorKind, Result},
     model::RankTables,
-    plan::{CostModel, GroupChoice, Plan, Timeline},
+    plan::{Choice, CostModel, Plan, Timeline},
     runtime::{BufferId, Device, Store, brief_debug},
     task::evaluation::{Scores, TestScores},
 };
@@ -148,9 +148,9 @@ pub trait Task {
     /// # Errors
     /// `Plan` if lanes would wait for each other.
     fn predicted(&self, costs: &CostModel) -> Result<Timeline>;
-    /// Returns how predictions assigned snapshots to lanes, and the cost model they used; `None` if the plan
-    /// needs no predictions or none have been made yet.
-    fn chosen(&self) -> Option<(&GroupChoice, &CostModel)> {
+    /// Returns what the plan leaves to measurements, as chosen, and the cost model of ops, if it was chosen by
+    /// predictions; `None` if the plan leaves nothing to measurements, or nothing is chosen yet.
+    fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
         None
     }
 
