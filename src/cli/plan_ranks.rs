@@ -4,7 +4,7 @@ use crate::{
     autograd::Span,
     data::Events,
     error::{Error, Result},
-    plan::{CostModel, Machine, NodeLinks, Timeline, predict_ranks},
+    plan::{CostModel, Machine, NodeLinks, Timeline, fit_links, predict_ranks},
     task::{Config, RecordedPasses, RecordedRun, record_passes, training::folder::write_whole},
 };
 use clap::{Args, ValueEnum};
@@ -206,8 +206,8 @@ impl Here {
         let computes = |s: &&Span| s.node_info.traffic.is_none();
         let spans = fitted.iter().flat_map(|rank| rank.timeline.spans()).filter(computes).copied();
         let costs = CostModel::fit_live(&spans.collect::<Vec<_>>());
-        let nothing = NodeLinks { devices: ranks, bytes_per_second: 1.0, seconds_per_message: 0.0 };
-        let links = recorded.links.unwrap_or(nothing);
+        let of_ranks: Vec<_> = fitted.iter().map(|rank| (&rank.recording, &rank.timeline)).collect();
+        let links = fit_links(&of_ranks);
         let machine = Machine::here(&costs, links, ranks);
         let recordings: Vec<_> = predicted.iter().map(|rank| rank.recording.clone()).collect();
         let timelines = predict_ranks(&recorded.schedule, &recordings, &costs, &machine);
