@@ -20,6 +20,7 @@ import cluster
 import comm_volume
 import micro_batches
 import partition_balance
+import scaling
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches/results"
@@ -335,7 +336,7 @@ TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in
 TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
     ("cluster-times", "cluster", cluster.times), ("cluster-volumes", "cluster", cluster.volumes),
     ("sven-breakdown", "breakdown", breakdown.breakdown), ("micro-batches", "micro-batches", micro_batches.table),
-    ("comm-volume", "comm-volume", comm_volume.table),
+    ("comm-volume", "comm-volume", comm_volume.table), ("scaling", "scaling", scaling.table),
     ("partition-balance", "partition-balance", partition_balance.figure),
     ("partition-balance-all", "partition-balance", partition_balance.greatest))}
 TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hits_at_10")], "models-given")

@@ -2,7 +2,8 @@
 //
 // shapes    node [n] u32; rank_of, row_of [v] u32; order, row [<= n], counts [ranks], position [n] u32
 // grid      one block goes over the list once for each rank, with a prefix sum over its threads
-// memory    reads n words and a map entry for each (if there are maps), once for each rank; writes 3 n words; maps scattered
+// memory    reads n words and a map entry for each (if there are maps), once for each rank; writes 3 n words; maps
+//           scattered
 // limiter   latency
 // backward  -
 // source    the two maps of Sven, section 4.1

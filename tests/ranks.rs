@@ -234,8 +234,8 @@ fn stale_gradients_are_added_up_beside_the_next_step_and_used_by_its_update() {
     }
 }
 
-/// Returns, for each rank, the rows that it sent for `kind` in a training pass, and the bytes; `open` opens the
-/// device of a rank.
+/// Returns, for each rank, the rows that it sent for `kind` in a training pass, and the bytes; `open` opens
+/// the device of a rank.
 pub fn sent(
     ranks: usize,
     config: &Config,

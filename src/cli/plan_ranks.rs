@@ -4,8 +4,8 @@ use crate::{
     autograd::Span,
     data::Events,
     error::{Error, Result},
-    plan::{CostModel, Machine, NodeLinks, Timeline, predict_ranks},
-    task::{Config, RecordedPasses, RecordedRun, record_passes, training::folder::write_whole},
+    plan::{CostModel, Machine, NodeLinks, Timeline, fit_links, predict_ranks},
+    task::{Config, RankPass, RecordedPasses, RecordedRun, record_passes, training::folder::write_whole},
 };
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -13,6 +13,8 @@ use std::path::Path;
 
 /// Number of steps that are recorded, unless the caller says otherwise.
 const STEPS: usize = 12;
+/// Number of passes of which the median counts.
+const PASSES: usize = 5;
 
 /// The ranks to predict, and their machine.
 #[derive(Args)]
@@ -197,17 +199,18 @@ impl Here {
     /// Times ops and links on ranks of this computer, predicts another pass from them, and compares.
     fn measure(config: &Config, events: &Events, cores: usize, steps: usize) -> Result<Self> {
         let ranks = cores.clamp(2, 8);
-        // The first pass warms up, the second one is what costs are fitted to, the third one is predicted.
-        let run = RecordedRun { ranks, threads: (cores / ranks).max(1), passes: 3, steps, on_lanes: true };
+        // The first pass warms up. Costs are fitted to one of the next ones, and predict one of the last: those
+        // whose times are the medians, because other programs disturb single passes.
+        let passes = 1 + 2 * PASSES;
+        let run = RecordedRun { ranks, threads: (cores / ranks).max(1), passes, steps, on_lanes: true };
         let recorded = record_passes(config, events, run)?;
-        let [_, fitted, predicted] = &recorded.passes[..] else {
-            return Err(Error::usage("three passes were not recorded").remedy("report this"));
-        };
+        let (to_fit, to_predict) = recorded.passes[1..].split_at(PASSES);
+        let (fitted, predicted) = (median(to_fit), median(to_predict));
         let computes = |s: &&Span| s.node_info.traffic.is_none();
         let spans = fitted.iter().flat_map(|rank| rank.timeline.spans()).filter(computes).copied();
         let costs = CostModel::fit_live(&spans.collect::<Vec<_>>());
-        let nothing = NodeLinks { devices: ranks, bytes_per_second: 1.0, seconds_per_message: 0.0 };
-        let links = recorded.links.unwrap_or(nothing);
+        let of_ranks: Vec<_> = fitted.iter().map(|rank| (&rank.recording, &rank.timeline)).collect();
+        let links = fit_links(&of_ranks);
         let machine = Machine::here(&costs, links, ranks);
         let recordings: Vec<_> = predicted.iter().map(|rank| rank.recording.clone()).collect();
         let timelines = predict_ranks(&recorded.schedule, &recordings, &costs, &machine);
@@ -246,6 +249,14 @@ impl Row {
     fn computing(&self) -> f64 {
         self.timelines.iter().map(Timeline::computing).sum::<f64>() / self.timelines.len().max(1) as f64
     }
+}
+
+/// Returns the pass whose time is the median.
+fn median(passes: &[Vec<RankPass>]) -> &[RankPass] {
+    let seconds = |pass: &&Vec<RankPass>| longest(pass.iter().map(|rank| &rank.timeline));
+    let mut in_order: Vec<&Vec<RankPass>> = passes.iter().collect();
+    in_order.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+    in_order.get(passes.len() / 2).map_or(&[], |pass| pass.as_slice())
 }
 
 /// Returns the seconds of the longest of the timelines.

@@ -5,9 +5,9 @@
 //! are on all ranks. Each row is asked for once in a step, and travels in its storage type.
 //!
 //! Which rows a step reads mostly follows from the data alone: those are asked for in the stage `route` and
-//! travel in the stage `fetch_features`, both ahead of the step. Only which event a mail belongs to is decided
-//! by the step before, so the features of mails' events are asked for, on a channel of their own, when the
-//! mails are read.
+//! travel in the stage `fetch_features`, both ahead of the step. Only which event a mail belongs to is
+//! decided by the step before, so the features of mails' events are asked for, on a channel of their own,
+//! when the mails are read.
 use super::{EventTables, RankTables, rank_tables::request};
 use crate::{
     error::{Error, Result},
@@ -49,8 +49,8 @@ impl FeatureRows {
             mail_event_stamp: store.zeros("mail event stamp", Spec::ids(Rows::fixed(events), 1))?,
         })
     }
-    /// Appends the exchange of the rows with the ids `id`, unique numbers below `items`, of the table of which
-    /// this rank has its share. Returns them in the order of the ids.
+    /// Appends the exchange of the rows with the ids `id`, unique numbers below `items`, of the table of
+    /// which this rank has its share. Returns them in the order of the ids.
     fn fetch(&self, t: &mut Tape, store: &Store, table: Var, id: Var, of: (usize, Known)) -> Result<Var> {
         let (items, known) = of;
         let (asking, answering) = match known {
@@ -132,8 +132,8 @@ impl EventTables {
         let (rows, index) = self.fetched(t, store, (rows, Known::WithMails), edge, &[events])?;
         t.gather_rows(rows, index[0])
     }
-    /// Returns the rows of the nodes `node` of a table by node: of node features, which ranks may keep a share
-    /// of each, or of another table.
+    /// Returns the rows of the nodes `node` of a table by node: of node features, which ranks may keep a
+    /// share of each, or of another table.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.

@@ -30,8 +30,8 @@ pub struct EventTables {
     pub node_width: usize,
     /// Conversion of ticks to seconds; without a longest gap unless the caller sets one.
     pub gaps: Gaps,
-    /// `[nodes, width]`: node features, if there are any. Over ranks it may have only this rank's share of the
-    /// rows, so rows are read by [`node_rows`](Self::node_rows).
+    /// `[nodes, width]`: node features, if there are any. Over ranks it may have only this rank's share of
+    /// the rows, so rows are read by [`node_rows`](Self::node_rows).
     pub node_features: Option<BufferId>,
     /// `[nodes, c]`: static memory, if the caller sets it before the model is built.
     pub static_memory: Option<BufferId>,

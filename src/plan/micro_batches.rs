@@ -5,11 +5,11 @@
 //! a step's dispatch, in bytes: it grows with the batch, but by less than in proportion, because a larger
 //! batch asks for the same rows more often.
 //!
-//! The paper does not say how S follows from what is measured. Here whole steps are timed, each in 1, 2, 4 and
-//! 8 parts. In a pipeline, the first part's dispatch and the last part's update are hidden by nothing, so more
-//! parts hide more; but each part costs something once more: messages, small products, slices, the backward
-//! pass part by part. If dispatch takes D + n l seconds in n parts, update U + n k and other work O + n e, and
-//! if the link is the slower one of the two, a step takes
+//! The paper does not say how S follows from what is measured. Here whole steps are timed, each in 1, 2, 4
+//! and 8 parts. In a pipeline, the first part's dispatch and the last part's update are hidden by nothing, so
+//! more parts hide more; but each part costs something once more: messages, small products, slices, the
+//! backward pass part by part. If dispatch takes D + n l seconds in n parts, update U + n k and other work O
+//! + n e, and if the link is the slower one of the two, a step takes
 //!
 //! > D + n l + (U + n k) / n + O + n e,
 //!
@@ -142,8 +142,8 @@ pub struct StepSeconds {
 }
 
 impl StepSeconds {
-    /// Returns the least-squares fit to `points`, numbers of parts with seconds, without negative `hidden` and
-    /// `each`.
+    /// Returns the least-squares fit to `points`, numbers of parts with seconds, without negative `hidden`
+    /// and `each`.
     pub fn fit(points: &[(usize, f64)]) -> Self {
         let count = points.len().max(1) as f64;
         let mean = |of: &dyn Fn(f64, f64) -> f64| {

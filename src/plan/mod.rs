@@ -31,7 +31,7 @@ pub use micro_batches::{
 pub(crate) use needs::violation;
 pub use needs::{At, NEEDS, Need, Violation};
 pub use parallel::Parallel;
-pub use recording::{Recording, predict_ranks};
+pub use recording::{Recording, fit_links, predict_ranks};
 pub use simulate::{Durations, PassSchedule, predict, simulate};
 pub use timeline::{Timeline, Usage};
 

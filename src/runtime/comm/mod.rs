@@ -11,7 +11,6 @@ mod launch;
 mod local;
 mod mpi;
 mod rendezvous;
-mod timing;
 mod traffic;
 
 pub use launch::{Launched, Launcher, launched};
@@ -19,7 +18,6 @@ pub use local::{Local, local};
 pub(crate) use local::{copy_part, ranges};
 pub use mpi::{Mpi, mpi, mpi_library};
 pub use rendezvous::Rendezvous;
-pub use timing::{LinkTimes, time_links};
 pub use traffic::{Sent, SentByKind, Traffic, TrafficKind};
 
 use super::Real;

@@ -28,7 +28,8 @@ const STEPS: usize = 8;
 /// tells the bytes of an event from those of a batch.
 const PROFILED: [(usize, usize); 5] = [(1, 8), (1, 4), (1, 2), (1, 1), (2, 1)];
 
-/// Returns the number of micro-batches; `None` if the plan gives a number, or there are no ranks. A run that is resumed with as many ranks keeps its number. Collective.
+/// Returns the number of micro-batches; `None` if the plan gives a number, or there are no ranks. A run that
+/// is resumed with as many ranks keeps its number. Collective.
 ///
 /// # Errors
 /// Those of building a task and of a step; `Comm`.
@@ -92,8 +93,8 @@ fn profile(config: &Config, events: &Events, setup: &Setup) -> Result<Vec<Profil
     Ok(steps)
 }
 
-/// Trains a pass of a few steps in `parts` micro-batches, and returns what a step took. The steps are from the
-/// middle of the training part, where nodes have neighbours, and follow one another as in an epoch.
+/// Trains a pass of a few steps in `parts` micro-batches, and returns what a step took. The steps are from
+/// the middle of the training part, where nodes have neighbours, and follow one another as in an epoch.
 fn profiled(task: &mut EventTask, parts: usize) -> Result<ProfiledStep> {
     let (train, batch) = (task.split.train.clone(), task.batch().max(1));
     let steps = (train.len() / batch).clamp(1, STEPS);

@@ -3,11 +3,8 @@ use super::EventTask;
 use crate::{
     data::Events,
     error::{Error, Result},
-    plan::{NodeLinks, PassSchedule, Recording, Timeline},
-    runtime::{
-        Device,
-        comm::{Channel, LinkTimes, Ranks, time_links},
-    },
+    plan::{PassSchedule, Recording, Timeline},
+    runtime::Device,
     task::{Config, Task, on_local_ranks},
 };
 use std::{
@@ -29,8 +26,6 @@ pub struct RecordedPasses {
     pub events: usize,
     /// Number of steps of a pass.
     pub steps: usize,
-    /// The links between the ranks; `None` for a single rank.
-    pub links: Option<NodeLinks>,
 }
 
 /// A pass of a rank.
@@ -73,7 +68,7 @@ pub fn record_passes(config: &Config, events: &Events, run: RecordedRun) -> Resu
         let own = &of_ranks[device.ranks().map_or(0, |ranks| ranks.rank())];
         record_rank(config, events, device, run, own)
     };
-    let (schedule, events, steps, links) = match ranks {
+    let (schedule, events, steps) = match ranks {
         1 => record(open(0)?)?,
         _ => on_local_ranks(ranks, DEADLINE, open, record)?,
     };
@@ -83,17 +78,17 @@ pub fn record_passes(config: &Config, events: &Events, run: RecordedRun) -> Resu
         .collect();
     let pass = |_| by_rank.iter_mut().filter_map(Iterator::next).collect();
     let passes = (0..passes).map(pass).collect();
-    Ok(RecordedPasses { schedule, passes, events, steps, links })
+    Ok(RecordedPasses { schedule, passes, events, steps })
 }
 
-/// Trains as one of the ranks. Returns the schedule, the number of events and of steps, and the links.
+/// Trains as one of the ranks. Returns the schedule, and the number of events and of steps.
 fn record_rank(
     config: &Config,
     events: &Events,
     device: Device,
     run: RecordedRun,
     recorded: &Mutex<Vec<RankPass>>,
-) -> Result<(PassSchedule, usize, usize, Option<NodeLinks>)> {
+) -> Result<(PassSchedule, usize, usize)> {
     let ranks = device.ranks().cloned();
     let mut task = EventTask::new(config, events, device)?;
     let train = &mut task.split.train;
@@ -111,11 +106,7 @@ fn record_rank(
         let ran = RankPass { recording, timeline: Timeline::new(spans) };
         recorded.lock().unwrap_or_else(PoisonError::into_inner).push(ran);
     }
-    let links = |ranks: &Ranks| {
-        let times = time_links(&**ranks.channel(Channel::Control))?;
-        let LinkTimes { seconds_per_message, bytes_per_second } = times;
-        Ok(NodeLinks { devices: ranks.size(), bytes_per_second, seconds_per_message })
-    };
-    let links = ranks.as_ref().map(links).transpose()?;
-    Ok((task.pass_schedule()?, task.split.train.len(), task.steps(), links))
+    // Ranks that take turns see every event as often as there are batches in a step.
+    let events = task.split.train.len() * task.turns().batches();
+    Ok((task.pass_schedule()?, events, task.steps()))
 }

@@ -138,7 +138,8 @@ pub struct TrafficRecord {
 }
 
 impl RanksRecord {
-    /// Returns the record of the ranks of a device under a plan, with the memory that a rank needs; `None` for a single rank. Collective.
+    /// Returns the record of the ranks of a device under a plan, with the memory that a rank needs; `None`
+    /// for a single rank. Collective.
     ///
     /// # Errors
     /// `Comm`.

@@ -148,8 +148,8 @@ pub trait Task {
     /// # Errors
     /// `Plan` if lanes would wait for each other.
     fn predicted(&self, costs: &CostModel) -> Result<Timeline>;
-    /// Returns what the plan leaves to measurements, as chosen, and the cost model of ops, if it was chosen by
-    /// predictions; `None` if the plan leaves nothing to measurements, or nothing is chosen yet.
+    /// Returns what the plan leaves to measurements, as chosen, and the cost model of ops, if it was chosen
+    /// by predictions; `None` if the plan leaves nothing to measurements, or nothing is chosen yet.
     fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
         None
     }
