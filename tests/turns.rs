@@ -4,7 +4,11 @@ use crate::{
     ranks::{STATE, of_model, tensors, train},
 };
 use std::collections::BTreeMap;
-use tgnn::{data::Events, model::ModelName, task::Config};
+use tgnn::{
+    data::Events,
+    model::ModelName,
+    task::{Config, TaskName},
+};
 
 /// Ranks that share a batch, groups that share a copy of the memory, and copies.
 const PARALLEL: [[usize; 3]; 11] = [
@@ -67,4 +71,53 @@ fn with_frozen_weights_turns_leave_the_memory_of_one_rank_and_train_its_epochs()
             assert!(k == 1 || (passes[0].1 / mean - 1.0).abs() > 1e-5, "{what}");
         }
     }
+}
+
+#[test]
+fn ranks_that_do_not_fit_and_tasks_without_negatives_are_refused() {
+    let events = small(700);
+    let refused = |ranks, config: &Config, said: &str| {
+        let e = train(ranks, config, &events, None, false).unwrap_err().to_string();
+        assert!(e.contains(said), "{e}");
+    };
+    let of = |plan: &str| of_model(ModelName::Jodie, plan, 1);
+    refused(3, &of("disttgl:1x2x1"), "1x2x1 is 2 ranks, and there are 3; give I x J x K = 3: 3x1x1, 1x1x3");
+    refused(1, &of("disttgl:2x1x1"), "2x1x1 is 2 ranks, and there are 1");
+    refused(2, &of("disttgl:0x2x1"), "`0x2x1` is not IxJxK");
+    refused(2, &of("disttgl:2x1"), "`2x1` is not IxJxK");
+    let dir = tempfile::tempdir().unwrap();
+    let plan = |memory: &str, parallel: &str| {
+        let path = dir.path().join("mine.toml");
+        let ranks = format!("[ranks]\nmemory = \"{memory}\"\n[ranks.parallel]\n{parallel}\n");
+        std::fs::write(&path, format!("name = \"mine\"\n{ranks}")).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    refused(2, &of(&plan("partitioned", "epoch = 2")), "the memory of a copy is not replicated");
+    refused(2, &of(&plan("replicated", "memory = 65")), "ranks.parallel.memory is 65; give 1 to 64");
+    refused(3, &of(&plan("replicated", "epoch = 2")), "2 x 1 do not divide 3 ranks");
+    let nodes = Config { task: TaskName::Node, ..of("disttgl:1x2x1") };
+    refused(2, &nodes, "trains 2 times in a row on the same events, with other negatives");
+    // The ranks that the other two leave share batches.
+    let summary = train(4, &of(&plan("replicated", "epoch = 2")), &events, None, false).unwrap();
+    assert_eq!(summary.ranks.unwrap().parallel.to_string(), "2x2x1");
+}
+
+#[test]
+fn a_run_learns_with_turns_and_is_resumed_with_others() {
+    let (events, dir) = (small(700), tempfile::tempdir().unwrap());
+    let of = |plan: &str, epochs| {
+        let mut config = of_model(ModelName::Tgn, plan, epochs);
+        config.optimizer.scale_by_batches = true;
+        config
+    };
+    let first = train(4, &of("disttgl:1x2x2", 8), &events, Some(dir.path()), false).unwrap();
+    assert_eq!(first.epochs.iter().map(|e| e.epoch).collect::<Vec<_>>(), [4, 8]);
+    assert!(first.epochs[1].train_loss < first.epochs[0].train_loss, "{:?}", first.epochs);
+    let more = train(2, &of("disttgl:1x1x2", 12), &events, Some(dir.path()), true).unwrap();
+    assert_eq!(more.epochs.iter().map(|e| e.epoch).collect::<Vec<_>>(), [4, 8, 10, 12]);
+    let last = train(3, &of("disttgl:3x1x1", 13), &events, Some(dir.path()), true).unwrap();
+    assert_eq!(last.epochs.last().unwrap().epoch, 13);
+    // The number of epochs is rounded up to whole passes.
+    let up = train(2, &of("disttgl:1x1x2", 1), &events, None, false).unwrap();
+    assert_eq!(up.epochs.last().unwrap().epoch, 2);
 }

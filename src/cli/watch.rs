@@ -4,7 +4,7 @@ use crate::{
     data::text::{counted, grouped},
     error::Result,
     model::StaticMode,
-    plan::{FeaturesOver, MemoryOver, Timeline},
+    plan::{FeaturesOver, MemoryOver, Parallel, Timeline},
     runtime::{Device, StoredAs, comm::Channel},
     task::{
         Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName, Watch,
@@ -134,6 +134,17 @@ impl Display {
                 _ => "",
             };
             self.line(format_args!("ranks     {}, {kind}, node memory {memory}{features}", ranks.size()));
+            let parallel = over.parallel.of(ranks.size())?;
+            if parallel.takes_turns() {
+                let Parallel { mini_batch, epoch, memory } = parallel;
+                let [shared, turns, copies] = [
+                    (mini_batch, "rank shares a batch", "ranks share each batch"),
+                    (epoch, "group trains with each memory copy", "groups take turns with each memory copy"),
+                    (memory, "memory copy", "memory copies"),
+                ]
+                .map(|(n, one, more)| format!("{n} {}", if n == 1 { one } else { more }));
+                self.line(format_args!("          {shared}; {turns}; {copies}"));
+            }
         }
         Ok(())
     }

@@ -34,6 +34,9 @@ pub struct OptimizerConfig {
     pub schedule: RateDecay,
     /// Steps over which the learning rate rises.
     pub warmup: usize,
+    /// Whether the learning rate is multiplied by the number of batches that ranks train on in a step, if they
+    /// take turns (DistTGL).
+    pub scale_by_batches: bool,
 }
 
 impl Default for OptimizerConfig {
@@ -45,6 +48,7 @@ impl Default for OptimizerConfig {
             clip_norm: 0.0,
             schedule: RateDecay::Constant,
             warmup: 0,
+            scale_by_batches: false,
         }
     }
 }

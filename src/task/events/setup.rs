@@ -5,8 +5,8 @@ use crate::{
     data::{Events, Split},
     error::{Error, Result},
     plan::{FeaturesOver, MicroBatches, Plan},
-    runtime::Device,
-    task::{config::Config, training::agree},
+    runtime::{Device, comm::Ranks},
+    task::{TaskName, config::Config, training::agree},
 };
 use std::sync::Arc;
 
@@ -34,6 +34,7 @@ impl Setup {
         check_ranks(config, events, &device)?;
         let plan = config.plan_on(&device)?;
         let may_partition = may_partition(config, &plan, &device)?;
+        check_parallel(config, &plan, &device)?;
         let owners = match device.ranks() {
             Some(ranks) => owners(config, &plan, events, &split, ranks)?.map(Arc::new),
             None => None,
@@ -69,6 +70,24 @@ fn may_partition(config: &Config, plan: &Plan, device: &Device) -> Result<bool> 
         None => Ok(can && ranks.size() > 1),
         Some(_) => Ok(false),
     }
+}
+
+/// Checks that the ranks can divide training as the plan says.
+///
+/// # Errors
+/// `Plan` if there are more or fewer ranks; `Usage` if the steps with the same batch would not differ.
+fn check_parallel(config: &Config, plan: &Plan, device: &Device) -> Result<()> {
+    let parallel = plan.ranks.unwrap_or_default().parallel.of(device.ranks().map_or(1, Ranks::size))?;
+    if parallel.epoch > 1 && config.task != TaskName::Link {
+        let what = format!(
+            "the plan {} trains {} times in a row on the same events, with other negatives, and task {} has none",
+            plan.name,
+            parallel.epoch,
+            config.task.name()
+        );
+        return Err(Error::usage(what).remedy("give a plan disttgl:IxJxK with J = 1"));
+    }
+    Ok(())
 }
 
 /// Checks that the ranks, if there are any, agree.

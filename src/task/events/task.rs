@@ -113,9 +113,10 @@ impl Model {
                 tables.in_turns = Some(in_turns.in_turns(turns, batch));
             }
         }
+        let batches = if config.optimizer.scale_by_batches { turns.batches() } else { 1 };
+        let learning_rate = config.learning_rate * batches as f64;
         let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch, turns)?);
-        let mut parameters =
-            Parameters::with_optimizer(&mut store, config.seed, config.learning_rate, optimizer)?;
+        let mut parameters = Parameters::with_optimizer(&mut store, config.seed, learning_rate, optimizer)?;
         if let Some(ranks) = device.ranks() {
             parameters.over(&mut store, ranks, plan.gradient_staleness() > 0)?;
         }
