@@ -1,5 +1,6 @@
 //! Features over ranks: a rank that keeps only its share of the rows computes the same bits.
 use crate::{
+    command_line::{refused, write_npy},
     emulated::devices,
     models::{every_model, small_config},
     properties::{listing, small},
@@ -251,6 +252,21 @@ fn the_features_of_mails_events_travel_once_for_each_rank_that_updates_memory() 
 }
 
 #[test]
+fn a_rank_with_few_nodes_sends_all_the_features_that_owners_of_many_nodes_ask_for() {
+    let (events, dir) = (stream(500, 5, 0), tempfile::tempdir().unwrap());
+    let mut rank_of = vec![1i64; events.nodes];
+    rank_of[0] = 0;
+    let path = dir.path().join("partition.npy");
+    write_npy(&path, "<i8", events.nodes, 1, &rank_of);
+    let partition = path.to_str().unwrap().to_owned();
+    let config = Config { partition, epochs: 1, batch: 90, ..small_config(ModelName::Jodie, 8) };
+    let cpu = |_: usize| Device::cpu(1);
+    let [whole, shares] =
+        ["replicated", "partitioned"].map(|f| results(2, f, ("", ""), &config, &events, &cpu));
+    assert!(shares == whole);
+}
+
+#[test]
 fn a_rank_keeps_only_its_share_of_the_features() {
     let (events, ranks, dir) = (stream(401, 4, 3), 3, tempfile::tempdir().unwrap());
     for kept in [StoredAs::F32, StoredAs::F16] {
@@ -388,6 +404,19 @@ fn a_wrong_value_is_refused_with_its_place_and_a_model_that_cannot_before_anythi
          leave out ranks.features"
     );
     start(&config("replicated")).unwrap();
+}
+
+#[test]
+fn models_of_snapshots_and_wrong_values_are_refused_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    for features in ["replicated", "partitioned"] {
+        let plan = plan_file(dir.path(), features, "", "");
+        let words = ["train", "--model", "wd-gcn", "--ranks", "2", "--plan", &plan];
+        refused(dir.path(), &words, 2, &["models of snapshots do not train over ranks yet; give one rank"]);
+    }
+    let plan = plan_file(dir.path(), "shared", "", "");
+    let texts = ["shared.toml:3:12: ", "`shared`", "`replicated` or `partitioned`"];
+    refused(dir.path(), &["train", "--ranks", "2", "--plan", &plan], 2, &texts);
 }
 
 #[test]

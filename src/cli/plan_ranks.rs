@@ -199,8 +199,8 @@ impl Here {
     /// Times ops and links on ranks of this computer, predicts another pass from them, and compares.
     fn measure(config: &Config, events: &Events, cores: usize, steps: usize) -> Result<Self> {
         let ranks = cores.clamp(2, 8);
-        // The first pass warms up. Costs are fitted to one of the next ones, and predict one of the last: those
-        // whose times are the medians, because other programs disturb single passes.
+        // The first pass warms up. Costs are fitted to one of the next ones, and predict one of the last:
+        // those whose times are the medians, because other programs disturb single passes.
         let passes = 1 + 2 * PASSES;
         let run = RecordedRun { ranks, threads: (cores / ranks).max(1), passes, steps, on_lanes: true };
         let recorded = record_passes(config, events, run)?;

@@ -36,8 +36,8 @@ pub trait ModelConfig: Sync {
         RowsAround::default()
     }
     /// Whether ranks can keep a share of the features each: whether the model reads features only by
-    /// [`EventTables::edge_rows`], [`EventTables::mail_edge_rows`], [`EventTables::each_mail_edge_row`] and
-    /// [`EventTables::node_rows`].
+    /// [`EventTables::edge_rows`], [`EventTables::batch_edge_rows`], [`EventTables::mail_edge_rows`],
+    /// [`EventTables::each_mail_edge_row`] and [`EventTables::node_rows`].
     fn partitions_features(&self) -> bool {
         false
     }

@@ -32,12 +32,12 @@ pub(super) struct FeatureRows {
 }
 
 /// When it is known which rows a step reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Known {
     /// Ahead of the step.
     Ahead,
-    /// When the mails are read.
-    WithMails,
+    /// When the mails are read. All ranks together read at most this many rows for each rank.
+    WithMails(usize),
 }
 
 impl FeatureRows {
@@ -53,14 +53,14 @@ impl FeatureRows {
     /// which this rank has its share. Returns them in the order of the ids.
     fn fetch(&self, t: &mut Tape, store: &Store, table: Var, id: Var, of: (usize, Known)) -> Result<Var> {
         let (items, known) = of;
-        let (asking, answering) = match known {
-            Known::Ahead => (&self.routes, &self.rows),
-            Known::WithMails => (&self.of_mails, &self.of_mails),
+        let (asking, answering, each) = match known {
+            Known::Ahead => (&self.routes, &self.rows, t.spec(id).rows.capacity),
+            Known::WithMails(each) => (&self.of_mails, &self.of_mails, each),
         };
         let ranks = asking.ranks().size();
         let needed = t.route(id, Owners::InTurn(items), ranks, None)?;
-        let most = t.spec(id).rows.capacity.min(t.spec(table).rows.capacity);
-        let (asked, parts) = request(t, store, asking, &needed, ranks * most)?;
+        let capacity = ranks * each.min(t.spec(table).rows.capacity);
+        let (asked, parts) = request(t, store, asking, &needed, capacity)?;
         let picked = [(table, asked).into()];
         let rows = t.exchange_rows(store, answering, TrafficKind::Features, parts, &picked)?;
         t.gather_rows(rows[0], needed.position)
@@ -103,7 +103,7 @@ impl EventTables {
     ) -> Result<(Var, Vec<Var>)> {
         let stamp = match known {
             Known::Ahead => self.event_stamp,
-            Known::WithMails => Some(rows.mail_event_stamp),
+            Known::WithMails(_) => Some(rows.mail_event_stamp),
         };
         let (Some(stamp), [first, others @ ..]) = (stamp, events) else {
             return Err(Error::shape("features", "no list of events"));
@@ -112,24 +112,36 @@ impl EventTables {
         let unique = t.unique(stamp, *first, others, 2)?;
         Ok((rows.fetch(t, store, edge, unique.node, (self.events, known))?, unique.psi))
     }
-    /// As [`edge_rows`](Self::edge_rows), for the events of mails, which follow from node memory.
+    /// As [`edge_rows`](Self::edge_rows), for the events of mails, which follow from node memory. The list
+    /// must have the same capacity on all ranks.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
     pub fn mail_edge_rows(&self, t: &mut Tape, store: &Store, edge: Var, events: Var) -> Result<(Var, Var)> {
         let (edge, rows) = match self.exchanged(t, edge) {
-            Some(rows) => self.fetched(t, store, (rows, Known::WithMails), edge, &[events])?,
+            Some(rows) => {
+                let known = Known::WithMails(t.spec(events).len());
+                self.fetched(t, store, (rows, known), edge, &[events])?
+            }
             None => self.edge_rows(t, store, edge, vec![events])?,
         };
         Ok((edge, rows[0]))
     }
-    /// Returns the row of `edge` of each of the mails' events `events`, zeros for [`NONE`].
+    /// Returns the row of `edge` of each of the mails' events `events`, zeros for [`NONE`]. On some ranks the
+    /// list may be longer than on others; on N ranks, all lists together have at most N times `each` events.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn each_mail_edge_row(&self, t: &mut Tape, store: &Store, edge: Var, events: Var) -> Result<Var> {
+    pub fn each_mail_edge_row(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        edge: Var,
+        events: Var,
+        each: usize,
+    ) -> Result<Var> {
         let Some(rows) = self.exchanged(t, edge) else { return t.gather_rows(edge, events) };
-        let (rows, index) = self.fetched(t, store, (rows, Known::WithMails), edge, &[events])?;
+        let (rows, index) = self.fetched(t, store, (rows, Known::WithMails(each)), edge, &[events])?;
         t.gather_rows(rows, index[0])
     }
     /// Returns the rows of the nodes `node` of a table by node: of node features, which ranks may keep a

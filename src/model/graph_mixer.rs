@@ -92,10 +92,10 @@ impl ModelConfig for GraphMixerConfig {
     fn recent_events(&self) -> Result<usize> {
         Ok(self.neighbors)
     }
-    #[allow(clippy::misnamed_getters)] // the width of the embeddings, not that of the tokens
     fn partitions_features(&self) -> bool {
         true
     }
+    #[allow(clippy::misnamed_getters)] // the width of the embeddings, not that of the tokens
     fn width(&self) -> usize {
         self.embedding
     }

@@ -183,6 +183,8 @@ impl NodeMemory {
     ) -> Result<(Var, Var)> {
         let edge = data.edge_if(t, store, self.edge_features)?;
         let mut state = self.vars(t, store, edge)?;
+        // Owners update together what all ranks ask for.
+        let each = t.spec(node).rows.capacity;
         let (mut node, mut asked) = (node, None);
         if let Some(over) = data.over.as_ref().filter(|over| over.owners_update()) {
             // This rank updates rows of its tables that others want, and gets those that it wants.
@@ -218,7 +220,7 @@ impl NodeMemory {
             // The previous step decides which event a mail belongs to, so these rows alone cannot be
             // prefetched.
             let events = t.gather_rows(state.mail_event, node)?;
-            state.edge = data.each_mail_edge_row(t, store, edge, events)?;
+            state.edge = data.each_mail_edge_row(t, store, edge, events, each)?;
             FeatureRow::Unique
         } else {
             FeatureRow::Event

@@ -43,9 +43,10 @@ impl Recording {
     }
 }
 
-/// Returns the links between the ranks of one node that fit best to a pass, given what each rank sent and when:
-/// `seconds = messages * seconds_per_message + bytes / bytes_per_second` by least squares over the collectives.
-/// A collective lasts as long as on the rank that has reached it last, that is the shortest time of all ranks.
+/// Returns the links between the ranks of one node that fit best to a pass, given what each rank sent and
+/// when: `seconds = messages * seconds_per_message + bytes / bytes_per_second` by least squares over the
+/// collectives. A collective lasts as long as on the rank that has reached it last, that is the shortest time
+/// of all ranks.
 pub fn fit_links(ranks: &[(&Recording, &Timeline)]) -> NodeLinks {
     let mut shortest: HashMap<(usize, usize), f64> = HashMap::new();
     for span in ranks.iter().flat_map(|rank| rank.1.spans()).filter(|s| s.node_info.traffic.is_some()) {

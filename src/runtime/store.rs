@@ -6,7 +6,7 @@ use super::{
     brief_debug,
     cuda::{CudaStream, DeviceBuffer, Gpu, PinnedTable},
     memory::{self, prefer_huge_pages},
-    spec::{DType, Element, Precision, Real, Rows, Spec},
+    spec::{DType, Element, Precision, Real, Spec},
 };
 use crate::error::{Error, ErrorKind, Result, ensure};
 use half::{bf16, f16};
@@ -73,6 +73,7 @@ unsafe impl<T: Element> Bytes for Vec<T> {
 }
 
 /// Returns every `step`-th row of a table of `cols` columns, from row `first` on: `len` elements.
+#[cfg(feature = "training")]
 fn picked<T: Element>(
     table: &[u8],
     (first, step): (usize, usize),
@@ -291,6 +292,7 @@ impl Store {
     ///
     /// # Errors
     /// `Shape` if the buffer is not a table of real numbers, or already has a copy on a device.
+    #[cfg(feature = "training")]
     pub(crate) fn keep_rows(&mut self, id: BufferId, first: usize, step: usize) -> Result<()> {
         let b = self.find_mut(id)?;
         let may = matches!((&b.data, &b.copy), (Data::Shared(_), DeviceCopy::None | DeviceCopy::OnHost));
@@ -299,8 +301,10 @@ impl Store {
             return Ok(());
         }
         let (spec, bytes) = (b.spec, b.data.bytes());
-        let left =
-            Spec { rows: Rows::fixed(spec.rows.capacity.saturating_sub(first).div_ceil(step)), ..spec };
+        let left = Spec {
+            rows: super::Rows::fixed(spec.rows.capacity.saturating_sub(first).div_ceil(step)),
+            ..spec
+        };
         let table = match spec.dtype {
             DType::F32 => picked::<f32>(bytes, (first, step), (spec.cols, left.len())),
             DType::Bf16 => picked::<bf16>(bytes, (first, step), (spec.cols, left.len())),

@@ -103,7 +103,7 @@ impl Recorder<'_> {
         loop {
             let programs = self.record(store, tables)?;
             let memory = programs.memory(store, tables, free);
-            let fit = self.all_fit(memory.fits())? || memory.features == 0 || tables.features_on_host();
+            let fit = self.all_fit(memory.fits() || memory.features == 0)? || tables.features_on_host();
             if !fit
                 && self.may_partition
                 && !tables.features_partitioned()
