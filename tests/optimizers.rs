@@ -102,6 +102,7 @@ fn full(name: OptimizerName) -> OptimizerConfig {
         clip_norm: 0.1,
         schedule: RateDecay::Cosine,
         warmup: 5,
+        ..OptimizerConfig::default()
     }
 }
 

@@ -74,8 +74,15 @@ fn with(model: ModelName, change: fn(&mut Config)) -> Config {
 fn optimized(name: OptimizerName) -> Config {
     let momentum = if name == OptimizerName::Sgd { 0.9 } else { 0.0 };
     let schedule = RateDecay::Cosine;
-    let optimizer =
-        OptimizerConfig { name, weight_decay: 0.01, momentum, clip_norm: 0.2, schedule, warmup: 2 };
+    let optimizer = OptimizerConfig {
+        name,
+        weight_decay: 0.01,
+        momentum,
+        clip_norm: 0.2,
+        schedule,
+        warmup: 2,
+        ..OptimizerConfig::default()
+    };
     Config { optimizer, ..with(ModelName::Tgn, |_| {}) }
 }
 

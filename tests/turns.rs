@@ -1,5 +1,6 @@
 //! Ranks that train several batches at the same time: epoch and memory parallelism (DistTGL).
 use crate::{
+    command_line::{done, json, refused},
     properties::small,
     ranks::{STATE, of_model, tensors, train},
 };
@@ -120,4 +121,53 @@ fn a_run_learns_with_turns_and_is_resumed_with_others() {
     // The number of epochs is rounded up to whole passes.
     let up = train(2, &of("disttgl:1x1x2", 1), &events, None, false).unwrap();
     assert_eq!(up.epochs.last().unwrap().epoch, 2);
+}
+
+#[test]
+fn the_planner_says_what_it_chooses_and_why() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let explained = |args: &[&str]| done(dir.path(), &[&["plan", "explain", "disttgl"], args].concat()).out;
+    let text = explained(&["--ranks", "4", "--svg", "captured.svg"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("plan disttgl:1x1x4, batches of 200"), "{text}");
+    assert!(lines[1].contains("i = 1") && lines[2].contains("j = 1") && lines[3].contains("k = 4"), "{text}");
+    assert!(text.contains("batches of 3200") && text.contains(" nodes"), "{text}");
+    let svg = std::fs::read_to_string(dir.path().join("captured.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.matches("<polyline").count() == 6, "{svg}");
+    // All events may be lost: the ranks of a computer share a batch.
+    let numbers = json(&explained(&["--ranks", "16", "--machine", "t4", "--lost", "1", "--json"]));
+    assert_eq!((&numbers["plan"], &numbers["batch"]), (&"disttgl:8x1x2".into(), &1600.into()), "{numbers}");
+    let captured: Vec<f64> =
+        numbers["captured"].as_array().unwrap().iter().map(|c| c["fraction"].as_f64().unwrap()).collect();
+    assert!(captured[0] == 1.0 && captured.is_sorted_by(|a, b| a > b), "{captured:?}");
+    let refused = |args: &[&str], said: &str| {
+        refused(dir.path(), &[&["plan", "explain"], args].concat(), 2, &[said]);
+    };
+    refused(&["sven", "--ranks", "2"], "plan sven does not depend on the data");
+    refused(&["disttgl", "--ranks", "0"], "0 ranks may lose 0.1 of the events");
+    refused(&["disttgl", "--ranks", "2", "--lost", "2"], "a fraction from 0 to 1");
+    refused(&["disttgl", "--ranks", "2", "--batch", "0"], "--batch 0");
+    refused(&["disttgl", "--ranks", "33", "--machine", "t4"], "machine t4 has 32 devices for 33 ranks");
+    // Training takes its choice, and keeps it in its configuration; the run is evaluated by any number of ranks.
+    let trained = done(
+        dir.path(),
+        &[
+            "train",
+            "--plan",
+            "disttgl",
+            "--ranks",
+            "2",
+            "--epochs",
+            "2",
+            "--max-batches",
+            "3",
+            "--out",
+            "run",
+        ],
+    );
+    assert!(trained.err.contains("i = 1: batches of 200") || trained.out.contains("i = 1: batches of 200"));
+    let config = std::fs::read_to_string(dir.path().join("run/config.toml")).unwrap();
+    assert!(config.contains("plan = \"disttgl:1x1x2\""), "{config}");
+    done(dir.path(), &["eval", "--checkpoint", "run"]);
+    done(dir.path(), &["eval", "--checkpoint", "run", "--ranks", "3"]);
 }

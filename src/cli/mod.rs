@@ -7,6 +7,7 @@ mod models;
 mod partition;
 mod partition_report;
 mod plan;
+mod plan_explain;
 mod plan_ranks;
 mod predict;
 mod ranks;

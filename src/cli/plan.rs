@@ -1,5 +1,5 @@
 //! `tgnn-bench plan`: shows, checks and simulates plans.
-use super::{plan_ranks::RankedArgs, say, train::set_keys, train_data::Data};
+use super::{plan_explain::Explain, plan_ranks::RankedArgs, say, train::set_keys, train_data::Data};
 use crate::{
     autograd::Stage,
     data::Every,
@@ -27,6 +27,8 @@ pub enum PlanCommand {
     /// Time the ops of an epoch, predict the next epoch from the times, run it, and compare; with --ranks,
     /// predict training over ranks, also on another machine
     Simulate(Simulate),
+    /// Say what a planner chooses for data and ranks, and why: `plan explain disttgl --ranks 8`
+    Explain(Explain),
 }
 
 /// The name of a plan.
@@ -82,6 +84,7 @@ pub fn run(command: &PlanCommand) -> Result<()> {
             Ok(())
         }
         PlanCommand::Simulate(args) => args.run(),
+        PlanCommand::Explain(args) => args.run(),
     }
 }
 

@@ -24,6 +24,20 @@ pub(super) struct RankArgs {
 }
 
 impl RankArgs {
+    /// Returns the number of ranks.
+    ///
+    /// # Errors
+    /// As [`launched`].
+    pub(super) fn size(&self) -> Result<usize> {
+        Ok(launched()?.map_or(self.ranks, |launched| launched.size.max(self.ranks)))
+    }
+    /// Returns the number of ranks of a computer.
+    ///
+    /// # Errors
+    /// As [`launched`].
+    pub(super) fn size_of_node(&self) -> Result<usize> {
+        Ok(launched()?.and_then(|launched| launched.local_size).unwrap_or(self.size()?))
+    }
     /// Runs `work` on the device of the configuration, or as every rank, each with a device of its own.
     ///
     /// # Errors

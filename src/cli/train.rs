@@ -1,10 +1,10 @@
 //! `tgnn-bench train`, `eval` and `embed`.
-use super::{command_line, ranks::RankArgs, say, train_data::Data, watch::Display};
+use super::{command_line, plan_explain::LOST, ranks::RankArgs, say, train_data::Data, watch::Display};
 use crate::{
     data::{Events, Every, npy},
     error::{Error, Result},
     model::ModelName,
-    plan::Plan,
+    plan::{Parallel, Plan, PlannerOptions, plan_parallel},
     runtime::MatmulPrecision,
     task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch},
 };
@@ -154,11 +154,25 @@ impl Train {
         c.validate()?;
         Ok((c, notes))
     }
+    /// Lets the planner replace the plan `disttgl` by one for the data and the ranks; says why in `notes`.
+    fn planned(&self, config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {
+        let Data::Events(events) = data else { return Ok(config) };
+        if config.plan != Plan::PLANNED {
+            return Ok(config);
+        }
+        let (ranks, ranks_of_node) = (self.ranks.size()?, self.ranks.size_of_node()?);
+        let options = PlannerOptions { ranks, ranks_of_node, batch: config.batch, lost: LOST };
+        let planned = plan_parallel(events, config.split(events)?.train, options)?;
+        notes.extend(planned.reasons);
+        let plan = format!("{}:{}", Plan::PLANNED, planned.parallel);
+        Ok(Config { plan, batch: planned.batch, ..config })
+    }
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let (config, mut notes) = self.config()?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let data = Data::load(&config)?;
+        let config = self.planned(config, &data, &mut notes)?;
         let options = RunOptions {
             out: self.out.clone(),
             resume: self.resume,
@@ -261,7 +275,9 @@ impl Trained {
         }
         config.threads = self.threads.unwrap_or(config.threads);
         // The file of a plan may no longer exist; results do not depend on it.
-        if Plan::preset(&config.plan).is_none() {
+        // A plan for a number of ranks need not fit those that there are now.
+        let for_ranks = |plan: &Plan| plan.ranks.is_some_and(|over| over.parallel != Parallel::default());
+        if Plan::preset(&config.plan).is_none_or(|plan| for_ranks(&plan)) {
             config.plan = "auto".into();
         }
         if config.partition.ends_with(".npy") {

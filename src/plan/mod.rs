@@ -15,6 +15,7 @@ mod micro_batches;
 mod needs;
 mod parallel;
 pub mod partition;
+mod planner;
 mod recording;
 mod simulate;
 mod timeline;
@@ -31,6 +32,7 @@ pub use micro_batches::{
 pub(crate) use needs::violation;
 pub use needs::{At, NEEDS, Need, Violation};
 pub use parallel::Parallel;
+pub use planner::{Captured, Planned, PlannerOptions, plan_parallel};
 pub use recording::{Recording, fit_links, predict_ranks};
 pub use simulate::{Durations, PassSchedule, predict, simulate};
 pub use timeline::{Timeline, Usage};
@@ -222,6 +224,9 @@ impl Plan {
         "sven-cached",
     ];
 
+    /// Name of the plan that [`plan_parallel`] replaces by `disttgl:IxJxK`, for data and ranks.
+    pub const PLANNED: &str = "disttgl";
+
     /// Returns the preset `name`; `None` if there is no such preset.
     pub fn preset(name: &str) -> Option<Self> {
         let plan = |on_second_lane: &[(Stage, usize)], groups| {
@@ -281,6 +286,10 @@ impl Plan {
     pub fn named(name: &str) -> Result<Self> {
         if let Some(preset) = Self::preset(name) {
             return Ok(preset);
+        }
+        if name == Self::PLANNED {
+            let what = "the plan disttgl depends on the data and on the number of ranks";
+            return Err(Error::usage(what).remedy("give disttgl:IxJxK; plan explain disttgl says which"));
         }
         if let Some(parallel) = name.strip_prefix("disttgl:") {
             Parallel::from_str(parallel)?;

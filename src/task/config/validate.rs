@@ -32,7 +32,7 @@ impl Config {
             let what = format!("patience is {}, and nothing is validated", self.patience);
             return bad(what, "leave out patience, or validate");
         }
-        if self.plan != "auto" {
+        if self.plan != "auto" && self.plan != Plan::PLANNED {
             Plan::named(&self.plan)?;
         }
         if self.threads > Device::MOST_THREADS {
