@@ -84,6 +84,8 @@ impl RankedArgs {
             );
         };
         let steps = if config.max_batches == 0 { STEPS } else { config.max_batches };
+        // The steps are counted from the end of the training events.
+        let config = &Config { max_batches: 0, ..config.clone() };
         let cores = config.open_device()?.threads();
         let here = Here::measure(config, events, cores, steps.max(STEPS))?;
         if machines.is_empty() {
