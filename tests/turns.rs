@@ -26,10 +26,11 @@ const PARALLEL: [[usize; 3]; 11] = [
     [1, 1, 8],
 ];
 
-/// A configuration whose weights do not change, and without drop-out, so that memory is the same in all epochs.
+/// A configuration whose weights do not change, and without drop-out, so that memory is the same in all
+/// epochs.
 fn frozen(model: ModelName, plan: &str, epochs: usize) -> Config {
     let mut config = Config { learning_rate: 1e-30, settle: false, ..of_model(model, plan, epochs) };
-    config.apan.dropout = 0.0;
+    (config.apan.dropout, config.dyrep.dropout) = (0.0, 0.0);
     config
 }
 
@@ -148,7 +149,8 @@ fn the_planner_says_what_it_chooses_and_why() {
     refused(&["disttgl", "--ranks", "2", "--lost", "2"], "a fraction from 0 to 1");
     refused(&["disttgl", "--ranks", "2", "--batch", "0"], "--batch 0");
     refused(&["disttgl", "--ranks", "33", "--machine", "t4"], "machine t4 has 32 devices for 33 ranks");
-    // Training takes its choice, and keeps it in its configuration; the run is evaluated by any number of ranks.
+    // Training takes its choice, and keeps it in its configuration; the run is evaluated by any number of
+    // ranks.
     let trained = done(
         dir.path(),
         &[

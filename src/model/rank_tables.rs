@@ -171,9 +171,9 @@ impl RankTables {
         tables.reset(store)?;
         Ok(tables)
     }
-    /// Lets the ranks, which have the same copy of the state, take turns: in their order, they are divided into
-    /// `turns.groups` groups, of which each has a batch of at most `most_events` events. `turns.group` is
-    /// this rank's.
+    /// Lets the ranks, which have the same copy of the state, take turns: in their order, they are divided
+    /// into `turns.groups` groups, of which each has a batch of at most `most_events` events. `turns.group`
+    /// is this rank's.
     pub fn in_turns(mut self, turns: Turns, most_events: usize) -> Self {
         let ranks = self.ranks.size() / turns.groups.max(1);
         self.slice = Slice { rank: self.ranks.rank() % ranks.max(1), ranks, turns };

@@ -1,7 +1,7 @@
 //! Writes of state by ranks that take turns (DistTGL, section 3.2).
 //!
-//! Ranks with the same copy of the node memory train on a batch for several steps. Until the last of them they
-//! read the memory that they began with, while others already have written later batches. New rows are
+//! Ranks with the same copy of the node memory train on a batch for several steps. Until the last of them
+//! they read the memory that they began with, while others already have written later batches. New rows are
 //! therefore *held*, and written when the rank's own turn is over, batch by batch. A copy of the memory that
 //! begins in the middle of the stream is emptied after the last batch.
 use super::RankTables;
@@ -21,6 +21,9 @@ pub(super) struct TurnWrites {
     state: Vec<(BufferId, u32)>,
     held: Option<Held>,
 }
+
+/// Appends the writes of rows, given where each belongs.
+type WriteRows<'a> = dyn Fn(&mut Tape, Var, &[Var]) -> Result<()> + 'a;
 
 /// The rows of the steps of a turn.
 #[derive(Debug)]
@@ -77,7 +80,7 @@ impl TurnWrites {
         over: &RankTables,
         batch: &Batch,
         (place, rows): (Var, &[Var]),
-        write: &dyn Fn(&mut Tape, Var, &[Var]) -> Result<()>,
+        write: &WriteRows<'_>,
     ) -> Result<()> {
         let turns = over.slice().turns;
         let Some(held) = self.held.as_ref().filter(|_| turns.groups > 1) else {

@@ -5,8 +5,9 @@
 //! | `table` | `[v, d]` of any type, state | such as node memory |
 //! | `now` | `[1]` u32 | the number |
 //!
-//! Where it is the op's `when`, every 32-bit word of the table becomes `word`; otherwise nothing happens. With
-//! it a copy of the node memory begins anew in the middle of a pass (DistTGL, section 3.2.3). Deterministic.
+//! Where it is the op's `when`, every 32-bit word of the table becomes `word`; otherwise nothing happens.
+//! With it a copy of the node memory begins anew in the middle of a pass (DistTGL, section 3.2.3).
+//! Deterministic.
 use super::*;
 
 /// See the [module](self).

@@ -9,8 +9,8 @@
 //!
 //! [`DueRows`] gives the rows of a slot back in the step of the last slot, when all slots are full. With both
 //! ops, ranks that train on the same events for several steps see the node memory of the first one, while
-//! others already write (DistTGL, section 3.2.2). A slot outside of the table is a fault, and so are more than
-//! `m` rows. Deterministic.
+//! others already write (DistTGL, section 3.2.2). A slot outside of the table is a fault, and so are more
+//! than `m` rows. Deterministic.
 use super::*;
 
 /// See the [module](self).

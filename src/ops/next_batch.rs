@@ -169,8 +169,8 @@ impl Tape {
     pub fn next_batch(&mut self, stream: [Var; 3], range: Var, clock: Var, capacity: usize) -> Result<Batch> {
         self.next_slice(stream, range, clock, capacity, Slice::ALL)
     }
-    /// Appends [`NextBatch`] for a rank's slice of the batch. It has at most `capacity` / ranks events, rounded
-    /// up. Otherwise as [`next_batch`](Self::next_batch).
+    /// Appends [`NextBatch`] for a rank's slice of the batch. It has at most `capacity` / ranks events,
+    /// rounded up. Otherwise as [`next_batch`](Self::next_batch).
     ///
     /// # Errors
     /// `Shape` if types do not fit, the clock is not writable, or there is no such rank.
@@ -185,7 +185,7 @@ impl Tape {
     /// let range = tape.input(&mut store, "range", Spec::ids(Rows::fixed(1), 3), &[0u32, 3, 0])?;
     /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
     /// let clock = tape.stored(&store, clock)?;
-    /// let slice = tape.next_slice([src, dst, time], range, clock, 3, Slice::of(1, 2))?; // the second of two ranks
+    /// let slice = tape.next_slice([src, dst, time], range, clock, 3, Slice::of(1, 2))?; // of rank 1
     /// let keep = [slice.src, slice.now, slice.share];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -360,8 +360,9 @@ impl Op for NextBatch {
 }
 
 /// `[events, batch, batches done, how much shorter the first batch is]`, and optionally by how many events
-/// the range exceeds the stream, rank and number of ranks, and the four numbers of turns. A full batch, a short
-/// last one, one past the end, one of many rows; a shortened first batch, the batches after it, an empty one.
+/// the range exceeds the stream, rank and number of ranks, and the four numbers of turns. A full batch, a
+/// short last one, one past the end, one of many rows; a shortened first batch, the batches after it, an
+/// empty one.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 0],
     &[10, 4, 1, 0],
@@ -444,8 +445,8 @@ mod tests {
                     written.extend(turns[writers[0]].batch);
                     turns.iter().filter_map(|turn| turn.batch).for_each(|batch| trained[batch] += 1);
                     for (group, turn) in turns.iter().enumerate() {
-                        // In the last step of a turn, rows of the turn's steps are written; after which of them
-                        // does the next batch begin the stream?
+                        // In the last step of a turn, the rows of the turn's steps are written. After which
+                        // of them does the next batch begin the stream?
                         let begins = (0..groups).find(|slot| {
                             let next = (step + 1 + slot).checked_sub(groups - 1);
                             let counts = |nth: &usize| *nth > 0 && *nth < batches;

@@ -6,7 +6,8 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How ranks divide training: i x j x k ranks, in this order: rank `(copy * epoch + group) * mini_batch + nth`.
+/// How ranks divide training: i x j x k ranks, in this order: rank `(copy * epoch + group) * mini_batch +
+/// nth`.
 ///
 /// ```
 /// use tgnn::plan::Parallel;
@@ -21,8 +22,8 @@ use std::fmt;
 pub struct Parallel {
     /// Number of ranks that share each batch, i. With 0 these are all ranks that the other two leave.
     pub mini_batch: usize,
-    /// Number of groups of such ranks that share a copy of the node memory, j. They take turns: each trains on
-    /// the same batch for j steps, with other negatives in each, and writes memory in the first one.
+    /// Number of groups of such ranks that share a copy of the node memory, j. They take turns: each trains
+    /// on the same batch for j steps, with other negatives in each, and writes memory in the first one.
     pub epoch: usize,
     /// Number of copies of the node memory, k, each of which is elsewhere in the stream.
     pub memory: usize,

@@ -67,9 +67,9 @@ pub trait Comm: Send + Sync + fmt::Debug {
     fn recv(&self, from: usize, bytes: &mut [u8]) -> Result<()>;
     /// Waits until all ranks have called it.
     fn barrier(&self) -> Result<()>;
-    /// Divides the ranks, in their order, into `groups` groups of equal size, and returns a connection between
-    /// the ranks of this one's group, which are numbered anew. Calls on the two connections may overlap; a
-    /// failure ends both.
+    /// Divides the ranks, in their order, into `groups` groups of equal size, and returns a connection
+    /// between the ranks of this one's group, which are numbered anew. Calls on the two connections may
+    /// overlap; a failure ends both.
     fn split(&self, groups: usize) -> Result<Arc<dyn Comm>>;
     /// Returns another connection between the same ranks. Calls on the two may overlap.
     fn duplicate(&self) -> Result<Arc<dyn Comm>> {

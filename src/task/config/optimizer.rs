@@ -34,8 +34,8 @@ pub struct OptimizerConfig {
     pub schedule: RateDecay,
     /// Steps over which the learning rate rises.
     pub warmup: usize,
-    /// Whether the learning rate is multiplied by the number of batches that ranks train on in a step, if they
-    /// take turns (DistTGL).
+    /// Whether the learning rate is multiplied by the number of batches that ranks train on in a step, if
+    /// they take turns (DistTGL).
     pub scale_by_batches: bool,
 }
 

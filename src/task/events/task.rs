@@ -256,7 +256,8 @@ impl EventTask {
         self.net.model.reset(&mut self.core.store)?;
         self.tables.over.as_ref().map_or(Ok(()), |over| over.reset(&mut self.core.store))
     }
-    /// Brings the state to where the epoch begins: empty, or where the rank's copy has ended the epoch before.
+    /// Brings the state to where the epoch begins: empty, or where the rank's copy has ended the epoch
+    /// before.
     fn begin_epoch(&mut self) -> Result<()> {
         self.reset()?;
         for (id, bytes) in self.net.model.state().into_iter().zip(self.own_state.take().unwrap_or_default()) {
@@ -264,8 +265,8 @@ impl EventTask {
         }
         Ok(())
     }
-    /// Gives all ranks the state of the first copy, which has seen the whole part of `batches` batches in order.
-    /// Copies that begin elsewhere keep theirs for the next epoch.
+    /// Gives all ranks the state of the first copy, which has seen the whole part of `batches` batches in
+    /// order. Copies that begin elsewhere keep theirs for the next epoch.
     fn share_state(&mut self, batches: usize) -> Result<()> {
         let (Some(ranks), true) = (self.core.device.ranks().cloned(), self.turns.copies > 1) else {
             return Ok(());

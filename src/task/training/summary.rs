@@ -118,8 +118,8 @@ pub struct RanksRecord {
     /// Where features were.
     #[serde(default)]
     pub features: FeaturesOver,
-    /// How the ranks divided training: ranks that shared a batch, groups that shared a copy of the memory, and
-    /// copies.
+    /// How the ranks divided training: ranks that shared a batch, groups that shared a copy of the memory,
+    /// and copies.
     #[serde(default)]
     pub parallel: Parallel,
     /// What all ranks together sent to one another in the whole run.

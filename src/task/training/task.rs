@@ -99,14 +99,14 @@ pub trait Task {
     }
     /// Returns the buffers of the model without its head, from which a run of another task can start.
     fn model_buffers(&self) -> Vec<BufferId>;
-    /// Trains for one pass over the training data, of which `epoch` is the first epoch. Returns the mean loss,
-    /// and the number of events (or edges) processed.
+    /// Trains for one pass over the training data, of which `epoch` is the first epoch. Returns the mean
+    /// loss, and the number of events (or edges) processed.
     ///
     /// # Errors
     /// `Diverged`, with the step, if the loss is not finite.
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)>;
-    /// Returns the number of epochs that a training pass counts as: more than one if ranks train several at the
-    /// same time.
+    /// Returns the number of epochs that a training pass counts as: more than one if ranks train several at
+    /// the same time.
     fn epochs_of_pass(&self) -> usize {
         1
     }
