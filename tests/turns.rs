@@ -38,8 +38,13 @@ fn named([i, j, k]: [usize; 3]) -> String {
     format!("disttgl:{i}x{j}x{k}")
 }
 
+/// The state of the nodes, by the names of the tensors.
+type State = BTreeMap<String, Vec<u8>>;
+/// The last epoch of each pass, with the mean loss.
+type Losses = Vec<(usize, f64)>;
+
 /// Returns the state of the nodes after `epochs` epochs, and the mean loss of each pass.
-fn trained(ranks: usize, config: &Config, events: &Events) -> (BTreeMap<String, Vec<u8>>, Vec<(usize, f64)>) {
+fn trained(ranks: usize, config: &Config, events: &Events) -> (State, Losses) {
     let dir = tempfile::tempdir().unwrap();
     let summary = train(ranks, config, events, Some(dir.path()), false).unwrap();
     let losses: Vec<(usize, f64)> = summary.epochs.iter().map(|e| (e.epoch, e.train_loss)).collect();
