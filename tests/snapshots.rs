@@ -161,7 +161,7 @@ fn a_plan_that_the_model_does_not_support_or_that_does_not_exist_is_refused_in_o
     let e = SnapshotTask::new(&c, &turning(24, 9, 3), Device::cpu(1).unwrap()).err().unwrap();
     assert_eq!(
         e.to_string(),
-        "there is no plan `pipetgl`; give auto, sequential, prefetch, overlap, blad-even, blad-nm, blad, depcache, depcomm, sven, sven-cached, \
+        "there is no plan `pipetgl`; give auto, sequential, prefetch, overlap, blad-even, blad-nm, blad, depcache, depcomm, sven, sven-cached, disttgl:IxJxK, \
          or a file: PLAN.toml"
     );
 }
