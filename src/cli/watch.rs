@@ -4,8 +4,11 @@ use crate::{
     data::text::{counted, grouped},
     error::Result,
     model::StaticMode,
-    plan::{FeaturesOver, MemoryOver, Parallel, Timeline},
-    runtime::{Device, StoredAs, comm::Channel},
+    plan::{FeaturesOver, MemoryOver, OverRanks, Parallel, Timeline},
+    runtime::{
+        Device, StoredAs,
+        comm::{Channel, Ranks},
+    },
     task::{
         Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName, Watch,
         training::folder::write_whole,
@@ -121,30 +124,31 @@ impl Display {
             d.name(),
             counted(d.threads() as u64, "thread")
         ));
-        if let Some(ranks) = d.ranks() {
-            let kind = ranks.channel(Channel::Control).describe();
-            let over = c.plan_on(d)?.ranks.unwrap_or_default();
-            let memory = match over.memory {
-                MemoryOver::Replicated => "replicated",
-                MemoryOver::Partitioned => "partitioned",
-                MemoryOver::Cached => "partitioned, with copies",
-            };
-            let features = match over.features {
-                Some(FeaturesOver::Partitioned) => ", features partitioned",
-                _ => "",
-            };
-            self.line(format_args!("ranks     {}, {kind}, node memory {memory}{features}", ranks.size()));
-            let parallel = over.parallel.of(ranks.size())?;
-            if parallel.takes_turns() {
-                let Parallel { mini_batch, epoch, memory } = parallel;
-                let [shared, turns, copies] = [
-                    (mini_batch, "rank shares a batch", "ranks share each batch"),
-                    (epoch, "group trains with each memory copy", "groups take turns with each memory copy"),
-                    (memory, "memory copy", "memory copies"),
-                ]
-                .map(|(n, one, more)| format!("{n} {}", if n == 1 { one } else { more }));
-                self.line(format_args!("          {shared}; {turns}; {copies}"));
-            }
+        d.ranks().map_or(Ok(()), |ranks| self.ranks(ranks, c.plan_on(d)?.ranks.unwrap_or_default()))
+    }
+    /// Prints what the ranks keep and how they divide training.
+    fn ranks(&mut self, ranks: &Ranks, over: OverRanks) -> Result<()> {
+        let kind = ranks.channel(Channel::Control).describe();
+        let memory = match over.memory {
+            MemoryOver::Replicated => "replicated",
+            MemoryOver::Partitioned => "partitioned",
+            MemoryOver::Cached => "partitioned, with copies",
+        };
+        let features = match over.features {
+            Some(FeaturesOver::Partitioned) => ", features partitioned",
+            _ => "",
+        };
+        self.line(format_args!("ranks     {}, {kind}, node memory {memory}{features}", ranks.size()));
+        let parallel = over.parallel.of(ranks.size())?;
+        if parallel.takes_turns() {
+            let Parallel { mini_batch, epoch, memory } = parallel;
+            let [shared, turns, copies] = [
+                (mini_batch, "rank for each batch", "ranks share each batch"),
+                (epoch, "group trains with each memory copy", "groups take turns with each memory copy"),
+                (memory, "memory copy", "memory copies"),
+            ]
+            .map(|(n, one, more)| format!("{n} {}", if n == 1 { one } else { more }));
+            self.line(format_args!("          {shared}; {turns}; {copies}"));
         }
         Ok(())
     }

@@ -105,6 +105,35 @@ fn is_default(parallel: &Parallel) -> bool {
     *parallel == Parallel::default()
 }
 
+impl OverRanks {
+    /// Checks every field. An error is what is wrong, and what to do.
+    fn check(&self) -> std::result::Result<(), (String, String)> {
+        let bad = |what: String, remedy: &str| Err((what, remedy.to_owned()));
+        let &OverRanks { memory, deduplicate, parallel, micro_batches, gradient_staleness, .. } = self;
+        if let Err(what) = parallel.check() {
+            return bad(what, "give 1 to 64");
+        }
+        if parallel.takes_turns() && (memory != MemoryOver::Replicated || deduplicate != Deduplicate::Both) {
+            let what =
+                "ranks.parallel has several epochs or copies, and the memory of a copy is not replicated";
+            return bad(what.into(), "give ranks.memory = \"replicated\", and no ranks.deduplicate");
+        }
+        if memory == MemoryOver::Cached && deduplicate != Deduplicate::Both {
+            let what = "ranks.memory is \"cached\", and ranks.deduplicate is not \"both\"";
+            return bad(what.into(), "leave out ranks.deduplicate");
+        }
+        let micro_batches = micro_batches.count();
+        if !(1..=MAX_MICRO_BATCHES).contains(&micro_batches) {
+            let remedy = format!("give 1 to {MAX_MICRO_BATCHES}, or \"fitted\"");
+            return bad(format!("ranks.micro_batches is {micro_batches}"), &remedy);
+        }
+        if gradient_staleness > 1 {
+            return bad(format!("ranks.gradient_staleness is {gradient_staleness}"), "give 0 or 1");
+        }
+        Ok(())
+    }
+}
+
 /// Where node memory is, if several ranks train together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -348,27 +377,8 @@ impl Plan {
             }
             _ => {}
         }
-        let OverRanks { memory, deduplicate, parallel, .. } = self.ranks.unwrap_or_default();
-        if let Err(what) = parallel.check() {
-            return bad(what, "give 1 to 64");
-        }
-        if parallel.takes_turns() && (memory != MemoryOver::Replicated || deduplicate != Deduplicate::Both) {
-            let what =
-                "ranks.parallel has several epochs or copies, and the memory of a copy is not replicated";
-            return bad(what.into(), "give ranks.memory = \"replicated\", and no ranks.deduplicate");
-        }
-        if memory == MemoryOver::Cached && deduplicate != Deduplicate::Both {
-            let what = "ranks.memory is \"cached\", and ranks.deduplicate is not \"both\"";
-            return bad(what.into(), "leave out ranks.deduplicate");
-        }
-        let micro_batches = self.ranks.unwrap_or_default().micro_batches.count();
-        if !(1..=MAX_MICRO_BATCHES).contains(&micro_batches) {
-            let remedy = format!("give 1 to {MAX_MICRO_BATCHES}, or \"fitted\"");
-            return bad(format!("ranks.micro_batches is {micro_batches}"), &remedy);
-        }
-        let staleness = self.gradient_staleness();
-        if staleness > 1 {
-            return bad(format!("ranks.gradient_staleness is {staleness}"), "give 0 or 1");
+        if let Err((what, remedy)) = self.ranks.unwrap_or_default().check() {
+            return bad(what, &remedy);
         }
         if Self::preset(&self.name).is_some_and(|preset| preset != *self) {
             return bad("name is that of a different preset".into(), "give the plan another name");
