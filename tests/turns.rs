@@ -114,7 +114,7 @@ fn a_run_learns_with_turns_and_is_resumed_with_others() {
     let (events, dir) = (small(700), tempfile::tempdir().unwrap());
     let of = |plan: &str, epochs| {
         let mut config = of_model(ModelName::Tgn, plan, epochs);
-        config.optimizer.scale_by_batches = true;
+        config.optimizer.base_batch = config.batch;
         config
     };
     let first = train(4, &of("disttgl:1x2x2", 8), &events, Some(dir.path()), false).unwrap();

@@ -34,9 +34,9 @@ pub struct OptimizerConfig {
     pub schedule: RateDecay,
     /// Steps over which the learning rate rises.
     pub warmup: usize,
-    /// Whether the learning rate is multiplied by the number of batches that ranks train on in a step, if
-    /// they take turns (DistTGL).
-    pub scale_by_batches: bool,
+    /// Number of events of a step for which the learning rate is meant: it is multiplied by the events of a
+    /// step, all batches together, divided by this number (DistTGL, section 4.0.1). 0: it is taken as it is.
+    pub base_batch: usize,
 }
 
 impl Default for OptimizerConfig {
@@ -48,7 +48,7 @@ impl Default for OptimizerConfig {
             clip_norm: 0.0,
             schedule: RateDecay::Constant,
             warmup: 0,
-            scale_by_batches: false,
+            base_batch: 0,
         }
     }
 }
@@ -86,6 +86,13 @@ impl OptimizerConfig {
     pub fn depends_on_steps(&self) -> bool {
         self.schedule != RateDecay::Constant
     }
+    /// The learning rate of steps of `events` events, given the one for [`base_batch`](Self::base_batch).
+    pub fn rate_of_step(&self, learning_rate: f64, events: usize) -> f64 {
+        match self.base_batch {
+            0 => learning_rate,
+            base => learning_rate * events as f64 / base as f64,
+        }
+    }
     /// The optimiser of a training of so many steps.
     pub fn optimizer(&self, steps: usize) -> Optimizer {
         let decay = WeightDecay { amount: self.weight_decay, decoupled: self.name == OptimizerName::AdamW };
@@ -113,6 +120,7 @@ impl OptimizerConfig {
         };
         text += falls;
         for (set, what) in [
+            (self.base_batch > 0, format!(" for steps of {} events", self.base_batch)),
             (self.warmup > 0, format!(" after a warm-up of {} steps", self.warmup)),
             (self.momentum > 0.0, format!(", momentum {}", self.momentum)),
             (self.weight_decay > 0.0, format!(", weight decay {}", self.weight_decay)),
@@ -135,11 +143,15 @@ mod tests {
         let mut c = OptimizerConfig::default();
         assert_eq!(c.describe(5e-4), "Adam 0.0005");
         (c.name, c.momentum, c.weight_decay, c.clip_norm) = (OptimizerName::Sgd, 0.9, 0.01, 1.5);
-        (c.schedule, c.warmup) = (RateDecay::Cosine, 100);
+        (c.schedule, c.warmup, c.base_batch) = (RateDecay::Cosine, 100, 600);
+        assert_eq!(
+            (c.rate_of_step(0.1, 1200), OptimizerConfig::default().rate_of_step(0.1, 1200)),
+            (0.2, 0.1)
+        );
         assert_eq!(
             c.describe(0.1),
-            "SGD 0.1 falling by a cosine after a warm-up of 100 steps, momentum 0.9, weight decay 0.01, \
-             gradients clipped to 1.5"
+            "SGD 0.1 for steps of 600 events falling by a cosine after a warm-up of 100 steps, momentum 0.9, \
+             weight decay 0.01, gradients clipped to 1.5"
         );
         assert_eq!(OptimizerConfig::default().optimizer(7).rule, UpdateRule::default());
     }

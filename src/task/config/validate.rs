@@ -76,6 +76,7 @@ impl Config {
             (self.data.random_edge_features > 0, "data.random_edge_features"),
             (self.protocol != Protocol::Dyglib, "protocol"),
             (self.classify.frozen, "classify.frozen"),
+            (self.optimizer.base_batch > 0, "optimizer.base_batch"),
         ];
         if let Some((_, key)) = unsupported.iter().find(|(set, _)| *set) {
             return bad(format!("{key} is set, and {} reads snapshots", self.model.name()), "leave it out");

@@ -30,6 +30,8 @@ pub fn pretrain(
         negatives: NegativeKind::Random,
         classify: ClassifyConfig::default(),
         chunks: 1,
+        // Rows that do not change with time need no order of events: ranks share each batch.
+        plan: "auto".into(),
         epochs: c.epochs,
         batch: c.batch,
         learning_rate: c.learning_rate,

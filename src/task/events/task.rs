@@ -113,8 +113,8 @@ impl Model {
                 tables.in_turns = Some(in_turns.in_turns(turns, batch));
             }
         }
-        let batches = if config.optimizer.scale_by_batches { turns.batches() } else { 1 };
-        let learning_rate = config.learning_rate * batches as f64;
+        let events_of_step = batch.saturating_mul(turns.batches());
+        let learning_rate = config.optimizer.rate_of_step(config.learning_rate, events_of_step);
         let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch, turns)?);
         let mut parameters = Parameters::with_optimizer(&mut store, config.seed, learning_rate, optimizer)?;
         if let Some(ranks) = device.ranks() {
