@@ -41,15 +41,18 @@ fn trained(mut command: Command, plan: &str, flags: &[&str]) -> (serde_json::Val
     command.args(flags).arg("--out").arg(&out);
     let ran = run(command);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let tensors = fs::read(out.join("checkpoint/epoch-1.safetensors")).unwrap();
-    (serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran:?}")), tensors)
+    let summary: serde_json::Value =
+        serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
+    let tensors = format!("checkpoint/epoch-{}.safetensors", summary["epochs"][0]["epoch"]);
+    let tensors = fs::read(out.join(tensors)).unwrap();
+    (summary, tensors)
 }
 
 #[test]
 fn a_training_over_processes_gives_the_bits_of_one_over_threads() {
     let program = Path::new(env!("CARGO_BIN_EXE_tgnn-bench"));
-    for (mpi, plan) in installed().iter().zip(["sven", "depcache"]) {
-        for ranks in [2, 4] {
+    for (mpi, plans) in installed().iter().zip([["sven", "disttgl:1x2x2"], ["depcache", "disttgl:2x1x2"]]) {
+        for (ranks, plan) in [(2, plans[0]), (4, plans[0]), (4, plans[1])] {
             let (by_mpi, weights) = trained(mpi.start(ranks, program), plan, &[]);
             let (local, local_weights) =
                 trained(mpi.start(0, program), plan, &["--ranks", &ranks.to_string()]);

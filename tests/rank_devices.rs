@@ -4,6 +4,7 @@ use crate::{
     properties::{config, small},
     rank_features::plan_file,
     ranks::{STATE, apart, of_model, parts_plan, tensors},
+    turns::frozen,
 };
 use std::{
     collections::BTreeMap,
@@ -301,6 +302,31 @@ fn with_frozen_weights_the_memory_on_devices_has_the_same_bits_for_any_number_of
         for (a, b) in alone.iter().zip(left(ranks, plan)) {
             assert!(*a == b, "{model:?}, {plan}, {ranks} ranks: {}", a.0);
         }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn with_frozen_weights_turns_leave_the_memory_of_one_device() {
+    let events = small(450);
+    let cases = [
+        (ModelName::Tgn, "1x2x1"),
+        (ModelName::Tgn, "1x1x3"),
+        (ModelName::Tgn, "2x2x1"),
+        (ModelName::Apan, "1x2x2"),
+    ];
+    for (case, (model, parallel)) in cases.into_iter().enumerate() {
+        let ranks: usize = parallel.split('x').map(|n| n.parse::<usize>().unwrap()).product();
+        let Some(devices) = devices(ranks, case as u64) else { return };
+        let left = |ranks, plan: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let config = Config { evaluate: false, ..frozen(model, plan, 1) };
+            let summary = train(ranks, &devices, &config, &events, dir.path()).unwrap();
+            let state = tensors(dir.path(), summary.epochs[0].epoch).into_iter();
+            state.filter(|t| STATE.contains(&t.0.as_str())).collect::<Vec<_>>()
+        };
+        let (one, several) = (left(1, "sequential"), left(ranks, &format!("disttgl:{parallel}")));
+        assert!(!one.is_empty() && one == several, "{model:?}, {parallel}");
     }
 }
 

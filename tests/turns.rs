@@ -4,11 +4,20 @@ use crate::{
     properties::small,
     ranks::{STATE, of_model, tensors, train},
 };
-use std::collections::BTreeMap;
+use proptest::{
+    prelude::*,
+    test_runner::{Config as Cases, FileFailurePersistence},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Mutex,
+};
 use tgnn::{
     data::Events,
     model::ModelName,
-    task::{Config, TaskName},
+    plan::{Access, AccessKind, access_log},
+    runtime::{Device, comm::DEADLINE},
+    task::{Config, EventTask, Task, TaskName, on_local_ranks},
 };
 
 /// Ranks that share a batch, groups that share a copy of the memory, and copies.
@@ -28,7 +37,7 @@ const PARALLEL: [[usize; 3]; 11] = [
 
 /// A configuration whose weights do not change, and without drop-out, so that memory is the same in all
 /// epochs.
-fn frozen(model: ModelName, plan: &str, epochs: usize) -> Config {
+pub fn frozen(model: ModelName, plan: &str, epochs: usize) -> Config {
     let mut config = Config { learning_rate: 1e-30, settle: false, ..of_model(model, plan, epochs) };
     (config.apan.dropout, config.dyrep.dropout) = (0.0, 0.0);
     config
@@ -78,6 +87,130 @@ fn with_frozen_weights_turns_leave_the_memory_of_one_rank_and_train_its_epochs()
             assert!(k == 1 || (passes[0].1 / mean - 1.0).abs() > 1e-5, "{what}");
         }
     }
+}
+
+/// Trains for a pass over ranks; returns their accesses to node memory, with the number of batches of the pass
+/// and of the events on which all ranks together trained.
+fn accessed(ranks: usize, config: &Config, events: &Events) -> (Vec<Access>, usize, usize) {
+    let all = Mutex::new(Vec::new());
+    let work = |device: Device| {
+        let mut task = EventTask::new(config, events, device)?;
+        task.trace();
+        let (_, trained) = task.train_epoch(0, &mut |_| {})?;
+        all.lock().unwrap().extend(task.accesses());
+        Ok((task.split.train.len().div_ceil(task.batch()), trained))
+    };
+    let (batches, trained) = match ranks {
+        1 => work(Device::cpu(1).unwrap()).unwrap(),
+        _ => on_local_ranks(ranks, DEADLINE, |_| Device::cpu(1), work).unwrap(),
+    };
+    (all.into_inner().unwrap(), batches, trained)
+}
+
+/// Returns the order in which DistTGL's process serves the ranks of a copy of the memory in a pass over
+/// `batches` batches (its algorithm 1): the set of ranks that read, those that write, those that read, ...
+fn in_order(copy: usize, [i, j, _]: [usize; 3], batches: usize) -> Vec<(AccessKind, BTreeSet<usize>)> {
+    let (mut order, mut rank) = (Vec::new(), 0);
+    for _ in 0..batches {
+        let group: BTreeSet<usize> = (rank..rank + i).map(|rank| copy * i * j + rank).collect();
+        order.extend([(AccessKind::Read, group.clone()), (AccessKind::Write, group)]);
+        rank = (rank + i) % (i * j);
+    }
+    order
+}
+
+/// Checks a log against DistTGL's order.
+fn check_log(log: &[Access], [i, j, k]: [usize; 3], batches: usize, what: &str) {
+    for copy in 0..k {
+        let of_copy: Vec<&Access> = log.iter().filter(|a| a.copy == copy).collect();
+        // The order of the first reads and of the writes.
+        let mut found: BTreeMap<(usize, AccessKind), BTreeSet<usize>> = BTreeMap::new();
+        for access in of_copy.iter().filter(|a| a.repeat == 0) {
+            let is_new = found.entry((access.step, access.kind)).or_default().insert(access.rank);
+            assert!(is_new, "{what}: {access:?} is twice in the log");
+        }
+        let found: Vec<_> = found.into_iter().map(|((_, kind), ranks)| (kind, ranks)).collect();
+        assert_eq!(found, in_order(copy, [i, j, k], batches), "{what}, copy {copy}");
+        // Batches follow one another from where the copy begins; each is written once, and read j times.
+        let mut written: Vec<(usize, usize)> =
+            of_copy.iter().filter(|a| a.kind == AccessKind::Write).map(|a| (a.step, a.batch)).collect();
+        written.sort_unstable();
+        written.dedup();
+        let rotated = (0..batches).map(|at| (at, (copy * batches / k + at) % batches));
+        assert_eq!(written, rotated.collect::<Vec<_>>(), "{what}, copy {copy}");
+        for batch in 0..batches {
+            let reads = of_copy.iter().filter(|a| a.kind == AccessKind::Read && a.batch == batch);
+            assert_eq!(reads.count(), i * j, "{what}, copy {copy}, batch {batch}");
+        }
+    }
+    // On its own copy of the rows, each rank ends an access before the next one begins.
+    for rank in 0..i * j * k {
+        let mut own: Vec<&Access> = log.iter().filter(|a| a.rank == rank).collect();
+        own.sort_by_key(|a| (a.step, a.kind));
+        assert!(
+            own.is_sorted_by(|a, b| a.begin <= a.end && a.end <= b.begin),
+            "{what}, rank {rank}: {own:?}"
+        );
+    }
+}
+
+/// Products of up to eight ranks.
+fn parallels() -> impl Strategy<Value = [usize; 3]> {
+    (1usize..9, 1usize..9, 1usize..9)
+        .prop_map(|(i, j, k)| {
+            let j = j.min(8 / i);
+            [i, j, k.min(8 / (i * j))]
+        })
+        .boxed()
+}
+
+proptest! {
+    #![proptest_config(Cases {
+        cases: 24,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/turns.txt"))),
+        ..Cases::default()
+    })]
+    #[test]
+    fn whatever_the_sizes_memory_is_that_of_one_rank_and_accesses_are_in_the_order_of_the_paper(
+        parallel in parallels(), batch in 20usize..200, events in 60usize..500,
+        model in prop_oneof![Just(ModelName::Tgn), Just(ModelName::Jodie), Just(ModelName::Apan)],
+    ) {
+        let [i, j, k] = parallel;
+        let (events, what) = (small(events), format!("{model:?}, {parallel:?}"));
+        let of = |plan: &str| Config { batch, evaluate: false, ..frozen(model, plan, 1) };
+        let plan = of(&named(parallel));
+        let (state, _) = trained(i * j * k, &plan, &events);
+        let (want, _) = trained(1, &of("sequential"), &events);
+        prop_assert!(state == want, "{}", what);
+        let (log, batches, traversed) = accessed(i * j * k, &plan, &events);
+        check_log(&log, parallel, batches, &what);
+        let (_, _, of_one) = accessed(1, &of("sequential"), &events);
+        prop_assert_eq!(traversed, j * k * of_one, "{}", what);
+    }
+}
+
+#[test]
+fn the_program_writes_the_log_of_accesses() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = |more: &[&str]| {
+        let common = ["train", "--epochs", "1", "--max-batches", "3", "--no-eval", "--accesses", "log.csv"];
+        done(dir.path(), &[&common[..], more].concat());
+        let text = std::fs::read_to_string(dir.path().join("log.csv")).unwrap();
+        let order = |line: &str| line.split(',').take(5).collect::<Vec<_>>().join(",");
+        text.lines().map(order).collect::<Vec<_>>()
+    };
+    let turns = log(&["--ranks", "2", "--plan", "disttgl:1x2x1"]);
+    let want =
+        ["copy,step,access,rank,batch", "0,0,R,0,0", "0,0,W,0,0", "0,1,R,0,0", "0,1,R,1,1", "0,1,W,1,1"];
+    assert_eq!(turns[..6], want);
+    assert_eq!(turns.len(), 1 + 3 * (2 + 1), "{turns:?}");
+    // A single rank, and ranks that share each batch.
+    assert_eq!(log(&[])[1..], ["0,0,R,0,0", "0,0,W,0,0", "0,1,R,0,1", "0,1,W,0,1", "0,2,R,0,2", "0,2,W,0,2"]);
+    assert_eq!(log(&["--ranks", "2"]).len(), 1 + 3 * 4);
+    let wrong = |args: &[&str], said: &str| refused(dir.path(), &[&["train"], args].concat(), 2, &[said]);
+    wrong(&["--model", "tgat", "--accesses", "log.csv"], "the model tgat has no node memory");
+    wrong(&["--accesses", "nowhere/log.csv"], "there is no folder nowhere");
+    assert_eq!(access_log(Vec::new()).lines().count(), 1);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The subcommands of `tgnn-bench`, one file each. No other module prints.
 #![forbid(unsafe_code)]
+mod accesses;
 mod data;
 mod doctor;
 mod kernels;

@@ -1,11 +1,14 @@
 //! `tgnn-bench train`, `eval` and `embed`.
-use super::{command_line, plan_explain::LOST, ranks::RankArgs, say, train_data::Data, watch::Display};
+use super::{
+    accesses::Logged, command_line, plan_explain::LOST, ranks::RankArgs, say, train_data::Data,
+    watch::Display,
+};
 use crate::{
     data::{Events, Every, npy},
     error::{Error, Result},
     model::ModelName,
     plan::{Parallel, Plan, PlannerOptions, plan_parallel},
-    runtime::MatmulPrecision,
+    runtime::{Device, MatmulPrecision, StoredAs},
     task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch},
 };
 use clap::Args;
@@ -124,6 +127,9 @@ pub struct Train {
     /// Write a trace for Perfetto or Chrome: when and on which lane every op of the last epoch ran
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
+    /// Write a log of how the ranks read and wrote node memory in the last epoch, in order, as CSV
+    #[arg(long, value_name = "FILE")]
+    accesses: Option<PathBuf>,
 }
 
 impl Train {
@@ -182,19 +188,31 @@ impl Train {
             command: command_line(),
         };
         // Checked now rather than after the last epoch.
-        let folder = self.timeline.as_ref().and_then(|path| path.parent());
-        if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
-            let path = self.timeline.as_deref().unwrap_or(folder).display();
-            let what = format!("--timeline {path}: there is no folder {}", folder.display());
-            return Err(Error::usage(what).remedy("make it first"));
+        for (flag, path) in [("timeline", &self.timeline), ("accesses", &self.accesses)] {
+            let folder = path.as_ref().and_then(|path| path.parent());
+            if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
+                let path = path.as_deref().unwrap_or(folder).display();
+                let what = format!("--{flag} {path}: there is no folder {}", folder.display());
+                return Err(Error::usage(what).remedy("make it first"));
+            }
         }
+        if self.accesses.is_some() && !has_memory(&config)? {
+            let what = format!("--accesses, and the model {} has no node memory", config.model_name());
+            return Err(Error::usage(what).remedy("leave it out"));
+        }
+        let train = |device: &Device, watch: &mut dyn Watch| {
+            let mut logged = Logged::new(watch, self.accesses.is_some());
+            let summary = data.train(&config, device, &options, &mut logged)?;
+            logged.write(self.accesses.as_deref(), device)?;
+            Ok(summary)
+        };
         self.ranks.run(&config, |device| {
             if !device.is_first() {
-                return data.train(&config, &device, &options, &mut ()).map(drop);
+                return train(&device, &mut ()).map(drop);
             }
             let mut display = Display::new(self.json, self.profile, self.timeline.is_some());
             display.configuration(&config, &data, &device, &notes)?;
-            let summary = data.train(&config, &device, &options, &mut display)?;
+            let summary = train(&device, &mut display)?;
             display.finish(&summary, self.out.as_deref());
             if let Some(path) = &self.timeline {
                 display.write_timeline(path)?;
@@ -202,6 +220,11 @@ impl Train {
             print_summary(&summary, self.json)
         })
     }
+}
+
+/// Whether the model of a configuration has node memory.
+fn has_memory(config: &Config) -> Result<bool> {
+    Ok(!config.model.reads_snapshots() && config.event_model()?.state_bytes(1, 0, StoredAs::F32) > 0)
 }
 
 /// Sets the keys of `pairs`, one after another.

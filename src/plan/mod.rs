@@ -5,6 +5,7 @@
 //! group's snapshots to lanes. [`Program::repeat`](crate::autograd::Program::repeat) executes it; whatever
 //! the plan, it respects the reads and writes that the nodes declare.
 #![forbid(unsafe_code)]
+mod accesses;
 mod balance;
 mod choice;
 mod costs;
@@ -20,6 +21,7 @@ mod recording;
 mod simulate;
 mod timeline;
 
+pub use accesses::{Access, AccessKind, access_log, accesses};
 pub use balance::{GroupCost, balance};
 pub use choice::Choice;
 pub use costs::{CostModel, OpCost};

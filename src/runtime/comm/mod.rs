@@ -268,26 +268,35 @@ impl Ranks {
             }
         }
     }
+    /// Returns the `bytes` of every rank, in the order of the ranks. Collective.
+    ///
+    /// # Errors
+    /// As the calls of [`Comm`].
+    pub fn gathered(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let (control, size) = (self.channel(Channel::Control), self.size());
+        let (mut lengths, each) = (vec![0u64; size], vec![size_of::<u64>(); size]);
+        let own = bytes.len() as u64;
+        control.all_gather(&own.to_ne_bytes(), bytemuck::cast_slice_mut(&mut lengths), &each)?;
+        let counts: Vec<usize> = lengths.iter().map(|&length| length as usize).collect();
+        let mut all = vec![0; counts.iter().sum()];
+        control.all_gather(bytes, &mut all, &counts)?;
+        let mut rest = all.as_slice();
+        let next = |count: usize| {
+            let (of_rank, later) = rest.split_at(count);
+            rest = later;
+            of_rank.to_vec()
+        };
+        Ok(counts.into_iter().map(next).collect())
+    }
     /// Checks that all ranks have the same `value` of `what`, such as the hash of a configuration.
     /// Collective.
     ///
     /// # Errors
     /// `Comm`, with the first rank that differs from this one, and the first lines that differ.
     pub fn agree(&self, what: &str, value: &str) -> Result<()> {
-        let (control, size) = (self.channel(Channel::Control), self.size());
-        let own = value.len() as u64;
-        let mut lengths = vec![0u64; size];
-        let each = vec![size_of::<u64>(); size];
-        control.all_gather(&own.to_ne_bytes(), bytemuck::cast_slice_mut(&mut lengths), &each)?;
-        let counts: Vec<usize> = lengths.iter().map(|&length| length as usize).collect();
-        let mut values = vec![0; counts.iter().sum()];
-        control.all_gather(value.as_bytes(), &mut values, &counts)?;
-        let mut rest = values.as_slice();
-        for (rank, &count) in counts.iter().enumerate() {
-            let (other, later) = rest.split_at(count);
-            rest = later;
+        for (rank, other) in self.gathered(value.as_bytes())?.into_iter().enumerate() {
             if other != value.as_bytes() {
-                let other = String::from_utf8_lossy(other);
+                let other = String::from_utf8_lossy(&other);
                 // Of long values, the first lines that differ.
                 let lines = value.lines().zip(other.lines()).find(|(a, b)| a != b);
                 let (own, other) = lines.unwrap_or((value, &other));

@@ -12,8 +12,13 @@ use crate::{
     error::{ErrorKind, Result},
     model::{EventTables, Net, RankTables, StaticMode},
     ops::next_batch::Turns,
-    plan::{Choice, CostModel, FeaturesOver, MicroBatchChoice, PassSchedule, Timeline, predict},
-    runtime::{comm::Channel, *},
+    plan::{
+        Access, Choice, CostModel, FeaturesOver, MicroBatchChoice, PassSchedule, Timeline, accesses, predict,
+    },
+    runtime::{
+        comm::{Channel, Ranks},
+        *,
+    },
     task::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
@@ -63,6 +68,8 @@ pub struct EventTask {
     scores: BufferId,
     /// Number of steps of the last epoch.
     steps: usize,
+    /// Number of batches of the last pass that trained.
+    batches: usize,
     /// The batches that this rank gets in training.
     turns: Turns,
     /// The state of this rank's copy of the node memory, where the next epoch goes on, if there are several
@@ -218,6 +225,7 @@ impl EventTask {
             remember,
             scores,
             steps: 0,
+            batches: 0,
             turns,
             own_state: None,
             micro_batches: None,
@@ -462,6 +470,13 @@ impl Task for EventTask {
     fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
         predict(&self.core.step, &self.runs_of_epoch(), costs, &|_, _| 0.0)
     }
+    fn accesses(&self) -> Vec<Access> {
+        if !self.has_memory() {
+            return Vec::new();
+        }
+        let rank = self.core.device.ranks().map_or(0, Ranks::rank);
+        accesses(&self.timeline(), rank, self.turns, self.batches)
+    }
     fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
         Some((Choice::MicroBatches(self.micro_batches.clone()?), None))
     }
@@ -489,7 +504,7 @@ impl Task for EventTask {
             settling.average.begin(&mut self.core.store)?;
         }
         let (steps, batches, events) = self.pass(Pass::Train, epoch, self.split.train.clone(), progress)?;
-        self.steps = steps;
+        (self.steps, self.batches) = (steps, batches);
         if let Some(settling) = &self.settling {
             settling.average.end(&mut self.core.store, steps)?;
         }
@@ -512,6 +527,7 @@ impl Task for EventTask {
         }
         self.reset()?;
         let (steps, batches, events) = self.pass(Pass::Settle, epoch, range, progress)?;
+        self.batches = batches;
         self.share_state(batches)?;
         Ok(Some((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events)))
     }

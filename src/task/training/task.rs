@@ -6,7 +6,7 @@ use crate::{
     data::Part,
     error::{Error, ErrorKind, Result},
     model::RankTables,
-    plan::{Choice, CostModel, Plan, Timeline},
+    plan::{Access, Choice, CostModel, Plan, Timeline},
     runtime::{BufferId, Device, Store, brief_debug},
     task::evaluation::{Scores, TestScores},
 };
@@ -148,6 +148,11 @@ pub trait Task {
     /// # Errors
     /// `Plan` if lanes would wait for each other.
     fn predicted(&self, costs: &CostModel) -> Result<Timeline>;
+    /// Returns this rank's accesses to node memory in the last [traced](Self::trace) pass that trained; none
+    /// if there is no node memory.
+    fn accesses(&self) -> Vec<Access> {
+        Vec::new()
+    }
     /// Returns what the plan leaves to measurements, as chosen, and the cost model of ops, if it was chosen
     /// by predictions; `None` if the plan leaves nothing to measurements, or nothing is chosen yet.
     fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
