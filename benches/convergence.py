@@ -24,7 +24,7 @@ from hosts import program
 from partition_balance import SYNTH, made
 from record import ROOT, head
 
-SYNTH["lastfm-like-quarter"] = SYNTH["lastfm-like"].replace("1293103", "323275")
+SYNTH["lastfm-like-quarter"] = SYNTH["lastfm-like"] + " --events 323275"
 LINKS, CLASSES = "mrr", "f1"
 # Title, metric, batch of a rank, epochs, further flags of `train`.
 SETS = {

@@ -20,8 +20,8 @@ from pathlib import Path
 from record import ROOT, head
 
 SYNTH = {
-    "reddit-like": "--events 672447 --sources 10000 --destinations 984 --repeat 0.88 --exponent 1.1",
-    "lastfm-like": "--events 1293103 --sources 980 --destinations 1000 --repeat 0.88 --exponent 0.9",
+    "reddit-like": "--like reddit --edge-features 0",
+    "lastfm-like": "--like lastfm",
 }
 MODELS = {"tgn": "--neighbors 10", "apan": "--neighbors 0 --recipients 10"}
 BATCHES, RANKS = (400, 800, 1200, 1600, 2000, 2400), (2, 4, 8, 16, 32, 64)
@@ -39,7 +39,7 @@ def made(tgnn, name, folder):
     if not path.exists():
         flags = SYNTH[name].split()
         # What a stream writes about itself must not get into the output of the benchmark.
-        command = [tgnn, "data", "synth", "--edge-features", "0", "--name", name, "--out", path, *flags]
+        command = [tgnn, "data", "synth", "--name", name, "--out", path, *flags]
         subprocess.run(command, stdout=sys.stderr, check=True)
     return path
 

@@ -1,13 +1,13 @@
-"""Predicts training over 1 to 64 ranks, as figure 11b of Sven measures it.
+"""Predicts training over 1 to 64 ranks, as figure 11b of Sven and figure 12a of DistTGL measure it.
 
     cargo build --release
-    python benches/scaling.py --out benches/results/NAME.json [--folder FOLDER]
+    python benches/scaling.py --system sven --out benches/results/NAME.json [--folder FOLDER]
+    python benches/scaling.py --system disttgl --out benches/results/NAME.json [--folder FOLDER]
     python benches/scaling.py --tables benches/results/NAME.json
 
-The plan is sven, the stream has the sizes of LastFM (made in FOLDER), and every rank has batches of 1200 events (weak
-scaling), as in the paper. What ranks compute and send is recorded in two steps; `tgnn-bench plan simulate` predicts how
-long that takes on the machines of machines/. Takes about five minutes on two quiet cores, and 8 GB of memory. Needs only
-the standard library.
+Every rank has batches of the paper's size (weak scaling). What ranks compute and send is recorded in two steps; `tgnn-bench
+plan simulate` predicts how long that takes on the machines of machines/. Synthetic streams are made in FOLDER. Takes about
+five minutes on two quiet cores, and 8 GB of memory. Needs only the standard library.
 """
 
 import argparse
@@ -17,61 +17,85 @@ import sys
 from pathlib import Path
 
 from hosts import program
-from partition_balance import made
+from partition_balance import SYNTH, made
 from record import head
 
-MODELS = {"tgn": "TGN", "apan": "APAN", "jodie": "JODIE"}
-MACHINES, DATA = ("v100-pytorch", "v100", "h100"), "lastfm-like"
-# The greatest speed-up over 64 GPUs in the paper, section 5.2.2; less than 20 for JODIE.
-PAPER = {"tgn": "31", "apan": "40", "jodie": "< 20"}
+# A stream with the tasks of GDELT; its features are narrower, so that 32 ranks fit in the memory of a small computer.
+SYNTH["gdelt-like"] = "--like gdelt --events 300000 --edge-features 32 --node-features 64"
+# For each case: title, data, plan, batch, further flags, and what the paper says for the greatest numbers of ranks. For
+# Sven these are speed-ups over 64 GPUs (section 5.2.2); for DistTGL the means over its data sets (section 4.2).
+SYSTEMS = {
+    "sven": {
+        "machines": ("v100-pytorch", "v100", "h100"), "ranks": 64,
+        "cases": (
+            ("TGN", "lastfm-like", "sven", 1200, "--model tgn", {64: "31"}),
+            ("APAN", "lastfm-like", "sven", 1200, "--model apan", {64: "40"}),
+            ("JODIE", "lastfm-like", "sven", 1200, "--model jodie", {64: "< 20"}),
+        ),
+    },
+    "disttgl": {
+        "machines": ("t4-pytorch", "t4", "h100"), "ranks": 32,
+        "cases": (
+            ("Wikipedia, 1x1x32", "wikipedia", "disttgl:1x1x32", 600, "", {8: "7.27", 32: "25.08"}),
+            ("Wikipedia, 1x32x1", "wikipedia", "disttgl:1x32x1", 600, "", {}),
+            ("GDELT-like, 8x1x4", "gdelt-like", "disttgl:8x1x4", 3200, "--set task=edge", {8: "7.27", 32: "25.08"}),
+        ),
+    },
+}
 
 
 def measured(args):
-    tgnn = program(args.tgnn)
-    data = made(tgnn, DATA, args.folder)
-    record = head() | {"ranks": args.ranks, "batch": args.batch, "rows": []}
-    for model in MODELS:
-        command = [tgnn, "plan", "simulate", args.plan, "--data", str(data), "--model", model, "--json"]
-        command += ["--ranks", str(args.ranks), "--scaling", "weak", "--max-batches", "2"]
-        command += ["--set", f"batch={args.batch}", *(flag for m in MACHINES for flag in ("--machine", m))]
+    tgnn, system = program(args.tgnn), SYSTEMS[args.system]
+    record = head() | {"system": args.system, "rows": []}
+    for title, data, plan, batch, flags, _ in system["cases"]:
+        command = [tgnn, "plan", "simulate", plan, "--data", str(made(tgnn, data, args.folder)), "--json", *flags.split()]
+        command += ["--ranks", str(system["ranks"]), "--scaling", "weak", "--max-batches", "2", "--set", f"batch={batch}"]
+        command += [flag for machine in system["machines"] for flag in ("--machine", machine)]
         print("  $", *command, file=sys.stderr, flush=True)
         found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
-        record["rows"].append(found | {"data": DATA})
+        record["rows"].append(found | {"title": title, "data": data})
         if args.out:
             Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
     return record
 
 
+def title_of(case):
+    """Returns the title of a case; the first records have models instead."""
+    return case.get("title", case["model"].upper())
+
+
 def table(record):
-    """Returns head and rows: for each model and machine, how many times as many events a second as one rank."""
+    """Returns head and rows: for each case and machine, how many times as many events a second as one rank."""
     numbers = [row["ranks"] for row in record["rows"][0]["predictions"][0]["ranks"]]
+    papers = {title: paper for title, *_, paper in SYSTEMS[record.get("system", "sven")]["cases"]}
     rows = []
-    for of_model in record["rows"]:
-        for prediction in of_model["predictions"]:
+    for case in record["rows"]:
+        title = title_of(case)
+        for prediction in case["predictions"]:
             first, *_, last = prediction["ranks"]
             ms = lambda row: f"{1e3 * row['seconds'] / row['steps']:.{1 if row['seconds'] > 0.02 else 3}f}"
             speed_ups = [f"{row['speed_up']:.2f}" for row in prediction["ranks"][1:]]
-            rows.append([f"{MODELS[of_model['model']]}, `{prediction['machine']['name']}`", *speed_ups,
+            rows.append([f"{title}, `{prediction['machine']['name']}`", *speed_ups,
                          f"{ms(first)} / {ms(last)}", f"{100 * last['computing']:.0f} %"])
-        rows.append([f"{MODELS[of_model['model']]}, the paper", *[""] * (len(numbers) - 2), PAPER[of_model["model"]], "", ""])
+        paper = papers[title]
+        if paper:
+            rows.append([f"{title}, the paper", *(paper.get(n, "") for n in numbers[1:]), "", ""])
     return ["times as fast as one rank", *map(str, numbers[1:]), "ms a step, first / last", "computing"], rows
 
 
 def off(record):
     """Returns the errors of the simulator on ranks that exist."""
-    return ", ".join(f"{MODELS[r['model']]} {100 * r['here']['off']:+.0f} %" for r in record["rows"])
+    return ", ".join(f"{title_of(r)} {100 * r['here']['off']:+.0f} %" for r in record["rows"])
 
 
 def main():
     as_is = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_is)
+    parser.add_argument("--system", choices=SYSTEMS, default="sven")
     parser.add_argument("--out", help="JSON to write")
     parser.add_argument("--tables", help="print the table of a JSON, and do nothing else")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench")
-    parser.add_argument("--folder", default="out/data", help="where the synthetic stream is")
-    parser.add_argument("--plan", default="sven")
-    parser.add_argument("--ranks", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=1200)
+    parser.add_argument("--folder", default="out/data", help="where synthetic streams are")
     args = parser.parse_args()
     record = json.loads(Path(args.tables).read_text()) if args.tables else measured(args)
     head, rows = table(record)

@@ -1,6 +1,7 @@
-// hold_rows: places of rows that are held over several steps; due_rows: the rows of a slot, in the step of the last slot
+// hold_rows: places of rows that are held over several steps; due_rows: the held rows of a range of slots, in the step of
+// the last slot
 //
-// shapes    slot [1], held [slots], place [<= n], out [<= n] u32
+// shapes    slot [1], held [slots], after [1], place [<= n], out [<= n] u32
 // grid      one thread per row; grid-stride loop
 // memory    reads 2 words, writes n; coalesced
 // limiter   latency
@@ -22,9 +23,14 @@ hold_rows(const uint32_t* slot, uint32_t* held, uint32_t* place, Rows ids, uint3
 }
 
 extern "C" __global__ void __launch_bounds__(256, 8)
-due_rows(const uint32_t* slot, const uint32_t* held, uint32_t* count, uint32_t* out, uint32_t slots, uint32_t of,
-         uint32_t each) {
-  uint32_t n = *slot + 1 == slots ? min(held[of], each) : 0;
-  for (uint64_t i = thread_item(); out && i < n; i += thread_items()) out[i] = of * each + uint32_t(i);
+due_rows(const uint32_t* slot, const uint32_t* held, const uint32_t* after, uint32_t* count, uint32_t* out, uint32_t slots,
+         uint32_t begin, uint32_t end, uint32_t each) {
+  if (*after != NONE) begin = max(begin, *after + 1);
+  uint32_t n = 0;
+  for (uint32_t of = begin; *slot + 1 == slots && of < end; ++of) {
+    uint32_t rows = min(held[of], each);
+    for (uint64_t i = thread_item(); out && i < rows; i += thread_items()) out[n + i] = of * each + uint32_t(i);
+    n += rows;
+  }
   if (thread_item() == 0) *count = n;
 }

@@ -9,7 +9,7 @@ use crate::{
     error::{Error, Result},
     runtime::StoredAs,
 };
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use std::{
     io::{self, Write},
     path::PathBuf,
@@ -71,51 +71,67 @@ pub struct Synth {
     /// Folder to write
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Number of events
-    #[arg(long, value_name = "N", default_value_t = 157_474)]
-    pub events: usize,
-    /// Number of source nodes
-    #[arg(long, value_name = "S", default_value_t = 8_227)]
-    pub sources: usize,
-    /// Number of destination nodes; 0 for a stream that is not bipartite
-    #[arg(long, value_name = "D", default_value_t = 1_000)]
-    pub destinations: usize,
-    /// Width of the edge features
-    #[arg(long, value_name = "W", default_value_t = 16)]
-    pub edge_features: usize,
-    /// Number of hidden groups of destinations
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    pub groups: usize,
-    /// Probability of meeting a known partner again
-    #[arg(long, value_name = "P", default_value_t = 0.8)]
-    pub repeat: f64,
-    /// Exponent of the power law of popularity
-    #[arg(long, value_name = "X", default_value_t = 1.1)]
-    pub exponent: f64,
-    /// Probability that a choice follows the planted rule
-    #[arg(long, value_name = "P", default_value_t = 0.9)]
-    pub signal: f64,
-    /// Number of classes that events are labelled with; 0 for none
-    #[arg(long, value_name = "C", default_value_t = 0)]
-    pub classes: usize,
-    /// Labels per event, if there are classes
-    #[arg(long, value_name = "L", default_value_t = 3)]
-    pub labels: usize,
-    /// Width of the node features
-    #[arg(long, value_name = "W", default_value_t = 0)]
-    pub node_features: usize,
-    /// Mean seconds between two events
-    #[arg(long, value_name = "S", default_value_t = 17.0)]
-    pub mean_gap: f64,
-    /// Random seed
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
-    /// Name of the data set in reports
-    #[arg(long, default_value = "synth")]
-    pub name: String,
+    /// A real stream whose sizes to take, unless flags say otherwise
+    #[arg(long, value_name = "NAME", default_value = "wikipedia", value_parser = PossibleValuesParser::new(SynthOptions::LIKE))]
+    pub like: String,
+    /// Number of events [default: 157474; gdelt: the first 1000000]
+    #[arg(long, value_name = "N")]
+    pub events: Option<usize>,
+    /// Number of source nodes [default: 8227]
+    #[arg(long, value_name = "S")]
+    pub sources: Option<usize>,
+    /// Number of destination nodes; 0 for a stream that is not bipartite [default: 1000]
+    #[arg(long, value_name = "D")]
+    pub destinations: Option<usize>,
+    /// Width of the edge features [default: 16]
+    #[arg(long, value_name = "W")]
+    pub edge_features: Option<usize>,
+    /// Number of hidden groups of destinations [default: 16]
+    #[arg(long, value_name = "N")]
+    pub groups: Option<usize>,
+    /// Probability of meeting a known partner again [default: 0.8]
+    #[arg(long, value_name = "P")]
+    pub repeat: Option<f64>,
+    /// Exponent of the power law of popularity [default: 1.1]
+    #[arg(long, value_name = "X")]
+    pub exponent: Option<f64>,
+    /// Probability that a choice follows the planted rule [default: 0.9]
+    #[arg(long, value_name = "P")]
+    pub signal: Option<f64>,
+    /// Number of classes that events are labelled with; 0 for none [default: 0; gdelt: 56]
+    #[arg(long, value_name = "C")]
+    pub classes: Option<usize>,
+    /// Labels per event, if there are classes [default: 3; gdelt: 6]
+    #[arg(long, value_name = "L")]
+    pub labels: Option<usize>,
+    /// Width of the node features [default: 0; gdelt: 413]
+    #[arg(long, value_name = "W")]
+    pub node_features: Option<usize>,
+    /// Mean seconds between two events [default: 17]
+    #[arg(long, value_name = "S")]
+    pub mean_gap: Option<f64>,
+    /// Random seed [default: 0]
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Name of the data set in reports [default: synth, or NAME-like]
+    #[arg(long)]
+    pub name: Option<String>,
     /// Replace an existing data set
     #[arg(long)]
     pub force: bool,
+}
+
+impl Synth {
+    /// Returns the sizes of the stream that it shall be like, with those of the flags.
+    fn options(&self) -> Result<SynthOptions> {
+        let mut options = SynthOptions::like(&self.like)?;
+        macro_rules! take {
+            ($($key:ident),*) => {$( if let Some(v) = self.$key.clone() { options.$key = v; } )*};
+        }
+        take!(name, events, sources, destinations, edge_features, groups, repeat, exponent, signal, classes);
+        take!(labels, node_features, mean_gap, seed);
+        Ok(options)
+    }
 }
 
 /// Runs the subcommand and prints its report.
@@ -157,22 +173,7 @@ pub fn run(command: &DataCommand) -> Result<()> {
         DataCommand::Snapshots(args) => print(&args.report()?),
         DataCommand::SynthSnapshots(args) => print(&args.run()?),
         DataCommand::Synth(args) => {
-            let options = SynthOptions {
-                name: args.name.clone(),
-                events: args.events,
-                sources: args.sources,
-                destinations: args.destinations,
-                edge_features: args.edge_features,
-                groups: args.groups,
-                repeat: args.repeat,
-                exponent: args.exponent,
-                signal: args.signal,
-                classes: args.classes,
-                labels: args.labels,
-                node_features: args.node_features,
-                mean_gap: args.mean_gap,
-                seed: args.seed,
-            };
+            let options = args.options()?;
             let start = std::time::Instant::now();
             data::synth_to(&options, &args.out, args.force)?;
             print(&report::made(&options, &args.out, start.elapsed().as_secs_f64()))
@@ -220,18 +221,16 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_of_synth_equal_those_of_the_library() {
-        let Ok(DataCommand::Synth(a)) = parse("synth --out d") else { panic!("synth should parse") };
-        let d = SynthOptions::default();
-        assert_eq!(
-            (a.events, a.sources, a.destinations, a.edge_features, a.groups, a.seed, a.name),
-            (d.events, d.sources, d.destinations, d.edge_features, d.groups, d.seed, d.name)
-        );
-        assert_eq!(
-            [a.repeat, a.exponent, a.signal, a.mean_gap],
-            [d.repeat, d.exponent, d.signal, d.mean_gap]
-        );
-        assert_eq!((a.classes, a.labels, a.node_features), (d.classes, d.labels, d.node_features));
+    fn synth_takes_the_sizes_of_a_stream_and_those_of_the_flags() {
+        let options = |words: &str| {
+            let Ok(DataCommand::Synth(args)) = parse(words) else { panic!("{words} should parse") };
+            args.options().unwrap()
+        };
+        assert_eq!(options("synth --out d"), SynthOptions::default());
+        let gdelt = options("synth --out d --like gdelt --events 9 --seed 3 --repeat 0.5");
+        assert_eq!((gdelt.classes, gdelt.labels, gdelt.sources, gdelt.destinations), (56, 6, 16_682, 0));
+        assert_eq!((gdelt.events, gdelt.seed, gdelt.repeat), (9, 3, 0.5));
+        assert_eq!(gdelt.name, "gdelt-like");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `tgnn-bench plan explain`: what the planner of DistTGL chooses for data and ranks, and why.
 use super::{read_args::ReadArgs, say};
 use crate::{
-    data,
+    data::{self, Events},
     error::{Error, Result},
-    plan::{Captured, Machine, Planned, PlannerOptions, plan_parallel},
+    plan::{Captured, Machine, Plan, Planned, PlannerOptions, plan_parallel},
     task::{Config, training::folder::write_whole},
 };
 use clap::Args;
@@ -19,7 +19,26 @@ const MARKS: [char; 6] = ['.', 'o', '+', 'x', '*', '#'];
 const COLORS: [&str; 6] = ["#888888", "#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7"];
 
 /// The largest fraction of captured events that the planner loses, unless the caller says otherwise.
-pub(super) const LOST: f64 = 0.1;
+const LOST: f64 = 0.1;
+
+/// Returns a configuration in which the planner's choice takes the place of the plan `disttgl`, for `ranks`
+/// ranks of which `ranks_of_node` are on a computer, and the planner's reasons; `None` for other plans.
+///
+/// # Errors
+/// Those of [`plan_parallel`] and of splitting the events.
+pub(super) fn planned(
+    config: &Config,
+    events: &Events,
+    (ranks, ranks_of_node): (usize, usize),
+) -> Result<Option<(Config, [String; 3])>> {
+    if config.plan != Plan::PLANNED {
+        return Ok(None);
+    }
+    let options = PlannerOptions { ranks, ranks_of_node, batch: config.batch, lost: LOST };
+    let planned = plan_parallel(events, config.split(events)?.train, options)?;
+    let plan = format!("{}:{}", Plan::PLANNED, planned.parallel);
+    Ok(Some((Config { plan, batch: planned.batch, ..config.clone() }, planned.reasons)))
+}
 
 /// Arguments of the command.
 #[derive(Args)]
@@ -32,7 +51,7 @@ pub struct Explain {
     /// Number of ranks
     #[arg(long, value_name = "N")]
     ranks: usize,
-    /// The machine of the ranks: v100, v100-pytorch, t4, h100, or a file: MACHINE.toml [default: one
+    /// The machine of the ranks: v100, v100-pytorch, t4, t4-pytorch, h100, or a file: MACHINE.toml [default: one
     /// computer]
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,

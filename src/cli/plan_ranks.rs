@@ -1,10 +1,10 @@
 //! `tgnn-bench plan simulate --ranks`: predicts training over ranks on a machine that may not exist here.
-use super::{say, train_data::Data};
+use super::{plan_explain::planned, say, train_data::Data};
 use crate::{
     autograd::Span,
     data::Events,
     error::{Error, Result},
-    plan::{CostModel, Machine, NodeLinks, Timeline, fit_links, predict_ranks},
+    plan::{CostModel, Machine, NodeLinks, Parallel, Timeline, fit_links, predict_ranks},
     task::{Config, RankPass, RecordedPasses, RecordedRun, record_passes, training::folder::write_whole},
 };
 use clap::{Args, ValueEnum};
@@ -23,7 +23,8 @@ pub(super) struct RankedArgs {
     /// computer has
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub ranks: usize,
-    /// The machine of the ranks: v100, v100-pytorch, t4, h100, or a file: MACHINE.toml (may be repeated)
+    /// The machine of the ranks: v100, v100-pytorch, t4, t4-pytorch, h100, or a file: MACHINE.toml (may be
+    /// repeated)
     /// [default: this computer]
     #[arg(long, value_name = "NAME|FILE", requires = "ranks")]
     machine: Vec<String>,
@@ -61,6 +62,7 @@ struct Predictions {
 /// A predicted number of ranks.
 struct Row {
     ranks: usize,
+    plan: String,
     batch: usize,
     steps: usize,
     events: usize,
@@ -87,7 +89,16 @@ impl RankedArgs {
         // The steps are counted from the end of the training events.
         let config = &Config { max_batches: 0, ..config.clone() };
         let cores = config.open_device()?.threads();
-        let here = Here::measure(config, events, cores, steps.max(STEPS))?;
+        let ranks_here = cores.clamp(2, 8);
+        let config_here = self.config_of(config, events, (ranks_here, ranks_here))?;
+        let run = RecordedRun {
+            ranks: ranks_here,
+            threads: (cores / ranks_here).max(1),
+            passes: 1 + 2 * PASSES,
+            steps: steps.max(STEPS),
+            on_lanes: true,
+        };
+        let here = Here::measure(&config_here, events, run)?;
         if machines.is_empty() {
             machines.push(Machine::here(&here.costs, here.links, self.ranks));
         }
@@ -98,14 +109,13 @@ impl RankedArgs {
         let predictions =
             |machine: Machine| Predictions { costs: costs_on(&machine), machine, rows: Vec::new() };
         let mut predictions: Vec<Predictions> = machines.into_iter().map(predictions).collect();
+        let ranks_of_node = predictions.iter().map(|p| p.machine.node.devices).min().unwrap_or(1);
         for ranks in self.numbers() {
-            let batch =
-                if self.scaling == Scaling::Weak { config.batch.saturating_mul(ranks) } else { config.batch };
-            let config = Config { batch, ..config.clone() };
+            let config = self.config_of(config, events, (ranks, ranks_of_node))?;
             let run = RecordedRun { ranks, threads: 1, passes: 1, steps, on_lanes: false };
             let recorded = record_passes(&config, events, run)?;
             for Predictions { machine, costs, rows } in &mut predictions {
-                rows.push(Row::predict(ranks, batch, &recorded, costs, machine));
+                rows.push(Row::predict(ranks, &config, &recorded, costs, machine));
             }
         }
         if let (Some(path), Some(last)) = (timeline, predictions[0].rows.last()) {
@@ -118,6 +128,25 @@ impl RankedArgs {
             print(config, &here, &predictions);
         }
         Ok(())
+    }
+    /// Returns the configuration for a number of ranks, of which some are on a computer.
+    ///
+    /// # Errors
+    /// Those of the planner; `Plan` if the plan is one for another number of ranks.
+    fn config_of(&self, config: &Config, events: &Events, ranks: (usize, usize)) -> Result<Config> {
+        if let Some((planned, _)) = planned(config, events, ranks)? {
+            return Ok(planned);
+        }
+        let (mut config, mut share_a_batch) = (config.clone(), ranks.0);
+        if let Some(parallel) = config.plan.strip_prefix("disttgl:") {
+            let parallel: Parallel = parallel.parse()?;
+            let parallel = parallel.of(self.ranks)?.like(ranks.0);
+            (config.plan, share_a_batch) = (format!("disttgl:{parallel}"), parallel.mini_batch);
+        }
+        if self.scaling == Scaling::Weak {
+            config.batch = config.batch.saturating_mul(share_a_batch);
+        }
+        Ok(config)
     }
     /// Returns the numbers of ranks to predict.
     fn numbers(&self) -> Vec<usize> {
@@ -170,7 +199,7 @@ impl Predictions {
     fn json(&self) -> Value {
         let row = |row: &Row| {
             json!({
-                "ranks": row.ranks, "batch": row.batch, "steps": row.steps, "events": row.events,
+                "ranks": row.ranks, "plan": row.plan, "batch": row.batch, "steps": row.steps, "events": row.events,
                 "seconds": row.seconds(), "events_per_second": row.rate(), "speed_up": self.speed_up(row),
                 "computing": row.computing(), "sent_bytes": row.sent_bytes,
             })
@@ -179,19 +208,20 @@ impl Predictions {
     }
     fn print(&self) {
         say(format_args!(
-            "\n{:>6}{:>10}{:>12}{:>14}{:>10}{:>12}{:>18}",
+            "\n{:>6}{:>10}{:>12}{:>14}{:>10}{:>12}{:>18}   plan",
             "ranks", "batch", "ms a step", "events/s", "speed-up", "computing", "kB a rank, step"
         ));
         for row in &self.rows {
             say(format_args!(
-                "{:>6}{:>10}{:>12.3}{:>14.0}{:>10.2}{:>10.1} %{:>18.1}",
+                "{:>6}{:>10}{:>12.3}{:>14.0}{:>10.2}{:>10.1} %{:>18.1}   {}",
                 row.ranks,
                 row.batch,
                 1e3 * row.seconds() / row.steps.max(1) as f64,
                 row.rate(),
                 self.speed_up(row),
                 100.0 * row.computing(),
-                row.sent_bytes as f64 / 1e3 / (row.ranks * row.steps).max(1) as f64
+                row.sent_bytes as f64 / 1e3 / (row.ranks * row.steps).max(1) as f64,
+                row.plan
             ));
         }
     }
@@ -199,12 +229,10 @@ impl Predictions {
 
 impl Here {
     /// Times ops and links on ranks of this computer, predicts another pass from them, and compares.
-    fn measure(config: &Config, events: &Events, cores: usize, steps: usize) -> Result<Self> {
-        let ranks = cores.clamp(2, 8);
+    fn measure(config: &Config, events: &Events, run: RecordedRun) -> Result<Self> {
+        let RecordedRun { ranks, steps, .. } = run;
         // The first pass warms up. Costs are fitted to one of the next ones, and predict one of the last:
         // those whose times are the medians, because other programs disturb single passes.
-        let passes = 1 + 2 * PASSES;
-        let run = RecordedRun { ranks, threads: (cores / ranks).max(1), passes, steps, on_lanes: true };
         let recorded = record_passes(config, events, run)?;
         let (to_fit, to_predict) = recorded.passes[1..].split_at(PASSES);
         let (fitted, predicted) = (median(to_fit), median(to_predict));
@@ -228,7 +256,7 @@ impl Here {
 impl Row {
     fn predict(
         ranks: usize,
-        batch: usize,
+        config: &Config,
         recorded: &RecordedPasses,
         costs: &CostModel,
         machine: &Machine,
@@ -237,7 +265,8 @@ impl Row {
             recorded.passes.iter().flatten().map(|rank| rank.recording.clone()).collect();
         let timelines = predict_ranks(&recorded.schedule, &recordings, costs, machine);
         let sent_bytes = recordings.iter().map(|recording| recording.sent_bytes()).sum();
-        Row { ranks, batch, steps: recorded.steps, events: recorded.events, timelines, sent_bytes }
+        let (plan, batch) = (config.plan.clone(), config.batch);
+        Row { ranks, plan, batch, steps: recorded.steps, events: recorded.events, timelines, sent_bytes }
     }
     /// Seconds of the pass.
     fn seconds(&self) -> f64 {

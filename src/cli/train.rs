@@ -1,13 +1,13 @@
 //! `tgnn-bench train`, `eval` and `embed`.
 use super::{
-    accesses::Logged, command_line, plan_explain::LOST, ranks::RankArgs, say, train_data::Data,
+    accesses::Logged, command_line, plan_explain::planned, ranks::RankArgs, say, train_data::Data,
     watch::Display,
 };
 use crate::{
     data::{Events, Every, npy},
     error::{Error, Result},
     model::ModelName,
-    plan::{Parallel, Plan, PlannerOptions, plan_parallel},
+    plan::{Parallel, Plan},
     runtime::{Device, MatmulPrecision, StoredAs},
     task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch},
 };
@@ -164,15 +164,14 @@ impl Train {
     /// Lets the planner replace the plan `disttgl` by one for the data and the ranks; says why in `notes`.
     fn planned(&self, config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {
         let Data::Events(events) = data else { return Ok(config) };
-        if config.plan != Plan::PLANNED {
-            return Ok(config);
-        }
-        let (ranks, ranks_of_node) = (self.ranks.size()?, self.ranks.size_of_node()?);
-        let options = PlannerOptions { ranks, ranks_of_node, batch: config.batch, lost: LOST };
-        let planned = plan_parallel(events, config.split(events)?.train, options)?;
-        notes.extend(planned.reasons);
-        let plan = format!("{}:{}", Plan::PLANNED, planned.parallel);
-        Ok(Config { plan, batch: planned.batch, ..config })
+        let ranks = (self.ranks.size()?, self.ranks.size_of_node()?);
+        Ok(match planned(&config, events, ranks)? {
+            Some((config, reasons)) => {
+                notes.extend(reasons);
+                config
+            }
+            None => config,
+        })
     }
     /// Runs the command.
     pub fn run(&self) -> Result<()> {

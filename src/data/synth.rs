@@ -81,6 +81,57 @@ impl Default for SynthOptions {
 }
 
 impl SynthOptions {
+    /// Streams whose sizes [`like`](Self::like) knows.
+    pub const LIKE: [&str; 4] = ["wikipedia", "reddit", "lastfm", "gdelt"];
+
+    /// Returns the options of a stream with the sizes of a real one: Wikipedia, Reddit and LastFM (Kumar et al.
+    /// 2019), or GDELT (Zhou et al. 2022), of whose 191 million events it has the first million, each with 6
+    /// of 56 classes (DistTGL, section 4).
+    ///
+    /// ```
+    /// use tgnn::data::SynthOptions;
+    /// assert_eq!(SynthOptions::like("gdelt")?.classes, 56);
+    /// assert_eq!(SynthOptions::like("wikipedia")?, SynthOptions::default());
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Usage` for another name.
+    pub fn like(name: &str) -> Result<Self> {
+        let bipartite = SynthOptions { name: format!("{name}-like"), repeat: 0.88, ..Self::default() };
+        match name {
+            "wikipedia" => Ok(Self::default()),
+            "reddit" => Ok(SynthOptions {
+                events: 672_447,
+                sources: 10_000,
+                destinations: 984,
+                edge_features: 172,
+                mean_gap: 4.0,
+                ..bipartite
+            }),
+            "lastfm" => Ok(SynthOptions {
+                events: 1_293_103,
+                sources: 980,
+                edge_features: 0,
+                exponent: 0.9,
+                mean_gap: 106.0,
+                ..bipartite
+            }),
+            "gdelt" => Ok(SynthOptions {
+                events: 1_000_000,
+                sources: 16_682,
+                destinations: 0,
+                edge_features: 130,
+                classes: 56,
+                labels: 6,
+                node_features: 413,
+                mean_gap: 0.83,
+                ..bipartite
+            }),
+            _ => Err(Error::usage(format!("no sizes of a stream `{name}` are known"))
+                .remedy(format!("give {}", Self::LIKE.join(", ")))),
+        }
+    }
     /// Returns the maximum number of classes of an event.
     fn labels_per_event(&self) -> usize {
         if self.classes == 0 { 0 } else { self.labels }

@@ -288,7 +288,7 @@ impl Apan {
         let latest = t.gather_rows(unique.phi, new.sent)?;
         let rows = over.aggregate(t, store, &new, &[(out, latest)])?;
         let rows = [new.keep(t, rows[0])?];
-        self.memory_turns.write(t, store, over, batch, (new.place, &rows), &|t, place, rows| {
+        self.memory_turns.write(t, store, over, batch, (new.place, &rows), false, &|t, place, rows| {
             t.write_rows(memory, place, rows[0])
         })?;
         let limit = over.offered(t, batch, None)?;
@@ -301,7 +301,7 @@ impl Apan {
         let content = mails.keep(t, content)?;
         let rows = [content, mails.keep(t, rows[1])?, mails.keep(t, rows[2])?];
         let mailbox = self.mailbox(t, store)?;
-        self.mail_turns.write(t, store, over, batch, (mails.place, &rows), &|t, place, rows| {
+        self.mail_turns.write(t, store, over, batch, (mails.place, &rows), true, &|t, place, rows| {
             t.append_mails(mailbox, place, rows[0], (rows[1], rows[2]))
         })
     }
@@ -404,7 +404,8 @@ impl EventModel for Apan {
             return Err(Error::shape("deliver_mails", "there is no new memory"));
         };
         let memory = t.stored(store, self.memory)?;
-        if data.over.is_none() {
+        let others = data.over.as_ref().filter(|over| !over.is_alone());
+        if others.is_none() {
             t.write_latest(memory, (e.unique.node, e.unique.phi), out)?;
         }
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
@@ -413,7 +414,7 @@ impl EventModel for Apan {
         let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how)?;
         let recipients = t.expand_targets((node, time), near.node, None)?.node;
         let to = data.unique(t, store, recipients, &[], 2)?;
-        if let Some(over) = &data.over {
+        if let Some(over) = others {
             return self.aggregate(t, store, over, batch, stride, &e.unique, &to, out);
         }
         let edge = data.edge_if(t, store, self.config.edge_features)?;
@@ -431,6 +432,9 @@ impl EventModel for Apan {
             edge_row,
         };
         let mailbox = self.mailbox(t, store)?;
-        t.deliver_mails(mailbox, deliveries, stride)
+        t.deliver_mails(mailbox, deliveries, stride)?;
+        let Some(over) = &data.over else { return Ok(()) };
+        self.memory_turns.begin_anew(t, store, over, batch)?;
+        self.mail_turns.begin_anew(t, store, over, batch)
     }
 }

@@ -249,7 +249,7 @@ impl NodeMemory {
         let Some((memory, Some(time))) = e.memory else {
             return Err(Error::shape("write_memory", "there is no new memory"));
         };
-        if let Some(over) = &data.over {
+        if let Some(over) = data.over.as_ref().filter(|over| !over.is_alone()) {
             return self.aggregate(t, store, over, batch, stride, e, (memory, time));
         }
         let combiner = if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last };
@@ -272,7 +272,8 @@ impl NodeMemory {
             edge,
             edge_row,
         };
-        t.write_memory(state, &written, combiner, stride)
+        t.write_memory(state, &written, combiner, stride)?;
+        data.over.as_ref().map_or(Ok(()), |over| self.turns.begin_anew(t, store, over, batch))
     }
     /// Appends the writes over several ranks: each new row goes to the ranks that keep it.
     #[allow(clippy::too_many_arguments)]
@@ -296,7 +297,7 @@ impl NodeMemory {
         let rows = over.aggregate(t, store, &new, &tables)?;
         let rows: Vec<Var> = rows.into_iter().map(|rows| new.keep(t, rows)).collect::<Result<_>>()?;
         let state = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
-        self.turns.write(t, store, over, batch, (new.place, &rows), &|t, place, rows| {
+        self.turns.write(t, store, over, batch, (new.place, &rows), false, &|t, place, rows| {
             state.into_iter().zip(rows).try_for_each(|(id, &rows)| {
                 let table = t.stored(store, id)?;
                 t.write_rows(table, place, rows)

@@ -188,6 +188,19 @@ impl RankTables {
     pub(super) fn most_events(&self) -> usize {
         self.most_events
     }
+    /// Appends the marks of the last appearance of each of the rows `row` of this rank's tables, u32 `[n]`.
+    ///
+    /// # Errors
+    /// `Shape` if the op refuses its inputs.
+    pub(super) fn latest(&self, t: &mut Tape, store: &Store, row: Var) -> Result<Var> {
+        let stamp = t.stored(store, self.stamp)?;
+        t.latest(stamp, row)
+    }
+    /// Whether state is written as without ranks: there is no other rank with the same state, and nodes are
+    /// listed once.
+    pub fn is_alone(&self) -> bool {
+        self.ranks.size() == 1 && !self.repeats()
+    }
     /// Appends the number of those of the first `rows` rows, or of all, that this rank offers in a step.
     pub(super) fn offered(&self, t: &mut Tape, batch: &Batch, rows: Option<Var>) -> Result<Option<Var>> {
         match rows {
@@ -369,8 +382,7 @@ impl RankTables {
         let counts = self.partitioned.then_some(offered.counts);
         let capacity = self.capacity(t.spec(node).rows.capacity);
         let offers = t.exchange_ids(store, &self.routes, offered.row, counts, capacity)?;
-        let stamp = t.stored(store, self.stamp)?;
-        let latest = t.latest(stamp, offers.id)?;
+        let latest = self.latest(t, store, offers.id)?;
         let theirs = t.keep_marked(latest, offers.counts, offers.id, None)?;
         if let Some(copies) = self.copies {
             let copies = t.stored(store, copies)?;

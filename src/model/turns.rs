@@ -69,10 +69,12 @@ impl TurnWrites {
         self.held.as_ref().map(|held| held.counts)
     }
     /// Appends the writes of a batch by `write`, given the rows and where each belongs: at once, or when the
-    /// turn of the ranks `over` is over.
+    /// turn of the ranks `over` is over. Of several held batches, a later one overwrites the rows of earlier
+    /// ones, or, if the rows are `appended`, follows them.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
+    #[allow(clippy::too_many_arguments)]
     pub fn write(
         &self,
         t: &mut Tape,
@@ -80,12 +82,13 @@ impl TurnWrites {
         over: &RankTables,
         batch: &Batch,
         (place, rows): (Var, &[Var]),
+        appended: bool,
         write: &WriteRows<'_>,
     ) -> Result<()> {
         let turns = over.slice().turns;
         let Some(held) = self.held.as_ref().filter(|_| turns.groups > 1) else {
             write(t, place, rows)?;
-            return self.begin_anew(t, store, turns, batch, 0);
+            return self.begin_anew(t, store, over, batch);
         };
         let [counts, held_place] = t.stored_all(store, [held.counts, held.place])?;
         let at = t.hold_rows(batch.slot, place, counts, held.each)?;
@@ -94,34 +97,38 @@ impl TurnWrites {
             let table = t.stored(store, id)?;
             t.write_rows(table, at, rows)?;
         }
-        for slot in 0..turns.groups {
-            let due = t.due_rows(batch.slot, counts, slot, held.each)?;
-            let place = t.gather_rows(held_place, due)?;
+        // What is due from before the stream begins anew is not written.
+        self.begin_anew(t, store, over, batch)?;
+        let slots = if appended { 1 } else { turns.groups };
+        for first in (0..turns.groups).step_by(slots) {
+            let due = t.due_rows(batch.slot, counts, batch.clear, first..first + slots, held.each)?;
+            let mut row = due.id;
+            if !appended {
+                let place = t.gather_rows(held_place, row)?;
+                let latest = over.latest(t, store, place)?;
+                row = t.keep_marked(latest, due.count, row, None)?.id;
+            }
+            let place = t.gather_rows(held_place, row)?;
             let mut rows = Vec::new();
             for &id in &held.rows {
                 let table = t.stored(store, id)?;
-                rows.push(t.gather_rows(table, due)?);
+                rows.push(t.gather_rows(table, row)?);
             }
             write(t, place, &rows)?;
-            self.begin_anew(t, store, turns, batch, slot)?;
         }
         Ok(())
     }
-    /// Appends the emptying of the state after a slot, in the steps in which the stream begins anew.
-    fn begin_anew(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        turns: Turns,
-        batch: &Batch,
-        slot: usize,
-    ) -> Result<()> {
-        if turns.copies == 1 {
+    /// Appends the emptying of the state, in the steps in which the stream begins anew.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn begin_anew(&self, t: &mut Tape, store: &Store, over: &RankTables, batch: &Batch) -> Result<()> {
+        if over.slice().turns.copies == 1 {
             return Ok(());
         }
         self.state.iter().try_for_each(|&(id, word)| {
             let table = t.stored(store, id)?;
-            t.fill_when(table, batch.clear, slot as u32, word)
+            t.fill_when(table, batch.clear, word)
         })
     }
 }

@@ -1,11 +1,11 @@
-//! Fills a table, in place, in the steps in which a number has a given value
+//! Fills a table, in place, in the steps in which a number is given
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `table` | `[v, d]` of any type, state | such as node memory |
-//! | `now` | `[1]` u32 | the number |
+//! | `now` | `[1]` u32 | the number, or [`NONE`] |
 //!
-//! Where it is the op's `when`, every 32-bit word of the table becomes `word`; otherwise nothing happens.
+//! Where it is not [`NONE`], every 32-bit word of the table becomes `word`; otherwise nothing happens.
 //! With it a copy of the node memory begins anew in the middle of a pass (DistTGL, section 3.2.3).
 //! Deterministic.
 use super::*;
@@ -13,12 +13,11 @@ use super::*;
 /// See the [module](self).
 #[derive(Debug)]
 pub struct FillWhen {
-    when: u32,
     word: u32,
 }
 
 impl Tape {
-    /// Appends [`FillWhen`]: where `now`, u32 `[1]`, is `when`, every 32-bit word of `table` becomes `word`.
+    /// Appends [`FillWhen`]: where `now`, u32 `[1]`, is not [`NONE`], every 32-bit word of `table` becomes `word`.
     ///
     /// # Errors
     /// `Shape` if `now` is not one number, if the table is read-only, or if it is not made of 32-bit words.
@@ -28,17 +27,18 @@ impl Tape {
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
     /// let now = tape.input(&mut store, "now", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
+    /// let never = tape.input(&mut store, "never", Spec::ids(Rows::fixed(1), 1), &[NONE])?;
     /// let table = store.values("table", Spec::ids(Rows::fixed(2), 1), &[7u32, 8])?;
     /// let table = tape.stored(&store, table)?;
-    /// tape.fill_when(table, now, 0, 5)?; // not now
-    /// tape.fill_when(table, now, 1, 6)?;
+    /// tape.fill_when(table, now, 6)?;
+    /// tape.fill_when(table, never, 5)?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// assert_eq!(program.read::<u32>(table, &store)?, [6, 6]);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
-    pub fn fill_when(&mut self, table: Var, now: Var, when: u32, word: u32) -> Result<()> {
-        self.push(FillWhen { when, word }, &[table, now]).map(drop)
+    pub fn fill_when(&mut self, table: Var, now: Var, word: u32) -> Result<()> {
+        self.push(FillWhen { word }, &[table, now]).map(drop)
     }
 }
 
@@ -77,7 +77,7 @@ impl Op for FillWhen {
         Cost { bytes: 4, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        if io.input::<u32>(input::NOW)[0] != self.when {
+        if io.input::<u32>(input::NOW)[0] == NONE {
             return;
         }
         match io.spec(input::TABLE).dtype {
@@ -98,16 +98,15 @@ impl Op for FillWhen {
                 on.address(input::TABLE) as *mut u32,
                 on.input(input::NOW),
                 words as u64,
-                self.when,
                 self.word,
             )
         }
     }
 }
 
-/// `[rows, columns, type: real, ids or times, the number; it is filled when it is 1]`
+/// `[rows, columns, type: real, ids or times, whether the number is given]`
 pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 0, 1], &[5, 3, 0, 0], &[700, 9, 0, 1], &[30, 2, 1, 1], &[17, 1, 2, 1], &[17, 1, 2, 2]];
+    &[&[1, 1, 0, 1], &[5, 3, 0, 0], &[700, 9, 0, 1], &[30, 2, 1, 1], &[17, 1, 2, 1], &[17, 1, 2, 0]];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 100, 0, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (rows, cols) = (dims[0], dims[1]);
@@ -119,7 +118,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         }
         _ => c.times(&(0..rows as i64).collect::<Vec<_>>()),
     };
-    let now = c.count(dims[3]);
-    c.tape.fill_when(table, now, 1, 0)?;
+    let now = c.ids(&[if dims[3] > 0 { 7 } else { NONE }], 1);
+    c.tape.fill_when(table, now, 0)?;
     Ok(Built { states: vec![table], ..Built::default() })
 }

@@ -7,11 +7,11 @@
 //! | `held` | `[s]` u32, state | number of rows in each slot |
 //! | place | `[n]` u32 | row of the table in which each row is to be held, which has `m` rows for each slot |
 //!
-//! [`DueRows`] gives the rows of a slot back in the step of the last slot, when all slots are full. With both
-//! ops, ranks that train on the same events for several steps see the node memory of the first one, while
+//! [`DueRows`] gives the rows back in the step of the last slot, when all slots are full. With both ops, ranks that train on the same events for several steps see the node memory of the first one, while
 //! others already write (DistTGL, section 3.2.2). A slot outside of the table is a fault, and so are more
 //! than `m` rows. Deterministic.
 use super::*;
+use std::ops::Range;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -20,11 +20,11 @@ pub struct HoldRows {
     rows: usize,
 }
 
-/// The rows of a slot, in the step of the last slot: `out[i] = slot m + i`, for all rows that the slot holds;
-/// in other steps none.
+/// The rows of a range of slots, in the step of the last slot, slot by slot: `slot m + i` for all rows i that
+/// the slot holds; in other steps none. Slots up to `after`, u32 `[1]`, are left out, unless it is [`NONE`].
 #[derive(Debug)]
 pub struct DueRows {
-    slot: usize,
+    slots: Range<usize>,
     /// Maximum number of rows of a slot, m.
     rows: usize,
 }
@@ -46,28 +46,46 @@ impl Tape {
     /// let held = store.values("held", Spec::ids(Rows::fixed(2), 1), &[1u32, 0])?;
     /// let held = tape.stored(&store, held)?;
     /// let place = tape.hold_rows(slot, id, held, 3)?;
-    /// let (first, second) = (tape.due_rows(slot, held, 0, 3)?, tape.due_rows(slot, held, 1, 3)?);
-    /// let mut program = Program::new(&tape, &[place, first, second], Precision::F32, Backend::Cpu)?;
+    /// let after = tape.input(&mut store, "after", Spec::ids(Rows::fixed(1), 1), &[NONE])?; // no slot
+    /// let due = tape.due_rows(slot, held, after, 0..2, 3)?.id;
+    /// let mut program = Program::new(&tape, &[place, due], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// assert_eq!(program.read::<u32>(place, &store)?, [3, 4, 5]);
-    /// assert_eq!(program.read::<u32>(first, &store)?, [0]); // due, because this is the last slot
-    /// assert_eq!(program.read::<u32>(second, &store)?, [3, 4, 5]);
+    /// assert_eq!(program.read::<u32>(due, &store)?, [0, 3, 4, 5]); // because this is the last slot
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn hold_rows(&mut self, slot: Var, id: Var, held: Var, rows: usize) -> Result<Var> {
         self.push1(HoldRows { rows }, &[slot, id, held])
     }
-    /// Appends [`DueRows`] of slot `of` in a table of `rows` rows a slot; `slot`, u32 `[1]`, is the slot of
-    /// this step, and `held`, u32 `[s]`, counts the rows of each slot.
+    /// Appends [`DueRows`] of the `slots` of a table of `rows` rows a slot; `slot`, u32 `[1]`, is the slot of
+    /// this step, `held`, u32 `[s]`, counts the rows of each slot, and `after`, u32 `[1]`, is the last slot
+    /// to leave out, or [`NONE`].
     ///
     /// # Errors
-    /// `Shape` if an input is not one column of u32, or there is no such slot.
+    /// `Shape` if an input is not one column of u32, or there are no such slots.
     ///
     /// # Examples
     /// As [`hold_rows`](Self::hold_rows).
-    pub fn due_rows(&mut self, slot: Var, held: Var, of: usize, rows: usize) -> Result<Var> {
-        Ok(self.push(DueRows { slot: of, rows }, &[slot, held])?[1])
+    pub fn due_rows(
+        &mut self,
+        slot: Var,
+        held: Var,
+        after: Var,
+        slots: Range<usize>,
+        rows: usize,
+    ) -> Result<Due> {
+        let outs = self.push(DueRows { slots, rows }, &[slot, held, after])?;
+        Ok(Due { count: outs[0], id: outs[1] })
     }
+}
+
+/// Held rows that are due.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    /// Number of rows, u32 `[1]`.
+    pub count: Var,
+    /// The rows, u32 `[<= slots m]`.
+    pub id: Var,
 }
 
 /// Positions of the inputs of [`HoldRows`].
@@ -133,40 +151,59 @@ impl Op for DueRows {
     const NAME: &'static str = "due_rows";
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
+        arity(Self::NAME, ins, 3)?;
         check(Self::NAME, &ins[0], &ins[1])?;
-        let slots = ins[1].len();
-        ensure!(Self::NAME, self.slot < slots, "slot {} of {slots}", self.slot);
+        let (slots, &Range { start, end }) = (ins[1].len(), &self.slots);
+        ensure!(Self::NAME, ins[2] == Spec::count(), "after is {}, want {}", ins[2], Spec::count());
+        ensure!(Self::NAME, start <= end && end <= slots, "slots {start}..{end} of {slots}");
         countable(Self::NAME, "rows of all slots", slots.saturating_mul(self.rows))?;
-        let rows = Spec::ids(Rows::fixed(self.rows), 1);
+        let rows = Spec::ids(Rows::fixed(self.slots.len() * self.rows), 1);
         Ok(vec![Spec::count().into(), Out::counted_by(rows, 0)])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (slot, held) = (io.input::<u32>(0)[0] as usize, io.input::<u32>(1));
-        let n = if slot + 1 == held.len() { (held[self.slot] as usize).min(self.rows) } else { 0 };
+        let (slot, held, after) = (io.input::<u32>(0)[0] as usize, io.input::<u32>(1), io.input::<u32>(2)[0]);
+        let first = if after == NONE { 0 } else { after as usize + 1 };
+        let (out, mut n) = (io.out::<u32>(1), 0);
+        if slot + 1 == held.len() {
+            for of in self.slots.clone().filter(|&of| of >= first) {
+                let rows = (held[of] as usize).min(self.rows);
+                let due = out[n..n + rows].iter_mut();
+                due.zip((of * self.rows) as u32..).for_each(|(out, row)| *out = row);
+                n += rows;
+            }
+        }
         io.out::<u32>(0)[0] = n as u32;
-        let first = (self.slot * self.rows) as u32;
-        io.out::<u32>(1)[..n].iter_mut().zip(first..).for_each(|(out, row)| *out = row);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (slots, of, rows) = (on.capacity(1) as u32, self.slot as u32, self.rows as u32);
+        let (slots, rows) = (on.capacity(1) as u32, self.rows as u32);
+        let [begin, end] = [self.slots.start, self.slots.end].map(|of| of as u32);
+        let (slot, held, after) = (on.input(0), on.input(1), on.input(2));
         let grid = Grid::items(self.rows);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.due_rows(on, grid, on.input(0), on.input(1), on.kept(0), on.out(1), slots, of, rows) }
+        unsafe { k.due_rows(on, grid, slot, held, after, on.kept(0), on.out(1), slots, begin, end, rows) }
     }
 }
 
-/// `[rows, slots, slot of the step, rows of the other slots]`
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 0, 0], &[5, 2, 0, 3], &[5, 2, 1, 5], &[0, 3, 2, 0], &[700, 4, 3, 300], &[40, 4, 2, 10]];
-pub(super) const BENCH: &[&[usize]] = &[&[1_200, 4, 3, 1_200]];
+/// `[rows, slots, slot of the step, rows of the other slots, slots to leave out]`
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 0, 0, 0],
+    &[5, 2, 0, 3, 0],
+    &[5, 2, 1, 5, 1],
+    &[0, 3, 2, 0, 0],
+    &[700, 4, 3, 300, 0],
+    &[40, 4, 3, 10, 4],
+    &[40, 4, 3, 10, 2],
+];
+pub(super) const BENCH: &[&[usize]] = &[&[1_200, 4, 3, 1_200, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, slots, slot, others] = dims[..] else { return Err(Error::shape("hold_rows", "four numbers")) };
+    let [n, slots, slot, others, out] = dims[..] else {
+        return Err(Error::shape("hold_rows", "five numbers"));
+    };
     let (slot, id) = (c.count(slot), c.ids_below(n, 1_000));
-    let held = c.ids(&vec![others as u32; slots], 1);
+    let (held, after) = (c.ids(&vec![others as u32; slots], 1), c.ids(&[(out as u32).wrapping_sub(1)], 1));
     let mut outs = vec![c.tape.hold_rows(slot, id, held, n)?];
-    for of in 0..slots {
-        outs.push(c.tape.due_rows(slot, held, of, n)?);
+    for range in [0..slots, 0..1, slots / 2..slots] {
+        outs.push(c.tape.due_rows(slot, held, after, range, n)?.id);
     }
     Ok(Built { outs, states: vec![held], ..Built::default() })
 }

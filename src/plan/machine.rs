@@ -80,10 +80,11 @@ pub struct Network {
 
 impl Machine {
     /// Names and files of the machines that come with the program.
-    const PRESETS: [(&str, &str); 4] = [
+    const PRESETS: [(&str, &str); 5] = [
         ("v100", include_str!("../../machines/v100.toml")),
         ("v100-pytorch", include_str!("../../machines/v100-pytorch.toml")),
         ("t4", include_str!("../../machines/t4.toml")),
+        ("t4-pytorch", include_str!("../../machines/t4-pytorch.toml")),
         ("h100", include_str!("../../machines/h100.toml")),
     ];
     /// Returns the names of the machines that come with the program.
@@ -183,10 +184,16 @@ impl Machine {
     pub fn seconds_of(&self, sent: &[&Sent]) -> Vec<f64> {
         let ranks = sent.len();
         let node_of = |rank: usize| rank / self.node.devices;
+        // The ranks that exchange data: all, or a group of those that follow one another.
+        let group_of = |rank: usize| {
+            let size = if sent[rank].bytes.is_empty() { ranks } else { sent[rank].bytes.len() };
+            let first = rank / size * size;
+            first..(first + size).min(ranks)
+        };
         let mut within = vec![[0u64; 2]; ranks]; // bytes out of and into each device, within its node
         let mut between = vec![[0u64; 2]; ranks.div_ceil(self.node.devices)]; // and of each node
         for (from, sent) in sent.iter().enumerate() {
-            for (to, &bytes) in sent.bytes.iter().enumerate().take(ranks).filter(|&(to, _)| to != from) {
+            for (to, &bytes) in group_of(from).zip(&sent.bytes).filter(|&(to, _)| to != from) {
                 if node_of(from) == node_of(to) {
                     within[from][0] += bytes;
                     within[to][1] += bytes;
@@ -200,9 +207,9 @@ impl Machine {
             self.network.map_or((1.0, 0.0), |n| (n.bytes_per_second, n.seconds_per_message));
         let most = |[out, into]: [u64; 2], rate: f64| out.max(into) as f64 / rate;
         let seconds = |rank: usize| {
-            let first = node_of(rank) * self.node.devices;
-            let neighbors = (first + self.node.devices).min(ranks) - first - 1;
-            let others = ranks - 1 - neighbors;
+            let group = group_of(rank);
+            let neighbors = group.clone().filter(|&other| node_of(other) == node_of(rank)).count() - 1;
+            let others = group.len() - 1 - neighbors;
             let rounds = sent[rank].rounds as f64;
             let messages = neighbors as f64 * self.node.seconds_per_message + others as f64 * per_message;
             let bytes =
@@ -244,6 +251,12 @@ mod tests {
         // Every round has its messages; the bytes are those of all rounds.
         let rounds = Sent { rounds: 3, ..between };
         assert_eq!(seconds([&rounds, &rounds, &nothing, &nothing])[0], 3.0 * messages + 4.0);
+        // Groups of two ranks, each within a node, or of one.
+        let pair = Sent { bytes: vec![0, 20], rounds: 1 };
+        let none = Sent { bytes: vec![0, 0], rounds: 1 };
+        assert_eq!(seconds([&none, &none, &pair, &none]), [0.25, 0.25, 0.25 + 2.0, 0.25 + 2.0]);
+        let alone = Sent { bytes: vec![0], rounds: 1 };
+        assert_eq!(seconds([&alone; 4]), [0.0; 4]);
         // Two ranks are on one node.
         assert_eq!(two_nodes().seconds_of(&[&sent([0, 5, 0, 0]), &nothing]), [0.25 + 0.5; 2]);
         assert_eq!(two_nodes().devices(), 4);

@@ -97,6 +97,24 @@ impl Parallel {
         };
         Err(Error::new(ErrorKind::Plan, what).remedy(format!("give I x J x K = {ranks}: {}", legal(ranks))))
     }
+    /// Returns the same kinds of parallelism for another number of ranks, with `mini_batch` filled in: first
+    /// as many ranks a batch as divide the ranks, then as many memory copies, then as many groups; ranks that
+    /// are left share batches, too.
+    ///
+    /// ```
+    /// use tgnn::plan::Parallel;
+    /// let parallel: Parallel = "2x1x4".parse()?;
+    /// assert_eq!([16, 8, 4, 1].map(|ranks| parallel.like(ranks).to_string()), ["4x1x4", "2x1x4", "2x1x2", "1x1x1"]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    #[must_use]
+    pub fn like(self, ranks: usize) -> Self {
+        let most = |of: usize, wanted: usize| (1..=wanted).rev().find(|&n| of.is_multiple_of(n)).unwrap_or(1);
+        let groups = ranks / most(ranks, self.mini_batch.max(1));
+        let memory = most(groups, self.memory);
+        let epoch = most(groups / memory, self.epoch);
+        Parallel { mini_batch: ranks / memory / epoch, epoch, memory }
+    }
     /// Returns the turns of a rank.
     pub fn turns(self, rank: usize) -> Turns {
         let group = rank / self.mini_batch.max(1);

@@ -58,7 +58,7 @@ pub fn fit_links(ranks: &[(&Recording, &Timeline)]) -> NodeLinks {
     for (at, seconds) in shortest {
         let sent = || ranks.iter().filter_map(|rank| rank.0.sent.get(&at));
         let most = |of: &dyn Fn(&Sent) -> f64| sent().map(of).fold(0.0, f64::max);
-        let messages = most(&|sent| (sent.rounds * ranks.len().saturating_sub(1)) as f64);
+        let messages = most(&|sent| (sent.rounds * sent.bytes.len().saturating_sub(1)) as f64);
         let bytes = most(&|sent| sent.bytes.iter().sum::<u64>() as f64);
         messages_squared += messages * messages;
         both += messages * bytes;

@@ -49,7 +49,8 @@ impl TrafficKind {
 /// What one collective sends from a rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Bytes to each rank; 0 to the rank itself.
+    /// Bytes to each of the ranks that take part, all or those of a group
+    /// ([`Ranks::split`](super::Ranks::split)); 0 to the rank itself.
     pub bytes: Vec<u64>,
     /// Number of messages to each other rank, of which each waits for the one before.
     pub rounds: usize,
