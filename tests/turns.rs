@@ -13,11 +13,11 @@ use std::{
     sync::Mutex,
 };
 use tgnn::{
-    data::Events,
+    data::{Events, SynthOptions, synth},
     model::ModelName,
     plan::{Access, AccessKind, access_log},
     runtime::{Device, comm::DEADLINE},
-    task::{Config, EventTask, Task, TaskName, on_local_ranks},
+    task::{Config, EventTask, Protocol, Scores, Task, TaskName, on_local_ranks},
 };
 
 /// Ranks that share a batch, groups that share a copy of the memory, and copies.
@@ -187,6 +187,42 @@ proptest! {
         let (_, _, of_one) = accessed(1, &of("sequential"), &events);
         prop_assert_eq!(traversed, j * k * of_one, "{}", what);
     }
+}
+
+/// A stream like GDELT: events among nodes of one kind, each with 6 of 56 classes.
+fn like_gdelt(events: usize) -> Events {
+    let like = SynthOptions::like("gdelt").unwrap();
+    synth(&SynthOptions { events, sources: 70, edge_features: 4, node_features: 8, ..like }).unwrap()
+}
+
+#[test]
+fn reciprocal_ranks_and_classes_of_edges_are_scored_as_by_one_rank() {
+    let (links, edges) = (small(700), like_gdelt(700));
+    let classes = edges.classes.as_ref().unwrap();
+    assert!(classes.count() == 56 && (0..700).any(|event| classes.of(event).len() == 6));
+    for (events, task) in [(&links, TaskName::Link), (&edges, TaskName::Edge)] {
+        let scores = |ranks, plan: &str| {
+            let protocol = if task == TaskName::Link { Protocol::Disttgl } else { Protocol::Dyglib };
+            let config = Config { task, protocol, ..frozen(ModelName::Tgn, plan, 1) };
+            let summary = train(ranks, &config, events, None, false).unwrap();
+            [summary.epochs[0].val.unwrap(), summary.test.unwrap().transductive]
+        };
+        let one = scores(1, "sequential");
+        for (ranks, plan) in [(2, "disttgl:1x1x2"), (4, "disttgl:2x1x2"), (3, "disttgl:3x1x1")] {
+            for (a, b) in one.iter().zip(scores(ranks, plan)) {
+                let figures = |s: &Scores| if task == TaskName::Link { s.mrr } else { s.f1 };
+                let [a, b] = [a, &b].map(|s| figures(s).unwrap());
+                assert!((a - b).abs() < 1e-3, "{task:?}, {plan}: {b} instead of {a}");
+            }
+        }
+    }
+    // With some training, memory copies learn the classes better than guesses of the frequent ones.
+    let mut config =
+        Config { task: TaskName::Edge, learning_rate: 5e-3, ..of_model(ModelName::Tgn, "disttgl:1x1x2", 20) };
+    config.classify.positive_weight = 3.0;
+    let summary = train(2, &config, &edges, None, false).unwrap();
+    let f1 = |at: usize| summary.epochs[at].val.unwrap().f1.unwrap();
+    assert!(f1(9) > 0.25 && f1(9) > f1(0) + 0.02, "{:?}", summary.epochs);
 }
 
 #[test]
