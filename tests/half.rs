@@ -10,7 +10,7 @@ use tgnn::{
     error::{ErrorKind, Result},
     model::{ApanConfig, DyRepConfig, GraphMixerConfig, JodieConfig, ModelName, TgatConfig},
     runtime::*,
-    task::{self, Checkpoint, Config, EventTask, FeaturesOn, RunOptions, Task},
+    task::{self, Checkpoint, Config, EventTask, KeptOn, RunOptions, Task},
 };
 
 const HALVES: [StoredAs; 2] = [StoredAs::Bf16, StoredAs::F16];
@@ -164,18 +164,16 @@ fn training_in_16_bits_on_a_device_follows_the_cpu_with_the_same_bits_under_ever
                 assert!((w - f).abs() <= 4.0 * u * scale, "{name}, {what}: {w} on the CPU, {f} here");
             }
         }
-        let plans = [
-            ("sequential", FeaturesOn::Device),
-            ("prefetch", FeaturesOn::Host),
-            ("overlap", FeaturesOn::Device),
-        ];
+        let (device, host) = (KeptOn::Device, KeptOn::Host);
+        let plans = [("sequential", device, host), ("prefetch", host, device), ("overlap", device, device)];
         for (variant, seed) in drawn(at, 1, plans.len()) {
             on.schedule(seed);
-            let (plan, features_on) = plans[variant];
-            let config = Config { plan: plan.into(), features_on, ..config.clone() };
+            let (plan, features_on, memory_on) = plans[variant];
+            let config = Config { plan: plan.into(), features_on, memory_on, ..config.clone() };
             assert!(
                 trained(&config, &events, &gpu).bits() == found.bits(),
-                "{name}, {plan}, {features_on:?}, schedule {seed}"
+                "{name}, {:?}, schedule {seed}",
+                plans[variant]
             );
         }
     }
@@ -202,7 +200,9 @@ fn in_16_bits_features_and_memory_take_half_the_bytes() {
         let mail_stamps = if name.starts_with("apan") { 4 * events.nodes * config.apan.mails } else { 0 };
         // JODIE reads the features of one mail per node, and gathers them without stamps.
         let stamps = if name == "jodie" { 0 } else { 4 * events.len() } + mail_stamps;
-        assert_eq!(half.memory().state, whole.memory().state - bytes(&half, &rows) + stamps, "{name}");
+        let [half_state, whole_state] =
+            [&half, &whole].map(|task| task.memory().state + task.memory().memory);
+        assert_eq!(half_state, whole_state - bytes(&half, &rows) + stamps, "{name}");
     }
 }
 

@@ -14,7 +14,7 @@ use tgnn::{
     model::{ModelName, StaticMode},
     runtime::*,
     task::{
-        Config, EventTask, FeaturesOn, NegativeKind, OptimizerConfig, OptimizerName, Protocol, SnapshotTask,
+        Config, EventTask, KeptOn, NegativeKind, OptimizerConfig, OptimizerName, Protocol, SnapshotTask,
         Task, TaskName,
     },
     testing::{error, largest},
@@ -154,7 +154,8 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
 
 /// An epoch on a device is replays of a captured graph. Its results equal the CPU's up to rounding, and are
 /// the same bits under every order of threads, blocks and CUDA streams, whether the next batch is prepared
-/// during this one or after it, and with features on the device or on the host.
+/// during this one or after it, and with features
+/// and node memory on the device or on the host.
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn training_by_replays_follows_the_cpu_with_the_same_bits_under_every_schedule() {
@@ -179,14 +180,17 @@ fn training_by_replays_follows_the_cpu_with_the_same_bits_under_every_schedule()
                 assert!((w - f).abs() <= 2e-3 * scale.max(1e-3), "{what}, {name}: {w}, {f}");
             }
         }
-        let plans =
-            [("auto", FeaturesOn::Auto), ("prefetch", FeaturesOn::Host), ("sequential", FeaturesOn::Host)];
+        let plans = [
+            ("auto", KeptOn::Auto, KeptOn::Host),
+            ("prefetch", KeptOn::Host, KeptOn::Auto),
+            ("sequential", KeptOn::Host, KeptOn::Host),
+        ];
         for (variant, seed) in drawn(at, 1, plans.len()) {
             on.schedule(seed);
-            let (plan, features_on) = plans[variant];
-            let config = Config { plan: plan.into(), features_on, ..config.clone() };
+            let (plan, features_on, memory_on) = plans[variant];
+            let config = Config { plan: plan.into(), features_on, memory_on, ..config.clone() };
             let again = trained(&config, &events, &gpu);
-            assert!(again == found, "{what}, {plan}, features on {features_on:?}, schedule {seed}");
+            assert!(again == found, "{what}, {:?}, schedule {seed}", plans[variant]);
         }
     }
 }
@@ -215,7 +219,7 @@ fn the_preparation_of_a_batch_is_prefetched_and_its_computation_is_not() {
     let both_layers = "next_batch draw_negatives roots sample_neighbors expand_targets sample_neighbors unique \
                        gather_rows group_roots group_roots group_slots group_slots";
     assert_eq!(prefetched(&config).join(" "), both_layers);
-    config.features_on = FeaturesOn::Host;
+    config.features_on = KeptOn::Host;
     let with_rows = both_layers.replace("unique gather_rows", "unique unique gather_rows gather_rows");
     assert_eq!(prefetched(&config).join(" "), with_rows);
     config.plan = "sequential".into();
@@ -283,6 +287,13 @@ fn features_stay_on_the_host_if_the_device_is_small_and_a_too_small_device_is_re
     assert!(code == Some(0) && out.contains("103 MiB features, "), "{out}{err}");
     let (code, out, err) = ran(90, &[]);
     assert!(code == Some(0) && out.contains("103 MiB features on the host, "), "{out}{err}");
+    // Node memory follows if that is not enough.
+    let wide = |on: &'static str| ["--set", "tgn.memory=400", "--set", on];
+    let (code, out, err) = ran(195, &wide("memory_on=auto"));
+    let kept = ["28 MiB node memory on the host, ", "103 MiB features on the host, "];
+    assert!(code == Some(0) && kept.iter().all(|kept| out.contains(kept)), "{out}{err}");
+    let (code, _, err) = ran(195, &wide("memory_on=device"));
+    assert!(code == Some(6) && err.contains("device memory, 195 are free"), "{err}");
     for (mib, more, advice) in [
         (90, &["--set", "features_on=device"][..], "features_on=host"),
         (8, &[], "take a smaller batch, fewer neighbours or narrower layers"),

@@ -90,7 +90,6 @@ fn a_store_refuses_values_and_types_that_do_not_fit_its_buffers() {
     refused(store.write(x, &[1.0f32]), "x: 1 values of F32 for F32 [2, 1]");
     refused(store.values("y", Spec::ids(rows(2), 1), &[1.0f32, 2.0]), "y: 2 values of F32 for U32");
     refused(store.zeros("z", Spec::real(rows(usize::MAX / 2), 8)), "more than any memory holds");
-    refused(store.keep_on_host(x), "it is not a table");
     refused(store.table("t", Spec::real(rows(2), 1), Arc::new(vec![1u32, 2])), "a table of U32 for F32");
     refused(store.table("t", Spec::real(rows(3), 1), Arc::new(vec![1f32, 2.0])), "8 bytes for F32 [3, 1]");
     let t = store.table("t", Spec::real(rows(2), 1), Arc::new(vec![1f32, 2.0])).unwrap();

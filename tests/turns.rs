@@ -14,6 +14,7 @@ use std::{
 };
 use tgnn::{
     data::{Events, SynthOptions, synth},
+    error::ErrorKind,
     model::ModelName,
     plan::{Access, AccessKind, access_log},
     runtime::{Device, comm::DEADLINE},
@@ -279,6 +280,34 @@ fn ranks_that_do_not_fit_and_tasks_without_negatives_are_refused() {
 }
 
 #[test]
+fn copies_that_do_not_fit_are_refused_before_anything_starts() {
+    let kib = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let kib: f64 = kib
+        .lines()
+        .find(|l| l.starts_with("MemAvailable"))
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
+    // Two of these copies fit, eight do not.
+    let nodes = 200_000;
+    let memory = (kib * 1024.0 / 4.0 / (8.0 * nodes as f64)) as usize;
+    let events = synth(&SynthOptions { events: 300, sources: nodes, ..SynthOptions::default() }).unwrap();
+    let mut config = of_model(ModelName::Jodie, "disttgl:1x1x8", 1);
+    config.jodie.memory = memory.min(4096);
+    let copy = |copies: f64| copies * 8.0 * nodes as f64 * config.jodie.memory as f64 > kib * 1024.0;
+    if !copy(8.0) || copy(3.0) {
+        return; // a computer with so much memory cannot be filled
+    }
+    let e = train(8, &config, &events, None, false).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::OutOfMemory);
+    let said = "8 copies of node memory and mailbox, one for each rank of this computer, need ";
+    assert!(e.to_string().contains(said) && e.to_string().contains("take fewer ranks a computer"), "{e}");
+}
+
+#[test]
 fn a_run_learns_with_turns_and_is_resumed_with_others() {
     let (events, dir) = (small(700), tempfile::tempdir().unwrap());
     let of = |plan: &str, epochs| {
@@ -289,6 +318,18 @@ fn a_run_learns_with_turns_and_is_resumed_with_others() {
     let first = train(4, &of("disttgl:1x2x2", 8), &events, Some(dir.path()), false).unwrap();
     assert_eq!(first.epochs.iter().map(|e| e.epoch).collect::<Vec<_>>(), [4, 8]);
     assert!(first.epochs[1].train_loss < first.epochs[0].train_loss, "{:?}", first.epochs);
+    // Interrupted or not, copies go on where they are.
+    let run = |epochs: &[usize]| {
+        let dir = tempfile::tempdir().unwrap();
+        for (nth, &epochs) in epochs.iter().enumerate() {
+            train(4, &of("disttgl:1x2x2", epochs), &events, Some(dir.path()), nth > 0).unwrap();
+        }
+        let copies = std::fs::read_dir(dir.path().join("checkpoint")).unwrap().flatten();
+        let copies = copies.filter(|file| file.file_name().to_str().unwrap().starts_with("copy-1-")).count();
+        (tensors(dir.path(), *epochs.last().unwrap()), copies)
+    };
+    let whole = run(&[12]);
+    assert!(whole == run(&[4, 12]) && whole == run(&[4, 8, 12]) && whole.1 == 1);
     let more = train(2, &of("disttgl:1x1x2", 12), &events, Some(dir.path()), true).unwrap();
     assert_eq!(more.epochs.iter().map(|e| e.epoch).collect::<Vec<_>>(), [4, 8, 10, 12]);
     let last = train(3, &of("disttgl:3x1x1", 13), &events, Some(dir.path()), true).unwrap();

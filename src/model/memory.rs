@@ -139,7 +139,7 @@ impl NodeMemory {
             gathered: false,
         })
     }
-    /// Gathers the rows of the unique nodes `node` into f32, for tables stored in 16 bits.
+    /// Gathers the rows of the unique nodes `node` into f32, of tables stored in 16 bits or on the host.
     fn gathered(&self, t: &mut Tape, state: MemoryVars, node: Var) -> Result<MemoryVars> {
         let edge = if self.mail_edge.is_some() { t.gather_rows(state.edge, node)? } else { state.edge };
         let (memory, mail) = (t.gather_rows(state.memory, node)?, t.gather_rows(state.mail, node)?);
@@ -206,7 +206,8 @@ impl NodeMemory {
                 node = row;
             }
         }
-        if t.spec(state.memory).dtype.is_half() {
+        // Rows that travel over the bus do so once, ahead of the arithmetic.
+        if t.spec(state.memory).dtype.is_half() || data.memory_on_host {
             state = self.gathered(t, state, node)?;
         }
         let cell = {

@@ -99,6 +99,7 @@ impl EventTables {
             stamp: store.zeros("stamp", Spec::ids(v, 1))?,
             event_stamp: None,
             on_host: false,
+            memory_on_host: false,
             feature_rows: None,
             memory_as: room.memory_as,
             over: None,

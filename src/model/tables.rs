@@ -55,6 +55,8 @@ pub struct EventTables {
     /// features stay on the host, are stored in 16 bits or are partitioned.
     pub(super) event_stamp: Option<BufferId>,
     pub(super) on_host: bool,
+    /// Whether devices keep node memory and mails on the host.
+    pub(super) memory_on_host: bool,
     /// How ranks exchange rows of features, if each keeps a share of them.
     pub(super) feature_rows: Option<FeatureRows>,
     /// The ranks over which the model trains, if the caller sets them before the model is built.
@@ -124,6 +126,7 @@ impl EventTables {
             in_turns: None,
             arrivals: None,
             on_host: false,
+            memory_on_host: false,
             feature_rows: None,
         };
         if store.spec(edge).dtype.is_half() {
@@ -147,6 +150,16 @@ impl EventTables {
         self.features().try_for_each(|id| store.keep_on_host(id))?;
         self.on_host = true;
         self.stamp_events(store)
+    }
+    /// Keeps node memory and mails, the buffers `state`, out of device memory. To be called before programs
+    /// are recorded.
+    pub(crate) fn keep_memory_on_host(&mut self, store: &mut Store, state: &[BufferId]) -> Result<()> {
+        self.memory_on_host = true;
+        state.iter().try_for_each(|&id| store.keep_on_host(id))
+    }
+    /// Whether devices keep node memory and mails on the host.
+    pub(crate) fn memory_on_host(&self) -> bool {
+        self.memory_on_host
     }
     /// Whether devices read features from the host.
     pub(crate) fn features_on_host(&self) -> bool {

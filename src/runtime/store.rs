@@ -4,7 +4,7 @@
 //! uploaded when a program runs, the device's changes are downloaded by [`Store::fetch`].
 use super::{
     brief_debug,
-    cuda::{CudaStream, DeviceBuffer, Gpu, PinnedTable},
+    cuda::{CudaStream, DeviceBuffer, Gpu, PinnedBuffer},
     memory::{self, prefer_huge_pages},
     spec::{DType, Element, Precision, Real, Spec},
 };
@@ -119,9 +119,9 @@ enum DeviceCopy {
     /// No copy yet.
     None,
     Device(DeviceBuffer),
-    /// No copy yet; the device is to read host memory.
+    /// No copy yet; the device is to use host memory.
     OnHost,
-    Pinned(PinnedTable),
+    Pinned(PinnedBuffer),
 }
 
 /// The side of a buffer with changes that the other side does not have yet.
@@ -272,19 +272,15 @@ impl Store {
     pub(crate) fn is_writable(&self, id: BufferId) -> bool {
         !matches!(self.buffer(id).data, Data::Shared(_))
     }
-    /// Keeps the table `id` out of device memory: devices read it over the bus, from a page-locked copy in
-    /// host memory.
+    /// Keeps the buffer `id` out of device memory: devices read it over the bus, and write it if it is not a
+    /// table, in a page-locked copy in host memory.
     ///
     /// # Errors
-    /// `Shape` if the buffer is not a table, or already has a copy on a device.
+    /// `Shape` if the buffer already has a copy on a device.
     pub fn keep_on_host(&mut self, id: BufferId) -> Result<()> {
         let b = self.find_mut(id)?;
-        let may = matches!((&b.data, &b.copy), (Data::Shared(_), DeviceCopy::None | DeviceCopy::OnHost));
-        ensure!(
-            &b.name,
-            may,
-            "cannot be kept on the host: it is not a table, or a device already has a copy"
-        );
+        let may = matches!(b.copy, DeviceCopy::None | DeviceCopy::OnHost);
+        ensure!(&b.name, may, "cannot be kept on the host: a device already has a copy");
         b.copy = DeviceCopy::OnHost;
         Ok(())
     }
@@ -315,7 +311,7 @@ impl Store {
         (b.spec, b.data) = (left, Data::Shared(table));
         Ok(())
     }
-    /// Whether devices read the buffer from host memory.
+    /// Whether devices use the buffer in host memory.
     pub(crate) fn is_on_host(&self, id: BufferId) -> bool {
         matches!(self.buffer(id).copy, DeviceCopy::OnHost | DeviceCopy::Pinned(_))
     }
@@ -420,14 +416,22 @@ impl Store {
     fn fetch_one(&mut self, id: BufferId) -> Result<()> {
         self.find(id)?;
         let b = &mut self.buffers[id.at];
-        if let (Newer::Device, DeviceCopy::Device(copy), Data::Own(bytes)) = (b.newer, &b.copy, &mut b.data) {
-            let stream = match &mut self.copies {
-                Some(s) => s,
-                none => none.insert(CudaStream::new(copy.gpu())?),
-            };
-            copy.download(bytes, stream)?;
-            b.newer = Newer::Neither;
+        let (Newer::Device, Data::Own(bytes)) = (b.newer, &mut b.data) else { return Ok(()) };
+        let gpu = match &b.copy {
+            DeviceCopy::Device(copy) => copy.gpu(),
+            DeviceCopy::Pinned(copy) => copy.gpu(),
+            DeviceCopy::None | DeviceCopy::OnHost => return Ok(()),
+        };
+        let stream = match &mut self.copies {
+            Some(s) => s,
+            none => none.insert(CudaStream::new(gpu)?),
+        };
+        match &b.copy {
+            DeviceCopy::Device(copy) => copy.download(bytes, stream)?,
+            DeviceCopy::Pinned(copy) => copy.download(bytes, stream)?,
+            DeviceCopy::None | DeviceCopy::OnHost => {}
         }
+        b.newer = Newer::Neither;
         Ok(())
     }
     /// Returns the address of `id` for kernels, after uploading the host's changes in the order of `stream`.
@@ -436,10 +440,13 @@ impl Store {
         let b = self.find_mut(id)?;
         match &b.copy {
             DeviceCopy::None => b.copy = DeviceCopy::Device(DeviceBuffer::new(gpu, b.data.bytes().len())?),
-            DeviceCopy::OnHost => b.copy = DeviceCopy::Pinned(PinnedTable::new(gpu, b.data.bytes())?),
+            DeviceCopy::OnHost => {
+                b.copy = DeviceCopy::Pinned(PinnedBuffer::new(gpu, b.data.bytes())?);
+                b.newer = Newer::Neither;
+            }
             DeviceCopy::Device(_) | DeviceCopy::Pinned(_) => {}
         }
-        match &b.copy {
+        match &mut b.copy {
             DeviceCopy::Device(copy) => {
                 if copy.gpu().ordinal() != gpu.ordinal() {
                     let what = format!("{} is on {:?}, the program on {gpu:?}", b.name, copy.gpu());
@@ -451,7 +458,13 @@ impl Store {
                 }
                 Ok(copy.address())
             }
-            DeviceCopy::Pinned(table) => Ok(table.address()),
+            DeviceCopy::Pinned(copy) => {
+                if b.newer == Newer::Host {
+                    copy.upload(b.data.bytes(), stream)?;
+                    b.newer = Newer::Neither;
+                }
+                Ok(copy.address())
+            }
             DeviceCopy::None | DeviceCopy::OnHost => unreachable!("the copy was just created"),
         }
     }

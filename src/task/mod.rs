@@ -16,7 +16,7 @@ pub mod training;
 #[cfg(feature = "formats")]
 pub use config::tgl;
 pub use config::{
-    ClassifyConfig, Config, CustomModel, DataConfig, FeaturesOn, GroupConfig, NegativeKind, OptimizerConfig,
+    ClassifyConfig, Config, CustomModel, DataConfig, GroupConfig, KeptOn, NegativeKind, OptimizerConfig,
     OptimizerName, Protocol, TaskName,
 };
 pub use evaluation::{EdgeBank, Pair, Scores, ScoresByMemory, TestScores, edgebank, metrics, negatives};

@@ -117,19 +117,20 @@ fn lock_memory(gpu: &Gpu, bytes: usize, flags: u32) -> Result<*mut c_void> {
     checked(made, &format!("cannot lock {bytes} bytes of the host's memory"))
 }
 
-/// Page-locked host memory, which kernels read over the bus. Its bytes never change.
+/// Page-locked host memory, which kernels read and write over the bus.
 #[derive(Debug)]
-pub(crate) struct PinnedTable {
+pub(crate) struct PinnedBuffer {
     gpu: Gpu,
     address: *mut c_void,
+    bytes: usize,
 }
 
-// SAFETY: the memory is never written after `new`; it is freed once, from any thread.
-unsafe impl Send for PinnedTable {}
+// SAFETY: the host writes the memory only with exclusive access; it is freed once, from any thread.
+unsafe impl Send for PinnedBuffer {}
 // SAFETY: as above.
-unsafe impl Sync for PinnedTable {}
+unsafe impl Sync for PinnedBuffer {}
 
-impl PinnedTable {
+impl PinnedBuffer {
     /// Copies `bytes` to page-locked memory.
     ///
     /// # Errors
@@ -138,7 +139,33 @@ impl PinnedTable {
         let address = lock_memory(gpu, bytes.len(), sys::CU_MEMHOSTALLOC_DEVICEMAP)?;
         // SAFETY: the new block is as long as `bytes`, and not shared yet.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>(), bytes.len()) };
-        Ok(PinnedTable { gpu: gpu.clone(), address })
+        Ok(PinnedBuffer { gpu: gpu.clone(), address, bytes: bytes.len() })
+    }
+    /// Returns the device.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+    /// Overwrites the memory after all previous work of `stream`.
+    ///
+    /// # Errors
+    /// `Device` if earlier work of the stream failed; `Shape` if the lengths differ.
+    pub fn upload(&mut self, from: &[u8], stream: &CudaStream) -> Result<()> {
+        ensure!("upload", from.len() == self.bytes, "{} bytes into {}", from.len(), self.bytes);
+        stream.synchronize()?;
+        // SAFETY: the block has this length, and no work of the stream is left that uses it.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.address.cast::<u8>(), self.bytes) };
+        Ok(())
+    }
+    /// Copies the memory to `to` after all previous work of `stream`.
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload).
+    pub fn download(&self, to: &mut [u8], stream: &CudaStream) -> Result<()> {
+        ensure!("download", to.len() == self.bytes, "{} bytes of {}", to.len(), self.bytes);
+        stream.synchronize()?;
+        // SAFETY: the block has this length, and no work of the stream is left that uses it.
+        unsafe { std::ptr::copy_nonoverlapping(self.address.cast::<u8>(), to.as_mut_ptr(), self.bytes) };
+        Ok(())
     }
     /// Returns the address for kernels: devices of compute capability 8.0 or later use the host's addresses
     /// of such memory.
@@ -147,7 +174,7 @@ impl PinnedTable {
     }
 }
 
-impl Drop for PinnedTable {
+impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         if self.gpu.enter().is_ok() {
             // SAFETY: allocated by `new`, freed once.
@@ -159,7 +186,7 @@ impl Drop for PinnedTable {
 /// Page-locked numbers of the host, zero at first, that the host and the streams of all devices change.
 #[derive(Debug)]
 pub(crate) struct PinnedWords {
-    memory: PinnedTable,
+    memory: PinnedBuffer,
     words: usize,
 }
 
@@ -174,7 +201,7 @@ impl PinnedWords {
         let address = lock_memory(gpu, bytes, flags)?;
         // SAFETY: the new block has this size, and is not shared yet.
         unsafe { std::ptr::write_bytes(address.cast::<u8>(), 0, bytes) };
-        Ok(PinnedWords { memory: PinnedTable { gpu: gpu.clone(), address }, words })
+        Ok(PinnedWords { memory: PinnedBuffer { gpu: gpu.clone(), address, bytes }, words })
     }
     /// Returns the numbers.
     pub fn all(&self) -> &[AtomicU64] {

@@ -21,7 +21,7 @@ mod windows;
 
 pub use launch::{DeviceView, Grid, Kernels, Launch, Rival};
 pub use memory::DeviceBuffer;
-pub(crate) use memory::PinnedTable;
+pub(crate) use memory::PinnedBuffer;
 pub use module::{CudaKernel, CudaModule};
 pub use nccl::nccl_version;
 pub use nccl_comm::NcclComm;

@@ -10,7 +10,7 @@ mod validate;
 pub use choices::{NegativeKind, Protocol, TaskName};
 pub use custom::CustomModel;
 pub use optimizer::{OptimizerConfig, OptimizerName};
-pub use sections::{ClassifyConfig, DataConfig, FeaturesOn, GroupConfig};
+pub use sections::{ClassifyConfig, DataConfig, GroupConfig, KeptOn};
 
 use crate::{
     data::{Events, ReadOptions, SnapshotOptions, Snapshots, Split, text::toml_error},
@@ -53,7 +53,9 @@ macro_rules! config {
             /// `re-flex-bicut`), the `.npy` file of a partition, or `auto`: as the plan says.
             pub partition: String,
             /// Where a CUDA device reads features.
-            pub features_on: FeaturesOn,
+            pub features_on: KeptOn,
+            /// Where a CUDA device keeps node memory and mails.
+            pub memory_on: KeptOn,
             /// Storage type of edge and node features; steps compute in f32.
             pub features_as: StoredAs,
             /// Storage type of node memory and mails; steps compute in f32.
@@ -116,7 +118,8 @@ macro_rules! config {
                     device: "auto".into(),
                     plan: "auto".into(),
                     partition: "auto".into(),
-                    features_on: FeaturesOn::Auto,
+                    features_on: KeptOn::Auto,
+                    memory_on: KeptOn::Auto,
                     features_as: StoredAs::F32,
                     memory_as: StoredAs::F32,
                     threads: 0,

@@ -43,15 +43,16 @@ impl Default for GroupConfig {
     }
 }
 
-/// Where a CUDA device reads edge and node features.
+/// Where a CUDA device keeps large tables: features, node memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum FeaturesOn {
-    /// From device memory if they fit, else from the host.
+pub enum KeptOn {
+    /// In device memory if they fit, else on the host.
     Auto,
-    /// From device memory; a run whose features do not fit is refused.
+    /// In device memory; a run whose tables do not fit is refused.
     Device,
-    /// From page-locked host memory; the rows that a step uses are prefetched.
+    /// In page-locked host memory, which kernels read and write. The rows of features that a step uses are
+    /// prefetched.
     Host,
 }
 

@@ -7,8 +7,8 @@ use crate::{
     ops::Tape,
     runtime::{comm::Ranks, *},
     task::{
-        config::FeaturesOn,
-        training::{FeatureTables, MemoryPlan, Runs},
+        config::KeptOn,
+        training::{KeptTables, MemoryPlan, Runs},
     },
 };
 
@@ -83,9 +83,10 @@ pub(super) struct Recorder<'a> {
 }
 
 impl Recorder<'_> {
-    /// Records and plans the programs. `features_on` decides where the features are stored; `Auto` stores
-    /// them on the device if they fit there. If the features of one rank do not fit, ranks keep a share of
-    /// them each, provided that the plan leaves it open and shares fit. Collective.
+    /// Records and plans the programs. `features_on` decides where the features are kept, `memory_on` where
+    /// node memory is; `Auto` keeps them on the device if they fit there, and rather the memory than the
+    /// features. If the features of one rank do not fit, ranks keep a share of them each, provided that the
+    /// plan leaves it open and shares fit. Collective.
     ///
     /// # Errors
     /// `OutOfMemory` if the device has too little memory; the errors of recording.
@@ -93,25 +94,36 @@ impl Recorder<'_> {
         &self,
         store: &mut Store,
         tables: &mut EventTables,
-        features_on: FeaturesOn,
+        features_on: KeptOn,
+        memory_on: KeptOn,
     ) -> Result<(Programs, MemoryPlan)> {
         let free = self.device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
-        if features_on == FeaturesOn::Host && free.is_some() {
+        if features_on == KeptOn::Host && free.is_some() {
             tables.keep_features_on_host(store)?;
+        }
+        let state = self.net.model.state();
+        if memory_on == KeptOn::Host && free.is_some() {
+            tables.keep_memory_on_host(store, &state)?;
         }
         let ranks = self.device.ranks().map_or(1, Ranks::size);
         loop {
             let programs = self.record(store, tables)?;
-            let memory = programs.memory(store, tables, free);
-            let fit = self.all_fit(memory.fits() || memory.features == 0)? || tables.features_on_host();
+            let memory = programs.memory(store, tables, &state, free);
+            let fit = self.all_fit(memory.fits())?;
+            // All ranks decide alike; a table that is empty on one is empty on all.
+            let features_help = !tables.features_on_host() && memory.features > 0;
+            let memory_helps = memory_on == KeptOn::Auto && !tables.memory_on_host() && memory.memory > 0;
             if !fit
+                && features_help
                 && self.may_partition
                 && !tables.features_partitioned()
                 && self.all_fit(memory.partitioned(ranks).fits())?
             {
                 tables.partition_features(store)?;
-            } else if !fit && features_on == FeaturesOn::Auto {
+            } else if !fit && features_help && features_on == KeptOn::Auto {
                 tables.keep_features_on_host(store)?;
+            } else if !fit && memory_helps {
+                tables.keep_memory_on_host(store, &state)?;
             } else {
                 memory.check()?;
                 return Ok((programs, memory));
@@ -245,14 +257,21 @@ impl Recorder<'_> {
 
 impl Programs {
     /// Returns the memory that the programs need; `free` bytes are free on the device.
-    fn memory(&self, store: &Store, tables: &EventTables, free: Option<usize>) -> MemoryPlan {
+    fn memory(
+        &self,
+        store: &Store,
+        tables: &EventTables,
+        state: &[BufferId],
+        free: Option<usize>,
+    ) -> MemoryPlan {
         let features: Vec<BufferId> = tables.features().collect();
         let programs: Vec<&Program> = [&self.step, &self.score].into_iter().chain(&self.remember).collect();
-        let features = FeatureTables {
+        let features = KeptTables {
             buffers: &features,
             on_host: tables.features_on_host(),
             partitioned: tables.features_partitioned(),
         };
-        MemoryPlan::of(store, features, &programs, free)
+        let memory = KeptTables { buffers: state, on_host: tables.memory_on_host(), partitioned: false };
+        MemoryPlan::of(store, features, memory, &programs, free)
     }
 }

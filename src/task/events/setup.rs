@@ -4,8 +4,11 @@ use super::owners::owners;
 use crate::{
     data::{Events, Split},
     error::{Error, Result},
-    plan::{FeaturesOver, MicroBatches, Plan},
-    runtime::{Device, comm::Ranks},
+    plan::{FeaturesOver, MemoryOver, MicroBatches, Plan},
+    runtime::{
+        Device,
+        comm::{Channel, Ranks, launched},
+    },
     task::{TaskName, config::Config, training::agree},
 };
 use std::sync::Arc;
@@ -40,6 +43,20 @@ impl Setup {
             None => None,
         };
         Ok(Setup { device, split, plan, owners, may_partition })
+    }
+    /// Returns the number of copies of the node memory on this computer, together with those parts that are
+    /// one copy.
+    ///
+    /// # Errors
+    /// As [`launched`].
+    pub fn copies_here(&self) -> Result<usize> {
+        let one = self.plan.ranks.unwrap_or_default().memory == MemoryOver::Partitioned;
+        let Some(ranks) = self.device.ranks().filter(|_| !one) else { return Ok(1) };
+        let here = match ranks.channel(Channel::Control).local() {
+            Some(_) => Some(ranks.size()),
+            None => launched()?.and_then(|launched| launched.local_size),
+        };
+        Ok(here.unwrap_or(1))
     }
     /// Returns the same, with a plan that has `n` micro-batches.
     pub fn in_parts(&self, n: usize) -> Self {

@@ -102,7 +102,7 @@ impl Model {
     fn new(config: &Config, events: &Events, setup: &Setup) -> Result<Self> {
         let Setup { device, split, plan, owners, .. } = setup;
         let mut store = Store::new(Precision::F32);
-        let mut tables = tables(config, events, split, &mut store)?;
+        let mut tables = tables(config, events, split, setup.copies_here()?, &mut store)?;
         // A batch larger than the data is the whole data.
         let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
         let mut turns = Turns::ALL;
@@ -195,7 +195,8 @@ impl EventTask {
             stale: device.ranks().is_some() && plan.gradient_staleness() > 0,
             may_partition,
         };
-        let (programs, memory) = recorder.programs(&mut store, &mut tables, config.features_on)?;
+        let (programs, memory) =
+            recorder.programs(&mut store, &mut tables, config.features_on, config.memory_on)?;
         let Programs { step, training, score, remember } = programs;
         let core = TaskCore {
             store,
@@ -407,14 +408,28 @@ impl EventTask {
     }
 }
 
-/// Creates the tables of a stream, with the storage types of the configuration.
+/// Creates the tables of a stream, with the storage types of the configuration. There will be so many copies
+/// of the model's memory on this computer.
 ///
 /// # Errors
 /// `OutOfMemory` if the model's memory does not fit.
-fn tables(config: &Config, events: &Events, split: &Split, store: &mut Store) -> Result<EventTables> {
+fn tables(
+    config: &Config,
+    events: &Events,
+    split: &Split,
+    copies: usize,
+    store: &mut Store,
+) -> Result<EventTables> {
     let model = config.event_model()?;
     let state = model.state_bytes(events.nodes, events.edge_width(), config.memory_as);
-    check_room("node memory and mailbox", state, "take a narrower memory, or fewer nodes")?;
+    match copies {
+        0 | 1 => check_room("node memory and mailbox", state, "take a narrower memory, or fewer nodes")?,
+        _ => check_room(
+            &format!("{copies} copies of node memory and mailbox, one for each rank of this computer,"),
+            state.saturating_mul(copies),
+            "take fewer ranks a computer, a plan with partitioned memory, or a narrower memory",
+        )?,
+    }
     let mut tables = EventTables::keeping(store, events, config.features_as)?;
     tables.memory_as = config.memory_as;
     tables.gaps.longest = split.longest_gap(events, model.gap_quantile());
@@ -489,6 +504,15 @@ impl Task for EventTask {
     }
     fn state_of_nodes(&self) -> Vec<BufferId> {
         self.net.model.state()
+    }
+    fn memory_copies(&self) -> usize {
+        self.turns.copies
+    }
+    fn own_memory(&self) -> Option<&[Vec<u8>]> {
+        self.own_state.as_deref()
+    }
+    fn set_own_memory(&mut self, state: Vec<Vec<u8>>) {
+        self.own_state = Some(state);
     }
     fn mail_events(&self) -> Option<BufferId> {
         self.net.model.mail_event()

@@ -17,7 +17,7 @@ use crate::{
         config::Config,
         evaluation::{Scores, TestScores},
         training::{
-            EventCount, FeatureTables, MemoryPlan, Report, Runs, Task, TaskCore, evaluation_clock, located,
+            EventCount, KeptTables, MemoryPlan, Report, Runs, Task, TaskCore, evaluation_clock, located,
             repeat_and_report,
         },
     },
@@ -371,8 +371,13 @@ fn memory_plan(
     let free = device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
     let (VertexInputs::Vertices(inputs) | VertexInputs::Steps(inputs)) = tables.inputs;
     let features: Vec<BufferId> = tables.aggregated.into_iter().chain(given.then_some(inputs)).collect();
-    let memory =
-        MemoryPlan::of(store, FeatureTables { buffers: &features, ..Default::default() }, programs, free);
+    let memory = MemoryPlan::of(
+        store,
+        KeptTables { buffers: &features, ..Default::default() },
+        KeptTables::default(),
+        programs,
+        free,
+    );
     memory.check()?;
     Ok(memory)
 }

@@ -3,6 +3,8 @@
 //! - `manifest.json` names the last and the best epoch, and records schema, configuration and data.
 //! - `epoch-N.safetensors` holds parameters, optimiser state, node memory and mailbox after the validation of
 //!   epoch N. It exists for the last and the best epoch.
+//! - `copy-C-X.safetensors`, where X is its checksum, holds copy C of the node memory after the last epoch, if
+//!   there are several copies.
 //! - `settled-X.safetensors`, where X is its checksum, holds the model that settled after the best epoch. A
 //!   test with replayed memory loads it, and so does a run that starts from this model (`--from`).
 //! - `stream-X.safetensors`, where X is its checksum, holds the state of a predictor after a stream. Such a
@@ -74,6 +76,9 @@ pub struct Manifest {
     /// CRC-32 of the file of the settled model; `None` before the model has settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<u32>,
+    /// CRC-32 of the files of the copies of the node memory after the last epoch, from the second copy on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<u32>,
     /// Configuration of the training.
     pub config: Config,
     /// The number of micro-batches, if it was fitted: a resumed run keeps it.
@@ -96,7 +101,7 @@ pub(super) fn bad(path: &Path, what: impl Into<String>) -> Error {
 }
 
 /// Returns the type that the values of a buffer have in a file.
-fn dtype_of(store: &Store, id: BufferId) -> Dtype {
+pub(super) fn dtype_of(store: &Store, id: BufferId) -> Dtype {
     match (store.spec(id).dtype, store.precision()) {
         (DType::F32, Precision::F32) => Dtype::F32,
         (DType::F32, Precision::F64) => Dtype::F64,
@@ -120,7 +125,7 @@ impl Checkpoint {
     /// # Errors
     /// `Io`.
     pub fn save(&self, store: &Store, buffers: &[BufferId], manifest: &Manifest, best: bool) -> Result<()> {
-        fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))?;
+        self.create()?;
         let bytes = self.serialized(store, &whole(store, buffers))?;
         let mut manifest = Manifest { settled: None, ..manifest.clone() };
         let sum = crc(&bytes);
@@ -193,13 +198,18 @@ impl Checkpoint {
         let extract = manifest.extract.as_ref().map(|record| self.extract_file(record.checksum));
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             let path = entry.path();
-            let named = kept.contains(&path) || extract.as_ref() == Some(&path);
+            let copy = (1..).zip(&manifest.copies).any(|(copy, &sum)| self.copy_file(copy, sum) == path);
+            let named = kept.contains(&path) || extract.as_ref() == Some(&path) || copy;
             let older = path.extension().is_some_and(|e| e == "safetensors") && !named;
             if older {
                 let _ = fs::remove_file(path); // a file that remains is harmless
             }
         }
         Ok(())
+    }
+    /// Creates the folder.
+    pub(super) fn create(&self) -> Result<()> {
+        fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))
     }
     /// Writes the manifest. The files that it names must be complete.
     ///
@@ -214,7 +224,7 @@ impl Checkpoint {
     /// # Errors
     /// `Io`.
     pub(super) fn write_extract(&self, bytes: &[u8]) -> Result<u32> {
-        fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))?;
+        self.create()?;
         let sum = crc(bytes);
         write_whole(&self.extract_file(sum), bytes)?;
         Ok(sum)
@@ -226,6 +236,10 @@ impl Checkpoint {
     /// [`best_file`](Self::best_file).
     pub(super) fn extract_file(&self, sum: u32) -> PathBuf {
         self.0.join(format!("extract-{sum:08x}.safetensors"))
+    }
+    /// Returns the file of a copy of the node memory with this checksum.
+    pub(super) fn copy_file(&self, copy: usize, sum: u32) -> PathBuf {
+        self.0.join(format!("copy-{copy}-{sum:08x}.safetensors"))
     }
     fn file(&self, epoch: usize) -> PathBuf {
         self.0.join(format!("epoch-{epoch}.safetensors"))
@@ -247,7 +261,7 @@ impl Checkpoint {
     pub fn exists(&self) -> bool {
         self.manifest_file().exists()
     }
-    fn unwritable(&self, e: impl std::error::Error + Send + Sync + 'static) -> Error {
+    pub(super) fn unwritable(&self, e: impl std::error::Error + Send + Sync + 'static) -> Error {
         bad(&self.0, "cannot write the checkpoint").caused_by(e)
     }
     /// Reads the manifest.
@@ -291,6 +305,7 @@ impl Checkpoint {
             data,
             checksums: [0; 2],
             settled: None,
+            copies: Vec::new(),
             config,
             micro_batches: None,
             stream: None,
@@ -377,6 +392,29 @@ pub(super) fn checked(path: &Path, sum: u32) -> Result<Vec<u8>> {
     Err(bad(path, "the file does not match its manifest: it is truncated or was changed").remedy(USE_A_COPY))
 }
 
+/// Returns the bytes of the tensors of a file, one after another, given their names and numbers of bytes.
+///
+/// # Errors
+/// `Checkpoint` if a tensor is missing, or of another size.
+pub(super) fn tensor_bytes<'a>(
+    path: &Path,
+    file: &[u8],
+    tensors: impl Iterator<Item = (&'a str, &'a usize)>,
+) -> Result<Vec<u8>> {
+    let file = SafeTensors::deserialize(file).map_err(|e| bad(path, "the file is damaged").caused_by(e))?;
+    let mut bytes = Vec::new();
+    for (name, &length) in tensors {
+        match file.tensor(name) {
+            Ok(view) if view.data().len() == length => bytes.extend_from_slice(view.data()),
+            _ => {
+                return Err(bad(path, format!("`{name}` is missing, or of another size"))
+                    .remedy("the checkpoint is of another model or other data"));
+            }
+        }
+    }
+    Ok(bytes)
+}
+
 /// Pairs each buffer with its number of rows.
 fn whole(store: &Store, buffers: &[BufferId]) -> Vec<(BufferId, usize)> {
     buffers.iter().map(|&id| (id, store.spec(id).rows.capacity)).collect()
@@ -412,6 +450,6 @@ pub fn import_weights(path: &Path, store: &mut Store, parameters: &[(String, Buf
 }
 
 /// Returns the CRC-32 of `bytes`.
-fn crc(bytes: &[u8]) -> u32 {
+pub(super) fn crc(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }

@@ -74,13 +74,22 @@ pub(in crate::task) fn same_test(manifest: &Manifest, config: &Config, events: &
 pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) -> Result<Manifest> {
     same_data(&manifest, data)?;
     same_kind(&manifest, config)?;
-    const FREE: [&str; 8] =
-        ["epochs", "patience", "tensorboard", "device", "threads", "plan", "partition", "features_on"];
+    const FREE: [&str; 9] = [
+        "epochs",
+        "patience",
+        "tensorboard",
+        "device",
+        "threads",
+        "plan",
+        "partition",
+        "features_on",
+        "memory_on",
+    ];
     match difference(&manifest.config, config)?.into_iter().find(|d| !FREE.contains(&d.key.as_str())) {
         Some(d) => Err(bad(
             format!("the checkpoint was trained with another configuration: {d}"),
             "resume with the flags of the run (its config.toml); only epochs, patience, tensorboard, device, \
-             threads, plan and features_on may differ",
+             threads, plan, features_on and memory_on may differ",
         )),
         None if config.optimizer.depends_on_steps() && manifest.config.epochs != config.epochs => Err(bad(
             format!(

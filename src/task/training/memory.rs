@@ -9,8 +9,12 @@ use std::{collections::BTreeSet, fmt};
 /// The memory that a run needs, in bytes; device memory if the run uses a CUDA device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Parameters, optimiser, node memory, mailbox, scores.
+    /// Parameters, optimiser, scores.
     pub state: usize,
+    /// Node memory and mailbox.
+    pub memory: usize,
+    /// Whether node memory and mailbox stay in host memory, where the device reads and writes them.
+    pub memory_on_host: bool,
     /// Events and their adjacency.
     pub tables: usize,
     /// Edge and node features; of these, only this rank's share if ranks keep a share each.
@@ -26,15 +30,18 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Calculates the memory of programs over a store with these feature tables.
+    /// Calculates the memory of programs over a store with these feature tables and this node memory.
     pub(in crate::task) fn of(
         store: &Store,
-        features: FeatureTables<'_>,
+        features: KeptTables<'_>,
+        memory: KeptTables<'_>,
         programs: &[&Program],
         free: Option<usize>,
     ) -> Self {
         let mut plan = MemoryPlan {
             state: 0,
+            memory: 0,
+            memory_on_host: memory.on_host,
             tables: 0,
             features: 0,
             features_partitioned: features.partitioned,
@@ -46,6 +53,7 @@ impl MemoryPlan {
         for id in used {
             let total = match id {
                 id if features.buffers.contains(&id) => &mut plan.features,
+                id if memory.buffers.contains(&id) => &mut plan.memory,
                 id if store.is_writable(id) => &mut plan.state,
                 _ => &mut plan.tables,
             };
@@ -56,7 +64,8 @@ impl MemoryPlan {
     /// Returns the bytes that must fit into device memory.
     pub fn needed(&self) -> usize {
         let features = if self.features_on_host { 0 } else { self.features };
-        self.state + self.tables + features + self.step
+        let memory = if self.memory_on_host { 0 } else { self.memory };
+        self.state + memory + self.tables + features + self.step
     }
     /// Returns whether the run fits into the free device memory; true without a device.
     pub fn fits(&self) -> bool {
@@ -82,7 +91,11 @@ impl MemoryPlan {
         );
         let remedies = [
             (self.step, "take a smaller batch, fewer neighbours or narrower layers"),
-            (self.state, "take a narrower memory"),
+            (self.state, "take narrower layers"),
+            (
+                if self.memory_on_host { 0 } else { self.memory },
+                "take a narrower memory, or leave it on the host: memory_on=host",
+            ),
             (self.tables, "take fewer events"),
             (
                 if self.features_on_host { 0 } else { self.features },
@@ -94,9 +107,9 @@ impl MemoryPlan {
     }
 }
 
-/// The feature tables of a task.
+/// Large tables of a task.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::task) struct FeatureTables<'a> {
+pub(in crate::task) struct KeptTables<'a> {
     /// Their buffers.
     pub buffers: &'a [BufferId],
     /// Whether they stay in host memory.
@@ -111,7 +124,12 @@ fn mib(bytes: usize) -> f64 {
 
 impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.0} MiB state, {:.0} MiB tables, ", mib(self.state), mib(self.tables))?;
+        let state = self.state + if self.memory_on_host { 0 } else { self.memory };
+        write!(f, "{:.0} MiB state, ", mib(state))?;
+        if self.memory_on_host {
+            write!(f, "{:.0} MiB node memory on the host, ", mib(self.memory))?;
+        }
+        write!(f, "{:.0} MiB tables, ", mib(self.tables))?;
         if self.features > 0 {
             let location = if self.features_on_host { " on the host" } else { "" };
             let share = if self.features_partitioned { " of this rank" } else { "" };

@@ -1,5 +1,6 @@
 //! The training loop: epochs with validation, the best epoch's test, and the folder that records the run.
 mod checkpoint;
+mod copies;
 pub mod extract;
 pub(crate) mod folder;
 mod matching;
@@ -14,7 +15,7 @@ pub use checkpoint::{Checkpoint, Manifest, StreamRecord};
 pub use extract::ExtractRecord;
 pub(super) use extract::{Extract, Extractor};
 pub(super) use matching::{same_model, same_test};
-pub(in crate::task) use memory::FeatureTables;
+pub(in crate::task) use memory::KeptTables;
 pub use memory::MemoryPlan;
 pub(super) use over_ranks::{add_up, agree, from_first, load};
 pub(super) use run::{Run, restored, test_replayed};

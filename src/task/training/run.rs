@@ -81,6 +81,7 @@ impl RunState<'_> {
     /// belongs to its state.
     fn save(&mut self, task: &dyn Task, is_best: bool) -> Result<()> {
         let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
+        self.manifest.copies = checkpoint.save_copies(task)?;
         let (extractor, manifest, mails) = (&mut self.extractor, &mut self.manifest, task.mail_events());
         checkpoint.save_by(task, &self.buffers, |checkpoint, whole| {
             if let (Some(extractor), true) = (extractor, is_best) {
@@ -204,6 +205,7 @@ impl<'a> Run<'a> {
             }
         }
         load(task, &state.buffers, |store, buffers| checkpoint.load(store, buffers, false))?;
+        checkpoint.load_copies(task, &state.manifest.copies)?;
         Ok(true)
     }
     /// Trains, validates and saves epoch after epoch, until all are over or validation no longer improves.

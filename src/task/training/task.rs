@@ -97,6 +97,18 @@ pub trait Task {
     fn state_of_nodes(&self) -> Vec<BufferId> {
         Vec::new()
     }
+    /// Returns the number of copies of the node memory that ranks train with, each elsewhere in the stream.
+    fn memory_copies(&self) -> usize {
+        1
+    }
+    /// Returns the bytes of this rank's copy of the node memory, in the order of
+    /// [`state_of_nodes`](Self::state_of_nodes), as the last pass has left it, if the rank's state is another
+    /// copy's.
+    fn own_memory(&self) -> Option<&[Vec<u8>]> {
+        None
+    }
+    /// Sets the copy of the node memory with which this rank begins the next pass.
+    fn set_own_memory(&mut self, _state: Vec<Vec<u8>>) {}
     /// Returns the buffers of the model without its head, from which a run of another task can start.
     fn model_buffers(&self) -> Vec<BufferId>;
     /// Trains for one pass over the training data, of which `epoch` is the first epoch. Returns the mean
