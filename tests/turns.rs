@@ -2,7 +2,7 @@
 use crate::{
     command_line::{done, json, refused},
     properties::small,
-    ranks::{STATE, of_model, tensors, train},
+    ranks::{STATE, apart, of_model, tensors, train},
 };
 use proptest::{
     prelude::*,
@@ -15,7 +15,7 @@ use std::{
 use tgnn::{
     data::{Events, SynthOptions, synth},
     error::ErrorKind,
-    model::ModelName,
+    model::{ModelName, StaticConfig, StaticMode},
     plan::{Access, AccessKind, access_log},
     runtime::{Device, comm::DEADLINE},
     task::{Config, EventTask, Protocol, Scores, Task, TaskName, on_local_ranks},
@@ -277,6 +277,32 @@ fn ranks_that_do_not_fit_and_tasks_without_negatives_are_refused() {
     // The ranks that the other two leave share batches.
     let summary = train(4, &of(&plan("replicated", "epoch = 2")), &events, None, false).unwrap();
     assert_eq!(summary.ranks.unwrap().parallel.to_string(), "2x2x1");
+}
+
+#[test]
+fn static_memory_is_learned_before_or_along_with_the_model() {
+    let events = small(700);
+    let rows = |ranks, plan: &str, mode| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = of_model(ModelName::Jodie, plan, 1);
+        (config.static_memory.mode, config.static_memory.width) = (mode, 6);
+        (config.static_memory.epochs, config.static_memory.batch) = (3, 150);
+        let summary = train(ranks, &config, &events, Some(dir.path()), false).unwrap();
+        let all = tensors(dir.path(), summary.epochs[0].epoch);
+        all.into_iter().find(|(name, _)| name == StaticConfig::ROWS).unwrap().1
+    };
+    // Before: in the same epochs, of batches that all ranks share, whatever the plan.
+    let want = rows(1, "sequential", StaticMode::Pretrained);
+    assert!(want.iter().any(|&byte| byte != 0));
+    for (ranks, plan) in [(2, "auto"), (3, "depcache"), (2, "disttgl:1x1x2"), (4, "disttgl:1x2x2")] {
+        let off = apart(&want, &rows(ranks, plan, StaticMode::Pretrained));
+        assert!(off < 1e-3, "{plan}: {off}");
+    }
+    // Along with the model.
+    let want = rows(1, "sequential", StaticMode::Trained);
+    assert!(apart(&want, &rows(2, "auto", StaticMode::Trained)) < 1e-3);
+    let in_turns = rows(2, "disttgl:1x1x2", StaticMode::Trained);
+    assert!(apart(&want, &in_turns) > 1e-3, "two batches a step learn as one");
 }
 
 #[test]
