@@ -90,6 +90,16 @@ struct IdLists {
   uint32_t stride;
 };
 
+// Tables to fill, each with a word of its own; unused ones have no words. (`abi::Fill`.)
+struct Fill {
+  uint32_t* table;
+  uint64_t words;
+  uint64_t word;
+};
+struct Fills {
+  Fill of[8];
+};
+
 // ---- a warp ----
 __device__ __forceinline__ unsigned lane_id() { return threadIdx.x % WARP; }
 // Returns the sum over the lanes, the same in every lane; the order of the additions is fixed.

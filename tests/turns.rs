@@ -18,7 +18,7 @@ use tgnn::{
     model::{ModelName, StaticConfig, StaticMode},
     plan::{Access, AccessKind, access_log},
     runtime::{Device, comm::DEADLINE},
-    task::{Config, EventTask, Protocol, Scores, Task, TaskName, on_local_ranks},
+    task::{self, Checkpoint, Config, EventTask, Protocol, Scores, Task, TaskName, on_local_ranks},
 };
 
 /// Ranks that share a batch, groups that share a copy of the memory, and copies.
@@ -356,6 +356,13 @@ fn a_run_learns_with_turns_and_is_resumed_with_others() {
     };
     let whole = run(&[12]);
     assert!(whole == run(&[4, 12]) && whole == run(&[4, 8, 12]) && whole.1 == 1);
+    // One rank can use the model.
+    let (checkpoint, cpu) = (Checkpoint::at(dir.path()), Device::cpu(1).unwrap());
+    let config = checkpoint.manifest().unwrap().config;
+    assert_eq!(config.plan, "disttgl:1x2x2");
+    let again = task::evaluate(&checkpoint, &config, &events, &cpu, "", false, &mut ()).unwrap();
+    let [ap, want] = [again, first].map(|summary| summary.test.unwrap().transductive.ap.unwrap());
+    assert!((ap - want).abs() < 1e-4, "{ap} instead of {want}");
     let more = train(2, &of("disttgl:1x1x2", 12), &events, Some(dir.path()), true).unwrap();
     assert_eq!(more.epochs.iter().map(|e| e.epoch).collect::<Vec<_>>(), [4, 8, 10, 12]);
     let last = train(3, &of("disttgl:3x1x1", 13), &events, Some(dir.path()), true).unwrap();

@@ -7,7 +7,6 @@ use crate::{
     data::{Events, Every, npy},
     error::{Error, Result},
     model::ModelName,
-    plan::{Parallel, Plan},
     runtime::{Device, MatmulPrecision, StoredAs},
     task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch},
 };
@@ -289,7 +288,7 @@ impl Trained {
     /// applied.
     pub(super) fn open(&self, data: Option<&String>) -> Result<(Checkpoint, Config)> {
         let checkpoint = Checkpoint::at(&self.checkpoint);
-        let mut config = checkpoint.manifest()?.config;
+        let mut config = checkpoint.manifest()?.config.after_training();
         if let Some(path) = data {
             config.data.path = path.clone();
         }
@@ -297,15 +296,6 @@ impl Trained {
             config.device = device.clone();
         }
         config.threads = self.threads.unwrap_or(config.threads);
-        // The file of a plan may no longer exist; results do not depend on it.
-        // A plan for a number of ranks need not fit those that there are now.
-        let for_ranks = |plan: &Plan| plan.ranks.is_some_and(|over| over.parallel != Parallel::default());
-        if Plan::preset(&config.plan).is_none_or(|plan| for_ranks(&plan)) {
-            config.plan = "auto".into();
-        }
-        if config.partition.ends_with(".npy") {
-            config.partition = "auto".into();
-        }
         config.precision = self.precision.unwrap_or(config.precision);
         config.validate()?;
         Ok((checkpoint, config))

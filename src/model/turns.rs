@@ -126,9 +126,8 @@ impl TurnWrites {
         if over.slice().turns.copies == 1 {
             return Ok(());
         }
-        self.state.iter().try_for_each(|&(id, word)| {
-            let table = t.stored(store, id)?;
-            t.fill_when(table, batch.clear, word)
-        })
+        let tables = self.state.iter().map(|&(id, word)| Ok((t.stored(store, id)?, word)));
+        let tables = tables.collect::<Result<Vec<_>>>()?;
+        t.fill_when(batch.clear, &tables)
     }
 }

@@ -1,26 +1,30 @@
-//! Fills a table, in place, in the steps in which a number is given
+//! Fills tables, in place, in the steps in which a number is given
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `table` | `[v, d]` of any type, state | such as node memory |
 //! | `now` | `[1]` u32 | the number, or [`NONE`] |
+//! | `tables` | at most 8, `[v, d]` of any type, state | such as node memory |
 //!
-//! Where it is not [`NONE`], every 32-bit word of the table becomes `word`; otherwise nothing happens.
+//! Where it is not [`NONE`], every 32-bit word of a table becomes the table's `word`; otherwise nothing happens.
 //! With it a copy of the node memory begins anew in the middle of a pass (DistTGL, section 3.2.3).
 //! Deterministic.
 use super::*;
+use crate::runtime::cuda::abi;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct FillWhen {
-    word: u32,
+    /// The word of each table.
+    words: Vec<u32>,
 }
 
 impl Tape {
-    /// Appends [`FillWhen`]: where `now`, u32 `[1]`, is not [`NONE`], every 32-bit word of `table` becomes `word`.
+    /// Appends [`FillWhen`]: where `now`, u32 `[1]`, is not [`NONE`], every 32-bit word of each of the
+    /// `tables` becomes the word beside it.
     ///
     /// # Errors
-    /// `Shape` if `now` is not one number, if the table is read-only, or if it is not made of 32-bit words.
+    /// `Shape` if `now` is not one number, if a table is read-only or not made of 32-bit words, or if there
+    /// are more than 8.
     ///
     /// # Examples
     /// ```
@@ -30,95 +34,83 @@ impl Tape {
     /// let never = tape.input(&mut store, "never", Spec::ids(Rows::fixed(1), 1), &[NONE])?;
     /// let table = store.values("table", Spec::ids(Rows::fixed(2), 1), &[7u32, 8])?;
     /// let table = tape.stored(&store, table)?;
-    /// tape.fill_when(table, now, 6)?;
-    /// tape.fill_when(table, never, 5)?;
+    /// tape.fill_when(now, &[(table, 6)])?;
+    /// tape.fill_when(never, &[(table, 5)])?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// assert_eq!(program.read::<u32>(table, &store)?, [6, 6]);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
-    pub fn fill_when(&mut self, table: Var, now: Var, word: u32) -> Result<()> {
-        self.push(FillWhen { word }, &[table, now]).map(drop)
+    pub fn fill_when(&mut self, now: Var, tables: &[(Var, u32)]) -> Result<()> {
+        let ins: Vec<Var> = std::iter::once(now).chain(tables.iter().map(|table| table.0)).collect();
+        let words = tables.iter().map(|table| table.1).collect();
+        self.push(FillWhen { words }, &ins).map(drop)
     }
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const TABLE: usize = 0;
-    pub(super) const NOW: usize = 1;
-}
-
-impl FillWhen {
-    fn fill<T: Element>(&self, io: &Io<'_>) {
-        // Elements of 16 bits are filled in pairs; their number is even.
-        bytemuck::cast_slice_mut::<T, u32>(io.state::<T>(input::TABLE)).fill(self.word);
-    }
+/// Fills the table that is input `at`.
+fn fill<T: Element>(io: &Io<'_>, at: usize, word: u32) {
+    // Elements of 16 bits are filled in pairs; their number is even.
+    bytemuck::cast_slice_mut::<T, u32>(io.state::<T>(at)).fill(word);
 }
 
 impl Op for FillWhen {
     const NAME: &'static str = "fill_when";
     const KIND: OpKind = OpKind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
-        let (table, now) = (&ins[input::TABLE], &ins[input::NOW]);
-        ensure!(
-            Self::NAME,
-            table.bytes(Precision::F32).is_multiple_of(4),
-            "table is {table}, want 32-bit words"
-        );
+        arity(Self::NAME, ins, 1 + self.words.len())?;
+        let (now, tables) = (&ins[0], &ins[1..]);
         ensure!(Self::NAME, *now == Spec::count(), "now is {now}, want {}", Spec::count());
+        ensure!(Self::NAME, tables.len() <= abi::Fills::MOST, "{} tables, want at most 8", tables.len());
+        for table in tables {
+            let whole = table.bytes(Precision::F32).is_multiple_of(4);
+            ensure!(Self::NAME, whole, "a table is {table}, want 32-bit words");
+        }
         Ok(Vec::new())
     }
     fn writes(&self, _: usize) -> Vec<usize> {
-        vec![input::TABLE]
+        (1..=self.words.len()).collect()
     }
     /// As in most steps, in which nothing happens.
     fn cost(&self, _: &[Spec], _: &[Spec]) -> Cost {
         Cost { bytes: 4, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        if io.input::<u32>(input::NOW)[0] == NONE {
+        if io.input::<u32>(0)[0] == NONE {
             return;
         }
-        match io.spec(input::TABLE).dtype {
-            DType::U32 => self.fill::<u32>(io),
-            DType::I64 => self.fill::<i64>(io),
-            DType::Bf16 => self.fill::<half::bf16>(io),
-            DType::F16 => self.fill::<half::f16>(io),
-            DType::F32 => self.fill::<R>(io),
+        for (at, &word) in (1..).zip(&self.words) {
+            match io.spec(at).dtype {
+                DType::U32 => fill::<u32>(io, at, word),
+                DType::I64 => fill::<i64>(io, at, word),
+                DType::Bf16 => fill::<half::bf16>(io, at, word),
+                DType::F16 => fill::<half::f16>(io, at, word),
+                DType::F32 => fill::<R>(io, at, word),
+            }
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let words = on.spec(input::TABLE).bytes(Precision::F32) / 4;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.fill_when(
-                on,
-                Grid::items(words),
-                on.address(input::TABLE) as *mut u32,
-                on.input(input::NOW),
-                words as u64,
-                self.word,
-            )
+        let mut of = [abi::Fill { table: std::ptr::null_mut(), words: 0, word: 0 }; abi::Fills::MOST];
+        for (at, (fill, &word)) in (1..).zip(of.iter_mut().zip(&self.words)) {
+            let words = on.spec(at).bytes(Precision::F32) as u64 / 4;
+            *fill = abi::Fill { table: on.address(at) as *mut u32, words, word: word.into() };
         }
+        let most = of.iter().map(|fill| fill.words).max().unwrap_or(0) as usize;
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe { k.fill_when(on, Grid::items(most), on.input(0), abi::Fills { of }) }
     }
 }
 
-/// `[rows, columns, type: real, ids or times, whether the number is given]`
+/// `[rows, columns, whether the number is given]`
 pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 0, 1], &[5, 3, 0, 0], &[700, 9, 0, 1], &[30, 2, 1, 1], &[17, 1, 2, 1], &[17, 1, 2, 0]];
-pub(super) const BENCH: &[&[usize]] = &[&[9_228, 100, 0, 1]];
+    &[&[1, 1, 1], &[5, 3, 0], &[700, 9, 1], &[17, 1, 1], &[17, 1, 0], &[0, 2, 1]];
+pub(super) const BENCH: &[&[usize]] = &[&[9_228, 100, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (rows, cols) = (dims[0], dims[1]);
-    let table = match dims[2] {
-        0 => c.real(rows, cols),
-        1 => {
-            let ids: Vec<u32> = (0..rows * cols).map(|_| c.below(100) as u32).collect();
-            c.ids(&ids, cols)
-        }
-        _ => c.times(&(0..rows as i64).collect::<Vec<_>>()),
-    };
-    let now = c.ids(&[if dims[3] > 0 { 7 } else { NONE }], 1);
-    c.tape.fill_when(table, now, 0)?;
-    Ok(Built { states: vec![table], ..Built::default() })
+    let ids: Vec<u32> = (0..rows * cols).map(|_| c.below(100) as u32).collect();
+    let times: Vec<i64> = (0..rows as i64).collect();
+    let (real, ids, times) = (c.real(rows, cols), c.ids(&ids, cols), c.times(&times));
+    let now = c.ids(&[if dims[2] > 0 { 7 } else { NONE }], 1);
+    c.tape.fill_when(now, &[(real, 0), (ids, NONE), (times, 0)])?;
+    Ok(Built { states: vec![real, ids, times], ..Built::default() })
 }

@@ -16,7 +16,7 @@ use crate::{
     data::{Events, ReadOptions, SnapshotOptions, Snapshots, Split, text::toml_error},
     error::{Error, Result},
     model::{self, ModelConfig, ModelName, SnapshotModelConfig, StaticMode, for_each_model},
-    plan::Plan,
+    plan::{Parallel, Plan},
     runtime::{Device, MatmulPrecision, StoredAs},
 };
 use serde::{Deserialize, Serialize};
@@ -257,6 +257,20 @@ impl Config {
             return Err(Error::usage(what).remedy("give --plan blad-nm"));
         }
         Ok(plan)
+    }
+    /// Returns the configuration for a use of a trained model, which does not depend on the plan of training:
+    /// a plan becomes `auto` if it is for a number of ranks, or in a file, and so do the owners of nodes that
+    /// are in a file, because files may have gone.
+    #[must_use]
+    pub fn after_training(mut self) -> Self {
+        let for_ranks = |plan: &Plan| plan.ranks.is_some_and(|over| over.parallel != Parallel::default());
+        if Plan::preset(&self.plan).is_none_or(|plan| for_ranks(&plan)) {
+            self.plan = "auto".into();
+        }
+        if self.partition.ends_with(".npy") {
+            self.partition = "auto".into();
+        }
+        self
     }
     /// Reads the events, with features in the storage type of a run.
     ///

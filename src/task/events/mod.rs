@@ -171,6 +171,6 @@ fn restored_task(
     events: &Events,
     device: &Device,
 ) -> Result<EventTask> {
-    let build = || EventTask::new(config, events, device.clone());
+    let build = || EventTask::new(&config.clone().after_training(), events, device.clone());
     restored(checkpoint, config, &DataRecord::of_events(events), build)
 }
