@@ -383,6 +383,18 @@ fn the_planner_says_what_it_chooses_and_why() {
     assert!(text.contains("batches of 3200") && text.contains(" nodes"), "{text}");
     let svg = std::fs::read_to_string(dir.path().join("captured.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.matches("<polyline").count() == 6, "{svg}");
+    assert!(
+        lines[3].contains(
+            "k = 4: the ranks that are left; each keeps the memory it trains with in any case, 8 MB"
+        ),
+        "{text}"
+    );
+    let busy = explained(&["--ranks", "4", "--lost", "1", "--lost-by-busiest", "0.02"]);
+    assert!(
+        busy.contains("i = 1: batches of 200 lose 0.0 %")
+            && busy.contains("the busiest hundredth of the nodes loses "),
+        "{busy}"
+    );
     // All events may be lost: the ranks of a computer share a batch.
     let numbers = json(&explained(&["--ranks", "16", "--machine", "t4", "--lost", "1", "--json"]));
     assert_eq!((&numbers["plan"], &numbers["batch"]), (&"disttgl:8x1x2".into(), &1600.into()), "{numbers}");
@@ -395,7 +407,9 @@ fn the_planner_says_what_it_chooses_and_why() {
     refused(&["sven", "--ranks", "2"], "plan sven does not depend on the data");
     refused(&["disttgl", "--ranks", "0"], "0 ranks may lose 0.1 of the events");
     refused(&["disttgl", "--ranks", "2", "--lost", "2"], "a fraction from 0 to 1");
+    refused(&["disttgl", "--ranks", "2", "--lost-by-busiest", "-1"], "2 ranks may lose -1 of the events");
     refused(&["disttgl", "--ranks", "2", "--batch", "0"], "--batch 0");
+    refused(&["disttgl", "--ranks", "2", "--model", "t-gcn"], "t-gcn is a model of snapshots");
     refused(&["disttgl", "--ranks", "33", "--machine", "t4"], "machine t4 has 32 devices for 33 ranks");
     // Training takes its choice, and keeps it in its configuration; the run is evaluated by any number of
     // ranks.

@@ -3,6 +3,7 @@ use super::{read_args::ReadArgs, say};
 use crate::{
     data::{self, Events},
     error::{Error, Result},
+    model::ModelName,
     plan::{Captured, Machine, Plan, Planned, PlannerOptions, plan_parallel},
     task::{Config, training::folder::write_whole},
 };
@@ -34,10 +35,22 @@ pub(super) fn planned(
     if config.plan != Plan::PLANNED {
         return Ok(None);
     }
-    let options = PlannerOptions { ranks, ranks_of_node, batch: config.batch, lost: LOST };
+    let options = PlannerOptions {
+        ranks,
+        ranks_of_node,
+        batch: config.batch,
+        lost: LOST,
+        lost_by_busiest: 1.0,
+        copy_bytes: copy_bytes(config, events)?,
+    };
     let planned = plan_parallel(events, config.split(events)?.train, options)?;
     let plan = format!("{}:{}", Plan::PLANNED, planned.parallel);
     Ok(Some((Config { plan, batch: planned.batch, ..config.clone() }, planned.reasons)))
+}
+
+/// Returns the bytes of a copy of the node memory.
+fn copy_bytes(config: &Config, events: &Events) -> Result<usize> {
+    Ok(config.event_model()?.state_bytes(events.nodes, events.edge_width(), config.memory_as))
 }
 
 /// Arguments of the command.
@@ -61,6 +74,12 @@ pub struct Explain {
     /// Largest fraction that may be lost of the events that node memory captures in these batches
     #[arg(long, value_name = "X", default_value_t = LOST)]
     lost: f64,
+    /// The same, of the events of the busiest hundredth of the nodes, which lose most
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    lost_by_busiest: f64,
+    /// Model, for the size of its memory
+    #[arg(long, default_value = "tgn")]
+    model: ModelName,
     /// Also draw the captured events to an SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -95,8 +114,16 @@ impl Explain {
         machine.iter().try_for_each(|machine| machine.check_ranks(self.ranks))?;
         let ranks_of_node = machine.as_ref().map_or(self.ranks, |machine| machine.node.devices);
         let events = data::load(&self.data, &self.read.options())?;
-        let train = Config::default().split(&events)?.train;
-        let options = PlannerOptions { ranks: self.ranks, ranks_of_node, batch: self.batch, lost: self.lost };
+        let config = Config { model: self.model, ..Config::default() };
+        let train = config.split(&events)?.train;
+        let options = PlannerOptions {
+            ranks: self.ranks,
+            ranks_of_node,
+            batch: self.batch,
+            lost: self.lost,
+            lost_by_busiest: self.lost_by_busiest,
+            copy_bytes: copy_bytes(&config, &events)?,
+        };
         let planned = plan_parallel(&events, train.clone(), options)?;
         let mut batches = vec![1];
         batches.extend((0..MARKS.len() as u32 - 1).map(|times| self.batch << (2 * times)));

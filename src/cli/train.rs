@@ -7,6 +7,7 @@ use crate::{
     data::{Events, Every, npy},
     error::{Error, Result},
     model::ModelName,
+    plan::Plan,
     runtime::{Device, MatmulPrecision, StoredAs},
     task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch},
 };
@@ -162,7 +163,17 @@ impl Train {
     }
     /// Lets the planner replace the plan `disttgl` by one for the data and the ranks; says why in `notes`.
     fn planned(&self, config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {
-        let Data::Events(events) = data else { return Ok(config) };
+        let Data::Events(events) = data else {
+            if config.plan == Plan::PLANNED {
+                let what = format!(
+                    "plan {} divides events, and {} reads snapshots",
+                    config.plan,
+                    config.model_name()
+                );
+                return Err(Error::usage(what).remedy("give another plan, or a model of events"));
+            }
+            return Ok(config);
+        };
         let ranks = (self.ranks.size()?, self.ranks.size_of_node()?);
         Ok(match planned(&config, events, ranks)? {
             Some((config, reasons)) => {

@@ -133,5 +133,6 @@ fn legal(ranks: usize) -> String {
     if ranks.is_multiple_of(2) && ranks > 2 {
         choices.push(format!("2x1x{}", ranks / 2));
     }
+    choices.dedup();
     choices.join(", ")
 }

@@ -47,6 +47,14 @@ impl Captured {
         }
         Captured { batch, by_node }
     }
+    /// Returns the number of captured events of the busiest hundredth of the nodes, those with the most events
+    /// according to `all`.
+    pub fn of_busiest(&self, all: &Captured) -> u64 {
+        let mut order: Vec<usize> = (0..all.by_node.len()).filter(|&v| all.by_node[v] > 0).collect();
+        order.sort_by_key(|&v| std::cmp::Reverse(all.by_node[v]));
+        let busiest = order.iter().take(order.len().div_ceil(100));
+        busiest.map(|&v| u64::from(self.by_node[v])).sum()
+    }
     /// Returns the number of captured events of all nodes.
     pub fn total(&self) -> u64 {
         self.by_node.iter().map(|&n| u64::from(n)).sum()
@@ -75,6 +83,10 @@ pub struct PlannerOptions {
     pub batch: usize,
     /// Largest fraction that may be lost of the events that a batch of one rank captures.
     pub lost: f64,
+    /// The same, of the events of the busiest hundredth of the nodes, which lose most.
+    pub lost_by_busiest: f64,
+    /// Bytes of a copy of the node memory.
+    pub copy_bytes: usize,
 }
 
 /// Chooses for the training events `range`.
@@ -82,32 +94,40 @@ pub struct PlannerOptions {
 /// # Errors
 /// `Usage` if there are no ranks, or if the fraction is not from 0 to 1.
 pub fn plan_parallel(events: &Events, range: Range<usize>, options: PlannerOptions) -> Result<Planned> {
-    let PlannerOptions { ranks, ranks_of_node, batch, lost } = options;
-    if ranks == 0 || !(0.0..=1.0).contains(&lost) {
+    let PlannerOptions { ranks, ranks_of_node, batch, lost, lost_by_busiest, copy_bytes } = options;
+    if ranks == 0 || ![lost, lost_by_busiest].iter().all(|lost| (0.0..=1.0).contains(lost)) {
+        let lost = if (0.0..=1.0).contains(&lost) { lost_by_busiest } else { lost };
         let what = format!("{ranks} ranks may lose {lost} of the events");
         return Err(Error::usage(what).remedy("give 1 rank or more, and a fraction from 0 to 1"));
     }
-    let base = Captured::of(events, range.clone(), batch).total();
+    let (all, base) = (Captured::of(events, range.clone(), 1), Captured::of(events, range.clone(), batch));
+    let busiest = base.of_busiest(&all);
     let lost_by = |i: usize| {
-        let captured = Captured::of(events, range.clone(), i.saturating_mul(batch)).total();
-        1.0 - captured as f64 / base.max(1) as f64
+        let captured = Captured::of(events, range.clone(), i.saturating_mul(batch));
+        let fraction = |captured: u64, base: u64| 1.0 - captured as f64 / base.max(1) as f64;
+        [fraction(captured.total(), base.total()), fraction(captured.of_busiest(&all), busiest)]
     };
     let divides = |i: &usize| ranks.is_multiple_of(*i) && ranks_of_node.max(1).is_multiple_of(*i);
-    let (mut mini_batch, mut lost_here, mut beyond) = (1, 0.0, None);
+    let (mut mini_batch, mut lost_here, mut beyond) = (1, [0.0; 2], None);
     for i in (2..=ranks).filter(divides) {
-        match lost_by(i) {
-            loses if loses <= lost => (mini_batch, lost_here) = (i, loses),
-            loses => {
-                beyond = Some((i, loses));
-                break;
-            }
+        let loses = lost_by(i);
+        if loses[0] > lost || loses[1] > lost_by_busiest {
+            beyond = Some((i, loses));
+            break;
         }
+        (mini_batch, lost_here) = (i, loses);
     }
     let percent = |x: f64| format!("{:.1} %", 100.0 * x);
     let beyond = match beyond {
-        Some((i, loses)) => {
+        Some((i, [loses, _])) if loses > lost => {
             format!("; batches of {} lose {}, more than {}", i * batch, percent(loses), percent(lost))
         }
+        Some((i, [_, loses])) => format!(
+            "; the busiest hundredth of the nodes loses {} to batches of {}, more than {}",
+            percent(loses),
+            i * batch,
+            percent(lost_by_busiest)
+        ),
         None => String::new(),
     };
     let memory = ranks / mini_batch;
@@ -115,10 +135,13 @@ pub fn plan_parallel(events: &Events, range: Range<usize>, options: PlannerOptio
         format!(
             "i = {mini_batch}: batches of {} lose {} of the events that node memory captures of {batch}{beyond}",
             mini_batch * batch,
-            percent(lost_here)
+            percent(lost_here[0])
         ),
         "j = 1: memory copies come first, because they learn more from the same steps".to_owned(),
-        format!("k = {memory}: the ranks that are left; each keeps the memory it trains with in any case"),
+        format!(
+            "k = {memory}: the ranks that are left; each keeps the memory it trains with in any case, {} MB",
+            (copy_bytes as f64 / 1e6).ceil()
+        ),
     ];
     let parallel = Parallel { mini_batch, epoch: 1, memory };
     Ok(Planned { parallel, batch: mini_batch * batch, reasons })

@@ -251,6 +251,11 @@ impl Config {
                 format!("plan {} shares out snapshots, and {} reads none", plan.name, self.model.name());
             return Err(Error::usage(what).remedy("give --plan prefetch, or a model of snapshots"));
         }
+        if plan.ranks.is_some() && self.model.reads_snapshots() {
+            let what =
+                format!("plan {} divides events, and {} reads snapshots", plan.name, self.model.name());
+            return Err(Error::usage(what).remedy("give another plan, or a model of events"));
+        }
         if self.deterministic && plan.groups.is_some_and(|g| g.exchange) {
             let what =
                 format!("plan {} exchanges layers by measured times, and deterministic is set", plan.name);
