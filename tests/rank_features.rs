@@ -412,7 +412,7 @@ fn models_of_snapshots_and_wrong_values_are_refused_in_one_line() {
     for features in ["replicated", "partitioned"] {
         let plan = plan_file(dir.path(), features, "", "");
         let words = ["train", "--model", "wd-gcn", "--ranks", "2", "--plan", &plan];
-        refused(dir.path(), &words, 2, &["models of snapshots do not train over ranks yet; give one rank"]);
+        refused(dir.path(), &words, 2, &["plan ", " divides events, and wd-gcn reads snapshots"]);
     }
     let plan = plan_file(dir.path(), "shared", "", "");
     let texts = ["shared.toml:3:12: ", "`shared`", "`replicated` or `partitioned`"];

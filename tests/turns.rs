@@ -90,8 +90,8 @@ fn with_frozen_weights_turns_leave_the_memory_of_one_rank_and_train_its_epochs()
     }
 }
 
-/// Trains for a pass over ranks; returns their accesses to node memory, with the number of batches of the pass
-/// and of the events on which all ranks together trained.
+/// Trains for a pass over ranks; returns their accesses to node memory, with the number of batches of the
+/// pass and of the events on which all ranks together trained.
 fn accessed(ranks: usize, config: &Config, events: &Events) -> (Vec<Access>, usize, usize) {
     let all = Mutex::new(Vec::new());
     let work = |device: Device| {

@@ -64,8 +64,8 @@ pub struct Explain {
     /// Number of ranks
     #[arg(long, value_name = "N")]
     ranks: usize,
-    /// The machine of the ranks: v100, v100-pytorch, t4, t4-pytorch, h100, or a file: MACHINE.toml [default: one
-    /// computer]
+    /// The machine of the ranks: v100, v100-pytorch, t4, t4-pytorch, h100, or a file: MACHINE.toml [default:
+    /// one computer]
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
     /// Events of a batch that one rank trains by itself

@@ -34,6 +34,7 @@ mod snapshots;
 mod split;
 mod stats;
 mod synth;
+mod synth_options;
 mod tcsr;
 pub(crate) mod text;
 mod torch;
@@ -52,7 +53,8 @@ pub use snapshots::{
 };
 pub use split::Split;
 pub use stats::{Bucket, ClassStats, Stats};
-pub use synth::{SynthOptions, synth, synth_to};
+pub use synth::{synth, synth_to};
+pub use synth_options::SynthOptions;
 pub use tcsr::Tcsr;
 
 use crate::error::{Error, Result};

@@ -5,8 +5,8 @@
 //! | `now` | `[1]` u32 | the number, or [`NONE`] |
 //! | `tables` | at most 8, `[v, d]` of any type, state | such as node memory |
 //!
-//! Where it is not [`NONE`], every 32-bit word of a table becomes the table's `word`; otherwise nothing happens.
-//! With it a copy of the node memory begins anew in the middle of a pass (DistTGL, section 3.2.3).
+//! Where it is not [`NONE`], every 32-bit word of a table becomes the table's `word`; otherwise nothing
+//! happens. With it a copy of the node memory begins anew in the middle of a pass (DistTGL, section 3.2.3).
 //! Deterministic.
 use super::*;
 use crate::runtime::cuda::abi;

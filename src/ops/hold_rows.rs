@@ -7,9 +7,10 @@
 //! | `held` | `[s]` u32, state | number of rows in each slot |
 //! | place | `[n]` u32 | row of the table in which each row is to be held, which has `m` rows for each slot |
 //!
-//! [`DueRows`] gives the rows back in the step of the last slot, when all slots are full. With both ops, ranks that train on the same events for several steps see the node memory of the first one, while
-//! others already write (DistTGL, section 3.2.2). A slot outside of the table is a fault, and so are more
-//! than `m` rows. Deterministic.
+//! [`DueRows`] gives the rows back in the step of the last slot, when all slots are full. With both ops,
+//! ranks that train on the same events for several steps see the node memory of the first one, while others
+//! already write (DistTGL, section 3.2.2). A slot outside of the table is a fault, and so are more than `m`
+//! rows. Deterministic.
 use super::*;
 use std::ops::Range;
 

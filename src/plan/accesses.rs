@@ -1,8 +1,8 @@
 //! The log of accesses to node memory: which rank has read and written which copy of it, in which order.
 //!
 //! DistTGL has a process for each memory copy that serialises these accesses (section 3.3): with two ranks a
-//! batch and two groups of them, (R0 R1)(W0 W1)(R2 R3)(W2 W3)(R0 R1)... Here the order follows from the steps,
-//! and the log shows it.
+//! batch and two groups of them, (R0 R1)(W0 W1)(R2 R3)(W2 W3)(R0 R1)... Here the order follows from the
+//! steps, and the log shows it.
 use super::Timeline;
 use crate::{autograd::Stage, ops::next_batch::Turns};
 use serde::{Deserialize, Serialize};

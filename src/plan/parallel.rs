@@ -102,9 +102,8 @@ impl Parallel {
     /// are left share batches, too.
     ///
     /// ```
-    /// use tgnn::plan::Parallel;
-    /// let parallel: Parallel = "2x1x4".parse()?;
-    /// assert_eq!([16, 8, 4, 1].map(|ranks| parallel.like(ranks).to_string()), ["4x1x4", "2x1x4", "2x1x2", "1x1x1"]);
+    /// use tgnn::plan::Parallel; let parallel: Parallel = "2x1x4".parse()?; assert_eq!([16, 8, 4,
+    /// 1].map(|ranks| parallel.like(ranks).to_string()), ["4x1x4", "2x1x4", "2x1x2", "1x1x1"]);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     #[must_use]

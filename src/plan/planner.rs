@@ -47,8 +47,8 @@ impl Captured {
         }
         Captured { batch, by_node }
     }
-    /// Returns the number of captured events of the busiest hundredth of the nodes, those with the most events
-    /// according to `all`.
+    /// Returns the number of captured events of the busiest hundredth of the nodes, those with the most
+    /// events according to `all`.
     pub fn of_busiest(&self, all: &Captured) -> u64 {
         let mut order: Vec<usize> = (0..all.by_node.len()).filter(|&v| all.by_node[v] > 0).collect();
         order.sort_by_key(|&v| std::cmp::Reverse(all.by_node[v]));
@@ -96,7 +96,7 @@ pub struct PlannerOptions {
 pub fn plan_parallel(events: &Events, range: Range<usize>, options: PlannerOptions) -> Result<Planned> {
     let PlannerOptions { ranks, ranks_of_node, batch, lost, lost_by_busiest, copy_bytes } = options;
     if ranks == 0 || ![lost, lost_by_busiest].iter().all(|lost| (0.0..=1.0).contains(lost)) {
-        let lost = if (0.0..=1.0).contains(&lost) { lost_by_busiest } else { lost };
+        let lost = if ranks == 0 || !(0.0..=1.0).contains(&lost) { lost } else { lost_by_busiest };
         let what = format!("{ranks} ranks may lose {lost} of the events");
         return Err(Error::usage(what).remedy("give 1 rank or more, and a fraction from 0 to 1"));
     }

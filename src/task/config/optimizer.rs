@@ -113,6 +113,9 @@ impl OptimizerConfig {
     /// The optimiser in a few words for people.
     pub fn describe(&self, learning_rate: f64) -> String {
         let mut text = format!("{} {learning_rate}", self.title());
+        if self.base_batch > 0 {
+            text += &format!(" for steps of {} events", self.base_batch);
+        }
         let falls = match self.schedule {
             RateDecay::Constant => "",
             RateDecay::Linear => " falling linearly",
@@ -120,7 +123,6 @@ impl OptimizerConfig {
         };
         text += falls;
         for (set, what) in [
-            (self.base_batch > 0, format!(" for steps of {} events", self.base_batch)),
             (self.warmup > 0, format!(" after a warm-up of {} steps", self.warmup)),
             (self.momentum > 0.0, format!(", momentum {}", self.momentum)),
             (self.weight_decay > 0.0, format!(", weight decay {}", self.weight_decay)),

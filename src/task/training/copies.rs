@@ -1,8 +1,8 @@
 //! Copies of node memory in checkpoints.
 //!
-//! Ranks may keep several copies of the node memory, each of which is elsewhere in the stream (DistTGL, section
-//! 3.2.3). After a pass all ranks validate with the first copy, which the checkpoint of the epoch holds. The
-//! others are in files of their own, so that a resumed run goes on with them.
+//! Ranks may keep several copies of the node memory, each of which is elsewhere in the stream (DistTGL,
+//! section 3.2.3). After a pass all ranks validate with the first copy, which the checkpoint of the epoch
+//! holds. The others are in files of their own, so that a resumed run goes on with them.
 use super::{
     Checkpoint, Task,
     checkpoint::{checked, crc, dtype_of, tensor_bytes},
