@@ -105,6 +105,30 @@ fn predicted_ranks_run_what_they_ran_and_a_slower_machine_takes_longer() {
 }
 
 #[test]
+fn memory_copies_are_predicted_for_each_number_of_ranks() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let predicted = |plan: &str, more: &[&str]| {
+        let common = ["plan", "simulate", plan, "--max-batches", "2", "--machine", "t4", "--json"];
+        json(&done(dir.path(), &[&common[..], more].concat()).out)["predictions"][0]["ranks"].clone()
+    };
+    let of = |rows: &serde_json::Value, key: &str| -> Vec<String> {
+        rows.as_array().unwrap().iter().map(|row| row[key].to_string()).collect()
+    };
+    // The planner chooses; a rank has a batch of its own, and only gradients travel.
+    let planned = predicted("disttgl", &["--ranks", "4"]);
+    assert_eq!(of(&planned, "plan"), ["\"disttgl:1x1x1\"", "\"disttgl:1x1x2\"", "\"disttgl:1x1x4\""]);
+    assert_eq!(of(&planned, "batch"), ["200"; 3]);
+    let speed_up = planned[2]["speed_up"].as_f64().unwrap();
+    assert!(speed_up > 2.0 && speed_up <= 4.0, "{planned}");
+    // Fewer ranks keep the ranks of a batch first.
+    let given = predicted("disttgl:2x1x2", &["--ranks", "4", "--scaling", "weak"]);
+    assert_eq!(of(&given, "plan"), ["\"disttgl:1x1x1\"", "\"disttgl:2x1x1\"", "\"disttgl:2x1x2\""]);
+    assert_eq!(of(&given, "batch"), ["200", "400", "400"]);
+    let wrong = ["plan", "simulate", "disttgl:2x1x2", "--ranks", "8"];
+    refused(dir.path(), &wrong, 4, &["2x1x2 is 4 ranks, and there are 8; give I x J x K = 8"]);
+}
+
+#[test]
 fn the_program_predicts_ranks_and_says_first_how_far_it_is_off() {
     let dir = tempfile::TempDir::new().unwrap();
     let ran = |args: &[&str]| {
