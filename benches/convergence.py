@@ -35,7 +35,7 @@ SETS = {
 }
 # i, j and k. Classes have no negatives, so they exclude epoch parallelism.
 PARALLEL = {LINKS: ((1, 1, 1), (1, 1, 8), (1, 8, 1), (8, 1, 1), (2, 2, 2)), CLASSES: ((1, 1, 1), (1, 1, 8), (8, 1, 1), (2, 1, 4))}
-COLORS = {(1, 1, 1): "#555555", (1, 1, 8): "#0072b2", (1, 8, 1): "#e69f00", (8, 1, 1): "#d55e00", (2, 2, 2): "#009e73", (2, 1, 4): "#009e73"}
+COLORS = {(1, 1, 1): "#555555", (1, 1, 8): "#0072b2", (1, 8, 1): "#e69f00", (8, 1, 1): "#d55e00", (2, 2, 2): "#009e73", (2, 1, 4): "#a05a9c"}
 
 
 def named(parallel):
@@ -89,7 +89,8 @@ def epochs_to(curve, score):
 
 
 def table(record):
-    """Returns head and rows: test score, and after how many epochs 90 % of one rank's best validation score is reached."""
+    """Returns head and rows: scores, after how many epochs 90 % of one rank's best validation score is reached, and how many
+    times as few steps that takes."""
     rows = []
     for of in sets_of(record):
         title, metric, batch, epochs, _ = SETS[of]
@@ -101,10 +102,13 @@ def table(record):
             tests, best = ([f(row) for row in runs] for f in (lambda r: r["test"], lambda r: max(f for _, f in r["curve"])))
             spread = lambda values: f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}" if len(values) > 1 else f"{values[0]:.3f}"
             reached = [epochs_to(row["curve"], 0.9 * alone[row["seed"]]) for row in runs if row["seed"] in alone]
-            shown = f"{statistics.mean(reached):.0f}" if None not in reached else f"more than {epochs}"
-            steps = parallel[1] * parallel[2]
-            rows.append([f"{title}, {named(parallel)}", f"{batch * parallel[0]}", f"1 / {steps * parallel[0]}", spread(best), spread(tests), shown])
-    return ["", "batch", "steps", "validation", "test", "epochs to 90 %"], rows
+            of_one = statistics.mean(epochs_to(row["curve"], 0.9 * alone[row["seed"]]) for row in runs_of(record, of, (1, 1, 1)))
+            fewer = parallel[0] * parallel[1] * parallel[2]
+            there = None not in reached
+            shown = f"{statistics.mean(reached):.0f}" if there else f"more than {epochs}"
+            speed_up = f"{of_one * fewer / statistics.mean(reached):.1f}" if there else f"less than {of_one * fewer / epochs:.1f}"
+            rows.append([f"{title}, {named(parallel)}", f"{batch * parallel[0]}", spread(best), spread(tests), shown, speed_up])
+    return ["", "batch", "best validation", "test", "epochs to 90 %", "times as few steps"], rows
 
 
 # The plot: a panel for each data set, two in a row.
@@ -133,9 +137,10 @@ def panel(record, of, x, y):
         value = low + nth * step
         _, line = at(0, value)
         out.append(f'<path d="M{x} {line:.1f}h{width}" stroke="#e4e4e4"/><text x="{x - 6}" y="{line + 4:.1f}" text-anchor="end">{value:.2f}</text>')
-    for quarter in range(5):
-        place, _ = at(epochs * quarter / 4, low)
-        out.append(f'<text x="{place:.1f}" y="{y + height + 16}" text-anchor="middle">{events * epochs * quarter / 4:.2g}</text>')
+    tick = next(t for t in (0.1, 0.2, 0.25, 0.5, 1, 2) if events * epochs / t <= 8)
+    for nth in range(int(events * epochs / tick) + 1):
+        place, _ = at(nth * tick / events, low)
+        out.append(f'<text x="{place:.1f}" y="{y + height + 16}" text-anchor="middle">{nth * tick:g}</text>')
     out.append(f'<text x="{x + width / 2}" y="{y + height + 32}" text-anchor="middle">million events seen</text>')
     for parallel, curve in curves.items():
         color = COLORS[parallel]

@@ -18,6 +18,7 @@ from pathlib import Path
 import breakdown
 import cluster
 import comm_volume
+import convergence
 import micro_batches
 import partition_balance
 import scaling
@@ -337,6 +338,7 @@ TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
     ("cluster-times", "cluster", cluster.times), ("cluster-volumes", "cluster", cluster.volumes),
     ("sven-breakdown", "breakdown", breakdown.breakdown), ("micro-batches", "micro-batches", micro_batches.table),
     ("comm-volume", "comm-volume", comm_volume.table), ("scaling", "scaling", scaling.table),
+    ("scaling-disttgl", "scaling-disttgl", scaling.table), ("convergence", "convergence", convergence.table),
     ("partition-balance", "partition-balance", partition_balance.figure),
     ("partition-balance-all", "partition-balance", partition_balance.greatest))}
 TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hits_at_10")], "models-given")
