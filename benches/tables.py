@@ -1,4 +1,4 @@
-"""Writes the tables of README.md and of pages in docs/ from the records in benches/results.
+"""Writes the tables of README.md and of pages in docs/, and pictures in docs/, from the records in benches/results.
 
     python benches/tables.py            # rewrites the text between <!-- table: NAME --> and <!-- end -->
     python benches/tables.py --check    # changes nothing; exit status 1 if a table differs from its records
@@ -341,6 +341,7 @@ TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
     ("scaling-disttgl", "scaling-disttgl", scaling.table), ("convergence", "convergence", convergence.table),
     ("partition-balance", "partition-balance", partition_balance.figure),
     ("partition-balance-all", "partition-balance", partition_balance.greatest))}
+PICTURES = {"docs/convergence.svg": ("convergence", convergence.plot)}
 TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hits_at_10")], "models-given")
 
 
@@ -376,6 +377,12 @@ def main():
         new = re.sub(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->", again, text, flags=re.DOTALL)
         if not check:
             (ROOT / page).write_text(new)
+    for picture, (name, draw) in PICTURES.items():
+        new = draw(newest(name))
+        if not (ROOT / picture).exists() or (ROOT / picture).read_text() != new:
+            stale.append(f"{picture} is not that of its record")
+        if not check:
+            (ROOT / picture).write_text(new)
     if check and stale:
         sys.exit("\n".join([*stale, "run python benches/tables.py"]))
 

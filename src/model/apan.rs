@@ -162,7 +162,7 @@ impl ModelConfig for ApanConfig {
         let mail_rows = [Spec::real(v, 2 * d), Spec::ids(v, 1), Spec::times(v)];
         let mailbox = [(mail, 0), (mail_event, NONE), (mail_time, 0), (next, 0)];
         let recipients = 2 * (1 + self.neighbors);
-        let mail_turns = TurnWrites::new(store, over, recipients, &mail_rows, &mailbox)?;
+        let mail_turns = TurnWrites::new(store, over, recipients, &mail_rows, &mailbox)?.appended();
         let apan = Apan {
             config: self.clone(),
             seed,
@@ -288,7 +288,7 @@ impl Apan {
         let latest = t.gather_rows(unique.phi, new.sent)?;
         let rows = over.aggregate(t, store, &new, &[(out, latest)])?;
         let rows = [new.keep(t, rows[0])?];
-        self.memory_turns.write(t, store, over, batch, (new.place, &rows), false, &|t, place, rows| {
+        self.memory_turns.write(t, store, over, batch, (new.place, &rows), &|t, place, rows| {
             t.write_rows(memory, place, rows[0])
         })?;
         let limit = over.offered(t, batch, None)?;
@@ -301,7 +301,7 @@ impl Apan {
         let content = mails.keep(t, content)?;
         let rows = [content, mails.keep(t, rows[1])?, mails.keep(t, rows[2])?];
         let mailbox = self.mailbox(t, store)?;
-        self.mail_turns.write(t, store, over, batch, (mails.place, &rows), true, &|t, place, rows| {
+        self.mail_turns.write(t, store, over, batch, (mails.place, &rows), &|t, place, rows| {
             t.append_mails(mailbox, place, rows[0], (rows[1], rows[2]))
         })
     }

@@ -298,7 +298,7 @@ impl NodeMemory {
         let rows = over.aggregate(t, store, &new, &tables)?;
         let rows: Vec<Var> = rows.into_iter().map(|rows| new.keep(t, rows)).collect::<Result<_>>()?;
         let state = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
-        self.turns.write(t, store, over, batch, (new.place, &rows), false, &|t, place, rows| {
+        self.turns.write(t, store, over, batch, (new.place, &rows), &|t, place, rows| {
             state.into_iter().zip(rows).try_for_each(|(id, &rows)| {
                 let table = t.stored(store, id)?;
                 t.write_rows(table, place, rows)

@@ -2,8 +2,8 @@
 //!
 //! Ranks with the same copy of the node memory train on a batch for several steps. Until the last of them
 //! they read the memory that they began with, while others already have written later batches. New rows are
-//! therefore *held*, and written when the rank's own turn is over, batch by batch. A copy of the memory that
-//! begins in the middle of the stream is emptied after the last batch.
+//! therefore *held*, and written when the rank's own turn is over. A copy of the memory that begins in the
+//! middle of the stream is emptied after the last batch.
 use super::RankTables;
 use crate::{
     error::Result,
@@ -20,6 +20,8 @@ pub(super) struct TurnWrites {
     /// The tables, and the word that fills each one when the stream begins anew.
     state: Vec<(BufferId, u32)>,
     held: Option<Held>,
+    /// Whether later rows of a node follow earlier ones instead of overwriting them.
+    appended: bool,
 }
 
 /// Appends the writes of rows, given where each belongs.
@@ -62,19 +64,22 @@ impl TurnWrites {
             Ok(Held { counts, place: store.zeros("places of held rows", Spec::ids(all, 1))?, rows, each })
         };
         let held = if turns.groups > 1 { Some(hold()?) } else { None };
-        Ok(TurnWrites { state: state.to_vec(), held })
+        Ok(TurnWrites { state: state.to_vec(), held, appended: false })
+    }
+    /// Returns the same for rows that follow earlier ones of their node instead of overwriting them.
+    pub fn appended(self) -> Self {
+        TurnWrites { appended: true, ..self }
     }
     /// Returns the buffers that must be empty when a pass begins.
     pub fn counts(&self) -> Option<BufferId> {
         self.held.as_ref().map(|held| held.counts)
     }
     /// Appends the writes of a batch by `write`, given the rows and where each belongs: at once, or when the
-    /// turn of the ranks `over` is over. Of several held batches, a later one overwrites the rows of earlier
-    /// ones, or, if the rows are `appended`, follows them.
+    /// turn of the ranks `over` is over: those of several batches by one call, or, if they are
+    /// [appended](Self::appended), batch by batch.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    #[allow(clippy::too_many_arguments)]
     pub fn write(
         &self,
         t: &mut Tape,
@@ -82,7 +87,6 @@ impl TurnWrites {
         over: &RankTables,
         batch: &Batch,
         (place, rows): (Var, &[Var]),
-        appended: bool,
         write: &WriteRows<'_>,
     ) -> Result<()> {
         let turns = over.slice().turns;
@@ -99,11 +103,11 @@ impl TurnWrites {
         }
         // What is due from before the stream begins anew is not written.
         self.begin_anew(t, store, over, batch)?;
-        let slots = if appended { 1 } else { turns.groups };
+        let slots = if self.appended { 1 } else { turns.groups };
         for first in (0..turns.groups).step_by(slots) {
             let due = t.due_rows(batch.slot, counts, batch.clear, first..first + slots, held.each)?;
             let mut row = due.id;
-            if !appended {
+            if !self.appended {
                 let place = t.gather_rows(held_place, row)?;
                 let latest = over.latest(t, store, place)?;
                 row = t.keep_marked(latest, due.count, row, None)?.id;
