@@ -64,6 +64,18 @@ fn a_training_over_processes_gives_the_bits_of_one_over_threads() {
             assert!(by_mpi["ranks"]["by"].as_str().unwrap().starts_with("mpi ("), "{}", by_mpi["ranks"]);
             assert!(weights == local_weights, "{ranks} ranks, {plan}");
         }
+        // Ranks of all processes are in the log of accesses, in the same order as those of one process.
+        let dir = tempfile::tempdir().unwrap();
+        let log = |command: Command, more: &[&str]| {
+            let path = dir.path().join("log.csv");
+            let flags = [&["--accesses", path.to_str().unwrap(), "--no-eval"], more].concat();
+            trained(command, plans[1], &flags);
+            let text = fs::read_to_string(path).unwrap();
+            let order = |line: &str| line.split(',').take(6).map(str::to_owned).collect::<Vec<_>>();
+            text.lines().map(order).collect::<Vec<_>>()
+        };
+        let by_mpi = log(mpi.start(4, program), &[]);
+        assert!(by_mpi.len() > 12 && by_mpi == log(mpi.start(0, program), &["--ranks", "4"]), "{by_mpi:?}");
         // Features of edges are on one rank each, or on all.
         let dir = tempfile::tempdir().unwrap();
         let [shares, whole] = ["partitioned", "replicated"].map(|f| plan_file(dir.path(), f, "", ""));

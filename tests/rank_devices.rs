@@ -4,7 +4,7 @@ use crate::{
     properties::{config, small},
     rank_features::plan_file,
     ranks::{STATE, apart, of_model, parts_plan, tensors},
-    turns::frozen,
+    turns::{accessed_on, check_log, frozen},
 };
 use std::{
     collections::BTreeMap,
@@ -327,6 +327,11 @@ fn with_frozen_weights_turns_leave_the_memory_of_one_device() {
         };
         let (one, several) = (left(1, "sequential"), left(ranks, &format!("disttgl:{parallel}")));
         assert!(!one.is_empty() && one == several, "{model:?}, {parallel}");
+        let config = frozen(model, &format!("disttgl:{parallel}"), 1);
+        let open = |rank: usize| Ok(devices[rank % devices.len()].device());
+        let (log, batches, _) = accessed_on(ranks, &open, &config, &events);
+        let numbers: Vec<usize> = parallel.split('x').map(|n| n.parse().unwrap()).collect();
+        check_log(&log, numbers.try_into().unwrap(), batches, parallel);
     }
 }
 

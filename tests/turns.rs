@@ -14,7 +14,7 @@ use std::{
 };
 use tgnn::{
     data::{Events, SynthOptions, synth},
-    error::ErrorKind,
+    error::{ErrorKind, Result},
     model::{ModelName, StaticConfig, StaticMode},
     plan::{Access, AccessKind, access_log},
     runtime::{Device, comm::DEADLINE},
@@ -93,6 +93,16 @@ fn with_frozen_weights_turns_leave_the_memory_of_one_rank_and_train_its_epochs()
 /// Trains for a pass over ranks; returns their accesses to node memory, with the number of batches of the
 /// pass and of the events on which all ranks together trained.
 fn accessed(ranks: usize, config: &Config, events: &Events) -> (Vec<Access>, usize, usize) {
+    accessed_on(ranks, &|_| Device::cpu(1), config, events)
+}
+
+/// As [`accessed`], on devices that `open` opens.
+pub fn accessed_on(
+    ranks: usize,
+    open: &(dyn Fn(usize) -> Result<Device> + Sync),
+    config: &Config,
+    events: &Events,
+) -> (Vec<Access>, usize, usize) {
     let all = Mutex::new(Vec::new());
     let work = |device: Device| {
         let mut task = EventTask::new(config, events, device)?;
@@ -102,8 +112,8 @@ fn accessed(ranks: usize, config: &Config, events: &Events) -> (Vec<Access>, usi
         Ok((task.split.train.len().div_ceil(task.batch()), trained))
     };
     let (batches, trained) = match ranks {
-        1 => work(Device::cpu(1).unwrap()).unwrap(),
-        _ => on_local_ranks(ranks, DEADLINE, |_| Device::cpu(1), work).unwrap(),
+        1 => work(open(0).unwrap()).unwrap(),
+        _ => on_local_ranks(ranks, DEADLINE, open, work).unwrap(),
     };
     (all.into_inner().unwrap(), batches, trained)
 }
@@ -121,7 +131,7 @@ fn in_order(copy: usize, [i, j, _]: [usize; 3], batches: usize) -> Vec<(AccessKi
 }
 
 /// Checks a log against DistTGL's order.
-fn check_log(log: &[Access], [i, j, k]: [usize; 3], batches: usize, what: &str) {
+pub fn check_log(log: &[Access], [i, j, k]: [usize; 3], batches: usize, what: &str) {
     for copy in 0..k {
         let of_copy: Vec<&Access> = log.iter().filter(|a| a.copy == copy).collect();
         // The order of the first reads and of the writes.
