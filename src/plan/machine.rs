@@ -184,12 +184,7 @@ impl Machine {
     pub fn seconds_of(&self, sent: &[&Sent]) -> Vec<f64> {
         let ranks = sent.len();
         let node_of = |rank: usize| rank / self.node.devices;
-        // The ranks that exchange data: all, or a group of those that follow one another.
-        let group_of = |rank: usize| {
-            let size = if sent[rank].bytes.is_empty() { ranks } else { sent[rank].bytes.len() };
-            let first = rank / size * size;
-            first..(first + size).min(ranks)
-        };
+        let group_of = |rank: usize| sent[rank].group(rank, ranks);
         let mut within = vec![[0u64; 2]; ranks]; // bytes out of and into each device, within its node
         let mut between = vec![[0u64; 2]; ranks.div_ceil(self.node.devices)]; // and of each node
         for (from, sent) in sent.iter().enumerate() {

@@ -6,7 +6,7 @@ use crate::{
     ops::Cost,
     runtime::comm::{Sent, SentByKind},
 };
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 /// What one rank did in a pass: for each run and node, bytes and operations at live row counts; and what each
 /// collective sent. Both follow from the data alone, whatever the machine.
@@ -92,6 +92,9 @@ impl Durations for OnMachine<'_> {
     fn seconds(&self, rank: usize, run: usize, node: usize, info: &NodeInfo) -> f64 {
         let cost = self.recordings[rank].costs.get(&(run, node)).copied().unwrap_or_default();
         self.costs.seconds(&NodeInfo { cost, ..*info }, 0.0)
+    }
+    fn group(&self, rank: usize, run: usize, node: usize, ranks: usize) -> Range<usize> {
+        self.recordings[rank].sent.get(&(run, node)).map_or(0..ranks, |sent| sent.group(rank, ranks))
     }
     fn collective_seconds(&self, run: usize, node: usize, _: &NodeInfo) -> Vec<f64> {
         let nothing = Sent::default();

@@ -4,7 +4,7 @@ use crate::{
     autograd::{MAX_LANES, NodeInfo, Program, Schedule, ScheduledNode, Span},
     error::Result,
 };
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 /// The schedule of a pass, without the program.
 #[derive(Clone, Debug, Default)]
@@ -43,9 +43,13 @@ impl PassSchedule {
 pub trait Durations {
     /// Returns the seconds of a node in a run of the pass, on one rank, if no other lane runs an op.
     fn seconds(&self, rank: usize, run: usize, node: usize, info: &NodeInfo) -> f64;
-    /// Returns the seconds that a collective takes on each rank once all ranks have reached it.
+    /// Returns the seconds that a collective takes on each rank once all that take part have reached it.
     fn collective_seconds(&self, _run: usize, _node: usize, _info: &NodeInfo) -> Vec<f64> {
         Vec::new()
+    }
+    /// Returns the ranks, of `ranks` ranks, that take part in a collective of a rank.
+    fn group(&self, _rank: usize, _run: usize, _node: usize, ranks: usize) -> Range<usize> {
+        0..ranks
     }
 }
 
@@ -133,6 +137,13 @@ struct SimulatedRank {
 }
 
 impl SimulatedRank {
+    /// Whether a lane waits for other ranks at a node of a run.
+    fn waits_at(&self, lane: usize, at: (usize, usize)) -> bool {
+        self.running[lane].as_ref().is_some_and(|running| {
+            let ScheduledNode { run, node, .. } = running.scheduled;
+            (run, node) == at && running.proceeds == f64::INFINITY
+        })
+    }
     /// Returns, for each lane, the factor by which contention slows down its node; `None` if it runs none
     /// that proceeds.
     fn factors(&self, model: &CostModel) -> [Option<f64>; MAX_LANES] {
@@ -190,11 +201,9 @@ struct Window<'a> {
 impl Window<'_> {
     /// Simulates the window on all ranks, each of which begins when it has finished the window before.
     fn simulate(&self, ranks: &mut [SimulatedRank]) {
-        // For each lane, the number of ranks that have reached its next collective.
-        let mut reached = [0; MAX_LANES];
         for rank in 0..ranks.len() {
             ranks[rank].finished = [0; MAX_LANES];
-            self.start(ranks, rank, &mut reached);
+            self.start(ranks, rank);
         }
         loop {
             let next = ranks
@@ -204,14 +213,14 @@ impl Window<'_> {
             match next.min_by(|a, b| a.1.total_cmp(&b.1)) {
                 Some((rank, time)) if time.is_finite() => {
                     ranks[rank].go_on(self.model);
-                    self.start(ranks, rank, &mut reached);
+                    self.start(ranks, rank);
                 }
                 _ => return,
             }
         }
     }
     /// Starts the nodes of a rank whose lanes are free and that wait for no other node.
-    fn start(&self, ranks: &mut [SimulatedRank], rank: usize, reached: &mut [usize; MAX_LANES]) {
+    fn start(&self, ranks: &mut [SimulatedRank], rank: usize) {
         for lane in 0..MAX_LANES {
             let SimulatedRank { finished, running, .. } = &ranks[rank];
             let next = self.schedule.0[lane].get(finished[lane]);
@@ -227,17 +236,19 @@ impl Window<'_> {
                 false => (*now, self.durations.seconds(rank, run, node, &node_info)),
             };
             running[lane] = Some(Running { scheduled, node_info, start: *now, proceeds, left });
-            reached[lane] += usize::from(is_collective);
-            if is_collective && reached[lane] == ranks.len() {
-                reached[lane] = 0;
-                let seconds = self.durations.collective_seconds(run, node, &node_info);
-                release(ranks, lane, &seconds);
+            if is_collective {
+                let group = self.durations.group(rank, run, node, ranks.len());
+                if ranks[group.clone()].iter().all(|rank| rank.waits_at(lane, (run, node))) {
+                    let seconds = self.durations.collective_seconds(run, node, &node_info);
+                    release(&mut ranks[group.clone()], lane, seconds.get(group).unwrap_or_default());
+                }
             }
         }
     }
 }
 
-/// Lets the collective of a lane, which all ranks have reached, proceed when the last of them has reached it.
+/// Lets the collective of a lane, which all of these ranks have reached, proceed when the last of them has
+/// reached it.
 fn release(ranks: &mut [SimulatedRank], lane: usize, seconds: &[f64]) {
     let starts = ranks.iter().filter_map(|rank| Some(rank.running[lane].as_ref()?.start));
     let last = starts.fold(0.0, f64::max);
@@ -349,15 +360,21 @@ mod tests {
         assert!(timeline.spans().len() == 3 && timeline.spans().iter().all(|s| s.end == 6.0), "{timeline:?}");
     }
 
-    /// Nodes take 4 s on the first rank and 2 s on the second, collectives 3 s and 1 s.
-    struct Uneven;
+    /// Nodes take 4 s on the first rank of each group and 2 s on the second, collectives 3 s and 1 s. The
+    /// second group takes a quarter of that.
+    struct Uneven {
+        group: usize,
+    }
 
     impl Durations for Uneven {
         fn seconds(&self, rank: usize, _: usize, _: usize, _: &NodeInfo) -> f64 {
-            [4.0, 2.0][rank]
+            [4.0, 2.0, 1.0, 0.5][rank]
         }
         fn collective_seconds(&self, _: usize, _: usize, _: &NodeInfo) -> Vec<f64> {
-            vec![3.0, 1.0]
+            vec![3.0, 1.0, 0.75, 0.25]
+        }
+        fn group(&self, rank: usize, _: usize, _: usize, _: usize) -> Range<usize> {
+            rank / self.group * self.group..(rank / self.group + 1) * self.group
         }
     }
 
@@ -380,7 +397,8 @@ mod tests {
             let spans = timeline.spans().iter().map(|s| (s.node_info.lane, s.step, s.start, s.end));
             spans.collect::<Vec<_>>()
         };
-        let [first, second] = &simulate(&pass, 2, &model([1.0, 1.0]), &Uneven)[..] else {
+        let uneven = Uneven { group: 2 };
+        let [first, second] = &simulate(&pass, 2, &model([1.0, 1.0]), &uneven)[..] else {
             panic!("two ranks")
         };
         // The second rank reaches the collectives at 2 and 4 s, and waits for the first rank until 4 and 8 s.
@@ -391,8 +409,16 @@ mod tests {
         // The second window begins on each rank when its first one is over.
         assert_eq!((spans(first)[4].2, spans(second)[4].2), (11.0, 9.0));
         assert_eq!((spans(first)[4].1, spans(first).len(), spans(second).len()), (2, 8, 8));
+        // Groups of ranks wait for their own ranks alone, all four for the slowest.
+        let ends = |group| {
+            let ranks = simulate(&pass, 4, &model([1.0, 1.0]), &Uneven { group });
+            ranks.iter().map(|rank| rank.spans().last().map(|s| s.end).unwrap()).collect::<Vec<_>>()
+        };
+        let (in_pairs, together) = (ends(2), ends(4));
+        assert_eq!((in_pairs[0], in_pairs[2]), (4.0 * in_pairs[2], in_pairs[0] / 4.0));
+        assert!(together[2] > 2.0 * in_pairs[2] && together[0] == in_pairs[0], "{in_pairs:?} {together:?}");
         // A single rank waits for nobody, and sends nothing.
-        let alone = simulate(&pass, 1, &model([1.0, 1.0]), &Uneven);
+        let alone = simulate(&pass, 1, &model([1.0, 1.0]), &uneven);
         assert_eq!(alone[0].spans().iter().map(|s| s.end).fold(0.0, f64::max), 2.0 * (4.0 + 4.0 + 4.0));
     }
 }

@@ -1,9 +1,12 @@
 //! Counters of what a rank sends to the others.
 use super::Comm;
 use crate::error::Result;
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+use std::{
+    ops::Range,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// What bytes between ranks are for.
@@ -54,6 +57,17 @@ pub struct Sent {
     pub bytes: Vec<u64>,
     /// Number of messages to each other rank, of which each waits for the one before.
     pub rounds: usize,
+}
+
+impl Sent {
+    /// Returns the ranks, of `ranks` ranks, that take part in a collective of `rank`: all, or those of its
+    /// group, which follow one another.
+    pub fn group(&self, rank: usize, ranks: usize) -> Range<usize> {
+        match self.bytes.len() {
+            0 => 0..ranks,
+            size => rank / size * size..(rank / size * size + size).min(ranks),
+        }
+    }
 }
 
 /// Collectives of a rank in the order of the program, by kind.
