@@ -6,10 +6,10 @@
     python benches/convergence.py --tables benches/results/NAME.json
     python benches/convergence.py --plot docs/convergence.svg benches/results/NAME.json
 
-Every run traverses the same number of events, with several seeds. Batches of all ranks that do not share a batch have the
-same size, the learning rate is proportional to the events of a step, and evaluation is after every pass, by the mean
-reciprocal rank among 49 negatives, or by the micro F1 of classes of edges, all as in the paper. The LastFM-like stream is
-made in FOLDER: it is the first quarter of the one of partition_balance.py. Needs only the standard library.
+Every run traverses the same number of events, with several seeds. As in the paper, every rank computes as many events a
+step, the learning rate is proportional to the events of a step, and every pass is validated: by the mean reciprocal rank
+among 49 negatives, or by the micro F1 of classes of edges. The LastFM-like stream is made in FOLDER; it is the first
+quarter of the one of partition_balance.py. Needs only the standard library.
 """
 
 import argparse

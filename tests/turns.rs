@@ -327,16 +327,12 @@ fn copies_that_do_not_fit_are_refused_before_anything_starts() {
         .unwrap()
         .parse()
         .unwrap();
-    // Two of these copies fit, eight do not.
-    let nodes = 200_000;
-    let memory = (kib * 1024.0 / 4.0 / (8.0 * nodes as f64)) as usize;
+    // Four of these copies fit, eight do not.
+    let width = 4096;
+    let nodes = (kib * 1024.0 / 5.0 / (8 * width) as f64) as usize;
     let events = synth(&SynthOptions { events: 300, sources: nodes, ..SynthOptions::default() }).unwrap();
     let mut config = of_model(ModelName::Jodie, "disttgl:1x1x8", 1);
-    config.jodie.memory = memory.min(4096);
-    let copy = |copies: f64| copies * 8.0 * nodes as f64 * config.jodie.memory as f64 > kib * 1024.0;
-    if !copy(8.0) || copy(3.0) {
-        return; // a computer with so much memory cannot be filled
-    }
+    config.jodie.memory = width;
     let e = train(8, &config, &events, None, false).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::OutOfMemory);
     let said = "8 copies of node memory and mailbox, one for each rank of this computer, need ";

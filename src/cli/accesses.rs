@@ -7,7 +7,7 @@ use crate::{
 };
 use std::path::Path;
 
-/// Watches a run for another watch, and keeps what the rank's log says of its last pass.
+/// Watches a run for another watch, and keeps the rank's accesses in the last pass that trains.
 pub(super) struct Logged<'a> {
     inner: &'a mut dyn Watch,
     accesses: Option<Vec<Access>>,

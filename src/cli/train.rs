@@ -7,7 +7,6 @@ use crate::{
     data::{Events, Every, npy},
     error::{Error, Result},
     model::ModelName,
-    plan::Plan,
     runtime::{Device, MatmulPrecision, StoredAs},
     task::{self, Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch},
 };
@@ -127,7 +126,7 @@ pub struct Train {
     /// Write a trace for Perfetto or Chrome: when and on which lane every op of the last epoch ran
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
-    /// Write a log of how the ranks read and wrote node memory in the last epoch, in order, as CSV
+    /// Write a log of how the ranks read and wrote node memory in the last pass that trains, as CSV
     #[arg(long, value_name = "FILE")]
     accesses: Option<PathBuf>,
 }
@@ -163,17 +162,7 @@ impl Train {
     }
     /// Lets the planner replace the plan `disttgl` by one for the data and the ranks; says why in `notes`.
     fn planned(&self, config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {
-        let Data::Events(events) = data else {
-            if config.plan == Plan::PLANNED {
-                let what = format!(
-                    "plan {} divides events, and {} reads snapshots",
-                    config.plan,
-                    config.model_name()
-                );
-                return Err(Error::usage(what).remedy("give another plan, or a model of events"));
-            }
-            return Ok(config);
-        };
+        let Data::Events(events) = data else { return Ok(config) };
         let ranks = (self.ranks.size()?, self.ranks.size_of_node()?);
         Ok(match planned(&config, events, ranks)? {
             Some((config, reasons)) => {

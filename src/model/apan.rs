@@ -134,20 +134,7 @@ impl ModelConfig for ApanConfig {
         let time = TimeEncoding::new(p, store, self.time, Check("apan").time_encoding(&self.time_encoding)?)?;
         let (d, f) = (self.memory, data.edge_width_if(self.edge_features));
         let c = 2 * d + f + self.time;
-        use ScaledInit::{Constant, FanIn};
-        let mut add =
-            |name: &str, rows, cols, init| p.add(store, &format!("update.{name}"), rows, cols, init);
-        let update = Update {
-            w_q: add("w_q", d, d, FanIn(d))?,
-            b_q: add("b_q", 1, d, FanIn(d))?,
-            w_k: add("w_k", d, c, FanIn(c))?,
-            w_v: add("w_v", d, c, FanIn(c))?,
-            b_v: add("b_v", 1, d, FanIn(c))?,
-            norm_gain: add("norm_gain", 1, d, Constant(1.0))?,
-            norm_bias: add("norm_bias", 1, d, Constant(0.0))?,
-            w: add("w", d, d, FanIn(d))?,
-            b: add("b", 1, d, FanIn(d))?,
-        };
+        let update = Update::new(p, store, d, c)?;
         let inputs = NodeInputs::new(p, store, data, d, self.node_features)?;
         let (v, k) = (data.state_rows(), self.mails);
         let slots = Rows::fixed(v * k);
@@ -199,6 +186,26 @@ struct Update {
     norm_bias: BufferId,
     w: BufferId,
     b: BufferId,
+}
+
+impl Update {
+    /// Adds the parameters for memory of width `d` and mails of width `c`.
+    fn new(p: &mut Parameters, store: &mut Store, d: usize, c: usize) -> Result<Self> {
+        use ScaledInit::{Constant, FanIn};
+        let mut add =
+            |name: &str, rows, cols, init| p.add(store, &format!("update.{name}"), rows, cols, init);
+        Ok(Update {
+            w_q: add("w_q", d, d, FanIn(d))?,
+            b_q: add("b_q", 1, d, FanIn(d))?,
+            w_k: add("w_k", d, c, FanIn(c))?,
+            w_v: add("w_v", d, c, FanIn(c))?,
+            b_v: add("b_v", 1, d, FanIn(c))?,
+            norm_gain: add("norm_gain", 1, d, Constant(1.0))?,
+            norm_bias: add("norm_bias", 1, d, Constant(0.0))?,
+            w: add("w", d, d, FanIn(d))?,
+            b: add("b", 1, d, FanIn(d))?,
+        })
+    }
 }
 
 struct Apan {

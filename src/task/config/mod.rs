@@ -242,6 +242,13 @@ impl Config {
     /// As [`Plan::named`]; `Usage` if the plan does not fit the model or the other keys.
     pub fn plan_on(&self, device: &Device) -> Result<Plan> {
         let on_gpu = device.gpu().is_some();
+        let for_events = |name: &str| {
+            let what = format!("plan {name} divides events, and {} reads snapshots", self.model.name());
+            Err(Error::usage(what).remedy("give another plan, or a model of events"))
+        };
+        if self.plan == Plan::PLANNED && self.model.reads_snapshots() {
+            return for_events(&self.plan);
+        }
         let plan = match self.plan.as_str() {
             "auto" => Plan::named(if on_gpu { "prefetch" } else { "sequential" })?,
             name => Plan::named(name)?,
@@ -252,9 +259,7 @@ impl Config {
             return Err(Error::usage(what).remedy("give --plan prefetch, or a model of snapshots"));
         }
         if plan.ranks.is_some() && self.model.reads_snapshots() {
-            let what =
-                format!("plan {} divides events, and {} reads snapshots", plan.name, self.model.name());
-            return Err(Error::usage(what).remedy("give another plan, or a model of events"));
+            return for_events(&plan.name);
         }
         if self.deterministic && plan.groups.is_some_and(|g| g.exchange) {
             let what =

@@ -84,9 +84,9 @@ pub(super) struct Recorder<'a> {
 
 impl Recorder<'_> {
     /// Records and plans the programs. `features_on` decides where the features are kept, `memory_on` where
-    /// node memory is; `Auto` keeps them on the device if they fit there, and rather the memory than the
-    /// features. If the features of one rank do not fit, ranks keep a share of them each, provided that the
-    /// plan leaves it open and shares fit. Collective.
+    /// node memory is; `Auto` keeps them on the device if they fit there. If not both fit, the features go to
+    /// the host first. If the features of one rank do not fit, ranks keep a share of them each, provided that
+    /// the plan leaves it open and shares fit. Collective.
     ///
     /// # Errors
     /// `OutOfMemory` if the device has too little memory; the errors of recording.

@@ -44,8 +44,8 @@ impl Setup {
         };
         Ok(Setup { device, split, plan, owners, may_partition })
     }
-    /// Returns the number of copies of the node memory on this computer, together with those parts that are
-    /// one copy.
+    /// Returns the number of copies of the node memory on this computer; the parts of a partitioned memory
+    /// count as one.
     ///
     /// # Errors
     /// As [`launched`].

@@ -138,6 +138,18 @@ impl Model {
         }
         Ok(Model { store, tables, parameters, net, target, batch, turns })
     }
+    /// Adds the buffers of what passes compute.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    fn results(&mut self, config: &Config, split: &Split) -> Result<Results> {
+        let (columns, scored) = (self.target.objective.columns(&self.store), longest_evaluated(split));
+        check_room("scores", 4 * scored * columns, "take fewer events")?;
+        let most_steps = Rows::fixed(self.turns.steps(1 + split.train.len().div_ceil(self.batch)));
+        let losses = self.store.zeros("losses", Spec::real(most_steps, 1))?;
+        let scores = self.store.zeros("scores", Spec::real(Rows::fixed(scored), columns))?;
+        Ok(Results { losses, scores, columns, settling: self.settling(config, most_steps)? })
+    }
     /// Adds the buffers of the settling epoch; `None` if the task does not settle.
     fn settling(&mut self, config: &Config, batches: Rows) -> Result<Option<Settling>> {
         if !config.settle || self.net.model.state().is_empty() {
@@ -148,6 +160,15 @@ impl Model {
             rates: self.store.zeros("settling rates", Spec::real(batches, 1))?,
         }))
     }
+}
+
+/// The buffers of what passes compute besides the model.
+struct Results {
+    losses: BufferId,
+    scores: BufferId,
+    /// Number of scores of an event.
+    columns: usize,
+    settling: Option<Settling>,
 }
 
 /// Returns the number of events of the larger of the validation and the test part.
@@ -171,13 +192,7 @@ impl EventTask {
     pub(super) fn with(config: &Config, events: &Events, setup: Setup) -> Result<Self> {
         let mut model = Model::new(config, events, &setup)?;
         let Setup { device, split, plan, may_partition, .. } = setup;
-        let columns = model.target.objective.columns(&model.store);
-        let scored = longest_evaluated(&split);
-        check_room("scores", 4 * scored * columns, "take fewer events")?;
-        let most_steps = Rows::fixed(model.turns.steps(1 + split.train.len().div_ceil(model.batch)));
-        let losses = model.store.zeros("losses", Spec::real(most_steps, 1))?;
-        let scores = model.store.zeros("scores", Spec::real(Rows::fixed(scored), columns))?;
-        let settling = model.settling(config, most_steps)?;
+        let Results { losses, scores, columns, settling } = model.results(config, &split)?;
         let Model { mut store, mut tables, parameters, net, target, batch, turns } = model;
         let recorder = Recorder {
             net: &net,

@@ -106,6 +106,14 @@ impl Programs {
     }
 }
 
+/// Refuses several ranks.
+fn refuse_ranks(device: &Device) -> Result<()> {
+    if device.ranks().is_some_and(|ranks| ranks.size() > 1) {
+        return Err(Error::usage("models of snapshots do not train over ranks yet").remedy("give one rank"));
+    }
+    Ok(())
+}
+
 impl SnapshotTask {
     /// Builds the model and records its programs.
     ///
@@ -115,11 +123,7 @@ impl SnapshotTask {
     pub fn new(config: &Config, snapshots: &Snapshots, device: Device) -> Result<Self> {
         config.validate()?;
         snapshots.validate(&snapshots.name)?;
-        if device.ranks().is_some_and(|ranks| ranks.size() > 1) {
-            return Err(
-                Error::usage("models of snapshots do not train over ranks yet").remedy("give one rank")
-            );
-        }
+        refuse_ranks(&device)?;
         let device = device.multiplying_in(config.precision)?;
         let length = config.group.length;
         let split = SnapshotSplit::of(snapshots, config.data.train, config.data.val)?;

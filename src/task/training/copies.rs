@@ -14,7 +14,7 @@ use crate::{
 };
 use safetensors::tensor::TensorView;
 
-/// What a rank does for the copies: the buffers of a copy, and the ranks of each of them.
+/// The copies of a task's node memory: their buffers, and the ranks of each.
 struct Copies {
     state: Vec<BufferId>,
     /// Bytes of each buffer.
